@@ -1,0 +1,77 @@
+# The helpers that make the targets: every folder's files are found by globbing, so that adding a
+# file touches no CMake file, and a folder without sources is an empty interface.
+
+# inkle_library(folder [DEPENDS folder...] [LINK target...]): library inkle_<folder> of
+# src/<folder>/*.cpp. DEPENDS are seen by whoever depends on this one, LINK by this folder only.
+function(inkle_library folder)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;LINK" ${ARGN})
+  string(REPLACE "/" "_" name inkle_${folder})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*.cpp)
+  set(dependencies "")
+  foreach(dependency IN LISTS ARG_DEPENDS)
+    string(REPLACE "/" "_" target inkle_${dependency})
+    list(APPEND dependencies ${target})
+  endforeach()
+  if(NOT sources)
+    add_library(${name} INTERFACE)
+    target_include_directories(${name} INTERFACE ${CMAKE_SOURCE_DIR}/src)
+    target_link_libraries(${name} INTERFACE ${dependencies})
+    return()
+  endif()
+  add_library(${name} STATIC ${sources})
+  target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(${name} PUBLIC ${dependencies} PRIVATE ${ARG_LINK} inkle_warnings)
+  inkle_precompile(${name})
+endfunction()
+
+# The standard headers that nearly every file includes.
+function(inkle_precompile target)
+  if(INKLE_PCH)
+    target_precompile_headers(${target} PRIVATE
+      <algorithm> <cstdint> <functional> <map> <memory> <optional> <span> <string> <string_view>
+      <unordered_map> <utility> <variant> <vector> <fmt/format.h>)
+  endif()
+endfunction()
+
+# inkle_test(folder LINK target...): executable test_<folder> of tests/<folder>/*.cpp and one ctest
+# that runs all its cases (a process a case would cost more than most cases). Data files are found
+# through INKLE_TEST_DATA, the folder of the sources.
+function(inkle_test folder)
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*_test.cpp)
+  if(NOT sources)
+    return()
+  endif()
+  file(GLOB helpers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*.cpp)
+  string(REPLACE "/" "_" name test_${folder})
+  add_executable(${name} ${helpers})
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_compile_definitions(${name} PRIVATE
+    INKLE_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/${folder}" INKLE_SOURCE="${CMAKE_SOURCE_DIR}")
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest_main GTest::gmock inkle_warnings)
+  inkle_precompile(${name})
+  add_test(NAME ${folder} COMMAND ${name} --gtest_brief=1)
+  set_tests_properties(${folder} PROPERTIES TIMEOUT 300 LABELS fast)
+endfunction()
+
+# Every <folder>/*_fuzz.cpp is one libFuzzer program, over everything.
+function(inkle_fuzzers folder)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*_fuzz.cpp)
+  foreach(source IN LISTS sources)
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(${name} ${source})
+    target_link_libraries(${name} PRIVATE inkle_driver inkle_warnings -fsanitize=fuzzer)
+  endforeach()
+endfunction()
+
+# Every <folder>/*_benchmark.cpp is one program of its name; `ninja benchmarks` builds them all.
+function(inkle_benchmarks folder)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*_benchmark.cpp)
+  add_custom_target(benchmarks)
+  foreach(source IN LISTS sources)
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(${name} EXCLUDE_FROM_ALL ${source})
+    target_link_libraries(${name} PRIVATE inkle_driver benchmark::benchmark inkle_warnings)
+    add_dependencies(benchmarks ${name})
+  endforeach()
+endfunction()
