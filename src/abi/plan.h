@@ -1,0 +1,159 @@
+// The plan: all that the runtime sees of a compiled program. A flat immutable list of steps over
+// buffers, with a small program that computes every size from the arguments. Several threads may
+// run one plan at once; the state of one call is a Frame of the runtime.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "abi/device.h"
+#include "abi/dtype.h"
+#include "abi/library_call.h"
+
+namespace inkle::abi {
+
+// slot[result] = a op b. Floor division and modulo as Python's; an overflow or a division by zero
+// fails the call. `constant`: the value `immediate`; `argument`: integer argument number
+// `immediate`; `size`: size of dimension b of tensor argument `immediate`; `stride` likewise.
+struct SizeInstruction {
+  enum class Op : std::uint8_t {
+    constant, argument, size, stride, add, mul, floordiv, mod, min, max
+  };
+  Op op = Op::constant;
+  Slot result = 0;
+  Slot a = 0;
+  Slot b = 0;
+  std::int64_t immediate = 0;
+};
+
+// Two slots that must compare so, or the call fails with `message`.
+struct Guard {
+  enum class Relation : std::uint8_t { equal, not_equal, less, less_equal };
+  Relation relation = Relation::equal;
+  Slot a = 0;
+  Slot b = 0;
+  std::string message;
+};
+
+struct PlanArgument {
+  std::string name;
+  bool is_integer = false;      // a size symbol (or other integer scalar)
+  DType dtype = DType::f32;     // tensors from here on
+  Device device;
+  std::vector<Slot> sizes;      // expected
+  std::vector<Slot> strides;
+  std::int32_t alignment = 1;   // bytes that generated code assumes of the data pointer
+  bool is_parameter = false;    // a weight: stays the same tensor from call to call
+};
+
+struct BufferDecl {
+  enum class Kind : std::uint8_t {
+    argument,   // index = argument
+    output,     // allocated by the caller's allocator; index = position among Plan::outputs
+    arena,      // lives in the arena from step first_use to last_use, inclusive
+    constant,   // index = Plan::constants
+    external,   // made by an eager call
+    alias,      // same storage as buffer `index`, from its first byte
+  };
+  Kind kind = Kind::arena;
+  DType dtype = DType::f32;
+  std::uint32_t index = 0;
+  std::vector<Slot> sizes;
+  std::vector<Slot> strides;
+  Slot bytes = 0;               // span in memory
+  std::uint32_t first_use = 0;
+  std::uint32_t last_use = 0;
+  std::string name;             // for reports
+};
+
+// A generated kernel: void(buffers, sizes, scratch, begin, end) over [0, extent), split between
+// threads in chunks of at least `grain`. scratch: private to the thread, 64-byte aligned.
+using KernelFunction = void (*)(void* const* buffers, const std::int64_t* sizes, void* scratch,
+                                std::int64_t begin, std::int64_t end);
+
+// Memory layout of a launch's scratch: 64 bytes of status, then what the generator needs. The
+// status word (i64 at offset 0) is 0; a kernel sets it to one of these when it meets them, and
+// goes on without touching memory out of bounds.
+enum class KernelStatus : std::int64_t { ok = 0, index_out_of_range = 1, division_by_zero = 2 };
+inline constexpr std::int64_t kStatusBytes = 64;
+
+struct Launch {
+  std::uint32_t kernel = 0;              // index into Plan::kernels
+  std::vector<PlanBuffer> buffers;
+  std::vector<Slot> sizes;
+  Slot extent = 0;
+  Slot grain = 0;
+  Slot scratch_bytes = 0;
+};
+
+// A call of the host framework's own implementation, by number of the host's table.
+struct EagerArgument {
+  enum class Kind : std::uint8_t { buffer, slot };
+  Kind kind = Kind::buffer;
+  std::uint32_t index = 0;
+};
+struct EagerCall {
+  std::uint32_t target = 0;
+  std::vector<EagerArgument> arguments;
+  std::vector<PlanBuffer> results;       // of kind external; results the host makes
+  std::string name;
+};
+
+// Byte copy of a whole strided tensor into another of the same sizes and dtype.
+struct CopyStep {
+  PlanBuffer from = 0;
+  PlanBuffer to = 0;
+};
+
+struct Step {
+  std::variant<Launch, LibraryCall, EagerCall, CopyStep> action;
+  std::string source;                    // the user's lines, for reports
+  // For reports: bytes and floating operations, as slots (0 if unknown).
+  std::optional<Slot> bytes;
+  std::optional<Slot> flops;
+};
+
+struct KernelDecl {
+  std::string name;
+  std::string text;                      // canonical text of kernel and schedule
+  std::string code_key;                  // hash of the text
+  KernelFunction function = nullptr;     // resolved by the code loader
+};
+
+struct ConstantDecl {
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> sizes;       // contiguous
+  std::shared_ptr<const std::vector<std::byte>> data;
+};
+
+struct PlanOutput {
+  enum class Kind : std::uint8_t { buffer, argument, integer, none };
+  Kind kind = Kind::buffer;
+  std::uint32_t index = 0;               // buffer, argument or slot
+  std::vector<Slot> sizes;               // of the returned tensor (a view of the buffer)
+  std::vector<Slot> strides;
+  Slot offset = 0;
+};
+
+struct Plan {
+  std::string name;
+  std::vector<PlanArgument> arguments;
+  std::uint32_t slot_count = 0;
+  std::vector<SizeInstruction> size_program;
+  std::vector<Guard> guards;
+  std::vector<BufferDecl> buffers;
+  std::vector<ConstantDecl> constants;
+  std::vector<KernelDecl> kernels;
+  std::vector<Step> steps;
+  std::vector<PlanOutput> outputs;
+  std::shared_ptr<void> code;            // keeps the machine code of `kernels` alive
+};
+
+// Text for tests and people, e.g. "launch k0 (x, r, g, b, t1) over s0*s1".
+[[nodiscard]] std::string to_string(const Plan& plan);
+
+}  // namespace inkle::abi

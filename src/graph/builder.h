@@ -1,0 +1,67 @@
+// Appends nodes to a graph, deriving their types. Decompositions and passes write with it, so that
+// a rewrite reads like the mathematics.
+#pragma once
+
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace inkle::graph {
+
+class Builder {
+ public:
+  explicit Builder(Graph& graph) : graph_(graph) {}
+
+  [[nodiscard]] Graph& graph() { return graph_; }
+  [[nodiscard]] sym::Context& context() { return graph_.context(); }
+  [[nodiscard]] const Type& type(ValueId value) const { return graph_.type(value); }
+
+  // Appends the op with these arguments (missing trailing ones take the schema's defaults); types
+  // come from the row's inference. Unknown names and wrong arguments throw UserError.
+  std::vector<ValueId> nodes(std::string_view op, std::vector<Argument> args);
+  // The same for ops of one result.
+  ValueId node(std::string_view op, std::vector<Argument> args);
+  // Named arguments after the positional ones are not supported: order is the schema's.
+
+  // Copies a node of another graph (same context and table) with operands mapped by the caller.
+  std::vector<ValueId> copy(const Node& node, const Graph& from,
+                            std::vector<Argument> mapped_args);
+
+  // The source line given to nodes appended from now on.
+  void set_source(std::string source) { source_ = std::move(source); }
+
+  [[nodiscard]] Expr integer(std::int64_t value) { return context().constant(value); }
+  // A rank-0 or shaped tensor filled with a number.
+  ValueId full(const Sizes& sizes, double value, DType dtype, Device device = {});
+
+ private:
+  Graph& graph_;
+  std::string source_;
+};
+
+// Runs `visit` on every node of `graph` in order and collects the rebuilt graph. `visit` gets the
+// node with operands already mapped to the new graph; it returns the values that replace its
+// results, or nothing to have the node copied as it is. Inputs, outputs, constants and symbols are
+// carried over. Types of replaced values keep the original strides when they are fixed.
+class Rewriter {
+ public:
+  Rewriter(const Graph& from, std::string_view name);
+  [[nodiscard]] Builder& builder() { return builder_; }
+  [[nodiscard]] const Graph& from() const { return from_; }
+  [[nodiscard]] ValueId mapped(ValueId old) const { return map_[old.index]; }
+
+  using Visit = std::function<std::optional<std::vector<ValueId>>(Rewriter&, const Node& mapped,
+                                                                   const Node& original)>;
+  Graph run(const Visit& visit) &&;
+
+ private:
+  const Graph& from_;
+  Graph to_;
+  Builder builder_;
+  std::vector<ValueId> map_;
+};
+
+}  // namespace inkle::graph

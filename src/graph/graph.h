@@ -1,0 +1,101 @@
+// The graph IR: a list of nodes in execution order over typed values. Functional but for nodes
+// with the effect trait (copy_ into an input). Passes take a graph and return a new one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "graph/op_def.h"
+#include "graph/type.h"
+
+namespace inkle::graph {
+
+struct ValueId {
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  std::uint32_t index = kNone;
+  [[nodiscard]] bool is_none() const { return index == kNone; }
+  friend auto operator<=>(const ValueId&, const ValueId&) = default;
+};
+
+struct None {
+  friend bool operator==(const None&, const None&) = default;
+};
+
+// One argument of a node, of the kind that the schema says. An integer is an Expr, also where the
+// schema takes a scalar; a missing entry of a tensor list is a ValueId that is none.
+using Argument = std::variant<None, ValueId, std::vector<ValueId>, Expr, std::vector<Expr>, double,
+                              std::vector<double>, bool, std::vector<bool>, std::string, DType,
+                              Device>;
+
+struct Node {
+  const OpDef* op = nullptr;
+  std::vector<Argument> args;      // one for each parameter of the schema, defaults filled in
+  std::vector<ValueId> results;
+  std::string source;              // "model.py:12", "" if unknown
+  // For calls to eager: number in the host's table of callables; the op is then kEagerOp.
+  std::optional<std::uint32_t> eager_target;
+};
+
+struct Input {
+  std::string name;
+  ValueId value;                   // none for an integer input
+  Expr symbol;                     // null for a tensor input
+  bool is_parameter = false;       // a weight: the same tensor from call to call
+};
+
+struct Output {
+  // A tensor, an integer, or nothing.
+  std::variant<None, ValueId, Expr> value;
+};
+
+struct ConstantData {              // contents of a literal tensor
+  DType dtype;
+  std::vector<std::int64_t> sizes;  // row-major
+  std::shared_ptr<const std::vector<std::byte>> bytes;
+};
+
+class Graph {
+ public:
+  explicit Graph(std::shared_ptr<sym::Context> context, const OpTable& table)
+      : context_(std::move(context)), table_(&table) {}
+
+  std::string name = "main";
+  std::vector<Input> inputs;
+  std::vector<Node> nodes;
+  std::vector<Output> outputs;
+  // Literal tensors: values that are neither inputs nor results.
+  std::vector<std::pair<ValueId, ConstantData>> constants;
+
+  [[nodiscard]] sym::Context& context() const { return *context_; }
+  [[nodiscard]] const std::shared_ptr<sym::Context>& shared_context() const { return context_; }
+  [[nodiscard]] const OpTable& table() const { return *table_; }
+
+  ValueId add_value(Type type);
+  [[nodiscard]] const Type& type(ValueId value) const { return types_[value.index]; }
+  [[nodiscard]] Type& type(ValueId value) { return types_[value.index]; }
+  [[nodiscard]] std::size_t value_count() const { return types_.size(); }
+
+ private:
+  std::shared_ptr<sym::Context> context_;
+  const OpTable* table_;
+  std::vector<Type> types_;        // by ValueId
+};
+
+// Calls `f` for each tensor operand, in order, also those inside lists; none entries left out.
+void for_each_operand(const Node& node, const std::function<void(ValueId)>& f);
+void replace_operands(Node& node, const std::function<ValueId(ValueId)>& f);
+// For each value the number of uses by nodes and outputs.
+[[nodiscard]] std::vector<std::uint32_t> use_counts(const Graph& graph);
+// The producing node's index for each value; -1 for inputs and constants.
+[[nodiscard]] std::vector<std::int32_t> producers(const Graph& graph);
+
+// Throws UserError naming the node: operands defined before use, arguments as the schema says,
+// result types as inference says.
+void verify(const Graph& graph);
+
+}  // namespace inkle::graph

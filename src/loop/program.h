@@ -1,0 +1,169 @@
+// Loop IR: nests over logical index spaces, and the buffers between them. No layout but the fixed
+// ones, no loop order, no machine.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "abi/device.h"
+#include "abi/dtype.h"
+#include "loop/body.h"
+#include "sym/expr.h"
+
+namespace inkle::loop {
+
+using abi::Device;
+
+enum class BufferRole : std::uint8_t { input, output, temporary, constant };
+
+struct Buffer {
+  std::string name;
+  BufferRole role = BufferRole::temporary;
+  DType dtype = DType::f32;
+  Device device;
+  std::vector<Expr> sizes;
+  // Fixed for inputs, outputs, constants and operands of calls to eager; else chosen later.
+  std::optional<std::vector<Expr>> strides;
+  Expr offset;                          // null: 0
+  bool is_parameter = false;
+  std::uint32_t index = 0;              // input: argument number; constant: number
+  // For an output or temporary that must be the same memory as an input (mutation), that buffer.
+  std::optional<BufferId> writes_into;
+};
+
+struct Dim {
+  Expr variable;                        // 0 <= variable < extent
+  Expr extent;
+  friend bool operator==(const Dim&, const Dim&) = default;
+};
+
+enum class ReduceOp : std::uint8_t {
+  sum, prod, min, max, any, all,
+  argmin, argmax,       // one yield; result i64: position along the single reduced dimension (the
+                        // row-major position if several), first of ties, a NaN wins
+  welford,              // one yield; results mean and sum of squared deviations
+  online_softmax,       // one yield; results maximum and sum of exp(x - maximum)
+};
+[[nodiscard]] std::size_t result_count(ReduceOp op);
+
+// Where a result goes: buffer[indices], the indices in terms of the nest's (outer) dims.
+enum class StoreMode : std::uint8_t { overwrite, atomic_add };
+struct Store {
+  BufferId buffer = 0;
+  std::vector<Expr> indices;
+  StoreMode mode = StoreMode::overwrite;
+  std::uint32_t result = 0;             // which yield (pointwise) or reduction result
+};
+
+// A read of a contraction: buffer[indices] in terms of dims and reduced dims; indices are affine
+// in them or throw Unsupported when they are made.
+struct Access {
+  BufferId buffer = 0;
+  std::vector<Expr> indices;
+};
+
+// out[batch..., m, n] = sum over k of a * b. dims: batch..., m, n; reduced: k.
+struct Matmul {
+  Access a;                             // over (batch, m, k)
+  Access b;                             // over (batch, k, n)
+};
+// y[n, o, spatial...]; operands whole, with their logical order as ATen's.
+struct Convolution {
+  BufferId x = 0, w = 0;
+  std::optional<BufferId> bias;
+  std::vector<std::int64_t> stride, padding, dilation, output_padding;
+  std::int64_t groups = 1;
+  bool transposed = false;
+};
+// out[b..., h, q, d] = softmax(scale * q k^T + mask) v; mask over (b..., h, q, k), additive in its
+// dtype or bool (false: minus infinity). kv heads: head h reads kv head h / (heads / kv_heads).
+// Rows with nothing to attend to give 0 when `safe`, else NaN. lse: log-sum-exp output or none.
+struct Attention {
+  Access q, k, v;                       // over (batch, head, row, feature)
+  std::optional<Access> mask;
+  Expr batch, heads, kv_heads, q_length, kv_length, head_dim, value_dim;
+  // Variables that the accesses are written in: batch, head, row, column or feature.
+  std::array<Expr, 4> variables;
+  double scale = 1;
+  bool is_causal = false;
+  bool safe = true;
+  std::optional<BufferId> lse;
+};
+// A call to the host framework on whole buffers.
+struct EagerCall {
+  std::string name;
+  std::uint32_t target = 0;
+  // In order; integers are evaluated expressions.
+  std::vector<std::variant<BufferId, Expr>> arguments;
+  std::vector<BufferId> results;
+};
+
+enum class NestKind : std::uint8_t {
+  pointwise, reduction, scan, sort, scatter, matmul, convolution, attention, eager
+};
+
+struct Nest {
+  NestKind kind = NestKind::pointwise;
+  std::string source;                   // the user's lines
+  std::string label;                    // the op it came from, for people only
+  std::vector<Dim> dims;                // one result element for each point
+  std::vector<Dim> reduced;
+  Body body;                            // pointwise, reduction, scan, scatter
+  ReduceOp reduce = ReduceOp::sum;
+  DType accumulator = DType::f32;
+  std::vector<Store> stores;
+  // matmul, convolution, attention, eager
+  std::variant<std::monostate, Matmul, Convolution, Attention, EagerCall> detail;
+};
+
+struct ProgramOutput {
+  enum class Kind : std::uint8_t { buffer, input, integer, none };
+  Kind kind = Kind::buffer;
+  BufferId buffer = 0;                  // also for input
+  Expr integer;
+  // The returned tensor as a view of the buffer.
+  std::vector<Expr> sizes;
+  std::vector<Expr> strides;
+  Expr offset;                          // elements
+};
+
+struct Argument {                       // of the whole program, in order
+  std::string name;
+  std::optional<BufferId> buffer;       // a tensor
+  Expr symbol;                          // or an integer
+};
+
+struct ConstantData {
+  std::shared_ptr<const std::vector<std::byte>> bytes;
+};
+
+struct Program {
+  std::string name;
+  std::shared_ptr<sym::Context> context;
+  std::vector<Argument> arguments;
+  std::vector<Buffer> buffers;
+  std::vector<ConstantData> constants;  // by Buffer::index of role constant
+  std::vector<Nest> nests;              // in an order that respects dependencies and mutation
+  std::vector<ProgramOutput> outputs;
+
+  BufferId add_buffer(Buffer buffer) {
+    buffers.push_back(std::move(buffer));
+    return static_cast<BufferId>(buffers.size() - 1);
+  }
+};
+
+// Buffers that a nest reads (each once, in order) and writes.
+[[nodiscard]] std::vector<BufferId> reads(const Nest& nest);
+[[nodiscard]] std::vector<BufferId> writes(const Nest& nest);
+
+// Text as in EXAMPLE.md step 3; parse(print(p)) == p.
+[[nodiscard]] std::string to_string(const Program& program);
+[[nodiscard]] Program parse_program(std::string_view text, std::string_view file);
+// Throws InternalError naming the nest: operands before use, dtypes, index ranks, variables.
+void verify(const Program& program);
+
+}  // namespace inkle::loop

@@ -1,0 +1,262 @@
+#include "schedule/inline.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "loop/builder.h"
+#include "schedule/linear.h"
+
+namespace inkle::schedule {
+namespace {
+
+using loop::BodyBuilder;
+using loop::BufferId;
+using loop::Instruction;
+using loop::Nest;
+using loop::NestKind;
+using loop::Opcode;
+using loop::Program;
+using loop::Val;
+
+// Limits beyond which a body is kept apart. A fused body of 24 loads still keeps its streams in
+// the hardware prefetchers' reach; 256 instructions compile in a few milliseconds.
+constexpr std::int64_t kMaxLoads = 24;
+constexpr std::size_t kMaxInstructions = 256;
+// A producer with several consumers is computed again in each only if that is no dearer than
+// reading its result back: at most this many loads and operations.
+constexpr std::int64_t kCheapLoads = 2;
+constexpr std::int64_t kCheapOperations = 6;
+
+bool is_expensive(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::div:
+    case Opcode::floordiv:
+    case Opcode::remainder:
+    case Opcode::fmod:
+    case Opcode::random:
+    case Opcode::indirect:
+      return true;
+    default:
+      return opcode >= Opcode::sqrt && opcode <= Opcode::nextafter;
+  }
+}
+
+bool has_body(NestKind kind) { return kind == NestKind::pointwise || kind == NestKind::reduction; }
+
+struct Uses {
+  std::vector<std::vector<std::size_t>> readers;   // by buffer
+  std::vector<std::vector<std::size_t>> writers;
+};
+
+Uses collect_uses(const Program& program) {
+  Uses uses;
+  uses.readers.resize(program.buffers.size());
+  uses.writers.resize(program.buffers.size());
+  for (std::size_t n = 0; n < program.nests.size(); ++n) {
+    for (const BufferId b : loop::reads(program.nests[n])) uses.readers[b].push_back(n);
+    for (const BufferId b : loop::writes(program.nests[n])) uses.writers[b].push_back(n);
+  }
+  return uses;
+}
+
+bool is_returned(const Program& program, BufferId buffer) {
+  return std::any_of(program.outputs.begin(), program.outputs.end(), [&](const auto& output) {
+    return (output.kind == loop::ProgramOutput::Kind::buffer ||
+            output.kind == loop::ProgramOutput::Kind::input) &&
+           output.buffer == buffer;
+  });
+}
+
+// True if a buffer that `producer` reads is written by a nest in (producer, consumer], unless by
+// the consumer at just the element that it reads.
+bool crosses_mutation(const Program& program, const Uses& uses, std::size_t producer,
+                      std::size_t consumer) {
+  for (const BufferId b : loop::reads(program.nests[producer])) {
+    for (const std::size_t w : uses.writers[b]) {
+      if (w > producer && w < consumer) return true;
+      if (w == consumer) return true;
+    }
+  }
+  return false;
+}
+
+class Inliner {
+ public:
+  explicit Inliner(Program& program)
+      : program_(program), uses_(collect_uses(program)), gone_(program.nests.size(), false) {}
+
+  void run() {
+    for (std::size_t n = 0; n < program_.nests.size(); ++n) {
+      if (should_inline(n)) inline_nest(n);
+    }
+    std::vector<Nest> kept;
+    for (std::size_t n = 0; n < program_.nests.size(); ++n) {
+      if (!gone_[n]) kept.push_back(std::move(program_.nests[n]));
+    }
+    program_.nests = std::move(kept);
+  }
+
+ private:
+  bool should_inline(std::size_t n) const {
+    const Nest& nest = program_.nests[n];
+    if (nest.kind != NestKind::pointwise || nest.stores.size() != 1) return false;
+    const loop::Store& store = nest.stores.front();
+    const loop::Buffer& buffer = program_.buffers[store.buffer];
+    if (buffer.role != loop::BufferRole::temporary || buffer.strides || buffer.writes_into) {
+      return false;
+    }
+    if (store.mode != loop::StoreMode::overwrite || uses_.writers[store.buffer].size() != 1 ||
+        is_returned(program_, store.buffer) || !is_identity(store.indices, nest.dims)) {
+      return false;
+    }
+    const auto& readers = uses_.readers[store.buffer];
+    if (readers.empty()) return false;
+    const BodyCost cost = cost_of(nest.body);
+    const bool cheap = cost.loads <= kCheapLoads && cost.expensive == 0 &&
+                       cost.cheap <= kCheapOperations;
+    if (readers.size() > 1 && !cheap) return false;
+    return std::all_of(readers.begin(), readers.end(),
+                       [&](std::size_t r) { return may_inline_into(n, r, cost, cheap); });
+  }
+
+  bool may_inline_into(std::size_t n, std::size_t reader, const BodyCost& cost,
+                       bool cheap) const {
+    const Nest& from = program_.nests[n];
+    const Nest& into = program_.nests[reader];
+    if (!has_body(into.kind) || crosses_mutation(program_, uses_, n, reader)) return false;
+    const BufferId buffer = from.stores.front().buffer;
+    std::int64_t loads_of_it = 0;
+    for (const Instruction& i : into.body.instructions) {
+      if (i.opcode != Opcode::load || i.buffer != buffer) continue;
+      ++loads_of_it;
+      const bool indirect_inside = std::any_of(
+          from.body.instructions.begin(), from.body.instructions.end(),
+          [](const Instruction& f) { return f.opcode == Opcode::indirect; });
+      if (i.operand_count != 0 && indirect_inside) return false;
+    }
+    const BodyCost target = cost_of(into.body);
+    if (target.loads + loads_of_it * (cost.loads - 1) > kMaxLoads) return false;
+    if (into.body.instructions.size() +
+            static_cast<std::size_t>(loads_of_it) * from.body.instructions.size() >
+        kMaxInstructions) {
+      return false;
+    }
+    if (cheap) return true;
+    // A dear body must not be evaluated more often than it is now.
+    const std::int64_t points = extent_hint(into.dims) * extent_hint(into.reduced);
+    return points * loads_of_it <= extent_hint(from.dims);
+  }
+
+  // The producer's value at the indices of `load`, under the load's predicate.
+  static Val evaluate(const Nest& producer, BodyBuilder& to, const Instruction& load) {
+    std::vector<std::pair<Expr, Expr>> map;
+    for (std::size_t d = 0; d < producer.dims.size(); ++d) {
+      map.emplace_back(producer.dims[d].variable, load.indices[d]);
+    }
+    const bool predicated = load.operand_count != 0;
+    const auto on_load = [&](BodyBuilder& builder, Instruction inner) {
+      if (!predicated) return builder.append(std::move(inner));
+      if (inner.operand_count == 0) {
+        const Val zero = abi::is_float(inner.dtype) ? builder.constant(inner.dtype, 0.0)
+                                                    : builder.constant(inner.dtype, std::int64_t{0});
+        return builder.load_if(load.operands[0], zero, inner.buffer, inner.dtype, inner.indices);
+      }
+      const Val both = builder.logical_and(load.operands[0], inner.operands[0]);
+      return builder.load_if(both, inner.operands[1], inner.buffer, inner.dtype, inner.indices);
+    };
+    const Val value = loop::inline_body(producer.body, map, to, on_load).front();
+    return predicated ? to.select(load.operands[0], value, load.operands[1]) : value;
+  }
+
+  void inline_nest(std::size_t n) {
+    const Nest& producer = program_.nests[n];
+    const BufferId buffer = producer.stores.front().buffer;
+    const std::vector<std::size_t> readers = uses_.readers[buffer];
+    for (const std::size_t r : readers) {
+      Nest& consumer = program_.nests[r];
+      loop::Body body;
+      BodyBuilder to(body, *program_.context);
+      const auto on_load = [&](BodyBuilder& builder, Instruction load) {
+        if (load.buffer != buffer) return builder.append(std::move(load));
+        return evaluate(producer, builder, load);
+      };
+      body.yields = loop::inline_body(consumer.body, {}, to, on_load);
+      consumer.body = std::move(body);
+      for (const BufferId b : loop::reads(producer)) {
+        auto& list = uses_.readers[b];
+        if (std::find(list.begin(), list.end(), r) == list.end()) list.push_back(r);
+      }
+    }
+    for (const BufferId b : loop::reads(producer)) std::erase(uses_.readers[b], n);
+    uses_.readers[buffer].clear();
+    uses_.writers[buffer].clear();
+    gone_[n] = true;
+  }
+
+  Program& program_;
+  Uses uses_;
+  std::vector<bool> gone_;
+};
+
+}  // namespace
+
+BodyCost cost_of(const loop::Body& body) {
+  BodyCost cost;
+  for (const Instruction& i : body.instructions) {
+    if (i.opcode == Opcode::load) {
+      ++cost.loads;
+    } else if (is_expensive(i.opcode)) {
+      ++cost.expensive;
+    } else if (i.opcode != Opcode::constant && i.opcode != Opcode::index &&
+               i.opcode != Opcode::row) {
+      ++cost.cheap;
+    }
+  }
+  return cost;
+}
+
+std::vector<bool> mutated_buffers(const Program& program) {
+  std::vector<int> writes(program.buffers.size(), 0);
+  for (std::size_t b = 0; b < program.buffers.size(); ++b) {
+    const auto role = program.buffers[b].role;
+    if (role == loop::BufferRole::input || role == loop::BufferRole::constant) writes[b] = 1;
+  }
+  for (const Nest& nest : program.nests) {
+    for (const BufferId b : loop::writes(nest)) ++writes[b];
+  }
+  std::vector<bool> mutated(program.buffers.size());
+  for (std::size_t b = 0; b < mutated.size(); ++b) mutated[b] = writes[b] > 1;
+  return mutated;
+}
+
+void inline_pointwise(Program& program) { Inliner(program).run(); }
+
+void remove_dead_nests(Program& program) {
+  std::vector<bool> live(program.buffers.size(), false);
+  for (const auto& output : program.outputs) {
+    if (output.kind == loop::ProgramOutput::Kind::buffer) live[output.buffer] = true;
+  }
+  for (std::size_t b = 0; b < program.buffers.size(); ++b) {
+    const loop::Buffer& buffer = program.buffers[b];
+    if (buffer.role == loop::BufferRole::input || buffer.role == loop::BufferRole::output ||
+        buffer.writes_into) {
+      live[b] = true;
+    }
+  }
+  std::vector<bool> keep(program.nests.size(), false);
+  for (std::size_t n = program.nests.size(); n-- > 0;) {
+    const Nest& nest = program.nests[n];
+    const auto written = loop::writes(nest);
+    keep[n] = nest.kind == NestKind::eager ||
+              std::any_of(written.begin(), written.end(), [&](BufferId b) { return live[b]; });
+    if (!keep[n]) continue;
+    for (const BufferId b : loop::reads(nest)) live[b] = true;
+  }
+  std::vector<Nest> kept;
+  for (std::size_t n = 0; n < program.nests.size(); ++n) {
+    if (keep[n]) kept.push_back(std::move(program.nests[n]));
+  }
+  program.nests = std::move(kept);
+}
+
+}  // namespace inkle::schedule

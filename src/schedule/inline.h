@@ -1,0 +1,31 @@
+// Inlines cheap pointwise producers into their consumers.
+//
+//   n0: pointwise [i] -> t0 { yield add(load x[i], load y[i]) }
+//   n1: pointwise [i] -> t1 { yield tanh(load t0[i]) }
+// becomes
+//   n1: pointwise [i] -> t1 { yield tanh(add(load x[i], load y[i])) }
+//
+// Runs first, on logical indices: views have vanished into index maps and no layout is fixed yet.
+#pragma once
+
+#include "loop/program.h"
+
+namespace inkle::schedule {
+
+void inline_pointwise(loop::Program& program);
+
+// Drops nests whose results nobody reads (outputs, mutated inputs and calls to eager are kept).
+void remove_dead_nests(loop::Program& program);
+
+// What one evaluation of a body costs.
+struct BodyCost {
+  std::int64_t loads = 0;
+  std::int64_t cheap = 0;       // arithmetic, selects, casts
+  std::int64_t expensive = 0;   // functions, divisions, indirect loads
+};
+[[nodiscard]] BodyCost cost_of(const loop::Body& body);
+
+// Buffers that are written by more than one nest, or that are inputs and written at all.
+[[nodiscard]] std::vector<bool> mutated_buffers(const loop::Program& program);
+
+}  // namespace inkle::schedule

@@ -1,0 +1,138 @@
+// A fused kernel: shared outer loops around a list of stages, every access linearised. This is what
+// code generators compile, together with a Schedule, which is data of its own.
+//
+//   kernel @k0(in p0: f32, in p1: f32, out p2: f32; s0) {
+//     for i0 in s0 {
+//       row r0 = reduce.max i1 in 768 { %0 = load p0[768*i0+i1]; yield %0 }
+//       row r1 = reduce.sum i1 in 768 { ... exp(sub(load p0[768*i0+i1], row r0)) ... }
+//       for i1 in 768 { p2[768*i0+i1] = ... }
+//     }
+//   }
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "abi/device.h"
+#include "abi/plan.h"
+#include "loop/body.h"
+#include "loop/program.h"
+#include "sym/expr.h"
+
+namespace inkle::schedule {
+
+using abi::DType;
+using loop::Body;
+using loop::Dim;
+using sym::Expr;
+
+enum class ParamRole : std::uint8_t { in, out, inout };
+
+// A pointer parameter. No two parameters overlap in memory unless one is `may_alias`.
+struct Param {
+  ParamRole role = ParamRole::in;
+  DType dtype = DType::f32;
+  std::int32_t alignment = 1;           // bytes, known of the pointer
+  bool may_alias = false;
+};
+
+// A private array of one outer iteration (of one lane block when the outer loop is vectorised:
+// then each element holds one value per lane).
+struct Scratch {
+  DType dtype = DType::f32;
+  Expr elements;
+};
+
+enum class StageKind : std::uint8_t { pointwise, reduction };
+
+// In a stage's body, Instruction::buffer of a load and StageStore::target count parameters first,
+// then scratch arrays: buffer b is parameter b if b < params.size(), else scratch b -
+// params.size(). `indices` has one entry: the offset in elements, in terms of outer variables,
+// inner variables, size symbols and indirect symbols of the body.
+struct StageStore {
+  std::uint32_t target = 0;
+  Expr offset;
+  loop::StoreMode mode = loop::StoreMode::overwrite;
+  std::uint32_t yield = 0;
+};
+
+// Runs once in every outer iteration, in order. A pointwise stage runs its body at every point of
+// `inner` (once if empty) and stores yields. A reduction reduces its yield over `inner` and
+// defines rows first_row, first_row + 1, ... (loop::result_count of them), readable by later
+// stages with Opcode::row; it has no stores.
+struct Stage {
+  StageKind kind = StageKind::pointwise;
+  std::vector<Dim> inner;               // outermost first
+  Body body;
+  std::vector<StageStore> stores;
+  loop::ReduceOp reduce = loop::ReduceOp::sum;
+  DType accumulator = DType::f32;
+  std::uint32_t first_row = 0;
+};
+
+struct LoopKernel {
+  std::vector<Dim> outer;               // outermost first; all iterations are independent
+  std::vector<Stage> stages;
+  std::vector<Scratch> scratch;
+  std::vector<DType> rows;              // dtype of each row value
+};
+
+// Flash-style attention; see loop::Attention for its meaning. Offsets are linear in the four
+// variables (batch, head, row, column or feature), strides read by sym::stride.
+struct AttentionKernel {
+  DType dtype = DType::f32;             // of q, k, v and the output
+  std::vector<Expr> variables;          // batch, head, row, column
+  Expr batch, heads, kv_heads, q_length, kv_length, head_dim, value_dim;
+  // Parameters: q, k, v, out, then mask if any, then lse if any. Offsets in that order. k, v are
+  // addressed by the kv head; mask over (batch, head, row, column); lse over (batch, head, row).
+  std::vector<Expr> offsets;
+  bool has_mask = false;
+  DType mask_dtype = DType::boolean;
+  bool has_lse = false;
+  double scale = 1;
+  bool is_causal = false;
+  bool safe = true;
+};
+
+struct Kernel {
+  std::string name;
+  std::vector<Param> params;
+  std::vector<Expr> sizes;              // size symbols passed at run time, in this order
+  std::variant<LoopKernel, AttentionKernel> body;
+  std::vector<std::string> sources;     // the user's lines, for reports only
+};
+
+// Everything that differs between machines. Printable, replayable.
+struct Schedule {
+  // Loop kernels: vectorise the last outer loop (columns) instead of each stage's last inner loop.
+  bool vector_outer = false;
+  std::int32_t lanes = 8;               // elements of one vector value, whatever their dtype
+  std::int32_t unroll = 4;              // independent accumulators, or vectors in flight
+  // vector_outer: elements of the last outer loop given to one parallel iteration.
+  std::int64_t block = 1024;
+  // Attention: rows of q and columns of k of a block.
+  std::int64_t q_block = 32;
+  std::int64_t kv_block = 256;
+  // Least parallel iterations worth a thread of their own.
+  std::int64_t grain = 1;
+};
+
+// Parallel iterations [0, extent) of the kernel function under this schedule:
+//   loop kernels: product(outer), or with vector_outer product(outer but last) *
+//   ceildiv(last, block); attention: batch * heads * ceildiv(q_length, q_block).
+// An iteration number counts row-major, the last loop fastest.
+[[nodiscard]] Expr parallel_extent(const Kernel& kernel, const Schedule& schedule,
+                                   sym::Context& context);
+
+// What a kernel reports at the start of its scratch (abi/plan.h).
+using abi::KernelStatus;
+using abi::kStatusBytes;
+
+// Canonical text: parameters, variables and sizes renamed in order, so that structurally equal
+// kernels print alike; the cache key is the hash of it and of the schedule's text.
+[[nodiscard]] std::string to_string(const Kernel& kernel);
+[[nodiscard]] std::string to_string(const Schedule& schedule);
+
+}  // namespace inkle::schedule

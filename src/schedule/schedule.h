@@ -1,0 +1,27 @@
+// Loop nests -> fused kernels, library calls and their order. Pure data in, pure data out.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "abi/device.h"
+#include "loop/program.h"
+#include "schedule/scheduled.h"
+
+namespace inkle::schedule {
+
+struct Options {
+  abi::DeviceDescription device;
+  // Which library calls the runtime can run (dtype and post-op support differ between machines).
+  std::function<bool(abi::DType a, abi::DType b, abi::DType c)> can_matmul;
+  std::function<bool(abi::DType dtype)> can_convolve;
+  std::function<bool(abi::PostOpKind kind)> can_post_op;
+  // numerics=fast: drops roundings to f16 and bf16 between ops inside a kernel.
+  bool fast_numerics = false;
+  bool training = false;                 // no derived copies of parameters
+};
+
+[[nodiscard]] ScheduledProgram schedule(loop::Program program, const Options& options);
+
+}  // namespace inkle::schedule

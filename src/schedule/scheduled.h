@@ -1,0 +1,75 @@
+// The result of scheduling: the steps of a program in order, each a generated kernel with its
+// schedule, a library call or a call to eager, over buffers whose layouts are all decided.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "abi/library_call.h"
+#include "loop/program.h"
+#include "schedule/kernel.h"
+
+namespace inkle::schedule {
+
+struct KernelStep {
+  Kernel kernel;
+  Schedule schedule;
+  std::vector<loop::BufferId> buffers;   // by parameter
+};
+
+// A strided view of a buffer; the symbolic form of abi::Operand.
+struct View {
+  loop::BufferId buffer = 0;
+  Expr offset;
+  std::vector<Expr> sizes;
+  std::vector<Expr> strides;
+};
+
+struct Epilogue {
+  abi::PostOpKind kind = abi::PostOpKind::relu;
+  double alpha = 0;
+  double beta = 0;
+  std::optional<View> operand;
+};
+
+struct MatmulStep {
+  View a, b, c;
+  std::optional<View> bias;
+  bool b_is_weight = false;
+  std::vector<Epilogue> epilogue;
+};
+
+struct ConvolutionStep {
+  View x, w, y;
+  std::optional<View> bias;
+  loop::Convolution parameters;
+  bool w_is_weight = false;
+  std::vector<Epilogue> epilogue;
+};
+
+struct EagerStep {
+  loop::EagerCall call;
+};
+
+struct Step {
+  std::variant<KernelStep, MatmulStep, ConvolutionStep, EagerStep> action;
+  std::vector<std::string> sources;      // the user's lines
+  std::string label;                     // ops it came from
+  Expr bytes;                            // read and written, null if unknown
+  Expr flops;
+  bool prepare = false;                  // depends on parameters only: kept from call to call
+};
+
+struct ScheduledProgram {
+  loop::Program program;                 // buffers and outputs are valid; nests are consumed
+  std::vector<Step> steps;
+};
+
+// Buffers a step reads and writes, each once.
+[[nodiscard]] std::vector<loop::BufferId> reads(const Step& step);
+[[nodiscard]] std::vector<loop::BufferId> writes(const Step& step);
+
+}  // namespace inkle::schedule
