@@ -1,0 +1,234 @@
+// The inside of sym: interned nodes and the simplifier. For the files of this folder only.
+//
+// Every node can be read as a term, coefficient * monomial, so that sums merge like sorted lists.
+// The rules that the simplifier applies are listed in sym/rules.h under the names used here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "sym/expr.h"
+
+namespace inkle::sym {
+
+struct Node {
+  Context* context = nullptr;
+  const Expr* operands = nullptr;
+  const Node* monomial = nullptr;   // this node without its coefficient; null for constants
+  std::int64_t value = 1;           // the coefficient; of a constant, its value
+  std::uint64_t symbol_filter = 0;  // bit (index % 64) of each symbol inside
+  std::uint32_t id = 0;
+  std::uint32_t hash = 0;
+  std::uint32_t count = 0;
+  std::uint32_t symbol = 0;  // index of a symbol
+  Kind kind = Kind::constant;
+  bool has_division = false;  // some factor (of a sum: of some term) is a floordiv or mod
+  // Memos, valid while the epoch is the context's.
+  mutable std::uint32_t interval_epoch = 0;
+  mutable std::uint32_t factor_epoch = 0;
+  mutable Range interval;
+  mutable std::int64_t factor = 1;
+
+  [[nodiscard]] std::span<const Expr> all() const { return {operands, count}; }
+  [[nodiscard]] const Node* operand(std::size_t i) const { return operands[i].node(); }
+  [[nodiscard]] bool is_constant() const { return kind == Kind::constant; }
+  [[nodiscard]] bool is_constant(std::int64_t v) const { return is_constant() && value == v; }
+};
+
+// A vector of trivial values whose first N need no allocation.
+template <class T, std::size_t N>
+class Inline {
+ public:
+  Inline() = default;
+  Inline(const Inline&) = delete;
+  Inline& operator=(const Inline&) = delete;
+  void push_back(T value) {
+    if (size_ == capacity_) grow();
+    data_[size_++] = value;
+  }
+  void pop_back() { --size_; }
+  void resize_down(std::size_t size) { size_ = size; }
+  void erase(std::size_t i) {
+    for (std::size_t k = i + 1; k < size_; ++k) data_[k - 1] = data_[k];
+    --size_;
+  }
+  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] bool empty() const { return size_ == 0; }
+  [[nodiscard]] T& operator[](std::size_t i) { return data_[i]; }
+  [[nodiscard]] const T& operator[](std::size_t i) const { return data_[i]; }
+  [[nodiscard]] T& back() { return data_[size_ - 1]; }
+  [[nodiscard]] T* begin() { return data_; }
+  [[nodiscard]] T* end() { return data_ + size_; }
+  [[nodiscard]] const T* begin() const { return data_; }
+  [[nodiscard]] const T* end() const { return data_ + size_; }
+
+ private:
+  void grow() {
+    auto bigger = std::make_unique<T[]>(capacity_ * 2);
+    for (std::size_t i = 0; i < size_; ++i) bigger[i] = data_[i];
+    heap_ = std::move(bigger);
+    data_ = heap_.get();
+    capacity_ *= 2;
+  }
+  T inline_[N];
+  std::unique_ptr<T[]> heap_;
+  T* data_ = inline_;
+  std::size_t size_ = 0;
+  std::size_t capacity_ = N;
+};
+
+struct Term {
+  std::int64_t coefficient = 0;
+  const Node* monomial = nullptr;  // null: the constant term
+};
+using Terms = Inline<Term, 12>;
+using Factors = Inline<Expr, 8>;
+
+// Floor division and its remainder for b != 0 (and not kMin / -1).
+constexpr std::int64_t floor_div(std::int64_t a, std::int64_t b) {
+  const std::int64_t q = a / b;
+  return (a % b != 0 && ((a < 0) != (b < 0))) ? q - 1 : q;
+}
+constexpr std::int64_t floor_mod(std::int64_t a, std::int64_t b) {
+  const std::int64_t r = a % b;
+  return (r != 0 && ((r < 0) != (b < 0))) ? r + b : r;
+}
+// Greatest common divisor, never negative; gcd(0, b) is |b|. kMin is treated as 2^62 (a divisor).
+std::int64_t gcd(std::int64_t a, std::int64_t b);
+
+// Total order by structure: symbols by name (i2 before i10), then floordiv, mod, min, max, sums.
+// Monomials are in lexicographic order, higher powers first, constants last: a monomial order in
+// the sense of polynomial division.
+int compare_atoms(const Node* a, const Node* b);
+int compare_monomials(const Node* a, const Node* b);
+// Factors of a monomial (not of a term with a coefficient): none for null.
+std::span<const Expr> factors_of(const Node* const& monomial);
+// Terms of a node: none for the constant 0.
+void append_terms(const Node* node, Terms& out);
+
+struct Context::Impl {
+  enum class Op : std::uint32_t { none, add, sub, mul, floordiv, mod, min, max, nonneg };
+  enum class Failure : std::uint8_t { none, overflow, zero_division };
+
+  explicit Impl(Context& owner);
+
+  // --- intern.cpp
+  const Node* constant(std::int64_t value);
+  const Node* intern(Kind kind, std::span<const Expr> operands, std::int64_t value = 1,
+                     const Node* monomial = nullptr);
+  const Node* new_symbol(std::string_view name, SymbolInfo info);
+  const Node* find_memo(Op op, const Node* a, const Node* b) const;
+  void keep_memo(Op op, const Node* a, const Node* b, const Node* result);
+  void forget();  // facts have changed
+  Expr finish(const Node* result);  // throws what failed
+
+  // --- arith.cpp; all of these set `failure` on overflow and then return an arbitrary node
+  std::int64_t add_checked(std::int64_t a, std::int64_t b);
+  std::int64_t mul_checked(std::int64_t a, std::int64_t b);
+  const Node* monomial(Factors& sorted);
+  const Node* scaled(std::int64_t coefficient, const Node* monomial);
+  const Node* sum(Terms& sorted);
+  const Node* sum_unsorted(Terms& terms);
+  const Node* combine(const Node* a, const Node* b, std::int64_t scale);  // a + scale * b
+  const Node* add(const Node* a, const Node* b);
+  const Node* sub(const Node* a, const Node* b);
+  const Node* scale(const Node* a, std::int64_t c);
+  const Node* mul(const Node* a, const Node* b);
+  const Node* mul_monomials(const Node* a, const Node* b);
+
+  // --- recombine.cpp
+  const Node* recombine(const Terms& terms);  // null where no rule applies
+
+  // --- divide.cpp
+  struct Division {
+    const Node* quotient;
+    const Node* rest;
+  };
+  Division divide(const Node* e, const Node* n, bool exact);
+  const Node* exact_quotient(const Node* e, const Node* n);  // null if not known to divide
+  const Node* floordiv(const Node* e, const Node* n);
+  const Node* mod(const Node* e, const Node* n);
+
+  // --- minmax.cpp
+  const Node* extreme(Kind kind, const Node* a, const Node* b);
+
+  // --- facts.cpp
+  Range interval(const Node* e);
+  std::int64_t factor(const Node* e);  // a known divisor >= 0; 0 means that e is 0
+  bool divides(const Node* k, const Node* e);
+
+  // --- prove.cpp
+  bool nonneg(const Node* e);                              // proves e >= 0
+  bool at_most(const Node* a, const Node* b);              // proves a <= b
+  bool below(const Node* a, const Node* b);                // proves a < b
+  bool in_range(const Node* e, const Node* n);             // proves 0 <= e < n
+
+  Context& context;
+  Failure failure = Failure::none;
+  std::uint32_t epoch = 1;
+  // Rewrites and proofs nest, for a quotient's normal form contains sums; beyond these depths sums
+  // stay as they are and proofs look at intervals only. What is computed there is not memoised.
+  static constexpr int kDeepestRecombine = 16;
+  static constexpr int kDeepestProof = 3;
+  [[nodiscard]] bool is_limited() const {
+    return recombine_depth >= kDeepestRecombine || proof_depth >= kDeepestProof;
+  }
+  int recombine_depth = 0;
+  int proof_depth = 0;
+  int proof_budget = 0;
+  std::vector<SymbolInfo> infos;
+  std::deque<std::string> names;
+  std::vector<std::uint64_t> name_keys;
+  std::vector<const Node*> symbol_nodes;
+  std::map<std::string, const Node*, std::less<>> by_name;
+  std::vector<Guard> guards;
+  std::uint32_t next_index = 0;
+
+ private:
+  void* allocate(std::size_t bytes);
+  const Node* insert(Node node, std::span<const Expr> operands, std::size_t slot);
+  void grow_table();
+
+  struct Memo {
+    const Node* a = nullptr;
+    const Node* b = nullptr;
+    const Node* result = nullptr;
+    Op op = Op::none;
+    std::uint32_t epoch = 0;
+  };
+  static constexpr std::size_t kSmallConstants = 256;
+  std::vector<const Node*> table_;
+  std::vector<Memo> memo_;
+  std::vector<std::unique_ptr<std::byte[]>> blocks_;
+  std::byte* free_ = nullptr;
+  std::size_t left_ = 0;
+  std::uint32_t count_ = 0;
+  const Node* small_[kSmallConstants] = {};
+};
+
+// While it lives, failures inside are seen by failed() and do not leave it.
+class Attempt {
+ public:
+  explicit Attempt(Context::Impl& impl) : impl_(impl), saved_(impl.failure) {
+    impl_.failure = Context::Impl::Failure::none;
+  }
+  Attempt(const Attempt&) = delete;
+  Attempt& operator=(const Attempt&) = delete;
+  ~Attempt() { impl_.failure = saved_; }
+  [[nodiscard]] bool failed() const { return impl_.failure != Context::Impl::Failure::none; }
+
+ private:
+  Context::Impl& impl_;
+  Context::Impl::Failure saved_;
+};
+
+}  // namespace inkle::sym

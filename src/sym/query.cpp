@@ -1,0 +1,318 @@
+// The public operators and the questions about expressions.
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "sym/expr.h"
+#include "sym/node.h"
+
+namespace inkle::sym {
+namespace {
+
+Context::Impl& impl_of(Expr e) {
+  INKLE_CHECK(!e.is_null(), "null symbolic expression used");
+  return e.node()->context->impl();
+}
+
+Context::Impl& impl_of(Expr a, Expr b) {
+  Context::Impl& impl = impl_of(a);
+  INKLE_CHECK(!b.is_null() && b.node()->context == a.node()->context,
+              "symbolic expressions of two contexts meet");
+  return impl;
+}
+
+}  // namespace
+
+Expr operator+(Expr a, Expr b) {
+  Context::Impl& impl = impl_of(a, b);
+  return impl.finish(impl.add(a.node(), b.node()));
+}
+Expr operator-(Expr a, Expr b) {
+  Context::Impl& impl = impl_of(a, b);
+  return impl.finish(impl.sub(a.node(), b.node()));
+}
+Expr operator*(Expr a, Expr b) {
+  Context::Impl& impl = impl_of(a, b);
+  return impl.finish(impl.mul(a.node(), b.node()));
+}
+Expr floordiv(Expr a, Expr b) {
+  Context::Impl& impl = impl_of(a, b);
+  return impl.finish(impl.floordiv(a.node(), b.node()));
+}
+Expr mod(Expr a, Expr b) {
+  Context::Impl& impl = impl_of(a, b);
+  return impl.finish(impl.mod(a.node(), b.node()));
+}
+Expr min(Expr a, Expr b) {
+  Context::Impl& impl = impl_of(a, b);
+  return impl.finish(impl.extreme(Kind::min, a.node(), b.node()));
+}
+Expr max(Expr a, Expr b) {
+  Context::Impl& impl = impl_of(a, b);
+  return impl.finish(impl.extreme(Kind::max, a.node(), b.node()));
+}
+
+Expr operator+(Expr a, std::int64_t b) { return a + Expr(impl_of(a).constant(b)); }
+Expr operator-(Expr a, std::int64_t b) { return a - Expr(impl_of(a).constant(b)); }
+Expr operator-(std::int64_t a, Expr b) { return Expr(impl_of(b).constant(a)) - b; }
+Expr operator*(Expr a, std::int64_t b) {
+  Context::Impl& impl = impl_of(a);
+  return impl.finish(impl.scale(a.node(), b));
+}
+Expr operator-(Expr a) { return a * -1; }
+Expr floordiv(Expr a, std::int64_t b) { return floordiv(a, Expr(impl_of(a).constant(b))); }
+Expr mod(Expr a, std::int64_t b) { return mod(a, Expr(impl_of(a).constant(b))); }
+Expr ceildiv(Expr a, Expr b) { return -floordiv(-a, b); }
+Expr ceildiv(Expr a, std::int64_t b) { return -floordiv(-a, b); }
+
+Expr product(Context& context, std::span<const Expr> factors) {
+  Expr out = context.constant(1);
+  for (const Expr factor : factors) out = out * factor;
+  return out;
+}
+
+Range bounds(Expr e) { return impl_of(e).interval(e.node()); }
+
+bool divides(std::int64_t k, Expr e) { return divides(Expr(impl_of(e).constant(k)), e); }
+bool divides(Expr k, Expr e) {
+  Context::Impl& impl = impl_of(k, e);
+  return impl.divides(k.node(), e.node());
+}
+
+std::optional<bool> less_equal(Expr a, Expr b) {
+  Context::Impl& impl = impl_of(a, b);
+  if (impl.at_most(a.node(), b.node())) return true;
+  if (impl.below(b.node(), a.node())) return false;
+  for (const Context::Guard& guard : impl.guards) {
+    if (guard.left == b && guard.right == a && guard.relation == Context::Relation::less) {
+      return false;
+    }
+    if (guard.left == b && guard.right == a &&
+        guard.relation == Context::Relation::greater_equal) {
+      return true;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<bool> less(Expr a, Expr b) {
+  const std::optional<bool> reverse = less_equal(b, a);
+  if (!reverse) return std::nullopt;
+  return !*reverse;
+}
+
+std::optional<bool> equal(Expr a, Expr b) {
+  if (a == b) return true;
+  Context::Impl& impl = impl_of(a, b);
+  for (const Context::Guard& guard : impl.guards) {
+    const bool same = (guard.left == a && guard.right == b) || (guard.left == b && guard.right == a);
+    if (same && guard.relation == Context::Relation::equal) return true;
+    if (same && guard.relation == Context::Relation::not_equal) return false;
+  }
+  Attempt attempt(impl);
+  const Node* difference = impl.sub(a.node(), b.node());
+  if (attempt.failed()) return std::nullopt;
+  if (difference->is_constant()) return difference->value == 0;
+  Terms terms;
+  append_terms(difference, terms);
+  if (terms.size() > 1 && terms.back().monomial == nullptr) {
+    const Node* rest = impl.sub(difference, impl.constant(terms.back().coefficient));
+    const std::int64_t factor = impl.factor(rest);
+    if (factor > 1 && terms.back().coefficient % factor != 0) return false;
+  }
+  if (impl.nonneg(difference)) {
+    if (impl.below(impl.constant(0), difference)) return false;
+    if (impl.at_most(difference, impl.constant(0))) return true;
+  } else if (impl.below(difference, impl.constant(0))) {
+    return false;
+  }
+  return std::nullopt;
+}
+
+bool Context::guard_equal(Expr a, Expr b) {
+  if (const std::optional<bool> known = equal(a, b)) return *known;
+  const std::optional<std::int64_t> left = hint(a);
+  const std::optional<std::int64_t> right = hint(b);
+  if (!left || !right) {
+    unsupported("whether {} == {} depends on a value that is not known", to_string(a),
+                to_string(b));
+  }
+  const bool holds = *left == *right;
+  impl_->guards.push_back({a, holds ? Relation::equal : Relation::not_equal, b});
+  return holds;
+}
+
+bool Context::guard_less(Expr a, Expr b) {
+  if (const std::optional<bool> known = less(a, b)) return *known;
+  const std::optional<std::int64_t> left = hint(a);
+  const std::optional<std::int64_t> right = hint(b);
+  if (!left || !right) {
+    unsupported("whether {} < {} depends on a value that is not known", to_string(a),
+                to_string(b));
+  }
+  const bool holds = *left < *right;
+  impl_->guards.push_back({a, holds ? Relation::less : Relation::greater_equal, b});
+  return holds;
+}
+
+bool contains(Expr e, Expr symbol) {
+  const Node* node = e.node();
+  if (node == symbol.node()) return true;
+  if ((node->symbol_filter & symbol.node()->symbol_filter) == 0) return false;
+  return std::any_of(node->all().begin(), node->all().end(),
+                     [&](Expr operand) { return contains(operand, symbol); });
+}
+
+std::optional<Expr> stride(Expr e, Expr variable) {
+  Context::Impl& impl = impl_of(e, variable);
+  Terms terms;
+  append_terms(e.node(), terms);
+  Terms out;
+  for (const Term& term : terms) {
+    if (term.monomial == nullptr || !contains(Expr(term.monomial), variable)) continue;
+    Factors rest;
+    bool found = false;
+    for (const Expr factor : factors_of(term.monomial)) {
+      if (factor == variable && !found) {
+        found = true;
+      } else if (contains(factor, variable)) {
+        return std::nullopt;
+      } else {
+        rest.push_back(factor);
+      }
+    }
+    out.push_back({term.coefficient, impl.monomial(rest)});
+  }
+  return impl.finish(impl.sum_unsorted(out));
+}
+
+namespace {
+
+void collect_symbols(Expr e, std::unordered_set<const Node*>& seen, std::vector<Expr>& out) {
+  if (e.node()->symbol_filter == 0 || !seen.insert(e.node()).second) return;
+  if (e.kind() == Kind::symbol) out.push_back(e);
+  for (const Expr operand : e.operands()) collect_symbols(operand, seen, out);
+}
+
+class Substituter {
+ public:
+  explicit Substituter(Substitution map) : map_(map) {
+    for (const auto& [symbol, value] : map) {
+      INKLE_CHECK(symbol.kind() == Kind::symbol, "substitute() replaces symbols only");
+      filter_ |= symbol.node()->symbol_filter;
+    }
+  }
+
+  Expr apply(Expr e) {
+    if ((e.node()->symbol_filter & filter_) == 0) return e;
+    if (e.kind() == Kind::symbol) {
+      for (const auto& [symbol, value] : map_) {
+        if (symbol == e) return value;
+      }
+      return e;
+    }
+    const auto known = done_.find(e.node());
+    if (known != done_.end()) return known->second;
+    const Expr out = rebuild(e);
+    done_.emplace(e.node(), out);
+    return out;
+  }
+
+ private:
+  Expr rebuild(Expr e) {
+    const std::span<const Expr> operands = e.operands();
+    Expr out = apply(operands[0]);
+    for (const Expr operand : operands.subspan(1)) {
+      const Expr next = apply(operand);
+      switch (e.kind()) {
+        case Kind::add: out = out + next; break;
+        case Kind::mul: out = out * next; break;
+        case Kind::floordiv: out = floordiv(out, next); break;
+        case Kind::mod: out = mod(out, next); break;
+        case Kind::min: out = min(out, next); break;
+        case Kind::max: out = max(out, next); break;
+        case Kind::constant:
+        case Kind::symbol: break;
+      }
+    }
+    return out;
+  }
+
+  Substitution map_;
+  std::uint64_t filter_ = 0;
+  std::unordered_map<const Node*, Expr> done_;
+};
+
+// An empty result with `zero` telling the reason.
+struct Evaluator {
+  const std::function<std::optional<std::int64_t>(Expr)>& value;
+  bool zero = false;
+  bool overflow = false;
+
+  std::optional<std::int64_t> run(Expr e) {
+    if (e.is_constant()) return e.node()->value;
+    if (e.kind() == Kind::symbol) return value(e);
+    std::optional<std::int64_t> out = run(e.operands()[0]);
+    for (const Expr operand : e.operands().subspan(1)) {
+      if (!out) return std::nullopt;
+      const std::optional<std::int64_t> next = run(operand);
+      if (!next) return std::nullopt;
+      out = apply(e.kind(), *out, *next);
+    }
+    return out;
+  }
+
+  std::optional<std::int64_t> apply(Kind kind, std::int64_t a, std::int64_t b) {
+    std::int64_t out = 0;
+    switch (kind) {
+      case Kind::add: overflow = __builtin_add_overflow(a, b, &out); break;
+      case Kind::mul: overflow = __builtin_mul_overflow(a, b, &out); break;
+      case Kind::min: return std::min(a, b);
+      case Kind::max: return std::max(a, b);
+      case Kind::floordiv:
+      case Kind::mod:
+        zero = b == 0;
+        if (zero) return std::nullopt;
+        if (b == -1 && kind == Kind::mod) return 0;
+        overflow = b == -1 && a == Range::kMin;
+        if (!overflow) out = kind == Kind::floordiv ? floor_div(a, b) : floor_mod(a, b);
+        break;
+      case Kind::constant:
+      case Kind::symbol: break;
+    }
+    if (overflow) return std::nullopt;
+    return out;
+  }
+};
+
+}  // namespace
+
+std::vector<Expr> symbols(Expr e) {
+  std::unordered_set<const Node*> seen;
+  std::vector<Expr> out;
+  collect_symbols(e, seen, out);
+  std::sort(out.begin(), out.end(), [](Expr a, Expr b) { return a.id() < b.id(); });
+  return out;
+}
+
+Expr substitute(Expr e, Substitution map) { return Substituter(map).apply(e); }
+
+std::optional<std::int64_t> hint(Expr e) {
+  const std::function<std::optional<std::int64_t>(Expr)> value = [](Expr symbol) {
+    return symbol.context().info(symbol).hint;
+  };
+  return Evaluator{value}.run(e);
+}
+
+std::int64_t evaluate(Expr e, const std::function<std::int64_t(Expr)>& value) {
+  const std::function<std::optional<std::int64_t>(Expr)> wrapped =
+      [&](Expr symbol) -> std::optional<std::int64_t> { return value(symbol); };
+  Evaluator evaluator{wrapped};
+  const std::optional<std::int64_t> out = evaluator.run(e);
+  if (out) return *out;
+  if (evaluator.zero) user_error("division by zero in {}", to_string(e));
+  user_error("overflow in {}", to_string(e));
+}
+
+}  // namespace inkle::sym
