@@ -13,14 +13,22 @@ constexpr std::size_t kMostTerms = 64;
 
 int rank(Kind kind) {
   switch (kind) {
-    case Kind::symbol: return 0;
-    case Kind::floordiv: return 1;
-    case Kind::mod: return 2;
-    case Kind::min: return 3;
-    case Kind::max: return 4;
-    case Kind::add: return 5;
-    case Kind::mul: return 6;
-    case Kind::constant: return 7;
+    case Kind::symbol:
+      return 0;
+    case Kind::floordiv:
+      return 1;
+    case Kind::mod:
+      return 2;
+    case Kind::min:
+      return 3;
+    case Kind::max:
+      return 4;
+    case Kind::add:
+      return 5;
+    case Kind::mul:
+      return 6;
+    case Kind::constant:
+      return 7;
   }
   return 8;
 }
@@ -146,8 +154,7 @@ const Node* Context::Impl::combine(const Node* a, const Node* b, std::int64_t sc
     if (order <= 0) term = left[i++];
     if (order >= 0) {
       term.monomial = right[j].monomial;
-      term.coefficient =
-          add_checked(term.coefficient, mul_checked(right[j++].coefficient, scale));
+      term.coefficient = add_checked(term.coefficient, mul_checked(right[j++].coefficient, scale));
     }
     if (term.coefficient != 0) out.push_back(term);
   }
@@ -215,8 +222,8 @@ const Node* Context::Impl::mul(const Node* a, const Node* b) {
   } else {
     for (const Term& x : left) {
       for (const Term& y : right) {
-        out.push_back({mul_checked(x.coefficient, y.coefficient),
-                       mul_monomials(x.monomial, y.monomial)});
+        out.push_back(
+            {mul_checked(x.coefficient, y.coefficient), mul_monomials(x.monomial, y.monomial)});
       }
     }
   }

@@ -61,8 +61,7 @@ Term content(Context::Impl& impl, const Node* e) {
   bool first = true;
   for (const Term& term : terms) {
     common.coefficient = gcd(common.coefficient, term.coefficient);
-    common.monomial =
-        first ? term.monomial : common_monomial(impl, common.monomial, term.monomial);
+    common.monomial = first ? term.monomial : common_monomial(impl, common.monomial, term.monomial);
     first = false;
   }
   return common;

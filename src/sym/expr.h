@@ -83,8 +83,8 @@ struct Range {
 
 struct SymbolInfo {
   Range range;
-  std::int64_t divisor = 1;            // the value is a multiple of this
-  std::optional<std::int64_t> hint;    // a typical value: steers speed, never correctness
+  std::int64_t divisor = 1;          // the value is a multiple of this
+  std::optional<std::int64_t> hint;  // a typical value: steers speed, never correctness
   // For iteration variables: 0 <= variable < extent, where the extent may be symbolic.
   Expr extent;
 };
@@ -112,7 +112,11 @@ class Context {
   bool guard_equal(Expr a, Expr b);
   bool guard_less(Expr a, Expr b);
   enum class Relation : std::uint8_t { equal, not_equal, less, greater_equal };
-  struct Guard { Expr left; Relation relation; Expr right; };
+  struct Guard {
+    Expr left;
+    Relation relation;
+    Expr right;
+  };
   [[nodiscard]] const std::vector<Guard>& guards() const;
 
   struct Impl;
@@ -124,9 +128,9 @@ class Context {
 
 // Facts, all sound: nullopt or the wider answer where nothing can be shown.
 [[nodiscard]] Range bounds(Expr e);
-[[nodiscard]] bool divides(std::int64_t k, Expr e);   // e is a multiple of k, always
+[[nodiscard]] bool divides(std::int64_t k, Expr e);  // e is a multiple of k, always
 [[nodiscard]] bool divides(Expr k, Expr e);
-[[nodiscard]] std::optional<bool> less(Expr a, Expr b);        // a < b, also by symbolic extents
+[[nodiscard]] std::optional<bool> less(Expr a, Expr b);  // a < b, also by symbolic extents
 [[nodiscard]] std::optional<bool> less_equal(Expr a, Expr b);
 [[nodiscard]] std::optional<bool> equal(Expr a, Expr b);
 // e == coefficient * variable + rest, rest free of the variable; nullopt if e is not linear in it.
@@ -139,8 +143,7 @@ using Substitution = std::span<const std::pair<Expr, Expr>>;  // symbol -> expre
 // The value under the hints of all symbols; nullopt if one has none.
 [[nodiscard]] std::optional<std::int64_t> hint(Expr e);
 // Overflow and division by zero throw UserError.
-[[nodiscard]] std::int64_t evaluate(Expr e,
-                                    const std::function<std::int64_t(Expr symbol)>& value);
+[[nodiscard]] std::int64_t evaluate(Expr e, const std::function<std::int64_t(Expr symbol)>& value);
 
 // Text: "s0*768+i1", "floordiv(s0,2)", "mod(..)", "min(..)", "max(..)"; terms in normal order.
 [[nodiscard]] std::string to_string(Expr e);

@@ -54,8 +54,8 @@ Range narrow(Ends e) {
 }
 
 Ends mul_intervals(Ends a, Ends b) {
-  const Wide products[] = {mul_ends(a.low, b.low), mul_ends(a.low, b.high),
-                           mul_ends(a.high, b.low), mul_ends(a.high, b.high)};
+  const Wide products[] = {mul_ends(a.low, b.low), mul_ends(a.low, b.high), mul_ends(a.high, b.low),
+                           mul_ends(a.high, b.high)};
   return {*std::min_element(std::begin(products), std::end(products)),
           *std::max_element(std::begin(products), std::end(products))};
 }
@@ -141,18 +141,21 @@ Ends mul_interval(Context::Impl& impl, const Node* e) {
 
 Ends compute_interval(Context::Impl& impl, const Node* e) {
   switch (e->kind) {
-    case Kind::constant: return {e->value, e->value};
-    case Kind::symbol: return symbol_interval(impl, e);
-    case Kind::mul: return mul_interval(impl, e);
+    case Kind::constant:
+      return {e->value, e->value};
+    case Kind::symbol:
+      return symbol_interval(impl, e);
+    case Kind::mul:
+      return mul_interval(impl, e);
     case Kind::floordiv:
       return floordiv_interval(widen(impl.interval(e->operand(0))),
                                widen(impl.interval(e->operand(1))));
     case Kind::mod:
-      return mod_interval(widen(impl.interval(e->operand(0))),
-                          widen(impl.interval(e->operand(1))));
+      return mod_interval(widen(impl.interval(e->operand(0))), widen(impl.interval(e->operand(1))));
     case Kind::add:
     case Kind::min:
-    case Kind::max: break;
+    case Kind::max:
+      break;
   }
   Ends out = widen(impl.interval(e->operand(0)));
   for (const Expr operand : e->all().subspan(1)) {
@@ -175,8 +178,10 @@ std::int64_t mul_factors(std::int64_t a, std::int64_t b) {
 
 std::int64_t compute_factor(Context::Impl& impl, const Node* e) {
   switch (e->kind) {
-    case Kind::constant: return gcd(0, e->value);
-    case Kind::symbol: return impl.infos[e->symbol].divisor;
+    case Kind::constant:
+      return gcd(0, e->value);
+    case Kind::symbol:
+      return impl.infos[e->symbol].divisor;
     case Kind::mul: {
       std::int64_t out = 1;
       for (const Expr f : e->all()) out = mul_factors(out, impl.factor(f.node()));
@@ -191,7 +196,8 @@ std::int64_t compute_factor(Context::Impl& impl, const Node* e) {
     case Kind::add:
     case Kind::mod:
     case Kind::min:
-    case Kind::max: break;
+    case Kind::max:
+      break;
   }
   std::int64_t out = 0;
   for (const Expr operand : e->all()) out = gcd(out, impl.factor(operand.node()));

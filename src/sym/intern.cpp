@@ -156,6 +156,7 @@ const Node* Context::Impl::new_symbol(std::string_view name, SymbolInfo info) {
   node.symbol = static_cast<std::uint32_t>(infos.size());
   node.symbol_filter = std::uint64_t{1} << (node.symbol % 64);
   node.hash = mix(std::uint64_t{node.symbol} + 0x5bd1e995);
+  if (!info.extent.is_null() && !info.extent.is_constant()) extent_filter |= node.symbol_filter;
   infos.push_back(std::move(info));
   names.emplace_back(name);
   name_keys.push_back(name_key(name));
@@ -166,8 +167,8 @@ const Node* Context::Impl::new_symbol(std::string_view name, SymbolInfo info) {
 }
 
 const Node* Context::Impl::find_memo(Op op, const Node* a, const Node* b) const {
-  const std::uint32_t h = mix((std::uint64_t{a->id} << 32 | b->id) * 31 +
-                              static_cast<std::uint64_t>(op));
+  const std::uint32_t h =
+      mix((std::uint64_t{a->id} << 32 | b->id) * 31 + static_cast<std::uint64_t>(op));
   const Memo& memo = memo_[h & (memo_.size() - 1)];
   const bool hit = memo.a == a && memo.b == b && memo.op == op && memo.epoch == epoch;
   return hit ? memo.result : nullptr;
@@ -175,8 +176,8 @@ const Node* Context::Impl::find_memo(Op op, const Node* a, const Node* b) const 
 
 void Context::Impl::keep_memo(Op op, const Node* a, const Node* b, const Node* result) {
   if (failure != Failure::none || is_limited()) return;
-  const std::uint32_t h = mix((std::uint64_t{a->id} << 32 | b->id) * 31 +
-                              static_cast<std::uint64_t>(op));
+  const std::uint32_t h =
+      mix((std::uint64_t{a->id} << 32 | b->id) * 31 + static_cast<std::uint64_t>(op));
   memo_[h & (memo_.size() - 1)] = Memo{a, b, result, op, epoch};
 }
 
@@ -186,9 +187,12 @@ Expr Context::Impl::finish(const Node* result) {
   const Failure failed = failure;
   failure = Failure::none;
   switch (failed) {
-    case Failure::none: break;
-    case Failure::overflow: unsupported("a constant in a symbolic size does not fit 64 bits");
-    case Failure::zero_division: user_error("division by the constant 0 in a symbolic size");
+    case Failure::none:
+      break;
+    case Failure::overflow:
+      unsupported("a constant in a symbolic size does not fit 64 bits");
+    case Failure::zero_division:
+      user_error("division by the constant 0 in a symbolic size");
   }
   return Expr(result);
 }
@@ -244,6 +248,9 @@ void Context::set_info(Expr symbol, SymbolInfo info) {
   if (info.divisor < 1) user_error("symbol '{}': divisor is not positive", symbol.name());
   if (!info.extent.is_null() && contains(info.extent, symbol)) {
     user_error("symbol '{}': its extent contains it", symbol.name());
+  }
+  if (!info.extent.is_null() && !info.extent.is_constant()) {
+    impl_->extent_filter |= symbol.node()->symbol_filter;
   }
   impl_->infos[symbol.node()->symbol] = std::move(info);
   impl_->forget();

@@ -33,9 +33,8 @@ const Node* Context::Impl::extreme(Kind kind, const Node* a, const Node* b) {
   Factors operands;
   append_operands(kind, a, operands);
   append_operands(kind, b, operands);
-  std::sort(operands.begin(), operands.end(), [](Expr x, Expr y) {
-    return compare_atoms(x.node(), y.node()) < 0;
-  });
+  std::sort(operands.begin(), operands.end(),
+            [](Expr x, Expr y) { return compare_atoms(x.node(), y.node()) < 0; });
   for (std::size_t i = 0; i < operands.size(); ++i) {
     for (std::size_t k = operands.size(); k-- > i + 1;) {
       if (makes_needless(*this, kind, operands[i].node(), operands[k].node())) operands.erase(k);

@@ -128,7 +128,7 @@ struct Context::Impl {
   const Node* new_symbol(std::string_view name, SymbolInfo info);
   const Node* find_memo(Op op, const Node* a, const Node* b) const;
   void keep_memo(Op op, const Node* a, const Node* b, const Node* result);
-  void forget();  // facts have changed
+  void forget();                    // facts have changed
   Expr finish(const Node* result);  // throws what failed
 
   // --- arith.cpp; all of these set `failure` on overflow and then return an arbitrary node
@@ -167,10 +167,10 @@ struct Context::Impl {
   bool divides(const Node* k, const Node* e);
 
   // --- prove.cpp
-  bool nonneg(const Node* e);                              // proves e >= 0
-  bool at_most(const Node* a, const Node* b);              // proves a <= b
-  bool below(const Node* a, const Node* b);                // proves a < b
-  bool in_range(const Node* e, const Node* n);             // proves 0 <= e < n
+  bool nonneg(const Node* e);                   // proves e >= 0
+  bool at_most(const Node* a, const Node* b);   // proves a <= b
+  bool below(const Node* a, const Node* b);     // proves a < b
+  bool in_range(const Node* e, const Node* n);  // proves 0 <= e < n
 
   Context& context;
   Failure failure = Failure::none;
@@ -185,6 +185,8 @@ struct Context::Impl {
   int recombine_depth = 0;
   int proof_depth = 0;
   int proof_budget = 0;
+  std::uint64_t extent_filter = 0;    // the filter bits of symbols with a symbolic extent
+  std::vector<const Node*> positive;  // values >= 0 wherever the goal of this proof has a value
   std::vector<SymbolInfo> infos;
   std::deque<std::string> names;
   std::vector<std::uint64_t> name_keys;

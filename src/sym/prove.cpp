@@ -2,7 +2,8 @@
 // after the other: an iteration variable's 0 and extent - 1, a mod's 0 and divisor - 1, and so on.
 //
 // Why that is sound: write e == c*a + r for a factor a. If c >= 0 always, e >= c*low(a) + r; if
-// c <= 0 always, e >= c*high(a) + r; whatever c and r have to do with a.
+// c <= 0 always, e >= c*high(a) + r; whatever c and r have to do with a. The extents of the
+// iteration variables in e are positive: else no value of e exists.
 #include <algorithm>
 
 #include "sym/expr.h"
@@ -98,9 +99,12 @@ bool by_mod(Context::Impl& impl, const Linear& linear, const Node* atom, bool up
 // `up`: the cofactor is >= 0, so a lower bound of the atom is wanted; else an upper one.
 bool by_atom(Context::Impl& impl, const Linear& linear, const Node* atom, bool up, int depth) {
   switch (atom->kind) {
-    case Kind::symbol: return by_symbol(impl, linear, atom, up, depth);
-    case Kind::floordiv: return by_floordiv(impl, linear, atom, up, depth);
-    case Kind::mod: return by_mod(impl, linear, atom, up, depth);
+    case Kind::symbol:
+      return by_symbol(impl, linear, atom, up, depth);
+    case Kind::floordiv:
+      return by_floordiv(impl, linear, atom, up, depth);
+    case Kind::mod:
+      return by_mod(impl, linear, atom, up, depth);
     case Kind::min:
     case Kind::max: {
       const auto holds = [&](Expr operand) {
@@ -113,7 +117,8 @@ bool by_atom(Context::Impl& impl, const Linear& linear, const Node* atom, bool u
     }
     case Kind::constant:
     case Kind::add:
-    case Kind::mul: break;
+    case Kind::mul:
+      break;
   }
   return false;
 }
@@ -157,19 +162,37 @@ bool prove(Context::Impl& impl, const Node* e, int depth) {
   const Range range = impl.interval(e);
   if (range.low >= 0) return true;
   if (range.high < 0 || depth <= 0 || impl.proof_budget-- <= 0) return false;
+  const std::vector<const Node*>& positive = impl.positive;
+  if (std::find(positive.begin(), positive.end(), e) != positive.end()) return true;
   const auto holds = [&](Expr operand) { return prove(impl, operand.node(), depth - 1); };
   const std::span<const Expr> operands = e->all();
   switch (e->kind) {
     case Kind::constant:
-    case Kind::symbol: return false;
-    case Kind::add: return prove_sum(impl, e, depth);
-    case Kind::mul: return prove_monomial(impl, e, depth);
-    case Kind::floordiv: return holds(operands[0]) && holds(operands[1]);
-    case Kind::mod: return holds(operands[1]);
-    case Kind::min: return std::all_of(operands.begin(), operands.end(), holds);
-    case Kind::max: return std::any_of(operands.begin(), operands.end(), holds);
+    case Kind::symbol:
+      return false;
+    case Kind::add:
+      return prove_sum(impl, e, depth);
+    case Kind::mul:
+      return prove_monomial(impl, e, depth);
+    case Kind::floordiv:
+      return holds(operands[0]) && holds(operands[1]);
+    case Kind::mod:
+      return holds(operands[1]);
+    case Kind::min:
+      return std::all_of(operands.begin(), operands.end(), holds);
+    case Kind::max:
+      return std::any_of(operands.begin(), operands.end(), holds);
   }
   return false;
+}
+
+void assume_extents(Context::Impl& impl, Expr e) {
+  for (const Expr symbol : symbols(e)) {
+    const Expr extent = impl.infos[symbol.node()->symbol].extent;
+    if (extent.is_null() || extent.is_constant()) continue;
+    impl.positive.push_back(extent.node());
+    impl.positive.push_back(impl.sub(extent.node(), impl.constant(1)));
+  }
 }
 
 }  // namespace
@@ -182,14 +205,18 @@ bool Context::Impl::nonneg(const Node* e) {
   if (const Node* known = find_memo(Op::nonneg, e, e)) return known->value == 1;
   const int outer_budget = proof_budget;
   proof_budget = kProofBudget;
+  std::vector<const Node*> outer_positive;
+  std::swap(positive, outer_positive);
   ++proof_depth;
   bool proved = false;
   {
     Attempt attempt(*this);
+    if ((e->symbol_filter & extent_filter) != 0) assume_extents(*this, Expr(e));
     proved = prove(*this, e, kProofDepth) && !attempt.failed();
   }
   --proof_depth;
   proof_budget = outer_budget;
+  std::swap(positive, outer_positive);
   keep_memo(Op::nonneg, e, e, constant(proved ? 1 : 0));
   return proved;
 }

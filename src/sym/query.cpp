@@ -88,8 +88,7 @@ std::optional<bool> less_equal(Expr a, Expr b) {
     if (guard.left == b && guard.right == a && guard.relation == Context::Relation::less) {
       return false;
     }
-    if (guard.left == b && guard.right == a &&
-        guard.relation == Context::Relation::greater_equal) {
+    if (guard.left == b && guard.right == a && guard.relation == Context::Relation::greater_equal) {
       return true;
     }
   }
@@ -106,7 +105,8 @@ std::optional<bool> equal(Expr a, Expr b) {
   if (a == b) return true;
   Context::Impl& impl = impl_of(a, b);
   for (const Context::Guard& guard : impl.guards) {
-    const bool same = (guard.left == a && guard.right == b) || (guard.left == b && guard.right == a);
+    const bool same =
+        (guard.left == a && guard.right == b) || (guard.left == b && guard.right == a);
     if (same && guard.relation == Context::Relation::equal) return true;
     if (same && guard.relation == Context::Relation::not_equal) return false;
   }
@@ -148,8 +148,7 @@ bool Context::guard_less(Expr a, Expr b) {
   const std::optional<std::int64_t> left = hint(a);
   const std::optional<std::int64_t> right = hint(b);
   if (!left || !right) {
-    unsupported("whether {} < {} depends on a value that is not known", to_string(a),
-                to_string(b));
+    unsupported("whether {} < {} depends on a value that is not known", to_string(a), to_string(b));
   }
   const bool holds = *left < *right;
   impl_->guards.push_back({a, holds ? Relation::less : Relation::greater_equal, b});
@@ -226,14 +225,27 @@ class Substituter {
     for (const Expr operand : operands.subspan(1)) {
       const Expr next = apply(operand);
       switch (e.kind()) {
-        case Kind::add: out = out + next; break;
-        case Kind::mul: out = out * next; break;
-        case Kind::floordiv: out = floordiv(out, next); break;
-        case Kind::mod: out = mod(out, next); break;
-        case Kind::min: out = min(out, next); break;
-        case Kind::max: out = max(out, next); break;
+        case Kind::add:
+          out = out + next;
+          break;
+        case Kind::mul:
+          out = out * next;
+          break;
+        case Kind::floordiv:
+          out = floordiv(out, next);
+          break;
+        case Kind::mod:
+          out = mod(out, next);
+          break;
+        case Kind::min:
+          out = min(out, next);
+          break;
+        case Kind::max:
+          out = max(out, next);
+          break;
         case Kind::constant:
-        case Kind::symbol: break;
+        case Kind::symbol:
+          break;
       }
     }
     return out;
@@ -266,10 +278,16 @@ struct Evaluator {
   std::optional<std::int64_t> apply(Kind kind, std::int64_t a, std::int64_t b) {
     std::int64_t out = 0;
     switch (kind) {
-      case Kind::add: overflow = __builtin_add_overflow(a, b, &out); break;
-      case Kind::mul: overflow = __builtin_mul_overflow(a, b, &out); break;
-      case Kind::min: return std::min(a, b);
-      case Kind::max: return std::max(a, b);
+      case Kind::add:
+        overflow = __builtin_add_overflow(a, b, &out);
+        break;
+      case Kind::mul:
+        overflow = __builtin_mul_overflow(a, b, &out);
+        break;
+      case Kind::min:
+        return std::min(a, b);
+      case Kind::max:
+        return std::max(a, b);
       case Kind::floordiv:
       case Kind::mod:
         zero = b == 0;
@@ -279,7 +297,8 @@ struct Evaluator {
         if (!overflow) out = kind == Kind::floordiv ? floor_div(a, b) : floor_mod(a, b);
         break;
       case Kind::constant:
-      case Kind::symbol: break;
+      case Kind::symbol:
+        break;
     }
     if (overflow) return std::nullopt;
     return out;

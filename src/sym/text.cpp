@@ -12,14 +12,19 @@ namespace {
 
 const char* function_name(Kind kind) {
   switch (kind) {
-    case Kind::floordiv: return "floordiv";
-    case Kind::mod: return "mod";
-    case Kind::min: return "min";
-    case Kind::max: return "max";
+    case Kind::floordiv:
+      return "floordiv";
+    case Kind::mod:
+      return "mod";
+    case Kind::min:
+      return "min";
+    case Kind::max:
+      return "max";
     case Kind::constant:
     case Kind::symbol:
     case Kind::add:
-    case Kind::mul: break;
+    case Kind::mul:
+      break;
   }
   return "";
 }
@@ -58,8 +63,12 @@ void print_term(const Term& term, bool first, std::string& out) {
 
 void print(Expr e, std::string& out) {
   switch (e.kind()) {
-    case Kind::symbol: out += e.name(); return;
-    case Kind::constant: out += fmt::format("{}", e.node()->value); return;
+    case Kind::symbol:
+      out += e.name();
+      return;
+    case Kind::constant:
+      out += fmt::format("{}", e.node()->value);
+      return;
     case Kind::add:
     case Kind::mul: {
       Terms terms;
@@ -70,7 +79,8 @@ void print(Expr e, std::string& out) {
     case Kind::floordiv:
     case Kind::mod:
     case Kind::min:
-    case Kind::max: break;
+    case Kind::max:
+      break;
   }
   out += function_name(e.kind());
   char separator = '(';
