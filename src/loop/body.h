@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -28,7 +29,8 @@ enum class Opcode : std::uint8_t {
   index,        // i64 value of the expression indices[0]
   load,         // buffer[indices]; operands: none, or {predicate, otherwise}: no access where false
   row,          // result number `integer` of an earlier reduction stage of the same kernel
-  random,       // operands {seed, offset} i64: Philox-4x32-10 bits, u32 as i64 in [0, 2^32)
+  random,       // operands {seed, offset} i64: first word of Philox-4x32-10 with key (seed low, seed
+                // high) and counter (offset low, offset high, 0, 0), as i64 in [0, 2^32)
   // Structure.
   cast,         // to `dtype`: float->int truncates (saturation unspecified), to bool is != 0
   bitcast,      // same width
@@ -58,6 +60,17 @@ enum class Opcode : std::uint8_t {
 [[nodiscard]] std::string_view name_of(Opcode opcode);
 [[nodiscard]] std::optional<Opcode> opcode_from_name(std::string_view name);
 [[nodiscard]] std::size_t operand_count(Opcode opcode);  // of load: 0 (or 2 when predicated)
+// How the operands' dtypes relate to the result's.
+enum class OpcodeKind : std::uint8_t {
+  leaf,         // no operands, or only those of a predicated load or random
+  structure,    // cast, bitcast, select, indirect: rules of their own
+  unary,        // result of the operand's dtype
+  binary,       // both operands and the result of one dtype
+  ternary,      // three operands and the result of one dtype
+  test,         // one operand; result bool
+  comparison,   // two operands of one dtype; result bool
+};
+[[nodiscard]] OpcodeKind kind_of(Opcode opcode);
 
 // Position of an instruction in its body.
 using Val = std::uint32_t;
@@ -74,7 +87,13 @@ struct Instruction {
   std::int64_t integer = 0;
 
   [[nodiscard]] std::span<const Val> used() const { return {operands.data(), operand_count}; }
-  friend bool operator==(const Instruction&, const Instruction&) = default;
+  // Constants compare by their bits: 0.0 is not -0.0, and a NaN equals itself.
+  friend bool operator==(const Instruction& a, const Instruction& b) {
+    return a.opcode == b.opcode && a.dtype == b.dtype && a.operand_count == b.operand_count &&
+           a.operands == b.operands && a.buffer == b.buffer && a.integer == b.integer &&
+           std::bit_cast<std::uint64_t>(a.real) == std::bit_cast<std::uint64_t>(b.real) &&
+           a.indices == b.indices;
+  }
 };
 
 // Instructions in order of definition; `yields` are the values the nest stores or reduces.

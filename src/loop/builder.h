@@ -4,8 +4,11 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
+#include <optional>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "loop/body.h"
@@ -14,14 +17,17 @@ namespace inkle::loop {
 
 class BodyBuilder {
  public:
-  BodyBuilder(Body& body, sym::Context& context) : body_(body), context_(context) {}
+  // `body` may hold instructions already: new ones merge with them.
+  BodyBuilder(Body& body, sym::Context& context);
 
   [[nodiscard]] sym::Context& context() { return context_; }
   [[nodiscard]] DType dtype(Val v) const { return body_[v].dtype; }
   [[nodiscard]] const Body& body() const { return body_; }
 
+  // Rounded or wrapped to `dtype`.
   Val constant(DType dtype, double value);
   Val constant(DType dtype, std::int64_t value);
+  Val constant(DType dtype, int value) { return constant(dtype, std::int64_t{value}); }
   Val index(Expr e);                                            // i64
   Val load(BufferId buffer, DType dtype, std::vector<Expr> indices);
   // No memory access where `predicate` is false; the result there is `otherwise` (same dtype).
@@ -29,7 +35,8 @@ class BodyBuilder {
               std::vector<Expr> indices);
   Val row(std::int64_t number, DType dtype);
   // An index symbol 0 <= s < extent whose value is `value` (i64): usable inside load indices.
-  // Out-of-range values fail the call with an index error.
+  // Out-of-range values fail the call with an index error. A value that is itself an index
+  // expression and provably in range is returned as it is, without a symbol.
   Expr indirect(Val value, Expr extent);
   // ATen's rule: negative values count from the end; then as indirect.
   Expr indirect_wrapped(Val value, Expr extent);
@@ -63,16 +70,25 @@ class BodyBuilder {
   Val append(Instruction instruction);
 
  private:
+  [[nodiscard]] std::optional<Val> fold_identity(Opcode op, Val a, Val b);
+  [[nodiscard]] std::optional<Val> fold_index(Opcode op, Val a, Val b);
+  [[nodiscard]] std::optional<Expr> as_expression(Val v) const;
+  Val make(Opcode op, DType dtype, std::initializer_list<Val> operands);
+
   Body& body_;
   sym::Context& context_;
   std::unordered_multimap<std::uint64_t, Val> known_;
 };
 
 // Copies `from` into `to`: index expressions are substituted, each load is given to `on_load`,
-// which returns the value to use instead (or appends the load itself). Returns the new yields.
-// Indirect symbols get fresh names.
+// which returns the value to use instead (or appends the load itself); an empty `on_load` appends
+// it. The load's operands are values of `to` already. Returns the new yields. Indirect symbols get
+// fresh names; folding applies again, so that an index loaded from an inlined producer of index
+// values becomes direct. The symbols of `from` and their replacements are also added to `indirect`
+// when given: store indices may name them.
 using LoadRewrite = std::function<Val(BodyBuilder&, Instruction load)>;
 std::vector<Val> inline_body(const Body& from, sym::Substitution indices, BodyBuilder& to,
-                             const LoadRewrite& on_load);
+                             const LoadRewrite& on_load,
+                             std::vector<std::pair<Expr, Expr>>* indirect = nullptr);
 
 }  // namespace inkle::loop

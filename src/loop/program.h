@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -49,8 +51,12 @@ enum class ReduceOp : std::uint8_t {
   online_softmax,       // one yield; results maximum and sum of exp(x - maximum)
 };
 [[nodiscard]] std::size_t result_count(ReduceOp op);
+[[nodiscard]] std::string_view name_of(ReduceOp op);
 
-// Where a result goes: buffer[indices], the indices in terms of the nest's (outer) dims.
+// Where a result goes: buffer[indices], the indices in terms of the nest's dims (of a scan also the
+// reduced one, of a scatter also the body's indirect symbols). The yield of a pointwise or scatter
+// nest has the buffer's dtype; results of other nests are in `accumulator` (argmin, argmax: i64;
+// any, all: bool) and are converted to the buffer's dtype as Opcode::cast does.
 enum class StoreMode : std::uint8_t { overwrite, atomic_add };
 struct Store {
   BufferId buffer = 0;
@@ -86,7 +92,8 @@ struct Attention {
   Access q, k, v;                       // over (batch, head, row, feature)
   std::optional<Access> mask;
   Expr batch, heads, kv_heads, q_length, kv_length, head_dim, value_dim;
-  // Variables that the accesses are written in: batch, head, row, column or feature.
+  // Variables that the accesses are written in: batch, head, row, column or feature. They are
+  // shared: in k and v, head counts kv heads and row counts rows of k; in mask the last is column.
   std::array<Expr, 4> variables;
   double scale = 1;
   bool is_causal = false;
@@ -106,6 +113,20 @@ enum class NestKind : std::uint8_t {
   pointwise, reduction, scan, sort, scatter, matmul, convolution, attention, eager
 };
 
+[[nodiscard]] std::string_view name_of(NestKind kind);
+
+// What the kinds do; a nest without stores does nothing, except eager.
+//   pointwise    stores yields at every point of dims
+//   reduction    reduces its one yield (of dtype `accumulator`; any, all: bool) over `reduced`
+//   scan         `reduced` has one dim, the last loop: stores the running result, inclusive
+//   scatter      as pointwise, but several points may store to one element: in an unspecified
+//                order, or added up; the buffer has been filled by an earlier nest
+//   matmul       dims batch..., m, n; reduced k; accumulates in `accumulator`
+//   convolution  dims n, o, spatial...: the result's logical indices
+//   attention    dims batch, head, row, value feature
+//   eager        no dims, no stores
+// Dims of extent 1 may be left out; then the store has 0 in their place (all but attention and
+// convolution, which keep theirs).
 struct Nest {
   NestKind kind = NestKind::pointwise;
   std::string source;                   // the user's lines
@@ -159,6 +180,8 @@ struct Program {
 // Buffers that a nest reads (each once, in order) and writes.
 [[nodiscard]] std::vector<BufferId> reads(const Nest& nest);
 [[nodiscard]] std::vector<BufferId> writes(const Nest& nest);
+// Every mention of a buffer in the nest, for renumbering.
+void for_each_buffer(Nest& nest, const std::function<void(BufferId&)>& f);
 
 // Text as in EXAMPLE.md step 3; parse(print(p)) == p.
 [[nodiscard]] std::string to_string(const Program& program);
