@@ -1,14 +1,30 @@
 # The helpers that make the targets: every folder's files are found by globbing, so that adding a
 # file touches no CMake file, and a folder without sources is an empty interface.
 
-# inkle_library(folder [DEPENDS folder...] [LINK target...]): library inkle_<folder> of
-# src/<folder>/*.cpp. DEPENDS are seen by whoever depends on this one, LINK by this folder only.
+# The folders that src/LAYERS lets `folder` include, base among them.
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/LAYERS)
+function(inkle_layer folder result)
+  file(STRINGS ${CMAKE_SOURCE_DIR}/src/LAYERS line REGEX "^${folder}:")
+  if(NOT line)
+    message(FATAL_ERROR "${folder} is not in src/LAYERS")
+  endif()
+  string(REGEX REPLACE "^[^:]*:|\\|.*$" "" folders "${line}")
+  separate_arguments(folders)
+  if(NOT folder STREQUAL "base")
+    list(PREPEND folders base)
+  endif()
+  set(${result} ${folders} PARENT_SCOPE)
+endfunction()
+
+# inkle_library(folder [LINK target...]): library inkle_<folder> of src/<folder>/*.cpp over the
+# folders of its line in src/LAYERS. LINK, third parties, is seen by this folder only.
 function(inkle_library folder)
-  cmake_parse_arguments(ARG "" "" "DEPENDS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
   string(REPLACE "/" "_" name inkle_${folder})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*.cpp)
   set(dependencies "")
-  foreach(dependency IN LISTS ARG_DEPENDS)
+  inkle_layer(${folder} folders)
+  foreach(dependency IN LISTS folders)
     string(REPLACE "/" "_" target inkle_${dependency})
     list(APPEND dependencies ${target})
   endforeach()
