@@ -207,8 +207,40 @@ const Node* constant_quotient(Context::Impl& impl, const Node* e, const Node* n)
   return impl.in_range(e, n) ? impl.constant(0) : nullptr;
 }
 
-const Node* rules_of_floordiv(Context::Impl& impl, const Node* e, const Node* n);
-const Node* rules_of_mod(Context::Impl& impl, const Node* e, const Node* n);
+// A term known to be a multiple of n > 1, divided by it: some factors f become floordiv(f, g) with
+// g dividing f. Null if the facts do not show it, or would give back the same floordiv.
+const Node* divide_by_fact(Context::Impl& impl, const Node* term, std::int64_t n) {
+  if (term->monomial == nullptr || impl.factor(term) % n != 0) return nullptr;
+  const std::span<const Expr> factors = factors_of(term->monomial);
+  std::int64_t left = n / gcd(term->value, n);
+  const Node* out = impl.constant(term->value / gcd(term->value, n));
+  for (const Expr f : factors) {
+    const std::int64_t g = gcd(left, impl.factor(f.node()));
+    left /= g;
+    out = impl.mul(out, impl.floordiv(f.node(), impl.constant(g)));
+  }
+  return left == 1 ? out : nullptr;
+}
+
+// by_fact: e == n*q + r with q of the terms whose factors are known multiples.
+Context::Impl::Division extract_by_fact(Context::Impl& impl, const Node* e, const Node* n) {
+  const bool is_atom = e->kind != Kind::add && e->kind != Kind::mul;
+  if (!n->is_constant() || is_atom) return {impl.constant(0), e};
+  Terms terms;
+  append_terms(e, terms);
+  Terms rest;
+  const Node* quotient = impl.constant(0);
+  for (const Term& term : terms) {
+    const Node* one = impl.scaled(term.coefficient, term.monomial);
+    const Node* part = divide_by_fact(impl, one, n->value);
+    if (part != nullptr) {
+      quotient = impl.add(quotient, part);
+    } else {
+      rest.push_back(term);
+    }
+  }
+  return {quotient, impl.sum_unsorted(rest)};
+}
 
 const Node* atom(Context::Impl& impl, Kind kind, const Node* e, const Node* n) {
   const Expr operands[] = {Expr(e), Expr(n)};
@@ -223,6 +255,10 @@ const Node* rules_of_floordiv(Context::Impl& impl, const Node* e, const Node* n)
   const Context::Impl::Division parts = impl.divide(e, n, false);
   if (!parts.quotient->is_constant(0)) {  // extract
     return impl.add(parts.quotient, impl.floordiv(parts.rest, n));
+  }
+  const Context::Impl::Division known = extract_by_fact(impl, e, n);
+  if (!known.quotient->is_constant(0)) {  // by_fact
+    return impl.add(known.quotient, impl.floordiv(known.rest, n));
   }
   if (const Common common = find_common(impl, e, n); common.factor != nullptr) {  // cancel
     return impl.floordiv(common.dividend, common.divisor);
@@ -263,6 +299,16 @@ const Node* strip_mods(Context::Impl& impl, const Node* e, const Node* n) {
   return nullptr;
 }
 
+const Node* drop_multiples(Context::Impl& impl, const Node* e, const Node* n) {
+  Terms terms;
+  append_terms(e, terms);
+  Terms rest;
+  for (const Term& term : terms) {
+    if (!impl.divides(n, impl.scaled(term.coefficient, term.monomial))) rest.push_back(term);
+  }
+  return rest.size() == terms.size() ? e : impl.sum_unsorted(rest);
+}
+
 const Node* rules_of_mod(Context::Impl& impl, const Node* e, const Node* n) {
   if (is_negative_lead(n)) {  // negate
     return impl.scale(impl.mod(impl.scale(e, -1), impl.scale(n, -1)), -1);
@@ -271,6 +317,8 @@ const Node* rules_of_mod(Context::Impl& impl, const Node* e, const Node* n) {
   if (const Node* q = constant_quotient(impl, e, n)) return impl.sub(e, impl.mul(q, n));
   const Context::Impl::Division parts = impl.divide(e, n, false);
   if (!parts.quotient->is_constant(0)) return impl.mod(parts.rest, n);  // extract
+  const Node* rest = drop_multiples(impl, e, n);
+  if (rest != e) return impl.mod(rest, n);  // by_fact
   if (const Node* stripped = strip_mods(impl, e, n)) return impl.mod(stripped, n);
   if (const Common common = find_common(impl, e, n); common.factor != nullptr) {  // cancel
     return impl.add(impl.mul(common.factor, impl.mod(common.dividend, common.divisor)),

@@ -77,14 +77,19 @@ bool by_symbol(Context::Impl& impl, const Linear& linear, const Node* symbol, bo
   return prove_with(impl, linear, impl.constant(end), depth);
 }
 
+// Of q == floordiv(x,k) with k > 0: q + r >= 0 iff x + k*r >= 0, and r - q >= 0 iff x < k*(r+1),
+// as all are integers; for other cofactors x-k+1 <= k*q <= x.
 bool by_floordiv(Context::Impl& impl, const Linear& linear, const Node* atom, bool up, int depth) {
-  // k*e with x-k+1 <= k*floordiv(x,k) <= x
   const Node* x = atom->operand(0);
   const Node* k = atom->operand(1);
   if (!prove(impl, k, depth - 1)) return false;
-  const Node* least = impl.sub(x, impl.sub(k, impl.constant(1)));
-  const Linear scaled{linear.cofactor, impl.mul(linear.rest, k)};
-  return prove_with(impl, scaled, up ? least : x, depth);
+  const Node* before = impl.sub(k, impl.constant(1));
+  const Node* rest = impl.mul(linear.rest, k);
+  if (linear.cofactor->is_constant(1)) return prove(impl, impl.add(x, rest), depth - 1);
+  if (linear.cofactor->is_constant(-1)) {
+    return prove(impl, impl.sub(impl.add(rest, before), x), depth - 1);
+  }
+  return prove_with(impl, {linear.cofactor, rest}, up ? impl.sub(x, before) : x, depth);
 }
 
 bool by_mod(Context::Impl& impl, const Linear& linear, const Node* atom, bool up, int depth) {

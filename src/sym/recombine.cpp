@@ -15,10 +15,6 @@ std::int64_t coefficient_in(const Terms& terms, const Node* monomial) {
   return 0;
 }
 
-std::int64_t median(std::int64_t a, std::int64_t b, std::int64_t c) {
-  return std::max(std::min(a, b), std::min(std::max(a, b), c));
-}
-
 // The monomial without its i-th factor.
 const Node* without(Context::Impl& impl, const Node* monomial, std::size_t i) {
   Factors rest;
@@ -72,8 +68,9 @@ std::int64_t copies_in(const Terms& terms, const Terms& part) {
   return copies;
 }
 
-// identity: with X = r*x, Q = r*k*floordiv(x,k), M = r*mod(x,k) there is X - Q - M == 0. Of all
-// n*(X - Q - M) the one is subtracted that leaves the fewest copies of the three, a median.
+// identity: with X = r*x, Q = r*k*floordiv(x,k), M = r*mod(x,k) there is X - Q - M == 0. A multiple
+// of it is subtracted only where that leaves just one of the three: digits of a mixed radix, such
+// as 8*Q + M, keep their bounds apart and stay.
 const Node* apply_identity(Context::Impl& impl, const Terms& terms, const Node* x, const Node* k,
                            const Node* rest) {
   const Node* quotient = impl.floordiv(x, k);
@@ -86,8 +83,12 @@ const Node* apply_identity(Context::Impl& impl, const Terms& terms, const Node* 
   append_product(impl, part, 1, rest, k, quotient);
   std::int64_t n = -copies_in(terms, part);
   if (!exact) {
-    const std::int64_t left = coefficient_in(terms, impl.mul_monomials(rest, remainder));
-    n = median(copies_in(terms, whole), n, -left);
+    const std::int64_t whole_copies = copies_in(terms, whole);
+    const std::int64_t left = -coefficient_in(terms, impl.mul_monomials(rest, remainder));
+    if (n != left && n != whole_copies) {
+      if (left != whole_copies) return nullptr;
+      n = left;
+    }
   }
   if (n == 0) return nullptr;
   Terms all;
