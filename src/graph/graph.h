@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -93,6 +94,15 @@ void replace_operands(Node& node, const std::function<ValueId(ValueId)>& f);
 [[nodiscard]] std::vector<std::uint32_t> use_counts(const Graph& graph);
 // The producing node's index for each value; -1 for inputs and constants.
 [[nodiscard]] std::vector<std::int32_t> producers(const Graph& graph);
+
+// For each value whether it is an output.
+[[nodiscard]] std::vector<bool> output_values(const Graph& graph);
+// The types that the row infers for these complete arguments; UserError as the row says.
+[[nodiscard]] std::vector<Type> infer_types(const Graph& graph, const OpDef& op,
+                                            std::span<const Argument> args);
+// What differs between an inferred type and a given one, "" if they agree. Strides must agree only
+// where inference fixes them.
+[[nodiscard]] std::string type_difference(const Type& inferred, const Type& given);
 
 // Throws UserError naming the node: operands defined before use, arguments as the schema says,
 // result types as inference says.

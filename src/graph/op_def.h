@@ -45,9 +45,10 @@ struct Param {
 // "(self: tensor, alpha: scalar = 1) -> tensor, tensor", parsed once. Kinds are written as in
 // ParamKind, with "?" for optional and "[]" for a list: "operand", "tensor?", "integer[]?",
 // "tensor?[]", "scalar?"; the default of an optional is "none"; a list's is "[0, 1]", a string's is
-// quoted, a dtype's its name. "-> tensor[]" is variadic.
+// quoted, a dtype's its name. "-> tensor..." is variadic.
 struct Schema {
   std::vector<Param> params;
+  bool any_params = false;        // "...": further arguments of any kind follow (eager only)
   std::size_t result_count = 1;   // kVariadic: as many as the node says (split, unbind)
   static constexpr std::size_t kVariadic = ~std::size_t{0};
 };
@@ -93,6 +94,17 @@ struct OpDef {
   std::string_view aten;
   std::vector<Sample> (*samples)() = nullptr;
 };
+
+// The built-in row "eager": a call to the host framework. Its first argument is the host's name of
+// the op, the others are what the host takes; result types are given, not inferred. Every table
+// has it.
+extern const OpDef kEagerOp;
+
+// Reads "(self: tensor, dim: integer[] = [1, 2], keepdim: boolean = false) -> tensor, tensor".
+// Kinds are those of ParamKind: a base name, "[]" for a list, "?" for optional ("tensor?[]" is a
+// list with missing entries, "integer[]?" an optional list). Results are "tensor" once or more, "()"
+// for none, "tensor..." for as many as the node says. `op` is used in messages; UserError.
+[[nodiscard]] Schema parse_schema(std::string_view op, std::string_view text);
 
 // An op table: lookup by name and by ATen overload, parsed schemas. Immutable once made.
 class OpTable {

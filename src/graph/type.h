@@ -36,5 +36,9 @@ struct Type {
 // "f32[s0,768]"; with strides that are not row-major "f32[s0,768]{1,s0}"; on a device other than
 // cpu "f32[..]@cuda:0".
 [[nodiscard]] std::string to_string(const Type& type);
+// The same, but strides that are set are printed also when they are row-major.
+[[nodiscard]] std::string to_string(const Type& type, bool with_dense_strides);
+// "cpu", "cuda:0".
+[[nodiscard]] std::string to_string(const Device& device);
 
 }  // namespace inkle::graph
