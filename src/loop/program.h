@@ -125,8 +125,7 @@ enum class NestKind : std::uint8_t {
 //   convolution  dims n, o, spatial...: the result's logical indices
 //   attention    dims batch, head, row, value feature
 //   eager        no dims, no stores
-// Dims of extent 1 may be left out; then the store has 0 in their place (all but attention and
-// convolution, which keep theirs).
+// Dims of extent 1 are kept, so that dims and a whole result correspond one to one.
 struct Nest {
   NestKind kind = NestKind::pointwise;
   std::string source;                   // the user's lines

@@ -43,11 +43,17 @@ struct Tensor {
 
 using ElementFunction = std::function<Val(BodyBuilder&, Indices)>;
 
+// True if the tensor is all of its buffer, in order.
+[[nodiscard]] bool is_whole(const Tensor& t, const loop::Program& program);
+
 // The whole lowering of one graph: owned by lower/, shared by all nodes.
 struct LoweringState {
   const graph::Graph* graph = nullptr;
   loop::Program* program = nullptr;
   std::vector<std::optional<Tensor>> values;   // by ValueId
+  // By ValueId: uses by the current and later nodes, and by outputs. Empty: unknown, so everything
+  // counts as used.
+  std::vector<std::uint32_t> remaining;
 };
 
 class Lowering {
@@ -67,7 +73,8 @@ class Lowering {
 
   // --- Inside a body ------------------------------------------------------------------------
   // The element of argument `arg` at result indices, broadcast from the right, in its own dtype.
-  // A scalar argument gives a constant of dtype `scalar_as`; an integer symbol an index value.
+  // A scalar argument gives a constant of dtype `scalar_as`, an integer symbol an index value cast
+  // to it.
   Val element(BodyBuilder& b, std::size_t arg, Indices i, DType scalar_as) const;
   Val element(BodyBuilder& b, const Tensor& t, Indices i) const;      // exact rank
   Val broadcast_element(BodyBuilder& b, const Tensor& t, Indices i) const;
@@ -84,10 +91,15 @@ class Lowering {
   // Running reduction (sum, prod, min, max) along `dim`.
   Tensor scan(loop::ReduceOp op, const Sizes& sizes, std::size_t dim, DType accumulator,
               DType dtype, const ElementFunction& f);
-  // Writes f(i) to base at index_of(i); the result is a new value equal to base elsewhere.
+  // Writes f(i) to base at index_of(i); the result is a new value equal to base elsewhere. Where
+  // nobody else needs base it is written in place, so the caller must not read it again.
   using ScatterIndex = std::function<std::vector<Expr>(BodyBuilder&, Indices)>;
   Tensor scatter(const Tensor& base, const Sizes& update_sizes, loop::StoreMode mode,
                  const ScatterIndex& index_of, const ElementFunction& f);
+  // Mutation: f(i) becomes the contents of `destination`, an input or a view of one, at i. Other
+  // values that read the same memory and are still needed are copied first: a value stays what it
+  // was when it was defined. Returns `destination`, now the new value.
+  Tensor store_into(const Tensor& destination, const ElementFunction& f);
   // A view: `map` takes indices of the result to indices of `of`.
   Tensor view(const Tensor& of, Sizes sizes, std::function<std::vector<Expr>(Indices)> map) const;
   // a over (batch..., m, k), b over (batch..., k, n), batches equal (or 1, broadcast).
@@ -103,7 +115,11 @@ class Lowering {
   std::vector<Tensor> attention(const AttentionArguments& arguments, DType dtype);
   // The tensor as a buffer of its own with row-major (or these) strides: copies unless it is one.
   Tensor materialise(const Tensor& t, std::optional<Sizes> strides = std::nullopt);
-  // A call of the host's implementation of this node, with all results.
+  // The tensor as a whole buffer in any layout: copies unless it is one.
+  Tensor whole(const Tensor& t);
+  // A call of the host's implementation of this node, with all results. Its arguments are every
+  // tensor and every integer among the node's arguments, in order, lists flattened, missing
+  // tensors left out; operands have the strides of their graph types (else row-major), results too.
   std::vector<Tensor> eager();
 
   // --- Results ------------------------------------------------------------------------------
@@ -111,6 +127,15 @@ class Lowering {
   void result(Tensor t) { result(0, std::move(t)); }
 
  private:
+  [[nodiscard]] loop::Program& program() const { return *state_.program; }
+  [[nodiscard]] loop::Nest new_nest(loop::NestKind kind) const;
+  Tensor new_tensor(Sizes sizes, DType dtype);
+  [[nodiscard]] bool is_needed_later(graph::ValueId value) const;
+  [[nodiscard]] bool is_last_use(loop::BufferId buffer) const;
+  void keep_old_values(loop::BufferId buffer);
+  std::vector<Tensor> reduce_nothing(loop::ReduceOp op, const Sizes& sizes, const Sizes& reduced,
+                                     DType accumulator, DType dtype, const ReduceFunction& f);
+
   LoweringState& state_;
   const graph::Node& node_;
   graph::Inference args_;

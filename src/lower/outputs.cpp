@@ -1,0 +1,197 @@
+#include "lower/outputs.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "base/error.h"
+#include "loop/builder.h"
+
+namespace inkle::lower {
+namespace {
+
+using graph::Sizes;
+using graph::Type;
+using graph::ValueId;
+using loop::Buffer;
+using loop::BufferRole;
+using loop::ProgramOutput;
+using ops::Tensor;
+using sym::Expr;
+
+bool same_strides(const Sizes& sizes, const Sizes& a, const Sizes& b) {
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    if (!sizes[d].is_constant(1) && !(a[d] == b[d])) return false;
+  }
+  return true;
+}
+
+// Where a tensor is repeated along a dimension (stride 0), its memory holds that dimension once.
+Sizes stored_sizes(sym::Context& context, const Sizes& sizes, const Sizes& strides) {
+  Sizes stored = sizes;
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    if (strides[d].is_constant(0)) stored[d] = context.constant(1);
+  }
+  return stored;
+}
+
+class OutputRecorder {
+ public:
+  OutputRecorder(const graph::Graph& graph, ops::LoweringState& state, loop::Program& program)
+      : graph_(graph), state_(state), program_(program), context_(graph.context()) {}
+
+  void run() {
+    for (const graph::Output& output : graph_.outputs) {
+      program_.outputs.push_back(std::visit([&](const auto& v) { return record(v); },
+                                            output.value));
+    }
+  }
+
+ private:
+  ProgramOutput record(const graph::None&) { return {.kind = ProgramOutput::Kind::none}; }
+  ProgramOutput record(Expr e) { return {.kind = ProgramOutput::Kind::integer, .integer = e}; }
+  ProgramOutput record(ValueId v) {
+    if (v.is_none()) return {.kind = ProgramOutput::Kind::none};
+    const auto [known, is_new] = seen_.try_emplace(v);
+    if (is_new) known->second = record_tensor(v);
+    return known->second;
+  }
+
+  ProgramOutput record_tensor(ValueId v) {
+    const auto& value = state_.values[v.index];
+    INKLE_CHECK(value.has_value(), "output value %{} is not lowered", v.index);
+    const Type& type = graph_.type(v);
+    const Buffer& buffer = program_.buffers[value->buffer];
+    if (buffer.role == BufferRole::input) {
+      const auto view = strided_view(*value, buffer.strides.value(), context_);
+      if (view && (!type.strides || same_strides(type.sizes, view->strides, *type.strides))) {
+        return returned(ProgramOutput::Kind::input, *value, *view);
+      }
+    }
+    const Sizes wanted =
+        type.strides ? *type.strides : graph::contiguous_strides(context_, type.sizes);
+    if (const auto claimed = claim(*value, wanted)) return *claimed;
+    return copy(*value, wanted);
+  }
+
+  static ProgramOutput returned(ProgramOutput::Kind kind, const Tensor& t, StridedView view) {
+    return {.kind = kind,
+            .buffer = t.buffer,
+            .sizes = t.sizes,
+            .strides = std::move(view.strides),
+            .offset = view.offset};
+  }
+
+  // Makes the temporary behind `t` the output's memory, with a layout that gives `wanted`.
+  std::optional<ProgramOutput> claim(const Tensor& t, const Sizes& wanted) {
+    Buffer& buffer = program_.buffers[t.buffer];
+    if (buffer.role != BufferRole::temporary) return std::nullopt;
+    const Expr returned_elements =
+        sym::product(context_, stored_sizes(context_, t.sizes, wanted));
+    if (!sym::equal(returned_elements, sym::product(context_, buffer.sizes)).value_or(false)) {
+      return std::nullopt;
+    }
+    for (const Sizes& strides : layouts(t, buffer, wanted)) {
+      auto view = strided_view(t, strides, context_);
+      if (!view || !view->offset.is_constant(0)) continue;
+      if (!same_strides(t.sizes, view->strides, wanted)) continue;
+      buffer.strides = strides;
+      view->strides = wanted;
+      make_output(buffer);
+      return returned(ProgramOutput::Kind::buffer, t, *std::move(view));
+    }
+    return std::nullopt;
+  }
+
+  // Layouts of the buffer worth trying, when it is free to choose.
+  std::vector<Sizes> layouts(const Tensor& t, const Buffer& buffer, const Sizes& wanted) const {
+    if (buffer.strides) return {*buffer.strides};
+    std::vector<Sizes> list;
+    // The layout in which each buffer dimension has the stride of the one index that it is.
+    std::vector<Expr> variables;
+    for (const Expr size : t.sizes) variables.push_back(context_.index(size));
+    const std::vector<Expr> mapped = t.buffer_indices(variables);
+    Sizes permuted = graph::contiguous_strides(context_, buffer.sizes);
+    bool is_permutation = true;
+    for (std::size_t d = 0; d < mapped.size(); ++d) {
+      const auto it = std::find(variables.begin(), variables.end(), mapped[d]);
+      if (it != variables.end()) {
+        permuted[d] = wanted[static_cast<std::size_t>(it - variables.begin())];
+      } else if (!buffer.sizes[d].is_constant(1)) {
+        is_permutation = false;
+      }
+    }
+    if (is_permutation) list.push_back(std::move(permuted));
+    list.push_back(graph::contiguous_strides(context_, buffer.sizes));
+    return list;
+  }
+
+  void make_output(Buffer& buffer) const {
+    buffer.role = BufferRole::output;
+    buffer.index = static_cast<std::uint32_t>(program_.outputs.size());
+  }
+
+  ProgramOutput copy(const Tensor& t, const Sizes& wanted) {
+    if (!abi::is_computable(t.dtype)) {
+      unsupported("no code is generated for {}", abi::name_of(t.dtype));
+    }
+    loop::Nest nest{.kind = loop::NestKind::pointwise, .label = "output"};
+    std::vector<Expr> indices;
+    for (const Expr size : stored_sizes(context_, t.sizes, wanted)) {
+      nest.dims.push_back({context_.index(size), size});
+      indices.push_back(nest.dims.back().variable);
+    }
+    loop::BodyBuilder b(nest.body, context_);
+    b.yield(b.load(t.buffer, t.dtype, t.buffer_indices(indices)));
+    Buffer buffer{.dtype = t.dtype,
+                  .device = t.device,
+                  .sizes = stored_sizes(context_, t.sizes, wanted),
+                  .strides = wanted};
+    make_output(buffer);
+    const loop::BufferId id = program_.add_buffer(std::move(buffer));
+    nest.stores.push_back({.buffer = id, .indices = indices});
+    program_.nests.push_back(std::move(nest));
+    Tensor out = t;
+    out.buffer = id;
+    return returned(ProgramOutput::Kind::buffer, out, {wanted, context_.constant(0)});
+  }
+
+  const graph::Graph& graph_;
+  ops::LoweringState& state_;
+  loop::Program& program_;
+  sym::Context& context_;
+  std::map<ValueId, ProgramOutput> seen_;
+};
+
+}  // namespace
+
+std::optional<StridedView> strided_view(const Tensor& t, const Sizes& buffer_strides,
+                                        sym::Context& context) {
+  std::vector<Expr> variables;
+  std::vector<std::pair<Expr, Expr>> zeros;
+  for (const Expr size : t.sizes) {
+    variables.push_back(context.index(size));
+    zeros.emplace_back(variables.back(), context.constant(0));
+  }
+  const std::vector<Expr> mapped = t.buffer_indices(variables);
+  Expr offset = context.constant(0);
+  for (std::size_t d = 0; d < mapped.size(); ++d) offset = offset + mapped[d] * buffer_strides[d];
+  StridedView view;
+  for (const Expr variable : variables) {
+    const auto stride = sym::stride(offset, variable);
+    if (!stride) return std::nullopt;
+    for (const Expr other : variables) {
+      if (sym::contains(*stride, other)) return std::nullopt;
+    }
+    view.strides.push_back(*stride);
+  }
+  view.offset = sym::substitute(offset, zeros);
+  return view;
+}
+
+void record_outputs(const graph::Graph& graph, ops::LoweringState& state,
+                    loop::Program& program) {
+  OutputRecorder(graph, state, program).run();
+}
+
+}  // namespace inkle::lower
