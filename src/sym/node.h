@@ -20,6 +20,10 @@
 
 namespace inkle::sym {
 
+// Values of expressions at a few points that satisfy all facts: where one of them contradicts a
+// claim, no proof is tried.
+inline constexpr int kSamples = 3;
+
 struct Node {
   Context* context = nullptr;
   const Expr* operands = nullptr;
@@ -37,6 +41,9 @@ struct Node {
   mutable std::uint32_t factor_epoch = 0;
   mutable Range interval;
   mutable std::int64_t factor = 1;
+  mutable std::uint32_t sample_epoch = 0;
+  mutable bool has_sample[kSamples] = {};
+  mutable std::int64_t samples[kSamples] = {};
 
   [[nodiscard]] std::span<const Expr> all() const { return {operands, count}; }
   [[nodiscard]] const Node* operand(std::size_t i) const { return operands[i].node(); }
@@ -165,6 +172,8 @@ struct Context::Impl {
   Range interval(const Node* e);
   std::int64_t factor(const Node* e);  // a known divisor >= 0; 0 means that e is 0
   bool divides(const Node* k, const Node* e);
+  void take_samples(const Node* e);
+  bool refutes_at_most(const Node* a, const Node* b);  // a > b at a sample
 
   // --- prove.cpp
   bool nonneg(const Node* e);                   // proves e >= 0

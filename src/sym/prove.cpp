@@ -4,6 +4,8 @@
 // Why that is sound: write e == c*a + r for a factor a. If c >= 0 always, e >= c*low(a) + r; if
 // c <= 0 always, e >= c*high(a) + r; whatever c and r have to do with a. The extents of the
 // iteration variables in e are positive: else no value of e exists.
+//
+// Most claims that are tried are false somewhere, so sample points are looked at first.
 #include <algorithm>
 
 #include "sym/expr.h"
@@ -206,7 +208,7 @@ bool Context::Impl::nonneg(const Node* e) {
   const Range range = interval(e);
   if (range.low >= 0) return true;
   if (range.high < 0 || proof_depth >= kDeepestProof) return false;
-  if (e->kind == Kind::symbol) return false;
+  if (e->kind == Kind::symbol || refutes_at_most(constant(0), e)) return false;
   if (const Node* known = find_memo(Op::nonneg, e, e)) return known->value == 1;
   const int outer_budget = proof_budget;
   proof_budget = kProofBudget;
@@ -231,7 +233,7 @@ bool Context::Impl::at_most(const Node* a, const Node* b) {
   const Range left = interval(a);
   const Range right = interval(b);
   if (left.high <= right.low) return true;
-  if (left.low > right.high) return false;
+  if (left.low > right.high || refutes_at_most(a, b)) return false;
   Attempt attempt(*this);
   const Node* difference = sub(b, a);
   return !attempt.failed() && nonneg(difference);
