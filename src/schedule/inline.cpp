@@ -23,8 +23,8 @@ using loop::Val;
 constexpr std::int64_t kMaxLoads = 24;
 constexpr std::size_t kMaxInstructions = 256;
 // A producer with several consumers is computed again in each only if that is no dearer than
-// reading its result back: at most this many loads and operations.
-constexpr std::int64_t kCheapLoads = 2;
+// reading its result back: at most this many operations, and loads of its own size.
+constexpr std::int64_t kCheapLoads = 1;
 constexpr std::int64_t kCheapOperations = 6;
 
 bool is_expensive(Opcode opcode) {
@@ -43,8 +43,21 @@ bool is_expensive(Opcode opcode) {
 
 bool has_body(NestKind kind) { return kind == NestKind::pointwise || kind == NestKind::reduction; }
 
+// Loads that fetch another element at every point, rather than a broadcast row or scalar.
+std::int64_t full_loads(const Nest& nest) {
+  return std::count_if(
+      nest.body.instructions.begin(), nest.body.instructions.end(), [&](const Instruction& i) {
+        if (i.opcode != Opcode::load) return false;
+        return std::all_of(nest.dims.begin(), nest.dims.end(), [&](const loop::Dim& dim) {
+          return dim.extent.is_constant(1) ||
+                 std::any_of(i.indices.begin(), i.indices.end(),
+                             [&](Expr e) { return sym::contains(e, dim.variable); });
+        });
+      });
+}
+
 struct Uses {
-  std::vector<std::vector<std::size_t>> readers;   // by buffer
+  std::vector<std::vector<std::size_t>> readers;  // by buffer
   std::vector<std::vector<std::size_t>> writers;
 };
 
@@ -112,15 +125,14 @@ class Inliner {
     const auto& readers = uses_.readers[store.buffer];
     if (readers.empty()) return false;
     const BodyCost cost = cost_of(nest.body);
-    const bool cheap = cost.loads <= kCheapLoads && cost.expensive == 0 &&
-                       cost.cheap <= kCheapOperations;
+    const bool cheap =
+        full_loads(nest) <= kCheapLoads && cost.expensive == 0 && cost.cheap <= kCheapOperations;
     if (readers.size() > 1 && !cheap) return false;
     return std::all_of(readers.begin(), readers.end(),
                        [&](std::size_t r) { return may_inline_into(n, r, cost, cheap); });
   }
 
-  bool may_inline_into(std::size_t n, std::size_t reader, const BodyCost& cost,
-                       bool cheap) const {
+  bool may_inline_into(std::size_t n, std::size_t reader, const BodyCost& cost, bool cheap) const {
     const Nest& from = program_.nests[n];
     const Nest& into = program_.nests[reader];
     if (!has_body(into.kind) || crosses_mutation(program_, uses_, n, reader)) return false;
@@ -129,9 +141,9 @@ class Inliner {
     for (const Instruction& i : into.body.instructions) {
       if (i.opcode != Opcode::load || i.buffer != buffer) continue;
       ++loads_of_it;
-      const bool indirect_inside = std::any_of(
-          from.body.instructions.begin(), from.body.instructions.end(),
-          [](const Instruction& f) { return f.opcode == Opcode::indirect; });
+      const bool indirect_inside =
+          std::any_of(from.body.instructions.begin(), from.body.instructions.end(),
+                      [](const Instruction& f) { return f.opcode == Opcode::indirect; });
       if (i.operand_count != 0 && indirect_inside) return false;
     }
     const BodyCost target = cost_of(into.body);
@@ -157,8 +169,9 @@ class Inliner {
     const auto on_load = [&](BodyBuilder& builder, Instruction inner) {
       if (!predicated) return builder.append(std::move(inner));
       if (inner.operand_count == 0) {
-        const Val zero = abi::is_float(inner.dtype) ? builder.constant(inner.dtype, 0.0)
-                                                    : builder.constant(inner.dtype, std::int64_t{0});
+        const Val zero = abi::is_float(inner.dtype)
+                             ? builder.constant(inner.dtype, 0.0)
+                             : builder.constant(inner.dtype, std::int64_t{0});
         return builder.load_if(load.operands[0], zero, inner.buffer, inner.dtype, inner.indices);
       }
       const Val both = builder.logical_and(load.operands[0], inner.operands[0]);

@@ -20,8 +20,8 @@ void remove_dead_nests(loop::Program& program);
 // What one evaluation of a body costs.
 struct BodyCost {
   std::int64_t loads = 0;
-  std::int64_t cheap = 0;       // arithmetic, selects, casts
-  std::int64_t expensive = 0;   // functions, divisions, indirect loads
+  std::int64_t cheap = 0;      // arithmetic, selects, casts
+  std::int64_t expensive = 0;  // functions, divisions, indirect loads
 };
 [[nodiscard]] BodyCost cost_of(const loop::Body& body);
 

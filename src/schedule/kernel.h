@@ -34,7 +34,7 @@ enum class ParamRole : std::uint8_t { in, out, inout };
 struct Param {
   ParamRole role = ParamRole::in;
   DType dtype = DType::f32;
-  std::int32_t alignment = 1;           // bytes, known of the pointer
+  std::int32_t alignment = 1;  // bytes, known of the pointer
   bool may_alias = false;
 };
 
@@ -64,7 +64,7 @@ struct StageStore {
 // stages with Opcode::row; it has no stores.
 struct Stage {
   StageKind kind = StageKind::pointwise;
-  std::vector<Dim> inner;               // outermost first
+  std::vector<Dim> inner;  // outermost first
   Body body;
   std::vector<StageStore> stores;
   loop::ReduceOp reduce = loop::ReduceOp::sum;
@@ -73,17 +73,17 @@ struct Stage {
 };
 
 struct LoopKernel {
-  std::vector<Dim> outer;               // outermost first; all iterations are independent
+  std::vector<Dim> outer;  // outermost first; all iterations are independent
   std::vector<Stage> stages;
   std::vector<Scratch> scratch;
-  std::vector<DType> rows;              // dtype of each row value
+  std::vector<DType> rows;  // dtype of each row value
 };
 
 // Flash-style attention; see loop::Attention for its meaning. Offsets are linear in the four
 // variables (batch, head, row, column or feature), strides read by sym::stride.
 struct AttentionKernel {
-  DType dtype = DType::f32;             // of q, k, v and the output
-  std::vector<Expr> variables;          // batch, head, row, column
+  DType dtype = DType::f32;     // of q, k, v and the output
+  std::vector<Expr> variables;  // batch, head, row, column
   Expr batch, heads, kv_heads, q_length, kv_length, head_dim, value_dim;
   // Parameters: q, k, v, out, then mask if any, then lse if any. Offsets in that order. k, v are
   // addressed by the kv head; mask over (batch, head, row, column); lse over (batch, head, row).
@@ -99,17 +99,17 @@ struct AttentionKernel {
 struct Kernel {
   std::string name;
   std::vector<Param> params;
-  std::vector<Expr> sizes;              // size symbols passed at run time, in this order
+  std::vector<Expr> sizes;  // size symbols passed at run time, in this order
   std::variant<LoopKernel, AttentionKernel> body;
-  std::vector<std::string> sources;     // the user's lines, for reports only
+  std::vector<std::string> sources;  // the user's lines, for reports only
 };
 
 // Everything that differs between machines. Printable, replayable.
 struct Schedule {
   // Loop kernels: vectorise the last outer loop (columns) instead of each stage's last inner loop.
   bool vector_outer = false;
-  std::int32_t lanes = 8;               // elements of one vector value, whatever their dtype
-  std::int32_t unroll = 4;              // independent accumulators, or vectors in flight
+  std::int32_t lanes = 8;   // elements of one vector value, whatever their dtype
+  std::int32_t unroll = 4;  // independent accumulators, or vectors in flight
   // vector_outer: elements of the last outer loop given to one parallel iteration.
   std::int64_t block = 1024;
   // Attention: rows of q and columns of k of a block.

@@ -19,7 +19,7 @@ struct Options {
   std::function<bool(abi::PostOpKind kind)> can_post_op;
   // numerics=fast: drops roundings to f16 and bf16 between ops inside a kernel.
   bool fast_numerics = false;
-  bool training = false;                 // no derived copies of parameters
+  bool training = false;  // no derived copies of parameters
 };
 
 [[nodiscard]] ScheduledProgram schedule(loop::Program program, const Options& options);

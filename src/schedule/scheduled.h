@@ -17,7 +17,7 @@ namespace inkle::schedule {
 struct KernelStep {
   Kernel kernel;
   Schedule schedule;
-  std::vector<loop::BufferId> buffers;   // by parameter
+  std::vector<loop::BufferId> buffers;  // by parameter
 };
 
 // A strided view of a buffer; the symbolic form of abi::Operand.
@@ -56,15 +56,15 @@ struct EagerStep {
 
 struct Step {
   std::variant<KernelStep, MatmulStep, ConvolutionStep, EagerStep> action;
-  std::vector<std::string> sources;      // the user's lines
-  std::string label;                     // ops it came from
-  Expr bytes;                            // read and written, null if unknown
+  std::vector<std::string> sources;  // the user's lines
+  std::string label;                 // ops it came from
+  Expr bytes;                        // read and written, null if unknown
   Expr flops;
-  bool prepare = false;                  // depends on parameters only: kept from call to call
+  bool prepare = false;  // depends on parameters only: kept from call to call
 };
 
 struct ScheduledProgram {
-  loop::Program program;                 // buffers and outputs are valid; nests are consumed
+  loop::Program program;  // buffers and outputs are valid; nests are consumed
   std::vector<Step> steps;
 };
 

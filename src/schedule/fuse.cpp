@@ -1,0 +1,204 @@
+// The order of fusion: each nest, in program order, joins the best group that it may join.
+#include <algorithm>
+#include <queue>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "schedule/group.h"
+#include "schedule/inline.h"
+#include "schedule/linear.h"
+
+namespace inkle::schedule {
+namespace {
+
+using loop::BufferId;
+using loop::Nest;
+using loop::NestKind;
+using loop::Program;
+
+// A group grows to at most this many nests: beyond, compile time and register pressure rise with
+// no byte saved that a second kernel would not also find in cache.
+constexpr std::size_t kMaxMembers = 24;
+// Groups looked at for a shared input when there is no dependency: the nearest ones.
+constexpr std::size_t kSiblingWindow = 8;
+
+bool has_loop_body(const Nest& nest) {
+  return nest.kind == NestKind::pointwise || nest.kind == NestKind::reduction;
+}
+
+class Fuser {
+ public:
+  explicit Fuser(const Program& program)
+      : program_(program), mutated_(mutated_buffers(program)), group_of_(program.nests.size()) {}
+
+  std::vector<Group> run() {
+    find_dependencies();
+    for (std::size_t n = 0; n < program_.nests.size(); ++n) place(n);
+    return in_order();
+  }
+
+ private:
+  void find_dependencies() {
+    const std::size_t count = program_.nests.size();
+    before_.resize(count);
+    std::vector<std::vector<std::size_t>> readers(program_.buffers.size());
+    std::vector<std::vector<std::size_t>> writers(program_.buffers.size());
+    const auto storage = [&](BufferId b) { return program_.buffers[b].writes_into.value_or(b); };
+    for (std::size_t n = 0; n < count; ++n) {
+      auto& before = before_[n];
+      for (const BufferId b : loop::reads(program_.nests[n])) {
+        const auto& w = writers[storage(b)];
+        before.insert(before.end(), w.begin(), w.end());
+      }
+      for (const BufferId b : loop::writes(program_.nests[n])) {
+        const auto& w = writers[storage(b)];
+        const auto& r = readers[storage(b)];
+        before.insert(before.end(), w.begin(), w.end());
+        before.insert(before.end(), r.begin(), r.end());
+      }
+      std::sort(before.begin(), before.end());
+      before.erase(std::unique(before.begin(), before.end()), before.end());
+      std::erase(before, n);
+      for (const BufferId b : loop::reads(program_.nests[n])) readers[storage(b)].push_back(n);
+      for (const BufferId b : loop::writes(program_.nests[n])) writers[storage(b)].push_back(n);
+    }
+  }
+
+  // Nests that touch memory which is written twice stay alone: their order is their meaning.
+  bool touches_mutated(const Nest& nest) const {
+    const auto is_mutated = [&](BufferId b) {
+      return mutated_[b] || program_.buffers[b].writes_into.has_value();
+    };
+    const auto r = loop::reads(nest);
+    const auto w = loop::writes(nest);
+    return std::any_of(r.begin(), r.end(), is_mutated) ||
+           std::any_of(w.begin(), w.end(), is_mutated);
+  }
+
+  // Some group other than `target` lies on a path from it to nest n.
+  bool makes_cycle(std::size_t n, std::size_t target) const {
+    std::vector<bool> after(groups_.size(), false);
+    after[target] = true;
+    for (std::size_t m = 0; m < n; ++m) {
+      const std::size_t g = group_of_[m];
+      for (const std::size_t b : before_[m]) {
+        if (after[group_of_[b]]) after[g] = true;
+      }
+    }
+    // Groups are not ordered by their nests, so close the relation.
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (std::size_t m = 0; m < n; ++m) {
+        if (after[group_of_[m]]) continue;
+        for (const std::size_t b : before_[m]) {
+          if (after[group_of_[b]]) {
+            after[group_of_[m]] = true;
+            changed = true;
+            break;
+          }
+        }
+      }
+    }
+    return std::any_of(before_[n].begin(), before_[n].end(), [&](std::size_t b) {
+      return group_of_[b] != target && after[group_of_[b]];
+    });
+  }
+
+  std::vector<std::size_t> candidates(std::size_t n) const {
+    std::vector<std::size_t> result;
+    const auto add = [&](std::size_t g) {
+      if (std::find(result.begin(), result.end(), g) == result.end()) result.push_back(g);
+    };
+    std::vector<std::size_t> producers(before_[n].rbegin(), before_[n].rend());
+    for (const std::size_t b : producers) add(group_of_[b]);
+    const std::size_t first = groups_.size() > kSiblingWindow ? groups_.size() - kSiblingWindow : 0;
+    for (std::size_t g = groups_.size(); g-- > first;) add(g);
+    return result;
+  }
+
+  void report(std::size_t g, std::size_t n, bool yes, std::string_view why) const {
+    if (!log_enabled(LogChannel::fusion)) return;
+    const Nest& leader = program_.nests[nests_[g].front()];
+    const Nest& nest = program_.nests[n];
+    log(LogChannel::fusion, "fuse n{} ({}) + n{} ({})  {}   {}", nests_[g].front(), leader.label, n,
+        nest.label, yes ? "yes" : "no", why);
+  }
+
+  void place(std::size_t n) {
+    const Nest& nest = program_.nests[n];
+    if (has_loop_body(nest) && !touches_mutated(nest)) {
+      for (const std::size_t g : candidates(n)) {
+        if (!fusable_[g] || nests_[g].size() >= kMaxMembers) continue;
+        std::string why_not;
+        std::optional<Group> joined = join(groups_[g], nest, program_, why_not);
+        if (joined && makes_cycle(n, g)) {
+          joined.reset();
+          why_not = "another kernel lies between them";
+        }
+        report(g, n, joined.has_value(), joined ? "shared loops" : why_not);
+        if (!joined) continue;
+        groups_[g] = std::move(*joined);
+        nests_[g].push_back(n);
+        group_of_[n] = g;
+        return;
+      }
+    }
+    group_of_[n] = groups_.size();
+    fusable_.push_back(has_loop_body(nest) && !touches_mutated(nest));
+    if (has_loop_body(nest)) {
+      groups_.push_back(make_group(nest, *program_.context));
+    } else {
+      Group alone;
+      alone.open = false;
+      alone.members.push_back({nest, {}});
+      groups_.push_back(std::move(alone));
+    }
+    nests_.push_back({n});
+  }
+
+  // Topological order, the group with the earliest nest first among those that are ready.
+  std::vector<Group> in_order() {
+    const std::size_t count = groups_.size();
+    std::vector<std::vector<std::size_t>> after(count);
+    std::vector<std::size_t> waiting(count, 0);
+    for (std::size_t n = 0; n < program_.nests.size(); ++n) {
+      for (const std::size_t b : before_[n]) {
+        if (group_of_[b] == group_of_[n]) continue;
+        after[group_of_[b]].push_back(group_of_[n]);
+        ++waiting[group_of_[n]];
+      }
+    }
+    const auto later = [&](std::size_t a, std::size_t b) {
+      return nests_[a].front() > nests_[b].front();
+    };
+    std::priority_queue<std::size_t, std::vector<std::size_t>, decltype(later)> ready(later);
+    for (std::size_t g = 0; g < count; ++g) {
+      if (waiting[g] == 0) ready.push(g);
+    }
+    std::vector<Group> ordered;
+    while (!ready.empty()) {
+      const std::size_t g = ready.top();
+      ready.pop();
+      ordered.push_back(std::move(groups_[g]));
+      for (const std::size_t a : after[g]) {
+        if (--waiting[a] == 0) ready.push(a);
+      }
+    }
+    INKLE_CHECK(ordered.size() == count, "fusion made a cycle of kernels");
+    return ordered;
+  }
+
+  const Program& program_;
+  std::vector<bool> mutated_;
+  std::vector<std::vector<std::size_t>> before_;  // nests that must run before
+  std::vector<std::size_t> group_of_;
+  std::vector<Group> groups_;
+  std::vector<std::vector<std::size_t>> nests_;  // of each group
+  std::vector<bool> fusable_;
+};
+
+}  // namespace
+
+std::vector<Group> fuse(const Program& program) { return Fuser(program).run(); }
+
+}  // namespace inkle::schedule

@@ -1,0 +1,39 @@
+// Fusion: nests that share their outer loops become one group, later one kernel.
+//
+// All nests of a group run over the same outer iterations, each with inner loops of its own; what
+// one writes and another reads must be written and read in the same outer iteration. Variables of
+// a nest that joins are renamed to the group's; where extents differ in factors only (b*s against
+// b, s) the coarser loop is divided, so that index expressions stay linear.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "loop/program.h"
+
+namespace inkle::schedule {
+
+struct Member {
+  loop::Nest nest;               // in terms of the group's variables
+  std::vector<loop::Dim> inner;  // its loops inside an outer iteration
+};
+
+struct Group {
+  std::vector<loop::Dim> outer;
+  // Only elementwise members so far: a later reduction may still take outer loops as its inner.
+  bool open = true;
+  std::vector<Member> members;
+};
+
+[[nodiscard]] Group make_group(const loop::Nest& nest, sym::Context& context);
+
+// The group with `nest` added, or nothing and the reason.
+[[nodiscard]] std::optional<Group> join(const Group& group, const loop::Nest& nest,
+                                        const loop::Program& program, std::string& why_not);
+
+// The program's nests as groups, in an order that respects every dependency. Nests without a loop
+// body (contractions, calls) are groups of one member.
+[[nodiscard]] std::vector<Group> fuse(const loop::Program& program);
+
+}  // namespace inkle::schedule

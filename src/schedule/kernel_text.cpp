@@ -1,0 +1,214 @@
+// Canonical text of kernels: names are given in order of appearance and terms are sorted, so that
+// kernels of equal structure print alike whatever graph they come from.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "schedule/kernel.h"
+
+namespace inkle::schedule {
+namespace {
+
+using loop::Instruction;
+using loop::Opcode;
+
+class Printer {
+ public:
+  explicit Printer(const Kernel& kernel) : kernel_(kernel) {}
+
+  std::string run() {
+    out_ = "kernel(";
+    for (std::size_t p = 0; p < kernel_.params.size(); ++p) {
+      const Param& param = kernel_.params[p];
+      const char* role = param.role == ParamRole::in    ? "in"
+                         : param.role == ParamRole::out ? "out"
+                                                        : "inout";
+      out_ +=
+          fmt::format("{}{} p{}: {} align {}{}", p == 0 ? "" : ", ", role, p,
+                      abi::name_of(param.dtype), param.alignment, param.may_alias ? " alias" : "");
+    }
+    out_ += ")";
+    for (std::size_t s = 0; s < kernel_.sizes.size(); ++s) {
+      names_[kernel_.sizes[s].id()] = fmt::format("s{}", s);
+      out_ += fmt::format("{}s{}", s == 0 ? " sizes " : ", ", s);
+    }
+    out_ += " {\n";
+    if (const auto* loops = std::get_if<LoopKernel>(&kernel_.body)) {
+      print(*loops);
+    } else {
+      print(std::get<AttentionKernel>(kernel_.body));
+    }
+    return out_ + "}\n";
+  }
+
+ private:
+  std::string text(Expr e) {
+    using sym::Kind;
+    std::vector<std::string> parts;
+    switch (e.kind()) {
+      case Kind::constant:
+        return std::to_string(*e.constant());
+      case Kind::symbol: {
+        const auto at = names_.find(e.id());
+        return at != names_.end() ? at->second : e.name();
+      }
+      case Kind::add:
+      case Kind::mul:
+      case Kind::min:
+      case Kind::max:
+        for (const Expr operand : e.operands()) {
+          const bool nested = e.kind() == Kind::mul && operand.kind() == Kind::add;
+          parts.push_back(nested ? "(" + text(operand) + ")" : text(operand));
+        }
+        std::sort(parts.begin(), parts.end());
+        if (e.kind() == Kind::add) return fmt::format("{}", fmt::join(parts, "+"));
+        if (e.kind() == Kind::mul) return fmt::format("{}", fmt::join(parts, "*"));
+        return fmt::format("{}({})", e.kind() == Kind::min ? "min" : "max", fmt::join(parts, ","));
+      case Kind::floordiv:
+        return fmt::format("floordiv({},{})", text(e.operands()[0]), text(e.operands()[1]));
+      case Kind::mod:
+        return fmt::format("mod({},{})", text(e.operands()[0]), text(e.operands()[1]));
+    }
+    return "?";
+  }
+
+  std::string target(std::uint32_t number) const {
+    return number < kernel_.params.size() ? fmt::format("p{}", number)
+                                          : fmt::format("t{}", number - kernel_.params.size());
+  }
+
+  void loops(const std::vector<Dim>& dims, char letter, int& next, std::string& indent) {
+    for (const Dim& dim : dims) {
+      const std::string name = fmt::format("{}{}", letter, next++);
+      const std::string extent = text(dim.extent);
+      names_[dim.variable.id()] = name;
+      out_ += fmt::format("{}for {} in {} {{\n", indent, name, extent);
+      indent += "  ";
+    }
+  }
+
+  void close(std::size_t count, std::string& indent) {
+    for (std::size_t i = 0; i < count; ++i) {
+      indent.resize(indent.size() - 2);
+      out_ += indent + "}\n";
+    }
+  }
+
+  void print(const LoopKernel& kernel) {
+    std::string indent = "  ";
+    for (std::size_t s = 0; s < kernel.scratch.size(); ++s) {
+      out_ += fmt::format("{}scratch t{}: {}[{}]\n", indent, s,
+                          abi::name_of(kernel.scratch[s].dtype), text(kernel.scratch[s].elements));
+    }
+    int next = 0;
+    loops(kernel.outer, 'i', next, indent);
+    for (const Stage& stage : kernel.stages) {
+      int next_inner = 0;
+      if (stage.kind == StageKind::reduction) {
+        std::string rows;
+        for (std::size_t r = 0; r < loop::result_count(stage.reduce); ++r) {
+          rows += fmt::format("{}r{}: {}", r == 0 ? "" : ", ", stage.first_row + r,
+                              abi::name_of(kernel.rows[stage.first_row + r]));
+        }
+        out_ += fmt::format("{}{} = reduce.{} in {}\n", indent, rows, loop::name_of(stage.reduce),
+                            abi::name_of(stage.accumulator));
+      }
+      loops(stage.inner, 'j', next_inner, indent);
+      print(stage.body, indent);
+      for (const StageStore& store : stage.stores) {
+        out_ += fmt::format("{}{}[{}] {} %{}\n", indent, target(store.target), text(store.offset),
+                            store.mode == loop::StoreMode::atomic_add ? "+=" : "=",
+                            stage.body.yields[store.yield]);
+      }
+      if (stage.kind == StageKind::reduction) {
+        out_ += fmt::format("{}yield %{}\n", indent, stage.body.yields.front());
+      }
+      close(stage.inner.size(), indent);
+    }
+    close(kernel.outer.size(), indent);
+  }
+
+  void print(const loop::Body& body, const std::string& indent) {
+    for (std::size_t v = 0; v < body.instructions.size(); ++v) {
+      const Instruction& i = body.instructions[v];
+      std::string detail;
+      switch (i.opcode) {
+        case Opcode::constant:
+          detail = abi::is_float(i.dtype) ? print_double(i.real) : std::to_string(i.integer);
+          break;
+        case Opcode::load:
+          detail = fmt::format("{}[{}]", target(i.buffer), text(i.indices.front()));
+          break;
+        case Opcode::index:
+          detail = text(i.indices.front());
+          break;
+        case Opcode::row:
+          detail = fmt::format("r{}", i.integer);
+          break;
+        case Opcode::indirect:
+          names_[i.indices.front().id()] = fmt::format("x{}", indirects_++);
+          detail = fmt::format("{} below {}", names_[i.indices.front().id()],
+                               text(i.indices.front().context().info(i.indices.front()).extent));
+          break;
+        default:
+          break;
+      }
+      for (const loop::Val operand : i.used()) {
+        detail += fmt::format("{}%{}", detail.empty() ? "" : ", ", operand);
+      }
+      out_ += fmt::format("{}%{}: {} = {}({})\n", indent, v, abi::name_of(i.dtype),
+                          loop::name_of(i.opcode), detail);
+    }
+  }
+
+  void print(const AttentionKernel& a) {
+    const char* const letters[] = {"b", "h", "i", "j"};
+    for (std::size_t v = 0; v < a.variables.size(); ++v) names_[a.variables[v].id()] = letters[v];
+    out_ += fmt::format(
+        "  attention {} batch {} heads {} kv_heads {} q {} kv {} head_dim {} value_dim {} scale "
+        "{}{}{}{}{}\n",
+        abi::name_of(a.dtype), text(a.batch), text(a.heads), text(a.kv_heads), text(a.q_length),
+        text(a.kv_length), text(a.head_dim), text(a.value_dim), print_double(a.scale),
+        a.is_causal ? " causal" : "", a.safe ? " safe" : "",
+        a.has_mask ? fmt::format(" mask {}", abi::name_of(a.mask_dtype)) : "",
+        a.has_lse ? " lse" : "");
+    for (std::size_t p = 0; p < a.offsets.size(); ++p) {
+      out_ += fmt::format("  p{}[{}]\n", p, text(a.offsets[p]));
+    }
+  }
+
+  const Kernel& kernel_;
+  std::string out_;
+  std::map<std::uint32_t, std::string> names_;
+  int indirects_ = 0;
+};
+
+}  // namespace
+
+std::string to_string(const Kernel& kernel) { return Printer(kernel).run(); }
+
+std::string to_string(const Schedule& s) {
+  return fmt::format(
+      "schedule vector {} lanes {} unroll {} block {} q_block {} kv_block {} grain {}",
+      s.vector_outer ? "outer" : "inner", s.lanes, s.unroll, s.block, s.q_block, s.kv_block,
+      s.grain);
+}
+
+Expr parallel_extent(const Kernel& kernel, const Schedule& schedule, sym::Context& context) {
+  Expr extent = context.constant(1);
+  if (const auto* attention = std::get_if<AttentionKernel>(&kernel.body)) {
+    return attention->batch * attention->heads *
+           sym::ceildiv(attention->q_length, schedule.q_block);
+  }
+  const auto& outer = std::get<LoopKernel>(kernel.body).outer;
+  for (std::size_t d = 0; d < outer.size(); ++d) {
+    const bool blocked = schedule.vector_outer && d + 1 == outer.size();
+    extent = extent * (blocked ? sym::ceildiv(outer[d].extent, schedule.block) : outer[d].extent);
+  }
+  return extent;
+}
+
+}  // namespace inkle::schedule

@@ -1,0 +1,299 @@
+#include "schedule/layout.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "base/error.h"
+#include "loop/builder.h"
+#include "schedule/inline.h"
+#include "schedule/linear.h"
+
+namespace inkle::schedule {
+namespace {
+
+using loop::Access;
+using loop::Buffer;
+using loop::BufferId;
+using loop::Instruction;
+using loop::Nest;
+using loop::NestKind;
+using loop::Opcode;
+using loop::Program;
+
+using Order = std::vector<std::size_t>;  // dimensions, the slowest first
+
+std::vector<Expr> dense_strides(sym::Context& context, const std::vector<Expr>& sizes,
+                                const Order& order) {
+  std::vector<Expr> strides(sizes.size(), context.constant(1));
+  Expr running = context.constant(1);
+  for (std::size_t i = order.size(); i-- > 0;) {
+    strides[order[i]] = running;
+    running = running * sizes[order[i]];
+  }
+  return strides;
+}
+
+Order row_major(std::size_t rank) {
+  Order order(rank);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  return order;
+}
+
+Order channels_last(std::size_t rank) {
+  Order order = row_major(rank);
+  if (rank >= 3) std::rotate(order.begin() + 1, order.begin() + 2, order.end());
+  return order;
+}
+
+// The order in which a buffer lies dense in memory, if it does; dimensions of size 1 go where they
+// disturb least (their place in row-major order).
+std::optional<Order> dense_order(const Buffer& buffer, sym::Context& context) {
+  if (!buffer.strides) return std::nullopt;
+  const std::size_t rank = buffer.sizes.size();
+  for (const Order& order : {row_major(rank), channels_last(rank)}) {
+    const std::vector<Expr> expected = dense_strides(context, buffer.sizes, order);
+    bool same = true;
+    for (std::size_t d = 0; d < rank && same; ++d) {
+      same = buffer.sizes[d].is_constant(1) || expected[d] == (*buffer.strides)[d];
+    }
+    if (same) return order;
+  }
+  return std::nullopt;
+}
+
+bool is_channels_last(const Buffer& buffer, sym::Context& context) {
+  const auto order = dense_order(buffer, context);
+  const std::size_t rank = buffer.sizes.size();
+  if (!order || rank < 3) return false;
+  const std::vector<Expr> expected = dense_strides(context, buffer.sizes, channels_last(rank));
+  for (std::size_t d = 0; d < rank; ++d) {
+    if (!buffer.sizes[d].is_constant(1) && !(expected[d] == (*buffer.strides)[d])) return false;
+  }
+  return true;
+}
+
+// The order of the operand that an elementwise nest reads at its own indices; channels last wins
+// over row-major, as in a region of convolutions.
+Order pointwise_order(const Program& program, const Nest& nest) {
+  sym::Context& context = *program.context;
+  const std::size_t rank = nest.dims.size();
+  for (const Instruction& i : nest.body.instructions) {
+    if (i.opcode != Opcode::load || i.indices.size() != rank || rank < 3) continue;
+    const Buffer& buffer = program.buffers[i.buffer];
+    if (!is_identity(i.indices, nest.dims) || !buffer.strides) continue;
+    if (!dense_order(buffer, context)) continue;
+    if (*dense_order(buffer, context) != row_major(rank)) return *dense_order(buffer, context);
+  }
+  return row_major(rank);
+}
+
+Order wanted_order(const Program& program, const Nest& nest, const Buffer& buffer) {
+  const std::size_t rank = buffer.sizes.size();
+  switch (nest.kind) {
+    case NestKind::convolution:
+      return channels_last(rank);
+    case NestKind::attention:
+      if (rank == 4) return {0, 2, 1, 3};
+      return row_major(rank);
+    case NestKind::pointwise:
+    case NestKind::scan:
+      if (rank == nest.dims.size()) return pointwise_order(program, nest);
+      return row_major(rank);
+    case NestKind::reduction:
+    case NestKind::sort:
+    case NestKind::scatter:
+    case NestKind::matmul:
+    case NestKind::eager:
+      return row_major(rank);
+  }
+  return row_major(rank);
+}
+
+// --- Operands -----------------------------------------------------------------------------------
+
+class OperandSettler {
+ public:
+  explicit OperandSettler(Program& program)
+      : program_(program), mutated_(mutated_buffers(program)) {
+    producer_.assign(program.buffers.size(), -1);
+    for (std::size_t n = 0; n < program.nests.size(); ++n) {
+      for (const BufferId b : loop::writes(program.nests[n])) {
+        producer_[b] = static_cast<std::int64_t>(n);
+      }
+    }
+  }
+
+  void run() {
+    const std::size_t count = program_.nests.size();
+    std::vector<Nest> result;
+    for (std::size_t n = 0; n < count; ++n) {
+      Nest nest = program_.nests[n];
+      copies_.clear();
+      settle(nest);
+      for (Nest& copy : copies_) result.push_back(std::move(copy));
+      result.push_back(std::move(nest));
+    }
+    program_.nests = std::move(result);
+    remove_dead_nests(program_);
+  }
+
+ private:
+  void settle(Nest& nest) {
+    if (auto* matmul = std::get_if<loop::Matmul>(&nest.detail)) {
+      std::vector<loop::Dim> dims = nest.dims;
+      dims.insert(dims.end(), nest.reduced.begin(), nest.reduced.end());
+      settle_access(matmul->a, dims);
+      settle_access(matmul->b, dims);
+    } else if (auto* attention = std::get_if<loop::Attention>(&nest.detail)) {
+      settle_attention(*attention);
+    } else if (auto* convolution = std::get_if<loop::Convolution>(&nest.detail)) {
+      convolution->x = settle_image(convolution->x);
+    }
+  }
+
+  // The nest that makes `buffer` by copying, element by element, from another place.
+  const Nest* copy_that_makes(BufferId buffer) const {
+    if (producer_[buffer] < 0 || mutated_[buffer]) return nullptr;
+    const Nest& nest = program_.nests[static_cast<std::size_t>(producer_[buffer])];
+    if (nest.kind != NestKind::pointwise || nest.stores.size() != 1) return nullptr;
+    if (nest.body.instructions.size() != 1 || !is_identity(nest.stores[0].indices, nest.dims)) {
+      return nullptr;
+    }
+    const Instruction& load = nest.body.instructions.front();
+    if (load.opcode != Opcode::load || load.operand_count != 0 || mutated_[load.buffer] ||
+        load.dtype != program_.buffers[buffer].dtype) {
+      return nullptr;
+    }
+    return &nest;
+  }
+
+  Access through_copy(const Access& access, const Nest& copy) const {
+    std::vector<std::pair<Expr, Expr>> map;
+    for (std::size_t d = 0; d < copy.dims.size(); ++d) {
+      map.emplace_back(copy.dims[d].variable, access.indices[d]);
+    }
+    Access original{copy.body.instructions.front().buffer, {}};
+    for (const Expr e : copy.body.instructions.front().indices) {
+      original.indices.push_back(sym::substitute(e, map));
+    }
+    return original;
+  }
+
+  void settle_access(Access& access, const std::vector<loop::Dim>& dims) {
+    while (const Nest* copy = copy_that_makes(access.buffer)) {
+      const Access original = through_copy(access, *copy);
+      if (!strided_view(program_, original, dims)) break;
+      access = original;
+    }
+    if (!strided_view(program_, access, dims)) copy_operand(access, dims);
+  }
+
+  // access := a row-major copy over those dims that it depends on.
+  void copy_operand(Access& access, const std::vector<loop::Dim>& dims) {
+    sym::Context& context = *program_.context;
+    Nest copy;
+    copy.kind = NestKind::pointwise;
+    copy.label = "copy";
+    std::vector<std::pair<Expr, Expr>> map;
+    std::vector<Expr> new_indices;
+    Buffer buffer;
+    buffer.name = "t" + std::to_string(program_.buffers.size());
+    buffer.dtype = program_.buffers[access.buffer].dtype;
+    buffer.device = program_.buffers[access.buffer].device;
+    for (const loop::Dim& dim : dims) {
+      const bool used = std::any_of(access.indices.begin(), access.indices.end(),
+                                    [&](Expr e) { return sym::contains(e, dim.variable); });
+      if (!used) continue;
+      const Expr variable = context.index(dim.extent);
+      copy.dims.push_back({variable, dim.extent});
+      map.emplace_back(dim.variable, variable);
+      new_indices.push_back(dim.variable);
+      buffer.sizes.push_back(dim.extent);
+    }
+    buffer.strides = dense_strides(context, buffer.sizes, row_major(buffer.sizes.size()));
+    std::vector<Expr> from;
+    for (const Expr e : access.indices) from.push_back(sym::substitute(e, map));
+    loop::BodyBuilder body(copy.body, context);
+    body.yield(body.load(access.buffer, buffer.dtype, std::move(from)));
+    const BufferId made = program_.add_buffer(std::move(buffer));
+    loop::Store store{made, {}, loop::StoreMode::overwrite, 0};
+    for (const loop::Dim& dim : copy.dims) store.indices.push_back(dim.variable);
+    copy.stores.push_back(std::move(store));
+    copies_.push_back(std::move(copy));
+    producer_.push_back(-1);
+    mutated_.push_back(false);
+    access = {made, std::move(new_indices)};
+  }
+
+  void settle_attention(loop::Attention& attention) {
+    const auto& v = attention.variables;
+    const auto dims = [&](Expr heads, Expr rows, Expr columns) {
+      return std::vector<loop::Dim>{
+          {v[0], attention.batch}, {v[1], heads}, {v[2], rows}, {v[3], columns}};
+    };
+    settle_access(attention.q, dims(attention.heads, attention.q_length, attention.head_dim));
+    settle_access(attention.k, dims(attention.kv_heads, attention.kv_length, attention.head_dim));
+    settle_access(attention.v, dims(attention.kv_heads, attention.kv_length, attention.value_dim));
+    if (attention.mask) {
+      settle_access(*attention.mask,
+                    dims(attention.heads, attention.q_length, attention.kv_length));
+    }
+  }
+
+  // A channels-last version of an image.
+  BufferId settle_image(BufferId image) {
+    sym::Context& context = *program_.context;
+    const Buffer original = program_.buffers[image];
+    if (is_channels_last(original, context)) return image;
+    Nest copy;
+    copy.label = "channels_last";
+    Buffer buffer;
+    buffer.name = "t" + std::to_string(program_.buffers.size());
+    buffer.dtype = original.dtype;
+    buffer.device = original.device;
+    buffer.sizes = original.sizes;
+    buffer.strides = dense_strides(context, original.sizes, channels_last(original.sizes.size()));
+    std::vector<Expr> indices;
+    for (const Expr size : original.sizes) {
+      const Expr variable = context.index(size);
+      copy.dims.push_back({variable, size});
+      indices.push_back(variable);
+    }
+    loop::BodyBuilder body(copy.body, context);
+    body.yield(body.load(image, buffer.dtype, indices));
+    const BufferId made = program_.add_buffer(std::move(buffer));
+    copy.stores.push_back({made, std::move(indices), loop::StoreMode::overwrite, 0});
+    copies_.push_back(std::move(copy));
+    producer_.push_back(-1);
+    mutated_.push_back(false);
+    return made;
+  }
+
+  Program& program_;
+  std::vector<bool> mutated_;
+  std::vector<std::int64_t> producer_;  // nest index before settling
+  std::vector<Nest> copies_;
+};
+
+}  // namespace
+
+void choose_layouts(Program& program) {
+  sym::Context& context = *program.context;
+  for (const Nest& nest : program.nests) {
+    for (const BufferId b : loop::writes(nest)) {
+      Buffer& buffer = program.buffers[b];
+      if (buffer.strides) continue;
+      buffer.strides = dense_strides(context, buffer.sizes, wanted_order(program, nest, buffer));
+    }
+  }
+  for (Buffer& buffer : program.buffers) {
+    if (!buffer.strides) {
+      buffer.strides = dense_strides(context, buffer.sizes, row_major(buffer.sizes.size()));
+    }
+  }
+}
+
+void settle_operands(Program& program) { OperandSettler(program).run(); }
+
+}  // namespace inkle::schedule

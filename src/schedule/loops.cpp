@@ -1,0 +1,217 @@
+#include "schedule/loops.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include "base/error.h"
+#include "schedule/inline.h"
+#include "schedule/linear.h"
+
+namespace inkle::schedule {
+namespace {
+
+using loop::Instruction;
+using loop::Opcode;
+using Map = std::vector<std::pair<Expr, Expr>>;
+
+bool is_arg(const Stage& stage) {
+  return stage.kind == StageKind::reduction &&
+         (stage.reduce == loop::ReduceOp::argmin || stage.reduce == loop::ReduceOp::argmax);
+}
+
+void for_each_expression(Stage& stage, const std::function<void(Expr&)>& f) {
+  for (Instruction& i : stage.body.instructions) {
+    if (i.opcode == Opcode::load || i.opcode == Opcode::index) {
+      for (Expr& e : i.indices) f(e);
+    }
+  }
+  for (StageStore& store : stage.stores) f(store.offset);
+}
+
+// Offsets of memory accesses with their weight: a store that jumps costs more than a load.
+struct WeightedOffset {
+  Expr offset;
+  double weight;
+};
+
+std::vector<WeightedOffset> offsets_of(const Stage& stage, std::size_t param_count) {
+  std::vector<WeightedOffset> result;
+  for (const Instruction& i : stage.body.instructions) {
+    if (i.opcode == Opcode::load && i.buffer < param_count) {
+      result.push_back({i.indices.front(), 1.0});
+    }
+  }
+  for (const StageStore& store : stage.stores) {
+    if (store.target < param_count) result.push_back({store.offset, 2.0});
+  }
+  return result;
+}
+
+// How densely the accesses walk memory along `variable`: unit strides and broadcasts are good.
+double density(const std::vector<WeightedOffset>& offsets, Expr variable) {
+  double score = 0;
+  for (const auto& [offset, weight] : offsets) {
+    if (!sym::contains(offset, variable)) continue;
+    const auto stride = sym::stride(offset, variable);
+    if (stride && stride->is_constant(1)) {
+      score += weight;
+    } else {
+      score -= weight;
+    }
+  }
+  return score;
+}
+
+// A typical stride along `variable`, for ordering: the largest of the stores', else of the loads'.
+std::int64_t typical_stride(const std::vector<WeightedOffset>& offsets, Expr variable) {
+  std::int64_t of_stores = 0;
+  std::int64_t of_loads = 0;
+  for (const auto& [offset, weight] : offsets) {
+    if (!sym::contains(offset, variable)) continue;
+    const auto stride = sym::stride(offset, variable);
+    const std::int64_t hint = stride ? std::abs(sym::hint(*stride).value_or(1 << 20)) : 1 << 20;
+    std::int64_t& slot = weight > 1.0 ? of_stores : of_loads;
+    slot = std::max(slot, hint);
+  }
+  return of_stores != 0 ? of_stores : of_loads;
+}
+
+void order(std::vector<Dim>& dims, const std::vector<WeightedOffset>& offsets) {
+  std::stable_sort(dims.begin(), dims.end(), [&](const Dim& a, const Dim& b) {
+    return typical_stride(offsets, a.variable) > typical_stride(offsets, b.variable);
+  });
+}
+
+// Loops a, b become one if every expression's stride along a is its stride along b times B.
+bool walks_as_one(Expr e, const Dim& a, const Dim& b, sym::Context& context) {
+  const bool has_a = sym::contains(e, a.variable);
+  const bool has_b = sym::contains(e, b.variable);
+  if (!has_a && !has_b) return true;
+  const auto sa = has_a ? sym::stride(e, a.variable) : context.constant(0);
+  const auto sb = has_b ? sym::stride(e, b.variable) : context.constant(0);
+  if (!sa || !sb) return false;
+  if (sym::contains(*sa, b.variable) || sym::contains(*sb, a.variable)) return false;
+  return *sa == *sb * b.extent;
+}
+
+// Merges neighbours of `dims`; the expressions that matter are those of `stages`.
+void merge(std::vector<Dim>& dims, const std::vector<Stage*>& stages, sym::Context& context) {
+  for (std::size_t d = 0; d + 1 < dims.size();) {
+    const Dim a = dims[d];
+    const Dim b = dims[d + 1];
+    bool mergeable = true;
+    for (Stage* stage : stages) {
+      for_each_expression(
+          *stage, [&](Expr& e) { mergeable = mergeable && walks_as_one(e, a, b, context); });
+    }
+    if (!mergeable) {
+      ++d;
+      continue;
+    }
+    const Expr extent = a.extent * b.extent;
+    const Expr merged = context.index(extent);
+    // a*B*s + b*s == merged*s, so a := 0 and b := merged.
+    const Map map = {{a.variable, context.constant(0)}, {b.variable, merged}};
+    for (Stage* stage : stages) {
+      for_each_expression(*stage, [&](Expr& e) { e = sym::substitute(e, map); });
+    }
+    dims[d] = {merged, extent};
+    dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(d) + 1);
+    if (d > 0) --d;
+  }
+}
+
+std::vector<WeightedOffset> all_offsets(const LoopKernel& kernel, std::size_t param_count) {
+  std::vector<WeightedOffset> all;
+  for (const Stage& stage : kernel.stages) {
+    const auto offsets = offsets_of(stage, param_count);
+    all.insert(all.end(), offsets.begin(), offsets.end());
+  }
+  return all;
+}
+
+// A rough count of nanoseconds for one outer iteration on one core.
+double iteration_cost(const LoopKernel& kernel) {
+  double cost = 0;
+  for (const Stage& stage : kernel.stages) {
+    const BodyCost body = cost_of(stage.body);
+    const auto points = static_cast<double>(extent_hint(stage.inner));
+    cost += points * (0.05 * static_cast<double>(body.loads + body.cheap) +
+                      0.5 * static_cast<double>(body.expensive));
+  }
+  return std::max(cost, 0.05);
+}
+
+// A thread of its own pays from about this much work on, in nanoseconds (a fork and join is some
+// hundred, and the other core's cache has to be filled).
+constexpr double kThreadWork = 5000;
+
+}  // namespace
+
+void order_and_merge_loops(LoopKernel& kernel, sym::Context& context) {
+  // Offsets into scratch do not contain outer variables; parameters and scratch count alike here.
+  const auto offsets = all_offsets(kernel, ~std::size_t{0});
+  order(kernel.outer, offsets);
+  std::vector<Stage*> all;
+  for (Stage& stage : kernel.stages) all.push_back(&stage);
+  merge(kernel.outer, all, context);
+  for (Stage& stage : kernel.stages) {
+    if (!is_arg(stage)) order(stage.inner, offsets_of(stage, ~std::size_t{0}));
+    merge(stage.inner, {&stage}, context);
+  }
+}
+
+Schedule choose_schedule(Kernel& kernel, const abi::DeviceDescription& device,
+                         sym::Context& context) {
+  auto& loops = std::get<LoopKernel>(kernel.body);
+  Schedule schedule;
+  schedule.lanes = device.vector_bytes / 4;
+  const auto offsets = all_offsets(loops, kernel.params.size());
+  const bool has_inner = std::any_of(loops.stages.begin(), loops.stages.end(),
+                                     [](const Stage& s) { return !s.inner.empty(); });
+  if (!has_inner) {
+    if (loops.outer.empty())
+      loops.outer.push_back({context.index(context.constant(1)), context.constant(1)});
+    schedule.vector_outer = true;
+  } else if (!loops.outer.empty()) {
+    double inner_score = 0;
+    for (const Stage& stage : loops.stages) {
+      if (stage.inner.empty()) continue;
+      inner_score += density(offsets_of(stage, kernel.params.size()), stage.inner.back().variable);
+    }
+    double best = inner_score;
+    std::size_t best_dim = loops.outer.size();
+    for (std::size_t d = 0; d < loops.outer.size(); ++d) {
+      const double score = density(offsets, loops.outer[d].variable);
+      const bool wide = sym::hint(loops.outer[d].extent).value_or(4096) >= schedule.lanes / 2;
+      if (wide && score > best) {
+        best = score;
+        best_dim = d;
+      }
+    }
+    if (best_dim < loops.outer.size()) {
+      std::rotate(loops.outer.begin() + static_cast<std::ptrdiff_t>(best_dim),
+                  loops.outer.begin() + static_cast<std::ptrdiff_t>(best_dim) + 1,
+                  loops.outer.end());
+      schedule.vector_outer = true;
+    }
+  }
+  if (loops.outer.empty()) {
+    loops.outer.push_back({context.index(context.constant(1)), context.constant(1)});
+  }
+  double cost = iteration_cost(loops);
+  if (schedule.vector_outer) {
+    const std::int64_t last = sym::hint(loops.outer.back().extent).value_or(4096);
+    // Elementwise: blocks of 2048 (8 KB a stream). With loops inside: as many columns as a few
+    // vectors, so that every visit of a row uses whole cache lines.
+    std::int64_t block = has_inner ? std::int64_t{4} * schedule.lanes : 2048;
+    if (!has_inner && last < block) block = std::max<std::int64_t>(last, schedule.lanes);
+    schedule.block = block;
+    cost *= static_cast<double>(std::min(block, last));
+  }
+  schedule.grain = std::max<std::int64_t>(1, static_cast<std::int64_t>(kThreadWork / cost));
+  return schedule;
+}
+
+}  // namespace inkle::schedule

@@ -1,0 +1,18 @@
+// Loop order, merging and the choice of a schedule, once accesses are linear.
+#pragma once
+
+#include "abi/device.h"
+#include "schedule/scheduled.h"
+
+namespace inkle::schedule {
+
+// Orders loops so that the last one walks memory most densely, and merges neighbours that every
+// access walks as one: i, j with offset 768*i+j become one loop of extent I*768.
+void order_and_merge_loops(LoopKernel& kernel, sym::Context& context);
+
+// The model's schedule for this kernel on this device. May move the last outer loop into the
+// stages (or back) so that the vectorised loop is where the accesses are dense.
+[[nodiscard]] Schedule choose_schedule(Kernel& kernel, const abi::DeviceDescription& device,
+                                       sym::Context& context);
+
+}  // namespace inkle::schedule

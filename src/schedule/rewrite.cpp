@@ -1,0 +1,207 @@
+#include "schedule/rewrite.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "loop/builder.h"
+#include "schedule/linear.h"
+
+namespace inkle::schedule {
+namespace {
+
+using abi::DType;
+using loop::BodyBuilder;
+using loop::BufferId;
+using loop::Dim;
+using loop::Nest;
+using loop::NestKind;
+using loop::Opcode;
+using loop::Program;
+using loop::ReduceOp;
+using loop::Val;
+
+Val multiply(BodyBuilder& b, Val x, Val y, DType accumulator) {
+  return b.mul(b.cast(x, accumulator), b.cast(y, accumulator));
+}
+
+DType accumulator_of(DType dtype) {
+  if (dtype == DType::boolean) return DType::i64;
+  return abi::is_float(dtype) ? abi::compute_type(dtype) : DType::i64;
+}
+
+void matmul_to_loops(Nest& nest, const Program& program) {
+  const auto m = std::get<loop::Matmul>(nest.detail);
+  const DType dtype = program.buffers[m.a.buffer].dtype;
+  nest.kind = NestKind::reduction;
+  nest.reduce = ReduceOp::sum;
+  nest.accumulator = accumulator_of(dtype);
+  nest.detail = std::monostate{};
+  nest.body = {};
+  BodyBuilder b(nest.body, *program.context);
+  b.yield(multiply(b, b.load(m.a.buffer, dtype, m.a.indices),
+                   b.load(m.b.buffer, program.buffers[m.b.buffer].dtype, m.b.indices),
+                   nest.accumulator));
+}
+
+// x[n, g*C+c, o*s + k*d - p] * w[o, c, k], summed over c and k; zero outside of x.
+void convolution_to_loops(Nest& nest, const Program& program) {
+  const auto c = std::get<loop::Convolution>(nest.detail);
+  sym::Context& context = *program.context;
+  if (c.transposed || c.bias) {
+    unsupported("{} at {}: a transposed convolution of {}", nest.label, nest.source,
+                abi::name_of(program.buffers[c.x].dtype));
+  }
+  const loop::Buffer& x = program.buffers[c.x];
+  const loop::Buffer& w = program.buffers[c.w];
+  const std::size_t spatial = x.sizes.size() - 2;
+  nest.kind = NestKind::reduction;
+  nest.reduce = ReduceOp::sum;
+  nest.accumulator = accumulator_of(x.dtype);
+  nest.detail = std::monostate{};
+  nest.reduced.clear();
+  nest.body = {};
+  for (std::size_t d = 1; d < w.sizes.size(); ++d) {
+    nest.reduced.push_back({context.index(w.sizes[d]), w.sizes[d]});
+  }
+  BodyBuilder b(nest.body, context);
+  const Expr out_channel = nest.dims[1].variable;
+  const Expr group = sym::floordiv(out_channel, sym::floordiv(w.sizes[0], c.groups));
+  std::vector<Expr> xi = {nest.dims[0].variable, group * w.sizes[1] + nest.reduced[0].variable};
+  std::vector<Expr> wi = {out_channel, nest.reduced[0].variable};
+  Val inside = b.constant(DType::boolean, std::int64_t{1});
+  for (std::size_t s = 0; s < spatial; ++s) {
+    const Expr tap = nest.reduced[s + 1].variable;
+    const Expr at = nest.dims[s + 2].variable * c.stride[s] + tap * c.dilation[s] - c.padding[s];
+    if (c.padding[s] != 0) {
+      const Val position = b.index(at);
+      const Val zero = b.constant(DType::i64, std::int64_t{0});
+      inside = b.logical_and(inside, b.binary(Opcode::greater_equal, position, zero));
+      inside = b.logical_and(inside, b.less(position, b.index(x.sizes[s + 2])));
+    }
+    xi.push_back(at);
+    wi.push_back(tap);
+  }
+  const Val zero =
+      abi::is_float(x.dtype) ? b.constant(x.dtype, 0.0) : b.constant(x.dtype, std::int64_t{0});
+  const Val value = b.load_if(inside, zero, c.x, x.dtype, std::move(xi));
+  b.yield(multiply(b, value, b.load(c.w, w.dtype, std::move(wi)), nest.accumulator));
+}
+
+bool can_split(const Nest& nest) {
+  if (nest.kind != NestKind::reduction || nest.stores.size() != 1) return false;
+  switch (nest.reduce) {
+    case ReduceOp::sum:
+    case ReduceOp::prod:
+    case ReduceOp::min:
+    case ReduceOp::max:
+    case ReduceOp::any:
+    case ReduceOp::all:
+      return true;
+    case ReduceOp::argmin:
+    case ReduceOp::argmax:
+    case ReduceOp::welford:
+    case ReduceOp::online_softmax:
+      return false;
+  }
+  return false;
+}
+
+// A divisor of `n` nearest to its square root from below, at least 8; 0 if there is none.
+std::int64_t middle_divisor(std::int64_t n) {
+  for (auto d = static_cast<std::int64_t>(std::min<double>(4096, std::max(8.0, double(n) / 8)));
+       d >= 8; --d) {
+    if (d * d <= n && n % d == 0) return d;
+  }
+  return 0;
+}
+
+// Work under which one thread finishes before a second one has started in earnest.
+constexpr std::int64_t kLongReduction = 1 << 16;
+
+bool divide_first_loop(Nest& nest, sym::Context& context) {
+  const auto extent = nest.reduced.front().extent.constant();
+  if (!extent) return false;
+  const std::int64_t outer = middle_divisor(*extent);
+  if (outer == 0) return false;
+  const Expr o = context.constant(outer);
+  const Expr i = context.constant(*extent / outer);
+  const Dim first = {context.index(o), o};
+  const Dim second = {context.index(i), i};
+  const std::pair<Expr, Expr> map[] = {
+      {nest.reduced.front().variable, first.variable * i + second.variable}};
+  for (loop::Instruction& instruction : nest.body.instructions) {
+    if (instruction.opcode == Opcode::indirect) continue;
+    for (Expr& e : instruction.indices) e = sym::substitute(e, map);
+  }
+  nest.reduced.front() = second;
+  nest.reduced.insert(nest.reduced.begin(), first);
+  return true;
+}
+
+}  // namespace
+
+void contractions_to_loops(Program& program, const Options& options) {
+  for (Nest& nest : program.nests) {
+    if (nest.kind == NestKind::matmul) {
+      const auto& m = std::get<loop::Matmul>(nest.detail);
+      const bool one_row = nest.dims[nest.dims.size() - 2].extent.is_constant(1);
+      const bool library =
+          options.can_matmul(program.buffers[m.a.buffer].dtype, program.buffers[m.b.buffer].dtype,
+                             program.buffers[nest.stores[0].buffer].dtype);
+      if (one_row || !library) matmul_to_loops(nest, program);
+    } else if (nest.kind == NestKind::convolution) {
+      const auto& c = std::get<loop::Convolution>(nest.detail);
+      if (!options.can_convolve(program.buffers[c.x].dtype)) convolution_to_loops(nest, program);
+    }
+  }
+}
+
+void split_long_reductions(Program& program, const abi::DeviceDescription& device) {
+  sym::Context& context = *program.context;
+  std::vector<Nest> result;
+  for (Nest& nest : program.nests) {
+    const bool wanted = can_split(nest) && extent_hint(nest.dims) < 2 * device.parallelism &&
+                        extent_hint(nest.reduced) >= kLongReduction;
+    if (!wanted || (nest.reduced.size() == 1 && !divide_first_loop(nest, context)) ||
+        nest.reduced.size() < 2) {
+      result.push_back(std::move(nest));
+      continue;
+    }
+    Nest partial = nest;
+    const Dim moved = partial.reduced.front();
+    partial.reduced.erase(partial.reduced.begin());
+    partial.dims.push_back(moved);
+    loop::Buffer buffer;
+    buffer.name = "t" + std::to_string(program.buffers.size());
+    buffer.dtype = nest.accumulator;
+    buffer.device = program.buffers[nest.stores.front().buffer].device;
+    std::vector<Expr> indices;
+    std::vector<Expr> strides;
+    for (const Dim& dim : partial.dims) {
+      buffer.sizes.push_back(dim.extent);
+      indices.push_back(dim.variable);
+    }
+    Expr running = context.constant(1);
+    strides.resize(buffer.sizes.size());
+    for (std::size_t d = buffer.sizes.size(); d-- > 0;) {
+      strides[d] = running;
+      running = running * buffer.sizes[d];
+    }
+    buffer.strides = strides;
+    const BufferId made = program.add_buffer(std::move(buffer));
+    partial.stores = {{made, indices, loop::StoreMode::overwrite, 0}};
+    Nest total = nest;
+    total.body = {};
+    total.dims = nest.dims;
+    const Expr variable = context.index(moved.extent);
+    total.reduced = {{variable, moved.extent}};
+    indices.back() = variable;
+    BodyBuilder b(total.body, context);
+    b.yield(b.load(made, nest.accumulator, indices));
+    result.push_back(std::move(partial));
+    result.push_back(std::move(total));
+  }
+  program.nests = std::move(result);
+}
+
+}  // namespace inkle::schedule

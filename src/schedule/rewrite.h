@@ -1,0 +1,18 @@
+// Rewrites of single nests on the way to kernels.
+#pragma once
+
+#include "abi/device.h"
+#include "loop/program.h"
+#include "schedule/schedule.h"
+
+namespace inkle::schedule {
+
+// Contractions that run better or only as loops of our own: products of one row with a matrix,
+// and dtypes that the library does not take. They become sum reductions.
+void contractions_to_loops(loop::Program& program, const Options& options);
+
+// A reduction with too few results to keep all threads busy, over much data, becomes two: partial
+// results over the outermost reduced loop (divided if there is only one), and their reduction.
+void split_long_reductions(loop::Program& program, const abi::DeviceDescription& device);
+
+}  // namespace inkle::schedule

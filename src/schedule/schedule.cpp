@@ -1,0 +1,270 @@
+#include "schedule/schedule.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "loop/builder.h"
+#include "schedule/epilogue.h"
+#include "schedule/group.h"
+#include "schedule/inline.h"
+#include "schedule/layout.h"
+#include "schedule/linear.h"
+#include "schedule/loops.h"
+#include "schedule/rewrite.h"
+#include "schedule/stages.h"
+
+namespace inkle::schedule {
+namespace {
+
+using loop::BufferId;
+using loop::Nest;
+using loop::NestKind;
+using loop::Program;
+
+KernelStep attention_kernel(const Nest& nest, const Program& program) {
+  const auto& a = std::get<loop::Attention>(nest.detail);
+  sym::Context& context = *program.context;
+  AttentionKernel kernel;
+  KernelStep step;
+  const auto operand = [&](const loop::Access& access, ParamRole role) {
+    const loop::Buffer& buffer = program.buffers[access.buffer];
+    Param param;
+    param.role = role;
+    param.dtype = buffer.dtype;
+    param.alignment = static_cast<std::int32_t>(abi::size_of(buffer.dtype));
+    step.kernel.params.push_back(param);
+    step.buffers.push_back(access.buffer);
+    kernel.offsets.push_back(linear_offset(buffer, access.indices, context));
+  };
+  operand(a.q, ParamRole::in);
+  operand(a.k, ParamRole::in);
+  operand(a.v, ParamRole::in);
+  kernel.variables.assign(a.variables.begin(), a.variables.end());
+  const std::vector<Expr>& v = kernel.variables;
+  const BufferId out = nest.stores.front().buffer;
+  operand({out, {v[0], v[1], v[2], v[3]}}, ParamRole::out);
+  if (a.mask) {
+    operand(*a.mask, ParamRole::in);
+    kernel.has_mask = true;
+    kernel.mask_dtype = program.buffers[a.mask->buffer].dtype;
+  }
+  if (a.lse) {
+    operand({*a.lse, {v[0], v[1], v[2]}}, ParamRole::out);
+    kernel.has_lse = true;
+  }
+  kernel.dtype = program.buffers[a.q.buffer].dtype;
+  kernel.batch = a.batch;
+  kernel.heads = a.heads;
+  kernel.kv_heads = a.kv_heads;
+  kernel.q_length = a.q_length;
+  kernel.kv_length = a.kv_length;
+  kernel.head_dim = a.head_dim;
+  kernel.value_dim = a.value_dim;
+  kernel.scale = a.scale;
+  kernel.is_causal = a.is_causal;
+  kernel.safe = a.safe;
+  step.kernel.body = std::move(kernel);
+  if (!nest.source.empty()) step.kernel.sources.push_back(nest.source);
+  collect_sizes(step.kernel, context);
+  return step;
+}
+
+class StepBuilder {
+ public:
+  StepBuilder(const Program& program, const Options& options, ContractionSteps contractions)
+      : program_(program), options_(options), contractions_(std::move(contractions)) {}
+
+  std::vector<Step> run(const std::vector<Group>& groups) {
+    readers_.resize(program_.buffers.size());
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      for (const Member& member : groups[g].members) {
+        for (const BufferId b : loop::reads(member.nest)) readers_[b].insert(g);
+      }
+    }
+    for (const auto& output : program_.outputs) {
+      if (output.kind == loop::ProgramOutput::Kind::buffer)
+        readers_[output.buffer].insert(kOutside);
+    }
+    std::vector<Step> steps;
+    for (std::size_t g = 0; g < groups.size(); ++g) steps.push_back(build(groups[g], g));
+    return steps;
+  }
+
+ private:
+  static constexpr std::size_t kOutside = ~std::size_t{0};
+
+  bool is_external(BufferId b, std::size_t group) const {
+    const loop::Buffer& buffer = program_.buffers[b];
+    if (buffer.role != loop::BufferRole::temporary || buffer.writes_into) return true;
+    return std::any_of(readers_[b].begin(), readers_[b].end(),
+                       [&](std::size_t g) { return g != group; });
+  }
+
+  Step build(const Group& group, std::size_t number) {
+    const Nest& first = group.members.front().nest;
+    switch (first.kind) {
+      case NestKind::pointwise:
+      case NestKind::reduction:
+        return loop_step(group, number);
+      case NestKind::attention: {
+        Step step;
+        KernelStep kernel = attention_kernel(first, program_);
+        kernel.schedule.lanes = options_.device.vector_bytes / 4;
+        step.label = "attention";
+        step.sources = kernel.kernel.sources;
+        step.action = std::move(kernel);
+        return step;
+      }
+      case NestKind::matmul:
+      case NestKind::convolution: {
+        const auto at = contractions_.find(first.stores.front().buffer);
+        if (at == contractions_.end()) {
+          unsupported("{} at {} has operands that the library cannot run", first.label,
+                      first.source);
+        }
+        return at->second;
+      }
+      case NestKind::eager: {
+        Step step;
+        const auto& call = std::get<loop::EagerCall>(first.detail);
+        step.label = call.name;
+        if (!first.source.empty()) step.sources.push_back(first.source);
+        step.action = EagerStep{call};
+        return step;
+      }
+      case NestKind::scan:
+      case NestKind::sort:
+      case NestKind::scatter:
+        unsupported("{} at {} has no kernel yet", first.label, first.source);
+    }
+    INKLE_CHECK(false, "unknown nest kind");
+  }
+
+  Step loop_step(const Group& group, std::size_t number) {
+    KernelStep kernel =
+        build_kernel(group, program_, [&](BufferId b) { return is_external(b, number); });
+    sym::Context& context = *program_.context;
+    order_and_merge_loops(std::get<LoopKernel>(kernel.kernel.body), context);
+    kernel.schedule = choose_schedule(kernel.kernel, options_.device, context);
+    collect_sizes(kernel.kernel, context);
+    Step step;
+    for (const Member& member : group.members) {
+      if (member.nest.label.empty()) continue;
+      if (!step.label.empty()) step.label += "+";
+      step.label += member.nest.label;
+    }
+    step.sources = kernel.kernel.sources;
+    step.action = std::move(kernel);
+    return step;
+  }
+
+  const Program& program_;
+  const Options& options_;
+  ContractionSteps contractions_;
+  std::vector<std::set<std::size_t>> readers_;  // groups that read each buffer
+};
+
+void add_bytes(Step& step, const Program& program) {
+  Expr total = program.context->constant(0);
+  std::vector<BufferId> touched = reads(step);
+  for (const BufferId b : writes(step)) touched.push_back(b);
+  for (const BufferId b : touched) {
+    const loop::Buffer& buffer = program.buffers[b];
+    total = total + sym::product(*program.context, buffer.sizes) * abi::size_of(buffer.dtype);
+  }
+  step.bytes = total;
+}
+
+// A step is prepared once when all it reads are parameters, or results of such steps.
+void mark_prepared(ScheduledProgram& scheduled, const Options& options) {
+  if (options.training) return;
+  const Program& program = scheduled.program;
+  std::vector<bool> derived(program.buffers.size(), false);
+  for (Step& step : scheduled.steps) {
+    if (std::holds_alternative<EagerStep>(step.action)) continue;
+    const auto r = reads(step);
+    const auto w = writes(step);
+    const bool stable = !r.empty() && std::all_of(r.begin(), r.end(), [&](BufferId b) {
+      return program.buffers[b].is_parameter || derived[b];
+    });
+    const bool private_results = std::all_of(w.begin(), w.end(), [&](BufferId b) {
+      return program.buffers[b].role == loop::BufferRole::temporary;
+    });
+    if (!stable || !private_results) continue;
+    step.prepare = true;
+    for (const BufferId b : w) derived[b] = true;
+  }
+}
+
+}  // namespace
+
+std::vector<BufferId> reads(const Step& step) {
+  std::vector<BufferId> result;
+  const auto add = [&](BufferId b) {
+    if (std::find(result.begin(), result.end(), b) == result.end()) result.push_back(b);
+  };
+  const auto add_epilogue = [&](const std::vector<Epilogue>& epilogue) {
+    for (const Epilogue& e : epilogue) {
+      if (e.operand) add(e.operand->buffer);
+    }
+  };
+  if (const auto* k = std::get_if<KernelStep>(&step.action)) {
+    for (std::size_t p = 0; p < k->buffers.size(); ++p) {
+      if (k->kernel.params[p].role == ParamRole::in) add(k->buffers[p]);
+    }
+  } else if (const auto* m = std::get_if<MatmulStep>(&step.action)) {
+    add(m->a.buffer);
+    add(m->b.buffer);
+    if (m->bias) add(m->bias->buffer);
+    add_epilogue(m->epilogue);
+  } else if (const auto* c = std::get_if<ConvolutionStep>(&step.action)) {
+    add(c->x.buffer);
+    add(c->w.buffer);
+    if (c->bias) add(c->bias->buffer);
+    add_epilogue(c->epilogue);
+  } else {
+    for (const auto& argument : std::get<EagerStep>(step.action).call.arguments) {
+      if (const auto* b = std::get_if<BufferId>(&argument)) add(*b);
+    }
+  }
+  return result;
+}
+
+std::vector<BufferId> writes(const Step& step) {
+  std::vector<BufferId> result;
+  if (const auto* k = std::get_if<KernelStep>(&step.action)) {
+    for (std::size_t p = 0; p < k->buffers.size(); ++p) {
+      if (k->kernel.params[p].role != ParamRole::in) result.push_back(k->buffers[p]);
+    }
+  } else if (const auto* m = std::get_if<MatmulStep>(&step.action)) {
+    result.push_back(m->c.buffer);
+  } else if (const auto* c = std::get_if<ConvolutionStep>(&step.action)) {
+    result.push_back(c->y.buffer);
+  } else {
+    result = std::get<EagerStep>(step.action).call.results;
+  }
+  return result;
+}
+
+ScheduledProgram schedule(Program program, const Options& options) {
+  remove_dead_nests(program);
+  inline_pointwise(program);
+  choose_layouts(program);
+  settle_operands(program);
+  contractions_to_loops(program, options);
+  ContractionSteps contractions = build_contractions(program, options);
+  remove_dead_nests(program);
+  split_long_reductions(program, options.device);
+  const std::vector<Group> groups = fuse(program);
+  ScheduledProgram scheduled;
+  scheduled.steps = StepBuilder(program, options, std::move(contractions)).run(groups);
+  for (Step& step : scheduled.steps) add_bytes(step, program);
+  scheduled.program = std::move(program);
+  scheduled.program.nests.clear();
+  mark_prepared(scheduled, options);
+  return scheduled;
+}
+
+}  // namespace inkle::schedule

@@ -1,0 +1,427 @@
+#include "schedule/stages.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "base/error.h"
+#include "loop/builder.h"
+#include "schedule/linear.h"
+
+namespace inkle::schedule {
+namespace {
+
+using loop::BodyBuilder;
+using loop::BufferId;
+using loop::Instruction;
+using loop::Nest;
+using loop::NestKind;
+using loop::Opcode;
+using loop::Program;
+using loop::Val;
+using Map = std::vector<std::pair<Expr, Expr>>;
+
+// A store while stages are built: still a buffer and logical indices.
+struct Pending {
+  BufferId buffer;
+  std::vector<Expr> indices;
+  loop::StoreMode mode;
+  std::uint32_t yield;
+};
+
+struct Draft {
+  Stage stage;
+  std::vector<Pending> stores;
+};
+
+bool contains_any(Expr e, const std::vector<Dim>& dims) {
+  return std::any_of(dims.begin(), dims.end(),
+                     [&](const Dim& dim) { return sym::contains(e, dim.variable); });
+}
+
+class KernelBuilder {
+ public:
+  KernelBuilder(const Group& group, const Program& program,
+                const std::function<bool(BufferId)>& is_external)
+      : group_(group), program_(program), context_(*program.context), is_external_(is_external) {}
+
+  KernelStep run() {
+    kernel_.outer = group_.outer;
+    for (const Member& member : group_.members) {
+      if (member.nest.kind == NestKind::reduction) {
+        add_reduction(member);
+      } else {
+        add_pointwise(member);
+      }
+    }
+    store_rows();
+    drop_unread_scratch();
+    linearise();
+    KernelStep step;
+    for (Draft& draft : drafts_) kernel_.stages.push_back(std::move(draft.stage));
+    step.kernel.params = params_;
+    step.buffers = param_buffers_;
+    step.kernel.body = std::move(kernel_);
+    for (const Member& m : group_.members) {
+      auto& sources = step.kernel.sources;
+      if (!m.nest.source.empty() &&
+          std::find(sources.begin(), sources.end(), m.nest.source) == sources.end()) {
+        sources.push_back(m.nest.source);
+      }
+    }
+    collect_sizes(step.kernel, context_);
+    return step;
+  }
+
+ private:
+  // --- Members to stages --------------------------------------------------------------------
+
+  void add_reduction(const Member& member) {
+    Draft draft;
+    draft.stage.kind = StageKind::reduction;
+    draft.stage.inner = member.inner;
+    draft.stage.reduce = member.nest.reduce;
+    draft.stage.accumulator = member.nest.accumulator;
+    draft.stage.first_row = static_cast<std::uint32_t>(kernel_.rows.size());
+    BodyBuilder builder(draft.stage.body, context_);
+    draft.stage.body.yields = copy_body(member.nest.body, {}, builder, nullptr);
+    const std::size_t results = loop::result_count(member.nest.reduce);
+    std::vector<DType> dtypes(results, member.nest.accumulator);
+    for (const loop::Store& store : member.nest.stores) {
+      dtypes[store.result] = program_.buffers[store.buffer].dtype;
+      row_of_[store.buffer] = draft.stage.first_row + store.result;
+      row_store_[store.buffer] = store.indices;
+    }
+    kernel_.rows.insert(kernel_.rows.end(), dtypes.begin(), dtypes.end());
+    drafts_.push_back(std::move(draft));
+  }
+
+  void add_pointwise(const Member& member) {
+    for (std::size_t s = drafts_.size(); s-- > earliest_stage(member);) {
+      if (merge_into(drafts_[s], member)) {
+        note_written(member, s);
+        return;
+      }
+    }
+    Draft draft;
+    draft.stage.inner = member.inner;
+    append(draft, member, {});
+    drafts_.push_back(std::move(draft));
+    note_written(member, drafts_.size() - 1);
+  }
+
+  void note_written(const Member& member, std::size_t stage) {
+    for (const loop::Store& store : member.nest.stores) written_in_[store.buffer] = stage;
+  }
+
+  // The first stage at which everything that the member reads has been made.
+  std::size_t earliest_stage(const Member& member) const {
+    std::size_t earliest = 0;
+    for (const Instruction& i : member.nest.body.instructions) {
+      if (i.opcode != Opcode::load) continue;
+      if (const auto w = written_in_.find(i.buffer); w != written_in_.end()) {
+        earliest = std::max(earliest, w->second);
+      }
+      if (const auto r = row_of_.find(i.buffer); r != row_of_.end()) {
+        for (std::size_t s = 0; s < drafts_.size(); ++s) {
+          const Stage& stage = drafts_[s].stage;
+          if (stage.kind == StageKind::reduction && stage.first_row <= r->second) {
+            earliest = std::max(earliest, last_reduction_before(r->second) + 1);
+          }
+        }
+      }
+    }
+    return earliest;
+  }
+
+  std::size_t last_reduction_before(std::uint32_t row) const {
+    std::size_t found = 0;
+    for (std::size_t s = 0; s < drafts_.size(); ++s) {
+      const Stage& stage = drafts_[s].stage;
+      if (stage.kind == StageKind::reduction && stage.first_row <= row) found = s;
+    }
+    return found;
+  }
+
+  bool merge_into(Draft& draft, const Member& member) {
+    Stage& stage = draft.stage;
+    if (stage.kind != StageKind::pointwise || stage.inner.size() != member.inner.size()) {
+      return false;
+    }
+    Map map;
+    for (std::size_t d = 0; d < stage.inner.size(); ++d) {
+      if (!(stage.inner[d].extent == member.inner[d].extent)) return false;
+      map.emplace_back(member.inner[d].variable, stage.inner[d].variable);
+    }
+    // What this stage writes may only be read at the very point where it is written.
+    for (const Instruction& i : member.nest.body.instructions) {
+      if (i.opcode != Opcode::load) continue;
+      const Pending* store = find_store(draft, i.buffer);
+      if (store == nullptr) continue;
+      if (i.operand_count != 0) return false;
+      for (std::size_t d = 0; d < i.indices.size(); ++d) {
+        if (!(sym::substitute(i.indices[d], map) == store->indices[d])) return false;
+      }
+    }
+    append(draft, member, map);
+    return true;
+  }
+
+  static const Pending* find_store(const Draft& draft, BufferId buffer) {
+    const auto at = std::find_if(draft.stores.begin(), draft.stores.end(),
+                                 [&](const Pending& p) { return p.buffer == buffer; });
+    return at == draft.stores.end() ? nullptr : &*at;
+  }
+
+  void append(Draft& draft, const Member& member, const Map& map) {
+    loop::Body body;
+    BodyBuilder builder(body, context_);
+    std::vector<Val> yields = loop::inline_body(
+        draft.stage.body, {}, builder,
+        [](BodyBuilder& b, Instruction load) { return b.append(std::move(load)); });
+    std::vector<Val> forwarded(draft.stores.size());
+    for (std::size_t s = 0; s < draft.stores.size(); ++s) {
+      forwarded[s] = yields[draft.stores[s].yield];
+    }
+    const auto forward = [&](BodyBuilder&, const Instruction& load) -> std::optional<Val> {
+      for (std::size_t s = 0; s < draft.stores.size(); ++s) {
+        if (draft.stores[s].buffer == load.buffer) return forwarded[s];
+      }
+      return std::nullopt;
+    };
+    const std::vector<Val> added = copy_body(member.nest.body, map, builder, forward);
+    for (const loop::Store& store : member.nest.stores) {
+      Pending pending{
+          store.buffer, {}, store.mode, static_cast<std::uint32_t>(yields.size() + store.result)};
+      for (const Expr e : store.indices) pending.indices.push_back(sym::substitute(e, map));
+      draft.stores.push_back(std::move(pending));
+    }
+    yields.insert(yields.end(), added.begin(), added.end());
+    body.yields = std::move(yields);
+    draft.stage.body = std::move(body);
+  }
+
+  using Forward = std::function<std::optional<Val>(BodyBuilder&, const Instruction&)>;
+  std::vector<Val> copy_body(const loop::Body& from, const Map& map, BodyBuilder& to,
+                             const Forward& forward) {
+    return loop::inline_body(from, map, to, [&](BodyBuilder& builder, Instruction load) {
+      if (const auto row = row_of_.find(load.buffer); row != row_of_.end()) {
+        return builder.row(row->second, kernel_.rows[row->second]);
+      }
+      if (forward) {
+        if (const auto value = forward(builder, load)) return *value;
+      }
+      return builder.append(std::move(load));
+    });
+  }
+
+  // Reduction results that others read: stored once in each outer iteration, at the end.
+  void store_rows() {
+    Draft draft;
+    BodyBuilder builder(draft.stage.body, context_);
+    for (const auto& [buffer, row] : row_of_) {
+      if (!is_external_(buffer)) continue;
+      const auto yield = static_cast<std::uint32_t>(draft.stage.body.yields.size());
+      builder.yield(builder.row(row, kernel_.rows[row]));
+      draft.stores.push_back({buffer, row_store_.at(buffer), loop::StoreMode::overwrite, yield});
+    }
+    if (!draft.stores.empty()) drafts_.push_back(std::move(draft));
+  }
+
+  // --- Places -------------------------------------------------------------------------------
+
+  bool is_internal(BufferId buffer) const {
+    return written_in_.contains(buffer) && !is_external_(buffer);
+  }
+
+  void drop_unread_scratch() {
+    std::set<BufferId> read;
+    for (const Draft& draft : drafts_) {
+      for (const Instruction& i : draft.stage.body.instructions) {
+        if (i.opcode == Opcode::load) read.insert(i.buffer);
+      }
+    }
+    for (Draft& draft : drafts_) {
+      std::erase_if(draft.stores, [&](const Pending& p) {
+        return is_internal(p.buffer) && !read.contains(p.buffer);
+      });
+    }
+    std::erase_if(drafts_, [](const Draft& draft) {
+      return draft.stage.kind == StageKind::pointwise && draft.stores.empty();
+    });
+  }
+
+  std::uint32_t param(BufferId buffer, bool written, bool read) {
+    const auto [at, is_new] =
+        param_of_.try_emplace(buffer, static_cast<std::uint32_t>(params_.size()));
+    if (is_new) {
+      const loop::Buffer& b = program_.buffers[buffer];
+      Param p;
+      p.dtype = b.dtype;
+      const bool ours = b.role == loop::BufferRole::temporary;
+      p.alignment = ours ? 64 : static_cast<std::int32_t>(abi::size_of(b.dtype));
+      p.role = written ? ParamRole::out : ParamRole::in;
+      p.may_alias = b.writes_into.has_value();
+      params_.push_back(p);
+      param_buffers_.push_back(buffer);
+      return at->second;
+    }
+    Param& p = params_[at->second];
+    if ((written && p.role == ParamRole::in) || (read && p.role == ParamRole::out)) {
+      p.role = ParamRole::inout;
+    }
+    return at->second;
+  }
+
+  // Strides of a scratch array for each logical dimension of the buffer that it stands for.
+  struct ScratchPlace {
+    std::uint32_t number = 0;
+    std::vector<Expr> strides;
+    std::vector<Expr> store_indices;
+  };
+
+  ScratchPlace make_scratch(const Draft& draft, const Pending& store) {
+    ScratchPlace place;
+    place.number = static_cast<std::uint32_t>(kernel_.scratch.size());
+    place.store_indices = store.indices;
+    const std::vector<Dim>& inner = draft.stage.inner;
+    std::vector<Expr> loop_strides(inner.size());
+    Expr running = context_.constant(1);
+    for (std::size_t d = inner.size(); d-- > 0;) {
+      loop_strides[d] = running;
+      running = running * inner[d].extent;
+    }
+    for (const Expr index : store.indices) {
+      Expr stride = context_.constant(0);
+      for (std::size_t d = 0; d < inner.size(); ++d) {
+        if (!sym::contains(index, inner[d].variable)) continue;
+        const auto coefficient = sym::stride(index, inner[d].variable);
+        INKLE_CHECK(coefficient.has_value(), "a store index is not linear in its loops");
+        // The slowest loop in an index has the largest coefficient; the fastest decides.
+        stride = sym::floordiv(loop_strides[d], *coefficient);
+      }
+      place.strides.push_back(stride);
+    }
+    kernel_.scratch.push_back({program_.buffers[store.buffer].dtype, running});
+    return place;
+  }
+
+  Expr scratch_offset(const ScratchPlace& place, const std::vector<Expr>& indices) const {
+    Expr offset = context_.constant(0);
+    for (std::size_t d = 0; d < indices.size(); ++d) {
+      if (place.strides[d].is_constant(0)) continue;
+      Expr inner_part = indices[d];
+      for (const Dim& dim : group_.outer) {
+        const auto coefficient = sym::stride(inner_part, dim.variable);
+        if (coefficient && sym::contains(place.store_indices[d], dim.variable)) {
+          inner_part = inner_part - *coefficient * dim.variable;
+        }
+      }
+      offset = offset + inner_part * place.strides[d];
+    }
+    return offset;
+  }
+
+  void linearise() {
+    std::map<BufferId, ScratchPlace> scratch;
+    for (Draft& draft : drafts_) {
+      for (const Pending& store : draft.stores) {
+        if (is_internal(store.buffer)) scratch.emplace(store.buffer, make_scratch(draft, store));
+      }
+    }
+    for (Draft& draft : drafts_) {
+      for (Instruction& i : draft.stage.body.instructions) {
+        if (i.opcode == Opcode::load && !scratch.contains(i.buffer)) param(i.buffer, false, true);
+      }
+    }
+    for (Draft& draft : drafts_) {
+      for (const Pending& p : draft.stores) {
+        if (!scratch.contains(p.buffer)) param(p.buffer, true, false);
+      }
+    }
+    const auto count = static_cast<std::uint32_t>(params_.size());
+    const auto place = [&](BufferId buffer, const std::vector<Expr>& indices, bool is_store) {
+      if (const auto at = scratch.find(buffer); at != scratch.end()) {
+        return std::pair(count + at->second.number, scratch_offset(at->second, indices));
+      }
+      const std::uint32_t number = param(buffer, is_store, !is_store);
+      return std::pair(number, linear_offset(program_.buffers[buffer], indices, context_));
+    };
+    for (Draft& draft : drafts_) {
+      for (Instruction& i : draft.stage.body.instructions) {
+        if (i.opcode != Opcode::load) continue;
+        const auto [target, offset] = place(i.buffer, i.indices, false);
+        i.buffer = target;
+        i.indices = {offset};
+      }
+      for (const Pending& p : draft.stores) {
+        const auto [target, offset] = place(p.buffer, p.indices, true);
+        draft.stage.stores.push_back({target, offset, p.mode, p.yield});
+      }
+    }
+  }
+
+  const Group& group_;
+  const Program& program_;
+  sym::Context& context_;
+  const std::function<bool(BufferId)>& is_external_;
+  LoopKernel kernel_;
+  std::vector<Draft> drafts_;
+  std::map<BufferId, std::uint32_t> row_of_;
+  std::map<BufferId, std::vector<Expr>> row_store_;
+  std::map<BufferId, std::size_t> written_in_;
+  std::vector<Param> params_;
+  std::vector<BufferId> param_buffers_;
+  std::map<BufferId, std::uint32_t> param_of_;
+};
+
+}  // namespace
+
+KernelStep build_kernel(const Group& group, const Program& program,
+                        const std::function<bool(BufferId)>& is_external) {
+  return KernelBuilder(group, program, is_external).run();
+}
+
+void collect_sizes(Kernel& kernel, sym::Context& context) {
+  (void)context;
+  std::set<std::uint32_t> bound;
+  std::map<std::uint32_t, Expr> used;
+  const auto use = [&](Expr e) {
+    if (e.is_null()) return;
+    for (const Expr s : sym::symbols(e)) used.emplace(s.id(), s);
+  };
+  const auto bind = [&](Expr variable) { bound.insert(variable.id()); };
+  if (auto* loops = std::get_if<LoopKernel>(&kernel.body)) {
+    for (const Dim& dim : loops->outer) {
+      bind(dim.variable);
+      use(dim.extent);
+    }
+    for (const Stage& stage : loops->stages) {
+      for (const Dim& dim : stage.inner) {
+        bind(dim.variable);
+        use(dim.extent);
+      }
+      for (const Instruction& i : stage.body.instructions) {
+        for (const Expr e : i.indices) use(e);
+        if (i.opcode == Opcode::indirect) bind(i.indices.front());
+        if (i.opcode == Opcode::indirect) use(context.info(i.indices.front()).extent);
+      }
+      for (const StageStore& store : stage.stores) use(store.offset);
+    }
+    for (const Scratch& scratch : loops->scratch) use(scratch.elements);
+  } else if (auto* a = std::get_if<AttentionKernel>(&kernel.body)) {
+    for (const Expr v : a->variables) bind(v);
+    for (const Expr e :
+         {a->batch, a->heads, a->kv_heads, a->q_length, a->kv_length, a->head_dim, a->value_dim}) {
+      use(e);
+    }
+    for (const Expr e : a->offsets) use(e);
+  }
+  kernel.sizes.clear();
+  for (const auto& [id, symbol] : used) {
+    if (!bound.contains(id)) kernel.sizes.push_back(symbol);
+  }
+}
+
+}  // namespace inkle::schedule

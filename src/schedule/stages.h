@@ -1,0 +1,23 @@
+// A fused group -> a loop kernel: members become stages, values between them become registers,
+// rows, scratch arrays or buffers, and all accesses become linear offsets.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "loop/program.h"
+#include "schedule/group.h"
+#include "schedule/scheduled.h"
+
+namespace inkle::schedule {
+
+// `is_external` says of a buffer written in the group whether anything outside reads it. Layouts
+// are decided. The kernel has no name yet; its loops are as the group's, neither ordered nor
+// merged.
+[[nodiscard]] KernelStep build_kernel(const Group& group, const loop::Program& program,
+                                      const std::function<bool(loop::BufferId)>& is_external);
+
+// Collects kernel.sizes: symbols that the kernel uses but does not bind.
+void collect_sizes(Kernel& kernel, sym::Context& context);
+
+}  // namespace inkle::schedule
