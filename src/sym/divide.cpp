@@ -247,9 +247,13 @@ const Node* atom(Context::Impl& impl, Kind kind, const Node* e, const Node* n) {
   return impl.intern(kind, operands);
 }
 
+// What is returned after a failure does not count: the caller keeps the division as it is.
 const Node* rules_of_floordiv(Context::Impl& impl, const Node* e, const Node* n) {
   if (is_negative_lead(n)) {  // negate
-    return impl.floordiv(impl.scale(e, -1), impl.scale(n, -1));
+    const Node* minus_e = impl.scale(e, -1);
+    const Node* minus_n = impl.scale(n, -1);
+    if (impl.failure != Context::Impl::Failure::none) return e;
+    return impl.floordiv(minus_e, minus_n);
   }
   if (const Node* q = constant_quotient(impl, e, n)) return q;  // in_range
   const Context::Impl::Division parts = impl.divide(e, n, false);
@@ -311,7 +315,10 @@ const Node* drop_multiples(Context::Impl& impl, const Node* e, const Node* n) {
 
 const Node* rules_of_mod(Context::Impl& impl, const Node* e, const Node* n) {
   if (is_negative_lead(n)) {  // negate
-    return impl.scale(impl.mod(impl.scale(e, -1), impl.scale(n, -1)), -1);
+    const Node* minus_e = impl.scale(e, -1);
+    const Node* minus_n = impl.scale(n, -1);
+    if (impl.failure != Context::Impl::Failure::none) return e;
+    return impl.scale(impl.mod(minus_e, minus_n), -1);
   }
   if (impl.divides(n, e)) return impl.constant(0);  // exact
   if (const Node* q = constant_quotient(impl, e, n)) return impl.sub(e, impl.mul(q, n));
@@ -357,6 +364,22 @@ const Node* Context::Impl::exact_quotient(const Node* e, const Node* n) {
   return parts.rest->is_constant(0) ? parts.quotient : nullptr;
 }
 
+const Node* Context::Impl::simplify_division(Kind kind, const Node* e, const Node* n) {
+  const Op op = kind == Kind::floordiv ? Op::floordiv : Op::mod;
+  if (const Node* known = find_memo(op, e, n)) return known;
+  if (division_depth >= kDeepestDivision) return atom(*this, kind, e, n);
+  ++division_depth;
+  const Node* result = nullptr;
+  {
+    Attempt attempt(*this);
+    result = kind == Kind::floordiv ? rules_of_floordiv(*this, e, n) : rules_of_mod(*this, e, n);
+    if (attempt.failed()) result = atom(*this, kind, e, n);
+  }
+  --division_depth;
+  keep_memo(op, e, n, result);
+  return result;
+}
+
 const Node* Context::Impl::floordiv(const Node* e, const Node* n) {
   if (n->is_constant(0)) {
     failure = Failure::zero_division;
@@ -366,15 +389,7 @@ const Node* Context::Impl::floordiv(const Node* e, const Node* n) {
   if (n->is_constant(-1)) return scale(e, -1);
   if (e == n) return constant(1);
   if (e->is_constant() && n->is_constant()) return constant(floor_div(e->value, n->value));
-  if (const Node* known = find_memo(Op::floordiv, e, n)) return known;
-  const Node* result = nullptr;
-  {
-    Attempt attempt(*this);
-    result = rules_of_floordiv(*this, e, n);
-    if (attempt.failed()) result = atom(*this, Kind::floordiv, e, n);
-  }
-  keep_memo(Op::floordiv, e, n, result);
-  return result;
+  return simplify_division(Kind::floordiv, e, n);
 }
 
 const Node* Context::Impl::mod(const Node* e, const Node* n) {
@@ -384,15 +399,7 @@ const Node* Context::Impl::mod(const Node* e, const Node* n) {
   }
   if (n->is_constant(1) || n->is_constant(-1) || e->is_constant(0) || e == n) return constant(0);
   if (e->is_constant() && n->is_constant()) return constant(floor_mod(e->value, n->value));
-  if (const Node* known = find_memo(Op::mod, e, n)) return known;
-  const Node* result = nullptr;
-  {
-    Attempt attempt(*this);
-    result = rules_of_mod(*this, e, n);
-    if (attempt.failed()) result = atom(*this, Kind::mod, e, n);
-  }
-  keep_memo(Op::mod, e, n, result);
-  return result;
+  return simplify_division(Kind::mod, e, n);
 }
 
 }  // namespace inkle::sym

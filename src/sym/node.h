@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -164,6 +164,7 @@ struct Context::Impl {
   const Node* exact_quotient(const Node* e, const Node* n);  // null if not known to divide
   const Node* floordiv(const Node* e, const Node* n);
   const Node* mod(const Node* e, const Node* n);
+  const Node* simplify_division(Kind kind, const Node* e, const Node* n);
 
   // --- minmax.cpp
   const Node* extreme(Kind kind, const Node* a, const Node* b);
@@ -185,12 +186,16 @@ struct Context::Impl {
   Failure failure = Failure::none;
   std::uint32_t epoch = 1;
   // Rewrites and proofs nest, for a quotient's normal form contains sums; beyond these depths sums
-  // stay as they are and proofs look at intervals only. What is computed there is not memoised.
+  // and divisions stay as they are and proofs look at intervals only. What is computed there is not
+  // memoised.
   static constexpr int kDeepestRecombine = 16;
   static constexpr int kDeepestProof = 3;
+  static constexpr int kDeepestDivision = 96;
   [[nodiscard]] bool is_limited() const {
-    return recombine_depth >= kDeepestRecombine || proof_depth >= kDeepestProof;
+    return recombine_depth >= kDeepestRecombine || proof_depth >= kDeepestProof ||
+           division_depth >= kDeepestDivision;
   }
+  int division_depth = 0;
   int recombine_depth = 0;
   int proof_depth = 0;
   int proof_budget = 0;
@@ -200,7 +205,7 @@ struct Context::Impl {
   std::deque<std::string> names;
   std::vector<std::uint64_t> name_keys;
   std::vector<const Node*> symbol_nodes;
-  std::map<std::string, const Node*, std::less<>> by_name;
+  std::unordered_map<std::string_view, const Node*> by_name;  // views of `names`
   std::vector<Guard> guards;
   std::uint32_t next_index = 0;
 

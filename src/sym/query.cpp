@@ -72,7 +72,16 @@ Expr product(Context& context, std::span<const Expr> factors) {
   return out;
 }
 
-Range bounds(Expr e) { return impl_of(e).interval(e.node()); }
+Range bounds(Expr e) {
+  Context::Impl& impl = impl_of(e);
+  Range range = impl.interval(e.node());
+  // What symbolic extents tell: s0 - i0 > 0 for i0 < s0.
+  if (range.low < 0 && impl.nonneg(e.node())) range.low = 0;
+  if (range.low == 0 && impl.below(impl.constant(0), e.node())) range.low = 1;
+  if (range.high > 0 && impl.at_most(e.node(), impl.constant(0))) range.high = 0;
+  if (range.high == 0 && impl.below(e.node(), impl.constant(0))) range.high = -1;
+  return range;
+}
 
 bool divides(std::int64_t k, Expr e) { return divides(Expr(impl_of(e).constant(k)), e); }
 bool divides(Expr k, Expr e) {

@@ -36,9 +36,12 @@ std::optional<std::int64_t> sample_symbol(Context::Impl& impl, const Node* e, in
   }
   const std::size_t place = e->symbol % kPrimes.size();
   switch (which) {
-    case 0: return admissible(info, kPrimes[place] * info.divisor);
-    case 1: return admissible(info, kPrimes[kPrimes.size() - 1 - place] * info.divisor);
-    default: return admissible(info, info.range.low == Range::kMin ? -5 : info.range.low);
+    case 0:
+      return admissible(info, kPrimes[place] * info.divisor);
+    case 1:
+      return admissible(info, kPrimes[kPrimes.size() - 1 - place] * info.divisor);
+    default:
+      return admissible(info, info.range.low == Range::kMin ? -5 : info.range.low);
   }
 }
 
@@ -46,17 +49,25 @@ std::optional<std::int64_t> apply(Kind kind, std::int64_t a, std::int64_t b) {
   std::int64_t out = 0;
   bool bad = false;
   switch (kind) {
-    case Kind::add: bad = __builtin_add_overflow(a, b, &out); break;
-    case Kind::mul: bad = __builtin_mul_overflow(a, b, &out); break;
-    case Kind::min: return std::min(a, b);
-    case Kind::max: return std::max(a, b);
+    case Kind::add:
+      bad = __builtin_add_overflow(a, b, &out);
+      break;
+    case Kind::mul:
+      bad = __builtin_mul_overflow(a, b, &out);
+      break;
+    case Kind::min:
+      return std::min(a, b);
+    case Kind::max:
+      return std::max(a, b);
     case Kind::floordiv:
     case Kind::mod:
       if (b == 0 || b == -1) return std::nullopt;
       out = kind == Kind::floordiv ? floor_div(a, b) : floor_mod(a, b);
       break;
     case Kind::constant:
-    case Kind::symbol: bad = true; break;
+    case Kind::symbol:
+      bad = true;
+      break;
   }
   if (bad) return std::nullopt;
   return out;
