@@ -1,0 +1,198 @@
+#include "driver/pipeline.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "driver/assemble.h"
+#include "graph/text.h"
+#include "lower/lower.h"
+#include "passes/pipeline.h"
+#include "runtime/cpu/library_step.h"
+#include "schedule/schedule.h"
+
+namespace inkle::driver {
+namespace {
+
+// Runs one stage: its time, its note on errors, the switch that makes it fail.
+class Stages {
+ public:
+  Stages(const CompileOptions& options, Report& report) : options_(options), report_(report) {}
+
+  template <class F>
+  auto run(std::string_view stage, F&& f) {
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      if (options_.fail_stage == stage) throw InternalError("made to fail by option fail_stage");
+      auto result = f();
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+      report_.stages.push_back({std::string(stage), seconds.count()});
+      log(LogChannel::driver, "{}: {:.2f} ms", stage, seconds.count() * 1e3);
+      return result;
+    } catch (Error& e) {
+      e.add_note(fmt::format("in stage {}", stage));
+      throw;
+    }
+  }
+
+  void dump(std::string_view stage, const std::function<std::string()>& text) const {
+    if (options_.dump) options_.dump(stage, text());
+  }
+
+ private:
+  const CompileOptions& options_;
+  Report& report_;
+};
+
+schedule::Options schedule_options(const abi::DeviceDescription& device,
+                                   const CompileOptions& options) {
+  schedule::Options result;
+  result.device = device;
+  result.fast_numerics = options.fast_numerics;
+  result.training = options.training;
+  result.can_matmul = [](abi::DType a, abi::DType b, abi::DType c) {
+    abi::MatmulCall call;
+    call.a.dtype = a;
+    call.b.dtype = b;
+    call.c.dtype = c;
+    return runtime::cpu::can_run(call);
+  };
+  result.can_convolve = [](abi::DType dtype) {
+    abi::ConvolutionCall call;
+    call.x.dtype = call.w.dtype = call.y.dtype = dtype;
+    return runtime::cpu::can_run(call);
+  };
+  result.can_post_op = [](abi::PostOpKind kind) {
+    abi::MatmulCall call;
+    abi::PostOp op;
+    op.kind = kind;
+    call.post_ops.push_back(op);
+    return runtime::cpu::can_run(call);
+  };
+  return result;
+}
+
+std::string kernels_text(const schedule::ScheduledProgram& scheduled) {
+  std::string text;
+  for (const schedule::Step& step : scheduled.steps) {
+    text += fmt::format("# {}  {}\n", step.label, fmt::join(step.sources, ", "));
+    if (const auto* k = std::get_if<schedule::KernelStep>(&step.action)) {
+      text += schedule::to_string(k->kernel) + schedule::to_string(k->schedule) + "\n";
+    }
+  }
+  return text;
+}
+
+void describe_steps(const schedule::ScheduledProgram& scheduled, const abi::Plan& plan,
+                    Report& report) {
+  for (std::size_t s = 0; s < scheduled.steps.size(); ++s) {
+    const schedule::Step& step = scheduled.steps[s];
+    StepReport r;
+    r.label = step.label;
+    r.source = fmt::format("{}", fmt::join(step.sources, ", "));
+    if (std::holds_alternative<schedule::KernelStep>(step.action)) {
+      r.kind = "kernel";
+      r.kernel = plan.kernels[std::get<abi::Launch>(plan.steps[s].action).kernel].name;
+      ++report.launches;
+    } else if (std::holds_alternative<schedule::EagerStep>(step.action)) {
+      r.kind = "eager";
+      report.eager.push_back(step.label);
+    } else {
+      r.kind = std::holds_alternative<schedule::MatmulStep>(step.action) ? "matmul" : "convolution";
+      ++report.library_calls;
+    }
+    report.steps.push_back(std::move(r));
+  }
+}
+
+}  // namespace
+
+Compiler::Compiler(codegen::cpu::TargetOptions target) : generator_(target) {}
+
+std::shared_ptr<abi::Plan> Compiler::generate(const schedule::ScheduledProgram& scheduled,
+                                              Report& report) {
+  const std::lock_guard lock(mutex_);
+  std::vector<KernelChoice> choices;
+  std::vector<UniqueKernel> unique;
+  std::unordered_map<std::string, std::uint32_t> number;  // by text, in this program
+  std::vector<codegen::cpu::CompileUnit> units;
+  std::vector<std::uint32_t> unit_number;
+  std::vector<const schedule::KernelStep*> steps;
+  for (const schedule::Step& step : scheduled.steps) {
+    const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
+    if (kernel == nullptr) continue;
+    steps.push_back(kernel);
+    std::string text =
+        schedule::to_string(kernel->kernel) + schedule::to_string(kernel->schedule) + "\n";
+    const auto [at, is_new] = number.try_emplace(text, static_cast<std::uint32_t>(unique.size()));
+    choices.push_back({at->second, {}});
+    if (!is_new) continue;
+    UniqueKernel made;
+    made.name = fmt::format("k{}", unique.size());
+    if (const auto known = known_.find(text); known != known_.end()) {
+      made.compiled = known->second.kernel;
+      made.compiled.scratch_bytes =
+          scheduled.program.context->constant(known->second.scratch_bytes);
+      ++report.kernels_reused;
+    } else {
+      units.push_back({&kernel->kernel, kernel->schedule});
+      unit_number.push_back(at->second);
+    }
+    made.text = std::move(text);
+    unique.push_back(std::move(made));
+  }
+  std::vector<codegen::cpu::CompiledKernel> compiled = generator_.compile(units);
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    UniqueKernel& made = unique[unit_number[u]];
+    made.compiled = std::move(compiled[u]);
+    if (const auto bytes = made.compiled.scratch_bytes.constant()) {
+      Known known{made.compiled, *bytes};
+      known.kernel.scratch_bytes = {};
+      known_.emplace(made.text, std::move(known));
+    }
+  }
+  // Scratch sizes in terms of each step's own symbols.
+  std::vector<const schedule::KernelStep*> first(unique.size(), nullptr);
+  for (std::size_t k = 0; k < steps.size(); ++k) {
+    const std::uint32_t n = choices[k].number;
+    if (first[n] == nullptr) first[n] = steps[k];
+    std::vector<std::pair<sym::Expr, sym::Expr>> map;
+    for (std::size_t s = 0; s < steps[k]->kernel.sizes.size(); ++s) {
+      map.emplace_back(first[n]->kernel.sizes[s], steps[k]->kernel.sizes[s]);
+    }
+    choices[k].scratch_bytes = sym::substitute(unique[n].compiled.scratch_bytes, map);
+  }
+  report.kernels = static_cast<std::uint32_t>(unique.size());
+  return std::make_shared<abi::Plan>(assemble(scheduled, choices, unique));
+}
+
+Compiled Compiler::compile(graph::Graph graph, const CompileOptions& options) {
+  Compiled compiled;
+  Stages stages(options, compiled.report);
+  stages.dump("graph", [&] { return graph::to_string(graph); });
+  graph::Graph rewritten = stages.run("passes", [&] {
+    passes::PassContext context{options.passes};
+    passes::RunOptions run;
+    run.skip = options.skip_passes;
+    run.verify = options.verify;
+    return passes::run_passes(std::move(graph), passes::standard_pipeline(), context, run);
+  });
+  stages.dump("passes", [&] { return graph::to_string(rewritten); });
+  loop::Program program = stages.run("lower", [&] { return lower::lower(rewritten); });
+  stages.dump("loops", [&] { return loop::to_string(program); });
+  const schedule::Options scheduling = schedule_options(generator_.device(), options);
+  const schedule::ScheduledProgram scheduled =
+      stages.run("schedule", [&] { return schedule::schedule(std::move(program), scheduling); });
+  stages.dump("kernels", [&] { return kernels_text(scheduled); });
+  const std::shared_ptr<abi::Plan> plan =
+      stages.run("codegen", [&] { return generate(scheduled, compiled.report); });
+  stages.dump("plan", [&] { return abi::to_string(*plan); });
+  describe_steps(scheduled, *plan, compiled.report);
+  compiled.plan = plan;
+  return compiled;
+}
+
+}  // namespace inkle::driver

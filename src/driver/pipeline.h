@@ -1,0 +1,85 @@
+// Every stage in order: graph -> passes -> loop nests -> fused kernels -> machine code -> plan.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "abi/plan.h"
+#include "codegen/cpu/compiler.h"
+#include "graph/graph.h"
+#include "passes/pass.h"
+#include "schedule/scheduled.h"
+
+namespace inkle::driver {
+
+struct CompileOptions {
+  passes::Options passes;
+  std::vector<std::string> skip_passes;
+  bool verify = true;
+  bool fast_numerics = false;
+  bool training = false;
+  // Gets the text of each stage: "graph", "passes", "loops", "kernels", "plan".
+  std::function<void(std::string_view stage, const std::string& text)> dump;
+  // For tests: the stage of this name throws InternalError.
+  std::string fail_stage;
+};
+
+struct StageTime {
+  std::string stage;
+  double seconds = 0;
+};
+
+// What a step is, for reports.
+struct StepReport {
+  std::string kind;  // "kernel", "matmul", "convolution", "eager"
+  std::string label;
+  std::string source;
+  std::string kernel;  // name of the generated kernel
+};
+
+struct Report {
+  std::vector<StageTime> stages;
+  std::vector<StepReport> steps;
+  std::uint32_t kernels = 0;         // distinct generated kernels
+  std::uint32_t kernels_reused = 0;  // of those, compiled for an earlier program
+  std::uint32_t launches = 0;
+  std::uint32_t library_calls = 0;
+  std::vector<std::string> eager;  // names of ops that run in the host's eager mode
+};
+
+struct Compiled {
+  std::shared_ptr<const abi::Plan> plan;
+  Report report;
+};
+
+// Owns the code generator and the kernels made so far. Thread-safe.
+class Compiler {
+ public:
+  explicit Compiler(codegen::cpu::TargetOptions target);
+  explicit Compiler() : Compiler(codegen::cpu::TargetOptions::from_environment()) {}
+
+  // Throws UserError, Unsupported or InternalError, each with notes: stage, op, source line.
+  [[nodiscard]] Compiled compile(graph::Graph graph, const CompileOptions& options);
+
+  [[nodiscard]] const abi::DeviceDescription& device() const { return generator_.device(); }
+
+ private:
+  struct Known {
+    codegen::cpu::CompiledKernel kernel;
+    std::int64_t scratch_bytes = 0;  // constant; kernels with symbolic scratch are not kept
+  };
+
+  std::shared_ptr<abi::Plan> generate(const schedule::ScheduledProgram& scheduled, Report& report);
+
+  codegen::cpu::CpuCompiler generator_;
+  std::mutex mutex_;
+  std::map<std::string, Known, std::less<>> known_;  // by text of kernel and schedule
+};
+
+}  // namespace inkle::driver
