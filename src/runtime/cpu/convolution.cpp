@@ -1,0 +1,141 @@
+// Convolutions and their transposes. Activations keep the layout the plan gives them; weights are
+// packed, since oneDNN's fast kernels read blocked ones only.
+#include <utility>
+
+#include "base/error.h"
+#include "runtime/cpu/library_shapes.h"
+
+namespace inkle::runtime::cpu {
+namespace {
+
+// Strides of a dense tensor whose dimensions vary in `order`, the slowest first.
+std::vector<std::int64_t> dense(const std::vector<std::int64_t>& sizes,
+                                const std::vector<std::size_t>& order) {
+  std::vector<std::int64_t> strides(sizes.size());
+  std::int64_t step = 1;
+  for (std::size_t i = order.size(); i-- > 0;) {
+    strides[order[i]] = step;
+    step *= sizes[order[i]];
+  }
+  return strides;
+}
+
+bool agrees(const TensorDescription& t, const std::vector<std::int64_t>& strides) {
+  for (std::size_t d = 0; d < t.sizes.size(); ++d) {
+    if (t.sizes[d] != 1 && t.strides[d] != strides[d]) return false;
+  }
+  return true;
+}
+
+// Dimensions of size 1 have any stride; oneDNN recognises layouts by exact strides, so a tensor
+// that can be read as channels-last (or else as channels-first) is described as such.
+void name_layout(TensorDescription& t, bool prefer_channels_last) {
+  std::vector<std::size_t> first, last = {0};
+  for (std::size_t d = 0; d < t.sizes.size(); ++d) first.push_back(d);
+  for (std::size_t d = 2; d < t.sizes.size(); ++d) last.push_back(d);
+  last.push_back(1);
+  const auto channels_first = dense(t.sizes, first);
+  const auto channels_last = dense(t.sizes, last);
+  const bool is_first = agrees(t, channels_first);
+  const bool is_last = agrees(t, channels_last);
+  if (is_last && (prefer_channels_last || !is_first)) {
+    t.strides = channels_last;
+  } else if (is_first) {
+    t.strides = channels_first;
+  }
+}
+
+bool is_channels_last(const TensorDescription& t) { return t.sizes[1] != 1 && t.strides[1] == 1; }
+
+// [o, c/g, k...] or, transposed, [c, o/g, k...]  ->  [g, o/g, c/g, k...]; without g when it is 1.
+TensorDescription describe_weights(const TensorDescription& w, std::int64_t groups,
+                                   bool transposed) {
+  TensorDescription t = w;
+  t.sizes[0] /= groups;
+  if (transposed) {
+    std::swap(t.sizes[0], t.sizes[1]);
+    std::swap(t.strides[0], t.strides[1]);
+  }
+  if (groups != 1) {
+    t.sizes.insert(t.sizes.begin(), groups);
+    t.strides.insert(t.strides.begin(), w.sizes[0] / groups * w.strides[0]);
+  }
+  return t;
+}
+
+PrimitiveDescription describe(const abi::ConvolutionCall& call, TensorDescription x,
+                              const TensorDescription& w, TensorDescription y) {
+  using Kind = PrimitiveDescription::Kind;
+  const bool channels_last = is_channels_last(x) || is_channels_last(y);
+  name_layout(x, channels_last);
+  name_layout(y, channels_last);
+  PrimitiveDescription d{.kind = call.transposed ? Kind::deconvolution : Kind::convolution,
+                         .source = std::move(x),
+                         .weights = describe_weights(w, call.groups, call.transposed),
+                         .destination = std::move(y),
+                         .pack_weights = true,
+                         .stride = call.stride};
+  const std::size_t spatial = d.source.sizes.size() - 2;
+  for (std::size_t i = 0; i < spatial; ++i) {
+    const std::int64_t dilation = i < call.dilation.size() ? call.dilation[i] : 1;
+    const std::int64_t stride = call.stride[i];
+    const std::int64_t low = i < call.padding.size() ? call.padding[i] : 0;
+    const std::int64_t reach = dilation * (w.sizes[i + 2] - 1) + 1;
+    const std::int64_t input = d.source.sizes[i + 2];
+    const std::int64_t output = d.destination.sizes[i + 2];
+    // What the far side is padded by follows from the sizes: input rows past the last window are
+    // negative padding; output_padding of a transpose is less padding there.
+    d.dilation.push_back(dilation - 1);
+    d.padding_low.push_back(low);
+    d.padding_high.push_back(call.transposed ? (input - 1) * stride + reach - output - low
+                                             : (output - 1) * stride + reach - input - low);
+  }
+  return d;
+}
+
+void check(const abi::ConvolutionCall& call, const TensorDescription& x, const TensorDescription& w,
+           const TensorDescription& y) {
+  const std::size_t rank = x.sizes.size();
+  INKLE_CHECK(rank >= 3 && rank <= 5 && w.sizes.size() == rank && y.sizes.size() == rank &&
+                  call.stride.size() == rank - 2,
+              "convolution of ranks {}, {}, {}", rank, w.sizes.size(), y.sizes.size());
+  INKLE_CHECK(call.groups >= 1 && w.sizes[0] % call.groups == 0, "{} groups for {} channels",
+              call.groups, w.sizes[0]);
+}
+
+}  // namespace
+
+CompiledCall compile(const abi::ConvolutionCall& call, std::span<const std::int64_t> slots,
+                     bool /*stable_weights*/) {
+  const TensorDescription x = resolve(call.x, slots);
+  const TensorDescription w = resolve(call.w, slots);
+  CompiledCall result{.destination = resolve(call.y, slots), .channel = 1};
+  check(call, x, w, result.destination);
+  result.weight_span = span_bytes(w);
+  if (call.has_bias) result.bias = resolve_bias(call.bias, slots);
+  auto post_ops = resolve(call.post_ops, result.destination, slots);
+  if (has_no_elements(result.destination)) {
+    result.is_empty = true;
+    return result;
+  }
+  if (has_no_elements(x) || has_no_elements(w)) {
+    result.is_fill = true;
+    result.rest = std::move(post_ops);
+    result.rest_operand = static_cast<std::size_t>(Role::first_post_op);
+    return result;
+  }
+  PrimitiveDescription d = describe(call, x, w, result.destination);
+  result.destination = d.destination;  // with the layout named, for the post-ops to match
+  d.bias = result.bias;
+  split_post_ops(std::move(post_ops), result, d.post_ops);
+  result.primitive = Primitive::make(d);
+  return result;
+}
+
+bool can_run(const abi::ConvolutionCall& call) {
+  return dtype_objection(call.x, call.w, call.y, call.has_bias ? &call.bias : nullptr,
+                         call.post_ops)
+      .empty();
+}
+
+}  // namespace inkle::runtime::cpu

@@ -1,0 +1,218 @@
+#include "runtime/cpu/executor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "runtime/cpu/frame.h"
+#include "runtime/cpu/plan_check.h"
+
+namespace inkle::runtime::cpu {
+namespace {
+
+using abi::BufferDecl;
+using abi::PlanBuffer;
+using Kind = BufferDecl::Kind;
+
+// References of a library call, all of them.
+template <class Function>
+void for_each_operand(abi::LibraryCall& call, Function function) {
+  const auto visit_post_ops = [&](std::vector<abi::PostOp>& post_ops) {
+    for (abi::PostOp& p : post_ops) {
+      if (p.kind == abi::PostOpKind::add || p.kind == abi::PostOpKind::mul) function(p.operand);
+    }
+  };
+  if (auto* m = std::get_if<abi::MatmulCall>(&call)) {
+    function(m->a);
+    function(m->b);
+    function(m->c);
+    if (m->has_bias) function(m->bias);
+    visit_post_ops(m->post_ops);
+  } else {
+    auto& c = std::get<abi::ConvolutionCall>(call);
+    function(c.x);
+    function(c.w);
+    function(c.y);
+    if (c.has_bias) function(c.bias);
+    visit_post_ops(c.post_ops);
+  }
+}
+
+bool is_weight(const abi::LibraryCall& call) {
+  if (const auto* m = std::get_if<abi::MatmulCall>(&call)) return m->b_is_weight;
+  return std::get<abi::ConvolutionCall>(call).w_is_weight;
+}
+
+std::shared_ptr<const abi::Plan> checked(std::shared_ptr<const abi::Plan> plan) {
+  check_references(*plan);
+  return plan;
+}
+
+}  // namespace
+
+Executable::Executable(std::shared_ptr<const abi::Plan> plan, ExecutableOptions options)
+    : plan_(checked(std::move(plan))),
+      options_(std::move(options)),
+      sizes_(*plan_),
+      weights_(options_.packed_weights_limit) {
+  if (!options_.memory) options_.memory = std::make_shared<MemoryPool>();
+  resolve_aliases();
+  number_arguments();
+  align_constants();
+  check_outputs();
+  make_steps();
+  if (sizes_.is_constant()) {  // what no argument can change is compiled now
+    auto frame = take_frame();
+    frame->prepare();
+    give_back(std::move(frame));
+  }
+}
+
+Executable::~Executable() = default;
+
+void Executable::resolve_aliases() {
+  roots_.resize(plan_->buffers.size());
+  for (std::size_t b = 0; b < roots_.size(); ++b) {
+    auto root = static_cast<PlanBuffer>(b);
+    for (std::size_t hops = 0; plan_->buffers[root].kind == Kind::alias; ++hops) {
+      if (hops > roots_.size()) user_error("plan {}: aliases in a circle", plan_->name);
+      root = plan_->buffers[root].index;
+    }
+    roots_[b] = root;
+  }
+}
+
+void Executable::number_arguments() {
+  for (const abi::PlanArgument& a : plan_->arguments) {
+    tensor_number_.push_back(a.is_integer ? -1 : static_cast<std::int32_t>(tensor_count_));
+    ++(a.is_integer ? integer_count_ : tensor_count_);
+  }
+  argument_buffers_.resize(plan_->arguments.size());
+  for (std::size_t b = 0; b < plan_->buffers.size(); ++b) {
+    const BufferDecl& decl = plan_->buffers[b];
+    if (decl.kind == Kind::argument) {
+      argument_buffers_[decl.index].push_back(static_cast<PlanBuffer>(b));
+    } else if (decl.kind == Kind::output) {
+      output_buffers_.push_back(static_cast<PlanBuffer>(b));
+    }
+  }
+}
+
+// Generated code may assume cache-line alignment of constants.
+void Executable::align_constants() {
+  for (const abi::ConstantDecl& c : plan_->constants) {
+    const auto bytes = static_cast<std::int64_t>(c.data->size());
+    constants_.emplace_back(std::max<std::int64_t>(bytes, 1), "a constant");
+    if (bytes != 0) std::memcpy(constants_.back().data(), c.data->data(), c.data->size());
+    constant_data_.push_back(constants_.back().data());
+  }
+}
+
+void Executable::check_outputs() const {
+  for (const abi::PlanOutput& o : plan_->outputs) {
+    if (o.kind != abi::PlanOutput::Kind::buffer) continue;
+    if (plan_->buffers[roots_[o.index]].kind == Kind::arena) {
+      user_error("plan {}: output {} lies in the arena", plan_->name, plan_->buffers[o.index].name);
+    }
+  }
+}
+
+void Executable::make_steps() {
+  calls_.reserve(plan_->steps.size());  // library steps point into it
+  for (const abi::Step& s : plan_->steps) {
+    Step step;
+    if (const auto* launch = std::get_if<abi::Launch>(&s.action)) {
+      step.kind = Step::Kind::launch;
+      step.launch = launch;
+      step.function = plan_->kernels[launch->kernel].function;
+      if (step.function == nullptr) {
+        user_error("plan {}: kernel {} has no code", plan_->name,
+                   plan_->kernels[launch->kernel].name);
+      }
+      step.declared = launch->buffers;
+    } else if (const auto* call = std::get_if<abi::LibraryCall>(&s.action)) {
+      step.kind = Step::Kind::library;
+      step.library = static_cast<std::uint32_t>(library_steps_.size());
+      calls_.push_back(*call);
+      for_each_operand(calls_.back(), [&](abi::Operand& o) { o.buffer = roots_[o.buffer]; });
+      library_steps_.push_back(std::make_unique<LibraryStep>(calls_.back(), false));
+      const BufferDecl& weights = plan_->buffers[library_steps_.back()->weights_buffer()];
+      const bool is_stable =
+          is_weight(*call) &&
+          (weights.kind == Kind::constant ||
+           (weights.kind == Kind::argument && plan_->arguments[weights.index].is_parameter));
+      if (is_stable) {
+        library_steps_.back() = std::make_unique<LibraryStep>(calls_.back(), true);
+      }
+    } else if (const auto* eager = std::get_if<abi::EagerCall>(&s.action)) {
+      step.kind = Step::Kind::eager;
+      step.eager = eager;
+    } else {
+      const auto& copy = std::get<abi::CopyStep>(s.action);
+      step.kind = Step::Kind::copy;
+      step.declared = {copy.from, copy.to};
+    }
+    for (const PlanBuffer b : step.declared) step.buffers.push_back(roots_[b]);
+    steps_.push_back(std::move(step));
+  }
+}
+
+std::unique_ptr<Frame> Executable::take_frame() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      std::unique_ptr<Frame> frame = std::move(idle_.back());
+      idle_.pop_back();
+      return frame;
+    }
+  }
+  return std::make_unique<Frame>(*this);
+}
+
+void Executable::give_back(std::unique_ptr<Frame> frame) {
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(frame));
+}
+
+void Executable::run_with(const Call& call, double* microseconds) {
+  if (call.tensors.size() != tensor_count_ || call.integers.size() != integer_count_) {
+    user_error("plan {} takes {} tensors and {} integers, got {} and {}", plan_->name,
+               tensor_count_, integer_count_, call.tensors.size(), call.integers.size());
+  }
+  INKLE_CHECK(call.versions.empty() || call.versions.size() == tensor_count_,
+              "{} versions for {} tensors", call.versions.size(), tensor_count_);
+  // A frame that an exception left halfway is dropped, not given back.
+  std::unique_ptr<Frame> frame = take_frame();
+  try {
+    frame->run(call, microseconds);
+  } catch (const std::bad_alloc&) {
+    user_error("out of memory in plan {}", plan_->name);
+  }
+  give_back(std::move(frame));
+}
+
+void Executable::run(const Call& call) { run_with(call, nullptr); }
+
+std::vector<double> Executable::run_profiled(const Call& call) {
+  std::vector<double> microseconds(steps_.size(), 0);
+  run_with(call, microseconds.data());
+  return microseconds;
+}
+
+MemoryReport Executable::memory() const {
+  const std::lock_guard lock(mutex_);
+  MemoryReport report;
+  if (!idle_.empty()) report = idle_.back()->memory();
+  report.packed_weight_bytes = weights_.bytes();
+  return report;
+}
+
+std::string Executable::implementation(std::size_t step) const {
+  const std::lock_guard lock(mutex_);
+  if (step >= steps_.size() || steps_[step].kind != Step::Kind::library || idle_.empty()) return {};
+  const auto& compiled = idle_.back()->library_state(steps_[step].library).compiled;
+  return compiled && compiled->primitive ? compiled->primitive->implementation() : std::string();
+}
+
+}  // namespace inkle::runtime::cpu

@@ -1,0 +1,436 @@
+#include "runtime/cpu/frame.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "abi/arena.h"
+#include "base/error.h"
+#include "base/threads.h"
+#include "runtime/cpu/arguments.h"
+#include "runtime/cpu/strided_copy.h"
+
+namespace inkle::runtime::cpu {
+namespace {
+
+using abi::BufferDecl;
+using abi::PlanBuffer;
+using Kind = BufferDecl::Kind;
+
+std::int64_t round_up(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+struct Work {
+  abi::KernelFunction function;
+  void* const* buffers;
+  const std::int64_t* sizes;
+  std::byte* scratch;
+  std::int64_t stride;
+  std::int64_t extent;
+  std::int64_t workers;
+};
+
+// Worker w does the w-th of `workers` equal parts.
+void run_workers(void* context, std::int64_t first, std::int64_t last) {
+  const Work& work = *static_cast<const Work*>(context);
+  const std::int64_t part = work.extent / work.workers;
+  const std::int64_t more = work.extent % work.workers;
+  for (std::int64_t w = first; w < last; ++w) {
+    const std::int64_t begin = w * part + std::min(w, more);
+    work.function(work.buffers, work.sizes, work.scratch + w * work.stride, begin,
+                  begin + part + (w < more ? 1 : 0));
+  }
+}
+
+}  // namespace
+
+Frame::Frame(const Executable& executable)
+    : executable_(executable),
+      plan_(*executable.plan_),
+      slots_(executable.sizes_.constant_slots()),
+      buffers_(plan_.buffers.size(), nullptr),
+      handles_(plan_.buffers.size(), nullptr),
+      library_(executable.library_steps_.size()) {
+  std::size_t most_buffers = 0;
+  std::size_t most_sizes = 0;
+  for (const Executable::Step& s : executable.steps_) {
+    if (s.launch == nullptr) continue;
+    most_buffers = std::max(most_buffers, s.buffers.size());
+    most_sizes = std::max(most_sizes, s.launch->sizes.size());
+  }
+  launch_buffers_.resize(most_buffers);
+  launch_sizes_.resize(most_sizes);
+  for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
+    const BufferDecl& decl = plan_.buffers[b];
+    if (decl.kind == Kind::constant) buffers_[b] = executable.constant_data_[decl.index];
+  }
+}
+
+void Frame::prepare() {
+  static_cast<void>(executable_.sizes_.evaluate({}, {}, slots_, true));
+  plan_shapes();
+  is_fresh_ = false;
+}
+
+void Frame::run(const Call& call, double* microseconds) {
+  kept_count_ = 0;
+  clones_.clear();
+  if (call.check == Check::full) {
+    for (std::size_t a = 0; a < plan_.arguments.size(); ++a) {
+      const std::int32_t number = executable_.tensor_number_[a];
+      if (number >= 0)
+        check_type(plan_.arguments[a], call.tensors[static_cast<std::size_t>(number)]);
+    }
+  }
+  if (executable_.sizes_.evaluate(call.tensors, call.integers, slots_, is_fresh_)) plan_shapes();
+  is_fresh_ = false;
+  bind_arguments(call);
+  make_outputs(*call.host);
+
+  // The block goes back to the pool however the call ends.
+  struct Lease {
+    MemoryPool& pool;
+    Block block;
+    ~Lease() { pool.give_back(std::move(block)); }
+  };
+  MemoryPool& pool = *executable_.options_.memory;
+  Lease lease{pool, pool.take(arena_bytes_ + library_bytes_, plan_.name)};
+  bind_memory(lease.block);
+
+  using Clock = std::chrono::steady_clock;
+  for (step_number_ = 0; step_number_ < executable_.steps_.size(); ++step_number_) {
+    const auto start = microseconds != nullptr ? Clock::now() : Clock::time_point();
+    run_step(executable_.steps_[step_number_], call, lease.block);
+    if (microseconds != nullptr) {
+      microseconds[step_number_] =
+          std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+    }
+  }
+  write_back();
+  give_results(call);
+}
+
+// Everything that follows from the slots alone.
+void Frame::plan_shapes() {
+  std::vector<abi::Lifetime> lifetimes;
+  arena_.clear();
+  for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
+    const BufferDecl& decl = plan_.buffers[b];
+    if (decl.kind != Kind::arena) continue;
+    const std::int64_t bytes = slots_[decl.bytes];
+    if (bytes < 0) user_error("plan {}: buffer {} has {} bytes", plan_.name, decl.name, bytes);
+    arena_.emplace_back(static_cast<PlanBuffer>(b), 0);
+    lifetimes.push_back({bytes, decl.first_use, decl.last_use});
+  }
+  const abi::ArenaLayout layout = abi::assign_offsets(lifetimes);
+  for (std::size_t i = 0; i < arena_.size(); ++i) arena_[i].second = layout.offsets[i];
+  arena_bytes_ = layout.bytes;
+  bound_to_ = nullptr;
+
+  library_bytes_ = 0;
+  for (std::size_t i = 0; i < library_.size(); ++i) {
+    executable_.library_steps_[i]->bind(slots_, library_[i]);
+    library_bytes_ =
+        std::max(library_bytes_, executable_.library_steps_[i]->scratchpad_bytes(library_[i]));
+  }
+  scratch_wanted_ = abi::kStatusBytes;
+  for (const Executable::Step& s : executable_.steps_) {
+    if (s.launch == nullptr) continue;
+    scratch_wanted_ = std::max(scratch_wanted_, round_up(slots_[s.launch->scratch_bytes]));
+  }
+}
+
+void Frame::bind_arguments(const Call& call) {
+  for (std::size_t a = 0; a < plan_.arguments.size(); ++a) {
+    const std::int32_t number = executable_.tensor_number_[a];
+    if (number < 0) continue;
+    const abi::TensorView& given = call.tensors[static_cast<std::size_t>(number)];
+    if (call.check == Check::full) check_geometry(plan_.arguments[a], given, slots_);
+    for (const PlanBuffer b : executable_.argument_buffers_[a]) {
+      buffers_[b] = given.data;
+      if (!is_aligned(given.data, plan_.arguments[a].alignment)) {
+        clone_misaligned(plan_.arguments[a], b);
+      }
+    }
+  }
+}
+
+void Frame::clone_misaligned(const abi::PlanArgument& argument, PlanBuffer buffer) {
+  const std::int64_t bytes = slots_[plan_.buffers[buffer].bytes];
+  if (bytes <= 0) return;
+  Clone clone{Block(bytes, "an aligned copy of argument " + argument.name), buffers_[buffer],
+              bytes};
+  std::memcpy(clone.block.data(), clone.original, static_cast<std::size_t>(bytes));
+  buffers_[buffer] = clone.block.data();
+  clones_.push_back(std::move(clone));
+}
+
+// Only what the plan has changed: an argument that it just reads may lie in read-only memory.
+void Frame::write_back() {
+  for (const Clone& c : clones_) {
+    const auto bytes = static_cast<std::size_t>(c.bytes);
+    if (std::memcmp(c.block.data(), c.original, bytes) != 0) {
+      std::memcpy(c.original, c.block.data(), bytes);
+    }
+  }
+}
+
+void Frame::make_outputs(Host& host) {
+  for (const PlanBuffer b : executable_.output_buffers_) {
+    const BufferDecl& decl = plan_.buffers[b];
+    const HostTensor made = host.make_output(decl.dtype, {values(decl.sizes), decl.sizes.size()},
+                                             {values(decl.strides), decl.strides.size()});
+    handles_[b] = made.handle;
+    buffers_[b] = made.view.data;
+    if (executable_.options_.poison >= 0 && slots_[decl.bytes] > 0) {
+      std::memset(made.view.data, executable_.options_.poison,
+                  static_cast<std::size_t>(slots_[decl.bytes]));
+    }
+  }
+}
+
+void Frame::bind_memory(Block& block) {
+  const int poison = executable_.options_.poison;
+  if (poison >= 0 && block.data() != nullptr) {
+    std::memset(block.data(), poison, static_cast<std::size_t>(block.bytes()));
+  }
+  if (bound_to_ != block.data() || bound_to_ == nullptr) {
+    for (const auto& [buffer, offset] : arena_) buffers_[buffer] = block.data() + offset;
+    bound_to_ = block.data();
+  }
+  threads_ = num_threads();
+  const std::int64_t wanted = scratch_wanted_ * threads_;
+  if (scratch_.bytes() < wanted || scratch_stride_ != scratch_wanted_) {
+    scratch_ = Block();
+    scratch_ = Block(wanted, "scratch of kernels");
+    scratch_stride_ = scratch_wanted_;
+    for (int t = 0; t < threads_; ++t) {
+      std::memset(scratch_.data() + t * scratch_stride_, 0, abi::kStatusBytes);
+    }
+  }
+  if (poison >= 0) {
+    for (int t = 0; t < threads_; ++t) {
+      std::memset(scratch_.data() + t * scratch_stride_ + abi::kStatusBytes, poison,
+                  static_cast<std::size_t>(scratch_stride_ - abi::kStatusBytes));
+    }
+  }
+}
+
+void Frame::run_step(const Executable::Step& step, const Call& call, Block& block) {
+  switch (step.kind) {
+    case Executable::Step::Kind::launch:
+      run_launch(step);
+      break;
+    case Executable::Step::Kind::library:
+      run_library(step, call, block);
+      break;
+    case Executable::Step::Kind::eager:
+      run_eager(step, *call.host);
+      break;
+    case Executable::Step::Kind::copy:
+      run_copy(step);
+      break;
+  }
+}
+
+void Frame::run_launch(const Executable::Step& step) {
+  const abi::Launch& launch = *step.launch;
+  const std::int64_t extent = slots_[launch.extent];
+  if (extent <= 0) return;
+  for (std::size_t i = 0; i < step.buffers.size(); ++i) {
+    launch_buffers_[i] = buffers_[step.buffers[i]];
+  }
+  for (std::size_t i = 0; i < launch.sizes.size(); ++i) launch_sizes_[i] = slots_[launch.sizes[i]];
+  const std::int64_t grain = std::max<std::int64_t>(1, slots_[launch.grain]);
+  Work work{step.function,
+            launch_buffers_.data(),
+            launch_sizes_.data(),
+            scratch_.data(),
+            scratch_stride_,
+            extent,
+            std::clamp<std::int64_t>(extent / grain, 1, threads_)};
+  if (work.workers == 1) {
+    run_workers(&work, 0, 1);
+  } else {
+    parallel_run(run_workers, &work, 0, work.workers, 1);
+  }
+  for (std::int64_t w = 0; w < work.workers; ++w) {
+    std::int64_t status = 0;
+    std::memcpy(&status, scratch_.data() + w * scratch_stride_, sizeof status);
+    if (status != 0) [[unlikely]]
+      fail(status, plan_.steps[step_number_]);
+  }
+}
+
+void Frame::fail(std::int64_t status, const abi::Step& step) const {
+  const std::string where = step.source.empty() ? plan_.name : step.source;
+  switch (static_cast<abi::KernelStatus>(status)) {
+    case abi::KernelStatus::index_out_of_range:
+      user_error("index out of range in {}", where);
+    case abi::KernelStatus::division_by_zero:
+      user_error("integer division by zero in {}", where);
+    case abi::KernelStatus::ok:
+      break;
+  }
+  throw InternalError(fmt::format("kernel status {} in {}", status, where));
+}
+
+void Frame::run_library(const Executable::Step& step, const Call& call, Block& block) {
+  const LibraryStep& library = *executable_.library_steps_[step.library];
+  std::int64_t version = 0;
+  if (!call.versions.empty()) {
+    const BufferDecl& weights = plan_.buffers[library.weights_buffer()];
+    if (weights.kind == Kind::argument) {
+      version = call.versions[static_cast<std::size_t>(executable_.tensor_number_[weights.index])];
+    }
+  }
+  std::byte* const workspace = block.data() == nullptr ? nullptr : block.data() + arena_bytes_;
+  library.run(buffers_, slots_, library_[step.library], workspace, executable_.weights_, version);
+}
+
+void Frame::run_copy(const Executable::Step& step) {
+  const BufferDecl& from = plan_.buffers[step.declared[0]];
+  const BufferDecl& to = plan_.buffers[step.declared[1]];
+  const std::int64_t* sizes = values(to.sizes);
+  strided_copy({sizes, to.sizes.size()}, abi::size_of(to.dtype), buffers_[step.buffers[0]],
+               {values(from.strides), from.strides.size()}, buffers_[step.buffers[1]],
+               {values(to.strides), to.strides.size()});
+}
+
+const std::int64_t* Frame::values(const std::vector<abi::Slot>& dims) {
+  if (kept_count_ == kept_values_.size()) kept_values_.emplace_back();
+  std::vector<std::int64_t>& kept = kept_values_[kept_count_++];
+  kept.resize(dims.size());
+  for (std::size_t d = 0; d < dims.size(); ++d) kept[d] = slots_[dims[d]];
+  return kept.data();
+}
+
+abi::TensorView Frame::view_of(PlanBuffer declared) {
+  const BufferDecl& decl = plan_.buffers[declared];
+  return {.data = buffers_[executable_.roots_[declared]],
+          .dtype = decl.dtype,
+          .device = {},
+          .rank = static_cast<std::int32_t>(decl.sizes.size()),
+          .sizes = values(decl.sizes),
+          .strides = values(decl.strides)};
+}
+
+void Frame::run_eager(const Executable::Step& step, Host& host) {
+  const abi::EagerCall& eager = *step.eager;
+  std::vector<EagerOperand> operands;
+  operands.reserve(eager.arguments.size());
+  for (const abi::EagerArgument& a : eager.arguments) {
+    EagerOperand operand;
+    if (a.kind == abi::EagerArgument::Kind::slot) {
+      operand.is_integer = true;
+      operand.integer = slots_[a.index];
+    } else {
+      const PlanBuffer root = executable_.roots_[a.index];
+      operand.view = view_of(a.index);
+      // Aliases may have another geometry than the tensor the host knows.
+      if (root == a.index && plan_.buffers[root].kind == Kind::argument) {
+        operand.argument = executable_.tensor_number_[plan_.buffers[root].index];
+      }
+      if (root == a.index) operand.handle = handles_[root];
+    }
+    operands.push_back(operand);
+  }
+  std::vector<HostTensor> results(eager.results.size());
+  host.call(eager.target, operands, results);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    adopt(eager.results[i], results[i], host, eager.name);
+  }
+}
+
+// The plan relies on the geometry it foresaw: other sizes are an error, other strides a copy.
+void Frame::adopt(PlanBuffer buffer, const HostTensor& result, Host& host,
+                  const std::string& name) {
+  const abi::TensorView expected = view_of(buffer);
+  const abi::TensorView& given = result.view;
+  bool same_sizes = given.dtype == expected.dtype && given.rank == expected.rank;
+  for (std::int32_t d = 0; same_sizes && d < given.rank; ++d) {
+    same_sizes = given.sizes[d] == expected.sizes[d];
+  }
+  if (!same_sizes) {
+    user_error("{} returned a tensor of another dtype or size than the plan {} foresaw", name,
+               plan_.name);
+  }
+  bool same_strides = true;
+  for (std::int32_t d = 0; d < given.rank; ++d) {
+    same_strides &= given.sizes[d] <= 1 || given.strides[d] == expected.strides[d];
+  }
+  if (same_strides) {
+    buffers_[buffer] = given.data;
+    handles_[buffer] = result.handle;
+    return;
+  }
+  const auto rank = static_cast<std::size_t>(given.rank);
+  const HostTensor made =
+      host.make_output(expected.dtype, {expected.sizes, rank}, {expected.strides, rank});
+  strided_copy({given.sizes, rank}, abi::size_of(given.dtype), given.data, {given.strides, rank},
+               made.view.data, {expected.strides, rank});
+  buffers_[buffer] = made.view.data;
+  handles_[buffer] = made.handle;
+}
+
+void Frame::give_results(const Call& call) {
+  for (std::size_t i = 0; i < plan_.outputs.size(); ++i) {
+    const abi::PlanOutput& declared = plan_.outputs[i];
+    Output output{.kind = declared.kind};
+    switch (declared.kind) {
+      case abi::PlanOutput::Kind::none:
+        break;
+      case abi::PlanOutput::Kind::integer:
+        output.integer = slots_[declared.index];
+        break;
+      case abi::PlanOutput::Kind::argument:
+        output.argument = executable_.tensor_number_[declared.index];
+        output.is_whole = true;
+        output.view = call.tensors[static_cast<std::size_t>(output.argument)];
+        break;
+      case abi::PlanOutput::Kind::buffer:
+        describe_output(declared, call, output);
+        break;
+    }
+    call.host->give(static_cast<std::uint32_t>(i), output);
+  }
+}
+
+void Frame::describe_output(const abi::PlanOutput& declared, const Call& call, Output& output) {
+  const PlanBuffer root = executable_.roots_[declared.index];
+  const BufferDecl& decl = plan_.buffers[root];
+  abi::TensorView storage = view_of(root);
+  void* data = buffers_[root];
+  output.handle = handles_[root];
+  if (decl.kind == Kind::argument) {
+    output.argument = executable_.tensor_number_[decl.index];
+    storage = call.tensors[static_cast<std::size_t>(output.argument)];
+    data = storage.data;  // not an aligned copy of it
+  } else if (decl.kind == Kind::constant) {
+    const HostTensor made = call.host->make_output(decl.dtype, {storage.sizes, decl.sizes.size()},
+                                                   {storage.strides, decl.sizes.size()});
+    std::memcpy(made.view.data, data, static_cast<std::size_t>(slots_[decl.bytes]));
+    data = made.view.data;
+    output.handle = made.handle;
+  }
+  const abi::DType dtype = plan_.buffers[declared.index].dtype;
+  const std::int64_t offset = slots_[declared.offset];
+  output.view = {.data = static_cast<std::byte*>(data) + offset * abi::size_of(dtype),
+                 .dtype = dtype,
+                 .device = {},
+                 .rank = static_cast<std::int32_t>(declared.sizes.size()),
+                 .sizes = values(declared.sizes),
+                 .strides = values(declared.strides)};
+  output.is_whole =
+      offset == 0 && dtype == storage.dtype && output.view.rank == storage.rank &&
+      std::equal(output.view.sizes, output.view.sizes + storage.rank, storage.sizes) &&
+      std::equal(output.view.strides, output.view.strides + storage.rank, storage.strides);
+}
+
+MemoryReport Frame::memory() const {
+  return {.arena_bytes = arena_bytes_,
+          .scratch_bytes = scratch_.bytes() + library_bytes_,
+          .packed_weight_bytes = 0};
+}
+
+}  // namespace inkle::runtime::cpu

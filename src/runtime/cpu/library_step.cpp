@@ -1,0 +1,169 @@
+#include "runtime/cpu/library_step.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "base/error.h"
+#include "runtime/cpu/library_shapes.h"
+
+namespace inkle::runtime::cpu {
+namespace {
+
+// Shapes kept compiled per call; a plan with dynamic sizes may see many.
+constexpr std::size_t kKnownShapes = 64;
+
+constexpr std::size_t index(Role role) { return static_cast<std::size_t>(role); }
+
+std::vector<const abi::Operand*> operands_of(const abi::LibraryCall& call) {
+  std::vector<const abi::Operand*> result;
+  const auto add_post_ops = [&](const std::vector<abi::PostOp>& post_ops) {
+    for (const abi::PostOp& p : post_ops) {
+      if (p.kind == abi::PostOpKind::add || p.kind == abi::PostOpKind::mul) {
+        result.push_back(&p.operand);
+      }
+    }
+  };
+  if (const auto* m = std::get_if<abi::MatmulCall>(&call)) {
+    result = {&m->a, &m->b, &m->c, m->has_bias ? &m->bias : nullptr};
+    add_post_ops(m->post_ops);
+  } else {
+    const auto& c = std::get<abi::ConvolutionCall>(call);
+    result = {&c.x, &c.w, &c.y, c.has_bias ? &c.bias : nullptr};
+    add_post_ops(c.post_ops);
+  }
+  return result;
+}
+
+std::byte* advance(void* pointer, std::int64_t bytes) {
+  return static_cast<std::byte*>(pointer) + bytes;
+}
+
+std::int64_t round_up(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+}  // namespace
+
+LibraryStep::LibraryStep(const abi::LibraryCall& call, bool stable_weights)
+    : call_(&call), stable_weights_(stable_weights), operands_(operands_of(call)) {
+  for (const abi::Operand* o : operands_) {
+    if (o == nullptr) continue;
+    key_slots_.insert(key_slots_.end(), o->sizes.begin(), o->sizes.end());
+    key_slots_.insert(key_slots_.end(), o->strides.begin(), o->strides.end());
+  }
+}
+
+void LibraryStep::bind(std::span<const std::int64_t> slots, State& state) {
+  std::vector<std::int64_t> key;
+  key.reserve(key_slots_.size());
+  for (const abi::Slot s : key_slots_) key.push_back(slots[s]);
+  if (state.compiled && state.key == key) return;
+  state = State();
+  {
+    // Compiled under the lock, so that two threads do not do the same work.
+    const std::lock_guard lock(mutex_);
+    const auto found =
+        std::find_if(known_.begin(), known_.end(), [&](const Known& k) { return k.key == key; });
+    if (found != known_.end()) {
+      state.compiled = found->compiled;
+      std::rotate(found, found + 1, known_.end());
+    } else {
+      state.compiled = std::make_shared<const CompiledCall>(std::visit(
+          [&](const auto& call) { return compile(call, slots, stable_weights_); }, *call_));
+      if (known_.size() == kKnownShapes) known_.erase(known_.begin());
+      known_.push_back({key, state.compiled});
+    }
+  }
+  if (state.compiled->primitive) state.execution = state.compiled->primitive->bind();
+  state.pointers.assign(operands_.size(), nullptr);
+  state.key = std::move(key);
+}
+
+std::int64_t LibraryStep::scratchpad_bytes(const State& state) const {
+  if (!state.compiled || !state.compiled->primitive) return 0;
+  const Primitive& p = *state.compiled->primitive;
+  return round_up(p.scratchpad_bytes()) + (stable_weights_ ? 0 : round_up(p.packed_bytes()));
+}
+
+void LibraryStep::run(std::span<void* const> buffers, std::span<const std::int64_t> slots,
+                      State& state, std::byte* scratchpad, WeightCache& weights,
+                      std::int64_t version) const {
+  const CompiledCall& c = *state.compiled;
+  if (c.is_empty) return;
+  for (std::size_t i = 0; i < operands_.size(); ++i) {
+    const abi::Operand* o = operands_[i];
+    if (o == nullptr) continue;
+    state.pointers[i] = advance(buffers[o->buffer], slots[o->offset] * abi::size_of(o->dtype));
+  }
+  void* const destination = state.pointers[index(Role::destination)];
+  if (c.is_fill) {
+    fill_bias(c.destination, destination, c.channel, c.bias ? &*c.bias : nullptr,
+              state.pointers[index(Role::bias)]);
+  } else {
+    if (c.primitive->packed_bytes() != 0) {
+      void*& w = state.pointers[index(Role::weights)];
+      if (stable_weights_) {
+        const WeightIdentity identity{static_cast<const std::byte*>(w), c.weight_span, version};
+        if (!state.packed || !state.packed->is_current(identity)) {
+          state.packed = weights.get(*c.primitive, identity);
+        }
+        w = state.packed->data();
+      } else {
+        c.primitive->pack(w, scratchpad);
+        w = scratchpad;
+        scratchpad += round_up(c.primitive->packed_bytes());
+      }
+    }
+    execute(c, state, scratchpad);
+  }
+  if (!c.rest.empty()) {
+    const std::span<void* const> pointers(state.pointers);
+    apply_post_ops(c.rest, c.destination, destination, pointers.subspan(c.rest_operand));
+  }
+}
+
+void LibraryStep::execute(const CompiledCall& c, State& state, std::byte* scratchpad) const {
+  if (c.loops.empty()) {
+    state.execution->run(state.pointers, scratchpad);
+    return;
+  }
+  std::vector<std::int64_t> position(c.loops.size(), 0);
+  const std::vector<void*> start = state.pointers;
+  while (true) {
+    state.execution->run(state.pointers, scratchpad);
+    std::size_t d = c.loops.size();
+    while (d > 0 && ++position[d - 1] == c.loops[d - 1].extent) position[--d] = 0;
+    if (d == 0) break;
+    for (std::size_t i = 0; i < start.size(); ++i) {
+      if (start[i] == nullptr) continue;
+      std::int64_t offset = 0;
+      for (std::size_t l = 0; l < c.loops.size(); ++l) offset += position[l] * c.loops[l].steps[i];
+      state.pointers[i] = advance(start[i], offset);
+    }
+  }
+}
+
+std::string why_not(const abi::LibraryCall& call, std::span<const std::int64_t> hint_slots) {
+  const auto dtypes = std::visit(
+      [](const auto& c) {
+        using Call = std::decay_t<decltype(c)>;
+        const abi::Operand* bias = c.has_bias ? &c.bias : nullptr;
+        if constexpr (std::is_same_v<Call, abi::MatmulCall>) {
+          return dtype_objection(c.a, c.b, c.c, bias, c.post_ops);
+        } else {
+          return dtype_objection(c.x, c.w, c.y, bias, c.post_ops);
+        }
+      },
+      call);
+  if (!dtypes.empty() || hint_slots.empty()) return dtypes;
+  try {
+    const CompiledCall c =
+        std::visit([&](const auto& real) { return compile(real, hint_slots, true); }, call);
+    if (c.primitive && c.primitive->is_reference()) return "oneDNN has only reference loops for it";
+    if (!c.rest.empty() && !c.is_fill) return "layout of a post-op's operand";
+    return {};
+  } catch (const Unsupported& e) {
+    return e.message();
+  }
+}
+
+}  // namespace inkle::runtime::cpu

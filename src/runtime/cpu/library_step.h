@@ -1,0 +1,95 @@
+// A library call of a plan: compiled once a shape, bound once a frame, run often.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "abi/library_call.h"
+#include "runtime/cpu/onednn_primitive.h"
+#include "runtime/cpu/post_ops.h"
+#include "runtime/cpu/weight_cache.h"
+
+namespace inkle::runtime::cpu {
+
+// How to do a call for given sizes. Operands count as in Role: source, weights, destination, bias,
+// then the operands of post-ops.
+struct CompiledCall {
+  bool is_empty = false;                       // the destination has no elements
+  bool is_fill = false;                        // nothing to sum over: destination = post_ops(bias)
+  std::shared_ptr<const Primitive> primitive;  // else
+  // The primitive runs once for every point of these, operands stepping by bytes.
+  struct Loop {
+    std::int64_t extent = 1;
+    std::vector<std::int64_t> steps;
+  };
+  std::vector<Loop> loops;
+  // Trailing post-ops that the primitive does not do, over the whole destination.
+  std::vector<PostOpDescription> rest;
+  std::size_t rest_operand = 0;  // pointer number of the first operand of `rest`
+  TensorDescription destination;
+  std::size_t channel = 0;  // dimension of the destination that bias is along
+  std::optional<TensorDescription> bias;
+  std::int64_t weight_span = 0;  // bytes of memory that the weights lie in
+};
+
+// Sizes and strides come from `slots`. `stable_weights`: the weights are the same from call to
+// call, so packing them once is free. Throws Unsupported, UserError (memory).
+[[nodiscard]] CompiledCall compile(const abi::MatmulCall& call, std::span<const std::int64_t> slots,
+                                   bool stable_weights);
+[[nodiscard]] CompiledCall compile(const abi::ConvolutionCall& call,
+                                   std::span<const std::int64_t> slots, bool stable_weights);
+
+// For the scheduler: why this call should not be made on this machine, empty if it may. Looks at
+// dtypes and post-op kinds; with slots (values of a hint) also at layouts: a call that would run
+// oneDNN's reference loops or apply post-ops in plain loops is refused.
+[[nodiscard]] std::string why_not(const abi::LibraryCall& call,
+                                  std::span<const std::int64_t> hint_slots = {});
+[[nodiscard]] bool can_run(const abi::MatmulCall& call);
+[[nodiscard]] bool can_run(const abi::ConvolutionCall& call);
+
+class LibraryStep {
+ public:
+  // The part of a frame that belongs to this step.
+  struct State {
+    std::shared_ptr<const CompiledCall> compiled;
+    std::unique_ptr<Execution> execution;
+    std::shared_ptr<const PackedWeights> packed;
+    std::vector<std::int64_t> key;
+    std::vector<void*> pointers;
+  };
+
+  // `call` outlives this object; its buffers are already roots of aliases.
+  LibraryStep(const abi::LibraryCall& call, bool stable_weights);
+
+  // Finds or makes what the slots ask for. Thread-safe.
+  void bind(std::span<const std::int64_t> slots, State& state);
+  // Bytes of scratchpad that run() needs in this state.
+  [[nodiscard]] std::int64_t scratchpad_bytes(const State& state) const;
+  // Thread-safe for distinct states. `version` of the weights as in WeightIdentity.
+  void run(std::span<void* const> buffers, std::span<const std::int64_t> slots, State& state,
+           std::byte* scratchpad, WeightCache& weights, std::int64_t version) const;
+
+  // Buffer that holds the weights.
+  [[nodiscard]] abi::PlanBuffer weights_buffer() const { return operands_[1]->buffer; }
+
+ private:
+  struct Known {
+    std::vector<std::int64_t> key;
+    std::shared_ptr<const CompiledCall> compiled;
+  };
+  void execute(const CompiledCall& c, State& state, std::byte* scratchpad) const;
+
+  const abi::LibraryCall* call_;
+  bool stable_weights_;
+  std::vector<const abi::Operand*> operands_;  // by Role; null: no bias
+  std::vector<abi::Slot> key_slots_;
+  std::mutex mutex_;
+  std::vector<Known> known_;  // most recent last
+};
+
+}  // namespace inkle::runtime::cpu

@@ -1,0 +1,172 @@
+#include "runtime/cpu/plan_check.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "base/error.h"
+
+namespace inkle::runtime::cpu {
+namespace {
+
+using abi::BufferDecl;
+
+class Checker {
+ public:
+  explicit Checker(const abi::Plan& plan) : plan_(plan) {}
+
+  void run() {
+    for (const abi::PlanArgument& a : plan_.arguments) {
+      place_ = fmt::format("argument {}", a.name);
+      geometry(a.sizes, a.strides);
+      if (a.alignment < 1) fail("alignment below one");
+    }
+    for (const BufferDecl& b : plan_.buffers) buffer_declaration(b);
+    for (std::size_t i = 0; i < plan_.constants.size(); ++i) {
+      place_ = fmt::format("constant {}", i);
+      if (plan_.constants[i].data == nullptr) fail("no data");
+    }
+    for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+      place_ = fmt::format("step {}", i);
+      std::visit([this](const auto& action) { check(action); }, plan_.steps[i].action);
+    }
+    for (std::size_t i = 0; i < plan_.outputs.size(); ++i) {
+      place_ = fmt::format("output {}", i);
+      check(plan_.outputs[i]);
+    }
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view what) const {
+    user_error("plan {}, {}: {}", plan_.name, place_, what);
+  }
+  void slot(abi::Slot s) const {
+    if (s >= plan_.slot_count) fail(fmt::format("slot {} of {}", s, plan_.slot_count));
+  }
+  void slots(const std::vector<abi::Slot>& all) const {
+    for (const abi::Slot s : all) slot(s);
+  }
+  void geometry(const std::vector<abi::Slot>& sizes, const std::vector<abi::Slot>& strides) const {
+    slots(sizes);
+    slots(strides);
+    if (sizes.size() != strides.size()) fail("as many strides as sizes are needed");
+  }
+  void buffer(abi::PlanBuffer b) const {
+    if (b >= plan_.buffers.size()) fail(fmt::format("buffer {} of {}", b, plan_.buffers.size()));
+  }
+
+  void buffer_declaration(const BufferDecl& b) {
+    place_ = fmt::format("buffer {}", b.name);
+    geometry(b.sizes, b.strides);
+    slot(b.bytes);
+    switch (b.kind) {
+      case BufferDecl::Kind::argument:
+        if (b.index >= plan_.arguments.size() || plan_.arguments[b.index].is_integer) {
+          fail("no such tensor argument");
+        }
+        break;
+      case BufferDecl::Kind::constant:
+        if (b.index >= plan_.constants.size()) fail("no such constant");
+        break;
+      case BufferDecl::Kind::alias:
+        buffer(b.index);
+        break;
+      case BufferDecl::Kind::arena:
+        if (b.first_use > b.last_use) fail("used up before its first use");
+        break;
+      case BufferDecl::Kind::output:
+      case BufferDecl::Kind::external:
+        break;
+    }
+  }
+
+  void check(const abi::Launch& l) const {
+    if (l.kernel >= plan_.kernels.size()) fail("no such kernel");
+    for (const abi::PlanBuffer b : l.buffers) buffer(b);
+    slots(l.sizes);
+    slot(l.extent);
+    slot(l.grain);
+    slot(l.scratch_bytes);
+  }
+  void operand(const abi::Operand& o) const {
+    buffer(o.buffer);
+    slot(o.offset);
+    geometry(o.sizes, o.strides);
+  }
+  void post_ops(const std::vector<abi::PostOp>& all) const {
+    for (const abi::PostOp& p : all) {
+      if (p.kind == abi::PostOpKind::add || p.kind == abi::PostOpKind::mul) operand(p.operand);
+    }
+  }
+  void check(const abi::LibraryCall& call) const {
+    std::visit([this](const auto& c) { check(c); }, call);
+  }
+  void check(const abi::MatmulCall& m) const {
+    operand(m.a);
+    operand(m.b);
+    operand(m.c);
+    if (m.has_bias) operand(m.bias);
+    post_ops(m.post_ops);
+  }
+  void check(const abi::ConvolutionCall& c) const {
+    operand(c.x);
+    operand(c.w);
+    operand(c.y);
+    if (c.has_bias) operand(c.bias);
+    post_ops(c.post_ops);
+  }
+  void check(const abi::EagerCall& e) const {
+    for (const abi::EagerArgument& a : e.arguments) {
+      if (a.kind == abi::EagerArgument::Kind::slot) {
+        slot(a.index);
+      } else {
+        buffer(a.index);
+      }
+    }
+    for (const abi::PlanBuffer b : e.results) {
+      buffer(b);
+      if (plan_.buffers[b].kind != BufferDecl::Kind::external) {
+        fail("a result of an eager call that is not external");
+      }
+    }
+  }
+  void check(const abi::CopyStep& c) const {
+    buffer(c.from);
+    buffer(c.to);
+    const BufferDecl& from = plan_.buffers[c.from];
+    const BufferDecl& to = plan_.buffers[c.to];
+    if (from.sizes.size() != to.sizes.size() || from.dtype != to.dtype) {
+      fail("a copy between tensors of different rank or dtype");
+    }
+  }
+  void check(const abi::PlanOutput& o) const {
+    switch (o.kind) {
+      case abi::PlanOutput::Kind::none:
+        break;
+      case abi::PlanOutput::Kind::integer:
+        slot(o.index);
+        break;
+      case abi::PlanOutput::Kind::argument:
+        if (o.index >= plan_.arguments.size() || plan_.arguments[o.index].is_integer) {
+          fail("no such tensor argument");
+        }
+        break;
+      case abi::PlanOutput::Kind::buffer:
+        buffer(o.index);
+        geometry(o.sizes, o.strides);
+        slot(o.offset);
+        break;
+    }
+  }
+
+  const abi::Plan& plan_;
+  std::string place_;
+};
+
+}  // namespace
+
+void check_references(const abi::Plan& plan) { Checker(plan).run(); }
+
+}  // namespace inkle::runtime::cpu
