@@ -16,7 +16,8 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
 }
 
 std::uint64_t hash_of(const Instruction& i) {
-  std::uint64_t hash = mix(static_cast<std::uint64_t>(i.opcode), static_cast<std::uint64_t>(i.dtype));
+  std::uint64_t hash =
+      mix(static_cast<std::uint64_t>(i.opcode), static_cast<std::uint64_t>(i.dtype));
   for (const Val v : i.used()) hash = mix(hash, v);
   for (const Expr e : i.indices) hash = mix(hash, reinterpret_cast<std::uintptr_t>(e.node()));
   hash = mix(hash, i.buffer);
@@ -45,13 +46,20 @@ bool is_negative_zero(const Instruction& i) {
 std::optional<bool> decide(Opcode op, Expr a, Expr b) {
   const auto negate = [](std::optional<bool> v) { return v ? std::optional(!*v) : v; };
   switch (op) {
-    case Opcode::equal: return sym::equal(a, b);
-    case Opcode::not_equal: return negate(sym::equal(a, b));
-    case Opcode::less: return sym::less(a, b);
-    case Opcode::less_equal: return sym::less_equal(a, b);
-    case Opcode::greater: return sym::less(b, a);
-    case Opcode::greater_equal: return sym::less_equal(b, a);
-    default: return std::nullopt;
+    case Opcode::equal:
+      return sym::equal(a, b);
+    case Opcode::not_equal:
+      return negate(sym::equal(a, b));
+    case Opcode::less:
+      return sym::less(a, b);
+    case Opcode::less_equal:
+      return sym::less_equal(a, b);
+    case Opcode::greater:
+      return sym::less(b, a);
+    case Opcode::greater_equal:
+      return sym::less_equal(b, a);
+    default:
+      return std::nullopt;
   }
 }
 
@@ -163,8 +171,8 @@ Val BodyBuilder::cast(Val v, DType to) {
   const DType from = i.dtype;
   if (from == to) return v;
   if (is_constant(i)) {
-    const bool fits = !abi::is_float(from) || abi::is_float(to) || to == DType::boolean ||
-                      std::abs(i.real) < 128;
+    const bool fits =
+        !abi::is_float(from) || abi::is_float(to) || to == DType::boolean || std::abs(i.real) < 128;
     if (fits) {
       const Scalar s = convert(scalar_of(i), from, to);
       return append(
@@ -229,16 +237,19 @@ std::optional<Val> BodyBuilder::fold_identity(Opcode op, Val a, Val b) {
       if (real ? is_negative_zero(y) : equals(y, 0)) return a;
       if (real ? is_negative_zero(x) : equals(x, 0)) return b;
       return std::nullopt;
-    case Opcode::sub: return equals(y, 0) ? std::optional(a) : std::nullopt;
+    case Opcode::sub:
+      return equals(y, 0) ? std::optional(a) : std::nullopt;
     case Opcode::mul:
       if (equals(y, 1)) return a;
       if (equals(x, 1)) return b;
       if (!real && equals(y, 0)) return b;
       if (!real && equals(x, 0)) return a;
       return std::nullopt;
-    case Opcode::div: return equals(y, 1) ? std::optional(a) : std::nullopt;
+    case Opcode::div:
+      return equals(y, 1) ? std::optional(a) : std::nullopt;
     case Opcode::min:
-    case Opcode::max: return a == b ? std::optional(a) : std::nullopt;
+    case Opcode::max:
+      return a == b ? std::optional(a) : std::nullopt;
     case Opcode::bit_and:
     case Opcode::bit_or: {
       if (a == b) return a;
@@ -248,7 +259,8 @@ std::optional<Val> BodyBuilder::fold_identity(Opcode op, Val a, Val b) {
       if (is_constant(x)) return equals(x, neutral) ? b : a;
       return std::nullopt;
     }
-    default: return std::nullopt;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -261,18 +273,24 @@ std::optional<Val> BodyBuilder::fold_index(Opcode op, Val a, Val b) {
     return known ? std::optional(constant(DType::boolean, *known ? 1 : 0)) : std::nullopt;
   }
   switch (op) {
-    case Opcode::add: return index(*x + *y);
-    case Opcode::sub: return index(*x - *y);
-    case Opcode::mul: return index(*x * *y);
-    case Opcode::min: return index(sym::min(*x, *y));
-    case Opcode::max: return index(sym::max(*x, *y));
+    case Opcode::add:
+      return index(*x + *y);
+    case Opcode::sub:
+      return index(*x - *y);
+    case Opcode::mul:
+      return index(*x * *y);
+    case Opcode::min:
+      return index(sym::min(*x, *y));
+    case Opcode::max:
+      return index(sym::max(*x, *y));
     case Opcode::floordiv:
       if (y->is_constant() && !y->is_constant(0)) return index(sym::floordiv(*x, *y));
       return std::nullopt;
     case Opcode::remainder:
       if (y->is_constant() && !y->is_constant(0)) return index(sym::mod(*x, *y));
       return std::nullopt;
-    default: return std::nullopt;
+    default:
+      return std::nullopt;
   }
 }
 

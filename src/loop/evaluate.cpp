@@ -77,60 +77,109 @@ T float_floordiv(T a, T b) {
 template <class T>
 std::optional<T> arithmetic(Opcode opcode, T a, T b, T c) {
   switch (opcode) {
-    case Opcode::add: return a + b;
-    case Opcode::sub: return a - b;
-    case Opcode::mul: return a * b;
-    case Opcode::div: return a / b;
-    case Opcode::floordiv: return float_floordiv(a, b);
-    case Opcode::remainder: return float_remainder(a, b);
-    case Opcode::fmod: return std::fmod(a, b);
-    case Opcode::neg: return -a;
-    case Opcode::abs: return std::abs(a);
-    case Opcode::min: return std::isnan(a) ? a : (std::isnan(b) || b < a) ? b : a;
-    case Opcode::max: return std::isnan(a) ? a : (std::isnan(b) || b > a) ? b : a;
-    case Opcode::fma: return std::fma(a, b, c);
-    case Opcode::floor: return std::floor(a);
-    case Opcode::ceil: return std::ceil(a);
-    case Opcode::trunc: return std::trunc(a);
-    case Opcode::round_even: return std::nearbyint(a);
-    case Opcode::sqrt: return std::sqrt(a);
-    case Opcode::copysign: return std::copysign(a, b);
-    case Opcode::nextafter: return std::nextafter(a, b);
-    default: return std::nullopt;
+    case Opcode::add:
+      return a + b;
+    case Opcode::sub:
+      return a - b;
+    case Opcode::mul:
+      return a * b;
+    case Opcode::div:
+      return a / b;
+    case Opcode::floordiv:
+      return float_floordiv(a, b);
+    case Opcode::remainder:
+      return float_remainder(a, b);
+    case Opcode::fmod:
+      return std::fmod(a, b);
+    case Opcode::neg:
+      return -a;
+    case Opcode::abs:
+      return std::abs(a);
+    case Opcode::min:
+      return std::isnan(a) ? a : (std::isnan(b) || b < a) ? b : a;
+    case Opcode::max:
+      return std::isnan(a) ? a : (std::isnan(b) || b > a) ? b : a;
+    case Opcode::fma:
+      return std::fma(a, b, c);
+    case Opcode::floor:
+      return std::floor(a);
+    case Opcode::ceil:
+      return std::ceil(a);
+    case Opcode::trunc:
+      return std::trunc(a);
+    case Opcode::round_even:
+      return std::nearbyint(a);
+    case Opcode::sqrt:
+      return std::sqrt(a);
+    case Opcode::copysign:
+      return std::copysign(a, b);
+    case Opcode::nextafter:
+      return std::nextafter(a, b);
+    default:
+      return std::nullopt;
   }
 }
 
 double function(Opcode opcode, double a, double b) {
   switch (opcode) {
-    case Opcode::rsqrt: return 1 / std::sqrt(a);
-    case Opcode::exp: return std::exp(a);
-    case Opcode::exp2: return std::exp2(a);
-    case Opcode::expm1: return std::expm1(a);
-    case Opcode::log: return std::log(a);
-    case Opcode::log2: return std::log2(a);
-    case Opcode::log10: return std::log10(a);
-    case Opcode::log1p: return std::log1p(a);
-    case Opcode::sin: return std::sin(a);
-    case Opcode::cos: return std::cos(a);
-    case Opcode::tan: return std::tan(a);
-    case Opcode::asin: return std::asin(a);
-    case Opcode::acos: return std::acos(a);
-    case Opcode::atan: return std::atan(a);
-    case Opcode::sinh: return std::sinh(a);
-    case Opcode::cosh: return std::cosh(a);
-    case Opcode::tanh: return std::tanh(a);
-    case Opcode::asinh: return std::asinh(a);
-    case Opcode::acosh: return std::acosh(a);
-    case Opcode::atanh: return std::atanh(a);
-    case Opcode::erf: return std::erf(a);
-    case Opcode::erfc: return std::erfc(a);
-    case Opcode::erfinv: return erfinv(a);
-    case Opcode::lgamma: return std::lgamma(a);
-    case Opcode::digamma: return digamma(a);
-    case Opcode::pow: return std::pow(a, b);
-    case Opcode::atan2: return std::atan2(a, b);
-    case Opcode::hypot: return std::hypot(a, b);
-    default: break;
+    case Opcode::rsqrt:
+      return 1 / std::sqrt(a);
+    case Opcode::exp:
+      return std::exp(a);
+    case Opcode::exp2:
+      return std::exp2(a);
+    case Opcode::expm1:
+      return std::expm1(a);
+    case Opcode::log:
+      return std::log(a);
+    case Opcode::log2:
+      return std::log2(a);
+    case Opcode::log10:
+      return std::log10(a);
+    case Opcode::log1p:
+      return std::log1p(a);
+    case Opcode::sin:
+      return std::sin(a);
+    case Opcode::cos:
+      return std::cos(a);
+    case Opcode::tan:
+      return std::tan(a);
+    case Opcode::asin:
+      return std::asin(a);
+    case Opcode::acos:
+      return std::acos(a);
+    case Opcode::atan:
+      return std::atan(a);
+    case Opcode::sinh:
+      return std::sinh(a);
+    case Opcode::cosh:
+      return std::cosh(a);
+    case Opcode::tanh:
+      return std::tanh(a);
+    case Opcode::asinh:
+      return std::asinh(a);
+    case Opcode::acosh:
+      return std::acosh(a);
+    case Opcode::atanh:
+      return std::atanh(a);
+    case Opcode::erf:
+      return std::erf(a);
+    case Opcode::erfc:
+      return std::erfc(a);
+    case Opcode::erfinv:
+      return erfinv(a);
+    case Opcode::lgamma:
+      return std::lgamma(a);
+    case Opcode::digamma:
+      return digamma(a);
+    case Opcode::pow:
+      return std::pow(a, b);
+    case Opcode::atan2:
+      return std::atan2(a, b);
+    case Opcode::hypot:
+      return std::hypot(a, b);
+    default:
+      break;
   }
   INKLE_CHECK(false, "{} is no function of floats", name_of(opcode));
 }
@@ -138,13 +187,20 @@ double function(Opcode opcode, double a, double b) {
 template <class T>
 bool compare(Opcode opcode, T a, T b) {
   switch (opcode) {
-    case Opcode::equal: return a == b;
-    case Opcode::not_equal: return a != b;
-    case Opcode::less: return a < b;
-    case Opcode::less_equal: return a <= b;
-    case Opcode::greater: return a > b;
-    case Opcode::greater_equal: return a >= b;
-    default: break;
+    case Opcode::equal:
+      return a == b;
+    case Opcode::not_equal:
+      return a != b;
+    case Opcode::less:
+      return a < b;
+    case Opcode::less_equal:
+      return a <= b;
+    case Opcode::greater:
+      return a > b;
+    case Opcode::greater_equal:
+      return a >= b;
+    default:
+      break;
   }
   INKLE_CHECK(false, "{} is no comparison", name_of(opcode));
 }
@@ -168,10 +224,14 @@ std::int64_t divide(Opcode opcode, std::int64_t a, std::int64_t b) {
   const std::int64_t r = a % b;
   const bool adjust = r != 0 && ((r < 0) != (b < 0));
   switch (opcode) {
-    case Opcode::div: return q;
-    case Opcode::fmod: return r;
-    case Opcode::floordiv: return adjust ? q - 1 : q;
-    default: return adjust ? r + b : r;
+    case Opcode::div:
+      return q;
+    case Opcode::fmod:
+      return r;
+    case Opcode::floordiv:
+      return adjust ? q - 1 : q;
+    default:
+      return adjust ? r + b : r;
   }
 }
 
@@ -182,31 +242,46 @@ std::optional<std::int64_t> integer_result(Opcode opcode, DType dtype, std::int6
   const auto ub = static_cast<std::uint64_t>(b);
   const auto wrapped = [](std::uint64_t v) { return static_cast<std::int64_t>(v); };
   switch (opcode) {
-    case Opcode::add: return wrapped(ua + ub);
-    case Opcode::sub: return wrapped(ua - ub);
-    case Opcode::mul: return wrapped(ua * ub);
-    case Opcode::fma: return wrapped(ua * ub + static_cast<std::uint64_t>(c));
+    case Opcode::add:
+      return wrapped(ua + ub);
+    case Opcode::sub:
+      return wrapped(ua - ub);
+    case Opcode::mul:
+      return wrapped(ua * ub);
+    case Opcode::fma:
+      return wrapped(ua * ub + static_cast<std::uint64_t>(c));
     case Opcode::div:
     case Opcode::floordiv:
     case Opcode::remainder:
     case Opcode::fmod:
       if (b == 0) return std::nullopt;
       return divide(opcode, a, b);
-    case Opcode::neg: return wrapped(0 - ua);
-    case Opcode::abs: return a < 0 ? wrapped(0 - ua) : a;
-    case Opcode::min: return std::min(a, b);
-    case Opcode::max: return std::max(a, b);
-    case Opcode::bit_and: return a & b;
-    case Opcode::bit_or: return a | b;
-    case Opcode::bit_xor: return a ^ b;
-    case Opcode::bit_not: return dtype == DType::boolean ? (a == 0 ? 1 : 0) : ~a;
+    case Opcode::neg:
+      return wrapped(0 - ua);
+    case Opcode::abs:
+      return a < 0 ? wrapped(0 - ua) : a;
+    case Opcode::min:
+      return std::min(a, b);
+    case Opcode::max:
+      return std::max(a, b);
+    case Opcode::bit_and:
+      return a & b;
+    case Opcode::bit_or:
+      return a | b;
+    case Opcode::bit_xor:
+      return a ^ b;
+    case Opcode::bit_not:
+      return dtype == DType::boolean ? (a == 0 ? 1 : 0) : ~a;
     case Opcode::shift_left:
-    case Opcode::shift_right: return shift(opcode, dtype, a, b);
+    case Opcode::shift_right:
+      return shift(opcode, dtype, a, b);
     case Opcode::floor:
     case Opcode::ceil:
     case Opcode::trunc:
-    case Opcode::round_even: return a;
-    default: break;
+    case Opcode::round_even:
+      return a;
+    default:
+      break;
   }
   INKLE_CHECK(false, "{} has no meaning on {}", name_of(opcode), abi::name_of(dtype));
 }
@@ -216,16 +291,18 @@ Scalar boolean(bool value) { return {.integer = value ? 1 : 0}; }
 Scalar evaluate_test(Opcode opcode, DType dtype, Scalar a) {
   const bool real = abi::is_float(dtype);
   switch (opcode) {
-    case Opcode::is_nan: return boolean(real && std::isnan(a.real));
-    case Opcode::is_inf: return boolean(real && std::isinf(a.real));
-    default: return boolean(real ? std::signbit(a.real) : a.integer < 0);
+    case Opcode::is_nan:
+      return boolean(real && std::isnan(a.real));
+    case Opcode::is_inf:
+      return boolean(real && std::isinf(a.real));
+    default:
+      return boolean(real ? std::signbit(a.real) : a.integer < 0);
   }
 }
 
 }  // namespace
 
-std::optional<Scalar> evaluate_exact(Opcode opcode, DType dtype,
-                                     std::span<const Scalar> operands) {
+std::optional<Scalar> evaluate_exact(Opcode opcode, DType dtype, std::span<const Scalar> operands) {
   const Scalar a = operands[0];
   const Scalar b = operands.size() > 1 ? operands[1] : Scalar{};
   const Scalar c = operands.size() > 2 ? operands[2] : Scalar{};

@@ -43,31 +43,50 @@ std::size_t result_count(ReduceOp op) {
 
 std::string_view name_of(ReduceOp op) {
   switch (op) {
-    case ReduceOp::sum: return "sum";
-    case ReduceOp::prod: return "prod";
-    case ReduceOp::min: return "min";
-    case ReduceOp::max: return "max";
-    case ReduceOp::any: return "any";
-    case ReduceOp::all: return "all";
-    case ReduceOp::argmin: return "argmin";
-    case ReduceOp::argmax: return "argmax";
-    case ReduceOp::welford: return "welford";
-    case ReduceOp::online_softmax: return "online_softmax";
+    case ReduceOp::sum:
+      return "sum";
+    case ReduceOp::prod:
+      return "prod";
+    case ReduceOp::min:
+      return "min";
+    case ReduceOp::max:
+      return "max";
+    case ReduceOp::any:
+      return "any";
+    case ReduceOp::all:
+      return "all";
+    case ReduceOp::argmin:
+      return "argmin";
+    case ReduceOp::argmax:
+      return "argmax";
+    case ReduceOp::welford:
+      return "welford";
+    case ReduceOp::online_softmax:
+      return "online_softmax";
   }
   return "";
 }
 
 std::string_view name_of(NestKind kind) {
   switch (kind) {
-    case NestKind::pointwise: return "pointwise";
-    case NestKind::reduction: return "reduce";
-    case NestKind::scan: return "scan";
-    case NestKind::sort: return "sort";
-    case NestKind::scatter: return "scatter";
-    case NestKind::matmul: return "matmul";
-    case NestKind::convolution: return "convolution";
-    case NestKind::attention: return "attention";
-    case NestKind::eager: return "eager";
+    case NestKind::pointwise:
+      return "pointwise";
+    case NestKind::reduction:
+      return "reduce";
+    case NestKind::scan:
+      return "scan";
+    case NestKind::sort:
+      return "sort";
+    case NestKind::scatter:
+      return "scatter";
+    case NestKind::matmul:
+      return "matmul";
+    case NestKind::convolution:
+      return "convolution";
+    case NestKind::attention:
+      return "attention";
+    case NestKind::eager:
+      return "eager";
   }
   return "";
 }

@@ -48,7 +48,8 @@ enum class ReduceOp : std::uint8_t {
   argmin, argmax,       // one yield; result i64: position along the single reduced dimension (the
                         // row-major position if several), first of ties, a NaN wins
   welford,              // one yield; results mean and sum of squared deviations
-  online_softmax,       // one yield; results maximum and sum of exp(x - maximum)
+  online_softmax,       // one yield; results maximum and sum of exp(x - maximum), NaN for a row of
+                        // minus infinities
 };
 [[nodiscard]] std::size_t result_count(ReduceOp op);
 [[nodiscard]] std::string_view name_of(ReduceOp op);
@@ -87,7 +88,8 @@ struct Convolution {
 };
 // out[b..., h, q, d] = softmax(scale * q k^T + mask) v; mask over (b..., h, q, k), additive in its
 // dtype or bool (false: minus infinity). kv heads: head h reads kv head h / (heads / kv_heads).
-// Rows with nothing to attend to give 0 when `safe`, else NaN. lse: log-sum-exp output or none.
+// Causal: row i attends to columns j <= i. Rows with nothing to attend to give 0 when `safe`, else
+// NaN. lse: natural log of the sum of exp of the logits, over (batch, head, row), or none.
 struct Attention {
   Access q, k, v;                       // over (batch, head, row, feature)
   std::optional<Access> mask;

@@ -30,24 +30,36 @@ double round_bf16(double value) { return round_to_format(value, 8, -133, 0x1.FEp
 
 std::int64_t wrap(DType dtype, std::int64_t value) {
   switch (dtype) {
-    case DType::boolean: return value != 0 ? 1 : 0;
-    case DType::u8: return static_cast<std::uint8_t>(value);
-    case DType::i8: return static_cast<std::int8_t>(value);
-    case DType::i16: return static_cast<std::int16_t>(value);
-    case DType::i32: return static_cast<std::int32_t>(value);
-    case DType::i64: return value;
-    default: break;
+    case DType::boolean:
+      return value != 0 ? 1 : 0;
+    case DType::u8:
+      return static_cast<std::uint8_t>(value);
+    case DType::i8:
+      return static_cast<std::int8_t>(value);
+    case DType::i16:
+      return static_cast<std::int16_t>(value);
+    case DType::i32:
+      return static_cast<std::int32_t>(value);
+    case DType::i64:
+      return value;
+    default:
+      break;
   }
   INKLE_CHECK(false, "{} is no computable integer", abi::name_of(dtype));
 }
 
 double round_float(DType dtype, double value) {
   switch (dtype) {
-    case DType::f16: return round_f16(static_cast<double>(static_cast<float>(value)));
-    case DType::bf16: return round_bf16(static_cast<double>(static_cast<float>(value)));
-    case DType::f32: return static_cast<double>(static_cast<float>(value));
-    case DType::f64: return value;
-    default: break;
+    case DType::f16:
+      return round_f16(static_cast<double>(static_cast<float>(value)));
+    case DType::bf16:
+      return round_bf16(static_cast<double>(static_cast<float>(value)));
+    case DType::f32:
+      return static_cast<double>(static_cast<float>(value));
+    case DType::f64:
+      return value;
+    default:
+      break;
   }
   INKLE_CHECK(false, "{} is no computable float", abi::name_of(dtype));
 }
@@ -102,10 +114,14 @@ bool is_lossless(DType from, DType to) {
   // Bits of the integer that a float holds exactly.
   const auto digits = [](DType d) {
     switch (d) {
-      case DType::f16: return 11;
-      case DType::bf16: return 8;
-      case DType::f32: return 24;
-      default: return 53;
+      case DType::f16:
+        return 11;
+      case DType::bf16:
+        return 8;
+      case DType::f32:
+        return 24;
+      default:
+        return 53;
     }
   };
   if (abi::is_float(from)) {
@@ -185,39 +201,59 @@ std::uint16_t encode_f16(double value) {
 
 Scalar read_element(DType dtype, const std::byte* data) {
   switch (dtype) {
-    case DType::boolean: return {.integer = read_as<std::uint8_t>(data) != 0 ? 1 : 0};
-    case DType::u8: return {.integer = read_as<std::uint8_t>(data)};
-    case DType::i8: return {.integer = read_as<std::int8_t>(data)};
-    case DType::i16: return {.integer = read_as<std::int16_t>(data)};
-    case DType::i32: return {.integer = read_as<std::int32_t>(data)};
-    case DType::i64: return {.integer = read_as<std::int64_t>(data)};
-    case DType::f16: return {.real = decode_f16(read_as<std::uint16_t>(data))};
+    case DType::boolean:
+      return {.integer = read_as<std::uint8_t>(data) != 0 ? 1 : 0};
+    case DType::u8:
+      return {.integer = read_as<std::uint8_t>(data)};
+    case DType::i8:
+      return {.integer = read_as<std::int8_t>(data)};
+    case DType::i16:
+      return {.integer = read_as<std::int16_t>(data)};
+    case DType::i32:
+      return {.integer = read_as<std::int32_t>(data)};
+    case DType::i64:
+      return {.integer = read_as<std::int64_t>(data)};
+    case DType::f16:
+      return {.real = decode_f16(read_as<std::uint16_t>(data))};
     case DType::bf16:
       return {.real = std::bit_cast<float>(std::uint32_t{read_as<std::uint16_t>(data)} << 16)};
-    case DType::f32: return {.real = read_as<float>(data)};
-    case DType::f64: return {.real = read_as<double>(data)};
-    default: break;
+    case DType::f32:
+      return {.real = read_as<float>(data)};
+    case DType::f64:
+      return {.real = read_as<double>(data)};
+    default:
+      break;
   }
   INKLE_CHECK(false, "{} is not computable", abi::name_of(dtype));
 }
 
 void write_element(DType dtype, std::byte* data, Scalar value) {
   switch (dtype) {
-    case DType::boolean: return write_as<std::uint8_t>(data, value.integer != 0);
-    case DType::u8: return write_as<std::uint8_t>(data, value.integer);
-    case DType::i8: return write_as<std::int8_t>(data, value.integer);
-    case DType::i16: return write_as<std::int16_t>(data, value.integer);
-    case DType::i32: return write_as<std::int32_t>(data, value.integer);
-    case DType::i64: return write_as<std::int64_t>(data, value.integer);
-    case DType::f16: return write_as<std::uint16_t>(data, encode_f16(value.real));
+    case DType::boolean:
+      return write_as<std::uint8_t>(data, value.integer != 0);
+    case DType::u8:
+      return write_as<std::uint8_t>(data, value.integer);
+    case DType::i8:
+      return write_as<std::int8_t>(data, value.integer);
+    case DType::i16:
+      return write_as<std::int16_t>(data, value.integer);
+    case DType::i32:
+      return write_as<std::int32_t>(data, value.integer);
+    case DType::i64:
+      return write_as<std::int64_t>(data, value.integer);
+    case DType::f16:
+      return write_as<std::uint16_t>(data, encode_f16(value.real));
     case DType::bf16:
       return write_as<std::uint16_t>(
           data, std::isnan(value.real)
                     ? 0x7FC0
                     : std::bit_cast<std::uint32_t>(static_cast<float>(value.real)) >> 16);
-    case DType::f32: return write_as<float>(data, value.real);
-    case DType::f64: return write_as<double>(data, value.real);
-    default: break;
+    case DType::f32:
+      return write_as<float>(data, value.real);
+    case DType::f64:
+      return write_as<double>(data, value.real);
+    default:
+      break;
   }
   INKLE_CHECK(false, "{} is not computable", abi::name_of(dtype));
 }

@@ -59,8 +59,8 @@ class Walk {
     buffer.strides =
         type.strides ? *type.strides : graph::contiguous_strides(graph_.context(), type.sizes);
     const BufferId id = program_.add_buffer(std::move(buffer));
-    state_.values[value.index] = ops::Tensor{
-        .dtype = type.dtype, .device = type.device, .sizes = type.sizes, .buffer = id};
+    state_.values[value.index] =
+        ops::Tensor{.dtype = type.dtype, .device = type.device, .sizes = type.sizes, .buffer = id};
   }
 
   void add_inputs() {
@@ -147,7 +147,11 @@ class Walk {
     program_.buffers = std::move(buffers);
     const auto renumbered = [&](BufferId& b) { b = number[b]; };
     for (Nest& nest : program_.nests) loop::for_each_buffer(nest, renumbered);
-    for (ProgramOutput& output : program_.outputs) renumbered(output.buffer);
+    for (ProgramOutput& output : program_.outputs) {
+      const bool is_tensor =
+          output.kind == ProgramOutput::Kind::buffer || output.kind == ProgramOutput::Kind::input;
+      if (is_tensor) renumbered(output.buffer);
+    }
     for (loop::Argument& argument : program_.arguments) {
       if (argument.buffer) renumbered(*argument.buffer);
     }
@@ -168,10 +172,17 @@ class Walk {
     for (Buffer& buffer : program_.buffers) {
       std::size_t number = buffer.index;
       switch (buffer.role) {
-        case BufferRole::input: break;
-        case BufferRole::output: buffer.name = unique("out", number); break;
-        case BufferRole::temporary: buffer.name = unique("t", temporaries); break;
-        case BufferRole::constant: buffer.name = unique("c", constants); break;
+        case BufferRole::input:
+          break;
+        case BufferRole::output:
+          buffer.name = unique("out", number);
+          break;
+        case BufferRole::temporary:
+          buffer.name = unique("t", temporaries);
+          break;
+        case BufferRole::constant:
+          buffer.name = unique("c", constants);
+          break;
       }
     }
   }

@@ -1,7 +1,8 @@
 // Graph to loop nests: the walk that asks each row to record itself, then settles what is returned.
 //
 //   graph: %0: f32[s0,64] = add(%x, %y); return %0
-//   loops: n0: pointwise [i0: s0, i1: 64] -> out0[i0,i1] { yield add(load x[i0,i1], load y[i0,i1]) }
+//   loops: n0: pointwise [i0: s0, i1: 64] -> out0[i0,i1] { yield add(load x[i0,i1], load y[i0,i1])
+//   }
 #pragma once
 
 #include "graph/graph.h"
@@ -10,9 +11,9 @@
 namespace inkle::lower {
 
 // One buffer for each tensor input and literal, temporaries for results; every output with the
-// strides of its graph type (row-major if it has none), or as a view where it is a view of an input.
-// Throws Unsupported, naming op and line, for a node that has neither a lowering nor a call to
-// eager. The program shares the graph's symbols.
+// strides of its graph type (row-major if it has none), or as a view where it is a view of an
+// input. Throws Unsupported, naming op and line, for a node that has neither a lowering nor a call
+// to eager. The program shares the graph's symbols.
 [[nodiscard]] loop::Program lower(const graph::Graph& graph);
 
 }  // namespace inkle::lower

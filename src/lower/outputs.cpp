@@ -42,8 +42,8 @@ class OutputRecorder {
 
   void run() {
     for (const graph::Output& output : graph_.outputs) {
-      program_.outputs.push_back(std::visit([&](const auto& v) { return record(v); },
-                                            output.value));
+      program_.outputs.push_back(
+          std::visit([&](const auto& v) { return record(v); }, output.value));
     }
   }
 
@@ -86,8 +86,7 @@ class OutputRecorder {
   std::optional<ProgramOutput> claim(const Tensor& t, const Sizes& wanted) {
     Buffer& buffer = program_.buffers[t.buffer];
     if (buffer.role != BufferRole::temporary) return std::nullopt;
-    const Expr returned_elements =
-        sym::product(context_, stored_sizes(context_, t.sizes, wanted));
+    const Expr returned_elements = sym::product(context_, stored_sizes(context_, t.sizes, wanted));
     if (!sym::equal(returned_elements, sym::product(context_, buffer.sizes)).value_or(false)) {
       return std::nullopt;
     }
@@ -189,8 +188,7 @@ std::optional<StridedView> strided_view(const Tensor& t, const Sizes& buffer_str
   return view;
 }
 
-void record_outputs(const graph::Graph& graph, ops::LoweringState& state,
-                    loop::Program& program) {
+void record_outputs(const graph::Graph& graph, ops::LoweringState& state, loop::Program& program) {
   OutputRecorder(graph, state, program).run();
 }
 

@@ -36,9 +36,8 @@ std::vector<Expr> variables(const std::vector<Dim>& dims) {
 bool is_zero(Expr index) { return sym::bounds(index) == sym::Range{0, 0}; }
 
 bool same_sizes(const Sizes& a, const Sizes& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](Expr x, Expr y) {
-    return x == y || sym::equal(x, y).value_or(false);
-  });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](Expr x, Expr y) { return x == y || sym::equal(x, y).value_or(false); });
 }
 
 std::string describe(DType dtype, const Sizes& sizes) {
@@ -56,12 +55,12 @@ bool same_strides(const Sizes& sizes, const Sizes& a, const Sizes& b) {
   return true;
 }
 
-bool loads_from(const loop::Body& body, BufferId buffer, const std::vector<Expr>* except = nullptr) {
-  return std::any_of(
-      body.instructions.begin(), body.instructions.end(), [&](const Instruction& i) {
-        return i.opcode == Opcode::load && i.buffer == buffer &&
-               (except == nullptr || i.indices != *except);
-      });
+bool loads_from(const loop::Body& body, BufferId buffer,
+                const std::vector<Expr>* except = nullptr) {
+  return std::any_of(body.instructions.begin(), body.instructions.end(), [&](const Instruction& i) {
+    return i.opcode == Opcode::load && i.buffer == buffer &&
+           (except == nullptr || i.indices != *except);
+  });
 }
 
 }  // namespace
@@ -87,8 +86,8 @@ sym::Context& Lowering::context() const { return state_.graph->context(); }
 
 const Tensor& Lowering::tensor(std::size_t arg) const {
   const auto* value = std::get_if<ValueId>(&node_.args[arg]);
-  INKLE_CHECK(value != nullptr && !value->is_none(), "{}: argument {} is no tensor",
-              node_.op->name, arg);
+  INKLE_CHECK(value != nullptr && !value->is_none(), "{}: argument {} is no tensor", node_.op->name,
+              arg);
   const auto& t = state_.values[value->index];
   INKLE_CHECK(t.has_value(), "{}: argument {} is not lowered", node_.op->name, arg);
   return *t;
@@ -282,9 +281,8 @@ Tensor Lowering::scatter(const Tensor& base, const Sizes& update_sizes, loop::St
   Tensor t = base;
   t.map = nullptr;
   if (!in_place) {
-    t = pointwise(base.sizes, base.dtype, [&](BodyBuilder& copy, Indices i) {
-      return element(copy, base, i);
-    });
+    t = pointwise(base.sizes, base.dtype,
+                  [&](BodyBuilder& copy, Indices i) { return element(copy, base, i); });
   }
   nest.stores.push_back({.buffer = t.buffer, .indices = std::move(target), .mode = mode});
   program().nests.push_back(std::move(nest));
@@ -296,9 +294,8 @@ void Lowering::keep_old_values(BufferId buffer) {
     const auto& t = state_.values[v];
     if (!t || t->buffer != buffer || !is_needed_later({v})) continue;
     const Tensor old = *t;
-    state_.values[v] = pointwise(old.sizes, old.dtype, [&](BodyBuilder& b, Indices i) {
-      return element(b, old, i);
-    });
+    state_.values[v] = pointwise(old.sizes, old.dtype,
+                                 [&](BodyBuilder& b, Indices i) { return element(b, old, i); });
   }
 }
 

@@ -16,7 +16,7 @@ using loop::NestKind;
 
 Expr batch_index(sym::Context& context, Expr size, Expr index) {
   return size.is_constant(1) && !(sym::bounds(index) == sym::Range{0, 0}) ? context.constant(0)
-                                                                         : index;
+                                                                          : index;
 }
 
 Expr broadcast_size(Expr a, Expr b) { return a.is_constant(1) ? b : a; }
@@ -113,10 +113,10 @@ std::vector<Tensor> Lowering::attention(const AttentionArguments& arguments, DTy
                          .scale = arguments.scale,
                          .is_causal = arguments.is_causal,
                          .safe = arguments.safe};
-  detail.variables = {context().index(detail.batch), context().index(detail.heads),
-                      context().index(sym::max(detail.q_length, detail.kv_length)),
-                      context().index(sym::max(sym::max(detail.head_dim, detail.value_dim),
-                                               detail.kv_length))};
+  detail.variables = {
+      context().index(detail.batch), context().index(detail.heads),
+      context().index(sym::max(detail.q_length, detail.kv_length)),
+      context().index(sym::max(sym::max(detail.head_dim, detail.value_dim), detail.kv_length))};
   // Each operand is addressed with variables of its own extents, so that index maps simplify; then
   // they are renamed to the shared ones.
   const auto access = [&](const Tensor& t, const Sizes& extents) {
@@ -137,8 +137,8 @@ std::vector<Tensor> Lowering::attention(const AttentionArguments& arguments, DTy
   detail.v = access(v, {q.sizes[0], v.sizes[1], v.sizes[2], v.sizes[3]});
   if (arguments.mask != nullptr) {
     INKLE_CHECK(arguments.mask->rank() <= 4, "a mask of rank {}", arguments.mask->rank());
-    detail.mask = access(*arguments.mask,
-                         {detail.batch, detail.heads, detail.q_length, detail.kv_length});
+    detail.mask =
+        access(*arguments.mask, {detail.batch, detail.heads, detail.q_length, detail.kv_length});
   }
   const Sizes sizes = {detail.batch, detail.heads, detail.q_length, detail.value_dim};
   Nest nest = new_nest(NestKind::attention);

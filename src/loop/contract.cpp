@@ -1,0 +1,199 @@
+// Matrix products, convolutions and attention of the reference interpreter.
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "loop/interpreter.h"
+
+namespace inkle::loop {
+namespace {
+
+// A sum of products in long double, or wrapping in 64 bits.
+class Dot {
+ public:
+  explicit Dot(DType accumulator) : dtype_(accumulator) {}
+  void add(Scalar a, Scalar b) {
+    real_ += static_cast<long double>(a.real) * b.real;
+    integer_ += static_cast<std::uint64_t>(a.integer) * static_cast<std::uint64_t>(b.integer);
+  }
+  void add(Scalar a) { add(a, {.real = 1, .integer = 1}); }
+  [[nodiscard]] Scalar result() const {
+    return abi::is_float(dtype_) ? make_scalar(dtype_, static_cast<double>(real_))
+                                 : make_scalar(dtype_, static_cast<std::int64_t>(integer_));
+  }
+
+ private:
+  DType dtype_;
+  long double real_ = 0;
+  std::uint64_t integer_ = 0;
+};
+
+using Point = std::vector<std::int64_t>;
+
+// Calls f at every index below `sizes`, row-major.
+template <class F>
+void for_each_index(const Point& sizes, const F& f) {
+  for (const std::int64_t size : sizes) {
+    if (size == 0) return;
+  }
+  Point index(sizes.size(), 0);
+  for (;;) {
+    f(index);
+    std::size_t d = sizes.size();
+    while (d > 0 && ++index[d - 1] == sizes[d - 1]) index[--d] = 0;
+    if (d == 0) return;
+  }
+}
+
+// The input position that output position `out` and kernel position `k` meet in, if there is one.
+std::optional<std::int64_t> input_position(const Convolution& c, std::size_t d, std::int64_t out,
+                                           std::int64_t k, std::int64_t size) {
+  std::int64_t position = 0;
+  if (c.transposed) {
+    const std::int64_t scaled = out + c.padding[d] - k * c.dilation[d];
+    if (scaled % c.stride[d] != 0) return std::nullopt;
+    position = scaled / c.stride[d];
+  } else {
+    position = out * c.stride[d] - c.padding[d] + k * c.dilation[d];
+  }
+  if (position < 0 || position >= size) return std::nullopt;
+  return position;
+}
+
+Scalar convolve(const Convolution& c, const Memory& x, const Memory& w, const Memory* bias,
+                DType accumulator, const Point& out, std::int64_t out_channels) {
+  Dot dot(accumulator);
+  const std::int64_t per_group = out_channels / c.groups;
+  const std::int64_t group = out[1] / per_group;
+  const std::int64_t inputs = x.sizes[1] / c.groups;
+  for_each_index(Point(w.sizes.begin() + 2, w.sizes.end()), [&](const Point& k) {
+    Point at = {out[0], 0};
+    for (std::size_t d = 0; d < k.size(); ++d) {
+      const auto position = input_position(c, d, out[d + 2], k[d], x.sizes[d + 2]);
+      if (!position) return;
+      at.push_back(*position);
+    }
+    for (std::int64_t channel = 0; channel < inputs; ++channel) {
+      at[1] = group * inputs + channel;
+      Point weight = c.transposed ? Point{at[1], out[1] % per_group} : Point{out[1], channel};
+      weight.insert(weight.end(), k.begin(), k.end());
+      dot.add(x.read(at), w.read(weight));
+    }
+  });
+  if (bias != nullptr) dot.add(bias->read(std::span(&out[1], 1)));
+  return dot.result();
+}
+
+class AttentionRow {
+ public:
+  AttentionRow(Machine& m, const Attention& a) : m_(m), a_(a) {}
+
+  // Logits of the row (b, h, i), minus infinity where it may not attend.
+  std::vector<long double> logits(std::int64_t b, std::int64_t h, std::int64_t i) {
+    const std::int64_t length = m_.environment.value(a_.kv_length);
+    const std::int64_t features = m_.environment.value(a_.head_dim);
+    std::vector<long double> out;
+    for (std::int64_t j = 0; j < length; ++j) {
+      if (a_.is_causal && j > i) {
+        out.push_back(-std::numeric_limits<long double>::infinity());
+        continue;
+      }
+      long double dot = 0;
+      for (std::int64_t d = 0; d < features; ++d) {
+        const double q = at(a_.q, b, h, i, d).real;
+        dot += static_cast<long double>(q) * at(a_.k, b, kv_head(h), j, d).real;
+      }
+      dot *= a_.scale;
+      if (a_.mask) {
+        const Scalar mask = at(*a_.mask, b, h, i, j);
+        if (m_.memory[a_.mask->buffer].buffer->dtype != DType::boolean)
+          dot += mask.real;
+        else if (mask.integer == 0)
+          dot = -std::numeric_limits<long double>::infinity();
+      }
+      out.push_back(dot);
+    }
+    return out;
+  }
+
+  Scalar value(std::int64_t b, std::int64_t h, std::int64_t j, std::int64_t d) {
+    return at(a_.v, b, kv_head(h), j, d);
+  }
+
+ private:
+  std::int64_t kv_head(std::int64_t h) const {
+    return h / (m_.environment.value(a_.heads) / m_.environment.value(a_.kv_heads));
+  }
+  Scalar at(const Access& access, std::int64_t b, std::int64_t h, std::int64_t r, std::int64_t c) {
+    const std::int64_t values[] = {b, h, r, c};
+    for (std::size_t n = 0; n < 4; ++n) m_.environment.set(a_.variables[n], values[n]);
+    return m_.read(access);
+  }
+
+  Machine& m_;
+  const Attention& a_;
+};
+
+}  // namespace
+
+void run_matmul(Machine& machine, const Nest& nest) {
+  const auto& matmul = std::get<Matmul>(nest.detail);
+  machine.for_each_point(nest.dims, [&] {
+    Dot dot(nest.accumulator);
+    machine.for_each_point(nest.reduced,
+                           [&] { dot.add(machine.read(matmul.a), machine.read(matmul.b)); });
+    for (const Store& store : nest.stores) machine.write(store, dot.result(), nest.accumulator);
+  });
+}
+
+void run_convolution(Machine& machine, const Nest& nest) {
+  const auto& c = std::get<Convolution>(nest.detail);
+  const Memory* bias = c.bias ? &machine.memory[*c.bias] : nullptr;
+  const std::int64_t channels = machine.environment.value(nest.dims[1].extent);
+  machine.for_each_point(nest.dims, [&] {
+    Point out;
+    for (const Dim& dim : nest.dims) out.push_back(machine.environment.value(dim.variable));
+    const Scalar value = convolve(c, machine.memory[c.x], machine.memory[c.w], bias,
+                                  nest.accumulator, out, channels);
+    for (const Store& store : nest.stores) machine.write(store, value, nest.accumulator);
+  });
+}
+
+void run_attention(Machine& machine, const Nest& nest) {
+  const auto& a = std::get<Attention>(nest.detail);
+  AttentionRow row(machine, a);
+  const std::vector<Dim> rows(nest.dims.begin(), nest.dims.begin() + 3);
+  const std::vector<Dim> features(nest.dims.begin() + 3, nest.dims.end());
+  machine.for_each_point(rows, [&] {
+    Point at;
+    for (const Dim& dim : rows) at.push_back(machine.environment.value(dim.variable));
+    std::vector<long double> weights = row.logits(at[0], at[1], at[2]);
+    long double maximum = -std::numeric_limits<long double>::infinity();
+    for (const long double w : weights) maximum = std::isnan(w) || w > maximum ? w : maximum;
+    const bool empty = std::isinf(maximum) && maximum < 0;
+    long double sum = 0;
+    for (long double& w : weights) {
+      w = empty ? (a.safe ? 0 : std::numeric_limits<long double>::quiet_NaN())
+                : std::exp(w - maximum);
+      sum += w;
+    }
+    if (a.lse) {
+      const double lse = static_cast<double>(empty ? maximum : maximum + std::log(sum));
+      const Memory& m = machine.memory[*a.lse];
+      m.write(at, make_scalar(m.buffer->dtype, lse));
+    }
+    machine.for_each_point(features, [&] {
+      const std::int64_t d = machine.environment.value(features[0].variable);
+      long double total = empty && !a.safe ? std::numeric_limits<long double>::quiet_NaN() : 0;
+      for (std::size_t j = 0; j < weights.size(); ++j) {
+        if (weights[j] == 0) continue;
+        total += weights[j] * row.value(at[0], at[1], static_cast<std::int64_t>(j), d).real;
+      }
+      if (!empty) total /= sum;
+      const Scalar value = make_scalar(nest.accumulator, static_cast<double>(total));
+      for (const Store& store : nest.stores) machine.write(store, value, nest.accumulator);
+    });
+  });
+}
+
+}  // namespace inkle::loop
