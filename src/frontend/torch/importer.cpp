@@ -1,0 +1,171 @@
+#include "frontend/torch/importer.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "ops/table.h"
+
+namespace inkle::frontend::torch {
+namespace {
+
+// Integers where the schema wants reals, tensors where it takes numbers, and so on.
+Argument convert(Argument argument, graph::ParamKind kind) {
+  using graph::ParamKind;
+  const bool wants_real = kind == ParamKind::real || kind == ParamKind::optional_real;
+  if (wants_real) {
+    if (const auto* e = std::get_if<Expr>(&argument)) {
+      if (const auto value = e->constant()) return static_cast<double>(*value);
+    }
+  }
+  if (kind == ParamKind::real_list) {
+    if (const auto* list = std::get_if<std::vector<Expr>>(&argument)) {
+      std::vector<double> reals;
+      for (const Expr e : *list) {
+        if (!e.is_constant()) return argument;
+        reals.push_back(static_cast<double>(*e.constant()));
+      }
+      return reals;
+    }
+  }
+  if (auto* list = std::get_if<std::vector<Expr>>(&argument); list != nullptr && list->empty()) {
+    if (kind == ParamKind::tensor_list || kind == ParamKind::optional_tensor_list) {
+      return std::vector<ValueId>{};
+    }
+  }
+  return argument;
+}
+
+bool same_sizes(const graph::Sizes& a, const graph::Sizes& b) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t d = 0; d < a.size(); ++d) {
+    if (!(a[d] == b[d]) && !sym::equal(a[d], b[d]).value_or(false)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Importer::Importer(std::string name)
+    : graph_(std::make_shared<sym::Context>(), ops::op_table()), builder_(graph_) {
+  graph_.name = std::move(name);
+}
+
+Expr Importer::symbol(std::string_view name, std::int64_t low, std::int64_t high,
+                      std::optional<std::int64_t> hint) {
+  if (const auto known = context().find_symbol(name)) return *known;
+  sym::SymbolInfo info;
+  info.range = {low, high};
+  info.hint = hint;
+  return context().symbol(name, info);
+}
+
+ValueId Importer::input(std::string name, Type type, bool is_parameter) {
+  const ValueId value = graph_.add_value(std::move(type));
+  graph_.inputs.push_back({std::move(name), value, {}, is_parameter});
+  strides_.resize(graph_.value_count());
+  return value;
+}
+
+void Importer::integer_input(std::string name, Expr symbol) {
+  graph_.inputs.push_back({std::move(name), {}, symbol, false});
+}
+
+std::optional<std::vector<ValueId>> Importer::native(const graph::OpDef& row,
+                                                     std::vector<Argument> args,
+                                                     const std::vector<Type>& meta,
+                                                     std::string& why_not) {
+  const graph::Schema& schema = graph_.table().schema(row);
+  if (args.size() > schema.params.size()) {
+    why_not = "the row has fewer parameters than the overload";
+    return std::nullopt;
+  }
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    args[i] = convert(std::move(args[i]), schema.params[i].kind);
+  }
+  const std::size_t nodes_before = graph_.nodes.size();
+  std::vector<ValueId> results;
+  try {
+    results = builder_.nodes(row.name, std::move(args));
+  } catch (const InternalError&) {
+    throw;
+  } catch (const Error& e) {
+    why_not = e.message();
+    graph_.nodes.resize(nodes_before);
+    return std::nullopt;
+  }
+  for (std::size_t r = 0; r < results.size() && r < meta.size(); ++r) {
+    if (meta[r].dtype == abi::DType::opaque) continue;
+    const Type& inferred = graph_.type(results[r]);
+    if (inferred.dtype != meta[r].dtype || !same_sizes(inferred.sizes, meta[r].sizes)) {
+      why_not = fmt::format("result {} was inferred as {} and is {}", r, graph::to_string(inferred),
+                            graph::to_string(meta[r]));
+      graph_.nodes.resize(nodes_before);
+      return std::nullopt;
+    }
+  }
+  if (results.size() < meta.size()) {
+    why_not = fmt::format("the row has {} results, the overload {}", results.size(), meta.size());
+    graph_.nodes.resize(nodes_before);
+    return std::nullopt;
+  }
+  return results;
+}
+
+std::vector<ValueId> Importer::call(std::string_view overload, std::vector<Argument> args,
+                                    std::string source, const std::vector<Type>& meta,
+                                    std::uint32_t target, std::string_view force_eager) {
+  builder_.set_source(source);
+  std::string why_not(force_eager);
+  const graph::OpDef* row = graph_.table().find_aten(overload);
+  if (row == nullptr && why_not.empty()) why_not = "no row in the op table";
+  if (row != nullptr && graph::has(row->traits, graph::Trait::eager_only) && why_not.empty()) {
+    why_not = "its row has no code";
+  }
+  std::optional<std::vector<ValueId>> results;
+  if (why_not.empty()) {
+    // Rows that look at memory need their operand's strides.
+    const bool reads_strides = overload.find("as_strided") != std::string_view::npos;
+    if (reads_strides) {
+      for (const Argument& a : args) {
+        if (const auto* v = std::get_if<ValueId>(&a)) fix_strides(*v);
+      }
+    }
+    results = native(*row, args, meta, why_not);
+  }
+  if (!results) {
+    for (const Type& type : meta) {
+      if (type.dtype == abi::DType::opaque) {
+        unsupported("{} at {} has a result that is not a tensor ({})", overload, source, why_not);
+      }
+    }
+    log(LogChannel::fallback, "{} at {}: {}", overload, source, why_not);
+    eager_.push_back({std::string(overload), source, why_not});
+    graph::Node probe;
+    probe.args = args;
+    graph::for_each_operand(probe, [&](ValueId v) { fix_strides(v); });
+    results = builder_.eager(std::string(overload), target, std::move(args), meta);
+  }
+  strides_.resize(graph_.value_count());
+  for (std::size_t r = 0; r < results->size() && r < meta.size(); ++r) {
+    strides_[(*results)[r].index] = meta[r].strides;
+  }
+  return *results;
+}
+
+void Importer::fix_strides(ValueId value) {
+  if (value.is_none()) return;
+  Type& type = graph_.type(value);
+  if (value.index < strides_.size() && strides_[value.index]) type.strides = strides_[value.index];
+}
+
+void Importer::output(ValueId value) {
+  fix_strides(value);
+  graph_.outputs.push_back({value});
+}
+void Importer::output(Expr integer) { graph_.outputs.push_back({integer}); }
+void Importer::output_none() { graph_.outputs.push_back({graph::None{}}); }
+
+}  // namespace inkle::frontend::torch

@@ -1,0 +1,67 @@
+// Builds a graph out of an FX graph that the Python side walks: one call for each node, in order.
+// A node whose ATen overload has no row, or whose row infers other dtypes or sizes than FX's meta
+// data say, becomes a call to eager, and the reason is kept.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/builder.h"
+#include "graph/graph.h"
+
+namespace inkle::frontend::torch {
+
+using graph::Argument;
+using graph::Type;
+using graph::ValueId;
+using sym::Expr;
+
+struct EagerReason {
+  std::string op;
+  std::string source;
+  std::string reason;
+};
+
+class Importer {
+ public:
+  explicit Importer(std::string name);
+
+  // A size symbol: `low` and `high` inclusive.
+  Expr symbol(std::string_view name, std::int64_t low, std::int64_t high,
+              std::optional<std::int64_t> hint);
+  [[nodiscard]] sym::Context& context() { return graph_.context(); }
+
+  ValueId input(std::string name, Type type, bool is_parameter);
+  void integer_input(std::string name, Expr symbol);
+
+  // One FX node. `args` are all arguments of the overload in schema order, defaults filled in;
+  // `meta` the types of its results with strides (an entry of dtype opaque stands for a result that
+  // is not a tensor); `target` the host's number for running it in eager. `force_eager` gives a
+  // reason not to use the row. Throws Unsupported if the node cannot run in eager either.
+  std::vector<ValueId> call(std::string_view overload, std::vector<Argument> args,
+                            std::string source, const std::vector<Type>& meta, std::uint32_t target,
+                            std::string_view force_eager);
+
+  void output(ValueId value);
+  void output(Expr integer);
+  void output_none();
+
+  [[nodiscard]] graph::Graph take() { return std::move(graph_); }
+  [[nodiscard]] const std::vector<EagerReason>& eager() const { return eager_; }
+
+ private:
+  std::optional<std::vector<ValueId>> native(const graph::OpDef& row, std::vector<Argument> args,
+                                             const std::vector<Type>& meta, std::string& why_not);
+  void fix_strides(ValueId value);
+
+  graph::Graph graph_;
+  graph::Builder builder_;
+  std::vector<std::optional<graph::Sizes>> strides_;  // FX's, by ValueId
+  std::vector<EagerReason> eager_;
+};
+
+}  // namespace inkle::frontend::torch

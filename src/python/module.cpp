@@ -1,0 +1,251 @@
+// The extension module inkle._inkle: expressions, the importer, the compiler and compiled programs.
+#include <fmt/format.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/threads.h"
+#include "driver/pipeline.h"
+#include "frontend/torch/importer.h"
+#include "graph/text.h"
+#include "ops/table.h"
+#include "python/torch_host.h"
+
+namespace inkle::python {
+namespace {
+
+using frontend::torch::Importer;
+using graph::Argument;
+using graph::Type;
+using graph::ValueId;
+using sym::Expr;
+
+struct DTypeName {
+  abi::DType dtype;
+};
+
+abi::DType dtype(const std::string& name) {
+  return abi::dtype_from_name(name).value_or(abi::DType::opaque);
+}
+
+Expr to_expr(Importer& importer, nb::handle h) {
+  if (nb::isinstance<Expr>(h)) return nb::cast<Expr>(h);
+  return importer.context().constant(nb::cast<std::int64_t>(h));
+}
+
+std::vector<Expr> to_exprs(Importer& importer, const nb::sequence& list) {
+  std::vector<Expr> result;
+  for (const nb::handle h : list) result.push_back(to_expr(importer, h));
+  return result;
+}
+
+bool is_integer(nb::handle h) { return nb::isinstance<Expr>(h) || nb::isinstance<nb::int_>(h); }
+
+Argument to_argument(Importer& importer, nb::handle h);
+
+Argument list_argument(Importer& importer, nb::handle h) {
+  const auto list = nb::cast<nb::sequence>(h);
+  bool tensors = false;
+  bool booleans = true;
+  bool integers = true;
+  for (const nb::handle e : list) {
+    tensors = tensors || nb::isinstance<ValueId>(e);
+    booleans = booleans && nb::isinstance<nb::bool_>(e);
+    integers = integers && is_integer(e) && !nb::isinstance<nb::bool_>(e);
+  }
+  if (tensors) {
+    std::vector<ValueId> values;
+    for (const nb::handle e : list)
+      values.push_back(e.is_none() ? ValueId{} : nb::cast<ValueId>(e));
+    return values;
+  }
+  if (integers) return to_exprs(importer, list);
+  if (booleans) return nb::cast<std::vector<bool>>(h);
+  return nb::cast<std::vector<double>>(h);
+}
+
+// Python's value of one argument; bool before int, since it is one.
+Argument to_argument(Importer& importer, nb::handle h) {
+  if (h.is_none()) return graph::None{};
+  if (nb::isinstance<ValueId>(h)) return nb::cast<ValueId>(h);
+  if (nb::isinstance<nb::bool_>(h)) return nb::cast<bool>(h);
+  if (is_integer(h)) return to_expr(importer, h);
+  if (nb::isinstance<nb::float_>(h)) return nb::cast<double>(h);
+  if (nb::isinstance<nb::str>(h)) return nb::cast<std::string>(h);
+  if (nb::isinstance<DTypeName>(h)) return nb::cast<DTypeName>(h).dtype;
+  if (nb::isinstance<abi::Device>(h)) return nb::cast<abi::Device>(h);
+  if (nb::isinstance<nb::list>(h) || nb::isinstance<nb::tuple>(h)) {
+    return list_argument(importer, h);
+  }
+  unsupported("an argument of Python type {}",
+              nb::cast<std::string>(nb::str(nb::handle(h.type()).attr("__name__"))));
+}
+
+// (dtype name, sizes, strides or None, device) -> type.
+Type to_type(Importer& importer, nb::handle h) {
+  const auto t = nb::cast<nb::tuple>(h);
+  Type type;
+  type.dtype = dtype(nb::cast<std::string>(t[0]));
+  type.sizes = to_exprs(importer, nb::cast<nb::sequence>(t[1]));
+  if (!t[2].is_none()) type.strides = to_exprs(importer, nb::cast<nb::sequence>(t[2]));
+  type.device = nb::cast<abi::Device>(t[3]);
+  return type;
+}
+
+std::vector<ValueId> call(Importer& importer, const std::string& overload, const nb::list& args,
+                          const std::string& source, const nb::list& meta, std::uint32_t target,
+                          const std::string& force_eager) {
+  std::vector<Argument> arguments;
+  for (const nb::handle h : args) arguments.push_back(to_argument(importer, h));
+  std::vector<Type> types;
+  for (const nb::handle h : meta) types.push_back(to_type(importer, h));
+  return importer.call(overload, std::move(arguments), source, types, target, force_eager);
+}
+
+nb::dict report_dict(const driver::Report& report) {
+  nb::dict result;
+  nb::list stages;
+  for (const auto& s : report.stages) stages.append(nb::make_tuple(s.stage, s.seconds));
+  result["stages"] = stages;
+  nb::list steps;
+  for (const auto& s : report.steps) {
+    nb::dict step;
+    step["kind"] = s.kind;
+    step["label"] = s.label;
+    step["source"] = s.source;
+    step["kernel"] = s.kernel;
+    steps.append(step);
+  }
+  result["steps"] = steps;
+  result["kernels"] = report.kernels;
+  result["kernels_reused"] = report.kernels_reused;
+  result["launches"] = report.launches;
+  result["library_calls"] = report.library_calls;
+  result["eager"] = nb::cast(report.eager);
+  return result;
+}
+
+struct Options {
+  bool training = false;
+  bool fast_numerics = false;
+  bool freeze = false;
+  std::string fail_stage;
+  nb::object dump = nb::none();
+};
+
+nb::tuple compile(driver::Compiler& compiler, Importer& importer, const Options& options,
+                  const nb::list& targets, const nb::object& as_strided) {
+  driver::CompileOptions o;
+  o.training = options.training;
+  o.fast_numerics = options.fast_numerics;
+  o.fail_stage = options.fail_stage;
+  o.passes.freeze = options.freeze;
+  if (!options.dump.is_none()) {
+    o.dump = [&](std::string_view stage, const std::string& text) {
+      options.dump(nb::str(stage.data(), stage.size()), text);
+    };
+  }
+  driver::Compiled compiled = compiler.compile(importer.take(), o);
+  auto callable = std::make_shared<TorchCallable>(compiled.plan, targets, as_strided);
+  return nb::make_tuple(callable, report_dict(compiled.report));
+}
+
+void bind_expressions(nb::module_& m) {
+  nb::class_<Expr>(m, "Expr")
+      .def("__add__", [](Expr a, Expr b) { return a + b; })
+      .def("__add__", [](Expr a, std::int64_t b) { return a + b; })
+      .def("__mul__", [](Expr a, Expr b) { return a * b; })
+      .def("__mul__", [](Expr a, std::int64_t b) { return a * b; })
+      .def("__floordiv__", [](Expr a, Expr b) { return sym::floordiv(a, b); })
+      .def("__mod__", [](Expr a, Expr b) { return sym::mod(a, b); })
+      .def("minimum", [](Expr a, Expr b) { return sym::min(a, b); })
+      .def("maximum", [](Expr a, Expr b) { return sym::max(a, b); })
+      .def("__str__", [](Expr a) { return sym::to_string(a); });
+}
+
+void bind_importer(nb::module_& m) {
+  nb::class_<ValueId>(m, "Value").def_ro("index", &ValueId::index);
+  nb::class_<DTypeName>(m, "DType").def("__init__", [](DTypeName* self, const std::string& name) {
+    new (self) DTypeName{dtype(name)};
+  });
+  nb::class_<abi::Device>(m, "Device")
+      .def("__init__", [](abi::Device* self, bool cuda, std::int32_t index) {
+        new (self) abi::Device{cuda ? abi::DeviceKind::cuda : abi::DeviceKind::cpu, index};
+      });
+  nb::class_<Importer>(m, "Importer")
+      .def(nb::init<std::string>())
+      .def("symbol", &Importer::symbol, nb::arg("name"), nb::arg("low"), nb::arg("high"),
+           nb::arg("hint").none())
+      .def("constant", [](Importer& i, std::int64_t v) { return i.context().constant(v); })
+      .def("input",
+           [](Importer& i, std::string name, nb::handle type, bool is_parameter) {
+             return i.input(std::move(name), to_type(i, type), is_parameter);
+           })
+      .def("integer_input", &Importer::integer_input)
+      .def("call", call)
+      .def("output", [](Importer& i, ValueId v) { i.output(v); })
+      .def("output", [](Importer& i, Expr e) { i.output(e); })
+      .def("output_none", &Importer::output_none)
+      .def_prop_ro("eager", [](const Importer& i) {
+        nb::list result;
+        for (const auto& e : i.eager()) result.append(nb::make_tuple(e.op, e.source, e.reason));
+        return result;
+      });
+}
+
+void bind_compiler(nb::module_& m) {
+  nb::class_<Options>(m, "Options")
+      .def(nb::init<>())
+      .def_rw("training", &Options::training)
+      .def_rw("fast_numerics", &Options::fast_numerics)
+      .def_rw("freeze", &Options::freeze)
+      .def_rw("fail_stage", &Options::fail_stage)
+      .def_rw("dump", &Options::dump, nb::arg().none());
+  nb::class_<driver::Compiler>(m, "Compiler").def(nb::init<>()).def("compile", compile);
+  nb::class_<TorchCallable>(m, "TorchCallable", nb::dynamic_attr())
+      .def("__call__", &TorchCallable::call)
+      .def("profile", &TorchCallable::profile)
+      .def_prop_ro("plan", [](const TorchCallable& c) { return abi::to_string(c.plan()); })
+      .def_prop_ro("kernel_texts",
+                   [](const TorchCallable& c) {
+                     std::vector<std::string> texts;
+                     for (const auto& k : c.plan().kernels) texts.push_back(k.text);
+                     return texts;
+                   })
+      .def_prop_ro("memory", [](const TorchCallable& c) {
+        const auto report = c.executable().memory();
+        nb::dict d;
+        d["arena"] = report.arena_bytes;
+        d["scratch"] = report.scratch_bytes;
+        d["packed_weights"] = report.packed_weight_bytes;
+        return d;
+      });
+}
+
+}  // namespace
+
+NB_MODULE(_inkle, m) {
+  nb::set_leak_warnings(false);
+  m.doc() = "Inkle's compiler and runtime.";
+  static nb::exception<UserError> user_error(m, "UserError", PyExc_ValueError);
+  static nb::exception<Unsupported> unsupported(m, "Unsupported", PyExc_NotImplementedError);
+  static nb::exception<InternalError> internal_error(m, "InternalError", PyExc_RuntimeError);
+  bind_expressions(m);
+  bind_importer(m);
+  bind_compiler(m);
+  m.def("ops_markdown", &ops::ops_markdown);
+  m.def("has_row", [](const std::string& overload) {
+    const graph::OpDef* row = ops::op_table().find_aten(overload);
+    return row != nullptr && !graph::has(row->traits, graph::Trait::eager_only);
+  });
+}
+
+}  // namespace inkle::python
