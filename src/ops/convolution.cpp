@@ -223,7 +223,7 @@ std::vector<ValueId> decompose_composite(Builder& b, const Node& node) {
       "convolution", {batched ? x : b.node("unsqueeze", {x, b.integer(0)}), w, node.args[2],
                       list(c.stride), list(c.padding), list(c.dilation), c.transposed,
                       list(c.output_padding), b.integer(c.groups)});
-  return {batched ? y : b.node("squeeze_dim", {y, b.integer(0)})};
+  return {batched ? y : b.node("squeeze_dims", {y, std::vector<Expr>{b.integer(0)}})};
 }
 
 std::vector<Sample> samples_convolution() {

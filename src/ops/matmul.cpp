@@ -206,7 +206,7 @@ std::vector<ValueId> decompose_linear(Builder& b, const Node& node) {
   const ValueId wt = b.node("t", {w});
   if (b.type(x).rank() == 1) {
     const ValueId row = b.node("unsqueeze", {x, b.integer(0)});
-    return {b.node("squeeze_dim", {fold_leading(b, row, wt, node.args[2]), b.integer(0)})};
+    return {b.node("squeeze_dims", {fold_leading(b, row, wt, node.args[2]), std::vector<Expr>{b.integer(0)}})};
   }
   return {fold_leading(b, x, wt, node.args[2])};
 }
@@ -217,11 +217,11 @@ std::vector<ValueId> decompose_matmul(Builder& b, const Node& node) {
   if (x_rank == 2 && y_rank == 1) return {b.node("mv", {x, y})};
   if (y_rank == 1) {
     const ValueId column = b.node("unsqueeze", {y, b.integer(1)});
-    return {b.node("squeeze_dim", {b.node("matmul", {x, column}), b.integer(-1)})};
+    return {b.node("squeeze_dims", {b.node("matmul", {x, column}), std::vector<Expr>{b.integer(-1)}})};
   }
   if (x_rank == 1) {
     const ValueId row = b.node("unsqueeze", {x, b.integer(0)});
-    return {b.node("squeeze_dim", {b.node("matmul", {row, y}), b.integer(-2)})};
+    return {b.node("squeeze_dims", {b.node("matmul", {row, y}), std::vector<Expr>{b.integer(-2)}})};
   }
   if (y_rank == 2) return {fold_leading(b, x, y, graph::None{})};
   // Batches broadcast, then folded into one dimension.

@@ -1,0 +1,253 @@
+// Batch norm, decomposed into moments (in training) and one multiplication and addition a channel:
+// y = x * scale[c] + shift[c] with scale = weight / sqrt(var + eps), as ATen computes it. Scale and
+// shift stand alone, so that weights alone decide them and they can be folded or computed once.
+#include <cmath>
+
+#include "base/error.h"
+#include "ops/axes.h"
+#include "ops/infer.h"
+#include "ops/samples.h"
+#include "ops/table.h"
+
+namespace inkle::ops {
+namespace {
+
+using graph::Argument;
+using graph::Builder;
+using graph::Node;
+using graph::OpDef;
+using graph::Sample;
+using graph::Trait;
+using graph::ValueId;
+using infer::Types;
+
+// Where a row keeps its arguments; input, weight and bias are 0, 1 and 2. -1: it has none.
+struct Positions {
+  int mean = 3, var = 4;     // running statistics
+  int training = -1;         // never in training without it
+  int momentum = 5, eps = 6;
+  bool functional = false;   // returns the new running statistics
+  bool only_y = false;       // returns no statistics
+};
+constexpr Positions kInference{};
+constexpr Positions kFunctional{
+    .training = 5, .momentum = 6, .eps = 7, .functional = true};
+constexpr Positions kNoStats{.mean = -1, .var = -1, .training = 3, .momentum = 4, .eps = 5};
+constexpr Positions kNative{.training = 5, .momentum = 6, .eps = 7};
+constexpr Positions kComposite{.training = 5, .momentum = 6, .eps = 7, .only_y = true};
+
+constexpr std::size_t at(int position) { return static_cast<std::size_t>(position); }
+
+bool is_training(const Inference& in, const Positions& p) {
+  return p.training >= 0 && in.boolean(at(p.training));
+}
+
+template <Positions p>
+Types infer_batch_norm(Inference& in) {
+  const Type& x = float_tensor(in, 0);
+  if (x.rank() < 2) in.fail("needs a batch and a channel dimension");
+  const Expr channels = x.sizes[1];
+  const bool training = is_training(in, p);
+  const auto check = [&](int arg) {
+    const Type* t = arg < 0 ? nullptr : in.optional_tensor(at(arg));
+    if (t == nullptr) return;
+    if (t->rank() != 1 || !abi::is_float(t->dtype) ||
+        !in.context().guard_equal(t->sizes[0], channels)) {
+      in.fail("a weight, bias or running statistic does not fit the channels");
+    }
+  };
+  for (const int arg : {1, 2, p.mean, p.var}) check(arg);
+  const bool has_stats = p.mean >= 0 && in.optional_tensor(at(p.mean)) != nullptr;
+  if (!training && !has_stats) in.fail("needs running statistics");
+  if (training && has_stats && !p.functional) {
+    unsupported("{}: updates running statistics in place", in.op().name);
+  }
+  Types types = {infer::make(x, x.dtype, x.sizes)};
+  if (p.only_y) return types;
+  const Type saved = infer::make(x, x.dtype, {training ? channels : in.context().constant(0)});
+  types.push_back(saved);
+  types.push_back(saved);
+  if (p.functional) {
+    for (const int arg : {p.mean, p.var}) {
+      types.push_back(infer::make(x, in.tensor(at(arg)).dtype, {channels}));
+    }
+  }
+  return types;
+}
+
+ValueId to(Builder& b, ValueId v, DType dtype) {
+  return b.type(v).dtype == dtype ? v : b.node("_to_copy", {v, dtype});
+}
+// A vector over channels as one that broadcasts over x.
+ValueId per_channel(Builder& b, ValueId vector, const Type& x) {
+  Sizes sizes(x.rank() - 1, b.integer(1));
+  sizes[0] = x.sizes[1];
+  return x.rank() == 2 ? vector : b.node("reshape", {vector, sizes});
+}
+// (1 - momentum) * old + momentum * now, in the dtype of old.
+ValueId running(Builder& b, ValueId old, ValueId now, double momentum, DType compute) {
+  const ValueId kept = b.node("mul", {to(b, old, compute), 1 - momentum});
+  const ValueId added = b.node("mul", {now, momentum});
+  return to(b, b.node("add", {kept, added}), b.type(old).dtype);
+}
+
+template <Positions p>
+std::vector<ValueId> decompose_batch_norm(Builder& b, const Node& node) {
+  const Inference in(b.graph(), *node.op, node.args);
+  const ValueId x = std::get<ValueId>(node.args[0]);
+  const Type type = b.type(x);
+  const DType dtype = type.dtype, compute = abi::compute_type(dtype);
+  const bool training = is_training(in, p);
+  const ValueId wide = to(b, x, compute);
+  const auto stat = [&](int arg) { return std::get<ValueId>(node.args[at(arg)]); };
+  std::vector<Expr> axes;
+  for (std::size_t d = 0; d < type.rank(); ++d) {
+    if (d != 1) axes.push_back(b.integer(static_cast<std::int64_t>(d)));
+  }
+  ValueId mean, var;
+  if (training) {
+    const std::vector<ValueId> moments = b.nodes("var_mean", {wide, axes, 0.0, false});
+    var = moments[0];
+    mean = moments[1];
+  } else {
+    mean = to(b, stat(p.mean), compute);
+    var = to(b, stat(p.var), compute);
+  }
+  const ValueId rstd = b.node("rsqrt", {b.node("add", {var, in.real(at(p.eps))})});
+  const auto parameter = [&](std::size_t arg) -> std::optional<ValueId> {
+    const auto* v = std::get_if<ValueId>(&node.args[arg]);
+    return v == nullptr ? std::nullopt : std::optional(to(b, *v, compute));
+  };
+  const auto weight = parameter(1), bias = parameter(2);
+  const ValueId scale = weight ? b.node("mul", {rstd, *weight}) : rstd;
+  const ValueId offset = b.node("mul", {mean, scale});
+  const ValueId shift = bias ? b.node("sub", {*bias, offset}) : b.node("neg", {offset});
+  const ValueId scaled = b.node("mul", {wide, per_channel(b, scale, type)});
+  const ValueId y = to(b, b.node("add", {scaled, per_channel(b, shift, type)}), dtype);
+  if (p.only_y) return {y};
+  if (!training) {
+    const ValueId empty = b.full({b.integer(0)}, 0, dtype, type.device);
+    std::vector<ValueId> results = {y, empty, empty};
+    if (p.functional) results.insert(results.end(), {stat(p.mean), stat(p.var)});
+    return results;
+  }
+  std::vector<ValueId> results = {y, to(b, mean, dtype), to(b, rstd, dtype)};
+  if (p.functional) {
+    const double momentum = in.real(at(p.momentum));
+    const ValueId unbiased = b.node("var", {wide, axes, 1.0, false});
+    results.push_back(running(b, stat(p.mean), mean, momentum, compute));
+    results.push_back(running(b, stat(p.var), unbiased, momentum, compute));
+  }
+  return results;
+}
+
+// Each channel of each sample alone: groups of one channel.
+Types infer_instance_norm(Inference& in) {
+  const Type& x = float_tensor(in, 0);
+  if (x.rank() < 3) in.fail("needs spatial dimensions");
+  if (!in.boolean(5) || !in.is_none(3) || !in.is_none(4)) {
+    unsupported("instance_norm: with running statistics");
+  }
+  if (!x.sizes[1].is_constant()) unsupported("instance_norm: symbolic channels");
+  return {infer::make(x, x.dtype, x.sizes)};
+}
+std::vector<ValueId> decompose_instance_norm(Builder& b, const Node& node) {
+  const ValueId x = std::get<ValueId>(node.args[0]);
+  return {b.node("group_norm",
+                 {x, b.type(x).sizes[1], node.args[1], node.args[2], node.args[7]})};
+}
+
+Argument channel(SampleBuilder& s, double low = -2, double high = 2) {
+  return s.tensor({s.constant(6)}, low, high);
+}
+Argument batch(SampleBuilder& s) {
+  return s.tensor({s.size(3), s.constant(6), s.size(5), s.size(4)});
+}
+std::vector<Sample> samples_inference() {
+  return {{"affine", [](SampleBuilder& s) -> std::vector<Argument> {
+             return {batch(s), channel(s), channel(s), channel(s), channel(s, 0.5, 2), 0.1, 1e-5};
+           }, float_dtypes()}};
+}
+template <bool training>
+std::vector<Argument> sample_training(SampleBuilder& s) {
+  return {batch(s), channel(s), channel(s), channel(s), channel(s, 0.5, 2), training, 0.1, 1e-5};
+}
+std::vector<Sample> samples_functional() {
+  return {{"training", sample_training<true>, float_dtypes(), true},
+          {"inference", sample_training<false>, float_dtypes()}};
+}
+std::vector<Sample> samples_native() {
+  return {{"inference", sample_training<false>, float_dtypes()}};
+}
+std::vector<Sample> samples_composite() {
+  return {{"inference", [](SampleBuilder& s) -> std::vector<Argument> {
+             std::vector<Argument> arguments = sample_training<false>(s);
+             arguments.emplace_back(true);
+             return arguments;
+           }, float_dtypes()}};
+}
+std::vector<Sample> samples_no_stats() {
+  return {{"plain", [](SampleBuilder& s) -> std::vector<Argument> {
+             return {batch(s), graph::None{}, graph::None{}, true, 0.1, 1e-5};
+           }, float_dtypes(), true}};
+}
+std::vector<Sample> samples_instance() {
+  return {{"affine", [](SampleBuilder& s) -> std::vector<Argument> {
+             return {batch(s), channel(s), channel(s), graph::None{}, graph::None{}, true, 0.1,
+                     1e-5, true};
+           }, float_dtypes()}};
+}
+
+constexpr OpDef kBatchNorm[] = {
+    {.name = "_native_batch_norm_legit_functional",
+     .schema = "(input: tensor, weight: optional_tensor, bias: optional_tensor, "
+               "running_mean: tensor, running_var: tensor, training: boolean, momentum: real, "
+               "eps: real) -> tensor, tensor, tensor, tensor, tensor",
+     .doc = "Batch norm; also the moments and the new running statistics.",
+     .traits = Trait::reduction, .infer = infer_batch_norm<kFunctional>,
+     .decompose = decompose_batch_norm<kFunctional>,
+     .aten = "aten::_native_batch_norm_legit_functional", .samples = samples_functional},
+    {.name = "_native_batch_norm_legit_no_stats",
+     .schema = "(input: tensor, weight: optional_tensor, bias: optional_tensor, "
+               "training: boolean, momentum: real, eps: real) -> tensor, tensor, tensor",
+     .doc = "Batch norm by the batch's own moments.", .traits = Trait::reduction,
+     .infer = infer_batch_norm<kNoStats>, .decompose = decompose_batch_norm<kNoStats>,
+     .aten = "aten::_native_batch_norm_legit.no_stats", .samples = samples_no_stats},
+    {.name = "_native_batch_norm_legit_no_training",
+     .schema = "(input: tensor, weight: optional_tensor, bias: optional_tensor, "
+               "running_mean: tensor, running_var: tensor, momentum: real, eps: real) "
+               "-> tensor, tensor, tensor",
+     .doc = "Batch norm by running statistics.", .traits = Trait::pointwise,
+     .infer = infer_batch_norm<kInference>, .decompose = decompose_batch_norm<kInference>,
+     .aten = "aten::_native_batch_norm_legit_no_training", .samples = samples_inference},
+    {.name = "batch_norm",
+     .schema = "(input: tensor, weight: optional_tensor, bias: optional_tensor, "
+               "running_mean: optional_tensor, running_var: optional_tensor, training: boolean, "
+               "momentum: real, eps: real, cudnn_enabled: boolean) -> tensor",
+     .doc = "Batch norm by running statistics, or by the batch's moments where there are none.",
+     .traits = Trait::reduction, .infer = infer_batch_norm<kComposite>,
+     .decompose = decompose_batch_norm<kComposite>, .aten = "aten::batch_norm",
+     .samples = samples_composite},
+    {.name = "instance_norm",
+     .schema = "(input: tensor, weight: optional_tensor, bias: optional_tensor, "
+               "running_mean: optional_tensor, running_var: optional_tensor, "
+               "use_input_stats: boolean, momentum: real, eps: real, cudnn_enabled: boolean) "
+               "-> tensor",
+     .doc = "Normalises each channel of each sample.", .traits = Trait::reduction,
+     .infer = infer_instance_norm, .decompose = decompose_instance_norm,
+     .aten = "aten::instance_norm", .samples = samples_instance},
+    {.name = "native_batch_norm",
+     .schema = "(input: tensor, weight: optional_tensor, bias: optional_tensor, "
+               "running_mean: optional_tensor, running_var: optional_tensor, training: boolean, "
+               "momentum: real, eps: real) -> tensor, tensor, tensor",
+     .doc = "Batch norm by running statistics, or by the batch's moments where there are none.",
+     .traits = Trait::reduction, .infer = infer_batch_norm<kNative>,
+     .decompose = decompose_batch_norm<kNative>, .aten = "aten::native_batch_norm",
+     .samples = samples_native},
+};
+
+}  // namespace
+
+std::span<const OpDef> batch_norm_ops() { return kBatchNorm; }
+
+}  // namespace inkle::ops

@@ -1,0 +1,534 @@
+// Pooling over windows. Small windows are unrolled inside one pointwise nest, so that they fuse like
+// any elementwise code; large ones reduce. Positions outside the input are predicated loads.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "ops/axes.h"
+#include "ops/infer.h"
+#include "ops/samples.h"
+#include "ops/table.h"
+
+namespace inkle::ops {
+namespace {
+
+using graph::Argument;
+using graph::OpDef;
+using graph::Sample;
+using graph::Trait;
+using infer::Types;
+using loop::ReduceOp;
+
+// Elements of a window up to which it is unrolled: a limit of code size, not measured.
+constexpr std::int64_t kUnrolledWindow = 25;
+
+using Numbers = std::vector<std::int64_t>;
+
+// The last `kernel.size()` dimensions are pooled.
+struct Window {
+  Numbers kernel, stride, padding, dilation;
+  bool ceil_mode = false, count_include_pad = true;
+  std::optional<double> divisor;
+
+  [[nodiscard]] std::size_t rank() const { return kernel.size(); }
+  [[nodiscard]] std::int64_t count() const {
+    std::int64_t count = 1;
+    for (const std::int64_t k : kernel) count *= k;
+    return count;
+  }
+};
+
+template <class Source>
+Numbers numbers(const Source& in, std::size_t arg) {
+  if constexpr (std::is_same_v<Source, Inference>) {
+    return std::holds_alternative<Expr>(in.arg(arg)) ? Numbers{in.constant_integer(arg)}
+                                                     : in.constant_integers(arg);
+  } else {
+    return std::holds_alternative<Expr>(in.node().args[arg]) ? Numbers{in.integer(arg)}
+                                                             : in.integers(arg);
+  }
+}
+Numbers repeated(Numbers list, std::size_t rank) {
+  if (list.size() == 1) list.resize(rank, list.front());
+  return list;
+}
+
+enum class Pool { max, average };
+
+// max: (self, kernel, stride, padding, dilation, ceil_mode); average: (self, kernel, stride,
+// padding, ceil_mode, count_include_pad, divisor_override? but in 1-D).
+template <Pool pool, std::size_t rank, class Source>
+Window window_of(const Source& in) {
+  Window w{.kernel = repeated(numbers(in, 1), rank),
+           .stride = repeated(numbers(in, 2), rank),
+           .padding = repeated(numbers(in, 3), rank),
+           .dilation = Numbers(rank, 1)};
+  if (w.stride.empty()) w.stride = w.kernel;
+  if (pool == Pool::max) {
+    w.dilation = repeated(numbers(in, 4), rank);
+    w.ceil_mode = in.boolean(5);
+  } else {
+    w.ceil_mode = in.boolean(4);
+    w.count_include_pad = in.boolean(5);
+    if (rank > 1 && !in.is_none(6)) w.divisor = in.real(6);
+  }
+  return w;
+}
+
+// The number of windows along one dimension. In ceil mode the last one starts inside the input or
+// its left padding.
+Expr pooled_size(Inference& in, const Window& w, std::size_t d, Expr size) {
+  const std::int64_t reach = w.dilation[d] * (w.kernel[d] - 1) + 1;
+  const std::int64_t round_up = w.ceil_mode ? w.stride[d] - 1 : 0;
+  const Expr count =
+      floordiv(size + (2 * w.padding[d] - reach + round_up), w.stride[d]) + 1;
+  if (!w.ceil_mode || in.context().guard_less((count - 1) * w.stride[d], size + w.padding[d])) {
+    return count;
+  }
+  return count - 1;
+}
+
+template <Pool pool, std::size_t rank, int results>
+Types infer_pool(Inference& in) {
+  const Type& x = float_tensor(in, 0);
+  if (x.rank() != rank + 1 && x.rank() != rank + 2) in.fail("the input has the wrong rank");
+  const Window w = window_of<pool, rank>(in);
+  for (const Numbers* list : {&w.kernel, &w.stride, &w.padding, &w.dilation}) {
+    if (list->size() != rank) in.fail("needs one number or one for each spatial dimension");
+  }
+  Sizes sizes = x.sizes;
+  for (std::size_t d = 0; d < rank; ++d) {
+    if (w.kernel[d] <= 0 || w.stride[d] <= 0 || w.dilation[d] <= 0) {
+      in.fail("kernel, stride and dilation are positive");
+    }
+    if (w.padding[d] < 0 || 2 * w.padding[d] > w.kernel[d]) {
+      in.fail("padding is at most half of the kernel");
+    }
+    Expr& size = sizes[x.rank() - rank + d];
+    size = pooled_size(in, w, d, size);
+    if (sym::bounds(size).high <= 0) in.fail("a result size would not be positive");
+  }
+  Types types = {infer::make(x, x.dtype, sizes)};
+  if (results == 2) types.push_back(infer::make(x, DType::i64, sizes));
+  return types;
+}
+
+// Input indices of window position `r` of the window at `o`.
+std::vector<Expr> window_indices(const Window& w, Indices o, Indices r) {
+  std::vector<Expr> indices(o.begin(), o.end());
+  const std::size_t first = o.size() - w.rank();
+  for (std::size_t d = 0; d < w.rank(); ++d) {
+    indices[first + d] = o[first + d] * w.stride[d] - w.padding[d] + r[d] * w.dilation[d];
+  }
+  return indices;
+}
+
+// x at the indices, `otherwise` where one of the last `rank` is outside; f32 or f64.
+Val padded_element(const Lowering& l, BodyBuilder& b, const Tensor& x, std::size_t rank,
+                   const std::vector<Expr>& indices, double otherwise) {
+  Val inside = b.constant(DType::boolean, std::int64_t{1});
+  for (std::size_t d = x.rank() - rank; d < x.rank(); ++d) {
+    const Val at = b.index(indices[d]);
+    const Val zero = b.constant(DType::i64, std::int64_t{0});
+    inside = b.logical_and(inside, b.binary(Opcode::greater_equal, at, zero));
+    inside = b.logical_and(inside, b.less(at, b.index(x.sizes[d])));
+  }
+  const DType compute = abi::compute_type(x.dtype);
+  if (b.body()[inside].opcode == Opcode::constant) return element_as(l, b, x, indices, compute);
+  return b.cast(b.load_if(inside, b.constant(x.dtype, otherwise), x.buffer, x.dtype,
+                          x.buffer_indices(indices)),
+                compute);
+}
+
+// Calls f with the constant indices of every position of the window, in row-major order.
+template <class F>
+void for_each_position(sym::Context& context, const Window& w, const F& f) {
+  for_each_index(w.kernel, [&](std::span<const std::int64_t> r, std::size_t) {
+    std::vector<Expr> position;
+    for (const std::int64_t i : r) position.push_back(context.constant(i));
+    f(Indices(position));
+  });
+}
+Sizes extents(sym::Context& context, const Window& w) {
+  Sizes sizes;
+  for (const std::int64_t k : w.kernel) sizes.push_back(context.constant(k));
+  return sizes;
+}
+
+// Position in the pooled plane of the element at `indices`.
+Expr plane_position(sym::Context& context, const Tensor& x, std::size_t rank, Indices indices) {
+  const std::size_t first = x.rank() - rank;
+  return flatten(context, Sizes(x.sizes.begin() + static_cast<std::ptrdiff_t>(first),
+                                x.sizes.end()),
+                 indices.subspan(first));
+}
+
+// The indices of the maxima, by an unrolled search: the first of equals; a NaN wins.
+Tensor unrolled_argmax(Lowering& l, const Tensor& x, const Window& w, const Sizes& sizes) {
+  const double lowest = -std::numeric_limits<double>::infinity();
+  return l.pointwise(sizes, DType::i64, [&](BodyBuilder& b, Indices o) {
+    Val best = 0, at = 0;
+    bool is_first = true;
+    for_each_position(l.context(), w, [&](Indices r) {
+      const std::vector<Expr> i = window_indices(w, o, r);
+      const Val v = padded_element(l, b, x, w.rank(), i, lowest);
+      const Val here = b.index(plane_position(l.context(), x, w.rank(), i));
+      if (is_first) {
+        best = v;
+        at = here;
+        is_first = false;
+        return;
+      }
+      // While nothing but padding or minus infinity was seen, a position inside replaces one
+      // outside, so that the result is always inside.
+      Val better = b.logical_or(b.binary(Opcode::greater, v, best), b.unary(Opcode::is_nan, v));
+      for (std::size_t d = 0; d < w.rank(); ++d) {
+        const std::size_t dim = x.rank() - w.rank() + d;
+        if (w.padding[d] == 0) continue;
+        const std::vector<Expr> first = window_indices(
+            w, o, std::vector<Expr>(w.rank(), l.context().constant(0)));
+        const Val outside = b.less(b.index(first[dim]), b.constant(DType::i64, std::int64_t{0}));
+        const Val none = b.binary(Opcode::equal, best, b.constant(b.dtype(best), lowest));
+        better = b.logical_or(better, b.logical_and(outside, none));
+      }
+      best = b.select(better, v, best);
+      at = b.select(better, here, at);
+    });
+    return at;
+  });
+}
+
+template <std::size_t rank>
+void lower_max_pool(Lowering& l) {
+  const Tensor& x = l.tensor(0);
+  const Window w = window_of<Pool::max, rank>(l.args());
+  const Sizes& sizes = l.result_type().sizes;
+  const DType compute = abi::compute_type(x.dtype);
+  const double lowest = -std::numeric_limits<double>::infinity();
+  const auto term = [&](BodyBuilder& b, Indices o, Indices r) {
+    return padded_element(l, b, x, rank, window_indices(w, o, r), lowest);
+  };
+  const bool unrolled = w.count() <= kUnrolledWindow;
+  const Sizes reduced = extents(l.context(), w);
+  if (unrolled) {
+    l.result(l.pointwise(sizes, x.dtype, [&](BodyBuilder& b, Indices o) {
+      std::optional<Val> top;
+      for_each_position(l.context(), w, [&](Indices r) {
+        const Val v = term(b, o, r);
+        top = top ? b.max(*top, v) : v;
+      });
+      return *top;
+    }));
+  } else {
+    l.result(l.reduce(ReduceOp::max, sizes, reduced, compute, {x.dtype}, term)[0]);
+  }
+  if (l.node().results.size() == 1 || !l.is_used(1)) return;
+  if (unrolled) {
+    l.result(1, unrolled_argmax(l, x, w, sizes));
+    return;
+  }
+  const Tensor position = l.reduce(ReduceOp::argmax, sizes, reduced, compute, {DType::i64}, term)[0];
+  l.result(1, l.pointwise(sizes, DType::i64, [&](BodyBuilder& b, Indices o) {
+    const Expr at = b.indirect(l.element(b, position, o), sym::product(l.context(), reduced));
+    const std::vector<Expr> i = window_indices(w, o, unflatten(reduced, at));
+    return b.index(plane_position(l.context(), x, rank, i));
+  }));
+}
+
+// Elements of the window at `o` that count along dimension d: those before the end of the padded
+// input, or those inside.
+Expr counted(const Window& w, std::size_t d, Expr o, Expr size) {
+  const Expr start = o * w.stride[d] - w.padding[d];
+  const Expr end = sym::min(start + w.kernel[d], size + w.padding[d]);
+  if (w.count_include_pad) return end - start;
+  return sym::min(end, size) - sym::max(start, start.context().constant(0));
+}
+
+template <std::size_t rank>
+void lower_average_pool(Lowering& l) {
+  const Tensor& x = l.tensor(0);
+  const Window w = window_of<Pool::average, rank>(l.args());
+  const Sizes& sizes = l.result_type().sizes;
+  const std::size_t first = x.rank() - rank;
+  const DType compute = abi::compute_type(x.dtype);
+  const auto term = [&](BodyBuilder& b, Indices o, Indices r) {
+    return padded_element(l, b, x, rank, window_indices(w, o, r), 0);
+  };
+  const auto divided = [&](BodyBuilder& b, Indices o, Val sum) {
+    if (w.divisor) return b.div(sum, b.constant(compute, *w.divisor));
+    Expr count = l.context().constant(1);
+    for (std::size_t d = 0; d < rank; ++d) {
+      count = count * counted(w, d, o[first + d], x.sizes[first + d]);
+    }
+    return b.div(sum, b.cast(b.index(count), compute));
+  };
+  if (w.count() <= kUnrolledWindow) {
+    l.result(l.pointwise(sizes, x.dtype, [&](BodyBuilder& b, Indices o) {
+      Val sum = b.constant(compute, 0.0);
+      for_each_position(l.context(), w, [&](Indices r) { sum = b.add(sum, term(b, o, r)); });
+      return divided(b, o, sum);
+    }));
+    return;
+  }
+  const Tensor sum = l.reduce(ReduceOp::sum, sizes, extents(l.context(), w), compute, {compute},
+                              term)[0];
+  l.result(l.pointwise(sizes, x.dtype, [&](BodyBuilder& b, Indices o) {
+    return divided(b, o, l.element(b, sum, o));
+  }));
+}
+
+// Calls f(output position, row-major positions in the input, in window order) for each result.
+template <class F>
+void reference_windows(const RefTensor& x, const RefTensor& y, const Window& w, const F& f) {
+  const std::size_t first = x.rank() - w.rank();
+  for_each_index(y.sizes, [&](std::span<const std::int64_t> o, std::size_t position) {
+    std::vector<std::size_t> inside;
+    for_each_index(w.kernel, [&](std::span<const std::int64_t> r, std::size_t) {
+      std::vector<std::int64_t> i(o.begin(), o.end());
+      for (std::size_t d = 0; d < w.rank(); ++d) {
+        i[first + d] = o[first + d] * w.stride[d] - w.padding[d] + r[d] * w.dilation[d];
+        if (i[first + d] < 0 || i[first + d] >= x.sizes[first + d]) return;
+      }
+      inside.push_back(x.at(i));
+    });
+    f(o, position, inside);
+  });
+}
+template <std::size_t rank>
+void reference_max_pool(Evaluation& e) {
+  const RefTensor& x = e.tensor(0);
+  std::int64_t plane = 1;
+  for (std::size_t d = x.rank() - rank; d < x.rank(); ++d) plane *= x.sizes[d];
+  reference_windows(x, e.result(), window_of<Pool::max, rank>(e),
+                    [&](auto, std::size_t p, const std::vector<std::size_t>& inside) {
+                      std::size_t best = inside.front();
+                      for (const std::size_t j : inside) {
+                        if (x.real(j) > x.real(best) || std::isnan(x.real(j))) best = j;
+                      }
+                      e.result().set(p, x.real(best));
+                      if (e.result_count() == 1) return;
+                      e.result(1).set(p, static_cast<std::int64_t>(best) % plane);
+                    });
+}
+template <std::size_t rank>
+void reference_average_pool(Evaluation& e) {
+  const RefTensor& x = e.tensor(0);
+  const Window w = window_of<Pool::average, rank>(e);
+  reference_windows(x, e.result(), w,
+                    [&](std::span<const std::int64_t> o, std::size_t p,
+                        const std::vector<std::size_t>& inside) {
+                      double sum = 0, count = 1;
+                      for (const std::size_t j : inside) sum += x.real(j);
+                      for (std::size_t d = 0; d < rank; ++d) {
+                        const std::size_t dim = x.rank() - rank + d;
+                        const std::int64_t start = o[dim] * w.stride[d] - w.padding[d];
+                        const std::int64_t end =
+                            std::min(start + w.kernel[d], x.sizes[dim] + w.padding[d]);
+                        count *= static_cast<double>(end - start);
+                      }
+                      if (!w.count_include_pad) count = static_cast<double>(inside.size());
+                      e.result().set(p, sum / w.divisor.value_or(count));
+                    });
+}
+
+// --- Adaptive average: (self, output_size) --------------------------------------------------------
+
+template <std::size_t rank>
+Types infer_adaptive(Inference& in) {
+  const Type& x = float_tensor(in, 0);
+  if (x.rank() != rank + 1 && x.rank() != rank + 2) in.fail("the input has the wrong rank");
+  const std::vector<Expr> output = in.integers(1);
+  if (output.size() != rank) in.fail("output_size has the wrong length");
+  Sizes sizes(x.sizes.begin(), x.sizes.end() - rank);
+  sizes.insert(sizes.end(), output.begin(), output.end());
+  return {infer::make(x, x.dtype, std::move(sizes))};
+}
+
+// Window o of `count` along a dimension of `size`: floor(o * size / count) to the ceiling of
+// (o + 1) * size / count.
+struct Slices {
+  Expr size, count;
+
+  [[nodiscard]] Expr start(Expr o) const {
+    return count.is_constant(1) ? o.context().constant(0) : floordiv(o * size, count);
+  }
+  [[nodiscard]] Expr length(Expr o) const {
+    if (is_even()) return floordiv(size, count);
+    return ceildiv((o + 1) * size, count) - start(o);
+  }
+  [[nodiscard]] bool is_even() const { return sym::divides(count, size); }
+  // At least every length: o * size / count has a fraction below 1 at either end.
+  [[nodiscard]] Expr longest() const {
+    return is_even() ? floordiv(size, count) : ceildiv(size, count) + 1;
+  }
+};
+
+template <std::size_t rank>
+void lower_adaptive(Lowering& l) {
+  const Tensor& x = l.tensor(0);
+  const Sizes& sizes = l.result_type().sizes;
+  const std::size_t first = x.rank() - rank;
+  const DType compute = abi::compute_type(x.dtype);
+  std::vector<Slices> slices;
+  Sizes reduced;
+  for (std::size_t d = first; d < x.rank(); ++d) {
+    slices.push_back({x.sizes[d], sizes[d]});
+    reduced.push_back(slices.back().longest());
+  }
+  const auto term = [&](BodyBuilder& b, Indices o, Indices r) {
+    std::vector<Expr> i(o.begin(), o.end());
+    Val inside = b.constant(DType::boolean, std::int64_t{1});
+    for (std::size_t d = 0; d < rank; ++d) {
+      const Expr at = o[first + d];
+      i[first + d] = slices[d].start(at) + r[d];
+      if (slices[d].is_even()) continue;
+      inside = b.logical_and(inside, b.less(b.index(r[d]), b.index(slices[d].length(at))));
+    }
+    if (b.body()[inside].opcode == Opcode::constant) return element_as(l, b, x, i, compute);
+    return b.cast(b.load_if(inside, b.constant(x.dtype, 0.0), x.buffer, x.dtype,
+                            x.buffer_indices(i)),
+                  compute);
+  };
+  const Tensor sum = l.reduce(ReduceOp::sum, sizes, reduced, compute, {compute}, term)[0];
+  l.result(l.pointwise(sizes, x.dtype, [&](BodyBuilder& b, Indices o) {
+    Expr count = l.context().constant(1);
+    for (std::size_t d = 0; d < rank; ++d) count = count * slices[d].length(o[first + d]);
+    return b.div(l.element(b, sum, o), b.cast(b.index(count), compute));
+  }));
+}
+template <std::size_t rank>
+void reference_adaptive(Evaluation& e) {
+  const RefTensor& x = e.tensor(0);
+  RefTensor& y = e.result();
+  const std::size_t first = x.rank() - rank;
+  for_each_index(y.sizes, [&](std::span<const std::int64_t> o, std::size_t p) {
+    double sum = 0, count = 0;
+    for (std::size_t j = 0; j < x.count(); ++j) {
+      std::size_t rest = j;
+      bool inside = true;
+      for (std::size_t d = x.rank(); d-- > 0;) {
+        const auto size = static_cast<std::size_t>(x.sizes[d]);
+        const auto i = static_cast<std::int64_t>(rest % size);
+        rest /= size;
+        const std::int64_t n = y.sizes[d];
+        inside = inside && (d < first ? i == o[d]
+                                      : i >= o[d] * x.sizes[d] / n &&
+                                            i < ((o[d] + 1) * x.sizes[d] + n - 1) / n);
+      }
+      if (!inside) continue;
+      sum += x.real(j);
+      count += 1;
+    }
+    y.set(p, sum / count);
+  });
+}
+
+// --- Rows ----------------------------------------------------------------------------------------
+
+template <std::size_t rank>
+Argument plane(SampleBuilder& s) {
+  std::vector<Expr> sizes = {s.size(2), s.constant(3)};
+  for (std::size_t d = 0; d < rank; ++d) sizes.push_back(s.size(9 - static_cast<int>(d)));
+  return s.tensor(std::move(sizes));
+}
+std::vector<Expr> same(SampleBuilder& s, std::size_t rank, std::int64_t value) {
+  return std::vector<Expr>(rank, s.constant(value));
+}
+template <std::size_t rank>
+std::vector<Sample> samples_max() {
+  return {{"padded", [](SampleBuilder& s) -> std::vector<Argument> {
+             return {plane<rank>(s), same(s, rank, 3), same(s, rank, 2), same(s, rank, 1),
+                     same(s, rank, 1), false};
+           }, float_dtypes(), true},
+          {"ceil", [](SampleBuilder& s) -> std::vector<Argument> {
+             return {plane<rank>(s), same(s, rank, 2), same(s, rank, 3), same(s, rank, 0),
+                     same(s, rank, 1), true};
+           }, float_dtypes(), true},
+          {"large", [](SampleBuilder& s) -> std::vector<Argument> {
+             return {plane<rank>(s), same(s, rank, 6), same(s, rank, 1), same(s, rank, 2),
+                     same(s, rank, 1), false};
+           }, float_dtypes(), true}};
+}
+template <std::size_t rank>
+std::vector<Sample> samples_average() {
+  return {{"padded", [](SampleBuilder& s) -> std::vector<Argument> {
+             return {plane<rank>(s), same(s, rank, 3), same(s, rank, 2), same(s, rank, 1), true,
+                     false};
+           }, float_dtypes(), true},
+          {"large", [](SampleBuilder& s) -> std::vector<Argument> {
+             return {plane<rank>(s), same(s, rank, 6), same(s, rank, 1), same(s, rank, 2), false,
+                     true};
+           }, float_dtypes(), true}};
+}
+template <std::size_t rank>
+std::vector<Sample> samples_adaptive() {
+  return {{"one", [](SampleBuilder& s) -> std::vector<Argument> {
+             return {plane<rank>(s), same(s, rank, 1)};
+           }, float_dtypes()},
+          {"uneven", [](SampleBuilder& s) -> std::vector<Argument> {
+             return {plane<rank>(s), same(s, rank, 4)};
+           }, float_dtypes(), true}};
+}
+
+constexpr std::string_view kSchemaMax =
+    "(self: tensor, kernel_size: integer_list, stride: integer_list = [], "
+    "padding: integer_list = [0], dilation: integer_list = [1], ceil_mode: boolean = false) "
+    "-> tensor";
+constexpr std::string_view kSchemaMaxIndices =
+    "(self: tensor, kernel_size: integer_list, stride: integer_list = [], "
+    "padding: integer_list = [0], dilation: integer_list = [1], ceil_mode: boolean = false) "
+    "-> tensor, tensor";
+constexpr std::string_view kSchemaAverage1 =
+    "(self: tensor, kernel_size: integer_list, stride: integer_list = [], "
+    "padding: integer_list = [0], ceil_mode: boolean = false, "
+    "count_include_pad: boolean = true) -> tensor";
+constexpr std::string_view kSchemaAverage =
+    "(self: tensor, kernel_size: integer_list, stride: integer_list = [], "
+    "padding: integer_list = [0], ceil_mode: boolean = false, count_include_pad: boolean = true, "
+    "divisor_override: optional_integer = none) -> tensor";
+
+template <std::size_t rank, bool with_indices>
+constexpr OpDef max_row(std::string_view name, std::string_view aten) {
+  return {.name = name, .schema = with_indices ? kSchemaMaxIndices : kSchemaMax,
+          .doc = "Largest element of each window; a NaN wins.", .traits = Trait::reduction,
+          .infer = infer_pool<Pool::max, rank, with_indices ? 2 : 1>,
+          .lower = lower_max_pool<rank>, .reference = reference_max_pool<rank>, .aten = aten,
+          .samples = samples_max<rank>};
+}
+template <std::size_t rank>
+constexpr OpDef average_row(std::string_view name, std::string_view aten) {
+  return {.name = name, .schema = rank == 1 ? kSchemaAverage1 : kSchemaAverage,
+          .doc = "Mean of each window.", .traits = Trait::reduction,
+          .infer = infer_pool<Pool::average, rank, 1>, .lower = lower_average_pool<rank>,
+          .reference = reference_average_pool<rank>, .aten = aten,
+          .samples = samples_average<rank>};
+}
+template <std::size_t rank>
+constexpr OpDef adaptive_row(std::string_view name, std::string_view aten) {
+  return {.name = name, .schema = "(self: tensor, output_size: integer_list) -> tensor",
+          .doc = "Means of windows that split each dimension into output_size parts.",
+          .traits = Trait::reduction, .infer = infer_adaptive<rank>,
+          .lower = lower_adaptive<rank>, .reference = reference_adaptive<rank>, .aten = aten,
+          .samples = samples_adaptive<rank>};
+}
+
+constexpr OpDef kPooling[] = {
+    adaptive_row<1>("adaptive_avg_pool1d", "aten::adaptive_avg_pool1d"),
+    adaptive_row<2>("adaptive_avg_pool2d", "aten::_adaptive_avg_pool2d aten::adaptive_avg_pool2d"),
+    adaptive_row<3>("adaptive_avg_pool3d", "aten::_adaptive_avg_pool3d aten::adaptive_avg_pool3d"),
+    average_row<1>("avg_pool1d", "aten::avg_pool1d"),
+    average_row<2>("avg_pool2d", "aten::avg_pool2d"),
+    average_row<3>("avg_pool3d", "aten::avg_pool3d"),
+    max_row<1, false>("max_pool1d", "aten::max_pool1d"),
+    max_row<2, false>("max_pool2d", "aten::max_pool2d"),
+    max_row<2, true>("max_pool2d_with_indices", "aten::max_pool2d_with_indices"),
+    max_row<3, false>("max_pool3d", "aten::max_pool3d"),
+    max_row<3, true>("max_pool3d_with_indices", "aten::max_pool3d_with_indices"),
+};
+
+}  // namespace
+
+std::span<const OpDef> pooling_ops() { return kPooling; }
+
+}  // namespace inkle::ops
