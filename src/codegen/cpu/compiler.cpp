@@ -1,0 +1,226 @@
+// Kernels to machine code of the host: LLVM's code generator makes an object file of each kernel,
+// load_object puts it into memory. No optimisation pass of LLVM runs but those of instruction
+// selection: the emitter writes what it wants.
+#include "codegen/cpu/compiler.h"
+
+#include <llvm/ADT/SmallVector.h>
+#include <llvm/ADT/StringMap.h>
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/IR/Module.h>
+#include <llvm/MC/TargetRegistry.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/Support/raw_ostream.h>
+#include <llvm/Target/TargetMachine.h>
+#include <llvm/Target/TargetOptions.h>
+#include <llvm/TargetParser/Host.h>
+#include <llvm/TargetParser/Triple.h>
+#include <llvm/Transforms/Utils/Cloning.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <mutex>
+
+#include "base/error.h"
+#include "base/threads.h"
+#include "codegen/cpu/ir.h"
+#include "codegen/cpu/kernel_code.h"
+#include "codegen/cpu/object_code.h"
+
+namespace inkle::codegen::cpu {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::int32_t host_vector_bytes(const llvm::StringMap<bool>& features) {
+  for (const char* name : {"avx512f", "avx512vl", "avx512bw", "avx512dq"}) {
+    if (!features.lookup(name)) return features.lookup("avx2") && features.lookup("fma") ? 32 : 0;
+  }
+  return 64;
+}
+
+// "+avx2,+fma,-avx512f,...", sorted.
+std::string feature_text(const llvm::StringMap<bool>& features, std::int32_t vector_bytes) {
+  std::vector<std::string> all;
+  for (const auto& feature : features) {
+    const std::string name = feature.first().str();
+    const bool wide = name.starts_with("avx512") || name.starts_with("avx10");
+    const bool on = feature.second && !(wide && vector_bytes < 64);
+    all.push_back((on ? "+" : "-") + name);
+  }
+  std::sort(all.begin(), all.end());
+  return fmt::format("{}", fmt::join(all, ","));
+}
+
+std::int64_t cache_bytes(int name, std::int64_t otherwise) {
+  const long bytes = ::sysconf(name);
+  return bytes > 0 ? bytes : otherwise;
+}
+
+}  // namespace
+
+TargetOptions TargetOptions::from_environment() {
+  TargetOptions options;
+  const char* isa = std::getenv("INKLE_ISA");
+  if (isa == nullptr || *isa == '\0') return options;
+  const std::string_view name = isa;
+  if (name == "avx2") {
+    options.vector_bytes = 32;
+  } else if (name == "avx512") {
+    options.vector_bytes = 64;
+  } else {
+    user_error("INKLE_ISA is '{}', expected avx2 or avx512", name);
+  }
+  return options;
+}
+
+struct CpuCompiler::Impl {
+  Target target;
+  const llvm::Target* machine = nullptr;
+  llvm::Triple triple;
+  llvm::CodeGenOptLevel level = llvm::CodeGenOptLevel::Default;
+  std::mutex mutex;
+  std::vector<std::unique_ptr<llvm::TargetMachine>> idle;  // making one takes a millisecond
+
+  std::unique_ptr<llvm::TargetMachine> take_machine() {
+    {
+      const std::lock_guard lock(mutex);
+      if (!idle.empty()) {
+        auto machine_now = std::move(idle.back());
+        idle.pop_back();
+        return machine_now;
+      }
+    }
+    llvm::TargetOptions options;
+    options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
+    std::unique_ptr<llvm::TargetMachine> made(machine->createTargetMachine(
+#if LLVM_VERSION_MAJOR >= 21
+        triple,
+#else
+        triple.str(),
+#endif
+        target.cpu, target.features, options, llvm::Reloc::PIC_, llvm::CodeModel::Small, level));
+    INKLE_CHECK(made != nullptr, "LLVM makes no machine for {}", target.cpu);
+    return made;
+  }
+  void give_back(std::unique_ptr<llvm::TargetMachine> used) {
+    const std::lock_guard lock(mutex);
+    idle.push_back(std::move(used));
+  }
+
+  static llvm::SmallVector<char, 0> generate(llvm::TargetMachine& target_machine,
+                                             llvm::Module& module, llvm::CodeGenFileType type) {
+    llvm::SmallVector<char, 0> bytes;
+    llvm::raw_svector_ostream stream(bytes);
+    llvm::legacy::PassManager passes;
+    const bool failed = target_machine.addPassesToEmitFile(passes, stream, nullptr, type, true);
+    INKLE_CHECK(!failed, "LLVM emits no such file for {}", module.getName().str());
+    passes.run(module);
+    return bytes;
+  }
+
+  void finish(Ir& ir, const CompileOptions& options, CompiledKernel& out) {
+    const auto start = Clock::now();
+    auto target_machine = take_machine();
+    llvm::Module& module = ir.module();
+    module.setDataLayout(target_machine->createDataLayout());
+#if LLVM_VERSION_MAJOR >= 21
+    module.setTargetTriple(triple);
+#else
+    module.setTargetTriple(triple.str());
+#endif
+    if (options.keep_assembly) {
+      auto copy = llvm::CloneModule(module);
+      const auto text = generate(*target_machine, *copy, llvm::CodeGenFileType::AssemblyFile);
+      out.assembly.assign(text.begin(), text.end());
+    }
+    const auto object = generate(*target_machine, module, llvm::CodeGenFileType::ObjectFile);
+    const auto* first = reinterpret_cast<const std::byte*>(object.data());
+    out.object = std::make_shared<const std::vector<std::byte>>(first, first + object.size());
+    give_back(std::move(target_machine));
+    LoadedObject loaded = load_object(*out.object);
+    out.code = std::move(loaded.memory);
+    out.function = reinterpret_cast<abi::KernelFunction>(loaded.entry);
+    out.compile_seconds = seconds_since(start);
+  }
+};
+
+CpuCompiler::CpuCompiler(TargetOptions options) : impl_(std::make_unique<Impl>()) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+  });
+  const auto features = llvm::sys::getHostCPUFeatures();
+  const std::int32_t widest = host_vector_bytes(features);
+  if (widest == 0) unsupported("this processor has no AVX2 with FMA");
+  const std::int32_t width = options.vector_bytes == 0 ? widest : options.vector_bytes;
+  if (width != 32 && width != 64) user_error("no vectors of {} bytes, only 32 and 64", width);
+  if (width > widest) user_error("this processor has no vectors of {} bytes", width);
+  Impl& impl = *impl_;
+  impl.triple = llvm::Triple(llvm::sys::getProcessTriple());
+  std::string error;
+#if LLVM_VERSION_MAJOR >= 22
+  impl.machine = llvm::TargetRegistry::lookupTarget(impl.triple, error);
+#else
+  impl.machine = llvm::TargetRegistry::lookupTarget(impl.triple.str(), error);
+#endif
+  INKLE_CHECK(impl.machine != nullptr, "LLVM knows no target {}: {}", impl.triple.str(), error);
+  impl.target = {.vector_bytes = width,
+                 .cpu = llvm::sys::getHostCPUName().str(),
+                 .features = feature_text(features, width)};
+  if (options.optimization < 0 || options.optimization > 3) {
+    user_error("no optimization level {}, only 0 to 3", options.optimization);
+  }
+  impl.level = static_cast<llvm::CodeGenOptLevel>(options.optimization);
+  target_ = fmt::format("{} {} O{}", impl.target.cpu, impl.target.features, options.optimization);
+  device_.kind = abi::DeviceKind::cpu;
+  device_.name = impl.target.cpu;
+  device_.vector_bytes = width;
+  device_.vector_registers = width == 64 ? 32 : 16;
+  device_.parallelism = num_threads();
+  device_.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, device_.l1_bytes);
+  device_.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, device_.l2_bytes);
+  device_.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE, device_.l3_bytes);
+  // Two FMA units of the full width at 3.5 GHz.
+  device_.flops_f32 = 3.5e9 * 2 * 2 * (width / 4.0) * device_.parallelism;
+}
+
+CpuCompiler::~CpuCompiler() = default;
+
+std::vector<CompiledKernel> CpuCompiler::compile(std::span<const CompileUnit> units,
+                                                 const CompileOptions& options) {
+  std::vector<CompiledKernel> out(units.size());
+  std::vector<std::unique_ptr<Ir>> modules(units.size());
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    const auto start = Clock::now();
+    const schedule::Kernel& kernel = *units[i].kernel;
+    modules[i] = std::make_unique<Ir>(kernel.name);
+    const EmittedKernel emitted =
+        emit_kernel(*modules[i], kernel, units[i].schedule, impl_->target, kernel.name);
+    out[i].scratch_bytes = emitted.scratch_bytes;
+    out[i].can_fail = emitted.can_fail;
+    if (options.keep_ir) out[i].ir = modules[i]->text();
+#ifndef NDEBUG
+    const std::string wrong = modules[i]->verify();
+    INKLE_CHECK(wrong.empty(), "kernel {} is wrong: {}\n{}", kernel.name, wrong,
+                modules[i]->text());
+#endif
+    out[i].emit_seconds = seconds_since(start);
+  }
+  parallel_for(
+      0, static_cast<std::int64_t>(units.size()), 1, [&](std::int64_t first, std::int64_t last) {
+        for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(last); ++i) {
+          impl_->finish(*modules[i], options, out[i]);
+          modules[i].reset();
+        }
+      });
+  return out;
+}
+
+}  // namespace inkle::codegen::cpu

@@ -1,0 +1,84 @@
+// Kernels to machine code of the host, in process.
+//
+//   CpuCompiler compiler(TargetOptions::from_environment());
+//   auto compiled = compiler.compile({{&kernel, schedule}}, context);
+//   compiled[0].function(buffers, sizes, scratch, 0, extent);
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "abi/device.h"
+#include "abi/plan.h"
+#include "schedule/kernel.h"
+
+namespace inkle::codegen::cpu {
+
+struct TargetOptions {
+  // Bytes of a vector register: 64 (AVX-512), 32 (AVX2) or 0 (the widest that the host has); more
+  // than the host has throws UserError.
+  std::int32_t vector_bytes = 0;
+  // Effort of instruction selection, 0 to 3.
+  std::int32_t optimization = 2;
+
+  // INKLE_ISA=avx2 or avx512 sets vector_bytes.
+  [[nodiscard]] static TargetOptions from_environment();
+};
+
+struct CompileUnit {
+  const schedule::Kernel* kernel = nullptr;
+  schedule::Schedule schedule;
+};
+
+struct CompileOptions {
+  bool keep_ir = false;        // fill CompiledKernel::ir
+  bool keep_assembly = false;  // fill CompiledKernel::assembly
+};
+
+struct CompiledKernel {
+  abi::KernelFunction function = nullptr;
+  // Bytes of scratch that a thread needs, kStatusBytes included; in terms of the kernel's sizes.
+  sym::Expr scratch_bytes;
+  // Whether the kernel may set the status word of its scratch.
+  bool can_fail = false;
+  // Object file of the kernel, for load_object of another process with the same features.
+  std::shared_ptr<const std::vector<std::byte>> object;
+  // Keeps `function` valid.
+  std::shared_ptr<void> code;
+  std::string ir;
+  std::string assembly;
+  double emit_seconds = 0;     // kernel to LLVM IR
+  double compile_seconds = 0;  // LLVM IR to machine code in memory
+};
+
+class CpuCompiler {
+ public:
+  explicit CpuCompiler(TargetOptions options);
+  ~CpuCompiler();
+  CpuCompiler(const CpuCompiler&) = delete;
+  CpuCompiler& operator=(const CpuCompiler&) = delete;
+
+  // In the order of the units. Uses several threads. A kernel outside of what this generator does
+  // throws Unsupported; the caller may try the others by themselves. Kernels' expressions must
+  // belong to one Context, which is used by the calling thread only.
+  [[nodiscard]] std::vector<CompiledKernel> compile(std::span<const CompileUnit> units,
+                                                    const CompileOptions& options = {});
+
+  // What schedules may know of the host under these options: vector width, registers, threads,
+  // caches. bytes_per_second and flops_f32 are rough figures by width, not measured here.
+  [[nodiscard]] const abi::DeviceDescription& device() const { return device_; }
+  // Processor and features that objects need, e.g. for a cache key.
+  [[nodiscard]] const std::string& target() const { return target_; }
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+  abi::DeviceDescription device_;
+  std::string target_;
+};
+
+}  // namespace inkle::codegen::cpu

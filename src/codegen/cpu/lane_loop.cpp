@@ -1,0 +1,108 @@
+// Loops of a nest.
+#include "codegen/cpu/lane_loop.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace inkle::codegen::cpu {
+
+namespace {
+
+// Terms that one accumulator takes before it is added to its total. The error of a sum of n terms
+// grows with the longest chain, which becomes kChunk + n / kChunk.
+constexpr std::int64_t kChunk = 256;
+
+// The loop from begin to end, in parts of kChunk steps with accumulators of their own if it may
+// have more than two of them.
+Values chunked_loop(Ir& ir, Value* begin, Value* end, std::int64_t step, std::int64_t most_steps,
+                    Values carried, bool at_least_once, const Chunks* chunks,
+                    const Ir::LoopBody& body) {
+  if (chunks == nullptr || most_steps <= 2 * kChunk) {
+    return ir.loop(begin, end, ir.i64(step), std::move(carried), at_least_once, body);
+  }
+  Value* part = ir.i64(step * kChunk);
+  return ir.loop(
+      begin, end, part, std::move(carried), at_least_once, [&](Value* first, const Values& totals) {
+        Value* last = ir.smin(ir.add(first, part), end);
+        const Values sums = ir.loop(first, last, ir.i64(step), chunks->identity, true, body);
+        return chunks->merge(totals, sums);
+      });
+}
+
+std::int64_t saturating_bound(sym::Expr extent) { return sym::bounds(extent).high; }
+
+Values known_count_loop(KernelCode& code, sym::Expr variable, Value* begin, std::int64_t count,
+                        LaneShape shape, Values carried, const Chunks* chunks,
+                        const GroupBody& body) {
+  Ir& ir = code.ir;
+  const std::int64_t step = std::int64_t{shape.lanes} * shape.copies;
+  const std::int64_t whole = count / step * step;
+  LaneGroup group{variable, begin, ir.depth(), shape.lanes, shape.copies, {}};
+  if (whole == step) {
+    carried = body(group, carried);
+  } else if (whole > step) {
+    carried = chunked_loop(ir, begin, ir.add(begin, ir.i64(whole)), step, whole / step,
+                           std::move(carried), true, chunks, [&](Value* i, const Values& values) {
+                             LaneGroup inside = group;
+                             inside.base = i;
+                             inside.depth = ir.depth();
+                             return body(inside, values);
+                           });
+  }
+  const std::int64_t rest = count - whole;
+  if (rest == 0) return carried;
+  group.base = ir.add(begin, ir.i64(whole));
+  group.copies = static_cast<int>((rest + shape.lanes - 1) / shape.lanes);
+  if (rest % shape.lanes != 0) {
+    group.masks.assign(static_cast<std::size_t>(group.copies), nullptr);
+    group.masks.back() = ir.first_lanes(shape.lanes, static_cast<int>(rest % shape.lanes));
+  }
+  return body(group, carried);
+}
+
+}  // namespace
+
+Values lane_loop(KernelCode& code, sym::Expr variable, Value* begin, Value* end,
+                 std::optional<std::int64_t> count, LaneShape shape, Values carried,
+                 const Chunks* chunks, const GroupBody& body) {
+  if (count) {
+    return known_count_loop(code, variable, begin, *count, shape, std::move(carried), chunks, body);
+  }
+  Ir& ir = code.ir;
+  const std::int64_t step = std::int64_t{shape.lanes} * shape.copies;
+  Value* whole = end;
+  if (step > 1) {  // step is a power of two only if copies is
+    Value* groups = ir.udiv(ir.sub(end, begin), ir.i64(step));
+    whole = ir.add(begin, ir.mul(groups, ir.i64(step)));
+  }
+  carried =
+      chunked_loop(ir, begin, whole, step, sym::Range::kMax, std::move(carried), false, chunks,
+                   [&](Value* i, const Values& values) {
+                     const LaneGroup group{variable, i, ir.depth(), shape.lanes, shape.copies, {}};
+                     return body(group, values);
+                   });
+  if (step == 1) return carried;
+  return ir.loop(whole, end, ir.i64(shape.lanes), std::move(carried), false,
+                 [&](Value* i, const Values& values) {
+                   Type* word = ir.integer_type(32, shape.lanes);
+                   LaneGroup group{variable, i, ir.depth(), shape.lanes, 1, {nullptr}};
+                   if (shape.lanes > 1) {
+                     Value* left = ir.truncate(ir.sub(end, i), ir.integer_type(32));
+                     group.masks[0] =
+                         ir.icmp(Compare::lt, ir.iota(word), ir.broadcast(left, shape.lanes));
+                   }
+                   return body(group, values);
+                 });
+}
+
+Values scalar_loop(KernelCode& code, sym::Expr extent, Value* extent_value, Values carried,
+                   const Chunks* chunks,
+                   const std::function<Values(Value* i, const Values& carried)>& body) {
+  Ir& ir = code.ir;
+  if (extent.is_constant(1)) return body(ir.i64(0), carried);
+  return chunked_loop(ir, ir.i64(0), extent_value, 1, saturating_bound(extent), std::move(carried),
+                      true, chunks, body);
+}
+
+}  // namespace inkle::codegen::cpu

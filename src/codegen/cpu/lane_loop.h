@@ -1,0 +1,37 @@
+// Loops of a nest: over the lane variable in groups of whole vectors with a masked rest, and over
+// the others one by one, carrying accumulators.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "codegen/cpu/kernel_code.h"
+
+namespace inkle::codegen::cpu {
+
+// How partial accumulators of a part of a long loop meet the totals.
+struct Chunks {
+  Values identity;
+  std::function<Values(const Values& totals, const Values& part)> merge;
+};
+
+struct LaneShape {
+  int lanes = 1;
+  int copies = 1;
+};
+
+// Accumulators of the copies one after the other. A group of the rest has fewer copies and changes
+// only the accumulators of those.
+using GroupBody = std::function<Values(const LaneGroup& group, const Values& carried)>;
+
+// For begin <= variable < end; `count` is end - begin where that is known now.
+Values lane_loop(KernelCode& code, sym::Expr variable, Value* begin, Value* end,
+                 std::optional<std::int64_t> count, LaneShape shape, Values carried,
+                 const Chunks* chunks, const GroupBody& body);
+
+// For 0 <= i < extent; the body runs at least once.
+Values scalar_loop(KernelCode& code, sym::Expr extent, Value* extent_value, Values carried,
+                   const Chunks* chunks,
+                   const std::function<Values(Value* i, const Values& carried)>& body);
+
+}  // namespace inkle::codegen::cpu

@@ -1,0 +1,28 @@
+// Code of one instruction of a body whose operands are known: everything but leaves and memory.
+#pragma once
+
+#include <span>
+
+#include "codegen/cpu/ir.h"
+#include "codegen/cpu/values.h"
+#include "loop/body.h"
+#include "schedule/kernel.h"
+
+namespace inkle::codegen::cpu {
+
+// Where a kernel reports that it met an error; see schedule::KernelStatus.
+struct Faults {
+  Value* status = nullptr;  // address of the status word
+  bool can_fail = false;    // some check was emitted
+  // Sets the status if any active lane (null: all are) of `bad` is true.
+  void check(Ir& ir, Value* bad, Value* active, schedule::KernelStatus status_code);
+};
+
+// The operands have the dtype `operand` and equal lanes. `active`: lanes whose faults count.
+Value* emit_operation(Ir& ir, const loop::Instruction& instruction, DType operand,
+                      std::span<Value* const> operands, Value* active, Faults& faults);
+
+// One binary operation of a reduction or of the table: add, mul, min, max, bit_and, bit_or.
+Value* emit_binary(Ir& ir, loop::Opcode opcode, DType dtype, Value* a, Value* b);
+
+}  // namespace inkle::codegen::cpu

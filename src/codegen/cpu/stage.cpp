@@ -1,0 +1,351 @@
+// One stage of a loop kernel.
+#include "codegen/cpu/stage.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/error.h"
+#include "codegen/cpu/body.h"
+#include "codegen/cpu/lane_loop.h"
+#include "codegen/cpu/math.h"
+#include "codegen/cpu/reduce.h"
+
+namespace inkle::codegen::cpu {
+
+using loop::Opcode;
+using loop::ReduceOp;
+using schedule::Stage;
+using sym::Expr;
+
+namespace {
+
+// Independent copies of a body keep the units busy while a result is on its way (4 cycles of an
+// addition, 2 a cycle); a long body has enough to do by itself and would only spill.
+constexpr int kLightBody = 16;
+constexpr int kMediumBody = 48;
+
+class StageEmitter {
+ public:
+  StageEmitter(KernelCode& code, const Stage& stage, const LaneGroup* columns)
+      : code_(code), ir_(code.ir), stage_(stage), columns_(columns), floor_(code.ir.depth()) {
+    for (const loop::Dim& dim : stage.inner) {
+      may_be_empty_ = may_be_empty_ || sym::bounds(dim.extent).low < 1;
+    }
+    shape_ = choose_shape();
+  }
+
+  void run() {
+    if (stage_.kind == schedule::StageKind::pointwise) {
+      guarded({}, [&] { return nest(code_.symbols, 0, {}, nullptr, pointwise()); });
+      return;
+    }
+    Values results;
+    if (stage_.reduce == ReduceOp::welford) {
+      results = columns_ == nullptr ? welford_rows() : welford_columns();
+    } else if (stage_.reduce == ReduceOp::online_softmax) {
+      results = columns_ == nullptr ? softmax_rows() : softmax_columns();
+    } else {
+      results = simple(stage_.reduce, nullptr);
+    }
+    define_rows(results);
+  }
+
+ private:
+  using Point = std::function<Values(BodyEmitter&, const LaneGroup&, const Values&)>;
+  // What becomes of a yield before it is reduced.
+  using Map = std::function<Value*(Value*)>;
+
+  LaneShape choose_shape() const {
+    if (columns_ != nullptr) return {columns_->lanes, columns_->copies};
+    if (stage_.inner.empty()) return {1, 1};
+    LaneShape shape{std::max(code_.schedule.lanes, 1), std::max(code_.schedule.unroll, 1)};
+    const int weight = weight_of(stage_.body);
+    if (stage_.kind == schedule::StageKind::pointwise) {
+      shape.copies = weight <= kLightBody ? std::min(shape.copies, 2) : 1;
+    } else if (weight > kLightBody) {
+      shape.copies = weight <= kMediumBody ? std::min(shape.copies, 2) : 1;
+    }
+    if (const auto extent = stage_.inner.back().extent.constant()) {
+      const auto least =
+          std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(*extent, 1)));
+      shape.lanes =
+          static_cast<int>(std::min<std::uint64_t>(static_cast<std::uint64_t>(shape.lanes), least));
+    }
+    if (shape.lanes == 1) shape.copies = 1;
+    return shape;
+  }
+
+  // `run` unless some loop is empty, else `otherwise`.
+  Values guarded(const Values& otherwise, const std::function<Values()>& run) {
+    if (!may_be_empty_) return run();
+    IndexEmitter index(code_, code_.symbols, no_lanes_);
+    Value* some = nullptr;
+    for (const loop::Dim& dim : stage_.inner) {
+      if (sym::bounds(dim.extent).low >= 1) continue;
+      Value* positive = ir_.icmp(Compare::gt, index.scalar(dim.extent), ir_.i64(0));
+      some = some == nullptr ? positive : ir_.bit_and(some, positive);
+    }
+    return ir_.branch(some, true, run, [&] { return otherwise; });
+  }
+
+  Values at_point(const Symbols& symbols, const LaneGroup& group, const Values& carried,
+                  const Point& point) {
+    BodyEmitter body(code_, stage_.body, symbols, group, floor_, may_be_empty_);
+    return point(body, group, carried);
+  }
+
+  Values nest(const Symbols& symbols, std::size_t level, Values carried, const Chunks* chunks,
+              const Point& point) {
+    const std::size_t last = stage_.inner.size();
+    if (level == last) {
+      return at_point(symbols, columns_ == nullptr ? no_lanes_ : *columns_, carried, point);
+    }
+    const loop::Dim& dim = stage_.inner[level];
+    IndexEmitter index(code_, symbols, no_lanes_);
+    Value* extent = index.scalar(dim.extent);
+    if (columns_ == nullptr && level + 1 == last && shape_.lanes > 1) {
+      return lane_loop(code_, dim.variable, ir_.i64(0), extent, dim.extent.constant(), shape_,
+                       std::move(carried), chunks,
+                       [&](const LaneGroup& group, const Values& values) {
+                         return at_point(symbols, group, values, point);
+                       });
+    }
+    return scalar_loop(code_, dim.extent, extent, std::move(carried), chunks,
+                       [&](Value* i, const Values& values) {
+                         Symbols inside = symbols;
+                         inside[dim.variable.node()] = {i, ir_.depth()};
+                         return nest(inside, level + 1, values, chunks, point);
+                       });
+  }
+
+  Point pointwise() {
+    return [this](BodyEmitter& body, const LaneGroup& group, const Values&) {
+      for (int copy = 0; copy < group.copies; ++copy) {
+        for (const loop::Val yield : stage_.body.yields) (void)body.lanes(yield, copy);
+      }
+      for (int copy = 0; copy < group.copies; ++copy) {
+        for (const schedule::StageStore& store : stage_.stores) body.store(store, copy);
+      }
+      return Values();
+    };
+  }
+
+  // The yield of a reduction as its accumulator's type.
+  Value* yielded(BodyEmitter& body, int copy, const Map& map) {
+    const loop::Val yield = stage_.body.yields.at(0);
+    const bool logical = stage_.reduce == ReduceOp::any || stage_.reduce == ReduceOp::all;
+    Value* x = cast(ir_, body.lanes(yield, copy), stage_.body[yield].dtype,
+                    logical ? DType::boolean : stage_.accumulator);
+    return map == nullptr ? x : map(x);
+  }
+
+  Expr position() const {
+    Expr result;
+    for (const loop::Dim& dim : stage_.inner) {
+      result = result.is_null() ? dim.variable : result * dim.extent + dim.variable;
+    }
+    return result;
+  }
+
+  // Results: one register after the other; for columns, of each copy.
+  Values simple(ReduceOp op, const Map& map) {
+    const Expr where = stage_.inner.empty() ? Expr() : position();
+    const int bits = where.is_null() || IndexEmitter::fits32(where) ? 32 : 64;
+    Reducer reducer(ir_, op, stage_.accumulator, bits);
+    const auto width = static_cast<std::ptrdiff_t>(reducer.registers());
+    Values start;
+    for (int copy = 0; copy < shape_.copies; ++copy) {
+      const Values one = reducer.identity(shape_.lanes);
+      start.insert(start.end(), one.begin(), one.end());
+    }
+    Chunks chunks{start, [&](const Values& totals, const Values& part) {
+                    Values sums;
+                    for (std::size_t i = 0; i < totals.size(); ++i) {
+                      sums.push_back(reducer.merge({totals[i]}, {part[i]})[0]);
+                    }
+                    return sums;
+                  }};
+    const Point point = [&](BodyEmitter& body, const LaneGroup& group, const Values& carried) {
+      Values after = carried;
+      for (int copy = 0; copy < group.copies; ++copy) {
+        Value* x = yielded(body, copy, map);
+        Value* at = nullptr;
+        if (reducer.has_position()) {
+          at = where.is_null() ? Ir::zero(ir_.integer_type(bits, shape_.lanes))
+                               : body.index_lanes(where, copy, bits);
+        }
+        const auto first = after.begin() + copy * width;
+        const Values next = reducer.step(Values(first, first + width), x, at,
+                                         columns_ == nullptr ? body.mask(copy) : nullptr);
+        std::copy(next.begin(), next.end(), first);
+      }
+      return after;
+    };
+    Values sums = guarded(start, [&] {
+      return nest(code_.symbols, 0, start, reducer.wants_chunks() ? &chunks : nullptr, point);
+    });
+    if (columns_ != nullptr) return reducer.has_position() ? every_second(sums) : sums;
+    Values total = across_copies(reducer, sums, width);
+    total = reducer.across_lanes(total);
+    return {total.back()};
+  }
+
+  static Values every_second(const Values& v) {
+    Values result;
+    for (std::size_t i = 1; i < v.size(); i += 2) result.push_back(v[i]);
+    return result;
+  }
+
+  Values across_copies(Reducer& reducer, const Values& sums, std::ptrdiff_t width) {
+    std::vector<Values> parts;
+    for (auto at = sums.begin(); at != sums.end(); at += width) parts.emplace_back(at, at + width);
+    while (parts.size() > 1) {
+      std::vector<Values> half;
+      for (std::size_t i = 0; i + 1 < parts.size(); i += 2) {
+        half.push_back(reducer.merge(parts[i], parts[i + 1]));
+      }
+      if (parts.size() % 2 == 1) half.push_back(parts.back());
+      parts = std::move(half);
+    }
+    return parts[0];
+  }
+
+  // Two passes over the row, which is in the cache the second time: the mean's own error enters
+  // the squares only squared.
+  Values welford_rows() {
+    Value* sum = simple(ReduceOp::sum, nullptr)[0];
+    IndexEmitter index(code_, code_.symbols, no_lanes_);
+    Value* count = ir_.i64(1);
+    for (const loop::Dim& dim : stage_.inner) count = ir_.mul(count, index.scalar(dim.extent));
+    Type* type = register_type(ir_, stage_.accumulator, 1);
+    Value* mean = ir_.fdiv(sum, ir_.signed_to_fp(count, type));
+    if (may_be_empty_) {
+      mean = ir_.select(ir_.icmp(Compare::gt, count, ir_.i64(0)), mean, Ir::zero(type));
+    }
+    Value* center = ir_.broadcast(mean, shape_.lanes);
+    Value* squares = simple(ReduceOp::sum, [&](Value* x) {
+      Value* d = ir_.fsub(x, center);
+      return ir_.fmul(d, d);
+    })[0];
+    return {mean, squares};
+  }
+
+  // One pass; all lanes have seen equally many elements.
+  Values welford_columns() {
+    Type* type = register_type(ir_, stage_.accumulator, shape_.lanes);
+    Type* element = Ir::element_of(type);
+    Values start(static_cast<std::size_t>(2 * shape_.copies), Ir::zero(type));
+    start.push_back(Ir::zero(element));  // the count
+    const Point point = [&](BodyEmitter& body, const LaneGroup& group, const Values& carried) {
+      Values after = carried;
+      after.back() = ir_.fadd(carried.back(), Ir::real(element, 1));
+      Value* share = ir_.broadcast(ir_.fdiv(Ir::real(element, 1), after.back()), shape_.lanes);
+      for (int copy = 0; copy < group.copies; ++copy) {
+        Value*& mean = after[static_cast<std::size_t>(2 * copy)];
+        Value*& squares = after[static_cast<std::size_t>(2 * copy + 1)];
+        Value* x = yielded(body, copy, nullptr);
+        Value* before = ir_.fsub(x, mean);
+        mean = ir_.fma(before, share, mean);
+        squares = ir_.fma(before, ir_.fsub(x, mean), squares);
+      }
+      return after;
+    };
+    Values sums = guarded(start, [&] { return nest(code_.symbols, 0, start, nullptr, point); });
+    sums.pop_back();
+    return sums;
+  }
+
+  // exp(x - max), where a row of minus infinities has no difference to take.
+  Value* finite_or_zero(Value* maximum) {
+    Type* type = Ir::type_of(maximum);
+    Value* least = Ir::real(type, -std::numeric_limits<double>::infinity());
+    return ir_.select(ir_.fcmp(Compare::eq, maximum, least), Ir::zero(type), maximum);
+  }
+  Value* exponential(Value* x) {
+    Value* const operands[] = {x};
+    return emit_math(ir_, Opcode::exp, operands);
+  }
+
+  Values softmax_rows() {
+    Value* maximum = simple(ReduceOp::max, nullptr)[0];
+    Value* center = ir_.broadcast(finite_or_zero(maximum), shape_.lanes);
+    Value* sum =
+        simple(ReduceOp::sum, [&](Value* x) { return exponential(ir_.fsub(x, center)); })[0];
+    return {maximum, sum};
+  }
+
+  Values softmax_columns() {
+    Type* type = register_type(ir_, stage_.accumulator, shape_.lanes);
+    Value* least = Ir::real(type, -std::numeric_limits<double>::infinity());
+    Values start;
+    for (int copy = 0; copy < shape_.copies; ++copy) {
+      start.push_back(least);
+      start.push_back(Ir::zero(type));
+    }
+    const Point point = [&](BodyEmitter& body, const LaneGroup& group, const Values& carried) {
+      Values after = carried;
+      for (int copy = 0; copy < group.copies; ++copy) {
+        Value*& maximum = after[static_cast<std::size_t>(2 * copy)];
+        Value*& sum = after[static_cast<std::size_t>(2 * copy + 1)];
+        Value* x = yielded(body, copy, nullptr);
+        Value* next = emit_binary(ir_, Opcode::max, stage_.accumulator, x, maximum);
+        Value* center = finite_or_zero(next);
+        Value* scaled = ir_.fmul(sum, exponential(ir_.fsub(maximum, center)));
+        sum = ir_.fadd(scaled, exponential(ir_.fsub(x, center)));
+        maximum = next;
+      }
+      return after;
+    };
+    return guarded(start, [&] { return nest(code_.symbols, 0, start, nullptr, point); });
+  }
+
+  void define_rows(const Values& results) {
+    const std::size_t count = loop::result_count(stage_.reduce);
+    const bool position = stage_.reduce == ReduceOp::argmin || stage_.reduce == ReduceOp::argmax;
+    const auto& types = std::get<schedule::LoopKernel>(code_.kernel.body).rows;
+    for (std::size_t r = 0; r < count; ++r) {
+      RowValue row{{}, columns_ != nullptr && shape_.lanes > 1, ir_.depth()};
+      const DType to = types.at(stage_.first_row + r);
+      for (std::size_t i = r; i < results.size(); i += count) {
+        row.copies.push_back(
+            position ? ir_.resize_signed(results[i],
+                                         register_type(ir_, DType::i64, Ir::lanes_of(results[i])))
+                     : cast(ir_, results[i], result_dtype(), to));
+      }
+      code_.rows[stage_.first_row + r] = std::move(row);
+    }
+  }
+
+  DType result_dtype() const {
+    const bool logical = stage_.reduce == ReduceOp::any || stage_.reduce == ReduceOp::all;
+    return logical ? DType::boolean : stage_.accumulator;
+  }
+
+  KernelCode& code_;
+  Ir& ir_;
+  const Stage& stage_;
+  const LaneGroup* columns_;
+  LaneGroup no_lanes_;
+  int floor_;
+  bool may_be_empty_ = false;
+  LaneShape shape_;
+};
+
+}  // namespace
+
+int weight_of(const loop::Body& body) {
+  int weight = 0;
+  for (const loop::Instruction& i : body.instructions) {
+    if (i.opcode >= Opcode::exp && i.opcode <= Opcode::hypot)
+      weight += 20;
+    else if (i.opcode != Opcode::constant)
+      weight += 1;
+  }
+  return weight;
+}
+
+void emit_stage(KernelCode& code, const Stage& stage, const LaneGroup* columns) {
+  StageEmitter(code, stage, columns).run();
+}
+
+}  // namespace inkle::codegen::cpu
