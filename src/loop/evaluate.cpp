@@ -22,8 +22,9 @@ double erfinv(double y) {
   const double tail = 1 - std::abs(y);
   for (int i = 0; i < 4; ++i) {
     // Near 1 the difference of erfc keeps the digits that erf loses.
+    const double sign = std::signbit(y) ? -1 : 1;
     const double error =
-        std::abs(y) > 0.5 ? std::copysign(tail - std::erfc(std::abs(x)), y) : std::erf(x) - y;
+        std::abs(y) > 0.5 ? sign * (tail - std::erfc(std::abs(x))) : std::erf(x) - y;
     const double slope = 1.12837916709551257390 * std::exp(-x * x);
     const double step = error / slope;
     x -= step / (1 + x * step);
