@@ -1,0 +1,301 @@
+"""Walks the FX graph of AOTAutograd once and hands its nodes to the compiler."""
+
+from __future__ import annotations
+
+import operator
+import re
+from typing import Any, Callable
+
+import torch
+from torch.fx.node import Node
+
+from inkle import _inkle
+
+_DTYPES = {
+    torch.bool: "bool",
+    torch.uint8: "u8",
+    torch.int8: "i8",
+    torch.int16: "i16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.uint16: "u16",
+    torch.uint32: "u32",
+    torch.uint64: "u64",
+    torch.complex32: "c32",
+    torch.complex64: "c64",
+    torch.complex128: "c128",
+    torch.float8_e4m3fn: "f8e4m3fn",
+    torch.float8_e5m2: "f8e5m2",
+    torch.float8_e4m3fnuz: "f8e4m3fnuz",
+    torch.float8_e5m2fnuz: "f8e5m2fnuz",
+}
+
+# A size symbol without an upper bound of its own: no tensor has more elements than this.
+_LARGEST_SIZE = 2**48
+
+
+class UnsupportedGraph(Exception):
+    """The graph as a whole cannot be compiled; it runs in eager."""
+
+
+def source_line(node: Node) -> str:
+    """The user's line of a node, "model.py:12", or ""."""
+    trace = node.meta.get("stack_trace") or ""
+    found = re.findall(r'File "([^"]+)", line (\d+)', trace)
+    if not found:
+        return ""
+    path, line = found[-1]
+    return f"{path.rsplit('/', 1)[-1]}:{line}"
+
+
+class GraphImporter:
+    """One FX graph -> an ``_inkle.Importer`` and the table of callables for eager."""
+
+    def __init__(self, gm: torch.fx.GraphModule, name: str, parameters: set[int]):
+        self.importer = _inkle.Importer(name)
+        self.targets: list[Callable[..., Any]] = []
+        self._gm = gm
+        self._parameters = parameters
+        self._values: dict[Node, Any] = {}
+        self._symbols: dict[Any, Any] = {}
+
+    def run(self) -> None:
+        position = 0
+        for node in self._gm.graph.nodes:
+            if node.op == "placeholder":
+                self._placeholder(node, position)
+                position += 1
+            elif node.op == "call_function":
+                self._call(node)
+            elif node.op == "get_attr":
+                raise UnsupportedGraph(f"the graph refers to {node.target}")
+            elif node.op == "output":
+                self._output(node)
+
+    # --- Types ------------------------------------------------------------------------------------
+
+    def _integer(self, value: Any) -> Any:
+        """int or SymInt -> int or Expr."""
+        if isinstance(value, torch.SymInt):
+            return self._expression(value.node.expr, value.node.shape_env)
+        return int(value)
+
+    def _expression(self, e: Any, shape_env: Any) -> Any:
+        if e.is_Integer:
+            return int(e)
+        if e.is_Symbol:
+            return self._symbol(e, shape_env)
+        kind = type(e).__name__
+        parts = [self._expression(a, shape_env) for a in e.args]
+        as_expr = [self.importer.constant(p) if isinstance(p, int) else p for p in parts]
+        if kind == "Add" or kind == "Mul":
+            total = as_expr[0]
+            for part in as_expr[1:]:
+                total = total + part if kind == "Add" else total * part
+            return total
+        if kind == "Pow" and isinstance(parts[1], int) and parts[1] > 0:
+            total = as_expr[0]
+            for _ in range(parts[1] - 1):
+                total = total * as_expr[0]
+            return total
+        if kind in ("FloorDiv", "CleanDiv", "IntTrueDiv"):
+            return as_expr[0] // as_expr[1]
+        if kind in ("Mod", "PythonMod"):
+            return as_expr[0] % as_expr[1]
+        if kind == "ModularIndexing":
+            return (as_expr[0] // as_expr[1]) % as_expr[2]
+        if kind in ("Min", "Max"):
+            total = as_expr[0]
+            for part in as_expr[1:]:
+                total = total.minimum(part) if kind == "Min" else total.maximum(part)
+            return total
+        raise UnsupportedGraph(f"size expression {e} of kind {kind}")
+
+    def _symbol(self, symbol: Any, shape_env: Any) -> Any:
+        known = self._symbols.get(symbol)
+        if known is not None:
+            return known
+        if symbol.name.startswith("u") or symbol.name.startswith("zuf"):
+            raise UnsupportedGraph(f"the size {symbol} depends on data")
+        bounds = shape_env.var_to_range.get(symbol)
+        low = self._bound(bounds.lower if bounds else 0, 0)
+        high = self._bound(bounds.upper if bounds else _LARGEST_SIZE, _LARGEST_SIZE)
+        hints = getattr(shape_env, "backed_var_to_val", None) or shape_env.var_to_val
+        hint = hints.get(symbol)
+        made = self.importer.symbol(symbol.name, low, high, None if hint is None else int(hint))
+        self._symbols[symbol] = made
+        return made
+
+    @staticmethod
+    def _bound(value: Any, otherwise: int) -> int:
+        try:
+            number = int(value)
+        except (TypeError, OverflowError, ValueError):
+            return otherwise
+        return max(min(number, _LARGEST_SIZE), -_LARGEST_SIZE)
+
+    @staticmethod
+    def _device(device: torch.device) -> Any:
+        if device.type not in ("cpu", "cuda"):
+            raise UnsupportedGraph(f"a tensor lives on {device}")
+        return _inkle.Device(device.type == "cuda", device.index or 0)
+
+    def _type(self, value: Any) -> tuple[Any, ...]:
+        """The type of a fake tensor; an opaque one for what is not a plain tensor."""
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+            return ("opaque", [], None, _inkle.Device(False, 0))
+        return (
+            _DTYPES.get(value.dtype, "opaque"),
+            [self._integer(s) for s in value.shape],
+            [self._integer(s) for s in value.stride()],
+            self._device(value.device),
+        )
+
+    # --- Nodes ------------------------------------------------------------------------------------
+
+    def _placeholder(self, node: Node, position: int) -> None:
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt):
+            expression = value.node.expr
+            if not expression.is_Symbol:
+                raise UnsupportedGraph(f"the integer argument {node.name} is {expression}")
+            symbol = self._symbol(expression, value.node.shape_env)
+            self.importer.integer_input(node.name, symbol)
+            self._values[node] = symbol
+            return
+        if not isinstance(value, torch.Tensor):
+            raise UnsupportedGraph(f"argument {node.name} is a {type(value).__name__}")
+        kind = self._type(value)
+        if kind[0] == "opaque":
+            raise UnsupportedGraph(f"argument {node.name} has layout {value.layout}, {value.dtype}")
+        if value.is_conj() or value.is_neg():
+            raise UnsupportedGraph(f"argument {node.name} is a lazy conjugate or negative")
+        self._values[node] = self.importer.input(node.name, kind, position in self._parameters)
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, Node):
+            if value in self._values:
+                return self._values[value]
+            meta = value.meta.get("val")
+            if isinstance(meta, (torch.SymInt, int)):
+                return self._integer(meta)
+            raise UnsupportedGraph(f"{value.name} is used as an argument")
+        if isinstance(value, (list, tuple)):
+            return [self._argument(v) for v in value]
+        if isinstance(value, torch.dtype):
+            return _inkle.DType(_DTYPES.get(value, "opaque"))
+        if isinstance(value, torch.device):
+            return self._device(value)
+        if isinstance(value, (torch.layout, torch.memory_format)):
+            return str(value).removeprefix("torch.")
+        if isinstance(value, torch.SymInt):
+            return self._integer(value)
+        return value
+
+    def _call(self, node: Node) -> None:
+        meta = node.meta.get("val")
+        if node.target is operator.getitem:
+            source, index = node.args
+            self._values[node] = self._values[source][index]
+            return
+        if isinstance(meta, (torch.SymInt, int, torch.SymBool, bool)) or meta is None:
+            self._scalar(node, meta)
+            return
+        if isinstance(meta, torch.SymFloat):
+            raise UnsupportedGraph(f"{node.name} is a symbolic float")
+        several = isinstance(meta, (list, tuple))
+        kinds = [self._type(v) for v in (meta if several else [meta])]
+        if not isinstance(node.target, torch._ops.OpOverload):
+            raise UnsupportedGraph(f"{node.target} is not an op overload")
+        overload = f"{node.target._schema.name}"
+        if node.target._schema.overload_name:
+            overload += f".{node.target._schema.overload_name}"
+        target = len(self.targets)
+        args = [self._argument(a) for a in _all_arguments(node)]
+        self.targets.append(_eager_call(node))
+        results = self.importer.call(overload, args, source_line(node), kinds, target, "")
+        self._values[node] = results if several else results[0]
+
+    def _scalar(self, node: Node, meta: Any) -> None:
+        """Arithmetic on sizes vanishes into expressions; asserts on them were checked by Dynamo."""
+        if isinstance(meta, torch.SymInt):
+            self._values[node] = self._integer(meta)
+            return
+        if isinstance(meta, int) and not isinstance(meta, bool):
+            self._values[node] = int(meta)
+            return
+        name = str(node.target)
+        if isinstance(meta, (torch.SymBool, bool)) or "_assert" in name or "sym_constrain" in name:
+            return
+        raise UnsupportedGraph(f"{name} returns nothing that can be compiled")
+
+    def _output(self, node: Node) -> None:
+        for value in node.args[0]:
+            if value is None:
+                self.importer.output_none()
+                continue
+            if not isinstance(value, Node):
+                if isinstance(value, int):
+                    self.importer.output(self.importer.constant(value))
+                    continue
+                raise UnsupportedGraph(f"the graph returns {value!r}")
+            found = self._argument(value)
+            if isinstance(found, int):
+                found = self.importer.constant(found)
+            self.importer.output(found)
+
+
+def _all_arguments(node: Node) -> list[Any]:
+    """Arguments in schema order, keyword-only ones and defaults included."""
+    schema = node.target._schema
+    result = list(node.args)
+    for argument in schema.arguments[len(result) :]:
+        if argument.name in node.kwargs:
+            result.append(node.kwargs[argument.name])
+        elif argument.has_default_value():
+            result.append(argument.default_value)
+        else:
+            raise UnsupportedGraph(f"{node.target} lacks its argument {argument.name}")
+    return result
+
+
+def _eager_call(node: Node) -> Callable[..., Any]:
+    """A callable that takes the flat operands (tensors and sizes) of a node and runs it."""
+    arguments = _all_arguments(node)
+    names = [a.name for a in node.target._schema.arguments]
+    keyword_only = [a.kwarg_only for a in node.target._schema.arguments]
+    target = node.target
+
+    def is_operand(value: Any) -> bool:
+        return isinstance(value, (Node, torch.SymInt)) or (
+            isinstance(value, int) and not isinstance(value, bool)
+        )
+
+    def rebuild(value: Any, operands: Any) -> Any:
+        if is_operand(value):
+            return next(operands)
+        if isinstance(value, (list, tuple)):
+            return [rebuild(v, operands) for v in value]
+        return value
+
+    several = isinstance(node.meta.get("val"), (list, tuple))
+
+    def run(*flat: Any) -> Any:
+        operands = iter(flat)
+        positional: list[Any] = []
+        keywords: dict[str, Any] = {}
+        for name, only, value in zip(names, keyword_only, arguments):
+            made = rebuild(value, operands)
+            if only:
+                keywords[name] = made
+            else:
+                positional.append(made)
+        with torch.no_grad():
+            result = target(*positional, **keywords)
+        return list(result) if several else [result]
+
+    return run

@@ -1,0 +1,45 @@
+"""Options of the backend: ``torch.compile(model, backend="inkle", options={...})``."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Callable, Mapping
+
+
+@dataclasses.dataclass
+class Options:
+    """What a user may ask for; each is a key of ``options``."""
+
+    freeze: bool = False
+    """Weights become constants: folded and packed for inference."""
+    strict: bool = False
+    """A graph that cannot be compiled raises instead of running in eager."""
+    numerics: str = "eager"
+    """"eager" keeps the rounding after each op in f16 and bf16, "fast" drops those inside kernels."""
+    random: str = "fast"
+    """"eager" draws the same random numbers as eager does."""
+    fail_stage: str = ""
+    """For tests: the compiler stage of this name fails."""
+    dump: Callable[[str, str], None] | None = None
+    """Called with the name and the text of each stage."""
+
+
+_CHOICES = {"numerics": ("eager", "fast"), "random": ("eager", "fast")}
+_MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+def parse(mode: str | None, options: Mapping[str, Any] | None) -> Options:
+    """Checks ``mode`` and ``options``; ValueError names what is wrong and what is allowed."""
+    if mode not in _MODES:
+        raise ValueError(f"inkle: unknown mode {mode!r}; one of {', '.join(map(str, _MODES))}")
+    known = {field.name for field in dataclasses.fields(Options)}
+    for key in options or {}:
+        if key not in known:
+            raise ValueError(f"inkle: unknown option {key!r}; one of {', '.join(sorted(known))}")
+    result = Options(**(options or {}))
+    for key, choices in _CHOICES.items():
+        if getattr(result, key) not in choices:
+            raise ValueError(
+                f"inkle: option {key}={getattr(result, key)!r}; one of {', '.join(choices)}"
+            )
+    return result
