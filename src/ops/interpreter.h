@@ -2,8 +2,8 @@
 // rounding to the result's dtype at the end of each op. Needs no torch and no generated code.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -48,7 +48,12 @@ struct RefTensor {
   void round();
 };
 
+// As Opcode::cast: floats to integers truncate.
 [[nodiscard]] RefTensor cast(const RefTensor& tensor, DType dtype);
+// To and from row-major memory of the dtype.
+[[nodiscard]] RefTensor from_bytes(DType dtype, std::vector<std::int64_t> sizes,
+                                   std::span<const std::byte> bytes);
+[[nodiscard]] std::vector<std::byte> to_bytes(const RefTensor& tensor);
 
 // Calls f(indices, position) for every element of the sizes, in row-major order.
 template <class F>

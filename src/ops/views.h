@@ -1,0 +1,40 @@
+// Index maps and reference helpers that view and shape rows share.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "ops/interpreter.h"
+#include "ops/lowering.h"
+
+namespace inkle::ops {
+
+// From indices of the result to indices of the operand.
+using IndexMap = std::function<std::vector<Expr>(Indices)>;
+
+// For tensors with the same elements in row-major order. Dimensions are matched in groups of equal
+// element count, so that a division only appears where a dimension is really split or merged:
+//   [a, b, 8] seen as [a*b, 8]:  (i, j) -> (i // b, i % b, j)
+[[nodiscard]] IndexMap reshape_map(sym::Context& context, const Sizes& from, const Sizes& to);
+// From the indices of broadcast sizes `to`, right-aligned.
+[[nodiscard]] IndexMap expand_map(sym::Context& context, const Sizes& from, const Sizes& to);
+
+// Fills the result from tensor argument 0: `source` turns result indices into its indices.
+void ref_from(Evaluation& e,
+              const std::function<void(std::span<const std::int64_t>, std::vector<std::int64_t>&)>&
+                  source);
+
+// A dimension cut by start, end and step, with ATen's clamping.
+struct Slice {
+  Expr start;
+  Expr length;
+  std::int64_t step = 1;
+};
+[[nodiscard]] Slice slice_of(sym::Context& context, Expr size, std::optional<Expr> start,
+                             std::optional<Expr> end, std::int64_t step);
+// An index counted from the end where it is negative; Unsupported if its sign is unknown.
+[[nodiscard]] Expr wrapped_index(Expr index, Expr size);
+
+}  // namespace inkle::ops
