@@ -70,13 +70,22 @@ function(inkle_test folder)
   set_tests_properties(${folder} PROPERTIES TIMEOUT 300 LABELS fast)
 endfunction()
 
-# Every <folder>/*_fuzz.cpp is one libFuzzer program, over everything.
+# Every <folder>/<name>_fuzz.cpp is a libFuzzer program of its name if INKLE_FUZZERS is on; else it
+# becomes <name>_fuzz_replay, a test that runs <folder>/corpus/<name>_fuzz/ and mutations of it.
 function(inkle_fuzzers folder)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*_fuzz.cpp)
   foreach(source IN LISTS sources)
     get_filename_component(name ${source} NAME_WE)
-    add_executable(${name} ${source})
-    target_link_libraries(${name} PRIVATE inkle_driver inkle_warnings -fsanitize=fuzzer)
+    if(INKLE_FUZZERS)
+      add_executable(${name} ${source})
+      target_link_libraries(${name} PRIVATE inkle_driver inkle_warnings -fsanitize=fuzzer)
+    else()
+      add_executable(${name}_replay ${source} ${CMAKE_SOURCE_DIR}/${folder}/replay.cpp)
+      target_link_libraries(${name}_replay PRIVATE inkle_driver inkle_warnings)
+      add_test(NAME fuzz/${name}
+        COMMAND ${name}_replay ${CMAKE_SOURCE_DIR}/${folder}/corpus/${name})
+      set_tests_properties(fuzz/${name} PROPERTIES TIMEOUT 300 LABELS fast)
+    endif()
   endforeach()
 endfunction()
 
