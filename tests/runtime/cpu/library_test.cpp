@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -489,6 +490,70 @@ TEST(Convolution, PostOps) {
              false,
              {},
              post_ops});
+    }
+  }
+}
+
+std::uint16_t to_bf16(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
+}
+float from_bf16(std::uint16_t x) { return std::bit_cast<float>(std::uint32_t{x} << 16); }
+
+TEST(Matmul, Bf16) {
+  if (!has_bf16()) GTEST_SKIP() << "no bf16 on this machine";
+  const std::int64_t rows = 33, depth = 40, columns = 50;
+  for (const bool weight : {false, true}) {
+    for (const DType result : {DType::bf16, DType::f32}) {
+      for (const PostOpKind kind : {PostOpKind::gelu_erf, PostOpKind::clip, PostOpKind::add}) {
+        PlanBuilder b;
+        Arguments args;
+        abi::MatmulCall call;
+        call.a = b.operand(b.argument("a", {rows, depth}, {}, DType::bf16));
+        call.b = b.operand(b.argument("b", {columns, depth}, {}, DType::bf16, weight),
+                           {depth, columns}, {1, depth});
+        call.has_bias = true;
+        call.bias = b.operand(b.argument("bias", {columns}, {}, DType::bf16));
+        call.c = b.operand(b.output("c", {rows, columns}, {}, result));
+        call.b_is_weight = weight;
+        call.post_ops = {{.kind = kind, .alpha = -1, .beta = 1, .operand = {}}};
+        const auto extra = b.argument("extra", {rows, columns}, {}, DType::bf16);
+        if (kind == PostOpKind::add) call.post_ops[0].operand = b.operand(extra);
+        b.call(call);
+        Executable e(b.done());
+        SCOPED_TRACE(e.implementation(0));
+        std::vector<std::uint16_t*> data;
+        std::uint32_t state = 1;
+        for (const Shape& sizes :
+             {Shape{rows, depth}, {columns, depth}, {columns}, {rows, columns}}) {
+          data.push_back(reinterpret_cast<std::uint16_t*>(args.add(sizes, {}, DType::bf16)));
+          std::int64_t count = 1;
+          for (const std::int64_t s : sizes) count *= s;
+          for (std::int64_t i = 0; i < count; ++i) {
+            state = state * 1664525U + 1013904223U;
+            data.back()[i] = to_bf16(static_cast<float>(state >> 8) / 8388608.0F - 1.0F);
+          }
+        }
+        HeapHost host;
+        e.run({.tensors = args.views, .host = &host});
+        for (std::int64_t i = 0; i < rows; ++i) {
+          for (std::int64_t j = 0; j < columns; ++j) {
+            float sum = from_bf16(data[2][j]);
+            for (std::int64_t k = 0; k < depth; ++k) {
+              sum += from_bf16(data[0][i * depth + k]) * from_bf16(data[1][j * depth + k]);
+            }
+            const float expected = apply({.kind = kind, .alpha = -1, .beta = 1, .operand = {}}, sum,
+                                         from_bf16(data[3][i * columns + j]));
+            const void* out = host.outputs[0].view.data;
+            const float got =
+                result == DType::f32
+                    ? static_cast<const float*>(out)[i * columns + j]
+                    : from_bf16(static_cast<const std::uint16_t*>(out)[i * columns + j]);
+            const double tolerance = result == DType::f32 ? 2e-5 : 5e-3;
+            ASSERT_NEAR(got, expected, tolerance * (1 + std::fabs(expected)));
+          }
+        }
+      }
     }
   }
 }
