@@ -63,6 +63,8 @@ KindFacts facts(ParamKind kind) {
       return {Base::real, true, "a real number or none"};
     case ParamKind::real_list:
       return {Base::reals, false, "a list of real numbers"};
+    case ParamKind::optional_real_list:
+      return {Base::reals, true, "a list of real numbers or none"};
     case ParamKind::boolean:
       return {Base::boolean, false, "true or false"};
     case ParamKind::optional_boolean:

@@ -40,6 +40,9 @@ struct Node {
   std::string source;              // "model.py:12", "" if unknown
   // For calls to eager: number in the host's table of callables; the op is then kEagerOp.
   std::optional<std::uint32_t> eager_target;
+  // Of nodes with the update trait: operand 0 is not read afterwards, and its memory may become the
+  // result, also where it is an input (that a later copy_ of the result into it makes official).
+  bool in_place = false;
 };
 
 struct Input {

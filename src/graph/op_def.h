@@ -31,7 +31,7 @@ enum class ParamKind : std::uint8_t {
   integer, optional_integer, integer_list, optional_integer_list,
   scalar,           // int, float or bool; keeps which
   optional_scalar,
-  real, optional_real, real_list, boolean, optional_boolean, boolean_list, string, optional_string,
+  real, optional_real, real_list, optional_real_list, boolean, optional_boolean, boolean_list, string, optional_string,
   dtype, optional_dtype, device, optional_device,
 };
 
@@ -64,6 +64,8 @@ enum class Trait : std::uint32_t {
   creation = 1u << 6,       // no tensor operand
   contraction = 1u << 7,
   eager_only = 1u << 8,     // no code of ours: call to the host framework
+  update = 1u << 9,         // result is operand 0 but for some elements (scatter, index_put,
+                            // slice_scatter): may be computed in operand 0's memory
 };
 [[nodiscard]] constexpr Trait operator|(Trait a, Trait b) {
   return static_cast<Trait>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));

@@ -50,6 +50,8 @@ constexpr KindName kKinds[] = {
     {"optional_real", ParamKind::optional_real},
     {"real[]", ParamKind::real_list},
     {"real_list", ParamKind::real_list},
+    {"real[]?", ParamKind::optional_real_list},
+    {"optional_real_list", ParamKind::optional_real_list},
     {"boolean", ParamKind::boolean},
     {"boolean?", ParamKind::optional_boolean},
     {"optional_boolean", ParamKind::optional_boolean},

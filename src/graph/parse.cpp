@@ -218,6 +218,7 @@ class GraphParser {
       scanner_.fail("unknown op");
     }
     arguments(node);
+    if (has(node.op->traits, Trait::update)) node.in_place = scanner_.accept("in_place");
     node.source = scanner_.take_comment();
     try {
       derive(node, results);

@@ -194,7 +194,7 @@ class GraphPrinter {
       if (i > first) out += ", ";
       out += print_argument(node.args[i], namer);
     }
-    out += ")";
+    out += node.in_place ? ") in_place" : ")";
     if (!node.source.empty()) {
       std::string source = node.source;
       std::ranges::replace(source, '\n', ' ');

@@ -6,9 +6,14 @@
 //     return %1
 //   }
 //
+// A type that has strides says so behind its sizes, "f32[4,8]{1,4}". Inputs, literals and outputs
+// always have strides: row-major where none are written; other values have free ones.
+//
 // Integer inputs are "%s0: int"; several results "%1: t, %2: t = op(..)"; arguments are printed in
 // schema order, trailing ones equal to their default left out; a literal tensor is
-// "%c0: i64[2] = literal [1, 2]"; a call to eager "%3: f32[..] = eager \"aten::foo\"(..)".
+// "%c0: i64[2] = literal [1, 2]"; a call to eager "%3: f32[..] = eager \"aten::foo\" 5 (..)",
+// with its number in the host's table. Nodes that may reuse their first operand's memory end in
+// "in_place".
 #pragma once
 
 #include <memory>

@@ -1,0 +1,99 @@
+#include "passes/pipeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "passes/attention.h"
+#include "passes/canonicalise.h"
+#include "passes/cse.h"
+#include "passes/dce.h"
+#include "passes/decompose.h"
+#include "passes/fold_batch_norm.h"
+#include "passes/fold_constants.h"
+#include "passes/fold_masks.h"
+#include "passes/reinplace.h"
+
+namespace inkle::passes {
+namespace {
+
+constexpr Pass kPasses[] = {
+    {"attention", attention, "attention written out by hand becomes one op"},
+    {"canonicalise", canonicalise, "drops and shortens what computes nothing"},
+    {"cse", cse, "merges nodes that compute the same"},
+    {"dce", dce, "drops what nobody uses"},
+    {"decompose", decompose, "rewrites composite ops by simpler ones"},
+    {"fold_batch_norm", fold_batch_norm, "with freeze: batch norm into convolution weights"},
+    {"fold_constants", fold_constants, "computes what depends on literals only"},
+    {"fold_masks", fold_masks,
+     "attention masks that are neutral vanish, causal ones become a flag"},
+    {"reinplace", reinplace, "scatters write into their base where it dies"},
+};
+static_assert(std::ranges::is_sorted(kPasses, {}, &Pass::name));
+
+// Patterns see composite ops, so decompose comes late; constants are folded before, as masks and
+// batch norms are made of them, and after, as decompositions make more.
+constexpr std::string_view kStandard[] = {
+    "canonicalise", "cse",       "fold_constants", "fold_batch_norm", "attention",
+    "fold_masks",   "decompose", "canonicalise",   "fold_constants",  "cse",
+    "dce",          "reinplace",
+};
+
+void check(const graph::Graph& graph, std::string_view pass) {
+  try {
+    graph::verify(graph);
+  } catch (const UserError& error) {
+    InternalError wrong(error.what());
+    wrong.add_note(fmt::format("after pass {}", pass));
+    throw wrong;
+  }
+}
+
+}  // namespace
+
+std::span<const Pass> all_passes() { return kPasses; }
+
+const Pass* find_pass(std::string_view name) {
+  const auto* at = std::ranges::lower_bound(kPasses, name, {}, &Pass::name);
+  return at != std::end(kPasses) && at->name == name ? at : nullptr;
+}
+
+std::span<const std::string_view> standard_pipeline() { return kStandard; }
+
+graph::Graph run_passes(graph::Graph graph, std::span<const std::string_view> names,
+                        PassContext& context, const RunOptions& options) {
+  if (options.verify) graph::verify(graph);
+  std::size_t run = 0;
+  for (const std::string_view name : names) {
+    const Pass* pass = find_pass(name);
+    if (pass == nullptr) user_error("there is no pass '{}'", name);
+    if (std::ranges::find(options.skip, name) != options.skip.end()) continue;
+    if (run >= options.stop_after) break;
+    ++run;
+    const auto start = std::chrono::steady_clock::now();
+    PassTiming timing{.name = pass->name, .nodes_before = graph.nodes.size()};
+    try {
+      if (auto changed = pass->function(graph, context)) {
+        graph = std::move(*changed);
+        timing.changed = true;
+      }
+    } catch (Error& error) {
+      error.add_note(fmt::format("in pass {}", pass->name));
+      throw;
+    }
+    timing.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    timing.nodes_after = graph.nodes.size();
+    if (timing.changed && options.verify) check(graph, pass->name);
+    log(LogChannel::passes, "{} {}: {:.3f} ms, {} -> {} nodes", run, pass->name,
+        timing.seconds * 1e3, timing.nodes_before, timing.nodes_after);
+    if (options.timings != nullptr) options.timings->push_back(timing);
+    if (options.dump) options.dump(run, *pass, graph);
+  }
+  return graph;
+}
+
+}  // namespace inkle::passes
