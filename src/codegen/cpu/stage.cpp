@@ -230,29 +230,57 @@ class StageEmitter {
     return {mean, squares};
   }
 
-  // One pass; all lanes have seen equally many elements.
+  // The yields of the first element, one for each copy.
+  Values first_yields() {
+    Symbols symbols = code_.symbols;
+    for (const loop::Dim& dim : stage_.inner) {
+      symbols[dim.variable.node()] = {ir_.i64(0), ir_.depth()};
+    }
+    return at_point(symbols, *columns_, {},
+                    [&](BodyEmitter& body, const LaneGroup& group, const Values&) {
+                      Values first;
+                      for (int copy = 0; copy < group.copies; ++copy) {
+                        first.push_back(yielded(body, copy, nullptr));
+                      }
+                      return first;
+                    });
+  }
+
+  // One pass over the differences from the first element, so that the rounding of the running mean
+  // is small against the deviations and not against the values. All lanes have seen equally many
+  // elements.
   Values welford_columns() {
     Type* type = register_type(ir_, stage_.accumulator, shape_.lanes);
-    Type* element = Ir::element_of(type);
-    Values start(static_cast<std::size_t>(2 * shape_.copies), Ir::zero(type));
-    start.push_back(Ir::zero(element));  // the count
-    const Point point = [&](BodyEmitter& body, const LaneGroup& group, const Values& carried) {
+    const Values zeros(static_cast<std::size_t>(2 * shape_.copies), Ir::zero(type));
+    return guarded(zeros, [&] {
+      const Values shift = first_yields();
+      Values start = zeros;
+      start.push_back(Ir::zero(Ir::element_of(type)));  // the count
+      Values sums = nest(code_.symbols, 0, start, nullptr, welford_step(shift));
+      sums.pop_back();
+      for (std::size_t copy = 0; copy < shift.size(); ++copy) {
+        sums[2 * copy] = ir_.fadd(sums[2 * copy], shift[copy]);
+      }
+      return sums;
+    });
+  }
+
+  Point welford_step(const Values& shift) {
+    return [this, &shift](BodyEmitter& body, const LaneGroup& group, const Values& carried) {
       Values after = carried;
+      Type* element = Ir::type_of(carried.back());
       after.back() = ir_.fadd(carried.back(), Ir::real(element, 1));
       Value* share = ir_.broadcast(ir_.fdiv(Ir::real(element, 1), after.back()), shape_.lanes);
-      for (int copy = 0; copy < group.copies; ++copy) {
-        Value*& mean = after[static_cast<std::size_t>(2 * copy)];
-        Value*& squares = after[static_cast<std::size_t>(2 * copy + 1)];
-        Value* x = yielded(body, copy, nullptr);
+      for (std::size_t copy = 0; copy < static_cast<std::size_t>(group.copies); ++copy) {
+        Value*& mean = after[2 * copy];
+        Value*& squares = after[2 * copy + 1];
+        Value* x = ir_.fsub(yielded(body, static_cast<int>(copy), nullptr), shift[copy]);
         Value* before = ir_.fsub(x, mean);
         mean = ir_.fma(before, share, mean);
         squares = ir_.fma(before, ir_.fsub(x, mean), squares);
       }
       return after;
     };
-    Values sums = guarded(start, [&] { return nest(code_.symbols, 0, start, nullptr, point); });
-    sums.pop_back();
-    return sums;
   }
 
   // exp(x - max), where a row of minus infinities has no difference to take.

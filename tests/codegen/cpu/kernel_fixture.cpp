@@ -28,6 +28,24 @@ void Array::fill_random(unsigned seed, double low, double high) {
   for (std::int64_t i = 0; i < count; ++i) set(i, uniform(generator));
 }
 
+Schedule inner_lanes(int lanes, int unroll) {
+  Schedule s;
+  s.lanes = lanes;
+  s.unroll = unroll;
+  return s;
+}
+Schedule outer_lanes(int lanes, std::int64_t block, int unroll) {
+  Schedule s = inner_lanes(lanes, unroll);
+  s.vector_outer = true;
+  s.block = block;
+  return s;
+}
+Array random_array(DType dtype, std::int64_t n, unsigned seed, double low, double high) {
+  Array a(dtype, n);
+  a.fill_random(seed, low, high);
+  return a;
+}
+
 std::vector<CpuCompiler*> compilers() {
   static CpuCompiler widest{TargetOptions{}};
   std::vector<CpuCompiler*> all{&widest};
@@ -97,6 +115,15 @@ std::uint32_t KernelBuilder::reduce(ReduceOp op, DType accumulator, std::vector<
   for (std::size_t r = 0; r < loop::result_count(op); ++r) loops.rows.push_back(row);
   loops.stages.push_back(std::move(stage));
   return loops.stages.back().first_row;
+}
+
+void KernelBuilder::store_row(std::uint32_t row, std::uint32_t target, Expr offset) {
+  const DType dtype = loops.rows.at(row);
+  pointwise(
+      {}, [&](BodyBuilder& body, const std::vector<Expr>&) { body.yield(body.row(row, dtype)); },
+      [&](const std::vector<Expr>&) {
+        return std::vector<schedule::StageStore>{{target, offset}};
+      });
 }
 
 void KernelBuilder::finish() {

@@ -41,6 +41,10 @@ struct Array {
 // Compilers for 32 and, if the host has them, 64 byte vectors.
 std::vector<CpuCompiler*> compilers();
 
+Schedule inner_lanes(int lanes, int unroll = 4);
+Schedule outer_lanes(int lanes, std::int64_t block = 64, int unroll = 4);
+Array random_array(DType dtype, std::int64_t n, unsigned seed, double low = -2, double high = 2);
+
 // Builds a kernel step by step.
 struct KernelBuilder {
   sym::Context context;
@@ -60,6 +64,8 @@ struct KernelBuilder {
   // Returns the number of the first row.
   std::uint32_t reduce(ReduceOp op, DType accumulator, std::vector<Expr> inner,
                        const Record& record);
+  // A stage without inner loops that stores row `row` at target[offset].
+  void store_row(std::uint32_t row, std::uint32_t target, Expr offset);
   void finish();
 };
 

@@ -6,19 +6,6 @@ namespace {
 
 constexpr auto kOut = schedule::ParamRole::out;
 
-Schedule inner_lanes(int lanes, int unroll = 4) {
-  Schedule s;
-  s.lanes = lanes;
-  s.unroll = unroll;
-  return s;
-}
-
-Array random_array(std::int64_t n, unsigned seed, double low = -2, double high = 2) {
-  Array a(DType::f32, n);
-  a.fill_random(seed, low, high);
-  return a;
-}
-
 // out[i, j] = a[i, j] * b[j] + c[i]
 void broadcast_multiply(std::int64_t rows, std::int64_t columns, int lanes, bool dynamic) {
   KernelBuilder b;
@@ -42,8 +29,8 @@ void broadcast_multiply(std::int64_t rows, std::int64_t columns, int lanes, bool
   std::vector<std::int64_t> sizes;
   if (dynamic) sizes = {rows, columns};
   check(b, inner_lanes(lanes),
-        {random_array(rows * columns, 1), random_array(columns, 2), random_array(rows, 3),
-         Array(DType::f32, rows * columns)},
+        {random_array(DType::f32, rows * columns, 1), random_array(DType::f32, columns, 2),
+         random_array(DType::f32, rows, 3), Array(DType::f32, rows * columns)},
         sizes);
 }
 
@@ -78,7 +65,7 @@ void row_reduction(ReduceOp op, std::int64_t rows, std::int64_t columns, int lan
       [&](const std::vector<Expr>&) {
         return std::vector<schedule::StageStore>{{out, i}};
       });
-  Array data = random_array(rows * columns, 7, op == ReduceOp::prod ? 0.9 : -1, 1.1);
+  Array data = random_array(DType::f32, rows * columns, 7, op == ReduceOp::prod ? 0.9 : -1, 1.1);
   std::vector<std::int64_t> sizes;
   if (dynamic) sizes = {rows, columns};
   check(b, inner_lanes(lanes), {data, Array(DType::f32, rows)}, sizes, {.tolerance = tolerance});
