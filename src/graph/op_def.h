@@ -31,7 +31,8 @@ enum class ParamKind : std::uint8_t {
   integer, optional_integer, integer_list, optional_integer_list,
   scalar,           // int, float or bool; keeps which
   optional_scalar,
-  real, optional_real, real_list, optional_real_list, boolean, optional_boolean, boolean_list, string, optional_string,
+  real, optional_real, real_list, optional_real_list,
+  boolean, optional_boolean, boolean_list, string, optional_string,
   dtype, optional_dtype, device, optional_device,
 };
 

@@ -20,7 +20,7 @@ Argument convert(Argument argument, graph::ParamKind kind) {
       if (const auto value = e->constant()) return static_cast<double>(*value);
     }
   }
-  if (kind == ParamKind::real_list) {
+  if (kind == ParamKind::real_list || kind == ParamKind::optional_real_list) {
     if (const auto* list = std::get_if<std::vector<Expr>>(&argument)) {
       std::vector<double> reals;
       for (const Expr e : *list) {
