@@ -1,7 +1,7 @@
 // Functions of f32 and f64 as vector code: which opcode is done how.
 #include "codegen/cpu/math.h"
 
-#include "base/error.h"
+#include "codegen/cpu/math_parts.h"
 
 namespace inkle::codegen::cpu {
 
@@ -35,16 +35,65 @@ Value* by_library(Ir& ir, Opcode opcode, std::span<Value* const> operands) {
 
 }  // namespace
 
-Value* exp_f32(Ir& ir, Value* x) {
-  Value* const operands[] = {x};
-  return by_library(ir, Opcode::exp, operands);
-}
-
 Value* emit_math(Ir& ir, Opcode opcode, std::span<Value* const> operands) {
   Value* x = operands[0];
   if (opcode == Opcode::sqrt) return ir.sqrt(x);
   if (opcode == Opcode::rsqrt) return ir.fdiv(Ir::real(Ir::type_of(x), 1), ir.sqrt(x));
-  return by_library(ir, opcode, operands);
+  if (Ir::bits_of(Ir::type_of(x)) == 64) return by_library(ir, opcode, operands);
+  switch (opcode) {
+    case Opcode::exp:
+      return exp_f32(ir, x);
+    case Opcode::exp2:
+      return exp2_f32(ir, x);
+    case Opcode::expm1:
+      return expm1_f32(ir, x);
+    case Opcode::log:
+      return log_f32(ir, x);
+    case Opcode::log2:
+      return log2_f32(ir, x);
+    case Opcode::log10:
+      return log10_f32(ir, x);
+    case Opcode::log1p:
+      return log1p_f32(ir, x);
+    case Opcode::sin:
+      return sin_f32(ir, x);
+    case Opcode::cos:
+      return cos_f32(ir, x);
+    case Opcode::tan:
+      return tan_f32(ir, x);
+    case Opcode::asin:
+      return asin_f32(ir, x);
+    case Opcode::acos:
+      return acos_f32(ir, x);
+    case Opcode::atan:
+      return atan_f32(ir, x);
+    case Opcode::sinh:
+      return sinh_f32(ir, x);
+    case Opcode::cosh:
+      return cosh_f32(ir, x);
+    case Opcode::tanh:
+      return tanh_f32(ir, x);
+    case Opcode::asinh:
+      return asinh_f32(ir, x);
+    case Opcode::acosh:
+      return acosh_f32(ir, x);
+    case Opcode::atanh:
+      return atanh_f32(ir, x);
+    case Opcode::erf:
+      return erf_f32(ir, x);
+    case Opcode::erfc:
+      return erfc_f32(ir, x);
+    case Opcode::erfinv:
+      return erfinv_f32(ir, x);
+    case Opcode::pow:
+      return pow_f32(ir, x, operands[1]);
+    case Opcode::atan2:
+      return atan2_f32(ir, x, operands[1]);
+    case Opcode::hypot:
+      return hypot_f32(ir, x, operands[1]);
+    default:
+      return by_library(ir, opcode, operands);
+  }
 }
 
 }  // namespace inkle::codegen::cpu
