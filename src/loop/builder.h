@@ -28,7 +28,7 @@ class BodyBuilder {
   Val constant(DType dtype, double value);
   Val constant(DType dtype, std::int64_t value);
   Val constant(DType dtype, int value) { return constant(dtype, std::int64_t{value}); }
-  Val index(Expr e);                                            // i64
+  Val index(Expr e);  // i64
   Val load(BufferId buffer, DType dtype, std::vector<Expr> indices);
   // No memory access where `predicate` is false; the result there is `otherwise` (same dtype).
   Val load_if(Val predicate, Val otherwise, BufferId buffer, DType dtype,

@@ -58,6 +58,31 @@ struct Machine {
   [[nodiscard]] std::vector<Scalar> run_body(const Body& body);
 };
 
+// A reduction in progress; accumulate.cpp.
+class Accumulator {
+ public:
+  Accumulator(ReduceOp op, DType dtype);
+  void add(Scalar x);
+  // Result `number`, in result_dtype().
+  [[nodiscard]] Scalar result(std::uint32_t number) const;
+  [[nodiscard]] DType result_dtype() const;
+
+ private:
+  [[nodiscard]] bool wins(Scalar x) const;
+  [[nodiscard]] Scalar welford(std::uint32_t number) const;
+  [[nodiscard]] Scalar softmax(std::uint32_t number) const;
+
+  ReduceOp op_;
+  DType dtype_;
+  bool real_;
+  long double total_ = 0;
+  std::uint64_t integer_ = 0;
+  Scalar best_;
+  std::int64_t position_ = 0;
+  std::int64_t count_ = 0;
+  std::vector<double> list_;
+};
+
 // contract.cpp
 void run_matmul(Machine& machine, const Nest& nest);
 void run_convolution(Machine& machine, const Nest& nest);

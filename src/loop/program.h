@@ -30,26 +30,32 @@ struct Buffer {
   std::vector<Expr> sizes;
   // Fixed for inputs, outputs, constants and operands of calls to eager; else chosen later.
   std::optional<std::vector<Expr>> strides;
-  Expr offset;                          // null: 0
+  Expr offset;  // null: 0
   bool is_parameter = false;
-  std::uint32_t index = 0;              // input: argument number; constant: number
+  std::uint32_t index = 0;  // input: argument number; constant: number
   // For an output or temporary that must be the same memory as an input (mutation), that buffer.
   std::optional<BufferId> writes_into;
 };
 
 struct Dim {
-  Expr variable;                        // 0 <= variable < extent
+  Expr variable;  // 0 <= variable < extent
   Expr extent;
   friend bool operator==(const Dim&, const Dim&) = default;
 };
 
 enum class ReduceOp : std::uint8_t {
-  sum, prod, min, max, any, all,
-  argmin, argmax,       // one yield; result i64: position along the single reduced dimension (the
-                        // row-major position if several), first of ties, a NaN wins
-  welford,              // one yield; results mean and sum of squared deviations
-  online_softmax,       // one yield; results maximum and sum of exp(x - maximum), NaN for a row of
-                        // minus infinities
+  sum,
+  prod,
+  min,
+  max,
+  any,
+  all,
+  argmin,
+  argmax,          // one yield; result i64: position along the single reduced dimension (the
+                   // row-major position if several), first of ties, a NaN wins
+  welford,         // one yield; results mean and sum of squared deviations
+  online_softmax,  // one yield; results maximum and sum of exp(x - maximum), NaN for a row of
+                   // minus infinities
 };
 [[nodiscard]] std::size_t result_count(ReduceOp op);
 [[nodiscard]] std::string_view name_of(ReduceOp op);
@@ -63,7 +69,7 @@ struct Store {
   BufferId buffer = 0;
   std::vector<Expr> indices;
   StoreMode mode = StoreMode::overwrite;
-  std::uint32_t result = 0;             // which yield (pointwise) or reduction result
+  std::uint32_t result = 0;  // which yield (pointwise) or reduction result
 };
 
 // A read of a contraction: buffer[indices] in terms of dims and reduced dims; indices are affine
@@ -75,8 +81,8 @@ struct Access {
 
 // out[batch..., m, n] = sum over k of a * b. dims: batch..., m, n; reduced: k.
 struct Matmul {
-  Access a;                             // over (batch, m, k)
-  Access b;                             // over (batch, k, n)
+  Access a;  // over (batch, m, k)
+  Access b;  // over (batch, k, n)
 };
 // y[n, o, spatial...]; operands whole, with their logical order as ATen's.
 struct Convolution {
@@ -91,7 +97,7 @@ struct Convolution {
 // Causal: row i attends to columns j <= i. Rows with nothing to attend to give 0 when `safe`, else
 // NaN. lse: natural log of the sum of exp of the logits, over (batch, head, row), or none.
 struct Attention {
-  Access q, k, v;                       // over (batch, head, row, feature)
+  Access q, k, v;  // over (batch, head, row, feature)
   std::optional<Access> mask;
   Expr batch, heads, kv_heads, q_length, kv_length, head_dim, value_dim;
   // Variables that the accesses are written in: batch, head, row, column or feature. They are
@@ -112,7 +118,15 @@ struct EagerCall {
 };
 
 enum class NestKind : std::uint8_t {
-  pointwise, reduction, scan, sort, scatter, matmul, convolution, attention, eager
+  pointwise,
+  reduction,
+  scan,
+  sort,
+  scatter,
+  matmul,
+  convolution,
+  attention,
+  eager
 };
 
 [[nodiscard]] std::string_view name_of(NestKind kind);
@@ -130,11 +144,11 @@ enum class NestKind : std::uint8_t {
 // Dims of extent 1 are kept, so that dims and a whole result correspond one to one.
 struct Nest {
   NestKind kind = NestKind::pointwise;
-  std::string source;                   // the user's lines
-  std::string label;                    // the op it came from, for people only
-  std::vector<Dim> dims;                // one result element for each point
+  std::string source;     // the user's lines
+  std::string label;      // the op it came from, for people only
+  std::vector<Dim> dims;  // one result element for each point
   std::vector<Dim> reduced;
-  Body body;                            // pointwise, reduction, scan, scatter
+  Body body;  // pointwise, reduction, scan, scatter
   ReduceOp reduce = ReduceOp::sum;
   DType accumulator = DType::f32;
   std::vector<Store> stores;
@@ -145,18 +159,18 @@ struct Nest {
 struct ProgramOutput {
   enum class Kind : std::uint8_t { buffer, input, integer, none };
   Kind kind = Kind::buffer;
-  BufferId buffer = 0;                  // also for input
+  BufferId buffer = 0;  // also for input
   Expr integer;
   // The returned tensor as a view of the buffer.
   std::vector<Expr> sizes;
   std::vector<Expr> strides;
-  Expr offset;                          // elements
+  Expr offset;  // elements
 };
 
-struct Argument {                       // of the whole program, in order
+struct Argument {  // of the whole program, in order
   std::string name;
-  std::optional<BufferId> buffer;       // a tensor
-  Expr symbol;                          // or an integer
+  std::optional<BufferId> buffer;  // a tensor
+  Expr symbol;                     // or an integer
 };
 
 struct ConstantData {
