@@ -128,7 +128,11 @@ CompiledCall compile(const abi::ConvolutionCall& call, std::span<const std::int6
   result.destination = d.destination;  // with the layout named, for the post-ops to match
   d.bias = result.bias;
   split_post_ops(std::move(post_ops), result, d.post_ops);
-  result.primitive = Primitive::make(d);
+  result.source_span = span_bytes(x);
+  result.terms = 1;  // one input channel of the group for one output, at every tap
+  for (std::size_t i = 1; i < w.sizes.size(); ++i) result.terms *= w.sizes[i];
+  if (call.transposed) result.terms = result.terms / w.sizes[1] * (w.sizes[0] / call.groups);
+  make_primitives(std::move(d), result);
   return result;
 }
 

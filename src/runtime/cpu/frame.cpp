@@ -75,6 +75,7 @@ void Frame::prepare() {
 void Frame::run(const Call& call, double* microseconds) {
   kept_count_ = 0;
   clones_.clear();
+  if (!library_.empty()) magnitudes_.reset(buffers_.size());
   if (call.check == Check::full) {
     for (std::size_t a = 0; a < plan_.arguments.size(); ++a) {
       const std::int32_t number = executable_.tensor_number_[a];
@@ -217,6 +218,9 @@ void Frame::bind_memory(Block& block) {
 }
 
 void Frame::run_step(const Executable::Step& step, const Call& call, Block& block) {
+  if (!library_.empty()) {
+    for (const PlanBuffer b : step.buffers) magnitudes_.forget(b);
+  }
   switch (step.kind) {
     case Executable::Step::Kind::launch:
       run_launch(step);
@@ -285,7 +289,8 @@ void Frame::run_library(const Executable::Step& step, const Call& call, Block& b
     }
   }
   std::byte* const workspace = block.data() == nullptr ? nullptr : block.data() + arena_bytes_;
-  library.run(buffers_, slots_, library_[step.library], workspace, executable_.weights_, version);
+  library.run(buffers_, slots_, library_[step.library], workspace, executable_.weights_, version,
+              magnitudes_);
 }
 
 void Frame::run_copy(const Executable::Step& step) {

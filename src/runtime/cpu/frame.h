@@ -79,6 +79,7 @@ class Frame {
   std::int64_t scratch_wanted_ = 0;
   int threads_ = 0;
   std::vector<LibraryStep::State> library_;
+  Magnitudes magnitudes_;
   std::vector<void*> launch_buffers_;
   std::vector<std::int64_t> launch_sizes_;
   std::vector<std::vector<std::int64_t>> kept_values_;

@@ -111,6 +111,26 @@ void split_post_ops(std::vector<PostOpDescription> all, CompiledCall& call,
   }
 }
 
+void make_primitives(PrimitiveDescription d, CompiledCall& call) {
+  call.primitive = Primitive::make(d);
+  call.fused = d.post_ops;
+  call.quick = nullptr;
+  call.operand_spans.clear();
+  bool has_relu = false;
+  bool is_f32 = d.source.dtype == DType::f32 && d.weights.dtype == DType::f32 &&
+                (!d.bias || d.bias->dtype == DType::f32);
+  for (PostOpDescription& p : d.post_ops) {
+    has_relu |= p.kind == PostOpKind::relu;
+    p.is_finite = true;
+    if (!has_operand(p.kind)) continue;
+    is_f32 &= p.operand.dtype == DType::f32;
+    call.operand_spans.push_back(span_bytes(p.operand));
+  }
+  if (!has_relu || !is_f32 || !call.loops.empty()) return;
+  call.quick = Primitive::make(d);
+  if (call.quick->packed_layout() != call.primitive->packed_layout()) call.quick = nullptr;
+}
+
 std::string dtype_objection(const abi::Operand& source, const abi::Operand& weights,
                             const abi::Operand& destination, const abi::Operand* bias,
                             std::span<const abi::PostOp> post_ops) {

@@ -34,6 +34,9 @@ namespace inkle::runtime::cpu {
 void split_post_ops(std::vector<PostOpDescription> all, CompiledCall& call,
                     std::vector<PostOpDescription>& fused);
 
+// Makes `call.primitive`, and `call.quick` if relu and dtype ask for it. Sets `call.fused`.
+void make_primitives(PrimitiveDescription d, CompiledCall& call);
+
 // Reason to refuse what dtypes and kinds alone decide; empty: none.
 [[nodiscard]] std::string dtype_objection(const abi::Operand& source, const abi::Operand& weights,
                                           const abi::Operand& destination, const abi::Operand* bias,

@@ -1,6 +1,7 @@
 #include "runtime/cpu/library_step.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <variant>
 
@@ -12,6 +13,10 @@ namespace {
 
 // Shapes kept compiled per call; a plan with dynamic sizes may see many.
 constexpr std::size_t kKnownShapes = 64;
+
+// Below this no sum can overflow to infinity, hence none be NaN, rounding included.
+constexpr double kSafeBound = 1e37;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 constexpr std::size_t index(Role role) { return static_cast<std::size_t>(role); }
 
@@ -74,6 +79,7 @@ void LibraryStep::bind(std::span<const std::int64_t> slots, State& state) {
     }
   }
   if (state.compiled->primitive) state.execution = state.compiled->primitive->bind();
+  if (state.compiled->quick) state.quick = state.compiled->quick->bind();
   state.pointers.assign(operands_.size(), nullptr);
   state.key = std::move(key);
 }
@@ -81,12 +87,15 @@ void LibraryStep::bind(std::span<const std::int64_t> slots, State& state) {
 std::int64_t LibraryStep::scratchpad_bytes(const State& state) const {
   if (!state.compiled || !state.compiled->primitive) return 0;
   const Primitive& p = *state.compiled->primitive;
-  return round_up(p.scratchpad_bytes()) + (stable_weights_ ? 0 : round_up(p.packed_bytes()));
+  const Primitive* quick = state.compiled->quick.get();
+  const std::int64_t own =
+      std::max(p.scratchpad_bytes(), quick == nullptr ? 0 : quick->scratchpad_bytes());
+  return round_up(own) + (stable_weights_ ? 0 : round_up(p.packed_bytes()));
 }
 
 void LibraryStep::run(std::span<void* const> buffers, std::span<const std::int64_t> slots,
                       State& state, std::byte* scratchpad, WeightCache& weights,
-                      std::int64_t version) const {
+                      std::int64_t version, Magnitudes& magnitudes) const {
   const CompiledCall& c = *state.compiled;
   if (c.is_empty) return;
   for (std::size_t i = 0; i < operands_.size(); ++i) {
@@ -99,21 +108,29 @@ void LibraryStep::run(std::span<void* const> buffers, std::span<const std::int64
     fill_bias(c.destination, destination, c.channel, c.bias ? &*c.bias : nullptr,
               state.pointers[index(Role::bias)]);
   } else {
-    if (c.primitive->packed_bytes() != 0) {
-      void*& w = state.pointers[index(Role::weights)];
-      if (stable_weights_) {
-        const WeightIdentity identity{static_cast<const std::byte*>(w), c.weight_span, version};
-        if (!state.packed || !state.packed->is_current(identity)) {
-          state.packed = weights.get(*c.primitive, identity);
-        }
-        w = state.packed->data();
-      } else {
-        c.primitive->pack(w, scratchpad);
-        w = scratchpad;
-        scratchpad += round_up(c.primitive->packed_bytes());
+    void*& w = state.pointers[index(Role::weights)];
+    const void* const plain_weights = w;
+    if (c.primitive->packed_bytes() != 0 && stable_weights_) {
+      const WeightIdentity identity{static_cast<const std::byte*>(w), c.weight_span, version};
+      if (!state.packed || !state.packed->is_current(identity)) {
+        state.packed = weights.get(*c.primitive, identity);
       }
+      w = state.packed->data();
+    } else if (c.primitive->packed_bytes() != 0) {
+      c.primitive->pack(w, scratchpad);
+      w = scratchpad;
+      scratchpad += round_up(c.primitive->packed_bytes());
     }
-    execute(c, state, scratchpad);
+    double result = kInfinity;
+    if (state.quick) {
+      const float magnitude = state.packed ? state.packed->magnitude()
+                                           : largest_magnitude(plain_weights, c.weight_span);
+      result = bound(c, state, magnitude, magnitudes);
+    }
+    const bool is_safe = result < kSafeBound;
+    execute(is_safe ? *state.quick : *state.execution, c, state, scratchpad);
+    magnitudes.set(operands_[index(Role::destination)]->buffer,
+                   is_safe && c.rest.empty() ? result : kInfinity);
   }
   if (!c.rest.empty()) {
     const std::span<void* const> pointers(state.pointers);
@@ -121,15 +138,52 @@ void LibraryStep::run(std::span<void* const> buffers, std::span<const std::int64
   }
 }
 
-void LibraryStep::execute(const CompiledCall& c, State& state, std::byte* scratchpad) const {
+// Bound of an operand's magnitude: what an earlier step of the call has shown, if that is small
+// enough to be of use, else read off the operand.
+double LibraryStep::operand_bound(std::size_t operand, std::int64_t span, const State& state,
+                                  double useful, Magnitudes& magnitudes) const {
+  const abi::PlanBuffer buffer = operands_[operand]->buffer;
+  const double known = magnitudes.bound(buffer);
+  if (known < useful) return known;
+  return largest_magnitude(state.pointers[operand], span);
+}
+
+// Bound of the results' magnitude; infinity if anything on the way to them may overflow.
+double LibraryStep::bound(const CompiledCall& c, const State& state, float weights,
+                          Magnitudes& magnitudes) const {
+  constexpr double kRounding = 1.01;  // of sums of up to 10^5 terms
+  // Bounds grow from layer to layer, in truth values do not: looking at them starts anew.
+  constexpr double kUseful = kSafeBound / 1e6;
+  const double gain = weights * static_cast<double>(c.terms) * kRounding;
+  double bound =
+      gain * operand_bound(index(Role::source), c.source_span, state, kUseful / gain, magnitudes);
+  if (c.bias) {
+    bound += largest_magnitude(state.pointers[index(Role::bias)], 4 * c.bias->sizes[0]);
+  }
+  std::size_t operand = 0;
+  for (const PostOpDescription& p : c.fused) {
+    if (!(bound < kSafeBound)) return kInfinity;
+    double other = 0;
+    if (p.kind == abi::PostOpKind::add || p.kind == abi::PostOpKind::mul) {
+      other = operand_bound(index(Role::first_post_op) + operand, c.operand_spans[operand], state,
+                            kUseful, magnitudes);
+      ++operand;
+    }
+    bound = kRounding * bound_after(p, bound, other);
+  }
+  return bound < kSafeBound ? bound : kInfinity;
+}
+
+void LibraryStep::execute(Execution& execution, const CompiledCall& c, State& state,
+                          std::byte* scratchpad) const {
   if (c.loops.empty()) {
-    state.execution->run(state.pointers, scratchpad);
+    execution.run(state.pointers, scratchpad);
     return;
   }
   std::vector<std::int64_t> position(c.loops.size(), 0);
   const std::vector<void*> start = state.pointers;
   while (true) {
-    state.execution->run(state.pointers, scratchpad);
+    execution.run(state.pointers, scratchpad);
     std::size_t d = c.loops.size();
     while (d > 0 && ++position[d - 1] == c.loops[d - 1].extent) position[--d] = 0;
     if (d == 0) break;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "abi/library_call.h"
+#include "runtime/cpu/magnitudes.h"
 #include "runtime/cpu/onednn_primitive.h"
 #include "runtime/cpu/post_ops.h"
 #include "runtime/cpu/weight_cache.h"
@@ -22,6 +23,12 @@ struct CompiledCall {
   bool is_empty = false;                       // the destination has no elements
   bool is_fill = false;                        // nothing to sum over: destination = post_ops(bias)
   std::shared_ptr<const Primitive> primitive;  // else
+  // The same with the quick form of relu, null if there is no relu; same layout of packed weights.
+  std::shared_ptr<const Primitive> quick;
+  std::vector<PostOpDescription> fused;     // post-ops of the primitive
+  std::int64_t terms = 0;                   // products summed for one result
+  std::int64_t source_span = 0;             // bytes of memory that the source lies in
+  std::vector<std::int64_t> operand_spans;  // of the operands of `fused`
   // The primitive runs once for every point of these, operands stepping by bytes.
   struct Loop {
     std::int64_t extent = 1;
@@ -58,6 +65,7 @@ class LibraryStep {
   struct State {
     std::shared_ptr<const CompiledCall> compiled;
     std::unique_ptr<Execution> execution;
+    std::unique_ptr<Execution> quick;
     std::shared_ptr<const PackedWeights> packed;
     std::vector<std::int64_t> key;
     std::vector<void*> pointers;
@@ -72,7 +80,8 @@ class LibraryStep {
   [[nodiscard]] std::int64_t scratchpad_bytes(const State& state) const;
   // Thread-safe for distinct states. `version` of the weights as in WeightIdentity.
   void run(std::span<void* const> buffers, std::span<const std::int64_t> slots, State& state,
-           std::byte* scratchpad, WeightCache& weights, std::int64_t version) const;
+           std::byte* scratchpad, WeightCache& weights, std::int64_t version,
+           Magnitudes& magnitudes) const;
 
   // Buffer that holds the weights.
   [[nodiscard]] abi::PlanBuffer weights_buffer() const { return operands_[1]->buffer; }
@@ -82,7 +91,12 @@ class LibraryStep {
     std::vector<std::int64_t> key;
     std::shared_ptr<const CompiledCall> compiled;
   };
-  void execute(const CompiledCall& c, State& state, std::byte* scratchpad) const;
+  [[nodiscard]] double bound(const CompiledCall& c, const State& state, float weights,
+                             Magnitudes& magnitudes) const;
+  [[nodiscard]] double operand_bound(std::size_t operand, std::int64_t span, const State& state,
+                                     double useful, Magnitudes& magnitudes) const;
+  void execute(Execution& execution, const CompiledCall& c, State& state,
+               std::byte* scratchpad) const;
 
   const abi::LibraryCall* call_;
   bool stable_weights_;

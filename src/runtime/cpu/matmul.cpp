@@ -219,13 +219,13 @@ void make_primitive(Product& p, CompiledCall& result, bool stable_weights) {
     split_post_ops(d.post_ops, split, fused);
     d.post_ops = fused;
     choose_form(d, p, stable_weights);
-    result.primitive = Primitive::make(d);
     result.rest.assign(all.begin() + static_cast<std::ptrdiff_t>(fused.size()), all.end());
     result.rest_operand = split.rest_operand;
     result.loops.clear();
     for (const Dimension& dim : p.batches) {
       if (&dim != batch) result.loops.push_back(as_loop(dim, p));
     }
+    make_primitives(std::move(d), result);
     if (batch == nullptr || !result.primitive->is_reference()) return;
   }
 }
@@ -237,6 +237,8 @@ CompiledCall compile(const abi::MatmulCall& call, std::span<const std::int64_t> 
   Product p = resolve_product(call, slots);
   CompiledCall result{.destination = p.c, .channel = p.c.sizes.size() - 1};
   result.weight_span = span_bytes(p.b);
+  result.source_span = span_bytes(p.a);
+  result.terms = p.depth;
   if (call.has_bias) result.bias = resolve_bias(call.bias, slots);
   if (has_no_elements(p.c)) {
     result.is_empty = true;

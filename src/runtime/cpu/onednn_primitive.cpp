@@ -102,7 +102,9 @@ dnnl::primitive_attr attributes(const std::vector<PostOpDescription>& post_ops) 
                         describe(p.operand));
       continue;
     }
-    const auto e = eltwise(p.kind, p.alpha, p.beta);
+    const auto e = p.kind == PostOpKind::relu && p.is_finite
+                       ? Eltwise{algorithm::eltwise_relu, 0, 0}
+                       : eltwise(p.kind, p.alpha, p.beta);
     if (!e) unsupported("a post-op that oneDNN does not compute as eager does");
     ops.append_eltwise(1.0F, e->kind, static_cast<float>(e->alpha), static_cast<float>(e->beta));
   }

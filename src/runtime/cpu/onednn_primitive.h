@@ -23,6 +23,7 @@ struct PostOpDescription {
   abi::PostOpKind kind = abi::PostOpKind::relu;
   double alpha = 0;
   double beta = 0;
+  bool is_finite = false;     // relu: its input is no NaN, so that the quick form will do
   TensorDescription operand;  // add, mul: of the destination's rank, size 1 = broadcast
 };
 

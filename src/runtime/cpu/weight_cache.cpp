@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/cpu/magnitudes.h"
+
 namespace inkle::runtime::cpu {
 
 PackedWeights::PackedWeights(const Primitive& primitive, const WeightIdentity& weights)
@@ -12,6 +14,7 @@ PackedWeights::PackedWeights(const Primitive& primitive, const WeightIdentity& w
       sample_(sample(weights)),
       memory_(primitive.packed_bytes(), "a packed copy of weights") {
   primitive.pack(weights.data, memory_.data());
+  magnitude_ = largest_magnitude(weights.data, weights.bytes);
 }
 
 PackedWeights::Sample PackedWeights::sample(const WeightIdentity& weights) {

@@ -32,6 +32,8 @@ class PackedWeights {
   [[nodiscard]] bool is_of(const WeightIdentity& weights, const std::string& layout) const;
   [[nodiscard]] void* data() const { return memory_.data(); }
   [[nodiscard]] std::int64_t bytes() const { return memory_.bytes(); }
+  // Of weights of f32; infinity if any is NaN.
+  [[nodiscard]] float magnitude() const { return magnitude_; }
 
  private:
   static constexpr std::size_t kLines = 4;
@@ -42,6 +44,7 @@ class PackedWeights {
   std::string layout_;
   Sample sample_{};
   Block memory_;
+  float magnitude_ = 0;
 };
 
 // Thread-safe; the least recently asked for goes first when `limit_bytes` is passed. Whoever holds

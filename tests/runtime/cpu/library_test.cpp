@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "runtime/cpu/magnitudes.h"
 #include "runtime/cpu/plan_builder.h"
 #include "runtime/cpu/post_ops.h"
 
@@ -613,6 +614,82 @@ TEST(PostOps, SpecialValuesAsEager) {
       }
     }
   }
+}
+
+// relu in its quick form where all is finite, in its slow one where NaN may come up: within a sum,
+// after layers whose bounds have grown, and from other post-ops' operands.
+TEST(PostOps, ReluKeepsNanWhereverItComesFrom) {
+  constexpr std::int64_t kSize = 16;
+  constexpr int kLayers = 40;
+  for (const bool weight : {false, true}) {
+    PlanBuilder b;
+    const auto x = b.argument("x", {kSize, kSize});
+    const auto w = b.argument("w", {kSize, kSize}, {}, DType::f32, weight);
+    const auto extra = b.argument("extra", {kSize, kSize});
+    abi::PlanBuffer from = x;
+    for (std::uint32_t i = 0; i < kLayers; ++i) {
+      const auto to =
+          i + 1 < kLayers ? b.arena("t", {kSize, kSize}, i, i + 1) : b.output("y", {kSize, kSize});
+      abi::MatmulCall call;
+      call.a = b.operand(from);
+      call.b = b.operand(w);
+      call.c = b.operand(to);
+      call.b_is_weight = weight;
+      call.post_ops = {{.kind = PostOpKind::add, .operand = b.operand(extra)},
+                       {.kind = PostOpKind::relu, .operand = {}}};
+      b.call(call);
+      from = to;
+    }
+    Executable e(b.done());
+    const auto last = [&](float x0, float w0, float extra0) {
+      Arguments a;
+      float* px = a.add({kSize, kSize});
+      float* pw = a.add({kSize, kSize});
+      float* pe = a.add({kSize, kSize});
+      for (std::int64_t i = 0; i < kSize * kSize; ++i) {
+        const bool diagonal = i / kSize == i % kSize;
+        px[i] = x0;
+        pw[i] = diagonal ? w0 : 0.0F;
+        pe[i] = extra0;
+      }
+      pw[1] = -w0;  // column 1: x1 - x0
+      HeapHost host;
+      e.run({.tensors = a.views, .host = &host});
+      return std::vector<float>(host.floats(0), host.floats(0) + 3);
+    };
+    EXPECT_EQ(last(3, 1, 0), (std::vector<float>{3, 0, 3}));
+    EXPECT_EQ(last(-3, 1, 0), (std::vector<float>{0, 0, 0}));
+    EXPECT_EQ(last(3, 1, 1)[0], 3 + kLayers);
+    // inf, inf - inf, and from the next layer on inf * 0
+    const auto overflow = last(3e38F, 4, 0);
+    EXPECT_TRUE(std::isnan(overflow[0]));
+    EXPECT_TRUE(std::isnan(overflow[1]));
+    const auto late = last(1, 16, 0);  // overflows far down
+    EXPECT_TRUE(std::isnan(late[0]));
+    EXPECT_TRUE(std::isnan(late[1]));
+    EXPECT_TRUE(std::isnan(last(1, 1, kNan)[0]));
+    EXPECT_EQ(last(1, 1, -kInfinity)[0], 0);
+    EXPECT_TRUE(std::isnan(last(kNan, 1, 0)[0]));
+  }
+}
+
+TEST(Magnitudes, SeeEveryElement) {
+  std::vector<float> x(200000, 0.5F);
+  for (const std::size_t at : {0UL, 1UL, 63UL, 64UL, 40000UL, 199990UL, 199999UL}) {
+    for (const std::size_t count : {at + 1, x.size()}) {
+      const auto bytes = static_cast<std::int64_t>(4 * count);
+      for (const float value : {-7.0F, 3e38F}) {
+        x[at] = value;
+        EXPECT_EQ(largest_magnitude(x.data(), bytes), std::fabs(value));
+      }
+      for (const float value : {kNan, -kNan, -kInfinity}) {
+        x[at] = value;
+        EXPECT_EQ(largest_magnitude(x.data(), bytes), kInfinity);
+      }
+      x[at] = 0.5F;
+    }
+  }
+  EXPECT_EQ(largest_magnitude(x.data(), 0), 0);
 }
 
 // Weights that change in place, other weights at another address, and back.
