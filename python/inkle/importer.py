@@ -72,7 +72,7 @@ class GraphImporter:
             elif node.op == "call_function":
                 self._call(node)
             elif node.op == "get_attr":
-                raise UnsupportedGraph(f"the graph refers to {node.target}")
+                self._literal(node)
             elif node.op == "output":
                 self._output(node)
 
@@ -134,7 +134,7 @@ class GraphImporter:
     def _bound(value: Any, otherwise: int) -> int:
         try:
             number = int(value)
-        except (TypeError, OverflowError, ValueError):
+        except (TypeError, OverflowError, ValueError, AttributeError):
             return otherwise
         return max(min(number, _LARGEST_SIZE), -_LARGEST_SIZE)
 
@@ -161,11 +161,15 @@ class GraphImporter:
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):
             expression = value.node.expr
-            if not expression.is_Symbol:
-                raise UnsupportedGraph(f"the integer argument {node.name} is {expression}")
-            symbol = self._symbol(expression, value.node.shape_env)
+            known = self._expression(expression, value.node.shape_env)
+            # What is no symbol of its own is known already: the argument is not read.
+            symbol = known if expression.is_Symbol else self._unread_integer(node.name)
             self.importer.integer_input(node.name, symbol)
-            self._values[node] = symbol
+            self._values[node] = known
+            return
+        if isinstance(value, int):
+            self.importer.integer_input(node.name, self._unread_integer(node.name))
+            self._values[node] = value
             return
         if not isinstance(value, torch.Tensor):
             raise UnsupportedGraph(f"argument {node.name} is a {type(value).__name__}")
@@ -175,6 +179,24 @@ class GraphImporter:
         if value.is_conj() or value.is_neg():
             raise UnsupportedGraph(f"argument {node.name} is a lazy conjugate or negative")
         self._values[node] = self.importer.input(node.name, kind, position in self._parameters)
+
+    def _unread_integer(self, name: str) -> Any:
+        return self.importer.symbol(f"unread_{name}", -_LARGEST_SIZE, _LARGEST_SIZE, None)
+
+    def _literal(self, node: Node) -> None:
+        """A tensor that the graph module holds."""
+        tensor = self._gm
+        for part in node.target.split("."):
+            tensor = getattr(tensor, part)
+        if not isinstance(tensor, torch.Tensor) or tensor.device.type != "cpu":
+            raise UnsupportedGraph(f"the graph refers to {node.target}")
+        kind = self._type(tensor)
+        if kind[0] == "opaque":
+            raise UnsupportedGraph(f"{node.target} has layout {tensor.layout}, {tensor.dtype}")
+        with torch.utils._python_dispatch._disable_current_modes():
+            flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+            data = bytes(flat.untyped_storage())[: flat.numel()]
+        self._values[node] = self.importer.literal(kind, data)
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, Node):

@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -190,6 +191,11 @@ void bind_importer(nb::module_& m) {
              return i.input(std::move(name), to_type(i, type), is_parameter);
            })
       .def("integer_input", &Importer::integer_input)
+      .def("literal",
+           [](Importer& i, nb::handle type, const nb::bytes& data) {
+             const auto* begin = static_cast<const std::byte*>(data.data());
+             return i.literal(to_type(i, type), {begin, begin + data.size()});
+           })
       .def("call", call)
       .def("output", [](Importer& i, ValueId v) { i.output(v); })
       .def("output", [](Importer& i, Expr e) { i.output(e); })

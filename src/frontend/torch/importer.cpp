@@ -73,6 +73,25 @@ void Importer::integer_input(std::string name, Expr symbol) {
   graph_.inputs.push_back({std::move(name), {}, symbol, false});
 }
 
+ValueId Importer::literal(Type type, std::vector<std::byte> data) {
+  graph::ConstantData constant{type.dtype, {}, nullptr};
+  std::int64_t bytes = abi::size_of(type.dtype);
+  for (const Expr size : type.sizes) {
+    if (!size.is_constant()) unsupported("a literal tensor of symbolic sizes");
+    constant.sizes.push_back(*size.constant());
+    bytes *= *size.constant();
+  }
+  if (bytes != static_cast<std::int64_t>(data.size())) {
+    user_error("a literal of {} bytes has {}", bytes, data.size());
+  }
+  constant.bytes = std::make_shared<const std::vector<std::byte>>(std::move(data));
+  type.strides.reset();
+  const ValueId value = graph_.add_value(std::move(type));
+  graph_.constants.emplace_back(value, std::move(constant));
+  strides_.resize(graph_.value_count());
+  return value;
+}
+
 std::optional<std::vector<ValueId>> Importer::native(const graph::OpDef& row,
                                                      std::vector<Argument> args,
                                                      const std::vector<Type>& meta,

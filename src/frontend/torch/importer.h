@@ -37,6 +37,8 @@ class Importer {
 
   ValueId input(std::string name, Type type, bool is_parameter);
   void integer_input(std::string name, Expr symbol);
+  // A tensor whose contents are part of the graph: row-major `data` of a type with constant sizes.
+  ValueId literal(Type type, std::vector<std::byte> data);
 
   // One FX node. `args` are all arguments of the overload in schema order, defaults filled in;
   // `meta` the types of its results with strides (an entry of dtype opaque stands for a result that
