@@ -84,8 +84,9 @@ class Execution {
 [[nodiscard]] bool has_bf16();       // at least by conversion (AVX-512)
 
 // Whether the post-op computes as eager does, special values included. relu is done as elu with
-// alpha -0, since oneDNN's own relu turns NaN into 0 (a zero result may carry either sign); clip,
-// hardsigmoid and exp lose NaN in all their forms and are refused, as is leaky_relu with alpha 0.
+// alpha -0, since oneDNN's own relu turns NaN into 0 (a zero result may carry either sign), unless
+// its input is known to be finite; clip, hardsigmoid and exp lose NaN in all their forms and are
+// refused, as is leaky_relu with alpha 0.
 [[nodiscard]] bool supported(const abi::PostOp& op);
 
 }  // namespace inkle::runtime::cpu
