@@ -23,9 +23,8 @@ enum class ShapeClass : std::uint8_t {
 // What a sample writes its arguments with: makes the graph inputs.
 class SampleBuilder {
  public:
-  SampleBuilder(graph::Graph& graph, DType dtype, ShapeClass shapes)
+  SampleBuilder(graph::Graph& graph, abi::DType dtype, ShapeClass shapes)
       : graph_(graph), dtype_(dtype), shapes_(shapes) {}
-  using DType = abi::DType;
 
   [[nodiscard]] abi::DType dtype() const { return dtype_; }
   [[nodiscard]] sym::Context& context() { return graph_.context(); }
@@ -51,6 +50,7 @@ class SampleBuilder {
   std::vector<Range> ranges_;
   std::vector<std::pair<std::int64_t, graph::Expr>> symbols_;
   bool emptied_ = false;
+  std::int64_t emptied_value_ = 0;
 };
 
 }  // namespace inkle::ops

@@ -10,14 +10,37 @@ namespace inkle::ops {
 
 // Each family is one file beside this one.
 [[nodiscard]] std::span<const graph::OpDef> unary_ops();
+[[nodiscard]] std::span<const graph::OpDef> numeric_ops();
 [[nodiscard]] std::span<const graph::OpDef> binary_ops();
 [[nodiscard]] std::span<const graph::OpDef> compare_ops();
+[[nodiscard]] std::span<const graph::OpDef> ternary_ops();
 [[nodiscard]] std::span<const graph::OpDef> activation_ops();
+[[nodiscard]] std::span<const graph::OpDef> activation_backward_ops();
 [[nodiscard]] std::span<const graph::OpDef> creation_ops();
 [[nodiscard]] std::span<const graph::OpDef> view_ops();
+[[nodiscard]] std::span<const graph::OpDef> slice_ops();
 [[nodiscard]] std::span<const graph::OpDef> shape_ops();
 [[nodiscard]] std::span<const graph::OpDef> copy_ops();
 [[nodiscard]] std::span<const graph::OpDef> random_ops();
+// Families that contract, reduce or move data by index.
+[[nodiscard]] std::span<const graph::OpDef> attention_ops();
+[[nodiscard]] std::span<const graph::OpDef> batch_norm_ops();
+[[nodiscard]] std::span<const graph::OpDef> convolution_ops();
+[[nodiscard]] std::span<const graph::OpDef> dropout_ops();
+[[nodiscard]] std::span<const graph::OpDef> eager_ops();
+[[nodiscard]] std::span<const graph::OpDef> extremum_ops();
+[[nodiscard]] std::span<const graph::OpDef> index_ops();
+[[nodiscard]] std::span<const graph::OpDef> loss_ops();
+[[nodiscard]] std::span<const graph::OpDef> matmul_ops();
+[[nodiscard]] std::span<const graph::OpDef> norm_ops();
+[[nodiscard]] std::span<const graph::OpDef> pooling_ops();
+[[nodiscard]] std::span<const graph::OpDef> reduction_ops();
+[[nodiscard]] std::span<const graph::OpDef> resize_ops();
+[[nodiscard]] std::span<const graph::OpDef> scan_ops();
+[[nodiscard]] std::span<const graph::OpDef> scatter_ops();
+[[nodiscard]] std::span<const graph::OpDef> softmax_ops();
+[[nodiscard]] std::span<const graph::OpDef> variance_ops();
+[[nodiscard]] std::span<const graph::OpDef> window_ops();
 
 // All rows; built at first use, immutable.
 [[nodiscard]] const graph::OpTable& op_table();

@@ -1,0 +1,52 @@
+// The explicit list of families, and the docs page generated from it.
+#include "ops/table.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+namespace inkle::ops {
+
+const graph::OpTable& op_table() {
+  static const graph::OpTable table = [] {
+    const std::array families = {
+        unary_ops(),     numeric_ops(),    binary_ops(),     compare_ops(), ternary_ops(),
+        activation_ops(), activation_backward_ops(), creation_ops(), view_ops(), slice_ops(),
+        shape_ops(),     copy_ops(),       random_ops(),
+        // contracting, reducing, moving by index
+        attention_ops(), batch_norm_ops(), convolution_ops(), dropout_ops(), eager_ops(),
+        extremum_ops(),  index_ops(),      loss_ops(),       matmul_ops(),  norm_ops(),
+        pooling_ops(),   reduction_ops(),  resize_ops(),     scan_ops(),    scatter_ops(),
+        softmax_ops(),   variance_ops(),   window_ops(),
+    };
+    return graph::OpTable(families);
+  }();
+  return table;
+}
+
+namespace {
+
+std::string_view how(const graph::OpDef& op) {
+  if (graph::has(op.traits, graph::Trait::eager_only)) return "eager";
+  if (op.library) return "library";
+  if (op.decompose != nullptr) return "decomposed";
+  return graph::has(op.traits, graph::Trait::view) ? "view" : "native";
+}
+
+}  // namespace
+
+std::string ops_markdown() {
+  std::string text =
+      "# Ops\n\n"
+      "Generated from the op table. native: own loops; view: an index map, no work; decomposed: "
+      "into other rows;\nlibrary: a contraction or call; eager: run by the host framework.\n\n"
+      "| op | arguments | how | ATen overloads | meaning |\n|---|---|---|---|---|\n";
+  for (const graph::OpDef* op : op_table().all()) {
+    if (op->name == "eager") continue;
+    text += fmt::format("| `{}` | `{}` | {} | {} | {} |\n", op->name, op->schema, how(*op),
+                        op->aten, op->doc);
+  }
+  return text;
+}
+
+}  // namespace inkle::ops
