@@ -1,0 +1,263 @@
+// Attention against a plain computation in double.
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+#include "codegen/cpu/kernel_fixture.h"
+
+namespace inkle::codegen::cpu {
+namespace {
+
+struct Case {
+  std::int64_t batch = 1, heads = 2, kv_heads = 2, q = 33, kv = 70, dim = 32, value_dim = 32;
+  DType dtype = DType::f32;
+  bool mask = false;
+  DType mask_dtype = DType::f32;
+  bool mask_broadcast = false;  // over batch, head and row
+  bool lse = false;
+  bool causal = false;
+  bool safe = true;
+  bool transposed_k = false;  // [.., feature, column] in memory
+  bool dynamic = false;
+  bool empty_row = false;
+  std::int64_t q_block = 32, kv_block = 128;
+};
+
+struct Built {
+  sym::Context context;
+  Kernel kernel;
+  std::vector<std::int64_t> sizes;
+};
+
+void build(const Case& c, Built& b) {
+  schedule::AttentionKernel a;
+  const auto size = [&](const char* name, std::int64_t v) {
+    if (!c.dynamic) return b.context.constant(v);
+    Expr s = b.context.symbol(name, {.range = {1, 1 << 16}, .hint = v});
+    b.kernel.sizes.push_back(s);
+    b.sizes.push_back(v);
+    return s;
+  };
+  a.dtype = c.dtype;
+  a.batch = size("b", c.batch);
+  a.heads = b.context.constant(c.heads);
+  a.kv_heads = b.context.constant(c.kv_heads);
+  a.q_length = size("q", c.q);
+  a.kv_length = size("k", c.kv);
+  a.head_dim = b.context.constant(c.dim);
+  a.value_dim = b.context.constant(c.value_dim);
+  for (const Expr extent : {a.batch, a.heads, a.q_length, a.kv_length}) {
+    a.variables.push_back(b.context.index(extent));
+  }
+  const auto& v = a.variables;
+  // q and out as [batch, row, head, feature], k and v as [batch, head, row, feature].
+  const Expr q = ((v[0] * a.q_length + v[2]) * c.heads + v[1]) * c.dim + v[3];
+  const Expr k = c.transposed_k ? ((v[0] * c.kv_heads + v[1]) * c.dim + v[3]) * a.kv_length + v[2]
+                                : ((v[0] * c.kv_heads + v[1]) * a.kv_length + v[2]) * c.dim + v[3];
+  const Expr value = ((v[0] * c.kv_heads + v[1]) * a.kv_length + v[2]) * c.value_dim + v[3];
+  const Expr out = ((v[0] * a.q_length + v[2]) * c.heads + v[1]) * c.value_dim + v[3];
+  a.offsets = {q, k, value, out};
+  using schedule::ParamRole;
+  b.kernel.params = {{ParamRole::in, c.dtype, 4, false},
+                     {ParamRole::in, c.dtype, 4, false},
+                     {ParamRole::in, c.dtype, 4, false},
+                     {ParamRole::out, c.dtype, 4, false}};
+  if (c.mask) {
+    a.has_mask = true;
+    a.mask_dtype = c.mask_dtype;
+    a.offsets.push_back(c.mask_broadcast
+                            ? v[3]
+                            : ((v[0] * c.heads + v[1]) * a.q_length + v[2]) * a.kv_length + v[3]);
+    b.kernel.params.push_back({ParamRole::in, c.mask_dtype, 1, false});
+  }
+  if (c.lse) {
+    a.has_lse = true;
+    a.offsets.push_back((v[0] * c.heads + v[1]) * a.q_length + v[2]);
+    b.kernel.params.push_back({ParamRole::out, DType::f32, 4, false});
+  }
+  a.scale = 1 / std::sqrt(static_cast<double>(c.dim));
+  a.is_causal = c.causal;
+  a.safe = c.safe;
+  b.kernel.name = "attention";
+  b.kernel.body = a;
+}
+
+std::vector<Array> make_arrays(const Case& c) {
+  std::vector<Array> arrays = {random_array(c.dtype, c.batch * c.heads * c.q * c.dim, 1),
+                               random_array(c.dtype, c.batch * c.kv_heads * c.kv * c.dim, 2),
+                               random_array(c.dtype, c.batch * c.kv_heads * c.kv * c.value_dim, 3),
+                               Array(c.dtype, c.batch * c.heads * c.q * c.value_dim)};
+  if (c.mask) {
+    const std::int64_t count = c.mask_broadcast ? c.kv : c.batch * c.heads * c.q * c.kv;
+    Array mask = random_array(c.mask_dtype, count, 4, c.mask_dtype == DType::boolean ? 0 : -3, 2);
+    if (c.empty_row) {
+      const double none =
+          c.mask_dtype == DType::boolean ? 0 : -std::numeric_limits<double>::infinity();
+      for (std::int64_t j = 0; j < c.kv; ++j) mask.set(5 * c.kv + j, none);
+    }
+    arrays.push_back(std::move(mask));
+  }
+  if (c.lse) arrays.emplace_back(DType::f32, c.batch * c.heads * c.q);
+  return arrays;
+}
+
+void reference(const Case& c, std::vector<Array>& arrays) {
+  std::vector<double> p(static_cast<std::size_t>(c.kv));
+  for (std::int64_t b = 0; b < c.batch; ++b) {
+    for (std::int64_t h = 0; h < c.heads; ++h) {
+      const std::int64_t g = b * c.kv_heads + h / (c.heads / c.kv_heads);
+      for (std::int64_t i = 0; i < c.q; ++i) {
+        double most = -std::numeric_limits<double>::infinity();
+        for (std::int64_t j = 0; j < c.kv; ++j) {
+          double s = 0;
+          for (std::int64_t d = 0; d < c.dim; ++d) {
+            const std::int64_t at =
+                c.transposed_k ? (g * c.dim + d) * c.kv + j : (g * c.kv + j) * c.dim + d;
+            s += arrays[0].get(((b * c.q + i) * c.heads + h) * c.dim + d) * arrays[1].get(at);
+          }
+          s /= std::sqrt(static_cast<double>(c.dim));
+          const std::int64_t m = c.mask_broadcast ? j : ((b * c.heads + h) * c.q + i) * c.kv + j;
+          if (c.mask && c.mask_dtype != DType::boolean) s += arrays[4].get(m);
+          if ((c.mask && c.mask_dtype == DType::boolean && arrays[4].get(m) == 0) ||
+              (c.causal && j > i)) {
+            s = -std::numeric_limits<double>::infinity();
+          }
+          p[static_cast<std::size_t>(j)] = s;
+          most = std::max(most, s);
+        }
+        double sum = 0;
+        for (double& s : p) sum += s = std::isinf(s) ? 0 : std::exp(s - most);
+        for (std::int64_t d = 0; d < c.value_dim; ++d) {
+          double o = 0;
+          for (std::int64_t j = 0; j < c.kv; ++j) {
+            o += p[static_cast<std::size_t>(j)] * arrays[2].get((g * c.kv + j) * c.value_dim + d);
+          }
+          arrays[3].set(((b * c.q + i) * c.heads + h) * c.value_dim + d,
+                        sum == 0 && c.safe ? 0 : o / sum);
+        }
+        if (c.lse) arrays.back().set((b * c.heads + h) * c.q + i, most + std::log(sum));
+      }
+    }
+  }
+}
+
+void check_attention(const Case& c) {
+  Built b;
+  build(c, b);
+  Schedule schedule;
+  schedule.q_block = c.q_block;
+  schedule.kv_block = c.kv_block;
+  std::vector<Array> expected = make_arrays(c);
+  reference(c, expected);
+  const std::int64_t extent = c.batch * c.heads * ((c.q + c.q_block - 1) / c.q_block);
+  for (CpuCompiler* compiler : compilers()) {
+    const CompileUnit unit{&b.kernel, schedule};
+    const auto compiled = compiler->compile({&unit, 1});
+    std::vector<Array> actual = make_arrays(c);
+    std::vector<void*> pointers;
+    for (Array& a : actual) pointers.push_back(a.bytes.data());
+    std::vector<std::byte> memory(static_cast<std::size_t>(*compiled[0].scratch_bytes.constant()) +
+                                  64);
+    void* scratch = memory.data();
+    std::size_t space = memory.size();
+    std::align(64, memory.size() - 64, scratch, space);
+    compiled[0].function(pointers.data(), b.sizes.data(), scratch, 0, extent / 2);
+    compiled[0].function(pointers.data(), b.sizes.data(), scratch, extent / 2, extent);
+    const double tolerance = c.dtype == DType::f32 ? 2e-6 : c.dtype == DType::f16 ? 2e-3 : 1.6e-2;
+    for (std::size_t p = 3; p < actual.size(); ++p) {
+      int wrong = 0;
+      for (std::int64_t i = 0; i < actual[p].count && wrong < 4; ++i) {
+        const double a = actual[p].get(i);
+        const double e = expected[p].get(i);
+        if (std::isnan(e) ? std::isnan(a) : std::abs(a - e) <= tolerance * 2 || a == e) continue;
+        ADD_FAILURE() << compiler->device().vector_bytes << " byte vectors, parameter " << p << "["
+                      << i << "]: " << a << ", expected " << e;
+        ++wrong;
+      }
+    }
+  }
+}
+
+TEST(Attention, Shapes) {
+  for (const bool causal : {false, true}) {
+    for (const bool dynamic : {false, true}) {
+      for (const std::int64_t q : {1, 6, 33, 130}) {
+        for (const std::int64_t kv : {1, 70, 300}) {
+          SCOPED_TRACE(fmt::format("q {} kv {} causal {} dynamic {}", q, kv, causal, dynamic));
+          check_attention({.q = q, .kv = kv, .causal = causal, .dynamic = dynamic});
+        }
+      }
+    }
+  }
+  check_attention({.batch = 2, .heads = 6, .kv_heads = 2, .q = 20, .dim = 64, .value_dim = 64});
+  check_attention({.dim = 80, .value_dim = 72});
+  check_attention({.q = 40, .kv = 40, .dim = 128, .value_dim = 128, .causal = true});
+  check_attention({.dim = 5, .value_dim = 3, .lse = true});
+  check_attention({.transposed_k = true});
+}
+
+TEST(Attention, Masks) {
+  for (const DType d : {DType::f32, DType::boolean, DType::bf16}) {
+    for (const bool broadcast : {false, true}) {
+      check_attention({.mask = true, .mask_dtype = d, .mask_broadcast = broadcast, .lse = true});
+    }
+    for (const bool safe : {false, true}) {
+      check_attention({.mask = true, .mask_dtype = d, .safe = safe, .empty_row = true});
+    }
+  }
+}
+
+TEST(Attention, ReducedTypes) {
+  check_attention({.dtype = DType::bf16});
+  check_attention({.dim = 64, .value_dim = 64, .dtype = DType::f16, .causal = true});
+}
+
+// Not a test of speed, but prints it: INKLE_TEST_VERBOSE=1.
+TEST(Attention, Speed) {
+  if (std::getenv("INKLE_TEST_VERBOSE") == nullptr) GTEST_SKIP();
+  for (CpuCompiler* compiler : compilers()) {
+    for (const std::int64_t dim : {32, 64, 128}) {
+      for (const std::int64_t length : {128, 512, 2048}) {
+        for (const auto& [q_block, kv_block] :
+             {std::pair{128, 128}, {128, 256}, {256, 128}, {32, 256}}) {
+          Case c{
+              .heads = 4, .kv_heads = 4, .q = length, .kv = length, .dim = dim, .value_dim = dim};
+          Built b;
+          build(c, b);
+          Schedule schedule;
+          schedule.q_block = q_block;
+          schedule.kv_block = kv_block;
+          const CompileUnit unit{&b.kernel, schedule};
+          const auto compiled = compiler->compile({&unit, 1});
+          std::vector<Array> arrays = make_arrays(c);
+          std::vector<void*> pointers;
+          for (Array& a : arrays) pointers.push_back(a.bytes.data());
+          std::vector<std::byte> memory(
+              static_cast<std::size_t>(*compiled[0].scratch_bytes.constant()) + 64);
+          void* scratch = memory.data();
+          std::size_t space = memory.size();
+          std::align(64, memory.size() - 64, scratch, space);
+          double best = 1e9;
+          for (int round = 0; round < 5; ++round) {
+            const auto start = std::chrono::steady_clock::now();
+            compiled[0].function(pointers.data(), nullptr, scratch, 0,
+                                 4 * ((length + q_block - 1) / q_block));
+            best = std::min(
+                best,
+                std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+          }
+          fmt::print(
+              "{} bytes, dim {}, length {}, blocks {} x {}: {:.0f} GFLOP/s of one core, compile "
+              "{:.1f} ms\n",
+              compiler->device().vector_bytes, dim, length, q_block, kv_block,
+              4.0 * 4 * static_cast<double>(length * length * dim) / best * 1e-9,
+              compiled[0].compile_seconds * 1e3);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace inkle::codegen::cpu
