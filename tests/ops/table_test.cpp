@@ -1,0 +1,52 @@
+// The op table as a whole: it builds, its rows are complete, and its page lists them.
+#include "ops/table.h"
+
+#include <gtest/gtest.h>
+
+namespace inkle::ops {
+namespace {
+
+using graph::OpDef;
+using graph::Trait;
+
+TEST(Table, EveryRowIsComplete) {
+  for (const OpDef* op : op_table().all()) {
+    EXPECT_FALSE(op->doc.empty()) << op->name;
+    if (op->name == "eager") continue;
+    EXPECT_NE(op->infer, nullptr) << op->name;
+    EXPECT_FALSE(op->aten.empty() && op->name.find("::") != std::string_view::npos) << op->name;
+    const bool runs = op->lower != nullptr || op->decompose != nullptr;
+    EXPECT_NE(runs, graph::has(op->traits, Trait::eager_only)) << op->name;
+    EXPECT_FALSE(op->lower != nullptr && op->decompose != nullptr) << op->name;
+  }
+}
+
+TEST(Table, EveryRowThatRunsHasAnOracle) {
+  for (const OpDef* op : op_table().all()) {
+    if (graph::has(op->traits, Trait::eager_only)) continue;
+    EXPECT_TRUE(op->reference != nullptr || op->decompose != nullptr) << op->name;
+  }
+}
+
+TEST(Table, AtenOverloadsFindTheirRow) {
+  const auto row = [](std::string_view overload) {
+    const OpDef* op = op_table().find_aten(overload);
+    return op == nullptr ? std::string_view("none") : op->name;
+  };
+  EXPECT_EQ(row("aten::add.Tensor"), "add");
+  EXPECT_EQ(row("aten::add.Scalar"), "add");
+  EXPECT_EQ(row("aten::div.Tensor_mode"), "div_mode");
+  EXPECT_EQ(row("aten::squeeze.dim"), "squeeze_dims");
+  EXPECT_EQ(row("aten::no_such_op"), "none");
+}
+
+TEST(Table, PageHasALineForEveryRow) {
+  const std::string page = ops_markdown();
+  for (const OpDef* op : op_table().all()) {
+    if (op->name == "eager") continue;
+    EXPECT_NE(page.find("| `" + std::string(op->name) + "` |"), std::string::npos) << op->name;
+  }
+}
+
+}  // namespace
+}  // namespace inkle::ops
