@@ -64,7 +64,8 @@ ValueId Builder::full(const Sizes& sizes, double value, DType dtype, Device devi
   } else if (!abi::is_float(dtype) && value >= -9.0e18 && value <= 9.0e18) {
     number = context().constant(static_cast<std::int64_t>(value));
   }
-  return node("full", {sizes, std::move(number), dtype, device});
+  const Argument where = device == Device{} ? Argument(None{}) : Argument(device);
+  return node("full", {sizes, std::move(number), dtype, None{}, where});
 }
 
 // --- Rewriter -----------------------------------------------------------------------------------

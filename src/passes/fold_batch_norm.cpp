@@ -6,16 +6,13 @@ namespace inkle::passes {
 namespace {
 
 using abi::DType;
-using graph::Argument;
 using graph::Expr;
 using graph::Graph;
 using graph::Type;
 
 bool all_literal(Match& m, std::initializer_list<std::string_view> names) {
-  return std::ranges::all_of(names, [&](std::string_view name) {
-    const Argument* a = m.find(name);
-    return a != nullptr && std::holds_alternative<graph::ValueId>(*a) && m.is_literal(name);
-  });
+  return std::ranges::all_of(
+      names, [&](std::string_view name) { return m.is_tensor(name) && m.is_literal(name); });
 }
 
 // Binds "shape": the sizes that let a value per output channel broadcast over the weights.

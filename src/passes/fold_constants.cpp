@@ -72,6 +72,12 @@ class Folder {
     return options_.freeze || count <= kMaxFoldedElements;
   }
 
+  static RefTensor zeros(const Type& type) {
+    std::vector<std::int64_t> sizes;
+    for (const graph::Expr size : type.sizes) sizes.push_back(*size.constant());
+    return {type.dtype, std::move(sizes)};
+  }
+
   bool is_known(ValueId v) const { return known_[v.index].has_value(); }
 
   void compute(const Node& node) {
@@ -79,14 +85,24 @@ class Folder {
     if (has(node.op->traits, kNever) || node.results.empty()) return;
     if (node.op->reference == nullptr && node.op->decompose == nullptr) return;
     bool all = std::ranges::all_of(node.results, [&](ValueId v) { return small(graph_.type(v)); });
-    bool has_operand = false;
+    // Of a parameter that must be a tensor a creation op takes no more than dtype and sizes
+    // (new_ones, full_like).
+    const graph::Schema& schema = graph_.table().schema(*node.op);
+    const bool creates = has(node.op->traits, Trait::creation) && !schema.params.empty() &&
+                         schema.params.front().kind == ParamKind::tensor;
     graph::for_each_operand(node, [&](ValueId v) {
-      all = all && is_known(v);
-      has_operand = true;
+      const bool like = creates && node.args.front() == Argument(v);
+      all = all && (is_known(v) || (like && small(graph_.type(v))));
     });
-    if (!all || !(has_operand || has(node.op->traits, Trait::creation))) return;
-    if (has_symbol(node)) return;
+    if (!all || has_symbol(node)) return;
+    std::vector<ValueId> stand_ins;
+    graph::for_each_operand(node, [&](ValueId v) {
+      if (is_known(v)) return;
+      known_[v.index] = zeros(graph_.type(v));
+      stand_ins.push_back(v);
+    });
     std::vector<RefTensor> results = ops::interpret_node(graph_, node, known_, {});
+    for (const ValueId v : stand_ins) known_[v.index].reset();
     for (std::size_t i = 0; i < results.size(); ++i) {
       known_[node.results[i].index] = std::move(results[i]);
     }
@@ -149,7 +165,10 @@ class Folder {
       } else if (!tensor.is_real()) {
         number = graph_.context().constant(tensor.integer(0));
       }
-      return r.builder().node("full", {type.sizes, std::move(number), type.dtype, type.device});
+      const Argument device =
+          type.device == graph::Device{} ? Argument(graph::None{}) : Argument(type.device);
+      return r.builder().node("full",
+                              {type.sizes, std::move(number), type.dtype, graph::None{}, device});
     }
     Type literal = type;
     literal.strides = graph::contiguous_strides(graph_.context(), type.sizes);

@@ -49,6 +49,7 @@ std::optional<double> element(const Elements& elements, const MaskIndices& at, E
 }
 
 std::optional<Elements> mask_of(Match& m) {
+  if (!m.is_tensor("mask")) return std::nullopt;
   const ValueId mask = m.value("mask");
   if (m.graph().type(mask).rank() < 2) return std::nullopt;
   return Elements::of(m.graph(), mask);
@@ -86,12 +87,12 @@ bool causal(Match& m) {
 
 constexpr Rule kRules[] = {
     {.name = "neutral mask",
-     .match = "sdpa(q, k, v, mask, p, causal, s, g, ...)",
-     .give = "sdpa(q, k, v, none, p, causal, s, g)",
+     .match = "sdpa(q, k, v, mask, p, causal, s, g, safe)",
+     .give = "sdpa(q, k, v, none, p, causal, s, g, safe)",
      .condition = neutral},
     {.name = "causal mask",
-     .match = "sdpa(q, k, v, mask, p, false, s, g, ...)",
-     .give = "sdpa(q, k, v, none, p, true, s, g)",
+     .match = "sdpa(q, k, v, mask, p, false, s, g, safe)",
+     .give = "sdpa(q, k, v, none, p, true, s, g, safe)",
      .condition = causal},
     {.name = "neutral mask, with log-sum-exp",
      .match = "_scaled_dot_product_flash_attention_for_cpu(q, k, v, p, causal, mask, s)",

@@ -41,6 +41,11 @@ ValueId Match::value(std::string_view name) const {
   return *v;
 }
 
+bool Match::is_tensor(std::string_view name) const {
+  const Argument* argument = find(name);
+  return argument != nullptr && std::holds_alternative<ValueId>(*argument);
+}
+
 bool Match::is_literal(std::string_view name) const {
   const ValueId v = value(name);
   return std::ranges::any_of(graph_.constants, [&](const auto& c) { return c.first == v; });

@@ -40,6 +40,7 @@ class Match {
 
   [[nodiscard]] const graph::Graph& graph() const { return graph_; }
   [[nodiscard]] graph::ValueId root() const { return root_; }
+  [[nodiscard]] bool is_tensor(std::string_view name) const;
   // Whether the value is a literal.
   [[nodiscard]] bool is_literal(std::string_view name) const;
   [[nodiscard]] const graph::Type& root_type() const { return graph_.type(root_); }
