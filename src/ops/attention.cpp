@@ -22,8 +22,9 @@ using infer::Types;
 struct Positions {
   std::size_t mask, dropout, causal, scale;
   int gqa = -1;
+  int safe = -1;   // rows with nothing to attend to give 0; without the argument they do
 };
-constexpr Positions kSdpa{.mask = 3, .dropout = 4, .causal = 5, .scale = 6, .gqa = 7};
+constexpr Positions kSdpa{.mask = 3, .dropout = 4, .causal = 5, .scale = 6, .gqa = 7, .safe = 8};
 constexpr Positions kFlash{.mask = 5, .dropout = 3, .causal = 4, .scale = 6};
 
 void require_same(Inference& in, Expr a, Expr b, std::string_view message) {
@@ -128,6 +129,7 @@ void lower_attention(Lowering& l) {
     arguments.scale = l.args().real(p.scale);
   }
   arguments.is_causal = l.args().boolean(p.causal);
+  arguments.safe = p.safe < 0 || l.args().boolean(static_cast<std::size_t>(p.safe));
   arguments.want_lse = l.node().results.size() > 1 && l.is_used(1);
   const std::vector<Tensor> results = l.attention(arguments, l.result_type().dtype);
   const auto without_heads = [&](const Tensor& t) {
@@ -177,6 +179,7 @@ void reference_attention(Evaluation& e) {
   const RefTensor &q = e.tensor(0), &k = e.tensor(1), &v = e.tensor(2);
   const double scale = e.is_none(p.scale) ? 1 / std::sqrt(static_cast<double>(q.sizes.back()))
                                           : e.real(p.scale);
+  const bool safe = p.safe < 0 || e.boolean(static_cast<std::size_t>(p.safe));
   const std::size_t length = q.rank() - 2;
   const std::vector<std::int64_t> rows(q.sizes.begin(), q.sizes.end() - 1);
   for_each_index(rows, [&](std::span<const std::int64_t> indices, std::size_t position) {
@@ -191,7 +194,7 @@ void reference_attention(Evaluation& e) {
     double sum = 0;
     for (const double s : scores) sum += masked ? 0 : std::exp(s - top);
     for (std::int64_t f = 0; f < v.sizes.back(); ++f) {
-      double y = 0;
+      double y = masked && !safe ? std::numeric_limits<double>::quiet_NaN() : 0;
       for (std::size_t c = 0; c < scores.size() && !masked; ++c) {
         kv[length] = static_cast<std::int64_t>(c);
         kv[length + 1] = f;
@@ -252,8 +255,9 @@ constexpr OpDef kAttention[] = {
     {.name = "sdpa",
      .schema = "(query: tensor, key: tensor, value: tensor, attn_mask: optional_tensor = none, "
                "dropout_p: real = 0.0, is_causal: boolean = false, scale: optional_real = none, "
-               "enable_gqa: boolean = false) -> tensor",
-     .doc = "softmax(query key^T * scale + mask) value; rows with nothing to attend to give 0.",
+               "enable_gqa: boolean = false, safe: boolean = true) -> tensor",
+     .doc = "softmax(query key^T * scale + mask) value; rows with nothing to attend to give 0, or "
+            "NaN where safe is false.",
      .traits = Trait::contraction, .infer = attention_type<kSdpa>,
      .lower = lower_attention<kSdpa>, .reference = reference_attention<kSdpa>,
      .aten = "aten::scaled_dot_product_attention inkle::attention", .samples = samples_sdpa},

@@ -16,6 +16,7 @@ namespace {
 using graph::Argument;
 using graph::OpDef;
 using graph::Sample;
+using graph::Trait;
 using graph::ValueId;
 using infer::Types;
 using loop::StoreMode;
@@ -363,18 +364,21 @@ constexpr OpDef kScatter[] = {
      .schema = "(self: tensor, dim: integer, index: tensor, source: tensor, alpha: scalar = 1) "
                "-> tensor",
      .doc = "self with alpha * source added to the slices along dim that index names.",
+     .traits = Trait::update,
      .infer = infer_along<Along::add>, .lower = lower_along<Along::add>,
      .reference = reference_along<Along::add>, .aten = "aten::index_add",
      .samples = samples_along<Along::add>},
     {.name = "index_copy",
      .schema = "(self: tensor, dim: integer, index: tensor, source: tensor) -> tensor",
      .doc = "self with source in the slices along dim that index names.",
+     .traits = Trait::update,
      .infer = infer_along<Along::copy>, .lower = lower_along<Along::copy>,
      .reference = reference_along<Along::copy>, .aten = "aten::index_copy",
      .samples = samples_along<Along::copy>},
     {.name = "index_fill",
      .schema = "(self: tensor, dim: integer, index: tensor, value: scalar) -> tensor",
      .doc = "self with a number in the slices along dim that index names.",
+     .traits = Trait::update,
      .infer = infer_along<Along::fill>, .lower = lower_along<Along::fill>,
      .reference = reference_along<Along::fill>, .aten = "aten::index_fill.int_Scalar",
      .samples = samples_along<Along::fill>},
@@ -382,17 +386,20 @@ constexpr OpDef kScatter[] = {
      .schema = "(self: tensor, indices: optional_tensor_list, values: tensor, "
                "accumulate: boolean = false) -> tensor",
      .doc = "self with values written, or added, at the places of an advanced index.",
+     .traits = Trait::update,
      .infer = infer_index_put, .lower = lower_index_put, .reference = reference_index_put,
      .aten = "aten::index_put aten::_unsafe_index_put", .samples = samples_index_put},
     {.name = "scatter",
      .schema = "(self: tensor, dim: integer, index: tensor, src: tensor) -> tensor",
      .doc = "self with src written at the positions along dim that index names.",
+     .traits = Trait::update,
      .infer = infer_scatter<Update::overwrite>, .lower = lower_scatter<Update::overwrite>,
      .reference = reference_scatter<Update::overwrite>, .aten = "aten::scatter.src",
      .samples = samples_scatter<false>},
     {.name = "scatter_add",
      .schema = "(self: tensor, dim: integer, index: tensor, src: tensor) -> tensor",
      .doc = "self with src added at the positions along dim that index names.",
+     .traits = Trait::update,
      .infer = infer_scatter<Update::add>, .lower = lower_scatter<Update::add>,
      .reference = reference_scatter<Update::add>, .aten = "aten::scatter_add",
      .samples = samples_scatter_add},
@@ -400,6 +407,7 @@ constexpr OpDef kScatter[] = {
      .schema = "(self: tensor, dim: integer, index: tensor, src: tensor, reduce: string, "
                "include_self: boolean = true) -> tensor",
      .doc = "self with src reduced into the positions along dim that index names (sums only).",
+     .traits = Trait::update,
      .infer = infer_scatter<Update::reduce_argument>,
      .lower = lower_scatter<Update::reduce_argument>,
      .reference = reference_scatter<Update::reduce_argument>, .aten = "aten::scatter_reduce.two",
@@ -407,18 +415,23 @@ constexpr OpDef kScatter[] = {
     {.name = "scatter_value",
      .schema = "(self: tensor, dim: integer, index: tensor, value: scalar) -> tensor",
      .doc = "self with a number at the positions along dim that index names.",
+     .traits = Trait::update,
      .infer = infer_scatter<Update::overwrite>, .lower = lower_scatter<Update::overwrite>,
      .reference = reference_scatter<Update::overwrite>, .aten = "aten::scatter.value",
      .samples = samples_scatter<true>},
     {.name = "select_scatter",
      .schema = "(self: tensor, src: tensor, dim: integer, index: integer) -> tensor",
-     .doc = "self with src at one position along dim.", .infer = infer_select_scatter,
+     .doc = "self with src at one position along dim.",
+     .traits = Trait::update,
+     .infer = infer_select_scatter,
      .lower = lower_select_scatter, .reference = reference_select_scatter,
      .aten = "aten::select_scatter", .samples = samples_select_scatter},
     {.name = "slice_scatter",
      .schema = "(self: tensor, src: tensor, dim: integer = 0, start: optional_integer = none, "
                "end: optional_integer = none, step: integer = 1) -> tensor",
-     .doc = "self with src in a slice of dim.", .infer = infer_slice_scatter,
+     .doc = "self with src in a slice of dim.",
+     .traits = Trait::update,
+     .infer = infer_slice_scatter,
      .lower = lower_slice_scatter, .reference = reference_slice_scatter,
      .aten = "aten::slice_scatter", .samples = samples_slice_scatter},
 };
