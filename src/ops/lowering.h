@@ -50,7 +50,7 @@ using ElementFunction = std::function<Val(BodyBuilder&, Indices)>;
 struct LoweringState {
   const graph::Graph* graph = nullptr;
   loop::Program* program = nullptr;
-  std::vector<std::optional<Tensor>> values;   // by ValueId
+  std::vector<std::optional<Tensor>> values;  // by ValueId
   // By ValueId: uses by the current and later nodes, and by outputs. Empty: unknown, so everything
   // counts as used.
   std::vector<std::uint32_t> remaining;
@@ -76,7 +76,7 @@ class Lowering {
   // A scalar argument gives a constant of dtype `scalar_as`, an integer symbol an index value cast
   // to it.
   Val element(BodyBuilder& b, std::size_t arg, Indices i, DType scalar_as) const;
-  Val element(BodyBuilder& b, const Tensor& t, Indices i) const;      // exact rank
+  Val element(BodyBuilder& b, const Tensor& t, Indices i) const;  // exact rank
   Val broadcast_element(BodyBuilder& b, const Tensor& t, Indices i) const;
 
   // --- Recording ----------------------------------------------------------------------------
@@ -86,8 +86,7 @@ class Lowering {
   // cast to `accumulator`, results to `dtypes`.
   using ReduceFunction = std::function<Val(BodyBuilder&, Indices outer, Indices reduced)>;
   std::vector<Tensor> reduce(loop::ReduceOp op, const Sizes& sizes, const Sizes& reduced,
-                             DType accumulator, std::vector<DType> dtypes,
-                             const ReduceFunction& f);
+                             DType accumulator, std::vector<DType> dtypes, const ReduceFunction& f);
   // Running reduction (sum, prod, min, max) along `dim`.
   Tensor scan(loop::ReduceOp op, const Sizes& sizes, std::size_t dim, DType accumulator,
               DType dtype, const ElementFunction& f);
@@ -98,7 +97,8 @@ class Lowering {
                  const ScatterIndex& index_of, const ElementFunction& f);
   // Mutation: f(i) becomes the contents of `destination`, an input or a view of one, at i. Other
   // values that read the same memory and are still needed are copied first: a value stays what it
-  // was when it was defined. Returns `destination`, now the new value.
+  // was when it was defined. Returns `destination`, now the new value; a second mutation names that
+  // one. Unsupported if it is no input.
   Tensor store_into(const Tensor& destination, const ElementFunction& f);
   // A view: `map` takes indices of the result to indices of `of`.
   Tensor view(const Tensor& of, Sizes sizes, std::function<std::vector<Expr>(Indices)> map) const;

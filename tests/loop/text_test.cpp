@@ -28,8 +28,7 @@ TEST(LoopText, Norm) {
 )");
 }
 
-TEST(LoopText, EveryKindOfNest) {
-  round_trip(R"(loops @kinds {
+constexpr const char* kEveryKind = R"(loops @kinds {
   symbols s0 in 1.., s1 in ..
   arguments s0: int, n: int = s1, x, w, ids = i
   data 0 "0000803f"
@@ -56,8 +55,9 @@ TEST(LoopText, EveryKindOfNest) {
   n5: eager "aten::sort" target 7 (sums, int s0+1) -> (t5)  # aten::sort
   return y [s0,6,8,8]{384,64,8,1}, input x [s0,4]{256,1} offset 5, int s0*2, none
 }
-)");
-}
+)";
+
+TEST(LoopText, EveryKindOfNest) { round_trip(kEveryKind); }
 
 TEST(LoopText, Expressions) {
   round_trip(R"(loops @ops {
@@ -119,6 +119,29 @@ TEST(LoopText, Errors) {
   expect_error(with_nest("n0: pointwise [i0: 4] -> out0[i0] { yield exp(load h[i0]) }"), "bf16");
   expect_error(with_nest("n0: pointwise [i0: 4, i0: 4] -> out0[i0] { yield 1.0 }"), "twice");
   expect_error(with_nest("n0: reduce.sum f32 [i0: 4] -> out0[i0] { yield 1.0 }"), "nothing to");
+}
+
+// Damaged text is refused with a UserError or means something else; nothing else happens.
+void survive(const std::string& text) {
+  try {
+    static_cast<void>(to_string(parse_program(text, "damaged.ir")));
+  } catch (const UserError&) {
+  } catch (const Unsupported&) {
+  }
+}
+
+TEST(LoopText, DamagedText) {
+  const std::string text = kEveryKind;
+  for (std::size_t end = 0; end < text.size(); ++end) survive(text.substr(0, end));
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    for (const char c : {'9', 'i', '[', '-'}) {
+      std::string damaged = text;
+      damaged[at] = c;
+      survive(damaged);
+    }
+    std::string shorter = text;
+    survive(shorter.erase(at, 1));
+  }
 }
 
 }  // namespace
