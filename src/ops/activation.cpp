@@ -314,7 +314,7 @@ constexpr OpDef kActivations[] = {
     row("leaky_relu", "aten::leaky_relu", "x above 0, negative_slope * x below.",
         lower_unary_with<leaky_relu_value>,
         ref_unary_with<[](Evaluation& e, double x) {
-          return x <= 0 ? x * round_to(DType::f32, e.real(1)) : x;
+          return x <= 0 ? x * round_to(abi::compute_type(e.result().dtype), e.real(1)) : x;
         }>,
         "(self: tensor, negative_slope: scalar = 0.01) -> tensor"),
     row("log_sigmoid", "aten::log_sigmoid", "log(sigmoid(x)).", lower_unary<log_sigmoid_value>,

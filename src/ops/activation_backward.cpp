@@ -109,7 +109,7 @@ Val leaky_relu_value(Lowering& l, BodyBuilder& b, Val g, Val x) {
   return b.select(compare(b, Opcode::greater, x, 0), g, b.mul(g, number(b, x, l.args().real(2))));
 }
 double leaky_relu_reference(Evaluation& e, double g, double x) {
-  return x <= 0 ? g * round_to(DType::f32, e.real(2)) : g;
+  return x <= 0 ? g * round_to(abi::compute_type(e.result().dtype), e.real(2)) : g;
 }
 
 // z = exp(beta * x); g * z / (z + 1) where beta * x is at most the threshold, else g.

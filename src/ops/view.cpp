@@ -413,7 +413,11 @@ std::vector<graph::Sample> view_samples() {
            [](SampleBuilder& s) {
              const Expr a = s.size(4);
              return Args{s.tensor({a, s.constant(12)}),
-                         Sizes{a, s.constant(3), s.constant(1), s.constant(-1)}};
+                         Sizes{a, s.constant(3), s.constant(1), s.constant(4)}};
+           }},
+          {"inferred",
+           [](SampleBuilder& s) {
+             return Args{s.tensor({s.size(4), s.constant(12)}), Sizes{s.constant(6), s.constant(-1)}};
            }},
           {"regroup", [](SampleBuilder& s) {
              const Expr a = s.size(4);
