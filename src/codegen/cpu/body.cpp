@@ -168,6 +168,9 @@ Value* BodyEmitter::emit_indirect(const Instruction& i, Val v, int copy) {
       Value* bad = ir_.icmp(Compare::uge, value, ir_.broadcast(extent, Ir::lanes_of(type)));
       code_.faults.check(ir_, bad, facts.varying ? mask(copy) : nullptr,
                          schedule::KernelStatus::index_out_of_range);
+      if (sym::bounds(has_extent ? info.extent : symbol).low < 1 && has_extent) {
+        valid_[{symbol.node(), copy}] = ir_.bit_not(bad);
+      }
       return ir_.select(bad, Ir::zero(type), value);
     });
   }
@@ -176,6 +179,27 @@ Value* BodyEmitter::emit_indirect(const Instruction& i, Val v, int copy) {
   else
     index_.bind_scalar(symbol, {value, facts.depth});
   return value;
+}
+
+Value* BodyEmitter::valid_lanes(Expr offset, bool varying, int copy) {
+  if (valid_.empty()) return nullptr;
+  Value* all = nullptr;
+  for (const Expr s : sym::symbols(offset)) {
+    const auto source = indirect_.find(s.node());
+    if (source == indirect_.end()) continue;
+    const bool own_lanes = facts_[source->second].varying;
+    const auto found = valid_.find({s.node(), own_lanes ? copy : 0});
+    if (found == valid_.end()) continue;
+    Value* valid = found->second;
+    if (varying && !own_lanes) {
+      valid = ir_.at_depth(facts_[source->second].depth,
+                           [&] { return ir_.broadcast(valid, lanes_.lanes); });
+    }
+    all = all == nullptr
+              ? valid
+              : ir_.at_depth(index_.depth_of(offset), [&] { return ir_.bit_and(all, valid); });
+  }
+  return all;
 }
 
 bool BodyEmitter::is_scratch(std::uint32_t buffer) const {
@@ -255,6 +279,14 @@ Value* BodyEmitter::emit_load(const Instruction& i, Val v, int copy) {
     predicate = facts.varying ? lanes(i.operands[0], copy) : get(i.operands[0], copy);
     otherwise = facts.varying ? lanes(i.operands[1], copy) : get(i.operands[1], copy);
   }
+  if (Value* valid = valid_lanes(offset, facts.varying, copy)) {
+    predicate = predicate == nullptr
+                    ? valid
+                    : ir_.at_depth(facts.depth, [&] { return ir_.bit_and(predicate, valid); });
+    if (otherwise == nullptr) {
+      otherwise = Ir::zero(register_type(ir_, i.dtype, facts.varying ? lanes_.lanes : 1));
+    }
+  }
   Type* type = memory_type(ir_, i.dtype, lanes_.lanes);
   const int alignment = alignment_of(i.dtype);
   if (is_scratch(i.buffer) && code_.scratch_has_lanes) {
@@ -297,7 +329,8 @@ Value* BodyEmitter::emit_load(const Instruction& i, Val v, int copy) {
   });
 }
 
-void BodyEmitter::store_atomic(const schedule::StageStore& store, Value* v, int copy) {
+void BodyEmitter::store_atomic(const schedule::StageStore& store, Value* v, Value* active,
+                               int copy) {
   const DType dtype = dtype_of(store.target);
   if (dtype != DType::f32 && dtype != DType::f64 && dtype != DType::i32 && dtype != DType::i64) {
     unsupported("kernel {}: no atomic addition of {}", code_.kernel.name, abi::name_of(dtype));
@@ -316,10 +349,10 @@ void BodyEmitter::store_atomic(const schedule::StageStore& store, Value* v, int 
       ir_.atomic_add(address, ir_.extract(v, lane), alignment_of(dtype));
       return Values();
     };
-    if (mask(copy) == nullptr)
+    if (active == nullptr)
       add();
     else
-      ir_.branch(ir_.extract(mask(copy), lane), true, add, [] { return Values(); });
+      ir_.branch(ir_.extract(active, lane), true, add, [] { return Values(); });
   }
 }
 
@@ -328,7 +361,11 @@ void BodyEmitter::store(const schedule::StageStore& store, int copy) {
   const DType dtype = dtype_of(store.target);
   bind_indirect(store.offset, copy);
   Value* v = cast(ir_, lanes(yield, copy), body_[yield].dtype, dtype);
-  if (store.mode == loop::StoreMode::atomic_add) return store_atomic(store, v, copy);
+  Value* active = mask(copy);
+  if (Value* valid = valid_lanes(store.offset, true, copy)) {
+    active = active == nullptr ? valid : ir_.bit_and(active, valid);
+  }
+  if (store.mode == loop::StoreMode::atomic_add) return store_atomic(store, v, active, copy);
   v = to_memory(ir_, v, dtype);
   const int alignment = alignment_of(dtype);
   if (is_scratch(store.target) && code_.scratch_has_lanes) {
@@ -336,11 +373,14 @@ void BodyEmitter::store(const schedule::StageStore& store, int copy) {
     return;
   }
   if (!index_.is_varying(store.offset)) {
-    ir_.store(ir_.extract(v, 0), linear_address(store.target, store.offset, 0, 0), alignment);
+    Value* address = linear_address(store.target, store.offset, 0, 0);
+    if (Value* fits = valid_lanes(store.offset, false, copy)) {
+      address = ir_.select(fits, address, code_.spare);
+    }
+    ir_.store(ir_.extract(v, 0), address, alignment);
     return;
   }
   const auto stride = index_.lane_stride(store.offset);
-  Value* active = mask(copy);
   if (stride && stride->is_constant(1)) {
     Value* address = linear_address(store.target, store.offset, 1, copy);
     if (active == nullptr)

@@ -90,6 +90,9 @@ class BodyEmitter {
   Value* emit_scalar_load(const loop::Instruction& instruction, Value* address);
   Value* emit_indirect(const loop::Instruction& instruction, loop::Val v, int copy);
   void bind_indirect(sym::Expr e, int copy);
+  // Of an address: the conjunction of its indirect symbols' checks where a failed one leaves no
+  // element to fall back to; null if none does.
+  Value* valid_lanes(sym::Expr offset, bool varying, int copy);
   Value* base_of(std::uint32_t buffer) const;
   [[nodiscard]] DType dtype_of(std::uint32_t buffer) const;
   [[nodiscard]] bool is_scratch(std::uint32_t buffer) const;
@@ -101,7 +104,7 @@ class BodyEmitter {
     Value* offsets;
   };
   Scattered scattered_address(std::uint32_t buffer, sym::Expr offset, int copy);
-  void store_atomic(const schedule::StageStore& store, Value* v, int copy);
+  void store_atomic(const schedule::StageStore& store, Value* v, Value* active, int copy);
 
   KernelCode& code_;
   Ir& ir_;
@@ -110,8 +113,9 @@ class BodyEmitter {
   IndexEmitter index_;
   std::vector<Facts> facts_;
   std::unordered_map<const sym::Node*, loop::Val> indirect_;
-  std::vector<Values> values_;     // [copy or 0][val]
-  std::vector<Value*> broadcast_;  // of uniform values
+  std::map<std::pair<const sym::Node*, int>, Value*> valid_;  // of symbols whose extent may be 0
+  std::vector<Values> values_;                                // [copy or 0][val]
+  std::vector<Value*> broadcast_;                             // of uniform values
   std::map<std::pair<const sym::Node*, std::uint32_t>, Value*> addresses_;
 };
 

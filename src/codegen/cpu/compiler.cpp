@@ -202,7 +202,7 @@ std::vector<CompiledKernel> CpuCompiler::compile(std::span<const CompileUnit> un
     const schedule::Kernel& kernel = *units[i].kernel;
     modules[i] = std::make_unique<Ir>(kernel.name);
     const EmittedKernel emitted =
-        emit_kernel(*modules[i], kernel, units[i].schedule, impl_->target, kernel.name);
+        emit_kernel(*modules[i], kernel, units[i].schedule, impl_->target, "kernel." + kernel.name);
     out[i].scratch_bytes = emitted.scratch_bytes;
     out[i].can_fail = emitted.can_fail;
     if (options.keep_ir) out[i].ir = modules[i]->text();

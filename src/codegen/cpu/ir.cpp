@@ -5,6 +5,7 @@
 #include <llvm/IR/DerivedTypes.h>
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/LLVMContext.h>
 #include <llvm/IR/MDBuilder.h>
 #include <llvm/IR/Module.h>
@@ -23,6 +24,7 @@ struct Ir::Impl {
   std::unique_ptr<llvm::Module> module;
   llvm::IRBuilder<> builder;
   llvm::Function* function = nullptr;
+  bool has_avx512 = false;
   std::vector<llvm::Instruction*> anchors;  // end of the preheader of each open loop
 
   Value* intrinsic(llvm::Intrinsic::ID id, std::initializer_list<Value*> arguments) {
@@ -107,6 +109,7 @@ Values Ir::begin_function(std::string_view name, std::string_view cpu, std::stri
       llvm::Function::Create(type, llvm::Function::ExternalLinkage,
                              llvm::StringRef(name.data(), name.size()), *impl_->module);
   llvm::Function& f = *impl_->function;
+  impl_->has_avx512 = features.find("+avx512vl") != std::string_view::npos;
   f.addFnAttr(llvm::Attribute::NoUnwind);
   f.addFnAttr("target-cpu", llvm::StringRef(cpu.data(), cpu.size()));
   f.addFnAttr("target-features", llvm::StringRef(features.data(), features.size()));
@@ -213,6 +216,18 @@ Value* Ir::trunc(Value* a) { return impl_->intrinsic(llvm::Intrinsic::trunc, {a}
 Value* Ir::round_even(Value* a) { return impl_->intrinsic(llvm::Intrinsic::rint, {a}); }
 Value* Ir::copysign(Value* magnitude, Value* sign) {
   return impl_->intrinsic(llvm::Intrinsic::copysign, {magnitude, sign});
+}
+Value* Ir::scale_by_power(Value* a, Value* n) {
+  const int lanes = lanes_of(a);
+  if (!impl_->has_avx512 || bits_of(type_of(a)) != 32 || (lanes != 16 && lanes != 8))
+    return nullptr;
+  auto& b = impl_->builder;
+  if (lanes == 16) {
+    return b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
+                             {a, n, zero(type_of(a)), b.getInt16(0xffff), b.getInt32(4)});
+  }
+  return b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_256, {},
+                           {a, n, zero(type_of(a)), b.getInt8(0xff)});
 }
 Value* Ir::fmin_second(Value* a, Value* b) { return select(fcmp(Compare::lt, a, b), a, b); }
 Value* Ir::fmax_second(Value* a, Value* b) { return select(fcmp(Compare::gt, a, b), a, b); }

@@ -107,6 +107,9 @@ class Ir {
   Value* trunc(Value* a);
   Value* round_even(Value* a);
   Value* copysign(Value* magnitude, Value* sign);
+  // a * 2^n with one rounding for f32 vectors and n integral, |n| < 300, where the machine has an
+  // instruction for it; else null.
+  Value* scale_by_power(Value* a, Value* n);
   // The instruction's rule: b if either is NaN, as vminps.
   Value* fmin_second(Value* a, Value* b);
   Value* fmax_second(Value* a, Value* b);

@@ -47,9 +47,11 @@ namespace {
 
 // p * 2^n for -300 < n < 300 with one rounding: the first product is exact, as p is near 1.
 Value* scale(Ir& ir, Value* p, Value* n) {
+  if (Value* scaled = ir.scale_by_power(p, n)) return scaled;
   Type* type = Ir::type_of(p);
-  Value* half = ir.ashr(n, 1);
-  Value* rest = ir.sub(n, half);
+  Value* word = ir.fp_to_signed(n, ir.as_integer(type));
+  Value* half = ir.ashr(word, 1);
+  Value* rest = ir.sub(word, half);
   return ir.fmul(ir.fmul(p, power_of_two(ir, half, type)), power_of_two(ir, rest, type));
 }
 
@@ -79,7 +81,7 @@ Value* exp_f32(Ir& ir, Value* x) {
   Value* safe = clamp(ir, x, -104.5, 89);
   const Split s = split_exponent(ir, safe);
   Value* p = ir.fadd(exp_minus_one_kernel(ir, s.r), like(x, 1));
-  return scale(ir, p, to_word(ir, s.n));
+  return scale(ir, p, s.n);
 }
 
 Value* exp2_f32(Ir& ir, Value* x) {
@@ -87,7 +89,7 @@ Value* exp2_f32(Ir& ir, Value* x) {
   Value* n = ir.round_even(safe);
   Value* r = ir.fsub(safe, n);
   Value* p = ir.fma(polynomial(ir, r, kExp2), r, like(x, 1));
-  return scale(ir, p, to_word(ir, n));
+  return scale(ir, p, n);
 }
 
 // 2^n (e + 1) - 1 with halves, so that 2^128 does not overflow.

@@ -169,6 +169,43 @@ TEST(Access, Embedding) {
   }
 }
 
+// A table without rows: every index is bad, and nothing is read or written.
+TEST(Access, EmptyTable) {
+  for (const bool along_lanes : {false, true}) {
+    for (const bool constant : {false, true}) {
+      KernelBuilder b;
+      const Expr n = constant ? b.constant(0) : b.size("n", 4, 0);
+      const auto index = b.param(DType::i64);
+      const auto table = b.param(DType::f32);
+      const auto out = b.param(DType::f32, kOut);
+      b.pointwise(
+          {b.constant(21)},
+          [&](BodyBuilder& body, const Indices& j) {
+            const Expr at = along_lanes ? j[0] : b.constant(3);
+            const Expr row = body.indirect(body.load(index, DType::i64, {at}), n);
+            body.yield(body.load(table, DType::f32, {row * 21 + j[0]}));
+          },
+          [&](const Indices& j) {
+            return Stores{{out, j[0]}};
+          });
+      b.finish();
+      for (CpuCompiler* compiler : compilers()) {
+        const CompileUnit unit{&b.kernel, inner_lanes(8)};
+        const auto compiled = compiler->compile({&unit, 1});
+        EXPECT_TRUE(compiled[0].can_fail);
+        Array indices = random_array(DType::i64, 21, 5, 0, 11);
+        std::vector<float> result(21, 1);
+        void* buffers[] = {indices.bytes.data(), nullptr, result.data()};
+        alignas(64) std::int64_t scratch[8] = {};
+        const std::int64_t sizes[] = {0};
+        compiled[0].function(buffers, sizes, scratch, 0, 1);
+        EXPECT_EQ(scratch[0], 1);
+        EXPECT_EQ(result[20], 0);
+      }
+    }
+  }
+}
+
 // out[j] = x[index[j]], with indices along the lanes.
 TEST(Access, GatherAlongLanes) {
   for (const DType d : {DType::u8, DType::bf16, DType::f32, DType::f64, DType::boolean}) {
