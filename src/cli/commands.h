@@ -1,0 +1,36 @@
+// The commands of `inkle`. Each adds its options to the parser and returns what to do when it was
+// chosen; errors are thrown.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "cli/arguments.h"
+#include "cli/model.h"
+#include "driver/pipeline.h"
+
+namespace inkle::cli {
+
+void add_run(CLI::App& app);
+void add_bench(CLI::App& app);
+void add_opt(CLI::App& app);
+void add_lower(CLI::App& app);
+void add_compile(CLI::App& app);
+
+// Options that commands share.
+struct CompileArguments {
+  std::string file;
+  LoadOptions load;
+  bool fast_numerics = false;
+  std::vector<std::string> skip_passes;
+  int threads = 0;
+};
+void add_compile_options(CLI::App& command, CompileArguments& arguments);
+void add_input_options(CLI::App& command, ArgumentOptions& arguments);
+
+// Sets the number of threads and compiles; Unsupported naming the ops if some would need eager.
+[[nodiscard]] driver::Compiled compile(const Model& model, const CompileArguments& arguments,
+                                       driver::CompileOptions options = {});
+
+}  // namespace inkle::cli

@@ -1,0 +1,35 @@
+// What the commands work on: a graph read from a .pt2 file or from text, with what is known of its
+// inputs and outputs.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "frontend/pt2/tensor_data.h"
+#include "graph/graph.h"
+
+namespace inkle::cli {
+
+using frontend::pt2::TensorData;
+
+struct Model {
+  graph::Graph graph;
+  // By the graph's inputs: data of weights that came with the file.
+  std::vector<std::optional<TensorData>> weights;
+  std::vector<std::string> outputs;  // names, by the graph's outputs
+};
+
+struct LoadOptions {
+  bool freeze = false;
+  std::string weights;  // path of a safetensors file for the parameters of a text graph; or empty
+};
+
+// By content: a zip archive is a torch.export program, all else is graph text. UserError and
+// Unsupported name the file.
+[[nodiscard]] Model load_model(const std::string& path, const LoadOptions& options);
+// A graph from its text.
+[[nodiscard]] graph::Graph load_graph(const std::string& path);
+
+}  // namespace inkle::cli

@@ -1,0 +1,86 @@
+// `inkle run`: one call of a model, its outputs as .npy files or as a summary.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/host.h"
+#include "cli/summary.h"
+#include "frontend/pt2/npy.h"
+#include "runtime/cpu/executor.h"
+
+namespace inkle::cli {
+namespace {
+
+struct RunArguments {
+  CompileArguments compile;
+  ArgumentOptions inputs;
+  std::string output;
+  bool random = false;
+};
+
+void save(const PlainHost& host, const Model& model, const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) user_error("{}: {}", folder, error.message());
+  for (std::size_t i = 0; i < host.results().size(); ++i) {
+    const PlainHost::Result& result = host.results()[i];
+    const std::string path = fmt::format("{}/{}_{}.npy", folder, i, model.outputs[i]);
+    if (const auto* tensor = std::get_if<TensorData>(&result)) {
+      frontend::pt2::write_npy(path, tensor->view());
+    } else if (const auto* integer = std::get_if<std::int64_t>(&result)) {
+      TensorData scalar = frontend::pt2::make_tensor(abi::DType::i64, {});
+      std::memcpy(scalar.data, integer, sizeof *integer);
+      frontend::pt2::write_npy(path, scalar.view());
+    } else {
+      continue;
+    }
+    std::printf("%s\n", path.c_str());
+  }
+}
+
+void print(const PlainHost& host, const Model& model) {
+  for (std::size_t i = 0; i < host.results().size(); ++i) {
+    const PlainHost::Result& result = host.results()[i];
+    std::string text = "none";
+    if (const auto* tensor = std::get_if<TensorData>(&result)) text = summary(*tensor);
+    if (const auto* integer = std::get_if<std::int64_t>(&result)) text = fmt::format("{}", *integer);
+    std::printf("%s: %s\n", model.outputs[i].c_str(), text.c_str());
+  }
+}
+
+void run(const RunArguments& a) {
+  const Model model = load_model(a.compile.file, a.compile.load);
+  ArgumentOptions options = a.inputs;
+  options.random = a.random;
+  Arguments arguments = make_arguments(model, options);
+  const driver::Compiled compiled = compile(model, a.compile);
+  runtime::cpu::Executable executable(compiled.plan);
+  PlainHost host;
+  const std::vector<abi::TensorView> views = arguments.views();
+  executable.run({.tensors = views, .integers = arguments.integers, .host = &host});
+  if (a.output.empty()) {
+    print(host, model);
+  } else {
+    save(host, model, a.output);
+  }
+}
+
+}  // namespace
+
+void add_run(CLI::App& app) {
+  auto arguments = std::make_shared<RunArguments>();
+  CLI::App* command = app.add_subcommand("run", "Compile a model and call it once.");
+  add_compile_options(*command, arguments->compile);
+  add_input_options(*command, arguments->inputs);
+  command->add_option("-o,--output", arguments->output,
+                      "folder for the outputs, one .npy file each; without it a summary is printed");
+  command->add_flag("--random", arguments->random,
+                    "random numbers for inputs that are not given: floats in [-1, 1), integers 0, 1");
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace inkle::cli

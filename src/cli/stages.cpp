@@ -1,0 +1,111 @@
+// `inkle opt`, `inkle lower`, `inkle compile`: text of a stage, to standard output.
+#include <cstdio>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "graph/text.h"
+#include "loop/program.h"
+#include "lower/lower.h"
+#include "passes/pipeline.h"
+
+namespace inkle::cli {
+namespace {
+
+void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+struct OptArguments {
+  std::string file;
+  std::vector<std::string> passes;
+  std::size_t stop_after = ~std::size_t{0};
+  bool list = false, freeze = false, timing = false;
+};
+
+void opt(const OptArguments& a) {
+  if (a.list) {
+    for (const passes::Pass& p : passes::all_passes()) {
+      print(fmt::format("{:20} {}\n", p.name, p.doc));
+    }
+    print("\nThe compiler runs:");
+    for (const std::string_view name : passes::standard_pipeline()) print(fmt::format(" {}", name));
+    print("\n");
+    return;
+  }
+  if (a.file.empty()) user_error("opt: a file is missing");
+  graph::Graph graph = load_graph(a.file);
+  std::vector<std::string_view> names(a.passes.begin(), a.passes.end());
+  if (names.empty()) {
+    names.assign(passes::standard_pipeline().begin(), passes::standard_pipeline().end());
+  }
+  passes::PassContext context{{.freeze = a.freeze}};
+  std::vector<passes::PassTiming> timings;
+  passes::RunOptions options;
+  options.stop_after = a.stop_after;
+  options.timings = &timings;
+  print(graph::to_string(passes::run_passes(std::move(graph), names, context, options)));
+  if (!a.timing) return;
+  for (const passes::PassTiming& t : timings) {
+    std::fprintf(stderr, "%-20s %9.3f ms  %zu -> %zu nodes\n", std::string(t.name).c_str(),
+                 t.seconds * 1e3, t.nodes_before, t.nodes_after);
+  }
+}
+
+void lower_file(const std::string& file) {
+  static constexpr std::string_view kDecompose[] = {"decompose"};
+  passes::PassContext context{{}};
+  print(loop::to_string(lower::lower(passes::run_passes(load_graph(file), kDecompose, context))));
+}
+
+struct StageArguments {
+  CompileArguments compile;
+  std::string stage = "plan";
+};
+
+void print_stage(const StageArguments& a) {
+  const Model model = load_model(a.compile.file, a.compile.load);
+  driver::CompileOptions options;
+  options.fast_numerics = a.compile.fast_numerics;
+  options.skip_passes = a.compile.skip_passes;
+  options.passes.freeze = a.compile.load.freeze;
+  options.dump = [&](std::string_view stage, const std::string& text) {
+    if (stage == a.stage || a.stage == "all") print(text);
+  };
+  driver::Compiler compiler;
+  (void)compiler.compile(model.graph, options);
+}
+
+}  // namespace
+
+void add_opt(CLI::App& app) {
+  auto arguments = std::make_shared<OptArguments>();
+  CLI::App* command = app.add_subcommand("opt", "Run passes over a graph and print it.");
+  command->add_option("file", arguments->file, "graph text or .pt2 file");
+  command
+      ->add_option("--passes", arguments->passes,
+                   "names, separated by commas, in order; without it what the compiler runs")
+      ->delimiter(',');
+  command->add_option("--stop-after", arguments->stop_after, "stop after this many passes");
+  command->add_flag("--freeze", arguments->freeze, "let passes compute with literals of any size");
+  command->add_flag("--timing", arguments->timing, "time and nodes of each pass, to standard error");
+  command->add_flag("--list", arguments->list, "print what passes there are");
+  command->callback([arguments] { opt(*arguments); });
+}
+
+void add_lower(CLI::App& app) {
+  auto file = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand(
+      "lower", "Print the loop nests of a graph; of all passes only decompose runs first.");
+  command->add_option("file", *file, "graph text or .pt2 file")->required();
+  command->callback([file] { lower_file(*file); });
+}
+
+void add_compile(CLI::App& app) {
+  auto arguments = std::make_shared<StageArguments>();
+  CLI::App* command = app.add_subcommand("compile", "Compile a model and print a stage.");
+  add_compile_options(*command, arguments->compile);
+  command->add_option("--stage", arguments->stage, "graph, passes, loops, kernels, plan or all")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"graph", "passes", "loops", "kernels", "plan", "all"}));
+  command->callback([arguments] { print_stage(*arguments); });
+}
+
+}  // namespace inkle::cli

@@ -1,0 +1,86 @@
+#include "cli/summary.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <optional>
+
+#include "abi/half.h"
+
+namespace inkle::cli {
+namespace {
+
+using abi::DType;
+
+template <class T>
+T load(const std::byte* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+std::optional<double> element(DType dtype, const std::byte* at) {
+  switch (dtype) {
+    case DType::boolean:
+    case DType::u8:
+      return load<std::uint8_t>(at);
+    case DType::i8:
+      return load<std::int8_t>(at);
+    case DType::i16:
+      return load<std::int16_t>(at);
+    case DType::i32:
+      return load<std::int32_t>(at);
+    case DType::i64:
+      return static_cast<double>(load<std::int64_t>(at));
+    case DType::f16:
+      return abi::f16_to_float(load<std::uint16_t>(at));
+    case DType::bf16:
+      return abi::bf16_to_float(load<std::uint16_t>(at));
+    case DType::f32:
+      return load<float>(at);
+    case DType::f64:
+      return load<double>(at);
+    case DType::u16: case DType::u32: case DType::u64: case DType::c32: case DType::c64:
+    case DType::c128: case DType::f8e4m3fn: case DType::f8e5m2: case DType::f8e4m3fnuz:
+    case DType::f8e5m2fnuz: case DType::opaque:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string summary(const frontend::pt2::TensorData& tensor) {
+  std::string text = fmt::format("{}[{}]", abi::name_of(tensor.dtype), fmt::join(tensor.sizes, ","));
+  const std::int64_t count = tensor.element_count();
+  if (count == 0 || !element(tensor.dtype, tensor.data)) return text;
+  double sum = 0;
+  double low = std::numeric_limits<double>::infinity();
+  double high = -low;
+  std::int64_t nans = 0;
+  const std::int64_t size = abi::size_of(tensor.dtype);
+  std::string first;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double value = *element(tensor.dtype, tensor.data + i * size);
+    if (i < 6) first += fmt::format(" {:.6g}", value);
+    if (std::isnan(value)) {
+      ++nans;
+      continue;
+    }
+    sum += value;
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  if (count > nans) {
+    text += fmt::format(" mean {:.6g} min {:.6g} max {:.6g}",
+                        sum / static_cast<double>(count - nans), low, high);
+  }
+  if (nans > 0) text += fmt::format(" NaN {}", nans);
+  return text + fmt::format(" first{}{}", first, count > 6 ? " ..." : "");
+}
+
+}  // namespace inkle::cli
