@@ -20,8 +20,10 @@ void merge_shape(const graph::Inference& in, Sizes& shape, const Sizes& sizes) {
   for (std::size_t d = 0; d < sizes.size(); ++d) {
     Expr& size = shape[shape.size() - sizes.size() + d];
     if (sizes[d].is_constant(1) || size == sizes[d]) continue;
-    if (size.is_constant(1)) size = sizes[d];
-    else if (!in.context().guard_equal(size, sizes[d])) in.fail("index shapes do not broadcast");
+    if (size.is_constant(1))
+      size = sizes[d];
+    else if (!in.context().guard_equal(size, sizes[d]))
+      in.fail("index shapes do not broadcast");
   }
 }
 

@@ -22,7 +22,7 @@ using infer::Types;
 struct Positions {
   std::size_t mask, dropout, causal, scale;
   int gqa = -1;
-  int safe = -1;   // rows with nothing to attend to give 0; without the argument they do
+  int safe = -1;  // rows with nothing to attend to give 0; without the argument they do
 };
 constexpr Positions kSdpa{.mask = 3, .dropout = 4, .causal = 5, .scale = 6, .gqa = 7, .safe = 8};
 constexpr Positions kFlash{.mask = 5, .dropout = 3, .causal = 4, .scale = 6};
@@ -90,8 +90,9 @@ Types infer_flash(Inference& in) {
 // (batch, row, feature) as (batch, 1, row, feature).
 Tensor with_heads(Lowering& l, const Tensor& t) {
   if (t.rank() == 4) return t;
-  return l.view(t, {t.sizes[0], l.context().constant(1), t.sizes[1], t.sizes[2]},
-                [](Indices i) { return std::vector<Expr>{i[0], i[2], i[3]}; });
+  return l.view(t, {t.sizes[0], l.context().constant(1), t.sizes[1], t.sizes[2]}, [](Indices i) {
+    return std::vector<Expr>{i[0], i[2], i[3]};
+  });
 }
 // The mask over (batch, head, row, column), size-1 and missing dimensions broadcast.
 Tensor with_mask_shape(Lowering& l, const Tensor& mask, const Tensor& q, const Tensor& k,
@@ -166,8 +167,10 @@ std::vector<double> reference_scores(Evaluation& e, std::vector<std::int64_t> ro
     row[length + 1] = column;
     if (mask != nullptr) {
       const std::size_t m = broadcast_position(*mask, row);
-      if (mask->is_real()) score += mask->real(m);
-      else if (mask->integer(m) == 0) score = -std::numeric_limits<double>::infinity();
+      if (mask->is_real())
+        score += mask->real(m);
+      else if (mask->integer(m) == 0)
+        score = -std::numeric_limits<double>::infinity();
     }
     if (e.boolean(p.causal) && column > query) score = -std::numeric_limits<double>::infinity();
     scores.push_back(score);
@@ -177,8 +180,8 @@ std::vector<double> reference_scores(Evaluation& e, std::vector<std::int64_t> ro
 template <Positions p>
 void reference_attention(Evaluation& e) {
   const RefTensor &q = e.tensor(0), &k = e.tensor(1), &v = e.tensor(2);
-  const double scale = e.is_none(p.scale) ? 1 / std::sqrt(static_cast<double>(q.sizes.back()))
-                                          : e.real(p.scale);
+  const double scale =
+      e.is_none(p.scale) ? 1 / std::sqrt(static_cast<double>(q.sizes.back())) : e.real(p.scale);
   const bool safe = p.safe < 0 || e.boolean(static_cast<std::size_t>(p.safe));
   const std::size_t length = q.rank() - 2;
   const std::vector<std::int64_t> rows(q.sizes.begin(), q.sizes.end() - 1);
@@ -208,39 +211,49 @@ void reference_attention(Evaluation& e) {
 }
 
 std::vector<Sample> samples_sdpa() {
-  return {{"plain", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"plain",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              const auto x = [&](std::int64_t length) {
                return s.tensor({s.size(2), s.constant(3), s.size(length), s.constant(8)});
              };
              return {x(5), x(9), x(9)};
-           }, float_dtypes()},
-          {"causal", [](SampleBuilder& s) -> std::vector<Argument> {
+           },
+           float_dtypes()},
+          {"causal",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              const auto x = [&] {
                return s.tensor({s.size(2), s.constant(3), s.size(7), s.constant(16)});
              };
              return {x(), x(), x(), graph::None{}, 0.0, true, 0.5};
-           }, float_dtypes()},
-          {"masked", [](SampleBuilder& s) -> std::vector<Argument> {
+           },
+           float_dtypes()},
+          {"masked",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              const auto x = [&](std::int64_t length) {
                return s.tensor({s.size(2), s.constant(3), s.size(length), s.constant(8)});
              };
              return {x(5), x(9), x(9),
                      s.tensor(DType::boolean, {s.size(2), s.constant(1), s.size(5), s.size(9)})};
-           }, float_dtypes(), true},
-          {"grouped", [](SampleBuilder& s) -> std::vector<Argument> {
+           },
+           float_dtypes(), true},
+          {"grouped",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              const auto x = [&](std::int64_t heads) {
                return s.tensor({s.size(2), s.constant(heads), s.size(7), s.constant(8)});
              };
              return {x(4), x(2), x(2), graph::None{}, 0.0, true, graph::None{}, true};
-           }, float_dtypes()}};
+           },
+           float_dtypes()}};
 }
 std::vector<Sample> samples_flash() {
-  return {{"causal", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"causal",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              const auto x = [&] {
                return s.tensor({s.size(2), s.constant(3), s.size(7), s.constant(16)});
              };
              return {x(), x(), x(), 0.0, true};
-           }, float_dtypes(), true}};
+           },
+           float_dtypes(), true}};
 }
 
 constexpr OpDef kAttention[] = {
@@ -249,18 +262,24 @@ constexpr OpDef kAttention[] = {
                "is_causal: boolean = false, attn_mask: optional_tensor = none, "
                "scale: optional_real = none) -> tensor, tensor",
      .doc = "Attention and the log-sum-exp of each row of scores.",
-     .traits = Trait::contraction, .infer = infer_flash, .lower = lower_attention<kFlash>,
+     .traits = Trait::contraction,
+     .infer = infer_flash,
+     .lower = lower_attention<kFlash>,
      .reference = reference_attention<kFlash>,
-     .aten = "aten::_scaled_dot_product_flash_attention_for_cpu", .samples = samples_flash},
+     .aten = "aten::_scaled_dot_product_flash_attention_for_cpu",
+     .samples = samples_flash},
     {.name = "sdpa",
      .schema = "(query: tensor, key: tensor, value: tensor, attn_mask: optional_tensor = none, "
                "dropout_p: real = 0.0, is_causal: boolean = false, scale: optional_real = none, "
                "enable_gqa: boolean = false, safe: boolean = true) -> tensor",
      .doc = "softmax(query key^T * scale + mask) value; rows with nothing to attend to give 0, or "
             "NaN where safe is false.",
-     .traits = Trait::contraction, .infer = attention_type<kSdpa>,
-     .lower = lower_attention<kSdpa>, .reference = reference_attention<kSdpa>,
-     .aten = "aten::scaled_dot_product_attention inkle::attention", .samples = samples_sdpa},
+     .traits = Trait::contraction,
+     .infer = attention_type<kSdpa>,
+     .lower = lower_attention<kSdpa>,
+     .reference = reference_attention<kSdpa>,
+     .aten = "aten::scaled_dot_product_attention inkle::attention",
+     .samples = samples_sdpa},
 };
 
 }  // namespace

@@ -23,15 +23,14 @@ using infer::Types;
 
 // Where a row keeps its arguments; input, weight and bias are 0, 1 and 2. -1: it has none.
 struct Positions {
-  int mean = 3, var = 4;     // running statistics
-  int training = -1;         // never in training without it
+  int mean = 3, var = 4;  // running statistics
+  int training = -1;      // never in training without it
   int momentum = 5, eps = 6;
-  bool functional = false;   // returns the new running statistics
-  bool only_y = false;       // returns no statistics
+  bool functional = false;  // returns the new running statistics
+  bool only_y = false;      // returns no statistics
 };
 constexpr Positions kInference{};
-constexpr Positions kFunctional{
-    .training = 5, .momentum = 6, .eps = 7, .functional = true};
+constexpr Positions kFunctional{.training = 5, .momentum = 6, .eps = 7, .functional = true};
 constexpr Positions kNoStats{.mean = -1, .var = -1, .training = 3, .momentum = 4, .eps = 5};
 constexpr Positions kNative{.training = 5, .momentum = 6, .eps = 7};
 constexpr Positions kComposite{.training = 5, .momentum = 6, .eps = 7, .only_y = true};
@@ -153,8 +152,7 @@ Types infer_instance_norm(Inference& in) {
 }
 std::vector<ValueId> decompose_instance_norm(Builder& b, const Node& node) {
   const ValueId x = std::get<ValueId>(node.args[0]);
-  return {b.node("group_norm",
-                 {x, b.type(x).sizes[1], node.args[1], node.args[2], node.args[7]})};
+  return {b.node("group_norm", {x, b.type(x).sizes[1], node.args[1], node.args[2], node.args[7]})};
 }
 
 Argument channel(SampleBuilder& s, double low = -2, double high = 2) {
@@ -164,9 +162,11 @@ Argument batch(SampleBuilder& s) {
   return s.tensor({s.size(3), s.constant(6), s.size(5), s.size(4)});
 }
 std::vector<Sample> samples_inference() {
-  return {{"affine", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"affine",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {batch(s), channel(s), channel(s), channel(s), channel(s, 0.5, 2), 0.1, 1e-5};
-           }, float_dtypes()}};
+           },
+           float_dtypes()}};
 }
 template <bool training>
 std::vector<Argument> sample_training(SampleBuilder& s) {
@@ -180,22 +180,28 @@ std::vector<Sample> samples_native() {
   return {{"inference", sample_training<false>, float_dtypes()}};
 }
 std::vector<Sample> samples_composite() {
-  return {{"inference", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"inference",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              std::vector<Argument> arguments = sample_training<false>(s);
              arguments.emplace_back(true);
              return arguments;
-           }, float_dtypes()}};
+           },
+           float_dtypes()}};
 }
 std::vector<Sample> samples_no_stats() {
-  return {{"plain", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"plain",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {batch(s), graph::None{}, graph::None{}, true, 0.1, 1e-5};
-           }, float_dtypes(), true}};
+           },
+           float_dtypes(), true}};
 }
 std::vector<Sample> samples_instance() {
-  return {{"affine", [](SampleBuilder& s) -> std::vector<Argument> {
-             return {batch(s), channel(s), channel(s), graph::None{}, graph::None{}, true, 0.1,
-                     1e-5, true};
-           }, float_dtypes()}};
+  return {{"affine",
+           [](SampleBuilder& s) -> std::vector<Argument> {
+             return {batch(s), channel(s), channel(s), graph::None{}, graph::None{},
+                     true,     0.1,        1e-5,       true};
+           },
+           float_dtypes()}};
 }
 
 constexpr OpDef kBatchNorm[] = {
@@ -204,45 +210,60 @@ constexpr OpDef kBatchNorm[] = {
                "running_mean: tensor, running_var: tensor, training: boolean, momentum: real, "
                "eps: real) -> tensor, tensor, tensor, tensor, tensor",
      .doc = "Batch norm; also the moments and the new running statistics.",
-     .traits = Trait::reduction, .infer = infer_batch_norm<kFunctional>,
+     .traits = Trait::reduction,
+     .infer = infer_batch_norm<kFunctional>,
      .decompose = decompose_batch_norm<kFunctional>,
-     .aten = "aten::_native_batch_norm_legit_functional", .samples = samples_functional},
+     .aten = "aten::_native_batch_norm_legit_functional",
+     .samples = samples_functional},
     {.name = "_native_batch_norm_legit_no_stats",
      .schema = "(input: tensor, weight: optional_tensor, bias: optional_tensor, "
                "training: boolean, momentum: real, eps: real) -> tensor, tensor, tensor",
-     .doc = "Batch norm by the batch's own moments.", .traits = Trait::reduction,
-     .infer = infer_batch_norm<kNoStats>, .decompose = decompose_batch_norm<kNoStats>,
-     .aten = "aten::_native_batch_norm_legit.no_stats", .samples = samples_no_stats},
+     .doc = "Batch norm by the batch's own moments.",
+     .traits = Trait::reduction,
+     .infer = infer_batch_norm<kNoStats>,
+     .decompose = decompose_batch_norm<kNoStats>,
+     .aten = "aten::_native_batch_norm_legit.no_stats",
+     .samples = samples_no_stats},
     {.name = "_native_batch_norm_legit_no_training",
      .schema = "(input: tensor, weight: optional_tensor, bias: optional_tensor, "
                "running_mean: tensor, running_var: tensor, momentum: real, eps: real) "
                "-> tensor, tensor, tensor",
-     .doc = "Batch norm by running statistics.", .traits = Trait::pointwise,
-     .infer = infer_batch_norm<kInference>, .decompose = decompose_batch_norm<kInference>,
-     .aten = "aten::_native_batch_norm_legit_no_training", .samples = samples_inference},
+     .doc = "Batch norm by running statistics.",
+     .traits = Trait::pointwise,
+     .infer = infer_batch_norm<kInference>,
+     .decompose = decompose_batch_norm<kInference>,
+     .aten = "aten::_native_batch_norm_legit_no_training",
+     .samples = samples_inference},
     {.name = "batch_norm",
      .schema = "(input: tensor, weight: optional_tensor, bias: optional_tensor, "
                "running_mean: optional_tensor, running_var: optional_tensor, training: boolean, "
                "momentum: real, eps: real, cudnn_enabled: boolean) -> tensor",
      .doc = "Batch norm by running statistics, or by the batch's moments where there are none.",
-     .traits = Trait::reduction, .infer = infer_batch_norm<kComposite>,
-     .decompose = decompose_batch_norm<kComposite>, .aten = "aten::batch_norm",
+     .traits = Trait::reduction,
+     .infer = infer_batch_norm<kComposite>,
+     .decompose = decompose_batch_norm<kComposite>,
+     .aten = "aten::batch_norm",
      .samples = samples_composite},
     {.name = "instance_norm",
      .schema = "(input: tensor, weight: optional_tensor, bias: optional_tensor, "
                "running_mean: optional_tensor, running_var: optional_tensor, "
                "use_input_stats: boolean, momentum: real, eps: real, cudnn_enabled: boolean) "
                "-> tensor",
-     .doc = "Normalises each channel of each sample.", .traits = Trait::reduction,
-     .infer = infer_instance_norm, .decompose = decompose_instance_norm,
-     .aten = "aten::instance_norm", .samples = samples_instance},
+     .doc = "Normalises each channel of each sample.",
+     .traits = Trait::reduction,
+     .infer = infer_instance_norm,
+     .decompose = decompose_instance_norm,
+     .aten = "aten::instance_norm",
+     .samples = samples_instance},
     {.name = "native_batch_norm",
      .schema = "(input: tensor, weight: optional_tensor, bias: optional_tensor, "
                "running_mean: optional_tensor, running_var: optional_tensor, training: boolean, "
                "momentum: real, eps: real) -> tensor, tensor, tensor",
      .doc = "Batch norm by running statistics, or by the batch's moments where there are none.",
-     .traits = Trait::reduction, .infer = infer_batch_norm<kNative>,
-     .decompose = decompose_batch_norm<kNative>, .aten = "aten::native_batch_norm",
+     .traits = Trait::reduction,
+     .infer = infer_batch_norm<kNative>,
+     .decompose = decompose_batch_norm<kNative>,
+     .aten = "aten::native_batch_norm",
      .samples = samples_native},
 };
 

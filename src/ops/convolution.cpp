@@ -80,13 +80,13 @@ Tensor convolve_by_sum(Lowering& l, const Tensor& x, const Tensor& w, const Tens
           ix.push_back(at);
           iw.push_back(r[d + 1]);
           const Val position = b.index(at);
-          inside = b.logical_and(
-              inside, b.logical_and(b.binary(Opcode::greater_equal, position,
-                                             b.constant(DType::i64, std::int64_t{0})),
-                                    b.less(position, b.index(x.sizes[d + 2]))));
+          inside =
+              b.logical_and(inside, b.logical_and(b.binary(Opcode::greater_equal, position,
+                                                           b.constant(DType::i64, std::int64_t{0})),
+                                                  b.less(position, b.index(x.sizes[d + 2]))));
         }
-        const Val loaded = b.load_if(inside, b.constant(x.dtype, 0.0), x.buffer, x.dtype,
-                                     x.buffer_indices(ix));
+        const Val loaded =
+            b.load_if(inside, b.constant(x.dtype, 0.0), x.buffer, x.dtype, x.buffer_indices(ix));
         return b.mul(loaded, l.element(b, w, iw));
       })[0];
   if (bias == nullptr) return sum;
@@ -134,8 +134,8 @@ void reference_convolution(Evaluation& e) {
     const std::int64_t o = group * (out_channels / groups) + i[2];
     std::vector<std::int64_t> at_near = {i[0], transposed ? i[1] : o};
     std::vector<std::int64_t> at_far = {i[0], transposed ? o : i[1]};
-    std::vector<std::int64_t> at_w = transposed ? std::vector{i[1], i[2]}
-                                                : std::vector{o, i[1] % (in_channels / groups)};
+    std::vector<std::int64_t> at_w =
+        transposed ? std::vector{i[1], i[2]} : std::vector{o, i[1] % (in_channels / groups)};
     for (std::size_t d = 0; d < spatial; ++d) {
       const std::int64_t k = i[3 + spatial + d];
       at_near.push_back(i[3 + d]);
@@ -152,7 +152,7 @@ void reference_convolution(Evaluation& e) {
   });
 }
 
-// --- Composites: conv1d, conv2d, conv3d, conv_transpose*, padding as a word ----------------------
+// --- Composites: conv1d, conv2d, conv3d, conv_transpose*, padding as a word
 
 // Where a composite keeps the arguments of aten::convolution; -1: the default.
 struct Order {
@@ -161,8 +161,7 @@ struct Order {
   bool transposed = false;
 };
 constexpr Order kForward{};
-constexpr Order kTransposed{
-    .dilation = 7, .groups = 6, .output_padding = 5, .transposed = true};
+constexpr Order kTransposed{.dilation = 7, .groups = 6, .output_padding = 5, .transposed = true};
 
 // Padding as a word: "valid" is none, "same" keeps sizes (stride 1, an odd reach).
 std::vector<std::int64_t> word_padding(const Inference& in, const Order& order, const Type& w) {
@@ -187,10 +186,10 @@ loop::Convolution composite_parameters(const Inference& in, const Order& order, 
                   ? word_padding(in, order, w)
                   : spatial_list(in, order.padding, spatial, 0);
   c.dilation = spatial_list(in, order.dilation, spatial, 1);
-  c.output_padding = order.output_padding < 0
-                         ? std::vector<std::int64_t>(spatial, 0)
-                         : spatial_list(in, static_cast<std::size_t>(order.output_padding),
-                                        spatial, 0);
+  c.output_padding =
+      order.output_padding < 0
+          ? std::vector<std::int64_t>(spatial, 0)
+          : spatial_list(in, static_cast<std::size_t>(order.output_padding), spatial, 0);
   c.groups = in.constant_integer(order.groups);
   c.transposed = order.transposed;
   return c;
@@ -219,53 +218,82 @@ std::vector<ValueId> decompose_composite(Builder& b, const Node& node) {
     return exprs;
   };
   const bool batched = b.type(x).rank() == b.type(w).rank();
-  const ValueId y = b.node(
-      "convolution", {batched ? x : b.node("unsqueeze", {x, b.integer(0)}), w, node.args[2],
-                      list(c.stride), list(c.padding), list(c.dilation), c.transposed,
-                      list(c.output_padding), b.integer(c.groups)});
+  const ValueId y =
+      b.node("convolution", {batched ? x : b.node("unsqueeze", {x, b.integer(0)}), w, node.args[2],
+                             list(c.stride), list(c.padding), list(c.dilation), c.transposed,
+                             list(c.output_padding), b.integer(c.groups)});
   return {batched ? y : b.node("squeeze_dims", {y, std::vector<Expr>{b.integer(0)}})};
 }
 
 std::vector<Sample> samples_convolution() {
-  return {{"padded", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"padded",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              const auto two = [&](std::int64_t v) { return std::vector<Expr>(2, s.constant(v)); };
              return {s.tensor({s.size(2), s.constant(4), s.size(9), s.size(7)}),
                      s.tensor({s.constant(6), s.constant(4), s.constant(3), s.constant(3)}),
-                     s.tensor({s.constant(6)}), two(2), two(1), two(1), false, two(0),
+                     s.tensor({s.constant(6)}),
+                     two(2),
+                     two(1),
+                     two(1),
+                     false,
+                     two(0),
                      s.constant(1)};
-           }, float_dtypes(), true},
-          {"depthwise", [](SampleBuilder& s) -> std::vector<Argument> {
+           },
+           float_dtypes(), true},
+          {"depthwise",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              const auto two = [&](std::int64_t v) { return std::vector<Expr>(2, s.constant(v)); };
              return {s.tensor({s.size(2), s.constant(4), s.size(9), s.size(7)}),
                      s.tensor({s.constant(4), s.constant(1), s.constant(3), s.constant(3)}),
-                     graph::None{}, two(1), two(2), two(2), false, two(0), s.constant(4)};
-           }, float_dtypes(), true},
-          {"transposed", [](SampleBuilder& s) -> std::vector<Argument> {
+                     graph::None{},
+                     two(1),
+                     two(2),
+                     two(2),
+                     false,
+                     two(0),
+                     s.constant(4)};
+           },
+           float_dtypes(), true},
+          {"transposed",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              const auto one = [&](std::int64_t v) { return std::vector<Expr>{s.constant(v)}; };
              return {s.tensor({s.size(2), s.constant(4), s.size(9)}),
                      s.tensor({s.constant(4), s.constant(3), s.constant(3)}),
-                     s.tensor({s.constant(6)}), one(2), one(1), one(1), true, one(1),
+                     s.tensor({s.constant(6)}),
+                     one(2),
+                     one(1),
+                     one(1),
+                     true,
+                     one(1),
                      s.constant(2)};
-           }, {DType::f32}, true}};
+           },
+           {DType::f32},
+           true}};
 }
 std::vector<Sample> samples_conv2d() {
-  return {{"unbatched", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"unbatched",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.tensor({s.constant(4), s.size(9), s.size(7)}),
                      s.tensor({s.constant(6), s.constant(4), s.constant(3), s.constant(3)})};
-           }, float_dtypes(), true}};
+           },
+           float_dtypes(), true}};
 }
 std::vector<Sample> samples_conv1d() {
-  return {{"batched", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"batched",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.tensor({s.size(2), s.constant(4), s.size(9)}),
                      s.tensor({s.constant(6), s.constant(4), s.constant(3)})};
-           }, float_dtypes(), true}};
+           },
+           float_dtypes(), true}};
 }
 std::vector<Sample> samples_conv3d() {
-  return {{"batched", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"batched",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.tensor({s.size(2), s.constant(2), s.size(5), s.size(6), s.size(4)}),
                      s.tensor({s.constant(3), s.constant(2), s.constant(2), s.constant(3),
                                s.constant(2)})};
-           }, float_dtypes(), true}};
+           },
+           float_dtypes(), true}};
 }
 
 constexpr std::string_view kSchemaForward =
@@ -282,15 +310,23 @@ constexpr std::string_view kSchemaTransposed =
 constexpr OpDef composite(std::string_view name, std::string_view aten,
                           std::vector<Sample> (*samples)(),
                           std::string_view schema = kSchemaForward) {
-  return {.name = name, .schema = schema, .doc = "Convolution; the input may lack the batch.",
-          .traits = Trait::contraction, .infer = infer_composite<kForward>,
-          .decompose = decompose_composite<kForward>, .aten = aten, .samples = samples};
+  return {.name = name,
+          .schema = schema,
+          .doc = "Convolution; the input may lack the batch.",
+          .traits = Trait::contraction,
+          .infer = infer_composite<kForward>,
+          .decompose = decompose_composite<kForward>,
+          .aten = aten,
+          .samples = samples};
 }
 constexpr OpDef transposed(std::string_view name, std::string_view aten) {
-  return {.name = name, .schema = kSchemaTransposed,
+  return {.name = name,
+          .schema = kSchemaTransposed,
           .doc = "Transposed convolution; the input may lack the batch.",
-          .traits = Trait::contraction, .infer = infer_composite<kTransposed>,
-          .decompose = decompose_composite<kTransposed>, .aten = aten};
+          .traits = Trait::contraction,
+          .infer = infer_composite<kTransposed>,
+          .decompose = decompose_composite<kTransposed>,
+          .aten = aten};
 }
 
 constexpr OpDef kConvolution[] = {
@@ -307,9 +343,13 @@ constexpr OpDef kConvolution[] = {
      .schema = "(input: tensor, weight: tensor, bias: optional_tensor, stride: integer_list, "
                "padding: integer_list, dilation: integer_list, transposed: boolean, "
                "output_padding: integer_list, groups: integer) -> tensor",
-     .doc = "Convolution over 1 to 3 spatial dimensions.", .traits = Trait::contraction,
-     .infer = infer_convolution, .lower = lower_convolution, .library = true,
-     .reference = reference_convolution, .aten = "aten::convolution",
+     .doc = "Convolution over 1 to 3 spatial dimensions.",
+     .traits = Trait::contraction,
+     .infer = infer_convolution,
+     .lower = lower_convolution,
+     .library = true,
+     .reference = reference_convolution,
+     .aten = "aten::convolution",
      .samples = samples_convolution},
 };
 

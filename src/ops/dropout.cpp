@@ -14,9 +14,7 @@ using graph::Sample;
 using infer::Types;
 
 // (input, p, train?): a missing train means training.
-bool drops(const Inference& in) {
-  return (in.is_none(2) || in.boolean(2)) && in.real(1) != 0;
-}
+bool drops(const Inference& in) { return (in.is_none(2) || in.boolean(2)) && in.real(1) != 0; }
 void check_identity(Inference& in) {
   if (drops(in)) unsupported("{}: random masks are the host's", in.op().name);
 }
@@ -46,21 +44,30 @@ void reference_dropout(Evaluation& e) {
 }
 
 std::vector<Sample> samples_dropout() {
-  return {{"inference", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"inference",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.free_tensor({3, 5}), 0.5, false};
-           }, float_dtypes()}};
+           },
+           float_dtypes()}};
 }
 
 constexpr OpDef kDropout[] = {
-    {.name = "dropout", .schema = "(input: tensor, p: real, train: boolean) -> tensor",
-     .doc = "The input itself; in training the host's dropout.", .infer = infer_dropout,
-     .lower = lower_dropout, .reference = reference_dropout,
-     .aten = "aten::dropout aten::feature_dropout", .samples = samples_dropout},
+    {.name = "dropout",
+     .schema = "(input: tensor, p: real, train: boolean) -> tensor",
+     .doc = "The input itself; in training the host's dropout.",
+     .infer = infer_dropout,
+     .lower = lower_dropout,
+     .reference = reference_dropout,
+     .aten = "aten::dropout aten::feature_dropout",
+     .samples = samples_dropout},
     {.name = "native_dropout",
      .schema = "(input: tensor, p: real, train: optional_boolean) -> tensor, tensor",
      .doc = "The input itself and a mask of ones; in training the host's dropout.",
-     .infer = infer_native_dropout, .lower = lower_dropout, .reference = reference_dropout,
-     .aten = "aten::native_dropout", .samples = samples_dropout},
+     .infer = infer_native_dropout,
+     .lower = lower_dropout,
+     .reference = reference_dropout,
+     .aten = "aten::native_dropout",
+     .samples = samples_dropout},
 };
 
 }  // namespace

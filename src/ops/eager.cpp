@@ -11,13 +11,15 @@ using graph::OpDef;
 using graph::Trait;
 using infer::Types;
 
-Types infer_nothing(Inference& in) {
-  unsupported("{}: runs in the host framework", in.op().name);
-}
+Types infer_nothing(Inference& in) { unsupported("{}: runs in the host framework", in.op().name); }
 constexpr OpDef row(std::string_view name, std::string_view schema, std::string_view aten,
                     std::string_view doc) {
-  return {.name = name, .schema = schema, .doc = doc, .traits = Trait::eager_only,
-          .infer = infer_nothing, .aten = aten};
+  return {.name = name,
+          .schema = schema,
+          .doc = doc,
+          .traits = Trait::eager_only,
+          .infer = infer_nothing,
+          .aten = aten};
 }
 
 constexpr OpDef kEager[] = {
@@ -45,8 +47,7 @@ constexpr OpDef kEager[] = {
         "(input: tensor, grid: tensor, interpolation_mode: integer, padding_mode: integer, "
         "align_corners: boolean) -> tensor",
         "aten::grid_sampler_2d", "Samples an image at given places."),
-    row("histc",
-        "(self: tensor, bins: integer = 100, min: scalar = 0, max: scalar = 0) -> tensor",
+    row("histc", "(self: tensor, bins: integer = 100, min: scalar = 0, max: scalar = 0) -> tensor",
         "aten::histc", "Histogram; its bounds may depend on data."),
     row("kthvalue",
         "(self: tensor, k: integer, dim: integer = -1, keepdim: boolean = false) "
@@ -65,8 +66,7 @@ constexpr OpDef kEager[] = {
         "right: boolean = false, side: optional_string = none, sorter: optional_tensor = none) "
         "-> tensor",
         "aten::searchsorted.Tensor", "Where elements would be inserted."),
-    row("sort",
-        "(self: tensor, dim: integer = -1, descending: boolean = false) -> tensor, tensor",
+    row("sort", "(self: tensor, dim: integer = -1, descending: boolean = false) -> tensor, tensor",
         "aten::sort", "Sorted elements and their positions."),
     row("sort_stable",
         "(self: tensor, stable: optional_boolean, dim: integer = -1, "

@@ -38,7 +38,8 @@ std::size_t first_extreme(const RefTensor& x, const std::vector<std::size_t>& gr
   for (std::size_t k = 1; k < group.size(); ++k) {
     const double a = x.real(group[k]), b = x.real(group[best]);
     if (std::isnan(b)) break;
-    if (std::isnan(a)) best = k;
+    if (std::isnan(a))
+      best = k;
     else if (x.is_real() ? (is_max ? a > b : a < b)
                          : (is_max ? x.integer(group[k]) > x.integer(group[best])
                                    : x.integer(group[k]) < x.integer(group[best]))) {
@@ -48,7 +49,7 @@ std::size_t first_extreme(const RefTensor& x, const std::vector<std::size_t>& gr
   return best;
 }
 
-// --- max.dim and min.dim: (self, dim, keepdim) -> (values, indices) ------------------------------
+// --- max.dim and min.dim: (self, dim, keepdim) -> (values, indices)
 
 Types infer_extreme_dim(Inference& in) {
   const Type& x = infer::computable(in, 0);
@@ -81,7 +82,7 @@ void reference_extreme_dim(Evaluation& e) {
   }
 }
 
-// --- argmax and argmin: (self, dim?, keepdim) ----------------------------------------------------
+// --- argmax and argmin: (self, dim?, keepdim)
 
 Types infer_position(Inference& in) {
   const Type& x = infer::computable(in, 0);
@@ -104,7 +105,7 @@ void reference_position(Evaluation& e) {
   }
 }
 
-// --- aminmax: (self, dim?, keepdim) -> (min, max) ------------------------------------------------
+// --- aminmax: (self, dim?, keepdim) -> (min, max)
 
 Types infer_aminmax(Inference& in) {
   const Type& x = infer::computable(in, 0);
@@ -128,7 +129,7 @@ void reference_aminmax(Evaluation& e) {
   }
 }
 
-// --- count_nonzero: (self, dim?) -----------------------------------------------------------------
+// --- count_nonzero: (self, dim?)
 
 Types infer_count(Inference& in) {
   const Type& x = infer::computable(in, 0);
@@ -138,10 +139,9 @@ void lower_count(Lowering& l) {
   const Tensor& x = l.tensor(0);
   const Axes axes = axes_of(l.args(), 1, x.rank());
   l.result(l.reduce(ReduceOp::sum, axes.kept(x.sizes), axes.reduced(l.context(), x.sizes),
-                    DType::i64, {DType::i64},
-                    [&](BodyBuilder& b, Indices outer, Indices inner) {
-                      return b.cast(
-                          element_as(l, b, x, axes.join(outer, inner), DType::boolean), DType::i64);
+                    DType::i64, {DType::i64}, [&](BodyBuilder& b, Indices outer, Indices inner) {
+                      return b.cast(element_as(l, b, x, axes.join(outer, inner), DType::boolean),
+                                    DType::i64);
                     })[0]);
 }
 void reference_count(Evaluation& e) {
@@ -186,26 +186,58 @@ constexpr OpDef kExtremum[] = {
     {.name = "aminmax",
      .schema = "(self: tensor, dim: optional_integer = none, keepdim: boolean = false) "
                "-> tensor, tensor",
-     .doc = "Smallest and largest element.", .traits = Trait::reduction, .infer = infer_aminmax,
-     .lower = lower_aminmax, .reference = reference_aminmax, .aten = "aten::aminmax",
+     .doc = "Smallest and largest element.",
+     .traits = Trait::reduction,
+     .infer = infer_aminmax,
+     .lower = lower_aminmax,
+     .reference = reference_aminmax,
+     .aten = "aten::aminmax",
      .samples = samples_position},
-    {.name = "argmax", .schema = kSchemaPosition, .doc = "Position of the largest element.",
-     .traits = Trait::reduction, .infer = infer_position, .lower = lower_position<true>,
-     .reference = reference_position<true>, .aten = "aten::argmax", .samples = samples_position},
-    {.name = "argmin", .schema = kSchemaPosition, .doc = "Position of the smallest element.",
-     .traits = Trait::reduction, .infer = infer_position, .lower = lower_position<false>,
-     .reference = reference_position<false>, .aten = "aten::argmin",
+    {.name = "argmax",
+     .schema = kSchemaPosition,
+     .doc = "Position of the largest element.",
+     .traits = Trait::reduction,
+     .infer = infer_position,
+     .lower = lower_position<true>,
+     .reference = reference_position<true>,
+     .aten = "aten::argmax",
      .samples = samples_position},
-    {.name = "count_nonzero", .schema = "(self: tensor, dim: optional_integer = none) -> tensor",
-     .doc = "The number of elements that are not 0.", .traits = Trait::reduction,
-     .infer = infer_count, .lower = lower_count, .reference = reference_count,
-     .aten = "aten::count_nonzero", .samples = samples_count},
-    {.name = "max_dim", .schema = kSchemaDim, .doc = "Largest element along dim, and where it is.",
-     .traits = Trait::reduction, .infer = infer_extreme_dim, .lower = lower_extreme_dim<true>,
-     .reference = reference_extreme_dim<true>, .aten = "aten::max.dim", .samples = samples_dim},
-    {.name = "min_dim", .schema = kSchemaDim, .doc = "Smallest element along dim, and where it is.",
-     .traits = Trait::reduction, .infer = infer_extreme_dim, .lower = lower_extreme_dim<false>,
-     .reference = reference_extreme_dim<false>, .aten = "aten::min.dim", .samples = samples_dim},
+    {.name = "argmin",
+     .schema = kSchemaPosition,
+     .doc = "Position of the smallest element.",
+     .traits = Trait::reduction,
+     .infer = infer_position,
+     .lower = lower_position<false>,
+     .reference = reference_position<false>,
+     .aten = "aten::argmin",
+     .samples = samples_position},
+    {.name = "count_nonzero",
+     .schema = "(self: tensor, dim: optional_integer = none) -> tensor",
+     .doc = "The number of elements that are not 0.",
+     .traits = Trait::reduction,
+     .infer = infer_count,
+     .lower = lower_count,
+     .reference = reference_count,
+     .aten = "aten::count_nonzero",
+     .samples = samples_count},
+    {.name = "max_dim",
+     .schema = kSchemaDim,
+     .doc = "Largest element along dim, and where it is.",
+     .traits = Trait::reduction,
+     .infer = infer_extreme_dim,
+     .lower = lower_extreme_dim<true>,
+     .reference = reference_extreme_dim<true>,
+     .aten = "aten::max.dim",
+     .samples = samples_dim},
+    {.name = "min_dim",
+     .schema = kSchemaDim,
+     .doc = "Smallest element along dim, and where it is.",
+     .traits = Trait::reduction,
+     .infer = infer_extreme_dim,
+     .lower = lower_extreme_dim<false>,
+     .reference = reference_extreme_dim<false>,
+     .aten = "aten::min.dim",
+     .samples = samples_dim},
 };
 
 }  // namespace

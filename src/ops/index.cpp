@@ -31,7 +31,7 @@ std::int64_t reference_index(std::int64_t value, std::int64_t extent, bool wraps
   return value;
 }
 
-// --- Embedding: (weight, indices, padding_idx, scale_grad_by_freq, sparse) -------------------------
+// --- Embedding: (weight, indices, padding_idx, scale_grad_by_freq, sparse)
 
 Types infer_embedding(Inference& in) {
   const Type& weight = infer::computable(in, 0);
@@ -52,13 +52,13 @@ void reference_embedding(Evaluation& e) {
   const RefTensor &weight = e.tensor(0), &indices = e.tensor(1);
   const std::int64_t width = weight.sizes[1];
   for_each_index(e.result().sizes, [&](std::span<const std::int64_t> i, std::size_t p) {
-    const std::int64_t row = reference_index(
-        indices.integer(p / static_cast<std::size_t>(width)), weight.sizes[0], false);
+    const std::int64_t row = reference_index(indices.integer(p / static_cast<std::size_t>(width)),
+                                             weight.sizes[0], false);
     e.result().copy_element(p, weight, static_cast<std::size_t>(row * width + i.back()));
   });
 }
 
-// --- Gather: (self, dim, index, sparse_grad) ---------------------------------------------------
+// --- Gather: (self, dim, index, sparse_grad)
 
 Types infer_gather(Inference& in) {
   const Type& x = infer::computable(in, 0);
@@ -86,7 +86,7 @@ void reference_gather(Evaluation& e) {
   });
 }
 
-// --- index_select: (self, dim, index) ----------------------------------------------------------
+// --- index_select: (self, dim, index)
 
 Types infer_index_select(Inference& in) {
   const Type& x = infer::computable(in, 0);
@@ -103,8 +103,8 @@ void lower_index_select(Lowering& l) {
   l.result(l.pointwise(l.result_type().sizes, x.dtype, [&](BodyBuilder& b, Indices i) {
     std::vector<Expr> at(i.begin(), i.end());
     if (x.rank() > 0) {
-      at[dim] = index_at(l, b, index, index.rank() == 0 ? Indices{} : i.subspan(dim, 1),
-                         x.sizes[dim]);
+      at[dim] =
+          index_at(l, b, index, index.rank() == 0 ? Indices{} : i.subspan(dim, 1), x.sizes[dim]);
     }
     return l.element(b, x, at);
   }));
@@ -115,14 +115,14 @@ void reference_index_select(Evaluation& e) {
   for_each_index(e.result().sizes, [&](std::span<const std::int64_t> i, std::size_t p) {
     std::vector<std::int64_t> at(i.begin(), i.end());
     if (x.rank() > 0) {
-      at[dim] = reference_index(index.integer(static_cast<std::size_t>(i[dim])), x.sizes[dim],
-                                false);
+      at[dim] =
+          reference_index(index.integer(static_cast<std::size_t>(i[dim])), x.sizes[dim], false);
     }
     e.result().copy_element(p, x, x.at(at));
   });
 }
 
-// --- Advanced indexing: (self, indices) ----------------------------------------------------------
+// --- Advanced indexing: (self, indices)
 
 Types infer_index(Inference& in) {
   const Type& x = infer::computable(in, 0);
@@ -145,59 +145,83 @@ void reference_index_tensor(Evaluation& e) {
 }
 
 std::vector<Sample> samples_embedding() {
-  return {{"rows", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"rows",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.tensor({s.constant(11), s.size(7)}),
                      s.tensor(DType::i64, {s.size(3), s.size(5)}, 0, 10)};
-           }, number_dtypes()}};
+           },
+           number_dtypes()}};
 }
 std::vector<Sample> samples_gather() {
-  return {{"middle", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"middle",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.tensor({s.size(3), s.constant(9), s.size(5)}), s.constant(1),
                      s.tensor(DType::i64, {s.size(3), s.size(4), s.size(5)}, 0, 8)};
-           }, number_dtypes()}};
+           },
+           number_dtypes()}};
 }
 std::vector<Sample> samples_index_select() {
-  return {{"middle", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"middle",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.tensor({s.size(3), s.constant(9), s.size(5)}), s.constant(1),
                      s.tensor(DType::i64, {s.size(4)}, 0, 8)};
-           }, number_dtypes()}};
+           },
+           number_dtypes()}};
 }
 std::vector<Sample> samples_index() {
-  return {{"first", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"first",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              const auto index = s.tensor(DType::i64, {s.size(4), s.size(2)}, -9, 8);
              return {s.tensor({s.constant(9), s.size(5)}),
                      std::vector<ValueId>{std::get<ValueId>(index)}};
-           }, number_dtypes()},
-          {"split", [](SampleBuilder& s) -> std::vector<Argument> {
+           },
+           number_dtypes()},
+          {"split",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              const auto row = s.tensor(DType::i64, {s.size(4), s.constant(1)}, 0, 8);
              const auto column = s.tensor(DType::i64, {s.size(3)}, 0, 6);
              return {s.tensor({s.constant(9), s.size(5), s.constant(7)}),
                      std::vector<ValueId>{std::get<ValueId>(row), ValueId{},
                                           std::get<ValueId>(column)}};
-           }, number_dtypes()}};
+           },
+           number_dtypes()}};
 }
 
 constexpr OpDef kIndex[] = {
     {.name = "embedding",
      .schema = "(weight: tensor, indices: tensor, padding_idx: integer = -1, "
                "scale_grad_by_freq: boolean = false, sparse: boolean = false) -> tensor",
-     .doc = "Rows of the weight; indices are not wrapped.", .infer = infer_embedding,
-     .lower = lower_embedding, .reference = reference_embedding, .aten = "aten::embedding",
+     .doc = "Rows of the weight; indices are not wrapped.",
+     .infer = infer_embedding,
+     .lower = lower_embedding,
+     .reference = reference_embedding,
+     .aten = "aten::embedding",
      .samples = samples_embedding},
     {.name = "gather",
      .schema = "(self: tensor, dim: integer, index: tensor, sparse_grad: boolean = false) "
                "-> tensor",
-     .doc = "Elements whose position along dim is the index's element.", .infer = infer_gather,
-     .lower = lower_gather, .reference = reference_gather, .aten = "aten::gather",
+     .doc = "Elements whose position along dim is the index's element.",
+     .infer = infer_gather,
+     .lower = lower_gather,
+     .reference = reference_gather,
+     .aten = "aten::gather",
      .samples = samples_gather},
-    {.name = "index", .schema = "(self: tensor, indices: optional_tensor_list) -> tensor",
+    {.name = "index",
+     .schema = "(self: tensor, indices: optional_tensor_list) -> tensor",
      .doc = "Advanced indexing by integer tensors; negative indices count from the end.",
-     .infer = infer_index, .lower = lower_index, .reference = reference_index_tensor,
-     .aten = "aten::index.Tensor aten::_unsafe_index.Tensor", .samples = samples_index},
-    {.name = "index_select", .schema = "(self: tensor, dim: integer, index: tensor) -> tensor",
-     .doc = "The slices along dim that a vector names.", .infer = infer_index_select,
-     .lower = lower_index_select, .reference = reference_index_select,
-     .aten = "aten::index_select", .samples = samples_index_select},
+     .infer = infer_index,
+     .lower = lower_index,
+     .reference = reference_index_tensor,
+     .aten = "aten::index.Tensor aten::_unsafe_index.Tensor",
+     .samples = samples_index},
+    {.name = "index_select",
+     .schema = "(self: tensor, dim: integer, index: tensor) -> tensor",
+     .doc = "The slices along dim that a vector names.",
+     .infer = infer_index_select,
+     .lower = lower_index_select,
+     .reference = reference_index_select,
+     .aten = "aten::index_select",
+     .samples = samples_index_select},
 };
 
 }  // namespace

@@ -23,7 +23,7 @@ using loop::ReduceOp;
 // ATen's numbers of reductions.
 constexpr std::int64_t kNone = 0, kMean = 1;
 
-// --- nll_loss: (self, target, weight?, reduction, ignore_index) -> (loss, total_weight) ----------
+// --- nll_loss: (self, target, weight?, reduction, ignore_index) -> (loss, total_weight)
 // self over (n, class, ...) or (class); target over the same without class.
 
 std::size_t class_dim(std::size_t rank) { return rank == 1 ? 0 : 1; }
@@ -71,9 +71,8 @@ void lower_nll(Lowering& l) {
       return likelihood(l, b, i, compute).loss;
     }));
     if (l.is_used(1)) {
-      l.result(1, l.pointwise({}, dtype, [&](BodyBuilder& b, Indices) {
-        return b.constant(compute, 0.0);
-      }));
+      l.result(1, l.pointwise({}, dtype,
+                              [&](BodyBuilder& b, Indices) { return b.constant(compute, 0.0); }));
     }
     return;
   }
@@ -92,9 +91,8 @@ void lower_nll(Lowering& l) {
     return reduction == kMean ? b.div(sum, l.element(b, weight, i)) : sum;
   }));
   if (!l.is_used(1)) return;
-  l.result(1, l.pointwise({}, dtype, [&](BodyBuilder& b, Indices i) {
-    return l.element(b, weight, i);
-  }));
+  l.result(1, l.pointwise({}, dtype,
+                          [&](BodyBuilder& b, Indices i) { return l.element(b, weight, i); }));
 }
 void reference_nll(Evaluation& e) {
   const RefTensor &x = e.tensor(0), &target = e.tensor(1);
@@ -120,7 +118,7 @@ void reference_nll(Evaluation& e) {
   e.result(1).set(0, total);
 }
 
-// --- Means of elementwise distances: (self, target, reduction, ...) -------------------------------
+// --- Means of elementwise distances: (self, target, reduction, ...)
 
 Types infer_distance(Inference& in) {
   const Type &x = float_tensor(in, 0), &y = float_tensor(in, 1);
@@ -142,8 +140,7 @@ Val distance_of(BodyBuilder& b, Distance kind, Val difference, double parameter)
   if (kind == Distance::smooth) {
     return b.select(b.less(d, p), b.div(squared, p), b.sub(d, b.mul(half, p)));
   }
-  return b.select(b.binary(Opcode::less_equal, d, p), squared,
-                  b.mul(p, b.sub(d, b.mul(half, p))));
+  return b.select(b.binary(Opcode::less_equal, d, p), squared, b.mul(p, b.sub(d, b.mul(half, p))));
 }
 template <Distance kind>
 void lower_distance(Lowering& l) {
@@ -209,7 +206,7 @@ void reference_distance(Evaluation& e) {
   if (e.integer(2) != kNone) e.result().set(0, e.integer(2) == kMean ? sum / count : sum);
 }
 
-// --- Cross entropy: (self, target, weight?, reduction, ignore_index, label_smoothing) --------------
+// --- Cross entropy: (self, target, weight?, reduction, ignore_index, label_smoothing)
 
 Types infer_cross_entropy(Inference& in) {
   if (in.real(5) != 0) unsupported("cross_entropy_loss: label smoothing");
@@ -230,7 +227,7 @@ std::vector<ValueId> decompose_nll(Builder& b, const Node& node) {
 }
 Types infer_nll_only(Inference& in) { return {infer_nll(in)[0]}; }
 
-// --- one_hot: (self, num_classes) -------------------------------------------------------------------
+// --- one_hot: (self, num_classes)
 
 Types infer_one_hot(Inference& in) {
   const Type& x = infer::computable(in, 0);
@@ -255,7 +252,7 @@ void reference_one_hot(Evaluation& e) {
   }
 }
 
-// --- Samples and rows -------------------------------------------------------------------------------
+// --- Samples and rows
 
 template <std::int64_t reduction>
 std::vector<Argument> sample_nll(SampleBuilder& s) {
@@ -268,10 +265,17 @@ std::vector<Sample> samples_nll() {
           {"none", sample_nll<kNone>, float_dtypes(), true}};
 }
 std::vector<Sample> samples_cross_entropy() {
-  return {{"mean", [](SampleBuilder& s) -> std::vector<Argument> {
-             return {s.tensor({s.size(5), s.constant(7)}), s.tensor(DType::i64, {s.size(5)}, 0, 6),
-                     graph::None{}, s.constant(kMean), s.constant(-100), 0.0};
-           }, {DType::f32, DType::f64}, true}};
+  return {{"mean",
+           [](SampleBuilder& s) -> std::vector<Argument> {
+             return {s.tensor({s.size(5), s.constant(7)}),
+                     s.tensor(DType::i64, {s.size(5)}, 0, 6),
+                     graph::None{},
+                     s.constant(kMean),
+                     s.constant(-100),
+                     0.0};
+           },
+           {DType::f32, DType::f64},
+           true}};
 }
 template <std::int64_t reduction>
 std::vector<Argument> sample_distance(SampleBuilder& s) {
@@ -292,11 +296,17 @@ constexpr std::string_view kSchemaNll =
     "ignore_index: integer) -> tensor, tensor";
 
 template <Distance kind>
-constexpr OpDef distance_row(std::string_view name, std::string_view schema,
-                             std::string_view aten, std::string_view doc) {
-  return {.name = name, .schema = schema, .doc = doc, .traits = Trait::reduction,
-          .infer = infer_distance, .lower = lower_distance<kind>,
-          .reference = reference_distance<kind>, .aten = aten, .samples = samples_distance};
+constexpr OpDef distance_row(std::string_view name, std::string_view schema, std::string_view aten,
+                             std::string_view doc) {
+  return {.name = name,
+          .schema = schema,
+          .doc = doc,
+          .traits = Trait::reduction,
+          .infer = infer_distance,
+          .lower = lower_distance<kind>,
+          .reference = reference_distance<kind>,
+          .aten = aten,
+          .samples = samples_distance};
 }
 
 constexpr OpDef kLoss[] = {
@@ -304,8 +314,11 @@ constexpr OpDef kLoss[] = {
      .schema = "(self: tensor, target: tensor, weight: optional_tensor = none, "
                "reduction: integer = 1, ignore_index: integer = -100, "
                "label_smoothing: real = 0.0) -> tensor",
-     .doc = "nll_loss of log_softmax.", .traits = Trait::reduction, .infer = infer_cross_entropy,
-     .decompose = decompose_cross_entropy, .aten = "aten::cross_entropy_loss",
+     .doc = "nll_loss of log_softmax.",
+     .traits = Trait::reduction,
+     .infer = infer_cross_entropy,
+     .decompose = decompose_cross_entropy,
+     .aten = "aten::cross_entropy_loss",
      .samples = samples_cross_entropy},
     distance_row<Distance::huber>(
         "huber_loss",
@@ -317,21 +330,32 @@ constexpr OpDef kLoss[] = {
     distance_row<Distance::squared>(
         "mse_loss", "(self: tensor, target: tensor, reduction: integer = 1) -> tensor",
         "aten::mse_loss", "Squared difference."),
-    {.name = "nll_loss_forward", .schema = kSchemaNll,
+    {.name = "nll_loss_forward",
+     .schema = kSchemaNll,
      .doc = "Weighted negative likelihood of target classes, and the total weight.",
-     .traits = Trait::reduction, .infer = infer_nll, .lower = lower_nll,
-     .reference = reference_nll, .aten = "aten::nll_loss_forward aten::nll_loss2d_forward",
+     .traits = Trait::reduction,
+     .infer = infer_nll,
+     .lower = lower_nll,
+     .reference = reference_nll,
+     .aten = "aten::nll_loss_forward aten::nll_loss2d_forward",
      .samples = samples_nll},
     {.name = "nll_loss_nd",
      .schema = "(self: tensor, target: tensor, weight: optional_tensor = none, "
                "reduction: integer = 1, ignore_index: integer = -100) -> tensor",
-     .doc = "Weighted negative likelihood of target classes.", .traits = Trait::reduction,
-     .infer = infer_nll_only, .decompose = decompose_nll, .aten = "aten::nll_loss_nd",
+     .doc = "Weighted negative likelihood of target classes.",
+     .traits = Trait::reduction,
+     .infer = infer_nll_only,
+     .decompose = decompose_nll,
+     .aten = "aten::nll_loss_nd",
      .samples = samples_nll},
-    {.name = "one_hot", .schema = "(self: tensor, num_classes: integer = -1) -> tensor",
+    {.name = "one_hot",
+     .schema = "(self: tensor, num_classes: integer = -1) -> tensor",
      .doc = "1 where the position in the new last dimension is the element.",
-     .infer = infer_one_hot, .lower = lower_one_hot, .reference = reference_one_hot,
-     .aten = "aten::one_hot", .samples = samples_one_hot},
+     .infer = infer_one_hot,
+     .lower = lower_one_hot,
+     .reference = reference_one_hot,
+     .aten = "aten::one_hot",
+     .samples = samples_one_hot},
     distance_row<Distance::smooth>(
         "smooth_l1_loss",
         "(self: tensor, target: tensor, reduction: integer = 1, beta: real = 1.0) -> tensor",

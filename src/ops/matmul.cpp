@@ -1,5 +1,5 @@
-// Matrix products. Floats that a library or template takes become contractions; other dtypes a plain
-// sum of products. With a bias the product stays f32 until the bias is added, so that reduced
+// Matrix products. Floats that a library or template takes become contractions; other dtypes a
+// plain sum of products. With a bias the product stays f32 until the bias is added, so that reduced
 // floats are rounded once, as ATen's fused kernels do.
 #include "ops/axes.h"
 #include "ops/infer.h"
@@ -19,7 +19,7 @@ using graph::ValueId;
 using infer::Types;
 using loop::ReduceOp;
 
-// --- Shapes -------------------------------------------------------------------------------------
+// --- Shapes
 
 void check_equal(Inference& in, Expr a, Expr b, std::string_view message) {
   if (!in.context().guard_equal(a, b)) in.fail(message);
@@ -78,8 +78,7 @@ Types infer_matmul(Inference& in) {
   const Type& b = infer::computable(in, 1);
   if (a.rank() == 0 || b.rank() == 0) in.fail("needs operands with dimensions");
   if (a.dtype != b.dtype) in.fail("operands differ in dtype");
-  check_equal(in, a.sizes.back(), b.sizes[b.rank() == 1 ? 0 : b.rank() - 2],
-              "inner sizes differ");
+  check_equal(in, a.sizes.back(), b.sizes[b.rank() == 1 ? 0 : b.rank() - 2], "inner sizes differ");
   const auto batch = [](const Type& t) {
     return t.rank() <= 2 ? Sizes{} : Sizes(t.sizes.begin(), t.sizes.end() - 2);
   };
@@ -99,7 +98,7 @@ Types infer_linear(Inference& in) {
   return {infer::make(x, x.dtype, std::move(sizes))};
 }
 
-// --- Lowering -----------------------------------------------------------------------------------
+// --- Lowering
 
 // a over (batch..., m, k), b over (batch..., k, n), of equal rank.
 Tensor product_of(Lowering& l, const Tensor& a, const Tensor& b, DType dtype) {
@@ -121,8 +120,7 @@ void lower_product(Lowering& l) {
 }
 
 // beta * self + alpha * product; with beta 0, NaN and infinity of self do not matter.
-Tensor scaled_sum(Lowering& l, const Tensor& product, std::size_t beta_arg,
-                  std::size_t alpha_arg) {
+Tensor scaled_sum(Lowering& l, const Tensor& product, std::size_t beta_arg, std::size_t alpha_arg) {
   const Tensor& self = l.tensor(0);
   const DType dtype = l.result_type().dtype;
   const DType compute = abi::compute_type(dtype);
@@ -179,7 +177,7 @@ void lower_dot(Lowering& l) {
                     })[0]);
 }
 
-// --- Decompositions: into the forms that AOTAutograd hands over ---------------------------------
+// --- Decompositions: into the forms that AOTAutograd hands over
 
 ValueId view(Builder& b, ValueId x, Sizes sizes) {
   return b.node("reshape", {x, std::move(sizes)});
@@ -192,8 +190,8 @@ ValueId fold_leading(Builder& b, ValueId x, ValueId matrix, const Argument& bias
   result.push_back(b.type(matrix).sizes[1]);
   const ValueId flat = sizes.size() == 2 ? x : view(b, x, {rows, sizes.back()});
   const auto* added = std::get_if<ValueId>(&bias);
-  const ValueId y = added != nullptr ? b.node("addmm", {*added, flat, matrix})
-                                     : b.node("mm", {flat, matrix});
+  const ValueId y =
+      added != nullptr ? b.node("addmm", {*added, flat, matrix}) : b.node("mm", {flat, matrix});
   return sizes.size() == 2 ? y : view(b, y, std::move(result));
 }
 std::vector<ValueId> decompose_linear(Builder& b, const Node& node) {
@@ -206,7 +204,8 @@ std::vector<ValueId> decompose_linear(Builder& b, const Node& node) {
   const ValueId wt = b.node("t", {w});
   if (b.type(x).rank() == 1) {
     const ValueId row = b.node("unsqueeze", {x, b.integer(0)});
-    return {b.node("squeeze_dims", {fold_leading(b, row, wt, node.args[2]), std::vector<Expr>{b.integer(0)}})};
+    return {b.node("squeeze_dims",
+                   {fold_leading(b, row, wt, node.args[2]), std::vector<Expr>{b.integer(0)}})};
   }
   return {fold_leading(b, x, wt, node.args[2])};
 }
@@ -217,7 +216,8 @@ std::vector<ValueId> decompose_matmul(Builder& b, const Node& node) {
   if (x_rank == 2 && y_rank == 1) return {b.node("mv", {x, y})};
   if (y_rank == 1) {
     const ValueId column = b.node("unsqueeze", {y, b.integer(1)});
-    return {b.node("squeeze_dims", {b.node("matmul", {x, column}), std::vector<Expr>{b.integer(-1)}})};
+    return {
+        b.node("squeeze_dims", {b.node("matmul", {x, column}), std::vector<Expr>{b.integer(-1)}})};
   }
   if (x_rank == 1) {
     const ValueId row = b.node("unsqueeze", {x, b.integer(0)});
@@ -251,7 +251,7 @@ std::vector<ValueId> decompose_matmul(Builder& b, const Node& node) {
   return {view(b, product, std::move(batch))};
 }
 
-// --- References ---------------------------------------------------------------------------------
+// --- References
 
 // Sum over k of a[batch, m, k] * b[batch, k, n], in the layout (batch, m, n).
 RefTensor reference_of(const RefTensor& a, const RefTensor& b) {
@@ -264,11 +264,15 @@ RefTensor reference_of(const RefTensor& a, const RefTensor& b) {
     for (std::int64_t j = 0; j < k; ++j) {
       const auto pa = static_cast<std::size_t>((i[0] * m + i[1]) * k + j);
       const auto pb = static_cast<std::size_t>((i[0] * k + j) * n + i[2]);
-      if (a.is_real()) real += a.real(pa) * b.real(pb);
-      else integer += a.integer(pa) * b.integer(pb);
+      if (a.is_real())
+        real += a.real(pa) * b.real(pb);
+      else
+        integer += a.integer(pa) * b.integer(pb);
     }
-    if (a.is_real()) y.set(position, real);
-    else y.set(position, integer);
+    if (a.is_real())
+      y.set(position, real);
+    else
+      y.set(position, integer);
   });
   return y;
 }
@@ -290,16 +294,16 @@ void add_scaled(Evaluation& e, const RefTensor& product) {
     }
   });
 }
-void reference_add_product(Evaluation& e) {
-  add_scaled(e, reference_of(e.tensor(1), e.tensor(2)));
-}
+void reference_add_product(Evaluation& e) { add_scaled(e, reference_of(e.tensor(1), e.tensor(2))); }
 void reference_addbmm(Evaluation& e) {
   const RefTensor products = reference_of(e.tensor(1), e.tensor(2));
   RefTensor sum(products.dtype, {products.sizes[1], products.sizes[2]});
   for (std::size_t i = 0; i < products.count(); ++i) {
     const std::size_t p = i % sum.count();
-    if (sum.is_real()) sum.set(p, sum.real(p) + products.real(i));
-    else sum.set(p, sum.integer(p) + products.integer(i));
+    if (sum.is_real())
+      sum.set(p, sum.real(p) + products.real(i));
+    else
+      sum.set(p, sum.integer(p) + products.integer(i));
   }
   add_scaled(e, sum);
 }
@@ -318,69 +322,95 @@ void reference_addmv(Evaluation& e) {
   add_scaled(e, reference_of(e.tensor(1), as_matrix(v, {v.sizes[0], 1})));
 }
 
-// --- Samples ------------------------------------------------------------------------------------
+// --- Samples
 
 std::vector<Sample> samples_mm() {
-  return {{"small", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"small",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.free_tensor({5, 19}), s.free_tensor({19, 7})};
-           }, number_dtypes()},
-          {"wide", [](SampleBuilder& s) -> std::vector<Argument> {
+           },
+           number_dtypes()},
+          {"wide",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.free_tensor({33, 64}), s.free_tensor({64, 48})};
-           }, float_dtypes()}};
+           },
+           float_dtypes()}};
 }
 std::vector<Sample> samples_bmm() {
-  return {{"small", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"small",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.free_tensor({3, 5, 19}), s.free_tensor({3, 19, 7})};
-           }, number_dtypes()}};
+           },
+           number_dtypes()}};
 }
 std::vector<Sample> samples_addmm() {
-  return {{"bias", [](SampleBuilder& s) -> std::vector<Argument> {
-             return {s.free_tensor({7}), s.free_tensor({5, 19}), s.free_tensor({19, 7})};
-           }, number_dtypes()},
-          {"scaled", [](SampleBuilder& s) -> std::vector<Argument> {
-             return {s.free_tensor({5, 7}), s.free_tensor({5, 19}), s.free_tensor({19, 7}), 0.5,
-                     2.0};
-           }, float_dtypes()}};
+  return {
+      {"bias",
+       [](SampleBuilder& s) -> std::vector<Argument> {
+         return {s.free_tensor({7}), s.free_tensor({5, 19}), s.free_tensor({19, 7})};
+       },
+       number_dtypes()},
+      {"scaled",
+       [](SampleBuilder& s) -> std::vector<Argument> {
+         return {s.free_tensor({5, 7}), s.free_tensor({5, 19}), s.free_tensor({19, 7}), 0.5, 2.0};
+       },
+       float_dtypes()}};
 }
 std::vector<Sample> samples_baddbmm() {
-  return {{"bias", [](SampleBuilder& s) -> std::vector<Argument> {
-             return {s.free_tensor({3, 5, 7}), s.free_tensor({3, 5, 19}),
-                     s.free_tensor({3, 19, 7}), 1.0, 0.25};
-           }, float_dtypes()}};
+  return {{"bias",
+           [](SampleBuilder& s) -> std::vector<Argument> {
+             return {s.free_tensor({3, 5, 7}), s.free_tensor({3, 5, 19}), s.free_tensor({3, 19, 7}),
+                     1.0, 0.25};
+           },
+           float_dtypes()}};
 }
 std::vector<Sample> samples_addbmm() {
-  return {{"bias", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"bias",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.free_tensor({5, 7}), s.free_tensor({3, 5, 19}), s.free_tensor({3, 19, 7})};
-           }, float_dtypes()}};
+           },
+           float_dtypes()}};
 }
 std::vector<Sample> samples_mv() {
-  return {{"small", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"small",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.free_tensor({5, 19}), s.free_tensor({19})};
-           }, number_dtypes()}};
+           },
+           number_dtypes()}};
 }
 std::vector<Sample> samples_addmv() {
-  return {{"small", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"small",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.free_tensor({5}), s.free_tensor({5, 19}), s.free_tensor({19})};
-           }, float_dtypes()}};
+           },
+           float_dtypes()}};
 }
 std::vector<Sample> samples_dot() {
-  return {{"small", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"small",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.free_tensor({19}), s.free_tensor({19})};
-           }, number_dtypes()}};
+           },
+           number_dtypes()}};
 }
 std::vector<Sample> samples_matmul() {
-  return {{"folded", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"folded",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.free_tensor({2, 3, 5}), s.free_tensor({5, 7})};
-           }, float_dtypes()},
-          {"batched", [](SampleBuilder& s) -> std::vector<Argument> {
-             return {s.free_tensor({2, 3, 5, 7}), s.tensor({s.constant(1), s.size(3), s.size(7),
-                                                            s.size(4)})};
-           }, float_dtypes()}};
+           },
+           float_dtypes()},
+          {"batched",
+           [](SampleBuilder& s) -> std::vector<Argument> {
+             return {s.free_tensor({2, 3, 5, 7}),
+                     s.tensor({s.constant(1), s.size(3), s.size(7), s.size(4)})};
+           },
+           float_dtypes()}};
 }
 std::vector<Sample> samples_linear() {
-  return {{"bias", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"bias",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.free_tensor({2, 3, 5}), s.free_tensor({7, 5}), s.free_tensor({7})};
-           }, float_dtypes()}};
+           },
+           float_dtypes()}};
 }
 
 constexpr std::string_view kSchemaProduct = "(self: tensor, mat2: tensor) -> tensor";
@@ -388,44 +418,99 @@ constexpr std::string_view kSchemaAddProduct =
     "(self: tensor, mat1: tensor, mat2: tensor, beta: scalar = 1, alpha: scalar = 1) -> tensor";
 
 constexpr OpDef kMatmul[] = {
-    {.name = "addbmm", .schema = kSchemaAddProduct,
+    {.name = "addbmm",
+     .schema = kSchemaAddProduct,
      .doc = "beta * self + alpha * the sum of a batch of matrix products.",
-     .traits = Trait::contraction, .infer = infer_addbmm, .lower = lower_addbmm, .library = true,
-     .reference = reference_addbmm, .aten = "aten::addbmm", .samples = samples_addbmm},
-    {.name = "addmm", .schema = kSchemaAddProduct,
-     .doc = "beta * self + alpha * the product of two matrices.", .traits = Trait::contraction,
-     .infer = infer_add_product<2>, .lower = lower_add_product, .library = true,
-     .reference = reference_add_product, .aten = "aten::addmm", .samples = samples_addmm},
-    {.name = "addmv", .schema = kSchemaAddProduct,
+     .traits = Trait::contraction,
+     .infer = infer_addbmm,
+     .lower = lower_addbmm,
+     .library = true,
+     .reference = reference_addbmm,
+     .aten = "aten::addbmm",
+     .samples = samples_addbmm},
+    {.name = "addmm",
+     .schema = kSchemaAddProduct,
+     .doc = "beta * self + alpha * the product of two matrices.",
+     .traits = Trait::contraction,
+     .infer = infer_add_product<2>,
+     .lower = lower_add_product,
+     .library = true,
+     .reference = reference_add_product,
+     .aten = "aten::addmm",
+     .samples = samples_addmm},
+    {.name = "addmv",
+     .schema = kSchemaAddProduct,
      .doc = "beta * self + alpha * the product of a matrix and a vector.",
-     .traits = Trait::reduction, .infer = matrix_vector_type<1>, .lower = lower_addmv,
-     .reference = reference_addmv, .aten = "aten::addmv", .samples = samples_addmv},
-    {.name = "baddbmm", .schema = kSchemaAddProduct,
-     .doc = "beta * self + alpha * a batch of matrix products.", .traits = Trait::contraction,
-     .infer = infer_add_product<3>, .lower = lower_add_product, .library = true,
-     .reference = reference_add_product, .aten = "aten::baddbmm", .samples = samples_baddbmm},
-    {.name = "bmm", .schema = kSchemaProduct, .doc = "A batch of matrix products.",
-     .traits = Trait::contraction, .infer = infer_product<3>, .lower = lower_product,
-     .library = true, .reference = reference_product, .aten = "aten::bmm",
+     .traits = Trait::reduction,
+     .infer = matrix_vector_type<1>,
+     .lower = lower_addmv,
+     .reference = reference_addmv,
+     .aten = "aten::addmv",
+     .samples = samples_addmv},
+    {.name = "baddbmm",
+     .schema = kSchemaAddProduct,
+     .doc = "beta * self + alpha * a batch of matrix products.",
+     .traits = Trait::contraction,
+     .infer = infer_add_product<3>,
+     .lower = lower_add_product,
+     .library = true,
+     .reference = reference_add_product,
+     .aten = "aten::baddbmm",
+     .samples = samples_baddbmm},
+    {.name = "bmm",
+     .schema = kSchemaProduct,
+     .doc = "A batch of matrix products.",
+     .traits = Trait::contraction,
+     .infer = infer_product<3>,
+     .lower = lower_product,
+     .library = true,
+     .reference = reference_product,
+     .aten = "aten::bmm",
      .samples = samples_bmm},
-    {.name = "dot", .schema = kSchemaProduct, .doc = "Sum of products of two vectors.",
-     .traits = Trait::reduction, .infer = infer_dot, .lower = lower_dot,
-     .reference = reference_vector, .aten = "aten::dot aten::vdot", .samples = samples_dot},
+    {.name = "dot",
+     .schema = kSchemaProduct,
+     .doc = "Sum of products of two vectors.",
+     .traits = Trait::reduction,
+     .infer = infer_dot,
+     .lower = lower_dot,
+     .reference = reference_vector,
+     .aten = "aten::dot aten::vdot",
+     .samples = samples_dot},
     {.name = "linear",
      .schema = "(input: tensor, weight: tensor, bias: optional_tensor = none) -> tensor",
-     .doc = "input times the transposed weight, plus bias.", .traits = Trait::contraction,
-     .infer = infer_linear, .decompose = decompose_linear, .aten = "aten::linear",
+     .doc = "input times the transposed weight, plus bias.",
+     .traits = Trait::contraction,
+     .infer = infer_linear,
+     .decompose = decompose_linear,
+     .aten = "aten::linear",
      .samples = samples_linear},
-    {.name = "matmul", .schema = kSchemaProduct,
+    {.name = "matmul",
+     .schema = kSchemaProduct,
      .doc = "Matrix product with broadcast batches; vectors act as a row or a column.",
-     .traits = Trait::contraction, .infer = infer_matmul, .decompose = decompose_matmul,
-     .aten = "aten::matmul", .samples = samples_matmul},
-    {.name = "mm", .schema = kSchemaProduct, .doc = "The product of two matrices.",
-     .traits = Trait::contraction, .infer = infer_product<2>, .lower = lower_product,
-     .library = true, .reference = reference_product, .aten = "aten::mm", .samples = samples_mm},
-    {.name = "mv", .schema = kSchemaProduct, .doc = "The product of a matrix and a vector.",
-     .traits = Trait::reduction, .infer = matrix_vector_type<0>, .lower = lower_mv,
-     .reference = reference_vector, .aten = "aten::mv", .samples = samples_mv},
+     .traits = Trait::contraction,
+     .infer = infer_matmul,
+     .decompose = decompose_matmul,
+     .aten = "aten::matmul",
+     .samples = samples_matmul},
+    {.name = "mm",
+     .schema = kSchemaProduct,
+     .doc = "The product of two matrices.",
+     .traits = Trait::contraction,
+     .infer = infer_product<2>,
+     .lower = lower_product,
+     .library = true,
+     .reference = reference_product,
+     .aten = "aten::mm",
+     .samples = samples_mm},
+    {.name = "mv",
+     .schema = kSchemaProduct,
+     .doc = "The product of a matrix and a vector.",
+     .traits = Trait::reduction,
+     .infer = matrix_vector_type<0>,
+     .lower = lower_mv,
+     .reference = reference_vector,
+     .aten = "aten::mv",
+     .samples = samples_mv},
 };
 
 }  // namespace

@@ -58,7 +58,7 @@ void check_parameter(Inference& in, std::size_t arg, const Sizes& sizes) {
   }
 }
 
-// --- Layer norm: (input, normalized_shape, weight?, bias?, eps) -> (y, mean, rstd) ---------------
+// --- Layer norm: (input, normalized_shape, weight?, bias?, eps) -> (y, mean, rstd)
 
 Types infer_layer_norm(Inference& in) {
   const Type& x = float_tensor(in, 0);
@@ -121,8 +121,7 @@ Moments moments_of(const RefTensor& x, const std::vector<std::size_t>& group, do
 void reference_layer_norm(Evaluation& e) {
   const RefTensor& x = e.tensor(0);
   const RefTensor *weight = e.optional_tensor(2), *bias = e.optional_tensor(3);
-  const auto groups =
-      reduction_groups(x, Axes::from(x.rank() - e.integers(1).size(), x.rank()));
+  const auto groups = reduction_groups(x, Axes::from(x.rank() - e.integers(1).size(), x.rank()));
   for (std::size_t row = 0; row < groups.size(); ++row) {
     const Moments m = moments_of(x, groups[row], e.real(4));
     for (std::size_t k = 0; k < groups[row].size(); ++k) {
@@ -136,7 +135,7 @@ void reference_layer_norm(Evaluation& e) {
   }
 }
 
-// --- Group norm: (input, weight?, bias?, N, C, HxW, group, eps) -> (y, mean, rstd) ---------------
+// --- Group norm: (input, weight?, bias?, N, C, HxW, group, eps) -> (y, mean, rstd)
 // The composite is (input, num_groups, weight?, bias?, eps, cudnn_enabled) -> y.
 
 struct GroupNormArguments {
@@ -161,8 +160,8 @@ Types infer_group_norm(Inference& in) {
   return {y, moment, moment};
 }
 
-// All nests run over (n, group, channel of the group, spatial...), so that their accesses are alike;
-// the result is seen as (n, channel, spatial...).
+// All nests run over (n, group, channel of the group, spatial...), so that their accesses are
+// alike; the result is seen as (n, channel, spatial...).
 template <GroupNormArguments a>
 void lower_group_norm(Lowering& l) {
   const Tensor& x = l.tensor(0);
@@ -234,7 +233,7 @@ void reference_group_norm(Evaluation& e) {
   }
 }
 
-// --- RMS norm: (input, normalized_shape, weight?, eps?) -> (y, rstd) -----------------------------
+// --- RMS norm: (input, normalized_shape, weight?, eps?) -> (y, rstd)
 
 Types infer_rms_norm(Inference& in) {
   const Type& x = float_tensor(in, 0);
@@ -266,8 +265,8 @@ void lower_rms_norm(Lowering& l) {
                                   })[0];
   l.result(l.pointwise(x.sizes, x.dtype, [&](BodyBuilder& b, Indices i) {
     const Val rstd = inverse_deviation(b, l.element(b, squares, i.first(first)), reduced, eps);
-    return affine(l, b, b.mul(element_as(l, b, x, i, compute), rstd), l.optional_tensor(2),
-                  nullptr, i.subspan(first));
+    return affine(l, b, b.mul(element_as(l, b, x, i, compute), rstd), l.optional_tensor(2), nullptr,
+                  i.subspan(first));
   }));
   if (l.node().results.size() == 1 || !l.is_used(1)) return;
   const Tensor rstd = l.pointwise(squares.sizes, compute, [&](BodyBuilder& b, Indices i) {
@@ -280,8 +279,7 @@ void reference_rms_norm(Evaluation& e) {
   const RefTensor& x = e.tensor(0);
   const RefTensor* weight = e.optional_tensor(2);
   const double eps = e.is_none(3) ? default_eps(abi::compute_type(x.dtype)) : e.real(3);
-  const auto groups =
-      reduction_groups(x, Axes::from(x.rank() - e.integers(1).size(), x.rank()));
+  const auto groups = reduction_groups(x, Axes::from(x.rank() - e.integers(1).size(), x.rank()));
   for (std::size_t row = 0; row < groups.size(); ++row) {
     double squares = 0;
     for (const std::size_t j : groups[row]) squares += x.real(j) * x.real(j);
@@ -294,7 +292,8 @@ void reference_rms_norm(Evaluation& e) {
   }
 }
 
-// --- Weight norm: (v, g, dim) -> (v * g / norm, norm); the norm runs over all dimensions but dim --
+// --- Weight norm: (v, g, dim) -> (v * g / norm, norm); the norm runs over all dimensions but dim
+// --
 
 Types infer_weight_norm(Inference& in) {
   const Type& v = float_tensor(in, 0);
@@ -313,22 +312,22 @@ void lower_weight_norm(Lowering& l) {
   const Tensor &v = l.tensor(0), &g = l.tensor(1);
   const DType compute = abi::compute_type(v.dtype);
   const Axes axes = all_but(l.args().dim(l.args().constant_integer(2), v.rank()), v.rank());
-  const Tensor squares = l.reduce(ReduceOp::sum, axes.kept(v.sizes),
-                                  axes.reduced(l.context(), v.sizes), compute, {compute},
-                                  [&](BodyBuilder& b, Indices outer, Indices inner) {
-                                    const Val e =
-                                        element_as(l, b, v, axes.join(outer, inner), compute);
-                                    return b.mul(e, e);
-                                  })[0];
+  const Tensor squares =
+      l.reduce(ReduceOp::sum, axes.kept(v.sizes), axes.reduced(l.context(), v.sizes), compute,
+               {compute}, [&](BodyBuilder& b, Indices outer, Indices inner) {
+                 const Val e = element_as(l, b, v, axes.join(outer, inner), compute);
+                 return b.mul(e, e);
+               })[0];
   const auto norm = [&](BodyBuilder& b, Indices i) {
     return b.unary(Opcode::sqrt, l.element(b, squares, i));
   };
   l.result(l.pointwise(v.sizes, v.dtype, [&](BodyBuilder& b, Indices i) {
-    const Val scale = b.div(b.cast(l.broadcast_element(b, g, i), compute),
-                            norm(b, axes.kept_indices(i)));
+    const Val scale =
+        b.div(b.cast(l.broadcast_element(b, g, i), compute), norm(b, axes.kept_indices(i)));
     return b.mul(element_as(l, b, v, i, compute), scale);
   }));
-  if (l.is_used(1)) l.result(1, keep_dims(l, l.pointwise(squares.sizes, compute, norm), axes, true));
+  if (l.is_used(1))
+    l.result(1, keep_dims(l, l.pointwise(squares.sizes, compute, norm), axes, true));
 }
 void reference_weight_norm(Evaluation& e) {
   const RefTensor &v = e.tensor(0), &g = e.tensor(1);
@@ -343,47 +342,70 @@ void reference_weight_norm(Evaluation& e) {
   }
 }
 
-// --- Samples ------------------------------------------------------------------------------------
+// --- Samples
 
 template <bool composite>
 std::vector<Sample> samples_layer_norm() {
-  return {{"affine", [](SampleBuilder& s) -> std::vector<Argument> {
-             return {s.free_tensor({3, 5, 37}), std::vector<Expr>{s.size(37)},
-                     s.free_tensor({37}), s.free_tensor({37}), 1e-5};
-           }, float_dtypes()},
-          {"plain", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"affine",
+           [](SampleBuilder& s) -> std::vector<Argument> {
+             return {s.free_tensor({3, 5, 37}), std::vector<Expr>{s.size(37)}, s.free_tensor({37}),
+                     s.free_tensor({37}), 1e-5};
+           },
+           float_dtypes()},
+          {"plain",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.free_tensor({3, 5, 7}), std::vector<Expr>{s.size(5), s.size(7)},
                      graph::None{}, graph::None{}, 1e-12};
-           }, float_dtypes()}};
+           },
+           float_dtypes()}};
 }
 std::vector<Sample> samples_native_group_norm() {
-  return {{"affine", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"affine",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.tensor({s.size(2), s.constant(6), s.size(5)}),
-                     s.tensor({s.constant(6)}), s.tensor({s.constant(6)}), s.size(2),
-                     s.constant(6), s.size(5), s.constant(3), 1e-5};
-           }, float_dtypes()}};
+                     s.tensor({s.constant(6)}),
+                     s.tensor({s.constant(6)}),
+                     s.size(2),
+                     s.constant(6),
+                     s.size(5),
+                     s.constant(3),
+                     1e-5};
+           },
+           float_dtypes()}};
 }
 std::vector<Sample> samples_group_norm() {
-  return {{"affine", [](SampleBuilder& s) -> std::vector<Argument> {
-             return {s.tensor({s.size(2), s.constant(6), s.size(5)}), s.constant(3),
-                     s.tensor({s.constant(6)}), s.tensor({s.constant(6)}), 1e-5, true};
-           }, float_dtypes()}};
+  return {{"affine",
+           [](SampleBuilder& s) -> std::vector<Argument> {
+             return {s.tensor({s.size(2), s.constant(6), s.size(5)}),
+                     s.constant(3),
+                     s.tensor({s.constant(6)}),
+                     s.tensor({s.constant(6)}),
+                     1e-5,
+                     true};
+           },
+           float_dtypes()}};
 }
 std::vector<Sample> samples_rms_norm() {
-  return {{"scaled", [](SampleBuilder& s) -> std::vector<Argument> {
-             return {s.free_tensor({3, 5, 37}), std::vector<Expr>{s.size(37)},
-                     s.free_tensor({37}), 1e-6};
-           }, float_dtypes()},
-          {"plain", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"scaled",
+           [](SampleBuilder& s) -> std::vector<Argument> {
+             return {s.free_tensor({3, 5, 37}), std::vector<Expr>{s.size(37)}, s.free_tensor({37}),
+                     1e-6};
+           },
+           float_dtypes()},
+          {"plain",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.free_tensor({3, 5, 37}), std::vector<Expr>{s.size(37)}, graph::None{},
                      graph::None{}};
-           }, float_dtypes()}};
+           },
+           float_dtypes()}};
 }
 std::vector<Sample> samples_weight_norm() {
-  return {{"rows", [](SampleBuilder& s) -> std::vector<Argument> {
-             return {s.free_tensor({4, 3, 5}),
-                     s.tensor({s.size(4), s.constant(1), s.constant(1)}), s.constant(0)};
-           }, float_dtypes()}};
+  return {{"rows",
+           [](SampleBuilder& s) -> std::vector<Argument> {
+             return {s.free_tensor({4, 3, 5}), s.tensor({s.size(4), s.constant(1), s.constant(1)}),
+                     s.constant(0)};
+           },
+           float_dtypes()}};
 }
 
 constexpr OpDef kNorm[] = {
@@ -391,51 +413,73 @@ constexpr OpDef kNorm[] = {
      .schema = "(input: tensor, normalized_shape: integer_list, weight: optional_tensor, "
                "eps: optional_real) -> tensor, tensor",
      .doc = "x / sqrt(mean(x^2) + eps) * weight over trailing dimensions, and the reciprocal.",
-     .traits = Trait::reduction, .infer = infer_rms_norm, .lower = lower_rms_norm,
-     .reference = reference_rms_norm, .aten = "aten::_fused_rms_norm",
+     .traits = Trait::reduction,
+     .infer = infer_rms_norm,
+     .lower = lower_rms_norm,
+     .reference = reference_rms_norm,
+     .aten = "aten::_fused_rms_norm",
      .samples = samples_rms_norm},
     {.name = "_weight_norm_interface",
      .schema = "(v: tensor, g: tensor, dim: integer = 0) -> tensor, tensor",
      .doc = "v * g / norm(v), the norm over all dimensions but dim; and the norms.",
-     .traits = Trait::reduction, .infer = infer_weight_norm, .lower = lower_weight_norm,
-     .reference = reference_weight_norm, .aten = "aten::_weight_norm_interface",
+     .traits = Trait::reduction,
+     .infer = infer_weight_norm,
+     .lower = lower_weight_norm,
+     .reference = reference_weight_norm,
+     .aten = "aten::_weight_norm_interface",
      .samples = samples_weight_norm},
     {.name = "group_norm",
      .schema = "(input: tensor, num_groups: integer, weight: optional_tensor = none, "
                "bias: optional_tensor = none, eps: real = 1e-05, "
                "cudnn_enabled: boolean = true) -> tensor",
-     .doc = "Normalises groups of channels of each sample.", .traits = Trait::reduction,
-     .infer = infer_group_norm<kComposite>, .lower = lower_group_norm<kComposite>,
-     .reference = reference_group_norm<kComposite>, .aten = "aten::group_norm",
+     .doc = "Normalises groups of channels of each sample.",
+     .traits = Trait::reduction,
+     .infer = infer_group_norm<kComposite>,
+     .lower = lower_group_norm<kComposite>,
+     .reference = reference_group_norm<kComposite>,
+     .aten = "aten::group_norm",
      .samples = samples_group_norm},
     {.name = "layer_norm",
      .schema = "(input: tensor, normalized_shape: integer_list, weight: optional_tensor = none, "
                "bias: optional_tensor = none, eps: real = 1e-05, cudnn_enable: boolean = true) "
                "-> tensor",
-     .doc = "Normalises over trailing dimensions.", .traits = Trait::reduction,
-     .infer = infer_layer_norm_only, .lower = lower_layer_norm,
-     .reference = reference_layer_norm, .aten = "aten::layer_norm",
+     .doc = "Normalises over trailing dimensions.",
+     .traits = Trait::reduction,
+     .infer = infer_layer_norm_only,
+     .lower = lower_layer_norm,
+     .reference = reference_layer_norm,
+     .aten = "aten::layer_norm",
      .samples = samples_layer_norm<true>},
     {.name = "native_group_norm",
      .schema = "(input: tensor, weight: optional_tensor, bias: optional_tensor, N: integer, "
                "C: integer, HxW: integer, group: integer, eps: real) -> tensor, tensor, tensor",
      .doc = "Normalises groups of channels of each sample; also means and reciprocal deviations.",
-     .traits = Trait::reduction, .infer = infer_group_norm<kNative>,
-     .lower = lower_group_norm<kNative>, .reference = reference_group_norm<kNative>,
-     .aten = "aten::native_group_norm", .samples = samples_native_group_norm},
+     .traits = Trait::reduction,
+     .infer = infer_group_norm<kNative>,
+     .lower = lower_group_norm<kNative>,
+     .reference = reference_group_norm<kNative>,
+     .aten = "aten::native_group_norm",
+     .samples = samples_native_group_norm},
     {.name = "native_layer_norm",
      .schema = "(input: tensor, normalized_shape: integer_list, weight: optional_tensor, "
                "bias: optional_tensor, eps: real) -> tensor, tensor, tensor",
      .doc = "Normalises over trailing dimensions; also means and reciprocal deviations.",
-     .traits = Trait::reduction, .infer = infer_layer_norm, .lower = lower_layer_norm,
-     .reference = reference_layer_norm, .aten = "aten::native_layer_norm",
+     .traits = Trait::reduction,
+     .infer = infer_layer_norm,
+     .lower = lower_layer_norm,
+     .reference = reference_layer_norm,
+     .aten = "aten::native_layer_norm",
      .samples = samples_layer_norm<false>},
     {.name = "rms_norm",
      .schema = "(input: tensor, normalized_shape: integer_list, weight: optional_tensor = none, "
                "eps: optional_real = none) -> tensor",
      .doc = "x / sqrt(mean(x^2) + eps) * weight over trailing dimensions.",
-     .traits = Trait::reduction, .infer = infer_rms_norm_only, .lower = lower_rms_norm,
-     .reference = reference_rms_norm, .aten = "aten::rms_norm", .samples = samples_rms_norm},
+     .traits = Trait::reduction,
+     .infer = infer_rms_norm_only,
+     .lower = lower_rms_norm,
+     .reference = reference_rms_norm,
+     .aten = "aten::rms_norm",
+     .samples = samples_rms_norm},
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Pooling over windows. Small windows are unrolled inside one pointwise nest, so that they fuse like
-// any elementwise code; large ones reduce. Positions outside the input are predicated loads.
+// Pooling over windows. Small windows are unrolled inside one pointwise nest, so that they fuse
+// like any elementwise code; large ones reduce. Positions outside the input are predicated loads.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -81,8 +81,7 @@ Window window_of(const Source& in) {
 Expr pooled_size(Inference& in, const Window& w, std::size_t d, Expr size) {
   const std::int64_t reach = w.dilation[d] * (w.kernel[d] - 1) + 1;
   const std::int64_t round_up = w.ceil_mode ? w.stride[d] - 1 : 0;
-  const Expr count =
-      floordiv(size + (2 * w.padding[d] - reach + round_up), w.stride[d]) + 1;
+  const Expr count = floordiv(size + (2 * w.padding[d] - reach + round_up), w.stride[d]) + 1;
   if (!w.ceil_mode || in.context().guard_less((count - 1) * w.stride[d], size + w.padding[d])) {
     return count;
   }
@@ -159,8 +158,8 @@ Sizes extents(sym::Context& context, const Window& w) {
 // Position in the pooled plane of the element at `indices`.
 Expr plane_position(sym::Context& context, const Tensor& x, std::size_t rank, Indices indices) {
   const std::size_t first = x.rank() - rank;
-  return flatten(context, Sizes(x.sizes.begin() + static_cast<std::ptrdiff_t>(first),
-                                x.sizes.end()),
+  return flatten(context,
+                 Sizes(x.sizes.begin() + static_cast<std::ptrdiff_t>(first), x.sizes.end()),
                  indices.subspan(first));
 }
 
@@ -186,8 +185,8 @@ Tensor unrolled_argmax(Lowering& l, const Tensor& x, const Window& w, const Size
       for (std::size_t d = 0; d < w.rank(); ++d) {
         const std::size_t dim = x.rank() - w.rank() + d;
         if (w.padding[d] == 0) continue;
-        const std::vector<Expr> first = window_indices(
-            w, o, std::vector<Expr>(w.rank(), l.context().constant(0)));
+        const std::vector<Expr> first =
+            window_indices(w, o, std::vector<Expr>(w.rank(), l.context().constant(0)));
         const Val outside = b.less(b.index(first[dim]), b.constant(DType::i64, std::int64_t{0}));
         const Val none = b.binary(Opcode::equal, best, b.constant(b.dtype(best), lowest));
         better = b.logical_or(better, b.logical_and(outside, none));
@@ -228,7 +227,8 @@ void lower_max_pool(Lowering& l) {
     l.result(1, unrolled_argmax(l, x, w, sizes));
     return;
   }
-  const Tensor position = l.reduce(ReduceOp::argmax, sizes, reduced, compute, {DType::i64}, term)[0];
+  const Tensor position =
+      l.reduce(ReduceOp::argmax, sizes, reduced, compute, {DType::i64}, term)[0];
   l.result(1, l.pointwise(sizes, DType::i64, [&](BodyBuilder& b, Indices o) {
     const Expr at = b.indirect(l.element(b, position, o), sym::product(l.context(), reduced));
     const std::vector<Expr> i = window_indices(w, o, unflatten(reduced, at));
@@ -271,8 +271,8 @@ void lower_average_pool(Lowering& l) {
     }));
     return;
   }
-  const Tensor sum = l.reduce(ReduceOp::sum, sizes, extents(l.context(), w), compute, {compute},
-                              term)[0];
+  const Tensor sum =
+      l.reduce(ReduceOp::sum, sizes, extents(l.context(), w), compute, {compute}, term)[0];
   l.result(l.pointwise(sizes, x.dtype, [&](BodyBuilder& b, Indices o) {
     return divided(b, o, l.element(b, sum, o));
   }));
@@ -315,116 +315,23 @@ template <std::size_t rank>
 void reference_average_pool(Evaluation& e) {
   const RefTensor& x = e.tensor(0);
   const Window w = window_of<Pool::average, rank>(e);
-  reference_windows(x, e.result(), w,
-                    [&](std::span<const std::int64_t> o, std::size_t p,
-                        const std::vector<std::size_t>& inside) {
-                      double sum = 0, count = 1;
-                      for (const std::size_t j : inside) sum += x.real(j);
-                      for (std::size_t d = 0; d < rank; ++d) {
-                        const std::size_t dim = x.rank() - rank + d;
-                        const std::int64_t start = o[dim] * w.stride[d] - w.padding[d];
-                        const std::int64_t end =
-                            std::min(start + w.kernel[d], x.sizes[dim] + w.padding[d]);
-                        count *= static_cast<double>(end - start);
-                      }
-                      if (!w.count_include_pad) count = static_cast<double>(inside.size());
-                      e.result().set(p, sum / w.divisor.value_or(count));
-                    });
+  reference_windows(
+      x, e.result(), w,
+      [&](std::span<const std::int64_t> o, std::size_t p, const std::vector<std::size_t>& inside) {
+        double sum = 0, count = 1;
+        for (const std::size_t j : inside) sum += x.real(j);
+        for (std::size_t d = 0; d < rank; ++d) {
+          const std::size_t dim = x.rank() - rank + d;
+          const std::int64_t start = o[dim] * w.stride[d] - w.padding[d];
+          const std::int64_t end = std::min(start + w.kernel[d], x.sizes[dim] + w.padding[d]);
+          count *= static_cast<double>(end - start);
+        }
+        if (!w.count_include_pad) count = static_cast<double>(inside.size());
+        e.result().set(p, sum / w.divisor.value_or(count));
+      });
 }
 
-// --- Adaptive average: (self, output_size) --------------------------------------------------------
-
-template <std::size_t rank>
-Types infer_adaptive(Inference& in) {
-  const Type& x = float_tensor(in, 0);
-  if (x.rank() != rank + 1 && x.rank() != rank + 2) in.fail("the input has the wrong rank");
-  const std::vector<Expr> output = in.integers(1);
-  if (output.size() != rank) in.fail("output_size has the wrong length");
-  Sizes sizes(x.sizes.begin(), x.sizes.end() - rank);
-  sizes.insert(sizes.end(), output.begin(), output.end());
-  return {infer::make(x, x.dtype, std::move(sizes))};
-}
-
-// Window o of `count` along a dimension of `size`: floor(o * size / count) to the ceiling of
-// (o + 1) * size / count.
-struct Slices {
-  Expr size, count;
-
-  [[nodiscard]] Expr start(Expr o) const {
-    return count.is_constant(1) ? o.context().constant(0) : floordiv(o * size, count);
-  }
-  [[nodiscard]] Expr length(Expr o) const {
-    if (is_even()) return floordiv(size, count);
-    return ceildiv((o + 1) * size, count) - start(o);
-  }
-  [[nodiscard]] bool is_even() const { return sym::divides(count, size); }
-  // At least every length: o * size / count has a fraction below 1 at either end.
-  [[nodiscard]] Expr longest() const {
-    return is_even() ? floordiv(size, count) : ceildiv(size, count) + 1;
-  }
-};
-
-template <std::size_t rank>
-void lower_adaptive(Lowering& l) {
-  const Tensor& x = l.tensor(0);
-  const Sizes& sizes = l.result_type().sizes;
-  const std::size_t first = x.rank() - rank;
-  const DType compute = abi::compute_type(x.dtype);
-  std::vector<Slices> slices;
-  Sizes reduced;
-  for (std::size_t d = first; d < x.rank(); ++d) {
-    slices.push_back({x.sizes[d], sizes[d]});
-    reduced.push_back(slices.back().longest());
-  }
-  const auto term = [&](BodyBuilder& b, Indices o, Indices r) {
-    std::vector<Expr> i(o.begin(), o.end());
-    Val inside = b.constant(DType::boolean, std::int64_t{1});
-    for (std::size_t d = 0; d < rank; ++d) {
-      const Expr at = o[first + d];
-      i[first + d] = slices[d].start(at) + r[d];
-      if (slices[d].is_even()) continue;
-      inside = b.logical_and(inside, b.less(b.index(r[d]), b.index(slices[d].length(at))));
-    }
-    if (b.body()[inside].opcode == Opcode::constant) return element_as(l, b, x, i, compute);
-    return b.cast(b.load_if(inside, b.constant(x.dtype, 0.0), x.buffer, x.dtype,
-                            x.buffer_indices(i)),
-                  compute);
-  };
-  const Tensor sum = l.reduce(ReduceOp::sum, sizes, reduced, compute, {compute}, term)[0];
-  l.result(l.pointwise(sizes, x.dtype, [&](BodyBuilder& b, Indices o) {
-    Expr count = l.context().constant(1);
-    for (std::size_t d = 0; d < rank; ++d) count = count * slices[d].length(o[first + d]);
-    return b.div(l.element(b, sum, o), b.cast(b.index(count), compute));
-  }));
-}
-template <std::size_t rank>
-void reference_adaptive(Evaluation& e) {
-  const RefTensor& x = e.tensor(0);
-  RefTensor& y = e.result();
-  const std::size_t first = x.rank() - rank;
-  for_each_index(y.sizes, [&](std::span<const std::int64_t> o, std::size_t p) {
-    double sum = 0, count = 0;
-    for (std::size_t j = 0; j < x.count(); ++j) {
-      std::size_t rest = j;
-      bool inside = true;
-      for (std::size_t d = x.rank(); d-- > 0;) {
-        const auto size = static_cast<std::size_t>(x.sizes[d]);
-        const auto i = static_cast<std::int64_t>(rest % size);
-        rest /= size;
-        const std::int64_t n = y.sizes[d];
-        inside = inside && (d < first ? i == o[d]
-                                      : i >= o[d] * x.sizes[d] / n &&
-                                            i < ((o[d] + 1) * x.sizes[d] + n - 1) / n);
-      }
-      if (!inside) continue;
-      sum += x.real(j);
-      count += 1;
-    }
-    y.set(p, sum / count);
-  });
-}
-
-// --- Rows ----------------------------------------------------------------------------------------
+// --- Rows
 
 template <std::size_t rank>
 Argument plane(SampleBuilder& s) {
@@ -437,40 +344,39 @@ std::vector<Expr> same(SampleBuilder& s, std::size_t rank, std::int64_t value) {
 }
 template <std::size_t rank>
 std::vector<Sample> samples_max() {
-  return {{"padded", [](SampleBuilder& s) -> std::vector<Argument> {
-             return {plane<rank>(s), same(s, rank, 3), same(s, rank, 2), same(s, rank, 1),
-                     same(s, rank, 1), false};
-           }, float_dtypes(), true},
-          {"ceil", [](SampleBuilder& s) -> std::vector<Argument> {
-             return {plane<rank>(s), same(s, rank, 2), same(s, rank, 3), same(s, rank, 0),
-                     same(s, rank, 1), true};
-           }, float_dtypes(), true},
-          {"large", [](SampleBuilder& s) -> std::vector<Argument> {
-             return {plane<rank>(s), same(s, rank, 6), same(s, rank, 1), same(s, rank, 2),
-                     same(s, rank, 1), false};
-           }, float_dtypes(), true}};
+  return {{"padded",
+           [](SampleBuilder& s) -> std::vector<Argument> {
+             return {plane<rank>(s),   same(s, rank, 3), same(s, rank, 2),
+                     same(s, rank, 1), same(s, rank, 1), false};
+           },
+           float_dtypes(), true},
+          {"ceil",
+           [](SampleBuilder& s) -> std::vector<Argument> {
+             return {plane<rank>(s),   same(s, rank, 2), same(s, rank, 3),
+                     same(s, rank, 0), same(s, rank, 1), true};
+           },
+           float_dtypes(), true},
+          {"large",
+           [](SampleBuilder& s) -> std::vector<Argument> {
+             return {plane<rank>(s),   same(s, rank, 6), same(s, rank, 1),
+                     same(s, rank, 2), same(s, rank, 1), false};
+           },
+           float_dtypes(), true}};
 }
 template <std::size_t rank>
 std::vector<Sample> samples_average() {
-  return {{"padded", [](SampleBuilder& s) -> std::vector<Argument> {
-             return {plane<rank>(s), same(s, rank, 3), same(s, rank, 2), same(s, rank, 1), true,
-                     false};
-           }, float_dtypes(), true},
-          {"large", [](SampleBuilder& s) -> std::vector<Argument> {
-             return {plane<rank>(s), same(s, rank, 6), same(s, rank, 1), same(s, rank, 2), false,
-                     true};
-           }, float_dtypes(), true}};
+  return {
+      {"padded",
+       [](SampleBuilder& s) -> std::vector<Argument> {
+         return {plane<rank>(s), same(s, rank, 3), same(s, rank, 2), same(s, rank, 1), true, false};
+       },
+       float_dtypes(), true},
+      {"large",
+       [](SampleBuilder& s) -> std::vector<Argument> {
+         return {plane<rank>(s), same(s, rank, 6), same(s, rank, 1), same(s, rank, 2), false, true};
+       },
+       float_dtypes(), true}};
 }
-template <std::size_t rank>
-std::vector<Sample> samples_adaptive() {
-  return {{"one", [](SampleBuilder& s) -> std::vector<Argument> {
-             return {plane<rank>(s), same(s, rank, 1)};
-           }, float_dtypes()},
-          {"uneven", [](SampleBuilder& s) -> std::vector<Argument> {
-             return {plane<rank>(s), same(s, rank, 4)};
-           }, float_dtypes(), true}};
-}
-
 constexpr std::string_view kSchemaMax =
     "(self: tensor, kernel_size: integer_list, stride: integer_list = [], "
     "padding: integer_list = [0], dilation: integer_list = [1], ceil_mode: boolean = false) "
@@ -490,33 +396,31 @@ constexpr std::string_view kSchemaAverage =
 
 template <std::size_t rank, bool with_indices>
 constexpr OpDef max_row(std::string_view name, std::string_view aten) {
-  return {.name = name, .schema = with_indices ? kSchemaMaxIndices : kSchemaMax,
-          .doc = "Largest element of each window; a NaN wins.", .traits = Trait::reduction,
-          .infer = infer_pool<Pool::max, rank, with_indices ? 2 : 1>,
-          .lower = lower_max_pool<rank>, .reference = reference_max_pool<rank>, .aten = aten,
+  return {.name = name,
+          .schema = with_indices ? kSchemaMaxIndices : kSchemaMax,
+          .doc = "Largest element of each window; a NaN wins.",
+          .traits = Trait::reduction,
+          .infer = infer_pool < Pool::max,
+          rank,
+          with_indices ? 2 : 1 >,
+          .lower = lower_max_pool<rank>,
+          .reference = reference_max_pool<rank>,
+          .aten = aten,
           .samples = samples_max<rank>};
 }
 template <std::size_t rank>
 constexpr OpDef average_row(std::string_view name, std::string_view aten) {
-  return {.name = name, .schema = rank == 1 ? kSchemaAverage1 : kSchemaAverage,
-          .doc = "Mean of each window.", .traits = Trait::reduction,
-          .infer = infer_pool<Pool::average, rank, 1>, .lower = lower_average_pool<rank>,
-          .reference = reference_average_pool<rank>, .aten = aten,
+  return {.name = name,
+          .schema = rank == 1 ? kSchemaAverage1 : kSchemaAverage,
+          .doc = "Mean of each window.",
+          .traits = Trait::reduction,
+          .infer = infer_pool<Pool::average, rank, 1>,
+          .lower = lower_average_pool<rank>,
+          .reference = reference_average_pool<rank>,
+          .aten = aten,
           .samples = samples_average<rank>};
 }
-template <std::size_t rank>
-constexpr OpDef adaptive_row(std::string_view name, std::string_view aten) {
-  return {.name = name, .schema = "(self: tensor, output_size: integer_list) -> tensor",
-          .doc = "Means of windows that split each dimension into output_size parts.",
-          .traits = Trait::reduction, .infer = infer_adaptive<rank>,
-          .lower = lower_adaptive<rank>, .reference = reference_adaptive<rank>, .aten = aten,
-          .samples = samples_adaptive<rank>};
-}
-
 constexpr OpDef kPooling[] = {
-    adaptive_row<1>("adaptive_avg_pool1d", "aten::adaptive_avg_pool1d"),
-    adaptive_row<2>("adaptive_avg_pool2d", "aten::_adaptive_avg_pool2d aten::adaptive_avg_pool2d"),
-    adaptive_row<3>("adaptive_avg_pool3d", "aten::_adaptive_avg_pool3d aten::adaptive_avg_pool3d"),
     average_row<1>("avg_pool1d", "aten::avg_pool1d"),
     average_row<2>("avg_pool2d", "aten::avg_pool2d"),
     average_row<3>("avg_pool3d", "aten::avg_pool3d"),

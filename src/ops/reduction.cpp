@@ -73,8 +73,8 @@ Types infer_truth(Inference& in) {
 }
 
 // One reduction nest over argument 0; the element is cast to `element_dtype` first.
-Tensor record(Lowering& l, const Positions& p, ReduceOp op, DType element_dtype,
-              DType accumulator, DType dtype) {
+Tensor record(Lowering& l, const Positions& p, ReduceOp op, DType element_dtype, DType accumulator,
+              DType dtype) {
   const Tensor& x = l.tensor(0);
   const Axes axes = axes_at(l.args(), p, x.rank());
   return l.reduce(op, axes.kept(x.sizes), axes.reduced(l.context(), x.sizes), accumulator, {dtype},
@@ -135,8 +135,10 @@ void reference_total(Evaluation& e) {
       const auto element = static_cast<std::uint64_t>(x.is_real() ? 0 : x.integer(j));
       integer = is_product ? integer * element : integer + element;
     }
-    if (y.is_real()) y.set(i, real);
-    else y.set(i, static_cast<std::int64_t>(integer));
+    if (y.is_real())
+      y.set(i, real);
+    else
+      y.set(i, static_cast<std::int64_t>(integer));
   });
 }
 template <Positions p>
@@ -154,9 +156,9 @@ void reference_extreme(Evaluation& e) {
   reference_groups(e, p, x, [&](std::size_t i, const std::vector<std::size_t>& group) {
     std::size_t best = group.front();
     for (const std::size_t j : group) {
-      const bool better = x.is_real() ? (is_max ? x.real(j) > x.real(best) : x.real(j) < x.real(best))
-                                      : (is_max ? x.integer(j) > x.integer(best)
-                                                : x.integer(j) < x.integer(best));
+      const bool better =
+          x.is_real() ? (is_max ? x.real(j) > x.real(best) : x.real(j) < x.real(best))
+                      : (is_max ? x.integer(j) > x.integer(best) : x.integer(j) < x.integer(best));
       if (!std::isnan(x.real(best)) && (better || std::isnan(x.real(j)))) best = j;
     }
     e.result().copy_element(i, x, best);
@@ -191,12 +193,12 @@ void lower_logsumexp(Lowering& l) {
     const Val m = l.element(b, top, outer);
     return b.select(b.unary(Opcode::is_inf, m), b.constant(compute, 0.0), m);
   };
-  const Tensor sum = l.reduce(
-      ReduceOp::sum, top.sizes, axes.reduced(l.context(), x.sizes), compute, {compute},
-      [&](BodyBuilder& b, Indices outer, Indices inner) {
-        const Val v = b.cast(element_as(l, b, x, axes.join(outer, inner), dtype), compute);
-        return b.unary(Opcode::exp, b.sub(v, shift(b, outer)));
-      })[0];
+  const Tensor sum =
+      l.reduce(ReduceOp::sum, top.sizes, axes.reduced(l.context(), x.sizes), compute, {compute},
+               [&](BodyBuilder& b, Indices outer, Indices inner) {
+                 const Val v = b.cast(element_as(l, b, x, axes.join(outer, inner), dtype), compute);
+                 return b.unary(Opcode::exp, b.sub(v, shift(b, outer)));
+               })[0];
   finish(l, kDim, l.pointwise(sum.sizes, dtype, [&](BodyBuilder& b, Indices i) {
     return b.add(b.unary(Opcode::log, l.element(b, sum, i)), shift(b, i));
   }));
@@ -232,9 +234,12 @@ std::vector<Sample> samples_dims_real() {
   return {{"last", sample_last, float_dtypes()}, {"outer", sample_outer, float_dtypes()}};
 }
 std::vector<Sample> samples_extreme() {
-  return {{"last", sample_last, number_dtypes(), true}, {"outer", sample_outer, number_dtypes(), true}};
+  return {{"last", sample_last, number_dtypes(), true},
+          {"outer", sample_outer, number_dtypes(), true}};
 }
-std::vector<Sample> samples_whole_extreme() { return {{"whole", sample_whole, number_dtypes(), true}}; }
+std::vector<Sample> samples_whole_extreme() {
+  return {{"whole", sample_whole, number_dtypes(), true}};
+}
 std::vector<Sample> samples_one_dim() { return {{"middle", sample_one_dim, number_dtypes()}}; }
 
 constexpr std::string_view kSchemaWhole = "(self: tensor) -> tensor";
@@ -252,76 +257,158 @@ constexpr std::string_view kSchemaDimDtype =
     "-> tensor";
 
 constexpr OpDef kReduction[] = {
-    {.name = "all", .schema = kSchemaWhole, .doc = "True if all elements are true.",
-     .traits = Trait::reduction, .infer = infer_truth<kWhole>,
-     .lower = lower_truth<ReduceOp::all, kWhole>, .reference = reference_truth<false, kWhole>,
-     .aten = "aten::all", .samples = samples_whole},
-    {.name = "all_dim", .schema = kSchemaDim, .doc = "True where all elements along dim are true.",
-     .traits = Trait::reduction, .infer = infer_truth<kDim>,
-     .lower = lower_truth<ReduceOp::all, kDim>, .reference = reference_truth<false, kDim>,
-     .aten = "aten::all.dim", .samples = samples_one_dim},
-    {.name = "all_dims", .schema = kSchemaDims, .doc = "True where all elements are true.",
-     .traits = Trait::reduction, .infer = infer_truth<kDim>,
-     .lower = lower_truth<ReduceOp::all, kDim>, .reference = reference_truth<false, kDim>,
-     .aten = "aten::all.dims", .samples = samples_dims},
-    {.name = "amax", .schema = kSchemaDims, .doc = "Largest element; a NaN wins.",
-     .traits = Trait::reduction, .infer = infer_same_dtype<kDim>,
-     .lower = lower_extreme<ReduceOp::max, kDim>, .reference = reference_extreme<true, kDim>,
-     .aten = "aten::amax", .samples = samples_extreme},
-    {.name = "amin", .schema = kSchemaDims, .doc = "Smallest element; a NaN wins.",
-     .traits = Trait::reduction, .infer = infer_same_dtype<kDim>,
-     .lower = lower_extreme<ReduceOp::min, kDim>, .reference = reference_extreme<false, kDim>,
-     .aten = "aten::amin", .samples = samples_extreme},
-    {.name = "any", .schema = kSchemaWhole, .doc = "True if any element is true.",
-     .traits = Trait::reduction, .infer = infer_truth<kWhole>,
-     .lower = lower_truth<ReduceOp::any, kWhole>, .reference = reference_truth<true, kWhole>,
-     .aten = "aten::any", .samples = samples_whole},
-    {.name = "any_dim", .schema = kSchemaDim, .doc = "True where any element along dim is true.",
-     .traits = Trait::reduction, .infer = infer_truth<kDim>,
-     .lower = lower_truth<ReduceOp::any, kDim>, .reference = reference_truth<true, kDim>,
-     .aten = "aten::any.dim", .samples = samples_one_dim},
-    {.name = "any_dims", .schema = kSchemaDims, .doc = "True where any element is true.",
-     .traits = Trait::reduction, .infer = infer_truth<kDim>,
-     .lower = lower_truth<ReduceOp::any, kDim>, .reference = reference_truth<true, kDim>,
-     .aten = "aten::any.dims", .samples = samples_dims},
-    {.name = "logsumexp", .schema = kSchemaDims, .doc = "log(sum(exp(x))) without overflow.",
-     .traits = Trait::reduction, .infer = infer_logsumexp, .lower = lower_logsumexp,
-     .reference = reference_logsumexp, .aten = "aten::logsumexp", .samples = samples_dims_real},
-    {.name = "max", .schema = kSchemaWhole, .doc = "Largest of all elements; a NaN wins.",
-     .traits = Trait::reduction, .infer = infer_same_dtype<kWhole>,
-     .lower = lower_extreme<ReduceOp::max, kWhole>, .reference = reference_extreme<true, kWhole>,
-     .aten = "aten::max", .samples = samples_whole_extreme},
-    {.name = "mean", .schema = kSchemaWholeDtype, .doc = "Arithmetic mean of all elements.",
-     .traits = Trait::reduction, .infer = infer_mean<kWholeDtype>,
-     .lower = lower_mean<kWholeDtype>, .reference = reference_mean<kWholeDtype>,
-     .aten = "aten::mean", .samples = samples_whole_real},
-    {.name = "mean_dim", .schema = kSchemaDimsDtype, .doc = "Arithmetic mean over dimensions.",
-     .traits = Trait::reduction, .infer = infer_mean<kDimDtype>, .lower = lower_mean<kDimDtype>,
-     .reference = reference_mean<kDimDtype>, .aten = "aten::mean.dim",
-     .samples = samples_dims_real},
-    {.name = "min", .schema = kSchemaWhole, .doc = "Smallest of all elements; a NaN wins.",
-     .traits = Trait::reduction, .infer = infer_same_dtype<kWhole>,
-     .lower = lower_extreme<ReduceOp::min, kWhole>, .reference = reference_extreme<false, kWhole>,
-     .aten = "aten::min", .samples = samples_whole_extreme},
-    {.name = "prod", .schema = kSchemaWholeDtype, .doc = "Product of all elements.",
-     .traits = Trait::reduction, .infer = infer_total<kWholeDtype>,
-     .lower = lower_total<ReduceOp::prod, kWholeDtype>,
-     .reference = reference_total<true, kWholeDtype>, .aten = "aten::prod",
+    {.name = "all",
+     .schema = kSchemaWhole,
+     .doc = "True if all elements are true.",
+     .traits = Trait::reduction,
+     .infer = infer_truth<kWhole>,
+     .lower = lower_truth<ReduceOp::all, kWhole>,
+     .reference = reference_truth<false, kWhole>,
+     .aten = "aten::all",
      .samples = samples_whole},
-    {.name = "prod_dim", .schema = kSchemaDimDtype, .doc = "Product along a dimension.",
-     .traits = Trait::reduction, .infer = infer_total<kDimDtype>,
-     .lower = lower_total<ReduceOp::prod, kDimDtype>,
-     .reference = reference_total<true, kDimDtype>, .aten = "aten::prod.dim_int",
+    {.name = "all_dim",
+     .schema = kSchemaDim,
+     .doc = "True where all elements along dim are true.",
+     .traits = Trait::reduction,
+     .infer = infer_truth<kDim>,
+     .lower = lower_truth<ReduceOp::all, kDim>,
+     .reference = reference_truth<false, kDim>,
+     .aten = "aten::all.dim",
      .samples = samples_one_dim},
-    {.name = "sum", .schema = kSchemaWholeDtype, .doc = "Sum of all elements.",
-     .traits = Trait::reduction, .infer = infer_total<kWholeDtype>,
-     .lower = lower_total<ReduceOp::sum, kWholeDtype>,
-     .reference = reference_total<false, kWholeDtype>, .aten = "aten::sum",
+    {.name = "all_dims",
+     .schema = kSchemaDims,
+     .doc = "True where all elements are true.",
+     .traits = Trait::reduction,
+     .infer = infer_truth<kDim>,
+     .lower = lower_truth<ReduceOp::all, kDim>,
+     .reference = reference_truth<false, kDim>,
+     .aten = "aten::all.dims",
+     .samples = samples_dims},
+    {.name = "amax",
+     .schema = kSchemaDims,
+     .doc = "Largest element; a NaN wins.",
+     .traits = Trait::reduction,
+     .infer = infer_same_dtype<kDim>,
+     .lower = lower_extreme<ReduceOp::max, kDim>,
+     .reference = reference_extreme<true, kDim>,
+     .aten = "aten::amax",
+     .samples = samples_extreme},
+    {.name = "amin",
+     .schema = kSchemaDims,
+     .doc = "Smallest element; a NaN wins.",
+     .traits = Trait::reduction,
+     .infer = infer_same_dtype<kDim>,
+     .lower = lower_extreme<ReduceOp::min, kDim>,
+     .reference = reference_extreme<false, kDim>,
+     .aten = "aten::amin",
+     .samples = samples_extreme},
+    {.name = "any",
+     .schema = kSchemaWhole,
+     .doc = "True if any element is true.",
+     .traits = Trait::reduction,
+     .infer = infer_truth<kWhole>,
+     .lower = lower_truth<ReduceOp::any, kWhole>,
+     .reference = reference_truth<true, kWhole>,
+     .aten = "aten::any",
      .samples = samples_whole},
-    {.name = "sum_dim", .schema = kSchemaDimsDtype, .doc = "Sum over dimensions.",
-     .traits = Trait::reduction, .infer = infer_total<kDimDtype>,
+    {.name = "any_dim",
+     .schema = kSchemaDim,
+     .doc = "True where any element along dim is true.",
+     .traits = Trait::reduction,
+     .infer = infer_truth<kDim>,
+     .lower = lower_truth<ReduceOp::any, kDim>,
+     .reference = reference_truth<true, kDim>,
+     .aten = "aten::any.dim",
+     .samples = samples_one_dim},
+    {.name = "any_dims",
+     .schema = kSchemaDims,
+     .doc = "True where any element is true.",
+     .traits = Trait::reduction,
+     .infer = infer_truth<kDim>,
+     .lower = lower_truth<ReduceOp::any, kDim>,
+     .reference = reference_truth<true, kDim>,
+     .aten = "aten::any.dims",
+     .samples = samples_dims},
+    {.name = "logsumexp",
+     .schema = kSchemaDims,
+     .doc = "log(sum(exp(x))) without overflow.",
+     .traits = Trait::reduction,
+     .infer = infer_logsumexp,
+     .lower = lower_logsumexp,
+     .reference = reference_logsumexp,
+     .aten = "aten::logsumexp",
+     .samples = samples_dims_real},
+    {.name = "max",
+     .schema = kSchemaWhole,
+     .doc = "Largest of all elements; a NaN wins.",
+     .traits = Trait::reduction,
+     .infer = infer_same_dtype<kWhole>,
+     .lower = lower_extreme<ReduceOp::max, kWhole>,
+     .reference = reference_extreme<true, kWhole>,
+     .aten = "aten::max",
+     .samples = samples_whole_extreme},
+    {.name = "mean",
+     .schema = kSchemaWholeDtype,
+     .doc = "Arithmetic mean of all elements.",
+     .traits = Trait::reduction,
+     .infer = infer_mean<kWholeDtype>,
+     .lower = lower_mean<kWholeDtype>,
+     .reference = reference_mean<kWholeDtype>,
+     .aten = "aten::mean",
+     .samples = samples_whole_real},
+    {.name = "mean_dim",
+     .schema = kSchemaDimsDtype,
+     .doc = "Arithmetic mean over dimensions.",
+     .traits = Trait::reduction,
+     .infer = infer_mean<kDimDtype>,
+     .lower = lower_mean<kDimDtype>,
+     .reference = reference_mean<kDimDtype>,
+     .aten = "aten::mean.dim",
+     .samples = samples_dims_real},
+    {.name = "min",
+     .schema = kSchemaWhole,
+     .doc = "Smallest of all elements; a NaN wins.",
+     .traits = Trait::reduction,
+     .infer = infer_same_dtype<kWhole>,
+     .lower = lower_extreme<ReduceOp::min, kWhole>,
+     .reference = reference_extreme<false, kWhole>,
+     .aten = "aten::min",
+     .samples = samples_whole_extreme},
+    {.name = "prod",
+     .schema = kSchemaWholeDtype,
+     .doc = "Product of all elements.",
+     .traits = Trait::reduction,
+     .infer = infer_total<kWholeDtype>,
+     .lower = lower_total<ReduceOp::prod, kWholeDtype>,
+     .reference = reference_total<true, kWholeDtype>,
+     .aten = "aten::prod",
+     .samples = samples_whole},
+    {.name = "prod_dim",
+     .schema = kSchemaDimDtype,
+     .doc = "Product along a dimension.",
+     .traits = Trait::reduction,
+     .infer = infer_total<kDimDtype>,
+     .lower = lower_total<ReduceOp::prod, kDimDtype>,
+     .reference = reference_total<true, kDimDtype>,
+     .aten = "aten::prod.dim_int",
+     .samples = samples_one_dim},
+    {.name = "sum",
+     .schema = kSchemaWholeDtype,
+     .doc = "Sum of all elements.",
+     .traits = Trait::reduction,
+     .infer = infer_total<kWholeDtype>,
+     .lower = lower_total<ReduceOp::sum, kWholeDtype>,
+     .reference = reference_total<false, kWholeDtype>,
+     .aten = "aten::sum",
+     .samples = samples_whole},
+    {.name = "sum_dim",
+     .schema = kSchemaDimsDtype,
+     .doc = "Sum over dimensions.",
+     .traits = Trait::reduction,
+     .infer = infer_total<kDimDtype>,
      .lower = lower_total<ReduceOp::sum, kDimDtype>,
-     .reference = reference_total<false, kDimDtype>, .aten = "aten::sum.dim_IntList",
+     .reference = reference_total<false, kDimDtype>,
+     .aten = "aten::sum.dim_IntList",
      .samples = samples_dims},
 };
 

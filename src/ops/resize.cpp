@@ -55,7 +55,8 @@ Val scale_of(BodyBuilder& b, const Dimension& d, DType compute) {
     if (d.output.is_constant(1)) return b.constant(compute, 0.0);
     const Val scale = b.div(number(d.input - 1), number(d.output - 1));
     if (d.output.is_constant()) return scale;
-    const Val single = b.binary(Opcode::equal, b.index(d.output), b.constant(DType::i64, std::int64_t{1}));
+    const Val single =
+        b.binary(Opcode::equal, b.index(d.output), b.constant(DType::i64, std::int64_t{1}));
     return b.select(single, b.constant(compute, 0.0), scale);
   }
   if (d.factor) return b.constant(compute, 1 / *d.factor);
@@ -246,7 +247,7 @@ void reference_resize(Evaluation& e) {
 }
 
 // --- The forms with output_size? and scale_factors?: (input, output_size?, [align_corners,]
-// scale_factors?) -----------------------------------------------------------------------------------
+// scale_factors?)
 
 std::vector<Expr> output_of(const Inference& in, const Type& x, std::size_t scales) {
   if (!in.is_none(1)) return in.integers(1);
@@ -309,22 +310,30 @@ std::vector<Argument> sample(SampleBuilder& s, std::int64_t output) {
 }
 template <Mode mode, std::size_t rank>
 std::vector<Sample> samples_resize() {
-  return {{"larger", [](SampleBuilder& s) { return sample<mode, rank>(s, 11); },
-           {DType::f32, DType::bf16}, true},
-          {"smaller", [](SampleBuilder& s) { return sample<mode, rank>(s, 4); },
-           {DType::f32, DType::bf16}, true},
-          {"whole", [](SampleBuilder& s) { return sample<mode, rank>(s, 10); },
-           {DType::f32, DType::bf16}, true}};
+  return {{"larger",
+           [](SampleBuilder& s) { return sample<mode, rank>(s, 11); },
+           {DType::f32, DType::bf16},
+           true},
+          {"smaller",
+           [](SampleBuilder& s) { return sample<mode, rank>(s, 4); },
+           {DType::f32, DType::bf16},
+           true},
+          {"whole",
+           [](SampleBuilder& s) { return sample<mode, rank>(s, 10); },
+           {DType::f32, DType::bf16},
+           true}};
 }
 template <Mode mode>
 std::vector<Sample> samples_vector() {
-  return {{"factors", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"factors",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              std::vector<Argument> arguments = {
                  s.tensor({s.size(2), s.constant(3), s.size(5), s.size(6)}), graph::None{}};
              if (has_corners(mode)) arguments.emplace_back(false);
              arguments.emplace_back(std::vector<double>{2.0, 2.0});
              return arguments;
-           }, {DType::f32}}};
+           },
+           {DType::f32}}};
 }
 
 constexpr std::string_view kSchemas[] = {
@@ -357,15 +366,21 @@ template <Mode mode, std::size_t rank>
 constexpr OpDef row(std::string_view aten) {
   return {.name = name_of(mode, rank),
           .schema = has_corners(mode) ? kCornerSchemas[rank - 1] : kSchemas[rank - 1],
-          .doc = doc_of(mode), .infer = infer_resize<mode, rank>,
-          .lower = lower_resize<mode, rank>, .reference = reference_resize<mode, rank>,
-          .aten = aten, .samples = samples_resize<mode, rank>};
+          .doc = doc_of(mode),
+          .infer = infer_resize<mode, rank>,
+          .lower = lower_resize<mode, rank>,
+          .reference = reference_resize<mode, rank>,
+          .aten = aten,
+          .samples = samples_resize<mode, rank>};
 }
 template <Mode mode, std::size_t rank>
 constexpr OpDef vector_row(std::string_view name, std::string_view aten) {
-  return {.name = name, .schema = has_corners(mode) ? kCornerVectorSchema : kVectorSchema,
-          .doc = "Resizes to a size or by factors.", .infer = infer_vector<mode>,
-          .decompose = decompose_vector<mode, rank>, .aten = aten,
+  return {.name = name,
+          .schema = has_corners(mode) ? kCornerVectorSchema : kVectorSchema,
+          .doc = "Resizes to a size or by factors.",
+          .infer = infer_vector<mode>,
+          .decompose = decompose_vector<mode, rank>,
+          .aten = aten,
           .samples = rank == 2 ? samples_vector<mode> : nullptr};
 }
 

@@ -54,24 +54,38 @@ void reference_scan(Evaluation& e) {
 }
 
 std::vector<Sample> samples_scan() {
-  return {{"last", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"last",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.free_tensor({3, 37}), s.constant(-1)};
-           }, number_dtypes()},
-          {"first", [](SampleBuilder& s) -> std::vector<Argument> {
+           },
+           number_dtypes()},
+          {"first",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.free_tensor({9, 5}), s.constant(0)};
-           }, number_dtypes()}};
+           },
+           number_dtypes()}};
 }
 
 constexpr std::string_view kSchema =
     "(self: tensor, dim: integer, dtype: optional_dtype = none) -> tensor";
 
 constexpr OpDef kScan[] = {
-    {.name = "cumprod", .schema = kSchema, .doc = "Running product along a dimension.",
-     .infer = infer_scan, .lower = lower_scan<ReduceOp::prod>,
-     .reference = reference_scan<true>, .aten = "aten::cumprod", .samples = samples_scan},
-    {.name = "cumsum", .schema = kSchema, .doc = "Running sum along a dimension.",
-     .infer = infer_scan, .lower = lower_scan<ReduceOp::sum>, .reference = reference_scan<false>,
-     .aten = "aten::cumsum", .samples = samples_scan},
+    {.name = "cumprod",
+     .schema = kSchema,
+     .doc = "Running product along a dimension.",
+     .infer = infer_scan,
+     .lower = lower_scan<ReduceOp::prod>,
+     .reference = reference_scan<true>,
+     .aten = "aten::cumprod",
+     .samples = samples_scan},
+    {.name = "cumsum",
+     .schema = kSchema,
+     .doc = "Running sum along a dimension.",
+     .infer = infer_scan,
+     .lower = lower_scan<ReduceOp::sum>,
+     .reference = reference_scan<false>,
+     .aten = "aten::cumsum",
+     .samples = samples_scan},
 };
 
 }  // namespace

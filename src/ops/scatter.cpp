@@ -27,10 +27,11 @@ Types same_as_self(Inference& in) {
 }
 void check_index(Inference& in, std::size_t arg) {
   const Type& index = infer::computable(in, arg);
-  if (index.dtype != DType::i64 && index.dtype != DType::i32) in.fail("an index must be i32 or i64");
+  if (index.dtype != DType::i64 && index.dtype != DType::i32)
+    in.fail("an index must be i32 or i64");
 }
 
-// --- scatter and its kin: (self, dim, index, src or value, ...) ------------------------------------
+// --- scatter and its kin: (self, dim, index, src or value, ...)
 
 enum class Update { overwrite, add, reduce_argument };
 
@@ -47,8 +48,7 @@ Types infer_scatter(Inference& in) {
     if (in.tensor(3).dtype != types[0].dtype) in.fail("src must have the dtype of self");
     if (in.tensor(3).rank() != rank) in.fail("src must have the rank of self");
   }
-  if (update == Update::reduce_argument &&
-      (in.string(4) != "sum" || !in.boolean(5))) {
+  if (update == Update::reduce_argument && (in.string(4) != "sum" || !in.boolean(5))) {
     unsupported("scatter_reduce: only sums that include self");
   }
   if (update != Update::overwrite && types[0].dtype == DType::boolean) {
@@ -75,8 +75,10 @@ void lower_scatter(Lowering& l) {
       }));
 }
 void add_element(RefTensor& y, std::size_t p, const RefTensor& from, std::size_t q) {
-  if (y.is_real()) y.set(p, y.real(p) + from.real(q));
-  else y.set(p, y.integer(p) + from.integer(q));
+  if (y.is_real())
+    y.set(p, y.real(p) + from.real(q));
+  else
+    y.set(p, y.integer(p) + from.integer(q));
 }
 template <Update update>
 void reference_scatter(Evaluation& e) {
@@ -90,12 +92,14 @@ void reference_scatter(Evaluation& e) {
     at[dim] = index.integer(p);
     if (at[dim] < 0 || at[dim] >= y.sizes[dim]) user_error("index {} is out of range", at[dim]);
     const std::size_t q = src.rank() == 0 ? 0 : src.at(i);
-    if (update == Update::overwrite) y.copy_element(y.at(at), src, q);
-    else add_element(y, y.at(at), src, q);
+    if (update == Update::overwrite)
+      y.copy_element(y.at(at), src, q);
+    else
+      add_element(y, y.at(at), src, q);
   });
 }
 
-// --- index_put: (self, indices, values, accumulate) ------------------------------------------------
+// --- index_put: (self, indices, values, accumulate)
 
 Types infer_index_put(Inference& in) {
   Types types = same_as_self(in);
@@ -144,12 +148,14 @@ void reference_index_put(Evaluation& e) {
   for_each_index(sizes, [&](std::span<const std::int64_t> i, std::size_t) {
     const std::size_t p = y.at(reference_source_indices(indices, y, i));
     const std::size_t q = broadcast_position(values, i);
-    if (e.boolean(3)) add_element(y, p, values, q);
-    else y.copy_element(p, values, q);
+    if (e.boolean(3))
+      add_element(y, p, values, q);
+    else
+      y.copy_element(p, values, q);
   });
 }
 
-// --- index_add and index_copy: (self, dim, index, source, alpha); index_fill: (.., value) -----------
+// --- index_add and index_copy: (self, dim, index, source, alpha); index_fill: (.., value)
 
 enum class Along { add, copy, fill };
 
@@ -208,13 +214,16 @@ void reference_along(Evaluation& e) {
     at[dim] = index.integer(static_cast<std::size_t>(i[dim]));
     if (at[dim] < 0 || at[dim] >= y.sizes[dim]) user_error("index {} is out of range", at[dim]);
     const std::size_t p = y.at(at), q = source.rank() == 0 ? 0 : source.at(i);
-    if (along != Along::add) y.copy_element(p, source, q);
-    else if (y.is_real()) y.set(p, y.real(p) + e.real(4) * source.real(q));
-    else y.set(p, y.integer(p) + static_cast<std::int64_t>(e.real(4)) * source.integer(q));
+    if (along != Along::add)
+      y.copy_element(p, source, q);
+    else if (y.is_real())
+      y.set(p, y.real(p) + e.real(4) * source.real(q));
+    else
+      y.set(p, y.integer(p) + static_cast<std::int64_t>(e.real(4)) * source.integer(q));
   });
 }
 
-// --- select_scatter: (self, src, dim, index); slice_scatter: (self, src, dim, start, end, step) -----
+// --- select_scatter: (self, src, dim, index); slice_scatter: (self, src, dim, start, end, step)
 
 Types infer_place(Inference& in) {
   Types types = same_as_self(in);
@@ -225,8 +234,8 @@ Types infer_place(Inference& in) {
 Types infer_select_scatter(Inference& in) {
   Types types = infer_place(in);
   if (in.tensor(1).rank() + 1 != types[0].rank()) in.fail("src must lack one dimension of self");
-  (void)wrapped_index(in.integer(3), types[0].sizes[in.dim(in.constant_integer(2),
-                                                           types[0].rank())]);
+  (void)wrapped_index(in.integer(3),
+                      types[0].sizes[in.dim(in.constant_integer(2), types[0].rank())]);
   return types;
 }
 void lower_select_scatter(Lowering& l) {
@@ -300,7 +309,7 @@ void reference_slice_scatter(Evaluation& e) {
   });
 }
 
-// --- Samples and rows ------------------------------------------------------------------------------
+// --- Samples and rows
 
 // Positions along dim must not repeat where the last write would win: one index a column.
 Argument column_index(SampleBuilder& s) {
@@ -308,55 +317,73 @@ Argument column_index(SampleBuilder& s) {
 }
 template <bool with_value>
 std::vector<Sample> samples_scatter() {
-  return {{"rows", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"rows",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              const Argument x = s.tensor({s.constant(9), s.size(5)});
              const Argument index = column_index(s);
              if (with_value) return {x, s.constant(0), index, 3.0};
              return {x, s.constant(0), index, s.tensor({s.constant(1), s.size(5)})};
-           }, number_dtypes()}};
+           },
+           number_dtypes()}};
 }
 std::vector<Sample> samples_scatter_add() {
-  return {{"rows", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"rows",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.tensor({s.constant(9), s.size(5)}), s.constant(0),
                      s.tensor(DType::i64, {s.size(7), s.size(5)}, 0, 8),
                      s.tensor({s.size(7), s.size(5)})};
-           }, {DType::f32, DType::f64, DType::i32}}};
+           },
+           {DType::f32, DType::f64, DType::i32}}};
 }
 std::vector<Sample> samples_scatter_reduce() {
-  return {{"rows", [](SampleBuilder& s) -> std::vector<Argument> {
-             return {s.tensor({s.constant(9), s.size(5)}), s.constant(0), column_index(s),
+  return {{"rows",
+           [](SampleBuilder& s) -> std::vector<Argument> {
+             return {s.tensor({s.constant(9), s.size(5)}), s.constant(0),      column_index(s),
                      s.tensor({s.constant(1), s.size(5)}), std::string("sum"), true};
-           }, {DType::f32, DType::f64}}};
+           },
+           {DType::f32, DType::f64}}};
 }
 std::vector<Sample> samples_index_put() {
-  return {{"sum", [](SampleBuilder& s) -> std::vector<Argument> {
-             const Argument x = s.tensor({s.constant(9), s.size(5)});
-             const Argument index = s.tensor(DType::i64, {s.size(4)}, -9, 8);
-             return {x, std::vector<ValueId>{std::get<ValueId>(index)}, s.tensor({s.size(5)}),
-                     true};
-           }, {DType::f32, DType::f64, DType::i32}}};
+  return {
+      {"sum",
+       [](SampleBuilder& s) -> std::vector<Argument> {
+         const Argument x = s.tensor({s.constant(9), s.size(5)});
+         const Argument index = s.tensor(DType::i64, {s.size(4)}, -9, 8);
+         return {x, std::vector<ValueId>{std::get<ValueId>(index)}, s.tensor({s.size(5)}), true};
+       },
+       {DType::f32, DType::f64, DType::i32}}};
 }
 template <Along along>
 std::vector<Sample> samples_along() {
-  return {{"rows", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"rows",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              const std::int64_t count = along == Along::copy ? 1 : 4;
              const Argument x = s.tensor({s.constant(9), s.size(5)});
              const Argument index = s.tensor(DType::i64, {s.constant(count)}, 0, 8);
              if (along == Along::fill) return {x, s.constant(0), index, 3.0};
              return {x, s.constant(0), index, s.tensor({s.constant(count), s.size(5)})};
-           }, {DType::f32, DType::f64, DType::i32}}};
+           },
+           {DType::f32, DType::f64, DType::i32}}};
 }
 std::vector<Sample> samples_select_scatter() {
-  return {{"middle", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"middle",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.tensor({s.size(3), s.constant(4), s.size(5)}),
                      s.tensor({s.size(3), s.size(5)}), s.constant(1), s.constant(-2)};
-           }, number_dtypes()}};
+           },
+           number_dtypes()}};
 }
 std::vector<Sample> samples_slice_scatter() {
-  return {{"stepped", [](SampleBuilder& s) -> std::vector<Argument> {
-             return {s.tensor({s.size(3), s.constant(9)}), s.tensor({s.size(3), s.constant(3)}),
-                     s.constant(1), s.constant(2), s.constant(8), s.constant(2)};
-           }, number_dtypes()}};
+  return {{"stepped",
+           [](SampleBuilder& s) -> std::vector<Argument> {
+             return {s.tensor({s.size(3), s.constant(9)}),
+                     s.tensor({s.size(3), s.constant(3)}),
+                     s.constant(1),
+                     s.constant(2),
+                     s.constant(8),
+                     s.constant(2)};
+           },
+           number_dtypes()}};
 }
 
 constexpr OpDef kScatter[] = {
@@ -365,43 +392,56 @@ constexpr OpDef kScatter[] = {
                "-> tensor",
      .doc = "self with alpha * source added to the slices along dim that index names.",
      .traits = Trait::update,
-     .infer = infer_along<Along::add>, .lower = lower_along<Along::add>,
-     .reference = reference_along<Along::add>, .aten = "aten::index_add",
+     .infer = infer_along<Along::add>,
+     .lower = lower_along<Along::add>,
+     .reference = reference_along<Along::add>,
+     .aten = "aten::index_add",
      .samples = samples_along<Along::add>},
     {.name = "index_copy",
      .schema = "(self: tensor, dim: integer, index: tensor, source: tensor) -> tensor",
      .doc = "self with source in the slices along dim that index names.",
      .traits = Trait::update,
-     .infer = infer_along<Along::copy>, .lower = lower_along<Along::copy>,
-     .reference = reference_along<Along::copy>, .aten = "aten::index_copy",
+     .infer = infer_along<Along::copy>,
+     .lower = lower_along<Along::copy>,
+     .reference = reference_along<Along::copy>,
+     .aten = "aten::index_copy",
      .samples = samples_along<Along::copy>},
     {.name = "index_fill",
      .schema = "(self: tensor, dim: integer, index: tensor, value: scalar) -> tensor",
      .doc = "self with a number in the slices along dim that index names.",
      .traits = Trait::update,
-     .infer = infer_along<Along::fill>, .lower = lower_along<Along::fill>,
-     .reference = reference_along<Along::fill>, .aten = "aten::index_fill.int_Scalar",
+     .infer = infer_along<Along::fill>,
+     .lower = lower_along<Along::fill>,
+     .reference = reference_along<Along::fill>,
+     .aten = "aten::index_fill.int_Scalar",
      .samples = samples_along<Along::fill>},
     {.name = "index_put",
      .schema = "(self: tensor, indices: optional_tensor_list, values: tensor, "
                "accumulate: boolean = false) -> tensor",
      .doc = "self with values written, or added, at the places of an advanced index.",
      .traits = Trait::update,
-     .infer = infer_index_put, .lower = lower_index_put, .reference = reference_index_put,
-     .aten = "aten::index_put aten::_unsafe_index_put", .samples = samples_index_put},
+     .infer = infer_index_put,
+     .lower = lower_index_put,
+     .reference = reference_index_put,
+     .aten = "aten::index_put aten::_unsafe_index_put",
+     .samples = samples_index_put},
     {.name = "scatter",
      .schema = "(self: tensor, dim: integer, index: tensor, src: tensor) -> tensor",
      .doc = "self with src written at the positions along dim that index names.",
      .traits = Trait::update,
-     .infer = infer_scatter<Update::overwrite>, .lower = lower_scatter<Update::overwrite>,
-     .reference = reference_scatter<Update::overwrite>, .aten = "aten::scatter.src",
+     .infer = infer_scatter<Update::overwrite>,
+     .lower = lower_scatter<Update::overwrite>,
+     .reference = reference_scatter<Update::overwrite>,
+     .aten = "aten::scatter.src",
      .samples = samples_scatter<false>},
     {.name = "scatter_add",
      .schema = "(self: tensor, dim: integer, index: tensor, src: tensor) -> tensor",
      .doc = "self with src added at the positions along dim that index names.",
      .traits = Trait::update,
-     .infer = infer_scatter<Update::add>, .lower = lower_scatter<Update::add>,
-     .reference = reference_scatter<Update::add>, .aten = "aten::scatter_add",
+     .infer = infer_scatter<Update::add>,
+     .lower = lower_scatter<Update::add>,
+     .reference = reference_scatter<Update::add>,
+     .aten = "aten::scatter_add",
      .samples = samples_scatter_add},
     {.name = "scatter_reduce",
      .schema = "(self: tensor, dim: integer, index: tensor, src: tensor, reduce: string, "
@@ -410,30 +450,37 @@ constexpr OpDef kScatter[] = {
      .traits = Trait::update,
      .infer = infer_scatter<Update::reduce_argument>,
      .lower = lower_scatter<Update::reduce_argument>,
-     .reference = reference_scatter<Update::reduce_argument>, .aten = "aten::scatter_reduce.two",
+     .reference = reference_scatter<Update::reduce_argument>,
+     .aten = "aten::scatter_reduce.two",
      .samples = samples_scatter_reduce},
     {.name = "scatter_value",
      .schema = "(self: tensor, dim: integer, index: tensor, value: scalar) -> tensor",
      .doc = "self with a number at the positions along dim that index names.",
      .traits = Trait::update,
-     .infer = infer_scatter<Update::overwrite>, .lower = lower_scatter<Update::overwrite>,
-     .reference = reference_scatter<Update::overwrite>, .aten = "aten::scatter.value",
+     .infer = infer_scatter<Update::overwrite>,
+     .lower = lower_scatter<Update::overwrite>,
+     .reference = reference_scatter<Update::overwrite>,
+     .aten = "aten::scatter.value",
      .samples = samples_scatter<true>},
     {.name = "select_scatter",
      .schema = "(self: tensor, src: tensor, dim: integer, index: integer) -> tensor",
      .doc = "self with src at one position along dim.",
      .traits = Trait::update,
      .infer = infer_select_scatter,
-     .lower = lower_select_scatter, .reference = reference_select_scatter,
-     .aten = "aten::select_scatter", .samples = samples_select_scatter},
+     .lower = lower_select_scatter,
+     .reference = reference_select_scatter,
+     .aten = "aten::select_scatter",
+     .samples = samples_select_scatter},
     {.name = "slice_scatter",
      .schema = "(self: tensor, src: tensor, dim: integer = 0, start: optional_integer = none, "
                "end: optional_integer = none, step: integer = 1) -> tensor",
      .doc = "self with src in a slice of dim.",
      .traits = Trait::update,
      .infer = infer_slice_scatter,
-     .lower = lower_slice_scatter, .reference = reference_slice_scatter,
-     .aten = "aten::slice_scatter", .samples = samples_slice_scatter},
+     .lower = lower_slice_scatter,
+     .reference = reference_slice_scatter,
+     .aten = "aten::slice_scatter",
+     .samples = samples_slice_scatter},
 };
 
 }  // namespace

@@ -51,12 +51,11 @@ void lower_softmax(Lowering& l) {
                               [&](BodyBuilder& b, Indices outer, Indices inner) {
                                 return element(b, axes.join(outer, inner));
                               })[0];
-  const Tensor sum =
-      l.reduce(ReduceOp::sum, kept, reduced, compute, {compute},
-               [&](BodyBuilder& b, Indices outer, Indices inner) {
-                 const Val v = element(b, axes.join(outer, inner));
-                 return b.unary(Opcode::exp, b.sub(v, l.element(b, top, outer)));
-               })[0];
+  const Tensor sum = l.reduce(ReduceOp::sum, kept, reduced, compute, {compute},
+                              [&](BodyBuilder& b, Indices outer, Indices inner) {
+                                const Val v = element(b, axes.join(outer, inner));
+                                return b.unary(Opcode::exp, b.sub(v, l.element(b, top, outer)));
+                              })[0];
   l.result(l.pointwise(x.sizes, dtype, [&](BodyBuilder& b, Indices i) {
     const std::vector<Expr> row = axes.kept_indices(i);
     const Val m = l.element(b, top, row);
@@ -83,8 +82,9 @@ void reference_softmax(Evaluation& e) {
     for (const std::size_t j : group) {
       const double shifted = x.real(j) - top;
       const bool masked = kind == Kind::safe && std::isinf(top) && top < 0;
-      y.set(j, masked ? 0.0 : kind == Kind::logarithm ? shifted - std::log(sum)
-                                                      : std::exp(shifted) / sum);
+      y.set(j, masked                    ? 0.0
+               : kind == Kind::logarithm ? shifted - std::log(sum)
+                                         : std::exp(shifted) / sum);
     }
   }
 }
@@ -99,10 +99,14 @@ std::vector<Argument> sample_arguments(SampleBuilder& s, std::vector<std::int64_
 template <bool half_to_float>
 std::vector<Sample> samples_softmax() {
   return {{"last",
-           [](SampleBuilder& s) { return sample_arguments<half_to_float>(s, {3, 4, 37}, -1); },
+           [](SampleBuilder& s) {
+             return sample_arguments<half_to_float>(s, {3, 4, 37}, -1);
+           },
            float_dtypes()},
           {"middle",
-           [](SampleBuilder& s) { return sample_arguments<half_to_float>(s, {3, 19, 5}, 1); },
+           [](SampleBuilder& s) {
+             return sample_arguments<half_to_float>(s, {3, 19, 5}, 1);
+           },
            float_dtypes()}};
 }
 
@@ -112,29 +116,50 @@ constexpr std::string_view kSchemaHalf =
     "(self: tensor, dim: integer, half_to_float: boolean) -> tensor";
 
 constexpr OpDef kSoftmax[] = {
-    {.name = "_log_softmax", .schema = kSchemaHalf,
-     .doc = "log(exp(x) / sum(exp(x))) along a dimension.", .traits = Trait::reduction,
-     .infer = infer_half_to_float, .lower = lower_softmax<Kind::logarithm>,
-     .reference = reference_softmax<Kind::logarithm>, .aten = "aten::_log_softmax",
+    {.name = "_log_softmax",
+     .schema = kSchemaHalf,
+     .doc = "log(exp(x) / sum(exp(x))) along a dimension.",
+     .traits = Trait::reduction,
+     .infer = infer_half_to_float,
+     .lower = lower_softmax<Kind::logarithm>,
+     .reference = reference_softmax<Kind::logarithm>,
+     .aten = "aten::_log_softmax",
      .samples = samples_softmax<true>},
-    {.name = "_safe_softmax", .schema = kSchemaDtype,
+    {.name = "_safe_softmax",
+     .schema = kSchemaDtype,
      .doc = "Softmax along a dimension; rows of minus infinity give 0.",
-     .traits = Trait::reduction, .infer = infer_with_dtype, .lower = lower_softmax<Kind::safe>,
-     .reference = reference_softmax<Kind::safe>, .aten = "aten::_safe_softmax",
+     .traits = Trait::reduction,
+     .infer = infer_with_dtype,
+     .lower = lower_softmax<Kind::safe>,
+     .reference = reference_softmax<Kind::safe>,
+     .aten = "aten::_safe_softmax",
      .samples = samples_softmax<false>},
-    {.name = "_softmax", .schema = kSchemaHalf, .doc = "exp(x) / sum(exp(x)) along a dimension.",
-     .traits = Trait::reduction, .infer = infer_half_to_float,
-     .lower = lower_softmax<Kind::plain>, .reference = reference_softmax<Kind::plain>,
-     .aten = "aten::_softmax", .samples = samples_softmax<true>},
-    {.name = "log_softmax", .schema = kSchemaDtype,
+    {.name = "_softmax",
+     .schema = kSchemaHalf,
+     .doc = "exp(x) / sum(exp(x)) along a dimension.",
+     .traits = Trait::reduction,
+     .infer = infer_half_to_float,
+     .lower = lower_softmax<Kind::plain>,
+     .reference = reference_softmax<Kind::plain>,
+     .aten = "aten::_softmax",
+     .samples = samples_softmax<true>},
+    {.name = "log_softmax",
+     .schema = kSchemaDtype,
      .doc = "log(exp(x) / sum(exp(x))) along a dimension, after a cast to dtype.",
-     .traits = Trait::reduction, .infer = infer_with_dtype,
-     .lower = lower_softmax<Kind::logarithm>, .reference = reference_softmax<Kind::logarithm>,
-     .aten = "aten::log_softmax.int", .samples = samples_softmax<false>},
-    {.name = "softmax", .schema = kSchemaDtype,
+     .traits = Trait::reduction,
+     .infer = infer_with_dtype,
+     .lower = lower_softmax<Kind::logarithm>,
+     .reference = reference_softmax<Kind::logarithm>,
+     .aten = "aten::log_softmax.int",
+     .samples = samples_softmax<false>},
+    {.name = "softmax",
+     .schema = kSchemaDtype,
      .doc = "exp(x) / sum(exp(x)) along a dimension, after a cast to dtype.",
-     .traits = Trait::reduction, .infer = infer_with_dtype, .lower = lower_softmax<Kind::plain>,
-     .reference = reference_softmax<Kind::plain>, .aten = "aten::softmax.int",
+     .traits = Trait::reduction,
+     .infer = infer_with_dtype,
+     .lower = lower_softmax<Kind::plain>,
+     .reference = reference_softmax<Kind::plain>,
+     .aten = "aten::softmax.int",
      .samples = samples_softmax<false>},
 };
 

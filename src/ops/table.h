@@ -20,11 +20,14 @@ namespace inkle::ops {
 [[nodiscard]] std::span<const graph::OpDef> view_ops();
 [[nodiscard]] std::span<const graph::OpDef> slice_ops();
 [[nodiscard]] std::span<const graph::OpDef> shape_ops();
+[[nodiscard]] std::span<const graph::OpDef> shape_backward_ops();
 [[nodiscard]] std::span<const graph::OpDef> copy_ops();
 [[nodiscard]] std::span<const graph::OpDef> random_ops();
 // Families that contract, reduce or move data by index.
+[[nodiscard]] std::span<const graph::OpDef> adaptive_pooling_ops();
 [[nodiscard]] std::span<const graph::OpDef> attention_ops();
 [[nodiscard]] std::span<const graph::OpDef> batch_norm_ops();
+[[nodiscard]] std::span<const graph::OpDef> composite_ops();
 [[nodiscard]] std::span<const graph::OpDef> convolution_ops();
 [[nodiscard]] std::span<const graph::OpDef> dropout_ops();
 [[nodiscard]] std::span<const graph::OpDef> eager_ops();

@@ -19,7 +19,7 @@ using infer::Types;
 using loop::ReduceOp;
 
 // --- Variance: (self, dim?, correction?, keepdim), or (self, dim?, unbiased, keepdim), or
-// (self, unbiased) --------------------------------------------------------------------------------
+// (self, unbiased)
 
 enum class Form { correction, unbiased, whole };
 
@@ -42,8 +42,7 @@ template <Form form, int results>
 Types infer_variance(Inference& in) {
   const Type& x = float_tensor(in, 0);
   const Axes axes = axes_in(in, form, x.rank());
-  const Type y = infer::make(x, x.dtype,
-                             axes.result(in.context(), x.sizes, keepdim_in(in, form)));
+  const Type y = infer::make(x, x.dtype, axes.result(in.context(), x.sizes, keepdim_in(in, form)));
   return Types(results, y);
 }
 
@@ -62,8 +61,8 @@ void lower_variance(Lowering& l) {
                });
   const Tensor y = l.pointwise(moments[1].sizes, x.dtype, [&](BodyBuilder& b, Indices i) {
     const Val count = count_value(b, reduced, compute);
-    const Val divisor = b.max(b.sub(count, b.constant(compute, correction)),
-                              b.constant(compute, 0.0));
+    const Val divisor =
+        b.max(b.sub(count, b.constant(compute, correction)), b.constant(compute, 0.0));
     const Val variance = b.div(l.element(b, moments[1], i), divisor);
     return deviation ? b.unary(Opcode::sqrt, variance) : variance;
   });
@@ -90,7 +89,7 @@ void reference_variance(Evaluation& e) {
   }
 }
 
-// --- Vector norm: (self, ord, dim?, keepdim, dtype?); norm: (self, p?, dim, keepdim) -------------
+// --- Vector norm: (self, ord, dim?, keepdim, dtype?); norm: (self, p?, dim, keepdim)
 
 struct NormPositions {
   int ord, dim, keepdim, dtype;
@@ -142,12 +141,12 @@ void lower_norm(Lowering& l) {
   const ReduceOp op = !std::isinf(order) ? ReduceOp::sum
                       : order > 0        ? ReduceOp::max
                                          : ReduceOp::min;
-  const Tensor total = l.reduce(
-      op, axes.kept(x.sizes), axes.reduced(l.context(), x.sizes), compute, {compute},
-      [&](BodyBuilder& b, Indices outer, Indices inner) {
-        const Val v = b.cast(element_as(l, b, x, axes.join(outer, inner), dtype), compute);
-        return norm_term(b, v, order);
-      })[0];
+  const Tensor total =
+      l.reduce(op, axes.kept(x.sizes), axes.reduced(l.context(), x.sizes), compute, {compute},
+               [&](BodyBuilder& b, Indices outer, Indices inner) {
+                 const Val v = b.cast(element_as(l, b, x, axes.join(outer, inner), dtype), compute);
+                 return norm_term(b, v, order);
+               })[0];
   const Tensor y = l.pointwise(total.sizes, dtype, [&](BodyBuilder& b, Indices i) {
     const Val v = l.element(b, total, i);
     if (order == 2) return b.unary(Opcode::sqrt, v);
@@ -166,8 +165,10 @@ void reference_norm(Evaluation& e) {
     double total = std::isinf(order) && order < 0 ? order * -1 : 0;
     for (const std::size_t j : groups[i]) {
       const double v = std::abs(x.real(j));
-      if (std::isinf(order)) total = order > 0 ? std::max(total, v) : std::min(total, v);
-      else total += order == 0 ? (v != 0 ? 1 : 0) : std::pow(v, order);
+      if (std::isinf(order))
+        total = order > 0 ? std::max(total, v) : std::min(total, v);
+      else
+        total += order == 0 ? (v != 0 ? 1 : 0) : std::pow(v, order);
     }
     e.result().set(i, order == 0 || std::isinf(order) ? total : std::pow(total, 1 / order));
   }
@@ -180,32 +181,44 @@ std::vector<Sample> samples_correction() {
   return {{"last", sample_correction, float_dtypes(), true}};
 }
 std::vector<Sample> samples_unbiased() {
-  return {{"outer", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"outer",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.free_tensor({3, 5, 7}), std::vector<Expr>{s.constant(0), s.constant(1)},
                      false, false};
-           }, float_dtypes(), true}};
+           },
+           float_dtypes(), true}};
 }
 std::vector<Sample> samples_whole() {
-  return {{"whole", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"whole",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.free_tensor({3, 5}), true};
-           }, float_dtypes(), true}};
+           },
+           float_dtypes(), true}};
 }
 std::vector<Sample> samples_norm() {
-  return {{"two", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"two",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.free_tensor({3, 37}), 2.0, std::vector<Expr>{s.constant(1)}, true};
-           }, float_dtypes()},
-          {"three", [](SampleBuilder& s) -> std::vector<Argument> {
+           },
+           float_dtypes()},
+          {"three",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.free_tensor({3, 37}), 3.0, std::vector<Expr>{s.constant(0)}, false};
-           }, float_dtypes()},
-          {"max", [](SampleBuilder& s) -> std::vector<Argument> {
+           },
+           float_dtypes()},
+          {"max",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.free_tensor({3, 37}), std::numeric_limits<double>::infinity(),
                      std::vector<Expr>{s.constant(1)}, false};
-           }, float_dtypes(), true}};
+           },
+           float_dtypes(), true}};
 }
 std::vector<Sample> samples_norm_whole() {
-  return {{"two", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"two",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.free_tensor({3, 37}), 2.0};
-           }, float_dtypes()}};
+           },
+           float_dtypes()}};
 }
 
 constexpr std::string_view kSchemaCorrection =
@@ -227,12 +240,17 @@ constexpr std::string_view kSchemaWhole2 =
 template <Form form, bool deviation, bool with_mean>
 constexpr OpDef row(std::string_view name, std::string_view schema, std::string_view aten,
                     std::vector<Sample> (*samples)()) {
-  return {.name = name, .schema = schema,
+  return {.name = name,
+          .schema = schema,
           .doc = deviation ? "Standard deviation; with correction 1, of a sample."
                            : "Variance; with correction 1, of a sample.",
-          .traits = Trait::reduction, .infer = infer_variance<form, with_mean ? 2 : 1>,
+          .traits = Trait::reduction,
+          .infer = infer_variance < form,
+          with_mean ? 2 : 1 >,
           .lower = lower_variance<form, deviation>,
-          .reference = reference_variance<form, deviation>, .aten = aten, .samples = samples};
+          .reference = reference_variance<form, deviation>,
+          .aten = aten,
+          .samples = samples};
 }
 
 constexpr OpDef kVariance[] = {
@@ -240,38 +258,46 @@ constexpr OpDef kVariance[] = {
      .schema = "(self: tensor, ord: scalar = 2, dim: optional_integer_list = none, "
                "keepdim: boolean = false, dtype: optional_dtype = none) -> tensor",
      .doc = "(sum |x|^ord)^(1/ord); also 0 (count of nonzeros) and infinities.",
-     .traits = Trait::reduction, .infer = infer_norm<kVectorNorm>,
-     .lower = lower_norm<kVectorNorm>, .reference = reference_norm<kVectorNorm>,
-     .aten = "aten::linalg_vector_norm", .samples = samples_norm},
-    {.name = "norm", .schema = "(self: tensor, p: optional_scalar = 2) -> tensor",
-     .doc = "Vector norm of all elements.", .traits = Trait::reduction,
-     .infer = infer_norm<kNormWhole>, .lower = lower_norm<kNormWhole>,
-     .reference = reference_norm<kNormWhole>, .aten = "aten::norm.Scalar",
+     .traits = Trait::reduction,
+     .infer = infer_norm<kVectorNorm>,
+     .lower = lower_norm<kVectorNorm>,
+     .reference = reference_norm<kVectorNorm>,
+     .aten = "aten::linalg_vector_norm",
+     .samples = samples_norm},
+    {.name = "norm",
+     .schema = "(self: tensor, p: optional_scalar = 2) -> tensor",
+     .doc = "Vector norm of all elements.",
+     .traits = Trait::reduction,
+     .infer = infer_norm<kNormWhole>,
+     .lower = lower_norm<kNormWhole>,
+     .reference = reference_norm<kNormWhole>,
+     .aten = "aten::norm.Scalar",
      .samples = samples_norm_whole},
     {.name = "norm_dims",
      .schema = "(self: tensor, p: optional_scalar, dim: optional_integer_list, "
                "keepdim: boolean = false) -> tensor",
-     .doc = "Vector norm over dimensions.", .traits = Trait::reduction,
-     .infer = infer_norm<kNormDims>, .lower = lower_norm<kNormDims>,
-     .reference = reference_norm<kNormDims>, .aten = "aten::norm.ScalarOpt_dim",
+     .doc = "Vector norm over dimensions.",
+     .traits = Trait::reduction,
+     .infer = infer_norm<kNormDims>,
+     .lower = lower_norm<kNormDims>,
+     .reference = reference_norm<kNormDims>,
+     .aten = "aten::norm.ScalarOpt_dim",
      .samples = samples_norm},
     row<Form::correction, true, false>("std", kSchemaCorrection, "aten::std.correction",
                                        samples_correction),
-    row<Form::unbiased, true, false>("std_dim", kSchemaUnbiased, "aten::std.dim",
-                                     samples_unbiased),
-    row<Form::correction, true, true>("std_mean", kSchemaCorrection2,
-                                      "aten::std_mean.correction", samples_correction),
+    row<Form::unbiased, true, false>("std_dim", kSchemaUnbiased, "aten::std.dim", samples_unbiased),
+    row<Form::correction, true, true>("std_mean", kSchemaCorrection2, "aten::std_mean.correction",
+                                      samples_correction),
     row<Form::whole, true, false>("std_whole", kSchemaWhole, "aten::std", samples_whole),
     row<Form::correction, false, false>("var", kSchemaCorrection, "aten::var.correction",
                                         samples_correction),
     row<Form::unbiased, false, false>("var_dim", kSchemaUnbiased, "aten::var.dim",
                                       samples_unbiased),
-    row<Form::correction, false, true>("var_mean", kSchemaCorrection2,
-                                       "aten::var_mean.correction", samples_correction),
+    row<Form::correction, false, true>("var_mean", kSchemaCorrection2, "aten::var_mean.correction",
+                                       samples_correction),
     row<Form::unbiased, false, true>("var_mean_dim", kSchemaUnbiased2, "aten::var_mean.dim",
                                      samples_unbiased),
-    row<Form::whole, false, true>("var_mean_whole", kSchemaWhole2, "aten::var_mean",
-                                  samples_whole),
+    row<Form::whole, false, true>("var_mean_whole", kSchemaWhole2, "aten::var_mean", samples_whole),
     row<Form::whole, false, false>("var_whole", kSchemaWhole, "aten::var", samples_whole),
 };
 

@@ -15,7 +15,7 @@ using graph::OpDef;
 using graph::Sample;
 using infer::Types;
 
-// --- im2col: (self, kernel, dilation, padding, stride); col2im has output_size before them ---------
+// --- im2col: (self, kernel, dilation, padding, stride); col2im has output_size before them
 
 struct Columns {
   std::vector<std::int64_t> kernel, dilation, padding, stride;
@@ -41,12 +41,14 @@ Types infer_im2col(Inference& in) {
   if (x.rank() != 4) unsupported("im2col: needs a batch");
   const Columns c = columns_at(in, 1);
   check_columns(in, c);
-  return {infer::make(x, x.dtype, {x.sizes[0], x.sizes[1] * c.window(),
-                                   c.count(0, x.sizes[2]) * c.count(1, x.sizes[3])})};
+  return {infer::make(
+      x, x.dtype,
+      {x.sizes[0], x.sizes[1] * c.window(), c.count(0, x.sizes[2]) * c.count(1, x.sizes[3])})};
 }
 // True where 0 <= at < extent.
 Val within(BodyBuilder& b, Expr at, Expr extent) {
-  const Val low = b.binary(Opcode::greater_equal, b.index(at), b.constant(DType::i64, std::int64_t{0}));
+  const Val low =
+      b.binary(Opcode::greater_equal, b.index(at), b.constant(DType::i64, std::int64_t{0}));
   return b.logical_and(low, b.less(b.index(at), b.index(extent)));
 }
 void lower_im2col(Lowering& l) {
@@ -112,14 +114,13 @@ void lower_col2im(Lowering& l) {
           window[d] = floordiv(reached, c.stride[d]);
           const Val on_stride = b.binary(Opcode::equal, b.index(mod(reached, c.stride[d])),
                                          b.constant(DType::i64, std::int64_t{0}));
-          inside = b.logical_and(inside,
-                                 b.logical_and(on_stride, within(b, window[d], count[d])));
+          inside = b.logical_and(inside, b.logical_and(on_stride, within(b, window[d], count[d])));
         }
         const std::vector<Expr> at = {i[0], (i[1] * c.kernel[0] + k[0]) * c.kernel[1] + k[1],
                                       window[0] * count[1] + window[1]};
-        return b.cast(b.load_if(inside, b.constant(x.dtype, 0.0), x.buffer, x.dtype,
-                                x.buffer_indices(at)),
-                      compute);
+        return b.cast(
+            b.load_if(inside, b.constant(x.dtype, 0.0), x.buffer, x.dtype, x.buffer_indices(at)),
+            compute);
       })[0]);
 }
 void reference_col2im(Evaluation& e) {
@@ -139,7 +140,7 @@ void reference_col2im(Evaluation& e) {
   });
 }
 
-// --- Paddings: (self, padding); pairs from the last dimension backwards ----------------------------
+// --- Paddings: (self, padding); pairs from the last dimension backwards
 
 enum class Fill { reflection, replication };
 
@@ -169,9 +170,8 @@ void lower_pad(Lowering& l) {
       const std::size_t dim = x.rank() - 1 - d;
       const Expr last = x.sizes[dim] - 1, inner = i[dim] - padding[2 * d];
       // Reflection folds at 0, then at the last position.
-      at[dim] = fill == Fill::reflection
-                    ? last - magnitude(last - magnitude(inner))
-                    : sym::min(sym::max(inner, l.context().constant(0)), last);
+      at[dim] = fill == Fill::reflection ? last - magnitude(last - magnitude(inner))
+                                         : sym::min(sym::max(inner, l.context().constant(0)), last);
     }
     return l.element(b, x, at);
   }));
@@ -186,9 +186,12 @@ void reference_pad(Evaluation& e) {
       const std::size_t dim = x.rank() - 1 - d;
       std::int64_t j = i[dim] - padding[2 * d];
       const std::int64_t size = x.sizes[dim];
-      if (fill == Fill::replication) j = std::clamp<std::int64_t>(j, 0, size - 1);
-      else if (j < 0) j = -j;
-      else if (j >= size) j = 2 * (size - 1) - j;
+      if (fill == Fill::replication)
+        j = std::clamp<std::int64_t>(j, 0, size - 1);
+      else if (j < 0)
+        j = -j;
+      else if (j >= size)
+        j = 2 * (size - 1) - j;
       at[dim] = j;
     }
     e.result().copy_element(p, x, x.at(at));
@@ -199,21 +202,30 @@ std::vector<Expr> pair(SampleBuilder& s, std::int64_t a, std::int64_t b) {
   return {s.constant(a), s.constant(b)};
 }
 std::vector<Sample> samples_im2col() {
-  return {{"padded", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"padded",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              return {s.tensor({s.size(2), s.constant(3), s.constant(7), s.constant(6)}),
                      pair(s, 3, 2), pair(s, 1, 2), pair(s, 1, 0), pair(s, 2, 1)};
-           }, float_dtypes(), true}};
+           },
+           float_dtypes(), true}};
 }
 std::vector<Sample> samples_col2im() {
   // 4 windows down and 4 across, of 3 * 2 elements in 3 channels.
-  return {{"padded", [](SampleBuilder& s) -> std::vector<Argument> {
-             return {s.tensor({s.size(2), s.constant(18), s.constant(16)}), pair(s, 7, 6),
-                     pair(s, 3, 2), pair(s, 1, 2), pair(s, 1, 0), pair(s, 2, 1)};
-           }, float_dtypes(), true}};
+  return {{"padded",
+           [](SampleBuilder& s) -> std::vector<Argument> {
+             return {s.tensor({s.size(2), s.constant(18), s.constant(16)}),
+                     pair(s, 7, 6),
+                     pair(s, 3, 2),
+                     pair(s, 1, 2),
+                     pair(s, 1, 0),
+                     pair(s, 2, 1)};
+           },
+           float_dtypes(), true}};
 }
 template <std::size_t rank>
 std::vector<Sample> samples_pad() {
-  return {{"uneven", [](SampleBuilder& s) -> std::vector<Argument> {
+  return {{"uneven",
+           [](SampleBuilder& s) -> std::vector<Argument> {
              std::vector<Expr> sizes = {s.size(2), s.constant(3)}, padding;
              for (std::size_t d = 0; d < rank; ++d) {
                sizes.push_back(s.constant(4 + static_cast<int>(d)));
@@ -221,30 +233,42 @@ std::vector<Sample> samples_pad() {
                padding.push_back(s.constant(1));
              }
              return {s.tensor(std::move(sizes)), std::move(padding)};
-           }, number_dtypes(), true}};
+           },
+           number_dtypes(), true}};
 }
 
 template <Fill fill, std::size_t rank>
 constexpr OpDef pad_row(std::string_view name, std::string_view aten) {
-  return {.name = name, .schema = "(self: tensor, padding: integer_list) -> tensor",
+  return {.name = name,
+          .schema = "(self: tensor, padding: integer_list) -> tensor",
           .doc = fill == Fill::reflection ? "Pads with the input mirrored at its edges."
                                           : "Pads with the input's edges.",
-          .infer = infer_pad<rank>, .lower = lower_pad<fill, rank>,
-          .reference = reference_pad<fill, rank>, .aten = aten, .samples = samples_pad<rank>};
+          .infer = infer_pad<rank>,
+          .lower = lower_pad<fill, rank>,
+          .reference = reference_pad<fill, rank>,
+          .aten = aten,
+          .samples = samples_pad<rank>};
 }
 
 constexpr OpDef kWindow[] = {
     {.name = "col2im",
      .schema = "(self: tensor, output_size: integer_list, kernel_size: integer_list, "
                "dilation: integer_list, padding: integer_list, stride: integer_list) -> tensor",
-     .doc = "Sums columns of windows into an image.", .infer = infer_col2im,
-     .lower = lower_col2im, .reference = reference_col2im, .aten = "aten::col2im",
+     .doc = "Sums columns of windows into an image.",
+     .infer = infer_col2im,
+     .lower = lower_col2im,
+     .reference = reference_col2im,
+     .aten = "aten::col2im",
      .samples = samples_col2im},
     {.name = "im2col",
      .schema = "(self: tensor, kernel_size: integer_list, dilation: integer_list, "
                "padding: integer_list, stride: integer_list) -> tensor",
-     .doc = "The windows of an image as columns.", .infer = infer_im2col, .lower = lower_im2col,
-     .reference = reference_im2col, .aten = "aten::im2col", .samples = samples_im2col},
+     .doc = "The windows of an image as columns.",
+     .infer = infer_im2col,
+     .lower = lower_im2col,
+     .reference = reference_im2col,
+     .aten = "aten::im2col",
+     .samples = samples_im2col},
     pad_row<Fill::reflection, 1>("reflection_pad1d", "aten::reflection_pad1d"),
     pad_row<Fill::reflection, 2>("reflection_pad2d", "aten::reflection_pad2d"),
     pad_row<Fill::reflection, 3>("reflection_pad3d", "aten::reflection_pad3d"),

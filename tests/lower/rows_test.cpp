@@ -42,11 +42,16 @@ constexpr std::string_view name_of(ShapeClass shapes) {
 // The relative error that one rounding, and some arithmetic in the type computed in, can make.
 double tolerance(DType dtype) {
   switch (dtype) {
-    case DType::bf16: return 0x1p-7;
-    case DType::f16: return 0x1p-10;
-    case DType::f32: return 2e-5;
-    case DType::f64: return 1e-11;
-    default: return 0;
+    case DType::bf16:
+      return 0x1p-7;
+    case DType::f16:
+      return 0x1p-10;
+    case DType::f32:
+      return 2e-5;
+    case DType::f64:
+      return 1e-11;
+    default:
+      return 0;
   }
 }
 
@@ -54,13 +59,12 @@ Graph decomposed(Graph from) {
   for (int round = 0; round < 8; ++round) {
     bool any = false;
     graph::Rewriter rewriter(from, from.name);
-    Graph to = std::move(rewriter).run(
-        [&](graph::Rewriter& r, const Node& mapped,
-            const Node&) -> std::optional<std::vector<ValueId>> {
-          if (mapped.op->decompose == nullptr) return std::nullopt;
-          any = true;
-          return mapped.op->decompose(r.builder(), mapped);
-        });
+    Graph to = std::move(rewriter).run([&](graph::Rewriter& r, const Node& mapped,
+                                           const Node&) -> std::optional<std::vector<ValueId>> {
+      if (mapped.op->decompose == nullptr) return std::nullopt;
+      any = true;
+      return mapped.op->decompose(r.builder(), mapped);
+    });
     if (!any) return from;
     from = std::move(to);
   }
@@ -99,8 +103,10 @@ Memory to_memory(const RefTensor& t) {
   m.bytes.resize(t.count() * width + 1);
   for (std::size_t i = 0; i < t.count(); ++i) {
     loop::Scalar value;
-    if (t.is_real()) value.real = t.real(i);
-    else value.integer = t.integer(i);
+    if (t.is_real())
+      value.real = t.real(i);
+    else
+      value.integer = t.integer(i);
     loop::write_element(t.dtype, m.bytes.data() + i * width, value);
   }
   m.sizes = t.sizes;
@@ -108,8 +114,11 @@ Memory to_memory(const RefTensor& t) {
   for (std::size_t d = t.rank(); d-- > 1;) {
     m.strides[d - 1] = m.strides[d] * std::max<std::int64_t>(t.sizes[d], 1);
   }
-  m.view = {.data = m.bytes.data(), .dtype = t.dtype, .device = {},
-            .rank = static_cast<std::int32_t>(t.rank()), .sizes = m.sizes.data(),
+  m.view = {.data = m.bytes.data(),
+            .dtype = t.dtype,
+            .device = {},
+            .rank = static_cast<std::int32_t>(t.rank()),
+            .sizes = m.sizes.data(),
             .strides = m.strides.data()};
   return m;
 }
@@ -134,7 +143,8 @@ void expect_equal(const RefTensor& want, const loop::ReferenceOutput& got) {
     }
     const double a = want.real(p), b = value.real;
     if (std::isnan(a) || std::isinf(a)) {
-      ASSERT_TRUE(std::isnan(a) ? std::isnan(b) : a == b) << "element " << p << ": " << a << " " << b;
+      ASSERT_TRUE(std::isnan(a) ? std::isnan(b) : a == b)
+          << "element " << p << ": " << a << " " << b;
       return;
     }
     // Cancellation leaves an error of the size of the operands: the tensor's scale, or that of
