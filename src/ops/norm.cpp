@@ -292,8 +292,7 @@ void reference_rms_norm(Evaluation& e) {
   }
 }
 
-// --- Weight norm: (v, g, dim) -> (v * g / norm, norm); the norm runs over all dimensions but dim
-// --
+// --- Weight norm: (v, g, dim) -> (v * g / norm, norm), the norm over all dimensions but dim
 
 Types infer_weight_norm(Inference& in) {
   const Type& v = float_tensor(in, 0);
