@@ -21,25 +21,18 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    result = F.scaled_dot_product_attention(
+    return F.scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )
-    return _with_strides_of_attention(result, query)
-
-
-def _with_strides_of_attention(result: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
-    if result.dim() != 4:
-        return result.contiguous()
-    return result.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 @attention.register_fake
 def _(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
       enable_gqa=False):
-    sizes = list(query.shape[:-1]) + [value.shape[-1]]
-    if query.dim() != 4:
-        return query.new_empty(sizes)
-    return query.new_empty([sizes[0], sizes[2], sizes[1], sizes[3]]).transpose(1, 2)
+    # Which strides eager's result has depends on the kernel that it picks: ask it.
+    return F.scaled_dot_product_attention(
+        query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+    )
 
 
 def _may_replace(node: torch.fx.Node) -> bool:

@@ -129,10 +129,30 @@ def compile_graph(
     report = GraphReport(name)
     with _lock:
         _reports.append(report)
-    start = time.perf_counter()
     try:
-        parameters = set() if training else _parameter_positions(gm)
-        walker = GraphImporter(gm, name, parameters)
+        compiled = _compile(gm, name, options, training, report)
+    except Exception as error:  # noqa: BLE001: whatever happens in here, the user's program runs
+        return _fall_back(gm, report, options, error)
+    report.compiled = True
+    report.callable = compiled
+    compiled._boxed_call = True
+    return compiled
+
+
+# A graph in which more nodes than this turn out, one after another, not to be supported is not
+# worth compiling.
+_MAX_ATTEMPTS = 12
+
+
+def _compile(
+    gm: torch.fx.GraphModule, name: str, options: Options, training: bool, report: GraphReport
+) -> Any:
+    """Compiles; nodes that a later stage does not support are left to eager in a new attempt."""
+    parameters = set() if training else _parameter_positions(gm)
+    in_eager: dict[str, str] = {}
+    while True:
+        start = time.perf_counter()
+        walker = GraphImporter(gm, name, parameters, in_eager)
         if options.fail_stage == "frontend":
             raise RuntimeError("made to fail by option fail_stage")
         walker.run()
@@ -142,21 +162,25 @@ def compile_graph(
         native.fast_numerics = options.numerics == "fast"
         native.fail_stage = options.fail_stage
         native.dump = options.dump or _dump_to_folder()
-        report.frontend_seconds = time.perf_counter() - start
-        compiled, facts = _get_compiler().compile(
-            walker.importer, native, walker.targets, _as_strided
-        )
-    except Exception as error:  # noqa: BLE001: whatever happens in here, the user's program runs
-        return _fall_back(gm, report, options, error)
-    report.compiled = True
-    report.stages = facts["stages"]
-    report.steps = facts["steps"]
-    for key in ("kernels", "kernels_reused", "launches", "library_calls"):
-        setattr(report, key, facts[key])
-    report.eager = walker.importer.eager
-    report.callable = compiled
-    compiled._boxed_call = True
-    return compiled
+        report.frontend_seconds += time.perf_counter() - start
+        start = time.perf_counter()
+        try:
+            compiled, facts = _get_compiler().compile(
+                walker.importer, native, walker.targets, _as_strided
+            )
+        except _inkle.Unsupported as error:
+            nodes = named_nodes(str(error), gm) - in_eager.keys()
+            if not nodes or len(in_eager) + len(nodes) > _MAX_ATTEMPTS:
+                raise
+            report.stages.append(("retry", time.perf_counter() - start))
+            in_eager.update((node, str(error).splitlines()[0]) for node in nodes)
+            continue
+        report.stages += facts["stages"]
+        report.steps = facts["steps"]
+        for key in ("kernels", "kernels_reused", "launches", "library_calls"):
+            setattr(report, key, facts[key])
+        report.eager = walker.importer.eager
+        return compiled
 
 
 def _fall_back(

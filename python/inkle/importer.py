@@ -38,28 +38,45 @@ _DTYPES = {
 _LARGEST_SIZE = 2**48
 
 
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+
+
 class UnsupportedGraph(Exception):
     """The graph as a whole cannot be compiled; it runs in eager."""
 
 
 def source_line(node: Node) -> str:
-    """The user's line of a node, "model.py:12", or ""."""
+    """The user's line and the node's name, "model.py:12 (addmm_3)"."""
     trace = node.meta.get("stack_trace") or ""
-    found = re.findall(r'File "([^"]+)", line (\d+)', trace)
+    at = trace.rfind('File "')
+    found = _FRAME.match(trace, at) if at >= 0 else None
     if not found:
-        return ""
-    path, line = found[-1]
-    return f"{path.rsplit('/', 1)[-1]}:{line}"
+        return f"({node.name})"
+    return f"{found[1].rsplit('/', 1)[-1]}:{found[2]} ({node.name})"
+
+
+def named_nodes(message: str, gm: torch.fx.GraphModule) -> set[str]:
+    """The nodes of a graph that an error message of the compiler names, as source_line() does."""
+    names = {node.name for node in gm.graph.nodes if node.op == "call_function"}
+    return names.intersection(re.findall(r"\((\w+)\)", message))
 
 
 class GraphImporter:
     """One FX graph -> an ``_inkle.Importer`` and the table of callables for eager."""
 
-    def __init__(self, gm: torch.fx.GraphModule, name: str, parameters: set[int]):
+    def __init__(
+        self,
+        gm: torch.fx.GraphModule,
+        name: str,
+        parameters: set[int],
+        in_eager: dict[str, str],
+    ):
+        """``in_eager``: names of nodes that must run in eager, with the reason."""
         self.importer = _inkle.Importer(name)
         self.targets: list[Callable[..., Any]] = []
         self._gm = gm
         self._parameters = parameters
+        self._in_eager = in_eager
         self._values: dict[Node, Any] = {}
         self._symbols: dict[Any, Any] = {}
 
@@ -239,7 +256,9 @@ class GraphImporter:
         target = len(self.targets)
         args = [self._argument(a) for a in _all_arguments(node)]
         self.targets.append(_eager_call(node))
-        results = self.importer.call(overload, args, source_line(node), kinds, target, "")
+        results = self.importer.call(
+            overload, args, source_line(node), kinds, target, self._in_eager.get(node.name, "")
+        )
         self._values[node] = results if several else results[0]
 
     def _scalar(self, node: Node, meta: Any) -> None:
