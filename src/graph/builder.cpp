@@ -43,16 +43,8 @@ std::vector<ValueId> Builder::copy(const Node& node, const Graph& from,
             .source = node.source.empty() ? source_ : node.source,
             .eager_target = node.eager_target,
             .in_place = node.in_place};
-  // Mapped operands have the types of the old ones, so results have, too; but the operand of a view
-  // may have got strides, which the view then has.
+  // Mapped operands have the types of the old ones, so results have, too.
   for (const ValueId v : node.results) made.results.push_back(graph_.add_value(from.type(v)));
-  if (has(node.op->traits, Trait::view) && node.op->infer != nullptr) {
-    const std::vector<Type> types = infer_types(graph_, *node.op, made.args);
-    for (std::size_t i = 0; i < types.size(); ++i) {
-      Type& type = graph_.type(made.results[i]);
-      if (!type.strides) type.strides = types[i].strides;
-    }
-  }
   graph_.nodes.push_back(std::move(made));
   return graph_.nodes.back().results;
 }
@@ -145,6 +137,7 @@ Graph Rewriter::run(const Visit& visit) && {
     }
     to_.outputs.push_back(std::move(copy));
   }
+  settle_views(to_);
   return std::move(to_);
 }
 

@@ -104,8 +104,15 @@ void replace_operands(Node& node, const std::function<ValueId(ValueId)>& f);
 [[nodiscard]] std::vector<Type> infer_types(const Graph& graph, const OpDef& op,
                                             std::span<const Argument> args);
 // What differs between an inferred type and a given one, "" if they agree. Strides must agree only
-// where inference fixes them.
+// where both are set.
 [[nodiscard]] std::string type_difference(const Type& inferred, const Type& given);
+
+// The same for a result of this op: strides of a view are never wrong, only a wish.
+[[nodiscard]] std::string result_difference(const OpDef& op, const Type& inferred,
+                                            const Type& given);
+// Gives each view with free strides those that inference finds from its operand, if any: what the
+// parser does, so that text and graph agree.
+void settle_views(Graph& graph);
 
 // Throws UserError naming the node: operands defined before use, arguments as the schema says,
 // result types as inference says.

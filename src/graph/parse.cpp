@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -193,6 +194,7 @@ class GraphParser {
     std::string name;
     Scanner::Mark at;
     Type type;
+    bool states_strides = true;
   };
 
   void statement() {
@@ -228,6 +230,7 @@ class GraphParser {
     }
     for (Result& result : results) {
       node.results.push_back(graph_.add_value(std::move(result.type)));
+      if (!result.states_strides) inferred_strides_.insert(node.results.back().index);
       name_value(result.name, node.results.back(), result.at);
     }
     graph_.nodes.push_back(std::move(node));
@@ -274,7 +277,7 @@ class GraphParser {
   }
 
   // Completes the arguments and compares the inferred types with those of the text; strides that
-  // inference fixes are taken over.
+  // inference fixes and the text leaves out are taken over.
   void derive(Node& node, std::vector<Result>& results) {
     const Schema& schema = graph_.table().schema(*node.op);
     complete_arguments(node.args, *node.op, schema, context());
@@ -286,8 +289,9 @@ class GraphParser {
     }
     for (std::size_t i = 0; i < types.size(); ++i) {
       Type& given = results[i].type;
-      const std::string wrong = type_difference(types[i], given);
+      const std::string wrong = result_difference(*node.op, types[i], given);
       if (!wrong.empty()) user_error("%{}: {}", results[i].name, wrong);
+      results[i].states_strides = given.strides.has_value();
       if (!given.strides) given.strides = std::move(types[i].strides);
     }
   }
@@ -305,6 +309,7 @@ class GraphParser {
         const ValueId v = value();
         output.value = v;
         Type& type = graph_.type(v);
+        if (inferred_strides_.contains(v.index)) type.strides = output_types_[i].strides;
         const std::string wrong = type_difference(output_types_[i], type);
         if (!wrong.empty()) {
           scanner_.reset(at);
@@ -319,7 +324,8 @@ class GraphParser {
   Scanner scanner_;
   Graph graph_;
   std::map<std::string, ValueId> names_;
-  std::vector<Type> output_types_;  // by output; nothing in it for integers
+  std::vector<Type> output_types_;            // by output; nothing in it for integers
+  std::set<std::uint32_t> inferred_strides_;  // values whose strides the text leaves to inference
 };
 
 }  // namespace

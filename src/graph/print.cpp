@@ -177,8 +177,10 @@ class GraphPrinter {
     for (std::size_t i = 0; i < node.results.size(); ++i) {
       if (i > 0) out += ", ";
       const ValueId v = node.results[i];
-      // A result that is no output has free strides unless they are written.
-      out += name(v) + ": " + to_string(graph_.type(v), !is_output_[v.index]);
+      // Where none are written an output is row-major, a view as its operand makes it, and anything
+      // else free.
+      const bool view = has(node.op->traits, Trait::view);
+      out += name(v) + ": " + to_string(graph_.type(v), view || !is_output_[v.index]);
     }
     if (!node.results.empty()) out += " = ";
     out += node.op->name;

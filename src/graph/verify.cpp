@@ -51,6 +51,25 @@ std::string type_difference(const Type& inferred, const Type& given) {
                      to_string(inferred, strides));
 }
 
+std::string result_difference(const OpDef& op, const Type& inferred, const Type& given) {
+  // Other strides than the view's own mean that the value is wanted as a copy with those.
+  if (!has(op.traits, Trait::view)) return type_difference(inferred, given);
+  Type free = inferred;
+  free.strides.reset();
+  return type_difference(free, given);
+}
+
+void settle_views(Graph& graph) {
+  for (const Node& node : graph.nodes) {
+    if (!has(node.op->traits, Trait::view) || node.op->infer == nullptr) continue;
+    std::vector<Type> types = infer_types(graph, *node.op, node.args);
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      Type& type = graph.type(node.results[i]);
+      if (!type.strides) type.strides = std::move(types[i].strides);
+    }
+  }
+}
+
 namespace {
 
 class Verifier {
@@ -147,7 +166,7 @@ class Verifier {
       user_error("{}: {} results given, {} inferred", n.op->name, n.results.size(), types.size());
     }
     for (std::size_t i = 0; i < types.size(); ++i) {
-      const std::string wrong = type_difference(types[i], graph_.type(n.results[i]));
+      const std::string wrong = result_difference(*n.op, types[i], graph_.type(n.results[i]));
       if (!wrong.empty()) user_error("{}: result {}: {}", n.op->name, i, wrong);
     }
   }

@@ -102,7 +102,7 @@ constexpr Rule kRules[] = {
 
     // Copies and casts.
     {.name = "same tensor",
-     .match = "alias/detach/lift_fresh_copy/lift_fresh/clone(x, ...)",
+     .match = "alias/detach/lift_fresh_copy/clone(x, ...)",
      .give = "x",
      .condition = same_type},
     {.name = "cast to the same",

@@ -75,6 +75,7 @@ class Merger {
     for (graph::Output& output : out_.outputs) {
       if (auto* v = std::get_if<ValueId>(&output.value)) *v = map_[v->index];
     }
+    graph::settle_views(out_);
     return std::move(out_);
   }
 

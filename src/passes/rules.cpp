@@ -239,6 +239,26 @@ RuleSet::RuleSet(std::span<const Rule> rules, std::span<const Definition> defini
 
 RuleSet::~RuleSet() = default;
 
+namespace {
+
+// Uses by outputs and by nodes that are not dead code, which earlier rewrites leave behind.
+std::vector<std::uint32_t> live_use_counts(const Graph& graph) {
+  std::vector<std::uint32_t> counts(graph.value_count(), 0);
+  for (const graph::Output& output : graph.outputs) {
+    if (const auto* v = std::get_if<ValueId>(&output.value)) ++counts[v->index];
+  }
+  for (std::size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    const bool live =
+        has(node.op->traits, Trait::effect | Trait::eager_only) ||
+        std::ranges::any_of(node.results, [&](ValueId v) { return counts[v.index] > 0; });
+    if (live) graph::for_each_operand(node, [&](ValueId v) { ++counts[v.index]; });
+  }
+  return counts;
+}
+
+}  // namespace
+
 // One sweep over a graph.
 class Applier {
  public:
@@ -246,7 +266,7 @@ class Applier {
       : graph_(graph),
         rules_(rules),
         producer_(graph::producers(graph)),
-        uses_(graph::use_counts(graph)),
+        uses_(live_use_counts(graph)),
         is_output_(graph::output_values(graph)),
         mutated_(mutated_values(graph)),
         fixed_from_(first_effect(graph)) {}
