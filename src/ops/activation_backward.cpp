@@ -99,17 +99,20 @@ double hardswish_reference(double g, double x) {
   return x <= -3 ? 0 : x < 3 ? g * (x / 3 + 0.5) : g;
 }
 
+// A sixth is rounded to f32 in eager, for f64 too.
+constexpr double kSixth = static_cast<double>(1.0F / 6.0F);
+
 Val hardsigmoid_value(BodyBuilder& b, Val g, Val x) {
   const Val inside = b.logical_and(compare(b, Opcode::greater, x, -3), compare(b, Opcode::less, x, 3));
-  return b.select(inside, b.mul(g, number(b, x, 1.0 / 6)), zero(b, g));
+  return b.select(inside, b.mul(g, number(b, x, kSixth)), zero(b, g));
 }
-double hardsigmoid_reference(double g, double x) { return is_inside(x, -3, 3) ? g / 6 : 0; }
+double hardsigmoid_reference(double g, double x) { return (x > -3) && x < 3 ? g * kSixth : 0; }
 
 Val leaky_relu_value(Lowering& l, BodyBuilder& b, Val g, Val x) {
   return b.select(compare(b, Opcode::greater, x, 0), g, b.mul(g, number(b, x, l.args().real(2))));
 }
 double leaky_relu_reference(Evaluation& e, double g, double x) {
-  return x <= 0 ? g * round_to(abi::compute_type(e.result().dtype), e.real(2)) : g;
+  return (x > 0) ? g : g * round_to(abi::compute_type(e.result().dtype), e.real(2));
 }
 
 // z = exp(beta * x); g * z / (z + 1) where beta * x is at most the threshold, else g.
@@ -121,7 +124,7 @@ Val softplus_value(Lowering& l, BodyBuilder& b, Val g, Val x) {
 }
 double softplus_reference(Evaluation& e, double g, double x) {
   const double scaled = x * e.real(2);
-  return scaled <= e.real(3) ? g * sigmoid_of(scaled) : g;
+  return (scaled > e.real(3)) ? g : g * sigmoid_of(scaled);
 }
 
 // Arguments: grad_output, alpha, scale, input_scale, is_result, self_or_result.

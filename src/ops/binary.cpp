@@ -261,6 +261,33 @@ Val heaviside_value(BodyBuilder& b, Val x, Val y) {
   return b.select(b.binary(Opcode::equal, x, zero), y, step);
 }
 
+infer::Types infer_nextafter(graph::Inference& args) {
+  infer::Types types = infer::binary(args);
+  if (types[0].dtype != DType::f32 && types[0].dtype != DType::f64) {
+    unsupported("nextafter of {}", abi::name_of(types[0].dtype));
+  }
+  return types;
+}
+
+void ref_nextafter(Evaluation& e) {
+  const RefTensor &x = e.tensor(0), &y = e.tensor(1);
+  for_each_index(e.result().sizes, [&](std::span<const std::int64_t> i, std::size_t p) {
+    const double a = x.real(broadcast_position(x, i)), b = y.real(broadcast_position(y, i));
+    e.result().set(p, e.result().dtype == DType::f64
+                          ? std::nextafter(a, b)
+                          : static_cast<double>(std::nextafter(static_cast<float>(a),
+                                                               static_cast<float>(b))));
+  });
+}
+
+std::vector<graph::Sample> nextafter_samples() {
+  return {{"equal",
+           [](SampleBuilder& s) {
+             return std::vector<Argument>{s.free_tensor({3, 5}), s.free_tensor({3, 5})};
+           },
+           {DType::f32, DType::f64}}};
+}
+
 template <Opcode kOp>
 Val opcode_value(BodyBuilder& b, Val x, Val y) {
   return b.binary(kOp, x, y);
@@ -353,8 +380,8 @@ constexpr OpDef kBinary[] = {
         ref_binary_split<[](double a, double b) { return a * b; }, wrapping_mul,
                          OperandCast::exact>,
         samples::binary, kCommutative),
-    float_row<Opcode::nextafter, [](double, double b) { return b; }>(
-        "nextafter", "aten::nextafter", "Next float after self towards other.", nullptr),
+    row("nextafter", "aten::nextafter", "Next float after self towards other.", infer_nextafter,
+        lower_binary<opcode_value<Opcode::nextafter>>, ref_nextafter, nextafter_samples),
     row("remainder",
         "aten::remainder.Tensor aten::remainder.Scalar aten::remainder.Scalar_Tensor",
         "Remainder with the divisor's sign.", infer::binary,

@@ -89,6 +89,12 @@ double entropy_reference(double x) {
   return x == 0 ? 0.0 : -std::numeric_limits<double>::infinity();
 }
 
+infer::Types infer_square(graph::Inference& args) {
+  infer::Types types = infer::same(args);
+  if (types[0].dtype == DType::boolean) types[0].dtype = DType::i64;
+  return types;
+}
+
 void ref_bitwise_not(Evaluation& e) {
   const RefTensor& x = e.tensor(0);
   const bool is_bool = x.dtype == DType::boolean;
@@ -287,9 +293,10 @@ constexpr OpDef kNumeric[] = {
     row("special_entr", "aten::special_entr", "-x log(x), 0 at 0, -inf below.", infer::float_unary,
         lower_unary<entropy_value, In::as_float>, ref_unary<entropy_reference, In::as_float>,
         samples::unary_positive),
-    row("square", "aten::square", "x * x.", infer::same,
-        lower_unary<[](BodyBuilder& b, Val x) {
-          return b.dtype(x) == DType::boolean ? x : b.mul(x, x);
+    row("square", "aten::square", "x * x; bool becomes i64.", infer_square,
+        lower_unary_with<[](Lowering& l, BodyBuilder& b, Val x) {
+          const DType dtype = abi::compute_type(l.result_type().dtype);
+          return b.mul(b.cast(x, dtype), b.cast(x, dtype));
         }>,
         ref_unary_split<[](double x) { return x * x; },
                         [](std::int64_t x) { return wrapping_mul(x, x); }>,

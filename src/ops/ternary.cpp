@@ -152,6 +152,14 @@ std::int64_t integer_power_reference(std::int64_t base, std::int64_t exponent) {
   return result;
 }
 
+void ref_pow(Evaluation& e) {
+  // A root by number is the square root also at minus infinity.
+  if (!e.is_tensor(1) && e.real(1) == 0.5 && e.result().is_real()) {
+    return ref_binary<[](double a, double) { return std::sqrt(a); }>(e);
+  }
+  ref_binary_split<[](double a, double b) { return std::pow(a, b); }, integer_power_reference>(e);
+}
+
 Types infer_float_power(Inference& args) {
   (void)common_dtype(args, {0, 1});
   return {infer::broadcast_all(args, {0, 1}, DType::f64)};
@@ -207,6 +215,11 @@ Val lerp_value(Lowering&, BodyBuilder& b, Val start, Val end, Val weight) {
   const Val from_end =
       b.fma(b.sub(weight, constant_like(b, weight, 1)), difference, end);
   return b.select(is_near, from_start, from_end);
+}
+
+double lerp_reference(Evaluation&, double start, double end, double weight) {
+  return std::abs(weight) < 0.5 ? start + weight * (end - start)
+                                : end - (end - start) * (1 - weight);
 }
 
 Types infer_lerp(Inference& args) {
@@ -331,14 +344,12 @@ constexpr OpDef kTernary[] = {
     row("lerp", "(self: tensor, end: tensor, weight: operand) -> tensor",
         "aten::lerp.Scalar aten::lerp.Tensor", "self + weight * (end - self).", infer_lerp,
         lower_three<lerp_value>,
-        ref_three<[](Evaluation&, double x, double y, double w) { return x + w * (y - x); }>,
+        ref_three<lerp_reference>,
         lerp_samples),
     row("pow", "(self: operand, exponent: operand) -> tensor",
         "aten::pow.Tensor_Tensor aten::pow.Tensor_Scalar aten::pow.Scalar",
         "self to the power of exponent.", infer_pow, lower_pow<false>,
-        ref_binary_split<[](double a, double b) { return std::pow(a, b); },
-                         integer_power_reference>,
-        pow_samples),
+        ref_pow, pow_samples),
 };
 
 }  // namespace
