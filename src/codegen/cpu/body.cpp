@@ -221,7 +221,7 @@ Value* BodyEmitter::scratch_address(std::uint32_t buffer, Expr offset, int copy)
   INKLE_CHECK(!index_.is_varying(offset), "kernel {}: scratch is indexed by the lane variable",
               code_.kernel.name);
   const std::int64_t group = std::int64_t{lanes_.lanes} * lanes_.copies;
-  Value*& address = addresses_[{offset.node(), buffer}];
+  Value*& address = addresses_[{offset.node(), buffer, 0}];
   Type* type = memory_type(ir_, dtype_of(buffer), 1);
   if (address == nullptr) {
     Value* element = index_.scalar(offset);
@@ -233,19 +233,21 @@ Value* BodyEmitter::scratch_address(std::uint32_t buffer, Expr offset, int copy)
   return ir_.address(type, address, ir_.i64(std::int64_t{copy} * lanes_.lanes));
 }
 
-Value* BodyEmitter::linear_address(std::uint32_t buffer, Expr offset, std::int64_t stride,
-                                   int copy) {
-  Value*& address = addresses_[{offset.node(), buffer}];
+Value* BodyEmitter::linear_address(std::uint32_t buffer, Expr offset, int copy) {
   Type* type = memory_type(ir_, dtype_of(buffer), 1);
   const int depth = index_.depth_of(offset);
+  const bool linear = index_.is_linear(offset);
+  Value*& address = addresses_[{offset.node(), buffer, linear ? 0 : copy}];
   if (address == nullptr) {
-    Value* element = index_.scalar(offset);
+    Value* element = index_.scalar(offset, linear ? 0 : copy);
     address = ir_.at_depth(depth, [&] { return ir_.address(type, base_of(buffer), element); });
   }
-  if (copy == 0 || stride == 0) return address;
+  if (copy == 0 || !linear || !index_.is_varying(offset)) return address;
+  // The copies of a linear access share an address and differ by constants.
   Value* origin = address;
+  Value* step = index_.scalar(*index_.lane_stride(offset));
   return ir_.at_depth(depth, [&] {
-    return ir_.address(type, origin, ir_.i64(std::int64_t{copy} * lanes_.lanes * stride));
+    return ir_.address(type, origin, ir_.mul(step, ir_.i64(std::int64_t{copy} * lanes_.lanes)));
   });
 }
 
@@ -296,10 +298,14 @@ Value* BodyEmitter::emit_load(const Instruction& i, Val v, int copy) {
       return predicate == nullptr ? loaded : ir_.select(predicate, loaded, otherwise);
     });
   }
-  if (!index_.is_varying(offset)) {  // one element for all lanes
-    Value* address = linear_address(i.buffer, offset, 0, 0);
+  const auto stride = index_.lane_stride(offset);
+  if (stride && stride->is_constant(0)) {  // one element for all lanes
+    Value* address = linear_address(i.buffer, offset, copy);
     return ir_.at_depth(facts.depth, [&] {
-      if (predicate == nullptr) return emit_scalar_load(i, address);
+      if (predicate == nullptr) {
+        Value* loaded = emit_scalar_load(i, address);
+        return facts.varying ? ir_.broadcast(loaded, lanes_.lanes) : loaded;
+      }
       Value* active = facts.varying ? mask(copy) : nullptr;
       Value* needed = ir_.any(active == nullptr ? predicate : ir_.bit_and(predicate, active));
       Value* loaded = emit_scalar_load(i, ir_.select(needed, address, code_.spare));
@@ -307,9 +313,8 @@ Value* BodyEmitter::emit_load(const Instruction& i, Val v, int copy) {
       return ir_.select(predicate, loaded, otherwise);
     });
   }
-  const auto stride = index_.lane_stride(offset);
   const bool contiguous = stride && stride->is_constant(1);
-  Value* address = contiguous ? linear_address(i.buffer, offset, 1, copy) : nullptr;
+  Value* address = contiguous ? linear_address(i.buffer, offset, copy) : nullptr;
   const Scattered scattered = contiguous ? Scattered{} : scattered_address(i.buffer, offset, copy);
   return ir_.at_depth(facts.depth, [&] {
     Value* active = mask(copy);
@@ -338,7 +343,7 @@ void BodyEmitter::store_atomic(const schedule::StageStore& store, Value* v, Valu
   Type* type = memory_type(ir_, dtype, 1);
   const Scattered at = index_.is_varying(store.offset)
                            ? scattered_address(store.target, store.offset, copy)
-                           : Scattered{linear_address(store.target, store.offset, 0, 0), nullptr};
+                           : Scattered{linear_address(store.target, store.offset, 0), nullptr};
   for (int lane = 0; lane < lanes_.lanes; ++lane) {
     const auto add = [&] {
       Value* address = at.base;
@@ -373,7 +378,7 @@ void BodyEmitter::store(const schedule::StageStore& store, int copy) {
     return;
   }
   if (!index_.is_varying(store.offset)) {
-    Value* address = linear_address(store.target, store.offset, 0, 0);
+    Value* address = linear_address(store.target, store.offset, 0);
     if (Value* fits = valid_lanes(store.offset, false, copy)) {
       address = ir_.select(fits, address, code_.spare);
     }
@@ -382,7 +387,7 @@ void BodyEmitter::store(const schedule::StageStore& store, int copy) {
   }
   const auto stride = index_.lane_stride(store.offset);
   if (stride && stride->is_constant(1)) {
-    Value* address = linear_address(store.target, store.offset, 1, copy);
+    Value* address = linear_address(store.target, store.offset, copy);
     if (active == nullptr)
       ir_.store(v, address, alignment);
     else

@@ -7,15 +7,17 @@
 #pragma once
 
 #include <map>
+#include <optional>
+#include <tuple>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "codegen/cpu/kernel_code.h"
 
 namespace inkle::codegen::cpu {
 
-// Index expressions as code. Scalar expressions are those whose symbols are all scalars, the lane
-// variable standing for its value in lane 0 of copy 0.
+// Index expressions as code.
 class IndexEmitter {
  public:
   // `symbols` are the outer ones, the lane variable is added.
@@ -28,14 +30,18 @@ class IndexEmitter {
 
   [[nodiscard]] bool is_varying(sym::Expr e) const;
   [[nodiscard]] int depth_of(sym::Expr e) const;
-  // i64.
-  Value* scalar(sym::Expr e);
+  // i64; the lane variable stands for its value in lane 0 of the copy.
+  Value* scalar(sym::Expr e, int copy = 0);
   // Lanes of `bits` bits (32: the caller knows that fits32(e)).
   Value* vector(sym::Expr e, int copy, int bits);
   // Whether e and all its parts are within 32 bits.
   [[nodiscard]] static bool fits32(sym::Expr e);
-  // Number of elements from lane to lane, or null where that is not one number.
+  // How much e grows from lane to lane inside of a copy, or null where that is not one number.
+  // Lanes that start at a multiple of their number stay inside of one quotient by any multiple of
+  // it, so that floordiv(j, 64) is one number for 16 of them.
   [[nodiscard]] std::optional<sym::Expr> lane_stride(sym::Expr e) const;
+  // Whether e grows linearly through all copies.
+  [[nodiscard]] bool is_linear(sym::Expr e) const;
 
   // Terms that are the same in all lanes, and the rest; null where there are none.
   struct Parts {
@@ -45,9 +51,9 @@ class IndexEmitter {
   [[nodiscard]] Parts split(sym::Expr e) const;
 
  private:
-  Value* emit_scalar(sym::Expr e);
+  Value* emit_scalar(sym::Expr e, int copy);
   Value* emit_vector(sym::Expr e, int copy, int bits);
-  Value* fold(sym::Expr e, bool sum);
+  Value* fold(sym::Expr e, bool sum, int copy);
   Value* divide(sym::Expr e, Value* dividend, Value* divisor);
 
   KernelCode& code_;
@@ -56,7 +62,7 @@ class IndexEmitter {
   const LaneGroup& lanes_;
   std::unordered_map<const sym::Node*, int> varying_depth_;  // of bound varying symbols
   std::map<std::pair<const sym::Node*, int>, Value*> varying_;
-  std::unordered_map<const sym::Node*, Value*> scalars_;
+  std::map<std::pair<const sym::Node*, int>, Value*> scalars_;
   std::map<std::tuple<const sym::Node*, int, int>, Value*> vectors_;
 };
 
@@ -97,8 +103,8 @@ class BodyEmitter {
   [[nodiscard]] DType dtype_of(std::uint32_t buffer) const;
   [[nodiscard]] bool is_scratch(std::uint32_t buffer) const;
   Value* scratch_address(std::uint32_t buffer, sym::Expr offset, int copy);
-  // Address of the element at lane 0 of the copy, stride lanes apart.
-  Value* linear_address(std::uint32_t buffer, sym::Expr offset, std::int64_t stride, int copy);
+  // Address of the element at lane 0 of the copy.
+  Value* linear_address(std::uint32_t buffer, sym::Expr offset, int copy);
   struct Scattered {
     Value* base;
     Value* offsets;
@@ -116,7 +122,7 @@ class BodyEmitter {
   std::map<std::pair<const sym::Node*, int>, Value*> valid_;  // of symbols whose extent may be 0
   std::vector<Values> values_;                                // [copy or 0][val]
   std::vector<Value*> broadcast_;                             // of uniform values
-  std::map<std::pair<const sym::Node*, std::uint32_t>, Value*> addresses_;
+  std::map<std::tuple<const sym::Node*, std::uint32_t, int>, Value*> addresses_;
 };
 
 }  // namespace inkle::codegen::cpu

@@ -61,29 +61,34 @@ int IndexEmitter::depth_of(Expr e) const {
   return depth;
 }
 
-Value* IndexEmitter::scalar(Expr e) {
+Value* IndexEmitter::scalar(Expr e, int copy) {
   if (const auto value = e.constant()) return ir_.i64(*value);
   if (e.kind() == Kind::symbol) {
     const auto found = symbols_.find(e.node());
     INKLE_CHECK(found != symbols_.end(), "kernel {}: '{}' has no scalar value here",
                 code_.kernel.name, e.name());
-    return found->second.value;
+    if (copy == 0 || e != lanes_.variable) return found->second.value;
+    return ir_.at_depth(lanes_.depth, [&] {
+      return ir_.add(lanes_.base, ir_.i64(std::int64_t{copy} * lanes_.lanes));
+    });
   }
-  if (const auto known = scalars_.find(e.node()); known != scalars_.end()) return known->second;
-  Value* value = emit_scalar(e);
-  scalars_[e.node()] = value;
+  if (copy != 0 && !sym::contains(e, lanes_.variable)) copy = 0;
+  const std::pair key{e.node(), copy};
+  if (const auto known = scalars_.find(key); known != scalars_.end()) return known->second;
+  Value* value = emit_scalar(e, copy);
+  scalars_[key] = value;
   return value;
 }
 
 // Sum or product of the operands, those of outer loops first, each partial result at its depth.
-Value* IndexEmitter::fold(Expr e, bool sum) {
+Value* IndexEmitter::fold(Expr e, bool sum, int copy) {
   std::vector<std::pair<int, Expr>> operands;
   for (const Expr operand : e.operands()) operands.emplace_back(depth_of(operand), operand);
   std::stable_sort(operands.begin(), operands.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   Value* result = nullptr;
   for (const auto& [depth, operand] : operands) {
-    Value* value = scalar(operand);
+    Value* value = scalar(operand, copy);
     if (result != nullptr) {
       value = ir_.at_depth(
           depth, [&, a = result, b = value] { return sum ? ir_.add(a, b) : ir_.mul(a, b); });
@@ -128,26 +133,26 @@ Value* IndexEmitter::divide(Expr e, Value* dividend, Value* divisor) {
   return ir_.select(adjust, ir_.add(r, divisor), r);
 }
 
-Value* IndexEmitter::emit_scalar(Expr e) {
+Value* IndexEmitter::emit_scalar(Expr e, int copy) {
   switch (e.kind()) {
     case Kind::constant:
     case Kind::symbol:
-      return scalar(e);
+      return scalar(e, copy);
     case Kind::add:
-      return fold(e, true);
+      return fold(e, true, copy);
     case Kind::mul:
-      return fold(e, false);
+      return fold(e, false, copy);
     case Kind::floordiv:
     case Kind::mod: {
-      Value* a = scalar(e.operands()[0]);
-      Value* b = scalar(e.operands()[1]);
+      Value* a = scalar(e.operands()[0], copy);
+      Value* b = scalar(e.operands()[1], copy);
       return ir_.at_depth(depth_of(e), [&] { return divide(e, a, b); });
     }
     case Kind::min:
     case Kind::max: {
-      Value* result = scalar(e.operands()[0]);
+      Value* result = scalar(e.operands()[0], copy);
       for (std::size_t i = 1; i < e.operands().size(); ++i) {
-        Value* other = scalar(e.operands()[i]);
+        Value* other = scalar(e.operands()[i], copy);
         result = ir_.at_depth(depth_of(e), [&] {
           return e.kind() == Kind::min ? ir_.smin(result, other) : ir_.smax(result, other);
         });
@@ -184,11 +189,12 @@ Value* IndexEmitter::emit_vector(Expr e, int copy, int bits) {
       return ir_.broadcast(ir_.resize_signed(value, Ir::element_of(type)), lanes_.lanes);
     });
   }
-  if (e == lanes_.variable) {
-    return ir_.at_depth(lanes_.depth, [&] {
-      Value* base = ir_.add(lanes_.base, ir_.i64(std::int64_t{copy} * lanes_.lanes));
-      Value* narrow = ir_.resize_signed(base, Ir::element_of(type));
-      return ir_.add(ir_.broadcast(narrow, lanes_.lanes), ir_.iota(type));
+  const auto stride = lane_stride(e);
+  if (stride && stride->is_constant()) {
+    Value* first = scalar(e, copy);
+    return ir_.at_depth(std::max(depth_of(e), lanes_.depth), [&] {
+      Value* narrow = ir_.resize_signed(first, Ir::element_of(type));
+      return ir_.add(ir_.broadcast(narrow, lanes_.lanes), ir_.iota(type, *stride->constant()));
     });
   }
   if (e.kind() == Kind::symbol) {
@@ -232,11 +238,56 @@ Value* IndexEmitter::emit_vector(Expr e, int copy, int bits) {
   });
 }
 
+namespace {
+
+bool is_zero(const std::optional<Expr>& e) { return e && e->is_constant(0); }
+
+}  // namespace
+
+bool IndexEmitter::is_linear(Expr e) const {
+  return lanes_.variable.is_null() || sym::stride(e, lanes_.variable).has_value();
+}
+
 std::optional<Expr> IndexEmitter::lane_stride(Expr e) const {
   for (const Expr s : sym::symbols(e)) {
     if (varying_depth_.contains(s.node())) return std::nullopt;
   }
-  return sym::stride(e, lanes_.variable);
+  sym::Context& context = e.context();
+  if (!is_varying(e)) return context.constant(0);
+  if (const auto linear = sym::stride(e, lanes_.variable)) {
+    if (!is_varying(*linear)) return linear;
+  }
+  std::vector<std::optional<Expr>> parts;
+  for (const Expr operand : e.operands()) parts.push_back(lane_stride(operand));
+  if (std::all_of(parts.begin(), parts.end(), is_zero)) return context.constant(0);
+  if (e.kind() == Kind::add) {
+    Expr sum = context.constant(0);
+    for (const auto& part : parts) {
+      if (!part) return std::nullopt;
+      sum = sum + *part;
+    }
+    return sum;
+  }
+  if (e.kind() == Kind::mul) {
+    Expr result = context.constant(1);
+    int growing = 0;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (!parts[i]) return std::nullopt;
+      if (is_zero(parts[i]) && is_varying(e.operands()[i])) return std::nullopt;
+      if (!is_zero(parts[i])) ++growing;
+      result = result * (is_zero(parts[i]) ? e.operands()[i] : *parts[i]);
+    }
+    return growing == 1 ? std::optional(result) : std::nullopt;
+  }
+  if (e.kind() != Kind::floordiv && e.kind() != Kind::mod) return std::nullopt;
+  const Expr dividend = e.operands()[0];
+  const auto divisor = e.operands()[1].constant();
+  const auto grows = sym::stride(dividend, lanes_.variable);
+  const bool stays = lanes_.aligned && divisor && *divisor > 0 && *divisor % lanes_.lanes == 0 &&
+                     grows && grows->is_constant(1) && parts[0] && parts[0]->is_constant(1) &&
+                     sym::divides(lanes_.lanes, dividend - lanes_.variable);
+  if (!stays) return std::nullopt;
+  return context.constant(e.kind() == Kind::mod ? 1 : 0);
 }
 
 IndexEmitter::Parts IndexEmitter::split(Expr e) const {

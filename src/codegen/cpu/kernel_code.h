@@ -33,6 +33,7 @@ struct LaneGroup {
   int lanes = 1;
   int copies = 1;
   std::vector<Value*> masks;  // of each copy; null: every lane is active
+  bool aligned = false;       // base is a multiple of lanes
 };
 
 // A value as the body's code has it: scalar if it is the same for all lanes and copies.

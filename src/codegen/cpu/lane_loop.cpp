@@ -32,13 +32,15 @@ Values chunked_loop(Ir& ir, Value* begin, Value* end, std::int64_t step, std::in
 
 std::int64_t saturating_bound(sym::Expr extent) { return sym::bounds(extent).high; }
 
-Values known_count_loop(KernelCode& code, sym::Expr variable, Value* begin, std::int64_t count,
+Values known_count_loop(KernelCode& code, sym::Expr variable, const LaneRange& range,
                         LaneShape shape, Values carried, const Chunks* chunks,
                         const GroupBody& body) {
   Ir& ir = code.ir;
+  Value* begin = range.begin;
+  const std::int64_t count = *range.count;
   const std::int64_t step = std::int64_t{shape.lanes} * shape.copies;
   const std::int64_t whole = count / step * step;
-  LaneGroup group{variable, begin, ir.depth(), shape.lanes, shape.copies, {}};
+  LaneGroup group{variable, begin, ir.depth(), shape.lanes, shape.copies, {}, range.aligned};
   if (whole == step) {
     carried = body(group, carried);
   } else if (whole > step) {
@@ -63,12 +65,13 @@ Values known_count_loop(KernelCode& code, sym::Expr variable, Value* begin, std:
 
 }  // namespace
 
-Values lane_loop(KernelCode& code, sym::Expr variable, Value* begin, Value* end,
-                 std::optional<std::int64_t> count, LaneShape shape, Values carried,
-                 const Chunks* chunks, const GroupBody& body) {
-  if (count) {
-    return known_count_loop(code, variable, begin, *count, shape, std::move(carried), chunks, body);
+Values lane_loop(KernelCode& code, sym::Expr variable, const LaneRange& range, LaneShape shape,
+                 Values carried, const Chunks* chunks, const GroupBody& body) {
+  if (range.count) {
+    return known_count_loop(code, variable, range, shape, std::move(carried), chunks, body);
   }
+  Value* begin = range.begin;
+  Value* end = range.end;
   Ir& ir = code.ir;
   const std::int64_t step = std::int64_t{shape.lanes} * shape.copies;
   Value* whole = end;
@@ -76,24 +79,24 @@ Values lane_loop(KernelCode& code, sym::Expr variable, Value* begin, Value* end,
     Value* groups = ir.udiv(ir.sub(end, begin), ir.i64(step));
     whole = ir.add(begin, ir.mul(groups, ir.i64(step)));
   }
-  carried =
-      chunked_loop(ir, begin, whole, step, sym::Range::kMax, std::move(carried), false, chunks,
-                   [&](Value* i, const Values& values) {
-                     const LaneGroup group{variable, i, ir.depth(), shape.lanes, shape.copies, {}};
-                     return body(group, values);
-                   });
+  carried = chunked_loop(ir, begin, whole, step, sym::Range::kMax, std::move(carried), false,
+                         chunks, [&](Value* i, const Values& values) {
+                           const LaneGroup group{variable,     i,  ir.depth(),   shape.lanes,
+                                                 shape.copies, {}, range.aligned};
+                           return body(group, values);
+                         });
   if (step == 1) return carried;
-  return ir.loop(whole, end, ir.i64(shape.lanes), std::move(carried), false,
-                 [&](Value* i, const Values& values) {
-                   Type* word = ir.integer_type(32, shape.lanes);
-                   LaneGroup group{variable, i, ir.depth(), shape.lanes, 1, {nullptr}};
-                   if (shape.lanes > 1) {
-                     Value* left = ir.truncate(ir.sub(end, i), ir.integer_type(32));
-                     group.masks[0] =
-                         ir.icmp(Compare::lt, ir.iota(word), ir.broadcast(left, shape.lanes));
-                   }
-                   return body(group, values);
-                 });
+  return ir.loop(
+      whole, end, ir.i64(shape.lanes), std::move(carried), false,
+      [&](Value* i, const Values& values) {
+        Type* word = ir.integer_type(32, shape.lanes);
+        LaneGroup group{variable, i, ir.depth(), shape.lanes, 1, {nullptr}, range.aligned};
+        if (shape.lanes > 1) {
+          Value* left = ir.truncate(ir.sub(end, i), ir.integer_type(32));
+          group.masks[0] = ir.icmp(Compare::lt, ir.iota(word), ir.broadcast(left, shape.lanes));
+        }
+        return body(group, values);
+      });
 }
 
 Values scalar_loop(KernelCode& code, sym::Expr extent, Value* extent_value, Values carried,

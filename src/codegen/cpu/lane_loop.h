@@ -24,10 +24,16 @@ struct LaneShape {
 // only the accumulators of those.
 using GroupBody = std::function<Values(const LaneGroup& group, const Values& carried)>;
 
-// For begin <= variable < end; `count` is end - begin where that is known now.
-Values lane_loop(KernelCode& code, sym::Expr variable, Value* begin, Value* end,
-                 std::optional<std::int64_t> count, LaneShape shape, Values carried,
-                 const Chunks* chunks, const GroupBody& body);
+struct LaneRange {
+  Value* begin = nullptr;
+  Value* end = nullptr;
+  std::optional<std::int64_t> count;  // end - begin where that is known now
+  bool aligned = false;               // begin is a multiple of the lanes
+};
+
+// For begin <= variable < end.
+Values lane_loop(KernelCode& code, sym::Expr variable, const LaneRange& range, LaneShape shape,
+                 Values carried, const Chunks* chunks, const GroupBody& body);
 
 // For 0 <= i < extent; the body runs at least once.
 Values scalar_loop(KernelCode& code, sym::Expr extent, Value* extent_value, Values carried,

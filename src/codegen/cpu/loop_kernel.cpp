@@ -144,7 +144,8 @@ class LoopKernelEmitter {
     }
     Value* total = ir_.at_depth(0, [&] { return scalar(dim.extent); });
     Value* last = ir_.smin(ir_.add(first, ir_.i64(block)), total);
-    lane_loop(code_, dim.variable, first, last, count, shape_, {}, nullptr, body);
+    const LaneRange range{first, last, count, block % shape_.lanes == 0 || count == extent};
+    lane_loop(code_, dim.variable, range, shape_, {}, nullptr, body);
   }
 
   KernelCode& code_;

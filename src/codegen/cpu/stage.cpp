@@ -104,8 +104,8 @@ class StageEmitter {
     IndexEmitter index(code_, symbols, no_lanes_);
     Value* extent = index.scalar(dim.extent);
     if (columns_ == nullptr && level + 1 == last && shape_.lanes > 1) {
-      return lane_loop(code_, dim.variable, ir_.i64(0), extent, dim.extent.constant(), shape_,
-                       std::move(carried), chunks,
+      const LaneRange range{ir_.i64(0), extent, dim.extent.constant(), true};
+      return lane_loop(code_, dim.variable, range, shape_, std::move(carried), chunks,
                        [&](const LaneGroup& group, const Values& values) {
                          return at_point(symbols, group, values, point);
                        });

@@ -262,6 +262,53 @@ TEST(Access, StridesAndDivisions) {
   }
 }
 
+// Heads split from and merged into rows: quotients and remainders that stay inside of the lanes, or
+// cross them.
+TEST(Access, QuotientsOfWholeVectors) {
+  for (const std::int64_t head : {64, 48, 20}) {
+    for (const bool columns : {false, true}) {
+      KernelBuilder b;
+      const Expr m = b.size("m", 5);
+      const Expr width = b.constant(head * 3);
+      const auto x = b.param(DType::f32);
+      const auto bias = b.param(DType::bf16);
+      const auto out = b.param(DType::f32, kOut);
+      const auto position = b.param(DType::i64, kOut);
+      const Expr i = b.outer(m);
+      const Expr column = columns ? b.outer(width) : Expr();
+      const auto at = [&](Expr j) {
+        return (sym::floordiv(j, head) * m + i) * head + sym::mod(j, head);
+      };
+      const auto record = [&](BodyBuilder& body, Expr j) {
+        const Val a = body.load(x, DType::f32, {at(j)});
+        const Val c =
+            body.cast(body.load(bias, DType::bf16, {sym::mod(j + head, head * 2)}), DType::f32);
+        const Val d = body.cast(body.load(bias, DType::bf16, {sym::floordiv(j, 32)}), DType::f32);
+        body.yield(body.add(body.add(a, c), d));
+        body.yield(body.index(sym::floordiv(j, head) * 100 + sym::mod(j, head) * 2 + i));
+      };
+      const auto stores = [&](Expr j) {
+        return Stores{{out, at(j), loop::StoreMode::overwrite, 0},
+                      {position, i * width + j, loop::StoreMode::overwrite, 1}};
+      };
+      if (columns) {
+        b.pointwise(
+            {}, [&](BodyBuilder& body, const Indices&) { record(body, column); },
+            [&](const Indices&) { return stores(column); });
+      } else {
+        b.pointwise(
+            {width}, [&](BodyBuilder& body, const Indices& j) { record(body, j[0]); },
+            [&](const Indices& j) { return stores(j[0]); });
+      }
+      const std::int64_t n = 5 * head * 3;
+      check(b, columns ? outer_lanes(16) : inner_lanes(16),
+            {random_array(DType::f32, n, 1), random_array(DType::bf16, head * 2, 2),
+             Array(DType::f32, n), Array(DType::i64, n)},
+            {5});
+    }
+  }
+}
+
 // Padding: out[j] = 0 <= j - 2 < 30 ? x[j - 2] : 7
 TEST(Access, MaskedLoads) {
   for (const bool row_predicate : {false, true}) {
