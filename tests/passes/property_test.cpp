@@ -245,9 +245,9 @@ void fuzz(std::span<const std::string_view> names, bool idempotent) {
     EXPECT_EQ(graph::to_string(graph::parse(text, "text", ops::op_table())), text);
     expect_same(evaluate(before, seed), evaluate(after, seed));
     // Up to dead code, which folding leaves behind.
-    const auto clean = [&](const Graph& graph) {
+    const auto clean = [&](const Graph& g) {
       constexpr std::string_view kDce[] = {"dce"};
-      return graph::to_string(run_passes(graph, kDce, context));
+      return graph::to_string(run_passes(g, kDce, context));
     };
     if (idempotent) {
       EXPECT_EQ(clean(run_passes(after, names, context)), clean(after));
@@ -268,7 +268,7 @@ INSTANTIATE_TEST_SUITE_P(All, FuzzPass, testing::ValuesIn([] {
                            for (const Pass& pass : all_passes()) names.push_back(pass.name);
                            return names;
                          }()),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& test) { return std::string(test.param); });
 
 TEST(Pipeline, KeepsTheMeaning) { fuzz(standard_pipeline(), false); }
 
