@@ -13,7 +13,7 @@ import torch
 from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
 
 from inkle import _inkle, attention
-from inkle.importer import GraphImporter, UnsupportedGraph
+from inkle.importer import GraphImporter, UnsupportedGraph, named_nodes
 from inkle.options import Options, parse
 
 _log = logging.getLogger("inkle")
