@@ -35,11 +35,6 @@ struct Draft {
   std::vector<Pending> stores;
 };
 
-bool contains_any(Expr e, const std::vector<Dim>& dims) {
-  return std::any_of(dims.begin(), dims.end(),
-                     [&](const Dim& dim) { return sym::contains(e, dim.variable); });
-}
-
 class KernelBuilder {
  public:
   KernelBuilder(const Group& group, const Program& program,
