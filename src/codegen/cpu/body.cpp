@@ -230,7 +230,10 @@ Value* BodyEmitter::scratch_address(std::uint32_t buffer, Expr offset, int copy)
     });
   }
   if (copy == 0) return address;
-  return ir_.address(type, address, ir_.i64(std::int64_t{copy} * lanes_.lanes));
+  Value* origin = address;
+  return ir_.at_depth(index_.depth_of(offset), [&] {
+    return ir_.address(type, origin, ir_.i64(std::int64_t{copy} * lanes_.lanes));
+  });
 }
 
 Value* BodyEmitter::linear_address(std::uint32_t buffer, Expr offset, int copy) {
