@@ -2,6 +2,7 @@
 #include "codegen/cpu/object_code.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/error.h"
@@ -46,6 +47,39 @@ TEST(ObjectCode, TruncatedBytesAreRefused) {
   for (std::size_t n = 0; n + 1 < object.size(); n += 7) {
     EXPECT_THROW((void)load_object({object.data(), n}), UserError) << n;
   }
+}
+
+TEST(TargetOptions, UnknownWidthsAreRefused) {
+  EXPECT_THROW(CpuCompiler(TargetOptions{.vector_bytes = 16}), UserError);
+  EXPECT_THROW(CpuCompiler(TargetOptions{.optimization = 9}), UserError);
+}
+
+TEST(TargetOptions, EnvironmentNarrows) {
+  const char* before = std::getenv("INKLE_ISA");
+  const std::string saved = before == nullptr ? "" : before;
+  ::setenv("INKLE_ISA", "avx2", 1);
+  EXPECT_EQ(TargetOptions::from_environment().vector_bytes, 32);
+  ::setenv("INKLE_ISA", "mmx", 1);
+  EXPECT_THROW((void)TargetOptions::from_environment(), UserError);
+  ::setenv("INKLE_ISA", saved.c_str(), 1);
+}
+
+// Types without code are refused, not miscompiled.
+TEST(Compiler, UnsupportedTypes) {
+  KernelBuilder b;
+  const auto x = b.param(DType::c64);
+  const auto out = b.param(DType::c64, schedule::ParamRole::out);
+  b.pointwise(
+      {b.constant(8)},
+      [&](BodyBuilder& body, const std::vector<Expr>& j) {
+        body.yield(body.load(x, DType::c64, {j[0]}));
+      },
+      [&](const std::vector<Expr>& j) {
+        return std::vector<schedule::StageStore>{{out, j[0]}};
+      });
+  b.finish();
+  const CompileUnit unit{&b.kernel, inner_lanes(4)};
+  EXPECT_THROW((void)compilers()[0]->compile({&unit, 1}), Unsupported);
 }
 
 // Any outcome but a crash of the loader.
