@@ -105,7 +105,8 @@ const graph::Type& GraphReader::type_of(TensorId tensor) {
 
 std::vector<TensorId> GraphReader::call(const Call& c) {
   if (const Composite* composite = find_composite(c.overload)) return (this->*composite->handler)(c);
-  if (const graph::OpDef* row = graph_.table().find_aten(c.overload)) return native(c, *row);
+  const graph::OpDef* row = graph_.table().find_aten(c.overload);
+  if (row != nullptr && !graph::has(row->traits, graph::Trait::effect)) return native(c, *row);
   return in_place(c);
 }
 

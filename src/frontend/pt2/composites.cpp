@@ -58,6 +58,7 @@ const GraphReader::Composite* GraphReader::find_composite(std::string_view overl
       {"aten::batch_norm", &GraphReader::batch_norm},
       {"aten::broadcast_tensors", &GraphReader::broadcast_tensors},
       {"aten::contiguous", &GraphReader::contiguous},
+      {"aten::copy", &GraphReader::copy},
       {"aten::detach_", &GraphReader::same},
       {"aten::diff", &GraphReader::diff},
       {"aten::dropout", &GraphReader::dropout},
@@ -151,6 +152,19 @@ bool GraphReader::is_viewed(TensorId from, const std::string& result) const {
     if (__builtin_mul_overflow(count, s, &count)) return false;
   }
   return can_view(sizes, strides, wanted);
+}
+
+// The second tensor in dtype and sizes of the first, of which nothing else is left.
+std::vector<TensorId> GraphReader::copy(const Call& c) {
+  const graph::Type wanted = type_of(tensor(c, 0, "self"));
+  ValueId value = storages_.read(tensor(c, 1, "src"));
+  if (builder_.type(value).dtype != wanted.dtype) {
+    value = builder_.node("to_dtype", {value, wanted.dtype});
+  }
+  if (!(builder_.type(value).sizes == wanted.sizes)) {
+    value = builder_.node("expand", {value, wanted.sizes});
+  }
+  return {storages_.make(value)};
 }
 
 std::vector<TensorId> GraphReader::contiguous(const Call& c) {

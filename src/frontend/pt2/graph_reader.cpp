@@ -51,6 +51,24 @@ std::string base_of(const std::string& overload) {
   return overload.substr(begin + 2, overload.find('.', begin) - begin - 2);
 }
 
+// Whether the strides are those of some order of dimensions without gaps, for all sizes.
+bool is_dense(const graph::Type& type) {
+  std::vector<std::size_t> order;
+  for (std::size_t d = 0; d < type.rank(); ++d) {
+    if (!type.sizes[d].is_constant(1)) order.push_back(d);
+  }
+  const graph::Sizes& strides = *type.strides;
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return sym::hint(strides[a]).value_or(0) < sym::hint(strides[b]).value_or(0);
+  });
+  std::optional<Expr> expected;
+  for (const std::size_t d : order) {
+    if (expected ? !(strides[d] == *expected) : !strides[d].is_constant(1)) return false;
+    expected = strides[d] * type.sizes[d];
+  }
+  return true;
+}
+
 }  // namespace
 
 std::string source_line(const Json& node) {
@@ -495,7 +513,7 @@ void GraphReader::fix_strides(ValueId value, const Json& json) {
   const Json* m = tensor == nullptr ? nullptr : meta(text(place_, member(place_, *tensor, "name")));
   if (m == nullptr || graph_.type(value).strides) return;
   const graph::Type wanted = type(*m);
-  if (wanted.sizes.size() == graph_.type(value).sizes.size()) {
+  if (wanted.sizes.size() == graph_.type(value).sizes.size() && is_dense(wanted)) {
     graph_.type(value).strides = wanted.strides;
   }
 }

@@ -111,6 +111,7 @@ class GraphReader {
   // --- Ops that have no row of their own (composites.cpp) ---
   std::vector<TensorId> convert(const Call& call);
   std::vector<TensorId> type_as(const Call& call);
+  std::vector<TensorId> copy(const Call& call);
   std::vector<TensorId> contiguous(const Call& call);
   std::vector<TensorId> reshape(const Call& call);
   std::vector<TensorId> like_other(const Call& call);
