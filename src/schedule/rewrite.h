@@ -11,6 +11,16 @@ namespace inkle::schedule {
 // and dtypes that the library does not take. They become sum reductions.
 void contractions_to_loops(loop::Program& program, const Options& options);
 
+// A convolution whose result is multiplied by a number for each channel, where that number and the
+// weights come from parameters alone: the weights take the factor over (once, see Step::prepare),
+// and a number for each channel that is added next becomes the bias.
+//
+//   t = conv(x, w);  y = relu(t * s[c] + b[c])   =>   w2 = w * s[o];  t = conv(x, w2, b);  y =
+//   relu(t)
+//
+// Not when training: weights change with every step.
+void fold_channel_factors(loop::Program& program);
+
 // A reduction with too few results to keep all threads busy, over much data, becomes two: partial
 // results over the outermost reduced loop (divided if there is only one), and their reduction.
 void split_long_reductions(loop::Program& program, const abi::DeviceDescription& device);

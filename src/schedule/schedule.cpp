@@ -107,11 +107,15 @@ class StepBuilder {
     switch (first.kind) {
       case NestKind::pointwise:
       case NestKind::reduction:
+      case NestKind::scan:
+      case NestKind::scatter:
         return loop_step(group, number);
       case NestKind::attention: {
         Step step;
         KernelStep kernel = attention_kernel(first, program_);
         kernel.schedule.lanes = options_.device.vector_bytes / 4;
+        // Packing the keys costs a tenth to a fifth of a block of 32 rows; from 128 on, little.
+        kernel.schedule.q_block = 128;
         step.label = "attention";
         step.sources = kernel.kernel.sources;
         step.action = std::move(kernel);
@@ -134,9 +138,7 @@ class StepBuilder {
         step.action = EagerStep{call};
         return step;
       }
-      case NestKind::scan:
       case NestKind::sort:
-      case NestKind::scatter:
         unsupported("{} at {} has no kernel yet", first.label, first.source);
     }
     INKLE_CHECK(false, "unknown nest kind");
@@ -177,11 +179,16 @@ void add_bytes(Step& step, const Program& program) {
   step.bytes = total;
 }
 
-// A step is prepared once when all it reads are parameters, or results of such steps.
+// A step is prepared once when all it reads are parameters, or results of such steps that no other
+// step changes.
 void mark_prepared(ScheduledProgram& scheduled, const Options& options) {
   if (options.training) return;
   const Program& program = scheduled.program;
   std::vector<bool> derived(program.buffers.size(), false);
+  std::vector<std::uint32_t> writers(program.buffers.size(), 0);
+  for (const Step& step : scheduled.steps) {
+    for (const BufferId b : writes(step)) ++writers[b];
+  }
   for (Step& step : scheduled.steps) {
     if (std::holds_alternative<EagerStep>(step.action)) continue;
     const auto r = reads(step);
@@ -190,7 +197,7 @@ void mark_prepared(ScheduledProgram& scheduled, const Options& options) {
       return program.buffers[b].is_parameter || derived[b];
     });
     const bool private_results = std::all_of(w.begin(), w.end(), [&](BufferId b) {
-      return program.buffers[b].role == loop::BufferRole::temporary;
+      return program.buffers[b].role == loop::BufferRole::temporary && writers[b] == 1;
     });
     if (!stable || !private_results) continue;
     step.prepare = true;
@@ -212,7 +219,7 @@ std::vector<BufferId> reads(const Step& step) {
   };
   if (const auto* k = std::get_if<KernelStep>(&step.action)) {
     for (std::size_t p = 0; p < k->buffers.size(); ++p) {
-      if (k->kernel.params[p].role == ParamRole::in) add(k->buffers[p]);
+      if (k->kernel.params[p].role != ParamRole::out) add(k->buffers[p]);
     }
   } else if (const auto* m = std::get_if<MatmulStep>(&step.action)) {
     add(m->a.buffer);
@@ -254,6 +261,7 @@ ScheduledProgram schedule(Program program, const Options& options) {
   choose_layouts(program);
   settle_operands(program);
   contractions_to_loops(program, options);
+  if (!options.training) fold_channel_factors(program);
   ContractionSteps contractions = build_contractions(program, options);
   remove_dead_nests(program);
   split_long_reductions(program, options.device);
