@@ -18,7 +18,8 @@ using SampleFunction = std::vector<graph::Sample> (*)();
 Val number(BodyBuilder& b, Val like, double value) { return constant_like(b, like, value); }
 bool compare_less(double a, double b) { return a < b; }
 
-// --- The smooth ones --------------------------------------------------------------------------------
+// --- The smooth ones
+// --------------------------------------------------------------------------------
 
 Val sigmoid_value(BodyBuilder& b, Val x) {
   const Val one = number(b, x, 1);
@@ -94,7 +95,8 @@ double elu_reference(double x, double alpha, double scale, double input_scale) {
 constexpr double kSeluAlpha = 1.6732632423543772848170429916717;
 constexpr double kSeluScale = 1.0507009873554804934193349852946;
 
-// --- The piecewise linear ones ----------------------------------------------------------------------
+// --- The piecewise linear ones
+// ----------------------------------------------------------------------
 
 // min(max(x, low), high); a NaN stays.
 Val clamp_value(BodyBuilder& b, Val x, double low, double high) {
@@ -134,16 +136,14 @@ Val threshold_value(Lowering& l, BodyBuilder& b, Val x) {
 // 0 inside [-lambda, lambda]; a NaN stays.
 Val hardshrink_value(Lowering& l, BodyBuilder& b, Val x) {
   const double lambda = l.args().real(1);
-  const Val inside =
-      b.logical_and(b.binary(Opcode::greater_equal, x, number(b, x, -lambda)),
-                    b.binary(Opcode::less_equal, x, number(b, x, lambda)));
+  const Val inside = b.logical_and(b.binary(Opcode::greater_equal, x, number(b, x, -lambda)),
+                                   b.binary(Opcode::less_equal, x, number(b, x, lambda)));
   return b.select(inside, number(b, x, 0), x);
 }
 // x - lambda above, x + lambda below, x * 0 between.
 Val softshrink_value(Lowering& l, BodyBuilder& b, Val x) {
   const Val lambda = number(b, x, l.args().real(1));
-  const Val low = b.select(b.less(x, b.neg(lambda)), b.add(x, lambda),
-                           b.mul(x, number(b, x, 0)));
+  const Val low = b.select(b.less(x, b.neg(lambda)), b.add(x, lambda), b.mul(x, number(b, x, 0)));
   return b.select(b.binary(Opcode::greater, x, lambda), b.sub(x, lambda), low);
 }
 double softshrink_reference(Evaluation& e, double x) {
@@ -152,7 +152,8 @@ double softshrink_reference(Evaluation& e, double x) {
   return x < -lambda ? x + lambda : x * 0;
 }
 
-// --- prelu, glu -------------------------------------------------------------------------------------
+// --- prelu, glu
+// -------------------------------------------------------------------------------------
 
 Val prelu_value(BodyBuilder& b, Val x, Val w) {
   return b.select(b.binary(Opcode::greater, x, number(b, x, 0)), x, b.mul(w, x));
@@ -218,7 +219,8 @@ void ref_log_sigmoid_forward(Evaluation& e) {
   }
 }
 
-// --- Samples ----------------------------------------------------------------------------------------
+// --- Samples
+// ----------------------------------------------------------------------------------------
 
 std::vector<DType> floats() { return {DType::f32, DType::f64, DType::bf16, DType::f16}; }
 
@@ -226,7 +228,11 @@ std::vector<graph::Sample> wide() {
   return {{"wide", [](SampleBuilder& s) { return Args{s.free_tensor({3, 7}, -9, 9)}; }, floats()}};
 }
 std::vector<graph::Sample> gelu_samples() {
-  return {{"erf", [](SampleBuilder& s) { return Args{s.free_tensor({3, 7}, -5, 5)}; }, floats()},
+  return {{"erf",
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 7}, -5, 5)};
+           },
+           floats()},
           {"tanh",
            [](SampleBuilder& s) {
              return Args{s.free_tensor({3, 7}, -5, 5), std::string("tanh")};
@@ -234,7 +240,10 @@ std::vector<graph::Sample> gelu_samples() {
            floats()}};
 }
 std::vector<graph::Sample> threshold_samples() {
-  return {{"half", [](SampleBuilder& s) { return Args{s.free_tensor({3, 7}), 0.5, -1.0}; },
+  return {{"half",
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 7}), 0.5, -1.0};
+           },
            floats()}};
 }
 std::vector<graph::Sample> prelu_samples() {
@@ -292,16 +301,14 @@ constexpr OpDef kActivations[] = {
      .aten = "aten::glu",
      .samples = glu_samples},
     row("hardshrink", "aten::hardshrink", "0 inside [-lambd, lambd], else x.",
-        lower_unary_with<hardshrink_value>,
-        ref_unary_with<[](Evaluation& e, double x) {
+        lower_unary_with<hardshrink_value>, ref_unary_with<[](Evaluation& e, double x) {
           return x >= -e.real(1) && x <= e.real(1) ? 0 : x;
         }>,
         "(self: tensor, lambd: scalar = 0.5) -> tensor"),
     row("hardsigmoid", "aten::hardsigmoid", "clamp(x + 3, 0, 6) / 6.",
         lower_unary<hardsigmoid_value>,
         ref_unary<[](double x) { return clamp_reference(x + 3, 0, 6) / 6; }>),
-    row("hardswish", "aten::hardswish", "x * clamp(x + 3, 0, 6) / 6.",
-        lower_unary<hardswish_value>,
+    row("hardswish", "aten::hardswish", "x * clamp(x + 3, 0, 6) / 6.", lower_unary<hardswish_value>,
         ref_unary<[](double x) { return x * clamp_reference(x + 3, 0, 6) / 6; }>),
     row("hardtanh", "aten::hardtanh", "clamp(x, min_val, max_val).",
         lower_unary_with<[](Lowering& l, BodyBuilder& b, Val x) {
@@ -312,8 +319,7 @@ constexpr OpDef kActivations[] = {
         }>,
         "(self: tensor, min_val: scalar = -1, max_val: scalar = 1) -> tensor"),
     row("leaky_relu", "aten::leaky_relu", "x above 0, negative_slope * x below.",
-        lower_unary_with<leaky_relu_value>,
-        ref_unary_with<[](Evaluation& e, double x) {
+        lower_unary_with<leaky_relu_value>, ref_unary_with<[](Evaluation& e, double x) {
           return x <= 0 ? x * round_to(abi::compute_type(e.result().dtype), e.real(1)) : x;
         }>,
         "(self: tensor, negative_slope: scalar = 0.01) -> tensor"),

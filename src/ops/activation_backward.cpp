@@ -32,9 +32,8 @@ Val gelu_value(Lowering& l, BodyBuilder& b, Val g, Val x) {
   if (l.args().string(2) == "none") {
     const Val cdf = b.mul(
         half, b.add(one, b.unary(Opcode::erf, b.mul(x, number(b, x, std::numbers::sqrt2 / 2)))));
-    const Val density = b.mul(
-        number(b, x, std::numbers::inv_sqrtpi * std::numbers::sqrt2 * 0.5),
-        b.unary(Opcode::exp, b.mul(b.mul(x, x), number(b, x, -0.5))));
+    const Val density = b.mul(number(b, x, std::numbers::inv_sqrtpi * std::numbers::sqrt2 * 0.5),
+                              b.unary(Opcode::exp, b.mul(b.mul(x, x), number(b, x, -0.5))));
     return b.mul(g, b.add(cdf, b.mul(x, density)));
   }
   const Val beta = number(b, x, std::numbers::sqrt2 * std::numbers::inv_sqrtpi);
@@ -103,7 +102,8 @@ double hardswish_reference(double g, double x) {
 constexpr double kSixth = static_cast<double>(1.0F / 6.0F);
 
 Val hardsigmoid_value(BodyBuilder& b, Val g, Val x) {
-  const Val inside = b.logical_and(compare(b, Opcode::greater, x, -3), compare(b, Opcode::less, x, 3));
+  const Val inside =
+      b.logical_and(compare(b, Opcode::greater, x, -3), compare(b, Opcode::less, x, 3));
   return b.select(inside, b.mul(g, number(b, x, kSixth)), zero(b, g));
 }
 double hardsigmoid_reference(double g, double x) { return (x > -3) && x < 3 ? g * kSixth : 0; }
@@ -137,11 +137,11 @@ void lower_elu(Lowering& l) {
   const double alpha = l.args().real(1), scale = l.args().real(2), input = l.args().real(3);
   l.result(l.pointwise(r.sizes, r.dtype, [&](BodyBuilder& b, Indices i) {
     const Val g = operand(l, b, 0, i, in), x = operand(l, b, 5, i, in);
-    const Val below = l.args().boolean(4)
-                          ? b.mul(b.mul(g, number(b, x, input)),
-                                  b.add(x, number(b, x, alpha * scale)))
-                          : b.mul(b.mul(g, number(b, x, input * alpha * scale)),
-                                  b.unary(Opcode::exp, b.mul(x, number(b, x, input))));
+    const Val below =
+        l.args().boolean(4)
+            ? b.mul(b.mul(g, number(b, x, input)), b.add(x, number(b, x, alpha * scale)))
+            : b.mul(b.mul(g, number(b, x, input * alpha * scale)),
+                    b.unary(Opcode::exp, b.mul(x, number(b, x, input))));
     return b.select(compare(b, Opcode::less_equal, x, 0), below, b.mul(g, number(b, x, scale)));
   }));
 }
@@ -236,8 +236,8 @@ std::vector<graph::Sample> log_sigmoid_samples() {
 }
 
 constexpr OpDef row(std::string_view name, std::string_view aten, std::string_view doc,
-                    std::string_view more, void (*lower)(Lowering&),
-                    void (*reference)(Evaluation&), SampleFunction sample) {
+                    std::string_view more, void (*lower)(Lowering&), void (*reference)(Evaluation&),
+                    SampleFunction sample) {
   return {.name = name,
           .schema = more,
           .doc = doc,
@@ -250,8 +250,7 @@ constexpr OpDef row(std::string_view name, std::string_view aten, std::string_vi
 }
 
 constexpr std::string_view kPair = "(grad_output: tensor, self: tensor) -> tensor";
-constexpr std::string_view kShrink =
-    "(grad_output: tensor, self: tensor, lambd: scalar) -> tensor";
+constexpr std::string_view kShrink = "(grad_output: tensor, self: tensor, lambd: scalar) -> tensor";
 
 constexpr OpDef kBackward[] = {
     {.name = "elu_backward",
@@ -275,16 +274,14 @@ constexpr OpDef kBackward[] = {
         lower_binary<hardswish_value>, ref_binary<hardswish_reference>, plain),
     row("hardtanh_backward", "aten::hardtanh_backward", "Gradient of hardtanh.",
         "(grad_output: tensor, self: tensor, min_val: scalar, max_val: scalar) -> tensor",
-        lower_binary_with<hardtanh_value>,
-        ref_binary_with<[](Evaluation& e, double g, double x) {
+        lower_binary_with<hardtanh_value>, ref_binary_with<[](Evaluation& e, double g, double x) {
           return is_inside(x, e.real(2), e.real(3)) ? g : 0;
         }>,
         two_numbers),
     row("leaky_relu_backward", "aten::leaky_relu_backward", "Gradient of leaky_relu.",
         "(grad_output: tensor, self: tensor, negative_slope: scalar, self_is_result: boolean)"
         " -> tensor",
-        lower_binary_with<leaky_relu_value>, ref_binary_with<leaky_relu_reference>,
-        leaky_samples),
+        lower_binary_with<leaky_relu_value>, ref_binary_with<leaky_relu_reference>, leaky_samples),
     row("log_sigmoid_backward", "aten::log_sigmoid_backward", "Gradient of log_sigmoid.",
         "(grad_output: tensor, self: tensor, buffer: tensor) -> tensor",
         lower_binary<log_sigmoid_value>,
@@ -298,8 +295,7 @@ constexpr OpDef kBackward[] = {
         }>,
         ref_binary<[](double g, double y) { return g * (1 - y) * y; }>, plain),
     row("silu_backward", "aten::silu_backward", "Gradient of silu.", kPair,
-        lower_binary<silu_value>,
-        ref_binary<[](double g, double x) {
+        lower_binary<silu_value>, ref_binary<[](double g, double x) {
           return g * sigmoid_of(x) * (1 + x * (1 - sigmoid_of(x)));
         }>,
         plain),
@@ -317,9 +313,7 @@ constexpr OpDef kBackward[] = {
     row("threshold_backward", "aten::threshold_backward", "Gradient of threshold and relu.",
         "(grad_output: tensor, self: tensor, threshold: scalar) -> tensor",
         lower_binary_with<threshold_value>,
-        ref_binary_with<[](Evaluation& e, double g, double x) {
-          return x <= e.real(2) ? 0 : g;
-        }>,
+        ref_binary_with<[](Evaluation& e, double g, double x) { return x <= e.real(2) ? 0 : g; }>,
         one_number),
 };
 

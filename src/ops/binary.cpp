@@ -16,7 +16,8 @@ constexpr std::string_view kAlphaSchema =
     "(self: operand, other: operand, alpha: scalar = 1) -> tensor";
 using SampleFunction = std::vector<graph::Sample> (*)();
 
-// --- add and sub with alpha -------------------------------------------------------------------------
+// --- add and sub with alpha
+// -------------------------------------------------------------------------
 
 // alpha as ATen's kernels take it: in the compute type, and no float for integers.
 bool alpha_is_one(const graph::Inference& args) {
@@ -89,7 +90,8 @@ constexpr OpDef scaled(std::string_view name, std::string_view aten, std::string
           .samples = sample};
 }
 
-// --- Products and quotients -------------------------------------------------------------------------
+// --- Products and quotients
+// -------------------------------------------------------------------------
 
 Val mul_value(BodyBuilder& b, Val x, Val y) {
   return b.dtype(x) == DType::boolean ? b.logical_and(x, y) : b.mul(x, y);
@@ -183,26 +185,26 @@ void ref_div_mode(Evaluation& e) {
 std::vector<graph::Sample> div_mode_samples() {
   using A = std::vector<Argument>;
   const std::vector<DType> dtypes = {DType::f32, DType::i32};
-  return {{"floor",
-           [](SampleBuilder& s) {
-             return A{s.free_tensor({3, 4}, -9, 9), s.free_tensor({3, 4}, 1, 4),
-                      std::string("floor")};
-           },
-           dtypes},
-          {"trunc",
-           [](SampleBuilder& s) {
-             return A{s.free_tensor({3, 4}, -9, 9), s.free_tensor({3, 4}, 1, 4),
-                      std::string("trunc")};
-           },
-           dtypes},
-          {"none",
-           [](SampleBuilder& s) {
-             return A{s.free_tensor({3, 4}, -9, 9), s.free_tensor({3, 4}, 1, 4), graph::None{}};
-           },
-           dtypes}};
+  return {
+      {"floor",
+       [](SampleBuilder& s) {
+         return A{s.free_tensor({3, 4}, -9, 9), s.free_tensor({3, 4}, 1, 4), std::string("floor")};
+       },
+       dtypes},
+      {"trunc",
+       [](SampleBuilder& s) {
+         return A{s.free_tensor({3, 4}, -9, 9), s.free_tensor({3, 4}, 1, 4), std::string("trunc")};
+       },
+       dtypes},
+      {"none",
+       [](SampleBuilder& s) {
+         return A{s.free_tensor({3, 4}, -9, 9), s.free_tensor({3, 4}, 1, 4), graph::None{}};
+       },
+       dtypes}};
 }
 
-// --- Extremes ---------------------------------------------------------------------------------------
+// --- Extremes
+// ---------------------------------------------------------------------------------------
 
 double nan_max(double a, double b) {
   return std::isnan(a) ? a : std::isnan(b) ? b : std::max(a, b);
@@ -216,11 +218,11 @@ template <Opcode kOp>
 Val number_extreme(BodyBuilder& b, Val x, Val y) {
   if (!abi::is_float(b.dtype(x))) return b.binary(kOp, x, y);
   const Val both = b.binary(kOp, x, y);
-  return b.select(b.unary(Opcode::is_nan, x), y,
-                  b.select(b.unary(Opcode::is_nan, y), x, both));
+  return b.select(b.unary(Opcode::is_nan, x), y, b.select(b.unary(Opcode::is_nan, y), x, both));
 }
 
-// --- Logarithms -------------------------------------------------------------------------------------
+// --- Logarithms
+// -------------------------------------------------------------------------------------
 
 // max + log(1 + exp(-|difference|)), equal infinities give themselves.
 template <bool kBaseTwo>
@@ -237,8 +239,8 @@ template <bool kBaseTwo>
 double logaddexp_reference(double a, double b) {
   if (std::isinf(a) && a == b) return a;
   const double d = -std::abs(a - b);
-  return nan_max(a, b) + (kBaseTwo ? std::log1p(std::exp2(d)) * std::numbers::log2e
-                                   : std::log1p(std::exp(d)));
+  return nan_max(a, b) +
+         (kBaseTwo ? std::log1p(std::exp2(d)) * std::numbers::log2e : std::log1p(std::exp(d)));
 }
 
 // x * log(y): NaN where y is, 0 where x is.
@@ -273,10 +275,10 @@ void ref_nextafter(Evaluation& e) {
   const RefTensor &x = e.tensor(0), &y = e.tensor(1);
   for_each_index(e.result().sizes, [&](std::span<const std::int64_t> i, std::size_t p) {
     const double a = x.real(broadcast_position(x, i)), b = y.real(broadcast_position(y, i));
-    e.result().set(p, e.result().dtype == DType::f64
-                          ? std::nextafter(a, b)
-                          : static_cast<double>(std::nextafter(static_cast<float>(a),
-                                                               static_cast<float>(b))));
+    e.result().set(
+        p, e.result().dtype == DType::f64
+               ? std::nextafter(a, b)
+               : static_cast<double>(std::nextafter(static_cast<float>(a), static_cast<float>(b))));
   });
 }
 
@@ -296,8 +298,8 @@ Val opcode_value(BodyBuilder& b, Val x, Val y) {
 template <Opcode kOp, auto F>
 constexpr OpDef float_row(std::string_view name, std::string_view aten, std::string_view doc,
                           SampleFunction sample = samples::binary_float) {
-  return row(name, aten, doc, infer::binary_float,
-             lower_binary<opcode_value<kOp>, In::as_float>, ref_binary<F, In::as_float>, sample);
+  return row(name, aten, doc, infer::binary_float, lower_binary<opcode_value<kOp>, In::as_float>,
+             ref_binary<F, In::as_float>, sample);
 }
 
 constexpr Trait kCommutative = Trait::pointwise | Trait::commutative;
@@ -310,7 +312,8 @@ constexpr OpDef kBinary[] = {
     float_row<Opcode::copysign, [](double a, double b) { return std::copysign(a, b); }>(
         "copysign", "aten::copysign.Tensor aten::copysign.Scalar",
         "Magnitude of self with the sign of other."),
-    row("div", "aten::div.Tensor aten::div.Scalar aten::true_divide.Tensor aten::true_divide.Scalar",
+    row("div",
+        "aten::div.Tensor aten::div.Scalar aten::true_divide.Tensor aten::true_divide.Scalar",
         "True division; integers become floats.", infer::binary_float,
         lower_binary<opcode_value<Opcode::div>, In::as_float, OperandCast::exact>,
         ref_binary<[](double a, double b) { return a / b; }, In::as_float, OperandCast::exact>,
@@ -350,15 +353,17 @@ constexpr OpDef kBinary[] = {
         samples::binary_nonzero),
     row("heaviside", "aten::heaviside", "0 below 0, 1 above, other at 0.", infer::binary,
         lower_binary<heaviside_value>,
-        ref_binary<[](double a, double b) { return a == 0 ? b : (a > 0) ? 1.0 : 0.0; }>,
+        ref_binary<[](double a, double b) { return a == 0    ? b
+                                                   : (a > 0) ? 1.0
+                                                             : 0.0; }>,
         samples::binary_float),
     float_row<Opcode::hypot, [](double a, double b) { return std::hypot(a, b); }>(
         "hypot", "aten::hypot", "Square root of the sum of squares, without overflow."),
-    row("ldexp", "aten::ldexp.Tensor", "self times two to the power of other.",
-        infer::binary_float,
+    row("ldexp", "aten::ldexp.Tensor", "self times two to the power of other.", infer::binary_float,
         lower_binary<[](BodyBuilder& b, Val x, Val y) {
           return b.mul(x, b.unary(Opcode::exp2, y));
-        }, In::as_float>,
+        },
+                     In::as_float>,
         ref_binary<[](double a, double b) { return a * std::exp2(b); }, In::as_float>,
         samples::binary_float),
     row("logaddexp", "aten::logaddexp", "log(exp(self) + exp(other)).", infer::binary,
@@ -382,8 +387,7 @@ constexpr OpDef kBinary[] = {
         samples::binary, kCommutative),
     row("nextafter", "aten::nextafter", "Next float after self towards other.", infer_nextafter,
         lower_binary<opcode_value<Opcode::nextafter>>, ref_nextafter, nextafter_samples),
-    row("remainder",
-        "aten::remainder.Tensor aten::remainder.Scalar aten::remainder.Scalar_Tensor",
+    row("remainder", "aten::remainder.Tensor aten::remainder.Scalar aten::remainder.Scalar_Tensor",
         "Remainder with the divisor's sign.", infer::binary,
         lower_binary<opcode_value<Opcode::remainder>>,
         ref_binary_split<[](double a, double b) { return python_remainder(a, b); },

@@ -42,7 +42,8 @@ constexpr OpDef comparison(std::string_view name, std::string_view aten, std::st
              ref_binary_split<F, F>, samples::binary, traits);
 }
 
-// --- Logic and bits ---------------------------------------------------------------------------------
+// --- Logic and bits
+// ---------------------------------------------------------------------------------
 
 template <Opcode kOp>
 Val logical_value(BodyBuilder& b, Val x, Val y) {
@@ -81,7 +82,8 @@ void ref_shift(Evaluation& e) {
   });
 }
 
-// --- isclose ----------------------------------------------------------------------------------------
+// --- isclose
+// ----------------------------------------------------------------------------------------
 
 Val isclose_value(Lowering& l, BodyBuilder& b, Val x, Val y) {
   const Val same = b.binary(Opcode::equal, x, y);
@@ -89,13 +91,13 @@ Val isclose_value(Lowering& l, BodyBuilder& b, Val x, Val y) {
   const Val allowed = b.add(constant_like(b, x, l.args().real(3)),
                             b.unary(Opcode::abs, b.mul(y, constant_like(b, x, l.args().real(2)))));
   const Val error = b.unary(Opcode::abs, b.sub(x, y));
-  const Val finite = b.logical_not(
-      b.logical_or(b.unary(Opcode::is_inf, error), b.unary(Opcode::is_nan, error)));
-  Val close = b.logical_or(
-      same, b.logical_and(finite, b.binary(Opcode::less_equal, error, allowed)));
+  const Val finite =
+      b.logical_not(b.logical_or(b.unary(Opcode::is_inf, error), b.unary(Opcode::is_nan, error)));
+  Val close =
+      b.logical_or(same, b.logical_and(finite, b.binary(Opcode::less_equal, error, allowed)));
   if (l.args().boolean(4)) {
-    close = b.logical_or(close, b.logical_and(b.unary(Opcode::is_nan, x),
-                                              b.unary(Opcode::is_nan, y)));
+    close =
+        b.logical_or(close, b.logical_and(b.unary(Opcode::is_nan, x), b.unary(Opcode::is_nan, y)));
   }
   return close;
 }
@@ -107,7 +109,8 @@ bool isclose_reference(Evaluation& e, double x, double y) {
   return std::isfinite(error) && error <= e.real(3) + std::abs(e.real(2) * y);
 }
 
-// --- where and masked_fill --------------------------------------------------------------------------
+// --- where and masked_fill
+// --------------------------------------------------------------------------
 
 void require_condition(Inference& args, std::size_t i) {
   const DType dtype = infer::computable(args, i).dtype;
@@ -215,8 +218,7 @@ constexpr OpDef kComparisons[] = {
         "aten::bitwise_right_shift.Tensor aten::bitwise_right_shift.Tensor_Scalar "
         "aten::bitwise_right_shift.Scalar_Tensor aten::__rshift__.Tensor aten::__rshift__.Scalar",
         "self shifted right, keeping the sign.", infer_bitwise,
-        lower_binary<opcode_value<Opcode::shift_right>>, ref_shift<false>,
-        samples::binary_integer),
+        lower_binary<opcode_value<Opcode::shift_right>>, ref_shift<false>, samples::binary_integer),
     bitwise<Opcode::bit_xor, kXor>(
         "bitwise_xor",
         "aten::bitwise_xor.Tensor aten::bitwise_xor.Scalar aten::bitwise_xor.Scalar_Tensor "
@@ -226,8 +228,7 @@ constexpr OpDef kComparisons[] = {
                                       kCommutative),
     comparison<Opcode::greater_equal, kGreaterEqual>("ge", "aten::ge.Tensor aten::ge.Scalar",
                                                      "self >= other."),
-    comparison<Opcode::greater, kGreater>("gt", "aten::gt.Tensor aten::gt.Scalar",
-                                          "self > other."),
+    comparison<Opcode::greater, kGreater>("gt", "aten::gt.Tensor aten::gt.Scalar", "self > other."),
     {.name = "isclose",
      .schema = "(self: tensor, other: tensor, rtol: real = 1e-05, atol: real = 1e-08, "
                "equal_nan: boolean = false) -> tensor",
@@ -246,9 +247,9 @@ constexpr OpDef kComparisons[] = {
     row("logical_or", "aten::logical_or", "Or of what is not zero.", infer::binary_bool,
         lower_binary<logical_value<Opcode::bit_or>>, ref_binary<kAnyTrue>, samples::binary,
         kCommutative),
-    row("logical_xor", "aten::logical_xor", "Exclusive or of what is not zero.",
-        infer::binary_bool, lower_binary<logical_value<Opcode::bit_xor>>, ref_binary<kOneTrue>,
-        samples::binary, kCommutative),
+    row("logical_xor", "aten::logical_xor", "Exclusive or of what is not zero.", infer::binary_bool,
+        lower_binary<logical_value<Opcode::bit_xor>>, ref_binary<kOneTrue>, samples::binary,
+        kCommutative),
     comparison<Opcode::less, kLess>("lt", "aten::lt.Tensor aten::lt.Scalar", "self < other."),
     {.name = "masked_fill",
      .schema = "(self: tensor, mask: tensor, value: operand) -> tensor",

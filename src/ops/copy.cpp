@@ -40,17 +40,30 @@ Types infer_to_dtype(Inference& args) { return cast_type(args, args.dtype(1), ar
 std::vector<graph::Sample> cast_samples() {
   const std::vector<DType> dtypes = {DType::f32, DType::bf16, DType::f16,
                                      DType::f64, DType::i64,  DType::boolean};
-  return {{"to_f32", [](SampleBuilder& s) { return Args{s.free_tensor({3, 4}), DType::f32}; },
+  return {{"to_f32",
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 4}), DType::f32};
+           },
            dtypes},
-          {"to_bf16", [](SampleBuilder& s) { return Args{s.free_tensor({3, 4}), DType::bf16}; },
+          {"to_bf16",
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 4}), DType::bf16};
+           },
            dtypes},
-          {"to_i32", [](SampleBuilder& s) { return Args{s.free_tensor({3, 4}), DType::i32}; },
+          {"to_i32",
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 4}), DType::i32};
+           },
            dtypes},
-          {"to_bool", [](SampleBuilder& s) { return Args{s.free_tensor({3, 4}), DType::boolean}; },
+          {"to_bool",
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 4}), DType::boolean};
+           },
            dtypes}};
 }
 
-// --- copy: the second operand in the first one's dtype and sizes ------------------------------------
+// --- copy: the second operand in the first one's dtype and sizes
+// ------------------------------------
 
 Types infer_copy(Inference& args) {
   const infer::Type& x = infer::computable(args, 0);

@@ -32,7 +32,8 @@ infer::Type made(Inference& args, std::size_t first, const infer::Type* like, DT
   return r;
 }
 
-// --- Fills ------------------------------------------------------------------------------------------
+// --- Fills
+// ------------------------------------------------------------------------------------------
 
 template <int kValue>
 void lower_constant(Lowering& l) {
@@ -106,7 +107,8 @@ Types infer_filled(Inference& args) {
 }
 Types infer_zero(Inference& args) { return infer::same(args); }
 
-// --- Ranges -----------------------------------------------------------------------------------------
+// --- Ranges
+// -----------------------------------------------------------------------------------------
 
 // start + i * step for 0 <= i < count.
 struct ArangeArguments {
@@ -160,8 +162,8 @@ void lower_arange(Lowering& l) {
     integral = integral && std::holds_alternative<Expr>(l.args().arg(i));
   }
   l.result(l.pointwise(r.sizes, r.dtype, [&](BodyBuilder& b, Indices i) {
-    const Expr start =
-        integral && kArguments.start ? l.args().integer(*kArguments.start) : l.context().constant(0);
+    const Expr start = integral && kArguments.start ? l.args().integer(*kArguments.start)
+                                                    : l.context().constant(0);
     if (integral) {
       const std::int64_t step = kArguments.step ? l.args().constant_integer(*kArguments.step) : 1;
       return b.index(start + i[0] * step);
@@ -198,8 +200,7 @@ void lower_linspace(Lowering& l) {
   const double step = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0;
   l.result(l.pointwise(r.sizes, r.dtype, [&](BodyBuilder& b, Indices i) {
     const Val h = b.constant(compute, step);
-    const Val up = b.add(b.constant(compute, start),
-                         b.mul(h, b.cast(b.index(i[0]), compute)));
+    const Val up = b.add(b.constant(compute, start), b.mul(h, b.cast(b.index(i[0]), compute)));
     const Val left = b.cast(b.index(steps - 1 - i[0]), compute);
     const Val down = b.sub(b.constant(compute, end), b.mul(h, left));
     const Val in_first_half =
@@ -236,33 +237,48 @@ void ref_eye(Evaluation& e) {
   });
 }
 
-// --- Samples ----------------------------------------------------------------------------------------
+// --- Samples
+// ----------------------------------------------------------------------------------------
 
-std::vector<DType> all_dtypes() {
-  return {DType::f32, DType::bf16, DType::i64, DType::boolean};
-}
+std::vector<DType> all_dtypes() { return {DType::f32, DType::bf16, DType::i64, DType::boolean}; }
 
 std::vector<graph::Sample> sizes_samples() {
-  return {{"dtype", [](SampleBuilder& s) { return Args{Sizes{s.size(3), s.size(4)}, s.dtype()}; },
+  return {{"dtype",
+           [](SampleBuilder& s) {
+             return Args{Sizes{s.size(3), s.size(4)}, s.dtype()};
+           },
            all_dtypes()}};
 }
 std::vector<graph::Sample> full_samples() {
   return {{"number",
-           [](SampleBuilder& s) { return Args{Sizes{s.size(3), s.size(4)}, 1.5, s.dtype()}; },
+           [](SampleBuilder& s) {
+             return Args{Sizes{s.size(3), s.size(4)}, 1.5, s.dtype()};
+           },
            all_dtypes()},
-          {"integer", [](SampleBuilder& s) { return Args{Sizes{s.size(3)}, s.constant(7)}; }}};
+          {"integer", [](SampleBuilder& s) {
+             return Args{Sizes{s.size(3)}, s.constant(7)};
+           }}};
 }
 std::vector<graph::Sample> new_samples() {
   return {{"own dtype",
-           [](SampleBuilder& s) { return Args{s.free_tensor({2, 3}), Sizes{s.size(4)}}; }, all_dtypes()}};
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({2, 3}), Sizes{s.size(4)}};
+           },
+           all_dtypes()}};
 }
 std::vector<graph::Sample> new_full_samples() {
   return {{"own dtype",
-           [](SampleBuilder& s) { return Args{s.free_tensor({2, 3}), Sizes{s.size(4)}, 2.5}; },
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({2, 3}), Sizes{s.size(4)}, 2.5};
+           },
            all_dtypes()}};
 }
 std::vector<graph::Sample> full_like_samples() {
-  return {{"own dtype", [](SampleBuilder& s) { return Args{s.free_tensor({2, 3}), 0.1}; }, all_dtypes()}};
+  return {{"own dtype",
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({2, 3}), 0.1};
+           },
+           all_dtypes()}};
 }
 std::vector<graph::Sample> fill_samples() {
   return {{"tensor", [](SampleBuilder& s) {
@@ -284,7 +300,9 @@ std::vector<graph::Sample> arange_step_samples() {
            [](SampleBuilder& s) {
              return Args{s.size(9), s.constant(-1), s.constant(-2)};
            }},
-          {"floats", [](SampleBuilder&) { return Args{0.0, 1.0, 0.125, DType::f32}; }}};
+          {"floats", [](SampleBuilder&) {
+             return Args{0.0, 1.0, 0.125, DType::f32};
+           }}};
 }
 std::vector<graph::Sample> linspace_samples() {
   return {{"five", [](SampleBuilder& s) { return Args{-1.0, 2.0, s.constant(5)}; }}};
@@ -327,17 +345,19 @@ constexpr OpDef row(std::string_view name, std::string_view schema, std::string_
           .samples = sample};
 }
 
-constexpr std::string_view kSizesSchema = kSchemaOf<SchemaText("(size: integer[], ", ") -> tensor")>;
+constexpr std::string_view kSizesSchema =
+    kSchemaOf<SchemaText("(size: integer[], ", ") -> tensor")>;
 constexpr std::string_view kNewSchema =
     kSchemaOf<SchemaText("(self: tensor, size: integer[], ", ") -> tensor")>;
-constexpr std::string_view kLikeSchema = kSchemaOf<SchemaText("(self: tensor, ", ", memory_format: string? = none) -> tensor")>;
+constexpr std::string_view kLikeSchema =
+    kSchemaOf<SchemaText("(self: tensor, ", ", memory_format: string? = none) -> tensor")>;
 
 constexpr OpDef kCreation[] = {
     row("arange", kSchemaOf<SchemaText("(end: scalar, ", ") -> tensor")>, "aten::arange",
         "0, 1, ... below end.", infer_arange<0>, lower_arange<0>, ref_arange<0>, arange_samples),
     row("arange_start", kSchemaOf<SchemaText("(start: scalar, end: scalar, ", ") -> tensor")>,
-        "aten::arange.start", "start, start + 1, ... below end.", infer_arange<1>,
-        lower_arange<1>, ref_arange<1>, arange_start_samples),
+        "aten::arange.start", "start, start + 1, ... below end.", infer_arange<1>, lower_arange<1>,
+        ref_arange<1>, arange_start_samples),
     row("arange_step",
         kSchemaOf<SchemaText("(start: scalar, end: scalar, step: scalar = 1, ", ") -> tensor")>,
         "aten::arange.start_step", "start, start + step, ... before end.", infer_arange<2>,
@@ -367,13 +387,14 @@ constexpr OpDef kCreation[] = {
         "aten::full", "One number everywhere.", infer_full, lower_fill<1>, ref_fill<1>,
         full_samples),
     row("full_like",
-        kSchemaOf<SchemaText("(self: tensor, fill_value: scalar, ", ", memory_format: string? = none) -> tensor")>,
+        kSchemaOf<SchemaText("(self: tensor, fill_value: scalar, ",
+                             ", memory_format: string? = none) -> tensor")>,
         "aten::full_like", "One number in the sizes of self.", infer_full_like, lower_fill<1>,
         ref_fill<1>, full_like_samples),
     row("linspace",
         kSchemaOf<SchemaText("(start: operand, end: operand, steps: integer, ", ") -> tensor")>,
-        "aten::linspace", "steps numbers evenly from start to end.", infer_linspace,
-        lower_linspace, ref_linspace, linspace_samples),
+        "aten::linspace", "steps numbers evenly from start to end.", infer_linspace, lower_linspace,
+        ref_linspace, linspace_samples),
     row("new_empty", kNewSchema, "aten::new_empty", "Zeros.", infer_new, lower_constant<0>,
         ref_constant<0>, new_samples),
     row("new_empty_strided",
@@ -381,7 +402,8 @@ constexpr OpDef kCreation[] = {
         "aten::new_empty_strided", "Zeros.", infer_strided<true>, lower_constant<0>,
         ref_constant<0>, nullptr),
     row("new_full",
-        kSchemaOf<SchemaText("(self: tensor, size: integer[], fill_value: scalar, ", ") -> tensor")>,
+        kSchemaOf<SchemaText("(self: tensor, size: integer[], fill_value: scalar, ",
+                             ") -> tensor")>,
         "aten::new_full", "One number everywhere.", infer_new_full, lower_fill<2>, ref_fill<2>,
         new_full_samples),
     row("new_ones", kNewSchema, "aten::new_ones", "Ones.", infer_new, lower_constant<1>,
@@ -392,8 +414,9 @@ constexpr OpDef kCreation[] = {
         ref_constant<1>, sizes_samples),
     row("ones_like", kLikeSchema, "aten::ones_like", "Ones of the same sizes.", infer_like,
         lower_constant<1>, ref_constant<1>, samples::unary),
-    row("scalar_tensor", kSchemaOf<SchemaText("(s: scalar, ", ") -> tensor")>, "aten::scalar_tensor",
-        "A number as a 0-dim tensor.", infer_scalar, lower_fill<0>, ref_fill<0>, scalar_samples),
+    row("scalar_tensor", kSchemaOf<SchemaText("(s: scalar, ", ") -> tensor")>,
+        "aten::scalar_tensor", "A number as a 0-dim tensor.", infer_scalar, lower_fill<0>,
+        ref_fill<0>, scalar_samples),
     row("zero", "(self: tensor) -> tensor", "aten::zero", "Zeros of the same sizes.", infer_zero,
         lower_constant<0>, ref_constant<0>, samples::unary),
     row("zeros", kSizesSchema, "aten::zeros", "Zeros.", infer_sizes, lower_constant<0>,

@@ -34,16 +34,15 @@ inline Val operand(const Lowering& l, BodyBuilder& b, std::size_t arg, Indices i
   const DType compute = abi::compute_type(common);
   Val v = l.element(b, arg, i, compute);
   const bool direct =
-      how == OperandCast::exact &&
-      (!l.args().is_tensor(arg) || l.args().tensor(arg).rank() == 0);
+      how == OperandCast::exact && (!l.args().is_tensor(arg) || l.args().tensor(arg).rank() == 0);
   if (!direct) v = b.cast(v, common);
   return b.cast(v, compute);
 }
 
 // The dtype arithmetic starts from: the result's for float functions of integers.
 enum class In : std::uint8_t {
-  own,        // the common dtype of the operands
-  as_float,   // the same, integers become f32
+  own,       // the common dtype of the operands
+  as_float,  // the same, integers become f32
 };
 
 inline DType input_dtype(const Lowering& l, std::initializer_list<std::size_t> operands, In in) {
@@ -56,9 +55,8 @@ template <auto F, In kIn = In::own>
 void lower_unary(Lowering& l) {
   const DType in = input_dtype(l, {0}, kIn);
   const graph::Type& r = l.result_type();
-  l.result(l.pointwise(r.sizes, r.dtype, [&](BodyBuilder& b, Indices i) {
-    return F(b, operand(l, b, 0, i, in));
-  }));
+  l.result(l.pointwise(r.sizes, r.dtype,
+                       [&](BodyBuilder& b, Indices i) { return F(b, operand(l, b, 0, i, in)); }));
 }
 
 // f(BodyBuilder&, x, y) -> value.
@@ -206,17 +204,17 @@ constexpr Trait kPointwise = Trait::pointwise;
 
 // Samples of rows with tensor arguments only.
 namespace samples {
-std::vector<graph::Sample> unary();          // floats and integers in [-2, 2]
-std::vector<graph::Sample> unary_number();   // the same without bool and u8
-std::vector<graph::Sample> unary_float();    // floats in [-2, 2]
+std::vector<graph::Sample> unary();           // floats and integers in [-2, 2]
+std::vector<graph::Sample> unary_number();    // the same without bool and u8
+std::vector<graph::Sample> unary_float();     // floats in [-2, 2]
 std::vector<graph::Sample> unary_positive();  // [0.1, 3]
-std::vector<graph::Sample> unary_unit();     // [-0.9, 0.9]
-std::vector<graph::Sample> unary_integer();  // integers and bool
-std::vector<graph::Sample> binary();         // equal sizes, broadcast, with a number; also integers
+std::vector<graph::Sample> unary_unit();      // [-0.9, 0.9]
+std::vector<graph::Sample> unary_integer();   // integers and bool
+std::vector<graph::Sample> binary();  // equal sizes, broadcast, with a number; also integers
 std::vector<graph::Sample> binary_float();
 std::vector<graph::Sample> binary_nonzero();  // the second in [0.5, 3] or [1, 3]; also integers
 std::vector<graph::Sample> binary_integer();  // values in [0, 7]
-std::vector<graph::Sample> backward();       // two tensors of equal sizes
+std::vector<graph::Sample> backward();        // two tensors of equal sizes
 }  // namespace samples
 
 }  // namespace inkle::ops

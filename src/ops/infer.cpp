@@ -47,8 +47,7 @@ Sizes broadcast(Inference& args, const Sizes& a, const Sizes& b) {
   return result;
 }
 
-Type broadcast_all(Inference& args, std::initializer_list<std::size_t> operands,
-                   abi::DType dtype) {
+Type broadcast_all(Inference& args, std::initializer_list<std::size_t> operands, abi::DType dtype) {
   Type result{.dtype = dtype};
   bool first = true;
   bool has_dimensions = false;
@@ -135,9 +134,7 @@ Types unary_bool(Inference& args) {
   return {make(type, abi::DType::boolean, type.sizes)};
 }
 
-Types binary(Inference& args) {
-  return {broadcast_all(args, {0, 1}, common_dtype(args, {0, 1}))};
-}
+Types binary(Inference& args) { return {broadcast_all(args, {0, 1}, common_dtype(args, {0, 1}))}; }
 
 Types binary_float(Inference& args) {
   return {broadcast_all(args, {0, 1}, float_result(common_dtype(args, {0, 1})))};

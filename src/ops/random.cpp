@@ -25,8 +25,10 @@ constexpr OpDef row(std::string_view name, std::string_view schema, std::string_
 }
 
 constexpr OpDef kRandom[] = {
-    row("bernoulli", "(self: tensor, ...) -> tensor", "aten::bernoulli", "1 with probability self."),
-    row("bernoulli_p", "(self: tensor, ...) -> tensor", "aten::bernoulli.p", "1 with probability p."),
+    row("bernoulli", "(self: tensor, ...) -> tensor", "aten::bernoulli",
+        "1 with probability self."),
+    row("bernoulli_p", "(self: tensor, ...) -> tensor", "aten::bernoulli.p",
+        "1 with probability p."),
     row("normal_functional", "(self: tensor, ...) -> tensor", "aten::normal_functional",
         "Normal numbers in the sizes of self."),
     row("rand", "(size: integer[], ...) -> tensor", "aten::rand", "Uniform in [0, 1)."),

@@ -75,23 +75,35 @@ std::int64_t truncate(double value) {
 
 double round_to(DType dtype, double value) {
   switch (dtype) {
-    case DType::f64: return value;
-    case DType::f32: return static_cast<double>(static_cast<float>(value));
-    case DType::bf16: return round_binary(value, 8, -125, 128);
-    case DType::f16: return round_binary(value, 11, -13, 16);
-    case DType::boolean: return value != 0 ? 1 : 0;
-    default: return static_cast<double>(wrap_to(dtype, truncate(value)));
+    case DType::f64:
+      return value;
+    case DType::f32:
+      return static_cast<double>(static_cast<float>(value));
+    case DType::bf16:
+      return round_binary(value, 8, -125, 128);
+    case DType::f16:
+      return round_binary(value, 11, -13, 16);
+    case DType::boolean:
+      return value != 0 ? 1 : 0;
+    default:
+      return static_cast<double>(wrap_to(dtype, truncate(value)));
   }
 }
 
 std::int64_t wrap_to(DType dtype, std::int64_t value) {
   switch (dtype) {
-    case DType::boolean: return value != 0 ? 1 : 0;
-    case DType::u8: return static_cast<std::uint8_t>(value);
-    case DType::i8: return static_cast<std::int8_t>(value);
-    case DType::i16: return static_cast<std::int16_t>(value);
-    case DType::i32: return static_cast<std::int32_t>(value);
-    default: return value;
+    case DType::boolean:
+      return value != 0 ? 1 : 0;
+    case DType::u8:
+      return static_cast<std::uint8_t>(value);
+    case DType::i8:
+      return static_cast<std::int8_t>(value);
+    case DType::i16:
+      return static_cast<std::int16_t>(value);
+    case DType::i32:
+      return static_cast<std::int32_t>(value);
+    default:
+      return value;
   }
 }
 
@@ -178,20 +190,38 @@ RefTensor from_bytes(DType dtype, std::vector<std::int64_t> sizes,
   if (bytes.size() < wanted) user_error("{} bytes given, {} needed", bytes.size(), wanted);
   for (std::size_t p = 0; p < t.count(); ++p) {
     switch (dtype) {
-      case DType::f64: t.reals[p] = read<double>(bytes, p); break;
-      case DType::f32: t.reals[p] = static_cast<double>(read<float>(bytes, p)); break;
+      case DType::f64:
+        t.reals[p] = read<double>(bytes, p);
+        break;
+      case DType::f32:
+        t.reals[p] = static_cast<double>(read<float>(bytes, p));
+        break;
       case DType::bf16: {
         const std::uint32_t bits = static_cast<std::uint32_t>(read<std::uint16_t>(bytes, p)) << 16;
         t.reals[p] = static_cast<double>(std::bit_cast<float>(bits));
         break;
       }
-      case DType::f16: t.reals[p] = decode_f16(read<std::uint16_t>(bytes, p)); break;
-      case DType::boolean: t.integers[p] = read<std::uint8_t>(bytes, p) != 0 ? 1 : 0; break;
-      case DType::u8: t.integers[p] = read<std::uint8_t>(bytes, p); break;
-      case DType::i8: t.integers[p] = read<std::int8_t>(bytes, p); break;
-      case DType::i16: t.integers[p] = read<std::int16_t>(bytes, p); break;
-      case DType::i32: t.integers[p] = read<std::int32_t>(bytes, p); break;
-      default: t.integers[p] = read<std::int64_t>(bytes, p); break;
+      case DType::f16:
+        t.reals[p] = decode_f16(read<std::uint16_t>(bytes, p));
+        break;
+      case DType::boolean:
+        t.integers[p] = read<std::uint8_t>(bytes, p) != 0 ? 1 : 0;
+        break;
+      case DType::u8:
+        t.integers[p] = read<std::uint8_t>(bytes, p);
+        break;
+      case DType::i8:
+        t.integers[p] = read<std::int8_t>(bytes, p);
+        break;
+      case DType::i16:
+        t.integers[p] = read<std::int16_t>(bytes, p);
+        break;
+      case DType::i32:
+        t.integers[p] = read<std::int32_t>(bytes, p);
+        break;
+      default:
+        t.integers[p] = read<std::int64_t>(bytes, p);
+        break;
     }
   }
   return t;
@@ -201,20 +231,34 @@ std::vector<std::byte> to_bytes(const RefTensor& t) {
   std::vector<std::byte> bytes(t.count() * static_cast<std::size_t>(abi::size_of(t.dtype)));
   for (std::size_t p = 0; p < t.count(); ++p) {
     switch (t.dtype) {
-      case DType::f64: write(bytes, p, t.reals[p]); break;
-      case DType::f32: write(bytes, p, static_cast<float>(t.reals[p])); break;
+      case DType::f64:
+        write(bytes, p, t.reals[p]);
+        break;
+      case DType::f32:
+        write(bytes, p, static_cast<float>(t.reals[p]));
+        break;
       case DType::bf16: {
         const auto value = static_cast<float>(round_to(DType::bf16, t.reals[p]));
         write(bytes, p, static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16));
         break;
       }
-      case DType::f16: write(bytes, p, encode_f16(round_to(DType::f16, t.reals[p]))); break;
+      case DType::f16:
+        write(bytes, p, encode_f16(round_to(DType::f16, t.reals[p])));
+        break;
       case DType::boolean:
       case DType::u8:
-      case DType::i8: write(bytes, p, static_cast<std::uint8_t>(t.integers[p])); break;
-      case DType::i16: write(bytes, p, static_cast<std::int16_t>(t.integers[p])); break;
-      case DType::i32: write(bytes, p, static_cast<std::int32_t>(t.integers[p])); break;
-      default: write(bytes, p, t.integers[p]); break;
+      case DType::i8:
+        write(bytes, p, static_cast<std::uint8_t>(t.integers[p]));
+        break;
+      case DType::i16:
+        write(bytes, p, static_cast<std::int16_t>(t.integers[p]));
+        break;
+      case DType::i32:
+        write(bytes, p, static_cast<std::int32_t>(t.integers[p]));
+        break;
+      default:
+        write(bytes, p, t.integers[p]);
+        break;
     }
   }
   return bytes;

@@ -12,20 +12,23 @@ using graph::Expr;
 
 Expr SampleBuilder::size(std::int64_t value) {
   switch (shapes_) {
-    case ShapeClass::fixed: return constant(value);
-    case ShapeClass::ones: return constant(1);
+    case ShapeClass::fixed:
+      return constant(value);
+    case ShapeClass::ones:
+      return constant(1);
     case ShapeClass::empty:
       if (emptied_ && value != emptied_value_) return constant(value);
       emptied_ = true;
       emptied_value_ = value;
       return constant(0);
-    case ShapeClass::symbolic: break;
+    case ShapeClass::symbolic:
+      break;
   }
   for (const auto& [known, symbol] : symbols_) {
     if (known == value) return symbol;
   }
-  const Expr symbol = context().symbol(fmt::format("s{}", symbols_.size()),
-                                       {.range = {2, 4096}, .hint = value});
+  const Expr symbol =
+      context().symbol(fmt::format("s{}", symbols_.size()), {.range = {2, 4096}, .hint = value});
   symbols_.emplace_back(value, symbol);
   return symbol;
 }
@@ -34,8 +37,7 @@ Argument SampleBuilder::tensor(std::vector<Expr> sizes, double low, double high)
   return tensor(dtype_, std::move(sizes), low, high);
 }
 
-Argument SampleBuilder::tensor(abi::DType dtype, std::vector<Expr> sizes, double low,
-                               double high) {
+Argument SampleBuilder::tensor(abi::DType dtype, std::vector<Expr> sizes, double low, double high) {
   graph::Type type{.dtype = dtype, .sizes = std::move(sizes)};
   type.strides = graph::contiguous_strides(context(), type.sizes);
   const graph::ValueId value = graph_.add_value(std::move(type));
@@ -76,41 +78,67 @@ std::vector<graph::Sample> unary_number() {
   return {{"matrix", [](SampleBuilder& s) { return Args{s.free_tensor({3, 5})}; }, numbers()}};
 }
 std::vector<graph::Sample> unary_float() {
-  return {{"matrix", [](SampleBuilder& s) { return Args{s.free_tensor({3, 5})}; }, floats()},
+  return {{"matrix",
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 5})};
+           },
+           floats()},
           {"integers", [](SampleBuilder& s) {
              return Args{s.tensor(DType::i32, {s.size(3), s.size(5)})};
            }}};
 }
 std::vector<graph::Sample> unary_positive() {
-  return {{"positive", [](SampleBuilder& s) { return Args{s.free_tensor({3, 5}, 0.1, 3)}; },
+  return {{"positive",
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 5}, 0.1, 3)};
+           },
            floats()}};
 }
 std::vector<graph::Sample> unary_unit() {
-  return {{"unit", [](SampleBuilder& s) { return Args{s.free_tensor({3, 5}, -0.9, 0.9)}; },
+  return {{"unit",
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 5}, -0.9, 0.9)};
+           },
            floats()}};
 }
 std::vector<graph::Sample> unary_integer() {
-  return {{"matrix", [](SampleBuilder& s) { return Args{s.free_tensor({3, 5}, -9, 9)}; },
+  return {{"matrix",
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 5}, -9, 9)};
+           },
            integers_and_bool()}};
 }
 std::vector<graph::Sample> binary() {
   return {{"equal",
-           [](SampleBuilder& s) { return Args{s.free_tensor({3, 5}), s.free_tensor({3, 5})}; },
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 5}), s.free_tensor({3, 5})};
+           },
            numbers()},
           {"broadcast",
            [](SampleBuilder& s) {
              return Args{s.tensor({s.size(3), s.constant(1)}), s.tensor({s.size(5)})};
            }},
-          {"number", [](SampleBuilder& s) { return Args{s.free_tensor({3, 5}), 0.1}; }, floats()},
+          {"number",
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 5}), 0.1};
+           },
+           floats()},
           {"integer number",
-           [](SampleBuilder& s) { return Args{s.free_tensor({3, 5}), s.constant(2)}; }, numbers()},
-          {"mixed", [](SampleBuilder& s) {
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 5}), s.constant(2)};
+           },
+           numbers()},
+          {"mixed",
+           [](SampleBuilder& s) {
              return Args{s.free_tensor({3, 5}), s.tensor(DType::i64, {s.size(5)})};
-           }, floats()}};
+           },
+           floats()}};
 }
 std::vector<graph::Sample> binary_float() {
   return {{"equal",
-           [](SampleBuilder& s) { return Args{s.free_tensor({3, 5}), s.free_tensor({3, 5})}; },
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 5}), s.free_tensor({3, 5})};
+           },
            floats()}};
 }
 std::vector<graph::Sample> binary_nonzero() {
@@ -120,7 +148,9 @@ std::vector<graph::Sample> binary_nonzero() {
            },
            numbers()},
           {"number",
-           [](SampleBuilder& s) { return Args{s.free_tensor({3, 5}, 0, 9), s.constant(2)}; },
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 5}, 0, 9), s.constant(2)};
+           },
            numbers()}};
 }
 std::vector<graph::Sample> binary_integer() {

@@ -14,10 +14,10 @@
 namespace inkle::ops {
 
 enum class ShapeClass : std::uint8_t {
-  fixed,      // constant sizes
-  symbolic,   // sizes are symbols with these hints
-  ones,       // every free size is 1
-  empty,      // the first free size is 0
+  fixed,     // constant sizes
+  symbolic,  // sizes are symbols with these hints
+  ones,      // every free size is 1
+  empty,     // the first free size is 0
 };
 
 // What a sample writes its arguments with: makes the graph inputs.

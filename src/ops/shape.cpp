@@ -19,7 +19,9 @@ using infer::Types;
 using Args = std::vector<Argument>;
 using SampleFunction = std::vector<graph::Sample> (*)();
 
-Val zero_of(BodyBuilder& b, DType dtype) { return b.cast(b.constant(DType::i64, std::int64_t{0}), dtype); }
+Val zero_of(BodyBuilder& b, DType dtype) {
+  return b.cast(b.constant(DType::i64, std::int64_t{0}), dtype);
+}
 
 // low <= e < high.
 Val in_range(BodyBuilder& b, Expr e, Expr low, Expr high) {
@@ -27,7 +29,8 @@ Val in_range(BodyBuilder& b, Expr e, Expr low, Expr high) {
   return b.logical_and(b.binary(Opcode::less_equal, b.index(low), v), b.less(v, b.index(high)));
 }
 
-// --- cat and stack ----------------------------------------------------------------------------------
+// --- cat and stack
+// ----------------------------------------------------------------------------------
 
 // Empty tensors of rank 1 take part in any cat.
 bool is_legacy_empty(const infer::Type& type) {
@@ -74,8 +77,8 @@ void lower_cat(Lowering& l) {
       std::vector<Expr> from(i.begin(), i.end());
       from[dim] = from[dim] - start;
       const Val inside = in_range(b, i[dim], start, end);
-      const Val element = b.load_if(inside, zero_of(b, t->dtype), t->buffer, t->dtype,
-                                    t->buffer_indices(from));
+      const Val element =
+          b.load_if(inside, zero_of(b, t->dtype), t->buffer, t->dtype, t->buffer_indices(from));
       pieces.emplace_back(b.less(b.index(i[dim]), b.index(end)), b.cast(element, r.dtype));
       start = end;
     }
@@ -131,7 +134,8 @@ std::vector<ValueId> decompose_stack(Builder& b, const Node& node) {
   return {b.node("cat", {pieces, node.args[1]})};
 }
 
-// --- Padding ----------------------------------------------------------------------------------------
+// --- Padding
+// ----------------------------------------------------------------------------------------
 
 // Pads come in pairs from the last dimension.
 struct Pads {
@@ -201,7 +205,8 @@ void ref_constant_pad(Evaluation& e) {
   });
 }
 
-// --- repeat, roll, flip -----------------------------------------------------------------------------
+// --- repeat, roll, flip
+// -----------------------------------------------------------------------------
 
 Types infer_repeat(Inference& args) {
   const infer::Type& x = infer::computable(args, 0);
@@ -244,8 +249,7 @@ void ref_repeat(Evaluation& e) {
 Types infer_repeat_interleave(Inference& args) {
   const infer::Type& x = infer::computable(args, 0);
   if (args.is_none(2) && x.rank() != 1) unsupported("repeat_interleave of a flattened tensor");
-  const std::size_t dim =
-      args.is_none(2) ? 0 : args.dim(args.constant_integer(2), x.rank());
+  const std::size_t dim = args.is_none(2) ? 0 : args.dim(args.constant_integer(2), x.rank());
   infer::Type r = infer::make(x, x.dtype, x.sizes);
   r.sizes[dim] = r.sizes[dim] * args.integer(1);
   return {r};
@@ -343,7 +347,8 @@ void ref_flip(Evaluation& e) {
   });
 }
 
-// --- Triangles --------------------------------------------------------------------------------------
+// --- Triangles
+// --------------------------------------------------------------------------------------
 
 Types infer_triangle(Inference& args) {
   if (args.tensor(0).rank() < 2) args.fail("needs a matrix");
@@ -371,7 +376,8 @@ void ref_triangle(Evaluation& e) {
   });
 }
 
-// --- Samples ----------------------------------------------------------------------------------------
+// --- Samples
+// ----------------------------------------------------------------------------------------
 
 std::vector<DType> some() { return {DType::f32, DType::bf16, DType::i64, DType::boolean}; }
 
@@ -406,10 +412,12 @@ std::vector<graph::Sample> constant_pad_samples() {
            some()}};
 }
 std::vector<graph::Sample> repeat_samples() {
-  return {{"outer", [](SampleBuilder& s) {
-             return Args{s.free_tensor({3, 4}),
-                         Sizes{s.constant(2), s.constant(1), s.constant(3)}};
-           }, {DType::f32}, false}};
+  return {{"outer",
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 4}), Sizes{s.constant(2), s.constant(1), s.constant(3)}};
+           },
+           {DType::f32},
+           false}};
 }
 std::vector<graph::Sample> repeat_interleave_samples() {
   return {{"last", [](SampleBuilder& s) {
@@ -428,7 +436,10 @@ std::vector<graph::Sample> flip_samples() {
            }}};
 }
 std::vector<graph::Sample> triangle_samples() {
-  return {{"main", [](SampleBuilder& s) { return Args{s.free_tensor({4, 5}), s.constant(0)}; },
+  return {{"main",
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({4, 5}), s.constant(0)};
+           },
            some()},
           {"offset", [](SampleBuilder& s) {
              return Args{s.free_tensor({4, 5}), s.constant(-1)};

@@ -26,7 +26,8 @@ Val placed(const Lowering& l, BodyBuilder& b, Val inside, std::span<const Expr> 
   return b.load_if(inside, zero, g.buffer, g.dtype, g.buffer_indices(from));
 }
 
-// --- select -----------------------------------------------------------------------------------------
+// --- select
+// -----------------------------------------------------------------------------------------
 
 void lower_select(Lowering& l) {
   const graph::Type& r = l.result_type();
@@ -50,13 +51,14 @@ void ref_select(Evaluation& e) {
   });
 }
 
-// --- slice ------------------------------------------------------------------------------------------
+// --- slice
+// ------------------------------------------------------------------------------------------
 
 void lower_slice(Lowering& l) {
   const graph::Type& r = l.result_type();
   const std::size_t dim = l.args().dim(l.args().constant_integer(2), r.rank());
-  const Slice slice = slice_of(l.context(), r.sizes[dim], l.args().integer(3),
-                               l.args().integer(4), l.args().constant_integer(5));
+  const Slice slice = slice_of(l.context(), r.sizes[dim], l.args().integer(3), l.args().integer(4),
+                               l.args().constant_integer(5));
   l.result(l.pointwise(r.sizes, r.dtype, [&](BodyBuilder& b, Indices i) {
     const Expr offset = i[dim] - slice.start;
     std::vector<Expr> from(i.begin(), i.end());
@@ -65,8 +67,8 @@ void lower_slice(Lowering& l) {
     Val inside = b.logical_and(b.binary(Opcode::less_equal, zero, b.index(offset)),
                                b.less(b.index(from[dim]), b.index(slice.length)));
     if (slice.step != 1) {
-      inside = b.logical_and(
-          inside, b.binary(Opcode::equal, b.index(mod(offset, slice.step)), zero));
+      inside =
+          b.logical_and(inside, b.binary(Opcode::equal, b.index(mod(offset, slice.step)), zero));
     }
     return placed(l, b, inside, from);
   }));
@@ -86,7 +88,8 @@ void ref_slice(Evaluation& e) {
   });
 }
 
-// --- dropout ----------------------------------------------------------------------------------------
+// --- dropout
+// ----------------------------------------------------------------------------------------
 
 Types infer_dropout(Inference& args) {
   const infer::Type& g = infer::computable(args, 0);
@@ -109,7 +112,8 @@ void ref_dropout(Evaluation& e) {
   }
 }
 
-// --- Samples ----------------------------------------------------------------------------------------
+// --- Samples
+// ----------------------------------------------------------------------------------------
 
 std::vector<DType> floats() { return {DType::f32, DType::bf16}; }
 
@@ -125,15 +129,22 @@ std::vector<graph::Sample> slice_samples() {
   return {{"steps",
            [](SampleBuilder& s) {
              const Expr n = s.size(3);
-             return Args{s.tensor({n, s.constant(3)}), Sizes{n, s.constant(9)}, s.constant(1),
-                         s.constant(2), s.constant(-1), s.constant(2)};
+             return Args{s.tensor({n, s.constant(3)}),
+                         Sizes{n, s.constant(9)},
+                         s.constant(1),
+                         s.constant(2),
+                         s.constant(-1),
+                         s.constant(2)};
            },
            floats()},
           {"tail",
            [](SampleBuilder& s) {
              const Expr n = s.size(3);
-             return Args{s.tensor({n, s.constant(5)}), Sizes{n, s.constant(9)}, s.constant(1),
-                         s.constant(4), s.constant(std::numeric_limits<std::int64_t>::max()),
+             return Args{s.tensor({n, s.constant(5)}),
+                         Sizes{n, s.constant(9)},
+                         s.constant(1),
+                         s.constant(4),
+                         s.constant(std::numeric_limits<std::int64_t>::max()),
                          s.constant(1)};
            },
            floats()}};

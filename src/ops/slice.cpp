@@ -1,5 +1,6 @@
-// Views that cut: select, slice, split, unbind, diagonal, windows and strides.
+// Views that cut a dimension: select, slice, split, unbind.
 #include <algorithm>
+#include <limits>
 
 #include "base/error.h"
 #include "ops/elementwise.h"
@@ -20,8 +21,8 @@ Expr wrapped_index(Expr index, Expr size) {
   unsupported("an index {} of unknown sign", to_string(index));
 }
 
-Slice slice_of(sym::Context& context, Expr size, std::optional<Expr> start,
-               std::optional<Expr> end, std::int64_t step) {
+Slice slice_of(sym::Context& context, Expr size, std::optional<Expr> start, std::optional<Expr> end,
+               std::int64_t step) {
   if (step <= 0) user_error("the step of a slice must be positive");
   const Expr zero = context.constant(0);
   const auto clamp = [](Expr e, Expr low, Expr high) {
@@ -78,7 +79,8 @@ void ref_cut(Evaluation& e, std::size_t result, std::size_t dim, std::int64_t st
   });
 }
 
-// --- select -----------------------------------------------------------------------------------------
+// --- select
+// -----------------------------------------------------------------------------------------
 
 Types infer_select(Inference& args) {
   const infer::Type& x = infer::computable(args, 0);
@@ -159,7 +161,8 @@ void ref_unbind(Evaluation& e) {
   }
 }
 
-// --- slice and narrow -------------------------------------------------------------------------------
+// --- slice and narrow
+// -------------------------------------------------------------------------------
 
 struct DimSlice {
   std::size_t dim;
@@ -208,7 +211,8 @@ void ref_narrow(Evaluation& e) {
   ref_cut(e, 0, dim, start < 0 ? start + e.tensor(0).sizes[dim] : start, 1);
 }
 
-// --- split ------------------------------------------------------------------------------------------
+// --- split
+// ------------------------------------------------------------------------------------------
 
 struct Pieces {
   std::size_t dim = 0;
@@ -280,141 +284,8 @@ void ref_split(Evaluation& e) {
   }
 }
 
-// --- diagonal, unfold, as_strided -------------------------------------------------------------------
-
-struct Diagonal {
-  std::size_t dim1, dim2;
-  std::int64_t offset;
-};
-
-Diagonal diagonal_arguments(const Inference& args) {
-  const std::size_t rank = args.tensor(0).rank();
-  const Diagonal d{args.dim(args.constant_integer(2), rank),
-                   args.dim(args.constant_integer(3), rank), args.constant_integer(1)};
-  if (d.dim1 == d.dim2) args.fail("the two dimensions must differ");
-  return d;
-}
-
-Types infer_diagonal(Inference& args) {
-  const infer::Type& x = infer::computable(args, 0);
-  const Diagonal d = diagonal_arguments(args);
-  const Expr rows = d.offset < 0 ? x.sizes[d.dim1] + d.offset : x.sizes[d.dim1];
-  const Expr columns = d.offset > 0 ? x.sizes[d.dim2] - d.offset : x.sizes[d.dim2];
-  Expr length = rows == columns ? rows : min(rows, columns);
-  if (sym::bounds(length).low < 0) length = max(length, args.context().constant(0));
-  infer::Type r = infer::make(x, x.dtype, {});
-  if (x.strides) r.strides = Sizes{};
-  for (std::size_t k = 0; k < x.rank(); ++k) {
-    if (k == d.dim1 || k == d.dim2) continue;
-    r.sizes.push_back(x.sizes[k]);
-    if (x.strides) r.strides->push_back((*x.strides)[k]);
-  }
-  r.sizes.push_back(length);
-  if (x.strides) r.strides->push_back((*x.strides)[d.dim1] + (*x.strides)[d.dim2]);
-  return {r};
-}
-
-void lower_diagonal(Lowering& l) {
-  const Diagonal d = diagonal_arguments(l.args());
-  const Tensor& x = l.tensor(0);
-  l.result(l.view(x, l.result_type().sizes, [d, rank = x.rank()](Indices i) {
-    std::vector<Expr> from;
-    std::size_t next = 0;
-    for (std::size_t k = 0; k < rank; ++k) {
-      if (k == d.dim1) {
-        from.push_back(i.back() + std::max<std::int64_t>(-d.offset, 0));
-      } else if (k == d.dim2) {
-        from.push_back(i.back() + std::max<std::int64_t>(d.offset, 0));
-      } else {
-        from.push_back(i[next++]);
-      }
-    }
-    return from;
-  }));
-}
-
-void ref_diagonal(Evaluation& e) {
-  const Diagonal d = diagonal_arguments(Inference(e.graph(), *e.node().op, e.node().args));
-  ref_from(e, [&](std::span<const std::int64_t> i, std::vector<std::int64_t>& from) {
-    std::size_t next = 0;
-    for (std::size_t k = 0; k < from.size(); ++k) {
-      const bool is_diagonal = k == d.dim1 || k == d.dim2;
-      from[k] = is_diagonal ? i.back() : i[next++];
-    }
-    from[d.offset < 0 ? d.dim1 : d.dim2] += std::abs(d.offset);
-  });
-}
-
-Types infer_unfold(Inference& args) {
-  const infer::Type& x = infer::computable(args, 0);
-  if (x.rank() == 0) args.fail("needs a tensor with dimensions");
-  const std::size_t dim = args.dim(args.constant_integer(1), x.rank());
-  const std::int64_t size = args.constant_integer(2), step = args.constant_integer(3);
-  if (size < 0 || step <= 0) args.fail("needs a positive step");
-  infer::Type r = infer::make(x, x.dtype, x.sizes);
-  r.sizes[dim] = floordiv(x.sizes[dim] - size, step) + 1;
-  r.sizes.push_back(args.context().constant(size));
-  if (x.strides) {
-    r.strides = x.strides;
-    r.strides->push_back((*x.strides)[dim]);
-    (*r.strides)[dim] = (*x.strides)[dim] * step;
-  }
-  return {r};
-}
-
-void lower_unfold(Lowering& l) {
-  const std::size_t dim = l.args().dim(l.args().constant_integer(1), l.tensor(0).rank());
-  const std::int64_t step = l.args().constant_integer(3);
-  l.result(l.view(l.tensor(0), l.result_type().sizes, [dim, step](Indices i) {
-    std::vector<Expr> from(i.begin(), i.end() - 1);
-    from[dim] = from[dim] * step + i.back();
-    return from;
-  }));
-}
-
-void ref_unfold(Evaluation& e) {
-  const std::size_t dim = e.dim(e.integer(1), e.tensor(0).rank());
-  ref_from(e, [&](std::span<const std::int64_t> i, std::vector<std::int64_t>& from) {
-    std::copy(i.begin(), i.end() - 1, from.begin());
-    from[dim] = from[dim] * e.integer(3) + i.back();
-  });
-}
-
-// The storage of the operand must be the operand itself, row-major: then strides are a map through
-// its linear order.
-Types infer_as_strided(Inference& args) {
-  const infer::Type& x = infer::computable(args, 0);
-  if (!graph::is_contiguous(x)) unsupported("as_strided of a tensor that is not row-major");
-  infer::Type r = infer::make(x, x.dtype, args.integers(1));
-  r.strides = args.integers(2);
-  if (r.strides->size() != r.rank()) args.fail("needs a stride for each size");
-  return {r};
-}
-
-void lower_as_strided(Lowering& l) {
-  const graph::Type& r = l.result_type();
-  const Expr offset = optional_integer(l.args(), 3).value_or(l.context().constant(0));
-  const Tensor flat = l.materialise(l.tensor(0));
-  const Sizes linear = {graph::element_count(l.context(), l.args().tensor(0))};
-  const IndexMap split = reshape_map(l.context(), flat.sizes, linear);
-  l.result(l.view(flat, r.sizes, [split, offset, strides = *r.strides](Indices i) {
-    Expr position = offset;
-    for (std::size_t d = 0; d < i.size(); ++d) position = position + i[d] * strides[d];
-    return split(std::array{position});
-  }));
-}
-
-void ref_as_strided(Evaluation& e) {
-  const std::vector<std::int64_t> strides = e.integers(2);
-  const std::int64_t offset = e.is_none(3) ? 0 : e.integer(3);
-  for_each_index(e.result().sizes, [&](std::span<const std::int64_t> i, std::size_t p) {
-    std::int64_t position = offset;
-    for (std::size_t d = 0; d < i.size(); ++d) position += i[d] * strides[d];
-    e.result().copy_element(p, e.tensor(0), static_cast<std::size_t>(position));
-  });
-}
-
-// --- Samples ----------------------------------------------------------------------------------------
+// --- Samples
+// ----------------------------------------------------------------------------------------
 
 std::vector<graph::Sample> select_samples() {
   return {{"last", [](SampleBuilder& s) {
@@ -454,27 +325,8 @@ std::vector<graph::Sample> split_samples() {
 }
 std::vector<graph::Sample> split_sizes_samples() {
   return {{"uneven", [](SampleBuilder& s) {
-             return Args{s.tensor({s.size(3), s.constant(8)}),
-                         Sizes{s.constant(3), s.constant(5)}, s.constant(-1)};
-           }}};
-}
-std::vector<graph::Sample> diagonal_samples() {
-  return {{"above", [](SampleBuilder& s) {
-             return Args{s.tensor({s.constant(5), s.size(3), s.constant(4)}), s.constant(1),
-                         s.constant(0), s.constant(2)};
-           }}};
-}
-std::vector<graph::Sample> unfold_samples() {
-  return {{"overlapping", [](SampleBuilder& s) {
-             return Args{s.tensor({s.size(3), s.constant(9)}), s.constant(1), s.constant(4),
-                         s.constant(2)};
-           }}};
-}
-std::vector<graph::Sample> as_strided_samples() {
-  return {{"windows", [](SampleBuilder& s) {
-             return Args{s.tensor({s.constant(4), s.constant(5)}),
-                         Sizes{s.constant(3), s.constant(4)}, Sizes{s.constant(2), s.constant(3)},
-                         s.constant(1)};
+             return Args{s.tensor({s.size(3), s.constant(8)}), Sizes{s.constant(3), s.constant(5)},
+                         s.constant(-1)};
            }}};
 }
 
@@ -493,21 +345,9 @@ constexpr OpDef row(std::string_view name, std::string_view schema, std::string_
 }
 
 constexpr OpDef kSlices[] = {
-    row("as_strided",
-        "(self: tensor, size: integer[], stride: integer[], storage_offset: integer? = none)"
-        " -> tensor",
-        "aten::as_strided aten::as_strided_copy",
-        "Elements of the row-major operand at offset + sum of index * stride.", infer_as_strided,
-        lower_as_strided, ref_as_strided, as_strided_samples),
     row("chunk", "(self: tensor, chunks: integer, dim: integer = 0) -> tensor...",
         "aten::chunk aten::unsafe_chunk", "At most that many equal pieces of a dimension.",
-        infer_split<SplitForm::chunks>, lower_split<SplitForm::chunks>, ref_split,
-        split_samples),
-    row("diagonal",
-        "(self: tensor, offset: integer = 0, dim1: integer = 0, dim2: integer = 1) -> tensor",
-        "aten::diagonal aten::diagonal_copy",
-        "A diagonal of two dimensions, as the last dimension.", infer_diagonal, lower_diagonal,
-        ref_diagonal, diagonal_samples),
+        infer_split<SplitForm::chunks>, lower_split<SplitForm::chunks>, ref_split, split_samples),
     row("narrow", "(self: tensor, dim: integer, start: operand, length: integer) -> tensor",
         "aten::narrow aten::narrow.Tensor", "length elements of a dimension from start.",
         infer_slice<narrow_arguments>, lower_slice<narrow_arguments>, ref_narrow, narrow_samples),
@@ -531,9 +371,6 @@ constexpr OpDef kSlices[] = {
     row("unbind", "(self: tensor, dim: integer = 0) -> tensor...",
         "aten::unbind.int aten::unbind_copy.int", "All indices of a dimension, one by one.",
         infer_unbind, lower_unbind, ref_unbind, unbind_samples),
-    row("unfold", "(self: tensor, dimension: integer, size: integer, step: integer) -> tensor",
-        "aten::unfold aten::unfold_copy", "Windows of a dimension, as a new last dimension.",
-        infer_unfold, lower_unfold, ref_unfold, unfold_samples),
 };
 
 }  // namespace

@@ -20,6 +20,7 @@ const graph::OpTable& op_table() {
         creation_ops(),
         view_ops(),
         slice_ops(),
+        strided_ops(),
         shape_ops(),
         shape_backward_ops(),
         copy_ops(),
@@ -60,6 +61,16 @@ std::string_view how(const graph::OpDef& op) {
   return graph::has(op.traits, graph::Trait::view) ? "view" : "native";
 }
 
+// A bar would end the cell.
+std::string cell(std::string_view text) {
+  std::string escaped;
+  for (char c : text) {
+    if (c == '|') escaped += '\\';
+    escaped += c;
+  }
+  return escaped;
+}
+
 }  // namespace
 
 std::string ops_markdown() {
@@ -71,7 +82,7 @@ std::string ops_markdown() {
   for (const graph::OpDef* op : op_table().all()) {
     if (op->name == "eager") continue;
     text += fmt::format("| `{}` | `{}` | {} | {} | {} |\n", op->name, op->schema, how(*op),
-                        op->aten, op->doc);
+                        op->aten, cell(op->doc));
   }
   return text;
 }

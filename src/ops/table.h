@@ -19,6 +19,7 @@ namespace inkle::ops {
 [[nodiscard]] std::span<const graph::OpDef> creation_ops();
 [[nodiscard]] std::span<const graph::OpDef> view_ops();
 [[nodiscard]] std::span<const graph::OpDef> slice_ops();
+[[nodiscard]] std::span<const graph::OpDef> strided_ops();
 [[nodiscard]] std::span<const graph::OpDef> shape_ops();
 [[nodiscard]] std::span<const graph::OpDef> shape_backward_ops();
 [[nodiscard]] std::span<const graph::OpDef> copy_ops();

@@ -13,7 +13,8 @@ using graph::Inference;
 using infer::Types;
 using Args = std::vector<Argument>;
 
-// --- clamp ------------------------------------------------------------------------------------------
+// --- clamp
+// ------------------------------------------------------------------------------------------
 
 DType clamp_dtype(const Inference& args) {
   Promotion promotion;
@@ -59,7 +60,8 @@ void ref_clamp(Evaluation& e) {
   });
 }
 
-// --- pow --------------------------------------------------------------------------------------------
+// --- pow
+// --------------------------------------------------------------------------------------------
 
 std::optional<double> constant_exponent(const Inference& args) {
   const Argument& a = args.arg(1);
@@ -99,16 +101,15 @@ Val integer_power(BodyBuilder& b, Val x, Val exponent) {
   Val result = one, square = x;
   const std::int64_t bits = 8 * abi::size_of(dtype) - (dtype == DType::u8 ? 0 : 1);
   for (std::int64_t k = 0; k < bits; ++k) {
-    const Val shifted = b.binary(Opcode::shift_right, exponent,
-                                 b.constant(dtype, std::int64_t{k}));
+    const Val shifted = b.binary(Opcode::shift_right, exponent, b.constant(dtype, std::int64_t{k}));
     const Val is_set = b.binary(Opcode::equal, b.binary(Opcode::bit_and, shifted, one), one);
     result = b.select(is_set, b.mul(result, square), result);
     square = b.mul(square, square);
   }
   if (dtype == DType::u8) return result;
   const Val is_odd = b.binary(Opcode::equal, b.binary(Opcode::bit_and, exponent, one), one);
-  Val negative = b.select(b.binary(Opcode::equal, x, minus_one), b.select(is_odd, minus_one, one),
-                          zero);
+  Val negative =
+      b.select(b.binary(Opcode::equal, x, minus_one), b.select(is_odd, minus_one, one), zero);
   negative = b.select(b.binary(Opcode::equal, x, one), one, negative);
   return b.select(b.less(exponent, zero), negative, result);
 }
@@ -172,7 +173,8 @@ void ref_float_power(Evaluation& e) {
   });
 }
 
-// --- Three tensors ----------------------------------------------------------------------------------
+// --- Three tensors
+// ----------------------------------------------------------------------------------
 
 Types infer_three(Inference& args) {
   return {infer::broadcast_all(args, {0, 1, 2}, common_dtype(args, {0, 1, 2}))};
@@ -212,8 +214,7 @@ Val lerp_value(Lowering&, BodyBuilder& b, Val start, Val end, Val weight) {
   const Val difference = b.sub(end, start);
   const Val is_near = b.less(b.unary(Opcode::abs, weight), constant_like(b, weight, 0.5));
   const Val from_start = b.fma(weight, difference, start);
-  const Val from_end =
-      b.fma(b.sub(weight, constant_like(b, weight, 1)), difference, end);
+  const Val from_end = b.fma(b.sub(weight, constant_like(b, weight, 1)), difference, end);
   return b.select(is_near, from_start, from_end);
 }
 
@@ -228,13 +229,16 @@ Types infer_lerp(Inference& args) {
   return types;
 }
 
-// --- Samples ----------------------------------------------------------------------------------------
+// --- Samples
+// ----------------------------------------------------------------------------------------
 
 std::vector<DType> floats() { return {DType::f32, DType::f64, DType::bf16, DType::f16}; }
 
 std::vector<graph::Sample> clamp_samples() {
   return {{"numbers",
-           [](SampleBuilder& s) { return Args{s.free_tensor({3, 5}, -4, 4), -1.0, 1.5}; },
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 5}, -4, 4), -1.0, 1.5};
+           },
            floats()},
           {"upper integer",
            [](SampleBuilder& s) {
@@ -247,23 +251,45 @@ std::vector<graph::Sample> clamp_samples() {
            }}};
 }
 std::vector<graph::Sample> bound_samples() {
-  return {{"number", [](SampleBuilder& s) { return Args{s.free_tensor({3, 5}, -4, 4), 0.5}; },
+  return {{"number",
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 5}, -4, 4), 0.5};
+           },
            floats()},
           {"tensor", [](SampleBuilder& s) {
              return Args{s.free_tensor({3, 5}, -4, 4), s.tensor({s.size(5)})};
            }}};
 }
 std::vector<graph::Sample> pow_samples() {
-  return {{"square", [](SampleBuilder& s) { return Args{s.free_tensor({3, 5}), s.constant(2)}; },
+  return {{"square",
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 5}), s.constant(2)};
+           },
            {DType::f32, DType::bf16, DType::i32, DType::i64}},
-          {"cube", [](SampleBuilder& s) { return Args{s.free_tensor({3, 5}), 3.0}; }, floats()},
-          {"root", [](SampleBuilder& s) { return Args{s.free_tensor({3, 5}, 0.1, 3), 0.5}; },
+          {"cube",
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 5}), 3.0};
+           },
            floats()},
-          {"inverse", [](SampleBuilder& s) { return Args{s.free_tensor({3, 5}, 0.5, 3), -2.0}; },
+          {"root",
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 5}, 0.1, 3), 0.5};
+           },
            floats()},
-          {"real", [](SampleBuilder& s) { return Args{s.free_tensor({3, 5}, 0.1, 3), 1.7}; },
+          {"inverse",
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 5}, 0.5, 3), -2.0};
+           },
            floats()},
-          {"base number", [](SampleBuilder& s) { return Args{2.0, s.free_tensor({3, 5})}; },
+          {"real",
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 5}, 0.1, 3), 1.7};
+           },
+           floats()},
+          {"base number",
+           [](SampleBuilder& s) {
+             return Args{2.0, s.free_tensor({3, 5})};
+           },
            floats()},
           {"integers",
            [](SampleBuilder& s) {
@@ -279,8 +305,8 @@ std::vector<graph::Sample> float_power_samples() {
 std::vector<graph::Sample> three_samples() {
   return {{"value",
            [](SampleBuilder& s) {
-             return Args{s.free_tensor({3, 5}), s.tensor({s.size(5)}),
-                         s.free_tensor({3, 5}, 1, 3), 0.5};
+             return Args{s.free_tensor({3, 5}), s.tensor({s.size(5)}), s.free_tensor({3, 5}, 1, 3),
+                         0.5};
            },
            floats()}};
 }
@@ -291,8 +317,7 @@ std::vector<graph::Sample> lerp_samples() {
            },
            floats()},
           {"tensor", [](SampleBuilder& s) {
-             return Args{s.free_tensor({3, 5}), s.free_tensor({3, 5}),
-                         s.free_tensor({3, 5}, 0, 1)};
+             return Args{s.free_tensor({3, 5}), s.free_tensor({3, 5}), s.free_tensor({3, 5}, 0, 1)};
            }}};
 }
 
@@ -311,45 +336,37 @@ constexpr OpDef row(std::string_view name, std::string_view schema, std::string_
 }
 
 constexpr OpDef kTernary[] = {
-    row("addcdiv",
-        "(self: tensor, tensor1: tensor, tensor2: tensor, value: scalar = 1) -> tensor",
+    row("addcdiv", "(self: tensor, tensor1: tensor, tensor2: tensor, value: scalar = 1) -> tensor",
         "aten::addcdiv", "self + value * tensor1 / tensor2.", infer_three,
-        lower_three<addcdiv_value>,
-        ref_three<[](Evaluation& e, double x, double y, double z) {
+        lower_three<addcdiv_value>, ref_three<[](Evaluation& e, double x, double y, double z) {
           return x + e.real(3) * y / z;
         }>,
         three_samples),
-    row("addcmul",
-        "(self: tensor, tensor1: tensor, tensor2: tensor, value: scalar = 1) -> tensor",
+    row("addcmul", "(self: tensor, tensor1: tensor, tensor2: tensor, value: scalar = 1) -> tensor",
         "aten::addcmul", "self + value * tensor1 * tensor2.", infer_three,
-        lower_three<addcmul_value>,
-        ref_three<[](Evaluation& e, double x, double y, double z) {
+        lower_three<addcmul_value>, ref_three<[](Evaluation& e, double x, double y, double z) {
           return x + e.real(3) * y * z;
         }>,
         three_samples),
     row("clamp", "(self: tensor, min: operand? = none, max: operand? = none) -> tensor",
         "aten::clamp aten::clamp.Tensor aten::clip aten::clip.Tensor",
-        "min(max(self, min), max); a NaN stays.", infer_clamp, lower_clamp<1, 2>,
-        ref_clamp<1, 2>, clamp_samples),
+        "min(max(self, min), max); a NaN stays.", infer_clamp, lower_clamp<1, 2>, ref_clamp<1, 2>,
+        clamp_samples),
     row("clamp_max", "(self: tensor, max: operand) -> tensor",
-        "aten::clamp_max aten::clamp_max.Tensor", "min(self, max).", infer_clamp,
-        lower_clamp<0, 1>, ref_clamp<0, 1>, bound_samples),
+        "aten::clamp_max aten::clamp_max.Tensor", "min(self, max).", infer_clamp, lower_clamp<0, 1>,
+        ref_clamp<0, 1>, bound_samples),
     row("clamp_min", "(self: tensor, min: operand) -> tensor",
-        "aten::clamp_min aten::clamp_min.Tensor", "max(self, min).", infer_clamp,
-        lower_clamp<1, 0>, ref_clamp<1, 0>, bound_samples),
+        "aten::clamp_min aten::clamp_min.Tensor", "max(self, min).", infer_clamp, lower_clamp<1, 0>,
+        ref_clamp<1, 0>, bound_samples),
     row("float_power", "(self: operand, exponent: operand) -> tensor",
         "aten::float_power.Tensor_Tensor aten::float_power.Tensor_Scalar aten::float_power.Scalar",
-        "Power in f64.", infer_float_power, lower_pow<true>, ref_float_power,
-        float_power_samples),
+        "Power in f64.", infer_float_power, lower_pow<true>, ref_float_power, float_power_samples),
     row("lerp", "(self: tensor, end: tensor, weight: operand) -> tensor",
         "aten::lerp.Scalar aten::lerp.Tensor", "self + weight * (end - self).", infer_lerp,
-        lower_three<lerp_value>,
-        ref_three<lerp_reference>,
-        lerp_samples),
+        lower_three<lerp_value>, ref_three<lerp_reference>, lerp_samples),
     row("pow", "(self: operand, exponent: operand) -> tensor",
         "aten::pow.Tensor_Tensor aten::pow.Tensor_Scalar aten::pow.Scalar",
-        "self to the power of exponent.", infer_pow, lower_pow<false>,
-        ref_pow, pow_samples),
+        "self to the power of exponent.", infer_pow, lower_pow<false>, ref_pow, pow_samples),
 };
 
 }  // namespace

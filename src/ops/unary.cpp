@@ -66,22 +66,22 @@ constexpr OpDef kFunctions[] = {
         "acos", "aten::acos", "Arc cosine.", samples::unary_unit),
     function<Opcode::acosh, [](double x) { return std::acosh(x); }>(
         "acosh", "aten::acosh", "Inverse hyperbolic cosine.", samples::unary_positive),
-    function<Opcode::asin, [](double x) { return std::asin(x); }>(
-        "asin", "aten::asin", "Arc sine.", samples::unary_unit),
-    function<Opcode::asinh, [](double x) { return std::asinh(x); }>(
-        "asinh", "aten::asinh", "Inverse hyperbolic sine."),
+    function<Opcode::asin, [](double x) { return std::asin(x); }>("asin", "aten::asin", "Arc sine.",
+                                                                  samples::unary_unit),
+    function<Opcode::asinh, [](double x) { return std::asinh(x); }>("asinh", "aten::asinh",
+                                                                    "Inverse hyperbolic sine."),
     function<Opcode::atan, [](double x) { return std::atan(x); }>("atan", "aten::atan",
-                                                                 "Arc tangent."),
+                                                                  "Arc tangent."),
     function<Opcode::atanh, [](double x) { return std::atanh(x); }>(
         "atanh", "aten::atanh", "Inverse hyperbolic tangent.", samples::unary_unit),
     function<Opcode::cos, [](double x) { return std::cos(x); }>("cos", "aten::cos", "Cosine."),
     function<Opcode::cosh, [](double x) { return std::cosh(x); }>("cosh", "aten::cosh",
-                                                                 "Hyperbolic cosine."),
-    function<Opcode::digamma, digamma_reference>("digamma", "aten::digamma aten::special_digamma aten::special_psi",
-                                                 "Derivative of the log gamma function.",
-                                                 samples::unary_positive),
-    function<Opcode::erf, [](double x) { return std::erf(x); }>("erf", "aten::erf aten::special_erf",
-                                                               "Gauss error function."),
+                                                                  "Hyperbolic cosine."),
+    function<Opcode::digamma, digamma_reference>(
+        "digamma", "aten::digamma aten::special_digamma aten::special_psi",
+        "Derivative of the log gamma function.", samples::unary_positive),
+    function<Opcode::erf, [](double x) { return std::erf(x); }>(
+        "erf", "aten::erf aten::special_erf", "Gauss error function."),
     function<Opcode::erfc, [](double x) { return std::erfc(x); }>(
         "erfc", "aten::erfc aten::special_erfc", "Complement of the error function."),
     function<Opcode::erfinv, erfinv_reference>("erfinv", "aten::erfinv aten::special_erfinv",
@@ -95,9 +95,8 @@ constexpr OpDef kFunctions[] = {
     function<Opcode::lgamma, [](double x) { return std::lgamma(x); }>(
         "lgamma", "aten::lgamma aten::special_gammaln", "Logarithm of the absolute gamma function.",
         samples::unary_positive),
-    function<Opcode::log, [](double x) { return std::log(x); }>("log", "aten::log",
-                                                               "Natural logarithm.",
-                                                               samples::unary_positive),
+    function<Opcode::log, [](double x) { return std::log(x); }>(
+        "log", "aten::log", "Natural logarithm.", samples::unary_positive),
     function<Opcode::log10, [](double x) { return std::log10(x); }>(
         "log10", "aten::log10", "Logarithm to base 10.", samples::unary_positive),
     function<Opcode::log1p, [](double x) { return std::log1p(x); }>(
@@ -109,12 +108,12 @@ constexpr OpDef kFunctions[] = {
         "rsqrt", "aten::rsqrt", "One over the square root.", samples::unary_positive),
     function<Opcode::sin, [](double x) { return std::sin(x); }>("sin", "aten::sin", "Sine."),
     function<Opcode::sinh, [](double x) { return std::sinh(x); }>("sinh", "aten::sinh",
-                                                                 "Hyperbolic sine."),
+                                                                  "Hyperbolic sine."),
     function<Opcode::sqrt, [](double x) { return std::sqrt(x); }>(
         "sqrt", "aten::sqrt", "Square root.", samples::unary_positive),
     function<Opcode::tan, [](double x) { return std::tan(x); }>("tan", "aten::tan", "Tangent."),
     function<Opcode::tanh, [](double x) { return std::tanh(x); }>("tanh", "aten::tanh",
-                                                                 "Hyperbolic tangent."),
+                                                                  "Hyperbolic tangent."),
 };
 
 }  // namespace

@@ -61,9 +61,9 @@ IndexMap reshape_map(sym::Context& context, const Sizes& from, const Sizes& to) 
   };
 }
 
-void ref_from(Evaluation& e,
-              const std::function<void(std::span<const std::int64_t>, std::vector<std::int64_t>&)>&
-                  source) {
+void ref_from(
+    Evaluation& e,
+    const std::function<void(std::span<const std::int64_t>, std::vector<std::int64_t>&)>& source) {
   const RefTensor& x = e.tensor(0);
   RefTensor& r = e.result();
   std::vector<std::int64_t> from(x.rank());
@@ -87,8 +87,7 @@ std::optional<Sizes> view_strides(Inference& args, const infer::Type& x, const S
   return strides;
 }
 
-Sizes product_groups_strides(Inference& args, const infer::Type& x, const Sizes& sizes,
-                             bool& ok) {
+Sizes product_groups_strides(Inference& args, const infer::Type& x, const Sizes& sizes, bool& ok) {
   const Expr one = args.context().constant(1);
   Sizes strides(sizes.size(), one);
   std::size_t next = sizes.size();  // result dimensions left to place, from the right
@@ -96,9 +95,8 @@ Sizes product_groups_strides(Inference& args, const infer::Type& x, const Sizes&
   Expr in = one, out = one;
   for (std::size_t d = x.rank(); d-- > 0;) {
     in = in * x.sizes[d];
-    const bool ends =
-        d == 0 || (!x.sizes[d - 1].is_constant(1) &&
-                   sym::equal((*x.strides)[d - 1], in * chunk_base) != true);
+    const bool ends = d == 0 || (!x.sizes[d - 1].is_constant(1) &&
+                                 sym::equal((*x.strides)[d - 1], in * chunk_base) != true);
     if (!ends) continue;
     while (next > 0 && (out != in || sizes[next - 1].is_constant(1))) {
       if (out != in && !sym::divides(out * sizes[next - 1], in)) {
@@ -124,8 +122,8 @@ Sizes product_groups_strides(Inference& args, const infer::Type& x, const Sizes&
 
 Types infer_view(Inference& args) {
   const infer::Type& x = infer::computable(args, 0);
-  Sizes sizes = infer::resolve_minus_one(args, args.integers(1),
-                                         graph::element_count(args.context(), x));
+  Sizes sizes =
+      infer::resolve_minus_one(args, args.integers(1), graph::element_count(args.context(), x));
   infer::Type r = infer::make(x, x.dtype, std::move(sizes));
   r.strides = view_strides(args, x, r.sizes);
   return {r};
@@ -133,8 +131,8 @@ Types infer_view(Inference& args) {
 
 Types infer_unsafe_view(Inference& args) {
   const infer::Type& x = infer::computable(args, 0);
-  Sizes sizes = infer::resolve_minus_one(args, args.integers(1),
-                                         graph::element_count(args.context(), x));
+  Sizes sizes =
+      infer::resolve_minus_one(args, args.integers(1), graph::element_count(args.context(), x));
   infer::Type r = infer::make(x, x.dtype, std::move(sizes));
   if (x.strides) r.strides = view_strides(args, x, r.sizes);
   return {r};
@@ -162,14 +160,14 @@ Types infer_flatten(Inference& args) {
   Expr merged = args.context().constant(1);
   for (std::size_t d = first; d <= last; ++d) merged = merged * x.sizes[d];
   sizes.push_back(merged);
-  sizes.insert(sizes.end(), x.sizes.begin() + static_cast<std::ptrdiff_t>(last) + 1,
-               x.sizes.end());
+  sizes.insert(sizes.end(), x.sizes.begin() + static_cast<std::ptrdiff_t>(last) + 1, x.sizes.end());
   infer::Type r = infer::make(x, x.dtype, std::move(sizes));
   r.strides = view_strides(args, x, r.sizes);
   return {r};
 }
 
-// --- Permutations -----------------------------------------------------------------------------------
+// --- Permutations
+// -----------------------------------------------------------------------------------
 
 // order[d] is the operand's dimension that becomes result dimension d.
 using Order = std::vector<std::size_t>;
@@ -256,7 +254,8 @@ void ref_permutation(Evaluation& e) {
   });
 }
 
-// --- Expand -----------------------------------------------------------------------------------------
+// --- Expand
+// -----------------------------------------------------------------------------------------
 
 Types infer_expand(Inference& args) {
   const infer::Type& x = infer::computable(args, 0);
@@ -315,7 +314,8 @@ void ref_expand(Evaluation& e) {
   });
 }
 
-// --- Squeeze and unsqueeze --------------------------------------------------------------------------
+// --- Squeeze and unsqueeze
+// --------------------------------------------------------------------------
 
 // The operand's dimensions that stay.
 using Kept = std::vector<std::size_t>;
@@ -375,8 +375,8 @@ Types infer_unsqueeze(Inference& args) {
   r.sizes.insert(r.sizes.begin() + at, args.context().constant(1));
   if (x.strides) {
     r.strides = x.strides;
-    const Expr stride = dim < x.rank() ? x.sizes[dim] * (*x.strides)[dim]
-                                       : args.context().constant(1);
+    const Expr stride =
+        dim < x.rank() ? x.sizes[dim] * (*x.strides)[dim] : args.context().constant(1);
     r.strides->insert(r.strides->begin() + at, stride);
   }
   return {r};
@@ -391,39 +391,42 @@ void lower_unsqueeze(Lowering& l) {
   }));
 }
 
-// --- The identity -----------------------------------------------------------------------------------
+// --- The identity
+// -----------------------------------------------------------------------------------
 
 Types infer_alias(Inference& args) { return {infer::computable(args, 0)}; }
 
 void lower_alias(Lowering& l) { l.result(l.tensor(0)); }
 
-// --- Samples ----------------------------------------------------------------------------------------
+// --- Samples
+// ----------------------------------------------------------------------------------------
 
 using Args = std::vector<Argument>;
 std::vector<graph::Sample> plain_samples() {
   return {{"plain", [](SampleBuilder& s) { return Args{s.free_tensor({2, 3})}; }}};
 }
 std::vector<graph::Sample> view_samples() {
-  return {{"merge",
-           [](SampleBuilder& s) {
-             const Expr a = s.size(4), b = s.size(6);
-             return Args{s.tensor({a, b, s.constant(8)}), Sizes{a * b, s.constant(8)}};
-           }},
-          {"split",
-           [](SampleBuilder& s) {
-             const Expr a = s.size(4);
-             return Args{s.tensor({a, s.constant(12)}),
-                         Sizes{a, s.constant(3), s.constant(1), s.constant(4)}};
-           }},
-          {"inferred",
-           [](SampleBuilder& s) {
-             return Args{s.tensor({s.size(4), s.constant(12)}), Sizes{s.constant(6), s.constant(-1)}};
-           }},
-          {"regroup", [](SampleBuilder& s) {
-             const Expr a = s.size(4);
-             return Args{s.tensor({a, s.constant(4), s.constant(6)}),
-                         Sizes{a, s.constant(8), s.constant(3)}};
-           }}};
+  return {
+      {"merge",
+       [](SampleBuilder& s) {
+         const Expr a = s.size(4), b = s.size(6);
+         return Args{s.tensor({a, b, s.constant(8)}), Sizes{a * b, s.constant(8)}};
+       }},
+      {"split",
+       [](SampleBuilder& s) {
+         const Expr a = s.size(4);
+         return Args{s.tensor({a, s.constant(12)}),
+                     Sizes{a, s.constant(3), s.constant(1), s.constant(4)}};
+       }},
+      {"inferred",
+       [](SampleBuilder& s) {
+         return Args{s.tensor({s.size(4), s.constant(12)}), Sizes{s.constant(6), s.constant(-1)}};
+       }},
+      {"regroup", [](SampleBuilder& s) {
+         const Expr a = s.size(4);
+         return Args{s.tensor({a, s.constant(4), s.constant(6)}),
+                     Sizes{a, s.constant(8), s.constant(3)}};
+       }}};
 }
 std::vector<graph::Sample> flatten_samples() {
   return {{"middle", [](SampleBuilder& s) {
@@ -431,10 +434,10 @@ std::vector<graph::Sample> flatten_samples() {
            }}};
 }
 std::vector<graph::Sample> permute_samples() {
-  return {{"cycle", [](SampleBuilder& s) {
-             return Args{s.free_tensor({2, 3, 4}),
-                         Sizes{s.constant(2), s.constant(0), s.constant(-2)}};
-           }}};
+  return {
+      {"cycle", [](SampleBuilder& s) {
+         return Args{s.free_tensor({2, 3, 4}), Sizes{s.constant(2), s.constant(0), s.constant(-2)}};
+       }}};
 }
 std::vector<graph::Sample> transpose_samples() {
   return {{"last", [](SampleBuilder& s) {
@@ -453,8 +456,7 @@ std::vector<graph::Sample> expand_samples() {
            }}};
 }
 std::vector<graph::Sample> squeeze_samples() {
-  return {{"dims",
-           [](SampleBuilder& s) {
+  return {{"dims", [](SampleBuilder& s) {
              return Args{s.tensor({s.constant(1), s.size(3), s.constant(1)}),
                          Sizes{s.constant(0), s.constant(1)}};
            }}};
@@ -465,8 +467,13 @@ std::vector<graph::Sample> squeeze_all_samples() {
            }}};
 }
 std::vector<graph::Sample> unsqueeze_samples() {
-  return {{"last", [](SampleBuilder& s) { return Args{s.free_tensor({2, 3}), s.constant(-1)}; }},
-          {"first", [](SampleBuilder& s) { return Args{s.free_tensor({2, 3}), s.constant(0)}; }}};
+  return {{"last",
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({2, 3}), s.constant(-1)};
+           }},
+          {"first", [](SampleBuilder& s) {
+             return Args{s.free_tensor({2, 3}), s.constant(0)};
+           }}};
 }
 
 constexpr OpDef row(std::string_view name, std::string_view schema, std::string_view aten,
@@ -495,8 +502,8 @@ constexpr OpDef kViews[] = {
         "The tensor itself, out of autograd.", infer_alias, lower_alias, ref_view, plain_samples),
     row("expand", "(self: tensor, size: integer[], implicit: boolean = false) -> tensor",
         "aten::expand aten::broadcast_to aten::expand_copy",
-        "Repeats dimensions of size 1 and adds outer ones.", infer_expand, lower_expand,
-        ref_expand, expand_samples),
+        "Repeats dimensions of size 1 and adds outer ones.", infer_expand, lower_expand, ref_expand,
+        expand_samples),
     row("flatten", "(self: tensor, start_dim: integer = 0, end_dim: integer = -1) -> tensor",
         "aten::flatten.using_ints", "Merges dimensions start_dim to end_dim.", infer_flatten,
         lower_view, ref_view, flatten_samples),
@@ -504,13 +511,12 @@ constexpr OpDef kViews[] = {
         "aten::movedim.intlist aten::movedim.int aten::moveaxis.int aten::moveaxis.intlist",
         "Moves dimensions; the others keep their order.", infer_permutation<movedim_order>,
         lower_permutation<movedim_order>, ref_permutation<movedim_order>, movedim_samples),
-    row("permute", "(self: tensor, dims: integer[]) -> tensor",
-        "aten::permute aten::permute_copy", "Result dimension d is dimension dims[d].",
-        infer_permutation<permute_order>, lower_permutation<permute_order>,
-        ref_permutation<permute_order>, permute_samples),
-    row("reshape", "(self: tensor, shape: integer[]) -> tensor",
-        "aten::reshape", "The same elements in row-major order with other sizes.",
-        infer_unsafe_view, lower_view, ref_view, view_samples),
+    row("permute", "(self: tensor, dims: integer[]) -> tensor", "aten::permute aten::permute_copy",
+        "Result dimension d is dimension dims[d].", infer_permutation<permute_order>,
+        lower_permutation<permute_order>, ref_permutation<permute_order>, permute_samples),
+    row("reshape", "(self: tensor, shape: integer[]) -> tensor", "aten::reshape",
+        "The same elements in row-major order with other sizes.", infer_unsafe_view, lower_view,
+        ref_view, view_samples),
     row("squeeze", "(self: tensor) -> tensor", "aten::squeeze aten::squeeze_copy",
         "Drops all dimensions of size 1.", infer_squeeze<true>, lower_squeeze<true>, ref_view,
         squeeze_all_samples),

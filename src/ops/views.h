@@ -22,9 +22,9 @@ using IndexMap = std::function<std::vector<Expr>(Indices)>;
 [[nodiscard]] IndexMap expand_map(sym::Context& context, const Sizes& from, const Sizes& to);
 
 // Fills the result from tensor argument 0: `source` turns result indices into its indices.
-void ref_from(Evaluation& e,
-              const std::function<void(std::span<const std::int64_t>, std::vector<std::int64_t>&)>&
-                  source);
+void ref_from(
+    Evaluation& e,
+    const std::function<void(std::span<const std::int64_t>, std::vector<std::int64_t>&)>& source);
 
 // A dimension cut by start, end and step, with ATen's clamping.
 struct Slice {
