@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
 namespace inkle::ops {
 namespace {
 
@@ -46,6 +50,15 @@ TEST(Table, PageHasALineForEveryRow) {
     if (op->name == "eager") continue;
     EXPECT_NE(page.find("| `" + std::string(op->name) + "` |"), std::string::npos) << op->name;
   }
+}
+
+TEST(Table, DocsPageIsCurrent) {
+  const std::string path = std::string(INKLE_SOURCE) + "/docs/ops.md";
+  if (std::getenv("INKLE_UPDATE") != nullptr) std::ofstream(path) << ops_markdown();
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  EXPECT_TRUE(text.str() == ops_markdown())
+      << "docs/ops.md is generated; run this test with INKLE_UPDATE=1 to write it again";
 }
 
 }  // namespace
