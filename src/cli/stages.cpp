@@ -82,7 +82,8 @@ void add_opt(CLI::App& app) {
   command
       ->add_option("--passes", arguments->passes,
                    "names, separated by commas, in order; without it what the compiler runs")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   command->add_option("--stop-after", arguments->stop_after, "stop after this many passes");
   command->add_flag("--freeze", arguments->freeze, "let passes compute with literals of any size");
   command->add_flag("--timing", arguments->timing, "time and nodes of each pass, to standard error");
