@@ -17,7 +17,10 @@ using sym::Expr;
 class ArgumentMaker {
  public:
   ArgumentMaker(const Model& model, const ArgumentOptions& options)
-      : model_(model), options_(options), given_(model.graph.inputs.size()), random_(options.seed) {}
+      : model_(model),
+        options_(options),
+        given_(model.graph.inputs.size()),
+        random_(options.seed) {}
 
   Arguments run() {
     read_files();
@@ -113,13 +116,15 @@ class ArgumentMaker {
     const TensorData& given = *given_[i];
     if (given.dtype != expected.dtype || given.sizes.size() != expected.rank()) {
       std::string sizes;
-      for (const std::int64_t s : given.sizes) sizes += (sizes.empty() ? "" : ",") + std::to_string(s);
+      for (const std::int64_t s : given.sizes)
+        sizes += (sizes.empty() ? "" : ",") + std::to_string(s);
       user_error("input {}: expected {}, got {}[{}]", input(i).name, graph::to_string(expected),
                  abi::name_of(given.dtype), sizes);
     }
     for (std::size_t d = 0; d < expected.rank(); ++d) {
       if (expected.sizes[d].kind() != sym::Kind::symbol) continue;
-      set(expected.sizes[d], given.sizes[d], fmt::format("input {}, dimension {}", input(i).name, d));
+      set(expected.sizes[d], given.sizes[d],
+          fmt::format("input {}, dimension {}", input(i).name, d));
     }
   }
 
@@ -130,7 +135,8 @@ class ArgumentMaker {
     }
     const sym::SymbolInfo& info = model_.graph.context().info(symbol);
     const std::int64_t value =
-        info.hint ? *info.hint : std::min(std::max<std::int64_t>(info.range.low, 4), info.range.high);
+        info.hint ? *info.hint
+                  : std::min(std::max<std::int64_t>(info.range.low, 4), info.range.high);
     set(symbol, value, "size");
     return value;
   }
@@ -210,9 +216,17 @@ class ArgumentMaker {
       case DType::u8:
       case DType::i8:
         return store(to, element, static_cast<std::uint8_t>(bit));
-      case DType::u16: case DType::u32: case DType::u64: case DType::c32: case DType::c64:
-      case DType::c128: case DType::f8e4m3fn: case DType::f8e5m2: case DType::f8e4m3fnuz:
-      case DType::f8e5m2fnuz: case DType::opaque:
+      case DType::u16:
+      case DType::u32:
+      case DType::u64:
+      case DType::c32:
+      case DType::c64:
+      case DType::c128:
+      case DType::f8e4m3fn:
+      case DType::f8e5m2:
+      case DType::f8e4m3fnuz:
+      case DType::f8e5m2fnuz:
+      case DType::opaque:
         unsupported("random numbers of dtype {}", abi::name_of(to.dtype));
     }
   }

@@ -14,7 +14,7 @@ struct ArgumentOptions {
   std::vector<std::string> inputs;  // "name=file.npy", or "file.npy" for the next one
   std::vector<std::string> sizes;   // "s0=8": sizes of random inputs
   std::uint64_t seed = 0;
-  bool random = true;               // fill what was not given; else it is an error
+  bool random = true;  // fill what was not given; else it is an error
 };
 
 // What Executable::run takes. Tensors and integers are in the graph's order, counted apart.

@@ -64,8 +64,8 @@ void bench(const BenchArguments& a) {
   std::vector<double> times;
   const auto begin = Clock::now();
   const auto enough = [&] {
-    return times.size() > 3 && (static_cast<int>(times.size()) > a.runs ||
-                                milliseconds_since(begin) > a.seconds * 1e3);
+    return times.size() > 3 &&
+           (static_cast<int>(times.size()) > a.runs || milliseconds_since(begin) > a.seconds * 1e3);
   };
   while (!enough()) {
     PlainHost host(false);

@@ -31,8 +31,8 @@ void attach_weights(Model& model, const std::string& path) {
   for (std::size_t i = 0; i < model.graph.inputs.size(); ++i) {
     const graph::Input& input = model.graph.inputs[i];
     if (!input.is_parameter) continue;
-    const auto found = std::find_if(
-        weights.tensors.begin(), weights.tensors.end(), [&](const auto& entry) {
+    const auto found =
+        std::find_if(weights.tensors.begin(), weights.tensors.end(), [&](const auto& entry) {
           std::string name = entry.first;
           std::replace(name.begin(), name.end(), '.', '_');
           return name == input.name;

@@ -47,7 +47,8 @@ void print(const PlainHost& host, const Model& model) {
     const PlainHost::Result& result = host.results()[i];
     std::string text = "none";
     if (const auto* tensor = std::get_if<TensorData>(&result)) text = summary(*tensor);
-    if (const auto* integer = std::get_if<std::int64_t>(&result)) text = fmt::format("{}", *integer);
+    if (const auto* integer = std::get_if<std::int64_t>(&result))
+      text = fmt::format("{}", *integer);
     std::printf("%s: %s\n", model.outputs[i].c_str(), text.c_str());
   }
 }
@@ -76,10 +77,12 @@ void add_run(CLI::App& app) {
   CLI::App* command = app.add_subcommand("run", "Compile a model and call it once.");
   add_compile_options(*command, arguments->compile);
   add_input_options(*command, arguments->inputs);
-  command->add_option("-o,--output", arguments->output,
-                      "folder for the outputs, one .npy file each; without it a summary is printed");
-  command->add_flag("--random", arguments->random,
-                    "random numbers for inputs that are not given: floats in [-1, 1), integers 0, 1");
+  command->add_option(
+      "-o,--output", arguments->output,
+      "folder for the outputs, one .npy file each; without it a summary is printed");
+  command->add_flag(
+      "--random", arguments->random,
+      "random numbers for inputs that are not given: floats in [-1, 1), integers 0, 1");
   command->callback([arguments] { run(*arguments); });
 }
 

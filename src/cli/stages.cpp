@@ -86,7 +86,8 @@ void add_opt(CLI::App& app) {
       ->allow_extra_args(false);
   command->add_option("--stop-after", arguments->stop_after, "stop after this many passes");
   command->add_flag("--freeze", arguments->freeze, "let passes compute with literals of any size");
-  command->add_flag("--timing", arguments->timing, "time and nodes of each pass, to standard error");
+  command->add_flag("--timing", arguments->timing,
+                    "time and nodes of each pass, to standard error");
   command->add_flag("--list", arguments->list, "print what passes there are");
   command->callback([arguments] { opt(*arguments); });
 }

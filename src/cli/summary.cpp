@@ -44,9 +44,17 @@ std::optional<double> element(DType dtype, const std::byte* at) {
       return load<float>(at);
     case DType::f64:
       return load<double>(at);
-    case DType::u16: case DType::u32: case DType::u64: case DType::c32: case DType::c64:
-    case DType::c128: case DType::f8e4m3fn: case DType::f8e5m2: case DType::f8e4m3fnuz:
-    case DType::f8e5m2fnuz: case DType::opaque:
+    case DType::u16:
+    case DType::u32:
+    case DType::u64:
+    case DType::c32:
+    case DType::c64:
+    case DType::c128:
+    case DType::f8e4m3fn:
+    case DType::f8e5m2:
+    case DType::f8e4m3fnuz:
+    case DType::f8e5m2fnuz:
+    case DType::opaque:
       return std::nullopt;
   }
   return std::nullopt;
@@ -55,7 +63,8 @@ std::optional<double> element(DType dtype, const std::byte* at) {
 }  // namespace
 
 std::string summary(const frontend::pt2::TensorData& tensor) {
-  std::string text = fmt::format("{}[{}]", abi::name_of(tensor.dtype), fmt::join(tensor.sizes, ","));
+  std::string text =
+      fmt::format("{}[{}]", abi::name_of(tensor.dtype), fmt::join(tensor.sizes, ","));
   const std::int64_t count = tensor.element_count();
   if (count == 0 || !element(tensor.dtype, tensor.data)) return text;
   double sum = 0;

@@ -19,8 +19,10 @@ class ZipWriter {
     std::string common;
     number(common, 20, 2);  // version needed
     number(common, 0, 8);   // flags, method, time, date
-    number(common, crc32(0, reinterpret_cast<const Bytef*>(content.data()),
-                         static_cast<uInt>(content.size())), 4);
+    number(
+        common,
+        crc32(0, reinterpret_cast<const Bytef*>(content.data()), static_cast<uInt>(content.size())),
+        4);
     number(common, content.size(), 4);
     number(common, content.size(), 4);
     number(common, name.size(), 2);

@@ -168,7 +168,7 @@ def test_text_graphs(tmp_path):
     assert "loops @g {" in inkle("lower", graph).stdout
     assert "plan @g" in inkle("compile", graph, "--stage", "plan").stdout
     assert "median" in inkle("bench", graph, "--runs", "3").stdout
-    assert "unknown" in inkle("opt", "--passes=nothing", graph, code=1).stderr
+    assert "there is no pass" in inkle("opt", "--passes=nothing", graph, code=1).stderr
     graph.write_text("graph @g(%x: f32[2]) -> f32[3] {\n  return %y\n}\n")
     assert f"{graph}:2" in inkle("run", graph, code=1).stderr
 

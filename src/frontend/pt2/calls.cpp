@@ -12,8 +12,8 @@ namespace {
 // Keywords that change where or how memory is laid out, not what is computed; eager's strides of
 // outputs come from the file.
 bool is_memory_keyword(std::string_view name) {
-  static constexpr std::string_view kNames[] = {"layout", "pin_memory", "non_blocking",
-                                                "memory_format", "device", "implicit"};
+  static constexpr std::string_view kNames[] = {"layout",        "pin_memory", "non_blocking",
+                                                "memory_format", "device",     "implicit"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
@@ -104,7 +104,8 @@ const graph::Type& GraphReader::type_of(TensorId tensor) {
 }
 
 std::vector<TensorId> GraphReader::call(const Call& c) {
-  if (const Composite* composite = find_composite(c.overload)) return (this->*composite->handler)(c);
+  if (const Composite* composite = find_composite(c.overload))
+    return (this->*composite->handler)(c);
   const graph::OpDef* row = graph_.table().find_aten(c.overload);
   if (row != nullptr && !graph::has(row->traits, graph::Trait::effect)) return native(c, *row);
   return in_place(c);

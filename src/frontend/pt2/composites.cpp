@@ -236,10 +236,10 @@ std::vector<TensorId> GraphReader::reversed(const Call& c) {
 // x[1:] - x[:-1] along a dimension, n times, with tensors put before and behind it first.
 std::vector<TensorId> GraphReader::diff(const Call& c) {
   const TensorId self = tensor(c, 0, "self");
-  const auto n = c.find(1, "n") == nullptr ? std::optional<std::int64_t>(1)
-                                           : constant(c.find(1, "n"));
-  const auto given_dim = c.find(2, "dim") == nullptr ? std::optional<std::int64_t>(-1)
-                                                     : constant(c.find(2, "dim"));
+  const auto n =
+      c.find(1, "n") == nullptr ? std::optional<std::int64_t>(1) : constant(c.find(1, "n"));
+  const auto given_dim =
+      c.find(2, "dim") == nullptr ? std::optional<std::int64_t>(-1) : constant(c.find(2, "dim"));
   if (!n || *n < 0 || *n > 64 || !given_dim) unsupported("differences of an order not constant");
   ValueId x = storages_.read(self);
   const auto rank = static_cast<std::int64_t>(builder_.type(x).rank());
@@ -332,7 +332,8 @@ std::vector<TensorId> GraphReader::attention(const Call& c) {
     if (query.rank() != 4 || sizes.size() != 4 || !sizes[1].is_constant(1)) continue;
     if (query.sizes[1].is_constant(1)) continue;
     sizes[1] = query.sizes[1];
-    all_heads.args[i].operand = storages_.make(builder_.node("expand", {storages_.read(one), sizes}));
+    all_heads.args[i].operand =
+        storages_.make(builder_.node("expand", {storages_.read(one), sizes}));
   }
   return native(all_heads, *graph_.table().find_aten(c.overload));
 }

@@ -103,8 +103,8 @@ Lettered contracted(Builder& b, const Lettered& x, const Lettered& y, const std:
   for (const char c : y.letters) {
     if (!has(x.letters, c)) right.push_back(c);
   }
-  const ValueId product = b.node("bmm", {as_matrices(b, x, batch, left, summed),
-                                         as_matrices(b, y, batch, summed, right)});
+  const ValueId product = b.node(
+      "bmm", {as_matrices(b, x, batch, left, summed), as_matrices(b, y, batch, summed, right)});
   std::vector<Expr> sizes;
   for (const char c : batch + left) sizes.push_back(size_of(b, x, c));
   for (const char c : right) sizes.push_back(size_of(b, y, c));
@@ -137,8 +137,8 @@ std::vector<TensorId> GraphReader::einsum(const Call& c) {
   for (const char letter : e.result) {
     if (!has(all, letter)) place_.fail("the einsum's result names an unknown dimension");
   }
-  Lettered total = reduced(builder_, operands[0],
-                           operands.size() > 1 ? e.result + e.operands[1] : e.result);
+  Lettered total =
+      reduced(builder_, operands[0], operands.size() > 1 ? e.result + e.operands[1] : e.result);
   if (operands.size() > 1) {
     const Lettered second = reduced(builder_, operands[1], e.result + total.letters);
     for (const char letter : total.letters) {

@@ -167,7 +167,8 @@ class Parser {
   std::int64_t number() {
     (void)peek();
     std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
+    const auto [end, error] =
+        std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
     if (error != std::errc()) fail("an integer is expected");
     at_ = static_cast<std::size_t>(end - text_.data());
     return value;

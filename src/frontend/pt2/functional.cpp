@@ -169,8 +169,8 @@ ValueId Storages::put_piece(const Tensor& view, ValueId parent, ValueId value) {
     return builder_.node("select_scatter", {parent, value, view.args[1], view.args[2]});
   }
   if (row == "slice") {
-    return builder_.node("slice_scatter", {parent, value, view.args[1], view.args[2], view.args[3],
-                                           view.args[4]});
+    return builder_.node("slice_scatter",
+                         {parent, value, view.args[1], view.args[2], view.args[3], view.args[4]});
   }
   if (row == "narrow") {
     const Expr start = std::get<Expr>(view.args[2]);

@@ -34,11 +34,11 @@ enum class ViewKind : std::uint8_t {
   reshape,    // view, squeeze, unsqueeze, flatten: the same elements in order
   transpose,  // its own inverse: t, transpose
   permute,
-  slice,      // slice, narrow
+  slice,  // slice, narrow
   select,
-  pieces,     // split, split_with_sizes, chunk: several slices along a dimension
+  pieces,  // split, split_with_sizes, chunk: several slices along a dimension
   unbind,
-  expand,     // can be read, not written through
+  expand,  // can be read, not written through
 };
 // By the overload's name without namespace and variant ("slice" of aten::slice.Tensor); `none` for
 // those that make new memory.
@@ -82,7 +82,7 @@ class Storages {
     const graph::OpDef* row = nullptr;
     std::vector<Argument> args;
     std::uint32_t result = 0;
-    ValueId value;                        // as of `version`
+    ValueId value;  // as of `version`
     std::uint32_t version = 0;
   };
 

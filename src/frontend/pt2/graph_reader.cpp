@@ -23,9 +23,9 @@ bool starts_with_any(std::string_view text, std::initializer_list<std::string_vi
 // Checks of the exporting run: on values (kept nowhere, they cannot be evaluated here) or on sizes
 // (check_assertion turns those into guards).
 bool is_assertion(std::string_view target) {
-  return starts_with_any(target, {"torch.ops.aten._assert", "torch.ops.aten.sym_constrain",
-                                  "torch.ops.aten._functional_assert",
-                                  "torch.ops.aten._functional_sym_constrain"});
+  return starts_with_any(
+      target, {"torch.ops.aten._assert", "torch.ops.aten.sym_constrain",
+               "torch.ops.aten._functional_assert", "torch.ops.aten._functional_sym_constrain"});
 }
 
 bool is_inlined(std::string_view target) {
@@ -105,7 +105,8 @@ const Operand* Call::find(std::size_t position, std::string_view name) const {
 GraphReader::GraphReader(graph::Graph& graph, Place& place)
     : graph_(graph), builder_(graph), storages_(builder_), place_(place) {}
 
-// --- Sizes and types ------------------------------------------------------------------------------
+// --- Sizes and types
+// ------------------------------------------------------------------------------
 
 void GraphReader::set_ranges(const Json& constraints) {
   if (!constraints.is_object()) place_.fail("\"range_constraints\" is not an object");
@@ -116,14 +117,16 @@ void GraphReader::set_ranges(const Json& constraints) {
     info.range.low = low == nullptr ? 0 : std::max<std::int64_t>(integer(place_, *low), 0);
     info.range.high =
         high == nullptr ? kLargestSize : std::min(integer(place_, *high), kLargestSize);
-    if (info.range.low > info.range.high) place_.fail(fmt::format("the range of {} is empty", name));
+    if (info.range.low > info.range.high)
+      place_.fail(fmt::format("the range of {} is empty", name));
     ranges_.emplace(name, info);
   }
 }
 
 Expr GraphReader::symbol(std::string_view name) {
   if (const auto known = graph_.context().find_symbol(name)) return *known;
-  const bool is_name = !name.empty() && (name[0] == '_' || std::isalpha(static_cast<unsigned char>(name[0])) != 0) &&
+  const bool is_name = !name.empty() &&
+                       (name[0] == '_' || std::isalpha(static_cast<unsigned char>(name[0])) != 0) &&
                        std::all_of(name.begin(), name.end(), [](char c) {
                          return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
                        });
@@ -139,9 +142,9 @@ Expr GraphReader::size(const Json& sym_int) {
   const auto [kind, value] = union_value(place_, sym_int);
   if (kind == "as_int") return builder_.integer(integer(place_, *value));
   if (kind != "as_expr") place_.fail(fmt::format("a size of kind \"{}\"", kind));
-  const Expr e = parse_expression(text(place_, member(place_, *value, "expr_str")),
-                                  graph_.context(),
-                                  [this](std::string_view name) { return symbol(name); });
+  const Expr e =
+      parse_expression(text(place_, member(place_, *value, "expr_str")), graph_.context(),
+                       [this](std::string_view name) { return symbol(name); });
   const Json* hint = find_member(*value, "hint");
   if (hint != nullptr && e.kind() == sym::Kind::symbol && find_member(*hint, "as_int") != nullptr) {
     sym::SymbolInfo info = graph_.context().info(e);
@@ -166,7 +169,8 @@ graph::Type GraphReader::type(const Json& tensor_meta) {
   result.device = device(place_, member(place_, tensor_meta, "device"));
   result.sizes = sizes(array(place_, tensor_meta, "sizes"));
   result.strides = sizes(array(place_, tensor_meta, "strides"));
-  if (result.sizes.size() != result.strides->size()) place_.fail("as many strides as sizes are due");
+  if (result.sizes.size() != result.strides->size())
+    place_.fail("as many strides as sizes are due");
   if (integer(place_, member(place_, tensor_meta, "layout")) != 7) {
     unsupported("a tensor that is not strided");
   }
@@ -177,7 +181,8 @@ const Json* GraphReader::meta(const std::string& name) const {
   return find_member(object(place_, *scopes_.back().graph, "tensor_values"), name.c_str());
 }
 
-// --- Arguments ------------------------------------------------------------------------------------
+// --- Arguments
+// ------------------------------------------------------------------------------------
 
 Operand GraphReader::named(const std::string& name, const char* table) {
   const auto at = scopes_.back().values.find(name);
@@ -265,7 +270,8 @@ Operand GraphReader::argument(const Json& json) {
   return list_argument(kind, *value);
 }
 
-// --- Nodes ----------------------------------------------------------------------------------------
+// --- Nodes
+// ----------------------------------------------------------------------------------------
 
 bool GraphReader::is_known(const std::string& target) const {
   if (is_assertion(target) || is_inlined(target) || is_symbolic(target)) return true;
@@ -402,8 +408,8 @@ void GraphReader::symbolic_node(const std::string& target, const Json& n) {
     const std::string& name = text(place_, *name_json);
     Operand result = Unknown{};
     if (kind == "as_sym_int") {
-      result = size(member(place_, object(place_, *scopes_.back().graph, "sym_int_values"),
-                           name.c_str()));
+      result = size(
+          member(place_, object(place_, *scopes_.back().graph, "sym_int_values"), name.c_str()));
     } else if (kind == "as_sym_bool" && target.starts_with("_operator.")) {
       const Json& inputs = array(place_, n, "inputs");
       static constexpr std::string_view kRelations[] = {"lt", "le", "gt", "ge", "eq", "ne"};
@@ -459,8 +465,8 @@ void GraphReader::subgraph(const std::string& target, const Json& n) {
     }
   }
   if (scopes_.size() > kDepthLimit) place_.fail("graphs nested too deep");
-  const Json& inner = object(place_, member(place_, member(place_, inputs[at], "arg"), "as_graph"),
-                             "graph");
+  const Json& inner =
+      object(place_, member(place_, member(place_, inputs[at], "arg"), "as_graph"), "graph");
   const Json& parameters = array(place_, inner, "inputs");
   if (parameters.size() != inputs.size() - at - 1) {
     place_.fail("the graph takes another number of arguments");

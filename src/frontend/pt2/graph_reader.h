@@ -32,8 +32,8 @@ using Operand = std::variant<graph::None, TensorId, TensorList, Expr, std::vecto
                              std::vector<double>, bool, std::vector<bool>, std::string, DType,
                              Device, Comparison, Unknown>;
 struct Call {
-  std::string overload;   // "aten::add.Tensor"
-  std::string base;       // "add"
+  std::string overload;  // "aten::add.Tensor"
+  std::string base;      // "add"
   struct Named {
     std::string name;
     bool is_keyword = false;

@@ -34,8 +34,10 @@ Parts open_model(const ZipArchive& archive, Place& place) {
   const ZipMember* format = has_member(kFormat);
   if (format == nullptr) {
     if (has_member("serialized_exported_program.json") != nullptr) {
-      unsupported("{}: saved by an old torch whose weights are a pickle; save it again with torch "
-                  "2.11 or later", archive.name());
+      unsupported(
+          "{}: saved by an old torch whose weights are a pickle; save it again with torch "
+          "2.11 or later",
+          archive.name());
     }
     place.fail("not a torch.export archive (no archive_format)");
   }
@@ -70,7 +72,8 @@ class ProgramReader {
         place_{file->name(), ""},
         archive_(std::move(file)),
         parts_(open_model(archive_, place_)),
-        program_{graph::Graph(std::make_shared<sym::Context>(), ops::op_table()), {}, {}, {}, {}, {}},
+        program_{
+            graph::Graph(std::make_shared<sym::Context>(), ops::op_table()), {}, {}, {}, {}, {}},
         reader_(program_.graph, place_) {}
 
   Program run() {
@@ -109,9 +112,12 @@ class ProgramReader {
     const std::string constants = data + "constants/";
     const auto read = [&](const std::string& folder, const std::string& suffix) {
       const std::string config = folder + parts_.model + suffix;
-      if (archive_.find(config) == nullptr && archive_.find(folder + parts_.model + ".pt") != nullptr) {
-        unsupported("{}: the weights are a pickle, which is never read; save the program again with "
-                    "torch 2.11 or later", place_.file);
+      if (archive_.find(config) == nullptr &&
+          archive_.find(folder + parts_.model + ".pt") != nullptr) {
+        unsupported(
+            "{}: the weights are a pickle, which is never read; save the program again with "
+            "torch 2.11 or later",
+            place_.file);
       }
       payloads_.merge(read_payloads(archive_, folder, config));
     };
@@ -290,8 +296,9 @@ class ProgramReader {
   void user_output(const Json& argument) {
     const Operand result = reader_.output(argument);
     const auto [kind, value] = union_value(place_, argument);
-    const Json* name = value->is_object() ? find_member(*value, kind == "as_tensor" ? "name" : "as_name")
-                                          : nullptr;
+    const Json* name = value->is_object()
+                           ? find_member(*value, kind == "as_tensor" ? "name" : "as_name")
+                           : nullptr;
     program_.outputs.push_back(name != nullptr ? text(place_, *name)
                                                : fmt::format("output{}", program_.outputs.size()));
     if (const auto* t = std::get_if<TensorId>(&result)) {

@@ -114,27 +114,48 @@ std::pair<std::string_view, const Json*> union_value(const Place& place, const J
 abi::DType scalar_type(const Place& place, const Json& value) {
   using abi::DType;
   switch (integer(place, value)) {
-    case 1: return DType::u8;
-    case 2: return DType::i8;
-    case 3: return DType::i16;
-    case 4: return DType::i32;
-    case 5: return DType::i64;
-    case 6: return DType::f16;
-    case 7: return DType::f32;
-    case 8: return DType::f64;
-    case 9: return DType::c32;
-    case 10: return DType::c64;
-    case 11: return DType::c128;
-    case 12: return DType::boolean;
-    case 13: return DType::bf16;
-    case 28: return DType::u16;
-    case 29: return DType::f8e4m3fn;
-    case 30: return DType::f8e5m2;
-    case 31: return DType::f8e4m3fnuz;
-    case 32: return DType::f8e5m2fnuz;
-    case 34: return DType::u32;
-    case 35: return DType::u64;
-    default: place.fail("an unknown scalar type");
+    case 1:
+      return DType::u8;
+    case 2:
+      return DType::i8;
+    case 3:
+      return DType::i16;
+    case 4:
+      return DType::i32;
+    case 5:
+      return DType::i64;
+    case 6:
+      return DType::f16;
+    case 7:
+      return DType::f32;
+    case 8:
+      return DType::f64;
+    case 9:
+      return DType::c32;
+    case 10:
+      return DType::c64;
+    case 11:
+      return DType::c128;
+    case 12:
+      return DType::boolean;
+    case 13:
+      return DType::bf16;
+    case 28:
+      return DType::u16;
+    case 29:
+      return DType::f8e4m3fn;
+    case 30:
+      return DType::f8e5m2;
+    case 31:
+      return DType::f8e4m3fnuz;
+    case 32:
+      return DType::f8e5m2fnuz;
+    case 34:
+      return DType::u32;
+    case 35:
+      return DType::u64;
+    default:
+      place.fail("an unknown scalar type");
   }
 }
 

@@ -20,9 +20,9 @@ struct Description {
   DType dtype;
 };
 constexpr Description kDescriptions[] = {
-    {"|b1", DType::boolean}, {"|u1", DType::u8},  {"|i1", DType::i8},   {"<i2", DType::i16},
-    {"<i4", DType::i32},     {"<i8", DType::i64}, {"<f2", DType::f16},  {"<V2", DType::bf16},
-    {"<f4", DType::f32},     {"<f8", DType::f64}, {"<u2", DType::u16},  {"<u4", DType::u32},
+    {"|b1", DType::boolean}, {"|u1", DType::u8},  {"|i1", DType::i8},    {"<i2", DType::i16},
+    {"<i4", DType::i32},     {"<i8", DType::i64}, {"<f2", DType::f16},   {"<V2", DType::bf16},
+    {"<f4", DType::f32},     {"<f8", DType::f64}, {"<u2", DType::u16},   {"<u4", DType::u32},
     {"<u8", DType::u64},     {"<c8", DType::c64}, {"<c16", DType::c128}, {"|V2", DType::bf16},
 };
 
@@ -160,8 +160,8 @@ TensorData read_npy(const std::shared_ptr<MappedFile>& file) {
   }
   TensorData result;
   result.dtype = header.dtype;
-  result.strides = header.is_column_major ? column_major_strides(header.sizes)
-                                          : row_major_strides(header.sizes);
+  result.strides =
+      header.is_column_major ? column_major_strides(header.sizes) : row_major_strides(header.sizes);
   result.sizes = std::move(header.sizes);
   result.data = bytes.data() + begin + length;
   result.owner = file;
@@ -185,8 +185,8 @@ void write_npy(const std::string& path, const abi::TensorView& tensor) {
   const TensorData dense = rearranged(tensor);
   std::string shape;
   for (const std::int64_t s : dense.sizes) shape += fmt::format("{}, ", s);
-  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}",
-                                   description, shape);
+  std::string header =
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", description, shape);
   // Magic, version, length and header end at a multiple of 64 bytes.
   header.append(63 - (header.size() + 10) % 64, ' ');
   header.push_back('\n');

@@ -17,11 +17,11 @@ struct Name {
   abi::DType dtype;
 };
 constexpr Name kNames[] = {
-    {"BOOL", abi::DType::boolean}, {"U8", abi::DType::u8},   {"I8", abi::DType::i8},
-    {"I16", abi::DType::i16},      {"I32", abi::DType::i32}, {"I64", abi::DType::i64},
-    {"F16", abi::DType::f16},      {"BF16", abi::DType::bf16}, {"F32", abi::DType::f32},
-    {"F64", abi::DType::f64},      {"U16", abi::DType::u16}, {"U32", abi::DType::u32},
-    {"U64", abi::DType::u64},      {"C64", abi::DType::c64}, {"F8_E4M3", abi::DType::f8e4m3fn},
+    {"BOOL", abi::DType::boolean},   {"U8", abi::DType::u8},     {"I8", abi::DType::i8},
+    {"I16", abi::DType::i16},        {"I32", abi::DType::i32},   {"I64", abi::DType::i64},
+    {"F16", abi::DType::f16},        {"BF16", abi::DType::bf16}, {"F32", abi::DType::f32},
+    {"F64", abi::DType::f64},        {"U16", abi::DType::u16},   {"U32", abi::DType::u32},
+    {"U64", abi::DType::u64},        {"C64", abi::DType::c64},   {"F8_E4M3", abi::DType::f8e4m3fn},
     {"F8_E5M2", abi::DType::f8e5m2},
 };
 

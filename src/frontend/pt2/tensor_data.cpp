@@ -89,8 +89,7 @@ TensorData make_tensor(abi::DType dtype, std::vector<std::int64_t> sizes,
 
 TensorData rearranged(const abi::TensorView& from, std::vector<std::int64_t> strides) {
   const auto rank = static_cast<std::size_t>(from.rank);
-  TensorData to =
-      make_tensor(from.dtype, {from.sizes, from.sizes + rank}, std::move(strides));
+  TensorData to = make_tensor(from.dtype, {from.sizes, from.sizes + rank}, std::move(strides));
   const auto element = static_cast<std::size_t>(abi::size_of(from.dtype));
   const auto* source = static_cast<const std::byte*>(from.data);
   if (std::any_of(to.sizes.begin(), to.sizes.end(), [](auto s) { return s == 0; })) return to;

@@ -30,7 +30,8 @@ struct TensorData {
 // Alignment of all memory made here and wanted of weights.
 inline constexpr std::size_t kAlignment = 64;
 
-// Uninitialised memory of at least one byte, aligned to kAlignment; std::bad_alloc if there is none.
+// Uninitialised memory of at least one byte, aligned to kAlignment; std::bad_alloc if there is
+// none.
 [[nodiscard]] std::shared_ptr<void> aligned_memory(std::size_t bytes);
 [[nodiscard]] std::vector<std::int64_t> row_major_strides(std::span<const std::int64_t> sizes);
 // Uninitialised, strides row-major unless given (dense in some order). Sizes are not negative and

@@ -62,7 +62,8 @@ PayloadMap read_payloads(const ZipArchive& archive, const std::string& folder,
     if (at == read.end()) {
       const ZipMember* found = archive.find(path);
       if (found == nullptr) place.fail(fmt::format("member {} is missing", path));
-      at = read.emplace(path, archive.read(*found, std::numeric_limits<std::uint64_t>::max())).first;
+      at =
+          read.emplace(path, archive.read(*found, std::numeric_limits<std::uint64_t>::max())).first;
     }
     result.emplace(name, Payload{place_tensor(place, meta, at->second), path});
   }

@@ -62,8 +62,10 @@ std::string zip(const std::vector<Member>& members) {
     std::string common;
     put(common, 20, 2);
     put(common, 0, 8);
-    put(common, crc32(0, reinterpret_cast<const Bytef*>(m.content.data()),
-                      static_cast<uInt>(m.content.size())), 4);
+    put(common,
+        crc32(0, reinterpret_cast<const Bytef*>(m.content.data()),
+              static_cast<uInt>(m.content.size())),
+        4);
     put(common, m.content.size(), 4);
     put(common, m.content.size(), 4);
     put(common, m.name.size(), 2);
@@ -88,33 +90,37 @@ std::string zip(const std::vector<Member>& members) {
 }
 
 // A program of one weight and one input; `graph` is the JSON of nodes, tensor_values and outputs.
-std::string program(const std::string& nodes, const std::string& values,
-                    const std::string& output, const std::string& constraints = "{}") {
+std::string program(const std::string& nodes, const std::string& values, const std::string& output,
+                    const std::string& constraints = "{}") {
   const auto meta = [](const std::string& sizes, const std::string& strides) {
     return R"({"dtype":7,"sizes":)" + sizes +
            R"(,"requires_grad":false,"device":{"type":"cpu","index":null},"strides":)" + strides +
            R"(,"storage_offset":{"as_int":0},"layout":7})";
   };
-  const std::string square = meta(R"([{"as_int":4},{"as_int":4}])", R"([{"as_int":4},{"as_int":1}])");
+  const std::string square =
+      meta(R"([{"as_int":4},{"as_int":4}])", R"([{"as_int":4},{"as_int":1}])");
   const std::string json =
       R"({"graph_module":{"graph":{"inputs":[],"outputs":[],"nodes":[)" + nodes +
       R"(],"tensor_values":{"p_w":)" + square + R"(,"x":)" + square + values +
       R"(},"sym_int_values":{},"sym_bool_values":{}},"signature":{"input_specs":[)"
       R"({"parameter":{"arg":{"name":"p_w"},"parameter_name":"w"}},)"
       R"({"user_input":{"arg":{"as_tensor":{"name":"x"}}}}],"output_specs":[)"
-      R"({"user_output":{"arg":{"as_tensor":{"name":")" + output +
+      R"({"user_output":{"arg":{"as_tensor":{"name":")" +
+      output +
       R"("}}}}]},"module_call_graph":[]},"opset_version":{"aten":10},"range_constraints":)" +
       constraints + R"(,"schema_version":{"major":8,"minor":20}})";
   return zip({{"m/archive_format", "pt2"},
               {"m/models/model.json", json},
               {"m/data/weights/model_weights_config.json",
                R"({"config":{"w":{"path_name":"weight_0","is_param":true,"use_pickle":false,)"
-               R"("tensor_meta":)" + square + "}}}"},
+               R"("tensor_meta":)" +
+                   square + "}}}"},
               {"m/data/weights/weight_0", std::string(64, '\1')},
               {"m/data/constants/model_constants_config.json", R"({"config":{}})"}});
 }
 
-std::string node(const std::string& target, const std::string& arguments, const std::string& result) {
+std::string node(const std::string& target, const std::string& arguments,
+                 const std::string& result) {
   return R"({"target":"torch.ops.aten.)" + target + R"(","inputs":[)" + arguments +
          R"(],"outputs":[{"as_tensor":{"name":")" + result + R"("}}],"metadata":{}})";
 }
@@ -123,7 +129,8 @@ std::string tensor(const std::string& name) {
   return R"({"name":"self","arg":{"as_tensor":{"name":")" + name + R"("}},"kind":1})";
 }
 
-// --- Golden ---------------------------------------------------------------------------------------
+// --- Golden
+// ---------------------------------------------------------------------------------------
 
 class Golden : public testing::TestWithParam<const char*> {};
 
@@ -141,7 +148,8 @@ INSTANTIATE_TEST_SUITE_P(Pt2, Golden,
                          testing::Values("decoder", "encoder", "mutations", "residual", "tables",
                                          "tiny"));
 
-// --- Weights --------------------------------------------------------------------------------------
+// --- Weights
+// --------------------------------------------------------------------------------------
 
 TEST(Weights, AreReadByName) {
   const Program p = import_pt2(kData + "mutations.pt2");
@@ -167,7 +175,8 @@ TEST(Weights, FreezeRefusesWritesToWeights) {
   EXPECT_THROW((void)import_pt2(kData + "mutations.pt2", {.freeze = true}), Unsupported);
 }
 
-// --- Bad files ------------------------------------------------------------------------------------
+// --- Bad files
+// ------------------------------------------------------------------------------------
 
 TEST(Refusals, AreNotTriggeredByARightProgram) {
   const std::string values = R"(,"y":{"dtype":7,"sizes":[{"as_int":4},{"as_int":4}],"device":)"
@@ -177,8 +186,9 @@ TEST(Refusals, AreNotTriggeredByARightProgram) {
 }
 
 TEST(Refusals, NameFilePlaceAndReason) {
-  EXPECT_THAT(refusal(program(node("relu.default", tensor("z"), "y"), "", "y")),
-              HasSubstr("m.pt2: node 0 torch.ops.aten.relu.default: \"z\" of tensors is used before"));
+  EXPECT_THAT(
+      refusal(program(node("relu.default", tensor("z"), "y"), "", "y")),
+      HasSubstr("m.pt2: node 0 torch.ops.aten.relu.default: \"z\" of tensors is used before"));
   EXPECT_THAT(refusal(program(node("frobnicate.default", tensor("x"), "y"), "", "y")),
               HasSubstr("m.pt2: there is no code for torch.ops.aten.frobnicate.default (1 use)"));
   EXPECT_THAT(refusal(program("", "", "q")), HasSubstr("m.pt2: output 0: \"q\""));

@@ -37,7 +37,8 @@ std::vector<T> values(const TensorData& t) {
   return result;
 }
 
-// --- npy ------------------------------------------------------------------------------------------
+// --- npy
+// ------------------------------------------------------------------------------------------
 
 std::string npy(const std::string& header, const std::string& data) {
   std::string bytes = std::string("\x93NUMPY\x01") + '\0';
@@ -62,7 +63,8 @@ TEST(Npy, ReadsColumnMajorAndScalars) {
       npy("{'descr': '|u1', 'fortran_order': True, 'shape': (2, 2), }", "\x01\x02\x03\x04")));
   EXPECT_EQ(values<std::uint8_t>(t), (std::vector<std::uint8_t>{1, 3, 2, 4}));
   EXPECT_EQ(read_npy(file_of(npy("{'descr':'|b1','fortran_order':False,'shape':()}", "\x01")))
-                .sizes.size(), 0U);
+                .sizes.size(),
+            0U);
 }
 
 TEST(Npy, Refuses) {
@@ -77,14 +79,16 @@ TEST(Npy, Refuses) {
   EXPECT_THAT(refuse(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", "1234")),
               HasSubstr("promises 8 bytes of data, the file has 4"));
   EXPECT_THAT(refuse(npy("{'descr': '<f4', 'fortran_order': False, "
-                         "'shape': (4611686018427387904, 4), }", "")),
+                         "'shape': (4611686018427387904, 4), }",
+                         "")),
               HasSubstr("promises too many bytes"));
   EXPECT_THAT(refuse(npy("{'descr': '<f4', 'shape': (99999999999999999999,), }", "")),
               HasSubstr("a size is too large"));
   EXPECT_THAT(refuse(npy("{'descr': '<f4', 'oh': 1}", "")), HasSubstr("an unknown key"));
 }
 
-// --- safetensors ----------------------------------------------------------------------------------
+// --- safetensors
+// ----------------------------------------------------------------------------------
 
 std::string safetensors(const std::string& header, const std::string& data) {
   std::string bytes;
@@ -95,7 +99,8 @@ std::string safetensors(const std::string& header, const std::string& data) {
 TEST(SafetensorsFile, ReadsByName) {
   const Safetensors s = read_safetensors(file_of(safetensors(
       R"({"__metadata__":{"a":"b"},"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
-      R"("y":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})", "\x05\x06\x07")));
+      R"("y":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})",
+      "\x05\x06\x07")));
   EXPECT_EQ(s.metadata.at("a"), "b");
   EXPECT_EQ(values<std::uint8_t>(s.tensors.at("x")), (std::vector<std::uint8_t>{5, 6}));
   EXPECT_EQ(values<std::uint8_t>(s.tensors.at("y")), (std::vector<std::uint8_t>{7}));
@@ -113,7 +118,8 @@ TEST(SafetensorsFile, Refuses) {
   EXPECT_THAT(refuse(R"({"x":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", "123"),
               HasSubstr("bytes 0 to 4 of 3"));
   EXPECT_THAT(refuse(R"({"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
-                     R"("y":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", "123"),
+                     R"("y":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
+                     "123"),
               HasSubstr("overlap"));
   EXPECT_THAT(refuse(R"({"x":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})", "1"),
               HasSubstr("do not agree"));
@@ -123,7 +129,8 @@ TEST(SafetensorsFile, Refuses) {
               HasSubstr("behind the last"));
 }
 
-// --- Expressions ----------------------------------------------------------------------------------
+// --- Expressions
+// ----------------------------------------------------------------------------------
 
 class Expressions : public testing::Test {
  protected:
