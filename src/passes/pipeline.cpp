@@ -34,12 +34,13 @@ constexpr Pass kPasses[] = {
 };
 static_assert(std::ranges::is_sorted(kPasses, {}, &Pass::name));
 
-// Patterns see composite ops, so decompose comes late; constants are folded before, as masks and
-// batch norms are made of them, and after, as decompositions make more.
+// Patterns see composite ops, so decompose comes late. Masks are looked at before constants are
+// folded, while a causal one is still a comparison of two ranges, and after, as folding shows more
+// attention; constants are folded again after decompositions, which make more.
 constexpr std::string_view kStandard[] = {
-    "canonicalise", "cse",       "fold_constants", "fold_batch_norm", "attention",
-    "fold_masks",   "decompose", "canonicalise",   "fold_constants",  "cse",
-    "dce",          "reinplace",
+    "canonicalise",    "cse",       "attention",  "fold_masks", "fold_constants",
+    "fold_batch_norm", "attention", "fold_masks", "decompose",  "canonicalise",
+    "fold_constants",  "cse",       "dce",        "reinplace",
 };
 
 void check(const graph::Graph& graph, std::string_view pass) {

@@ -226,7 +226,44 @@ class OperandSettler {
     access = {made, std::move(new_indices)};
   }
 
+  // The access with head h standing for group h of `repeat` heads, if all heads of a group read the
+  // same.
+  static std::optional<Access> for_groups(const Access& access, Expr head, std::int64_t repeat) {
+    const std::pair<Expr, Expr> to_first[] = {{head, head * repeat}};
+    const std::pair<Expr, Expr> to_group[] = {{head, sym::floordiv(head, repeat)}};
+    Access grouped{access.buffer, {}};
+    for (const Expr e : access.indices) {
+      const Expr first = sym::substitute(e, to_first);
+      if (!(sym::substitute(first, to_group) == e)) return std::nullopt;
+      grouped.indices.push_back(first);
+    }
+    return grouped;
+  }
+
+  // Heads of k and v that were repeated for groups of q's heads need not be: attention reads the
+  // same one for a whole group.
+  void find_groups(loop::Attention& attention) const {
+    const Expr head = attention.variables[1];
+    const auto heads = attention.kv_heads.constant();
+    if (!heads || !(attention.heads == attention.kv_heads)) return;
+    Access k = attention.k;
+    Access v = attention.v;
+    while (const Nest* copy = copy_that_makes(k.buffer)) k = through_copy(k, *copy);
+    while (const Nest* copy = copy_that_makes(v.buffer)) v = through_copy(v, *copy);
+    for (std::int64_t repeat = *heads; repeat > 1; --repeat) {
+      if (*heads % repeat != 0) continue;
+      const auto grouped_k = for_groups(k, head, repeat);
+      const auto grouped_v = for_groups(v, head, repeat);
+      if (!grouped_k || !grouped_v) continue;
+      attention.k = *grouped_k;
+      attention.v = *grouped_v;
+      attention.kv_heads = attention.kv_heads.context().constant(*heads / repeat);
+      return;
+    }
+  }
+
   void settle_attention(loop::Attention& attention) {
+    find_groups(attention);
     const auto& v = attention.variables;
     const auto dims = [&](Expr heads, Expr rows, Expr columns) {
       return std::vector<loop::Dim>{

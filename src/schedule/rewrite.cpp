@@ -138,7 +138,32 @@ bool divide_first_loop(Nest& nest, sym::Context& context) {
   return true;
 }
 
+void substitute_all(std::vector<Expr>& list, sym::Substitution map) {
+  for (Expr& e : list) e = sym::substitute(e, map);
+}
+
 }  // namespace
+
+void drop_unit_variables(Program& program) {
+  const Expr zero = program.context->constant(0);
+  for (Nest& nest : program.nests) {
+    std::vector<std::pair<Expr, Expr>> map;
+    for (const std::vector<Dim>* dims : {&nest.dims, &nest.reduced}) {
+      for (const Dim& dim : *dims) {
+        if (dim.extent.is_constant(1)) map.emplace_back(dim.variable, zero);
+      }
+    }
+    if (map.empty()) continue;
+    for (loop::Instruction& i : nest.body.instructions) {
+      if (i.opcode != Opcode::indirect) substitute_all(i.indices, map);
+    }
+    for (loop::Store& store : nest.stores) substitute_all(store.indices, map);
+    if (auto* matmul = std::get_if<loop::Matmul>(&nest.detail)) {
+      substitute_all(matmul->a.indices, map);
+      substitute_all(matmul->b.indices, map);
+    }
+  }
+}
 
 void contractions_to_loops(Program& program, const Options& options) {
   for (Nest& nest : program.nests) {

@@ -257,6 +257,7 @@ std::vector<BufferId> writes(const Step& step) {
 
 ScheduledProgram schedule(Program program, const Options& options) {
   remove_dead_nests(program);
+  drop_unit_variables(program);
   inline_pointwise(program);
   choose_layouts(program);
   settle_operands(program);
