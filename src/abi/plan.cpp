@@ -91,6 +91,7 @@ class Printer {
     for (std::size_t b = 0; b < plan_.buffers.size(); ++b) declaration(static_cast<PlanBuffer>(b));
     for (const Step& s : plan_.steps) {
       std::string action = std::visit([this](const auto& a) { return describe(a); }, s.action);
+      if (s.prepare) action = "prepare " + action;
       if (!s.source.empty()) action += "  # " + s.source;
       line("{}", action);
     }
@@ -212,6 +213,9 @@ class Printer {
         break;
       case BufferDecl::Kind::alias:
         line("{} = alias {} {}", name(b), name(decl.index), what);
+        break;
+      case BufferDecl::Kind::prepared:
+        line("{} = prepared {}", name(b), what);
         break;
     }
   }

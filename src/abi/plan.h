@@ -58,6 +58,7 @@ struct BufferDecl {
     constant,   // index = Plan::constants
     external,   // made by an eager call
     alias,      // same storage as buffer `index`, from its first byte
+    prepared,   // made by a prepare step, lives from call to call; constant sizes
   };
   Kind kind = Kind::arena;
   DType dtype = DType::f32;
@@ -112,6 +113,10 @@ struct CopyStep {
 struct Step {
   std::variant<Launch, LibraryCall, EagerCall, CopyStep> action;
   std::string source;                    // the user's lines, for reports
+  // Runs only when what it reads has changed: parameters, constants and results of earlier prepare
+  // steps. Writes buffers of kind `prepared` alone, each written by this step only; a launch or a
+  // library call, with constant slots.
+  bool prepare = false;
   // For reports: bytes and floating operations, as slots (0 if unknown).
   std::optional<Slot> bytes;
   std::optional<Slot> flops;

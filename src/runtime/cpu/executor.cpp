@@ -62,6 +62,7 @@ Executable::Executable(std::shared_ptr<const abi::Plan> plan, ExecutableOptions 
   align_constants();
   check_outputs();
   make_steps();
+  make_groups();
   if (sizes_.is_constant()) {  // what no argument can change is compiled now
     auto frame = take_frame();
     frame->prepare();
@@ -122,6 +123,7 @@ void Executable::make_steps() {
   calls_.reserve(plan_->steps.size());  // library steps point into it
   for (const abi::Step& s : plan_->steps) {
     Step step;
+    step.prepare = s.prepare;
     if (const auto* launch = std::get_if<abi::Launch>(&s.action)) {
       step.kind = Step::Kind::launch;
       step.launch = launch;
@@ -134,17 +136,7 @@ void Executable::make_steps() {
     } else if (const auto* call = std::get_if<abi::LibraryCall>(&s.action)) {
       step.kind = Step::Kind::library;
       step.library = static_cast<std::uint32_t>(library_steps_.size());
-      calls_.push_back(*call);
-      for_each_operand(calls_.back(), [&](abi::Operand& o) { o.buffer = roots_[o.buffer]; });
-      library_steps_.push_back(std::make_unique<LibraryStep>(calls_.back(), false));
-      const BufferDecl& weights = plan_->buffers[library_steps_.back()->weights_buffer()];
-      const bool is_stable =
-          is_weight(*call) &&
-          (weights.kind == Kind::constant ||
-           (weights.kind == Kind::argument && plan_->arguments[weights.index].is_parameter));
-      if (is_stable) {
-        library_steps_.back() = std::make_unique<LibraryStep>(calls_.back(), true);
-      }
+      add_library_step(*call, s.prepare);
     } else if (const auto* eager = std::get_if<abi::EagerCall>(&s.action)) {
       step.kind = Step::Kind::eager;
       step.eager = eager;
@@ -156,6 +148,43 @@ void Executable::make_steps() {
     for (const PlanBuffer b : step.declared) step.buffers.push_back(roots_[b]);
     steps_.push_back(std::move(step));
   }
+}
+
+void Executable::add_library_step(const abi::LibraryCall& call, bool prepare) {
+  calls_.push_back(call);
+  for_each_operand(calls_.back(), [&](abi::Operand& o) { o.buffer = roots_[o.buffer]; });
+  library_steps_.push_back(std::make_unique<LibraryStep>(calls_.back(), false));
+  if (prepare || !is_weight(call)) return;  // a packed copy for a single use would be a waste
+  const BufferDecl& weights = plan_->buffers[library_steps_.back()->weights_buffer()];
+  const bool is_parameter =
+      weights.kind == Kind::argument && plan_->arguments[weights.index].is_parameter;
+  if (is_parameter || weights.kind == Kind::constant || weights.kind == Kind::prepared) {
+    library_steps_.back() = std::make_unique<LibraryStep>(calls_.back(), true);
+  }
+}
+
+void Executable::make_groups() {
+  groups_ = plan_prepared(*plan_, roots_, tensor_number_, sizes_, library_steps_);
+  group_of_.assign(plan_->buffers.size(), 0);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    PreparedGroup& group = groups_[g];
+    group.sets = std::make_unique<PreparedSets>(group.bytes, options_.prepared_limit, weights_);
+    for (const PlanBuffer b : group.made) group_of_[b] = static_cast<std::uint32_t>(g);
+    for (const PreparedGroup::Weight& w : group.weights) watched_.push_back(w.tensor);
+  }
+  for (const auto& step : library_steps_) {
+    const BufferDecl& weights = plan_->buffers[step->weights_buffer()];
+    if (!step->has_stable_weights() || weights.kind != Kind::argument) continue;
+    watched_.push_back(static_cast<std::uint32_t>(tensor_number_[weights.index]));
+  }
+  std::sort(watched_.begin(), watched_.end());
+  watched_.erase(std::unique(watched_.begin(), watched_.end()), watched_.end());
+}
+
+// Idle frames let go of prepared sets that have been replaced or dropped.
+void Executable::release_outdated() const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& frame : idle_) frame->release_outdated();
 }
 
 std::unique_ptr<Frame> Executable::take_frame() {
@@ -205,6 +234,7 @@ MemoryReport Executable::memory() const {
   MemoryReport report;
   if (!idle_.empty()) report = idle_.back()->memory();
   report.packed_weight_bytes = weights_.bytes();
+  for (const PreparedGroup& g : groups_) report.prepared_bytes += g.sets->bytes();
   return report;
 }
 

@@ -13,6 +13,7 @@
 #include "runtime/cpu/host.h"
 #include "runtime/cpu/library_step.h"
 #include "runtime/cpu/memory_pool.h"
+#include "runtime/cpu/prepared.h"
 #include "runtime/cpu/size_program.h"
 #include "runtime/cpu/weight_cache.h"
 
@@ -27,7 +28,8 @@ enum class Check : std::uint8_t {
 struct Call {
   std::span<const abi::TensorView> tensors;
   std::span<const std::int64_t> integers;
-  // Counters of writes to the tensors, to notice changed weights; may be empty.
+  // Counters of writes to the tensors, to notice changed weights; may be empty, and may be 0 for
+  // tensors that are not among Executable::watched().
   std::span<const std::int64_t> versions = {};
   Host* host = nullptr;
   Check check = Check::full;
@@ -38,6 +40,8 @@ struct ExecutableOptions {
   // hungriest, not of all.
   std::shared_ptr<MemoryPool> memory;
   std::int64_t packed_weights_limit = std::int64_t{4} << 30;  // bytes
+  // Results of prepare steps, of all sets of weights together; one set is kept however large.
+  std::int64_t prepared_limit = std::int64_t{4} << 30;  // bytes
   // Fill arenas, outputs and scratch with this byte before use, to show reads of garbage; < 0: no.
   int poison = -1;
 };
@@ -46,6 +50,7 @@ struct MemoryReport {
   std::int64_t arena_bytes = 0;    // of the latest shapes
   std::int64_t scratch_bytes = 0;  // kernels' scratch of all threads, library workspace
   std::int64_t packed_weight_bytes = 0;
+  std::int64_t prepared_bytes = 0;  // results of prepare steps, all sets
 };
 
 class Frame;
@@ -64,10 +69,12 @@ class Executable {
   // hold anything; the Executable stays usable.
   void run(const Call& call);
 
-  // The same, timed: microseconds of each step, in order.
+  // The same, timed: microseconds of each step, in order; 0 for prepare steps that were not due.
   [[nodiscard]] std::vector<double> run_profiled(const Call& call);
 
   [[nodiscard]] const abi::Plan& plan() const { return *plan_; }
+  // Tensor arguments, by number, that derived copies are kept of: their versions are of use.
+  [[nodiscard]] std::span<const std::uint32_t> watched() const { return watched_; }
   [[nodiscard]] MemoryReport memory() const;
   // Name of the library's implementation of a step for the shapes seen last; empty for others.
   [[nodiscard]] std::string implementation(std::size_t step) const;
@@ -81,6 +88,9 @@ class Executable {
   void align_constants();
   void check_outputs() const;
   void make_steps();
+  void add_library_step(const abi::LibraryCall& call, bool prepare);
+  void make_groups();
+  void release_outdated() const;
   [[nodiscard]] std::unique_ptr<Frame> take_frame();
   void give_back(std::unique_ptr<Frame> frame);
   void run_with(const Call& call, double* microseconds);
@@ -98,6 +108,9 @@ class Executable {
   std::vector<abi::LibraryCall> calls_;  // with roots for buffers; stable addresses
   std::vector<Step> steps_;
   std::vector<std::unique_ptr<LibraryStep>> library_steps_;
+  std::vector<PreparedGroup> groups_;
+  std::vector<std::uint32_t> group_of_;  // by buffer, of those of kind prepared
+  std::vector<std::uint32_t> watched_;
   std::vector<Block> constants_;  // aligned copies
   std::vector<void*> constant_data_;
 

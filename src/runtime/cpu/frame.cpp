@@ -50,6 +50,7 @@ Frame::Frame(const Executable& executable)
       slots_(executable.sizes_.constant_slots()),
       buffers_(plan_.buffers.size(), nullptr),
       handles_(plan_.buffers.size(), nullptr),
+      prepared_(executable.groups_.size()),
       library_(executable.library_steps_.size()) {
   std::size_t most_buffers = 0;
   std::size_t most_sizes = 0;
@@ -98,14 +99,10 @@ void Frame::run(const Call& call, double* microseconds) {
   Lease lease{pool, pool.take(arena_bytes_ + library_bytes_, plan_.name)};
   bind_memory(lease.block);
 
-  using Clock = std::chrono::steady_clock;
+  run_prepared(call, lease.block, microseconds);
   for (step_number_ = 0; step_number_ < executable_.steps_.size(); ++step_number_) {
-    const auto start = microseconds != nullptr ? Clock::now() : Clock::time_point();
-    run_step(executable_.steps_[step_number_], call, lease.block);
-    if (microseconds != nullptr) {
-      microseconds[step_number_] =
-          std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-    }
+    if (executable_.steps_[step_number_].prepare) continue;
+    run_timed(call, lease.block, microseconds);
   }
   write_back();
   give_results(call);
@@ -217,6 +214,20 @@ void Frame::bind_memory(Block& block) {
   }
 }
 
+// Step number step_number_.
+void Frame::run_timed(const Call& call, Block& block, double* microseconds) {
+  const Executable::Step& step = executable_.steps_[step_number_];
+  if (microseconds == nullptr) {
+    run_step(step, call, block);
+    return;
+  }
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  run_step(step, call, block);
+  microseconds[step_number_] =
+      std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
 void Frame::run_step(const Executable::Step& step, const Call& call, Block& block) {
   if (!library_.empty()) {
     for (const PlanBuffer b : step.buffers) magnitudes_.forget(b);
@@ -281,16 +292,20 @@ void Frame::fail(std::int64_t status, const abi::Step& step) const {
 
 void Frame::run_library(const Executable::Step& step, const Call& call, Block& block) {
   const LibraryStep& library = *executable_.library_steps_[step.library];
+  const BufferDecl& weights = plan_.buffers[library.weights_buffer()];
   std::int64_t version = 0;
-  if (!call.versions.empty()) {
-    const BufferDecl& weights = plan_.buffers[library.weights_buffer()];
-    if (weights.kind == Kind::argument) {
-      version = call.versions[static_cast<std::size_t>(executable_.tensor_number_[weights.index])];
-    }
+  bool is_sampled = true;
+  if (weights.kind == Kind::prepared) {
+    // A prepare step's own weights are packed anew: its set is not bound yet.
+    const auto& set = prepared_[executable_.group_of_[library.weights_buffer()]];
+    version = set ? set->generation() : 0;
+    is_sampled = false;
+  } else if (weights.kind == Kind::argument && !call.versions.empty()) {
+    version = call.versions[static_cast<std::size_t>(executable_.tensor_number_[weights.index])];
   }
   std::byte* const workspace = block.data() == nullptr ? nullptr : block.data() + arena_bytes_;
   library.run(buffers_, slots_, library_[step.library], workspace, executable_.weights_, version,
-              magnitudes_);
+              is_sampled, magnitudes_);
 }
 
 void Frame::run_copy(const Executable::Step& step) {
@@ -435,7 +450,8 @@ void Frame::describe_output(const abi::PlanOutput& declared, const Call& call, O
 MemoryReport Frame::memory() const {
   return {.arena_bytes = arena_bytes_,
           .scratch_bytes = scratch_.bytes() + library_bytes_,
-          .packed_weight_bytes = 0};
+          .packed_weight_bytes = 0,
+          .prepared_bytes = 0};
 }
 
 }  // namespace inkle::runtime::cpu

@@ -14,6 +14,7 @@ namespace inkle::runtime::cpu {
 struct Executable::Step {
   enum class Kind : std::uint8_t { launch, library, eager, copy };
   Kind kind = Kind::launch;
+  bool prepare = false;
   std::uint32_t library = 0;  // number among the library steps
   abi::KernelFunction function = nullptr;
   const abi::Launch* launch = nullptr;
@@ -33,6 +34,9 @@ class Frame {
   // frame must not be used again.
   void run(const Call& call, double* microseconds);
 
+  // Lets go of prepared sets that the executable keeps no more.
+  void release_outdated();
+
   [[nodiscard]] MemoryReport memory() const;
   [[nodiscard]] const LibraryStep::State& library_state(std::size_t i) const { return library_[i]; }
 
@@ -49,6 +53,10 @@ class Frame {
   void clone_misaligned(const abi::PlanArgument& argument, abi::PlanBuffer buffer);
   void make_outputs(Host& host);
   void bind_memory(Block& block);
+  void run_prepared(const Call& call, Block& block, double* microseconds);
+  void identify(const PreparedGroup& group, const Call& call);
+  void bind_prepared(const PreparedGroup& group, const PreparedSet& set);
+  void run_timed(const Call& call, Block& block, double* microseconds);
   void run_step(const Executable::Step& step, const Call& call, Block& block);
   void run_launch(const Executable::Step& step);
   void run_library(const Executable::Step& step, const Call& call, Block& block);
@@ -73,7 +81,9 @@ class Frame {
   std::vector<std::pair<abi::PlanBuffer, std::int64_t>> arena_;  // buffer, offset
   std::int64_t arena_bytes_ = 0;
   std::int64_t library_bytes_ = 0;
-  std::byte* bound_to_ = nullptr;  // block that arena_ pointers are into
+  std::byte* bound_to_ = nullptr;                             // block that arena_ pointers are into
+  std::vector<std::shared_ptr<const PreparedSet>> prepared_;  // by group
+  std::vector<WeightIdentity> identities_;
   Block scratch_;
   std::int64_t scratch_stride_ = 0;  // bytes from one thread's scratch to the next
   std::int64_t scratch_wanted_ = 0;

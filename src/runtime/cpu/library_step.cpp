@@ -95,7 +95,7 @@ std::int64_t LibraryStep::scratchpad_bytes(const State& state) const {
 
 void LibraryStep::run(std::span<void* const> buffers, std::span<const std::int64_t> slots,
                       State& state, std::byte* scratchpad, WeightCache& weights,
-                      std::int64_t version, Magnitudes& magnitudes) const {
+                      std::int64_t version, bool is_sampled, Magnitudes& magnitudes) const {
   const CompiledCall& c = *state.compiled;
   if (c.is_empty) return;
   for (std::size_t i = 0; i < operands_.size(); ++i) {
@@ -111,7 +111,8 @@ void LibraryStep::run(std::span<void* const> buffers, std::span<const std::int64
     void*& w = state.pointers[index(Role::weights)];
     const void* const plain_weights = w;
     if (c.primitive->packed_bytes() != 0 && stable_weights_) {
-      const WeightIdentity identity{static_cast<const std::byte*>(w), c.weight_span, version};
+      const WeightIdentity identity{static_cast<const std::byte*>(w), c.weight_span, version,
+                                    is_sampled};
       if (!state.packed || !state.packed->is_current(identity)) {
         state.packed = weights.get(*c.primitive, identity);
       }

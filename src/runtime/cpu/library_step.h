@@ -78,13 +78,17 @@ class LibraryStep {
   void bind(std::span<const std::int64_t> slots, State& state);
   // Bytes of scratchpad that run() needs in this state.
   [[nodiscard]] std::int64_t scratchpad_bytes(const State& state) const;
-  // Thread-safe for distinct states. `version` of the weights as in WeightIdentity.
+  // Thread-safe for distinct states. `version` and `is_sampled` of the weights as in
+  // WeightIdentity.
   void run(std::span<void* const> buffers, std::span<const std::int64_t> slots, State& state,
-           std::byte* scratchpad, WeightCache& weights, std::int64_t version,
+           std::byte* scratchpad, WeightCache& weights, std::int64_t version, bool is_sampled,
            Magnitudes& magnitudes) const;
 
   // Buffer that holds the weights.
   [[nodiscard]] abi::PlanBuffer weights_buffer() const { return operands_[1]->buffer; }
+  // By Role; null where there is none.
+  [[nodiscard]] std::span<const abi::Operand* const> operands() const { return operands_; }
+  [[nodiscard]] bool has_stable_weights() const { return stable_weights_; }
 
  private:
   struct Known {

@@ -78,6 +78,7 @@ class Checker {
         break;
       case BufferDecl::Kind::output:
       case BufferDecl::Kind::external:
+      case BufferDecl::Kind::prepared:
         break;
     }
   }

@@ -121,6 +121,7 @@ SizeProgram::SizeProgram(const abi::Plan& plan) : plan_(&plan), constants_(plan.
       state[i.result] = State::dynamic;
     }
   }
+  for (const State s : state) is_constant_.push_back(s == State::constant);
   for (const Guard& g : plan.guards) {
     if (!known(g.a) || !known(g.b)) user_error("plan {}: a guard reads an unset slot", plan.name);
     if (state[g.a] == State::constant && state[g.b] == State::constant &&

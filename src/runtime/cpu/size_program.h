@@ -18,7 +18,9 @@ class SizeProgram {
 
   // All slots, those that depend on arguments 0.
   [[nodiscard]] const std::vector<std::int64_t>& constant_slots() const { return constants_; }
-  [[nodiscard]] bool is_constant() const { return dynamic_.empty(); }
+  [[nodiscard]] bool is_constant() const { return leaves_.empty(); }
+  // The slot depends on no argument.
+  [[nodiscard]] bool is_constant(abi::Slot slot) const { return is_constant_[slot]; }
 
   // Writes the slots that depend on arguments into `slots` (slot_count values that started as
   // constant_slots() and are only written by this function). Unless `fresh`, the slots hold the
@@ -40,6 +42,7 @@ class SizeProgram {
 
   const abi::Plan* plan_;
   std::vector<std::int64_t> constants_;
+  std::vector<bool> is_constant_;  // by slot
   std::vector<Leaf> leaves_;
   std::vector<abi::SizeInstruction> dynamic_;  // arithmetic on leaves
 };

@@ -1,7 +1,6 @@
 #include "runtime/cpu/weight_cache.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "runtime/cpu/magnitudes.h"
@@ -9,33 +8,12 @@
 namespace inkle::runtime::cpu {
 
 PackedWeights::PackedWeights(const Primitive& primitive, const WeightIdentity& weights)
-    : weights_(weights),
+    : source_(weights.data),
+      stamp_(weights),
       layout_(primitive.packed_layout()),
-      sample_(sample(weights)),
       memory_(primitive.packed_bytes(), "a packed copy of weights") {
   primitive.pack(weights.data, memory_.data());
   magnitude_ = largest_magnitude(weights.data, weights.bytes);
-}
-
-PackedWeights::Sample PackedWeights::sample(const WeightIdentity& weights) {
-  Sample result{};
-  const std::int64_t step = weights.bytes / static_cast<std::int64_t>(kLines);
-  for (std::size_t line = 0; line < kLines; ++line) {
-    const std::int64_t at = static_cast<std::int64_t>(line) * step;
-    const std::int64_t count = std::min<std::int64_t>(64, weights.bytes - at);
-    if (count <= 0) break;
-    std::memcpy(result.data() + 8 * line, weights.data + at, static_cast<std::size_t>(count));
-  }
-  return result;
-}
-
-bool PackedWeights::is_of(const WeightIdentity& weights, const std::string& layout) const {
-  return weights.data == weights_.data && weights.bytes == weights_.bytes && layout == layout_;
-}
-
-bool PackedWeights::is_current(const WeightIdentity& weights) const {
-  return weights.data == weights_.data && weights.bytes == weights_.bytes &&
-         weights.version == weights_.version && sample(weights) == sample_;
 }
 
 std::shared_ptr<const PackedWeights> WeightCache::get(const Primitive& primitive,
@@ -61,6 +39,15 @@ std::shared_ptr<const PackedWeights> WeightCache::get(const Primitive& primitive
     entries_.pop_back();
   }
   return made;
+}
+
+void WeightCache::forget(const std::byte* begin, const std::byte* end) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(entries_, [&](const auto& e) {
+    if (!e->is_within(begin, end)) return false;
+    bytes_ -= e->bytes();
+    return true;
+  });
 }
 
 std::int64_t WeightCache::bytes() const {

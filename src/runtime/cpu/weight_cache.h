@@ -2,7 +2,6 @@
 // that several modules may share one plan.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -12,37 +11,34 @@
 
 #include "runtime/cpu/memory_pool.h"
 #include "runtime/cpu/onednn_primitive.h"
+#include "runtime/cpu/weight_identity.h"
 
 namespace inkle::runtime::cpu {
-
-// Which weights, and what was in them: a few sampled cache lines show a change in place that the
-// version does not (writes through `.data`), and other weights at a reused address.
-struct WeightIdentity {
-  const std::byte* data = nullptr;
-  std::int64_t bytes = 0;    // span in memory
-  std::int64_t version = 0;  // the host's counter of writes, 0 if it has none
-};
 
 class PackedWeights {
  public:
   PackedWeights(const Primitive& primitive, const WeightIdentity& weights);
 
   // Made from these weights as they are now.
-  [[nodiscard]] bool is_current(const WeightIdentity& weights) const;
-  [[nodiscard]] bool is_of(const WeightIdentity& weights, const std::string& layout) const;
+  [[nodiscard]] bool is_current(const WeightIdentity& weights) const {
+    return stamp_.is_current(weights);
+  }
+  [[nodiscard]] bool is_of(const WeightIdentity& weights, const std::string& layout) const {
+    return stamp_.is_of(weights) && layout == layout_;
+  }
+  // Their first byte lies in [begin, end).
+  [[nodiscard]] bool is_within(const std::byte* begin, const std::byte* end) const {
+    return begin <= source_ && source_ < end;
+  }
   [[nodiscard]] void* data() const { return memory_.data(); }
   [[nodiscard]] std::int64_t bytes() const { return memory_.bytes(); }
   // Of weights of f32; infinity if any is NaN.
   [[nodiscard]] float magnitude() const { return magnitude_; }
 
  private:
-  static constexpr std::size_t kLines = 4;
-  using Sample = std::array<std::uint64_t, kLines * 8>;
-  static Sample sample(const WeightIdentity& weights);
-
-  WeightIdentity weights_;
+  const std::byte* source_;
+  WeightStamp stamp_;
   std::string layout_;
-  Sample sample_{};
   Block memory_;
   float magnitude_ = 0;
 };
@@ -56,6 +52,8 @@ class WeightCache {
   // The packed copy for `primitive`, which packs weights. Throws UserError if memory runs out.
   [[nodiscard]] std::shared_ptr<const PackedWeights> get(const Primitive& primitive,
                                                          const WeightIdentity& weights);
+  // Drops copies of weights that lie in [begin, end), memory that is about to be freed.
+  void forget(const std::byte* begin, const std::byte* end);
   [[nodiscard]] std::int64_t bytes() const;
 
  private:

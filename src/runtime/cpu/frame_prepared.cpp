@@ -1,0 +1,60 @@
+// The part of a call that sees to the results of prepare steps.
+#include <cstring>
+
+#include "runtime/cpu/frame.h"
+
+namespace inkle::runtime::cpu {
+
+// Finds or makes the results of prepare steps for the weights of this call.
+void Frame::run_prepared(const Call& call, Block& block, double* microseconds) {
+  for (std::size_t g = 0; g < prepared_.size(); ++g) {
+    const PreparedGroup& group = executable_.groups_[g];
+    identify(group, call);
+    if (prepared_[g] && prepared_[g]->is_current(identities_)) continue;
+    prepared_[g].reset();  // may be the last to hold it
+    const auto [set, is_new] = group.sets->get(identities_, [&](const PreparedSet& made) {
+      bind_prepared(group, made);
+      if (const int poison = executable_.options_.poison; poison >= 0) {
+        std::memset(made.data(), poison, static_cast<std::size_t>(made.bytes()));
+      }
+      for (const std::uint32_t step : group.steps) {
+        step_number_ = step;
+        run_timed(call, block, microseconds);
+      }
+    });
+    prepared_[g] = set;
+    bind_prepared(group, *set);
+    if (is_new) executable_.release_outdated();
+  }
+}
+
+void Frame::identify(const PreparedGroup& group, const Call& call) {
+  identities_.resize(group.weights.size());
+  for (std::size_t i = 0; i < identities_.size(); ++i) {
+    const PreparedGroup::Weight& w = group.weights[i];
+    identities_[i] = {static_cast<const std::byte*>(call.tensors[w.tensor].data), w.bytes,
+                      call.versions.empty() ? 0 : call.versions[w.tensor]};
+  }
+}
+
+void Frame::bind_prepared(const PreparedGroup& group, const PreparedSet& set) {
+  for (std::size_t i = 0; i < group.made.size(); ++i) {
+    buffers_[group.made[i]] = set.data() + group.offsets[i];
+  }
+}
+
+void Frame::release_outdated() {
+  for (std::size_t g = 0; g < prepared_.size(); ++g) {
+    if (!prepared_[g] || executable_.groups_[g].sets->contains(*prepared_[g])) continue;
+    prepared_[g].reset();
+    for (std::size_t i = 0; i < library_.size(); ++i) {
+      const abi::PlanBuffer weights = executable_.library_steps_[i]->weights_buffer();
+      if (plan_.buffers[weights].kind == abi::BufferDecl::Kind::prepared &&
+          executable_.group_of_[weights] == g) {
+        library_[i].packed.reset();
+      }
+    }
+  }
+}
+
+}  // namespace inkle::runtime::cpu

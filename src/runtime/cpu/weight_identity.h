@@ -1,0 +1,45 @@
+// Is a weight still the tensor that something was derived from? Asked of every weight in every
+// call, so it costs about as much as touching a few cache lines.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace inkle::runtime::cpu {
+
+struct WeightIdentity {
+  const std::byte* data = nullptr;
+  std::int64_t bytes = 0;    // span in memory
+  std::int64_t version = 0;  // the host's counter of writes, 0 if it has none
+  // Others may write it unseen by the version, e.g. through `.data`.
+  bool is_sampled = true;
+};
+
+// Which weight, and what was in it: besides place and version a hash of a few cache lines spread
+// over it. That shows a change in place that the version does not, and another weight at a reused
+// address, if it touches one of those lines; a whole rewrite does.
+class WeightStamp {
+ public:
+  explicit WeightStamp(const WeightIdentity& weight);
+
+  // The same place, whatever is in it.
+  [[nodiscard]] bool is_of(const WeightIdentity& weight) const {
+    return weight.data == data_ && weight.bytes == bytes_;
+  }
+  // The same place, unchanged as far as can be seen.
+  [[nodiscard]] bool is_current(const WeightIdentity& weight) const;
+
+ private:
+  const std::byte* data_;
+  std::int64_t bytes_;
+  std::int64_t version_;
+  std::uint64_t sample_;
+};
+
+// stamps[i] is current for weights[i], for all i, as many of one as of the other. Faster than one
+// after another: reads of memory overlap.
+[[nodiscard]] bool are_current(std::span<const WeightStamp> stamps,
+                               std::span<const WeightIdentity> weights);
+
+}  // namespace inkle::runtime::cpu
