@@ -1,0 +1,283 @@
+"""What all benchmarks share: the accuracy rule, the machine's name, progress, peak memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import os
+import platform
+import sys
+import threading
+import time
+from typing import Any, Callable, Sequence
+
+import torch
+from torch.utils import _pytree as pytree
+
+# Floors of the accuracy rule, relative to the largest magnitude of the output.
+FLOORS = {torch.float32: 1e-7, torch.float64: 1e-15, torch.bfloat16: 1e-3, torch.float16: 1e-4}
+RMS_FACTOR = 1.5
+MAX_FACTOR = 3.0
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    """All tensors of a nested result, in order."""
+    return [t for t in pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
+
+
+@dataclasses.dataclass
+class Accuracy:
+    """Errors of two systems against one reference, pooled over outputs and inputs.
+
+    ``add`` sums squares, so that several inputs make one sample. ``ok`` is the rule: the RMS error
+    at most 1.5 times that of eager plus the floor, the largest at most 3 times plus the same.
+    """
+
+    floor: float
+    count: int = 0
+    scale: float = 0.0
+    squares: float = 0.0
+    eager_squares: float = 0.0
+    largest: float = 0.0
+    eager_largest: float = 0.0
+    bad: str = ""
+
+    def add(self, got: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor) -> None:
+        got, eager, reference = (t.detach().double() for t in (got, eager, reference))
+        finite = torch.isfinite(eager)
+        if not torch.equal(finite, torch.isfinite(got)):
+            self.bad = "NaN or infinity in other places than in eager"
+            return
+        if not torch.equal(got[~finite].nan_to_num(), eager[~finite].nan_to_num()):
+            self.bad = "other infinities than eager"
+            return
+        finite = finite & torch.isfinite(reference)
+        if not finite.any():
+            return
+        reference = reference[finite]
+        error, eager_error = got[finite] - reference, eager[finite] - reference
+        self.count += reference.numel()
+        self.scale = max(self.scale, reference.abs().max().item())
+        self.squares += error.square().sum().item()
+        self.eager_squares += eager_error.square().sum().item()
+        self.largest = max(self.largest, error.abs().max().item())
+        self.eager_largest = max(self.eager_largest, eager_error.abs().max().item())
+
+    @property
+    def rms(self) -> float:
+        return (self.squares / max(self.count, 1)) ** 0.5
+
+    @property
+    def eager_rms(self) -> float:
+        return (self.eager_squares / max(self.count, 1)) ** 0.5
+
+    @property
+    def ok(self) -> bool:
+        floor = self.floor * self.scale
+        return (
+            not self.bad
+            and self.rms <= RMS_FACTOR * self.eager_rms + floor
+            and self.largest <= MAX_FACTOR * self.eager_largest + floor
+        )
+
+    def __str__(self) -> str:
+        if self.bad:
+            return self.bad
+        return (
+            f"rms {self.rms:.2e} (eager {self.eager_rms:.2e}), largest {self.largest:.2e} "
+            f"(eager {self.eager_largest:.2e}), scale {self.scale:.2e}"
+        )
+
+
+def compare(got: Any, eager: Any, reference: Any, floor: float | None = None) -> Accuracy:
+    """The accuracy of all floating outputs; others must be equal. ``bad`` tells other differences."""
+    result = Accuracy(floor or 0.0)
+    lists = [tensors_of(v) for v in (got, eager, reference)]
+    if len({len(x) for x in lists}) != 1:
+        result.bad = f"{len(lists[0])} outputs, {len(lists[1])} in eager"
+        return result
+    for index, (g, e, r) in enumerate(zip(*lists)):
+        difference = layout_difference(g, e)
+        if difference:
+            result.bad = f"output {index}: {difference}"
+            return result
+        if not e.is_floating_point():
+            if not e.is_complex() and not torch.equal(g, e):
+                result.bad = f"output {index}: {e.dtype} values differ"
+            continue
+        one = Accuracy(floor or FLOORS[e.dtype])
+        one.add(g, e, r)
+        result = worse(result, one)
+    return result
+
+
+def worse(a: Accuracy, b: Accuracy) -> Accuracy:
+    """Of two, the one that breaks the rule, or comes nearer to it."""
+    if a.bad or b.bad:
+        return a if a.bad else b
+
+    def badness(x: Accuracy) -> float:
+        floor = x.floor * x.scale + 1e-300
+        return max(
+            x.rms / (RMS_FACTOR * x.eager_rms + floor),
+            x.largest / (MAX_FACTOR * x.eager_largest + floor),
+        )
+
+    return a if badness(a) >= badness(b) else b
+
+
+def layout_difference(got: torch.Tensor, eager: torch.Tensor) -> str:
+    """What dtype, sizes or strides differ in, or ""; strides of dimensions of size 1 do not count."""
+    if got.dtype != eager.dtype:
+        return f"dtype {got.dtype}, {eager.dtype} in eager"
+    if got.shape != eager.shape:
+        return f"sizes {list(got.shape)}, {list(eager.shape)} in eager"
+    if eager.numel() == 0:
+        return ""
+    pairs = [(a, b) for a, b, n in zip(got.stride(), eager.stride(), eager.shape) if n > 1]
+    if any(a != b for a, b in pairs):
+        return f"strides {list(got.stride())}, {list(eager.stride())} in eager"
+    return ""
+
+
+def to_double(value: Any) -> Any:
+    return pytree.tree_map(
+        lambda t: t.double() if isinstance(t, torch.Tensor) and t.is_floating_point() else t, value
+    )
+
+
+# --- The machine ----------------------------------------------------------------------------------
+
+
+def machine() -> str:
+    """Name of the processor, cores, vector extension, memory."""
+    name, flags = platform.processor() or platform.machine(), ""
+    try:
+        with open("/proc/cpuinfo") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    name = line.split(":", 1)[1].strip()
+                if line.startswith("flags"):
+                    flags = line
+                    break
+    except OSError:
+        pass
+    extension = next((x for x in ("avx512_bf16", "avx512f", "avx2") if f" {x}" in flags), "")
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    cores = len(os.sched_getaffinity(0))
+    return f"{name}, {cores} cores, {extension}, {pages:.0f} GiB"
+
+
+def versions(packages: Sequence[str]) -> str:
+    found = []
+    for package in packages:
+        try:
+            found.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            found.append(f"{package} -")
+    return ", ".join(found)
+
+
+class Progress:
+    """A bar on standard error; plain lines where that is not a terminal."""
+
+    def __init__(self, total: int, what: str):
+        self.total, self.what, self.done, self.start = max(total, 1), what, 0, time.monotonic()
+
+    def step(self, label: str) -> None:
+        """Says that the next of ``total`` steps, ``label``, begins."""
+        seconds = time.monotonic() - self.start
+        if sys.stderr.isatty():
+            filled = 30 * self.done // self.total
+            bar = "#" * filled + "." * (30 - filled)
+            text = f"\r{self.what} [{bar}] {self.done}/{self.total} {seconds:5.0f} s  {label:<40.40}"
+            sys.stderr.write(text)
+        else:
+            sys.stderr.write(f"{self.what} {self.done + 1}/{self.total} {seconds:.0f} s: {label}\n")
+        sys.stderr.flush()
+        self.done += 1
+
+    def end(self) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write("\r" + " " * 100 + "\r")
+            sys.stderr.flush()
+
+
+# --- Memory ---------------------------------------------------------------------------------------
+
+
+def _status_kib(field: str) -> int:
+    with open("/proc/self/status") as file:
+        for line in file:
+            if line.startswith(field):
+                return int(line.split()[1])
+    return 0
+
+
+class PeakMemory:
+    """Bytes by which resident memory rises above its value at the start of the block.
+
+    The kernel's high-water mark is reset first; where it may not be, a thread samples.
+    """
+
+    def __enter__(self) -> PeakMemory:
+        self.bytes = 0
+        self._can_reset = self._reset()
+        self._start = _status_kib("VmRSS")
+        self._largest = self._start
+        if not self._can_reset:
+            self._stop = threading.Event()
+            self._thread = threading.Thread(target=self._sample, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._can_reset:
+            self._largest = _status_kib("VmHWM")
+        else:
+            self._stop.set()
+            self._thread.join()
+        self.bytes = max(self._largest - self._start, 0) * 1024
+
+    @staticmethod
+    def _reset() -> bool:
+        try:
+            with open("/proc/self/clear_refs", "w") as file:
+                file.write("5")
+            return True
+        except OSError:
+            return False
+
+    def _sample(self) -> None:
+        while not self._stop.wait(0.0005):
+            self._largest = max(self._largest, _status_kib("VmRSS"))
+
+
+def peak_bytes_of(call: Callable[[], Any]) -> int:
+    """Memory that a warm call takes beyond what is held, results included.
+
+    Freed pages go back to the system first, so that a second measurement does not find them warm.
+    """
+    import ctypes
+    import gc
+
+    gc.collect()
+    try:
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    except OSError:
+        pass
+    with PeakMemory() as memory:
+        result = call()
+    del result
+    return memory.bytes
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table with aligned columns."""
+    widths = [max(len(str(r[i])) for r in [head, *rows]) for i in range(len(head))]
+
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(str(c).ljust(w) for c, w in zip(cells, widths)) + " |"
+
+    return "\n".join([line(head), "|" + "|".join("-" * (w + 2) for w in widths) + "|"] +
+                     [line(r) for r in rows])  # fmt: skip

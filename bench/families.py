@@ -1,0 +1,463 @@
+"""Tries families of transformers and timm as a new user would: eager against Inkle.
+
+    python bench/families.py --seed 1 --count 30            inference
+    python bench/families.py --seed 1 --count 30 --train    gradients of a scalar of all outputs
+    python bench/families.py --only bert,timm/test_vit --time --json out.json
+
+For each family: values by the accuracy rule of bench/common.py, dtypes, strides, number of graphs
+and graph breaks, and for every op of the graphs whether it was native, decomposed, a library call or
+eager. Families run in a worker process that is restarted after a crash or a timeout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import copy
+import functools
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+import traceback
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+# --- Worker: one family -----------------------------------------------------------------------------
+
+
+@functools.cache
+def _ways() -> dict[str, str]:
+    """ATen name of an op -> how its row does it, from the generated page."""
+    from inkle import _inkle
+
+    result = {}
+    for line in _inkle.ops_markdown().splitlines():
+        cells = [c.strip() for c in line.split("|")]
+        if len(cells) < 6 or not cells[1].startswith("`"):
+            continue
+        for overload in cells[4].split(","):
+            result[overload.strip().replace("::", ".", 1)] = cells[3]
+    return result
+
+
+class _Counted:
+    """Ops of all graphs that reach the compiler, by name and way; wraps the backend's function."""
+
+    def __init__(self) -> None:
+        from inkle import backend
+
+        self.ways: collections.Counter[str] = collections.Counter()
+        self.in_eager: collections.Counter[str] = collections.Counter()
+        self.why: dict[str, str] = {}
+        self.fallbacks: list[str] = []
+        self.inkle_seconds = 0.0
+        inner = backend.compile_graph
+
+        @functools.wraps(inner)
+        def compile_graph(gm: Any, name: str, options: Any, *args: Any, **keywords: Any) -> Any:
+            before = len(backend.reports())
+            result = inner(gm, name, options, *args, **keywords)
+            self._count(gm, backend.reports()[before:])
+            return result
+
+        self._backend, self._inner = backend, inner
+        backend.compile_graph = compile_graph
+
+    def remove(self) -> None:
+        self._backend.compile_graph = self._inner
+
+    def _count(self, gm: Any, reports: list[Any]) -> None:
+        import torch
+
+        eager: collections.Counter[str] = collections.Counter()
+        for report in reports:
+            self.inkle_seconds += report.seconds
+            if not report.compiled:
+                self.fallbacks.append(" ".join(report.reason.split())[:400])
+            for op, _, reason in report.eager:
+                eager[op.replace("::", ".", 1)] += 1
+                self.why[op.replace("::", ".", 1)] = reason
+        is_fallen = any(not r.compiled for r in reports)
+        for node in gm.graph.nodes:
+            if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+                continue
+            if node.target.is_view or "val" not in node.meta:
+                continue
+            name = str(node.target)
+            if is_fallen or eager[name] > 0 or eager[name.removesuffix(".default")] > 0:
+                self.ways["eager"] += 1
+                if not is_fallen:
+                    self.in_eager[name] += 1
+            else:
+                bare = name.removesuffix(".default")
+                self.ways[_ways().get(bare, _ways().get(bare.split(".")[0] + "." + bare.split(".")[1],
+                                                        "native"))] += 1  # fmt: skip
+
+
+def _run_inference(built: Any, compiled: Any, double: Any) -> dict[str, Any]:
+    import common
+    import torch
+
+    pooled: Any = None
+    with torch.no_grad():
+        for seed in range(5):
+            inputs = built.inputs(seed)
+            torch.manual_seed(seed)
+            eager = built.call(built.model, inputs)
+            torch.manual_seed(seed)
+            got = built.call(compiled, inputs)
+            reference = _reference(built, double, inputs, seed, eager)
+            one = common.compare(got, eager, reference)
+            pooled = one if pooled is None else _pool(pooled, one)
+            # Few numbers make a noisy ratio: a first miss is judged over five inputs together.
+            if pooled.ok or pooled.bad:
+                break
+    return {"ok": pooled.ok, "accuracy": str(pooled)}
+
+
+def _pool(a: Any, b: Any) -> Any:
+    if a.bad or b.bad:
+        return a if a.bad else b
+    a.count += b.count
+    a.squares += b.squares
+    a.eager_squares += b.eager_squares
+    a.scale = max(a.scale, b.scale)
+    a.largest = max(a.largest, b.largest)
+    a.eager_largest = max(a.eager_largest, b.eager_largest)
+    return a
+
+
+def _reference(built: Any, double: Any, inputs: Any, seed: int, eager: Any) -> Any:
+    import common
+    import torch
+
+    if double is None:
+        return common.to_double(eager)
+    torch.manual_seed(seed)
+    try:
+        reference = built.call(double, common.to_double(inputs))
+    except Exception:  # noqa: BLE001: a model may insist on its dtype
+        return common.to_double(eager)
+    if len(common.tensors_of(reference)) != len(common.tensors_of(eager)):
+        return common.to_double(eager)
+    return reference
+
+
+def _step(built: Any, model: Any, owner: Any, inputs: Any) -> tuple[list[Any], dict[str, Any]]:
+    """One forward and backward; outputs and the gradients of the parameters of ``owner``."""
+    import common
+    import torch
+
+    owner.zero_grad(set_to_none=True)
+    torch.manual_seed(0)
+    outputs = [t for t in common.tensors_of(built.call(model, inputs)) if t.requires_grad]
+    generator = torch.Generator().manual_seed(7)
+    loss = sum(
+        (t * torch.randn(t.shape, generator=generator).to(t.dtype)).sum() / t.numel() ** 0.5
+        for t in outputs
+    )
+    loss.backward()
+    gradients = {n: p.grad for n, p in owner.named_parameters() if p.grad is not None}
+    return [t.detach() for t in outputs], gradients
+
+
+def _run_training(built: Any, compile_model: Any) -> dict[str, Any]:
+    import common
+    import torch
+
+    inputs = built.inputs(0)
+    built.model.train()
+    models = [built.model, copy.deepcopy(built.model), copy.deepcopy(built.model).double()]
+    eager, eager_gradients = _step(built, models[0], models[0], inputs)
+    try:
+        reference, gradients = _step(built, models[2], models[2], common.to_double(inputs))
+        if [n for n in gradients] != [n for n in eager_gradients]:
+            raise ValueError("other gradients in f64")
+    except Exception:  # noqa: BLE001: a model may insist on its dtype
+        reference = common.to_double(eager)
+        gradients = {n: g.double() for n, g in eager_gradients.items()}
+    got, got_gradients = _step(built, compile_model(models[1]), models[1], inputs)
+    result = common.compare(got, eager, reference)
+    if not result.ok:
+        return {"ok": False, "accuracy": f"forward: {result}"}
+    if set(got_gradients) != set(eager_gradients):
+        missing = sorted(set(got_gradients) ^ set(eager_gradients))
+        return {"ok": False, "accuracy": f"gradients only on one side: {missing[:5]}"}
+    # A gradient that is zero but for rounding is judged by the scale of all gradients.
+    overall = max((g.abs().max().item() for g in gradients.values()), default=0.0)
+    worst = common.Accuracy(1e-7)
+    where = ""
+    for name, gradient in gradients.items():
+        one = common.Accuracy(1e-7)
+        one.add(got_gradients[name], eager_gradients[name], gradient)
+        one.scale = max(one.scale, overall)
+        difference = common.layout_difference(got_gradients[name], eager_gradients[name])
+        one.bad = one.bad or difference
+        chosen = common.worse(worst, one)
+        if chosen is one:
+            worst, where = one, name
+    for (name, a), (_, b) in zip(models[0].named_buffers(), models[1].named_buffers()):
+        if a.is_floating_point() and not torch.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True):
+            return {"ok": False, "accuracy": f"buffer {name} differs after a step"}
+    return {"ok": worst.ok, "accuracy": f"gradient {where}: {worst}"}
+
+
+def _milliseconds(call: Any, budget_seconds: float = 1.0) -> float:
+    best, start = float("inf"), time.perf_counter()
+    while time.perf_counter() - start < budget_seconds:
+        t = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - t)
+    return best * 1e3
+
+
+def _time(built: Any, compiled: Any) -> dict[str, float]:
+    """Eager, Inductor and Inkle in turns: the smallest of each, milliseconds."""
+    import torch
+
+    torch._dynamo.reset()
+    inputs = built.inputs(0)
+    systems = {
+        "eager": built.model,
+        "inductor": torch.compile(built.model),
+        "inkle": torch.compile(built.model, backend="inkle"),
+    }
+    best = dict.fromkeys(systems, float("inf"))
+    with torch.no_grad():
+        for model in systems.values():
+            built.call(model, inputs)
+        for _ in range(5):
+            for name, model in systems.items():
+                took = _milliseconds(lambda m=model: built.call(m, inputs), 0.2)
+                best[name] = min(best[name], took)
+    return {f"{k}_ms": v for k, v in best.items()}
+
+
+def _family(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    import inkle
+    import torch
+    import zoo
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+    inkle.reset()
+    result: dict[str, Any] = {"name": name, "ok": False}
+    built = zoo.build(name)
+    counted = _Counted()
+    options = {"strict": True} if arguments.strict else {}
+
+    def compile_model(model: Any) -> Any:
+        return torch.compile(model, backend="inkle", dynamic=arguments.dynamic or None,
+                             options=options)  # fmt: skip
+
+    start = time.perf_counter()
+    try:
+        if arguments.train:
+            result |= _run_training(built, compile_model)
+        else:
+            double = copy.deepcopy(built.model).double()
+            result |= _run_inference(built, compile_model(built.model), double)
+        result["seconds"] = time.perf_counter() - start
+        if arguments.time and not arguments.train:
+            result |= _time(built, None)
+    except Exception as error:  # noqa: BLE001: reported, the next family runs
+        frames = traceback.extract_tb(error.__traceback__)
+        place = next((f for f in reversed(frames) if "inkle" in f.filename), frames[-1])
+        result["error"] = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+        result["place"] = f"{os.path.basename(place.filename)}:{place.lineno}"
+    finally:
+        counted.remove()
+    result["graphs"] = len(inkle.reports())
+    result["breaks"] = sum(counters["graph_break"].values())
+    result["ways"] = dict(counted.ways)
+    result["eager"] = dict(counted.in_eager)
+    result["why"] = counted.why
+    result["fallbacks"] = counted.fallbacks
+    result["inkle_seconds"] = counted.inkle_seconds
+    result["kernels"] = sum(r.kernels for r in inkle.reports())
+    return result
+
+
+def worker(arguments: argparse.Namespace) -> None:
+    """Reads names of families from standard input, writes one JSON line each."""
+    import logging
+    import warnings
+
+    warnings.filterwarnings("ignore")
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    import torch
+    import transformers
+
+    import inkle  # noqa: F401: registers the backend
+
+    transformers.logging.set_verbosity_error()
+    logging.getLogger("inkle").setLevel(logging.ERROR)
+    torch.set_num_threads(arguments.threads)
+    for line in sys.stdin:
+        try:
+            result = _family(line.strip(), arguments)
+        except Exception as error:  # noqa: BLE001: the family itself could not be made
+            result = {"name": line.strip(), "ok": False, "error": f"not built: {error}"}
+        answers.write(json.dumps(result) + "\n")
+        answers.flush()
+
+
+# --- Parent: processes, table, summary -----------------------------------------------------------
+
+
+class Workers:
+    """A worker process that is replaced when it dies or takes too long."""
+
+    def __init__(self, arguments: argparse.Namespace):
+        self._arguments = arguments
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self, name: str) -> dict[str, Any]:
+        if self._process is None:
+            self._process = self._start()
+        process = self._process
+        assert process.stdin and process.stdout
+        try:
+            process.stdin.write(name + "\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            return self._dead(name, "the worker died at its start")
+        ready, _, _ = select.select([process.stdout], [], [], self._arguments.timeout)
+        if not ready:
+            return self._dead(name, f"timeout of {self._arguments.timeout} s")
+        line = process.stdout.readline()
+        if not line:
+            process.wait()
+            return self._dead(name, f"crash, exit status {process.returncode}")
+        return json.loads(line)
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _dead(self, name: str, error: str) -> dict[str, Any]:
+        self.close()
+        return {"name": name, "ok": False, "error": error}
+
+    def _start(self) -> subprocess.Popen[str]:
+        environment = dict(os.environ, OMP_NUM_THREADS=str(self._arguments.threads))
+        return subprocess.Popen(
+            [sys.executable, os.path.abspath(__file__), "--worker", *sys.argv[1:]],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+            stderr=None if self._arguments.verbose else subprocess.DEVNULL,
+        )  # fmt: skip
+
+
+def summary_line(r: dict[str, Any]) -> str:
+    ways = r.get("ways", {})
+    total = sum(ways.values())
+    share = 100.0 * (total - ways.get("eager", 0)) / total if total else 0.0
+    text = f"{'ok  ' if r['ok'] else 'FAIL'} {r['name']:<38} graphs {r.get('graphs', 0):2} breaks "
+    text += f"{r.get('breaks', 0):2} ops {total:4} ours {share:5.1f}%"
+    if "inkle_ms" in r:
+        text += f" eager {r['eager_ms']:.2f} inductor {r['inductor_ms']:.2f} inkle {r['inkle_ms']:.2f}"
+        text += f" ({r['inductor_ms'] / r['inkle_ms']:.2f}x)"
+    if r.get("eager"):
+        text += "  eager: " + ", ".join(f"{k} {v}" for k, v in r["eager"].items())
+    if r.get("fallbacks"):
+        text += f"  FALLBACK x{len(r['fallbacks'])}: {r['fallbacks'][0][:160]}"
+    if not r["ok"]:
+        text += "  " + (r.get("error") or r.get("accuracy") or "")[:240]
+    return text
+
+
+def grouped(results: list[dict[str, Any]]) -> str:
+    """Failures, whole-graph fallbacks and ops in eager, by cause, most frequent first."""
+    causes: dict[str, set[str]] = collections.defaultdict(set)
+    for r in results:
+        for reason in r.get("fallbacks", []):
+            causes["fallback: " + reason[:300]].add(r["name"])
+        for op in r.get("eager", {}):
+            causes[f"op in eager: {op}: {r['why'].get(op, '')}"[:300]].add(r["name"])
+        if not r["ok"]:
+            text = r.get("error")
+            causes["error: " + text if text else "wrong: " + r["name"] + ": " +
+                   r.get("accuracy", "")].add(r["name"])  # fmt: skip
+    lines = []
+    for cause, who in sorted(causes.items(), key=lambda c: (-len(c[1]), c[0])):
+        lines.append(f"{len(who):4}  {cause}\n        {' '.join(sorted(who)[:12])}")
+    return "\n".join(lines)
+
+
+def totals(results: list[dict[str, Any]]) -> str:
+    ways: collections.Counter[str] = collections.Counter()
+    for r in results:
+        ways.update(r.get("ways", {}))
+    total = max(sum(ways.values()), 1)
+    lines = [f"{sum(r['ok'] for r in results)} of {len(results)} families right; non-view ops: " +
+             ", ".join(f"{k} {v} ({100 * v / total:.1f}%)" for k, v in ways.most_common())]  # fmt: skip
+    ratios = [r["inductor_ms"] / r["inkle_ms"] for r in results if "inkle_ms" in r]
+    if ratios:
+        product = 1.0
+        for ratio in ratios:
+            product *= ratio ** (1.0 / len(ratios))
+        lines.append(f"over Inductor: geomean {product:.2f}x, least {min(ratios):.2f}x")
+    return "\n".join(lines)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=0, help="families to pick; 0: all")
+    parser.add_argument("--only", default="", help="names or parts of names, with commas")
+    parser.add_argument("--train", action="store_true")
+    parser.add_argument("--dynamic", action="store_true")
+    parser.add_argument("--strict", action="store_true", help="no fallback to eager")
+    parser.add_argument("--time", action="store_true", help="also against TorchInductor")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--timeout", type=float, default=180.0, help="seconds a family")
+    parser.add_argument("--json", default="", help="file for all results")
+    parser.add_argument("--report", default="", help="file for the causes, rewritten as they come")
+    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = parse()
+    if arguments.worker:
+        worker(arguments)
+        return 0
+    import common
+    import zoo
+
+    chosen = zoo.pick(arguments.seed, arguments.count) if arguments.count else zoo.names()
+    if arguments.only:
+        parts = arguments.only.split(",")
+        exact = {p for p in parts if p in zoo.names()}
+        chosen = [n for n in zoo.names() if n in exact or n.split("/")[1] in parts]
+    results: list[dict[str, Any]] = []
+    progress = common.Progress(len(chosen), "families")
+    workers = Workers(arguments)
+    for name in chosen:
+        progress.step(name)
+        results.append(workers.run(name))
+        progress.end()
+        print(summary_line(results[-1]), flush=True)
+        text = f"{totals(results)}\n\n{grouped(results)}\n"
+        if arguments.report:
+            with open(arguments.report, "w") as file:
+                file.write(text)
+        if arguments.json:
+            with open(arguments.json, "w") as file:
+                json.dump(results, file, indent=1)
+    workers.close()
+    print("\n" + text if results else "no family of that name")
+    return 0 if all(r["ok"] for r in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
