@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -35,6 +36,7 @@ enum class PostOpKind : std::uint8_t {
   abs, square, sqrt, exp,
   add, mul,     // with `operand`, broadcast to the result
 };
+[[nodiscard]] std::string_view name_of(PostOpKind kind);
 
 struct PostOp {
   PostOpKind kind = PostOpKind::relu;

@@ -6,18 +6,8 @@
 #include <utility>
 
 namespace inkle::abi {
-namespace {
 
-using Op = SizeInstruction::Op;
-
-// A slot as text, and how tightly it binds: 2 atom, 1 product, 0 sum.
-struct Term {
-  std::string text = "?";
-  int binding = 2;
-  std::optional<std::int64_t> constant;
-};
-
-std::string_view post_op_name(PostOpKind kind) {
+std::string_view name_of(PostOpKind kind) {
   switch (kind) {
     case PostOpKind::relu:
       return "relu";
@@ -58,6 +48,17 @@ std::string_view post_op_name(PostOpKind kind) {
   }
   return "?";
 }
+
+namespace {
+
+using Op = SizeInstruction::Op;
+
+// A slot as text, and how tightly it binds: 2 atom, 1 product, 0 sum.
+struct Term {
+  std::string text = "?";
+  int binding = 2;
+  std::optional<std::int64_t> constant;
+};
 
 std::string_view relation_text(Guard::Relation relation) {
   switch (relation) {
@@ -246,7 +247,7 @@ class Printer {
     if (all.empty()) return {};
     std::string text;
     for (const PostOp& p : all) {
-      text += (text.empty() ? "" : ", ") + std::string(post_op_name(p.kind));
+      text += (text.empty() ? "" : ", ") + std::string(name_of(p.kind));
       if (p.kind == PostOpKind::add || p.kind == PostOpKind::mul) {
         text += " " + operand(p.operand);
       } else if (p.alpha != 0 || p.beta != 0) {

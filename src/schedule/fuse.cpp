@@ -22,7 +22,7 @@ constexpr std::size_t kMaxMembers = 24;
 // Groups looked at for a shared input when there is no dependency: the nearest ones.
 constexpr std::size_t kSiblingWindow = 8;
 
-bool has_loop_body(const Nest& nest) {
+bool is_fusable(const Nest& nest) {
   return nest.kind == NestKind::pointwise || nest.kind == NestKind::reduction;
 }
 
@@ -126,7 +126,7 @@ class Fuser {
 
   void place(std::size_t n) {
     const Nest& nest = program_.nests[n];
-    if (has_loop_body(nest) && !touches_mutated(nest)) {
+    if (is_fusable(nest) && !touches_mutated(nest)) {
       for (const std::size_t g : candidates(n)) {
         if (!fusable_[g] || nests_[g].size() >= kMaxMembers) continue;
         std::string why_not;
@@ -144,8 +144,8 @@ class Fuser {
       }
     }
     group_of_[n] = groups_.size();
-    fusable_.push_back(has_loop_body(nest) && !touches_mutated(nest));
-    if (has_loop_body(nest)) {
+    fusable_.push_back(is_fusable(nest) && !touches_mutated(nest));
+    if (is_fusable(nest) || nest.kind == NestKind::scan || nest.kind == NestKind::scatter) {
       groups_.push_back(make_group(nest, *program_.context));
     } else {
       Group alone;

@@ -332,6 +332,13 @@ bool place(Group& group, Member& member, const Nest& nest, const Matcher& matche
   return true;
 }
 
+bool writes_apart(const Nest& nest, const Dim& dim) {
+  return std::all_of(nest.stores.begin(), nest.stores.end(), [&](const Store& store) {
+    return std::find(store.indices.begin(), store.indices.end(), dim.variable) !=
+           store.indices.end();
+  });
+}
+
 }  // namespace
 
 Group make_group(const Nest& nest, sym::Context& context) {
@@ -340,6 +347,13 @@ Group make_group(const Nest& nest, sym::Context& context) {
   drop_unit_dims(member.nest, context);
   group.outer = member.nest.dims;
   member.inner = member.nest.reduced;
+  if (nest.kind == NestKind::scatter) {
+    std::erase_if(group.outer, [&](const Dim& dim) {
+      if (writes_apart(member.nest, dim)) return false;
+      member.inner.push_back(dim);
+      return true;
+    });
+  }
   group.open = nest.kind == NestKind::pointwise;
   group.members.push_back(std::move(member));
   return group;

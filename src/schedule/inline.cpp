@@ -41,7 +41,10 @@ bool is_expensive(Opcode opcode) {
   }
 }
 
-bool has_body(NestKind kind) { return kind == NestKind::pointwise || kind == NestKind::reduction; }
+bool has_body(NestKind kind) {
+  return kind == NestKind::pointwise || kind == NestKind::reduction || kind == NestKind::scan ||
+         kind == NestKind::scatter;
+}
 
 // Loads that fetch another element at every point, rather than a broadcast row or scalar.
 std::int64_t full_loads(const Nest& nest) {
@@ -193,8 +196,12 @@ class Inliner {
         if (load.buffer != buffer) return builder.append(std::move(load));
         return evaluate(producer, builder, load);
       };
-      body.yields = loop::inline_body(consumer.body, {}, to, on_load);
+      std::vector<std::pair<Expr, Expr>> renamed;
+      body.yields = loop::inline_body(consumer.body, {}, to, on_load, &renamed);
       consumer.body = std::move(body);
+      for (loop::Store& store_of : consumer.stores) {
+        for (Expr& e : store_of.indices) e = sym::substitute(e, renamed);
+      }
       for (const BufferId b : loop::reads(producer)) {
         auto& list = uses_.readers[b];
         if (std::find(list.begin(), list.end(), r) == list.end()) list.push_back(r);

@@ -45,7 +45,7 @@ struct Scratch {
   Expr elements;
 };
 
-enum class StageKind : std::uint8_t { pointwise, reduction };
+enum class StageKind : std::uint8_t { pointwise, reduction, scan, scatter };
 
 // In a stage's body, Instruction::buffer of a load and StageStore::target count parameters first,
 // then scratch arrays: buffer b is parameter b if b < params.size(), else scratch b -
@@ -58,10 +58,15 @@ struct StageStore {
   std::uint32_t yield = 0;
 };
 
-// Runs once in every outer iteration, in order. A pointwise stage runs its body at every point of
-// `inner` (once if empty) and stores yields. A reduction reduces its yield over `inner` and
-// defines rows first_row, first_row + 1, ... (loop::result_count of them), readable by later
-// stages with Opcode::row; it has no stores.
+// Runs once in every outer iteration, in order.
+//   pointwise  runs its body at every point of `inner` (once if empty) and stores yields
+//   reduction  reduces its yield over `inner` and defines rows first_row, first_row + 1, ...
+//              (loop::result_count of them), readable by later stages with Opcode::row; no stores
+//   scan       combines its one yield by `reduce` (sum, prod, min, max; in `accumulator`) with the
+//              running value, point after point, and stores that at every point: yield 0 of a store
+//              stands for it
+//   scatter    as pointwise, but point after point: each sees what the earlier ones have stored,
+//              and of two that store to one element the later one stays
 struct Stage {
   StageKind kind = StageKind::pointwise;
   std::vector<Dim> inner;  // outermost first

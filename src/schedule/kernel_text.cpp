@@ -107,7 +107,12 @@ class Printer {
     loops(kernel.outer, 'i', next, indent);
     for (const Stage& stage : kernel.stages) {
       int next_inner = 0;
-      if (stage.kind == StageKind::reduction) {
+      if (stage.kind == StageKind::scan) {
+        out_ += fmt::format("{}scan.{} in {}\n", indent, loop::name_of(stage.reduce),
+                            abi::name_of(stage.accumulator));
+      } else if (stage.kind == StageKind::scatter) {
+        out_ += indent + "scatter\n";
+      } else if (stage.kind == StageKind::reduction) {
         std::string rows;
         for (std::size_t r = 0; r < loop::result_count(stage.reduce); ++r) {
           rows += fmt::format("{}r{}: {}", r == 0 ? "" : ", ", stage.first_row + r,
@@ -119,8 +124,9 @@ class Printer {
       loops(stage.inner, 'j', next_inner, indent);
       print(stage.body, indent);
       for (const StageStore& store : stage.stores) {
-        out_ += fmt::format("{}{}[{}] {} %{}\n", indent, target(store.target), text(store.offset),
+        out_ += fmt::format("{}{}[{}] {} {}%{}\n", indent, target(store.target), text(store.offset),
                             store.mode == loop::StoreMode::atomic_add ? "+=" : "=",
+                            stage.kind == StageKind::scan ? "running " : "",
                             stage.body.yields[store.yield]);
       }
       if (stage.kind == StageKind::reduction) {

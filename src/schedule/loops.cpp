@@ -15,7 +15,9 @@ using loop::Instruction;
 using loop::Opcode;
 using Map = std::vector<std::pair<Expr, Expr>>;
 
-bool is_arg(const Stage& stage) {
+// Stages whose points have an order that means something.
+bool is_ordered(const Stage& stage) {
+  if (stage.kind == StageKind::scan || stage.kind == StageKind::scatter) return true;
   return stage.kind == StageKind::reduction &&
          (stage.reduce == loop::ReduceOp::argmin || stage.reduce == loop::ReduceOp::argmax);
 }
@@ -137,7 +139,8 @@ double iteration_cost(const LoopKernel& kernel) {
   for (const Stage& stage : kernel.stages) {
     const BodyCost body = cost_of(stage.body);
     const auto points = static_cast<double>(extent_hint(stage.inner));
-    cost += points * (0.05 * static_cast<double>(body.loads + body.cheap) +
+    const bool serial = stage.kind == StageKind::scan || stage.kind == StageKind::scatter;
+    cost += points * ((serial ? 1.0 : 0.0) + 0.05 * static_cast<double>(body.loads + body.cheap) +
                       0.5 * static_cast<double>(body.expensive));
   }
   return std::max(cost, 0.05);
@@ -157,7 +160,7 @@ void order_and_merge_loops(LoopKernel& kernel, sym::Context& context) {
   for (Stage& stage : kernel.stages) all.push_back(&stage);
   merge(kernel.outer, all, context);
   for (Stage& stage : kernel.stages) {
-    if (!is_arg(stage)) order(stage.inner, offsets_of(stage, ~std::size_t{0}));
+    if (!is_ordered(stage)) order(stage.inner, offsets_of(stage, ~std::size_t{0}));
     merge(stage.inner, {&stage}, context);
   }
 }
@@ -177,7 +180,8 @@ Schedule choose_schedule(Kernel& kernel, const abi::DeviceDescription& device,
   } else if (!loops.outer.empty()) {
     double inner_score = 0;
     for (const Stage& stage : loops.stages) {
-      if (stage.inner.empty()) continue;
+      // A scatter's points run one by one, so that only outer loops make vectors.
+      if (stage.inner.empty() || stage.kind == StageKind::scatter) continue;
       inner_score += density(offsets_of(stage, kernel.params.size()), stage.inner.back().variable);
     }
     double best = inner_score;

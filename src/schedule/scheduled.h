@@ -72,4 +72,8 @@ struct ScheduledProgram {
 [[nodiscard]] std::vector<loop::BufferId> reads(const Step& step);
 [[nodiscard]] std::vector<loop::BufferId> writes(const Step& step);
 
+// Text of buffers and steps, for people and golden tests; equal programs print alike. `brief` leaves
+// out what is inside of kernels.
+[[nodiscard]] std::string to_string(const ScheduledProgram& scheduled, bool brief = false);
+
 }  // namespace inkle::schedule

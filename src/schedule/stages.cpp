@@ -28,6 +28,7 @@ struct Pending {
   std::vector<Expr> indices;
   loop::StoreMode mode;
   std::uint32_t yield;
+  bool keeps_rest = false;  // elements that are not stored keep what an earlier kernel wrote
 };
 
 struct Draft {
@@ -44,10 +45,18 @@ class KernelBuilder {
   KernelStep run() {
     kernel_.outer = group_.outer;
     for (const Member& member : group_.members) {
-      if (member.nest.kind == NestKind::reduction) {
-        add_reduction(member);
-      } else {
-        add_pointwise(member);
+      switch (member.nest.kind) {
+        case NestKind::reduction:
+          add_reduction(member);
+          break;
+        case NestKind::scan:
+          add_scan(member);
+          break;
+        case NestKind::scatter:
+          add_scatter(member);
+          break;
+        default:
+          add_pointwise(member);
       }
     }
     store_rows();
@@ -90,6 +99,48 @@ class KernelBuilder {
     }
     kernel_.rows.insert(kernel_.rows.end(), dtypes.begin(), dtypes.end());
     drafts_.push_back(std::move(draft));
+  }
+
+  void add_scan(const Member& member) {
+    Draft draft;
+    draft.stage.kind = StageKind::scan;
+    draft.stage.inner = member.inner;
+    draft.stage.reduce = member.nest.reduce;
+    draft.stage.accumulator = member.nest.accumulator;
+    append(draft, member, {});
+    drafts_.push_back(std::move(draft));
+    note_written(member, drafts_.size() - 1);
+  }
+
+  // What is added up is read back from the element: the points run one after the other.
+  void add_scatter(const Member& member) {
+    Draft draft;
+    draft.stage.kind = StageKind::scatter;
+    draft.stage.inner = member.inner;
+    BodyBuilder builder(draft.stage.body, context_);
+    Map renamed;
+    const std::vector<Val> yields =
+        loop::inline_body(member.nest.body, {}, builder, nullptr, &renamed);
+    for (const loop::Store& store : member.nest.stores) {
+      const DType dtype = program_.buffers[store.buffer].dtype;
+      Pending pending{store.buffer,
+                      {},
+                      loop::StoreMode::overwrite,
+                      static_cast<std::uint32_t>(draft.stage.body.yields.size()),
+                      true};
+      for (const Expr e : store.indices) pending.indices.push_back(sym::substitute(e, renamed));
+      Val value = yields[store.result];
+      if (store.mode == loop::StoreMode::atomic_add) {
+        const DType compute = abi::compute_type(dtype);
+        const Val before = builder.load(store.buffer, dtype, pending.indices);
+        value = builder.cast(
+            builder.add(builder.cast(before, compute), builder.cast(value, compute)), dtype);
+      }
+      builder.yield(value);
+      draft.stores.push_back(std::move(pending));
+    }
+    drafts_.push_back(std::move(draft));
+    note_written(member, drafts_.size() - 1);
   }
 
   void add_pointwise(const Member& member) {
@@ -256,7 +307,7 @@ class KernelBuilder {
       p.dtype = b.dtype;
       const bool ours = b.role == loop::BufferRole::temporary;
       p.alignment = ours ? 64 : static_cast<std::int32_t>(abi::size_of(b.dtype));
-      p.role = written ? ParamRole::out : ParamRole::in;
+      p.role = !written ? ParamRole::in : read ? ParamRole::inout : ParamRole::out;
       p.may_alias = b.writes_into.has_value();
       params_.push_back(p);
       param_buffers_.push_back(buffer);
@@ -332,7 +383,7 @@ class KernelBuilder {
     }
     for (Draft& draft : drafts_) {
       for (const Pending& p : draft.stores) {
-        if (!scratch.contains(p.buffer)) param(p.buffer, true, false);
+        if (!scratch.contains(p.buffer)) param(p.buffer, true, p.keeps_rest);
       }
     }
     const auto count = static_cast<std::uint32_t>(params_.size());

@@ -366,9 +366,13 @@ void BodyEmitter::store_atomic(const schedule::StageStore& store, Value* v, Valu
 
 void BodyEmitter::store(const schedule::StageStore& store, int copy) {
   const Val yield = body_.yields.at(store.yield);
+  this->store(store, lanes(yield, copy), body_[yield].dtype, copy);
+}
+
+void BodyEmitter::store(const schedule::StageStore& store, Value* v, DType from, int copy) {
   const DType dtype = dtype_of(store.target);
   bind_indirect(store.offset, copy);
-  Value* v = cast(ir_, lanes(yield, copy), body_[yield].dtype, dtype);
+  v = cast(ir_, v, from, dtype);
   Value* active = mask(copy);
   if (Value* valid = valid_lanes(store.offset, true, copy)) {
     active = active == nullptr ? valid : ir_.bit_and(active, valid);

@@ -82,6 +82,8 @@ class BodyEmitter {
   [[nodiscard]] Value* mask(int copy) const;
 
   void store(const schedule::StageStore& store, int copy);
+  // The same with these lanes, of dtype `from`, in place of the yield.
+  void store(const schedule::StageStore& store, Value* v, DType from, int copy);
 
  private:
   struct Facts {

@@ -60,7 +60,8 @@ class LoopKernelEmitter {
     bool reduces = false;
     for (const schedule::Stage& stage : loops_.stages) {
       weight = std::max(weight, weight_of(stage.body));
-      reduces = reduces || stage.kind == schedule::StageKind::reduction;
+      reduces = reduces || stage.kind == schedule::StageKind::reduction ||
+                stage.kind == schedule::StageKind::scan;
     }
     if (weight > 48)
       shape.copies = 1;

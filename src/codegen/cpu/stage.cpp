@@ -35,7 +35,11 @@ class StageEmitter {
   }
 
   void run() {
-    if (stage_.kind == schedule::StageKind::pointwise) {
+    if (stage_.kind == schedule::StageKind::scan) {
+      scan();
+      return;
+    }
+    if (stage_.kind != schedule::StageKind::reduction) {
       guarded({}, [&] { return nest(code_.symbols, 0, {}, nullptr, pointwise()); });
       return;
     }
@@ -55,9 +59,13 @@ class StageEmitter {
   // What becomes of a yield before it is reduced.
   using Map = std::function<Value*(Value*)>;
 
+  bool is_serial() const {
+    return stage_.kind == schedule::StageKind::scan || stage_.kind == schedule::StageKind::scatter;
+  }
+
   LaneShape choose_shape() const {
     if (columns_ != nullptr) return {columns_->lanes, columns_->copies};
-    if (stage_.inner.empty()) return {1, 1};
+    if (stage_.inner.empty() || is_serial()) return {1, 1};
     LaneShape shape{std::max(code_.schedule.lanes, 1), std::max(code_.schedule.unroll, 1)};
     const int weight = weight_of(stage_.body);
     if (stage_.kind == schedule::StageKind::pointwise) {
@@ -90,7 +98,9 @@ class StageEmitter {
 
   Values at_point(const Symbols& symbols, const LaneGroup& group, const Values& carried,
                   const Point& point) {
-    BodyEmitter body(code_, stage_.body, symbols, group, floor_, may_be_empty_);
+    // A scatter reads what its earlier points have written.
+    const int floor = stage_.kind == schedule::StageKind::scatter ? ir_.depth() : floor_;
+    BodyEmitter body(code_, stage_.body, symbols, group, floor, may_be_empty_);
     return point(body, group, carried);
   }
 
@@ -188,6 +198,28 @@ class StageEmitter {
     Values total = across_copies(reducer, sums, width);
     total = reducer.across_lanes(total);
     return {total.back()};
+  }
+
+  void scan() {
+    Reducer reducer(ir_, stage_.reduce, stage_.accumulator, 32);
+    Values start;
+    for (int copy = 0; copy < shape_.copies; ++copy) {
+      start.push_back(reducer.identity(shape_.lanes)[0]);
+    }
+    const Point point = [&](BodyEmitter& body, const LaneGroup& group, const Values& carried) {
+      Values after = carried;
+      for (int copy = 0; copy < group.copies; ++copy) {
+        Value*& running = after[static_cast<std::size_t>(copy)];
+        running = reducer.step({running}, yielded(body, copy, nullptr), nullptr, nullptr)[0];
+      }
+      for (int copy = 0; copy < group.copies; ++copy) {
+        for (const schedule::StageStore& store : stage_.stores) {
+          body.store(store, after[static_cast<std::size_t>(copy)], stage_.accumulator, copy);
+        }
+      }
+      return after;
+    };
+    (void)guarded(start, [&] { return nest(code_.symbols, 0, start, nullptr, point); });
   }
 
   static Values every_second(const Values& v) {
