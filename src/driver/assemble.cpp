@@ -71,6 +71,11 @@ class Assembler {
       for (const BufferId b : schedule::reads(scheduled_.steps[s])) use(b);
       for (const BufferId b : schedule::writes(scheduled_.steps[s])) use(b);
     }
+    is_prepared_.assign(program_.buffers.size(), false);
+    for (const schedule::Step& step : scheduled_.steps) {
+      if (!step.prepare) continue;
+      for (const BufferId b : schedule::writes(step)) is_prepared_[b] = true;
+    }
     const auto end = static_cast<std::uint32_t>(scheduled_.steps.size());
     for (const auto& output : program_.outputs) {
       if (output.kind == loop::ProgramOutput::Kind::buffer) last_[output.buffer] = end;
@@ -135,6 +140,8 @@ class Assembler {
       } else if (returned[b]) {
         decl.kind = BufferDecl::Kind::output;
         decl.index = output_position[b];
+      } else if (is_prepared_[b]) {
+        decl.kind = BufferDecl::Kind::prepared;
       } else {
         decl.kind = BufferDecl::Kind::arena;
       }
@@ -219,7 +226,7 @@ class Assembler {
     call.c = operand(step.c);
     call.has_bias = step.bias.has_value();
     if (step.bias) call.bias = operand(*step.bias);
-    call.b_is_weight = step.b_is_weight;
+    call.b_is_weight = step.b_is_weight || is_prepared_[step.b.buffer];
     call.post_ops = post_ops(step.epilogue);
     return call;
   }
@@ -237,7 +244,7 @@ class Assembler {
     call.output_padding = step.parameters.output_padding;
     call.groups = step.parameters.groups;
     call.transposed = step.parameters.transposed;
-    call.w_is_weight = step.w_is_weight;
+    call.w_is_weight = step.w_is_weight || is_prepared_[step.w.buffer];
     call.post_ops = post_ops(step.epilogue);
     return call;
   }
@@ -263,6 +270,7 @@ class Assembler {
   void add_step(const schedule::Step& step) {
     abi::Step result;
     result.source = fmt::format("{}", fmt::join(step.sources, ", "));
+    result.prepare = step.prepare;
     if (!step.bytes.is_null()) result.bytes = slots_.slot(step.bytes);
     if (!step.flops.is_null()) result.flops = slots_.slot(step.flops);
     if (const auto* kernel = std::get_if<schedule::KernelStep>(&step.action)) {
@@ -344,6 +352,7 @@ class Assembler {
   std::vector<PlanBuffer> map_;
   std::vector<std::uint32_t> first_;
   std::vector<std::uint32_t> last_;
+  std::vector<bool> is_prepared_;  // made by a prepare step
   std::size_t next_kernel_ = 0;
 };
 
