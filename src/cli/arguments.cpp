@@ -32,6 +32,7 @@ class ArgumentMaker {
     for (std::size_t i = 0; i < given_.size(); ++i) {
       const graph::Input& input = model_.graph.inputs[i];
       if (input.value.is_none()) {
+        require(input);
         result.integers.push_back(value_of(input.symbol));
       } else if (given_[i]) {
         result.tensors.push_back(checked(i));
@@ -147,6 +148,15 @@ class ArgumentMaker {
       result.push_back(sym::evaluate(e, [this](Expr symbol) { return value_of(symbol); }));
     }
     return result;
+  }
+
+  // An integer argument is told by its symbol.
+  void require(const graph::Input& integer) const {
+    if (options_.random) return;
+    for (const auto& [known, value] : symbols_) {
+      if (known == integer.symbol) return;
+    }
+    user_error("input {} is missing: --size {}=NUMBER", integer.name, integer.symbol.name());
   }
 
   // In the strides that the graph states, so that the caller need not know them.

@@ -228,7 +228,9 @@ Operand GraphReader::list_argument(std::string_view kind, const Json& list) {
 }
 
 Operand GraphReader::argument(const Json& json) {
-  const auto [kind, value] = union_value(place_, json);
+  const auto pair = union_value(place_, json);
+  const std::string_view kind = pair.first;
+  const Json* value = pair.second;
   const auto name_or = [&](const char* literal, auto&& read) -> Operand {
     const auto [which, inner] = union_value(place_, *value);
     if (which == "as_name") return named(text(place_, *inner), literal);

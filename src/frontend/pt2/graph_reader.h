@@ -58,6 +58,8 @@ class GraphReader {
   // {"s0": {"min_val": 2, "max_val": 64}}; call it before anything is read.
   void set_ranges(const Json& constraints);
   [[nodiscard]] graph::Type type(const Json& tensor_meta);
+  // SymInt: {"as_int": 3} or an expression.
+  Expr size(const Json& sym_int);
   [[nodiscard]] Storages& storages() { return storages_; }
 
   // Unsupported, naming them all, if some ops of the graph (and of graphs inside) have no code.
@@ -83,7 +85,6 @@ class GraphReader {
 
   // --- Reading (graph_reader.cpp) ---
   Expr symbol(std::string_view name);
-  Expr size(const Json& sym_int);
   [[nodiscard]] std::vector<Expr> sizes(const Json& list);
   [[nodiscard]] const Json* meta(const std::string& name) const;
   Operand argument(const Json& value);

@@ -147,7 +147,7 @@ class ProgramReader {
       place_.detail = fmt::format("input {}", number++);
       const auto [kind, value] = union_value(place_, spec);
       if (kind == "user_input") {
-        user_input(metas, member(place_, *value, "arg"));
+        user_input(metas, object(place_, graph, "sym_int_values"), member(place_, *value, "arg"));
       } else if (kind == "parameter") {
         weight(metas, *value, "parameter_name", false);
       } else if (kind == "buffer") {
@@ -198,7 +198,20 @@ class ProgramReader {
     define(name, reader_.storages().make_input(value, at));
   }
 
-  void user_input(const Json& metas, const Json& argument) {
+  // An integer that varies: a symbol of the graph.
+  void integer_input(const Json& sizes, const std::string& name) {
+    place_.detail += fmt::format(" \"{}\"", name);
+    check_name(name);
+    const Expr symbol = reader_.size(member(place_, sizes, name.c_str()));
+    if (symbol.kind() != sym::Kind::symbol) {
+      unsupported("{}: {}: an integer that is an expression", place_.file, place_.detail);
+    }
+    program_.graph.inputs.push_back({name, {}, symbol, false});
+    program_.inputs.push_back({ProgramInput::Kind::user, name, {}});
+    define(name, symbol);
+  }
+
+  void user_input(const Json& metas, const Json& sizes, const Json& argument) {
     const auto [kind, value] = union_value(place_, argument);
     if (kind == "as_tensor") {
       const std::string& name = text(place_, member(place_, *value, "name"));
@@ -206,7 +219,7 @@ class ProgramReader {
       add_input(name, reader_.type(member(place_, metas, name.c_str())), false,
                 {ProgramInput::Kind::user, name, {}});
     } else if (kind == "as_sym_int") {
-      unsupported("{}: {}: an integer argument of varying value", place_.file, place_.detail);
+      integer_input(sizes, text(place_, member(place_, *value, "as_name")));
     } else if (kind != "as_none" && kind != "as_int" && kind != "as_bool" && kind != "as_float" &&
                kind != "as_string") {
       unsupported("{}: {}: an argument of kind {}", place_.file, place_.detail, kind);

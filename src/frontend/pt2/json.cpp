@@ -8,7 +8,7 @@
 namespace inkle::frontend::pt2 {
 namespace {
 
-constexpr std::size_t kValueLimit = 10'000'000;
+constexpr std::size_t kValueLimit = 4'000'000;
 
 // Depth and an upper bound of the number of values, without building anything.
 void measure(const Place& place, std::span<const std::byte> bytes, int limit) {

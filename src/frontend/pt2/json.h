@@ -24,7 +24,7 @@ struct Place {
   [[noreturn]] void fail(std::string_view reason) const;
 };
 
-// Refuses text nested deeper than `depth` or of more than ten million values before parsing it.
+// Refuses text nested deeper than `depth` or of more than four million values before parsing it.
 [[nodiscard]] Json parse_json(const Place& place, std::span<const std::byte> text, int depth = 100);
 
 [[nodiscard]] const Json& member(const Place& place, const Json& object, const char* key);
