@@ -83,6 +83,23 @@ std::int64_t span_bytes(const abi::TensorView& v) {
   return (last + 1) * abi::size_of(v.dtype);
 }
 
+// Tensor._version without the way through attributes and their look-up.
+struct VersionGetter {
+  getter get = nullptr;
+  void* closure = nullptr;
+};
+
+const VersionGetter& version_getter() {
+  static const VersionGetter found = [] {
+    const nb::object base = nb::module_::import_("torch").attr("_C").attr("TensorBase");
+    const nb::object descriptor = base.attr("__dict__")["_version"];
+    if (Py_TYPE(descriptor.ptr()) != &PyGetSetDescr_Type) return VersionGetter{};
+    const PyGetSetDef* d = reinterpret_cast<PyGetSetDescrObject*>(descriptor.ptr())->d_getset;
+    return VersionGetter{d->get, d->closure};
+  }();
+  return found;
+}
+
 }  // namespace
 
 const dlpack::ExchangeApi& exchange_api() {
@@ -249,6 +266,28 @@ TorchCallable::TorchCallable(std::shared_ptr<const abi::Plan> plan, nb::list tar
   for (const abi::PlanArgument& a : plan_->arguments) is_integer_.push_back(a.is_integer);
 }
 
+// Of the tensors that the executable watches, 0 for all others. A tensor made in inference mode has
+// no version: it is not asked again, as an exception costs a microsecond.
+std::vector<std::int64_t> TorchCallable::versions_of(std::span<PyObject* const> tensors) {
+  const std::span<const std::uint32_t> watched = executable_.watched();
+  const VersionGetter& version = version_getter();
+  if (watched.empty() || version.get == nullptr) return {};
+  std::vector<std::int64_t> result(tensors.size(), 0);
+  is_unversioned_.resize(watched.size(), false);
+  for (std::size_t i = 0; i < watched.size(); ++i) {
+    if (is_unversioned_[i]) continue;
+    PyObject* number = version.get(tensors[watched[i]], version.closure);
+    if (number == nullptr) {
+      PyErr_Clear();
+      is_unversioned_[i] = true;
+      continue;
+    }
+    result[watched[i]] = PyLong_AsLongLong(number);
+    Py_DECREF(number);
+  }
+  return result;
+}
+
 template <class Run>
 nb::tuple TorchCallable::run(const nb::list& arguments, Run&& run) {
   const std::size_t count = is_integer_.size();
@@ -276,6 +315,8 @@ nb::tuple TorchCallable::run(const nb::list& arguments, Run&& run) {
   runtime::cpu::Call call;
   call.tensors = views;
   call.integers = integers;
+  const std::vector<std::int64_t> versions = versions_of(objects);
+  call.versions = versions;
   call.host = &host;
   call.check = runtime::cpu::Check::trusted;
   {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "python/dlpack.h"
@@ -37,12 +38,14 @@ class TorchCallable {
   friend class TorchHost;
   template <class Run>
   nb::tuple run(const nb::list& arguments, Run&& run);
+  [[nodiscard]] std::vector<std::int64_t> versions_of(std::span<PyObject* const> tensors);
 
   std::shared_ptr<const abi::Plan> plan_;
   runtime::cpu::Executable executable_;
   nb::list targets_;
   nb::object as_strided_;
   std::vector<bool> is_integer_;
+  std::vector<bool> is_unversioned_;  // by watched tensor; under the GIL
 };
 
 }  // namespace inkle::python
