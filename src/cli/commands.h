@@ -17,6 +17,7 @@ void add_bench(CLI::App& app);
 void add_opt(CLI::App& app);
 void add_lower(CLI::App& app);
 void add_compile(CLI::App& app);
+void add_inspect(CLI::App& app);
 
 // Options that commands share.
 struct CompileArguments {

@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
   inkle::cli::add_opt(app);
   inkle::cli::add_lower(app);
   inkle::cli::add_compile(app);
+  inkle::cli::add_inspect(app);
   try {
     app.parse(argc, argv);
     return 0;

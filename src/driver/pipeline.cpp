@@ -113,7 +113,7 @@ void describe_steps(const schedule::ScheduledProgram& scheduled, const abi::Plan
 Compiler::Compiler(codegen::cpu::TargetOptions target) : generator_(target) {}
 
 std::shared_ptr<abi::Plan> Compiler::generate(const schedule::ScheduledProgram& scheduled,
-                                              Report& report) {
+                                              const CompileOptions& options, Report& report) {
   const std::lock_guard lock(mutex_);
   std::vector<KernelChoice> choices;
   std::vector<UniqueKernel> unique;
@@ -144,7 +144,8 @@ std::shared_ptr<abi::Plan> Compiler::generate(const schedule::ScheduledProgram& 
     made.text = std::move(text);
     unique.push_back(std::move(made));
   }
-  std::vector<codegen::cpu::CompiledKernel> compiled = generator_.compile(units);
+  std::vector<codegen::cpu::CompiledKernel> compiled =
+      generator_.compile(units, {.keep_ir = options.keep_code, .keep_assembly = options.keep_code});
   for (std::size_t u = 0; u < units.size(); ++u) {
     UniqueKernel& made = unique[unit_number[u]];
     made.compiled = std::move(compiled[u]);
@@ -164,6 +165,12 @@ std::shared_ptr<abi::Plan> Compiler::generate(const schedule::ScheduledProgram& 
       map.emplace_back(first[n]->kernel.sizes[s], steps[k]->kernel.sizes[s]);
     }
     choices[k].scratch_bytes = sym::substitute(unique[n].compiled.scratch_bytes, map);
+  }
+  if (options.keep_code) {
+    for (const UniqueKernel& made : unique) {
+      report.code.push_back({made.compiled.ir, made.compiled.assembly,
+                             made.compiled.emit_seconds + made.compiled.compile_seconds});
+    }
   }
   report.kernels = static_cast<std::uint32_t>(unique.size());
   return std::make_shared<abi::Plan>(assemble(scheduled, choices, unique));
@@ -188,7 +195,7 @@ Compiled Compiler::compile(graph::Graph graph, const CompileOptions& options) {
       stages.run("schedule", [&] { return schedule::schedule(std::move(program), scheduling); });
   stages.dump("kernels", [&] { return kernels_text(scheduled); });
   const std::shared_ptr<abi::Plan> plan =
-      stages.run("codegen", [&] { return generate(scheduled, compiled.report); });
+      stages.run("codegen", [&] { return generate(scheduled, options, compiled.report); });
   stages.dump("plan", [&] { return abi::to_string(*plan); });
   describe_steps(scheduled, *plan, compiled.report);
   compiled.plan = plan;

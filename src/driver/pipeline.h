@@ -26,6 +26,7 @@ struct CompileOptions {
   bool training = false;
   // Gets the text of each stage: "graph", "passes", "loops", "kernels", "plan".
   std::function<void(std::string_view stage, const std::string& text)> dump;
+  bool keep_code = false;  // fill Report::code
   // For tests: the stage of this name throws InternalError.
   std::string fail_stage;
 };
@@ -43,9 +44,17 @@ struct StepReport {
   std::string kernel;  // name of the generated kernel
 };
 
+// Text of a generated kernel's code; empty for one that was compiled without it.
+struct KernelCodeText {
+  std::string ir;  // LLVM IR
+  std::string assembly;
+  double seconds = 0;  // to emit and compile it
+};
+
 struct Report {
   std::vector<StageTime> stages;
   std::vector<StepReport> steps;
+  std::vector<KernelCodeText> code;  // by the plan's kernels, if CompileOptions::keep_code
   std::uint32_t kernels = 0;         // distinct generated kernels
   std::uint32_t kernels_reused = 0;  // of those, compiled for an earlier program
   std::uint32_t launches = 0;
@@ -75,7 +84,8 @@ class Compiler {
     std::int64_t scratch_bytes = 0;  // constant; kernels with symbolic scratch are not kept
   };
 
-  std::shared_ptr<abi::Plan> generate(const schedule::ScheduledProgram& scheduled, Report& report);
+  std::shared_ptr<abi::Plan> generate(const schedule::ScheduledProgram& scheduled,
+                                      const CompileOptions& options, Report& report);
 
   codegen::cpu::CpuCompiler generator_;
   std::mutex mutex_;

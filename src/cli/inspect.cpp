@@ -1,0 +1,185 @@
+// `inkle inspect`: a page about a compiled program.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/threads.h"
+#include "cli/commands.h"
+#include "cli/host.h"
+#include "driver/inspect.h"
+#include "runtime/cpu/executor.h"
+
+namespace inkle::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct InspectArguments {
+  CompileArguments compile;
+  ArgumentOptions inputs;
+  std::string output;
+  double seconds = 1;
+  bool no_run = false;
+  bool no_code = false;
+};
+
+// Takes the lines of the log's channel `fusion` while it lives; other channels that are on go where
+// they went, that one too if it was on.
+class FusionLog {
+ public:
+  explicit FusionLog(std::vector<std::string>& lines) {
+    for (int c = 0; c <= static_cast<int>(LogChannel::driver); ++c) {
+      const auto channel = static_cast<LogChannel>(c);
+      if (log_enabled(channel))
+        before_ += (before_.empty() ? "" : ",") + std::string(name(channel));
+    }
+    const bool was_on = log_enabled(LogChannel::fusion);
+    set_log_sink([&lines, was_on](std::string_view line) {
+      const bool is_fusion = line.starts_with("inkle fusion: ");
+      if (is_fusion) lines.emplace_back(line.substr(line.find(':') + 2));
+      if (!is_fusion || was_on) fmt::print(stderr, "{}\n", line);
+    });
+    set_log_channels(before_.empty() ? "fusion" : before_ + ",fusion");
+  }
+  ~FusionLog() {
+    set_log_sink({});
+    set_log_channels(before_);
+  }
+  FusionLog(const FusionLog&) = delete;
+  FusionLog& operator=(const FusionLog&) = delete;
+
+ private:
+  std::string before_;
+};
+
+double median(std::vector<double>& values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Medians of the times of calls and of each step, after one call to warm up.
+void measure(runtime::cpu::Executable& executable, runtime::cpu::Call call, double seconds,
+             driver::Inspection& inspection) {
+  constexpr std::size_t kLeast = 3;
+  constexpr std::size_t kMost = 1000;
+  const auto repeat = [&](auto&& once) {
+    const auto begin = Clock::now();
+    for (std::size_t i = 0; i < kMost; ++i) {
+      const std::chrono::duration<double> spent = Clock::now() - begin;
+      if (i >= kLeast && spent.count() > seconds / 2) break;
+      PlainHost host(false);
+      call.host = &host;
+      once();
+    }
+  };
+  PlainHost host(false);
+  call.host = &host;
+  executable.run(call);
+  std::vector<double> calls;
+  repeat([&] {
+    const auto start = Clock::now();
+    executable.run(call);
+    calls.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
+  });
+  std::vector<std::vector<double>> steps(executable.plan().steps.size());
+  repeat([&] {
+    const std::vector<double> times = executable.run_profiled(call);
+    for (std::size_t s = 0; s < times.size(); ++s) steps[s].push_back(times[s]);
+  });
+  inspection.runs = static_cast<int>(calls.size());
+  inspection.call_microseconds = median(calls);
+  for (std::vector<double>& times : steps) inspection.step_microseconds.push_back(median(times));
+}
+
+void run_plan(const InspectArguments& a, const Arguments& arguments,
+              driver::Inspection& inspection) {
+  runtime::cpu::Executable executable(inspection.plan);
+  const std::vector<abi::TensorView> views = arguments.views();
+  measure(executable, {.tensors = views, .integers = arguments.integers}, a.seconds, inspection);
+  for (std::size_t s = 0; s < inspection.plan->steps.size(); ++s) {
+    inspection.implementations.push_back(executable.implementation(s));
+  }
+  const runtime::cpu::MemoryReport memory = executable.memory();
+  inspection.scratch_bytes = memory.scratch_bytes;
+  inspection.packed_weight_bytes = memory.packed_weight_bytes;
+}
+
+driver::Inspection inspect_model(const InspectArguments& a) {
+  const Model model = load_model(a.compile.file, a.compile.load);
+  const Arguments arguments = make_arguments(model, a.inputs);
+  if (a.compile.threads > 0) set_num_threads(a.compile.threads);
+  driver::Inspection inspection;
+  inspection.title = std::filesystem::path(a.compile.file).filename().string();
+  driver::CompileOptions options;
+  options.fast_numerics = a.compile.fast_numerics;
+  options.skip_passes = a.compile.skip_passes;
+  options.passes.freeze = a.compile.load.freeze;
+  options.keep_code = !a.no_code;
+  options.dump = [&](std::string_view stage, const std::string& text) {
+    if (stage != "kernels") inspection.texts.emplace_back(stage, text);
+  };
+  driver::Compiler compiler;
+  {
+    const FusionLog log(inspection.fusion);
+    driver::Compiled compiled = compiler.compile(model.graph, options);
+    inspection.plan = std::move(compiled.plan);
+    inspection.report = std::move(compiled.report);
+  }
+  inspection.device = fmt::format("{}, {} threads", compiler.device().name, num_threads());
+  inspection.slots = driver::slots_of(*inspection.plan, arguments.views(), arguments.integers);
+  if (a.no_run) {
+    inspection.not_run = "the program was not run (--no-run).";
+  } else if (!inspection.report.eager.empty()) {
+    inspection.not_run = "ops that are left to PyTorch's eager mode cannot run in the command.";
+  } else {
+    run_plan(a, arguments, inspection);
+    inspection.limits = driver::measure_limits(compiler.device());
+  }
+  return inspection;
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) user_error("{}: is a folder", path);
+  std::ofstream file(path, std::ios::binary);
+  if (!file) user_error("{}: cannot be written", path);
+  file.write(text.data(), static_cast<std::streamsize>(text.size()));
+  file.close();
+  if (!file) user_error("{}: could not be written whole", path);
+}
+
+void inspect(const InspectArguments& a) {
+  const std::string page = driver::inspect_page(inspect_model(a));
+  const std::string path =
+      a.output.empty() ? std::filesystem::path(a.compile.file).stem().string() + ".html" : a.output;
+  write_file(path, page);
+  fmt::print("{}\n", path);
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app) {
+  auto arguments = std::make_shared<InspectArguments>();
+  CLI::App* command = app.add_subcommand(
+      "inspect", "Write a page: what was fused, each kernel, time, memory, limits of the machine.");
+  add_compile_options(*command, arguments->compile);
+  add_input_options(*command, arguments->inputs);
+  command->add_option("-o,--output", arguments->output,
+                      "the page; without it the model's name with .html, in this folder");
+  command->add_option("--seconds", arguments->seconds, "to spend on measuring calls")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_flag("--no-run", arguments->no_run, "compile only: no times, no limits");
+  command->add_flag("--no-code", arguments->no_code, "leave out LLVM IR and assembly");
+  command->callback([arguments] { inspect(*arguments); });
+}
+
+}  // namespace inkle::cli

@@ -1,0 +1,194 @@
+#include "driver/inspect_facts.h"
+
+#include <algorithm>
+
+#include "abi/arena.h"
+#include "base/error.h"
+#include "runtime/cpu/size_program.h"
+
+namespace inkle::driver {
+namespace {
+
+using abi::PlanBuffer;
+using Kind = abi::BufferDecl::Kind;
+
+void add_operands(const std::vector<abi::PostOp>& post_ops, std::vector<PlanBuffer>& to) {
+  for (const abi::PostOp& p : post_ops) {
+    const bool has_operand = p.kind == abi::PostOpKind::add || p.kind == abi::PostOpKind::mul;
+    if (has_operand) to.push_back(p.operand.buffer);
+  }
+}
+
+void add_operands(const abi::LibraryCall& call, std::vector<PlanBuffer>& to) {
+  if (const auto* m = std::get_if<abi::MatmulCall>(&call)) {
+    to.insert(to.end(), {m->a.buffer, m->b.buffer, m->c.buffer});
+    if (m->has_bias) to.push_back(m->bias.buffer);
+    add_operands(m->post_ops, to);
+  } else {
+    const auto& c = std::get<abi::ConvolutionCall>(call);
+    to.insert(to.end(), {c.x.buffer, c.w.buffer, c.y.buffer});
+    if (c.has_bias) to.push_back(c.bias.buffer);
+    add_operands(c.post_ops, to);
+  }
+}
+
+class FactsMaker {
+ public:
+  explicit FactsMaker(const Inspection& inspection)
+      : inspection_(inspection), plan_(*inspection.plan) {
+    facts_.has_sizes = inspection.slots.size() == plan_.slot_count && plan_.slot_count > 0;
+  }
+
+  InspectFacts run() {
+    facts_.kernels.resize(plan_.kernels.size());
+    for (std::size_t s = 0; s < plan_.steps.size(); ++s) add_step(s);
+    if (facts_.has_sizes) {
+      add_arena();
+      add_traffic();
+    }
+    return std::move(facts_);
+  }
+
+ private:
+  std::int64_t value(abi::Slot slot) const { return inspection_.slots[slot]; }
+  std::int64_t bytes(PlanBuffer b) const { return value(plan_.buffers[b].bytes); }
+
+  void count(const abi::Step& step) {
+    if (step.prepare) {
+      ++facts_.prepared;
+    } else if (std::holds_alternative<abi::Launch>(step.action)) {
+      ++facts_.launches;
+    } else if (std::holds_alternative<abi::LibraryCall>(step.action)) {
+      ++facts_.library_calls;
+    } else if (std::holds_alternative<abi::EagerCall>(step.action)) {
+      ++facts_.eager_calls;
+    }
+  }
+
+  void add_step(std::size_t s) {
+    const abi::Step& step = plan_.steps[s];
+    count(step);
+    StepFacts f;
+    f.prepare = step.prepare;
+    if (facts_.has_sizes && step.bytes) f.bytes = value(*step.bytes);
+    if (facts_.has_sizes && step.flops) f.flops = value(*step.flops);
+    if (s < inspection_.step_microseconds.size() && !step.prepare) {
+      f.microseconds = inspection_.step_microseconds[s];
+      facts_.microseconds += *f.microseconds;
+    }
+    if (inspection_.limits && f.bytes) bound(f);
+    if (const auto* launch = std::get_if<abi::Launch>(&step.action)) {
+      KernelFacts& kernel = facts_.kernels[launch->kernel];
+      kernel.steps.push_back(s);
+      kernel.microseconds += f.microseconds.value_or(0);
+    }
+    facts_.steps.push_back(std::move(f));
+  }
+
+  void bound(StepFacts& f) const {
+    const MachineLimits& limits = *inspection_.limits;
+    const MachineLimits::Level& level = limits.level(*f.bytes);
+    const double memory = static_cast<double>(*f.bytes) / level.bytes_per_second * 1e6;
+    const double compute = static_cast<double>(f.flops.value_or(0)) / limits.flops_f32 * 1e6;
+    f.limit_microseconds = std::max(memory, compute);
+    f.limit = compute > memory ? "compute" : level.name;
+  }
+
+  void add_arena() {
+    std::vector<abi::Lifetime> lifetimes;
+    for (PlanBuffer b = 0; b < plan_.buffers.size(); ++b) {
+      const abi::BufferDecl& decl = plan_.buffers[b];
+      if (decl.kind != Kind::arena) continue;
+      facts_.arena.push_back({b, 0, bytes(b), decl.first_use, decl.last_use});
+      lifetimes.push_back({bytes(b), decl.first_use, decl.last_use});
+    }
+    const abi::ArenaLayout layout = abi::assign_offsets(lifetimes);
+    for (std::size_t i = 0; i < facts_.arena.size(); ++i) {
+      facts_.arena[i].offset = layout.offsets[i];
+    }
+    facts_.arena_bytes = layout.bytes;
+    facts_.peak_bytes = abi::peak_bytes(lifetimes);
+  }
+
+  PlanBuffer root(PlanBuffer b) const {
+    while (plan_.buffers[b].kind == Kind::alias) b = plan_.buffers[b].index;
+    return b;
+  }
+
+  // A buffer that no step of a call touches counts for nothing, one of which all steps together
+  // touch less than the whole counts as that.
+  void add_traffic() {
+    std::vector<std::int64_t> touched(plan_.buffers.size(), 0);
+    std::vector<bool> is_operand(plan_.buffers.size(), false);
+    std::int64_t moved = 0;
+    bool is_known = true;
+    for (std::size_t s = 0; s < plan_.steps.size(); ++s) {
+      const abi::Step& step = plan_.steps[s];
+      if (step.prepare) continue;
+      is_known = is_known && facts_.steps[s].bytes;
+      moved += facts_.steps[s].bytes.value_or(0);
+      const bool is_call = std::holds_alternative<abi::LibraryCall>(step.action);
+      for (const PlanBuffer b : buffers_of(step)) {
+        touched[root(b)] += bytes(b);
+        if (is_call) is_operand[root(b)] = true;
+      }
+    }
+    if (is_known) facts_.moved_bytes = moved;
+    for (PlanBuffer b = 0; b < plan_.buffers.size(); ++b) {
+      const abi::BufferDecl& decl = plan_.buffers[b];
+      if (decl.kind == Kind::alias) continue;
+      const std::int64_t all = bytes(b);
+      const bool is_inner = decl.kind == Kind::arena || decl.kind == Kind::external;
+      if (!is_inner || is_operand[b]) facts_.least_bytes += std::min(touched[b], all);
+      if (decl.kind == Kind::output) facts_.output_bytes += all;
+      if (decl.kind == Kind::constant) facts_.constant_bytes += all;
+      if (decl.kind == Kind::prepared) facts_.prepared_bytes += all;
+      const bool is_weight =
+          decl.kind == Kind::argument && plan_.arguments[decl.index].is_parameter;
+      if (is_weight) facts_.parameter_bytes += all;
+    }
+  }
+
+  const Inspection& inspection_;
+  const abi::Plan& plan_;
+  InspectFacts facts_;
+};
+
+}  // namespace
+
+std::vector<PlanBuffer> buffers_of(const abi::Step& step) {
+  std::vector<PlanBuffer> all;
+  if (const auto* launch = std::get_if<abi::Launch>(&step.action)) {
+    all = launch->buffers;
+  } else if (const auto* call = std::get_if<abi::LibraryCall>(&step.action)) {
+    add_operands(*call, all);
+  } else if (const auto* eager = std::get_if<abi::EagerCall>(&step.action)) {
+    for (const abi::EagerArgument& a : eager->arguments) {
+      if (a.kind == abi::EagerArgument::Kind::buffer) all.push_back(a.index);
+    }
+    all.insert(all.end(), eager->results.begin(), eager->results.end());
+  } else {
+    const auto& copy = std::get<abi::CopyStep>(step.action);
+    all = {copy.from, copy.to};
+  }
+  std::vector<PlanBuffer> once;
+  for (const PlanBuffer b : all) {
+    if (std::find(once.begin(), once.end(), b) == once.end()) once.push_back(b);
+  }
+  return once;
+}
+
+InspectFacts inspect_facts(const Inspection& inspection) {
+  INKLE_CHECK(inspection.plan != nullptr, "an inspection without a plan");
+  return FactsMaker(inspection).run();
+}
+
+std::vector<std::int64_t> slots_of(const abi::Plan& plan, std::span<const abi::TensorView> tensors,
+                                   std::span<const std::int64_t> integers) {
+  const runtime::cpu::SizeProgram program(plan);
+  std::vector<std::int64_t> slots = program.constant_slots();
+  program.evaluate(tensors, integers, slots, true);
+  return slots;
+}
+
+}  // namespace inkle::driver

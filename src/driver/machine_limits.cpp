@@ -1,0 +1,216 @@
+#include "driver/machine_limits.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "base/error.h"
+#include "base/threads.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+namespace inkle::driver {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Floats [first, last) of the triad, and `rounds` of ten independent multiply-adds; `first` and
+// `last` are multiples of 16, pointers 64-byte aligned.
+struct Kernels {
+  void (*triad)(float* a, const float* b, const float* c, std::int64_t first, std::int64_t last);
+  float (*multiply_adds)(std::int64_t rounds);
+  int lanes;
+};
+constexpr int kAccumulators = 10;  // latency of 4 or 5 cycles, two a cycle
+
+#if defined(__x86_64__)
+
+__attribute__((target("avx512f"))) void triad_512(float* a, const float* b, const float* c,
+                                                  std::int64_t first, std::int64_t last) {
+  const __m512 s = _mm512_set1_ps(3);
+  for (std::int64_t i = first; i < last; i += 16) {
+    _mm512_store_ps(a + i, _mm512_fmadd_ps(s, _mm512_load_ps(c + i), _mm512_load_ps(b + i)));
+  }
+}
+
+__attribute__((target("avx512f"))) float multiply_adds_512(std::int64_t rounds) {
+  const __m512 x = _mm512_set1_ps(0.999F);
+  const __m512 y = _mm512_set1_ps(0.001F);
+  __m512 v0 = x, v1 = y, v2 = x, v3 = y, v4 = x, v5 = y, v6 = x, v7 = y, v8 = x, v9 = y;
+  for (std::int64_t i = 0; i < rounds; ++i) {
+    v0 = _mm512_fmadd_ps(v0, x, y);
+    v1 = _mm512_fmadd_ps(v1, x, y);
+    v2 = _mm512_fmadd_ps(v2, x, y);
+    v3 = _mm512_fmadd_ps(v3, x, y);
+    v4 = _mm512_fmadd_ps(v4, x, y);
+    v5 = _mm512_fmadd_ps(v5, x, y);
+    v6 = _mm512_fmadd_ps(v6, x, y);
+    v7 = _mm512_fmadd_ps(v7, x, y);
+    v8 = _mm512_fmadd_ps(v8, x, y);
+    v9 = _mm512_fmadd_ps(v9, x, y);
+  }
+  const __m512 sum = v0 + v1 + v2 + v3 + v4 + v5 + v6 + v7 + v8 + v9;
+  return sum[0] + sum[15];
+}
+
+__attribute__((target("avx2,fma"))) void triad_256(float* a, const float* b, const float* c,
+                                                   std::int64_t first, std::int64_t last) {
+  const __m256 s = _mm256_set1_ps(3);
+  for (std::int64_t i = first; i < last; i += 8) {
+    _mm256_store_ps(a + i, _mm256_fmadd_ps(s, _mm256_load_ps(c + i), _mm256_load_ps(b + i)));
+  }
+}
+
+__attribute__((target("avx2,fma"))) float multiply_adds_256(std::int64_t rounds) {
+  const __m256 x = _mm256_set1_ps(0.999F);
+  const __m256 y = _mm256_set1_ps(0.001F);
+  __m256 v0 = x, v1 = y, v2 = x, v3 = y, v4 = x, v5 = y, v6 = x, v7 = y, v8 = x, v9 = y;
+  for (std::int64_t i = 0; i < rounds; ++i) {
+    v0 = _mm256_fmadd_ps(v0, x, y);
+    v1 = _mm256_fmadd_ps(v1, x, y);
+    v2 = _mm256_fmadd_ps(v2, x, y);
+    v3 = _mm256_fmadd_ps(v3, x, y);
+    v4 = _mm256_fmadd_ps(v4, x, y);
+    v5 = _mm256_fmadd_ps(v5, x, y);
+    v6 = _mm256_fmadd_ps(v6, x, y);
+    v7 = _mm256_fmadd_ps(v7, x, y);
+    v8 = _mm256_fmadd_ps(v8, x, y);
+    v9 = _mm256_fmadd_ps(v9, x, y);
+  }
+  const __m256 sum = v0 + v1 + v2 + v3 + v4 + v5 + v6 + v7 + v8 + v9;
+  return sum[0] + sum[7];
+}
+
+Kernels host_kernels(const abi::DeviceDescription& device) {
+  if (device.vector_bytes >= 64) return {triad_512, multiply_adds_512, 16};
+  return {triad_256, multiply_adds_256, 8};
+}
+
+#elif defined(__aarch64__)
+
+void triad_128(float* a, const float* b, const float* c, std::int64_t first, std::int64_t last) {
+  const float32x4_t s = vdupq_n_f32(3);
+  for (std::int64_t i = first; i < last; i += 4) {
+    vst1q_f32(a + i, vfmaq_f32(vld1q_f32(b + i), s, vld1q_f32(c + i)));
+  }
+}
+
+float multiply_adds_128(std::int64_t rounds) {
+  const float32x4_t x = vdupq_n_f32(0.999F);
+  const float32x4_t y = vdupq_n_f32(0.001F);
+  float32x4_t v0 = x, v1 = y, v2 = x, v3 = y, v4 = x, v5 = y, v6 = x, v7 = y, v8 = x, v9 = y;
+  for (std::int64_t i = 0; i < rounds; ++i) {
+    v0 = vfmaq_f32(y, v0, x);
+    v1 = vfmaq_f32(y, v1, x);
+    v2 = vfmaq_f32(y, v2, x);
+    v3 = vfmaq_f32(y, v3, x);
+    v4 = vfmaq_f32(y, v4, x);
+    v5 = vfmaq_f32(y, v5, x);
+    v6 = vfmaq_f32(y, v6, x);
+    v7 = vfmaq_f32(y, v7, x);
+    v8 = vfmaq_f32(y, v8, x);
+    v9 = vfmaq_f32(y, v9, x);
+  }
+  return vaddvq_f32(v0 + v1 + v2 + v3 + v4 + v5 + v6 + v7 + v8 + v9);
+}
+
+Kernels host_kernels(const abi::DeviceDescription&) { return {triad_128, multiply_adds_128, 4}; }
+
+#else
+#error "no measurement of limits for this processor"
+#endif
+
+// Least seconds of one call of f, for about `budget` seconds and at least three calls.
+template <class F>
+double best_of(double budget, F&& f) {
+  double best = 1e30;
+  double spent = 0;
+  for (int calls = 0; calls < 3 || spent < budget; ++calls) {
+    const auto start = Clock::now();
+    f();
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    best = std::min(best, seconds);
+    spent += seconds;
+  }
+  return best;
+}
+
+struct Free {
+  void operator()(float* p) const { ::operator delete[](p, std::align_val_t{64}); }
+};
+using Floats = std::unique_ptr<float[], Free>;
+
+Floats make_floats(std::int64_t count) {
+  return Floats(static_cast<float*>(
+      ::operator new[](static_cast<std::size_t>(count) * sizeof(float), std::align_val_t{64})));
+}
+
+// Bytes a second of the triad over a working set of `bytes`.
+double measure_triad(const Kernels& kernels, std::int64_t bytes, double budget) {
+  constexpr std::int64_t kLine = 16;  // floats
+  const std::int64_t lines = std::max<std::int64_t>(bytes / 12 / kLine, 1);
+  const Floats a = make_floats(lines * kLine);
+  const Floats b = make_floats(lines * kLine);
+  const Floats c = make_floats(lines * kLine);
+  parallel_for(0, lines, 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t i = first * kLine; i < last * kLine; ++i) a[i] = b[i] = c[i] = 1;
+  });
+  // A call of less than a few hundred microseconds would measure the fork and the join.
+  const std::int64_t repeats = std::max<std::int64_t>(1, (std::int64_t{32} << 20) / bytes);
+  const double seconds = best_of(budget, [&] {
+    parallel_for(0, lines, 1, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t r = 0; r < repeats; ++r) {
+        kernels.triad(a.get(), b.get(), c.get(), first * kLine, last * kLine);
+      }
+    });
+  });
+  return static_cast<double>(lines * kLine * 12 * repeats) / seconds;
+}
+
+double measure_flops(const Kernels& kernels, int threads, double budget) {
+  constexpr std::int64_t kRounds = 200'000;  // about 0.3 ms
+  std::vector<float> sink(static_cast<std::size_t>(threads) * 16);
+  const double seconds = best_of(budget, [&] {
+    parallel_for(0, threads, 1, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t t = first; t < last; ++t) {
+        sink[static_cast<std::size_t>(t) * 16] = kernels.multiply_adds(kRounds);
+      }
+    });
+  });
+  return static_cast<double>(kRounds) * kAccumulators * kernels.lanes * 2 * threads / seconds;
+}
+
+}  // namespace
+
+const MachineLimits::Level& MachineLimits::level(std::int64_t bytes) const {
+  INKLE_CHECK(!levels.empty(), "limits without a memory level");
+  for (const Level& l : levels) {
+    if (bytes <= l.capacity) return l;
+  }
+  return levels.back();
+}
+
+MachineLimits measure_limits(const abi::DeviceDescription& device) {
+  constexpr double kBudget = 0.04;  // seconds, each
+  constexpr std::int64_t kLargest = std::int64_t{256} << 20;
+  const Kernels kernels = host_kernels(device);
+  MachineLimits limits;
+  limits.threads = num_threads();
+  const std::int64_t l2 = device.l2_bytes * limits.threads;
+  const auto add = [&](const char* name, std::int64_t capacity, std::int64_t bytes) {
+    limits.levels.push_back({name, capacity, measure_triad(kernels, bytes, kBudget)});
+  };
+  add("L2", l2, l2 / 2);
+  if (device.l3_bytes > l2) add("L3", device.l3_bytes, (l2 + device.l3_bytes) / 4);
+  const std::int64_t far =
+      std::clamp(4 * std::max(device.l3_bytes, l2), std::int64_t{64} << 20, kLargest);
+  add("memory", INT64_MAX, far);
+  limits.flops_f32 = measure_flops(kernels, limits.threads, kBudget);
+  return limits;
+}
+
+}  // namespace inkle::driver
