@@ -63,6 +63,13 @@ bool loads_from(const loop::Body& body, BufferId buffer,
   });
 }
 
+// Stores every element where it was loaded from.
+bool keeps_everything(const Nest& nest) {
+  const Instruction& value = nest.body[nest.body.yields[0]];
+  return value.opcode == Opcode::load && value.operand_count == 0 &&
+         value.buffer == nest.stores[0].buffer && value.indices == nest.stores[0].indices;
+}
+
 }  // namespace
 
 bool is_whole(const Tensor& t, const loop::Program& program) {
@@ -266,6 +273,71 @@ bool Lowering::is_last_use(BufferId buffer) const {
   return true;
 }
 
+// Among later nodes and outputs, the memory is used by effects only, as what they overwrite, and by
+// one at least.
+bool Lowering::is_overwritten_next(BufferId input) const {
+  const auto reads_it = [&](ValueId v) {
+    if (v.is_none()) return false;
+    const auto& t = state_.values[v.index];
+    return t && t->buffer == input;
+  };
+  const auto& nodes = state_.graph->nodes;
+  const auto at = std::find_if(nodes.begin(), nodes.end(),
+                               [&](const graph::Node& node) { return &node == &node_; });
+  if (at == nodes.end()) return false;
+  bool overwritten = false;
+  for (auto later = at + 1; later != nodes.end(); ++later) {
+    std::size_t uses = 0;
+    graph::for_each_operand(*later, [&](ValueId v) { uses += reads_it(v) ? 1U : 0U; });
+    if (uses == 0) continue;
+    const auto* first = later->args.empty() ? nullptr : std::get_if<ValueId>(&later->args[0]);
+    if (uses > 1 || !graph::has(later->op->traits, graph::Trait::effect) || first == nullptr ||
+        !reads_it(*first) || !is_whole(*state_.values[first->index], program())) {
+      return false;
+    }
+    overwritten = true;
+  }
+  const auto& outputs = state_.graph->outputs;
+  return overwritten && std::none_of(outputs.begin(), outputs.end(), [&](const auto& output) {
+           const auto* v = std::get_if<ValueId>(&output.value);
+           return v != nullptr && reads_it(*v);
+         });
+}
+
+bool Lowering::can_update(const Tensor& base) const {
+  if (!is_whole(base, program())) return false;
+  switch (program().buffers[base.buffer].role) {
+    case BufferRole::temporary:
+      return is_last_use(base.buffer);
+    case BufferRole::input:
+      return node_.in_place && is_overwritten_next(base.buffer);
+    case BufferRole::output:
+    case BufferRole::constant:
+      return false;
+  }
+  return false;
+}
+
+bool Lowering::should_update(const Tensor& base) const {
+  if (!can_update(base)) return false;
+  if (program().buffers[base.buffer].role == BufferRole::input) return true;
+  const auto* value = std::get_if<ValueId>(&node_.args[0]);
+  const auto& nodes = state_.graph->nodes;
+  const auto producer = std::find_if(nodes.begin(), nodes.end(), [&](const graph::Node& node) {
+    return value != nullptr &&
+           std::find(node.results.begin(), node.results.end(), *value) != node.results.end();
+  });
+  if (producer != nodes.end() && graph::has(producer->op->traits, graph::Trait::update)) {
+    return true;
+  }
+  const auto& nests = program().nests;
+  const auto writer = std::find_if(nests.rbegin(), nests.rend(), [&](const Nest& nest) {
+    return std::any_of(nest.stores.begin(), nest.stores.end(),
+                       [&](const loop::Store& store) { return store.buffer == base.buffer; });
+  });
+  return writer != nests.rend() && writer->kind != NestKind::pointwise;
+}
+
 Tensor Lowering::scatter(const Tensor& base, const Sizes& update_sizes, loop::StoreMode mode,
                          const ScatterIndex& index_of, const ElementFunction& f) {
   Nest nest = new_nest(NestKind::scatter);
@@ -274,16 +346,25 @@ Tensor Lowering::scatter(const Tensor& base, const Sizes& update_sizes, loop::St
   BodyBuilder b(nest.body, context());
   std::vector<Expr> target = index_of(b, indices);
   INKLE_CHECK(target.size() == base.rank(), "{} indices into rank {}", target.size(), base.rank());
-  b.yield(b.cast(f(b, indices), base.dtype));
-  const bool in_place = program().buffers[base.buffer].role == BufferRole::temporary &&
-                        is_whole(base, program()) && is_last_use(base.buffer) &&
-                        !loads_from(nest.body, base.buffer);
+  const bool reads_places = loads_from(nest.body, base.buffer);
+  Val value = f(b, indices);
   Tensor t = base;
   t.map = nullptr;
-  if (!in_place) {
+  if (reads_places || !can_update(base)) {
     t = pointwise(base.sizes, base.dtype,
                   [&](BodyBuilder& copy, Indices i) { return element(copy, base, i); });
+  } else if (loads_from(nest.body, base.buffer)) {
+    // The new elements are made of old ones: all of them are read first.
+    const Tensor update = pointwise(update_sizes, base.dtype, f);
+    nest.body = {};
+    BodyBuilder again(nest.body, context());
+    target = index_of(again, indices);
+    again.yield(element(again, update, indices));
+    nest.stores.push_back({.buffer = t.buffer, .indices = std::move(target), .mode = mode});
+    program().nests.push_back(std::move(nest));
+    return t;
   }
+  b.yield(b.cast(value, base.dtype));
   nest.stores.push_back({.buffer = t.buffer, .indices = std::move(target), .mode = mode});
   program().nests.push_back(std::move(nest));
   return t;
@@ -305,7 +386,6 @@ Tensor Lowering::store_into(const Tensor& to, const ElementFunction& f) {
   if (program().buffers[destination.buffer].role != BufferRole::input) {
     unsupported("{} writes to a value that is no input", node_.op->name);
   }
-  keep_old_values(destination.buffer);
   const auto record = [&](const ElementFunction& g) {
     Nest nest = new_nest(NestKind::pointwise);
     nest.dims = make_dims(context(), destination.sizes);
@@ -316,6 +396,8 @@ Tensor Lowering::store_into(const Tensor& to, const ElementFunction& f) {
         {.buffer = destination.buffer, .indices = destination.buffer_indices(indices)});
     return nest;
   };
+  if (keeps_everything(record(f))) return destination;
+  keep_old_values(destination.buffer);
   Nest nest = record(f);
   if (loads_from(nest.body, destination.buffer, &nest.stores[0].indices)) {
     // It reads elements that other points overwrite: all of them are read first.

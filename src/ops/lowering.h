@@ -91,14 +91,21 @@ class Lowering {
   Tensor scan(loop::ReduceOp op, const Sizes& sizes, std::size_t dim, DType accumulator,
               DType dtype, const ElementFunction& f);
   // Writes f(i) to base at index_of(i); the result is a new value equal to base elsewhere. Where
-  // nobody else needs base it is written in place, so the caller must not read it again.
+  // can_update(base) it is written in place, so the caller must not read it again.
   using ScatterIndex = std::function<std::vector<Expr>(BodyBuilder&, Indices)>;
   Tensor scatter(const Tensor& base, const Sizes& update_sizes, loop::StoreMode mode,
                  const ScatterIndex& index_of, const ElementFunction& f);
+  // True if nobody else needs base: a temporary at its last use, or, where the node is marked
+  // `in_place`, an input that is overwritten as a whole later and not read in between.
+  [[nodiscard]] bool can_update(const Tensor& base) const;
+  // can_update, and worth a nest of its own: what a pointwise nest has just made is better selected
+  // while it is made, unless that was an update too (else a chain of n would select n times).
+  [[nodiscard]] bool should_update(const Tensor& base) const;
   // Mutation: f(i) becomes the contents of `destination`, an input or a view of one, at i. Other
   // values that read the same memory and are still needed are copied first: a value stays what it
   // was when it was defined. Returns `destination`, now the new value; a second mutation names that
-  // one. Unsupported if it is no input.
+  // one. Nothing is recorded where the memory holds that value already. Unsupported if it is no
+  // input.
   Tensor store_into(const Tensor& destination, const ElementFunction& f);
   // A view: `map` takes indices of the result to indices of `of`.
   Tensor view(const Tensor& of, Sizes sizes, std::function<std::vector<Expr>(Indices)> map) const;
@@ -132,6 +139,7 @@ class Lowering {
   Tensor new_tensor(Sizes sizes, DType dtype);
   [[nodiscard]] bool is_needed_later(graph::ValueId value) const;
   [[nodiscard]] bool is_last_use(loop::BufferId buffer) const;
+  [[nodiscard]] bool is_overwritten_next(loop::BufferId input) const;
   void keep_old_values(loop::BufferId buffer);
   std::vector<Tensor> reduce_nothing(loop::ReduceOp op, const Sizes& sizes, const Sizes& reduced,
                                      DType accumulator, DType dtype, const ReduceFunction& f);

@@ -242,6 +242,17 @@ void lower_select_scatter(Lowering& l) {
   const Tensor &x = l.tensor(0), &src = l.tensor(1);
   const std::size_t dim = l.args().dim(l.args().constant_integer(2), x.rank());
   const Expr place = wrapped_index(l.args().integer(3), x.sizes[dim]);
+  if (l.should_update(x)) {
+    l.result(l.scatter(
+        x, src.sizes, StoreMode::overwrite,
+        [&](BodyBuilder&, Indices i) {
+          std::vector<Expr> at(i.begin(), i.end());
+          at.insert(at.begin() + static_cast<std::ptrdiff_t>(dim), place);
+          return at;
+        },
+        [&](BodyBuilder& b, Indices i) { return element_as(l, b, src, i, x.dtype); }));
+    return;
+  }
   l.result(l.pointwise(x.sizes, x.dtype, [&](BodyBuilder& b, Indices i) {
     std::vector<Expr> at(i.begin(), i.end());
     at.erase(at.begin() + static_cast<std::ptrdiff_t>(dim));
@@ -269,6 +280,17 @@ void lower_slice_scatter(Lowering& l) {
   const Tensor &x = l.tensor(0), &src = l.tensor(1);
   const std::size_t dim = l.args().dim(l.args().constant_integer(2), x.rank());
   const Slice slice = slice_in(l.args(), x.sizes[dim]);
+  if (l.should_update(x)) {
+    l.result(l.scatter(
+        x, src.sizes, StoreMode::overwrite,
+        [&](BodyBuilder&, Indices i) {
+          std::vector<Expr> at(i.begin(), i.end());
+          at[dim] = slice.start + i[dim] * slice.step;
+          return at;
+        },
+        [&](BodyBuilder& b, Indices i) { return element_as(l, b, src, i, x.dtype); }));
+    return;
+  }
   l.result(l.pointwise(x.sizes, x.dtype, [&](BodyBuilder& b, Indices i) {
     const Expr offset = i[dim] - slice.start;
     std::vector<Expr> at(i.begin(), i.end());

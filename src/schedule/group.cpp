@@ -332,10 +332,22 @@ bool place(Group& group, Member& member, const Nest& nest, const Matcher& matche
   return true;
 }
 
+// True if an index of every store is a + b * variable with b != 0 and neither depending on another
+// loop or on data.
 bool writes_apart(const Nest& nest, const Dim& dim) {
+  const auto is_free = [&](Expr e) {
+    if (contains_any(e, nest.dims)) return false;
+    return std::none_of(
+        nest.body.instructions.begin(), nest.body.instructions.end(), [&](const Instruction& i) {
+          return i.opcode == Opcode::indirect && sym::contains(e, i.indices.front());
+        });
+  };
   return std::all_of(nest.stores.begin(), nest.stores.end(), [&](const Store& store) {
-    return std::find(store.indices.begin(), store.indices.end(), dim.variable) !=
-           store.indices.end();
+    return std::any_of(store.indices.begin(), store.indices.end(), [&](Expr index) {
+      const auto stride = sym::stride(index, dim.variable);
+      return stride && stride->is_constant() && !stride->is_constant(0) &&
+             is_free(index - *stride * dim.variable);
+    });
   });
 }
 

@@ -26,9 +26,9 @@ struct Group {
   std::vector<Member> members;
 };
 
-// Of a scatter, those loops are outer whose iterations write different elements: their variable is
-// an index of every store. The others run one point after the other, so that equal indices have a
-// last writer and sums an order.
+// Of a scatter, those loops are outer whose iterations write different elements, by an index of
+// every store that is linear in their variable. The others run one point after the other, so that
+// equal indices have a last writer and sums an order.
 [[nodiscard]] Group make_group(const loop::Nest& nest, sym::Context& context);
 
 // The group with `nest` added, or nothing and the reason.
