@@ -50,6 +50,44 @@ void arguments(benchmark::State& state, Check check) {
 BENCHMARK_CAPTURE(arguments, full, Check::full)->Arg(1)->Arg(101);
 BENCHMARK_CAPTURE(arguments, trusted, Check::trusted)->Arg(1)->Arg(101);
 
+// Weights of `bytes` bytes that a prepare step reads: are they what they were? `cold`: other memory
+// has been read meanwhile, as in a call of a real model.
+void prepared(benchmark::State& state, std::int64_t bytes, bool cold) {
+  constexpr std::int64_t kWeights = 256;
+  PlanBuilder b;
+  Arguments a;
+  std::vector<abi::PlanBuffer> buffers;
+  for (std::int64_t i = 0; i < kWeights; ++i) {
+    buffers.push_back(b.argument("w", {bytes / 4}, {}, abi::DType::f32, true));
+    a.random({bytes / 4});
+  }
+  buffers.push_back(b.buffer(abi::BufferDecl::Kind::prepared, "t", {1}, {1}, abi::DType::f32, 0));
+  b.launch(nothing, buffers, {}, 1);
+  b.plan.steps[0].prepare = true;
+  Executable e(b.done());
+  FixedHost host;
+  const Call call{.tensors = a.views, .host = &host, .check = Check::trusted};
+  e.run(call);
+  std::vector<std::int64_t> other(std::size_t{16} << 20, 1);
+  std::int64_t sum = 0;
+  for (auto _ : state) {
+    if (cold) {
+      state.PauseTiming();
+      for (const std::int64_t value : other) sum += value;
+      benchmark::DoNotOptimize(sum);
+      state.ResumeTiming();
+    }
+    e.run(call);
+  }
+  state.counters["ns_a_weight"] =
+      benchmark::Counter(static_cast<double>(state.iterations() * kWeights) / 1e9,
+                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+BENCHMARK_CAPTURE(prepared, small_warm, 1024, false);
+BENCHMARK_CAPTURE(prepared, small_cold, 1024, true);
+BENCHMARK_CAPTURE(prepared, large_warm, 1 << 19, false);
+BENCHMARK_CAPTURE(prepared, large_cold, 1 << 19, true);
+
 // 6 buffers and 3 sizes a launch; one iteration each, so no fork.
 void launches(benchmark::State& state) {
   PlanBuilder b;

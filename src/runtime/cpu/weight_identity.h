@@ -1,5 +1,5 @@
 // Is a weight still the tensor that something was derived from? Asked of every weight in every
-// call, so it costs about as much as touching a few cache lines.
+// call, so it costs about as much as touching two cache lines.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,9 @@ struct WeightIdentity {
   bool is_sampled = true;
 };
 
-// Which weight, and what was in it: besides place and version a hash of a few cache lines spread
-// over it. That shows a change in place that the version does not, and another weight at a reused
-// address, if it touches one of those lines; a whole rewrite does.
+// Which weight, and what was in it: besides place and version a hash of two of its cache lines.
+// That shows a change in place that the version does not, and another weight at a reused address,
+// if it touches one of those lines; a whole rewrite does.
 class WeightStamp {
  public:
   explicit WeightStamp(const WeightIdentity& weight);
