@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "loop/builder.h"
+#include "schedule/bytes.h"
 #include "schedule/epilogue.h"
 #include "schedule/group.h"
 #include "schedule/inline.h"
@@ -168,17 +169,6 @@ class StepBuilder {
   std::vector<std::set<std::size_t>> readers_;  // groups that read each buffer
 };
 
-void add_bytes(Step& step, const Program& program) {
-  Expr total = program.context->constant(0);
-  std::vector<BufferId> touched = reads(step);
-  for (const BufferId b : writes(step)) touched.push_back(b);
-  for (const BufferId b : touched) {
-    const loop::Buffer& buffer = program.buffers[b];
-    total = total + sym::product(*program.context, buffer.sizes) * abi::size_of(buffer.dtype);
-  }
-  step.bytes = total;
-}
-
 // Larger results of steps that read nothing are made in every call: writing them costs little more
 // than reading them, keeping them costs memory.
 constexpr std::int64_t kMostConstantBytes = std::int64_t{16} << 20;
@@ -324,10 +314,10 @@ ScheduledProgram schedule(Program program, const Options& options) {
   const std::vector<Group> groups = fuse(program);
   ScheduledProgram scheduled;
   scheduled.steps = StepBuilder(program, options, std::move(contractions)).run(groups);
-  for (Step& step : scheduled.steps) add_bytes(step, program);
   scheduled.program = std::move(program);
   scheduled.program.nests.clear();
   mark_prepared(scheduled, options);
+  count_bytes(scheduled);
   return scheduled;
 }
 

@@ -58,7 +58,7 @@ struct Step {
   std::variant<KernelStep, MatmulStep, ConvolutionStep, EagerStep> action;
   std::vector<std::string> sources;  // the user's lines
   std::string label;                 // ops it came from
-  Expr bytes;                        // read and written, null if unknown
+  Expr bytes;                        // read and written: bytes.h
   Expr flops;
   bool prepare = false;  // depends on parameters only: kept from call to call
 };
@@ -66,14 +66,17 @@ struct Step {
 struct ScheduledProgram {
   loop::Program program;  // buffers and outputs are valid; nests are consumed
   std::vector<Step> steps;
+  // Of one call; and the least that it could be: inputs, outputs and operands of contractions once.
+  Expr bytes_moved;
+  Expr bytes_lower_bound;
 };
 
 // Buffers a step reads and writes, each once.
 [[nodiscard]] std::vector<loop::BufferId> reads(const Step& step);
 [[nodiscard]] std::vector<loop::BufferId> writes(const Step& step);
 
-// Text of buffers and steps, for people and golden tests; equal programs print alike. `brief` leaves
-// out what is inside of kernels.
+// Text of buffers and steps, for people and golden tests; equal programs print alike. `brief`
+// leaves out what is inside of kernels.
 [[nodiscard]] std::string to_string(const ScheduledProgram& scheduled, bool brief = false);
 
 }  // namespace inkle::schedule

@@ -30,6 +30,8 @@ class Printer {
     }
     out_ += "}\n";
     for (const Step& step : scheduled_.steps) print(step);
+    out_ += fmt::format("bytes {} at least {}\n", sym::to_string(scheduled_.bytes_moved),
+                        sym::to_string(scheduled_.bytes_lower_bound));
     return out_;
   }
 

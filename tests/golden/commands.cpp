@@ -2,8 +2,10 @@
 #include "base/error.h"
 #include "golden/golden.h"
 #include "graph/text.h"
+#include "lower/lower.h"
 #include "ops/table.h"
 #include "passes/pipeline.h"
+#include "schedule/schedule.h"
 
 namespace inkle::golden {
 namespace {
@@ -48,8 +50,58 @@ std::string opt(std::string_view text, std::span<const std::string> args) {
   return out;
 }
 
+loop::Program lowered(std::string_view text) {
+  passes::PassContext context;
+  graph::Graph graph = graph::parse(text, "in", ops::op_table());
+  return lower::lower(
+      passes::run_passes(std::move(graph), passes::standard_pipeline(), context, {}));
+}
+
+// loops: a graph's nests, after the standard passes.
+std::string loops(std::string_view text, std::span<const std::string>) {
+  const std::string out = loop::to_string(lowered(text));
+  const std::string again = loop::to_string(loop::parse_program(out, "out"));
+  if (again != out) user_error("the text does not read back:\n{}\nbecame\n{}", out, again);
+  return out;
+}
+
+// A machine that does not depend on where the test runs: AVX-512, two threads.
+schedule::Options fixed_options() {
+  schedule::Options options;
+  options.device.vector_bytes = 64;
+  options.device.parallelism = 2;
+  options.can_matmul = [](abi::DType a, abi::DType b, abi::DType c) {
+    return a == b && b == c && (a == abi::DType::f32 || a == abi::DType::bf16);
+  };
+  options.can_convolve = [](abi::DType dtype) {
+    return dtype == abi::DType::f32 || dtype == abi::DType::bf16;
+  };
+  options.can_post_op = [](abi::PostOpKind) { return true; };
+  return options;
+}
+
+// schedule [--training] [--brief]: a graph's kernels and library calls; brief leaves out the text
+// of kernels.
+std::string scheduled(std::string_view text, std::span<const std::string> args) {
+  schedule::Options options = fixed_options();
+  bool brief = false;
+  for (const std::string_view arg : args) {
+    if (arg == "--training") {
+      options.training = true;
+    } else if (arg == "--brief") {
+      brief = true;
+    } else {
+      user_error("schedule: unknown option '{}'", arg);
+    }
+  }
+  const schedule::ScheduledProgram program = schedule::schedule(lowered(text), options);
+  return schedule::to_string(program, brief);
+}
+
 constexpr Command kCommands[] = {
     {"opt", opt},
+    {"loops", loops},
+    {"schedule", scheduled},
 };
 
 }  // namespace

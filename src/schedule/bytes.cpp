@@ -1,0 +1,202 @@
+#include "schedule/bytes.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "schedule/linear.h"
+
+namespace inkle::schedule {
+namespace {
+
+using loop::BufferId;
+using loop::Opcode;
+using loop::Program;
+
+class Counter {
+ public:
+  explicit Counter(const Program& program) : program_(program), context_(*program.context) {}
+
+  std::vector<Traffic> run(const Step& step) {
+    std::visit([&](const auto& action) { count(action); }, step.action);
+    std::vector<Traffic> result;
+    for (const auto& [buffer, touched] : touched_) {
+      const Expr whole = sym::product(context_, program_.buffers[buffer].sizes);
+      const std::int64_t width = abi::size_of(program_.buffers[buffer].dtype);
+      result.push_back(
+          {buffer, total(touched[0], whole) * width, total(touched[1], whole) * width});
+    }
+    return result;
+  }
+
+ private:
+  // Elements by the offset at which an access starts: accesses that start alike touch the same.
+  using Places = std::map<std::uint32_t, Expr>;
+
+  Expr total(const Places& places, Expr whole) const {
+    Expr sum = context_.constant(0);
+    for (const auto& [start, elements] : places) sum = sum + elements;
+    return at_most(sum, whole);
+  }
+
+  // The smaller one where that is known, else by hint: sizes are for people here.
+  static Expr at_most(Expr a, Expr b) {
+    if (const auto less = sym::less(a, b)) return *less ? a : b;
+    const auto x = sym::hint(a);
+    const auto y = sym::hint(b);
+    return x && y && *x < *y ? a : b;
+  }
+
+  void touch(BufferId buffer, bool write, Expr start, Expr elements) {
+    Places& places = touched_[buffer][write ? 1 : 0];
+    const auto [at, is_new] = places.try_emplace(start.id(), elements);
+    if (is_new) return;
+    if (at_most(at->second, elements) == at->second) at->second = elements;
+  }
+
+  void touch_whole(BufferId buffer, bool write) {
+    touch(buffer, write, context_.constant(0),
+          sym::product(context_, program_.buffers[buffer].sizes));
+  }
+
+  void view(const View& v, bool write) {
+    Expr elements = context_.constant(1);
+    for (std::size_t d = 0; d < v.sizes.size(); ++d) {
+      if (!v.strides[d].is_constant(0)) elements = elements * v.sizes[d];
+    }
+    touch(v.buffer, write, v.offset, elements);
+  }
+  void epilogue(const std::vector<Epilogue>& list) {
+    for (const Epilogue& e : list) {
+      if (e.operand) view(*e.operand, false);
+    }
+  }
+
+  // The points at which an offset differs: loops that it mentions, or all if it looks values up.
+  void access(BufferId buffer, bool write, Expr offset, const std::vector<Dim>& dims) {
+    std::vector<std::pair<Expr, Expr>> zeros;
+    Expr elements = context_.constant(1);
+    Expr all = context_.constant(1);
+    for (const Dim& dim : dims) {
+      zeros.emplace_back(dim.variable, context_.constant(0));
+      all = all * dim.extent;
+      if (sym::contains(offset, dim.variable)) elements = elements * dim.extent;
+    }
+    const Expr start = sym::substitute(offset, zeros);
+    for (const Expr s : sym::symbols(start)) {
+      if (!context_.info(s).extent.is_null()) elements = all;
+    }
+    touch(buffer, write, start, elements);
+  }
+
+  void count(const KernelStep& step) {
+    if (const auto* attention = std::get_if<AttentionKernel>(&step.kernel.body)) {
+      count(step, *attention);
+      return;
+    }
+    const auto& kernel = std::get<LoopKernel>(step.kernel.body);
+    for (const Stage& stage : kernel.stages) {
+      std::vector<Dim> dims = kernel.outer;
+      dims.insert(dims.end(), stage.inner.begin(), stage.inner.end());
+      for (const loop::Instruction& i : stage.body.instructions) {
+        if (i.opcode == Opcode::load && i.buffer < step.buffers.size()) {
+          access(step.buffers[i.buffer], false, i.indices.front(), dims);
+        }
+      }
+      for (const StageStore& store : stage.stores) {
+        if (store.target < step.buffers.size()) {
+          access(step.buffers[store.target], true, store.offset, dims);
+        }
+      }
+    }
+  }
+  void count(const KernelStep& step, const AttentionKernel& a) {
+    const Expr columns[] = {a.head_dim, a.head_dim, a.value_dim, a.value_dim, a.kv_length, {}};
+    for (std::size_t p = 0; p < a.offsets.size(); ++p) {
+      const bool is_kv = p == 1 || p == 2;
+      const bool is_lse = p + 1 == a.offsets.size() && a.has_lse;
+      std::vector<Dim> dims = {{a.variables[0], a.batch},
+                               {a.variables[1], is_kv ? a.kv_heads : a.heads},
+                               {a.variables[2], is_kv ? a.kv_length : a.q_length}};
+      if (!is_lse) dims.push_back({a.variables[3], columns[p]});
+      access(step.buffers[p], p == 3 || is_lse, a.offsets[p], dims);
+    }
+  }
+  void count(const MatmulStep& step) {
+    view(step.a, false);
+    view(step.b, false);
+    if (step.bias) view(*step.bias, false);
+    epilogue(step.epilogue);
+    view(step.c, true);
+  }
+  void count(const ConvolutionStep& step) {
+    view(step.x, false);
+    view(step.w, false);
+    if (step.bias) view(*step.bias, false);
+    epilogue(step.epilogue);
+    view(step.y, true);
+  }
+  void count(const EagerStep& step) {
+    for (const auto& argument : step.call.arguments) {
+      if (const auto* b = std::get_if<BufferId>(&argument)) touch_whole(*b, false);
+    }
+    for (const BufferId b : step.call.results) touch_whole(b, true);
+  }
+
+  const Program& program_;
+  sym::Context& context_;
+  std::map<BufferId, std::array<Places, 2>> touched_;  // read, written
+};
+
+// Operands that a contraction has to read.
+std::vector<BufferId> contraction_operands(const Step& step) {
+  if (const auto* m = std::get_if<MatmulStep>(&step.action)) return {m->a.buffer, m->b.buffer};
+  if (const auto* c = std::get_if<ConvolutionStep>(&step.action)) return {c->x.buffer, c->w.buffer};
+  if (const auto* k = std::get_if<KernelStep>(&step.action)) {
+    if (std::holds_alternative<AttentionKernel>(k->kernel.body)) {
+      return {k->buffers[0], k->buffers[1], k->buffers[2]};
+    }
+  }
+  return {};
+}
+
+Expr larger(Expr a, Expr b) {
+  if (a.is_null()) return b;
+  return sym::hint(a).value_or(0) < sym::hint(b).value_or(0) ? b : a;
+}
+
+}  // namespace
+
+std::vector<Traffic> traffic(const Step& step, const Program& program) {
+  return Counter(program).run(step);
+}
+
+void count_bytes(ScheduledProgram& scheduled) {
+  const Program& program = scheduled.program;
+  sym::Context& context = *program.context;
+  Expr moved = context.constant(0);
+  std::map<BufferId, Expr> least;
+  for (Step& step : scheduled.steps) {
+    const std::vector<Traffic> list = traffic(step, program);
+    const std::vector<BufferId> operands = contraction_operands(step);
+    step.bytes = context.constant(0);
+    for (const Traffic& t : list) {
+      step.bytes = step.bytes + t.read + t.written;
+      if (step.prepare) continue;
+      const bool is_operand =
+          std::find(operands.begin(), operands.end(), t.buffer) != operands.end();
+      if (is_operand || program.buffers[t.buffer].role != loop::BufferRole::temporary) {
+        Expr& bytes = least[t.buffer];
+        bytes = larger(bytes, larger(t.read, t.written));
+      }
+    }
+    if (!step.prepare) moved = moved + step.bytes;
+  }
+  scheduled.bytes_moved = moved;
+  scheduled.bytes_lower_bound = context.constant(0);
+  for (const auto& [buffer, bytes] : least) {
+    scheduled.bytes_lower_bound = scheduled.bytes_lower_bound + bytes;
+  }
+}
+
+}  // namespace inkle::schedule
