@@ -88,6 +88,8 @@ std::string kernels_text(const schedule::ScheduledProgram& scheduled) {
 
 void describe_steps(const schedule::ScheduledProgram& scheduled, const abi::Plan& plan,
                     Report& report) {
+  report.bytes_moved = sym::hint(scheduled.bytes_moved).value_or(0);
+  report.bytes_lower_bound = sym::hint(scheduled.bytes_lower_bound).value_or(0);
   for (std::size_t s = 0; s < scheduled.steps.size(); ++s) {
     const schedule::Step& step = scheduled.steps[s];
     StepReport r;

@@ -59,6 +59,10 @@ struct Report {
   std::uint32_t kernels_reused = 0;  // of those, compiled for an earlier program
   std::uint32_t launches = 0;
   std::uint32_t library_calls = 0;
+  // Of one call, at the hints of the sizes; and the least that it could be (inputs, outputs and
+  // operands of contractions once).
+  std::int64_t bytes_moved = 0;
+  std::int64_t bytes_lower_bound = 0;
   std::vector<std::string> eager;  // names of ops that run in the host's eager mode
 };
 
