@@ -33,6 +33,10 @@ class GraphReport:
     kernels_reused: int = 0
     launches: int = 0
     library_calls: int = 0
+    # Of one call at the sizes that it was compiled for; and inputs, outputs and operands of
+    # contractions once.
+    bytes_moved: int = 0
+    bytes_lower_bound: int = 0
     eager: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
     callable: Any = None
 
@@ -177,7 +181,14 @@ def _compile(
             continue
         report.stages += facts["stages"]
         report.steps = facts["steps"]
-        for key in ("kernels", "kernels_reused", "launches", "library_calls"):
+        for key in (
+            "kernels",
+            "kernels_reused",
+            "launches",
+            "library_calls",
+            "bytes_moved",
+            "bytes_lower_bound",
+        ):
             setattr(report, key, facts[key])
         report.eager = walker.importer.eager
         return compiled

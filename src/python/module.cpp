@@ -131,6 +131,8 @@ nb::dict report_dict(const driver::Report& report) {
   result["kernels_reused"] = report.kernels_reused;
   result["launches"] = report.launches;
   result["library_calls"] = report.library_calls;
+  result["bytes_moved"] = report.bytes_moved;
+  result["bytes_lower_bound"] = report.bytes_lower_bound;
   result["eager"] = nb::cast(report.eager);
   return result;
 }
