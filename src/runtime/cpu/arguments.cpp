@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
+#include "runtime/cpu/errors.h"
 
 namespace inkle::runtime::cpu {
 namespace {
@@ -27,9 +27,10 @@ void check_type(const abi::PlanArgument& expected, const abi::TensorView& given)
       given.device.kind == expected.device.kind) {
     return;
   }
-  user_error("argument {}: expected {} of rank {} on {}, got {}", expected.name,
-             abi::name_of(expected.dtype), rank,
-             expected.device.kind == abi::DeviceKind::cpu ? "cpu" : "cuda", describe(given));
+  throw WrongArgument(fmt::format("argument {}: expected {} of rank {} on {}, got {}",
+                                  expected.name, abi::name_of(expected.dtype), rank,
+                                  expected.device.kind == abi::DeviceKind::cpu ? "cpu" : "cuda",
+                                  describe(given)));
 }
 
 void check_geometry(const abi::PlanArgument& expected, const abi::TensorView& given,
@@ -48,9 +49,10 @@ void check_geometry(const abi::PlanArgument& expected, const abi::TensorView& gi
   std::vector<std::int64_t> strides;
   for (const abi::Slot s : expected.sizes) sizes.push_back(slots[s]);
   for (const abi::Slot s : expected.strides) strides.push_back(slots[s]);
-  user_error("argument {}: expected {}[{}] with strides ({}), got {}", expected.name,
-             abi::name_of(expected.dtype), fmt::join(sizes, ","), fmt::join(strides, ", "),
-             describe(given));
+  throw WrongArgument(fmt::format("argument {}: expected {}[{}] with strides ({}), got {}",
+                                  expected.name, abi::name_of(expected.dtype),
+                                  fmt::join(sizes, ","), fmt::join(strides, ", "),
+                                  describe(given)));
 }
 
 }  // namespace inkle::runtime::cpu

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/threads.h"
 #include "runtime/cpu/arguments.h"
+#include "runtime/cpu/errors.h"
 #include "runtime/cpu/strided_copy.h"
 
 namespace inkle::runtime::cpu {
@@ -88,6 +89,7 @@ void Frame::run(const Call& call, double* microseconds) {
   is_fresh_ = false;
   bind_arguments(call);
   make_outputs(*call.host);
+  call.host->begin_steps();
 
   // The block goes back to the pool however the call ends.
   struct Lease {
@@ -281,7 +283,7 @@ void Frame::fail(std::int64_t status, const abi::Step& step) const {
   const std::string where = step.source.empty() ? plan_.name : step.source;
   switch (static_cast<abi::KernelStatus>(status)) {
     case abi::KernelStatus::index_out_of_range:
-      user_error("index out of range in {}", where);
+      throw OutOfRange(fmt::format("index out of range in {}", where));
     case abi::KernelStatus::division_by_zero:
       user_error("integer division by zero in {}", where);
     case abi::KernelStatus::ok:

@@ -48,6 +48,10 @@ class Host {
   virtual HostTensor make_output(abi::DType dtype, std::span<const std::int64_t> sizes,
                                  std::span<const std::int64_t> strides) = 0;
 
+  // The arguments are right and all outputs that need no step are made: steps run now, for as long
+  // as they take.
+  virtual void begin_steps() {}
+
   // Runs implementation number `target` and stores its results.
   virtual void call(std::uint32_t target, std::span<const EagerOperand> operands,
                     std::span<HostTensor> results) = 0;

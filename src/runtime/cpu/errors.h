@@ -1,0 +1,20 @@
+// What can be wrong with one call of a plan, for hosts that tell these from other errors.
+#pragma once
+
+#include "base/error.h"
+
+namespace inkle::runtime::cpu {
+
+// An argument is not what the plan was compiled for; nothing has run.
+class WrongArgument : public UserError {
+ public:
+  using UserError::UserError;
+};
+
+// An index in a tensor lies outside of the tensor that it indexes.
+class OutOfRange : public UserError {
+ public:
+  using UserError::UserError;
+};
+
+}  // namespace inkle::runtime::cpu
