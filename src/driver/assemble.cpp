@@ -300,9 +300,13 @@ class Assembler {
         case Kind::buffer:
         case Kind::input: {
           const loop::Buffer& b = program_.buffers[output.buffer];
-          const bool is_input = output.kind == Kind::input;
-          result.kind = is_input ? abi::PlanOutput::Kind::argument : abi::PlanOutput::Kind::buffer;
-          result.index = is_input ? b.index : buffer(output.buffer);
+          // A view of an argument is one of its buffer; "argument" means all of it.
+          const bool is_argument = output.kind == Kind::input && output.sizes == b.sizes &&
+                                   output.strides == *b.strides &&
+                                   (output.offset.is_null() || output.offset.is_constant(0));
+          result.kind =
+              is_argument ? abi::PlanOutput::Kind::argument : abi::PlanOutput::Kind::buffer;
+          result.index = is_argument ? b.index : buffer(output.buffer);
           result.sizes = slots_.slots(output.sizes);
           result.strides = slots_.slots(output.strides);
           result.offset = output.offset.is_null() ? slots_.constant(0) : slots_.slot(output.offset);
