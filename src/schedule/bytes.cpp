@@ -171,26 +171,25 @@ std::vector<Traffic> traffic(const Step& step, const Program& program) {
   return Counter(program).run(step);
 }
 
+void count_step_bytes(Step& step, const Program& program) {
+  step.bytes = program.context->constant(0);
+  for (const Traffic& t : traffic(step, program)) step.bytes = step.bytes + t.read + t.written;
+}
+
 void count_bytes(ScheduledProgram& scheduled) {
   const Program& program = scheduled.program;
   sym::Context& context = *program.context;
   Expr moved = context.constant(0);
   std::map<BufferId, Expr> least;
-  for (Step& step : scheduled.steps) {
-    const std::vector<Traffic> list = traffic(step, program);
+  for (const Step& step : scheduled.steps) {
+    if (step.prepare) continue;
+    moved = moved + step.bytes;
     const std::vector<BufferId> operands = contraction_operands(step);
-    step.bytes = context.constant(0);
-    for (const Traffic& t : list) {
-      step.bytes = step.bytes + t.read + t.written;
-      if (step.prepare) continue;
-      const bool is_operand =
-          std::find(operands.begin(), operands.end(), t.buffer) != operands.end();
-      if (is_operand || program.buffers[t.buffer].role != loop::BufferRole::temporary) {
-        Expr& bytes = least[t.buffer];
-        bytes = larger(bytes, larger(t.read, t.written));
-      }
+    for (const Traffic& t : traffic(step, program)) {
+      const bool counts = program.buffers[t.buffer].role != loop::BufferRole::temporary ||
+                          std::find(operands.begin(), operands.end(), t.buffer) != operands.end();
+      if (counts) least[t.buffer] = larger(least[t.buffer], larger(t.read, t.written));
     }
-    if (!step.prepare) moved = moved + step.bytes;
   }
   scheduled.bytes_moved = moved;
   scheduled.bytes_lower_bound = context.constant(0);

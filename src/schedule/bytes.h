@@ -17,8 +17,9 @@ struct Traffic {
 };
 [[nodiscard]] std::vector<Traffic> traffic(const Step& step, const loop::Program& program);
 
-// Fills Step::bytes, ScheduledProgram::bytes_moved and ::bytes_lower_bound. Steps that are prepared
-// once count nothing in the sums.
+// Fills Step::bytes.
+void count_step_bytes(Step& step, const loop::Program& program);
+// Fills bytes_moved and bytes_lower_bound. Steps that are prepared once count nothing.
 void count_bytes(ScheduledProgram& scheduled);
 
 }  // namespace inkle::schedule

@@ -316,6 +316,7 @@ ScheduledProgram schedule(Program program, const Options& options) {
   scheduled.steps = StepBuilder(program, options, std::move(contractions)).run(groups);
   scheduled.program = std::move(program);
   scheduled.program.nests.clear();
+  for (Step& step : scheduled.steps) count_step_bytes(step, scheduled.program);
   mark_prepared(scheduled, options);
   count_bytes(scheduled);
   return scheduled;
