@@ -18,15 +18,15 @@ struct Device {
 struct DeviceDescription {
   DeviceKind kind = DeviceKind::cpu;
   std::string name;
-  std::int32_t vector_bytes = 32;        // CPU: register width (16, 32, 64); GPU: one access (16)
+  std::int32_t vector_bytes = 32;  // CPU: register width (16, 32, 64); GPU: one access (16)
   std::int32_t vector_registers = 16;
-  std::int32_t parallelism = 1;          // threads, or multiprocessors
+  std::int32_t parallelism = 1;  // threads, or multiprocessors
   std::int32_t warp_size = 1;
-  std::int64_t l1_bytes = 32 << 10;      // or shared memory of a block
+  std::int64_t l1_bytes = 32 << 10;  // or shared memory of a block
   std::int64_t l2_bytes = 1 << 20;
   std::int64_t l3_bytes = 16 << 20;
-  double bytes_per_second = 40e9;        // main memory, all threads
-  double flops_f32 = 500e9;              // fused multiply-adds count two, all threads
+  double bytes_per_second = 40e9;  // main memory, all threads
+  double flops_f32 = 500e9;        // fused multiply-adds count two, all threads
 };
 
 }  // namespace inkle::abi

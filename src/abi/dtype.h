@@ -10,8 +10,27 @@ namespace inkle::abi {
 // The types up to f64 are computed by generated code; those after it are only carried (a value of
 // such a type may pass through calls to eager).
 enum class DType : std::uint8_t {
-  boolean, u8, i8, i16, i32, i64, f16, bf16, f32, f64,
-  u16, u32, u64, c32, c64, c128, f8e4m3fn, f8e5m2, f8e4m3fnuz, f8e5m2fnuz, opaque,
+  boolean,
+  u8,
+  i8,
+  i16,
+  i32,
+  i64,
+  f16,
+  bf16,
+  f32,
+  f64,
+  u16,
+  u32,
+  u64,
+  c32,
+  c64,
+  c128,
+  f8e4m3fn,
+  f8e5m2,
+  f8e4m3fnuz,
+  f8e5m2fnuz,
+  opaque,
 };
 
 // Bytes of one element.
@@ -28,8 +47,6 @@ enum class DType : std::uint8_t {
 // Integers of a computable type, bool excluded.
 [[nodiscard]] constexpr bool is_integer(DType d) { return d >= DType::u8 && d <= DType::i64; }
 // The type in which arithmetic on `d` is done: f32 for f16 and bf16, else d itself.
-[[nodiscard]] constexpr DType compute_type(DType d) {
-  return is_reduced_float(d) ? DType::f32 : d;
-}
+[[nodiscard]] constexpr DType compute_type(DType d) { return is_reduced_float(d) ? DType::f32 : d; }
 
 }  // namespace inkle::abi

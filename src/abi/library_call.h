@@ -18,14 +18,17 @@ using PlanBuffer = std::uint32_t;  // index into Plan::buffers
 struct Operand {
   PlanBuffer buffer = 0;
   DType dtype = DType::f32;
-  Slot offset = 0;             // elements from the buffer's first one
+  Slot offset = 0;  // elements from the buffer's first one
   std::vector<Slot> sizes;
-  std::vector<Slot> strides;   // elements; a broadcast dimension has stride 0
+  std::vector<Slot> strides;  // elements; a broadcast dimension has stride 0
 };
 
 enum class PostOpKind : std::uint8_t {
-  relu,         // max(x, 0), NaN kept
-  gelu_erf, gelu_tanh, tanh, logistic,
+  relu,  // max(x, 0), NaN kept
+  gelu_erf,
+  gelu_tanh,
+  tanh,
+  logistic,
   swish,        // x * logistic(alpha * x)
   hardswish,    // x * min(max(x + 3, 0), 6) / 6
   hardsigmoid,  // min(max(x / 6 + 0.5, 0), 1)
@@ -33,8 +36,12 @@ enum class PostOpKind : std::uint8_t {
   leaky_relu,   // x > 0 ? x : alpha * x
   clip,         // min(max(x, alpha), beta)
   linear,       // alpha * x + beta
-  abs, square, sqrt, exp,
-  add, mul,     // with `operand`, broadcast to the result
+  abs,
+  square,
+  sqrt,
+  exp,
+  add,
+  mul,  // with `operand`, broadcast to the result
 };
 [[nodiscard]] std::string_view name_of(PostOpKind kind);
 
@@ -50,8 +57,8 @@ struct PostOp {
 struct MatmulCall {
   Operand a, b, c;
   bool has_bias = false;
-  Operand bias;                // [n]
-  bool b_is_weight = false;    // b comes from a parameter: packing it may be worth it
+  Operand bias;              // [n]
+  bool b_is_weight = false;  // b comes from a parameter: packing it may be worth it
   std::vector<PostOp> post_ops;
 };
 
@@ -60,7 +67,7 @@ struct MatmulCall {
 struct ConvolutionCall {
   Operand x, w, y;
   bool has_bias = false;
-  Operand bias;                // [o]
+  Operand bias;  // [o]
   std::vector<std::int64_t> stride, padding, dilation, output_padding;
   std::int64_t groups = 1;
   bool transposed = false;

@@ -21,7 +21,16 @@ namespace inkle::abi {
 // `immediate`; `size`: size of dimension b of tensor argument `immediate`; `stride` likewise.
 struct SizeInstruction {
   enum class Op : std::uint8_t {
-    constant, argument, size, stride, add, mul, floordiv, mod, min, max
+    constant,
+    argument,
+    size,
+    stride,
+    add,
+    mul,
+    floordiv,
+    mod,
+    min,
+    max
   };
   Op op = Op::constant;
   Slot result = 0;
@@ -41,34 +50,34 @@ struct Guard {
 
 struct PlanArgument {
   std::string name;
-  bool is_integer = false;      // a size symbol (or other integer scalar)
-  DType dtype = DType::f32;     // tensors from here on
+  bool is_integer = false;   // a size symbol (or other integer scalar)
+  DType dtype = DType::f32;  // tensors from here on
   Device device;
-  std::vector<Slot> sizes;      // expected
+  std::vector<Slot> sizes;  // expected
   std::vector<Slot> strides;
-  std::int32_t alignment = 1;   // bytes that generated code assumes of the data pointer
-  bool is_parameter = false;    // a weight: stays the same tensor from call to call
+  std::int32_t alignment = 1;  // bytes that generated code assumes of the data pointer
+  bool is_parameter = false;   // a weight: stays the same tensor from call to call
 };
 
 struct BufferDecl {
   enum class Kind : std::uint8_t {
-    argument,   // index = argument
-    output,     // allocated by the caller's allocator; index = position among Plan::outputs
-    arena,      // lives in the arena from step first_use to last_use, inclusive
-    constant,   // index = Plan::constants
-    external,   // made by an eager call
-    alias,      // same storage as buffer `index`, from its first byte
-    prepared,   // made by a prepare step, lives from call to call; constant sizes
+    argument,  // index = argument
+    output,    // allocated by the caller's allocator; index = position among Plan::outputs
+    arena,     // lives in the arena from step first_use to last_use, inclusive
+    constant,  // index = Plan::constants
+    external,  // made by an eager call
+    alias,     // same storage as buffer `index`, from its first byte
+    prepared,  // made by a prepare step, lives from call to call; constant sizes
   };
   Kind kind = Kind::arena;
   DType dtype = DType::f32;
   std::uint32_t index = 0;
   std::vector<Slot> sizes;
   std::vector<Slot> strides;
-  Slot bytes = 0;               // span in memory
+  Slot bytes = 0;  // span in memory
   std::uint32_t first_use = 0;
   std::uint32_t last_use = 0;
-  std::string name;             // for reports
+  std::string name;  // for reports
 };
 
 // A generated kernel: void(buffers, sizes, scratch, begin, end) over [0, extent), split between
@@ -83,7 +92,7 @@ enum class KernelStatus : std::int64_t { ok = 0, index_out_of_range = 1, divisio
 inline constexpr std::int64_t kStatusBytes = 64;
 
 struct Launch {
-  std::uint32_t kernel = 0;              // index into Plan::kernels
+  std::uint32_t kernel = 0;  // index into Plan::kernels
   std::vector<PlanBuffer> buffers;
   std::vector<Slot> sizes;
   Slot extent = 0;
@@ -100,7 +109,7 @@ struct EagerArgument {
 struct EagerCall {
   std::uint32_t target = 0;
   std::vector<EagerArgument> arguments;
-  std::vector<PlanBuffer> results;       // of kind external; results the host makes
+  std::vector<PlanBuffer> results;  // of kind external; results the host makes
   std::string name;
 };
 
@@ -112,7 +121,7 @@ struct CopyStep {
 
 struct Step {
   std::variant<Launch, LibraryCall, EagerCall, CopyStep> action;
-  std::string source;                    // the user's lines, for reports
+  std::string source;  // the user's lines, for reports
   // Runs only when what it reads has changed: parameters, constants and results of earlier prepare
   // steps. Writes buffers of kind `prepared` alone, each written by this step only; a launch or a
   // library call, with constant slots.
@@ -124,22 +133,22 @@ struct Step {
 
 struct KernelDecl {
   std::string name;
-  std::string text;                      // canonical text of kernel and schedule
-  std::string code_key;                  // hash of the text
-  KernelFunction function = nullptr;     // resolved by the code loader
+  std::string text;                   // canonical text of kernel and schedule
+  std::string code_key;               // hash of the text
+  KernelFunction function = nullptr;  // resolved by the code loader
 };
 
 struct ConstantDecl {
   DType dtype = DType::f32;
-  std::vector<std::int64_t> sizes;       // contiguous
+  std::vector<std::int64_t> sizes;  // contiguous
   std::shared_ptr<const std::vector<std::byte>> data;
 };
 
 struct PlanOutput {
   enum class Kind : std::uint8_t { buffer, argument, integer, none };
   Kind kind = Kind::buffer;
-  std::uint32_t index = 0;               // buffer, argument or slot
-  std::vector<Slot> sizes;               // of the returned tensor (a view of the buffer)
+  std::uint32_t index = 0;  // buffer, argument or slot
+  std::vector<Slot> sizes;  // of the returned tensor (a view of the buffer)
   std::vector<Slot> strides;
   Slot offset = 0;
 };
@@ -155,7 +164,7 @@ struct Plan {
   std::vector<KernelDecl> kernels;
   std::vector<Step> steps;
   std::vector<PlanOutput> outputs;
-  std::shared_ptr<void> code;            // keeps the machine code of `kernels` alive
+  std::shared_ptr<void> code;  // keeps the machine code of `kernels` alive
 };
 
 // Text for tests and people, e.g. "launch k0 (x, r, g, b, t1) over s0*s1".

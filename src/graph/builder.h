@@ -31,8 +31,7 @@ class Builder {
                              std::vector<Type> types);
 
   // Copies a node of another graph (same context and table) with operands mapped by the caller.
-  std::vector<ValueId> copy(const Node& node, const Graph& from,
-                            std::vector<Argument> mapped_args);
+  std::vector<ValueId> copy(const Node& node, const Graph& from, std::vector<Argument> mapped_args);
 
   // The source line given to nodes appended from now on.
   void set_source(std::string source) { source_ = std::move(source); }
@@ -62,7 +61,7 @@ class Rewriter {
   [[nodiscard]] bool changed() const { return changed_; }
 
   using Visit = std::function<std::optional<std::vector<ValueId>>(Rewriter&, const Node& mapped,
-                                                                   const Node& original)>;
+                                                                  const Node& original)>;
   // `run` empties the rewriter of its graph; call it once.
   Graph run(const Visit& visit) &&;
 
@@ -73,8 +72,8 @@ class Rewriter {
   Graph to_;
   Builder builder_;
   std::vector<ValueId> map_;
-  std::vector<bool> is_output_;    // by values of from_
-  std::vector<bool> own_;          // values of to_ that no output may be: inputs, outputs, literals
+  std::vector<bool> is_output_;  // by values of from_
+  std::vector<bool> own_;        // values of to_ that no output may be: inputs, outputs, literals
   bool changed_ = false;
 };
 

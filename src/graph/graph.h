@@ -29,15 +29,15 @@ struct None {
 
 // One argument of a node, of the kind that the schema says. An integer is an Expr, also where the
 // schema takes a scalar; a missing entry of a tensor list is a ValueId that is none.
-using Argument = std::variant<None, ValueId, std::vector<ValueId>, Expr, std::vector<Expr>, double,
-                              std::vector<double>, bool, std::vector<bool>, std::string, DType,
-                              Device>;
+using Argument =
+    std::variant<None, ValueId, std::vector<ValueId>, Expr, std::vector<Expr>, double,
+                 std::vector<double>, bool, std::vector<bool>, std::string, DType, Device>;
 
 struct Node {
   const OpDef* op = nullptr;
-  std::vector<Argument> args;      // one for each parameter of the schema, defaults filled in
+  std::vector<Argument> args;  // one for each parameter of the schema, defaults filled in
   std::vector<ValueId> results;
-  std::string source;              // "model.py:12", "" if unknown
+  std::string source;  // "model.py:12", "" if unknown
   // For calls to eager: number in the host's table of callables; the op is then kEagerOp.
   std::optional<std::uint32_t> eager_target;
   // Of nodes with the update trait: operand 0 is not read afterwards, and its memory may become the
@@ -47,9 +47,9 @@ struct Node {
 
 struct Input {
   std::string name;
-  ValueId value;                   // none for an integer input
-  Expr symbol;                     // null for a tensor input
-  bool is_parameter = false;       // a weight: the same tensor from call to call
+  ValueId value;              // none for an integer input
+  Expr symbol;                // null for a tensor input
+  bool is_parameter = false;  // a weight: the same tensor from call to call
 };
 
 struct Output {
@@ -57,7 +57,7 @@ struct Output {
   std::variant<None, ValueId, Expr> value;
 };
 
-struct ConstantData {              // contents of a literal tensor
+struct ConstantData {  // contents of a literal tensor
   DType dtype;
   std::vector<std::int64_t> sizes;  // row-major
   std::shared_ptr<const std::vector<std::byte>> bytes;
@@ -87,7 +87,7 @@ class Graph {
  private:
   std::shared_ptr<sym::Context> context_;
   const OpTable* table_;
-  std::vector<Type> types_;        // by ValueId
+  std::vector<Type> types_;  // by ValueId
 };
 
 // Calls `f` for each tensor operand, in order, also those inside lists; none entries left out.

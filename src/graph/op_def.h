@@ -13,34 +13,50 @@
 #include "graph/type.h"
 
 namespace inkle::ops {
-class Lowering;      // ops/lowering.h: records loop nests for one node
-class Evaluation;    // ops/interpreter.h: computes one node's reference result
+class Lowering;    // ops/lowering.h: records loop nests for one node
+class Evaluation;  // ops/interpreter.h: computes one node's reference result
 }  // namespace inkle::ops
 
 namespace inkle::graph {
 
-class Builder;       // graph/builder.h
-class Inference;     // graph/inference.h: the arguments of one node, while types are derived
+class Builder;    // graph/builder.h
+class Inference;  // graph/inference.h: the arguments of one node, while types are derived
 struct Node;
 struct ValueId;
 
 enum class ParamKind : std::uint8_t {
-  operand,          // a tensor or a number (ATen's Tensor and Scalar overloads share a row)
+  operand,  // a tensor or a number (ATen's Tensor and Scalar overloads share a row)
   optional_operand,
-  tensor, optional_tensor, tensor_list, optional_tensor_list,
-  integer, optional_integer, integer_list, optional_integer_list,
-  scalar,           // int, float or bool; keeps which
+  tensor,
+  optional_tensor,
+  tensor_list,
+  optional_tensor_list,
+  integer,
+  optional_integer,
+  integer_list,
+  optional_integer_list,
+  scalar,  // int, float or bool; keeps which
   optional_scalar,
-  real, optional_real, real_list, optional_real_list,
-  boolean, optional_boolean, boolean_list, string, optional_string,
-  dtype, optional_dtype, device, optional_device,
+  real,
+  optional_real,
+  real_list,
+  optional_real_list,
+  boolean,
+  optional_boolean,
+  boolean_list,
+  string,
+  optional_string,
+  dtype,
+  optional_dtype,
+  device,
+  optional_device,
 };
 
 struct Param {
   std::string name;
   ParamKind kind = ParamKind::tensor;
   bool has_default = false;
-  std::string default_text;   // as it would be printed
+  std::string default_text;  // as it would be printed
 };
 
 // "(self: tensor, alpha: scalar = 1) -> tensor, tensor", parsed once. Kinds are written as in
@@ -49,24 +65,24 @@ struct Param {
 // quoted, a dtype's its name. "-> tensor..." is variadic.
 struct Schema {
   std::vector<Param> params;
-  bool any_params = false;        // "...": further arguments of any kind follow (eager only)
-  std::size_t result_count = 1;   // kVariadic: as many as the node says (split, unbind)
+  bool any_params = false;       // "...": further arguments of any kind follow (eager only)
+  std::size_t result_count = 1;  // kVariadic: as many as the node says (split, unbind)
   static constexpr std::size_t kVariadic = ~std::size_t{0};
 };
 
 enum class Trait : std::uint32_t {
   none = 0,
-  pointwise = 1u << 0,      // result element depends on the same (broadcast) element of operands
-  view = 1u << 1,           // result is an index map of operand 0, no arithmetic
+  pointwise = 1u << 0,  // result element depends on the same (broadcast) element of operands
+  view = 1u << 1,       // result is an index map of operand 0, no arithmetic
   reduction = 1u << 2,
-  commutative = 1u << 3,    // in the first two operands
-  random = 1u << 4,         // never merged, folded, moved or dropped twice
-  effect = 1u << 5,         // mutates or has an outside effect: kept, in order
-  creation = 1u << 6,       // no tensor operand
+  commutative = 1u << 3,  // in the first two operands
+  random = 1u << 4,       // never merged, folded, moved or dropped twice
+  effect = 1u << 5,       // mutates or has an outside effect: kept, in order
+  creation = 1u << 6,     // no tensor operand
   contraction = 1u << 7,
-  eager_only = 1u << 8,     // no code of ours: call to the host framework
-  update = 1u << 9,         // result is operand 0 but for some elements (scatter, index_put,
-                            // slice_scatter): may be computed in operand 0's memory
+  eager_only = 1u << 8,  // no code of ours: call to the host framework
+  update = 1u << 9,      // result is operand 0 but for some elements (scatter, index_put,
+                         // slice_scatter): may be computed in operand 0's memory
 };
 [[nodiscard]] constexpr Trait operator|(Trait a, Trait b) {
   return static_cast<Trait>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
@@ -79,8 +95,8 @@ enum class Trait : std::uint32_t {
 struct Sample;
 
 struct OpDef {
-  std::string_view name;      // "softmax", unique
-  std::string_view schema;    // "(self: tensor, dim: integer) -> tensor"
+  std::string_view name;    // "softmax", unique
+  std::string_view schema;  // "(self: tensor, dim: integer) -> tensor"
   std::string_view doc;
   Trait traits = Trait::none;
   // Types of the results; throws UserError with what is wrong. Sizes and dtypes must be exact;
@@ -89,7 +105,7 @@ struct OpDef {
   // Exactly one of the next three (none for eager_only rows).
   void (*lower)(ops::Lowering&) = nullptr;
   std::vector<ValueId> (*decompose)(Builder&, const Node&) = nullptr;
-  bool library = false;       // lowered to a contraction or call node by `lower`
+  bool library = false;  // lowered to a contraction or call node by `lower`
   // The slow, obvious result; rows with a decomposition may leave it out.
   void (*reference)(ops::Evaluation&) = nullptr;
   // ATen overloads that mean this row with the same argument order, separated by blanks:
@@ -105,8 +121,8 @@ extern const OpDef kEagerOp;
 
 // Reads "(self: tensor, dim: integer[] = [1, 2], keepdim: boolean = false) -> tensor, tensor".
 // Kinds are those of ParamKind: a base name, "[]" for a list, "?" for optional ("tensor?[]" is a
-// list with missing entries, "integer[]?" an optional list). Results are "tensor" once or more, "()"
-// for none, "tensor..." for as many as the node says. `op` is used in messages; UserError.
+// list with missing entries, "integer[]?" an optional list). Results are "tensor" once or more,
+// "()" for none, "tensor..." for as many as the node says. `op` is used in messages; UserError.
 [[nodiscard]] Schema parse_schema(std::string_view op, std::string_view text);
 
 // An op table: lookup by name and by ATen overload, parsed schemas. Immutable once made.
