@@ -235,6 +235,7 @@ void bind_compiler(nb::module_& m) {
         d["arena"] = report.arena_bytes;
         d["scratch"] = report.scratch_bytes;
         d["packed_weights"] = report.packed_weight_bytes;
+        d["prepared"] = report.prepared_bytes;
         return d;
       });
 }
