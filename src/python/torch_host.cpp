@@ -1,79 +1,26 @@
 #include "python/torch_host.h"
 
-#include <cstring>
-#include <new>
+#include <fmt/format.h>
+
+#include <deque>
 #include <span>
+#include <string>
 
 #include "base/error.h"
+#include "python/torch_tensor.h"
+#include "runtime/cpu/errors.h"
 
 namespace inkle::python {
 
 using runtime::cpu::EagerOperand;
-using runtime::cpu::Handle;
 using runtime::cpu::HostTensor;
+using runtime::cpu::OutOfRange;
 using runtime::cpu::Output;
+using runtime::cpu::WrongArgument;
 
 namespace {
 
-struct DeleteManaged {
-  void operator()(dlpack::ManagedTensor* t) const {
-    if (t != nullptr && t->deleter != nullptr) t->deleter(t);
-  }
-};
-using Managed = std::unique_ptr<dlpack::ManagedTensor, DeleteManaged>;
-
-// A tensor over memory that something else keeps alive, with sizes and strides of its own.
-struct Wrapper {
-  dlpack::ManagedTensor managed;
-  Managed owner;  // null: borrowed memory
-  std::vector<std::int64_t> sizes;
-  std::vector<std::int64_t> strides;
-};
-
-Managed wrap(const abi::TensorView& view, Managed owner) {
-  auto wrapper = std::make_unique<Wrapper>();
-  wrapper->sizes.assign(view.sizes, view.sizes + view.rank);
-  wrapper->strides.assign(view.strides, view.strides + view.rank);
-  wrapper->owner = std::move(owner);
-  dlpack::ManagedTensor& m = wrapper->managed;
-  m.version = {1, 0};
-  m.context = wrapper.get();
-  m.deleter = [](dlpack::ManagedTensor* self) { delete static_cast<Wrapper*>(self->context); };
-  m.flags = 0;
-  m.tensor = {view.data,
-              {dlpack::kCpu, 0},
-              view.rank,
-              dlpack::to_dlpack(view.dtype),
-              wrapper->sizes.data(),
-              wrapper->strides.data(),
-              0};
-  return Managed(&wrapper.release()->managed);
-}
-
-nb::object to_object(Managed tensor) {
-  void* object = nullptr;
-  if (exchange_api().managed_to_object(tensor.release(), &object) != 0) throw nb::python_error();
-  return nb::steal(static_cast<PyObject*>(object));
-}
-
-void set_allocation_error(void* context, const char*, const char* message) {
-  *static_cast<std::string*>(context) = message;
-}
-
-abi::TensorView borrow(PyObject* object) {
-  dlpack::Tensor t{};
-  if (exchange_api().tensor_from_object(object, &t) != 0) throw nb::python_error();
-  abi::TensorView view;
-  view.data = static_cast<std::byte*>(t.data) + t.byte_offset;
-  view.dtype = dlpack::from_dlpack(t.dtype);
-  view.device = {t.device.type == dlpack::kCuda ? abi::DeviceKind::cuda : abi::DeviceKind::cpu,
-                 t.device.id};
-  view.rank = t.rank;
-  view.sizes = t.sizes;
-  view.strides = t.strides;
-  return view;
-}
-
+// Bytes from the first to the last element.
 std::int64_t span_bytes(const abi::TensorView& v) {
   std::int64_t last = 0;
   for (std::int32_t d = 0; d < v.rank; ++d) {
@@ -83,250 +30,319 @@ std::int64_t span_bytes(const abi::TensorView& v) {
   return (last + 1) * abi::size_of(v.dtype);
 }
 
-// Tensor._version without the way through attributes and their look-up.
-struct VersionGetter {
-  getter get = nullptr;
-  void* closure = nullptr;
-};
+bool is_within(const void* at, const abi::TensorView& view) {
+  const auto* begin = static_cast<const std::byte*>(view.data);
+  const auto* p = static_cast<const std::byte*>(at);
+  return begin != nullptr && p >= begin && p < begin + span_bytes(view);
+}
 
-const VersionGetter& version_getter() {
-  static const VersionGetter found = [] {
-    const nb::object base = nb::module_::import_("torch").attr("_C").attr("TensorBase");
-    const nb::object descriptor = base.attr("__dict__")["_version"];
-    if (Py_TYPE(descriptor.ptr()) != &PyGetSetDescr_Type) return VersionGetter{};
-    const PyGetSetDef* d = reinterpret_cast<PyGetSetDescrObject*>(descriptor.ptr())->d_getset;
-    return VersionGetter{d->get, d->closure};
-  }();
-  return found;
+std::int64_t version_of(PyObject* tensor) {
+  static PyObject* const name = PyUnicode_InternFromString("_version");
+  PyObject* const version = PyObject_GetAttr(tensor, name);
+  if (version == nullptr) {  // tensors made in inference mode have none
+    PyErr_Clear();
+    return 0;
+  }
+  const std::int64_t value = PyLong_AsLongLong(version);
+  Py_DECREF(version);
+  return value;
 }
 
 }  // namespace
 
-const dlpack::ExchangeApi& exchange_api() {
-  static const dlpack::ExchangeApi* api = [] {
-    const nb::object type = nb::module_::import_("torch").attr("Tensor");
-    if (!nb::hasattr(type, "__dlpack_c_exchange_api__")) {
-      unsupported("this torch has no DLPack exchange table; torch 2.11 or later is needed");
-    }
-    const nb::object capsule = type.attr("__dlpack_c_exchange_api__");
-    void* pointer = PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api");
-    if (pointer == nullptr) throw nb::python_error();
-    const auto* table = static_cast<const dlpack::ExchangeApi*>(pointer);
-    if (table->header.version.major != 1) {
-      unsupported("torch's DLPack exchange table is of version {}.{}; 1.x is needed",
-                  table->header.version.major, table->header.version.minor);
-    }
-    return table;
-  }();
-  return *api;
-}
-
-// State of one call. Results hold either memory from torch's allocator, not yet a Python object,
-// or an object that eager made.
+// State of one call, kept for the next. The interpreter's lock is held but between begin_steps()
+// and the first give().
 class TorchHost final : public runtime::cpu::Host {
  public:
-  TorchHost(TorchCallable& callable, std::span<PyObject* const> tensors, std::size_t output_count)
-      : callable_(callable), tensors_(tensors), outputs_(output_count) {}
+  explicit TorchHost(TorchCallable& callable) : callable_(callable) {
+    outputs_.resize(callable.plan_->outputs.size(), nullptr);
+  }
+  ~TorchHost() override { clear(); }
+  TorchHost(const TorchHost&) = delete;
+  TorchHost& operator=(const TorchHost&) = delete;
+
+  // Reads the caller's arguments; keeps the tensors alive, as the caller may clear its list.
+  void read(const nb::list& arguments);
+  [[nodiscard]] runtime::cpu::Call call_data();
+  [[nodiscard]] bool has_begun() const { return has_begun_; }
+  [[nodiscard]] nb::object take();
+  // Takes the interpreter's lock back if a call ended early.
+  void end_steps();
+  // Drops all references; the vectors keep their memory.
+  void clear();
 
   HostTensor make_output(abi::DType dtype, std::span<const std::int64_t> sizes,
-                         std::span<const std::int64_t> strides) override {
-    Slot& slot = slots_.emplace_back();
-    slot.sizes.assign(sizes.begin(), sizes.end());
-    slot.strides.assign(strides.begin(), strides.end());
-    std::int64_t count = 1;
-    for (const std::int64_t size : sizes) count *= size;
-    dlpack::Tensor prototype{};
-    prototype.device = {dlpack::kCpu, 0};
-    prototype.rank = 1;
-    prototype.dtype = dlpack::to_dlpack(dtype);
-    prototype.sizes = &count;
-    std::int64_t one = 1;
-    prototype.strides = &one;
-    dlpack::ManagedTensor* made = nullptr;
-    std::string error;
-    if (exchange_api().allocate(&prototype, &made, &error, set_allocation_error) != 0) {
-      user_error("out of memory for an output of {} elements of {}: {}", count, abi::name_of(dtype),
-                 error);
-    }
-    slot.memory.reset(made);
-    slot.view = {static_cast<std::byte*>(made->tensor.data) + made->tensor.byte_offset,
-                 dtype,
-                 {},
-                 static_cast<std::int32_t>(sizes.size()),
-                 slot.sizes.data(),
-                 slot.strides.data()};
-    return {&slot, slot.view};
-  }
-
+                         std::span<const std::int64_t> strides) override;
+  void begin_steps() override;
   void call(std::uint32_t target, std::span<const EagerOperand> operands,
-            std::span<HostTensor> results) override {
-    const nb::gil_scoped_acquire gil;
-    nb::list arguments;
-    for (const EagerOperand& o : operands) {
-      if (o.is_integer) {
-        arguments.append(nb::int_(o.integer));
-      } else if (o.argument >= 0) {
-        arguments.append(nb::borrow(tensors_[static_cast<std::size_t>(o.argument)]));
-      } else if (o.handle != nullptr) {
-        arguments.append(object_of(*static_cast<Slot*>(o.handle)));
-      } else {
-        arguments.append(to_object(wrap(o.view, nullptr)));
-      }
-    }
-    const nb::object made = callable_.targets_[target](*arguments);
-    const auto list = nb::cast<nb::sequence>(made);
-    if (nb::len(list) != results.size()) {
-      throw InternalError("an eager op returned another number of results than when traced");
-    }
-    for (std::size_t r = 0; r < results.size(); ++r) {
-      nb::object tensor = list[r];
-      abi::TensorView view = borrow(tensor.ptr());
-      for (const EagerOperand& o : operands) {
-        // What aliases working memory must outlive it.
-        const auto* begin = static_cast<const std::byte*>(o.view.data);
-        const auto* at = static_cast<const std::byte*>(view.data);
-        if (o.is_integer || o.argument >= 0 || o.handle != nullptr || begin == nullptr) continue;
-        if (at < begin || at >= begin + span_bytes(o.view)) continue;
-        tensor = tensor.attr("clone")();
-        view = borrow(tensor.ptr());
-        break;
-      }
-      Slot& slot = slots_.emplace_back();
-      slot.view = view;
-      slot.object = std::move(tensor);
-      results[r] = {&slot, view};
-    }
-  }
-
-  void give(std::uint32_t position, const Output& output) override {
-    const nb::gil_scoped_acquire gil;
-    outputs_[position] = make(output);
-  }
-
-  nb::tuple take() {
-    nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(outputs_.size())));
-    for (std::size_t i = 0; i < outputs_.size(); ++i) {
-      PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), outputs_[i].release().ptr());
-    }
-    return nb::cast<nb::tuple>(tuple);
-  }
+            std::span<HostTensor> results) override;
+  void give(std::uint32_t position, const Output& output) override;
 
  private:
   struct Slot {
-    Managed memory;
     nb::object object;
     abi::TensorView view;
-    std::vector<std::int64_t> sizes, strides;
   };
 
-  nb::object object_of(Slot& slot) {
-    if (!slot.object.is_valid()) slot.object = to_object(wrap(slot.view, std::move(slot.memory)));
-    return slot.object;
-  }
-
-  nb::object make(const Output& output) {
-    using Kind = abi::PlanOutput::Kind;
-    if (output.kind == Kind::none) return nb::none();
-    if (output.kind == Kind::integer) return nb::int_(output.integer);
-    nb::object base;
-    const void* data = nullptr;
-    if (output.argument >= 0) {
-      PyObject* argument = tensors_[static_cast<std::size_t>(output.argument)];
-      base = nb::borrow(argument);
-      data = borrow(argument).data;
-    } else {
-      Slot& slot = *static_cast<Slot*>(output.handle);
-      base = object_of(slot);
-      data = slot.view.data;
-    }
-    if (output.is_whole) return base;
-    const abi::TensorView& v = output.view;
-    const auto bytes = static_cast<const std::byte*>(v.data) - static_cast<const std::byte*>(data);
-    const auto as_tuple = [&](const std::int64_t* list) {
-      nb::list result;
-      for (std::int32_t d = 0; d < v.rank; ++d) result.append(nb::int_(list[d]));
-      return result;
-    };
-    return callable_.as_strided_(base, as_tuple(v.sizes), as_tuple(v.strides),
-                                 nb::int_(static_cast<std::int64_t>(bytes)));
-  }
+  HostTensor keep(nb::object tensor);
+  nb::object operand_object(const EagerOperand& operand) const;
+  nb::object make(const Output& output);
 
   TorchCallable& callable_;
-  std::span<PyObject* const> tensors_;
-  std::deque<Slot> slots_;
-  std::vector<nb::object> outputs_;
+  std::vector<PyObject*> tensors_;  // owned
+  std::vector<abi::TensorView> views_;
+  std::vector<std::int64_t> integers_;
+  std::vector<std::int64_t> versions_;
+  std::deque<Slot> slots_;           // handles point into it
+  std::vector<PyObject*> outputs_;   // owned
+  PyThreadState* thread_ = nullptr;  // while the lock is not held
+  bool has_begun_ = false;
 };
+
+void TorchHost::read(const nb::list& arguments) {
+  const std::vector<std::uint32_t>& positions = callable_.positions_;
+  for (std::size_t a = 0; a < positions.size(); ++a) {
+    PyObject* const object = PyList_GET_ITEM(arguments.ptr(), positions[a]);
+    if (callable_.is_integer_[a]) {
+      if (!PyLong_Check(object)) {
+        throw WrongArgument(fmt::format("argument {}: expected an integer, got a {}",
+                                        callable_.plan_->arguments[a].name,
+                                        Py_TYPE(object)->tp_name));
+      }
+      integers_.push_back(nb::cast<std::int64_t>(nb::handle(object)));
+      continue;
+    }
+    if (!is_tensor(object)) {
+      throw WrongArgument(fmt::format("argument {}: expected a tensor, got a {}",
+                                      callable_.plan_->arguments[a].name,
+                                      Py_TYPE(object)->tp_name));
+    }
+    Py_INCREF(object);
+    tensors_.push_back(object);
+    views_.push_back(borrow(object));
+  }
+  const auto watched = callable_.executable_.watched();
+  if (watched.empty()) return;
+  versions_.assign(tensors_.size(), 0);
+  for (const std::uint32_t t : watched) versions_[t] = version_of(tensors_[t]);
+}
+
+runtime::cpu::Call TorchHost::call_data() {
+  runtime::cpu::Call call;
+  call.tensors = views_;
+  call.integers = integers_;
+  call.versions = versions_;
+  call.host = this;
+  call.check = runtime::cpu::Check::full;
+  return call;
+}
+
+void TorchHost::begin_steps() {
+  has_begun_ = true;
+  if (!callable_.plan_->steps.empty()) thread_ = PyEval_SaveThread();
+}
+
+void TorchHost::end_steps() {
+  if (thread_ == nullptr) return;
+  PyEval_RestoreThread(thread_);
+  thread_ = nullptr;
+}
+
+void TorchHost::clear() {
+  for (PyObject* const t : tensors_) Py_DECREF(t);
+  for (PyObject*& o : outputs_) {
+    Py_XDECREF(o);
+    o = nullptr;
+  }
+  tensors_.clear();
+  views_.clear();
+  integers_.clear();
+  versions_.clear();
+  slots_.clear();
+  has_begun_ = false;
+}
+
+HostTensor TorchHost::keep(nb::object tensor) {
+  Slot& slot = slots_.emplace_back();
+  slot.view = borrow(tensor.ptr());
+  slot.object = std::move(tensor);
+  return {&slot, slot.view};
+}
+
+HostTensor TorchHost::make_output(abi::DType dtype, std::span<const std::int64_t> sizes,
+                                  std::span<const std::int64_t> strides) {
+  if (thread_ == nullptr) return keep(empty_strided(dtype, sizes, strides));
+  const nb::gil_scoped_acquire lock;
+  return keep(empty_strided(dtype, sizes, strides));
+}
+
+nb::object TorchHost::operand_object(const EagerOperand& o) const {
+  if (o.is_integer) return nb::int_(o.integer);
+  if (o.argument >= 0) return nb::borrow(tensors_[static_cast<std::size_t>(o.argument)]);
+  if (o.handle != nullptr) return static_cast<const Slot*>(o.handle)->object;
+  return wrap(o.view);
+}
+
+void TorchHost::call(std::uint32_t target, std::span<const EagerOperand> operands,
+                     std::span<HostTensor> results) {
+  const nb::gil_scoped_acquire lock;
+  nb::list arguments;
+  for (const EagerOperand& o : operands) arguments.append(operand_object(o));
+  const nb::object made = callable_.targets_[target](*arguments);
+  const auto list = nb::cast<nb::sequence>(made);
+  if (nb::len(list) != results.size()) {
+    throw InternalError("an eager op returned another number of results than when traced");
+  }
+  for (std::size_t r = 0; r < results.size(); ++r) {
+    nb::object tensor = list[r];
+    if (!is_tensor(tensor.ptr())) throw InternalError("an eager op returned no tensor");
+    const void* const at = borrow(tensor.ptr()).data;
+    for (const EagerOperand& o : operands) {
+      // What aliases working memory must outlive it.
+      if (o.is_integer || o.argument >= 0 || o.handle != nullptr) continue;
+      if (!is_within(at, o.view)) continue;
+      tensor = tensor.attr("clone")();
+      break;
+    }
+    results[r] = keep(std::move(tensor));
+  }
+}
+
+void TorchHost::give(std::uint32_t position, const Output& output) {
+  end_steps();
+  outputs_[position] = make(output).release().ptr();
+}
+
+nb::object TorchHost::make(const Output& output) {
+  using Kind = abi::PlanOutput::Kind;
+  if (output.kind == Kind::none) return nb::none();
+  if (output.kind == Kind::integer) return nb::int_(output.integer);
+  nb::object base;
+  const void* data = nullptr;
+  if (output.argument >= 0) {
+    const auto number = static_cast<std::size_t>(output.argument);
+    base = nb::borrow(tensors_[number]);
+    data = views_[number].data;
+  } else {
+    const Slot& slot = *static_cast<const Slot*>(output.handle);
+    base = slot.object;
+    data = slot.view.data;
+  }
+  if (output.is_whole) return base;
+  const abi::TensorView& v = output.view;
+  const auto bytes = static_cast<const std::byte*>(v.data) - static_cast<const std::byte*>(data);
+  const auto rank = static_cast<std::size_t>(v.rank);
+  return callable_.as_strided_(base, integer_tuple({v.sizes, rank}),
+                               integer_tuple({v.strides, rank}),
+                               nb::int_(static_cast<std::int64_t>(bytes)));
+}
+
+nb::object TorchHost::take() {
+  const auto count = static_cast<Py_ssize_t>(outputs_.size());
+  nb::object tuple = nb::steal(PyTuple_New(count));
+  if (!tuple.is_valid()) throw nb::python_error();
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject*& output = outputs_[static_cast<std::size_t>(i)];
+    PyTuple_SET_ITEM(tuple.ptr(), i, output);
+    output = nullptr;
+  }
+  return tuple;
+}
 
 TorchCallable::TorchCallable(std::shared_ptr<const abi::Plan> plan, nb::list targets,
                              nb::object as_strided)
     : plan_(std::move(plan)),
       executable_(plan_),
       targets_(std::move(targets)),
-      as_strided_(std::move(as_strided)) {
-  for (const abi::PlanArgument& a : plan_->arguments) is_integer_.push_back(a.is_integer);
+      as_strided_(std::move(as_strided)),
+      otherwise_(nb::none()),
+      fallback_(nb::none()) {
+  for (const abi::PlanArgument& a : plan_->arguments) {
+    positions_.push_back(static_cast<std::uint32_t>(is_integer_.size()));
+    is_integer_.push_back(a.is_integer);
+  }
+  list_size_ = positions_.size();
+  for (const abi::BufferDecl& b : plan_->buffers) {
+    const abi::BufferDecl* root = &b;
+    while (root->kind == abi::BufferDecl::Kind::alias) root = &plan_->buffers[root->index];
+    if (root != &b && root->kind == abi::BufferDecl::Kind::argument) writes_arguments_ = true;
+  }
 }
 
-// Of the tensors that the executable watches, 0 for all others. A tensor made in inference mode has
-// no version: it is not asked again, as an exception costs a microsecond.
-std::vector<std::int64_t> TorchCallable::versions_of(std::span<PyObject* const> tensors) {
-  const std::span<const std::uint32_t> watched = executable_.watched();
-  const VersionGetter& version = version_getter();
-  if (watched.empty() || version.get == nullptr) return {};
-  std::vector<std::int64_t> result(tensors.size(), 0);
-  is_unversioned_.resize(watched.size(), false);
-  for (std::size_t i = 0; i < watched.size(); ++i) {
-    if (is_unversioned_[i]) continue;
-    PyObject* number = version.get(tensors[watched[i]], version.closure);
-    if (number == nullptr) {
-      PyErr_Clear();
-      is_unversioned_[i] = true;
-      continue;
+TorchCallable::~TorchCallable() = default;
+
+void TorchCallable::set_frozen(const nb::list& objects, nb::object otherwise) {
+  positions_.clear();
+  frozen_.clear();
+  list_size_ = nb::len(objects);
+  for (std::size_t i = 0; i < list_size_; ++i) {
+    const nb::object object = objects[i];
+    if (object.is_none()) {
+      positions_.push_back(static_cast<std::uint32_t>(i));
+      frozen_.emplace_back();
+    } else {
+      frozen_.push_back(object);
     }
-    result[watched[i]] = PyLong_AsLongLong(number);
-    Py_DECREF(number);
   }
-  return result;
+  if (positions_.size() != is_integer_.size()) {
+    throw InternalError("frozen arguments and those of the plan do not add up");
+  }
+  otherwise_ = std::move(otherwise);
+}
+
+bool TorchCallable::is_frozen_as(const nb::list& arguments) const {
+  for (std::size_t i = 0; i < frozen_.size(); ++i) {
+    if (!frozen_[i].is_valid()) continue;
+    if (PyList_GET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(i)) != frozen_[i].ptr()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::unique_ptr<TorchHost> TorchCallable::take_host() {
+  if (idle_.empty()) return std::make_unique<TorchHost>(*this);
+  std::unique_ptr<TorchHost> host = std::move(idle_.back());
+  idle_.pop_back();
+  return host;
 }
 
 template <class Run>
-nb::tuple TorchCallable::run(const nb::list& arguments, Run&& run) {
-  const std::size_t count = is_integer_.size();
-  if (nb::len(arguments) != count) {
-    user_error("{} takes {} arguments, {} were given", plan_->name, count, nb::len(arguments));
+nb::object TorchCallable::run(const nb::list& arguments, Run&& run) {
+  if (nb::len(arguments) != list_size_) {
+    throw WrongArgument(fmt::format("{} takes {} arguments, {} were given", plan_->name, list_size_,
+                                    nb::len(arguments)));
   }
-  std::vector<PyObject*> objects;
-  std::vector<abi::TensorView> views;
-  std::vector<std::int64_t> integers;
-  std::vector<nb::object> alive;  // the caller may clear its list meanwhile
-  objects.reserve(count);
-  views.reserve(count);
-  alive.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    PyObject* object = PyList_GET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(i));
-    if (is_integer_[i]) {
-      integers.push_back(nb::cast<std::int64_t>(nb::handle(object)));
-      continue;
-    }
-    alive.push_back(nb::borrow(object));
-    objects.push_back(object);
-    views.push_back(borrow(object));
+  if (!frozen_.empty() && !is_frozen_as(arguments)) return otherwise_(arguments);
+  std::unique_ptr<TorchHost> host = take_host();
+  std::string failure;
+  try {
+    host->read(arguments);
+    run(host->call_data());
+    nb::object result = host->take();
+    host->clear();
+    idle_.push_back(std::move(host));
+    return result;
+  } catch (const WrongArgument&) {
+    throw;
+  } catch (const OutOfRange&) {
+    host->end_steps();
+    throw;
+  } catch (const Error& error) {
+    host->end_steps();
+    const bool is_untouched = !host->has_begun() || !writes_arguments_;
+    const bool is_callers = host->has_begun() && dynamic_cast<const UserError*>(&error) != nullptr;
+    if (fallback_.is_none() || !is_untouched || is_callers) throw;
+    failure = error.what();
+  } catch (...) {
+    host->end_steps();
+    throw;
   }
-  TorchHost host(*this, objects, plan_->outputs.size());
-  runtime::cpu::Call call;
-  call.tensors = views;
-  call.integers = integers;
-  const std::vector<std::int64_t> versions = versions_of(objects);
-  call.versions = versions;
-  call.host = &host;
-  call.check = runtime::cpu::Check::trusted;
-  {
-    const nb::gil_scoped_release release;
-    run(call);
-  }
-  return host.take();
+  host.reset();
+  return fallback_(arguments, failure);
 }
 
-nb::tuple TorchCallable::call(const nb::list& arguments) {
+nb::object TorchCallable::call(const nb::list& arguments) {
   return run(arguments, [&](const runtime::cpu::Call& c) { executable_.run(c); });
 }
 

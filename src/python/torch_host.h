@@ -5,12 +5,9 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <span>
 #include <vector>
 
-#include "python/dlpack.h"
 #include "runtime/cpu/executor.h"
 #include "runtime/cpu/host.h"
 
@@ -18,8 +15,7 @@ namespace inkle::python {
 
 namespace nb = nanobind;
 
-// torch.Tensor's exchange table; looked up once. Throws Unsupported if torch is too old to have it.
-[[nodiscard]] const dlpack::ExchangeApi& exchange_api();
+class TorchHost;
 
 // A compiled program as Python calls it: one list of tensors and integers in, a tuple out.
 class TorchCallable {
@@ -28,8 +24,22 @@ class TorchCallable {
   // returns a sequence of tensors. `as_strided(tensor, sizes, strides, bytes_from_data)` makes
   // views of outputs.
   TorchCallable(std::shared_ptr<const abi::Plan> plan, nb::list targets, nb::object as_strided);
+  ~TorchCallable();
+  TorchCallable(const TorchCallable&) = delete;
+  TorchCallable& operator=(const TorchCallable&) = delete;
 
-  [[nodiscard]] nb::tuple call(const nb::list& arguments);
+  // Position `i` of the list given to call() must be the object objects[i], whose contents the plan
+  // holds, or is an argument of the plan where that is None. Where it is another, call() returns
+  // otherwise(list).
+  void set_frozen(const nb::list& objects, nb::object otherwise);
+  // What runs, and gives the result, when a call fails for a reason that is not the caller's before
+  // anything was written: otherwise(list, message). None: the error is raised.
+  void set_fallback(nb::object otherwise) { fallback_ = std::move(otherwise); }
+
+  // Throws WrongArgument if types, sizes or strides are not the plan's; OutOfRange, UserError; what
+  // calls to eager raise.
+  [[nodiscard]] nb::object call(const nb::list& arguments);
+  // Microseconds of each step of one call.
   [[nodiscard]] std::vector<double> profile(const nb::list& arguments);
   [[nodiscard]] const abi::Plan& plan() const { return executable_.plan(); }
   [[nodiscard]] const runtime::cpu::Executable& executable() const { return executable_; }
@@ -37,15 +47,22 @@ class TorchCallable {
  private:
   friend class TorchHost;
   template <class Run>
-  nb::tuple run(const nb::list& arguments, Run&& run);
-  [[nodiscard]] std::vector<std::int64_t> versions_of(std::span<PyObject* const> tensors);
+  nb::object run(const nb::list& arguments, Run&& run);
+  [[nodiscard]] bool is_frozen_as(const nb::list& arguments) const;
+  std::unique_ptr<TorchHost> take_host();
 
   std::shared_ptr<const abi::Plan> plan_;
   runtime::cpu::Executable executable_;
   nb::list targets_;
   nb::object as_strided_;
-  std::vector<bool> is_integer_;
-  std::vector<bool> is_unversioned_;  // by watched tensor; under the GIL
+  nb::object otherwise_;
+  nb::object fallback_;
+  std::vector<bool> is_integer_;          // by argument of the plan
+  std::vector<std::uint32_t> positions_;  // by argument of the plan: in the caller's list
+  std::size_t list_size_ = 0;             // of the caller's list
+  std::vector<nb::object> frozen_;        // by position in the caller's list; null: none
+  bool writes_arguments_ = false;
+  std::vector<std::unique_ptr<TorchHost>> idle_;  // guarded by the interpreter's lock
 };
 
 }  // namespace inkle::python

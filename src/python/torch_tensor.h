@@ -1,0 +1,36 @@
+// Tensors of torch as the runtime sees them: read through torch's DLPack exchange table, made by
+// torch's own allocator. The interpreter's lock must be held.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <span>
+
+#include "abi/tensor_view.h"
+#include "python/dlpack.h"
+
+namespace inkle::python {
+
+namespace nb = nanobind;
+
+// torch.Tensor's exchange table; looked up once. Throws Unsupported if torch is too old to have it.
+[[nodiscard]] const dlpack::ExchangeApi& exchange_api();
+
+// A torch.Tensor or an instance of a class derived from it.
+[[nodiscard]] bool is_tensor(PyObject* object);
+
+// The tensor's memory and geometry, valid as long as the tensor is alive and not resized. Throws
+// python_error where torch has no strided memory to show.
+[[nodiscard]] abi::TensorView borrow(PyObject* tensor);
+
+// A new tensor on the CPU, as torch.empty_strided makes it. Throws python_error.
+[[nodiscard]] nb::object empty_strided(abi::DType dtype, std::span<const std::int64_t> sizes,
+                                       std::span<const std::int64_t> strides);
+
+// A tensor over memory that the caller keeps alive.
+[[nodiscard]] nb::object wrap(const abi::TensorView& view);
+
+[[nodiscard]] nb::object integer_tuple(std::span<const std::int64_t> values);
+
+}  // namespace inkle::python
