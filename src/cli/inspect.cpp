@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -59,16 +60,11 @@ class FusionLog {
   std::string before_;
 };
 
-double median(std::vector<double>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-// Medians of the times of calls and of each step, after one call to warm up.
+// Least times of calls and of each step, after one call to warm up: what else the machine does
+// only adds.
 void measure(runtime::cpu::Executable& executable, runtime::cpu::Call call, double seconds,
              driver::Inspection& inspection) {
-  constexpr std::size_t kLeast = 3;
+  constexpr std::size_t kLeast = 5;
   constexpr std::size_t kMost = 1000;
   const auto repeat = [&](auto&& once) {
     const auto begin = Clock::now();
@@ -89,14 +85,14 @@ void measure(runtime::cpu::Executable& executable, runtime::cpu::Call call, doub
     executable.run(call);
     calls.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
   });
-  std::vector<std::vector<double>> steps(executable.plan().steps.size());
+  std::vector<double> steps(executable.plan().steps.size(), INFINITY);
   repeat([&] {
     const std::vector<double> times = executable.run_profiled(call);
-    for (std::size_t s = 0; s < times.size(); ++s) steps[s].push_back(times[s]);
+    for (std::size_t s = 0; s < times.size(); ++s) steps[s] = std::min(steps[s], times[s]);
   });
   inspection.runs = static_cast<int>(calls.size());
-  inspection.call_microseconds = median(calls);
-  for (std::vector<double>& times : steps) inspection.step_microseconds.push_back(median(times));
+  inspection.call_microseconds = *std::min_element(calls.begin(), calls.end());
+  inspection.step_microseconds = std::move(steps);
 }
 
 void run_plan(const InspectArguments& a, const Arguments& arguments,

@@ -38,7 +38,7 @@ std::string tiles(const Page& page) {
   if (page.in.call_microseconds > 0) {
     html +=
         tile("a call", time_text(page.in.call_microseconds),
-             fmt::format("median of {}; {} in its steps", page.in.runs, time_text(f.microseconds)));
+             fmt::format("best of {}; {} in its steps", page.in.runs, time_text(f.microseconds)));
   }
   html += limit_tile(page);
   if (const double seconds = compile_seconds(page); seconds > 0) {
@@ -49,7 +49,7 @@ std::string tiles(const Page& page) {
   }
   html += tile(
       "kernel launches", fmt::format("{}", f.launches),
-      fmt::format("of {} distinct kernels{}", page.in.plan->kernels.size(),
+      fmt::format("{} distinct kernel{}{}", f.launched, f.launched == 1 ? "" : "s",
                   f.prepared > 0 ? fmt::format("; {} more steps prepared once", f.prepared) : ""));
   html +=
       tile("library calls", fmt::format("{}", f.library_calls), "matrix products and convolutions");

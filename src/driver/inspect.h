@@ -28,8 +28,8 @@ struct Inspection {
   std::vector<std::int64_t> slots;                         // values of the plan's slots, or none
 
   // Of a call; empty or 0 where the program was not run, and why.
-  std::vector<double> step_microseconds;  // by step
-  double call_microseconds = 0;           // without the clock between steps
+  std::vector<double> step_microseconds;  // by step, the least of the runs
+  double call_microseconds = 0;           // the least, without the clock between steps
   int runs = 0;
   std::string not_run;
   std::vector<std::string> implementations;  // of library calls, by step

@@ -37,7 +37,7 @@ class MemoryChart {
     axes();
     for (std::size_t i = 0; i < facts_.arena.size(); ++i) rectangle(i);
     live_line();
-    svg_ += "</svg></div>\n";
+    svg_ += labels_ + "</svg></div>\n";
     return svg_;
   }
 
@@ -85,8 +85,8 @@ class MemoryChart {
         b.first, b.last);
     const double text_width = 7.0 * static_cast<double>(page_.buffer_name(b.buffer).size()) + 6;
     if (width > text_width && height > 15) {
-      svg_ += fmt::format(
-          "<text class=\"in\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>",
+      labels_ += fmt::format(
+          "<text class=\"in\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n",
           left + width / 2, top + height / 2 + 4, name);
     }
     svg_ += "</g>\n";
@@ -112,6 +112,7 @@ class MemoryChart {
   const InspectFacts& facts_;
   double steps_ = 0;
   std::string svg_;
+  std::string labels_;
 };
 
 std::string memory_numbers(const Page& page) {

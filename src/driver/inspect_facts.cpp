@@ -42,6 +42,7 @@ class FactsMaker {
   InspectFacts run() {
     facts_.kernels.resize(plan_.kernels.size());
     for (std::size_t s = 0; s < plan_.steps.size(); ++s) add_step(s);
+    for (const KernelFacts& k : facts_.kernels) facts_.launched += k.calls > 0 ? 1 : 0;
     if (facts_.has_sizes) {
       add_arena();
       add_traffic();
@@ -80,6 +81,7 @@ class FactsMaker {
     if (const auto* launch = std::get_if<abi::Launch>(&step.action)) {
       KernelFacts& kernel = facts_.kernels[launch->kernel];
       kernel.steps.push_back(s);
+      kernel.calls += step.prepare ? 0 : 1;
       kernel.microseconds += f.microseconds.value_or(0);
     }
     facts_.steps.push_back(std::move(f));

@@ -31,6 +31,7 @@ struct ArenaBuffer {
 
 struct KernelFacts {
   std::vector<std::size_t> steps;  // that launch it
+  std::uint32_t calls = 0;         // of those, in every call
   double microseconds = 0;
 };
 
@@ -49,6 +50,7 @@ struct InspectFacts {
   // What any program would move: inputs, outputs, constants and operands of contractions, once.
   std::int64_t least_bytes = 0;
   std::uint32_t launches = 0;
+  std::uint32_t launched = 0;  // distinct kernels among those
   std::uint32_t library_calls = 0;
   std::uint32_t eager_calls = 0;
   std::uint32_t prepared = 0;

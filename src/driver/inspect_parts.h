@@ -12,7 +12,7 @@ namespace inkle::driver {
 // Text for HTML, also inside of a quoted attribute.
 [[nodiscard]] std::string escaped(std::string_view text);
 
-// Numbers for people, three digits: "1.23 ms", "45.6 MB", "7.89 G". Decimal units.
+// Numbers for people, three digits: "1.23 ms", "45.6 MB", "7.89 G". Decimal units; HTML.
 [[nodiscard]] std::string time_text(double microseconds);
 [[nodiscard]] std::string bytes_text(double bytes);
 [[nodiscard]] std::string count_text(double count);

@@ -298,7 +298,11 @@ std::string steps_section(const Page& page) {
           header("step", "text", "what") + header("time", "number") + header("share", "number") +
           header("bytes", "number") + header("bandwidth", "number") + header("compute", "number") +
           header("of the limit", "number") + "</tr></thead><tbody>\n";
-  for (std::size_t s = 0; s < page.facts.steps.size(); ++s) html += step_row(page, s);
+  for (const bool prepare : {false, true}) {  // what runs in every call comes first
+    for (std::size_t s = 0; s < page.facts.steps.size(); ++s) {
+      if (page.facts.steps[s].prepare == prepare) html += step_row(page, s);
+    }
+  }
   return html + "</tbody></table></div></section>\n";
 }
 

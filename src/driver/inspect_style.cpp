@@ -74,8 +74,8 @@ td.what .at{color:var(--dim);font-size:12.5px}
 .plain th{text-align:left;font-weight:500;padding-left:0}
 .plain td.note{text-align:left;white-space:normal}
 .plain td,.plain th{padding-block:3px;border:0}
-th button{padding:0;border:0;background:none;color:inherit;font-weight:inherit}
-th button::after{content:"";display:inline-block;width:1em;text-align:center}
+th button{position:relative;padding:0;border:0;background:none;color:inherit;font-weight:inherit}
+th button::after{content:"";position:absolute;left:100%;margin-left:1px}
 th[aria-sort=ascending] button::after{content:"↑"}th[aria-sort=descending] button::after{content:"↓"}
 th[aria-sort] button{color:var(--ink)}
 .meter{display:inline-block;width:64px;height:7px;margin-left:9px;border-radius:3px;
@@ -104,7 +104,7 @@ pre{margin:0;padding:10px 14px;overflow:auto;max-height:70vh;border-top:1px soli
 font:12.5px/1.55 ui-monospace,"SF Mono",Menlo,Consolas,"DejaVu Sans Mono",monospace;tab-size:4}
 .body pre{border:1px solid var(--line);border-radius:6px;margin-top:8px}
 pre.code{counter-reset:n;padding-left:0}
-pre.code span{display:inline-block;min-width:100%;padding-right:14px}
+pre.code span{display:block;width:max-content;min-width:100%;padding-right:14px}
 pre.code span::before{counter-increment:n;content:counter(n);display:inline-block;width:46px;
 margin-right:14px;text-align:right;color:var(--dim);opacity:.65;user-select:none}
 pre.code i{color:var(--dim);font-style:normal}pre.code b{color:var(--accent);font-weight:500}
@@ -122,7 +122,7 @@ footer{margin-top:36px;padding:16px 0 40px;border-top:1px solid var(--line);colo
 font-size:13px}
 @media(max-width:700px){main,header>div,nav>div{padding:0 14px}nav>div{gap:16px}h1{font-size:22px}
 .tiles{grid-template-columns:repeat(2,1fr)}.tile{padding:10px 12px}.tile b{font-size:19px}
-.share{grid-template-columns:86px 1fr 74px 52px;gap:8px}th,td{padding:7px 9px}
+.share{grid-template-columns:118px 1fr 70px 50px;gap:8px}th,td{padding:7px 9px}
 summary .right{float:none;display:block;margin:0}.facts{grid-template-columns:1fr;gap:0}
 .facts dd{margin-bottom:6px}td.what{min-width:210px}}
 @media print{nav,.tools{display:none}pre{max-height:none}}

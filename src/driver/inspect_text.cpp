@@ -118,6 +118,7 @@ std::string count_text(double count) {
 }
 
 std::string percent_text(double fraction) {
+  if (fraction > 0 && fraction < 0.0005) return "&lt; 0.1 %";
   return fmt::format("{:.{}f} %", fraction * 100, fraction < 0.0995 ? 1 : 0);
 }
 

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <memory>
+#include <new>
+#include <numeric>
 
 #include "base/error.h"
+#include "base/function_ref.h"
 #include "base/threads.h"
 
 #if defined(__x86_64__)
@@ -124,19 +128,28 @@ Kernels host_kernels(const abi::DeviceDescription&) { return {triad_128, multipl
 #error "no measurement of limits for this processor"
 #endif
 
-// Least seconds of one call of f, for about `budget` seconds and at least three calls.
-template <class F>
-double best_of(double budget, F&& f) {
-  double best = 1e30;
-  double spent = 0;
-  for (int calls = 0; calls < 3 || spent < budget; ++calls) {
-    const auto start = Clock::now();
-    f();
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    best = std::min(best, seconds);
-    spent += seconds;
-  }
-  return best;
+// Work a second of all threads: each calls work(thread, i) for i = 0, 1, ... for about `budget`
+// seconds, all at once, and counts with its best call; the clock runs in the thread, so that no
+// fork or join is measured. On a busy machine this is still the machine's limit, not what is left
+// of it.
+double best_rate(int threads, double budget,
+                 function_ref<double(std::int64_t thread, std::int64_t i)> work) {
+  constexpr std::size_t kApart = 8;  // numbers of two threads lie on different cache lines
+  std::vector<double> best(static_cast<std::size_t>(threads) * kApart, 0);
+  parallel_for(0, threads, 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t t = first; t < last; ++t) {
+      double& rate = best[static_cast<std::size_t>(t) * kApart];
+      double spent = 0;
+      for (std::int64_t i = 0; i < 3 || spent < budget; ++i) {
+        const auto start = Clock::now();
+        const double done = work(t, i);
+        const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+        rate = std::max(rate, done / seconds);
+        spent += seconds;
+      }
+    }
+  });
+  return std::accumulate(best.begin(), best.end(), 0.0);
 }
 
 struct Free {
@@ -149,39 +162,50 @@ Floats make_floats(std::int64_t count) {
       ::operator new[](static_cast<std::size_t>(count) * sizeof(float), std::align_val_t{64})));
 }
 
-// Bytes a second of the triad over a working set of `bytes`.
-double measure_triad(const Kernels& kernels, std::int64_t bytes, double budget) {
+// Bytes a second of the triad over a working set of `bytes` of all threads together.
+double measure_triad(const Kernels& kernels, int threads, std::int64_t bytes, double budget) {
   constexpr std::int64_t kLine = 16;  // floats
-  const std::int64_t lines = std::max<std::int64_t>(bytes / 12 / kLine, 1);
-  const Floats a = make_floats(lines * kLine);
-  const Floats b = make_floats(lines * kLine);
-  const Floats c = make_floats(lines * kLine);
-  parallel_for(0, lines, 1, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t i = first * kLine; i < last * kLine; ++i) a[i] = b[i] = c[i] = 1;
+  const std::int64_t lines = std::max<std::int64_t>(bytes / 12 / kLine / threads, 1);
+  const std::int64_t floats = lines * kLine * threads;
+  const Floats a = make_floats(floats);
+  const Floats b = make_floats(floats);
+  const Floats c = make_floats(floats);
+  parallel_for(0, floats, 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t i = first; i < last; ++i) a[i] = b[i] = c[i] = 1;
   });
-  // A call of less than a few hundred microseconds would measure the fork and the join.
-  const std::int64_t repeats = std::max<std::int64_t>(1, (std::int64_t{32} << 20) / bytes);
-  const double seconds = best_of(budget, [&] {
-    parallel_for(0, lines, 1, [&](std::int64_t first, std::int64_t last) {
-      for (std::int64_t r = 0; r < repeats; ++r) {
-        kernels.triad(a.get(), b.get(), c.get(), first * kLine, last * kLine);
-      }
-    });
+  // A call does about kBytes: a piece of a large part, one after the other so that each has left
+  // the caches when it comes again; or a small part several times.
+  constexpr std::int64_t kBytes = std::int64_t{4} << 20;
+  const std::int64_t part_bytes = lines * kLine * 12;
+  const std::int64_t pieces = std::max<std::int64_t>(1, part_bytes / kBytes);
+  const std::int64_t repeats = std::max<std::int64_t>(1, kBytes / part_bytes);
+  const std::int64_t piece = lines / pieces * kLine;
+  return best_rate(threads, budget, [&](std::int64_t thread, std::int64_t i) {
+    const std::int64_t begin = thread * lines * kLine + i % pieces * piece;
+    for (std::int64_t r = 0; r < repeats; ++r) {
+      kernels.triad(a.get(), b.get(), c.get(), begin, begin + piece);
+    }
+    return static_cast<double>(piece * 12 * repeats);
   });
-  return static_cast<double>(lines * kLine * 12 * repeats) / seconds;
+}
+
+// The level-3 cache that one processor reaches; sysconf may give the sum over the chip.
+std::int64_t shared_cache_bytes(std::int64_t otherwise) {
+  std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
+  std::int64_t size = 0;
+  char unit = 0;
+  if (!(file >> size)) return otherwise;
+  file >> unit;
+  return unit == 'M' ? size << 20 : unit == 'K' ? size << 10 : otherwise;
 }
 
 double measure_flops(const Kernels& kernels, int threads, double budget) {
-  constexpr std::int64_t kRounds = 200'000;  // about 0.3 ms
+  constexpr std::int64_t kRounds = 50'000;  // about 0.1 ms
   std::vector<float> sink(static_cast<std::size_t>(threads) * 16);
-  const double seconds = best_of(budget, [&] {
-    parallel_for(0, threads, 1, [&](std::int64_t first, std::int64_t last) {
-      for (std::int64_t t = first; t < last; ++t) {
-        sink[static_cast<std::size_t>(t) * 16] = kernels.multiply_adds(kRounds);
-      }
-    });
+  return best_rate(threads, budget, [&](std::int64_t thread, std::int64_t) {
+    sink[static_cast<std::size_t>(thread) * 16] = kernels.multiply_adds(kRounds);
+    return static_cast<double>(kRounds) * kAccumulators * kernels.lanes * 2;
   });
-  return static_cast<double>(kRounds) * kAccumulators * kernels.lanes * 2 * threads / seconds;
 }
 
 }  // namespace
@@ -195,19 +219,20 @@ const MachineLimits::Level& MachineLimits::level(std::int64_t bytes) const {
 }
 
 MachineLimits measure_limits(const abi::DeviceDescription& device) {
-  constexpr double kBudget = 0.04;  // seconds, each
+  constexpr double kBudget = 0.1;  // seconds, each
+  const std::int64_t l3 = shared_cache_bytes(device.l3_bytes);
   constexpr std::int64_t kLargest = std::int64_t{256} << 20;
   const Kernels kernels = host_kernels(device);
   MachineLimits limits;
   limits.threads = num_threads();
   const std::int64_t l2 = device.l2_bytes * limits.threads;
   const auto add = [&](const char* name, std::int64_t capacity, std::int64_t bytes) {
-    limits.levels.push_back({name, capacity, measure_triad(kernels, bytes, kBudget)});
+    limits.levels.push_back(
+        {name, capacity, measure_triad(kernels, limits.threads, bytes, kBudget)});
   };
   add("L2", l2, l2 / 2);
-  if (device.l3_bytes > l2) add("L3", device.l3_bytes, (l2 + device.l3_bytes) / 4);
-  const std::int64_t far =
-      std::clamp(4 * std::max(device.l3_bytes, l2), std::int64_t{64} << 20, kLargest);
+  if (l3 > l2) add("L3", l3, (l2 + l3) / 4);
+  const std::int64_t far = std::clamp(4 * std::max(l3, l2), std::int64_t{64} << 20, kLargest);
   add("memory", INT64_MAX, far);
   limits.flops_f32 = measure_flops(kernels, limits.threads, kBudget);
   return limits;

@@ -25,9 +25,9 @@ struct MachineLimits {
 };
 
 // Runs a triad, a[i] = b[i] + s * c[i], over a working set of each level and independent fused
-// multiply-adds in registers, on num_threads() threads; the best of several runs of each. Takes
-// about a quarter of a second. Bytes count as the triad's source says: two reads and a write.
-// Throws std::bad_alloc.
+// multiply-adds in registers, on num_threads() threads at once; the sum of each thread's best of
+// many short calls, as a limit should be. Takes less than a second. Bytes count as the triad's
+// source says: two reads and a write. Throws std::bad_alloc.
 [[nodiscard]] MachineLimits measure_limits(const abi::DeviceDescription& device);
 
 }  // namespace inkle::driver
