@@ -96,6 +96,25 @@ bool crosses_mutation(const Program& program, const Uses& uses, std::size_t prod
   return false;
 }
 
+// Indirect indices that are one number along the last dimension (the row of an embedding): looked
+// up once a row, whoever asks.
+std::int64_t row_lookups(const Nest& nest) {
+  if (nest.dims.empty()) return 0;
+  const Expr last = nest.dims.back().variable;
+  std::vector<bool> varies(nest.body.instructions.size(), false);
+  std::int64_t count = 0;
+  for (Val v = 0; v < nest.body.instructions.size(); ++v) {
+    const Instruction& i = nest.body[v];
+    for (const Val operand : i.used()) varies[v] = varies[v] || varies[operand];
+    if (i.opcode == Opcode::indirect) {
+      count += varies[v] ? 0 : 1;
+      continue;
+    }
+    for (const Expr e : i.indices) varies[v] = varies[v] || sym::contains(e, last);
+  }
+  return count;
+}
+
 class Inliner {
  public:
   explicit Inliner(Program& program)
@@ -127,7 +146,8 @@ class Inliner {
     }
     const auto& readers = uses_.readers[store.buffer];
     if (readers.empty()) return false;
-    const BodyCost cost = cost_of(nest.body);
+    BodyCost cost = cost_of(nest.body);
+    cost.expensive -= row_lookups(nest);
     const bool cheap =
         full_loads(nest) <= kCheapLoads && cost.expensive == 0 && cost.cheap <= kCheapOperations;
     if (readers.size() > 1 && !cheap) return false;

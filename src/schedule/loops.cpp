@@ -31,21 +31,24 @@ void for_each_expression(Stage& stage, const std::function<void(Expr&)>& f) {
   for (StageStore& store : stage.stores) f(store.offset);
 }
 
-// Offsets of memory accesses with their weight: a store that jumps costs more than a load.
+// Offsets of memory accesses with their weight: a store that jumps costs more than a load, and what
+// happens at every point of inner loops more than what happens once.
 struct WeightedOffset {
   Expr offset;
+  bool is_store;
   double weight;
 };
 
 std::vector<WeightedOffset> offsets_of(const Stage& stage, std::size_t param_count) {
   std::vector<WeightedOffset> result;
+  const auto points = static_cast<double>(extent_hint(stage.inner));
   for (const Instruction& i : stage.body.instructions) {
     if (i.opcode == Opcode::load && i.buffer < param_count) {
-      result.push_back({i.indices.front(), 1.0});
+      result.push_back({i.indices.front(), false, points});
     }
   }
   for (const StageStore& store : stage.stores) {
-    if (store.target < param_count) result.push_back({store.offset, 2.0});
+    if (store.target < param_count) result.push_back({store.offset, true, 2.0 * points});
   }
   return result;
 }
@@ -53,7 +56,7 @@ std::vector<WeightedOffset> offsets_of(const Stage& stage, std::size_t param_cou
 // How densely the accesses walk memory along `variable`: unit strides and broadcasts are good.
 double density(const std::vector<WeightedOffset>& offsets, Expr variable) {
   double score = 0;
-  for (const auto& [offset, weight] : offsets) {
+  for (const auto& [offset, is_store, weight] : offsets) {
     if (!sym::contains(offset, variable)) continue;
     const auto stride = sym::stride(offset, variable);
     if (stride && stride->is_constant(1)) {
@@ -69,11 +72,11 @@ double density(const std::vector<WeightedOffset>& offsets, Expr variable) {
 std::int64_t typical_stride(const std::vector<WeightedOffset>& offsets, Expr variable) {
   std::int64_t of_stores = 0;
   std::int64_t of_loads = 0;
-  for (const auto& [offset, weight] : offsets) {
+  for (const auto& [offset, is_store, weight] : offsets) {
     if (!sym::contains(offset, variable)) continue;
     const auto stride = sym::stride(offset, variable);
     const std::int64_t hint = stride ? std::abs(sym::hint(*stride).value_or(1 << 20)) : 1 << 20;
-    std::int64_t& slot = weight > 1.0 ? of_stores : of_loads;
+    std::int64_t& slot = is_store ? of_stores : of_loads;
     slot = std::max(slot, hint);
   }
   return of_stores != 0 ? of_stores : of_loads;

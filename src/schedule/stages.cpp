@@ -90,6 +90,13 @@ class KernelBuilder {
     draft.stage.first_row = static_cast<std::uint32_t>(kernel_.rows.size());
     BodyBuilder builder(draft.stage.body, context_);
     draft.stage.body.yields = copy_body(member.nest.body, {}, builder, nullptr);
+    if (const Stage* same = find_reduction(member)) {
+      for (const loop::Store& store : member.nest.stores) {
+        row_of_[store.buffer] = same->first_row + store.result;
+        row_store_[store.buffer] = store.indices;
+      }
+      return;
+    }
     const std::size_t results = loop::result_count(member.nest.reduce);
     std::vector<DType> dtypes(results, member.nest.accumulator);
     for (const loop::Store& store : member.nest.stores) {
@@ -99,6 +106,34 @@ class KernelBuilder {
     }
     kernel_.rows.insert(kernel_.rows.end(), dtypes.begin(), dtypes.end());
     drafts_.push_back(std::move(draft));
+  }
+
+  // A stage that reduces the same values in the same way (a mean and a variance of the same rows).
+  const Stage* find_reduction(const Member& member) {
+    const std::vector<Dim>& inner = member.inner;
+    for (const Draft& draft : drafts_) {
+      const Stage& stage = draft.stage;
+      if (stage.kind != StageKind::reduction || stage.reduce != member.nest.reduce ||
+          stage.accumulator != member.nest.accumulator || stage.inner.size() != inner.size()) {
+        continue;
+      }
+      Map map;
+      bool same = true;
+      for (std::size_t d = 0; d < inner.size(); ++d) {
+        map.emplace_back(inner[d].variable, stage.inner[d].variable);
+        same = same && inner[d].extent == stage.inner[d].extent;
+      }
+      for (const loop::Store& store : member.nest.stores) {
+        same = same &&
+               kernel_.rows[stage.first_row + store.result] == program_.buffers[store.buffer].dtype;
+      }
+      if (!same) continue;
+      loop::Body body;
+      BodyBuilder builder(body, context_);
+      body.yields = copy_body(member.nest.body, map, builder, nullptr);
+      if (body == stage.body) return &stage;
+    }
+    return nullptr;
   }
 
   void add_scan(const Member& member) {

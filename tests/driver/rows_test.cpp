@@ -1,6 +1,7 @@
 // Every sample of every row of the op table, in all of its dtypes, and in all shape classes: the
 // graph interpreter's result against that of the compiled plan.
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -41,6 +42,9 @@ void check(const OpDef& row, const Sample& sample, abi::DType dtype, ShapeClass 
   (void)expect_as_interpreted(graph, std::move(inputs), symbols);
 }
 
+// What the compiler declines, so that its caller runs the op in eager.
+constexpr const char* kLeftToEager = "attention of f64";
+
 class Rows : public testing::TestWithParam<const OpDef*> {};
 
 TEST_P(Rows, RunAsTheInterpreterSays) {
@@ -54,6 +58,8 @@ TEST_P(Rows, RunAsTheInterpreterSays) {
         SCOPED_TRACE(fmt::format("{} {} {}", sample.label, abi::name_of(dtype), name_of(shapes)));
         try {
           check(row, sample, dtype, shapes);
+        } catch (const Unsupported& e) {
+          EXPECT_THAT(e.what(), testing::StartsWith(kLeftToEager));
         } catch (const Error& e) {
           ADD_FAILURE() << e.what();
         }
