@@ -13,7 +13,7 @@ import torch
 from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
 
 from inkle import _inkle, attention
-from inkle.importer import GraphImporter, UnsupportedGraph, named_nodes
+from inkle.importer import GraphImporter, UnsupportedGraph, named_nodes, source_line
 from inkle.options import Options, parse
 
 _log = logging.getLogger("inkle")
@@ -91,9 +91,10 @@ def inkle(
     parsed = parse(mode, options)
     label = name or "graph"
     attention.replace(gm)
+    given = list(example_inputs)
 
     def compile_inference(g: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        return compile_graph(g, label, parsed, training=False)
+        return compile_graph(g, label, parsed, training=False, given=given)
 
     def compile_training(g: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         return compile_graph(g, label, parsed, training=True)
@@ -116,31 +117,115 @@ def _parameter_positions(gm: torch.fx.GraphModule) -> set[int]:
     written = set()
     placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
     for node in gm.graph.nodes:
-        if node.op == "call_function" and str(node.target).endswith("copy_.default"):
-            written.add(node.args[0])
+        target = node.target
+        if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
+            written.update(a for a in node.all_input_nodes)
     return {i for i, n in enumerate(placeholders) if i in static and n not in written}
 
 
-def _as_strided(base: Any, sizes: list[int], strides: list[int], byte_offset: int) -> Any:
+def _as_strided(base: Any, sizes: Sequence[int], strides: Sequence[int], byte_offset: int) -> Any:
     offset = base.storage_offset() + byte_offset // base.element_size()
     return torch.as_strided(base, sizes, strides, offset)
 
 
 def compile_graph(
-    gm: torch.fx.GraphModule, name: str, options: Options, training: bool
+    gm: torch.fx.GraphModule,
+    name: str,
+    options: Options,
+    training: bool,
+    given: Sequence[Any] = (),
 ) -> Callable[..., Any]:
-    """An AOTAutograd graph -> a boxed callable: compiled, or eager with the reason reported."""
+    """An AOTAutograd graph -> a boxed callable: compiled, or eager with the reason reported.
+
+    ``given``: the arguments that Dynamo traced with; the weights among them are what ``freeze``
+    makes constants of.
+    """
+    parameters = set() if training else _parameter_positions(gm)
+    frozen: dict[int, torch.Tensor] = {}
+    if options.freeze and not training:
+        frozen = _frozen(gm, parameters, given)
+    compiled = _compile_or_fall_back(gm, name, options, training, parameters, frozen)
+    if frozen and isinstance(compiled, _inkle.TorchCallable):
+        _hold_frozen(gm, name, options, parameters, frozen, compiled)
+    return compiled
+
+
+def _compile_or_fall_back(
+    gm: torch.fx.GraphModule,
+    name: str,
+    options: Options,
+    training: bool,
+    parameters: set[int],
+    frozen: dict[int, torch.Tensor],
+) -> Callable[..., Any]:
     report = GraphReport(name)
     with _lock:
         _reports.append(report)
+    failure = _Failure()
     try:
-        compiled = _compile(gm, name, options, training, report)
+        compiled = _compile(gm, name, options, training, report, parameters, frozen, failure)
     except Exception as error:  # noqa: BLE001: whatever happens in here, the user's program runs
-        return _fall_back(gm, report, options, error)
+        return _fall_back(gm, report, options, error, failure)
     report.compiled = True
     report.callable = compiled
     compiled._boxed_call = True
     return compiled
+
+
+def _frozen(
+    gm: torch.fx.GraphModule, parameters: set[int], given: Sequence[Any]
+) -> dict[int, torch.Tensor]:
+    """The weights that may become constants, by position; none where positions do not agree."""
+    values = [n.meta.get("val") for n in gm.graph.nodes if n.op == "placeholder"]
+    if len(values) != len(given):
+        return {}
+    result = {}
+    for i, (value, real) in enumerate(zip(values, given)):
+        same_kind = isinstance(value, torch.Tensor) == isinstance(real, torch.Tensor)
+        if not same_kind or (
+            isinstance(real, torch.Tensor)
+            and (value.dtype != real.dtype or value.dim() != real.dim())
+        ):
+            return {}
+        is_plain = type(real) in (torch.Tensor, torch.nn.Parameter) and real.device.type == "cpu"
+        if i in parameters and is_plain and real.layout == torch.strided:
+            result[i] = real
+    return result
+
+
+# So many sets of weights are compiled for one graph (instances of a module share it); others run in
+# eager.
+_MAX_FROZEN_SETS = 8
+
+
+def _hold_frozen(
+    gm: torch.fx.GraphModule,
+    name: str,
+    options: Options,
+    parameters: set[int],
+    frozen: dict[int, torch.Tensor],
+    first: Any,
+) -> None:
+    """Calls with other weights than those that became constants go to a callable of their own."""
+    count = sum(1 for n in gm.graph.nodes if n.op == "placeholder")
+    positions = sorted(frozen)
+    made: dict[tuple[int, ...], Callable[..., Any]] = {}
+
+    def hold(compiled: Any, weights: dict[int, torch.Tensor]) -> None:
+        compiled.set_frozen([weights.get(i) for i in range(count)], other)
+        made[tuple(id(weights[i]) for i in positions)] = compiled
+
+    def other(args: list[Any]) -> Any:
+        key = tuple(id(args[i]) for i in positions)
+        run = made.get(key)
+        if run is None and len(made) < _MAX_FROZEN_SETS:
+            weights = {i: args[i] for i in positions}
+            run = _compile_or_fall_back(gm, name, options, False, parameters, weights)
+            if isinstance(run, _inkle.TorchCallable):
+                hold(run, weights)
+        return run(args) if run is not None else gm.forward(*args)
+
+    hold(first, frozen)
 
 
 # A graph in which more nodes than this turn out, one after another, not to be supported is not
@@ -148,26 +233,46 @@ def compile_graph(
 _MAX_ATTEMPTS = 12
 
 
+@dataclasses.dataclass
+class _Failure:
+    """Where a compilation stood."""
+
+    stage: str = "frontend"
+    node: torch.fx.Node | None = None
+
+
 def _compile(
-    gm: torch.fx.GraphModule, name: str, options: Options, training: bool, report: GraphReport
+    gm: torch.fx.GraphModule,
+    name: str,
+    options: Options,
+    training: bool,
+    report: GraphReport,
+    parameters: set[int],
+    frozen: dict[int, torch.Tensor],
+    failure: _Failure,
 ) -> Any:
     """Compiles; nodes that a later stage does not support are left to eager in a new attempt."""
-    parameters = set() if training else _parameter_positions(gm)
     in_eager: dict[str, str] = {}
     while True:
         start = time.perf_counter()
-        walker = GraphImporter(gm, name, parameters, in_eager)
+        failure.stage = "frontend"
+        walker = GraphImporter(gm, name, parameters, in_eager, frozen)
         if options.fail_stage == "frontend":
             raise RuntimeError("made to fail by option fail_stage")
-        walker.run()
+        try:
+            walker.run()
+        except Exception:
+            failure.node = walker.current
+            raise
         native = _inkle.Options()
         native.training = training
-        native.freeze = options.freeze
+        native.freeze = bool(frozen)
         native.fast_numerics = options.numerics == "fast"
         native.fail_stage = options.fail_stage
         native.dump = options.dump or _dump_to_folder()
         report.frontend_seconds += time.perf_counter() - start
         start = time.perf_counter()
+        failure.stage = ""  # the message names it
         try:
             compiled, facts = _get_compiler().compile(
                 walker.importer, native, walker.targets, _as_strided
@@ -179,34 +284,83 @@ def _compile(
             report.stages.append(("retry", time.perf_counter() - start))
             in_eager.update((node, str(error).splitlines()[0]) for node in nodes)
             continue
-        report.stages += facts["stages"]
-        report.steps = facts["steps"]
-        for key in (
-            "kernels",
-            "kernels_reused",
-            "launches",
-            "library_calls",
-            "bytes_moved",
-            "bytes_lower_bound",
-        ):
-            setattr(report, key, facts[key])
+        for key, value in facts.items():
+            if key == "stages":
+                report.stages += value
+            elif key != "eager" and hasattr(report, key):
+                setattr(report, key, value)
         report.eager = walker.importer.eager
+        if not options.strict and not walker.writes_in_eager:
+            compiled.set_fallback(_at_run_time(gm, report))
+        compiled.fails = options.fail_stage == "run"
         return compiled
 
 
+def _at_run_time(
+    gm: torch.fx.GraphModule, report: GraphReport
+) -> Callable[[list[Any], str], Any]:
+    """What runs instead of a call that failed before it wrote anything."""
+
+    def run(args: list[Any], message: str) -> Any:
+        report.reason = message
+        _warn(gm, report, "a call runs in eager", "a fault at run time", message, _Failure("run"))
+        with torch._C._DisableAutocast():
+            return gm.forward(*args)
+
+    return run
+
+
 def _fall_back(
-    gm: torch.fx.GraphModule, report: GraphReport, options: Options, error: Exception
+    gm: torch.fx.GraphModule,
+    report: GraphReport,
+    options: Options,
+    error: Exception,
+    failure: _Failure,
 ) -> Callable[..., Any]:
     report.reason = str(error)
     if options.strict:
         raise error
     expected = isinstance(error, (UnsupportedGraph, _inkle.Unsupported))
-    text = " ".join(str(error).split())
-    if text not in _warned:
-        _warned.add(text)
-        kind = "not supported" if expected else "a fault in the compiler"
-        _log.warning("inkle: a graph runs in eager (%s): %s", kind, text)
+    kind = "not supported" if expected else "a fault in the compiler"
+    message = str(error) if isinstance(error, _inkle_errors) else f"{type(error).__name__}: {error}"
+    _warn(gm, report, "a graph runs in eager", kind, message, failure)
     return make_boxed_func(gm.forward)
+
+
+_inkle_errors = (UnsupportedGraph, _inkle.Unsupported, _inkle.InternalError, _inkle.UserError)
+_MAX_MESSAGE = 160
+
+
+def _warn(
+    gm: torch.fx.GraphModule,
+    report: GraphReport,
+    what: str,
+    kind: str,
+    message: str,
+    failure: _Failure,
+) -> None:
+    """One line for each distinct reason: what was wrong, then stage, op and source line."""
+    lines = message.splitlines() or [""]
+    first = lines[0] if len(lines[0]) <= _MAX_MESSAGE else lines[0][: _MAX_MESSAGE - 3] + "..."
+    places = [line.strip() for line in lines[1:] if line.startswith("  in ")]
+    if failure.stage:
+        places.append(f"in stage {failure.stage}")
+    if failure.node is not None:
+        places.insert(0, f"in op {failure.node.target} at {source_line(failure.node)}")
+    with _lock:
+        key = f"{kind}: {first} {places[-1:]}"
+        if key in _warned:
+            return
+        _warned.add(key)
+    if not any(" at " in place for place in places):
+        ops = [n for n in gm.graph.nodes if n.op == "call_function" and n.meta.get("stack_trace")]
+        if ops:
+            places.append(f"in the graph of op {ops[0].target} at {source_line(ops[0])}")
+    text = f"inkle: {what} ({kind}): {first} {' '.join(places)}"
+    _log.warning("%s", " ".join(text.split())[:_MAX_WARNING])
+
+
+_MAX_WARNING = 300
 
 
 _dump_count = 0

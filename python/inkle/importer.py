@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 import re
 from typing import Any, Callable
 
 import torch
 from torch.fx.node import Node
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from inkle import _inkle
 
@@ -61,6 +63,13 @@ def named_nodes(message: str, gm: torch.fx.GraphModule) -> set[str]:
     return names.intersection(re.findall(r"\((\w+)\)", message))
 
 
+@dataclasses.dataclass
+class _Held:
+    """What a node stands for that is no tensor: an object that only eager can use."""
+
+    value: Any
+
+
 class GraphImporter:
     """One FX graph -> an ``_inkle.Importer`` and the table of callables for eager."""
 
@@ -70,19 +79,25 @@ class GraphImporter:
         name: str,
         parameters: set[int],
         in_eager: dict[str, str],
+        frozen: dict[int, torch.Tensor] | None = None,
     ):
-        """``in_eager``: names of nodes that must run in eager, with the reason."""
+        """``in_eager``: names of nodes that must run in eager, with the reason. ``frozen``: tensors
+        that become part of the graph, by position of their argument."""
         self.importer = _inkle.Importer(name)
         self.targets: list[Callable[..., Any]] = []
         self._gm = gm
         self._parameters = parameters
         self._in_eager = in_eager
+        self._frozen = frozen or {}
+        self.current: Node | None = None
+        self.writes_in_eager = False
         self._values: dict[Node, Any] = {}
         self._symbols: dict[Any, Any] = {}
 
     def run(self) -> None:
         position = 0
         for node in self._gm.graph.nodes:
+            self.current = node
             if node.op == "placeholder":
                 self._placeholder(node, position)
                 position += 1
@@ -92,6 +107,7 @@ class GraphImporter:
                 self._literal(node)
             elif node.op == "output":
                 self._output(node)
+        self.current = None
 
     # --- Types ------------------------------------------------------------------------------------
 
@@ -195,34 +211,43 @@ class GraphImporter:
             raise UnsupportedGraph(f"argument {node.name} has layout {value.layout}, {value.dtype}")
         if value.is_conj() or value.is_neg():
             raise UnsupportedGraph(f"argument {node.name} is a lazy conjugate or negative")
+        frozen = self._frozen.get(position)
+        if frozen is not None:
+            self._values[node] = self._tensor_literal(kind, frozen)
+            return
         self._values[node] = self.importer.input(node.name, kind, position in self._parameters)
 
     def _unread_integer(self, name: str) -> Any:
         return self.importer.symbol(f"unread_{name}", -_LARGEST_SIZE, _LARGEST_SIZE, None)
 
     def _literal(self, node: Node) -> None:
-        """A tensor that the graph module holds."""
-        tensor = self._gm
+        """A tensor that the graph module holds; other things are for eager."""
+        held = self._gm
         for part in node.target.split("."):
-            tensor = getattr(tensor, part)
-        if not isinstance(tensor, torch.Tensor) or tensor.device.type != "cpu":
-            raise UnsupportedGraph(f"the graph refers to {node.target}")
-        kind = self._type(tensor)
-        if kind[0] == "opaque":
-            raise UnsupportedGraph(f"{node.target} has layout {tensor.layout}, {tensor.dtype}")
-        with torch.utils._python_dispatch._disable_current_modes():
-            flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-            data = bytes(flat.untyped_storage())[: flat.numel()]
-        self._values[node] = self.importer.literal(kind, data)
+            held = getattr(held, part)
+        if not isinstance(held, torch.Tensor):
+            self._values[node] = _Held(held)
+            return
+        kind = self._type(held)
+        if kind[0] == "opaque" or held.device.type != "cpu":
+            raise UnsupportedGraph(f"{node.target} has layout {held.layout}, {held.dtype}")
+        self._values[node] = self._tensor_literal(kind, held)
+
+    def _tensor_literal(self, kind: tuple[Any, ...], tensor: torch.Tensor) -> Any:
+        with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
+            return self.importer.literal(kind, tensor.detach().contiguous())
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, Node):
-            if value in self._values:
-                return self._values[value]
+            found = self._values.get(value, self)
+            if found is not self:
+                return found
             meta = value.meta.get("val")
             if isinstance(meta, (torch.SymInt, int)):
                 return self._integer(meta)
             raise UnsupportedGraph(f"{value.name} is used as an argument")
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
         if isinstance(value, (list, tuple)):
             return [self._argument(v) for v in value]
         if isinstance(value, torch.dtype):
@@ -233,7 +258,7 @@ class GraphImporter:
             return str(value).removeprefix("torch.")
         if isinstance(value, torch.SymInt):
             return self._integer(value)
-        return value
+        return _Held(value)
 
     def _call(self, node: Node) -> None:
         meta = node.meta.get("val")
@@ -247,19 +272,103 @@ class GraphImporter:
         if isinstance(meta, torch.SymFloat):
             raise UnsupportedGraph(f"{node.name} is a symbolic float")
         several = isinstance(meta, (list, tuple))
-        kinds = [self._type(v) for v in (meta if several else [meta])]
-        if not isinstance(node.target, torch._ops.OpOverload):
-            raise UnsupportedGraph(f"{node.target} is not an op overload")
-        overload = f"{node.target._schema.name}"
-        if node.target._schema.overload_name:
-            overload += f".{node.target._schema.overload_name}"
+        values = meta if several else [meta]
+        kinds = [self._type(v) for v in values]
+        for value, kind in zip(values, kinds):
+            if kind[0] == "opaque" and isinstance(value, torch.Tensor):
+                raise UnsupportedGraph(f"a result has layout {value.layout}, {value.dtype}")
         target = len(self.targets)
-        args = [self._argument(a) for a in _all_arguments(node)]
-        self.targets.append(_eager_call(node))
-        results = self.importer.call(
-            overload, args, source_line(node), kinds, target, self._in_eager.get(node.name, "")
-        )
+        if isinstance(node.target, torch._ops.OpOverload):
+            results = self._overload(node, kinds, target)
+        else:
+            results = self._other(node, kinds, target)
+        # What is no tensor: nothing, or a size.
+        results = [
+            r if kind[0] != "opaque" else (None if v is None else self._argument(v))
+            for r, kind, v in zip(results, kinds, values)
+        ]
         self._values[node] = results if several else results[0]
+
+    def _overload(self, node: Node, kinds: list[Any], target: int) -> list[Any]:
+        schema = node.target._schema
+        overload = schema.name
+        if schema.overload_name:
+            overload += f".{schema.overload_name}"
+        arguments = _all_arguments(node)
+        args = [self._argument(a) for a in arguments]
+        reason = self._in_eager.get(node.name, "")
+        if any(_holds(a) for a in args):
+            reason = reason or "an argument is for eager only"
+            args = [_without_held(a) for a in args]
+        self.writes_in_eager |= schema.is_mutable and not _inkle.has_row(overload)
+        self.targets.append(self._eager_overload(node, arguments, kinds))
+        return self.importer.call(overload, args, source_line(node), kinds, target, reason)
+
+    def _other(self, node: Node, kinds: list[Any], target: int) -> list[Any]:
+        """An op that takes more than tensors and numbers: subgraphs, other ops."""
+        name = str(node.target)
+        if not isinstance(node.target, torch._ops.HigherOrderOperator) or name == "with_effects":
+            raise UnsupportedGraph(f"{name} is not an op overload")
+        leaves, spec = tree_flatten((node.args, dict(node.kwargs)))
+        values = [self._argument(leaf) for leaf in leaves]
+        operands = [v for v in values if isinstance(v, (_inkle.Value, _inkle.Expr))]
+        is_operand = [isinstance(v, (_inkle.Value, _inkle.Expr)) for v in values]
+        held = [v.value if isinstance(v, _Held) else leaf for v, leaf in zip(values, leaves)]
+        held = [v if isinstance(leaf, Node) and isinstance(v, int) else h
+                for v, leaf, h in zip(values, leaves, held)]
+        self.writes_in_eager = True
+        operator_, select = node.target, _tensors_of(node, kinds)
+
+        def run(*flat: Any) -> Any:
+            given = iter(flat)
+            made = [next(given) if is_one else h for is_one, h in zip(is_operand, held)]
+            positional, keywords = tree_unflatten(made, spec)
+            with torch.no_grad(), torch._C._DisableAutocast():
+                return select(operator_(*positional, **keywords))
+
+        self.targets.append(run)
+        return self.importer.call(f"higher_order::{name}", operands, source_line(node), kinds,
+                                  target, "")
+
+    def _eager_overload(
+        self, node: Node, arguments: list[Any], kinds: list[Any]
+    ) -> Callable[..., Any]:
+        """A callable that takes the flat operands (tensors and sizes) of a node and runs it."""
+        schema_arguments = node.target._schema.arguments
+        target, values, select = node.target, self._values, _tensors_of(node, kinds)
+
+        def of_node(known: Any, operands: Any) -> Any:
+            if known is None:
+                return None
+            if isinstance(known, list):
+                return [of_node(k, operands) for k in known]
+            return known.value if isinstance(known, _Held) else next(operands)
+
+        def rebuild(value: Any, operands: Any) -> Any:
+            if isinstance(value, Node):
+                return of_node(values.get(value, value), operands)
+            if isinstance(value, torch.SymInt):
+                return next(operands)
+            if isinstance(value, int) and not isinstance(value, bool):
+                return next(operands)
+            if isinstance(value, (list, tuple)):
+                return [rebuild(v, operands) for v in value]
+            return value
+
+        def run(*flat: Any) -> Any:
+            operands = iter(flat)
+            positional: list[Any] = []
+            keywords: dict[str, Any] = {}
+            for described, value in zip(schema_arguments, arguments):
+                made = rebuild(value, operands)
+                if described.kwarg_only:
+                    keywords[described.name] = made
+                else:
+                    positional.append(made)
+            with torch.no_grad(), torch._C._DisableAutocast():
+                return select(target(*positional, **keywords))
+
+        return run
 
     def _scalar(self, node: Node, meta: Any) -> None:
         """Arithmetic on sizes vanishes into expressions; asserts on them were checked by Dynamo."""
@@ -285,8 +394,13 @@ class GraphImporter:
                     continue
                 raise UnsupportedGraph(f"the graph returns {value!r}")
             found = self._argument(value)
+            if found is None:
+                self.importer.output_none()
+                continue
             if isinstance(found, int):
                 found = self.importer.constant(found)
+            if isinstance(found, _Held):
+                raise UnsupportedGraph(f"the graph returns {value.name}")
             self.importer.output(found)
 
 
@@ -304,39 +418,21 @@ def _all_arguments(node: Node) -> list[Any]:
     return result
 
 
-def _eager_call(node: Node) -> Callable[..., Any]:
-    """A callable that takes the flat operands (tensors and sizes) of a node and runs it."""
-    arguments = _all_arguments(node)
-    names = [a.name for a in node.target._schema.arguments]
-    keyword_only = [a.kwarg_only for a in node.target._schema.arguments]
-    target = node.target
+def _tensors_of(node: Node, kinds: list[Any]) -> Callable[[Any], list[Any]]:
+    """Takes those results of an op that are tensors out of what it returned."""
+    if not isinstance(node.meta.get("val"), (list, tuple)):
+        return lambda result: [result]
+    wanted = [i for i, kind in enumerate(kinds) if kind[0] != "opaque"]
+    return lambda result: [result[i] for i in wanted]
 
-    def is_operand(value: Any) -> bool:
-        return isinstance(value, (Node, torch.SymInt)) or (
-            isinstance(value, int) and not isinstance(value, bool)
-        )
 
-    def rebuild(value: Any, operands: Any) -> Any:
-        if is_operand(value):
-            return next(operands)
-        if isinstance(value, (list, tuple)):
-            return [rebuild(v, operands) for v in value]
-        return value
+def _holds(argument: Any) -> bool:
+    if isinstance(argument, list):
+        return any(_holds(a) for a in argument)
+    return isinstance(argument, _Held)
 
-    several = isinstance(node.meta.get("val"), (list, tuple))
 
-    def run(*flat: Any) -> Any:
-        operands = iter(flat)
-        positional: list[Any] = []
-        keywords: dict[str, Any] = {}
-        for name, only, value in zip(names, keyword_only, arguments):
-            made = rebuild(value, operands)
-            if only:
-                keywords[name] = made
-            else:
-                positional.append(made)
-        with torch.no_grad():
-            result = target(*positional, **keywords)
-        return list(result) if several else [result]
-
-    return run
+def _without_held(argument: Any) -> Any:
+    if isinstance(argument, list):
+        return [_without_held(a) for a in argument]
+    return None if isinstance(argument, _Held) else argument

@@ -19,12 +19,13 @@ class Options:
     random: str = "fast"
     """"eager" draws the same random numbers as eager does."""
     fail_stage: str = ""
-    """For tests: the compiler stage of this name fails."""
+    """For tests: the stage of this name fails ("run": each call does)."""
     dump: Callable[[str, str], None] | None = None
     """Called with the name and the text of each stage."""
 
 
-_CHOICES = {"numerics": ("eager", "fast"), "random": ("eager", "fast")}
+_STAGES = ("", "frontend", "passes", "lower", "schedule", "codegen", "run")
+_CHOICES = {"numerics": ("eager", "fast"), "random": ("eager", "fast"), "fail_stage": _STAGES}
 _MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
@@ -37,9 +38,12 @@ def parse(mode: str | None, options: Mapping[str, Any] | None) -> Options:
         if key not in known:
             raise ValueError(f"inkle: unknown option {key!r}; one of {', '.join(sorted(known))}")
     result = Options(**(options or {}))
+    for key in ("freeze", "strict"):
+        if not isinstance(getattr(result, key), bool):
+            raise ValueError(f"inkle: option {key}={getattr(result, key)!r}; one of True, False")
     for key, choices in _CHOICES.items():
         if getattr(result, key) not in choices:
             raise ValueError(
-                f"inkle: option {key}={getattr(result, key)!r}; one of {', '.join(choices)}"
+                f"inkle: option {key}={getattr(result, key)!r}; one of {', '.join(map(repr, choices))}"
             )
     return result

@@ -317,6 +317,7 @@ nb::object TorchCallable::run(const nb::list& arguments, Run&& run) {
   std::unique_ptr<TorchHost> host = take_host();
   std::string failure;
   try {
+    if (fails) throw InternalError("made to fail by option fail_stage");
     host->read(arguments);
     run(host->call_data());
     nb::object result = host->take();

@@ -41,6 +41,9 @@ class TorchCallable {
   [[nodiscard]] nb::object call(const nb::list& arguments);
   // Microseconds of each step of one call.
   [[nodiscard]] std::vector<double> profile(const nb::list& arguments);
+  // For tests: each call fails.
+  bool fails = false;
+
   [[nodiscard]] const abi::Plan& plan() const { return executable_.plan(); }
   [[nodiscard]] const runtime::cpu::Executable& executable() const { return executable_; }
 

@@ -133,6 +133,23 @@ std::optional<std::vector<ValueId>> Importer::native(const graph::OpDef& row,
   return results;
 }
 
+// Results that are no tensors stay out of the graph.
+std::vector<ValueId> Importer::in_eager(std::string_view overload, std::uint32_t target,
+                                        std::vector<Argument> args, const std::vector<Type>& meta) {
+  std::vector<Type> types;
+  for (const Type& type : meta) {
+    if (type.dtype != abi::DType::opaque) types.push_back(type);
+  }
+  const std::vector<ValueId> made =
+      builder_.eager(std::string(overload), target, std::move(args), std::move(types));
+  std::vector<ValueId> results;
+  std::size_t next = 0;
+  for (const Type& type : meta) {
+    results.push_back(type.dtype == abi::DType::opaque ? ValueId{} : made[next++]);
+  }
+  return results;
+}
+
 std::vector<ValueId> Importer::call(std::string_view overload, std::vector<Argument> args,
                                     std::string source, const std::vector<Type>& meta,
                                     std::uint32_t target, std::string_view force_eager) {
@@ -155,20 +172,16 @@ std::vector<ValueId> Importer::call(std::string_view overload, std::vector<Argum
     results = native(*row, args, meta, why_not);
   }
   if (!results) {
-    for (const Type& type : meta) {
-      if (type.dtype == abi::DType::opaque) {
-        unsupported("{} at {} has a result that is not a tensor ({})", overload, source, why_not);
-      }
-    }
     log(LogChannel::fallback, "{} at {}: {}", overload, source, why_not);
     eager_.push_back({std::string(overload), source, why_not});
     graph::Node probe;
     probe.args = args;
     graph::for_each_operand(probe, [&](ValueId v) { fix_strides(v); });
-    results = builder_.eager(std::string(overload), target, std::move(args), meta);
+    results = in_eager(overload, target, std::move(args), meta);
   }
   strides_.resize(graph_.value_count());
   for (std::size_t r = 0; r < results->size() && r < meta.size(); ++r) {
+    if ((*results)[r].is_none()) continue;
     strides_[(*results)[r].index] = meta[r].strides;
   }
   return *results;

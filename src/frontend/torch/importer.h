@@ -42,8 +42,8 @@ class Importer {
 
   // One FX node. `args` are all arguments of the overload in schema order, defaults filled in;
   // `meta` the types of its results with strides (an entry of dtype opaque stands for a result that
-  // is not a tensor); `target` the host's number for running it in eager. `force_eager` gives a
-  // reason not to use the row. Throws Unsupported if the node cannot run in eager either.
+  // is not a tensor: its ValueId is none, and eager must leave it out); `target` the host's number
+  // for running it in eager. `force_eager` gives a reason not to use the row.
   std::vector<ValueId> call(std::string_view overload, std::vector<Argument> args,
                             std::string source, const std::vector<Type>& meta, std::uint32_t target,
                             std::string_view force_eager);
@@ -58,6 +58,8 @@ class Importer {
  private:
   std::optional<std::vector<ValueId>> native(const graph::OpDef& row, std::vector<Argument> args,
                                              const std::vector<Type>& meta, std::string& why_not);
+  std::vector<ValueId> in_eager(std::string_view overload, std::uint32_t target,
+                                std::vector<Argument> args, const std::vector<Type>& meta);
   void fix_strides(ValueId value);
 
   graph::Graph graph_;
