@@ -203,6 +203,12 @@ class Progress:
             sys.stderr.flush()
 
 
+def say(text: str) -> None:
+    """A line of a child's log."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
 # --- Memory ---------------------------------------------------------------------------------------
 
 

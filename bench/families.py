@@ -20,11 +20,15 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+# A model that cannot run in f64 is compared with eager itself, to this part of the scale.
+NO_REFERENCE_FLOOR = 2e-6
 
 # --- Worker: one family -----------------------------------------------------------------------------
 
@@ -111,12 +115,14 @@ def _run_inference(built: Any, compiled: Any, double: Any) -> dict[str, Any]:
             torch.manual_seed(seed)
             got = built.call(compiled, inputs)
             reference = _reference(built, double, inputs, seed, eager)
-            one = common.compare(got, eager, reference)
+            without = reference is None
+            one = common.compare(got, eager, common.to_double(eager) if without else reference,
+                                 NO_REFERENCE_FLOOR if without else None)  # fmt: skip
             pooled = one if pooled is None else _pool(pooled, one)
             # Few numbers make a noisy ratio: a first miss is judged over five inputs together.
             if pooled.ok or pooled.bad:
                 break
-    return {"ok": pooled.ok, "accuracy": str(pooled)}
+    return {"ok": pooled.ok, "accuracy": str(pooled) + (" (no f64)" if without else "")}
 
 
 def _pool(a: Any, b: Any) -> Any:
@@ -132,19 +138,20 @@ def _pool(a: Any, b: Any) -> Any:
 
 
 def _reference(built: Any, double: Any, inputs: Any, seed: int, eager: Any) -> Any:
+    """The f64 model's result; None where the model insists on its dtype."""
     import common
     import torch
 
-    if double is None:
-        return common.to_double(eager)
     torch.manual_seed(seed)
     try:
+        torch.set_default_dtype(torch.float64)
         reference = built.call(double, common.to_double(inputs))
-    except Exception:  # noqa: BLE001: a model may insist on its dtype
-        return common.to_double(eager)
-    if len(common.tensors_of(reference)) != len(common.tensors_of(eager)):
-        return common.to_double(eager)
-    return reference
+    except Exception:  # noqa: BLE001: whatever the model's own code objects to
+        return None
+    finally:
+        torch.set_default_dtype(torch.float32)
+    shapes = [[t.shape for t in common.tensors_of(v)] for v in (reference, eager)]
+    return reference if shapes[0] == shapes[1] else None
 
 
 def _step(built: Any, model: Any, owner: Any, inputs: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -173,15 +180,20 @@ def _run_training(built: Any, compile_model: Any) -> dict[str, Any]:
     built.model.train()
     models = [built.model, copy.deepcopy(built.model), copy.deepcopy(built.model).double()]
     eager, eager_gradients = _step(built, models[0], models[0], inputs)
+    floor = None
     try:
+        torch.set_default_dtype(torch.float64)
         reference, gradients = _step(built, models[2], models[2], common.to_double(inputs))
         if [n for n in gradients] != [n for n in eager_gradients]:
             raise ValueError("other gradients in f64")
-    except Exception:  # noqa: BLE001: a model may insist on its dtype
+    except Exception:  # noqa: BLE001: whatever the model's own code objects to
+        floor = NO_REFERENCE_FLOOR
         reference = common.to_double(eager)
         gradients = {n: g.double() for n, g in eager_gradients.items()}
+    finally:
+        torch.set_default_dtype(torch.float32)
     got, got_gradients = _step(built, compile_model(models[1]), models[1], inputs)
-    result = common.compare(got, eager, reference)
+    result = common.compare(got, eager, reference, floor)
     if not result.ok:
         return {"ok": False, "accuracy": f"forward: {result}"}
     if set(got_gradients) != set(eager_gradients):
@@ -189,10 +201,10 @@ def _run_training(built: Any, compile_model: Any) -> dict[str, Any]:
         return {"ok": False, "accuracy": f"gradients only on one side: {missing[:5]}"}
     # A gradient that is zero but for rounding is judged by the scale of all gradients.
     overall = max((g.abs().max().item() for g in gradients.values()), default=0.0)
-    worst = common.Accuracy(1e-7)
+    worst = common.Accuracy(floor or 1e-7)
     where = ""
     for name, gradient in gradients.items():
-        one = common.Accuracy(1e-7)
+        one = common.Accuracy(floor or 1e-7)
         one.add(got_gradients[name], eager_gradients[name], gradient)
         one.scale = max(one.scale, overall)
         difference = common.layout_difference(got_gradients[name], eager_gradients[name])
@@ -285,9 +297,12 @@ def _family(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 def worker(arguments: argparse.Namespace) -> None:
     """Reads names of families from standard input, writes one JSON line each."""
+    import faulthandler
     import logging
     import warnings
 
+    if arguments.faults:
+        faulthandler.enable(open(arguments.faults, "w"), all_threads=False)  # noqa: SIM115
     warnings.filterwarnings("ignore")
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -317,6 +332,7 @@ class Workers:
     def __init__(self, arguments: argparse.Namespace):
         self._arguments = arguments
         self._process: subprocess.Popen[str] | None = None
+        self._faults = tempfile.NamedTemporaryFile(prefix="families-")  # noqa: SIM115
 
     def run(self, name: str) -> dict[str, Any]:
         if self._process is None:
@@ -334,7 +350,7 @@ class Workers:
         line = process.stdout.readline()
         if not line:
             process.wait()
-            return self._dead(name, f"crash, exit status {process.returncode}")
+            return self._dead(name, f"crash, exit status {process.returncode}{self._place()}")
         return json.loads(line)
 
     def close(self) -> None:
@@ -343,6 +359,13 @@ class Workers:
             self._process.wait()
             self._process = None
 
+    def _place(self) -> str:
+        """The innermost Python frames of the crash."""
+        with open(self._faults.name) as file:
+            frames = [line.strip() for line in file if line.strip().startswith("File")]
+        short = [f.rsplit("/", 1)[-1].replace('", line ', ":") for f in frames[:3]]
+        return " in " + " < ".join(short) if short else ""
+
     def _dead(self, name: str, error: str) -> dict[str, Any]:
         self.close()
         return {"name": name, "ok": False, "error": error}
@@ -350,7 +373,8 @@ class Workers:
     def _start(self) -> subprocess.Popen[str]:
         environment = dict(os.environ, OMP_NUM_THREADS=str(self._arguments.threads))
         return subprocess.Popen(
-            [sys.executable, os.path.abspath(__file__), "--worker", *sys.argv[1:]],
+            [sys.executable, os.path.abspath(__file__), "--worker", *sys.argv[1:],
+             "--faults", self._faults.name],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
             stderr=None if self._arguments.verbose else subprocess.DEVNULL,
         )  # fmt: skip
@@ -413,6 +437,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=0, help="families to pick; 0: all")
     parser.add_argument("--only", default="", help="names or parts of names, with commas")
+    parser.add_argument("--library", choices=("transformers", "timm"), help="only these")
     parser.add_argument("--train", action="store_true")
     parser.add_argument("--dynamic", action="store_true")
     parser.add_argument("--strict", action="store_true", help="no fallback to eager")
@@ -423,6 +448,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--report", default="", help="file for the causes, rewritten as they come")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--faults", default="", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -439,6 +465,8 @@ def main() -> int:
         parts = arguments.only.split(",")
         exact = {p for p in parts if p in zoo.names()}
         chosen = [n for n in zoo.names() if n in exact or n.split("/")[1] in parts]
+    if arguments.library:
+        chosen = [n for n in chosen if n.startswith(arguments.library)]
     results: list[dict[str, Any]] = []
     progress = common.Progress(len(chosen), "families")
     workers = Workers(arguments)
