@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include <atomic>
 #include <thread>
 
@@ -218,8 +220,9 @@ TEST(Prepared, ConstantsAreMadeOnce) {
   b.launch(twice, {both, y}, {}, kSize, kSize);
   b.plan.steps[0].prepare = b.plan.steps[1].prepare = true;
   Executable e(b.done());
+  std::array<Arguments, 2> all;  // both alive: weights at one address would be one set
   for (std::uint64_t set = 0; set < 2; ++set) {
-    Arguments a;
+    Arguments& a = all[set];
     a.random({kSize});
     const float* weight = a.random({kSize}, {}, set + 2);
     for (int repeat = 0; repeat < 2; ++repeat) {
