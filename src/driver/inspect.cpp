@@ -32,6 +32,18 @@ std::string limit_tile(const Page& page) {
               "time the limits allow over time taken, all steps");
 }
 
+// The report knows the bound for the hints of symbolic sizes only.
+std::string bound_note(const Page& page) {
+  const Report& report = page.in.report;
+  if (report.bytes_lower_bound <= 0) return "read and written by all steps";
+  const bool is_same = report.bytes_moved == page.facts.moved_bytes;
+  return fmt::format(
+      "{:.2f} × the lower bound{}",
+      static_cast<double>(report.bytes_moved) / static_cast<double>(report.bytes_lower_bound),
+      is_same ? " of " + bytes_text(static_cast<double>(report.bytes_lower_bound))
+              : " at the sizes it was compiled for");
+}
+
 std::string tiles(const Page& page) {
   const InspectFacts& f = page.facts;
   std::string html = "<div class=\"tiles\">\n";
@@ -61,12 +73,8 @@ std::string tiles(const Page& page) {
                  fmt::format("peak alive {}; {} buffers",
                              bytes_text(static_cast<double>(f.peak_bytes)), f.arena.size()));
   }
-  if (f.moved_bytes && f.least_bytes > 0) {
-    html +=
-        tile("bytes moved", bytes_text(static_cast<double>(*f.moved_bytes)),
-             fmt::format("{:.2f} × the lower bound of {}",
-                         static_cast<double>(*f.moved_bytes) / static_cast<double>(f.least_bytes),
-                         bytes_text(static_cast<double>(f.least_bytes))));
+  if (f.moved_bytes) {
+    html += tile("bytes moved", bytes_text(static_cast<double>(*f.moved_bytes)), bound_note(page));
   }
   return html + "</div>\n";
 }

@@ -45,7 +45,7 @@ class FactsMaker {
     for (const KernelFacts& k : facts_.kernels) facts_.launched += k.calls > 0 ? 1 : 0;
     if (facts_.has_sizes) {
       add_arena();
-      add_traffic();
+      add_bytes();
     }
     return std::move(facts_);
   }
@@ -112,42 +112,23 @@ class FactsMaker {
     facts_.peak_bytes = abi::peak_bytes(lifetimes);
   }
 
-  PlanBuffer root(PlanBuffer b) const {
-    while (plan_.buffers[b].kind == Kind::alias) b = plan_.buffers[b].index;
-    return b;
-  }
-
-  // A buffer that no step of a call touches counts for nothing, one of which all steps together
-  // touch less than the whole counts as that.
-  void add_traffic() {
-    std::vector<std::int64_t> touched(plan_.buffers.size(), 0);
-    std::vector<bool> is_operand(plan_.buffers.size(), false);
+  void add_bytes() {
     std::int64_t moved = 0;
     bool is_known = true;
-    for (std::size_t s = 0; s < plan_.steps.size(); ++s) {
-      const abi::Step& step = plan_.steps[s];
-      if (step.prepare) continue;
-      is_known = is_known && facts_.steps[s].bytes;
-      moved += facts_.steps[s].bytes.value_or(0);
-      const bool is_call = std::holds_alternative<abi::LibraryCall>(step.action);
-      for (const PlanBuffer b : buffers_of(step)) {
-        touched[root(b)] += bytes(b);
-        if (is_call) is_operand[root(b)] = true;
-      }
+    for (const StepFacts& f : facts_.steps) {
+      if (f.prepare) continue;
+      is_known = is_known && f.bytes;
+      moved += f.bytes.value_or(0);
     }
     if (is_known) facts_.moved_bytes = moved;
     for (PlanBuffer b = 0; b < plan_.buffers.size(); ++b) {
       const abi::BufferDecl& decl = plan_.buffers[b];
-      if (decl.kind == Kind::alias) continue;
-      const std::int64_t all = bytes(b);
-      const bool is_inner = decl.kind == Kind::arena || decl.kind == Kind::external;
-      if (!is_inner || is_operand[b]) facts_.least_bytes += std::min(touched[b], all);
-      if (decl.kind == Kind::output) facts_.output_bytes += all;
-      if (decl.kind == Kind::constant) facts_.constant_bytes += all;
-      if (decl.kind == Kind::prepared) facts_.prepared_bytes += all;
+      if (decl.kind == Kind::output) facts_.output_bytes += bytes(b);
+      if (decl.kind == Kind::constant) facts_.constant_bytes += bytes(b);
+      if (decl.kind == Kind::prepared) facts_.prepared_bytes += bytes(b);
       const bool is_weight =
           decl.kind == Kind::argument && plan_.arguments[decl.index].is_parameter;
-      if (is_weight) facts_.parameter_bytes += all;
+      if (is_weight) facts_.parameter_bytes += bytes(b);
     }
   }
 

@@ -13,7 +13,7 @@ namespace inkle::driver {
 // One step against the machine. Unknown numbers are empty.
 struct StepFacts {
   std::optional<double> microseconds;
-  std::optional<std::int64_t> bytes;  // each buffer that it touches, once and whole
+  std::optional<std::int64_t> bytes;  // read and written, each element once
   std::optional<std::int64_t> flops;
   // The time that the machine's limits allow, and which of them binds ("memory", "L2", "compute").
   std::optional<double> limit_microseconds;
@@ -47,8 +47,6 @@ struct InspectFacts {
   std::int64_t output_bytes = 0;
   std::int64_t prepared_bytes = 0;
   std::optional<std::int64_t> moved_bytes;  // sum of the steps' bytes
-  // What any program would move: inputs, outputs, constants and operands of contractions, once.
-  std::int64_t least_bytes = 0;
   std::uint32_t launches = 0;
   std::uint32_t launched = 0;  // distinct kernels among those
   std::uint32_t library_calls = 0;

@@ -93,7 +93,7 @@ std::string step_row(const Page& page, std::size_t s) {
   row += cell(flops, [](double v) { return count_text(v) + "FLOP/s"; });
   row += cell(limit_share(f), [&](double v) {
     return fmt::format("{}{}<br><span class=\"dim\">{}</span>", percent_text(v),
-                       meter(v, v < 0.5 ? "low" : ""), f.limit);
+                       meter(v, v < 0.5 ? "low" : ""), escaped(f.limit));
   });
   return row + "</tr>\n";
 }
@@ -288,10 +288,10 @@ std::string steps_section(const Page& page) {
   std::string html = "<section id=\"steps\"><h2>Steps of a call</h2>\n";
   if (page.in.limits) {
     html +=
-        "<p class=\"note\">Bytes count each buffer that a step touches, once and whole. The limit "
-        "is the longer of two times: bytes over the bandwidth of the level of memory that holds "
-        "them, operations over the peak. The machine&#39;s limits are measured, so a step may pass "
-        "100&nbsp;% when its data lie nearer than assumed or not all of a buffer is read.</p>\n";
+        "<p class=\"note\">Bytes count each element that a step reads or writes once. The limit is "
+        "the longer of two times: bytes over the bandwidth of the level of memory that holds them, "
+        "operations over the peak. The machine&#39;s limits are measured; a step may pass "
+        "100&nbsp;% when its data lie nearer than assumed.</p>\n";
   }
   html += tools("steps", "#step-table tbody tr", "step-count", "");
   html += "<div class=\"wide\"><table id=\"step-table\"><thead><tr>" + header("#", "number") +
