@@ -4,9 +4,21 @@ The backend is registered as an entry point of ``torch_dynamo_backends``; import
 not needed for it, but registers it too where the package was not installed.
 """
 
-from inkle.backend import inkle, reports, reset
+from inkle._inkle import OutOfRange, UserError, WrongArgument
+from inkle.backend import GraphReport, inkle, reports, reset
+from inkle.inspect import inspect
 
-__all__ = ["inkle", "register", "reports", "reset"]
+__all__ = [
+    "GraphReport",
+    "OutOfRange",
+    "UserError",
+    "WrongArgument",
+    "inkle",
+    "inspect",
+    "register",
+    "reports",
+    "reset",
+]
 __version__ = "0.1.0"
 
 

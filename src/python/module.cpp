@@ -19,7 +19,10 @@
 #include "frontend/torch/importer.h"
 #include "graph/text.h"
 #include "ops/table.h"
+#include "python/inspect.h"
 #include "python/torch_host.h"
+#include "python/torch_tensor.h"
+#include "runtime/cpu/errors.h"
 
 namespace inkle::python {
 namespace {
@@ -195,9 +198,13 @@ void bind_importer(nb::module_& m) {
            })
       .def("integer_input", &Importer::integer_input)
       .def("literal",
-           [](Importer& i, nb::handle type, const nb::bytes& data) {
-             const auto* begin = static_cast<const std::byte*>(data.data());
-             return i.literal(to_type(i, type), {begin, begin + data.size()});
+           [](Importer& i, nb::handle type, nb::handle tensor) {
+             if (!is_tensor(tensor.ptr())) throw nb::type_error("literal: a tensor is needed");
+             const abi::TensorView view = borrow(tensor.ptr());
+             std::int64_t bytes = abi::size_of(view.dtype);
+             for (std::int32_t d = 0; d < view.rank; ++d) bytes *= view.sizes[d];
+             const auto* begin = static_cast<const std::byte*>(view.data);
+             return i.literal(to_type(i, type), {begin, begin + bytes});
            })
       .def("call", call)
       .def("output", [](Importer& i, ValueId v) { i.output(v); })
@@ -221,6 +228,9 @@ void bind_compiler(nb::module_& m) {
   nb::class_<driver::Compiler>(m, "Compiler").def(nb::init<>()).def("compile", compile);
   nb::class_<TorchCallable>(m, "TorchCallable", nb::dynamic_attr())
       .def("__call__", &TorchCallable::call)
+      .def("set_frozen", &TorchCallable::set_frozen)
+      .def("set_fallback", &TorchCallable::set_fallback)
+      .def_rw("fails", &TorchCallable::fails)
       .def("profile", &TorchCallable::profile)
       .def_prop_ro("plan", [](const TorchCallable& c) { return abi::to_string(c.plan()); })
       .def_prop_ro("kernel_texts",
@@ -245,12 +255,19 @@ void bind_compiler(nb::module_& m) {
 NB_MODULE(_inkle, m) {
   nb::set_leak_warnings(false);
   m.doc() = "Inkle's compiler and runtime.";
-  static nb::exception<UserError> user_error(m, "UserError", PyExc_ValueError);
+  // Eager raises RuntimeError or ValueError for most wrong programs, IndexError or RuntimeError for
+  // an index out of range; what is caught there is caught here.
+  static nb::exception<UserError> user_error(
+      m, "UserError", nb::make_tuple(nb::handle(PyExc_ValueError), nb::handle(PyExc_RuntimeError)));
+  static nb::exception<runtime::cpu::WrongArgument> wrong_argument(m, "WrongArgument", user_error);
+  static nb::exception<runtime::cpu::OutOfRange> out_of_range(
+      m, "OutOfRange", nb::make_tuple(user_error, nb::handle(PyExc_IndexError)));
   static nb::exception<Unsupported> unsupported(m, "Unsupported", PyExc_NotImplementedError);
   static nb::exception<InternalError> internal_error(m, "InternalError", PyExc_RuntimeError);
   bind_expressions(m);
   bind_importer(m);
   bind_compiler(m);
+  bind_inspect(m);
   m.def("ops_markdown", &ops::ops_markdown);
   m.def("has_row", [](const std::string& overload) {
     const graph::OpDef* row = ops::op_table().find_aten(overload);

@@ -1,0 +1,141 @@
+"""The page of ``inkle inspect`` for a graph that torch.compile gave to Inkle."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Iterable, Mapping, Sequence
+
+import torch
+
+from inkle import _inkle
+from inkle.backend import GraphReport
+
+_DTYPES = {
+    "bool": torch.bool,
+    "u8": torch.uint8,
+    "i8": torch.int8,
+    "i16": torch.int16,
+    "i32": torch.int32,
+    "i64": torch.int64,
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "c64": torch.complex64,
+    "c128": torch.complex128,
+}
+
+
+def inspect(
+    compiled: Any,
+    path: str | os.PathLike[str],
+    *,
+    inputs: Sequence[Any] | None = None,
+    texts: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+    run: bool = True,
+    seconds: float = 1.0,
+) -> None:
+    """Writes a page about a compiled graph to ``path``.
+
+    ``compiled`` is a report of ``inkle.reports()``, or its ``callable``. ``inputs`` is the flat list
+    that the graph takes, weights included; without it random floats and zeros are made, which needs
+    sizes that are all known. ``texts`` are the texts of the stages, as collected by
+    ``options={"dump": texts.__setitem__}`` with a dict. ``run=False`` writes no times. ValueError if
+    the graph was not compiled.
+    """
+    report = compiled if isinstance(compiled, GraphReport) else GraphReport("graph", True)
+    callable_ = compiled.callable if isinstance(compiled, GraphReport) else compiled
+    native = _native(callable_)
+    if native is None:
+        reason = f": {report.reason}" if report.reason else ""
+        raise ValueError(f"inkle.inspect: graph {report.name} was not compiled{reason}")
+    facts: dict[str, Any] = {
+        "title": report.name,
+        "stages": [("frontend", report.frontend_seconds), *map(tuple, report.stages)],
+        "steps": report.steps,
+        "kernels": report.kernels,
+        "kernels_reused": report.kernels_reused,
+        "bytes_moved": report.bytes_moved,
+        "bytes_lower_bound": report.bytes_lower_bound,
+        "eager": [str(entry[0]) for entry in report.eager],
+        "texts": _texts(texts),
+        "step_microseconds": [],
+        "call_microseconds": 0.0,
+        "runs": 0,
+        "not_run": "" if run else "the program was not run.",
+        "arguments": None,
+    }
+    arguments = list(inputs) if inputs is not None else _make_arguments(native)
+    if arguments is None:
+        facts["not_run"] = "sizes are symbolic, and no inputs were given."
+    else:
+        shapes = [_shape(a) for a in arguments]
+        if len(shapes) == len(_inkle.plan_arguments(native)):
+            facts["arguments"] = shapes
+        if run:
+            _measure(native, callable_, arguments, seconds, facts)
+    page = _inkle.inspect_page(native, facts)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(page)
+
+
+def _native(callable_: Any) -> Any:
+    """The compiled program in a report's callable, which may be a wrapper of it."""
+    if isinstance(callable_, _inkle.TorchCallable):
+        return callable_
+    for name in ("native", "compiled", "__wrapped__"):
+        inner = getattr(callable_, name, None)
+        if isinstance(inner, _inkle.TorchCallable):
+            return inner
+    return None
+
+
+def _texts(texts: Mapping[str, str] | Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    pairs = texts.items() if isinstance(texts, Mapping) else texts
+    return [(s, t) for s, t in pairs if s not in ("kernels", "plan")]
+
+
+def _shape(argument: Any) -> Any:
+    if isinstance(argument, torch.Tensor):
+        return (list(argument.shape), list(argument.stride()))
+    return int(argument)
+
+
+def _make_arguments(native: Any) -> list[Any] | None:
+    arguments = []
+    for described in _inkle.plan_arguments(native):
+        if described is None:
+            return None
+        name, sizes, strides = described
+        tensor = torch.empty_strided(sizes, strides, dtype=_DTYPES[name])
+        if tensor.dtype.is_floating_point:
+            tensor.uniform_(-1, 1)
+        else:
+            tensor.zero_()
+        arguments.append(tensor)
+    return arguments
+
+
+def _measure(
+    native: Any, callable_: Any, arguments: list[Any], seconds: float, facts: dict[str, Any]
+) -> None:
+    """Least times of calls and of each step, after a call to warm up. A program that writes into
+    its arguments gets the same ones in every call."""
+    try:
+        with torch.no_grad():
+            callable_(list(arguments))
+            calls = []
+            start = time.perf_counter()
+            while len(calls) < 5 or time.perf_counter() - start < seconds / 2:
+                before = time.perf_counter()
+                callable_(list(arguments))
+                calls.append(time.perf_counter() - before)
+            steps = native.profile(arguments)
+            start = time.perf_counter()
+            while time.perf_counter() - start < seconds / 2:
+                steps = list(map(min, steps, native.profile(arguments)))
+    except Exception as error:  # noqa: BLE001: the page says why there are no times
+        facts["not_run"] = str(error)
+        return
+    facts.update(runs=len(calls), call_microseconds=min(calls) * 1e6, step_microseconds=steps)

@@ -1,0 +1,127 @@
+#include "python/inspect.h"
+
+#include <fmt/format.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <utility>
+
+#include "base/threads.h"
+#include "driver/inspect.h"
+#include "python/torch_host.h"
+#include "runtime/cpu/size_program.h"
+
+namespace inkle::python {
+namespace {
+
+// (dtype, sizes, strides) of each tensor argument; None for integers and where a size is symbolic.
+nb::list plan_arguments(const TorchCallable& callable) {
+  const abi::Plan& plan = callable.plan();
+  const runtime::cpu::SizeProgram program(plan);
+  nb::list result;
+  for (const abi::PlanArgument& a : plan.arguments) {
+    bool is_known = !a.is_integer;
+    const auto numbers = [&](const std::vector<abi::Slot>& slots) {
+      nb::list list;
+      for (const abi::Slot s : slots) {
+        is_known = is_known && program.is_constant(s);
+        list.append(program.constant_slots()[s]);
+      }
+      return list;
+    };
+    const nb::list sizes = numbers(a.sizes);
+    const nb::list strides = numbers(a.strides);
+    if (is_known) {
+      result.append(nb::make_tuple(std::string(abi::name_of(a.dtype)), sizes, strides));
+    } else {
+      result.append(nb::none());
+    }
+  }
+  return result;
+}
+
+// Of arguments given as integers and (sizes, strides).
+std::vector<std::int64_t> slots(const abi::Plan& plan, const nb::list& arguments) {
+  std::vector<std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>>> shapes;
+  std::vector<std::int64_t> integers;
+  for (const nb::handle h : arguments) {
+    if (nb::isinstance<nb::int_>(h)) {
+      integers.push_back(nb::cast<std::int64_t>(h));
+    } else {
+      shapes.push_back(
+          nb::cast<std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>>>(h));
+    }
+  }
+  std::vector<abi::TensorView> views;
+  for (const auto& [sizes, strides] : shapes) {
+    abi::TensorView view;
+    view.rank = static_cast<std::int32_t>(sizes.size());
+    view.sizes = sizes.data();
+    view.strides = strides.data();
+    views.push_back(view);
+  }
+  return driver::slots_of(plan, views, integers);
+}
+
+template <class T>
+T get(const nb::dict& facts, const char* key) {
+  return nb::cast<T>(facts[key]);
+}
+
+driver::Report report_of(const nb::dict& facts) {
+  driver::Report report;
+  for (const auto& [stage, seconds] :
+       get<std::vector<std::pair<std::string, double>>>(facts, "stages")) {
+    report.stages.push_back({stage, seconds});
+  }
+  for (const nb::handle h : nb::cast<nb::list>(facts["steps"])) {
+    const auto step = nb::cast<nb::dict>(h);
+    report.steps.push_back({get<std::string>(step, "kind"), get<std::string>(step, "label"),
+                            get<std::string>(step, "source"), get<std::string>(step, "kernel")});
+  }
+  report.kernels = get<std::uint32_t>(facts, "kernels");
+  report.kernels_reused = get<std::uint32_t>(facts, "kernels_reused");
+  report.bytes_moved = get<std::int64_t>(facts, "bytes_moved");
+  report.bytes_lower_bound = get<std::int64_t>(facts, "bytes_lower_bound");
+  report.eager = get<std::vector<std::string>>(facts, "eager");
+  return report;
+}
+
+// The page; `facts` is what inkle/inspect.py makes.
+std::string inspect_page(const TorchCallable& callable, const nb::dict& facts) {
+  driver::Inspection inspection;
+  inspection.plan = {std::shared_ptr<void>(), &callable.plan()};
+  inspection.title = get<std::string>(facts, "title");
+  inspection.report = report_of(facts);
+  inspection.texts = get<std::vector<std::pair<std::string, std::string>>>(facts, "texts");
+  inspection.texts.emplace_back("plan", abi::to_string(callable.plan()));
+  inspection.step_microseconds = get<std::vector<double>>(facts, "step_microseconds");
+  inspection.call_microseconds = get<double>(facts, "call_microseconds");
+  inspection.runs = get<int>(facts, "runs");
+  inspection.not_run = get<std::string>(facts, "not_run");
+  if (!facts["arguments"].is_none()) {
+    inspection.slots = slots(callable.plan(), nb::cast<nb::list>(facts["arguments"]));
+  }
+  const runtime::cpu::Executable& executable = callable.executable();
+  for (std::size_t s = 0; s < callable.plan().steps.size(); ++s) {
+    inspection.implementations.push_back(executable.implementation(s));
+  }
+  const runtime::cpu::MemoryReport memory = executable.memory();
+  inspection.scratch_bytes = memory.scratch_bytes;
+  inspection.packed_weight_bytes = memory.packed_weight_bytes;
+  const driver::Compiler compiler;
+  inspection.device = fmt::format("{}, {} threads", compiler.device().name, num_threads());
+  if (inspection.runs > 0) inspection.limits = driver::measure_limits(compiler.device());
+  return driver::inspect_page(inspection);
+}
+
+}  // namespace
+
+void bind_inspect(nb::module_& m) {
+  m.def("plan_arguments", plan_arguments);
+  m.def("inspect_page", inspect_page);
+}
+
+}  // namespace inkle::python
