@@ -88,7 +88,7 @@ def main() -> int:
     import torch
 
     torch.set_num_threads(1)
-    programs = [("argument", n, _add_all, [torch.randn(8) for _ in range(n)]) for n in (1, 8, 32)]
+    programs = [("argument", n, _add_all, [torch.randn(8) for _ in range(n)]) for n in (2, 8, 32)]
     programs += [("kernel", n, _kernels(n), [torch.randn(8)]) for n in (1, 4, 16)]
     matrix = torch.eye(8)
     programs += [("library call", n, _calls(n), [torch.randn(8, 8), matrix]) for n in (1, 4, 16)]

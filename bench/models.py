@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -155,47 +154,6 @@ def _accuracy(calls: dict[str, Any], case: Any, dtype: str) -> dict[str, Any]:
 
 # --- What the reports tell ------------------------------------------------------------------------
 
-_BYTES = {"bool": 1, "u8": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "f32": 4,
-          "f64": 8}  # fmt: skip
-_DECLARED = re.compile(r"(\w+)(?: =|:)(?: \w+)? (bool|[uif]\d+|bf16)\[([\d,]*)\]")
-
-
-def _bytes_of_plan(plan: str) -> tuple[int, int] | None:
-    """(bytes that the steps read and write, their lower bound) of a plan of constant sizes.
-
-    The bound: inputs, outputs and what contractions read, each once. A table that is gathered from
-    counts as what the gather writes. None where a size is symbolic.
-    """
-    sizes: dict[str, int] = {}
-    for name, dtype, dims in _DECLARED.findall(plan):
-        count = 1
-        for d in filter(None, dims.split(",")):
-            count *= int(d)
-        sizes[name] = count * _BYTES[dtype]
-    moved, contracted, gathered = 0, set(), {}
-    lines = [x.strip() for x in plan.splitlines()]
-    for line in lines:
-        body, _, note = line.partition("#")
-        if not body.startswith(("launch", "call", "copy", "eager")):
-            continue
-        names = [n for n in re.findall(r"[A-Za-z_]\w*", body) if n in sizes]
-        if not names:
-            return None
-        written = sizes[names[-1]]
-        is_gather = any(w in note for w in ("embedding", "gather", "index"))
-        for name in dict.fromkeys(names):
-            size = min(sizes[name], written) if is_gather else sizes[name]
-            if is_gather:
-                gathered[name] = size
-            moved += size
-        if body.startswith("call"):
-            contracted |= set(names[:-1])
-    ends = {n for n in sizes if n.startswith(("arg", "primals", "out"))}
-    bound = sum(gathered.get(n, sizes[n]) if n not in contracted else sizes[n]
-                for n in ends | contracted)  # fmt: skip
-    return moved, bound
-
-
 def _of_reports() -> dict[str, Any]:
     import inkle
 
@@ -215,10 +173,8 @@ def _of_reports() -> dict[str, Any]:
         for stage, seconds in stages:
             result["stages"][stage] = result["stages"].get(stage, 0.0) + seconds
     compiled = [r.callable for r in reports if r.compiled]
-    found = [_bytes_of_plan(c.plan) for c in compiled]
-    if found and all(found):
-        result["bytes"] = sum(f[0] for f in found if f)
-        result["bound"] = sum(f[1] for f in found if f)
+    result["bytes"] = sum(r.bytes_moved for r in reports)
+    result["bound"] = sum(r.bytes_lower_bound for r in reports)
     result["memory"] = {k: sum(c.memory[k] for c in compiled)
                         for k in ("arena", "scratch", "packed_weights")}  # fmt: skip
     return result
@@ -339,7 +295,7 @@ def render(results: list[dict[str, Any]], systems: list[str]) -> str:
     rows = []
     for r in results:
         i, peak = r.get("inkle", {}), r.get("peak", {})
-        moved = f"{i['bytes'] / max(i['bound'], 1):.2f}" if "bytes" in i else "-"
+        moved = f"{i['bytes'] / max(i['bound'], 1):.2f}" if i.get("bound") else "-"
         rows.append([r["name"], i.get("kernels", "-"), i.get("launches", "-"),
                      i.get("library_calls", "-"), len(i.get("eager", [])) if i else "-", moved,
                      _mib(peak.get("eager")), _mib(peak.get("inductor")), _mib(peak.get("inkle")),
