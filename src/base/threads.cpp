@@ -20,10 +20,16 @@ namespace inkle {
 namespace {
 
 // libgomp's pool does not survive fork: the child's first parallel region waits for threads that do
-// not exist. The handler must be there before anybody forks, hence at load time.
+// not exist. No active level means that parallel regions of libraries, too, run on one thread. The
+// handler must be there before anybody forks, hence at load time.
 std::atomic<bool> in_forked_child = false;
-[[maybe_unused]] const int fork_handler =
-    pthread_atfork(nullptr, nullptr, [] { in_forked_child.store(true); });
+[[maybe_unused]] const int fork_handler = pthread_atfork(nullptr, nullptr, [] {
+  in_forked_child.store(true);
+#ifndef INKLE_STD_THREADS
+  omp_set_num_threads(1);
+  omp_set_max_active_levels(0);
+#endif
+});
 
 struct Range {
   std::int64_t begin;

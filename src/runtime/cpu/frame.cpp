@@ -85,7 +85,9 @@ void Frame::run(const Call& call, double* microseconds) {
         check_type(plan_.arguments[a], call.tensors[static_cast<std::size_t>(number)]);
     }
   }
-  if (executable_.sizes_.evaluate(call.tensors, call.integers, slots_, is_fresh_)) plan_shapes();
+  const bool has_new_sizes =
+      executable_.sizes_.evaluate(call.tensors, call.integers, slots_, is_fresh_);
+  if (has_new_sizes || planned_threads_ != num_threads()) plan_shapes();
   is_fresh_ = false;
   bind_arguments(call);
   make_outputs(*call.host);
@@ -110,8 +112,9 @@ void Frame::run(const Call& call, double* microseconds) {
   give_results(call);
 }
 
-// Everything that follows from the slots alone.
+// Everything that follows from the slots and the number of threads.
 void Frame::plan_shapes() {
+  planned_threads_ = num_threads();
   std::vector<abi::Lifetime> lifetimes;
   arena_.clear();
   for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {

@@ -88,6 +88,7 @@ class Frame {
   std::int64_t scratch_stride_ = 0;  // bytes from one thread's scratch to the next
   std::int64_t scratch_wanted_ = 0;
   int threads_ = 0;
+  int planned_threads_ = 0;  // that the library steps are bound for
   std::vector<LibraryStep::State> library_;
   Magnitudes magnitudes_;
   std::vector<void*> launch_buffers_;

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "base/error.h"
+#include "base/threads.h"
 #include "runtime/cpu/library_shapes.h"
 
 namespace inkle::runtime::cpu {
@@ -59,8 +60,9 @@ LibraryStep::LibraryStep(const abi::LibraryCall& call, bool stable_weights)
 
 void LibraryStep::bind(std::span<const std::int64_t> slots, State& state) {
   std::vector<std::int64_t> key;
-  key.reserve(key_slots_.size());
+  key.reserve(key_slots_.size() + 1);
   for (const abi::Slot s : key_slots_) key.push_back(slots[s]);
+  key.push_back(num_threads());  // a primitive divides its work among as many as it was made for
   if (state.compiled && state.key == key) return;
   state = State();
   {
