@@ -41,6 +41,14 @@ class OutputRecorder {
       : graph_(graph), state_(state), program_(program), context_(graph.context()) {}
 
   void run() {
+    // Whole buffers first: what else is returned of them are views, as in eager.
+    for (std::uint32_t i = 0; i < graph_.outputs.size(); ++i) {
+      const auto* v = std::get_if<ValueId>(&graph_.outputs[i].value);
+      if (v == nullptr || v->is_none() || seen_.contains(*v)) continue;
+      if (auto claimed = claim(lowered(*v), wanted_strides(*v), i)) {
+        seen_.emplace(*v, *std::move(claimed));
+      }
+    }
     for (const graph::Output& output : graph_.outputs) {
       program_.outputs.push_back(
           std::visit([&](const auto& v) { return record(v); }, output.value));
@@ -57,21 +65,30 @@ class OutputRecorder {
     return known->second;
   }
 
-  ProgramOutput record_tensor(ValueId v) {
+  const Tensor& lowered(ValueId v) const {
     const auto& value = state_.values[v.index];
     INKLE_CHECK(value.has_value(), "output value %{} is not lowered", v.index);
+    return *value;
+  }
+
+  Sizes wanted_strides(ValueId v) const {
     const Type& type = graph_.type(v);
-    const Buffer& buffer = program_.buffers[value->buffer];
-    if (buffer.role == BufferRole::input) {
-      const auto view = strided_view(*value, buffer.strides.value(), context_);
+    return type.strides ? *type.strides : graph::contiguous_strides(context_, type.sizes);
+  }
+
+  ProgramOutput record_tensor(ValueId v) {
+    const Tensor& value = lowered(v);
+    const Type& type = graph_.type(v);
+    const Buffer& buffer = program_.buffers[value.buffer];
+    if (buffer.role == BufferRole::input || buffer.role == BufferRole::output) {
+      const auto view = strided_view(value, buffer.strides.value(), context_);
       if (view && (!type.strides || same_strides(type.sizes, view->strides, *type.strides))) {
-        return returned(ProgramOutput::Kind::input, *value, *view);
+        const bool is_input = buffer.role == BufferRole::input;
+        return returned(is_input ? ProgramOutput::Kind::input : ProgramOutput::Kind::buffer, value,
+                        *view);
       }
     }
-    const Sizes wanted =
-        type.strides ? *type.strides : graph::contiguous_strides(context_, type.sizes);
-    if (const auto claimed = claim(*value, wanted)) return *claimed;
-    return copy(*value, wanted);
+    return copy(value, wanted_strides(v));
   }
 
   static ProgramOutput returned(ProgramOutput::Kind kind, const Tensor& t, StridedView view) {
@@ -82,8 +99,9 @@ class OutputRecorder {
             .offset = view.offset};
   }
 
-  // Makes the temporary behind `t` the output's memory, with a layout that gives `wanted`.
-  std::optional<ProgramOutput> claim(const Tensor& t, const Sizes& wanted) {
+  // Makes the temporary behind `t` the memory of output `position`, with a layout that gives
+  // `wanted`.
+  std::optional<ProgramOutput> claim(const Tensor& t, const Sizes& wanted, std::uint32_t position) {
     Buffer& buffer = program_.buffers[t.buffer];
     if (buffer.role != BufferRole::temporary) return std::nullopt;
     const Expr returned_elements = sym::product(context_, stored_sizes(context_, t.sizes, wanted));
@@ -96,7 +114,7 @@ class OutputRecorder {
       if (!same_strides(t.sizes, view->strides, wanted)) continue;
       buffer.strides = strides;
       view->strides = wanted;
-      make_output(buffer);
+      make_output(buffer, position);
       return returned(ProgramOutput::Kind::buffer, t, *std::move(view));
     }
     return std::nullopt;
@@ -125,9 +143,9 @@ class OutputRecorder {
     return list;
   }
 
-  void make_output(Buffer& buffer) const {
+  static void make_output(Buffer& buffer, std::uint32_t position) {
     buffer.role = BufferRole::output;
-    buffer.index = static_cast<std::uint32_t>(program_.outputs.size());
+    buffer.index = position;
   }
 
   ProgramOutput copy(const Tensor& t, const Sizes& wanted) {
@@ -146,7 +164,7 @@ class OutputRecorder {
                   .device = t.device,
                   .sizes = stored_sizes(context_, t.sizes, wanted),
                   .strides = wanted};
-    make_output(buffer);
+    make_output(buffer, static_cast<std::uint32_t>(program_.outputs.size()));
     const loop::BufferId id = program_.add_buffer(std::move(buffer));
     nest.stores.push_back({.buffer = id, .indices = indices});
     program_.nests.push_back(std::move(nest));
