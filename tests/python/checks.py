@@ -1,0 +1,149 @@
+"""What the tests of the backend share: run in eager and compiled, compare all that one can see."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Callable
+
+import torch
+
+import inkle
+
+
+def leaves(value) -> list:
+    return torch.utils._pytree.tree_leaves(value)
+
+
+def same(found, wanted, tolerance: float = 1e-5) -> None:
+    """Type, dtype, sizes, strides and values of two results."""
+    assert type(found) is type(wanted), (type(found), type(wanted))
+    if not isinstance(wanted, torch.Tensor):
+        assert found == wanted, (found, wanted)
+        return
+    assert found.dtype == wanted.dtype, (found.dtype, wanted.dtype)
+    assert found.shape == wanted.shape, (found.shape, wanted.shape)
+    assert found.requires_grad == wanted.requires_grad
+    if wanted.layout == torch.strided:
+        for d in range(wanted.dim()):
+            if wanted.numel() > 0 and wanted.shape[d] > 1:
+                assert found.stride(d) == wanted.stride(d), (found.stride(), wanted.stride())
+    if wanted.dtype in (torch.float16, torch.bfloat16):
+        tolerance = max(tolerance, 1e-2)
+    a, b = found.detach(), wanted.detach()
+    if b.is_floating_point() and b.element_size() == 1:
+        a, b = a.float(), b.float()
+    if b.is_floating_point() or b.is_complex():
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance, equal_nan=True)
+    else:
+        assert torch.equal(a, b), (a, b)
+
+
+def aliases(tensors: list) -> list[tuple[int, int, int]]:
+    """Which pairs share storage, and at what distance."""
+    found = []
+    for i, a in enumerate(tensors):
+        for j in range(i):
+            b = tensors[j]
+            if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
+                continue
+            if a.layout != torch.strided or b.layout != torch.strided or a.numel() == 0:
+                continue
+            if a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr():
+                found.append((j, i, a.data_ptr() - b.data_ptr()))
+    return found
+
+
+def compiled(function, strict: bool = True, dynamic=None, **options):
+    return torch.compile(
+        function, backend="inkle", dynamic=dynamic, options={"strict": strict, **options}
+    )
+
+
+def check(
+    function: Callable[..., Any],
+    make: Callable[[], list],
+    *,
+    strict: bool = True,
+    dynamic: bool | None = None,
+    calls: int = 1,
+    tolerance: float = 1e-5,
+    **options: Any,
+) -> list:
+    """``make()`` gives fresh, equal arguments each time. Returns the reports of the graphs."""
+    torch._dynamo.reset()
+    inkle.reset()
+    with_copy = isinstance(function, torch.nn.Module)
+    wanted_function = copy.deepcopy(function) if with_copy else function
+    run = compiled(function, strict, dynamic, **options)
+    for _ in range(calls):
+        wanted_args, found_args = make(), make()
+        torch.manual_seed(5)
+        wanted = wanted_function(*wanted_args)
+        torch.manual_seed(5)
+        found = run(*found_args)
+        a, b = leaves(found), leaves(wanted)
+        assert len(a) == len(b)
+        for x, y in zip(a, b):
+            same(x, y, tolerance)
+        before_a, before_b = leaves(found_args), leaves(wanted_args)
+        for x, y in zip(before_a, before_b):
+            same(x, y, tolerance)
+        assert aliases(before_a + a) == aliases(before_b + b), "aliasing differs"
+    if with_copy:
+        for (name, x), y in zip(function.named_buffers(), wanted_function.buffers()):
+            same(x, y, tolerance)
+    return inkle.reports()
+
+
+def check_training(
+    module: torch.nn.Module,
+    make: Callable[[], list],
+    *,
+    strict: bool = True,
+    dynamic: bool | None = None,
+    tolerance: float = 1e-4,
+    **options: Any,
+) -> list:
+    """Two steps of accumulated gradients: outputs, gradients and buffers. Returns the reports."""
+    torch._dynamo.reset()
+    inkle.reset()
+    module = module.train()
+    plain = copy.deepcopy(module)
+    wanted_args, found_args = make(), make()
+    wanted = _step(plain, list(plain.parameters()), wanted_args)
+    run = compiled(module, strict, dynamic, **options)
+    found = _step(run, list(module.parameters()), found_args)
+    assert len(found) == len(wanted)
+    for a, b in zip(found, wanted):
+        same(a, b, tolerance)
+    for a, b in zip(module.buffers(), plain.buffers()):
+        same(a, b, tolerance)
+    return inkle.reports()
+
+
+def _step(run, parameters: list, args: list) -> list:
+    torch.manual_seed(3)
+    for _ in range(2):
+        outputs = leaves(run(*args))
+        losses = [
+            (o.abs() if o.is_complex() else o.float().pow(2) * 0.5).sum()
+            for o in outputs
+            if isinstance(o, torch.Tensor) and o.requires_grad
+        ]
+        loss = sum(losses)
+        loss.backward()
+    return outputs + [loss] + [p.grad for p in parameters] + [a.grad for a in args]
+
+
+def eager_ops(reports) -> list[str]:
+    """Names of the ops that were left to eager."""
+    return [op for r in reports for op, _, _ in r.eager]
+
+
+def randn(*sizes: int, **kwargs: Any) -> torch.Tensor:
+    """The same numbers each time."""
+    return torch.randn(*sizes, generator=torch.Generator().manual_seed(1), **kwargs)
+
+
+def ramp(count: int, *sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.arange(count, dtype=dtype).reshape(sizes)

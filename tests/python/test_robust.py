@@ -1,0 +1,248 @@
+"""The backend when things go wrong: faults, wrong calls, threads, forks; and its options."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+
+import numpy
+import pytest
+import torch
+from torch import nn
+
+import inkle
+from checks import compiled, eager_ops, randn, same
+
+STAGES = ["frontend", "passes", "lower", "schedule", "codegen", "run"]
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    inkle.reset()
+
+
+def callable_of(function, *args, **options):
+    """The compiled callable behind a function, and the flat arguments that it takes."""
+    with torch.no_grad():
+        compiled(function, **options)(*args)
+    return inkle.reports()[-1].callable
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_failing_stage_ends_in_eager_with_one_warning(stage, caplog):
+    run = compiled(lambda x: (x.sin() + 1).sum(0), strict=False, fail_stage=stage)
+    x = randn(4, 5)
+    with torch.no_grad(), caplog.at_level(logging.WARNING, "inkle"):
+        for _ in range(3):
+            same(run(x), (x.sin() + 1).sum(0))
+    messages = [r.getMessage() for r in caplog.records if r.name == "inkle"]
+    assert len(messages) == 1, messages
+    assert f"stage {stage}" in messages[0] and "test_robust.py:" in messages[0]
+    assert "aten.sin" in messages[0]
+    assert len(messages[0]) <= 300 and "\n" not in messages[0]
+    assert inkle.reports()[0].reason
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_strict_raises(stage):
+    run = compiled(lambda x: x.sin() + 1, fail_stage=stage)
+    with torch.no_grad(), pytest.raises(Exception, match="made to fail"):
+        run(randn(4))
+
+
+def test_a_call_that_fails_leaves_mutated_inputs_right(caplog):
+    run = compiled(lambda x: x.add_(1), strict=False, fail_stage="run")
+    x = randn(4)
+    with torch.no_grad():
+        same(run(x.clone()), x + 1)
+
+
+@pytest.mark.parametrize("function", [
+    lambda x, i: torch.nn.functional.embedding(i, x),
+    lambda x, i: x[i],
+    lambda x, i: x.index_select(0, i),
+])
+def test_index_out_of_range(function):
+    x = randn(4, 3)
+    run = compiled(function)
+    with torch.no_grad():
+        same(run(x, torch.tensor([1, 3])), function(x, torch.tensor([1, 3])))
+        for wrong in (torch.tensor([1, 4]), torch.tensor([1 << 40, 0])):
+            with pytest.raises(IndexError) as raised:
+                run(x, wrong)
+            assert isinstance(raised.value, RuntimeError)  # what eager raises for some of these
+            assert "test_robust.py:" in str(raised.value)
+        same(run(x, torch.tensor([0, 2])), function(x, torch.tensor([0, 2])))
+
+
+@pytest.mark.parametrize(
+    "args, message",
+    [
+        ([randn(4, 5), randn(5)], "takes 1 arguments, 2 were given"),
+        ([randn(4, 6)], r"argument .*expected f32\[4,5\].*got f32\[4,6\]"),
+        ([randn(4)], r"argument .*expected f32 of rank 2.*got f32\[4\]"),
+        ([randn(5, 4).t()], r"argument .*strides"),
+        ([randn(4, 5).double()], r"argument .*expected f32.*got f64"),
+        ([3], "expected a tensor, got a int"),
+        ([None], "expected a tensor, got a NoneType"),
+    ],
+)
+def test_wrong_arguments_of_a_direct_call(args, message):
+    run = callable_of(lambda x: x + 1, randn(4, 5))
+    with pytest.raises(inkle.WrongArgument, match=message):
+        run(args)
+    same(run([randn(4, 5)])[0], randn(4, 5) + 1)
+
+
+def test_out_of_memory_is_an_error_and_the_process_goes_on():
+    torch._dynamo.reset()
+    run = compiled(lambda x: (x + 1).expand(1 << 24, 1 << 24) * 2.0, dynamic=False)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="memory"):
+        run(randn(1, 1))
+    same(compiled(lambda x: x + 1)(randn(3)), randn(3) + 1)
+
+
+def test_errors_of_eager_ops_come_through():
+    run = compiled(lambda x: torch.linalg.cholesky_ex(x, check_errors=True)[0], strict=False)
+    with torch.no_grad(), pytest.raises(RuntimeError):
+        run(-torch.eye(3))
+
+
+@pytest.mark.parametrize(
+    "options, allowed",
+    [
+        ({"frozen": True}, "freeze"),
+        ({"numerics": "exact"}, "'eager', 'fast'"),
+        ({"fail_stage": "linker"}, "'frontend', 'passes'"),
+        ({"strict": 1}, "True, False"),
+    ],
+)
+def test_unknown_options_name_what_is_allowed(options, allowed):
+    run = torch.compile(lambda x: x + 1, backend="inkle", options=options)
+    with pytest.raises(Exception, match="inkle: .*one of .*" + allowed):
+        run(randn(3))
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune"])
+def test_modes(mode):
+    same(torch.compile(lambda x: x + 1, backend="inkle", mode=mode)(randn(3)), randn(3) + 1)
+
+
+def test_unknown_mode():
+    with pytest.raises(Exception, match="unknown mode|Unrecognized mode"):
+        torch.compile(lambda x: x + 1, backend="inkle", mode="fastest")(randn(3))
+
+
+def test_threads_share_one_callable():
+    function = lambda x: (x @ x.t()).softmax(-1).sum(0) + x.sin().sum()  # noqa: E731
+    run = callable_of(function, randn(64, 64))
+    inputs = [randn(64, 64) * i for i in range(1, 5)]
+    wanted = [function(x) for x in inputs]
+    wrong = []
+
+    def work(i):
+        for _ in range(50):
+            (found,) = run([inputs[i]])
+            if not torch.allclose(found, wanted[i], rtol=1e-4, atol=1e-4):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_fork_after_compilation():
+    x = randn(256, 256)
+    run = callable_of(lambda x: x @ x + x.sum(0), x)
+    wanted = run([x])[0].numpy()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = 0 if numpy.allclose(run([x])[0], wanted, rtol=1e-4, atol=1e-4) else 2
+        finally:
+            os._exit(status)
+    done, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    same(run([x])[0], torch.from_numpy(wanted))
+
+
+def test_outputs_outlive_later_calls_and_are_torchs_own():
+    run = callable_of(lambda x: x * 2, randn(8))
+    kept = [run([randn(8) * i])[0] for i in range(4)]
+    for i, found in enumerate(kept):
+        same(found, randn(8) * i * 2)
+    kept[0].resize_(100)  # memory from elsewhere could not
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 8, 3, bias=False)
+        self.norm = nn.BatchNorm2d(8)
+        self.linear = nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.linear(self.norm(self.convolution(x)).relu().mean((2, 3)))
+
+
+def network(seed):
+    torch.manual_seed(seed)
+    made = Network()
+    for p in (made.norm.running_mean, made.norm.running_var, made.norm.weight, made.norm.bias):
+        p.data.uniform_(0.5, 1.5)
+    return made.eval()
+
+
+def test_freeze_folds_and_holds_weights():
+    module = network(1)
+    x = randn(2, 3, 8, 8)
+    plain, frozen = compiled(module), compiled(module, freeze=True)
+    with torch.no_grad():
+        wanted = module(x)
+        same(plain(x), wanted, 1e-4)
+        same(frozen(x), wanted, 1e-4)
+        before, after = inkle.reports()
+        # The weights are no arguments, and the norm is part of the convolution.
+        assert after.callable.plan.splitlines()[0].count(": f32[") == 1
+        assert len(after.steps) < len(before.steps)
+        module.linear.bias.add_(1)  # constants do not change
+        same(frozen(x), wanted, 1e-4)
+    assert not eager_ops(inkle.reports())
+
+
+def test_freeze_of_instances_that_share_code():
+    modules = [network(seed) for seed in range(3)]
+    x = randn(2, 3, 8, 8)
+    run = torch.compile(lambda m, x: m(x), backend="inkle",
+                        options={"freeze": True, "strict": True})
+    with torch.no_grad():
+        for _ in range(2):
+            for module in modules:
+                same(run(module, x), module(x), 1e-4)
+
+
+def test_freeze_leaves_training_alone():
+    module = network(1).train()
+    run = compiled(module, freeze=True)
+    for _ in range(2):
+        run(randn(2, 3, 8, 8)).sum().backward()
+    assert all(p.grad is not None for p in module.parameters())
+
+
+def test_reports():
+    module = nn.Linear(4, 3)
+    with torch.no_grad():
+        compiled(lambda x: module(x).softmax(-1))(randn(2, 4))
+    (report,) = inkle.reports()
+    assert report.compiled and not report.reason and report.seconds > 0
+    stages = [name for name, _ in report.stages]
+    assert {"passes", "lower", "schedule", "codegen"} <= set(stages)
+    assert report.launches + report.library_calls == len(report.steps) > 0
+    assert report.kernels >= 1 and report.library_calls == 1
+    assert any("test_robust.py" in step["source"] for step in report.steps)

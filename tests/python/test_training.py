@@ -1,0 +1,139 @@
+"""Gradients through compiled graphs, against eager."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from checks import check_training, randn
+
+CASES = {}
+
+
+def case(name, module, make, **how):
+    CASES[name] = (module, make, how)
+
+
+class Call(nn.Module):
+    """A function of parameters and submodules."""
+
+    def __init__(self, function, **parts):
+        super().__init__()
+        self.function = function
+        for name, part in parts.items():
+            is_module = isinstance(part, nn.Module)
+            setattr(self, name, part if is_module else nn.Parameter(part))
+
+    def forward(self, *args):
+        return self.function(self, *args)
+
+
+def tokens():
+    return [torch.tensor([[1, 2, 3], [3, 3, 0]])]
+
+
+def heads(x):
+    return x.view(x.shape[0], x.shape[1], 2, 4).transpose(1, 2)
+
+
+def attention(self, x, **how):
+    q, k, v = (heads(part) for part in self.l(x).chunk(3, -1))
+    y = F.scaled_dot_product_attention(q, k, v, **how)
+    return y.transpose(1, 2).reshape(x.shape)
+
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        context.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient * context.saved_tensors[0]
+
+
+def tied():
+    module = nn.Sequential(nn.Embedding(10, 6), nn.GELU(), nn.Linear(6, 10, bias=False))
+    module[2].weight = module[0].weight
+    return module
+
+
+def autocast(self, x):
+    with torch.autocast("cpu", torch.bfloat16):
+        return self.l(x).relu()
+
+
+def checkpointed(self, x):
+    return torch.utils.checkpoint.checkpoint(
+        lambda z: F.gelu(self.l(z)).sin(), x, use_reentrant=False
+    )
+
+
+MASK = torch.ones(5, 5, dtype=torch.bool).tril()
+
+case("mlp", nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), lambda: [randn(5, 4)])
+case("rank 3", nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Tanh(), nn.Softmax(-1)),
+     lambda: [randn(2, 5, 4)])
+case("dynamic", nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Dropout(0.1)),
+     lambda: [randn(2, 5, 4)], dynamic=True)
+case("convolutions", nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(),
+                                   nn.MaxPool2d(2), nn.Conv2d(4, 5, 3), nn.AdaptiveAvgPool2d(1),
+                                   nn.Flatten()), lambda: [randn(2, 3, 8, 8)])
+case("channels last", nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.BatchNorm2d(4), nn.ReLU()),
+     lambda: [randn(2, 3, 8, 8).to(memory_format=torch.channels_last)])
+case("dynamic convolution", nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)),
+     lambda: [randn(2, 3, 8, 8)], dynamic=True)
+case("group norm", nn.Sequential(nn.GroupNorm(2, 4), nn.SiLU()), lambda: [randn(2, 4, 3, 3)])
+case("embedding", nn.Sequential(nn.Embedding(10, 6, padding_idx=0), nn.LayerNorm(6)), tokens)
+case("bag", nn.EmbeddingBag(10, 3), tokens)
+case("tied", tied(), tokens)
+case("causal", Call(lambda s, x: attention(s, x, is_causal=True), l=nn.Linear(8, 24)),
+     lambda: [randn(2, 5, 8)])
+case("dynamic attention", Call(lambda s, x: attention(s, x, is_causal=True), l=nn.Linear(8, 24)),
+     lambda: [randn(2, 5, 8)], dynamic=True)
+case("masked", Call(lambda s, x: attention(s, x, attn_mask=MASK, dropout_p=0.2),
+                    l=nn.Linear(8, 24)), lambda: [randn(2, 5, 8)])
+case("encoder", nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True),
+     lambda: [randn(2, 5, 8)])
+case("cross entropy", Call(lambda s, x, y: F.cross_entropy(s.l(x), y), l=nn.Linear(4, 7)),
+     lambda: [randn(5, 4), torch.tensor([0, 1, 2, -100, 6])])
+case("unused parameter", Call(lambda s, x: s.l(x), l=nn.Linear(4, 3), u=randn(3)),
+     lambda: [randn(5, 4)])
+case("several outputs", Call(lambda s, x: (s.l(x), s.l(x).detach(), x.argmax(), s.l(x).sum(0)),
+                             l=nn.Linear(4, 3)), lambda: [randn(5, 4)])
+case("mutated input", Call(lambda s, x, b: (b.add_(x.sum().detach()), s.l(x))[1],
+                           l=nn.Linear(4, 3)), lambda: [randn(5, 4), randn(3)])
+case("views", Call(lambda s, x: (s.l(x).view(-1), s.l.weight.t(), s.l.weight.view(-1) * 2),
+                   l=nn.Linear(4, 3)), lambda: [randn(5, 4)])
+case("gradient of the input", nn.Sequential(nn.Linear(4, 8), nn.ReLU()),
+     lambda: [randn(5, 4).requires_grad_()])
+case("indexing", Call(lambda s, x: (s.p[x], s.p.gather(0, x[:, None]), s.p[:, 1:], s.p[1],
+                                    s.p.clone().index_put((x,), s.p[:3] * 2)), p=randn(4, 5)),
+     lambda: [torch.tensor([0, 2, 2])])
+case("reductions", Call(lambda s, x: (s.p.mean(), s.p.std(0), s.p.norm(), s.p.max(0)[0],
+                                      s.p.logsumexp(0), s.p.prod(), s.p.cumsum(0),
+                                      s.p.log_softmax(0)), p=randn(4, 5)), lambda: [randn(2)])
+case("complex", Call(lambda s, x: torch.view_as_complex(s.p.view(4, 2, 2)) * torch.exp(1j * x),
+                     p=randn(4, 4)), lambda: [randn(4, 2)])
+case("bf16", nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.LayerNorm(8)).bfloat16(),
+     lambda: [randn(5, 4).bfloat16()])
+case("autocast", Call(autocast, l=nn.Linear(4, 3)), lambda: [randn(5, 4)])
+case("checkpoint", Call(checkpointed, l=nn.Linear(4, 3)), lambda: [randn(5, 4)])
+case("autograd function", Call(lambda s, x: Double.apply(s.l(x)), l=nn.Linear(4, 3)),
+     lambda: [randn(5, 4)])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients(name):
+    module, make, how = CASES[name]
+    reports = check_training(module, make, **how)
+    assert len(reports) == 2 and all(r.compiled for r in reports)
+
+
+@pytest.mark.parametrize("stage", ["frontend", "passes", "lower", "schedule", "codegen", "run"])
+def test_gradients_when_a_stage_fails(stage):
+    check_training(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8)), lambda: [randn(5, 4)],
+                   strict=False, fail_stage=stage)
