@@ -340,7 +340,7 @@ nb::object TorchCallable::run(const nb::list& arguments, Run&& run) {
     throw;
   }
   host.reset();
-  return fallback_(arguments, failure);
+  return fallback_(arguments, nb::str(failure.data(), failure.size()));
 }
 
 nb::object TorchCallable::call(const nb::list& arguments) {
