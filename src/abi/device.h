@@ -22,11 +22,21 @@ struct DeviceDescription {
   std::int32_t vector_registers = 16;
   std::int32_t parallelism = 1;  // threads, or multiprocessors
   std::int32_t warp_size = 1;
-  std::int64_t l1_bytes = 32 << 10;  // or shared memory of a block
+  std::int64_t l1_bytes = 32 << 10;  // or the most shared memory of a block
   std::int64_t l2_bytes = 1 << 20;
   std::int64_t l3_bytes = 16 << 20;
   double bytes_per_second = 40e9;  // main memory, all threads
   double flops_f32 = 500e9;        // fused multiply-adds count two, all threads
+
+  // Of a GPU alone.
+  std::string architecture;           // what its code is made for: "sm_90a"
+  std::int32_t block_threads = 0;     // most threads of a block
+  std::int32_t resident_threads = 0;  // most threads of a multiprocessor at a time
+  std::int32_t registers = 0;         // 32-bit registers of a multiprocessor
+  std::int64_t shared_bytes = 0;      // shared memory of a multiprocessor
+  std::int32_t cluster_blocks = 1;    // most blocks that can read each other's shared memory
+  double functions_per_second = 0;    // exp2, reciprocals and the like, all multiprocessors
+  double matrix_flops = 0;            // dense products of bf16
 };
 
 }  // namespace inkle::abi

@@ -3,6 +3,7 @@
 // run one plan at once; the state of one call is a Frame of the runtime.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -78,6 +79,7 @@ struct BufferDecl {
   std::uint32_t first_use = 0;
   std::uint32_t last_use = 0;
   std::string name;  // for reports
+  Device device;
 };
 
 // A generated kernel: void(buffers, sizes, scratch, begin, end) over [0, extent), split between
@@ -85,19 +87,22 @@ struct BufferDecl {
 using KernelFunction = void (*)(void* const* buffers, const std::int64_t* sizes, void* scratch,
                                 std::int64_t begin, std::int64_t end);
 
-// Memory layout of a launch's scratch: 64 bytes of status, then what the generator needs. The
-// status word (i64 at offset 0) is 0; a kernel sets it to one of these when it meets them, and
-// goes on without touching memory out of bounds.
+// Memory layout of a launch's scratch on the CPU: 64 bytes of status, then what the generator
+// needs. The status word (i64 at offset 0) is 0; a kernel sets it to one of these when it meets
+// them, and goes on without touching memory out of bounds.
 enum class KernelStatus : std::int64_t { ok = 0, index_out_of_range = 1, division_by_zero = 2 };
 inline constexpr std::int64_t kStatusBytes = 64;
 
+// A kernel of a device (KernelDecl::device) takes, in this order: the addresses of `buffers`,
+// `sizes` as i64, the address of its workspace if DeviceKernel::has_workspace, the address of a u32
+// where it stores the KernelStatus that it meets.
 struct Launch {
   std::uint32_t kernel = 0;  // index into Plan::kernels
   std::vector<PlanBuffer> buffers;
   std::vector<Slot> sizes;
-  Slot extent = 0;
+  Slot extent = 0;  // iterations; on a device: blocks of a one-dimensional grid, none if 0
   Slot grain = 0;
-  Slot scratch_bytes = 0;
+  Slot scratch_bytes = 0;  // on a device: bytes of workspace, which start as zeros
 };
 
 // A call of the host framework's own implementation, by number of the host's table.
@@ -131,11 +136,30 @@ struct Step {
   std::optional<Slot> flops;
 };
 
+// A kernel as a device runs it: a function of one of Plan::images.
+struct DeviceKernel {
+  std::uint32_t image = 0;
+  std::string entry;                // its name in the image
+  std::int32_t block_threads = 1;   // one-dimensional
+  std::int64_t shared_bytes = 0;    // dynamic shared memory of a block
+  std::int32_t cluster_blocks = 1;  // part of the image; the number of blocks is a multiple of it
+  bool has_workspace = false;
+  bool can_fail = false;                      // whether it may write its status
+  std::shared_ptr<const std::string> source;  // text of the function
+};
+
+// Machine code for a device, with the kernels of one or more steps.
+struct DeviceImage {
+  std::string architecture;
+  std::shared_ptr<const std::vector<std::byte>> data;
+};
+
 struct KernelDecl {
   std::string name;
   std::string text;                   // canonical text of kernel and schedule
   std::string code_key;               // hash of the text
-  KernelFunction function = nullptr;  // resolved by the code loader
+  KernelFunction function = nullptr;  // resolved by the code loader; null for a device's kernel
+  std::optional<DeviceKernel> device;
 };
 
 struct ConstantDecl {
@@ -162,6 +186,7 @@ struct Plan {
   std::vector<BufferDecl> buffers;
   std::vector<ConstantDecl> constants;
   std::vector<KernelDecl> kernels;
+  std::vector<DeviceImage> images;
   std::vector<Step> steps;
   std::vector<PlanOutput> outputs;
   std::shared_ptr<void> code;  // keeps the machine code of `kernels` alive

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -109,6 +110,25 @@ struct Kernel {
   std::vector<std::string> sources;  // the user's lines, for reports only
 };
 
+// How the blocks of a GPU share a loop kernel.
+struct BlockSchedule {
+  enum class Axis : std::uint8_t {
+    inner,  // a team of threads runs along the inner loops of one outer iteration (a row)
+    outer,  // threads run along the last outer loop (columns), each with `lanes` of them
+    tile,   // as outer, without inner loops; what is transposed goes through shared memory
+  };
+  Axis axis = Axis::outer;
+  std::int32_t threads = 256;  // of a block
+  std::int32_t team = 1;       // inner: threads that share a row; outer: that share a column
+  std::int32_t lanes = 1;      // neighbouring elements of a thread, of one memory access
+  std::int32_t cluster = 1;    // inner: blocks that share a row
+  // Values that several stages read stay in registers, so that memory is read once; else each
+  // stage reads anew.
+  bool keep = false;
+  std::int32_t unroll = 1;  // accesses in flight of a loop that is not kept
+  friend bool operator==(const BlockSchedule&, const BlockSchedule&) = default;
+};
+
 // Everything that differs between machines. Printable, replayable.
 struct Schedule {
   // Loop kernels: vectorise the last outer loop (columns) instead of each stage's last inner loop.
@@ -122,12 +142,14 @@ struct Schedule {
   std::int64_t kv_block = 256;
   // Least parallel iterations worth a thread of their own.
   std::int64_t grain = 1;
+  // On a GPU; the others then say nothing.
+  std::optional<BlockSchedule> blocks;
 };
 
 // Parallel iterations [0, extent) of the kernel function under this schedule:
 //   loop kernels: product(outer), or with vector_outer product(outer but last) *
 //   ceildiv(last, block); attention: batch * heads * ceildiv(q_length, q_block).
-// An iteration number counts row-major, the last loop fastest.
+// With `blocks`: blocks of the grid. An iteration number counts row-major, the last loop fastest.
 [[nodiscard]] Expr parallel_extent(const Kernel& kernel, const Schedule& schedule,
                                    sym::Context& context);
 

@@ -1,0 +1,70 @@
+// Kernels to machine code of a CUDA device: readable CUDA C++ without headers, compiled by NVRTC.
+// Needs no GPU and no driver; NVRTC is looked for when the first kernel is compiled.
+//
+//   CudaCompiler compiler(device);
+//   Compiled compiled = compiler.compile({{&kernel, schedule}});
+//   // load compiled.images, launch compiled.kernels[0].kernel over compiled.kernels[0].blocks
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "abi/device.h"
+#include "abi/plan.h"
+#include "schedule/kernel.h"
+
+namespace inkle::codegen::cuda {
+
+struct CompileUnit {
+  const schedule::Kernel* kernel = nullptr;
+  schedule::Schedule schedule;  // with `blocks`
+  std::string name;             // of the function; letters, digits and underscores, unique
+};
+
+struct CompiledKernel {
+  abi::DeviceKernel kernel;   // its image counts in Compiled::images
+  sym::Expr blocks;           // of the grid, in terms of the kernel's sizes
+  sym::Expr workspace_bytes;  // constant 0: none
+};
+
+struct Compiled {
+  std::vector<CompiledKernel> kernels;  // in the order of the units
+  std::vector<abi::DeviceImage> images;
+  double emit_seconds = 0;     // kernels to text
+  double compile_seconds = 0;  // text to machine code, wall time
+};
+
+class CudaCompiler {
+ public:
+  // `device.architecture` says what code is made for, e.g. "sm_90a".
+  explicit CudaCompiler(abi::DeviceDescription device);
+  ~CudaCompiler();
+  CudaCompiler(const CudaCompiler&) = delete;
+  CudaCompiler& operator=(const CudaCompiler&) = delete;
+
+  // Throws Unsupported if a kernel is outside of what this generator does or if no NVRTC is found,
+  // InternalError with NVRTC's log and the path of the text if that does not compile. Programs are
+  // compiled on several threads. Kernels' expressions are used by the calling thread only.
+  [[nodiscard]] Compiled compile(std::span<const CompileUnit> units) const;
+
+  // The text of one kernel alone, without the helpers that all share.
+  [[nodiscard]] std::string source(const CompileUnit& unit) const;
+
+  [[nodiscard]] const abi::DeviceDescription& device() const { return device_; }
+
+ private:
+  abi::DeviceDescription device_;
+};
+
+// Facts of a typical card of an architecture (sm_80, sm_90a, sm_100), for tests and for compiling
+// without the card. Throws UserError for others.
+[[nodiscard]] abi::DeviceDescription typical_device(std::string_view architecture);
+
+// Path of the NVRTC that is used, or nothing and the reason.
+[[nodiscard]] std::optional<std::string> find_nvrtc(std::string& why_not);
+
+}  // namespace inkle::codegen::cuda
