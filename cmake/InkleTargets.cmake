@@ -16,12 +16,16 @@ function(inkle_layer folder result)
   set(${result} ${folders} PARENT_SCOPE)
 endfunction()
 
-# inkle_library(folder [LINK target...]): library inkle_<folder> of src/<folder>/*.cpp over the
-# folders of its line in src/LAYERS. LINK, third parties, is seen by this folder only.
+# inkle_library(folder [WITHOUT] [LINK target...]): library inkle_<folder> of src/<folder>/*.cpp over
+# the folders of its line in src/LAYERS. LINK, third parties, is seen by this folder only. WITHOUT:
+# left out of this build, as if it had no sources.
 function(inkle_library folder)
-  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "WITHOUT" "" "LINK" ${ARGN})
   string(REPLACE "/" "_" name inkle_${folder})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*.cpp)
+  set(sources "")
+  if(NOT ARG_WITHOUT)
+    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*.cpp)
+  endif()
   set(dependencies "")
   inkle_layer(${folder} folders)
   foreach(dependency IN LISTS folders)

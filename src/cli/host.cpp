@@ -4,20 +4,21 @@
 
 namespace inkle::cli {
 
-runtime::cpu::HostTensor PlainHost::make_output(abi::DType dtype,
-                                                std::span<const std::int64_t> sizes,
-                                                std::span<const std::int64_t> strides) {
+runtime::common::HostTensor PlainHost::make_output(abi::DType dtype,
+                                                   std::span<const std::int64_t> sizes,
+                                                   std::span<const std::int64_t> strides) {
   tensors_.push_back(frontend::pt2::make_tensor(dtype, {sizes.begin(), sizes.end()},
                                                 {strides.begin(), strides.end()}));
   return {&tensors_.back(), tensors_.back().view()};
 }
 
-void PlainHost::call(std::uint32_t target, std::span<const runtime::cpu::EagerOperand> /*operands*/,
-                     std::span<runtime::cpu::HostTensor> /*results*/) {
+void PlainHost::call(std::uint32_t target,
+                     std::span<const runtime::common::EagerOperand> /*operands*/,
+                     std::span<runtime::common::HostTensor> /*results*/) {
   unsupported("op number {} needs PyTorch's eager mode, which is not here", target);
 }
 
-void PlainHost::give(std::uint32_t position, const runtime::cpu::Output& output) {
+void PlainHost::give(std::uint32_t position, const runtime::common::Output& output) {
   if (!keep_) return;
   results_.resize(std::max<std::size_t>(results_.size(), position + std::size_t{1}));
   switch (output.kind) {

@@ -121,6 +121,7 @@ class Assembler {
       BufferDecl decl;
       decl.name = buffer.name;
       decl.dtype = buffer.dtype;
+      decl.device = buffer.device;
       decl.sizes = slots_.slots(buffer.sizes);
       decl.strides = slots_.slots(*buffer.strides);
       decl.bytes = slots_.slot(span_bytes(buffer));
@@ -172,10 +173,23 @@ class Assembler {
       decl.text = kernel.text;
       decl.code_key = fmt::format("{:016x}", hash_bytes(kernel.text));
       decl.function = kernel.compiled.function;
+      if (kernel.compiled.device) {
+        decl.device = kernel.compiled.device;
+        decl.device->image = image(kernel.compiled.image);
+      }
       plan_.kernels.push_back(std::move(decl));
       code.push_back(kernel.compiled.code);
     }
     plan_.code = std::make_shared<std::vector<std::shared_ptr<void>>>(std::move(code));
+  }
+
+  // The plan's number of an image; equal ones are one.
+  std::uint32_t image(const std::shared_ptr<const abi::DeviceImage>& wanted) {
+    for (std::uint32_t i = 0; i < plan_.images.size(); ++i) {
+      if (plan_.images[i].data == wanted->data) return i;
+    }
+    plan_.images.push_back(*wanted);
+    return static_cast<std::uint32_t>(plan_.images.size() - 1);
   }
 
   PlanBuffer buffer(BufferId b) const {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "abi/plan.h"
-#include "codegen/cpu/compiler.h"
+#include "driver/target.h"
 #include "schedule/scheduled.h"
 
 namespace inkle::driver {
@@ -19,7 +19,7 @@ struct KernelChoice {
 struct UniqueKernel {
   std::string name;
   std::string text;
-  codegen::cpu::CompiledKernel compiled;
+  TargetKernel compiled;
 };
 
 [[nodiscard]] abi::Plan assemble(const schedule::ScheduledProgram& scheduled,

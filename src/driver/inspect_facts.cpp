@@ -4,7 +4,7 @@
 
 #include "abi/arena.h"
 #include "base/error.h"
-#include "runtime/cpu/size_program.h"
+#include "runtime/common/size_program.h"
 
 namespace inkle::driver {
 namespace {
@@ -168,7 +168,7 @@ InspectFacts inspect_facts(const Inspection& inspection) {
 
 std::vector<std::int64_t> slots_of(const abi::Plan& plan, std::span<const abi::TensorView> tensors,
                                    std::span<const std::int64_t> integers) {
-  const runtime::cpu::SizeProgram program(plan);
+  const runtime::common::SizeProgram program(plan);
   std::vector<std::int64_t> slots = program.constant_slots();
   program.evaluate(tensors, integers, slots, true);
   return slots;

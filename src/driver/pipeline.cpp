@@ -11,7 +11,6 @@
 #include "graph/text.h"
 #include "lower/lower.h"
 #include "passes/pipeline.h"
-#include "runtime/cpu/library_step.h"
 #include "schedule/schedule.h"
 
 namespace inkle::driver {
@@ -46,34 +45,6 @@ class Stages {
   const CompileOptions& options_;
   Report& report_;
 };
-
-schedule::Options schedule_options(const abi::DeviceDescription& device,
-                                   const CompileOptions& options) {
-  schedule::Options result;
-  result.device = device;
-  result.fast_numerics = options.fast_numerics;
-  result.training = options.training;
-  result.can_matmul = [](abi::DType a, abi::DType b, abi::DType c) {
-    abi::MatmulCall call;
-    call.a.dtype = a;
-    call.b.dtype = b;
-    call.c.dtype = c;
-    return runtime::cpu::can_run(call);
-  };
-  result.can_convolve = [](abi::DType dtype) {
-    abi::ConvolutionCall call;
-    call.x.dtype = call.w.dtype = call.y.dtype = dtype;
-    return runtime::cpu::can_run(call);
-  };
-  result.can_post_op = [](abi::PostOpKind kind) {
-    abi::MatmulCall call;
-    abi::PostOp op;
-    op.kind = kind;
-    call.post_ops.push_back(op);
-    return runtime::cpu::can_run(call);
-  };
-  return result;
-}
 
 std::string kernels_text(const schedule::ScheduledProgram& scheduled) {
   std::string text;
@@ -112,15 +83,13 @@ void describe_steps(const schedule::ScheduledProgram& scheduled, const abi::Plan
 
 }  // namespace
 
-Compiler::Compiler(codegen::cpu::TargetOptions target) : generator_(target) {}
-
 std::shared_ptr<abi::Plan> Compiler::generate(const schedule::ScheduledProgram& scheduled,
                                               const CompileOptions& options, Report& report) {
   const std::lock_guard lock(mutex_);
   std::vector<KernelChoice> choices;
   std::vector<UniqueKernel> unique;
   std::unordered_map<std::string, std::uint32_t> number;  // by text, in this program
-  std::vector<codegen::cpu::CompileUnit> units;
+  std::vector<TargetUnit> units;
   std::vector<std::uint32_t> unit_number;
   std::vector<const schedule::KernelStep*> steps;
   for (const schedule::Step& step : scheduled.steps) {
@@ -140,14 +109,13 @@ std::shared_ptr<abi::Plan> Compiler::generate(const schedule::ScheduledProgram& 
           scheduled.program.context->constant(known->second.scratch_bytes);
       ++report.kernels_reused;
     } else {
-      units.push_back({&kernel->kernel, kernel->schedule});
+      units.push_back({&kernel->kernel, kernel->schedule, made.name});
       unit_number.push_back(at->second);
     }
     made.text = std::move(text);
     unique.push_back(std::move(made));
   }
-  std::vector<codegen::cpu::CompiledKernel> compiled =
-      generator_.compile(units, {.keep_ir = options.keep_code, .keep_assembly = options.keep_code});
+  std::vector<TargetKernel> compiled = target_->compile(units, options.keep_code);
   for (std::size_t u = 0; u < units.size(); ++u) {
     UniqueKernel& made = unique[unit_number[u]];
     made.compiled = std::move(compiled[u]);
@@ -170,8 +138,7 @@ std::shared_ptr<abi::Plan> Compiler::generate(const schedule::ScheduledProgram& 
   }
   if (options.keep_code) {
     for (const UniqueKernel& made : unique) {
-      report.code.push_back({made.compiled.ir, made.compiled.assembly,
-                             made.compiled.emit_seconds + made.compiled.compile_seconds});
+      report.code.push_back({made.compiled.ir, made.compiled.assembly, made.compiled.seconds});
     }
   }
   report.kernels = static_cast<std::uint32_t>(unique.size());
@@ -192,7 +159,10 @@ Compiled Compiler::compile(graph::Graph graph, const CompileOptions& options) {
   stages.dump("passes", [&] { return graph::to_string(rewritten); });
   loop::Program program = stages.run("lower", [&] { return lower::lower(rewritten); });
   stages.dump("loops", [&] { return loop::to_string(program); });
-  const schedule::Options scheduling = schedule_options(generator_.device(), options);
+  schedule::Options scheduling;
+  target_->describe(scheduling);
+  scheduling.fast_numerics = options.fast_numerics;
+  scheduling.training = options.training;
   const schedule::ScheduledProgram scheduled =
       stages.run("schedule", [&] { return schedule::schedule(std::move(program), scheduling); });
   stages.dump("kernels", [&] { return kernels_text(scheduled); });

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "abi/plan.h"
-#include "codegen/cpu/compiler.h"
+#include "driver/target.h"
 #include "graph/graph.h"
 #include "passes/pass.h"
 #include "schedule/scheduled.h"
@@ -46,7 +46,7 @@ struct StepReport {
 
 // Text of a generated kernel's code; empty for one that was compiled without it.
 struct KernelCodeText {
-  std::string ir;  // LLVM IR
+  std::string ir;  // LLVM IR, or CUDA C++
   std::string assembly;
   double seconds = 0;  // to emit and compile it
 };
@@ -74,24 +74,31 @@ struct Compiled {
 // Owns the code generator and the kernels made so far. Thread-safe.
 class Compiler {
  public:
-  explicit Compiler(codegen::cpu::TargetOptions target);
-  explicit Compiler() : Compiler(codegen::cpu::TargetOptions::from_environment()) {}
+  explicit Compiler(std::unique_ptr<Target> target) : target_(std::move(target)) {}
+  // For this machine's processor.
+  Compiler() : Compiler(make_cpu_target()) {}
 
   // Throws UserError, Unsupported or InternalError, each with notes: stage, op, source line.
   [[nodiscard]] Compiled compile(graph::Graph graph, const CompileOptions& options);
 
-  [[nodiscard]] const abi::DeviceDescription& device() const { return generator_.device(); }
+  [[nodiscard]] const abi::DeviceDescription& device() const { return target_->device(); }
+
+  // A plan of this compiler, ready to run. Throws as the runtime does.
+  [[nodiscard]] std::unique_ptr<runtime::common::Executable> load(
+      std::shared_ptr<const abi::Plan> plan) const {
+    return target_->load(std::move(plan));
+  }
 
  private:
   struct Known {
-    codegen::cpu::CompiledKernel kernel;
+    TargetKernel kernel;
     std::int64_t scratch_bytes = 0;  // constant; kernels with symbolic scratch are not kept
   };
 
   std::shared_ptr<abi::Plan> generate(const schedule::ScheduledProgram& scheduled,
                                       const CompileOptions& options, Report& report);
 
-  codegen::cpu::CpuCompiler generator_;
+  std::unique_ptr<Target> target_;
   std::mutex mutex_;
   std::map<std::string, Known, std::less<>> known_;  // by text of kernel and schedule
 };

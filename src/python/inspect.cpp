@@ -11,7 +11,7 @@
 #include "base/threads.h"
 #include "driver/inspect.h"
 #include "python/torch_host.h"
-#include "runtime/cpu/size_program.h"
+#include "runtime/common/size_program.h"
 
 namespace inkle::python {
 namespace {
@@ -19,7 +19,7 @@ namespace {
 // (dtype, sizes, strides) of each tensor argument; None for integers and where a size is symbolic.
 nb::list plan_arguments(const TorchCallable& callable) {
   const abi::Plan& plan = callable.plan();
-  const runtime::cpu::SizeProgram program(plan);
+  const runtime::common::SizeProgram program(plan);
   nb::list result;
   for (const abi::PlanArgument& a : plan.arguments) {
     bool is_known = !a.is_integer;
@@ -104,11 +104,11 @@ std::string inspect_page(const TorchCallable& callable, const nb::dict& facts) {
   if (!facts["arguments"].is_none()) {
     inspection.slots = slots(callable.plan(), nb::cast<nb::list>(facts["arguments"]));
   }
-  const runtime::cpu::Executable& executable = callable.executable();
+  const runtime::common::Executable& executable = callable.executable();
   for (std::size_t s = 0; s < callable.plan().steps.size(); ++s) {
     inspection.implementations.push_back(executable.implementation(s));
   }
-  const runtime::cpu::MemoryReport memory = executable.memory();
+  const runtime::common::MemoryReport memory = executable.memory();
   inspection.scratch_bytes = memory.scratch_bytes;
   inspection.packed_weight_bytes = memory.packed_weight_bytes;
   const driver::Compiler compiler;

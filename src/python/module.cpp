@@ -22,7 +22,7 @@
 #include "python/inspect.h"
 #include "python/torch_host.h"
 #include "python/torch_tensor.h"
-#include "runtime/cpu/errors.h"
+#include "runtime/common/errors.h"
 
 namespace inkle::python {
 namespace {
@@ -161,7 +161,8 @@ nb::tuple compile(driver::Compiler& compiler, Importer& importer, const Options&
     };
   }
   driver::Compiled compiled = compiler.compile(importer.take(), o);
-  auto callable = std::make_shared<TorchCallable>(compiled.plan, targets, as_strided);
+  auto callable =
+      std::make_shared<TorchCallable>(compiler.load(compiled.plan), targets, as_strided);
   return nb::make_tuple(callable, report_dict(compiled.report));
 }
 
@@ -259,8 +260,9 @@ NB_MODULE(_inkle, m) {
   // an index out of range; what is caught there is caught here.
   static nb::exception<UserError> user_error(
       m, "UserError", nb::make_tuple(nb::handle(PyExc_ValueError), nb::handle(PyExc_RuntimeError)));
-  static nb::exception<runtime::cpu::WrongArgument> wrong_argument(m, "WrongArgument", user_error);
-  static nb::exception<runtime::cpu::OutOfRange> out_of_range(
+  static nb::exception<runtime::common::WrongArgument> wrong_argument(m, "WrongArgument",
+                                                                      user_error);
+  static nb::exception<runtime::common::OutOfRange> out_of_range(
       m, "OutOfRange", nb::make_tuple(user_error, nb::handle(PyExc_IndexError)));
   static nb::exception<Unsupported> unsupported(m, "Unsupported", PyExc_NotImplementedError);
   static nb::exception<InternalError> internal_error(m, "InternalError", PyExc_RuntimeError);

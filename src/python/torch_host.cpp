@@ -8,15 +8,15 @@
 
 #include "base/error.h"
 #include "python/torch_tensor.h"
-#include "runtime/cpu/errors.h"
+#include "runtime/common/errors.h"
 
 namespace inkle::python {
 
-using runtime::cpu::EagerOperand;
-using runtime::cpu::HostTensor;
-using runtime::cpu::OutOfRange;
-using runtime::cpu::Output;
-using runtime::cpu::WrongArgument;
+using runtime::common::EagerOperand;
+using runtime::common::HostTensor;
+using runtime::common::OutOfRange;
+using runtime::common::Output;
+using runtime::common::WrongArgument;
 
 namespace {
 
@@ -52,7 +52,7 @@ std::int64_t version_of(PyObject* tensor) {
 
 // State of one call, kept for the next. The interpreter's lock is held but between begin_steps()
 // and the first give().
-class TorchHost final : public runtime::cpu::Host {
+class TorchHost final : public runtime::common::Host {
  public:
   explicit TorchHost(TorchCallable& callable) : callable_(callable) {
     outputs_.resize(callable.plan_->outputs.size(), nullptr);
@@ -63,7 +63,7 @@ class TorchHost final : public runtime::cpu::Host {
 
   // Reads the caller's arguments; keeps the tensors alive, as the caller may clear its list.
   void read(const nb::list& arguments);
-  [[nodiscard]] runtime::cpu::Call call_data();
+  [[nodiscard]] runtime::common::Call call_data();
   [[nodiscard]] bool has_begun() const { return has_begun_; }
   [[nodiscard]] nb::object take();
   // Takes the interpreter's lock back if a call ended early.
@@ -121,19 +121,19 @@ void TorchHost::read(const nb::list& arguments) {
     tensors_.push_back(object);
     views_.push_back(borrow(object));
   }
-  const auto watched = callable_.executable_.watched();
+  const auto watched = callable_.executable_->watched();
   if (watched.empty()) return;
   versions_.assign(tensors_.size(), 0);
   for (const std::uint32_t t : watched) versions_[t] = version_of(tensors_[t]);
 }
 
-runtime::cpu::Call TorchHost::call_data() {
-  runtime::cpu::Call call;
+runtime::common::Call TorchHost::call_data() {
+  runtime::common::Call call;
   call.tensors = views_;
   call.integers = integers_;
   call.versions = versions_;
   call.host = this;
-  call.check = runtime::cpu::Check::full;
+  call.check = runtime::common::Check::full;
   return call;
 }
 
@@ -249,10 +249,10 @@ nb::object TorchHost::take() {
   return tuple;
 }
 
-TorchCallable::TorchCallable(std::shared_ptr<const abi::Plan> plan, nb::list targets,
-                             nb::object as_strided)
-    : plan_(std::move(plan)),
-      executable_(plan_),
+TorchCallable::TorchCallable(std::unique_ptr<runtime::common::Executable> executable,
+                             nb::list targets, nb::object as_strided)
+    : executable_(std::move(executable)),
+      plan_(&executable_->plan()),
       targets_(std::move(targets)),
       as_strided_(std::move(as_strided)),
       otherwise_(nb::none()),
@@ -344,12 +344,13 @@ nb::object TorchCallable::run(const nb::list& arguments, Run&& run) {
 }
 
 nb::object TorchCallable::call(const nb::list& arguments) {
-  return run(arguments, [&](const runtime::cpu::Call& c) { executable_.run(c); });
+  return run(arguments, [&](const runtime::common::Call& c) { executable_->run(c); });
 }
 
 std::vector<double> TorchCallable::profile(const nb::list& arguments) {
   std::vector<double> times;
-  (void)run(arguments, [&](const runtime::cpu::Call& c) { times = executable_.run_profiled(c); });
+  (void)run(arguments,
+            [&](const runtime::common::Call& c) { times = executable_->run_profiled(c); });
   return times;
 }
 

@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/cpu/executor.h"
-#include "runtime/cpu/host.h"
+#include "runtime/common/executable.h"
+#include "runtime/common/host.h"
 
 namespace inkle::python {
 
@@ -23,7 +23,8 @@ class TorchCallable {
   // `targets`: Python callables for calls to eager, by number; each takes the flat operands and
   // returns a sequence of tensors. `as_strided(tensor, sizes, strides, bytes_from_data)` makes
   // views of outputs.
-  TorchCallable(std::shared_ptr<const abi::Plan> plan, nb::list targets, nb::object as_strided);
+  TorchCallable(std::unique_ptr<runtime::common::Executable> executable, nb::list targets,
+                nb::object as_strided);
   ~TorchCallable();
   TorchCallable(const TorchCallable&) = delete;
   TorchCallable& operator=(const TorchCallable&) = delete;
@@ -44,8 +45,8 @@ class TorchCallable {
   // For tests: each call fails.
   bool fails = false;
 
-  [[nodiscard]] const abi::Plan& plan() const { return executable_.plan(); }
-  [[nodiscard]] const runtime::cpu::Executable& executable() const { return executable_; }
+  [[nodiscard]] const abi::Plan& plan() const { return *plan_; }
+  [[nodiscard]] const runtime::common::Executable& executable() const { return *executable_; }
 
  private:
   friend class TorchHost;
@@ -54,8 +55,8 @@ class TorchCallable {
   [[nodiscard]] bool is_frozen_as(const nb::list& arguments) const;
   std::unique_ptr<TorchHost> take_host();
 
-  std::shared_ptr<const abi::Plan> plan_;
-  runtime::cpu::Executable executable_;
+  std::unique_ptr<runtime::common::Executable> executable_;
+  const abi::Plan* plan_;
   nb::list targets_;
   nb::object as_strided_;
   nb::object otherwise_;

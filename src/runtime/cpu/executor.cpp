@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "runtime/cpu/frame.h"
-#include "runtime/cpu/plan_check.h"
 
 namespace inkle::runtime::cpu {
 namespace {

@@ -10,30 +10,13 @@
 
 #include "abi/plan.h"
 #include "abi/tensor_view.h"
-#include "runtime/cpu/host.h"
+#include "runtime/cpu/common.h"
 #include "runtime/cpu/library_step.h"
 #include "runtime/cpu/memory_pool.h"
 #include "runtime/cpu/prepared.h"
-#include "runtime/cpu/size_program.h"
 #include "runtime/cpu/weight_cache.h"
 
 namespace inkle::runtime::cpu {
-
-enum class Check : std::uint8_t {
-  full,     // dtype, device, rank, sizes and strides of every argument
-  trusted,  // the caller has checked those (Dynamo's guards): alignment only
-};
-
-// One call. Arguments are in the plan's order, tensors and integers counted apart.
-struct Call {
-  std::span<const abi::TensorView> tensors;
-  std::span<const std::int64_t> integers;
-  // Counters of writes to the tensors, to notice changed weights; may be empty, and may be 0 for
-  // tensors that are not among Executable::watched().
-  std::span<const std::int64_t> versions = {};
-  Host* host = nullptr;
-  Check check = Check::full;
-};
 
 struct ExecutableOptions {
   // Working memory; null: a pool of its own. Executables that share one hold the memory of the
@@ -46,38 +29,23 @@ struct ExecutableOptions {
   int poison = -1;
 };
 
-struct MemoryReport {
-  std::int64_t arena_bytes = 0;    // of the latest shapes
-  std::int64_t scratch_bytes = 0;  // kernels' scratch of all threads, library workspace
-  std::int64_t packed_weight_bytes = 0;
-  std::int64_t prepared_bytes = 0;  // results of prepare steps, all sets
-};
-
 class Frame;
 
-class Executable {
+class Executable final : public common::Executable {
  public:
   // Checks the plan. Shapes that do not depend on arguments are planned and compiled here. Throws
   // UserError for a plan that makes no sense (packages come from files) and what compile() throws.
   explicit Executable(std::shared_ptr<const abi::Plan> plan, ExecutableOptions options = {});
-  ~Executable();
+  ~Executable() override;
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
 
-  // Thread-safe. Throws UserError (a wrong argument, by name; an index out of range, with the
-  // source line; out of memory), and what the host throws. After an exception, mutated arguments
-  // hold anything; the Executable stays usable.
-  void run(const Call& call);
-
-  // The same, timed: microseconds of each step, in order; 0 for prepare steps that were not due.
-  [[nodiscard]] std::vector<double> run_profiled(const Call& call);
-
-  [[nodiscard]] const abi::Plan& plan() const { return *plan_; }
-  // Tensor arguments, by number, that derived copies are kept of: their versions are of use.
-  [[nodiscard]] std::span<const std::uint32_t> watched() const { return watched_; }
-  [[nodiscard]] MemoryReport memory() const;
-  // Name of the library's implementation of a step for the shapes seen last; empty for others.
-  [[nodiscard]] std::string implementation(std::size_t step) const;
+  void run(const Call& call) override;
+  [[nodiscard]] std::vector<double> run_profiled(const Call& call) override;
+  [[nodiscard]] const abi::Plan& plan() const override { return *plan_; }
+  [[nodiscard]] std::span<const std::uint32_t> watched() const override { return watched_; }
+  [[nodiscard]] MemoryReport memory() const override;
+  [[nodiscard]] std::string implementation(std::size_t step) const override;
 
  private:
   friend class Frame;

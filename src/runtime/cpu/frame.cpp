@@ -8,8 +8,6 @@
 #include "abi/arena.h"
 #include "base/error.h"
 #include "base/threads.h"
-#include "runtime/cpu/arguments.h"
-#include "runtime/cpu/errors.h"
 #include "runtime/cpu/strided_copy.h"
 
 namespace inkle::runtime::cpu {

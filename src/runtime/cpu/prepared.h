@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "abi/plan.h"
+#include "runtime/cpu/common.h"
 #include "runtime/cpu/library_step.h"
 #include "runtime/cpu/memory_pool.h"
-#include "runtime/cpu/size_program.h"
 #include "runtime/cpu/weight_cache.h"
 #include "runtime/cpu/weight_identity.h"
 

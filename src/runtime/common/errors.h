@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 
-namespace inkle::runtime::cpu {
+namespace inkle::runtime::common {
 
 // An argument is not what the plan was compiled for; nothing has run.
 class WrongArgument : public UserError {
@@ -17,4 +17,4 @@ class OutOfRange : public UserError {
   using UserError::UserError;
 };
 
-}  // namespace inkle::runtime::cpu
+}  // namespace inkle::runtime::common

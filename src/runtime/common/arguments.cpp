@@ -1,4 +1,4 @@
-#include "runtime/cpu/arguments.h"
+#include "runtime/common/arguments.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/cpu/errors.h"
+#include "runtime/common/errors.h"
 
-namespace inkle::runtime::cpu {
+namespace inkle::runtime::common {
 namespace {
 
 std::string describe(const abi::TensorView& t) {
@@ -55,4 +55,4 @@ void check_geometry(const abi::PlanArgument& expected, const abi::TensorView& gi
                                   describe(given)));
 }
 
-}  // namespace inkle::runtime::cpu
+}  // namespace inkle::runtime::common

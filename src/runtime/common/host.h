@@ -8,7 +8,7 @@
 #include "abi/plan.h"
 #include "abi/tensor_view.h"
 
-namespace inkle::runtime::cpu {
+namespace inkle::runtime::common {
 
 // A tensor of the host, e.g. an AtenTensorHandle; null for memory that the host does not know. The
 // host owns it and keeps it alive until the call has ended, with success or not.
@@ -60,4 +60,4 @@ class Host {
   virtual void give(std::uint32_t position, const Output& output) = 0;
 };
 
-}  // namespace inkle::runtime::cpu
+}  // namespace inkle::runtime::common

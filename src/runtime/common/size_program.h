@@ -8,7 +8,7 @@
 #include "abi/plan.h"
 #include "abi/tensor_view.h"
 
-namespace inkle::runtime::cpu {
+namespace inkle::runtime::common {
 
 class SizeProgram {
  public:
@@ -47,4 +47,4 @@ class SizeProgram {
   std::vector<abi::SizeInstruction> dynamic_;  // arithmetic on leaves
 };
 
-}  // namespace inkle::runtime::cpu
+}  // namespace inkle::runtime::common

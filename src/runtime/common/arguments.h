@@ -7,7 +7,7 @@
 #include "abi/plan.h"
 #include "abi/tensor_view.h"
 
-namespace inkle::runtime::cpu {
+namespace inkle::runtime::common {
 
 // Dtype, device kind and rank. Throws UserError with the argument's name, what was expected and
 // what came.
@@ -21,4 +21,4 @@ void check_geometry(const abi::PlanArgument& expected, const abi::TensorView& gi
   return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(alignment) == 0;
 }
 
-}  // namespace inkle::runtime::cpu
+}  // namespace inkle::runtime::common

@@ -1,4 +1,4 @@
-#include "runtime/cpu/plan_check.h"
+#include "runtime/common/plan_check.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-namespace inkle::runtime::cpu {
+namespace inkle::runtime::common {
 namespace {
 
 using abi::BufferDecl;
@@ -170,4 +170,4 @@ class Checker {
 
 void check_references(const abi::Plan& plan) { Checker(plan).run(); }
 
-}  // namespace inkle::runtime::cpu
+}  // namespace inkle::runtime::common

@@ -1,11 +1,11 @@
-#include "runtime/cpu/size_program.h"
+#include "runtime/common/size_program.h"
 
 #include <algorithm>
 #include <string_view>
 
 #include "base/error.h"
 
-namespace inkle::runtime::cpu {
+namespace inkle::runtime::common {
 namespace {
 
 using abi::Guard;
@@ -165,4 +165,4 @@ void SizeProgram::check_guards(std::span<const std::int64_t> slots) const {
   }
 }
 
-}  // namespace inkle::runtime::cpu
+}  // namespace inkle::runtime::common

@@ -1,0 +1,59 @@
+// A machine as the driver sees it: what schedules may know of it, kernels to its code, plans to
+// what runs there. One implementation for each folder of codegen/ and runtime/.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "abi/device.h"
+#include "abi/plan.h"
+#include "runtime/common/executable.h"
+#include "schedule/schedule.h"
+
+namespace inkle::driver {
+
+struct TargetUnit {
+  const schedule::Kernel* kernel = nullptr;
+  schedule::Schedule schedule;
+  std::string name;
+};
+
+struct TargetKernel {
+  abi::KernelFunction function = nullptr;
+  std::optional<abi::DeviceKernel> device;
+  std::shared_ptr<const abi::DeviceImage> image;  // that `device` is in
+  sym::Expr scratch_bytes;                        // of a launch, in terms of the kernel's sizes
+  std::shared_ptr<void> code;                     // keeps `function` valid
+  std::string ir;                                 // what the machine code was made of
+  std::string assembly;
+  double seconds = 0;  // to emit and compile it
+};
+
+class Target {
+ public:
+  virtual ~Target() = default;
+
+  [[nodiscard]] virtual const abi::DeviceDescription& device() const = 0;
+  // Adds the device, and what its libraries can do, to what the scheduler is told.
+  virtual void describe(schedule::Options& options) const = 0;
+  // In the order of the units; `keep_code` fills ir and assembly. Throws as code generators do.
+  [[nodiscard]] virtual std::vector<TargetKernel> compile(std::span<const TargetUnit> units,
+                                                          bool keep_code) = 0;
+  [[nodiscard]] virtual std::unique_ptr<runtime::common::Executable> load(
+      std::shared_ptr<const abi::Plan> plan) const = 0;
+};
+
+// The machine that this process runs on. Throws Unsupported if Inkle was built without LLVM.
+[[nodiscard]] std::unique_ptr<Target> make_cpu_target();
+
+// GPU number `index`. Throws Unsupported if there is none, or its driver is missing.
+[[nodiscard]] std::unique_ptr<Target> make_cuda_target(std::int32_t index);
+
+// A GPU of an architecture ("sm_90a") that runs nothing: all of a call but the launches.
+[[nodiscard]] std::unique_ptr<Target> make_null_target(std::string_view architecture);
+
+}  // namespace inkle::driver

@@ -1,0 +1,28 @@
+// What both runtimes share, under the names that this folder uses.
+#pragma once
+
+#include "runtime/common/arguments.h"
+#include "runtime/common/errors.h"
+#include "runtime/common/executable.h"
+#include "runtime/common/plan_check.h"
+#include "runtime/common/size_program.h"
+
+namespace inkle::runtime::cpu {
+
+using common::Call;
+using common::Check;
+using common::check_geometry;
+using common::check_references;
+using common::check_type;
+using common::EagerOperand;
+using common::Handle;
+using common::Host;
+using common::HostTensor;
+using common::is_aligned;
+using common::MemoryReport;
+using common::OutOfRange;
+using common::Output;
+using common::SizeProgram;
+using common::WrongArgument;
+
+}  // namespace inkle::runtime::cpu
