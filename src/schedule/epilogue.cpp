@@ -157,6 +157,13 @@ class ChainReader {
 
 bool is_zero(Expr e) { return e.is_constant(0); }
 
+// Unit stride along `dim`, or the same value all along it. Libraries write and add rows; what lies
+// across them is a kernel's work.
+bool is_row(const View& view, std::size_t dim) {
+  return view.strides[dim].is_constant(1) || is_zero(view.strides[dim]) ||
+         view.sizes[dim].is_constant(1);
+}
+
 // The first addition of a vector along `dim` is the bias.
 std::optional<View> take_bias(std::vector<Epilogue>& chain, std::size_t dim) {
   if (chain.empty() || chain.front().kind != abi::PostOpKind::add) return std::nullopt;
@@ -326,11 +333,19 @@ class ContractionBuilder {
         return false;
       }
       if (matmul->c.sizes.size() != view->sizes.size()) return false;
+      if (!is_row(*view, view->sizes.size() - 1)) return false;
+      for (const Epilogue& e : chain) {
+        if (e.operand && !is_row(*e.operand, e.operand->sizes.size() - 1)) return false;
+      }
       matmul->bias = take_bias(chain, view->strides.size() - 1);
       matmul->c = *view;
       matmul->epilogue = std::move(chain);
     } else {
       auto& convolution = std::get<ConvolutionStep>(step.action);
+      if (!is_row(*view, 1)) return false;
+      for (const Epilogue& e : chain) {
+        if (e.operand && !is_row(*e.operand, 1)) return false;
+      }
       if (!convolution.bias) convolution.bias = take_bias(chain, 1);
       convolution.y = *view;
       convolution.epilogue = std::move(chain);

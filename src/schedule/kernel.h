@@ -137,6 +137,10 @@ struct Schedule {
   std::int32_t unroll = 4;  // independent accumulators, or vectors in flight
   // vector_outer: elements of the last outer loop given to one parallel iteration.
   std::int64_t block = 1024;
+  // vector_outer with two outer loops or more: the blocks of the last loop count slower than the
+  // loop before it, so that iterations walk down a strip of columns. What is stored by rows and
+  // read by columns then visits each cache line of both once.
+  bool strips = false;
   // Attention: rows of q and columns of k of a block.
   std::int64_t q_block = 32;
   std::int64_t kv_block = 256;
@@ -149,7 +153,7 @@ struct Schedule {
 // Parallel iterations [0, extent) of the kernel function under this schedule:
 //   loop kernels: product(outer), or with vector_outer product(outer but last) *
 //   ceildiv(last, block); attention: batch * heads * ceildiv(q_length, q_block).
-// With `blocks`: blocks of the grid. An iteration number counts row-major, the last loop fastest.
+// With `blocks`: blocks of the grid. An iteration number counts row-major, the last loop fastest (with `strips` the last but one).
 [[nodiscard]] Expr parallel_extent(const Kernel& kernel, const Schedule& schedule,
                                    sym::Context& context);
 

@@ -198,9 +198,9 @@ std::string to_string(const Kernel& kernel) { return Printer(kernel).run(); }
 
 std::string to_string(const Schedule& s) {
   return fmt::format(
-      "schedule vector {} lanes {} unroll {} block {} q_block {} kv_block {} grain {}",
-      s.vector_outer ? "outer" : "inner", s.lanes, s.unroll, s.block, s.q_block, s.kv_block,
-      s.grain);
+      "schedule vector {} lanes {} unroll {} block {}{} q_block {} kv_block {} grain {}",
+      s.vector_outer ? "outer" : "inner", s.lanes, s.unroll, s.block, s.strips ? " strips" : "",
+      s.q_block, s.kv_block, s.grain);
 }
 
 Expr parallel_extent(const Kernel& kernel, const Schedule& schedule, sym::Context& context) {

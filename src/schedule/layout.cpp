@@ -73,19 +73,71 @@ bool is_channels_last(const Buffer& buffer, sym::Context& context) {
   return true;
 }
 
-// The order of the operand that an elementwise nest reads at its own indices; channels last wins
-// over row-major, as in a region of convolutions.
+// The order in which a load walks the nest's dimensions through memory, by the hints of its strides;
+// dimensions of size 1 stay in their place. nullopt unless it reads every point anew.
+std::optional<Order> memory_order(const Program& program, const Nest& nest,
+                                  const Instruction& load) {
+  if (!program.buffers[load.buffer].strides) return std::nullopt;
+  const auto view = strided_view(program, {load.buffer, load.indices}, nest.dims);
+  if (!view) return std::nullopt;
+  Order places;
+  std::vector<std::int64_t> strides(nest.dims.size(), 0);
+  for (std::size_t d = 0; d < nest.dims.size(); ++d) {
+    if (nest.dims[d].extent.is_constant(1)) continue;
+    const auto stride = sym::hint(view->strides[d]);
+    if (!stride || *stride <= 0) return std::nullopt;
+    strides[d] = *stride;
+    places.push_back(d);
+  }
+  Order sorted = places;
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [&](std::size_t a, std::size_t b) { return strides[a] > strides[b]; });
+  Order order = row_major(nest.dims.size());
+  for (std::size_t i = 0; i < places.size(); ++i) order[places[i]] = sorted[i];
+  return order;
+}
+
+// The order of the operands of an elementwise nest: that of one read at the nest's own indices if it
+// is not row-major (channels last wins in a region of convolutions), else what all of them share.
 Order pointwise_order(const Program& program, const Nest& nest) {
   sym::Context& context = *program.context;
   const std::size_t rank = nest.dims.size();
+  if (rank < 3) return row_major(rank);
+  std::optional<Order> shared;
+  bool do_agree = true;
   for (const Instruction& i : nest.body.instructions) {
-    if (i.opcode != Opcode::load || i.indices.size() != rank || rank < 3) continue;
+    if (i.opcode != Opcode::load) continue;
     const Buffer& buffer = program.buffers[i.buffer];
-    if (!is_identity(i.indices, nest.dims) || !buffer.strides) continue;
-    if (!dense_order(buffer, context)) continue;
-    if (*dense_order(buffer, context) != row_major(rank)) return *dense_order(buffer, context);
+    if (is_identity(i.indices, nest.dims) && dense_order(buffer, context)) {
+      const Order order = *dense_order(buffer, context);
+      if (order != row_major(rank)) return order;
+    }
+    const auto order = memory_order(program, nest, i);
+    if (!order) continue;
+    if (shared && *shared != *order) do_agree = false;
+    shared = order;
   }
-  return row_major(rank);
+  return shared && do_agree ? *shared : row_major(rank);
+}
+
+// The buffers that a convolution reads, at once or through elementwise nests.
+std::vector<bool> images_of(const Program& program) {
+  std::vector<bool> images(program.buffers.size(), false);
+  for (std::size_t n = program.nests.size(); n-- > 0;) {
+    const Nest& nest = program.nests[n];
+    if (const auto* convolution = std::get_if<loop::Convolution>(&nest.detail)) {
+      images[convolution->x] = true;
+    }
+    if (nest.kind != NestKind::pointwise) continue;
+    const auto written = loop::writes(nest);
+    if (std::none_of(written.begin(), written.end(), [&](BufferId b) { return images[b]; })) {
+      continue;
+    }
+    for (const Instruction& i : nest.body.instructions) {
+      if (i.opcode == Opcode::load && is_identity(i.indices, nest.dims)) images[i.buffer] = true;
+    }
+  }
+  return images;
 }
 
 Order wanted_order(const Program& program, const Nest& nest, const Buffer& buffer) {
@@ -131,8 +183,10 @@ class OperandSettler {
       Nest nest = program_.nests[n];
       copies_.clear();
       settle(nest);
+      std::optional<Nest> back = settle_result(nest);
       for (Nest& copy : copies_) result.push_back(std::move(copy));
       result.push_back(std::move(nest));
+      if (back) result.push_back(std::move(*back));
     }
     program_.nests = std::move(result);
     remove_dead_nests(program_);
@@ -150,6 +204,48 @@ class OperandSettler {
     } else if (auto* convolution = std::get_if<loop::Convolution>(&nest.detail)) {
       convolution->x = settle_image(convolution->x);
     }
+  }
+
+  // Libraries write products with unit stride along columns and images channels last: where the
+  // result must lie in another way, they write a temporary, and the nest given back copies it.
+  std::optional<Nest> settle_result(Nest& nest) {
+    if (nest.kind != NestKind::matmul && nest.kind != NestKind::convolution) return std::nullopt;
+    const BufferId out = nest.stores.front().buffer;
+    const loop::Buffer original = program_.buffers[out];
+    const std::size_t rank = original.sizes.size();
+    const bool good = nest.kind == NestKind::matmul
+                          ? original.sizes.back().is_constant(1) ||
+                                original.strides->back().is_constant(1)
+                          : is_channels_last(original, *program_.context);
+    if (good || !is_identity(nest.stores.front().indices, nest.dims)) return std::nullopt;
+    const Order order = nest.kind == NestKind::matmul ? row_major(rank) : channels_last(rank);
+    return copy_result(nest, original, order);
+  }
+
+  Nest copy_result(Nest& nest, const loop::Buffer& original, const Order& order) {
+    sym::Context& context = *program_.context;
+    Buffer buffer;
+    buffer.name = "t" + std::to_string(program_.buffers.size());
+    buffer.dtype = original.dtype;
+    buffer.device = original.device;
+    buffer.sizes = original.sizes;
+    buffer.strides = dense_strides(context, original.sizes, order);
+    const BufferId made = program_.add_buffer(std::move(buffer));
+    producer_.push_back(-1);
+    mutated_.push_back(false);
+    Nest copy;
+    copy.label = "copy";
+    std::vector<Expr> indices;
+    for (const Expr size : original.sizes) {
+      copy.dims.push_back({context.index(size), size});
+      indices.push_back(copy.dims.back().variable);
+    }
+    loop::BodyBuilder body(copy.body, context);
+    body.yield(body.load(made, original.dtype, indices));
+    copy.stores = nest.stores;
+    copy.stores.front().indices = std::move(indices);
+    nest.stores.front().buffer = made;
+    return copy;
   }
 
   // The nest that makes `buffer` by copying, element by element, from another place.
@@ -317,11 +413,15 @@ class OperandSettler {
 
 void choose_layouts(Program& program) {
   sym::Context& context = *program.context;
+  const std::vector<bool> images = images_of(program);
   for (const Nest& nest : program.nests) {
     for (const BufferId b : loop::writes(nest)) {
       Buffer& buffer = program.buffers[b];
       if (buffer.strides) continue;
-      buffer.strides = dense_strides(context, buffer.sizes, wanted_order(program, nest, buffer));
+      const Order order = images[b] && nest.kind == NestKind::pointwise
+                              ? channels_last(buffer.sizes.size())
+                              : wanted_order(program, nest, buffer);
+      buffer.strides = dense_strides(context, buffer.sizes, order);
     }
   }
   for (Buffer& buffer : program.buffers) {

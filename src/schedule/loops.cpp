@@ -153,6 +153,28 @@ double iteration_cost(const LoopKernel& kernel) {
 // hundred, and the other core's cache has to be filled).
 constexpr double kThreadWork = 5000;
 
+// An outer loop but the last along which something is read with unit stride that the last loop, of
+// unit stride for the rest, reads in jumps: the two want tiles. The weightiest, if any.
+std::optional<std::size_t> transposed_loop(const LoopKernel& loops,
+                                           const std::vector<WeightedOffset>& offsets) {
+  const Expr last = loops.outer.back().variable;
+  std::optional<std::size_t> result;
+  double best = 0;
+  for (std::size_t d = 0; d + 1 < loops.outer.size(); ++d) {
+    double weight = 0;
+    for (const auto& [offset, is_store, points] : offsets) {
+      if (!sym::contains(offset, last) || !sym::contains(offset, loops.outer[d].variable)) continue;
+      const auto jump = sym::stride(offset, last);
+      const auto step = sym::stride(offset, loops.outer[d].variable);
+      if (jump && step && step->is_constant(1) && !jump->is_constant(1)) weight += points;
+    }
+    if (weight <= best || sym::hint(loops.outer[d].extent).value_or(4096) < 4) continue;
+    best = weight;
+    result = d;
+  }
+  return result;
+}
+
 }  // namespace
 
 void order_and_merge_loops(LoopKernel& kernel, sym::Context& context) {
@@ -214,6 +236,13 @@ Schedule choose_schedule(Kernel& kernel, const abi::DeviceDescription& device,
     // vectors, so that every visit of a row uses whole cache lines.
     std::int64_t block = has_inner ? std::int64_t{4} * schedule.lanes : 2048;
     if (!has_inner && last < block) block = std::max<std::int64_t>(last, schedule.lanes);
+    const auto transposed = has_inner ? std::nullopt : transposed_loop(loops, offsets);
+    if (transposed) {
+      const auto at = loops.outer.begin() + static_cast<std::ptrdiff_t>(*transposed);
+      std::rotate(at, at + 1, loops.outer.end() - 1);
+      schedule.strips = true;
+      block = schedule.lanes;
+    }
     schedule.block = block;
     cost *= static_cast<double>(std::min(block, last));
   }

@@ -3,6 +3,7 @@
 //   for (n = begin; n < end; ++n)  { outer variables of n; stages }                 inner vectors
 //   for (n = begin; n < end; ++n)  { outer variables but the last, and a block of the last;
 //     for each group of its elements { stages } }                                   outer vectors
+// With strips, the blocks count slower than the outer variable before the last.
 #include <algorithm>
 
 #include "base/error.h"
@@ -24,6 +25,7 @@ class LoopKernelEmitter {
   LoopKernelEmitter(KernelCode& code, const LoopKernel& loops, sym::Context& context)
       : code_(code), ir_(code.ir), loops_(loops), context_(context) {
     columns_ = code.schedule.vector_outer && !loops.outer.empty();
+    strips_ = columns_ && code.schedule.strips && loops.outer.size() >= 2;
     code_.scratch_has_lanes = columns_;
     code_.rows.resize(loops.rows.size());
     shape_ = column_shape();
@@ -36,6 +38,7 @@ class LoopKernelEmitter {
     if (columns_) {
       iterated_.push_back(sym::ceildiv(loops_.outer.back().extent, code_.schedule.block));
     }
+    if (strips_) std::swap(iterated_[scalars - 1], iterated_[scalars]);
     // Constant extents of 1 would only cost divisions.
     Value* begin = arguments[3];
     Value* end = arguments[4];
@@ -119,8 +122,9 @@ class LoopKernelEmitter {
     return ir_.at_depth(0, [&] { return scalar(iterated_[d]); });
   }
 
-  void iteration(const Values& variables) {
+  void iteration(Values variables) {
     const std::size_t scalars = loops_.outer.size() - (columns_ ? 1 : 0);
+    if (strips_) std::swap(variables[scalars - 1], variables[scalars]);
     for (std::size_t d = 0; d < scalars; ++d) {
       code_.symbols[loops_.outer[d].variable.node()] = {variables[d], ir_.depth()};
     }
@@ -154,6 +158,7 @@ class LoopKernelEmitter {
   const LoopKernel& loops_;
   sym::Context& context_;
   bool columns_ = false;
+  bool strips_ = false;
   LaneShape shape_;
   LaneGroup no_lanes_;
   std::vector<Expr> iterated_;  // extents that the iteration number counts through

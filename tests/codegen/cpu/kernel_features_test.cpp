@@ -569,10 +569,14 @@ TEST(Kernels, SeveralOuterLoops) {
         std::vector<std::int64_t> sizes;
         if (dynamic) sizes = {3, 5, 70};
         const std::int64_t n = 3 * 5 * 70 * inner;
-        check(b, columns ? outer_lanes(16, 32) : inner_lanes(16),
-              {random_array(DType::f32, n, 1), random_array(DType::f32, 5 * inner, 2),
-               Array(DType::f32, n)},
-              sizes);
+        schedule::Schedule schedule = columns ? outer_lanes(16, 32) : inner_lanes(16);
+        for (const bool strips : {false, true}) {
+          schedule.strips = strips;
+          check(b, schedule,
+                {random_array(DType::f32, n, 1), random_array(DType::f32, 5 * inner, 2),
+                 Array(DType::f32, n)},
+                sizes);
+        }
       }
     }
   }
