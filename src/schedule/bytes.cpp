@@ -95,18 +95,24 @@ class Counter {
       return;
     }
     const auto& kernel = std::get<LoopKernel>(step.kernel.body);
+    // What an earlier stage has written at the same iteration is read back from a cache.
+    std::vector<bool> written(step.buffers.size(), false);
     for (const Stage& stage : kernel.stages) {
       std::vector<Dim> dims = kernel.outer;
       dims.insert(dims.end(), stage.inner.begin(), stage.inner.end());
       for (const loop::Instruction& i : stage.body.instructions) {
-        if (i.opcode == Opcode::load && i.buffer < step.buffers.size()) {
+        const bool counts = i.opcode == Opcode::load && i.buffer < step.buffers.size();
+        if (counts && !written[i.buffer]) {
           access(step.buffers[i.buffer], false, i.indices.front(), dims);
         }
       }
       for (const StageStore& store : stage.stores) {
-        if (store.target < step.buffers.size()) {
-          access(step.buffers[store.target], true, store.offset, dims);
-        }
+        if (store.target >= step.buffers.size()) continue;
+        access(step.buffers[store.target], true, store.offset, dims);
+      }
+      if (stage.kind == StageKind::scatter) continue;
+      for (const StageStore& store : stage.stores) {
+        if (store.target < step.buffers.size()) written[store.target] = true;
       }
     }
   }

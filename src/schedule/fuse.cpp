@@ -75,16 +75,10 @@ class Fuser {
            std::any_of(w.begin(), w.end(), is_mutated);
   }
 
-  // Some group other than `target` lies on a path from it to nest n.
-  bool makes_cycle(std::size_t n, std::size_t target) const {
+  // Groups that must run after `target`, of those that hold nests before n; itself too.
+  std::vector<bool> groups_after(std::size_t n, std::size_t target) const {
     std::vector<bool> after(groups_.size(), false);
     after[target] = true;
-    for (std::size_t m = 0; m < n; ++m) {
-      const std::size_t g = group_of_[m];
-      for (const std::size_t b : before_[m]) {
-        if (after[group_of_[b]]) after[g] = true;
-      }
-    }
     // Groups are not ordered by their nests, so close the relation.
     for (bool changed = true; changed;) {
       changed = false;
@@ -99,6 +93,12 @@ class Fuser {
         }
       }
     }
+    return after;
+  }
+
+  // Some group other than `target` lies on a path from it to nest n.
+  bool makes_cycle(std::size_t n, std::size_t target) const {
+    const std::vector<bool> after = groups_after(n, target);
     return std::any_of(before_[n].begin(), before_[n].end(), [&](std::size_t b) {
       return group_of_[b] != target && after[group_of_[b]];
     });
@@ -124,9 +124,37 @@ class Fuser {
         nest.label, yes ? "yes" : "no", why);
   }
 
+  // Producers of nest n that know nothing of each other become one group if n can join that: the
+  // two log-softmaxes of a divergence.
+  void merge_producers(std::size_t n) {
+    std::vector<std::size_t> producers;
+    for (const std::size_t b : before_[n]) {
+      const std::size_t g = group_of_[b];
+      const bool is_new = std::find(producers.begin(), producers.end(), g) == producers.end();
+      if (is_new && fusable_[g]) producers.push_back(g);
+    }
+    for (std::size_t i = 1; i < producers.size(); ++i) merge_pair(n, producers[0], producers[i]);
+  }
+
+  void merge_pair(std::size_t n, std::size_t a, std::size_t b) {
+    if (nests_[a].size() + nests_[b].size() >= kMaxMembers) return;
+    if (groups_after(n, a)[b] || groups_after(n, b)[a]) return;
+    std::optional<Group> both = merge(groups_[a], groups_[b]);
+    std::string why_not;
+    if (!both || !join(*both, program_.nests[n], program_, why_not)) return;
+    report(a, nests_[b].front(), true, "both are read by a third");
+    groups_[a] = std::move(*both);
+    for (const std::size_t m : nests_[b]) group_of_[m] = a;
+    nests_[a].insert(nests_[a].end(), nests_[b].begin(), nests_[b].end());
+    groups_[b] = Group{};
+    nests_[b].clear();
+    fusable_[b] = false;
+  }
+
   void place(std::size_t n) {
     const Nest& nest = program_.nests[n];
     if (is_fusable(nest) && !touches_mutated(nest)) {
+      merge_producers(n);
       for (const std::size_t g : candidates(n)) {
         if (!fusable_[g] || nests_[g].size() >= kMaxMembers) continue;
         std::string why_not;
@@ -144,7 +172,8 @@ class Fuser {
       }
     }
     group_of_[n] = groups_.size();
-    fusable_.push_back(is_fusable(nest) && !touches_mutated(nest));
+    const bool may_lead = is_fusable(nest) || nest.kind == NestKind::scan;
+    fusable_.push_back(may_lead && !touches_mutated(nest));
     if (is_fusable(nest) || nest.kind == NestKind::scan || nest.kind == NestKind::scatter) {
       groups_.push_back(make_group(nest, *program_.context));
     } else {
@@ -172,8 +201,13 @@ class Fuser {
       return nests_[a].front() > nests_[b].front();
     };
     std::priority_queue<std::size_t, std::vector<std::size_t>, decltype(later)> ready(later);
+    std::size_t merged_away = 0;
     for (std::size_t g = 0; g < count; ++g) {
-      if (waiting[g] == 0) ready.push(g);
+      if (nests_[g].empty()) {
+        ++merged_away;
+      } else if (waiting[g] == 0) {
+        ready.push(g);
+      }
     }
     std::vector<Group> ordered;
     while (!ready.empty()) {
@@ -184,7 +218,7 @@ class Fuser {
         if (--waiting[a] == 0) ready.push(a);
       }
     }
-    INKLE_CHECK(ordered.size() == count, "fusion made a cycle of kernels");
+    INKLE_CHECK(ordered.size() + merged_away == count, "fusion made a cycle of kernels");
     return ordered;
   }
 

@@ -35,6 +35,10 @@ struct Group {
 [[nodiscard]] std::optional<Group> join(const Group& group, const loop::Nest& nest,
                                         const loop::Program& program, std::string& why_not);
 
+// Two groups that do not depend on each other as one, where their outer loops have the same extents
+// in the same order.
+[[nodiscard]] std::optional<Group> merge(const Group& a, const Group& b);
+
 // The program's nests as groups, in an order that respects every dependency. Nests without a loop
 // body (contractions, calls) are groups of one member.
 [[nodiscard]] std::vector<Group> fuse(const loop::Program& program);

@@ -26,6 +26,9 @@ constexpr std::size_t kMaxInstructions = 256;
 // reading its result back: at most this many operations, and loads of its own size.
 constexpr std::int64_t kCheapLoads = 1;
 constexpr std::int64_t kCheapOperations = 6;
+// Of a producer that is read under a condition only (a piece of a concatenation): computing it in
+// the lanes that drop it costs less than a trip through memory up to about this much.
+constexpr std::int64_t kMaskedOperations = 24;
 
 bool is_expensive(Opcode opcode) {
   switch (opcode) {
@@ -177,6 +180,13 @@ class Inliner {
       return false;
     }
     if (cheap) return true;
+    const bool masked =
+        cost.expensive == 0 && cost.cheap + cost.loads <= kMaskedOperations && loads_of_it == 1 &&
+        std::all_of(into.body.instructions.begin(), into.body.instructions.end(),
+                    [&](const Instruction& i) {
+                      return i.opcode != Opcode::load || i.buffer != buffer || i.operand_count != 0;
+                    });
+    if (masked) return true;
     // A dear body must not be evaluated more often than it is now.
     const std::int64_t points = extent_hint(into.dims) * extent_hint(into.reduced);
     return points * loads_of_it <= extent_hint(from.dims);

@@ -153,7 +153,8 @@ struct Schedule {
 // Parallel iterations [0, extent) of the kernel function under this schedule:
 //   loop kernels: product(outer), or with vector_outer product(outer but last) *
 //   ceildiv(last, block); attention: batch * heads * ceildiv(q_length, q_block).
-// With `blocks`: blocks of the grid. An iteration number counts row-major, the last loop fastest (with `strips` the last but one).
+// With `blocks`: blocks of the grid. An iteration number counts row-major, the last loop fastest
+// (with `strips` the last but one).
 [[nodiscard]] Expr parallel_extent(const Kernel& kernel, const Schedule& schedule,
                                    sym::Context& context);
 

@@ -73,8 +73,8 @@ bool is_channels_last(const Buffer& buffer, sym::Context& context) {
   return true;
 }
 
-// The order in which a load walks the nest's dimensions through memory, by the hints of its strides;
-// dimensions of size 1 stay in their place. nullopt unless it reads every point anew.
+// The order in which a load walks the nest's dimensions through memory, by the hints of its
+// strides; dimensions of size 1 stay in their place. nullopt unless it reads every point anew.
 std::optional<Order> memory_order(const Program& program, const Nest& nest,
                                   const Instruction& load) {
   if (!program.buffers[load.buffer].strides) return std::nullopt;
@@ -97,8 +97,9 @@ std::optional<Order> memory_order(const Program& program, const Nest& nest,
   return order;
 }
 
-// The order of the operands of an elementwise nest: that of one read at the nest's own indices if it
-// is not row-major (channels last wins in a region of convolutions), else what all of them share.
+// The order of the operands of an elementwise nest: that of one read at the nest's own indices if
+// it is not row-major (channels last wins in a region of convolutions), else what all of them
+// share.
 Order pointwise_order(const Program& program, const Nest& nest) {
   sym::Context& context = *program.context;
   const std::size_t rank = nest.dims.size();
@@ -213,10 +214,9 @@ class OperandSettler {
     const BufferId out = nest.stores.front().buffer;
     const loop::Buffer original = program_.buffers[out];
     const std::size_t rank = original.sizes.size();
-    const bool good = nest.kind == NestKind::matmul
-                          ? original.sizes.back().is_constant(1) ||
-                                original.strides->back().is_constant(1)
-                          : is_channels_last(original, *program_.context);
+    const bool good = nest.kind == NestKind::matmul ? original.sizes.back().is_constant(1) ||
+                                                          original.strides->back().is_constant(1)
+                                                    : is_channels_last(original, *program_.context);
     if (good || !is_identity(nest.stores.front().indices, nest.dims)) return std::nullopt;
     const Order order = nest.kind == NestKind::matmul ? row_major(rank) : channels_last(rank);
     return copy_result(nest, original, order);

@@ -1,0 +1,255 @@
+#include "schedule/matcher.h"
+
+#include <algorithm>
+
+#include "schedule/linear.h"
+
+namespace inkle::schedule {
+
+using loop::BufferId;
+using loop::Dim;
+using loop::Instruction;
+using loop::Nest;
+using loop::Opcode;
+using loop::Store;
+using sym::Expr;
+
+namespace {
+
+// e as a mixed-radix number over `dims`: e = ((x1 * E2) + x2) * E3 + ..., x1 first. Nothing if e is
+// not of that form or leaves a remainder.
+std::optional<std::vector<Dim>> mixed_radix(Expr e, const std::vector<Dim>& dims,
+                                            sym::Context& context) {
+  std::vector<Dim> used;
+  for (const Dim& dim : dims) {
+    if (sym::contains(e, dim.variable)) used.push_back(dim);
+  }
+  std::vector<Dim> digits;  // the fastest first
+  Expr need = context.constant(1);
+  Expr rest = e;
+  while (digits.size() < used.size()) {
+    bool found = false;
+    for (const Dim& dim : used) {
+      const auto stride = sym::stride(rest, dim.variable);
+      if (!sym::contains(rest, dim.variable) || !stride || !(*stride == need)) continue;
+      rest = rest - *stride * dim.variable;
+      digits.push_back(dim);
+      need = need * dim.extent;
+      found = true;
+      break;
+    }
+    if (!found) return std::nullopt;
+  }
+  if (!rest.is_constant(0)) return std::nullopt;
+  std::reverse(digits.begin(), digits.end());
+  return digits;
+}
+
+const Dim* find(const std::vector<Dim>& dims, Expr variable) {
+  const auto at = std::find_if(dims.begin(), dims.end(),
+                               [&](const Dim& dim) { return dim.variable == variable; });
+  return at == dims.end() ? nullptr : &*at;
+}
+
+// The divisor of an index floordiv(variable, divisor) at which the nest reads one of the group's
+// results, where it divides the loop.
+std::optional<Expr> quotient_of(const Nest& nest, const Group& group, const Dim& dim) {
+  for (const Instruction& i : nest.body.instructions) {
+    if (i.opcode != Opcode::load || !find_store(group, i.buffer)) continue;
+    for (const Expr e : i.indices) {
+      if (e.kind() != sym::Kind::floordiv || !(e.operands()[0] == dim.variable)) continue;
+      const Expr divisor = e.operands()[1];
+      const Expr rest = sym::mod(dim.extent, divisor);
+      if (rest.is_constant(0) && !contains_any(divisor, nest.dims)) return divisor;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool contains_any(Expr e, const std::vector<Dim>& dims) {
+  return std::any_of(dims.begin(), dims.end(),
+                     [&](const Dim& dim) { return sym::contains(e, dim.variable); });
+}
+
+// --- Matcher ------------------------------------------------------------------------------------
+
+Matcher::Matcher(const Group& group, const Nest& nest, sym::Context& context)
+    : context_(&context), group_dims_(group.outer), nest_dims_(nest.dims) {
+  nest_dims_.insert(nest_dims_.end(), nest.reduced.begin(), nest.reduced.end());
+}
+
+bool Matcher::match(Expr theirs, Expr ours) {
+  theirs = sym::substitute(theirs, group_map_);
+  ours = sym::substitute(ours, nest_map_);
+  if (theirs == ours) return true;
+  const std::vector<Dim> open = unmapped();
+  if (const Dim* whole = find(group_dims_, theirs)) {
+    if (contains_any(ours, group_dims_)) return false;
+    const auto digits = mixed_radix(ours, open, *context_);
+    return digits && !digits->empty() && divide_group(*whole, *digits);
+  }
+  if (const Dim* whole = find(open, ours)) {
+    const auto digits = mixed_radix(theirs, group_dims_, *context_);
+    if (!digits || digits->empty()) return false;
+    if (!(extent_product(*digits, *context_) == whole->extent)) return false;
+    nest_map_.emplace_back(whole->variable, theirs);
+    return true;
+  }
+  return false;
+}
+
+std::vector<Dim> Matcher::unmapped() const {
+  std::vector<Dim> open;
+  for (const Dim& dim : nest_dims_) {
+    const bool mapped = std::any_of(nest_map_.begin(), nest_map_.end(),
+                                    [&](const auto& m) { return m.first == dim.variable; });
+    if (!mapped) open.push_back(dim);
+  }
+  return open;
+}
+
+std::vector<Dim> Matcher::image(const std::vector<Dim>& dims) const {
+  std::vector<Dim> result;
+  for (const Dim& dim : dims) {
+    for (const auto& [variable, expression] : nest_map_) {
+      if (!(variable == dim.variable)) continue;
+      std::vector<Dim> digits;
+      if (find(group_dims_, expression) != nullptr) {
+        digits = {*find(group_dims_, expression)};
+      } else if (auto radix = mixed_radix(expression, group_dims_, *context_)) {
+        digits = *radix;
+      }
+      result.insert(result.end(), digits.begin(), digits.end());
+    }
+  }
+  return result;
+}
+
+// Replaces a group loop by several whose extents are the digits', and maps those to them.
+bool Matcher::divide_group(const Dim& whole, const std::vector<Dim>& digits) {
+  if (!(extent_product(digits, *context_) == whole.extent)) return false;
+  if (digits.size() == 1) {
+    nest_map_.emplace_back(digits.front().variable, whole.variable);
+    return true;
+  }
+  std::vector<Dim> parts;
+  Expr sum = context_->constant(0);
+  for (const Dim& digit : digits) {
+    const Expr variable = context_->index(digit.extent);
+    parts.push_back({variable, digit.extent});
+    sum = sum * digit.extent + variable;
+    nest_map_.emplace_back(digit.variable, variable);
+  }
+  const Map division = {{whole.variable, sum}};
+  for (auto& [variable, expression] : group_map_) {
+    expression = sym::substitute(expression, division);
+  }
+  for (auto& [variable, expression] : nest_map_) {
+    expression = sym::substitute(expression, division);
+  }
+  group_map_.emplace_back(whole.variable, sum);
+  const auto at = std::find_if(group_dims_.begin(), group_dims_.end(),
+                               [&](const Dim& dim) { return dim.variable == whole.variable; });
+  const auto place = group_dims_.erase(at);
+  group_dims_.insert(place, parts.begin(), parts.end());
+  return true;
+}
+
+// --- Reads --------------------------------------------------------------------------------------
+
+std::optional<StoreOf> find_store(const Group& group, BufferId buffer) {
+  for (const Member& member : group.members) {
+    for (const Store& store : member.nest.stores) {
+      if (store.buffer == buffer) return StoreOf{&member, &store};
+    }
+  }
+  return std::nullopt;
+}
+
+// Matches every read of what the group writes. False if one cannot be; `found` counts them.
+bool match_dependencies(Matcher& matcher, const Group& group, const Nest& nest, int& found) {
+  for (const Instruction& i : nest.body.instructions) {
+    if (i.opcode != Opcode::load) continue;
+    const auto store = find_store(group, i.buffer);
+    if (!store) continue;
+    ++found;
+    for (std::size_t d = 0; d < i.indices.size(); ++d) {
+      const Expr theirs = store->store->indices[d];
+      if (!contains_any(theirs, group.outer)) continue;
+      if (contains_any(theirs, store->member->inner)) continue;  // checked afterwards
+      if (!matcher.match(theirs, i.indices[d])) return false;
+    }
+  }
+  return true;
+}
+
+// Without a dependency: the same element of the same input, read by both.
+// Pairs the group loops of `theirs` with open loops of `ours` that step by as much and run as long:
+// rows of a group that both read in pieces.
+bool match_steps(Matcher& matcher, const Group& group, Expr theirs, Expr ours) {
+  bool found = false;
+  for (const Dim& dim : group.outer) {
+    if (!sym::contains(theirs, dim.variable)) continue;
+    const auto step = sym::stride(theirs, dim.variable);
+    if (!step) return false;
+    const std::vector<Dim> open = matcher.unmapped();
+    const auto same = std::find_if(open.begin(), open.end(), [&](const Dim& o) {
+      if (!(o.extent == dim.extent) || !sym::contains(ours, o.variable)) return false;
+      const auto own = sym::stride(ours, o.variable);
+      return own && *own == *step;
+    });
+    if (same == open.end() || !matcher.match(dim.variable, same->variable)) return false;
+    found = true;
+  }
+  return found;
+}
+
+bool match_sibling(Matcher& matcher, const Group& group, const Nest& nest) {
+  for (const Instruction& ours : nest.body.instructions) {
+    if (ours.opcode != Opcode::load || ours.indices.empty()) continue;
+    for (const Member& member : group.members) {
+      for (const Instruction& theirs : member.nest.body.instructions) {
+        if (theirs.opcode != Opcode::load || theirs.buffer != ours.buffer) continue;
+        Matcher trial = matcher;
+        bool same = true;
+        for (std::size_t d = 0; d < ours.indices.size() && same; ++d) {
+          const Expr index = theirs.indices[d];
+          if (!contains_any(index, member.inner)) {
+            same = trial.match(index, ours.indices[d]);
+          } else if (contains_any(index, group.outer)) {
+            same = match_steps(trial, group, index, ours.indices[d]);
+          }
+        }
+        if (!same) continue;
+        matcher = trial;
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+void divide_loops(Nest& nest, const Group& group, sym::Context& context) {
+  for (std::size_t d = 0; d < nest.dims.size(); ++d) {
+    const Dim whole = nest.dims[d];
+    const auto inner = quotient_of(nest, group, whole);
+    if (!inner) continue;
+    const Expr outer = sym::floordiv(whole.extent, *inner);
+    const Dim slow{context.index(outer), outer};
+    const Dim fast{context.index(*inner), *inner};
+    nest.dims[d] = slow;
+    nest.dims.insert(nest.dims.begin() + static_cast<std::ptrdiff_t>(d) + 1, fast);
+    const std::pair<Expr, Expr> map[] = {{whole.variable, slow.variable * *inner + fast.variable}};
+    for (Instruction& i : nest.body.instructions) {
+      if (i.opcode == Opcode::indirect) continue;
+      for (Expr& e : i.indices) e = sym::substitute(e, map);
+    }
+    for (Store& store : nest.stores) {
+      for (Expr& e : store.indices) e = sym::substitute(e, map);
+    }
+  }
+}
+
+}  // namespace inkle::schedule
