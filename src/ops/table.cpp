@@ -33,6 +33,7 @@ const graph::OpTable& op_table() {
         convolution_ops(),
         dropout_ops(),
         eager_ops(),
+        entropy_loss_ops(),
         extremum_ops(),
         index_ops(),
         loss_ops(),
