@@ -28,6 +28,9 @@ struct DeviceDescription {
   double bytes_per_second = 40e9;  // main memory, all threads
   double flops_f32 = 500e9;        // fused multiply-adds count two, all threads
 
+  // Bytes that tensors given to a plan are aligned to, at least (PlanArgument::alignment).
+  std::int32_t input_alignment = 1;
+
   // Of a GPU alone.
   std::string architecture;           // what its code is made for: "sm_90a"
   std::int32_t block_threads = 0;     // most threads of a block

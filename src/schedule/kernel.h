@@ -129,6 +129,9 @@ struct BlockSchedule {
   friend bool operator==(const BlockSchedule&, const BlockSchedule&) = default;
 };
 
+// Threads of a tile along each of its two loops.
+inline constexpr std::int32_t kTileSide = 16;
+
 // Everything that differs between machines. Printable, replayable.
 struct Schedule {
   // Loop kernels: vectorise the last outer loop (columns) instead of each stage's last inner loop.

@@ -196,18 +196,60 @@ class Printer {
 
 std::string to_string(const Kernel& kernel) { return Printer(kernel).run(); }
 
+std::string to_string(const BlockSchedule& b) {
+  const char* axis = b.axis == BlockSchedule::Axis::inner   ? "rows"
+                     : b.axis == BlockSchedule::Axis::outer ? "columns"
+                                                            : "tile";
+  return fmt::format("schedule blocks {} threads {} team {} lanes {} cluster {}{} unroll {}", axis,
+                     b.threads, b.team, b.lanes, b.cluster, b.keep ? " keep" : "", b.unroll);
+}
+
 std::string to_string(const Schedule& s) {
+  if (s.blocks) return to_string(*s.blocks);
   return fmt::format(
       "schedule vector {} lanes {} unroll {} block {}{} q_block {} kv_block {} grain {}",
       s.vector_outer ? "outer" : "inner", s.lanes, s.unroll, s.block, s.strips ? " strips" : "",
       s.q_block, s.kv_block, s.grain);
 }
 
+namespace {
+
+Expr blocks_of_grid(const LoopKernel& loops, const BlockSchedule& b, sym::Context& context) {
+  Expr rest = context.constant(1);
+  const std::size_t count = loops.outer.size();
+  const auto multiply = [&](std::size_t loops_taken) {
+    for (std::size_t d = 0; d < loops_taken; ++d) rest = rest * loops.outer[d].extent;
+  };
+  switch (b.axis) {
+    case BlockSchedule::Axis::inner:
+      multiply(count);
+      return sym::ceildiv(rest, b.threads / b.team) * b.cluster;
+    case BlockSchedule::Axis::outer: {
+      multiply(count - 1);
+      const Expr last = loops.outer.back().extent;
+      if (b.team == 1) return sym::ceildiv(rest * sym::ceildiv(last, b.lanes), b.threads);
+      return rest * sym::ceildiv(last, std::int64_t{b.threads / b.team} * b.lanes);
+    }
+    case BlockSchedule::Axis::tile: {
+      multiply(count - 2);
+      const std::int64_t side = std::int64_t{kTileSide} * b.lanes;
+      return rest * sym::ceildiv(loops.outer[count - 1].extent, side) *
+             sym::ceildiv(loops.outer[count - 2].extent, side);
+    }
+  }
+  return rest;
+}
+
+}  // namespace
+
 Expr parallel_extent(const Kernel& kernel, const Schedule& schedule, sym::Context& context) {
   Expr extent = context.constant(1);
   if (const auto* attention = std::get_if<AttentionKernel>(&kernel.body)) {
     return attention->batch * attention->heads *
            sym::ceildiv(attention->q_length, schedule.q_block);
+  }
+  if (schedule.blocks) {
+    return blocks_of_grid(std::get<LoopKernel>(kernel.body), *schedule.blocks, context);
   }
   const auto& outer = std::get<LoopKernel>(kernel.body).outer;
   for (std::size_t d = 0; d < outer.size(); ++d) {

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "schedule/density.h"
 #include "schedule/inline.h"
 #include "schedule/linear.h"
 
@@ -31,48 +32,11 @@ void for_each_expression(Stage& stage, const std::function<void(Expr&)>& f) {
   for (StageStore& store : stage.stores) f(store.offset);
 }
 
-// Offsets of memory accesses with their weight: a store that jumps costs more than a load, and what
-// happens at every point of inner loops more than what happens once.
-struct WeightedOffset {
-  Expr offset;
-  bool is_store;
-  double weight;
-};
-
-std::vector<WeightedOffset> offsets_of(const Stage& stage, std::size_t param_count) {
-  std::vector<WeightedOffset> result;
-  const auto points = static_cast<double>(extent_hint(stage.inner));
-  for (const Instruction& i : stage.body.instructions) {
-    if (i.opcode == Opcode::load && i.buffer < param_count) {
-      result.push_back({i.indices.front(), false, points});
-    }
-  }
-  for (const StageStore& store : stage.stores) {
-    if (store.target < param_count) result.push_back({store.offset, true, 2.0 * points});
-  }
-  return result;
-}
-
-// How densely the accesses walk memory along `variable`: unit strides and broadcasts are good.
-double density(const std::vector<WeightedOffset>& offsets, Expr variable) {
-  double score = 0;
-  for (const auto& [offset, is_store, weight] : offsets) {
-    if (!sym::contains(offset, variable)) continue;
-    const auto stride = sym::stride(offset, variable);
-    if (stride && stride->is_constant(1)) {
-      score += weight;
-    } else {
-      score -= weight;
-    }
-  }
-  return score;
-}
-
 // A typical stride along `variable`, for ordering: the largest of the stores', else of the loads'.
 std::int64_t typical_stride(const std::vector<WeightedOffset>& offsets, Expr variable) {
   std::int64_t of_stores = 0;
   std::int64_t of_loads = 0;
-  for (const auto& [offset, is_store, weight] : offsets) {
+  for (const auto& [offset, is_store, weight, buffer] : offsets) {
     if (!sym::contains(offset, variable)) continue;
     const auto stride = sym::stride(offset, variable);
     const std::int64_t hint = stride ? std::abs(sym::hint(*stride).value_or(1 << 20)) : 1 << 20;
@@ -125,15 +89,6 @@ void merge(std::vector<Dim>& dims, const std::vector<Stage*>& stages, sym::Conte
     dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(d) + 1);
     if (d > 0) --d;
   }
-}
-
-std::vector<WeightedOffset> all_offsets(const LoopKernel& kernel, std::size_t param_count) {
-  std::vector<WeightedOffset> all;
-  for (const Stage& stage : kernel.stages) {
-    const auto offsets = offsets_of(stage, param_count);
-    all.insert(all.end(), offsets.begin(), offsets.end());
-  }
-  return all;
 }
 
 // A rough count of nanoseconds for one outer iteration on one core.

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "loop/builder.h"
+#include "schedule/blocks.h"
 #include "schedule/bytes.h"
 #include "schedule/epilogue.h"
 #include "schedule/group.h"
@@ -147,10 +148,13 @@ class StepBuilder {
 
   Step loop_step(const Group& group, std::size_t number) {
     KernelStep kernel =
-        build_kernel(group, program_, [&](BufferId b) { return is_external(b, number); });
+        build_kernel(group, program_, [&](BufferId b) { return is_external(b, number); },
+                     options_.device.input_alignment);
     sym::Context& context = *program_.context;
     order_and_merge_loops(std::get<LoopKernel>(kernel.kernel.body), context);
-    kernel.schedule = choose_schedule(kernel.kernel, options_.device, context);
+    const bool blocks = options_.device.kind != abi::DeviceKind::cpu;
+    kernel.schedule = blocks ? choose_blocks(kernel.kernel, options_.device, context)
+                             : choose_schedule(kernel.kernel, options_.device, context);
     collect_sizes(kernel.kernel, context);
     Step step;
     for (const Member& member : group.members) {

@@ -39,8 +39,12 @@ struct Draft {
 class KernelBuilder {
  public:
   KernelBuilder(const Group& group, const Program& program,
-                const std::function<bool(BufferId)>& is_external)
-      : group_(group), program_(program), context_(*program.context), is_external_(is_external) {}
+                const std::function<bool(BufferId)>& is_external, std::int32_t input_alignment)
+      : group_(group),
+        program_(program),
+        context_(*program.context),
+        is_external_(is_external),
+        input_alignment_(input_alignment) {}
 
   KernelStep run() {
     kernel_.outer = group_.outer;
@@ -341,7 +345,8 @@ class KernelBuilder {
       Param p;
       p.dtype = b.dtype;
       const bool ours = b.role == loop::BufferRole::temporary;
-      p.alignment = ours ? 64 : static_cast<std::int32_t>(abi::size_of(b.dtype));
+      p.alignment = ours ? 64
+                         : std::max(input_alignment_, static_cast<std::int32_t>(abi::size_of(b.dtype)));
       p.role = !written ? ParamRole::in : read ? ParamRole::inout : ParamRole::out;
       p.may_alias = b.writes_into.has_value();
       params_.push_back(p);
@@ -447,6 +452,7 @@ class KernelBuilder {
   const Program& program_;
   sym::Context& context_;
   const std::function<bool(BufferId)>& is_external_;
+  std::int32_t input_alignment_;
   LoopKernel kernel_;
   std::vector<Draft> drafts_;
   std::map<BufferId, std::uint32_t> row_of_;
@@ -460,8 +466,9 @@ class KernelBuilder {
 }  // namespace
 
 KernelStep build_kernel(const Group& group, const Program& program,
-                        const std::function<bool(BufferId)>& is_external) {
-  return KernelBuilder(group, program, is_external).run();
+                        const std::function<bool(BufferId)>& is_external,
+                        std::int32_t input_alignment) {
+  return KernelBuilder(group, program, is_external, input_alignment).run();
 }
 
 void collect_sizes(Kernel& kernel, sym::Context& context) {

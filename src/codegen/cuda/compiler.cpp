@@ -1,0 +1,177 @@
+// Kernels to text, texts to programs of several kernels, programs to machine code on threads.
+#include "codegen/cuda/compiler.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/threads.h"
+#include "codegen/cuda/kernel.h"
+#include "codegen/cuda/nvrtc.h"
+#include "codegen/cuda/prelude.h"
+
+namespace inkle::codegen::cuda {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Kernels of a program: with more, the last program is waited for alone; with fewer, reading the
+// helpers is a larger part.
+constexpr std::size_t kMostKernels = 16;
+
+sym::Context& context_of(const schedule::Kernel& kernel) {
+  if (const auto* loops = std::get_if<schedule::LoopKernel>(&kernel.body)) {
+    INKLE_CHECK(!loops->outer.empty(), "kernel {} has no outer loop", kernel.name);
+    return loops->outer.front().extent.context();
+  }
+  return std::get<schedule::AttentionKernel>(kernel.body).batch.context();
+}
+
+std::filesystem::path folder_for_texts() {
+  const char* given = std::getenv("INKLE_DUMP_DIR");
+  return given == nullptr || *given == '\0' ? std::filesystem::path() : given;
+}
+
+void write_file(const std::filesystem::path& path, const std::string& text) {
+  std::error_code ignored;
+  std::filesystem::create_directories(path.parent_path(), ignored);
+  std::ofstream(path) << text;
+}
+
+struct Batch {
+  std::string text;
+  std::filesystem::path path;  // where the text is, or would be on an error
+  std::vector<std::byte> code;
+};
+
+void compile_batch(Batch& batch, const std::string& architecture) {
+  try {
+    batch.code = compile_program(batch.text, batch.path.string(), architecture);
+  } catch (const InternalError&) {
+    write_file(batch.path, batch.text);
+    throw;
+  }
+}
+
+}  // namespace
+
+CudaCompiler::CudaCompiler(abi::DeviceDescription device) : device_(std::move(device)) {
+  INKLE_CHECK(!device_.architecture.empty(), "a device without an architecture");
+}
+
+CudaCompiler::~CudaCompiler() = default;
+
+std::string CudaCompiler::source(const CompileUnit& unit) const {
+  return write_kernel(*unit.kernel, unit.schedule, unit.name, context_of(*unit.kernel)).text;
+}
+
+Compiled CudaCompiler::compile(std::span<const CompileUnit> units) const {
+  Compiled compiled;
+  const auto start = Clock::now();
+  const std::size_t count = units.size();
+  const auto threads = static_cast<std::size_t>(std::max(1, num_threads()));
+  const std::size_t programs =
+      count == 0 ? 0
+                 : std::max((count + kMostKernels - 1) / kMostKernels, std::min(count, threads));
+  std::vector<Batch> batches(programs);
+  for (std::size_t u = 0; u < count; ++u) {
+    const CompileUnit& unit = units[u];
+    sym::Context& context = context_of(*unit.kernel);
+    const KernelSource source = write_kernel(*unit.kernel, unit.schedule, unit.name, context);
+    CompiledKernel made;
+    made.kernel.image = static_cast<std::uint32_t>(u % programs);
+    made.kernel.entry = unit.name;
+    made.kernel.block_threads = unit.schedule.blocks->threads;
+    made.kernel.cluster_blocks = unit.schedule.blocks->cluster;
+    made.kernel.can_fail = source.can_fail;
+    made.kernel.source = std::make_shared<const std::string>(source.text);
+    made.blocks = schedule::parallel_extent(*unit.kernel, unit.schedule, context);
+    made.workspace_bytes = context.constant(0);
+    batches[u % programs].text += "\n" + source.text;
+    compiled.kernels.push_back(std::move(made));
+  }
+  const std::filesystem::path folder = folder_for_texts();
+  for (Batch& batch : batches) {
+    batch.text = prelude() + batch.text;
+    const std::string name = fmt::format("inkle_{:016x}.cu", hash_bytes(batch.text));
+    batch.path = (folder.empty() ? std::filesystem::temp_directory_path() : folder) / name;
+    if (!folder.empty()) write_file(batch.path, batch.text);
+  }
+  compiled.emit_seconds = seconds_since(start);
+  const auto begin = Clock::now();
+  parallel_for(0, static_cast<std::int64_t>(programs), 1,
+               [&](std::int64_t first, std::int64_t last) {
+                 for (auto b = static_cast<std::size_t>(first);
+                      b < static_cast<std::size_t>(last); ++b) {
+                   compile_batch(batches[b], device_.architecture);
+                 }
+               });
+  for (Batch& batch : batches) {
+    compiled.images.push_back(
+        {device_.architecture,
+         std::make_shared<const std::vector<std::byte>>(std::move(batch.code))});
+  }
+  compiled.compile_seconds = seconds_since(begin);
+  log(LogChannel::codegen, "{} kernels in {} programs: text {:.1f} ms, NVRTC {:.0f} ms", count,
+      programs, compiled.emit_seconds * 1e3, compiled.compile_seconds * 1e3);
+  return compiled;
+}
+
+abi::DeviceDescription typical_device(std::string_view architecture) {
+  abi::DeviceDescription d;
+  d.kind = abi::DeviceKind::cuda;
+  d.architecture = std::string(architecture);
+  d.vector_bytes = 16;
+  d.input_alignment = 16;
+  d.warp_size = 32;
+  d.block_threads = 1024;
+  d.resident_threads = 2048;
+  d.registers = 65536;
+  if (architecture == "sm_80") {
+    d.name = "A100";
+    d.parallelism = 108;
+    d.l1_bytes = 163 << 10;
+    d.shared_bytes = 164 << 10;
+    d.l2_bytes = std::int64_t{40} << 20;
+    d.bytes_per_second = 1.8e12;
+    d.flops_f32 = 19.5e12;
+    d.functions_per_second = 2.4e12;
+    d.matrix_flops = 280e12;
+  } else if (architecture == "sm_90a" || architecture == "sm_90") {
+    d.name = "H200";
+    d.parallelism = 132;
+    d.l1_bytes = 227 << 10;
+    d.shared_bytes = 228 << 10;
+    d.l2_bytes = std::int64_t{60} << 20;
+    d.bytes_per_second = 4.3e12;
+    d.flops_f32 = 56e12;
+    d.functions_per_second = 4.2e12;
+    d.matrix_flops = 765e12;
+    d.cluster_blocks = 8;
+  } else if (architecture == "sm_100" || architecture == "sm_100a") {
+    d.name = "B200";
+    d.parallelism = 148;
+    d.l1_bytes = 227 << 10;
+    d.shared_bytes = 228 << 10;
+    d.l2_bytes = std::int64_t{126} << 20;
+    d.bytes_per_second = 7.2e12;
+    d.flops_f32 = 70e12;
+    d.functions_per_second = 4.7e12;
+    d.matrix_flops = 1800e12;
+    d.cluster_blocks = 8;
+  } else {
+    user_error("no typical device of architecture '{}'", architecture);
+  }
+  return d;
+}
+
+}  // namespace inkle::codegen::cuda

@@ -1,0 +1,248 @@
+// The function of a kernel: its parameters, which outer iteration a thread has, its scratch.
+//
+//   rows      a team of threads has an outer iteration: t is the thread's number in the team
+//   columns   a thread has `lanes` iterations of the last outer loop and one of the others; if a
+//             team shares a column, y is the thread's number in the team
+//   tile      a thread has a square of iterations of the last two outer loops
+#include "codegen/cuda/kernel.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "codegen/cuda/stage.h"
+
+namespace inkle::codegen::cuda {
+
+using schedule::BlockSchedule;
+using schedule::LoopKernel;
+using schedule::ParamRole;
+using sym::Expr;
+
+namespace {
+
+// Static shared memory that every architecture gives a block.
+constexpr std::int64_t kStaticShared = 48 << 10;
+// A thread's own scratch, in elements.
+constexpr std::int64_t kThreadScratch = 64;
+
+class KernelWriter {
+ public:
+  KernelWriter(const schedule::Kernel& kernel, const LoopKernel& loops,
+               const BlockSchedule& blocks, sym::Context& context)
+      : loops_(loops), blocks_(blocks), context_(context), text_{kernel, loops, context} {
+    text_.written.resize(kernel.params.size());
+    for (std::size_t p = 0; p < kernel.params.size(); ++p) {
+      text_.written[p] = kernel.params[p].role != ParamRole::in;
+      text_.aliasing = text_.aliasing || kernel.params[p].may_alias;
+    }
+    text_.rows_have_lanes = blocks.axis != BlockSchedule::Axis::inner && blocks.lanes > 1;
+  }
+
+  KernelSource run(const std::string& name, const std::string& schedule_text) {
+    const schedule::Kernel& kernel = text_.kernel;
+    if (!kernel.sources.empty()) out_.line("// {}", fmt::join(kernel.sources, ", "));
+    out_.line("// {}", schedule_text);
+    std::string parameters;
+    for (std::size_t p = 0; p < kernel.params.size(); ++p) {
+      parameters += fmt::format("{}{}* {}p{}, ", text_.written[p] ? "" : "const ",
+                                type_of(kernel.params[p].dtype),
+                                text_.aliasing ? "" : "__restrict__ ", p);
+    }
+    for (std::size_t s = 0; s < kernel.sizes.size(); ++s) parameters += fmt::format("i64 n{}, ", s);
+    const std::string cluster =
+        blocks_.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", blocks_.cluster) : "";
+    out_.open(fmt::format("extern \"C\" __global__ void {}__launch_bounds__({}) {}({}u32* status)",
+                          cluster, blocks_.threads, name, parameters));
+    size_symbols();
+    Expr columns;
+    switch (blocks_.axis) {
+      case BlockSchedule::Axis::inner:
+        begin_rows();
+        break;
+      case BlockSchedule::Axis::outer:
+        begin_columns();
+        columns = loops_.outer.back().variable;
+        break;
+      case BlockSchedule::Axis::tile:
+        begin_tile();
+        columns = loops_.outer.back().variable;
+        break;
+    }
+    const bool join = blocks_.axis != BlockSchedule::Axis::inner || !blocks_.keep;
+    const PreparedKernel prepared = prepare(kernel, loops_, join, context_);
+    declare_scratch(prepared);
+    StageText stages(text_, blocks_, out_, symbols_, columns);
+    stages.write(prepared);
+    if (blocks_.cluster > 1) out_.raw("cluster_sync();");  // peers may still read this block's memory
+    out_.close();
+    return {out_.text(), text_.can_fail};
+  }
+
+ private:
+  void size_symbols() {
+    for (std::size_t s = 0; s < text_.kernel.sizes.size(); ++s) {
+      const Expr symbol = text_.kernel.sizes[s];
+      const bool wide = !fits32(symbol);
+      if (!wide) out_.line("const int s{} = (int)n{};", s, s);
+      symbols_[symbol.node()] = {fmt::format("{}{}", wide ? "n" : "s", s), wide};
+    }
+  }
+
+  // Outer variables of iteration `number`, the last of `count` loops fastest.
+  void decompose(const std::string& number, std::size_t count, bool wide) {
+    const char* type = wide ? "i64" : "int";
+    const char* as = wide ? "u64" : "u32";
+    std::string rest = number;
+    for (std::size_t d = count; d-- > 0;) {
+      const loop::Dim& dim = loops_.outer[d];
+      const std::string variable = fmt::format("i{}", d);
+      if (d == 0) {
+        if (rest != variable) out_.line("const {} {} = {};", type, variable, rest);
+      } else {
+        const std::string extent = index_text(dim.extent, symbols_, wide);
+        const std::string above = fmt::format("q{}", d);
+        out_.line("const {0} {1} = ({0})(({2}){3} / ({2})({4}));", type, above, as, rest, extent);
+        out_.line("const {0} {1} = ({0})(({2}){3} % ({2})({4}));", type, variable, as, rest,
+                  extent);
+        rest = above;
+      }
+      symbols_[dim.variable.node()] = {variable, wide};
+    }
+  }
+
+  Expr iterations(std::size_t count) {
+    Expr product = context_.constant(1);
+    for (std::size_t d = 0; d < count; ++d) product = product * loops_.outer[d].extent;
+    return product;
+  }
+
+  void begin_rows() {
+    const Expr rows = iterations(loops_.outer.size());
+    const bool wide = is_wide_extent(rows);
+    const char* type = wide ? "i64" : "int";
+    const int team = blocks_.team;
+    if (team > 32) {
+      INKLE_CHECK(team == blocks_.threads, "a team of {} in a block of {}", team, blocks_.threads);
+      if (blocks_.cluster > 1) {
+        out_.line("const int t = cluster_rank() * {} + threadIdx.x;", team);
+        out_.line("const {} row = blockIdx.x / {};", type, blocks_.cluster);
+      } else {
+        out_.raw("const int t = threadIdx.x;");
+        out_.line("const {} row = blockIdx.x;", type);
+      }
+    } else {
+      out_.line("const int t = threadIdx.x & {};", team - 1);
+      out_.line("const {0} row = ({0})blockIdx.x * {1} + (threadIdx.x / {2});", type,
+                blocks_.threads / team, team);
+      out_.line("if (row >= {}) return;", index_text(rows, symbols_, wide));
+    }
+    decompose("row", loops_.outer.size(), wide);
+  }
+
+  void begin_columns() {
+    const std::size_t last = loops_.outer.size() - 1;
+    const loop::Dim& dim = loops_.outer[last];
+    const Expr groups = sym::ceildiv(dim.extent, blocks_.lanes);
+    const Expr rest = iterations(last);
+    const bool wide = is_wide_extent(rest * groups * blocks_.threads);
+    const char* type = wide ? "i64" : "int";
+    const char* as = wide ? "u64" : "u32";
+    const std::string variable = fmt::format("i{}", last);
+    const std::string per_row = index_text(groups, symbols_, wide);
+    if (blocks_.team == 1) {
+      out_.line("const {0} n = ({0})blockIdx.x * {1} + threadIdx.x;", type, blocks_.threads);
+      out_.line("if (n >= {}) return;", index_text(rest * groups, symbols_, wide));
+      if (last == 0) {
+        out_.line("const {} {} = n{};", type, variable,
+                  blocks_.lanes > 1 ? fmt::format(" * {}", blocks_.lanes) : "");
+      } else {
+        out_.line("const {0} outer = ({0})(({1})n / ({1})({2}));", type, as, per_row);
+        out_.line("const {0} {1} = (n - outer * ({2})){3};", type, variable, per_row,
+                  blocks_.lanes > 1 ? fmt::format(" * {}", blocks_.lanes) : "");
+      }
+    } else {
+      const int across = blocks_.threads / blocks_.team;
+      const std::string strips =
+          index_text(sym::ceildiv(dim.extent, std::int64_t{across} * blocks_.lanes), symbols_,
+                     wide);
+      out_.line("const int y = threadIdx.x / {};", across);
+      out_.line("const {0} outer = ({0})((u32)blockIdx.x / ({1})({2}));", type, as, strips);
+      out_.line("const {0} {1} = ((({0})blockIdx.x - outer * ({2})) * {3} + threadIdx.x % {3}) * {4};",
+                type, variable, strips, across, blocks_.lanes);
+      out_.line("const bool on = {} < {};", variable, index_text(dim.extent, symbols_, wide));
+    }
+    symbols_[dim.variable.node()] = {variable, wide};
+    if (last > 0) decompose("outer", last, wide);
+  }
+
+  void begin_tile() {
+    const std::size_t last = loops_.outer.size() - 1;
+    const int side = schedule::kTileSide;
+    const int step = side * blocks_.lanes;
+    const auto tiles = [&](std::size_t d) {
+      return index_text(sym::ceildiv(loops_.outer[d].extent, step), symbols_, false);
+    };
+    out_.line("const int across = blockIdx.x % ({});", tiles(last));
+    out_.line("const int above = blockIdx.x / ({});", tiles(last));
+    out_.line("const int down = above % ({});", tiles(last - 1));
+    out_.line("const int outer = above / ({});", tiles(last - 1));
+    out_.line("const int a = (across * {0} + threadIdx.x % {0}) * {1};", side, blocks_.lanes);
+    out_.line("const int b = (down * {0} + threadIdx.x / {0}) * {1};", side, blocks_.lanes);
+    out_.line("if (a >= {} || b >= {}) return;",
+              index_text(loops_.outer[last].extent, symbols_, false),
+              index_text(loops_.outer[last - 1].extent, symbols_, false));
+    symbols_[loops_.outer[last].variable.node()] = {"a", false};
+    symbols_[loops_.outer[last - 1].variable.node()] = {"b", false};
+    if (last > 1) decompose("outer", last - 1, false);
+  }
+
+  void declare_scratch(const PreparedKernel& prepared) {
+    std::int64_t shared = 0;
+    std::vector<bool> own(loops_.scratch.size(), false);
+    for (std::size_t s = 0; s < loops_.scratch.size(); ++s) {
+      if (!prepared.scratch_used[s]) continue;
+      const auto elements = loops_.scratch[s].elements.constant();
+      const std::string type = type_of(loops_.scratch[s].dtype);
+      if (!elements) unsupported("kernel {}: scratch of unknown size", text_.kernel.name);
+      if (blocks_.team == 1 && blocks_.lanes == 1) {
+        if (*elements > kThreadScratch) {
+          unsupported("kernel {}: scratch of {} elements a thread", text_.kernel.name, *elements);
+        }
+        out_.line("{} scratch{}[{}];", type, s, *elements);
+        own[s] = true;
+        continue;
+      }
+      const bool rows = blocks_.axis == BlockSchedule::Axis::inner && blocks_.cluster == 1;
+      const std::int64_t teams = blocks_.threads / blocks_.team;
+      shared += teams * *elements * abi::size_of(loops_.scratch[s].dtype);
+      if (!rows || shared > kStaticShared) {
+        unsupported("kernel {}: {} bytes of scratch do not fit a block", text_.kernel.name, shared);
+      }
+      out_.line("__shared__ {} scratch{}[{}][{}];", type, s, teams, *elements);
+    }
+    text_.scratch = [own, team = blocks_.team](std::uint32_t s, const std::string& at) {
+      if (own[s]) return fmt::format("scratch{}[{}]", s, at);
+      return fmt::format("scratch{}[threadIdx.x / {}][{}]", s, team, at);
+    };
+  }
+
+  const LoopKernel& loops_;
+  const BlockSchedule& blocks_;
+  sym::Context& context_;
+  KernelText text_;
+  Writer out_;
+  Symbols symbols_;
+};
+
+}  // namespace
+
+KernelSource write_kernel(const schedule::Kernel& kernel, const schedule::Schedule& schedule,
+                          const std::string& name, sym::Context& context) {
+  const auto* loops = std::get_if<LoopKernel>(&kernel.body);
+  if (loops == nullptr) unsupported("kernel {}: attention as a kernel of our own", kernel.name);
+  INKLE_CHECK(schedule.blocks.has_value(), "kernel {} has no block schedule", kernel.name);
+  return KernelWriter(kernel, *loops, *schedule.blocks, context)
+      .run(name, schedule::to_string(schedule));
+}
+
+}  // namespace inkle::codegen::cuda

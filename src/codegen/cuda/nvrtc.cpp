@@ -1,0 +1,182 @@
+#include "codegen/cuda/nvrtc.h"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <fstream>
+#include <mutex>
+#include <optional>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "codegen/cuda/compiler.h"
+
+namespace inkle::codegen::cuda {
+namespace {
+
+// What is used of nvrtc.h.
+struct Program;
+struct Nvrtc {
+  using Result = int;
+  void* library = nullptr;
+  std::string path;
+  Result (*create)(Program**, const char*, const char*, int, const char* const*,
+                   const char* const*) = nullptr;
+  Result (*destroy)(Program**) = nullptr;
+  Result (*compile)(Program*, int, const char* const*) = nullptr;
+  Result (*log_size)(Program*, std::size_t*) = nullptr;
+  Result (*log)(Program*, char*) = nullptr;
+  Result (*cubin_size)(Program*, std::size_t*) = nullptr;
+  Result (*cubin)(Program*, char*) = nullptr;
+  const char* (*error)(Result) = nullptr;
+};
+
+constexpr Nvrtc::Result kInvalidOption = 5;
+constexpr std::array kNames = {"libnvrtc.so.13", "libnvrtc.so.12"};
+
+// The site-packages folder of the torch in this process, if there is one.
+std::optional<std::string> torch_packages() {
+  std::optional<std::string> found;
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* data) {
+        const std::string name = info->dlpi_name == nullptr ? "" : info->dlpi_name;
+        const std::size_t at = name.find("/torch/lib/");
+        if (at == std::string::npos) return 0;
+        *static_cast<std::optional<std::string>*>(data) = name.substr(0, at);
+        return 1;
+      },
+      &found);
+  return found;
+}
+
+std::vector<std::string> candidates() {
+  std::vector<std::string> paths;
+  if (const char* given = std::getenv("INKLE_NVRTC"); given != nullptr && *given != '\0') {
+    return {given};
+  }
+  if (const auto packages = torch_packages()) {
+    paths.push_back(*packages + "/nvidia/cu13/lib/libnvrtc.so.13");
+    paths.push_back(*packages + "/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
+  }
+  for (const char* name : kNames) paths.emplace_back(name);
+  std::vector<std::string> folders;
+  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
+    if (const char* home = std::getenv(variable)) folders.emplace_back(home);
+  }
+  folders.emplace_back("/usr/local/cuda");
+  for (const std::string& folder : folders) {
+    for (const char* name : kNames) {
+      paths.push_back(folder + "/lib64/" + name);
+      paths.push_back(folder + "/lib/" + name);
+    }
+  }
+  return paths;
+}
+
+template <class F>
+bool resolve(void* library, const char* name, F& function) {
+  function = reinterpret_cast<F>(::dlsym(library, name));
+  return function != nullptr;
+}
+
+std::optional<Nvrtc> open_nvrtc(std::string& why_not) {
+  for (const std::string& path : candidates()) {
+    Nvrtc n;
+    n.library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (n.library == nullptr) {
+      if (why_not.empty()) why_not = ::dlerror();
+      continue;
+    }
+    const bool complete =
+        resolve(n.library, "nvrtcCreateProgram", n.create) &&
+        resolve(n.library, "nvrtcDestroyProgram", n.destroy) &&
+        resolve(n.library, "nvrtcCompileProgram", n.compile) &&
+        resolve(n.library, "nvrtcGetProgramLogSize", n.log_size) &&
+        resolve(n.library, "nvrtcGetProgramLog", n.log) &&
+        resolve(n.library, "nvrtcGetCUBINSize", n.cubin_size) &&
+        resolve(n.library, "nvrtcGetCUBIN", n.cubin) &&
+        resolve(n.library, "nvrtcGetErrorString", n.error);
+    if (!complete) {
+      why_not = path + " lacks functions";
+      continue;
+    }
+    n.path = path;
+    log(LogChannel::codegen, "NVRTC: {}", path);
+    return n;
+  }
+  return std::nullopt;
+}
+
+struct Opened {
+  std::optional<Nvrtc> nvrtc;
+  std::string why_not;
+};
+
+const Opened& opened() {
+  static const Opened result = [] {
+    Opened o;
+    o.nvrtc = open_nvrtc(o.why_not);
+    return o;
+  }();
+  return result;
+}
+
+const Nvrtc& nvrtc() {
+  const Opened& o = opened();
+  if (!o.nvrtc) unsupported("no NVRTC to compile kernels with: {}", o.why_not);
+  return *o.nvrtc;
+}
+
+}  // namespace
+
+std::optional<std::string> find_nvrtc(std::string& why_not) {
+  const Opened& o = opened();
+  if (o.nvrtc) return o.nvrtc->path;
+  why_not = o.why_not;
+  return std::nullopt;
+}
+
+std::vector<std::byte> compile_program(const std::string& text, const std::string& path,
+                                       const std::string& architecture) {
+  const Nvrtc& n = nvrtc();
+  Program* program = nullptr;
+  const auto check = [&](Nvrtc::Result result, const char* what) {
+    if (result == 0) return;
+    const std::string reason = n.error(result);
+    if (program != nullptr) n.destroy(&program);
+    throw InternalError(fmt::format("NVRTC cannot {} {}: {}", what, path, reason));
+  };
+  check(n.create(&program, text.c_str(), path.c_str(), 0, nullptr, nullptr), "take");
+  const std::string target = "--gpu-architecture=" + architecture;
+  const std::array options = {target.c_str(), "--fmad=false", "--std=c++17", "-lineinfo",
+                              "--device-as-default-execution-space"};
+  const Nvrtc::Result result =
+      n.compile(program, static_cast<int>(options.size()), options.data());
+  if (result != 0) {
+    std::size_t size = 0;
+    std::string messages;
+    if (n.log_size(program, &size) == 0 && size > 1) {
+      messages.resize(size);
+      (void)n.log(program, messages.data());
+      messages.resize(size - 1);
+    }
+    const std::string reason = n.error(result);
+    n.destroy(&program);
+    if (result == kInvalidOption) {
+      unsupported("{} compiles nothing for {}: {}", n.path, architecture, messages);
+    }
+    throw InternalError(
+        fmt::format("NVRTC does not compile {} ({}):\n{}", path, reason, messages));
+  }
+  std::size_t size = 0;
+  check(n.cubin_size(program, &size), "make code of");
+  std::vector<std::byte> code(size);
+  check(n.cubin(program, reinterpret_cast<char*>(code.data())), "make code of");
+  n.destroy(&program);
+  return code;
+}
+
+}  // namespace inkle::codegen::cuda

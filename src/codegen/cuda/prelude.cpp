@@ -1,0 +1,522 @@
+// Text in CUDA C++. It needs no header: only what NVRTC has built in (vector types, shuffles, the
+// functions of libdevice).
+#include "codegen/cuda/prelude.h"
+
+namespace inkle::codegen::cuda {
+namespace {
+
+constexpr const char* kTypes = R"(
+typedef signed char i8;
+typedef unsigned char u8;
+typedef short i16;
+typedef long long i64;
+typedef unsigned u32;
+typedef unsigned long long u64;
+struct alignas(2) bf16 { unsigned short bits; };
+struct alignas(2) f16 { unsigned short bits; };
+#define INLINE static __device__ __forceinline__
+
+INLINE float to_f32(bf16 x) { return __uint_as_float((u32)x.bits << 16); }
+INLINE float to_f32(f16 x) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x.bits));
+  return r;
+}
+INLINE bf16 to_bf16(float x) {
+  bf16 r;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r.bits) : "f"(x));
+  return r;
+}
+INLINE f16 to_f16(float x) {
+  f16 r;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r.bits) : "f"(x));
+  return r;
+}
+INLINE bf16 make_bf16(unsigned short bits) { bf16 r; r.bits = bits; return r; }
+INLINE f16 make_f16(unsigned short bits) { f16 r; r.bits = bits; return r; }
+// The result of rounding to the narrow type and back, two values at a time.
+INLINE void round_pair(bf16*, float& a, float& b) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a));
+  a = __uint_as_float(r << 16);
+  b = __uint_as_float(r & 0xffff0000u);
+}
+INLINE void round_pair(f16*, float& a, float& b) {
+  a = to_f32(to_f16(a));
+  b = to_f32(to_f16(b));
+}
+
+// N neighbouring elements.
+template <class T, int N>
+struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) Pack {
+  T at[N];
+};
+template <int Bytes> struct Word;
+template <> struct Word<1> { typedef u8 type; };
+template <> struct Word<2> { typedef unsigned short type; };
+template <> struct Word<4> { typedef u32 type; };
+template <> struct Word<8> { typedef uint2 type; };
+template <> struct Word<16> { typedef uint4 type; };
+template <int Bytes> INLINE void read_word(void* to, const void* from) {
+  *(typename Word<Bytes>::type*)to = *(const typename Word<Bytes>::type*)from;
+}
+template <int Bytes> INLINE void read_word_constant(void* to, const void* from) {
+  *(typename Word<Bytes>::type*)to = __ldg((const typename Word<Bytes>::type*)from);
+}
+// N elements in accesses of W, which the address is aligned to.
+template <int N, int W, class T> INLINE Pack<T, N> load(const T* p) {
+  Pack<T, N> r;
+  constexpr int S = sizeof(T) * W > 16 ? 16 / (int)sizeof(T) : W;
+#pragma unroll
+  for (int l = 0; l < N; l += S) read_word<S * (int)sizeof(T)>(&r.at[l], p + l);
+  return r;
+}
+// The same of memory that nobody writes while the kernel runs.
+template <int N, int W, class T> INLINE Pack<T, N> load_constant(const T* p) {
+  Pack<T, N> r;
+  constexpr int S = sizeof(T) * W > 16 ? 16 / (int)sizeof(T) : W;
+#pragma unroll
+  for (int l = 0; l < N; l += S) read_word_constant<S * (int)sizeof(T)>(&r.at[l], p + l);
+  return r;
+}
+// Elements first <= l < last alone, the others 0.
+template <int N, class T> INLINE Pack<T, N> load_part(const T* p, i64 first, i64 last) {
+  Pack<T, N> r;
+#pragma unroll
+  for (int l = 0; l < N; ++l) {
+    if (l >= first && l < last) r.at[l] = p[l];
+    else r.at[l] = T();
+  }
+  return r;
+}
+template <int W, class T, int N> INLINE void store(T* p, const Pack<T, N>& v) {
+  constexpr int S = sizeof(T) * W > 16 ? 16 / (int)sizeof(T) : W;
+#pragma unroll
+  for (int l = 0; l < N; l += S) read_word<S * (int)sizeof(T)>(p + l, &v.at[l]);
+}
+template <class T, int N>
+INLINE void store_part(T* p, const Pack<T, N>& v, i64 first, i64 last) {
+#pragma unroll
+  for (int l = 0; l < N; ++l) {
+    if (l >= first && l < last) p[l] = v.at[l];
+  }
+}
+template <int N> INLINE Pack<bf16, N> narrow(bf16*, const float (&v)[N]) {
+  Pack<bf16, N> r;
+#pragma unroll
+  for (int l = 0; l + 1 < N; l += 2) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(*(u32*)&r.at[l]) : "f"(v[l + 1]), "f"(v[l]));
+  }
+  return r;
+}
+template <int N> INLINE Pack<f16, N> narrow(f16*, const float (&v)[N]) {
+  Pack<f16, N> r;
+#pragma unroll
+  for (int l = 0; l + 1 < N; l += 2) {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(*(u32*)&r.at[l]) : "f"(v[l + 1]), "f"(v[l]));
+  }
+  return r;
+}
+)";
+
+constexpr const char* kOperations = R"(
+template <class To, class From> INLINE To bit_cast(From x) {
+  union { From from; To to; } u;
+  u.from = x;
+  return u.to;
+}
+INLINE void fault(u32* status, u32 code) { *(volatile u32*)status = code; }
+
+INLINE float max_of(float a, float b) {
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+INLINE float min_of(float a, float b) {
+  float r;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+INLINE double max_of(double a, double b) { return a != a ? a : (b < a ? a : b); }
+INLINE double min_of(double a, double b) { return a != a ? a : (a < b ? a : b); }
+template <class T> INLINE T max_of(T a, T b) { return a < b ? b : a; }
+template <class T> INLINE T min_of(T a, T b) { return b < a ? b : a; }
+
+// Python's // and % for a divisor that is not 0.
+template <class T> INLINE T floor_divide(T a, T b) {
+  const T q = a / b;
+  return q - (T)((a % b != 0) && ((a < 0) != (b < 0)));
+}
+template <class T> INLINE T floor_modulo(T a, T b) {
+  const T r = a % b;
+  return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;
+}
+// Integer division of values: a divisor of 0 fails the call, the least number by -1 wraps.
+template <class T> INLINE T divide(T a, T b, bool active, u32* status) {
+  if (b == 0) {
+    if (active) fault(status, 2);
+    return a;
+  }
+  if ((T)-1 < 0 && b == (T)-1) return (T)(0 - (u64)a);
+  return a / b;
+}
+template <class T> INLINE T divide_floor(T a, T b, bool active, u32* status) {
+  const T q = divide(a, b, active, status);
+  const T r = (T)((u64)a - (u64)q * (u64)b);
+  return q - (T)(r != 0 && ((r < 0) != (b < 0)));
+}
+template <class T> INLINE T modulo(T a, T b, bool active, u32* status) {
+  return (T)((u64)a - (u64)divide(a, b, active, status) * (u64)b);
+}
+template <class T> INLINE T modulo_floor(T a, T b, bool active, u32* status) {
+  const T r = modulo(a, b, active, status);
+  return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;
+}
+INLINE float c_fmod(float a, float b) { return fmodf(a, b); }
+INLINE double c_fmod(double a, double b) { return fmod(a, b); }
+INLINE float sign_as(float a, float b) { return copysignf(a, b); }
+INLINE double sign_as(double a, double b) { return copysign(a, b); }
+INLINE float round_down(float a) { return floorf(a); }
+INLINE double round_down(double a) { return floor(a); }
+template <class T> INLINE T real_modulo(T a, T b) {
+  const T m = c_fmod(a, b);
+  return m != 0 && ((b < 0) != (m < 0)) ? m + b : m;
+}
+template <class T> INLINE T real_floor_divide(T a, T b) {
+  if (b == 0) return a / b;
+  const T m = c_fmod(a, b);
+  T q = (a - m) / b;
+  if (m != 0 && ((b < 0) != (m < 0))) q -= 1;
+  if (q == 0) return sign_as((T)0, a / b);
+  T down = round_down(q);
+  if (q - down > (T)0.5) down += 1;
+  return down;
+}
+template <class T> INLINE T shift_left(T a, T n) {
+  return (u64)n >= 8 * sizeof(T) ? (T)0 : (T)((u64)a << n);
+}
+template <class T> INLINE T shift_right(T a, T n) {
+  constexpr int last = 8 * sizeof(T) - 1;
+  if ((u64)n > last) return (T)-1 < 0 ? (T)(a >> last) : (T)0;
+  return (T)(a >> n);
+}
+INLINE i64 philox(i64 seed, i64 offset) {
+  u32 k0 = (u32)seed, k1 = (u32)((u64)seed >> 32);
+  u32 c0 = (u32)offset, c1 = (u32)((u64)offset >> 32), c2 = 0, c3 = 0;
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const u32 h0 = __umulhi(0xD2511F53u, c0), l0 = 0xD2511F53u * c0;
+    const u32 h1 = __umulhi(0xCD9E8D57u, c2), l1 = 0xCD9E8D57u * c2;
+    c0 = h1 ^ c1 ^ k0;
+    c1 = l1;
+    c2 = h0 ^ c3 ^ k1;
+    c3 = l0;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return c0;
+}
+INLINE double digamma(double x) {
+  if (x == 0) return copysign(__longlong_as_double(0x7ff0000000000000ll), -x);
+  double r = 0;
+  if (x < 0) {
+    if (x == trunc(x)) return __longlong_as_double(0x7ff8000000000000ll);
+    const double whole = trunc(x);
+    r = -3.14159265358979323846 / tan(3.14159265358979323846 * (x - whole));
+    x = 1 - x;
+  }
+  while (x < 10) {
+    r -= 1 / x;
+    x += 1;
+  }
+  if (x == 10) return r + 2.25175258906672110764;
+  const double z = 1 / (x * x);
+  double y = 0;
+  if (x < 1e17) {
+    y = z * (8.33333333333333333333e-2 +
+             z * (-8.33333333333333333333e-3 +
+                  z * (3.96825396825396825397e-3 +
+                       z * (-4.16666666666666666667e-3 +
+                            z * (7.57575757575757575758e-3 +
+                                 z * (-2.10927960927960927961e-2 +
+                                      z * 8.33333333333333333333e-2))))));
+  }
+  return r + log(x) - 0.5 / x - y;
+}
+
+// Sums into memory, in any order.
+INLINE void add_to(float* p, float v) { atomicAdd(p, v); }
+INLINE void add_to(double* p, double v) { atomicAdd(p, v); }
+INLINE void add_to(int* p, int v) { atomicAdd(p, v); }
+INLINE void add_to(i64* p, i64 v) { atomicAdd((u64*)p, (u64)v); }
+template <class T, class F> INLINE void replace_half(T* p, F f) {
+  u32* word = (u32*)((u64)p & ~(u64)3);
+  const int shift = ((u64)p & 2) != 0 ? 16 : 0;
+  u32 seen = *(volatile u32*)word, next;
+  do {
+    next = seen;
+    T half;
+    half.bits = (unsigned short)(next >> shift);
+    const u32 made = (next & ~(0xffffu << shift)) | ((u32)f(half).bits << shift);
+    seen = atomicCAS(word, next, made);
+  } while (seen != next);
+}
+INLINE void add_to(bf16* p, bf16 v) {
+  replace_half(p, [v](bf16 x) { return to_bf16(to_f32(x) + to_f32(v)); });
+}
+INLINE void add_to(f16* p, f16 v) {
+  replace_half(p, [v](f16 x) { return to_f16(to_f32(x) + to_f32(v)); });
+}
+)";
+
+constexpr const char* kTeams = R"(
+// Ways to join two partial results.
+struct Sum { template <class T> INLINE T join(T a, T b) { return a + b; } };
+struct Prod { template <class T> INLINE T join(T a, T b) { return a * b; } };
+struct Min { template <class T> INLINE T join(T a, T b) { return min_of(a, b); } };
+struct Max { template <class T> INLINE T join(T a, T b) { return max_of(a, b); } };
+struct Any { INLINE bool join(bool a, bool b) { return a | b; } };
+struct All { INLINE bool join(bool a, bool b) { return a & b; } };
+
+// The best value and where it is: the first of ties, a NaN before all else.
+template <class T, class I> struct Best { T value; I at; };
+template <class T> INLINE bool beats_max(T x, T best) {
+  return x > best || (x != x && best == best);
+}
+template <class T> INLINE bool beats_min(T x, T best) {
+  return x < best || (x != x && best == best);
+}
+struct ArgMax {
+  template <class T, class I> INLINE Best<T, I> join(Best<T, I> a, Best<T, I> b) {
+    const bool same = !beats_max(a.value, b.value) && !beats_max(b.value, a.value);
+    return (same ? b.at < a.at : beats_max(b.value, a.value)) ? b : a;
+  }
+};
+struct ArgMin {
+  template <class T, class I> INLINE Best<T, I> join(Best<T, I> a, Best<T, I> b) {
+    const bool same = !beats_min(a.value, b.value) && !beats_min(b.value, a.value);
+    return (same ? b.at < a.at : beats_min(b.value, a.value)) ? b : a;
+  }
+};
+
+// Count, mean and sum of squared deviations of a part.
+template <class T> struct Moments { T count, mean, m2; };
+struct Welford {
+  template <class T> INLINE Moments<T> join(Moments<T> a, Moments<T> b) {
+    const T n = a.count + b.count;
+    const T share = n == 0 ? (T)0 : b.count / n;
+    const T d = b.mean - a.mean;
+    Moments<T> r;
+    r.count = n;
+    r.mean = a.mean + d * share;
+    r.m2 = a.m2 + b.m2 + d * d * a.count * share;
+    return r;
+  }
+};
+INLINE float exponential(float x) { return expf(x); }
+INLINE double exponential(double x) { return exp(x); }
+template <class T> INLINE T lowest();
+template <> INLINE float lowest<float>() { return __int_as_float(0xff800000); }
+template <> INLINE double lowest<double>() { return __longlong_as_double(0xfff0000000000000ll); }
+// A maximum and the sum of exp(x - maximum). Before the end the sum of a part without a finite
+// element is 0; finish() makes it what exp(x - maximum) adds up to.
+template <class T> struct Exponentials { T top, sum; };
+struct Softmax {
+  template <class T> INLINE T scale(T from, T to) {
+    return from == to || from == lowest<T>() ? (T)(from == to) : exponential(from - to);
+  }
+  template <class T> INLINE Exponentials<T> join(Exponentials<T> a, Exponentials<T> b) {
+    Exponentials<T> r;
+    r.top = max_of(a.top, b.top);
+    r.sum = a.sum * scale(a.top, r.top) + b.sum * scale(b.top, r.top);
+    return r;
+  }
+};
+template <class T> INLINE Exponentials<T> finish(Exponentials<T> a) {
+  const T inf = -lowest<T>();
+  if (!(a.top > lowest<T>() && a.top < inf)) a.sum = inf - inf;
+  return a;
+}
+
+// The moments of the first n lanes.
+template <class T, int N> INLINE Moments<T> moments_of(const T (&w)[N], int n) {
+  Moments<T> r = {0, 0, 0};
+  if (n == N) {
+#pragma unroll
+    for (int l = 0; l < N; ++l) r.mean += w[l];
+    r.mean *= (T)1 / N;
+#pragma unroll
+    for (int l = 0; l < N; ++l) r.m2 += (w[l] - r.mean) * (w[l] - r.mean);
+    r.count = N;
+    return r;
+  }
+#pragma unroll
+  for (int l = 0; l < N; ++l) {
+    if (l < n) r = Welford::join(r, Moments<T>{1, w[l], 0});
+  }
+  return r;
+}
+template <class T, int N> INLINE void add_exponentials(Exponentials<T>& a, const T (&w)[N]) {
+  T top = a.top;
+#pragma unroll
+  for (int l = 0; l < N; ++l) top = max_of(top, w[l]);
+  if (top != a.top) {
+    a.sum *= Softmax::scale(a.top, top);
+    a.top = top;
+  }
+  if (top == lowest<T>()) return;
+#pragma unroll
+  for (int l = 0; l < N; ++l) a.sum += exponential(w[l] - top);
+}
+
+template <class T> INLINE T exchange(T x, int with) {
+  union { T value; u32 words[(sizeof(T) + 3) / 4]; } a, b;
+  a.words[(sizeof(T) + 3) / 4 - 1] = 0;
+  a.value = x;
+#pragma unroll
+  for (int w = 0; w < (int)(sizeof(T) + 3) / 4; ++w) {
+    b.words[w] = __shfl_xor_sync(0xffffffffu, a.words[w], with);
+  }
+  return b.value;
+}
+template <class T> INLINE T from_before(T x, int distance) {
+  union { T value; u32 words[(sizeof(T) + 3) / 4]; } a, b;
+  a.words[(sizeof(T) + 3) / 4 - 1] = 0;
+  a.value = x;
+#pragma unroll
+  for (int w = 0; w < (int)(sizeof(T) + 3) / 4; ++w) {
+    b.words[w] = __shfl_up_sync(0xffffffffu, a.words[w], distance);
+  }
+  return b.value;
+}
+template <class Op, int Lanes, class T> INLINE T reduce_warp(T x) {
+#pragma unroll
+  for (int d = Lanes / 2; d > 0; d /= 2) x = Op::join(x, exchange(x, d));
+  return x;
+}
+// All threads of the block get the result; the number of warps is a power of two. `slots` has a
+// place for each warp and is used for nothing else.
+template <class Op, int Threads, class T> INLINE T reduce_block(T x, T* slots) {
+  constexpr int Warps = Threads / 32;
+  x = reduce_warp<Op, 32>(x);
+  if (Warps == 1) return x;
+  if ((threadIdx.x & 31) == 0) slots[threadIdx.x >> 5] = x;
+  __syncthreads();
+  return reduce_warp<Op, Warps>(slots[threadIdx.x & (Warps - 1)]);
+}
+// Threads of one column lie X apart, Y of them; each gets the result. `slots` has a place for every
+// thread and lane and is used for nothing else.
+template <class Op, int X, int Y, class T, int N>
+INLINE void reduce_columns(T (&a)[N], T* slots) {
+  const int x = threadIdx.x % X, y = threadIdx.x / X;
+#pragma unroll
+  for (int l = 0; l < N; ++l) slots[(y * N + l) * X + x] = a[l];
+  __syncthreads();
+#pragma unroll
+  for (int l = 0; l < N; ++l) {
+    T r = slots[l * X + x];
+#pragma unroll 4
+    for (int other = 1; other < Y; ++other) r = Op::join(r, slots[(other * N + l) * X + x]);
+    a[l] = r;
+  }
+}
+template <class T> INLINE T lane_value(T x, int lane) {
+  union { T value; u32 words[(sizeof(T) + 3) / 4]; } a, b;
+  a.words[(sizeof(T) + 3) / 4 - 1] = 0;
+  a.value = x;
+#pragma unroll
+  for (int w = 0; w < (int)(sizeof(T) + 3) / 4; ++w) {
+    b.words[w] = __shfl_sync(0xffffffffu, a.words[w], lane);
+  }
+  return b.value;
+}
+template <class T> INLINE T last_lane(T x, int lanes) {
+  union { T value; u32 words[(sizeof(T) + 3) / 4]; } a, b;
+  a.words[(sizeof(T) + 3) / 4 - 1] = 0;
+  a.value = x;
+#pragma unroll
+  for (int w = 0; w < (int)(sizeof(T) + 3) / 4; ++w) {
+    b.words[w] = __shfl_sync(0xffffffffu, a.words[w], lanes - 1, lanes);
+  }
+  return b.value;
+}
+// The running value of the lanes of a warp, each with its own.
+template <class Op, int Lanes, class T> INLINE T scan_lanes(T x) {
+#pragma unroll
+  for (int d = 1; d < Lanes; d *= 2) {
+    const T y = from_before(x, d);
+    if ((int)(threadIdx.x & (Lanes - 1)) >= d) x = Op::join(y, x);
+  }
+  return x;
+}
+// What comes before this thread's total x: all threads before it and `carry`, which then grows by
+// all threads.
+template <class Op, int Lanes, class T> INLINE T scan_warp(T x, T& carry) {
+  const T all = scan_lanes<Op, Lanes>(x);
+  const T y = from_before(all, 1);
+  const T before = (threadIdx.x & (Lanes - 1)) == 0 ? carry : Op::join(carry, y);
+  carry = Op::join(carry, last_lane(all, Lanes));
+  return before;
+}
+// `slots` has a place for each warp; the next call uses another one.
+template <class Op, int Threads, class T> INLINE T scan_block(T x, T* slots, T& carry) {
+  constexpr int Warps = Threads / 32;
+  const T all = scan_lanes<Op, 32>(x);
+  if ((threadIdx.x & 31) == 31) slots[threadIdx.x >> 5] = all;
+  __syncthreads();
+  const T totals = scan_lanes<Op, 32>(slots[threadIdx.x & (Warps - 1)]);
+  const int warp = threadIdx.x >> 5;
+  T before = carry;
+  const T warps_before = lane_value(totals, warp == 0 ? 0 : warp - 1);
+  if (warp > 0) before = Op::join(before, warps_before);
+  const T y = from_before(all, 1);
+  if ((threadIdx.x & 31) != 0) before = Op::join(before, y);
+  carry = Op::join(carry, lane_value(totals, Warps - 1));
+  return before;
+}
+)";
+
+constexpr const char* kClusters = R"(
+#if __CUDA_ARCH__ >= 900
+INLINE u32 cluster_rank() {
+  u32 r;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+  return r;
+}
+INLINE void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+                   : "memory");
+}
+INLINE u32 read_peer(const u32* p, u32 rank) {
+  const u32 mine = (u32)__cvta_generic_to_shared(p);
+  u32 theirs, r;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(theirs) : "r"(mine), "r"(rank));
+  asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(r) : "r"(theirs) : "memory");
+  return r;
+}
+// All threads of all blocks of the cluster get the result; `mine` is in shared memory.
+template <class Op, int Blocks, class T> INLINE T reduce_cluster(T x, T* mine) {
+  union Words { T value; u32 words[(sizeof(T) + 3) / 4]; };
+  if (threadIdx.x == 0) *mine = x;
+  cluster_sync();
+#pragma unroll
+  for (int b = 0; b < Blocks; ++b) {
+    Words w;
+#pragma unroll
+    for (int i = 0; i < (int)(sizeof(T) + 3) / 4; ++i) w.words[i] = read_peer((u32*)mine + i, b);
+    x = b == 0 ? w.value : Op::join(x, w.value);
+  }
+  return x;
+}
+#endif
+)";
+
+}  // namespace
+
+const std::string& prelude() {
+  static const std::string text =
+      std::string("// Made by Inkle. Compile with --fmad=false.") + kTypes + kOperations + kTeams + kClusters;
+  return text;
+}
+
+}  // namespace inkle::codegen::cuda

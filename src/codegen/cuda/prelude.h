@@ -1,0 +1,11 @@
+// The helpers that every generated program starts with.
+#pragma once
+
+#include <string>
+
+namespace inkle::codegen::cuda {
+
+// CUDA C++ text: types, packs of neighbouring elements, exact operations, reductions of teams.
+[[nodiscard]] const std::string& prelude();
+
+}  // namespace inkle::codegen::cuda

@@ -1,0 +1,215 @@
+#include "codegen/cuda/prepare.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "base/error.h"
+#include "loop/builder.h"
+
+namespace inkle::codegen::cuda {
+
+using loop::BodyBuilder;
+using loop::Instruction;
+using loop::Opcode;
+using loop::Val;
+using schedule::Stage;
+using schedule::StageKind;
+using schedule::StageStore;
+using sym::Expr;
+using Map = std::vector<std::pair<Expr, Expr>>;
+
+namespace {
+
+class Preparer {
+ public:
+  Preparer(const schedule::Kernel& kernel, const schedule::LoopKernel& loops,
+           sym::Context& context)
+      : kernel_(kernel), loops_(loops), context_(context) {}
+
+  PreparedKernel run(bool join_softmax) {
+    for (const Stage& stage : loops_.stages) {
+      PreparedStage prepared;
+      prepared.stage = flattened(stage);
+      forward(prepared.stage);
+      if (stage.kind == StageKind::reduction) {
+        for (std::uint32_t r = 0; r < loop::result_count(stage.reduce); ++r) {
+          prepared.rows.push_back(stage.first_row + r);
+        }
+      }
+      done_.push_back(std::move(prepared));
+    }
+    drop_unread();
+    if (join_softmax) join_exponentials();
+    PreparedKernel result{std::move(done_), std::vector<bool>(loops_.scratch.size(), false)};
+    for (const PreparedStage& p : result.stages) {
+      for (const Instruction& i : p.stage.body.instructions) {
+        if (i.opcode == Opcode::load && is_scratch(i.buffer)) {
+          result.scratch_used[i.buffer - kernel_.params.size()] = true;
+        }
+      }
+    }
+    return result;
+  }
+
+ private:
+  bool is_scratch(std::uint32_t buffer) const { return buffer >= kernel_.params.size(); }
+
+  Expr variable_of(Expr extent) {
+    for (const auto& [e, variable] : variables_) {
+      if (e == extent) return variable;
+    }
+    variables_.emplace_back(extent, context_.index(extent));
+    return variables_.back().second;
+  }
+
+  // All inner loops as one, the last fastest.
+  Stage flattened(const Stage& stage) {
+    Stage flat = stage;
+    if (stage.inner.empty()) return flat;
+    Expr extent = context_.constant(1);
+    for (const loop::Dim& dim : stage.inner) extent = extent * dim.extent;
+    const Expr variable = variable_of(extent);
+    Map map;
+    Expr rest = variable;
+    for (std::size_t d = stage.inner.size(); d-- > 0;) {
+      const loop::Dim& dim = stage.inner[d];
+      map.emplace_back(dim.variable, d == 0 ? rest : sym::mod(rest, dim.extent));
+      if (d != 0) rest = sym::floordiv(rest, dim.extent);
+    }
+    flat.inner = {{variable, extent}};
+    flat.body = {};
+    BodyBuilder builder(flat.body, context_);
+    Map renamed;
+    flat.body.yields = loop::inline_body(stage.body, map, builder, nullptr, &renamed);
+    map.insert(map.end(), renamed.begin(), renamed.end());
+    for (StageStore& store : flat.stores) store.offset = sym::substitute(store.offset, map);
+    return flat;
+  }
+
+  struct Source {
+    const Stage* stage;
+    const StageStore* store;
+  };
+
+  // The store that made what a load of `stage` reads, if that is at the same place.
+  std::optional<Source> source_of(const Instruction& load, const Stage& stage) const {
+    for (std::size_t s = done_.size(); s-- > 0;) {
+      const Stage& earlier = done_[s].stage;
+      for (const StageStore& store : earlier.stores) {
+        if (store.target != load.buffer) continue;
+        const bool same_place =
+            earlier.inner.empty() ||
+            (!stage.inner.empty() && earlier.inner.front() == stage.inner.front());
+        const bool fits = earlier.kind == StageKind::pointwise && same_place &&
+                          store.mode == loop::StoreMode::overwrite &&
+                          store.offset == load.indices.front();
+        if (!fits) return std::nullopt;
+        return Source{&earlier, &store};
+      }
+    }
+    return std::nullopt;
+  }
+
+  void forward(Stage& stage) {
+    const bool any = std::any_of(
+        stage.body.instructions.begin(), stage.body.instructions.end(), [&](const auto& i) {
+          return i.opcode == Opcode::load && source_of(i, stage).has_value();
+        });
+    if (!any) return;
+    loop::Body body;
+    BodyBuilder builder(body, context_);
+    Map renamed;
+    const auto on_load = [&](BodyBuilder& to, Instruction load) -> Val {
+      const auto source = source_of(load, stage);
+      if (!source) return to.append(std::move(load));
+      const std::vector<Val> yields = loop::inline_body(
+          source->stage->body, {}, to,
+          [](BodyBuilder& b, Instruction inner) { return b.append(std::move(inner)); });
+      const Val value = yields[source->store->yield];
+      if (load.operand_count == 0) return value;
+      return to.select(load.operands[0], value, load.operands[1]);
+    };
+    body.yields = loop::inline_body(stage.body, {}, builder, on_load, &renamed);
+    stage.body = std::move(body);
+    for (StageStore& store : stage.stores) {
+      store.offset = sym::substitute(store.offset, renamed);
+    }
+  }
+
+  void drop_unread() {
+    for (std::size_t s = done_.size(); s-- > 0;) {
+      std::vector<bool> read(loops_.scratch.size(), false);
+      for (std::size_t after = s + 1; after < done_.size(); ++after) {
+        for (const Instruction& i : done_[after].stage.body.instructions) {
+          if (i.opcode == Opcode::load && is_scratch(i.buffer)) {
+            read[i.buffer - kernel_.params.size()] = true;
+          }
+        }
+      }
+      std::erase_if(done_[s].stage.stores, [&](const StageStore& store) {
+        return is_scratch(store.target) && !read[store.target - kernel_.params.size()];
+      });
+      const StageKind kind = done_[s].stage.kind;
+      if ((kind == StageKind::pointwise || kind == StageKind::scatter) &&
+          done_[s].stage.stores.empty()) {
+        done_.erase(done_.begin() + static_cast<std::ptrdiff_t>(s));
+      }
+    }
+  }
+
+  // reduce.max of y and reduce.sum of exp(y - that maximum), next to each other.
+  void join_exponentials() {
+    for (std::size_t s = 0; s + 1 < done_.size(); ++s) {
+      const Stage& top = done_[s].stage;
+      const Stage& sum = done_[s + 1].stage;
+      const bool kinds = top.kind == StageKind::reduction && sum.kind == StageKind::reduction &&
+                         top.reduce == loop::ReduceOp::max && sum.reduce == loop::ReduceOp::sum &&
+                         top.accumulator == sum.accumulator && top.inner == sum.inner &&
+                         !top.inner.empty();
+      if (!kinds || (top.accumulator != abi::DType::f32 && top.accumulator != abi::DType::f64)) {
+        continue;
+      }
+      const Instruction& yield = sum.body[sum.body.yields[0]];
+      if (yield.opcode != Opcode::exp) continue;
+      const Instruction& shifted = sum.body[yield.operands[0]];
+      if (shifted.opcode != Opcode::sub) continue;
+      const Instruction& row = sum.body[shifted.operands[1]];
+      if (row.opcode != Opcode::row || row.integer != done_[s].rows[0] ||
+          loops_.rows[done_[s].rows[0]] != top.accumulator) {
+        continue;
+      }
+      if (!same_value(top.body, top.body.yields[0], sum.body, shifted.operands[0])) continue;
+      done_[s].stage.reduce = loop::ReduceOp::online_softmax;
+      done_[s].rows.push_back(done_[s + 1].rows[0]);
+      done_.erase(done_.begin() + static_cast<std::ptrdiff_t>(s) + 1);
+    }
+  }
+
+  static bool same_value(const loop::Body& a, Val x, const loop::Body& b, Val y) {
+    Instruction i = a[x];
+    Instruction j = b[y];
+    if (i.operand_count != j.operand_count || i.opcode == Opcode::indirect) return false;
+    for (std::size_t k = 0; k < i.operand_count; ++k) {
+      if (!same_value(a, i.operands[k], b, j.operands[k])) return false;
+    }
+    i.operands = {};
+    j.operands = {};
+    return i == j;
+  }
+
+  const schedule::Kernel& kernel_;
+  const schedule::LoopKernel& loops_;
+  sym::Context& context_;
+  std::vector<std::pair<Expr, Expr>> variables_;
+  std::vector<PreparedStage> done_;
+};
+
+}  // namespace
+
+PreparedKernel prepare(const schedule::Kernel& kernel, const schedule::LoopKernel& loops,
+                       bool join_softmax, sym::Context& context) {
+  return Preparer(kernel, loops, context).run(join_softmax);
+}
+
+}  // namespace inkle::codegen::cuda

@@ -1,0 +1,444 @@
+// The reductions of a kernel's stages.
+#include "codegen/cuda/reduce.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "base/error.h"
+#include "codegen/cuda/operation.h"
+#include "codegen/cuda/stage.h"
+
+namespace inkle::codegen::cuda {
+
+using loop::ReduceOp;
+using schedule::StageStore;
+using sym::Expr;
+
+bool has_position(ReduceOp op) { return op == ReduceOp::argmin || op == ReduceOp::argmax; }
+
+std::string joiner(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return "Sum";
+    case ReduceOp::prod:
+      return "Prod";
+    case ReduceOp::min:
+      return "Min";
+    case ReduceOp::max:
+      return "Max";
+    case ReduceOp::any:
+      return "Any";
+    case ReduceOp::all:
+      return "All";
+    case ReduceOp::argmin:
+      return "ArgMin";
+    case ReduceOp::argmax:
+      return "ArgMax";
+    case ReduceOp::welford:
+      return "Welford";
+    case ReduceOp::online_softmax:
+      return "Softmax";
+  }
+  return {};
+}
+
+DType element_dtype(ReduceOp op, DType accumulator) {
+  return op == ReduceOp::any || op == ReduceOp::all ? DType::boolean : accumulator;
+}
+
+std::string part_type(ReduceOp op, DType accumulator, bool wide) {
+  const std::string type = type_of(element_dtype(op, accumulator));
+  if (has_position(op)) return fmt::format("Best<{}, {}>", type, wide ? "i64" : "int");
+  if (op == ReduceOp::welford) return fmt::format("Moments<{}>", type);
+  if (op == ReduceOp::online_softmax) return fmt::format("Exponentials<{}>", type);
+  return type;
+}
+
+namespace {
+
+std::string extreme(DType dtype, bool lowest) {
+  if (abi::is_float(dtype)) {
+    const double inf = std::numeric_limits<double>::infinity();
+    return literal(dtype, lowest ? -inf : inf, 0);
+  }
+  switch (dtype) {
+    case DType::boolean:
+      return lowest ? "false" : "true";
+    case DType::u8:
+      return literal(dtype, 0, lowest ? 0 : 255);
+    case DType::i8:
+      return literal(dtype, 0, lowest ? -128 : 127);
+    case DType::i16:
+      return literal(dtype, 0, lowest ? -32768 : 32767);
+    case DType::i32:
+      return literal(dtype, 0, lowest ? std::numeric_limits<std::int32_t>::min()
+                                      : std::numeric_limits<std::int32_t>::max());
+    default:
+      return literal(dtype, 0, lowest ? std::numeric_limits<std::int64_t>::min()
+                                      : std::numeric_limits<std::int64_t>::max());
+  }
+}
+
+}  // namespace
+
+std::string empty_part(ReduceOp op, DType accumulator, bool wide) {
+  switch (op) {
+    case ReduceOp::sum:
+      return literal(accumulator, 0, 0);
+    case ReduceOp::prod:
+      return literal(accumulator, 1, 1);
+    case ReduceOp::min:
+      return extreme(accumulator, false);
+    case ReduceOp::max:
+      return extreme(accumulator, true);
+    case ReduceOp::any:
+      return "false";
+    case ReduceOp::all:
+      return "true";
+    case ReduceOp::argmin:
+    case ReduceOp::argmax:
+      return fmt::format("{{{}, {}}}", extreme(accumulator, op == ReduceOp::argmax),
+                         wide ? "9223372036854775807ll" : "2147483647");
+    case ReduceOp::welford:
+      return "{0, 0, 0}";
+    case ReduceOp::online_softmax:
+      return fmt::format("{{{}, 0}}", extreme(accumulator, true));
+  }
+  return {};
+}
+
+// --- Stages ------------------------------------------------------------------------------------
+
+void StageText::reduction(const PreparedStage& prepared, std::size_t pass, int part) {
+  const Stage& stage = prepared.stage;
+  const bool kept = blocks_.keep && by_rows() && !stage.inner.empty();
+  if (kept) prefetch(stage, pass);
+  if (!by_rows()) {
+    reduction_columns(prepared, pass);
+  } else if (stage.reduce == ReduceOp::welford && kept) {
+    moments_kept(prepared, pass, part);
+  } else if (stage.reduce == ReduceOp::welford) {
+    moments_rows(prepared, pass);
+  } else if (stage.reduce == ReduceOp::online_softmax) {
+    exponentials_rows(prepared, pass);
+  } else {
+    simple_rows(prepared, pass);
+  }
+}
+
+std::string StageText::team_result(const std::string& op, const std::string& type,
+                                   const std::string& value) {
+  if (blocks_.team == 1 && blocks_.cluster == 1) return value;
+  if (blocks_.team <= 32) return fmt::format("reduce_warp<{}, {}>({})", op, blocks_.team, value);
+  const int number = kernel_.names++;
+  out_.line("__shared__ {} slots{}[{}];", type, number, blocks_.team / 32);
+  std::string text =
+      fmt::format("reduce_block<{}, {}>({}, slots{})", op, blocks_.team, value, number);
+  if (blocks_.cluster > 1) {
+    out_.line("__shared__ {} whole{};", type, number);
+    text = fmt::format("reduce_cluster<{}, {}>({}, &whole{})", op, blocks_.cluster, text, number);
+  }
+  return text;
+}
+
+void StageText::define_row(std::uint32_t row, const std::string& value, DType from) {
+  const DType to = kernel_.loops.rows.at(row);
+  const std::string at = kernel_.rows_have_lanes ? ".at[l]" : "";
+  out_.line("r{}{} = {};", row, at, cast_text(value, from, to));
+}
+
+void StageText::simple_rows(const PreparedStage& prepared, std::size_t pass) {
+  const Stage& stage = prepared.stage;
+  const bool kept = blocks_.keep && !stage.inner.empty();
+  const bool wide = !stage.inner.empty() && is_wide_extent(stage.inner.front().extent);
+  const std::string op = joiner(stage.reduce);
+  const std::string type = part_type(stage.reduce, stage.accumulator, wide);
+  const DType element = element_dtype(stage.reduce, stage.accumulator);
+  out_.line("{} part = {};", type, empty_part(stage.reduce, stage.accumulator, wide));
+  const auto at_place = [&](const Place& place) {
+    BodyText body = body_of(stage, place, pass);
+    const DType from = stage.body[stage.body.yields[0]].dtype;
+    body.write(out_, {0}, {}, [&](Writer& out, const auto& yields, const std::string& active) {
+      const std::string x = cast_text(yields[0], from, element);
+      const std::string guard = active.empty() ? "" : fmt::format("if ({}) ", active);
+      if (has_position(stage.reduce)) {
+        const std::string at = stage.inner.empty() ? "0" : place.lanes > 1 ? "j + l" : "j";
+        out.line("{}part = {}::join(part, {}{{{}, {}}});", guard, op, type, x, at);
+      } else {
+        out.line("{}part = {}::join(part, {});", guard, op,
+                 element == DType::boolean ? fmt::format("(bool)({})", x) : x);
+      }
+    });
+  };
+  if (stage.inner.empty()) {
+    Place place;
+    place.symbols = symbols_;
+    at_place(place);
+    define_row(prepared.rows[0], has_position(stage.reduce) ? "(i64)part.at" : "part",
+               has_position(stage.reduce) ? DType::i64 : element);
+    return;
+  }
+  positions(stage, kept, at_place);
+  const std::string result = team_result(op, type, "part");
+  if (has_position(stage.reduce)) {
+    define_row(prepared.rows[0], fmt::format("(i64){}.at", result), DType::i64);
+  } else {
+    define_row(prepared.rows[0], result, element);
+  }
+}
+
+// The mean in one loop over what is kept, the squares of the deviations in another.
+void StageText::moments_kept(const PreparedStage& prepared, std::size_t pass, int part) {
+  const Stage& stage = prepared.stage;
+  const std::string type = type_of(stage.accumulator);
+  const DType from = stage.body[stage.body.yields[0]].dtype;
+  const DType to = kernel_.loops.rows.at(prepared.rows[0]);
+  if (part == 1) {
+    out_.line("const {} mean = {};", type,
+              cast_text(fmt::format("r{}", prepared.rows[0]), to, stage.accumulator));
+  }
+  out_.line("{} part = 0;", type);
+  positions(stage, true, [&](const Place& place) {
+    BodyText body = body_of(stage, place, pass);
+    body.write(out_, {0}, {}, [&](Writer& out, const auto& yields, const std::string& active) {
+      const std::string x = cast_text(yields[0], from, stage.accumulator);
+      const std::string guard = active.empty() ? "" : fmt::format("if ({}) ", active);
+      if (part == 0) {
+        out.line("{}part += {};", guard, x);
+      } else {
+        out.line("const {} d = {} - mean;", type, x);
+        out.line("{}part = {}(d, d, part);", guard,
+                 stage.accumulator == DType::f32 ? "__fmaf_rn" : "__fma_rn");
+      }
+    });
+  });
+  const std::string result = team_result("Sum", type, "part");
+  const std::string count = index_text(stage.inner.front().extent, symbols_, false);
+  define_row(prepared.rows[static_cast<std::size_t>(part)],
+             part == 0 ? fmt::format("{} / ({}){}", result, type, count) : result,
+             stage.accumulator);
+}
+
+// One pass: the moments of neighbouring lanes first, then joined to what was before.
+void StageText::moments_rows(const PreparedStage& prepared, std::size_t pass) {
+  const Stage& stage = prepared.stage;
+  const std::string type = type_of(stage.accumulator);
+  const DType from = stage.body[stage.body.yields[0]].dtype;
+  const std::string part = part_type(stage.reduce, stage.accumulator, false);
+  out_.line("{} part = {{0, 0, 0}};", part);
+  const auto at_place = [&](const Place& place) {
+    BodyText body = body_of(stage, place, pass);
+    if (place.lanes > 1) out_.line("{} w[{}];", type, place.lanes);
+    body.write(out_, {0}, {}, [&](Writer& out, const auto& yields, const std::string&) {
+      const std::string x = cast_text(yields[0], from, stage.accumulator);
+      if (place.lanes > 1)
+        out.line("w[l] = {};", x);
+      else
+        out.line("part = Welford::join(part, {}{{1, {}, 0}});", part, x);
+    });
+    if (place.lanes == 1) return;
+    const std::string count =
+        place.last.empty() ? std::to_string(place.lanes)
+                           : fmt::format("(int)min_of<i64>({}, {})", place.lanes, place.last);
+    out_.line("part = Welford::join(part, moments_of(w, {}));", count);
+  };
+  if (stage.inner.empty()) {
+    Place place;
+    place.symbols = symbols_;
+    at_place(place);
+  } else {
+    positions(stage, false, at_place);
+  }
+  const std::string result =
+      stage.inner.empty() ? "part" : team_result("Welford", part, "part");
+  out_.line("const {} all = {};", part, result);
+  define_row(prepared.rows[0], "all.mean", stage.accumulator);
+  define_row(prepared.rows[1], "all.m2", stage.accumulator);
+}
+
+void StageText::exponentials_rows(const PreparedStage& prepared, std::size_t pass) {
+  const Stage& stage = prepared.stage;
+  const std::string type = type_of(stage.accumulator);
+  const DType from = stage.body[stage.body.yields[0]].dtype;
+  const std::string part = part_type(stage.reduce, stage.accumulator, false);
+  out_.line("{} part = {{lowest<{}>(), 0}};", part, type);
+  const auto at_place = [&](const Place& place) {
+    BodyText body = body_of(stage, place, pass);
+    out_.line("{} w[{}];", type, place.lanes);
+    body.write(out_, {0}, {}, [&](Writer& out, const auto& yields, const std::string& active) {
+      const std::string x = cast_text(yields[0], from, stage.accumulator);
+      const std::string l = place.lanes > 1 ? "l" : "0";
+      if (active.empty())
+        out.line("w[{}] = {};", l, x);
+      else
+        out.line("w[{}] = {} ? {} : lowest<{}>();", l, active, x, type);
+    });
+    out_.raw("add_exponentials(part, w);");
+  };
+  if (stage.inner.empty()) {
+    Place place;
+    place.symbols = symbols_;
+    at_place(place);
+  } else {
+    // A kept row would take two loops; one is as good here, since its values are known.
+    positions(stage, blocks_.keep, at_place);
+  }
+  const std::string result =
+      stage.inner.empty() ? "part" : team_result("Softmax", part, "part");
+  out_.line("const {} all = finish({});", part, result);
+  define_row(prepared.rows[0], "all.top", stage.accumulator);
+  define_row(prepared.rows[1], "all.sum", stage.accumulator);
+}
+
+void StageText::reduction_columns(const PreparedStage& prepared, std::size_t pass) {
+  const Stage& stage = prepared.stage;
+  const int lanes = blocks_.lanes;
+  const bool wide = !stage.inner.empty() && is_wide_extent(stage.inner.front().extent);
+  const std::string op = joiner(stage.reduce);
+  const std::string type = part_type(stage.reduce, stage.accumulator, wide);
+  const DType element = element_dtype(stage.reduce, stage.accumulator);
+  const DType from = stage.body[stage.body.yields[0]].dtype;
+  out_.line("{} part[{}];", type, lanes);
+  out_.line("#pragma unroll");
+  out_.line("for (int l = 0; l < {}; ++l) part[l] = {}{};", lanes,
+            has_position(stage.reduce) || stage.reduce == ReduceOp::welford ||
+                    stage.reduce == ReduceOp::online_softmax
+                ? type
+                : "",
+            empty_part(stage.reduce, stage.accumulator, wide));
+  const auto at_place = [&](const Place& place) {
+    BodyText body = body_of(stage, place, pass);
+    body.write(out_, {0}, {}, [&](Writer& out, const auto& yields, const std::string&) {
+      const std::string x = cast_text(yields[0], from, element);
+      const std::string l = place.lanes > 1 ? "l" : "0";
+      std::string value = x;
+      if (has_position(stage.reduce)) {
+        value = fmt::format("{}{{{}, {}}}", type, x, stage.inner.empty() ? "0" : "j");
+      } else if (stage.reduce == ReduceOp::welford) {
+        value = fmt::format("{}{{1, {}, 0}}", type, x);
+      } else if (stage.reduce == ReduceOp::online_softmax) {
+        value = fmt::format("{}{{{}, 1}}", type, x);
+      } else if (element == DType::boolean) {
+        value = fmt::format("(bool)({})", x);
+      }
+      out.line("part[{0}] = {1}::join(part[{0}], {2});", l, op, value);
+    });
+  };
+  if (stage.inner.empty())
+    columns([&] { at_place(column_place()); });
+  else
+    positions(stage, false, at_place);
+  if (blocks_.team > 1 && !stage.inner.empty()) {
+    const int number = kernel_.names++;
+    const int across = blocks_.threads / blocks_.team;
+    out_.line("__shared__ {} slots{}[{}];", type, number, blocks_.threads * lanes);
+    out_.line("reduce_columns<{}, {}, {}>(part, slots{});", op, across, blocks_.team, number);
+  }
+  if (kernel_.rows_have_lanes) {
+    out_.line("#pragma unroll");
+    out_.open(fmt::format("for (int l = 0; l < {}; ++l)", lanes));
+  } else {
+    out_.raw("constexpr int l = 0;");
+  }
+  if (has_position(stage.reduce)) {
+    define_row(prepared.rows[0], "(i64)part[l].at", DType::i64);
+  } else if (stage.reduce == ReduceOp::welford) {
+    define_row(prepared.rows[0], "part[l].mean", stage.accumulator);
+    define_row(prepared.rows[1], "part[l].m2", stage.accumulator);
+  } else if (stage.reduce == ReduceOp::online_softmax) {
+    define_row(prepared.rows[0], "part[l].top", stage.accumulator);
+    define_row(prepared.rows[1], "finish(part[l]).sum", stage.accumulator);
+  } else {
+    define_row(prepared.rows[0], "part[l]", element);
+  }
+  if (kernel_.rows_have_lanes) out_.close();
+}
+
+// --- Scans -------------------------------------------------------------------------------------
+
+// A row in chunks of team * lanes: each thread scans its lanes, the team scans the threads' totals,
+// and the chunk's total is carried to the next.
+void StageText::scan_rows(const Stage& stage, std::size_t pass) {
+  if (blocks_.cluster > 1) unsupported("kernel {}: a scan by a cluster", kernel_.kernel.name);
+  const Expr extent = stage.inner.front().extent;
+  const bool wide = is_wide_extent(extent);
+  const char* index = wide ? "i64" : "int";
+  const std::string n = index_text(extent, symbols_, wide);
+  const int lanes = blocks_.lanes;
+  const std::string op = joiner(stage.reduce);
+  const std::string type = type_of(stage.accumulator);
+  const std::string none = empty_part(stage.reduce, stage.accumulator, false);
+  const DType from = stage.body[stage.body.yields[0]].dtype;
+  if (blocks_.team > 32) {
+    out_.line("__shared__ {} slots[2][{}];", type, blocks_.team / 32);
+    out_.raw("int side = 0;");
+  }
+  out_.line("{} carry = {};", type, none);
+  out_.open(fmt::format("for ({0} base = 0; base < {1}; base += {2})", index, n,
+                        blocks_.team * lanes));
+  out_.line("const {} j = base + t * {};", index, lanes);
+  out_.line("{} w[{}];", type, lanes);
+  out_.open(fmt::format("if (j < {})", n));
+  const Place place = row_place(stage);
+  BodyText body = body_of(stage, place, pass);
+  body.write(out_, {0}, {}, [&](Writer& out, const auto& yields, const std::string& active) {
+    const std::string x = cast_text(yields[0], from, stage.accumulator);
+    const std::string at = place.lanes > 1 ? "l" : "0";
+    if (active.empty())
+      out.line("w[{}] = {};", at, x);
+    else
+      out.line("w[{}] = {} ? {} : {};", at, active, x, none);
+  });
+  out_.close();
+  out_.open("else");
+  out_.line("#pragma unroll");
+  out_.line("for (int l = 0; l < {}; ++l) w[l] = {};", lanes, none);
+  out_.close();
+  out_.line("#pragma unroll");
+  out_.line("for (int l = 1; l < {}; ++l) w[l] = {}::join(w[l - 1], w[l]);", lanes, op);
+  if (blocks_.team > 32) {
+    out_.line("const {} before = scan_block<{}, {}>(w[{}], slots[side], carry);", type, op,
+              blocks_.team, lanes - 1);
+    out_.raw("side ^= 1;");
+  } else {
+    out_.line("const {} before = scan_warp<{}, {}>(w[{}], carry);", type, op, blocks_.team,
+              lanes - 1);
+  }
+  out_.open(fmt::format("if (j < {})", n));
+  BodyText after(kernel_, stage.body, place);
+  after.write(out_, {}, stage.stores, [&](Writer& out, const auto&, const auto&) {
+    const std::string value =
+        fmt::format("{}::join(before, w[{}])", op, place.lanes > 1 ? "l" : "0");
+    out.line("const {} running = {};", type, value);
+    for (const StageStore& store : stage.stores) {
+      after.store_text(out, store, "running", stage.accumulator);
+    }
+  });
+  out_.close();
+  out_.close();
+}
+
+void StageText::scan_columns(const Stage& stage, std::size_t pass) {
+  if (blocks_.team > 1) unsupported("kernel {}: a scan by a team", kernel_.kernel.name);
+  const std::string type = type_of(stage.accumulator);
+  const std::string none = empty_part(stage.reduce, stage.accumulator, false);
+  const DType from = stage.body[stage.body.yields[0]].dtype;
+  out_.line("{} part[{}];", type, blocks_.lanes);
+  out_.line("#pragma unroll");
+  out_.line("for (int l = 0; l < {}; ++l) part[l] = {};", blocks_.lanes, none);
+  positions(stage, false, [&](const Place& place) {
+    BodyText body = body_of(stage, place, pass);
+    body.write(out_, {0}, stage.stores,
+               [&](Writer& out, const auto& yields, const std::string&) {
+                 const std::string x = cast_text(yields[0], from, stage.accumulator);
+                 const std::string at = fmt::format("part[{}]", place.lanes > 1 ? "l" : "0");
+                 out.line("{0} = {1}::join({0}, {2});", at, joiner(stage.reduce), x);
+                 for (const StageStore& store : stage.stores) {
+                   body.store_text(out, store, at, stage.accumulator);
+                 }
+               });
+  });
+}
+
+}  // namespace inkle::codegen::cuda

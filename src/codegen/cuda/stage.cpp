@@ -1,0 +1,335 @@
+#include "codegen/cuda/stage.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "codegen/cuda/operation.h"
+#include "codegen/cuda/reduce.h"
+
+namespace inkle::codegen::cuda {
+
+using loop::Instruction;
+using loop::Opcode;
+using loop::ReduceOp;
+using schedule::BlockSchedule;
+using schedule::StageKind;
+using schedule::StageStore;
+using sym::Expr;
+
+StageText::StageText(KernelText& kernel, const BlockSchedule& blocks, Writer& out,
+                     const Symbols& symbols, Expr columns)
+    : kernel_(kernel), blocks_(blocks), out_(out), symbols_(symbols), columns_(columns) {}
+
+void StageText::write(const PreparedKernel& prepared) {
+  stages_ = prepared.stages;
+  const bool keep = blocks_.keep && by_rows();
+  for (std::size_t s = 0; s < stages_.size(); ++s) {
+    passes_.push_back({s, 0});
+    const Stage& stage = stages_[s].stage;
+    if (keep && stage.kind == StageKind::reduction && stage.reduce == ReduceOp::welford &&
+        !stage.inner.empty()) {
+      passes_.push_back({s, 1});
+    }
+  }
+  if (keep) keep_ = plan_kept(stages_, passes_);
+  keep_.known.resize(passes_.size());
+  fetched_.assign(keep_.kept.size(), false);
+  dirty_.assign(kernel_.kernel.params.size() + kernel_.loops.scratch.size(), false);
+  declare_kept();
+  for (std::size_t p = 0; p < passes_.size(); ++p) {
+    const PreparedStage& current = stages_[passes_[p].stage];
+    const Stage& stage = current.stage;
+    if (needs_barrier(stage)) barrier();
+    out_.open("");
+    // Row values outlive the stage, so they are declared before its scope.
+    switch (stage.kind) {
+      case StageKind::pointwise:
+      case StageKind::scatter:
+        pointwise(stage, p);
+        break;
+      case StageKind::reduction:
+        reduction(current, p, passes_[p].part);
+        break;
+      case StageKind::scan:
+        if (by_rows())
+          scan_rows(stage, p);
+        else
+          scan_columns(stage, p);
+        break;
+    }
+    out_.close();
+    note_written(stage);
+  }
+}
+
+// --- Memory between stages ---------------------------------------------------------------------
+
+bool StageText::needs_barrier(const Stage& stage) const {
+  return std::any_of(stage.body.instructions.begin(), stage.body.instructions.end(),
+                     [&](const Instruction& i) {
+                       return i.opcode == Opcode::load && dirty_[i.buffer];
+                     });
+}
+
+void StageText::barrier() {
+  std::fill(dirty_.begin(), dirty_.end(), false);
+  if (blocks_.team == 1) return;
+  if (blocks_.cluster > 1) {
+    unsupported("kernel {}: stages of a cluster pass values through memory", kernel_.kernel.name);
+  }
+  out_.raw(by_rows() && blocks_.team <= 32 ? "__syncwarp();" : "__syncthreads();");
+}
+
+void StageText::note_written(const Stage& stage) {
+  for (const StageStore& store : stage.stores) dirty_[store.target] = true;
+}
+
+void StageText::declare_kept() {
+  for (const std::uint32_t r : [&] {
+         std::vector<std::uint32_t> rows;
+         for (const PreparedStage& s : stages_) {
+           rows.insert(rows.end(), s.rows.begin(), s.rows.end());
+         }
+         return rows;
+       }()) {
+    const std::string type = type_of(kernel_.loops.rows.at(r));
+    if (kernel_.rows_have_lanes)
+      out_.line("Pack<{}, {}> r{};", type, blocks_.lanes, r);
+    else
+      out_.line("{} r{};", type, r);
+  }
+  for (std::size_t k = 0; k < keep_.kept.size(); ++k) {
+    const Stage& stage = stages_[passes_[keep_.kept[k].first_pass].stage].stage;
+    const std::int64_t step =
+        std::int64_t{blocks_.team} * blocks_.cluster * blocks_.lanes;
+    const std::int64_t count = (*stage.inner.front().extent.constant() + step - 1) / step;
+    const std::string type = type_of(keep_.kept[k].dtype);
+    if (blocks_.lanes > 1)
+      out_.line("Pack<{}, {}> c{}[{}];", type, blocks_.lanes, k, count);
+    else
+      out_.line("{} c{}[{}];", type, k, count);
+  }
+}
+
+// --- Places ------------------------------------------------------------------------------------
+
+Place StageText::row_place(const Stage& stage) const {
+  Place place;
+  place.symbols = symbols_;
+  const Expr extent = stage.inner.front().extent;
+  const bool wide = is_wide_extent(extent);
+  place.symbols[stage.inner.front().variable.node()] = {"j", wide};
+  place.lanes = blocks_.lanes;
+  if (place.lanes > 1) {
+    place.lane = stage.inner.front().variable;
+    if (!sym::divides(place.lanes, extent)) {
+      const std::string n = index_text(extent, symbols_, wide);
+      place.last = fmt::format("({} - j)", n);
+      place.whole = fmt::format("j + {} <= {}", place.lanes, n);
+    }
+  }
+  return place;
+}
+
+Place StageText::column_place() const {
+  Place place;
+  place.symbols = symbols_;
+  place.lanes = blocks_.lanes;
+  if (place.lanes > 1) {
+    place.lane = columns_;
+    const Expr extent = kernel_.loops.outer.back().extent;
+    if (!sym::divides(place.lanes, extent)) {
+      const bool wide = is_wide_extent(extent);
+      const std::string n = index_text(extent, symbols_, wide);
+      const std::string at = symbols_.at(columns_.node()).text;
+      place.last = fmt::format("({} - {})", n, at);
+      place.whole = fmt::format("{} + {} <= {}", at, place.lanes, n);
+    }
+  }
+  return place;
+}
+
+void StageText::columns(const std::function<void()>& f) {
+  if (blocks_.team == 1) {
+    f();
+    return;
+  }
+  out_.open("if (on)");
+  f();
+  out_.close();
+}
+
+void StageText::positions(const Stage& stage, bool kept, const AtPlace& f) {
+  const Expr extent = stage.inner.front().extent;
+  const bool wide = is_wide_extent(extent);
+  const char* type = wide ? "i64" : "int";
+  const std::string n = index_text(extent, symbols_, wide);
+  if (!by_rows()) {
+    Place place = column_place();
+    place.symbols[stage.inner.front().variable.node()] = {"j", wide};
+    columns([&] {
+      if (blocks_.unroll > 1) out_.line("#pragma unroll {}", blocks_.unroll);
+      if (blocks_.team == 1)
+        out_.open(fmt::format("for ({} j = 0; j < {}; ++j)", type, n));
+      else
+        out_.open(fmt::format("for ({} j = y; j < {}; j += {})", type, n, blocks_.team));
+      f(place);
+      out_.close();
+    });
+    return;
+  }
+  const Place place = row_place(stage);
+  const std::int64_t threads = std::int64_t{blocks_.team} * blocks_.cluster;
+  const std::int64_t step = threads * blocks_.lanes;
+  const std::string first = blocks_.lanes > 1 ? fmt::format("t * {}", blocks_.lanes) : "t";
+  if (!kept) {
+    if (blocks_.unroll > 1) out_.line("#pragma unroll {}", blocks_.unroll);
+    out_.open(fmt::format("for ({} j = {}; j < {}; j += {})", type, first, n, step));
+    f(place);
+    out_.close();
+    return;
+  }
+  const std::int64_t size = *extent.constant();
+  const std::int64_t count = (size + step - 1) / step;
+  if (count > 1) {
+    out_.line("#pragma unroll");
+    out_.open(fmt::format("for (int k = 0; k < {}; ++k)", count));
+    out_.line("const int j = {} + k * {};", first, step);
+  } else {
+    out_.open("");
+    out_.raw("constexpr int k = 0;");
+    out_.line("const int j = {};", first);
+  }
+  const bool exact = size % step == 0;
+  if (!exact) out_.open(fmt::format("if (j < {})", n));
+  f(place);
+  if (!exact) out_.close();
+  out_.close();
+}
+
+BodyText StageText::body_of(const Stage& stage, const Place& place, std::size_t pass) {
+  BodyText body(kernel_, stage.body, place);
+  const auto text = [&](std::size_t kept) {
+    return place.lanes > 1 ? fmt::format("c{}[k].at[l]", kept) : fmt::format("c{}[k]", kept);
+  };
+  for (const KeepPlan::Use& use : keep_.known[pass]) body.know(use.value, text(use.kept));
+  for (std::size_t k = 0; k < keep_.kept.size(); ++k) {
+    if (keep_.kept[k].first_pass != pass) continue;
+    if (fetched_[k])
+      body.know(keep_.kept[k].value, text(k));
+    else
+      body.capture(keep_.kept[k].value, text(k));
+  }
+  return body;
+}
+
+// Kept loads of this pass, all of them in flight before the first is used.
+void StageText::prefetch(const Stage& stage, std::size_t pass) {
+  if (stage.inner.empty()) return;
+  std::vector<std::size_t> ahead;
+  for (std::size_t k = 0; k < keep_.kept.size(); ++k) {
+    const KeptValue& kept = keep_.kept[k];
+    if (kept.first_pass != pass) continue;
+    const Instruction& i = stage.body[kept.value];
+    if (i.opcode != Opcode::load || i.operand_count != 0) continue;
+    const auto symbols = sym::symbols(i.indices[0]);
+    const bool direct = std::all_of(symbols.begin(), symbols.end(), [&](Expr s) {
+      return symbols_.contains(s.node()) || s == stage.inner.front().variable;
+    });
+    if (direct) ahead.push_back(k);
+  }
+  if (ahead.empty()) return;
+  std::vector<std::size_t> packed;
+  positions(stage, true, [&](const Place& place) {
+    BodyText body(kernel_, stage.body, place);
+    for (const std::size_t k : ahead) {
+      const auto text = body.pack_text(keep_.kept[k].value);
+      if (!text) continue;
+      out_.line("c{}[k] = {};", k, *text);
+      packed.push_back(k);
+    }
+  });
+  for (const std::size_t k : packed) fetched_[k] = true;
+}
+
+// --- Stages that store -------------------------------------------------------------------------
+
+void StageText::once(const Stage& stage) {
+  const auto write = [&](const Place& place) {
+    BodyText body(kernel_, stage.body, place);
+    std::vector<std::uint32_t> wanted;
+    for (const StageStore& store : stage.stores) wanted.push_back(store.yield);
+    body.write(out_, wanted, stage.stores, [&](Writer& out, const auto&, const auto&) {
+      for (const StageStore& store : stage.stores) body.store_yield(out, store);
+    });
+  };
+  if (!by_rows()) {
+    if (blocks_.team > 1) out_.open("if (on && y == 0)");
+    write(column_place());
+    if (blocks_.team > 1) out_.close();
+    return;
+  }
+  Place place;
+  place.symbols = symbols_;
+  if (blocks_.team * blocks_.cluster > 1) out_.open("if (t == 0)");
+  write(place);
+  if (blocks_.team * blocks_.cluster > 1) out_.close();
+}
+
+void StageText::pointwise(const Stage& stage, std::size_t pass) {
+  if (blocks_.axis == BlockSchedule::Axis::tile) {
+    tile(stage);
+    return;
+  }
+  if (stage.inner.empty()) {
+    once(stage);
+    return;
+  }
+  const bool kept = blocks_.keep && by_rows();
+  if (kept) prefetch(stage, pass);
+  std::vector<std::uint32_t> wanted;
+  for (const StageStore& store : stage.stores) wanted.push_back(store.yield);
+  positions(stage, kept, [&](const Place& place) {
+    BodyText body = body_of(stage, place, pass);
+    body.write(out_, wanted, stage.stores, [&](Writer& out, const auto&, const auto&) {
+      for (const StageStore& store : stage.stores) body.store_yield(out, store);
+    });
+  });
+}
+
+// Each thread has a square of `lanes` rows of `lanes` elements. What lies along the other way is
+// loaded along that and turned around in registers.
+void StageText::tile(const Stage& stage) {
+  const int lanes = blocks_.lanes;
+  const Expr along = kernel_.loops.outer[kernel_.loops.outer.size() - 2].variable;
+  Place place = column_place();
+  Place other = place;
+  other.lane = along;
+  other.symbols[columns_.node()] = {"(a + i)", false};
+  BodyText turned(kernel_, stage.body, other);
+  std::vector<std::pair<loop::Val, std::string>> known;
+  for (loop::Val v = 0; v < stage.body.instructions.size(); ++v) {
+    const Instruction& i = stage.body[v];
+    if (i.opcode != Opcode::load || i.operand_count != 0) continue;
+    const auto text = turned.pack_text(v);
+    if (!text) continue;
+    const std::string name = fmt::format("c{}", kernel_.names++);
+    out_.line("Pack<{}, {}> {}[{}];", type_of(i.dtype), lanes, name, lanes);
+    out_.line("#pragma unroll");
+    out_.line("for (int i = 0; i < {}; ++i) {}[i] = {};", lanes, name, *text);
+    known.emplace_back(v, fmt::format("{}[l].at[q]", name));
+  }
+  place.symbols[along.node()] = {"(b + q)", false};
+  out_.line("#pragma unroll");
+  out_.open(fmt::format("for (int q = 0; q < {}; ++q)", lanes));
+  BodyText body(kernel_, stage.body, place);
+  for (const auto& [v, text] : known) body.know(v, text);
+  std::vector<std::uint32_t> wanted;
+  for (const StageStore& store : stage.stores) wanted.push_back(store.yield);
+  body.write(out_, wanted, stage.stores, [&](Writer& out, const auto&, const auto&) {
+    for (const StageStore& store : stage.stores) body.store_yield(out, store);
+  });
+  out_.close();
+}
+
+}  // namespace inkle::codegen::cuda

@@ -1,0 +1,68 @@
+// The stages of a loop kernel as text, once its function has been begun.
+#pragma once
+
+#include "codegen/cuda/body.h"
+#include "codegen/cuda/keep.h"
+#include "codegen/cuda/prepare.h"
+
+namespace inkle::codegen::cuda {
+
+// A kernel's stages under its schedule. The function has defined: for a row's team `t`, the thread
+// in it; for columns `y`, the thread in a column's team, and `on`, whether the columns exist.
+class StageText {
+ public:
+  StageText(KernelText& kernel, const schedule::BlockSchedule& blocks, Writer& out,
+            const Symbols& symbols, sym::Expr columns);
+
+  void write(const PreparedKernel& prepared);
+
+ private:
+  using Stage = schedule::Stage;
+
+  [[nodiscard]] bool by_rows() const {
+    return blocks_.axis == schedule::BlockSchedule::Axis::inner;
+  }
+  [[nodiscard]] bool needs_barrier(const Stage& stage) const;
+  void barrier();
+  void note_written(const Stage& stage);
+  void declare_kept();
+
+  // Loops over the positions of a stage's inner loop; `f` writes what happens at one.
+  using AtPlace = std::function<void(const Place& place)>;
+  void positions(const Stage& stage, bool kept, const AtPlace& f);
+  [[nodiscard]] Place row_place(const Stage& stage) const;
+  [[nodiscard]] Place column_place() const;
+  void columns(const std::function<void()>& f);
+
+  [[nodiscard]] BodyText body_of(const Stage& stage, const Place& place, std::size_t pass);
+  void prefetch(const Stage& stage, std::size_t pass);
+
+  void pointwise(const Stage& stage, std::size_t pass);
+  void once(const Stage& stage);
+  void tile(const Stage& stage);
+  void reduction(const PreparedStage& prepared, std::size_t pass, int part);
+  void simple_rows(const PreparedStage& prepared, std::size_t pass);
+  void moments_kept(const PreparedStage& prepared, std::size_t pass, int part);
+  void moments_rows(const PreparedStage& prepared, std::size_t pass);
+  void exponentials_rows(const PreparedStage& prepared, std::size_t pass);
+  void reduction_columns(const PreparedStage& prepared, std::size_t pass);
+  void scan_rows(const Stage& stage, std::size_t pass);
+  void scan_columns(const Stage& stage, std::size_t pass);
+
+  [[nodiscard]] std::string team_result(const std::string& op, const std::string& type,
+                                        const std::string& value);
+  void define_row(std::uint32_t row, const std::string& value, DType from);
+
+  KernelText& kernel_;
+  const schedule::BlockSchedule& blocks_;
+  Writer& out_;
+  const Symbols& symbols_;
+  sym::Expr columns_;  // the last outer variable where lanes run along it
+  std::vector<PreparedStage> stages_;
+  std::vector<Pass> passes_;
+  KeepPlan keep_;
+  std::vector<bool> fetched_;  // kept values that are loaded ahead of their pass
+  std::vector<bool> dirty_;    // buffers written since the last barrier, parameters then scratch
+};
+
+}  // namespace inkle::codegen::cuda

@@ -1,0 +1,279 @@
+#include "schedule/blocks.h"
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+
+#include "schedule/density.h"
+#include "schedule/linear.h"
+
+namespace inkle::schedule {
+namespace {
+
+using loop::Instruction;
+using loop::Opcode;
+using Axis = BlockSchedule::Axis;
+
+// Bytes of one memory access of a thread.
+constexpr std::int64_t kAccess = 16;
+// More lanes than this make bodies long and save nothing: bytes then share an access of 8.
+constexpr std::int32_t kMostLanes = 8;
+// Accesses of a row that one thread keeps: 4 keep every load of a block in flight at once, at 32
+// registers a thread.
+constexpr std::int64_t kKeptAccesses = 4;
+// Most of them, for rows that would otherwise take a cluster, or be read twice.
+constexpr std::int64_t kMostKeptAccesses = 8;
+
+std::int32_t power_above(std::int64_t n) {
+  return static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(n, 1))));
+}
+
+class Chooser {
+ public:
+  Chooser(Kernel& kernel, const abi::DeviceDescription& device, sym::Context& context)
+      : kernel_(kernel),
+        loops_(std::get<LoopKernel>(kernel.body)),
+        device_(device),
+        context_(context) {}
+
+  BlockSchedule run() {
+    if (loops_.outer.empty()) {
+      loops_.outer.push_back({context_.index(context_.constant(1)), context_.constant(1)});
+    }
+    for (const Stage& stage : loops_.stages) {
+      has_inner_ = has_inner_ || !stage.inner.empty();
+      serial_ = serial_ || (stage.kind == StageKind::scatter && !stage.inner.empty());
+      scan_ = scan_ || stage.kind == StageKind::scan;
+    }
+    if (!has_inner_) return elementwise();
+    const std::optional<std::size_t> across = column_loop();
+    if (serial_) return serial();
+    if (!across) return rows();
+    move_last(*across);
+    return columns();
+  }
+
+ private:
+  std::vector<WeightedOffset> offsets() const { return all_offsets(loops_, kernel_.params.size()); }
+
+  void move_last(std::size_t d) {
+    const auto at = loops_.outer.begin() + static_cast<std::ptrdiff_t>(d);
+    std::rotate(at, at + 1, loops_.outer.end());
+  }
+
+  // The outer loop along which accesses are denser than along the inner loops, if there is one.
+  std::optional<std::size_t> column_loop() const {
+    double best = 0;
+    for (const Stage& stage : loops_.stages) {
+      if (stage.inner.empty() || stage.kind == StageKind::scatter) continue;
+      best += density(offsets_of(stage, kernel_.params.size()), stage.inner.back().variable);
+    }
+    std::optional<std::size_t> found;
+    for (std::size_t d = 0; d < loops_.outer.size(); ++d) {
+      const double score = density(offsets(), loops_.outer[d].variable);
+      if (sym::hint(loops_.outer[d].extent).value_or(4096) < 4 || score <= best) continue;
+      best = score;
+      found = d;
+    }
+    return found;
+  }
+
+  // Lanes along `variable`: as many neighbours as the narrowest dense access has in 16 bytes, if
+  // all groups of them are whole, or if there is but one ragged group (`may_end_ragged`).
+  std::int32_t lanes_along(Expr variable, Expr extent, bool may_end_ragged) const {
+    std::int64_t narrowest = kAccess;
+    for (const WeightedOffset& access : offsets()) {
+      const auto stride = sym::stride(access.offset, variable);
+      const bool dense = sym::contains(access.offset, variable) && stride &&
+                         stride->is_constant(1);
+      if (!dense) continue;
+      narrowest = std::min(narrowest, abi::size_of(kernel_.params[access.buffer].dtype));
+    }
+    if (narrowest == kAccess) return 1;
+    auto lanes = static_cast<std::int32_t>(std::min<std::int64_t>(kAccess / narrowest, kMostLanes));
+    while (lanes > 1 && !may_end_ragged && !sym::divides(lanes, extent)) lanes /= 2;
+    return lanes;
+  }
+
+  // Fewer lanes where threads would not fill the device.
+  std::int32_t fill(std::int32_t lanes, std::int64_t elements) const {
+    const std::int64_t wanted = std::int64_t{device_.parallelism} * 512;
+    while (lanes > 1 && elements / lanes < wanted) lanes /= 2;
+    return lanes;
+  }
+
+  BlockSchedule elementwise() {
+    if (const auto turned = tile()) return *turned;
+    BlockSchedule b;
+    b.axis = Axis::outer;
+    const Dim& last = loops_.outer.back();
+    b.lanes = fill(lanes_along(last.variable, last.extent, loops_.outer.size() == 1),
+                   extent_hint(loops_.outer));
+    b.threads = 256;
+    return b;
+  }
+
+  // Stores along the last loop, loads along another one, both in whole groups.
+  std::optional<BlockSchedule> tile() {
+    if (loops_.outer.size() < 2 || loops_.stages.size() != 1 ||
+        loops_.stages[0].kind != StageKind::pointwise) {
+      return std::nullopt;
+    }
+    const Dim last = loops_.outer.back();
+    const auto is_dense = [](const WeightedOffset& access, Expr variable) {
+      const auto stride = sym::stride(access.offset, variable);
+      return sym::contains(access.offset, variable) && stride && stride->is_constant(1);
+    };
+    std::int64_t narrowest = kAccess;
+    std::optional<std::size_t> other;
+    for (const WeightedOffset& access : offsets()) {
+      const std::int64_t size = abi::size_of(kernel_.params[access.buffer].dtype);
+      if (is_dense(access, last.variable)) narrowest = std::min(narrowest, size);
+      if (access.is_store && !is_dense(access, last.variable)) return std::nullopt;
+      for (std::size_t d = 0; d + 1 < loops_.outer.size(); ++d) {
+        if (is_dense(access, loops_.outer[d].variable)) {
+          other = d;
+          narrowest = std::min(narrowest, size);
+        }
+      }
+    }
+    const auto lanes = static_cast<std::int32_t>(kAccess / narrowest);
+    const sym::Range total = sym::bounds(extent_product(loops_.outer, context_));
+    if (!other || lanes < 2 || lanes > kMostLanes || total.high > (std::int64_t{1} << 31) - 1 ||
+        !sym::divides(lanes, last.extent) || !sym::divides(lanes, loops_.outer[*other].extent)) {
+      return std::nullopt;
+    }
+    const auto at = loops_.outer.begin() + static_cast<std::ptrdiff_t>(*other);
+    std::rotate(at, at + 1, loops_.outer.end() - 1);
+    BlockSchedule b;
+    b.axis = Axis::tile;
+    b.threads = kTileSide * kTileSide;
+    b.lanes = lanes;
+    return b;
+  }
+
+  BlockSchedule serial() {
+    BlockSchedule b;
+    b.axis = Axis::outer;
+    b.threads = 128;
+    return b;
+  }
+
+  Expr longest() const {
+    Expr longest;
+    std::int64_t most = -1;
+    for (const Stage& stage : loops_.stages) {
+      if (stage.inner.empty()) continue;
+      const std::int64_t hint = extent_hint(stage.inner);
+      if (hint > most) longest = extent_product(stage.inner, context_);
+      most = std::max(most, hint);
+    }
+    return longest;
+  }
+
+  // Lanes that fit the inner loops of all stages.
+  std::int32_t row_lanes() const {
+    std::int32_t lanes = kMostLanes;
+    for (const Stage& stage : loops_.stages) {
+      if (stage.inner.empty()) continue;
+      const Expr extent = stage.inner.back().extent;
+      std::int64_t narrowest = kAccess;
+      for (const WeightedOffset& access : offsets_of(stage, kernel_.params.size())) {
+        const auto stride = sym::stride(access.offset, stage.inner.back().variable);
+        const bool dense = sym::contains(access.offset, stage.inner.back().variable) && stride &&
+                           stride->is_constant(1);
+        if (dense) {
+          narrowest = std::min(narrowest, abi::size_of(kernel_.params[access.buffer].dtype));
+        }
+      }
+      lanes = std::min<std::int32_t>(lanes, static_cast<std::int32_t>(kAccess / narrowest));
+      while (lanes > 1 && !sym::divides(lanes, extent)) lanes /= 2;
+    }
+    return lanes;
+  }
+
+  // Whether several stages read the same memory, or need what another has computed.
+  bool reads_again() const {
+    std::size_t passes = 0;
+    for (const Stage& stage : loops_.stages) {
+      if (stage.inner.empty()) continue;
+      ++passes;
+      if (stage.kind == StageKind::reduction && stage.reduce == loop::ReduceOp::welford) ++passes;
+    }
+    return passes > 1;
+  }
+
+  BlockSchedule rows() {
+    BlockSchedule b;
+    b.axis = Axis::inner;
+    b.lanes = row_lanes();
+    const Expr extent = longest();
+    const std::int64_t length = sym::hint(extent).value_or(4096);
+    const std::int64_t accesses = (length + b.lanes - 1) / b.lanes;
+    const bool can_keep = extent.is_constant() && reads_again() && !scan_;
+    if (scan_) {
+      b.team = std::clamp(power_above(accesses), 32, 1024);
+    } else if (accesses <= 128) {
+      b.team = std::min(power_above(accesses), 32);
+    } else {
+      b.team = std::min(power_above((accesses + kKeptAccesses - 1) / kKeptAccesses), 1024);
+    }
+    b.threads = std::max(b.team, b.team <= 32 ? 128 : b.team);
+    b.keep = can_keep && accesses <= std::int64_t{b.team} * kMostKeptAccesses;
+    if (can_keep && !b.keep && device_.cluster_blocks > 1) {
+      b.team = 512;
+      b.cluster = power_above((accesses + b.team * kMostKeptAccesses - 1) /
+                              (b.team * kMostKeptAccesses));
+      b.keep = b.cluster <= device_.cluster_blocks;
+      if (!b.keep) {
+        b.team = 1024;
+        b.cluster = 1;
+      }
+      b.threads = b.team;
+    }
+    if (!b.keep && !scan_) b.unroll = 4;
+    return b;
+  }
+
+  BlockSchedule columns() {
+    BlockSchedule b;
+    b.axis = Axis::outer;
+    const Dim& last = loops_.outer.back();
+    const std::int64_t elements = extent_hint(loops_.outer);
+    const std::int64_t length = sym::hint(longest()).value_or(4096);
+    b.lanes = lanes_along(last.variable, last.extent, loops_.outer.size() == 1);
+    if (scan_) {
+      b.lanes = fill(b.lanes, elements);
+      b.threads = 128;
+      b.unroll = 4;
+      return b;
+    }
+    b.threads = 256;
+    const std::int64_t groups = sym::hint(last.extent).value_or(4096) / b.lanes;
+    const std::int32_t across = std::clamp(power_above(groups), 1, 32);
+    b.team = std::min(b.threads / across, power_above(length / 4));
+    if (b.team * across < b.threads) b.threads = std::max(32, b.team * across);
+    if (b.team < 1) b.team = 1;
+    b.unroll = 4;
+    return b;
+  }
+
+  Kernel& kernel_;
+  LoopKernel& loops_;
+  const abi::DeviceDescription& device_;
+  sym::Context& context_;
+  bool has_inner_ = false;
+  bool serial_ = false;
+  bool scan_ = false;
+};
+
+}  // namespace
+
+Schedule choose_blocks(Kernel& kernel, const abi::DeviceDescription& device,
+                       sym::Context& context) {
+  Schedule schedule;
+  schedule.blocks = Chooser(kernel, device, context).run();
+  return schedule;
+}
+
+}  // namespace inkle::schedule
