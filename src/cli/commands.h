@@ -18,6 +18,7 @@ void add_opt(CLI::App& app);
 void add_lower(CLI::App& app);
 void add_compile(CLI::App& app);
 void add_inspect(CLI::App& app);
+void add_kernels(CLI::App& app);
 
 // Options that commands share.
 struct CompileArguments {

@@ -31,6 +31,7 @@ int main(int argc, char** argv) {
   inkle::cli::add_lower(app);
   inkle::cli::add_compile(app);
   inkle::cli::add_inspect(app);
+  inkle::cli::add_kernels(app);
   try {
     app.parse(argc, argv);
     return 0;

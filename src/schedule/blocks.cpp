@@ -174,6 +174,7 @@ class Chooser {
   // Lanes that fit the inner loops of all stages.
   std::int32_t row_lanes() const {
     std::int32_t lanes = kMostLanes;
+    bool dense_somewhere = false;
     for (const Stage& stage : loops_.stages) {
       if (stage.inner.empty()) continue;
       const Expr extent = stage.inner.back().extent;
@@ -186,10 +187,13 @@ class Chooser {
           narrowest = std::min(narrowest, abi::size_of(kernel_.params[access.buffer].dtype));
         }
       }
-      lanes = std::min<std::int32_t>(lanes, static_cast<std::int32_t>(kAccess / narrowest));
+      if (narrowest < kAccess) {
+        lanes = std::min<std::int32_t>(lanes, static_cast<std::int32_t>(kAccess / narrowest));
+      }
+      dense_somewhere = dense_somewhere || narrowest < kAccess;
       while (lanes > 1 && !sym::divides(lanes, extent)) lanes /= 2;
     }
-    return lanes;
+    return dense_somewhere ? lanes : 1;
   }
 
   // Whether several stages read the same memory, or need what another has computed.

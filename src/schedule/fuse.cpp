@@ -22,14 +22,21 @@ constexpr std::size_t kMaxMembers = 24;
 // Groups looked at for a shared input when there is no dependency: the nearest ones.
 constexpr std::size_t kSiblingWindow = 8;
 
+// On a GPU: threads that share a long row, and what is a long row.
+constexpr std::int64_t kRowThreads = 1024;
+constexpr std::int64_t kLongRow = 8192;
+
 bool is_fusable(const Nest& nest) {
   return nest.kind == NestKind::pointwise || nest.kind == NestKind::reduction;
 }
 
 class Fuser {
  public:
-  explicit Fuser(const Program& program)
-      : program_(program), mutated_(mutated_buffers(program)), group_of_(program.nests.size()) {}
+  Fuser(const Program& program, const abi::DeviceDescription& device)
+      : program_(program),
+        device_(device),
+        mutated_(mutated_buffers(program)),
+        group_of_(program.nests.size()) {}
 
   std::vector<Group> run() {
     find_dependencies();
@@ -141,7 +148,8 @@ class Fuser {
     if (groups_after(n, a)[b] || groups_after(n, b)[a]) return;
     std::optional<Group> both = merge(groups_[a], groups_[b]);
     std::string why_not;
-    if (!both || !join(*both, program_.nests[n], program_, why_not)) return;
+    if (!both || starves(*both)) return;
+    if (!join(*both, program_.nests[n], program_, why_not)) return;
     report(a, nests_[b].front(), true, "both are read by a third");
     groups_[a] = std::move(*both);
     for (const std::size_t m : nests_[b]) group_of_[m] = a;
@@ -149,6 +157,21 @@ class Fuser {
     groups_[b] = Group{};
     nests_[b].clear();
     fusable_[b] = false;
+  }
+
+  bool is_gpu() const { return device_.kind != abi::DeviceKind::cpu; }
+
+  // A block of a GPU walks a long row alone: with few of them it is better to write what rows share
+  // and to let all blocks read it.
+  bool starves(const Group& joined) const {
+    if (!is_gpu() || joined.members.size() < 2) return false;
+    std::int64_t longest = 0;
+    for (const Member& member : joined.members) {
+      longest = std::max(longest, extent_hint(member.inner));
+    }
+    const double threads = static_cast<double>(extent_hint(joined.outer)) *
+                           static_cast<double>(std::min<std::int64_t>(longest, kRowThreads));
+    return longest >= kLongRow && threads < double{kRowThreads} * device_.parallelism / 2;
   }
 
   void place(std::size_t n) {
@@ -163,6 +186,10 @@ class Fuser {
           joined.reset();
           why_not = "another kernel lies between them";
         }
+        if (joined && starves(*joined)) {
+          joined.reset();
+          why_not = "few long rows would leave the device idle";
+        }
         report(g, n, joined.has_value(), joined ? "shared loops" : why_not);
         if (!joined) continue;
         groups_[g] = std::move(*joined);
@@ -172,10 +199,11 @@ class Fuser {
       }
     }
     group_of_[n] = groups_.size();
-    const bool may_lead = is_fusable(nest) || nest.kind == NestKind::scan;
+    // Threads of a GPU share a scan; what follows would find its values with other threads.
+    const bool may_lead = is_fusable(nest) || (nest.kind == NestKind::scan && !is_gpu());
     fusable_.push_back(may_lead && !touches_mutated(nest));
     if (is_fusable(nest) || nest.kind == NestKind::scan || nest.kind == NestKind::scatter) {
-      groups_.push_back(make_group(nest, *program_.context));
+      groups_.push_back(make_group(nest, *program_.context, is_gpu()));
     } else {
       Group alone;
       alone.open = false;
@@ -223,6 +251,7 @@ class Fuser {
   }
 
   const Program& program_;
+  const abi::DeviceDescription& device_;
   std::vector<bool> mutated_;
   std::vector<std::vector<std::size_t>> before_;  // nests that must run before
   std::vector<std::size_t> group_of_;
@@ -233,6 +262,8 @@ class Fuser {
 
 }  // namespace
 
-std::vector<Group> fuse(const Program& program) { return Fuser(program).run(); }
+std::vector<Group> fuse(const Program& program, const abi::DeviceDescription& device) {
+  return Fuser(program, device).run();
+}
 
 }  // namespace inkle::schedule

@@ -162,13 +162,22 @@ bool writes_apart(const Nest& nest, const Dim& dim) {
 
 }  // namespace
 
-Group make_group(const Nest& nest, sym::Context& context) {
+Group make_group(const Nest& nest, sym::Context& context, bool unordered) {
   Group group;
   Member member{nest, {}};
   drop_unit_dims(member.nest, context);
   group.outer = member.nest.dims;
   member.inner = member.nest.reduced;
   if (nest.kind == NestKind::scatter) {
+    const auto written = loop::writes(nest);
+    const bool reads_own = std::any_of(
+        nest.body.instructions.begin(), nest.body.instructions.end(), [&](const Instruction& i) {
+          return i.opcode == Opcode::load &&
+                 std::find(written.begin(), written.end(), i.buffer) != written.end();
+        });
+    group.unordered = unordered && !reads_own;
+  }
+  if (nest.kind == NestKind::scatter && !group.unordered) {
     std::erase_if(group.outer, [&](const Dim& dim) {
       if (writes_apart(member.nest, dim)) return false;
       member.inner.push_back(dim);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "abi/device.h"
 #include "loop/program.h"
 
 namespace inkle::schedule {
@@ -23,13 +24,16 @@ struct Group {
   std::vector<loop::Dim> outer;
   // Only elementwise members so far: a later reduction may still take outer loops as its inner.
   bool open = true;
+  // A scatter whose points run at once: what they add to one element is added in any order.
+  bool unordered = false;
   std::vector<Member> members;
 };
 
 // Of a scatter, those loops are outer whose iterations write different elements, by an index of
 // every store that is linear in their variable. The others run one point after the other, so that
-// equal indices have a last writer and sums an order.
-[[nodiscard]] Group make_group(const loop::Nest& nest, sym::Context& context);
+// equal indices have a last writer and sums an order. `unordered`: all loops are outer, unless the
+// nest reads what it writes.
+[[nodiscard]] Group make_group(const loop::Nest& nest, sym::Context& context, bool unordered);
 
 // The group with `nest` added, or nothing and the reason.
 [[nodiscard]] std::optional<Group> join(const Group& group, const loop::Nest& nest,
@@ -41,6 +45,7 @@ struct Group {
 
 // The program's nests as groups, in an order that respects every dependency. Nests without a loop
 // body (contractions, calls) are groups of one member.
-[[nodiscard]] std::vector<Group> fuse(const loop::Program& program);
+[[nodiscard]] std::vector<Group> fuse(const loop::Program& program,
+                                      const abi::DeviceDescription& device);
 
 }  // namespace inkle::schedule

@@ -117,7 +117,7 @@ std::optional<std::size_t> transposed_loop(const LoopKernel& loops,
   double best = 0;
   for (std::size_t d = 0; d + 1 < loops.outer.size(); ++d) {
     double weight = 0;
-    for (const auto& [offset, is_store, points] : offsets) {
+    for (const auto& [offset, is_store, points, buffer] : offsets) {
       if (!sym::contains(offset, last) || !sym::contains(offset, loops.outer[d].variable)) continue;
       const auto jump = sym::stride(offset, last);
       const auto step = sym::stride(offset, loops.outer[d].variable);

@@ -115,13 +115,53 @@ std::int64_t middle_divisor(std::int64_t n) {
   return 0;
 }
 
+// The least divisor of `n` that is `wanted` or more, by a factor of 4 at most; 0 if there is none.
+std::int64_t divisor_from(std::int64_t n, std::int64_t wanted) {
+  for (std::int64_t d = wanted; d <= std::min(n / 2, 4 * wanted); ++d) {
+    if (n % d == 0) return d;
+  }
+  return 0;
+}
+
+// Whether the last reduced loop walks memory densely (a row), or one that is kept does (columns).
+bool reduces_rows(const Nest& nest, const Program& program) {
+  for (const loop::Instruction& i : nest.body.instructions) {
+    if (i.opcode != Opcode::load) continue;
+    const Expr offset =
+        linear_offset(program.buffers[i.buffer], i.indices, *program.context);
+    const Expr last = nest.reduced.back().variable;
+    const auto stride = sym::stride(offset, last);
+    if (sym::contains(offset, last) && stride && stride->is_constant(1)) return true;
+  }
+  return false;
+}
+
+// On a GPU, into how many parts a reduction is cut so that all multiprocessors have work: 0 for as
+// it is. Columns are walked by 32 threads with 8 lanes and up to 8 of those in a block, rows by
+// up to 1024 threads; a part of a row is worth a block's work.
+std::int64_t parts_on_gpu(const Nest& nest, const Program& program,
+                          const abi::DeviceDescription& device) {
+  constexpr std::int64_t kPartOfRow = 8192;
+  constexpr std::int64_t kPartOfColumn = 64;
+  const std::int64_t wanted = std::int64_t{device.parallelism} * device.resident_threads / 2;
+  const std::int64_t kept = extent_hint(nest.dims);
+  const std::int64_t length = extent_hint(nest.reduced);
+  const bool rows = reduces_rows(nest, program);
+  const std::int64_t threads = rows ? kept * std::min<std::int64_t>(1024, (length + 31) / 32)
+                                    : kept * std::min<std::int64_t>(8, (length + 3) / 4) / 8;
+  if (threads >= wanted / 2) return 0;
+  const std::int64_t most = length / (rows ? kPartOfRow : kPartOfColumn);
+  const std::int64_t parts = std::min(wanted / std::max<std::int64_t>(threads, 1), most);
+  return parts < 2 ? 0 : parts;
+}
+
 // Work under which one thread finishes before a second one has started in earnest.
 constexpr std::int64_t kLongReduction = 1 << 16;
 
-bool divide_first_loop(Nest& nest, sym::Context& context) {
+bool divide_first_loop(Nest& nest, sym::Context& context, std::int64_t wanted) {
   const auto extent = nest.reduced.front().extent.constant();
   if (!extent) return false;
-  const std::int64_t outer = middle_divisor(*extent);
+  const std::int64_t outer = wanted == 0 ? middle_divisor(*extent) : divisor_from(*extent, wanted);
   if (outer == 0) return false;
   const Expr o = context.constant(outer);
   const Expr i = context.constant(*extent / outer);
@@ -185,9 +225,20 @@ void split_long_reductions(Program& program, const abi::DeviceDescription& devic
   sym::Context& context = *program.context;
   std::vector<Nest> result;
   for (Nest& nest : program.nests) {
-    const bool wanted = can_split(nest) && extent_hint(nest.dims) < 2 * device.parallelism &&
-                        extent_hint(nest.reduced) >= kLongReduction;
-    if (!wanted || (nest.reduced.size() == 1 && !divide_first_loop(nest, context)) ||
+    const bool gpu = device.kind != abi::DeviceKind::cpu;
+    bool wanted = can_split(nest);
+    std::int64_t parts = 0;
+    if (gpu) {
+      parts = wanted ? parts_on_gpu(nest, program, device) : 0;
+      wanted = parts != 0;
+    } else {
+      wanted = wanted && extent_hint(nest.dims) < 2 * device.parallelism &&
+               extent_hint(nest.reduced) >= kLongReduction;
+    }
+    // The first loop as it is makes enough parts, or is divided.
+    const bool divide = nest.reduced.size() == 1 ||
+                        (parts != 0 && sym::hint(nest.reduced.front().extent).value_or(0) > 16 * parts);
+    if (!wanted || (divide && !divide_first_loop(nest, context, parts)) ||
         nest.reduced.size() < 2) {
       result.push_back(std::move(nest));
       continue;
@@ -208,10 +259,13 @@ void split_long_reductions(Program& program, const abi::DeviceDescription& devic
     }
     Expr running = context.constant(1);
     strides.resize(buffer.sizes.size());
-    for (std::size_t d = buffer.sizes.size(); d-- > 0;) {
+    // Columns of partial results lie next to each other, as the columns do.
+    const bool columns = parts != 0 && !reduces_rows(nest, program);
+    for (std::size_t d = buffer.sizes.size() - (columns ? 1 : 0); d-- > 0;) {
       strides[d] = running;
       running = running * buffer.sizes[d];
     }
+    if (columns) strides.back() = running;
     buffer.strides = strides;
     const BufferId made = program.add_buffer(std::move(buffer));
     partial.stores = {{made, indices, loop::StoreMode::overwrite, 0}};

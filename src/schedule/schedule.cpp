@@ -315,7 +315,7 @@ ScheduledProgram schedule(Program program, const Options& options) {
   ContractionSteps contractions = build_contractions(program, options);
   remove_dead_nests(program);
   split_long_reductions(program, options.device);
-  const std::vector<Group> groups = fuse(program);
+  const std::vector<Group> groups = fuse(program, options.device);
   ScheduledProgram scheduled;
   scheduled.steps = StepBuilder(program, options, std::move(contractions)).run(groups);
   scheduled.program = std::move(program);

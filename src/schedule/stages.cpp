@@ -151,10 +151,11 @@ class KernelBuilder {
     note_written(member, drafts_.size() - 1);
   }
 
-  // What is added up is read back from the element: the points run one after the other.
+  // What is added up is read back from the element, as the points run one after the other, unless
+  // they run at once: then memory adds.
   void add_scatter(const Member& member) {
     Draft draft;
-    draft.stage.kind = StageKind::scatter;
+    draft.stage.kind = group_.unordered ? StageKind::pointwise : StageKind::scatter;
     draft.stage.inner = member.inner;
     BodyBuilder builder(draft.stage.body, context_);
     Map renamed;
@@ -169,7 +170,9 @@ class KernelBuilder {
                       true};
       for (const Expr e : store.indices) pending.indices.push_back(sym::substitute(e, renamed));
       Val value = yields[store.result];
-      if (store.mode == loop::StoreMode::atomic_add) {
+      if (group_.unordered) {
+        pending.mode = store.mode;
+      } else if (store.mode == loop::StoreMode::atomic_add) {
         const DType compute = abi::compute_type(dtype);
         const Val before = builder.load(store.buffer, dtype, pending.indices);
         value = builder.cast(

@@ -144,7 +144,7 @@ class KernelWriter {
     const loop::Dim& dim = loops_.outer[last];
     const Expr groups = sym::ceildiv(dim.extent, blocks_.lanes);
     const Expr rest = iterations(last);
-    const bool wide = is_wide_extent(rest * groups * blocks_.threads);
+    const bool wide = is_wide_extent(rest * groups * blocks_.lanes + std::int64_t{blocks_.threads} * 64);
     const char* type = wide ? "i64" : "int";
     const char* as = wide ? "u64" : "u32";
     const std::string variable = fmt::format("i{}", last);

@@ -152,7 +152,7 @@ std::vector<std::byte> compile_program(const std::string& text, const std::strin
   check(n.create(&program, text.c_str(), path.c_str(), 0, nullptr, nullptr), "take");
   const std::string target = "--gpu-architecture=" + architecture;
   const std::array options = {target.c_str(), "--fmad=false", "--std=c++17", "-lineinfo",
-                              "--device-as-default-execution-space"};
+                              "--disable-warnings"};
   const Nvrtc::Result result =
       n.compile(program, static_cast<int>(options.size()), options.data());
   if (result != 0) {

@@ -315,9 +315,7 @@ struct Welford {
 };
 INLINE float exponential(float x) { return expf(x); }
 INLINE double exponential(double x) { return exp(x); }
-template <class T> INLINE T lowest();
-template <> INLINE float lowest<float>() { return __int_as_float(0xff800000); }
-template <> INLINE double lowest<double>() { return __longlong_as_double(0xfff0000000000000ll); }
+template <class T> INLINE T lowest() { return (T)__int_as_float(0xff800000); }
 // A maximum and the sum of exp(x - maximum). Before the end the sum of a part without a finite
 // element is 0; finish() makes it what exp(x - maximum) adds up to.
 template <class T> struct Exponentials { T top, sum; };

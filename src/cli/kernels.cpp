@@ -1,0 +1,136 @@
+// `inkle kernels`: what a graph's kernels are on a GPU that need not be there. Prints their text, or
+// writes text, machine code and a description of every launch into a folder, for tools that load
+// and measure them.
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "codegen/cuda/compiler.h"
+#include "graph/text.h"
+#include "lower/lower.h"
+#include "passes/pipeline.h"
+#include "schedule/schedule.h"
+
+namespace inkle::cli {
+namespace {
+
+using codegen::cuda::CompileUnit;
+using nlohmann::json;
+
+struct KernelArguments {
+  std::string file;
+  std::string architecture = "sm_90a";
+  std::string output;
+};
+
+schedule::ScheduledProgram scheduled_for(const std::string& file,
+                                         const abi::DeviceDescription& device) {
+  passes::PassContext context;
+  graph::Graph graph = passes::run_passes(load_graph(file), passes::standard_pipeline(), context);
+  schedule::Options options;
+  options.device = device;
+  options.can_matmul = [](abi::DType, abi::DType, abi::DType) { return true; };
+  options.can_convolve = [](abi::DType) { return true; };
+  options.can_post_op = [](abi::PostOpKind) { return false; };
+  return schedule::schedule(lower::lower(graph), options);
+}
+
+std::int64_t value_of(sym::Expr e) {
+  const auto value = sym::hint(e);
+  if (!value) user_error("kernels: the size {} has no hint", sym::to_string(e));
+  return *value;
+}
+
+std::vector<std::int64_t> values_of(const std::vector<sym::Expr>& list) {
+  std::vector<std::int64_t> values;
+  for (const sym::Expr e : list) values.push_back(value_of(e));
+  return values;
+}
+
+json describe_buffer(const loop::Buffer& buffer) {
+  const char* role = buffer.role == loop::BufferRole::input      ? "input"
+                     : buffer.role == loop::BufferRole::output   ? "output"
+                     : buffer.role == loop::BufferRole::constant ? "constant"
+                                                                 : "temporary";
+  return {{"name", buffer.name},
+          {"role", role},
+          {"dtype", abi::name_of(buffer.dtype)},
+          {"sizes", values_of(buffer.sizes)},
+          {"strides", values_of(*buffer.strides)}};
+}
+
+void write_folder(const std::filesystem::path& folder,
+                  const schedule::ScheduledProgram& scheduled,
+                  const std::vector<const schedule::KernelStep*>& steps,
+                  const codegen::cuda::Compiled& compiled) {
+  std::filesystem::create_directories(folder);
+  json description;
+  for (const loop::Buffer& buffer : scheduled.program.buffers) {
+    description["buffers"].push_back(describe_buffer(buffer));
+  }
+  for (const auto& output : scheduled.program.outputs) {
+    description["outputs"].push_back(output.buffer);
+  }
+  for (std::size_t k = 0; k < steps.size(); ++k) {
+    const abi::DeviceKernel& kernel = compiled.kernels[k].kernel;
+    description["launches"].push_back({{"entry", kernel.entry},
+                                       {"image", kernel.image},
+                                       {"threads", kernel.block_threads},
+                                       {"blocks", value_of(compiled.kernels[k].blocks)},
+                                       {"buffers", steps[k]->buffers},
+                                       {"sizes", values_of(steps[k]->kernel.sizes)}});
+  }
+  for (std::size_t i = 0; i < compiled.images.size(); ++i) {
+    const auto& data = *compiled.images[i].data;
+    std::ofstream(folder / fmt::format("image{}.cubin", i), std::ios::binary)
+        .write(reinterpret_cast<const char*>(data.data()),
+               static_cast<std::streamsize>(data.size()));
+  }
+  std::ofstream(folder / "launches.json") << description.dump(1) << "\n";
+}
+
+void kernels(const KernelArguments& a) {
+  const codegen::cuda::CudaCompiler compiler(codegen::cuda::typical_device(a.architecture));
+  const schedule::ScheduledProgram scheduled = scheduled_for(a.file, compiler.device());
+  std::vector<const schedule::KernelStep*> steps;
+  std::vector<CompileUnit> units;
+  for (const schedule::Step& step : scheduled.steps) {
+    const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
+    if (kernel == nullptr) {
+      std::fprintf(stderr, "no kernel: %s\n", step.label.c_str());
+      continue;
+    }
+    units.push_back({&kernel->kernel, kernel->schedule, fmt::format("k{}", units.size())});
+    steps.push_back(kernel);
+  }
+  if (a.output.empty()) {
+    for (const CompileUnit& unit : units) {
+      const std::string text = compiler.source(unit) + "\n";
+      std::fwrite(text.data(), 1, text.size(), stdout);
+    }
+    return;
+  }
+  const codegen::cuda::Compiled compiled = compiler.compile(units);
+  std::fprintf(stderr, "%zu kernels: text %.1f ms, NVRTC %.0f ms\n", units.size(),
+               compiled.emit_seconds * 1e3, compiled.compile_seconds * 1e3);
+  write_folder(a.output, scheduled, steps, compiled);
+}
+
+}  // namespace
+
+void add_kernels(CLI::App& app) {
+  auto arguments = std::make_shared<KernelArguments>();
+  CLI::App* command =
+      app.add_subcommand("kernels", "Print, or compile, a graph's kernels for a GPU.");
+  command->add_option("file", arguments->file, "graph text or .pt2 file")->required();
+  command->add_option("--arch", arguments->architecture, "sm_80, sm_90a or sm_100")
+      ->capture_default_str();
+  command->add_option("--output", arguments->output,
+                      "folder for machine code and launches.json");
+  command->callback([arguments] { kernels(*arguments); });
+}
+
+}  // namespace inkle::cli
