@@ -335,7 +335,7 @@ void BodyText::begin_stores(Writer& out, const std::vector<StageStore>& stores) 
     if (lanes_differ) continue;
     const int width = access_width(store.target, store.offset);
     if (width == 0 || (width == 1 && place_.aligned)) continue;
-    PackedStore packed{&store, fmt::format("s{}", kernel_.names++), width, false};
+    PackedStore packed{&store, fmt::format("o{}", kernel_.names++), width, false};
     const DType dtype = dtype_of(store.target);
     packed.narrowed = abi::is_reduced_float(dtype);
     if (packed.narrowed) {
