@@ -67,7 +67,6 @@ void lower_adaptive(Lowering& l) {
       if (slices[d].is_even()) continue;
       inside = b.logical_and(inside, b.less(b.index(r[d]), b.index(slices[d].length(at))));
     }
-    if (b.body()[inside].opcode == Opcode::constant) return element_as(l, b, x, i, compute);
     return b.cast(
         b.load_if(inside, b.constant(x.dtype, 0.0), x.buffer, x.dtype, x.buffer_indices(i)),
         compute);

@@ -124,7 +124,7 @@ std::vector<Expr> window_indices(const Window& w, Indices o, Indices r) {
 }
 
 // x at the indices, `otherwise` where one of the last `rank` is outside; f32 or f64.
-Val padded_element(const Lowering& l, BodyBuilder& b, const Tensor& x, std::size_t rank,
+Val padded_element(BodyBuilder& b, const Tensor& x, std::size_t rank,
                    const std::vector<Expr>& indices, double otherwise) {
   Val inside = b.constant(DType::boolean, std::int64_t{1});
   for (std::size_t d = x.rank() - rank; d < x.rank(); ++d) {
@@ -134,7 +134,6 @@ Val padded_element(const Lowering& l, BodyBuilder& b, const Tensor& x, std::size
     inside = b.logical_and(inside, b.less(at, b.index(x.sizes[d])));
   }
   const DType compute = abi::compute_type(x.dtype);
-  if (b.body()[inside].opcode == Opcode::constant) return element_as(l, b, x, indices, compute);
   return b.cast(b.load_if(inside, b.constant(x.dtype, otherwise), x.buffer, x.dtype,
                           x.buffer_indices(indices)),
                 compute);
@@ -171,7 +170,7 @@ Tensor unrolled_argmax(Lowering& l, const Tensor& x, const Window& w, const Size
     bool is_first = true;
     for_each_position(l.context(), w, [&](Indices r) {
       const std::vector<Expr> i = window_indices(w, o, r);
-      const Val v = padded_element(l, b, x, w.rank(), i, lowest);
+      const Val v = padded_element(b, x, w.rank(), i, lowest);
       const Val here = b.index(plane_position(l.context(), x, w.rank(), i));
       if (is_first) {
         best = v;
@@ -206,7 +205,7 @@ void lower_max_pool(Lowering& l) {
   const DType compute = abi::compute_type(x.dtype);
   const double lowest = -std::numeric_limits<double>::infinity();
   const auto term = [&](BodyBuilder& b, Indices o, Indices r) {
-    return padded_element(l, b, x, rank, window_indices(w, o, r), lowest);
+    return padded_element(b, x, rank, window_indices(w, o, r), lowest);
   };
   const bool unrolled = w.count() <= kUnrolledWindow;
   const Sizes reduced = extents(l.context(), w);
@@ -253,7 +252,7 @@ void lower_average_pool(Lowering& l) {
   const std::size_t first = x.rank() - rank;
   const DType compute = abi::compute_type(x.dtype);
   const auto term = [&](BodyBuilder& b, Indices o, Indices r) {
-    return padded_element(l, b, x, rank, window_indices(w, o, r), 0);
+    return padded_element(b, x, rank, window_indices(w, o, r), 0);
   };
   const auto divided = [&](BodyBuilder& b, Indices o, Val sum) {
     if (w.divisor) return b.div(sum, b.constant(compute, *w.divisor));
@@ -342,9 +341,23 @@ Argument plane(SampleBuilder& s) {
 std::vector<Expr> same(SampleBuilder& s, std::size_t rank, std::int64_t value) {
   return std::vector<Expr>(rank, s.constant(value));
 }
+// An image of one pixel: most of a window lies outside.
+template <std::size_t rank>
+Argument pixel(SampleBuilder& s) {
+  std::vector<Expr> sizes = same(s, rank, 1);
+  sizes.insert(sizes.begin(), {s.size(2), s.constant(3)});
+  return s.tensor(std::move(sizes));
+}
 template <std::size_t rank>
 std::vector<Sample> samples_max() {
-  return {{"padded",
+  return {{"pixel",
+           [](SampleBuilder& s) -> std::vector<Argument> {
+             return {pixel<rank>(s),   same(s, rank, 3), same(s, rank, 1),
+                     same(s, rank, 1), same(s, rank, 1), false};
+           },
+           {DType::f32},
+           true},
+          {"padded",
            [](SampleBuilder& s) -> std::vector<Argument> {
              return {plane<rank>(s),   same(s, rank, 3), same(s, rank, 2),
                      same(s, rank, 1), same(s, rank, 1), false};
@@ -366,6 +379,13 @@ std::vector<Sample> samples_max() {
 template <std::size_t rank>
 std::vector<Sample> samples_average() {
   return {
+      {"pixel",
+       [](SampleBuilder& s) -> std::vector<Argument> {
+         return {pixel<rank>(s), same(s, rank, 3), same(s, rank, 1), same(s, rank, 1), false,
+                 false};
+       },
+       {DType::f32},
+       true},
       {"padded",
        [](SampleBuilder& s) -> std::vector<Argument> {
          return {plane<rank>(s), same(s, rank, 3), same(s, rank, 2), same(s, rank, 1), true, false};
