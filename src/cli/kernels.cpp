@@ -24,6 +24,7 @@ struct KernelArguments {
   std::string file;
   std::string architecture = "sm_90a";
   std::string output;
+  std::vector<std::string> schedules;
 };
 
 schedule::ScheduledProgram scheduled_for(const std::string& file,
@@ -106,6 +107,14 @@ void kernels(const KernelArguments& a) {
     units.push_back({&kernel->kernel, kernel->schedule, fmt::format("k{}", units.size())});
     steps.push_back(kernel);
   }
+  for (const std::string& replayed : a.schedules) {
+    const std::size_t colon = replayed.find(':');
+    const std::size_t number = std::stoul(replayed.substr(0, colon));
+    if (colon == std::string::npos || number >= units.size()) {
+      user_error("kernels: '{}' is no kernel's number, a colon and a schedule", replayed);
+    }
+    units[number].schedule.blocks = schedule::parse_blocks(replayed.substr(colon + 1));
+  }
   if (a.output.empty()) {
     for (const CompileUnit& unit : units) {
       const std::string text = compiler.source(unit) + "\n";
@@ -130,6 +139,10 @@ void add_kernels(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--output", arguments->output,
                       "folder for machine code and launches.json");
+  command
+      ->add_option("--schedule", arguments->schedules,
+                   "NUMBER:SCHEDULE, as printed, in place of the chosen one (again for more)")
+      ->allow_extra_args(false);
   command->callback([arguments] { kernels(*arguments); });
 }
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -169,5 +170,7 @@ using abi::kStatusBytes;
 // kernels print alike; the cache key is the hash of it and of the schedule's text.
 [[nodiscard]] std::string to_string(const Kernel& kernel);
 [[nodiscard]] std::string to_string(const Schedule& schedule);
+// Reads what to_string writes of a block schedule, from "rows", "columns" or "tile" on.
+[[nodiscard]] BlockSchedule parse_blocks(std::string_view text);
 
 }  // namespace inkle::schedule

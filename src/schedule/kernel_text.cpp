@@ -204,6 +204,38 @@ std::string to_string(const BlockSchedule& b) {
                      b.threads, b.team, b.lanes, b.cluster, b.keep ? " keep" : "", b.unroll);
 }
 
+BlockSchedule parse_blocks(std::string_view text) {
+  Scanner scanner(text, "schedule");
+  BlockSchedule b;
+  const std::string axis(scanner.identifier());
+  if (axis == "rows") {
+    b.axis = BlockSchedule::Axis::inner;
+  } else if (axis == "columns") {
+    b.axis = BlockSchedule::Axis::outer;
+  } else if (axis == "tile") {
+    b.axis = BlockSchedule::Axis::tile;
+  } else {
+    user_error("a block schedule has no '{}'", axis);
+  }
+  const std::pair<std::string_view, std::int32_t*> numbers[] = {{"threads", &b.threads},
+                                                                {"team", &b.team},
+                                                                {"lanes", &b.lanes},
+                                                                {"cluster", &b.cluster},
+                                                                {"unroll", &b.unroll}};
+  while (!scanner.at_end()) {
+    const std::string name(scanner.identifier());
+    if (name == "keep") {
+      b.keep = true;
+      continue;
+    }
+    const auto at = std::find_if(std::begin(numbers), std::end(numbers),
+                                 [&](const auto& n) { return n.first == name; });
+    if (at == std::end(numbers)) user_error("a block schedule has no '{}'", name);
+    *at->second = static_cast<std::int32_t>(scanner.integer());
+  }
+  return b;
+}
+
 std::string to_string(const Schedule& s) {
   if (s.blocks) return to_string(*s.blocks);
   return fmt::format(

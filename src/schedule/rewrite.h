@@ -10,6 +10,9 @@ namespace inkle::schedule {
 // Loops of one iteration carry nothing: their variable becomes 0 in every index.
 void drop_unit_variables(loop::Program& program);
 
+// Values that no yield and no store needs go, and with them the reads of buffers.
+void drop_dead_values(loop::Program& program);
+
 // Contractions that run better or only as loops of our own: products of one row with a matrix,
 // and dtypes that the library does not take. They become sum reductions.
 void contractions_to_loops(loop::Program& program, const Options& options);

@@ -305,6 +305,7 @@ std::vector<BufferId> writes(const Step& step) {
 }
 
 ScheduledProgram schedule(Program program, const Options& options) {
+  drop_dead_values(program);
   remove_dead_nests(program);
   drop_unit_variables(program);
   inline_pointwise(program);

@@ -4,10 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "codegen/cuda/compiler.h"
+#include "driver/differential.h"
 #include "graph/builder.h"
 #include "lower/lower.h"
 #include "ops/samples.h"
@@ -20,6 +25,7 @@ namespace {
 
 using codegen::cuda::CompileUnit;
 using codegen::cuda::CudaCompiler;
+using nlohmann::json;
 using ops::ShapeClass;
 
 // Kernels of many programs, each text once.
@@ -104,6 +110,172 @@ void compile_all(const std::string& architecture, bool all_dtypes) {
   for (const abi::DeviceImage& image : compiled.images) EXPECT_FALSE(image.data->empty());
   fmt::print("{}: {} kernels, text {:.2f} s, NVRTC {:.2f} s\n", architecture, units.size(),
              compiled.emit_seconds, compiled.compile_seconds);
+}
+
+// --- Cases for a machine with a GPU --------------------------------------------------------------
+
+// Writes what bench/replay.py runs on a GPU: machine code, launches, inputs and what the
+// interpreter says of them.
+class Recorder {
+ public:
+  Recorder(const CudaCompiler& compiler, std::filesystem::path folder)
+      : compiler_(compiler), folder_(std::move(folder)) {
+    std::filesystem::create_directories(folder_);
+    data_.open(folder_ / "data.bin", std::ios::binary);
+  }
+
+  void add(const graph::OpDef& row, const graph::Sample& sample, abi::DType dtype,
+           ShapeClass shapes) {
+    const auto context = std::make_shared<sym::Context>();
+    graph::Graph graph(context, ops::op_table());
+    ops::SampleBuilder samples(graph, dtype, shapes);
+    std::vector<graph::Argument> arguments = sample.arguments(samples);
+    graph::Builder builder(graph);
+    for (const graph::ValueId v : builder.nodes(row.name, std::move(arguments))) {
+      graph.outputs.push_back({v});
+    }
+    const ops::SymbolValues symbols = bind_symbols(graph);
+    std::vector<ops::RefTensor> inputs;
+    for (std::size_t i = 0; i < samples.ranges().size(); ++i) {
+      inputs.push_back(random_tensor(graph.type(graph.inputs[i].value), samples.ranges()[i].low,
+                                     samples.ranges()[i].high,
+                                     static_cast<std::uint32_t>(i + 1)));
+    }
+    std::vector<ops::RefTensor> after = inputs;
+    const auto expected = ops::interpret(graph, after, symbols);
+    programs_.push_back(
+        std::make_unique<schedule::ScheduledProgram>(scheduled(graph, compiler_.device())));
+    const std::string name =
+        fmt::format("{} {} {} {}", row.name, sample.label, abi::name_of(dtype),
+                    shapes == ShapeClass::fixed ? "fixed" : "symbolic");
+    describe(name, *programs_.back(), inputs, expected, symbols);
+  }
+
+  void finish() {
+    const codegen::cuda::Compiled compiled = compiler_.compile(units_);
+    for (json& c : cases_) {
+      for (json& launch : c["launches"]) {
+        const abi::DeviceKernel& kernel = compiled.kernels[launch["unit"].get<std::size_t>()].kernel;
+        launch["entry"] = kernel.entry;
+        launch["image"] = kernel.image;
+        launch["threads"] = kernel.block_threads;
+      }
+    }
+    for (std::size_t i = 0; i < compiled.images.size(); ++i) {
+      const auto& code = *compiled.images[i].data;
+      std::ofstream(folder_ / fmt::format("image{}.cubin", i), std::ios::binary)
+          .write(reinterpret_cast<const char*>(code.data()),
+                 static_cast<std::streamsize>(code.size()));
+    }
+    std::ofstream(folder_ / "cases.json") << json(cases_).dump() << "\n";
+    fmt::print("{} cases, {} kernels\n", cases_.size(), units_.size());
+  }
+
+ private:
+  json put(std::span<const std::byte> bytes) {
+    const json place = {at_, bytes.size()};
+    data_.write(reinterpret_cast<const char*>(bytes.data()),
+                static_cast<std::streamsize>(bytes.size()));
+    at_ += bytes.size();
+    return place;
+  }
+
+  void describe(const std::string& name, const schedule::ScheduledProgram& program,
+                const std::vector<ops::RefTensor>& inputs,
+                const std::vector<ops::InterpretedOutput>& expected,
+                const ops::SymbolValues& symbols) {
+    const auto value = [&](sym::Expr e) {
+      return e.is_null() ? std::int64_t{0} : sym::evaluate(e, [&](sym::Expr s) {
+        for (const auto& [symbol, number] : symbols) {
+          if (symbol == s) return number;
+        }
+        user_error("no value of {}", s.name());
+      });
+    };
+    const auto values = [&](const std::vector<sym::Expr>& list) {
+      std::vector<std::int64_t> result;
+      for (const sym::Expr e : list) result.push_back(value(e));
+      return result;
+    };
+    json c = {{"name", name}, {"launches", json::array()}, {"outputs", json::array()}};
+    std::size_t next_input = 0;
+    for (const loop::Buffer& buffer : program.program.buffers) {
+      json b = {{"dtype", abi::name_of(buffer.dtype)},
+                {"sizes", values(buffer.sizes)},
+                {"strides", values(*buffer.strides)}};
+      if (buffer.role == loop::BufferRole::input) {
+        b["data"] = put(ops::to_bytes(inputs.at(next_input++)));
+      } else if (buffer.role == loop::BufferRole::constant) {
+        b["data"] = put(*program.program.constants[buffer.index].bytes);
+      }
+      if (buffer.writes_into) b["alias"] = *buffer.writes_into;
+      c["buffers"].push_back(std::move(b));
+    }
+    for (const schedule::Step& step : program.steps) {
+      const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
+      if (kernel == nullptr || !std::holds_alternative<schedule::LoopKernel>(kernel->kernel.body)) {
+        return;  // a library's part
+      }
+      CompileUnit unit{&kernel->kernel, kernel->schedule, "k"};
+      const auto [at, is_new] = known_.try_emplace(compiler_.source(unit), units_.size());
+      if (is_new) {
+        unit.name = fmt::format("k{}", units_.size());
+        units_.push_back(std::move(unit));
+      }
+      c["launches"].push_back(
+          {{"unit", at->second},
+           {"blocks", value(schedule::parallel_extent(kernel->kernel, kernel->schedule,
+                                                      *program.program.context))},
+           {"buffers", kernel->buffers},
+           {"sizes", values(kernel->kernel.sizes)}});
+    }
+    for (std::size_t o = 0; o < expected.size(); ++o) {
+      const loop::ProgramOutput& output = program.program.outputs[o];
+      using Kind = loop::ProgramOutput::Kind;
+      if (!expected[o].tensor || output.kind == Kind::integer || output.kind == Kind::none) {
+        continue;
+      }
+      c["outputs"].push_back({{"buffer", output.buffer},
+                              {"sizes", values(output.sizes)},
+                              {"strides", values(output.strides)},
+                              {"offset", value(output.offset)},
+                              {"data", put(ops::to_bytes(*expected[o].tensor))}});
+    }
+    cases_.push_back(std::move(c));
+  }
+
+  const CudaCompiler& compiler_;
+  std::filesystem::path folder_;
+  std::ofstream data_;
+  std::size_t at_ = 0;
+  std::vector<std::unique_ptr<schedule::ScheduledProgram>> programs_;
+  std::map<std::string, std::size_t> known_;
+  std::vector<CompileUnit> units_;
+  std::vector<json> cases_;
+};
+
+TEST(CudaKernels, Record) {
+  const char* folder = std::getenv("INKLE_RECORD_DIR");
+  if (folder == nullptr) GTEST_SKIP() << "INKLE_RECORD_DIR names no folder to record in";
+  const CudaCompiler compiler(codegen::cuda::typical_device("sm_90a"));
+  Recorder recorder(compiler, folder);
+  for (const graph::OpDef* row : ops::op_table().all()) {
+    if (row->samples == nullptr || (row->lower == nullptr && row->decompose == nullptr)) continue;
+    for (const graph::Sample& sample : row->samples()) {
+      for (const abi::DType dtype : sample.dtypes) {
+        for (const ShapeClass shapes : {ShapeClass::fixed, ShapeClass::symbolic}) {
+          const bool first = dtype == sample.dtypes.front();
+          if (shapes == ShapeClass::symbolic && (sample.fixed_only || !first)) continue;
+          try {
+            recorder.add(*row, sample, dtype, shapes);
+          } catch (const Unsupported&) {
+            // Declined: AllDtypesCompileForHopper says so.
+          }
+        }
+      }
+    }
+  }
+  recorder.finish();
 }
 
 TEST(CudaKernels, AllDtypesCompileForHopper) { compile_all("sm_90a", true); }

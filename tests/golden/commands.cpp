@@ -1,5 +1,8 @@
 // The commands that golden tests may run. A new one is a function and a line in the table.
+#include <fmt/format.h>
+
 #include "base/error.h"
+#include "codegen/cuda/compiler.h"
 #include "golden/golden.h"
 #include "graph/text.h"
 #include "lower/lower.h"
@@ -98,7 +101,31 @@ std::string scheduled(std::string_view text, std::span<const std::string> args) 
   return schedule::to_string(program, brief);
 }
 
+// cuda [--arch=sm_90a]: a graph's kernels as CUDA C++.
+std::string cuda(std::string_view text, std::span<const std::string> args) {
+  std::string architecture = "sm_90a";
+  for (const std::string_view arg : args) {
+    if (!arg.starts_with("--arch=")) user_error("cuda: unknown option '{}'", arg);
+    architecture = arg.substr(std::string_view("--arch=").size());
+  }
+  const codegen::cuda::CudaCompiler compiler(codegen::cuda::typical_device(architecture));
+  schedule::Options options = fixed_options();
+  options.device = compiler.device();
+  const schedule::ScheduledProgram program = schedule::schedule(lowered(text), options);
+  std::string out;
+  for (const schedule::Step& step : program.steps) {
+    const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
+    if (kernel == nullptr) continue;
+    const std::string blocks = sym::to_string(
+        schedule::parallel_extent(kernel->kernel, kernel->schedule, *program.program.context));
+    out += fmt::format("// {} blocks\n", blocks);
+    out += compiler.source({&kernel->kernel, kernel->schedule, "k"});
+  }
+  return out;
+}
+
 constexpr Command kCommands[] = {
+    {"cuda", cuda},
     {"opt", opt},
     {"loops", loops},
     {"schedule", scheduled},

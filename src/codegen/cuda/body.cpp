@@ -106,11 +106,15 @@ int BodyText::access_width(std::uint32_t buffer, Expr offset) const {
   if (is_scratch(buffer) || place_.lanes == 1) return 0;
   const auto stride = lane_stride(offset);
   if (!stride || !stride->is_constant(1)) return 0;
-  if (!place_.aligned) return 1;
   const auto size = static_cast<std::int32_t>(abi::size_of(dtype_of(buffer)));
-  const Expr group = kernel_.context.index(kernel_.context.constant(1 << 30));
+  const Expr group = place_.aligned ? kernel_.context.index(kernel_.context.constant(1 << 30))
+                                    : kernel_.context.constant(0);
   const std::pair<Expr, Expr> map[] = {{place_.lane, group * place_.lanes}};
-  const Expr at = sym::substitute(offset, map);
+  Expr at = sym::substitute(offset, map);
+  if (!place_.aligned) {
+    if (!sym::stride(offset, place_.lane)) return 1;
+    at = at - place_.base;
+  }
   int width = place_.lanes;
   while (width > 1 && (kernel_.kernel.params[buffer].alignment % (width * size) != 0 &&
                        kernel_.kernel.params[buffer].alignment % 16 != 0)) {
@@ -240,6 +244,20 @@ void BodyText::write_indirect(Writer& out, const Instruction& i, Val v, bool in_
   if (!in_lanes) place_.symbols[symbol.node()] = text;
 }
 
+// A cast to a narrow float and back.
+std::optional<std::string> BodyText::rounded_text(const Instruction& i, bool in_lanes) {
+  if (i.opcode != Opcode::cast || i.dtype != DType::f32 || known_.contains(i.operands[0])) {
+    return std::nullopt;
+  }
+  const Instruction& narrow = body_[i.operands[0]];
+  if (narrow.opcode != Opcode::cast || !abi::is_reduced_float(narrow.dtype) ||
+      body_[narrow.operands[0]].dtype != DType::f32) {
+    return std::nullopt;
+  }
+  return fmt::format("round_{}({})", abi::name_of(narrow.dtype),
+                     name_of(narrow.operands[0], in_lanes));
+}
+
 void BodyText::write_value(Writer& out, Val v, bool in_lanes) {
   const Instruction& i = body_[v];
   if (known_.contains(v) || packs_.contains(v) || i.opcode == Opcode::row ||
@@ -253,6 +271,8 @@ void BodyText::write_value(Writer& out, Val v, bool in_lanes) {
       text = "(i64)(" + offset_text(i.indices[0], in_lanes) + ")";
     } else if (i.opcode == Opcode::load) {
       text = load_text(i, in_lanes);
+    } else if (const auto rounded = rounded_text(i, in_lanes)) {
+      text = *rounded;
     } else {
       std::array<std::string, 3> operands;
       for (std::size_t k = 0; k < i.operand_count; ++k) {
@@ -268,6 +288,14 @@ void BodyText::write_value(Writer& out, Val v, bool in_lanes) {
   if (const auto capture = captures_.find(v); capture != captures_.end()) {
     out.line("{} = {};", capture->second, name_of(v, in_lanes));
   }
+}
+
+// Every iteration reads elements of its own.
+bool BodyText::is_read_once(Expr offset) const {
+  const auto& outer = kernel_.loops.outer;
+  return std::all_of(outer.begin(), outer.end(), [&](const loop::Dim& dim) {
+    return dim.extent.is_constant(1) || sym::contains(offset, dim.variable);
+  });
 }
 
 std::optional<std::string> BodyText::pack_text(Val v) {
@@ -287,8 +315,10 @@ std::optional<std::string> BodyText::pack_text(Val v) {
   const bool constant = !kernel_.written[i.buffer] && !kernel_.aliasing;
   const std::string at =
       fmt::format("p{} + ({})", i.buffer, offset_text(i.indices[0], false));
-  std::string text = fmt::format("{}<{}, {}>({})", constant ? "load_constant" : "load",
-                                 place_.lanes, width, at);
+  const char* how = !constant                                         ? "load"
+                    : place_.streams && is_read_once(i.indices[0]) ? "load_once"
+                                                                   : "load_constant";
+  std::string text = fmt::format("{}<{}, {}>({})", how, place_.lanes, width, at);
   if (!place_.whole.empty()) {
     text = fmt::format("{} ? {} : load_part<{}>({}, {}, {})", place_.whole, text, place_.lanes, at,
                        place_.first.empty() ? "0" : place_.first,

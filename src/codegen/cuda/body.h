@@ -36,6 +36,9 @@ struct Place {
   sym::Expr lane;   // the variable that grows from lane to lane; null if there is one lane
   int lanes = 1;
   bool aligned = true;  // the lane variable is a multiple of `lanes` at lane 0
+  // If not aligned: an offset that is a multiple of `lanes` there, at lane variable 0.
+  sym::Expr base;
+  bool streams = false;  // what is read here once may pass by the first cache
   // Active lanes: first <= l < last (texts); empty: all. `whole`: condition that all are active.
   std::string first, last, whole;
 };
@@ -60,7 +63,6 @@ class BodyText {
   void store_text(Writer& out, const schedule::StageStore& store, const std::string& text,
                    DType from);
 
-  [[nodiscard]] bool is_varying(loop::Val v) const { return varying_[v]; }
   // Elements of the widest aligned access along the lanes; 0 if lanes are not neighbours there.
   [[nodiscard]] int access_width(std::uint32_t buffer, sym::Expr offset) const;
   // The load as one text of a pack, if it can be one: for loads ahead of their use.
@@ -78,9 +80,11 @@ class BodyText {
   void analyse();
   void need(loop::Val v);
   void write_value(Writer& out, loop::Val v, bool in_lanes);
+  std::optional<std::string> rounded_text(const loop::Instruction& i, bool in_lanes);
   void write_indirect(Writer& out, const loop::Instruction& i, loop::Val v, bool in_lanes);
   std::string load_text(const loop::Instruction& i, bool in_lanes);
   std::string validity(sym::Expr offset) const;
+  [[nodiscard]] bool is_read_once(sym::Expr offset) const;
   bool make_pack(Writer& out, loop::Val v);
   void begin_stores(Writer& out, const std::vector<schedule::StageStore>& stores);
   void end_stores(Writer& out);

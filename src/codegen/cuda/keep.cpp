@@ -19,8 +19,9 @@ namespace {
 
 class Keeper {
  public:
-  Keeper(const std::vector<PreparedStage>& stages, const std::vector<Pass>& passes)
-      : stages_(stages), passes_(passes) {}
+  Keeper(const std::vector<PreparedStage>& stages, const std::vector<Pass>& passes,
+         bool loads_only)
+      : stages_(stages), passes_(passes), loads_only_(loads_only) {}
 
   KeepPlan run() {
     plan_.known.resize(passes_.size());
@@ -98,7 +99,7 @@ class Keeper {
     visited_[v] = true;
     const Instruction& i = body[v];
     const auto earlier = first_.find(keys_[v]);
-    const bool worth = varying_[v] && (i.opcode == Opcode::load || expensive_[v]);
+    const bool worth = varying_[v] && (i.opcode == Opcode::load || (expensive_[v] && !loads_only_));
     if (earlier != first_.end() && worth) {
       const auto [at, is_new] = storage_.try_emplace(keys_[v], plan_.kept.size());
       if (is_new) plan_.kept.push_back({i.dtype, earlier->second.pass, earlier->second.value});
@@ -119,6 +120,7 @@ class Keeper {
 
   const std::vector<PreparedStage>& stages_;
   const std::vector<Pass>& passes_;
+  bool loads_only_;
   KeepPlan plan_;
   std::size_t pass_ = 0;
   std::map<std::string, int> numbers_;
@@ -133,8 +135,9 @@ class Keeper {
 
 }  // namespace
 
-KeepPlan plan_kept(const std::vector<PreparedStage>& stages, const std::vector<Pass>& passes) {
-  return Keeper(stages, passes).run();
+KeepPlan plan_kept(const std::vector<PreparedStage>& stages, const std::vector<Pass>& passes,
+                   bool loads_only) {
+  return Keeper(stages, passes, loads_only).run();
 }
 
 }  // namespace inkle::codegen::cuda

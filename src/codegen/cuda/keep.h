@@ -30,7 +30,8 @@ struct KeepPlan {
   std::vector<std::vector<Use>> known;  // by pass: values that an earlier pass has kept
 };
 
+// `loads_only`: nothing that was computed is kept.
 [[nodiscard]] KeepPlan plan_kept(const std::vector<PreparedStage>& stages,
-                                 const std::vector<Pass>& passes);
+                                 const std::vector<Pass>& passes, bool loads_only);
 
 }  // namespace inkle::codegen::cuda

@@ -156,13 +156,20 @@ void StageText::simple_rows(const PreparedStage& prepared, std::size_t pass) {
   const std::string type = part_type(stage.reduce, stage.accumulator, wide);
   const DType element = element_dtype(stage.reduce, stage.accumulator);
   out_.line("{} part = {};", type, empty_part(stage.reduce, stage.accumulator, wide));
+  const std::string worst = has_position(stage.reduce)
+                                ? extreme(element, stage.reduce == ReduceOp::argmax)
+                                : std::string();
   const auto at_place = [&](const Place& place) {
     BodyText body = body_of(stage, place, pass);
     const DType from = stage.body[stage.body.yields[0]].dtype;
+    const bool packed = has_position(stage.reduce) && place.lanes > 1;
+    if (packed) out_.line("{} w[{}];", type_of(element), place.lanes);
     body.write(out_, {0}, {}, [&](Writer& out, const auto& yields, const std::string& active) {
       const std::string x = cast_text(yields[0], from, element);
       const std::string guard = active.empty() ? "" : fmt::format("if ({}) ", active);
-      if (has_position(stage.reduce)) {
+      if (packed) {
+        out.line("w[l] = {};", active.empty() ? x : fmt::format("{} ? {} : {}", active, x, worst));
+      } else if (has_position(stage.reduce)) {
         const std::string at = stage.inner.empty() ? "0" : place.lanes > 1 ? "j + l" : "j";
         out.line("{}part = {}::join(part, {}{{{}, {}}});", guard, op, type, x, at);
       } else {
@@ -170,19 +177,23 @@ void StageText::simple_rows(const PreparedStage& prepared, std::size_t pass) {
                  element == DType::boolean ? fmt::format("(bool)({})", x) : x);
       }
     });
+    if (packed) {
+      out_.line("{}(part, w, ({})j);", stage.reduce == ReduceOp::argmax ? "add_max" : "add_min",
+                wide ? "i64" : "int");
+    }
   };
   if (stage.inner.empty()) {
     Place place;
     place.symbols = symbols_;
     at_place(place);
-    define_row(prepared.rows[0], has_position(stage.reduce) ? "(i64)part.at" : "part",
+    define_row(prepared.rows[0], has_position(stage.reduce) ? "place_of(part)" : "part",
                has_position(stage.reduce) ? DType::i64 : element);
     return;
   }
   positions(stage, kept, at_place);
   const std::string result = team_result(op, type, "part");
   if (has_position(stage.reduce)) {
-    define_row(prepared.rows[0], fmt::format("(i64){}.at", result), DType::i64);
+    define_row(prepared.rows[0], fmt::format("place_of({})", result), DType::i64);
   } else {
     define_row(prepared.rows[0], result, element);
   }
@@ -238,10 +249,12 @@ void StageText::moments_rows(const PreparedStage& prepared, std::size_t pass) {
         out.line("part = Welford::join(part, {}{{1, {}, 0}});", part, x);
     });
     if (place.lanes == 1) return;
-    const std::string count =
+    const std::string first =
+        place.first.empty() ? "0" : fmt::format("(int)max_of<i64>(0, {})", place.first);
+    const std::string last =
         place.last.empty() ? std::to_string(place.lanes)
                            : fmt::format("(int)min_of<i64>({}, {})", place.lanes, place.last);
-    out_.line("part = Welford::join(part, moments_of(w, {}));", count);
+    out_.line("part = Welford::join(part, moments_of(w, {}, {}));", first, last);
   };
   if (stage.inner.empty()) {
     Place place;
@@ -342,7 +355,7 @@ void StageText::reduction_columns(const PreparedStage& prepared, std::size_t pas
     out_.raw("constexpr int l = 0;");
   }
   if (has_position(stage.reduce)) {
-    define_row(prepared.rows[0], "(i64)part[l].at", DType::i64);
+    define_row(prepared.rows[0], "place_of(part[l])", DType::i64);
   } else if (stage.reduce == ReduceOp::welford) {
     define_row(prepared.rows[0], "part[l].mean", stage.accumulator);
     define_row(prepared.rows[1], "part[l].m2", stage.accumulator);
@@ -375,8 +388,9 @@ void StageText::scan_rows(const Stage& stage, std::size_t pass) {
     out_.raw("int side = 0;");
   }
   out_.line("{} carry = {};", type, none);
-  out_.open(fmt::format("for ({0} base = 0; base < {1}; base += {2})", index, n,
-                        blocks_.team * lanes));
+  const std::string skew = skew_of(stage).is_null() ? "" : " - skew";
+  out_.open(fmt::format("for ({0} base = 0{3}; base < {1}; base += {2})", index, n,
+                        blocks_.team * lanes, skew));
   out_.line("const {} j = base + t * {};", index, lanes);
   out_.line("{} w[{}];", type, lanes);
   out_.open(fmt::format("if (j < {})", n));

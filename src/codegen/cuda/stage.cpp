@@ -16,6 +16,14 @@ using schedule::StageKind;
 using schedule::StageStore;
 using sym::Expr;
 
+namespace {
+
+// Registers of a thread for what a row keeps; beyond, functions are computed again rather than kept
+// (half of what 512 threads of each of two blocks of a multiprocessor can have).
+constexpr std::int64_t kMostKeptRegisters = 48;
+
+}  // namespace
+
 StageText::StageText(KernelText& kernel, const BlockSchedule& blocks, Writer& out,
                      const Symbols& symbols, Expr columns)
     : kernel_(kernel), blocks_(blocks), out_(out), symbols_(symbols), columns_(columns) {}
@@ -31,10 +39,14 @@ void StageText::write(const PreparedKernel& prepared) {
       passes_.push_back({s, 1});
     }
   }
-  if (keep) keep_ = plan_kept(stages_, passes_);
+  if (keep) {
+    keep_ = plan_kept(stages_, passes_, false);
+    if (kept_registers() > kMostKeptRegisters) keep_ = plan_kept(stages_, passes_, true);
+  }
   keep_.known.resize(passes_.size());
   fetched_.assign(keep_.kept.size(), false);
   dirty_.assign(kernel_.kernel.params.size() + kernel_.loops.scratch.size(), false);
+  find_skew();
   declare_kept();
   for (std::size_t p = 0; p < passes_.size(); ++p) {
     const PreparedStage& current = stages_[passes_[p].stage];
@@ -60,6 +72,17 @@ void StageText::write(const PreparedKernel& prepared) {
     out_.close();
     note_written(stage);
   }
+}
+
+std::int64_t StageText::kept_registers() const {
+  std::int64_t bytes = 0;
+  for (const KeptValue& kept : keep_.kept) {
+    const Stage& stage = stages_[passes_[kept.first_pass].stage].stage;
+    const std::int64_t step = std::int64_t{blocks_.team} * blocks_.cluster * blocks_.lanes;
+    const std::int64_t count = (*stage.inner.front().extent.constant() + step - 1) / step;
+    bytes += count * blocks_.lanes * abi::size_of(kept.dtype);
+  }
+  return bytes / 4;
 }
 
 // --- Memory between stages ---------------------------------------------------------------------
@@ -102,7 +125,9 @@ void StageText::declare_kept() {
     const Stage& stage = stages_[passes_[keep_.kept[k].first_pass].stage].stage;
     const std::int64_t step =
         std::int64_t{blocks_.team} * blocks_.cluster * blocks_.lanes;
-    const std::int64_t count = (*stage.inner.front().extent.constant() + step - 1) / step;
+    const std::int64_t size = *stage.inner.front().extent.constant() +
+                              (skew_of(stage).is_null() ? 0 : blocks_.lanes - 1);
+    const std::int64_t count = (size + step - 1) / step;
     const std::string type = type_of(keep_.kept[k].dtype);
     if (blocks_.lanes > 1)
       out_.line("Pack<{}, {}> c{}[{}];", type, blocks_.lanes, k, count);
@@ -112,6 +137,42 @@ void StageText::declare_kept() {
 }
 
 // --- Places ------------------------------------------------------------------------------------
+
+// Rows that are no whole number of accesses start anywhere in memory. Their threads then start up
+// to lanes - 1 elements before the row, where an access is aligned.
+void StageText::find_skew() {
+  if (!by_rows() || blocks_.lanes == 1) return;
+  const auto look_at = [&](const Stage& stage, Expr offset) {
+    const Expr variable = stage.inner.front().variable;
+    const auto stride = sym::stride(offset, variable);
+    if (!skew_.is_null() || !stride || !stride->is_constant(1)) return;
+    const std::pair<Expr, Expr> map[] = {{variable, kernel_.context.constant(0)}};
+    const Expr start = sym::substitute(offset, map);
+    const auto symbols = sym::symbols(start);
+    const bool known = std::all_of(symbols.begin(), symbols.end(),
+                                   [&](Expr s) { return symbols_.contains(s.node()); });
+    if (!known || sym::divides(blocks_.lanes, start)) return;
+    skew_ = start;
+    skew_extent_ = stage.inner.front().extent;
+  };
+  for (const PreparedStage& prepared : stages_) {
+    const Stage& stage = prepared.stage;
+    if (stage.inner.empty() || sym::divides(blocks_.lanes, stage.inner.front().extent)) continue;
+    for (const Instruction& i : stage.body.instructions) {
+      if (i.opcode == Opcode::load && i.buffer < kernel_.kernel.params.size()) {
+        look_at(stage, i.indices[0]);
+      }
+    }
+    for (const StageStore& store : stage.stores) look_at(stage, store.offset);
+  }
+  if (skew_.is_null()) return;
+  out_.line("const int skew = (int)(({}) & {});", index_text(skew_, symbols_), blocks_.lanes - 1);
+}
+
+Expr StageText::skew_of(const Stage& stage) const {
+  const bool ours = !skew_.is_null() && stage.inner.front().extent == skew_extent_;
+  return ours ? skew_ : Expr();
+}
 
 Place StageText::row_place(const Stage& stage) const {
   Place place;
@@ -126,6 +187,12 @@ Place StageText::row_place(const Stage& stage) const {
       const std::string n = index_text(extent, symbols_, wide);
       place.last = fmt::format("({} - j)", n);
       place.whole = fmt::format("j + {} <= {}", place.lanes, n);
+      if (const Expr base = skew_of(stage); !base.is_null()) {
+        place.aligned = false;
+        place.base = base;
+        place.first = "-j";
+        place.whole = "j >= 0 && " + place.whole;
+      }
     }
   }
   return place;
@@ -181,15 +248,29 @@ void StageText::positions(const Stage& stage, bool kept, const AtPlace& f) {
   const Place place = row_place(stage);
   const std::int64_t threads = std::int64_t{blocks_.team} * blocks_.cluster;
   const std::int64_t step = threads * blocks_.lanes;
-  const std::string first = blocks_.lanes > 1 ? fmt::format("t * {}", blocks_.lanes) : "t";
-  if (!kept) {
-    if (blocks_.unroll > 1) out_.line("#pragma unroll {}", blocks_.unroll);
-    out_.open(fmt::format("for ({} j = {}; j < {}; j += {})", type, first, n, step));
-    f(place);
+  std::string first = blocks_.lanes > 1 ? fmt::format("t * {}", blocks_.lanes) : "t";
+  const bool skewed = !place.aligned;
+  if (skewed) first += " - skew";
+  const auto whole_or_part = [&](const Place& at) {
+    if (at.whole.empty()) {
+      f(at);
+      return;
+    }
+    // Lanes are looked at one by one only where a row begins or ends.
+    Place all = at;
+    all.first = all.last = all.whole = "";
+    out_.open(fmt::format("if ({})", at.whole));
+    f(all);
     out_.close();
+    out_.open("else");
+    f(at);
+    out_.close();
+  };
+  if (!kept) {
+    batched(stage, place, first, n, wide, step, whole_or_part);
     return;
   }
-  const std::int64_t size = *extent.constant();
+  const std::int64_t size = *extent.constant() + (skewed ? blocks_.lanes - 1 : 0);
   const std::int64_t count = (size + step - 1) / step;
   if (count > 1) {
     out_.line("#pragma unroll");
@@ -200,11 +281,61 @@ void StageText::positions(const Stage& stage, bool kept, const AtPlace& f) {
     out_.raw("constexpr int k = 0;");
     out_.line("const int j = {};", first);
   }
-  const bool exact = size % step == 0;
+  const bool exact = !skewed && size % step == 0;
   if (!exact) out_.open(fmt::format("if (j < {})", n));
-  f(place);
+  whole_or_part(place);
   if (!exact) out_.close();
   out_.close();
+}
+
+// Several accesses of a row are in flight before the first is used.
+void StageText::batched(const Stage& stage, const Place& place, const std::string& first,
+                        const std::string& n, bool wide, std::int64_t step, const AtPlace& f) {
+  const char* type = wide ? "i64" : "int";
+  Place ahead = place;
+  ahead.streams = stage.kind == StageKind::reduction;
+  batch_.clear();
+  if (blocks_.unroll > 1) {
+    BodyText loads(kernel_, stage.body, ahead);
+    for (loop::Val v = 0; v < stage.body.instructions.size(); ++v) {
+      const Instruction& i = stage.body[v];
+      if (i.opcode != Opcode::load || i.operand_count != 0) continue;
+      const auto symbols = sym::symbols(i.indices[0]);
+      const bool direct = std::all_of(symbols.begin(), symbols.end(), [&](Expr s) {
+        return symbols_.contains(s.node()) || s == stage.inner.front().variable;
+      });
+      const auto text = direct ? loads.pack_text(v) : std::nullopt;
+      if (text) batch_.push_back({v, fmt::format("b{}", kernel_.names++), *text});
+    }
+  }
+  if (batch_.empty()) {
+    if (blocks_.unroll > 1) out_.line("#pragma unroll {}", blocks_.unroll);
+    out_.open(fmt::format("for ({} j = {}; j < {}; j += {})", type, first, n, step));
+    f(place);
+    out_.close();
+    return;
+  }
+  out_.open(fmt::format("for ({} start = {}; start < {}; start += {})", type, first, n,
+                        step * blocks_.unroll));
+  for (const Ahead& load : batch_) {
+    out_.line("Pack<{}, {}> {}[{}];", type_of(stage.body[load.value].dtype), place.lanes,
+              load.name, blocks_.unroll);
+  }
+  const auto each = [&](const std::function<void()>& inside) {
+    out_.line("#pragma unroll");
+    out_.open(fmt::format("for (int u = 0; u < {}; ++u)", blocks_.unroll));
+    out_.line("const {} j = start + u * {};", type, step);
+    out_.open(fmt::format("if (j < {})", n));
+    inside();
+    out_.close();
+    out_.close();
+  };
+  each([&] {
+    for (const Ahead& load : batch_) out_.line("{}[u] = {};", load.name, load.text);
+  });
+  each([&] { f(place); });
+  out_.close();
+  batch_.clear();
 }
 
 BodyText StageText::body_of(const Stage& stage, const Place& place, std::size_t pass) {
@@ -212,6 +343,7 @@ BodyText StageText::body_of(const Stage& stage, const Place& place, std::size_t 
   const auto text = [&](std::size_t kept) {
     return place.lanes > 1 ? fmt::format("c{}[k].at[l]", kept) : fmt::format("c{}[k]", kept);
   };
+  for (const Ahead& load : batch_) body.know(load.value, load.name + "[u].at[l]");
   for (const KeepPlan::Use& use : keep_.known[pass]) body.know(use.value, text(use.kept));
   for (std::size_t k = 0; k < keep_.kept.size(); ++k) {
     if (keep_.kept[k].first_pass != pass) continue;

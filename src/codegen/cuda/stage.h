@@ -26,11 +26,17 @@ class StageText {
   void barrier();
   void note_written(const Stage& stage);
   void declare_kept();
+  [[nodiscard]] std::int64_t kept_registers() const;
 
   // Loops over the positions of a stage's inner loop; `f` writes what happens at one.
   using AtPlace = std::function<void(const Place& place)>;
   void positions(const Stage& stage, bool kept, const AtPlace& f);
+  void batched(const Stage& stage, const Place& place, const std::string& first,
+               const std::string& n, bool wide, std::int64_t step, const AtPlace& f);
   [[nodiscard]] Place row_place(const Stage& stage) const;
+  void find_skew();
+  // The offset whose remainder rows start at before their first element, or null.
+  [[nodiscard]] sym::Expr skew_of(const Stage& stage) const;
   [[nodiscard]] Place column_place() const;
   void columns(const std::function<void()>& f);
 
@@ -53,14 +59,23 @@ class StageText {
                                         const std::string& value);
   void define_row(std::uint32_t row, const std::string& value, DType from);
 
+  struct Ahead {  // a load ahead of its use
+    loop::Val value;
+    std::string name;
+    std::string text;
+  };
+
   KernelText& kernel_;
   const schedule::BlockSchedule& blocks_;
   Writer& out_;
   const Symbols& symbols_;
   sym::Expr columns_;  // the last outer variable where lanes run along it
   std::vector<PreparedStage> stages_;
+  sym::Expr skew_;         // at inner position 0
+  sym::Expr skew_extent_;  // of the loops that it is for
   std::vector<Pass> passes_;
   KeepPlan keep_;
+  std::vector<Ahead> batch_;
   std::vector<bool> fetched_;  // kept values that are loaded ahead of their pass
   std::vector<bool> dirty_;    // buffers written since the last barrier, parameters then scratch
 };

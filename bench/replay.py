@@ -1,0 +1,119 @@
+"""Runs on a GPU what `INKLE_RECORD_DIR=folder test_driver --gtest_filter=CudaKernels.Record` wrote,
+and compares with what the interpreter said: python bench/replay.py folder"""
+import ctypes
+import json
+import os
+import sys
+
+import torch
+
+TYPES = {"bool": torch.bool, "u8": torch.uint8, "i8": torch.int8, "i16": torch.int16,
+         "i32": torch.int32, "i64": torch.int64, "f16": torch.float16, "bf16": torch.bfloat16,
+         "f32": torch.float32, "f64": torch.float64}
+TOLERANCE = {"f16": 2**-10, "bf16": 2**-7, "f32": 2e-5, "f64": 1e-11}
+cuda = ctypes.CDLL("libcuda.so.1")
+
+
+def check(result, what):
+    if result != 0:
+        text = ctypes.c_char_p()
+        cuda.cuGetErrorString(result, ctypes.byref(text))
+        raise RuntimeError(f"{what}: {text.value.decode()}")
+
+
+class Replay:
+    def __init__(self, folder):
+        self.folder = folder
+        self.data = open(os.path.join(folder, "data.bin"), "rb").read()
+        self.modules = {}
+        self.status = torch.zeros(1, dtype=torch.int32, device="cuda")
+
+    def function(self, image, entry):
+        if image not in self.modules:
+            code = open(os.path.join(self.folder, f"image{image}.cubin"), "rb").read()
+            module = ctypes.c_void_p()
+            check(cuda.cuModuleLoadData(ctypes.byref(module), code), "load")
+            self.modules[image] = module
+        function = ctypes.c_void_p()
+        check(cuda.cuModuleGetFunction(ctypes.byref(function), self.modules[image],
+                                       entry.encode()), entry)
+        return function
+
+    def tensor(self, place, dtype, sizes):
+        at, size = place
+        raw = bytearray(self.data[at:at + size]) or bytearray(16)
+        flat = torch.frombuffer(raw, dtype=TYPES[dtype])
+        count = 1
+        for s in sizes:
+            count *= s
+        return flat[:count].reshape(sizes)
+
+    def run(self, case):
+        buffers = []
+        for b in case["buffers"]:
+            span = 1 + sum(max(s - 1, 0) * t for s, t in zip(b["sizes"], b["strides"]))
+            if "alias" in b:
+                memory = buffers[b["alias"]]
+            else:
+                memory = torch.full((max(span, 1) * 8,), 0x5A, dtype=torch.uint8, device="cuda")
+                memory = memory.view(TYPES[b["dtype"]]) if b["dtype"] != "bool" else (
+                    torch.zeros(max(span, 1), dtype=torch.bool, device="cuda"))
+            if "data" in b and 0 not in b["sizes"]:
+                memory.as_strided(b["sizes"], b["strides"]).copy_(
+                    self.tensor(b["data"], b["dtype"], b["sizes"]))
+            buffers.append(memory)
+        self.status.zero_()
+        for launch in case["launches"]:
+            if launch["blocks"] == 0:
+                continue
+            values = [ctypes.c_void_p(buffers[b].data_ptr()) for b in launch["buffers"] or []]
+            values += [ctypes.c_int64(s) for s in launch["sizes"] or []]
+            values.append(ctypes.c_void_p(self.status.data_ptr()))
+            pointers = (ctypes.c_void_p * len(values))(
+                *[ctypes.cast(ctypes.pointer(v), ctypes.c_void_p) for v in values])
+            function = self.function(launch["image"], launch["entry"])
+            stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+            check(cuda.cuLaunchKernel(function, launch["blocks"], 1, 1, launch["threads"], 1, 1, 0,
+                                      stream, pointers, None), "launch")
+        torch.cuda.synchronize()
+        if self.status.item() != 0:
+            return f"status {self.status.item()}"
+        for o in case["outputs"]:
+            dtype = case["buffers"][o["buffer"]]["dtype"]
+            if 0 in o["sizes"]:
+                continue
+            got = buffers[o["buffer"]].as_strided(o["sizes"], o["strides"], o["offset"]).cpu()
+            want = self.tensor(o["data"], dtype, o["sizes"])
+            if dtype not in TOLERANCE:
+                if not torch.equal(got, want):
+                    return f"{(got != want).sum().item()} of {want.numel()} {dtype} differ"
+                continue
+            got, want = got.double(), want.double()
+            finite = torch.isfinite(want)
+            scale = want[finite].abs().max().item() if finite.any() else 0
+            limit = TOLERANCE[dtype] * (want.abs() + 0.01 * scale) + 1e-30
+            off = ~((got - want).abs() <= limit) & (got != want)
+            off &= ~(got.isnan() & want.isnan())
+            if off.any():
+                where = off.flatten().nonzero()[0].item()
+                return (f"{off.sum().item()} of {want.numel()} {dtype} off, at {where}: "
+                        f"{got.flatten()[where].item()} instead of {want.flatten()[where].item()}")
+        return None
+
+
+def main():
+    torch.zeros(1, device="cuda")
+    replay = Replay(sys.argv[1])
+    cases = json.load(open(os.path.join(sys.argv[1], "cases.json")))
+    wrong = 0
+    for case in cases:
+        why = replay.run(case)
+        if why is not None:
+            wrong += 1
+            print(f"{case['name']}: {why}", flush=True)
+    print(f"{len(cases)} cases, {wrong} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
