@@ -1,5 +1,5 @@
-// `inkle kernels`: what a graph's kernels are on a GPU that need not be there. Prints their text, or
-// writes text, machine code and a description of every launch into a folder, for tools that load
+// `inkle kernels`: what a graph's kernels are on a GPU that need not be there. Prints their text,
+// or writes text, machine code and a description of every launch into a folder, for tools that load
 // and measure them.
 #include <cstdio>
 #include <filesystem>
@@ -63,8 +63,7 @@ json describe_buffer(const loop::Buffer& buffer) {
           {"strides", values_of(*buffer.strides)}};
 }
 
-void write_folder(const std::filesystem::path& folder,
-                  const schedule::ScheduledProgram& scheduled,
+void write_folder(const std::filesystem::path& folder, const schedule::ScheduledProgram& scheduled,
                   const std::vector<const schedule::KernelStep*>& steps,
                   const codegen::cuda::Compiled& compiled) {
   std::filesystem::create_directories(folder);
@@ -137,8 +136,7 @@ void add_kernels(CLI::App& app) {
   command->add_option("file", arguments->file, "graph text or .pt2 file")->required();
   command->add_option("--arch", arguments->architecture, "sm_80, sm_90a or sm_100")
       ->capture_default_str();
-  command->add_option("--output", arguments->output,
-                      "folder for machine code and launches.json");
+  command->add_option("--output", arguments->output, "folder for machine code and launches.json");
   command
       ->add_option("--schedule", arguments->schedules,
                    "NUMBER:SCHEDULE, as printed, in place of the chosen one (again for more)")

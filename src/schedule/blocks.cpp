@@ -35,7 +35,8 @@ constexpr std::int64_t kReadAccesses = 8;
 constexpr std::int32_t kMostScanThreads = 256;
 
 std::int32_t power_above(std::int64_t n) {
-  return static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(n, 1))));
+  return static_cast<std::int32_t>(
+      std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(n, 1))));
 }
 
 class Chooser {
@@ -94,8 +95,7 @@ class Chooser {
     std::int64_t narrowest = kAccess;
     for (const WeightedOffset& access : offsets()) {
       const auto stride = sym::stride(access.offset, variable);
-      const bool dense = sym::contains(access.offset, variable) && stride &&
-                         stride->is_constant(1);
+      const bool dense = sym::contains(access.offset, variable) && stride && stride->is_constant(1);
       if (!dense) continue;
       narrowest = std::min(narrowest, abi::size_of(kernel_.params[access.buffer].dtype));
     }
@@ -216,11 +216,11 @@ class Chooser {
     for (const Stage& stage : loops_.stages) {
       if (stage.inner.empty()) continue;
       // A maximum and the exponentials below it are found together.
-      const bool together =
-          before != nullptr && before->kind == StageKind::reduction &&
-          before->reduce == loop::ReduceOp::max && stage.kind == StageKind::reduction &&
-          stage.reduce == loop::ReduceOp::sum &&
-          stage.body[stage.body.yields[0]].opcode == Opcode::exp;
+      const bool together = before != nullptr && before->kind == StageKind::reduction &&
+                            before->reduce == loop::ReduceOp::max &&
+                            stage.kind == StageKind::reduction &&
+                            stage.reduce == loop::ReduceOp::sum &&
+                            stage.body[stage.body.yields[0]].opcode == Opcode::exp;
       before = &stage;
       if (together) continue;
       ++passes;
@@ -237,8 +237,8 @@ class Chooser {
     const std::int64_t length = sym::hint(extent).value_or(4096);
     const std::int64_t accesses = (length + b.lanes - 1) / b.lanes;
     const bool can_keep = extent.is_constant() && reads_again() && !scan_;
-    const bool many = sym::hint(extent_product(loops_.outer, context_)).value_or(4096) >=
-                      4 * device_.parallelism;
+    const bool many =
+        sym::hint(extent_product(loops_.outer, context_)).value_or(4096) >= 4 * device_.parallelism;
     if (scan_) {
       b.team = std::clamp(power_above(accesses), 32, kMostScanThreads);
     } else if (!can_keep && accesses > 128 && many) {
@@ -253,8 +253,8 @@ class Chooser {
     b.keep = can_keep && accesses <= std::int64_t{b.team} * kMostKeptAccesses;
     if (can_keep && !b.keep && device_.cluster_blocks > 1) {
       b.team = 512;
-      b.cluster = power_above((accesses + b.team * kMostKeptAccesses - 1) /
-                              (b.team * kMostKeptAccesses));
+      b.cluster =
+          power_above((accesses + b.team * kMostKeptAccesses - 1) / (b.team * kMostKeptAccesses));
       b.keep = b.cluster <= device_.cluster_blocks;
       if (!b.keep) {
         b.team = 1024;

@@ -16,7 +16,8 @@ std::vector<WeightedOffset> offsets_of(const Stage& stage, std::size_t param_cou
     }
   }
   for (const StageStore& store : stage.stores) {
-    if (store.target < param_count) result.push_back({store.offset, true, 2.0 * points, store.target});
+    if (store.target < param_count)
+      result.push_back({store.offset, true, 2.0 * points, store.target});
   }
   return result;
 }

@@ -127,8 +127,7 @@ std::int64_t divisor_from(std::int64_t n, std::int64_t wanted) {
 bool reduces_rows(const Nest& nest, const Program& program) {
   for (const loop::Instruction& i : nest.body.instructions) {
     if (i.opcode != Opcode::load) continue;
-    const Expr offset =
-        linear_offset(program.buffers[i.buffer], i.indices, *program.context);
+    const Expr offset = linear_offset(program.buffers[i.buffer], i.indices, *program.context);
     const Expr last = nest.reduced.back().variable;
     const auto stride = sym::stride(offset, last);
     if (sym::contains(offset, last) && stride && stride->is_constant(1)) return true;
@@ -281,8 +280,9 @@ void split_long_reductions(Program& program, const abi::DeviceDescription& devic
                extent_hint(nest.reduced) >= kLongReduction;
     }
     // The first loop as it is makes enough parts, or is divided.
-    const bool divide = nest.reduced.size() == 1 ||
-                        (parts != 0 && sym::hint(nest.reduced.front().extent).value_or(0) > 16 * parts);
+    const bool divide =
+        nest.reduced.size() == 1 ||
+        (parts != 0 && sym::hint(nest.reduced.front().extent).value_or(0) > 16 * parts);
     if (!wanted || (divide && !divide_first_loop(nest, context, parts)) ||
         nest.reduced.size() < 2) {
       result.push_back(std::move(nest));

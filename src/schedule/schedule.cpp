@@ -147,9 +147,9 @@ class StepBuilder {
   }
 
   Step loop_step(const Group& group, std::size_t number) {
-    KernelStep kernel =
-        build_kernel(group, program_, [&](BufferId b) { return is_external(b, number); },
-                     options_.device.input_alignment);
+    KernelStep kernel = build_kernel(
+        group, program_, [&](BufferId b) { return is_external(b, number); },
+        options_.device.input_alignment);
     sym::Context& context = *program_.context;
     order_and_merge_loops(std::get<LoopKernel>(kernel.kernel.body), context);
     const bool blocks = options_.device.kind != abi::DeviceKind::cpu;

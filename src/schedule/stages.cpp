@@ -348,8 +348,8 @@ class KernelBuilder {
       Param p;
       p.dtype = b.dtype;
       const bool ours = b.role == loop::BufferRole::temporary;
-      p.alignment = ours ? 64
-                         : std::max(input_alignment_, static_cast<std::int32_t>(abi::size_of(b.dtype)));
+      p.alignment =
+          ours ? 64 : std::max(input_alignment_, static_cast<std::int32_t>(abi::size_of(b.dtype)));
       p.role = !written ? ParamRole::in : read ? ParamRole::inout : ParamRole::out;
       p.may_alias = b.writes_into.has_value();
       params_.push_back(p);

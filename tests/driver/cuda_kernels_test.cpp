@@ -138,16 +138,14 @@ class Recorder {
     std::vector<ops::RefTensor> inputs;
     for (std::size_t i = 0; i < samples.ranges().size(); ++i) {
       inputs.push_back(random_tensor(graph.type(graph.inputs[i].value), samples.ranges()[i].low,
-                                     samples.ranges()[i].high,
-                                     static_cast<std::uint32_t>(i + 1)));
+                                     samples.ranges()[i].high, static_cast<std::uint32_t>(i + 1)));
     }
     std::vector<ops::RefTensor> after = inputs;
     const auto expected = ops::interpret(graph, after, symbols);
     programs_.push_back(
         std::make_unique<schedule::ScheduledProgram>(scheduled(graph, compiler_.device())));
-    const std::string name =
-        fmt::format("{} {} {} {}", row.name, sample.label, abi::name_of(dtype),
-                    shapes == ShapeClass::fixed ? "fixed" : "symbolic");
+    const std::string name = fmt::format("{} {} {} {}", row.name, sample.label, abi::name_of(dtype),
+                                         shapes == ShapeClass::fixed ? "fixed" : "symbolic");
     describe(name, *programs_.back(), inputs, expected, symbols);
   }
 
@@ -155,7 +153,8 @@ class Recorder {
     const codegen::cuda::Compiled compiled = compiler_.compile(units_);
     for (json& c : cases_) {
       for (json& launch : c["launches"]) {
-        const abi::DeviceKernel& kernel = compiled.kernels[launch["unit"].get<std::size_t>()].kernel;
+        const abi::DeviceKernel& kernel =
+            compiled.kernels[launch["unit"].get<std::size_t>()].kernel;
         launch["entry"] = kernel.entry;
         launch["image"] = kernel.image;
         launch["threads"] = kernel.block_threads;

@@ -101,7 +101,8 @@ std::string scheduled(std::string_view text, std::span<const std::string> args) 
   return schedule::to_string(program, brief);
 }
 
-// cuda [--arch=sm_90a]: a graph's kernels as CUDA C++.
+// cuda [--arch=sm_90a]: a graph's kernels as CUDA C++, with # for // where a line begins, since
+// that begins a line of the test file.
 std::string cuda(std::string_view text, std::span<const std::string> args) {
   std::string architecture = "sm_90a";
   for (const std::string_view arg : args) {
@@ -118,8 +119,11 @@ std::string cuda(std::string_view text, std::span<const std::string> args) {
     if (kernel == nullptr) continue;
     const std::string blocks = sym::to_string(
         schedule::parallel_extent(kernel->kernel, kernel->schedule, *program.program.context));
-    out += fmt::format("// {} blocks\n", blocks);
+    out += fmt::format("# {} blocks\n", blocks);
     out += compiler.source({&kernel->kernel, kernel->schedule, "k"});
+  }
+  for (std::size_t at = out.find("\n//"); at != std::string::npos; at = out.find("\n//", at)) {
+    out.replace(at + 1, 2, "#");
   }
   return out;
 }

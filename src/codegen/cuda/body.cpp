@@ -313,9 +313,8 @@ std::optional<std::string> BodyText::pack_text(Val v) {
   const int width = access_width(i.buffer, i.indices[0]);
   if (width == 0 || (width == 1 && place_.aligned)) return std::nullopt;
   const bool constant = !kernel_.written[i.buffer] && !kernel_.aliasing;
-  const std::string at =
-      fmt::format("p{} + ({})", i.buffer, offset_text(i.indices[0], false));
-  const char* how = !constant                                         ? "load"
+  const std::string at = fmt::format("p{} + ({})", i.buffer, offset_text(i.indices[0], false));
+  const char* how = !constant                                      ? "load"
                     : place_.streams && is_read_once(i.indices[0]) ? "load_once"
                                                                    : "load_constant";
   std::string text = fmt::format("{}<{}, {}>({})", how, place_.lanes, width, at);
@@ -419,8 +418,8 @@ void BodyText::store_text(Writer& out, const StageStore& store, const std::strin
 void BodyText::end_stores(Writer& out) {
   for (const PackedStore& packed : packed_) {
     const std::string type = type_of(dtype_of(packed.store->target));
-    const std::string at = fmt::format("p{} + ({})", packed.store->target,
-                                       offset_text(packed.store->offset, false));
+    const std::string at =
+        fmt::format("p{} + ({})", packed.store->target, offset_text(packed.store->offset, false));
     const std::string value =
         packed.narrowed ? fmt::format("narrow(({}*)0, {})", type, packed.name) : packed.name;
     const std::string whole = fmt::format("store<{}>({}, {});", packed.width, at, value);

@@ -61,7 +61,7 @@ class BodyText {
   // Inside the lanes' loop of write(): a store of its yield, or of another text of dtype `from`.
   void store_yield(Writer& out, const schedule::StageStore& store);
   void store_text(Writer& out, const schedule::StageStore& store, const std::string& text,
-                   DType from);
+                  DType from);
 
   // Elements of the widest aligned access along the lanes; 0 if lanes are not neighbours there.
   [[nodiscard]] int access_width(std::uint32_t buffer, sym::Expr offset) const;
@@ -92,7 +92,7 @@ class BodyText {
   struct PackedStore {
     const schedule::StageStore* store;
     std::string name;
-    int width = 0;         // elements of an access
+    int width = 0;          // elements of an access
     bool narrowed = false;  // the array holds f32, made narrow in pairs
   };
 

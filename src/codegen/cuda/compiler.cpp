@@ -108,17 +108,15 @@ Compiled CudaCompiler::compile(std::span<const CompileUnit> units) const {
   }
   compiled.emit_seconds = seconds_since(start);
   const auto begin = Clock::now();
-  parallel_for(0, static_cast<std::int64_t>(programs), 1,
-               [&](std::int64_t first, std::int64_t last) {
-                 for (auto b = static_cast<std::size_t>(first);
-                      b < static_cast<std::size_t>(last); ++b) {
-                   compile_batch(batches[b], device_.architecture);
-                 }
-               });
+  parallel_for(
+      0, static_cast<std::int64_t>(programs), 1, [&](std::int64_t first, std::int64_t last) {
+        for (auto b = static_cast<std::size_t>(first); b < static_cast<std::size_t>(last); ++b) {
+          compile_batch(batches[b], device_.architecture);
+        }
+      });
   for (Batch& batch : batches) {
-    compiled.images.push_back(
-        {device_.architecture,
-         std::make_shared<const std::vector<std::byte>>(std::move(batch.code))});
+    compiled.images.push_back({device_.architecture, std::make_shared<const std::vector<std::byte>>(
+                                                         std::move(batch.code))});
   }
   compiled.compile_seconds = seconds_since(begin);
   log(LogChannel::codegen, "{} kernels in {} programs: text {:.1f} ms, NVRTC {:.0f} ms", count,

@@ -19,8 +19,7 @@ namespace {
 
 class Keeper {
  public:
-  Keeper(const std::vector<PreparedStage>& stages, const std::vector<Pass>& passes,
-         bool loads_only)
+  Keeper(const std::vector<PreparedStage>& stages, const std::vector<Pass>& passes, bool loads_only)
       : stages_(stages), passes_(passes), loads_only_(loads_only) {}
 
   KeepPlan run() {
@@ -67,9 +66,9 @@ class Keeper {
     indirect_.clear();
     for (Val v = 0; v < body.instructions.size(); ++v) {
       const Instruction& i = body[v];
-      std::string key = fmt::format("{} {} {} {} {:x}", static_cast<int>(i.opcode),
-                                    static_cast<int>(i.dtype), i.buffer, i.integer,
-                                    std::bit_cast<std::uint64_t>(i.real));
+      std::string key =
+          fmt::format("{} {} {} {} {:x}", static_cast<int>(i.opcode), static_cast<int>(i.dtype),
+                      i.buffer, i.integer, std::bit_cast<std::uint64_t>(i.real));
       for (const Val operand : i.used()) {
         key += fmt::format(" {}", keys_[operand]);
         varying_[v] = varying_[v] || varying_[operand];

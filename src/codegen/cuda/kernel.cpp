@@ -27,8 +27,8 @@ constexpr std::int64_t kThreadScratch = 64;
 
 class KernelWriter {
  public:
-  KernelWriter(const schedule::Kernel& kernel, const LoopKernel& loops,
-               const BlockSchedule& blocks, sym::Context& context)
+  KernelWriter(const schedule::Kernel& kernel, const LoopKernel& loops, const BlockSchedule& blocks,
+               sym::Context& context)
       : loops_(loops), blocks_(blocks), context_(context), text_{kernel, loops, context} {
     text_.written.resize(kernel.params.size());
     for (std::size_t p = 0; p < kernel.params.size(); ++p) {
@@ -44,9 +44,9 @@ class KernelWriter {
     out_.line("// {}", schedule_text);
     std::string parameters;
     for (std::size_t p = 0; p < kernel.params.size(); ++p) {
-      parameters += fmt::format("{}{}* {}p{}, ", text_.written[p] ? "" : "const ",
-                                type_of(kernel.params[p].dtype),
-                                text_.aliasing ? "" : "__restrict__ ", p);
+      parameters +=
+          fmt::format("{}{}* {}p{}, ", text_.written[p] ? "" : "const ",
+                      type_of(kernel.params[p].dtype), text_.aliasing ? "" : "__restrict__ ", p);
     }
     for (std::size_t s = 0; s < kernel.sizes.size(); ++s) parameters += fmt::format("i64 n{}, ", s);
     const std::string cluster =
@@ -73,7 +73,8 @@ class KernelWriter {
     declare_scratch(prepared);
     StageText stages(text_, blocks_, out_, symbols_, columns);
     stages.write(prepared);
-    if (blocks_.cluster > 1) out_.raw("cluster_sync();");  // peers may still read this block's memory
+    if (blocks_.cluster > 1)
+      out_.raw("cluster_sync();");  // peers may still read this block's memory
     out_.close();
     return {out_.text(), text_.can_fail};
   }
@@ -144,7 +145,8 @@ class KernelWriter {
     const loop::Dim& dim = loops_.outer[last];
     const Expr groups = sym::ceildiv(dim.extent, blocks_.lanes);
     const Expr rest = iterations(last);
-    const bool wide = is_wide_extent(rest * groups * blocks_.lanes + std::int64_t{blocks_.threads} * 64);
+    const bool wide =
+        is_wide_extent(rest * groups * blocks_.lanes + std::int64_t{blocks_.threads} * 64);
     const char* type = wide ? "i64" : "int";
     const char* as = wide ? "u64" : "u32";
     const std::string variable = fmt::format("i{}", last);
@@ -162,13 +164,13 @@ class KernelWriter {
       }
     } else {
       const int across = blocks_.threads / blocks_.team;
-      const std::string strips =
-          index_text(sym::ceildiv(dim.extent, std::int64_t{across} * blocks_.lanes), symbols_,
-                     wide);
+      const std::string strips = index_text(
+          sym::ceildiv(dim.extent, std::int64_t{across} * blocks_.lanes), symbols_, wide);
       out_.line("const int y = threadIdx.x / {};", across);
       out_.line("const {0} outer = ({0})((u32)blockIdx.x / ({1})({2}));", type, as, strips);
-      out_.line("const {0} {1} = ((({0})blockIdx.x - outer * ({2})) * {3} + threadIdx.x % {3}) * {4};",
-                type, variable, strips, across, blocks_.lanes);
+      out_.line(
+          "const {0} {1} = ((({0})blockIdx.x - outer * ({2})) * {3} + threadIdx.x % {3}) * {4};",
+          type, variable, strips, across, blocks_.lanes);
       out_.line("const bool on = {} < {};", variable, index_text(dim.extent, symbols_, wide));
     }
     symbols_[dim.variable.node()] = {variable, wide};

@@ -14,7 +14,7 @@ struct KernelSource {
 
 // The function `name`. Throws Unsupported for what this generator does not do.
 [[nodiscard]] KernelSource write_kernel(const schedule::Kernel& kernel,
-                                        const schedule::Schedule& schedule,
-                                        const std::string& name, sym::Context& context);
+                                        const schedule::Schedule& schedule, const std::string& name,
+                                        sym::Context& context);
 
 }  // namespace inkle::codegen::cuda

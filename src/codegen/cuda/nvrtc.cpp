@@ -90,15 +90,14 @@ std::optional<Nvrtc> open_nvrtc(std::string& why_not) {
       if (why_not.empty()) why_not = ::dlerror();
       continue;
     }
-    const bool complete =
-        resolve(n.library, "nvrtcCreateProgram", n.create) &&
-        resolve(n.library, "nvrtcDestroyProgram", n.destroy) &&
-        resolve(n.library, "nvrtcCompileProgram", n.compile) &&
-        resolve(n.library, "nvrtcGetProgramLogSize", n.log_size) &&
-        resolve(n.library, "nvrtcGetProgramLog", n.log) &&
-        resolve(n.library, "nvrtcGetCUBINSize", n.cubin_size) &&
-        resolve(n.library, "nvrtcGetCUBIN", n.cubin) &&
-        resolve(n.library, "nvrtcGetErrorString", n.error);
+    const bool complete = resolve(n.library, "nvrtcCreateProgram", n.create) &&
+                          resolve(n.library, "nvrtcDestroyProgram", n.destroy) &&
+                          resolve(n.library, "nvrtcCompileProgram", n.compile) &&
+                          resolve(n.library, "nvrtcGetProgramLogSize", n.log_size) &&
+                          resolve(n.library, "nvrtcGetProgramLog", n.log) &&
+                          resolve(n.library, "nvrtcGetCUBINSize", n.cubin_size) &&
+                          resolve(n.library, "nvrtcGetCUBIN", n.cubin) &&
+                          resolve(n.library, "nvrtcGetErrorString", n.error);
     if (!complete) {
       why_not = path + " lacks functions";
       continue;
@@ -153,8 +152,7 @@ std::vector<std::byte> compile_program(const std::string& text, const std::strin
   const std::string target = "--gpu-architecture=" + architecture;
   const std::array options = {target.c_str(), "--fmad=false", "--std=c++17", "-lineinfo",
                               "--disable-warnings"};
-  const Nvrtc::Result result =
-      n.compile(program, static_cast<int>(options.size()), options.data());
+  const Nvrtc::Result result = n.compile(program, static_cast<int>(options.size()), options.data());
   if (result != 0) {
     std::size_t size = 0;
     std::string messages;
@@ -168,8 +166,7 @@ std::vector<std::byte> compile_program(const std::string& text, const std::strin
     if (result == kInvalidOption) {
       unsupported("{} compiles nothing for {}: {}", n.path, architecture, messages);
     }
-    throw InternalError(
-        fmt::format("NVRTC does not compile {} ({}):\n{}", path, reason, messages));
+    throw InternalError(fmt::format("NVRTC does not compile {} ({}):\n{}", path, reason, messages));
   }
   std::size_t size = 0;
   check(n.cubin_size(program, &size), "make code of");

@@ -116,10 +116,9 @@ std::string cast_text(const std::string& value, DType from, DType to) {
   if (abi::is_reduced_float(from)) {
     const std::size_t at = value.rfind(".at[");
     const bool lane = at != std::string::npos && value.back() == ']';
-    const std::string wide =
-        lane ? fmt::format("to_f32({}, {})", value.substr(0, at),
-                           value.substr(at + 4, value.size() - at - 5))
-             : "to_f32(" + value + ")";
+    const std::string wide = lane ? fmt::format("to_f32({}, {})", value.substr(0, at),
+                                                value.substr(at + 4, value.size() - at - 5))
+                                  : "to_f32(" + value + ")";
     return cast_text(wide, DType::f32, to);
   }
   if (to == DType::boolean) return value + " != 0";

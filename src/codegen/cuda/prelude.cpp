@@ -584,8 +584,8 @@ template <class Op, int Blocks, class T> INLINE T reduce_cluster(T x, T* mine) {
 }  // namespace
 
 const std::string& prelude() {
-  static const std::string text =
-      std::string("// Made by Inkle. Compile with --fmad=false.") + kTypes + kOperations + kTeams + kClusters;
+  static const std::string text = std::string("// Made by Inkle. Compile with --fmad=false.") +
+                                  kTypes + kOperations + kTeams + kClusters;
   return text;
 }
 

@@ -23,8 +23,7 @@ namespace {
 
 class Preparer {
  public:
-  Preparer(const schedule::Kernel& kernel, const schedule::LoopKernel& loops,
-           sym::Context& context)
+  Preparer(const schedule::Kernel& kernel, const schedule::LoopKernel& loops, sym::Context& context)
       : kernel_(kernel), loops_(loops), context_(context) {}
 
   PreparedKernel run(bool join_softmax) {
@@ -113,9 +112,8 @@ class Preparer {
 
   void forward(Stage& stage) {
     const bool any = std::any_of(
-        stage.body.instructions.begin(), stage.body.instructions.end(), [&](const auto& i) {
-          return i.opcode == Opcode::load && source_of(i, stage).has_value();
-        });
+        stage.body.instructions.begin(), stage.body.instructions.end(),
+        [&](const auto& i) { return i.opcode == Opcode::load && source_of(i, stage).has_value(); });
     if (!any) return;
     loop::Body body;
     BodyBuilder builder(body, context_);

@@ -10,7 +10,7 @@
 namespace inkle::codegen::cuda {
 
 struct PreparedStage {
-  schedule::Stage stage;  // inner: at most one loop; equal extents have equal variables
+  schedule::Stage stage;            // inner: at most one loop; equal extents have equal variables
   std::vector<std::uint32_t> rows;  // of a reduction's results
 };
 

@@ -72,11 +72,13 @@ std::string extreme(DType dtype, bool lowest) {
     case DType::i16:
       return literal(dtype, 0, lowest ? -32768 : 32767);
     case DType::i32:
-      return literal(dtype, 0, lowest ? std::numeric_limits<std::int32_t>::min()
-                                      : std::numeric_limits<std::int32_t>::max());
+      return literal(dtype, 0,
+                     lowest ? std::numeric_limits<std::int32_t>::min()
+                            : std::numeric_limits<std::int32_t>::max());
     default:
-      return literal(dtype, 0, lowest ? std::numeric_limits<std::int64_t>::min()
-                                      : std::numeric_limits<std::int64_t>::max());
+      return literal(dtype, 0,
+                     lowest ? std::numeric_limits<std::int64_t>::min()
+                            : std::numeric_limits<std::int64_t>::max());
   }
 }
 
@@ -251,9 +253,9 @@ void StageText::moments_rows(const PreparedStage& prepared, std::size_t pass) {
     if (place.lanes == 1) return;
     const std::string first =
         place.first.empty() ? "0" : fmt::format("(int)max_of<i64>(0, {})", place.first);
-    const std::string last =
-        place.last.empty() ? std::to_string(place.lanes)
-                           : fmt::format("(int)min_of<i64>({}, {})", place.lanes, place.last);
+    const std::string last = place.last.empty()
+                                 ? std::to_string(place.lanes)
+                                 : fmt::format("(int)min_of<i64>({}, {})", place.lanes, place.last);
     out_.line("part = Welford::join(part, moments_of(w, {}, {}));", first, last);
   };
   if (stage.inner.empty()) {
@@ -263,8 +265,7 @@ void StageText::moments_rows(const PreparedStage& prepared, std::size_t pass) {
   } else {
     positions(stage, false, at_place);
   }
-  const std::string result =
-      stage.inner.empty() ? "part" : team_result("Welford", part, "part");
+  const std::string result = stage.inner.empty() ? "part" : team_result("Welford", part, "part");
   out_.line("const {} all = {};", part, result);
   define_row(prepared.rows[0], "all.mean", stage.accumulator);
   define_row(prepared.rows[1], "all.m2", stage.accumulator);
@@ -297,8 +298,7 @@ void StageText::exponentials_rows(const PreparedStage& prepared, std::size_t pas
     // A kept row would take two loops; one is as good here, since its values are known.
     positions(stage, blocks_.keep, at_place);
   }
-  const std::string result =
-      stage.inner.empty() ? "part" : team_result("Softmax", part, "part");
+  const std::string result = stage.inner.empty() ? "part" : team_result("Softmax", part, "part");
   out_.line("const {} all = finish({});", part, result);
   define_row(prepared.rows[0], "all.top", stage.accumulator);
   define_row(prepared.rows[1], "all.sum", stage.accumulator);
@@ -443,15 +443,14 @@ void StageText::scan_columns(const Stage& stage, std::size_t pass) {
   out_.line("for (int l = 0; l < {}; ++l) part[l] = {};", blocks_.lanes, none);
   positions(stage, false, [&](const Place& place) {
     BodyText body = body_of(stage, place, pass);
-    body.write(out_, {0}, stage.stores,
-               [&](Writer& out, const auto& yields, const std::string&) {
-                 const std::string x = cast_text(yields[0], from, stage.accumulator);
-                 const std::string at = fmt::format("part[{}]", place.lanes > 1 ? "l" : "0");
-                 out.line("{0} = {1}::join({0}, {2});", at, joiner(stage.reduce), x);
-                 for (const StageStore& store : stage.stores) {
-                   body.store_text(out, store, at, stage.accumulator);
-                 }
-               });
+    body.write(out_, {0}, stage.stores, [&](Writer& out, const auto& yields, const std::string&) {
+      const std::string x = cast_text(yields[0], from, stage.accumulator);
+      const std::string at = fmt::format("part[{}]", place.lanes > 1 ? "l" : "0");
+      out.line("{0} = {1}::join({0}, {2});", at, joiner(stage.reduce), x);
+      for (const StageStore& store : stage.stores) {
+        body.store_text(out, store, at, stage.accumulator);
+      }
+    });
   });
 }
 

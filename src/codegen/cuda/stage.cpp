@@ -88,10 +88,9 @@ std::int64_t StageText::kept_registers() const {
 // --- Memory between stages ---------------------------------------------------------------------
 
 bool StageText::needs_barrier(const Stage& stage) const {
-  return std::any_of(stage.body.instructions.begin(), stage.body.instructions.end(),
-                     [&](const Instruction& i) {
-                       return i.opcode == Opcode::load && dirty_[i.buffer];
-                     });
+  return std::any_of(
+      stage.body.instructions.begin(), stage.body.instructions.end(),
+      [&](const Instruction& i) { return i.opcode == Opcode::load && dirty_[i.buffer]; });
 }
 
 void StageText::barrier() {
@@ -123,10 +122,9 @@ void StageText::declare_kept() {
   }
   for (std::size_t k = 0; k < keep_.kept.size(); ++k) {
     const Stage& stage = stages_[passes_[keep_.kept[k].first_pass].stage].stage;
-    const std::int64_t step =
-        std::int64_t{blocks_.team} * blocks_.cluster * blocks_.lanes;
-    const std::int64_t size = *stage.inner.front().extent.constant() +
-                              (skew_of(stage).is_null() ? 0 : blocks_.lanes - 1);
+    const std::int64_t step = std::int64_t{blocks_.team} * blocks_.cluster * blocks_.lanes;
+    const std::int64_t size =
+        *stage.inner.front().extent.constant() + (skew_of(stage).is_null() ? 0 : blocks_.lanes - 1);
     const std::int64_t count = (size + step - 1) / step;
     const std::string type = type_of(keep_.kept[k].dtype);
     if (blocks_.lanes > 1)
@@ -318,8 +316,8 @@ void StageText::batched(const Stage& stage, const Place& place, const std::strin
   out_.open(fmt::format("for ({} start = {}; start < {}; start += {})", type, first, n,
                         step * blocks_.unroll));
   for (const Ahead& load : batch_) {
-    out_.line("Pack<{}, {}> {}[{}];", type_of(stage.body[load.value].dtype), place.lanes,
-              load.name, blocks_.unroll);
+    out_.line("Pack<{}, {}> {}[{}];", type_of(stage.body[load.value].dtype), place.lanes, load.name,
+              blocks_.unroll);
   }
   const auto each = [&](const std::function<void()>& inside) {
     out_.line("#pragma unroll");

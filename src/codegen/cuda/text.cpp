@@ -99,8 +99,8 @@ bool fits32(Expr e) {
   double magnitude = e.kind() == Kind::add ? 0 : 1;
   for (const Expr operand : operands) {
     const sym::Range r = sym::bounds(operand);
-    const double most = std::max(std::abs(static_cast<double>(r.low)),
-                                 std::abs(static_cast<double>(r.high)));
+    const double most =
+        std::max(std::abs(static_cast<double>(r.low)), std::abs(static_cast<double>(r.high)));
     magnitude = e.kind() == Kind::add ? magnitude + most : magnitude * std::max(most, 1.0);
   }
   return magnitude <= 2147483647.0;
