@@ -48,7 +48,7 @@ class GraphReport:
 
 _reports: list[GraphReport] = []
 _lock = threading.Lock()
-_compiler: Any = None
+_compilers: dict[int | None, Any] = {}  # by number of the GPU; None: the processor
 _warned: set[str] = set()
 
 
@@ -60,19 +60,30 @@ def reports() -> list[GraphReport]:
 
 def reset() -> None:
     """Forgets reports and warnings, and all compiled kernels."""
-    global _compiler
     with _lock:
         _reports.clear()
         _warned.clear()
-        _compiler = None
+        _compilers.clear()
 
 
-def _get_compiler() -> Any:
-    global _compiler
+def _get_compiler(gpu: int | None) -> Any:
     with _lock:
-        if _compiler is None:
-            _compiler = _inkle.Compiler()
-        return _compiler
+        if gpu not in _compilers:
+            _compilers[gpu] = _inkle.Compiler() if gpu is None else _inkle.Compiler.cuda(gpu)
+        return _compilers[gpu]
+
+
+def _gpu_of(gm: torch.fx.GraphModule) -> int | None:
+    """The number of the GPU that a graph computes on; None if it uses none."""
+    found = set()
+    for node in gm.graph.nodes:
+        value = node.meta.get("val")
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(one, torch.Tensor) and one.device.type == "cuda":
+                found.add(one.device.index or 0)
+    if len(found) > 1:
+        raise UnsupportedGraph(f"the graph uses several GPUs: {sorted(found)}")
+    return next(iter(found), None)
 
 
 def inkle(
@@ -187,7 +198,7 @@ def _frozen(
             and (value.dtype != real.dtype or value.dim() != real.dim())
         ):
             return {}
-        is_plain = type(real) in (torch.Tensor, torch.nn.Parameter) and real.device.type == "cpu"
+        is_plain = type(real) in (torch.Tensor, torch.nn.Parameter)
         if i in parameters and is_plain and real.layout == torch.strided:
             result[i] = real
     return result
@@ -274,7 +285,7 @@ def _compile(
         start = time.perf_counter()
         failure.stage = ""  # the message names it
         try:
-            compiled, facts = _get_compiler().compile(
+            compiled, facts = _get_compiler(_gpu_of(gm)).compile(
                 walker.importer, native, walker.targets, _as_strided
             )
         except _inkle.Unsupported as error:

@@ -229,13 +229,13 @@ class GraphImporter:
             self._values[node] = _Held(held)
             return
         kind = self._type(held)
-        if kind[0] == "opaque" or held.device.type != "cpu":
+        if kind[0] == "opaque":
             raise UnsupportedGraph(f"{node.target} has layout {held.layout}, {held.dtype}")
         self._values[node] = self._tensor_literal(kind, held)
 
     def _tensor_literal(self, kind: tuple[Any, ...], tensor: torch.Tensor) -> Any:
         with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
-            return self.importer.literal(kind, tensor.detach().contiguous())
+            return self.importer.literal(kind, tensor.detach().cpu().contiguous())
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, Node):

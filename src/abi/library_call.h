@@ -75,6 +75,47 @@ struct ConvolutionCall {
   std::vector<PostOp> post_ops;
 };
 
-using LibraryCall = std::variant<MatmulCall, ConvolutionCall>;
+// out = softmax(scale * q k^T + mask) v over [batch, head, row, feature], as torch's
+// scaled_dot_product_attention: k and v may have fewer heads than q, by a factor; a boolean mask
+// keeps where it is true; is_causal: row i sees columns up to i.
+struct AttentionCall {
+  Operand q, k, v, out;
+  bool has_mask = false;
+  Operand mask;  // [batch, head, row, column], steps of 0 where it is repeated
+  double scale = 1;
+  bool is_causal = false;
+};
+
+using LibraryCall = std::variant<MatmulCall, ConvolutionCall, AttentionCall>;
+
+// Calls function(Operand&) for every operand, the result included.
+template <class Function>
+void for_each_operand(LibraryCall& call, Function function) {
+  const auto visit_post_ops = [&](std::vector<PostOp>& post_ops) {
+    for (PostOp& p : post_ops) {
+      if (p.kind == PostOpKind::add || p.kind == PostOpKind::mul) function(p.operand);
+    }
+  };
+  if (auto* m = std::get_if<MatmulCall>(&call)) {
+    function(m->a);
+    function(m->b);
+    function(m->c);
+    if (m->has_bias) function(m->bias);
+    visit_post_ops(m->post_ops);
+  } else if (auto* c = std::get_if<ConvolutionCall>(&call)) {
+    function(c->x);
+    function(c->w);
+    function(c->y);
+    if (c->has_bias) function(c->bias);
+    visit_post_ops(c->post_ops);
+  } else {
+    auto& a = std::get<AttentionCall>(call);
+    function(a.q);
+    function(a.k);
+    function(a.v);
+    function(a.out);
+    if (a.has_mask) function(a.mask);
+  }
+}
 
 }  // namespace inkle::abi

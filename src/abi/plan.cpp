@@ -285,6 +285,13 @@ class Printer {
     if (c.groups != 1) text += fmt::format(" groups {}", c.groups);
     return text + post_ops(c.post_ops);
   }
+  [[nodiscard]] std::string describe(const AttentionCall& a) const {
+    std::string text =
+        fmt::format("call attention ({}, {}, {}", operand(a.q), operand(a.k), operand(a.v));
+    if (a.has_mask) text += ", " + operand(a.mask);
+    text += fmt::format(") -> {} scale {}", operand(a.out), a.scale);
+    return a.is_causal ? text + " causal" : text;
+  }
   [[nodiscard]] std::string describe(const EagerCall& e) const {
     std::string operands;
     for (const EagerArgument& a : e.arguments) {

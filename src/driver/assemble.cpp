@@ -22,17 +22,19 @@ using sym::Expr;
 class Assembler {
  public:
   Assembler(const schedule::ScheduledProgram& scheduled, std::span<const KernelChoice> choices,
-            std::span<const UniqueKernel> kernels)
+            std::span<const UniqueKernel> kernels, const Target& target)
       : scheduled_(scheduled),
         program_(scheduled.program),
         choices_(choices),
         kernels_(kernels),
+        target_(target),
         slots_(plan_, scheduled.program) {}
 
   abi::Plan run() {
     plan_.name = program_.name;
     add_arguments();
     find_uses();
+    find_host_results();
     add_buffers();
     add_kernels();
     for (const schedule::Step& step : scheduled_.steps) add_step(step);
@@ -92,14 +94,25 @@ class Assembler {
     return sym::max(elements, program_.context->constant(0)) * abi::size_of(buffer.dtype);
   }
 
-  bool made_by_host(BufferId b) const {
-    return std::any_of(scheduled_.steps.begin(), scheduled_.steps.end(),
-                       [&](const schedule::Step& step) {
-                         const auto* eager = std::get_if<schedule::EagerStep>(&step.action);
-                         if (eager == nullptr) return false;
-                         const auto& r = eager->call.results;
-                         return std::find(r.begin(), r.end(), b) != r.end();
-                       });
+  // Buffers that are memory of the host's own: results of its ops, whole.
+  void find_host_results() {
+    is_hosts_.assign(program_.buffers.size(), false);
+    for (const schedule::Step& step : scheduled_.steps) {
+      if (const auto* eager = std::get_if<schedule::EagerStep>(&step.action)) {
+        for (const BufferId b : eager->call.results) is_hosts_[b] = true;
+      }
+      if (!target_.host_makes_result(step)) continue;
+      const auto* convolution = std::get_if<schedule::ConvolutionStep>(&step.action);
+      const View& view = convolution != nullptr
+                             ? convolution->y
+                             : std::get<schedule::AttentionStep>(step.action).out;
+      const loop::Buffer& buffer = program_.buffers[view.buffer];
+      sym::Context& context = *program_.context;
+      if (view.offset.is_constant(0) &&
+          sym::product(context, view.sizes) == sym::product(context, buffer.sizes)) {
+        is_hosts_[view.buffer] = true;
+      }
+    }
   }
 
   void add_buffers() {
@@ -136,7 +149,7 @@ class Assembler {
         decl.kind = BufferDecl::Kind::alias;
         decl.index = map_[*buffer.writes_into];
         INKLE_CHECK(decl.index != kNone, "buffer {} writes into one that comes later", buffer.name);
-      } else if (made_by_host(b)) {
+      } else if (is_hosts_[b]) {
         decl.kind = BufferDecl::Kind::external;
       } else if (returned[b]) {
         decl.kind = BufferDecl::Kind::output;
@@ -263,6 +276,19 @@ class Assembler {
     return call;
   }
 
+  abi::LibraryCall call(const schedule::AttentionStep& step) {
+    abi::AttentionCall call;
+    call.q = operand(step.q);
+    call.k = operand(step.k);
+    call.v = operand(step.v);
+    call.out = operand(step.out);
+    call.has_mask = step.mask.has_value();
+    if (step.mask) call.mask = operand(*step.mask);
+    call.scale = step.scale;
+    call.is_causal = step.is_causal;
+    return call;
+  }
+
   abi::EagerCall call(const schedule::EagerStep& step) {
     abi::EagerCall call;
     call.target = step.call.target;
@@ -293,6 +319,8 @@ class Assembler {
       result.action = call(*matmul);
     } else if (const auto* conv = std::get_if<schedule::ConvolutionStep>(&step.action)) {
       result.action = call(*conv);
+    } else if (const auto* attention = std::get_if<schedule::AttentionStep>(&step.action)) {
+      result.action = call(*attention);
     } else {
       result.action = call(std::get<schedule::EagerStep>(step.action));
     }
@@ -365,11 +393,13 @@ class Assembler {
   const loop::Program& program_;
   std::span<const KernelChoice> choices_;
   std::span<const UniqueKernel> kernels_;
+  const Target& target_;
   abi::Plan plan_;
   SlotTable slots_;
   std::vector<PlanBuffer> map_;
   std::vector<std::uint32_t> first_;
   std::vector<std::uint32_t> last_;
+  std::vector<bool> is_hosts_;
   std::vector<bool> is_prepared_;  // made by a prepare step
   std::size_t next_kernel_ = 0;
 };
@@ -377,8 +407,9 @@ class Assembler {
 }  // namespace
 
 abi::Plan assemble(const schedule::ScheduledProgram& scheduled,
-                   std::span<const KernelChoice> choices, std::span<const UniqueKernel> kernels) {
-  return Assembler(scheduled, choices, kernels).run();
+                   std::span<const KernelChoice> choices, std::span<const UniqueKernel> kernels,
+                   const Target& target) {
+  return Assembler(scheduled, choices, kernels, target).run();
 }
 
 }  // namespace inkle::driver

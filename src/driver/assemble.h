@@ -24,6 +24,6 @@ struct UniqueKernel {
 
 [[nodiscard]] abi::Plan assemble(const schedule::ScheduledProgram& scheduled,
                                  std::span<const KernelChoice> choices,
-                                 std::span<const UniqueKernel> kernels);
+                                 std::span<const UniqueKernel> kernels, const Target& target);
 
 }  // namespace inkle::driver

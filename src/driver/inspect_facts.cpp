@@ -24,6 +24,9 @@ void add_operands(const abi::LibraryCall& call, std::vector<PlanBuffer>& to) {
     to.insert(to.end(), {m->a.buffer, m->b.buffer, m->c.buffer});
     if (m->has_bias) to.push_back(m->bias.buffer);
     add_operands(m->post_ops, to);
+  } else if (const auto* a = std::get_if<abi::AttentionCall>(&call)) {
+    to.insert(to.end(), {a->q.buffer, a->k.buffer, a->v.buffer, a->out.buffer});
+    if (a->has_mask) to.push_back(a->mask.buffer);
   } else {
     const auto& c = std::get<abi::ConvolutionCall>(call);
     to.insert(to.end(), {c.x.buffer, c.w.buffer, c.y.buffer});

@@ -74,7 +74,9 @@ void describe_steps(const schedule::ScheduledProgram& scheduled, const abi::Plan
       r.kind = "eager";
       report.eager.push_back(step.label);
     } else {
-      r.kind = std::holds_alternative<schedule::MatmulStep>(step.action) ? "matmul" : "convolution";
+      r.kind = std::holds_alternative<schedule::MatmulStep>(step.action)        ? "matmul"
+               : std::holds_alternative<schedule::ConvolutionStep>(step.action) ? "convolution"
+                                                                                : "attention";
       ++report.library_calls;
     }
     report.steps.push_back(std::move(r));
@@ -142,7 +144,7 @@ std::shared_ptr<abi::Plan> Compiler::generate(const schedule::ScheduledProgram& 
     }
   }
   report.kernels = static_cast<std::uint32_t>(unique.size());
-  return std::make_shared<abi::Plan>(assemble(scheduled, choices, unique));
+  return std::make_shared<abi::Plan>(assemble(scheduled, choices, unique, *target_));
 }
 
 Compiled Compiler::compile(graph::Graph graph, const CompileOptions& options) {

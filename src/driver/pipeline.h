@@ -83,6 +83,8 @@ class Compiler {
 
   [[nodiscard]] const abi::DeviceDescription& device() const { return target_->device(); }
 
+  [[nodiscard]] abi::Device location() const { return target_->location(); }
+
   // A plan of this compiler, ready to run. Throws as the runtime does.
   [[nodiscard]] std::unique_ptr<runtime::common::Executable> load(
       std::shared_ptr<const abi::Plan> plan) const {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "abi/device.h"
@@ -38,8 +39,14 @@ class Target {
   virtual ~Target() = default;
 
   [[nodiscard]] virtual const abi::DeviceDescription& device() const = 0;
+  // Where its tensors live.
+  [[nodiscard]] virtual abi::Device location() const { return {}; }
   // Adds the device, and what its libraries can do, to what the scheduler is told.
   virtual void describe(schedule::Options& options) const = 0;
+  // The step is run by the host, which allocates its result (a convolution or attention).
+  [[nodiscard]] virtual bool host_makes_result(const schedule::Step& /*step*/) const {
+    return false;
+  }
   // In the order of the units; `keep_code` fills ir and assembly. Throws as code generators do.
   [[nodiscard]] virtual std::vector<TargetKernel> compile(std::span<const TargetUnit> units,
                                                           bool keep_code) = 0;

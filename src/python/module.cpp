@@ -161,8 +161,8 @@ nb::tuple compile(driver::Compiler& compiler, Importer& importer, const Options&
     };
   }
   driver::Compiled compiled = compiler.compile(importer.take(), o);
-  auto callable =
-      std::make_shared<TorchCallable>(compiler.load(compiled.plan), targets, as_strided);
+  auto callable = std::make_shared<TorchCallable>(compiler.load(compiled.plan), compiler.location(),
+                                                  targets, as_strided);
   return nb::make_tuple(callable, report_dict(compiled.report));
 }
 
@@ -226,7 +226,16 @@ void bind_compiler(nb::module_& m) {
       .def_rw("freeze", &Options::freeze)
       .def_rw("fail_stage", &Options::fail_stage)
       .def_rw("dump", &Options::dump, nb::arg().none());
-  nb::class_<driver::Compiler>(m, "Compiler").def(nb::init<>()).def("compile", compile);
+  nb::class_<driver::Compiler>(m, "Compiler")
+      .def(nb::init<>())
+      .def_static(
+          "cuda",
+          [](std::int32_t index) {
+            return new driver::Compiler(driver::make_cuda_target(index));  // owned by Python
+          },
+          nb::rv_policy::take_ownership)
+      .def_prop_ro("device", [](const driver::Compiler& c) { return c.device().name; })
+      .def("compile", compile);
   nb::class_<TorchCallable>(m, "TorchCallable", nb::dynamic_attr())
       .def("__call__", &TorchCallable::call)
       .def("set_frozen", &TorchCallable::set_frozen)

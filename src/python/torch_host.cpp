@@ -2,13 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <deque>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "base/error.h"
 #include "python/torch_tensor.h"
 #include "runtime/common/errors.h"
+#include "runtime/cuda/host.h"
 
 namespace inkle::python {
 
@@ -36,6 +39,12 @@ bool is_within(const void* at, const abi::TensorView& view) {
   return begin != nullptr && p >= begin && p < begin + span_bytes(view);
 }
 
+// A function of inkle/device_ops.py.
+nb::object device_op(const char* name) {
+  static PyObject* const module = nb::module_::import_("inkle.device_ops").release().ptr();
+  return nb::borrow(module).attr(name);
+}
+
 std::int64_t version_of(PyObject* tensor) {
   static PyObject* const name = PyUnicode_InternFromString("_version");
   PyObject* const version = PyObject_GetAttr(tensor, name);
@@ -52,7 +61,7 @@ std::int64_t version_of(PyObject* tensor) {
 
 // State of one call, kept for the next. The interpreter's lock is held but between begin_steps()
 // and the first give().
-class TorchHost final : public runtime::common::Host {
+class TorchHost final : public runtime::cuda::DeviceHost {
  public:
   explicit TorchHost(TorchCallable& callable) : callable_(callable) {
     outputs_.resize(callable.plan_->outputs.size(), nullptr);
@@ -77,6 +86,14 @@ class TorchHost final : public runtime::common::Host {
   void call(std::uint32_t target, std::span<const EagerOperand> operands,
             std::span<HostTensor> results) override;
   void give(std::uint32_t position, const Output& output) override;
+
+  runtime::cuda::Stream stream() override;
+  void* allocate(std::int64_t bytes) override;
+  void release(runtime::common::Handle handle) override;
+  void copy(const abi::TensorView& from, const abi::TensorView& to) override;
+  std::optional<HostTensor> convolution(
+      const runtime::cuda::ConvolutionArguments& arguments) override;
+  std::optional<HostTensor> attention(const runtime::cuda::AttentionArguments& arguments) override;
 
  private:
   struct Slot {
@@ -171,9 +188,52 @@ HostTensor TorchHost::keep(nb::object tensor) {
 
 HostTensor TorchHost::make_output(abi::DType dtype, std::span<const std::int64_t> sizes,
                                   std::span<const std::int64_t> strides) {
-  if (thread_ == nullptr) return keep(empty_strided(dtype, sizes, strides));
+  const abi::DeviceKind device = callable_.device_.kind;
+  if (thread_ == nullptr) return keep(empty_strided(dtype, sizes, strides, device));
   const nb::gil_scoped_acquire lock;
-  return keep(empty_strided(dtype, sizes, strides));
+  return keep(empty_strided(dtype, sizes, strides, device));
+}
+
+runtime::cuda::Stream TorchHost::stream() {
+  void* stream = nullptr;
+  if (exchange_api().current_stream(dlpack::kCuda, callable_.device_.index, &stream) != 0) {
+    throw nb::python_error();
+  }
+  return stream;
+}
+
+void* TorchHost::allocate(std::int64_t bytes) {
+  const std::array<std::int64_t, 1> size = {bytes};
+  const std::array<std::int64_t, 1> stride = {1};
+  return make_output(abi::DType::u8, size, stride).view.data;
+}
+
+void TorchHost::release(runtime::common::Handle handle) {
+  const nb::gil_scoped_acquire lock;
+  static_cast<Slot*>(handle)->object.reset();
+}
+
+void TorchHost::copy(const abi::TensorView& from, const abi::TensorView& to) {
+  const nb::gil_scoped_acquire lock;
+  wrap(to).attr("copy_")(wrap(from));
+}
+
+std::optional<HostTensor> TorchHost::convolution(const runtime::cuda::ConvolutionArguments& a) {
+  const nb::gil_scoped_acquire lock;
+  const auto optional = [](const std::optional<abi::TensorView>& view) {
+    return view ? wrap(*view) : nb::object(nb::none());
+  };
+  const abi::ConvolutionCall& c = *a.call;
+  return keep(device_op("convolution")(wrap(a.x), wrap(a.w), optional(a.bias), optional(a.residual),
+                                       a.relu, torch_dtype(a.y.dtype), integer_tuple(c.stride),
+                                       integer_tuple(c.padding), integer_tuple(c.dilation),
+                                       c.transposed, integer_tuple(c.output_padding), c.groups));
+}
+
+std::optional<HostTensor> TorchHost::attention(const runtime::cuda::AttentionArguments& a) {
+  const nb::gil_scoped_acquire lock;
+  const nb::object mask = a.mask ? wrap(*a.mask) : nb::object(nb::none());
+  return keep(device_op("attention")(wrap(a.q), wrap(a.k), wrap(a.v), mask, a.is_causal, a.scale));
 }
 
 nb::object TorchHost::operand_object(const EagerOperand& o) const {
@@ -250,9 +310,10 @@ nb::object TorchHost::take() {
 }
 
 TorchCallable::TorchCallable(std::unique_ptr<runtime::common::Executable> executable,
-                             nb::list targets, nb::object as_strided)
+                             abi::Device device, nb::list targets, nb::object as_strided)
     : executable_(std::move(executable)),
       plan_(&executable_->plan()),
+      device_(device),
       targets_(std::move(targets)),
       as_strided_(std::move(as_strided)),
       otherwise_(nb::none()),
@@ -307,6 +368,43 @@ std::unique_ptr<TorchHost> TorchCallable::take_host() {
   return host;
 }
 
+namespace {
+
+// torch's current device is `device` for the life of this object: it is where torch allocates.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(abi::Device device) {
+    if (device.kind != abi::DeviceKind::cuda) return;
+    static const Functions functions;
+    if (functions.is_single) return;
+    functions_ = &functions;
+    before_ = nb::cast<int>(functions.exchange(device.index));
+  }
+  ~CurrentDevice() {
+    if (functions_ == nullptr) return;
+    // Torch knew this device a moment ago.
+    try {
+      functions_->exchange(before_);
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable("inkle: restoring the current device");
+    }
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  struct Functions {
+    nb::handle exchange =
+        nb::object(nb::module_::import_("torch._C").attr("_cuda_exchangeDevice")).release();
+    bool is_single =
+        nb::cast<int>(nb::module_::import_("torch").attr("cuda").attr("device_count")()) == 1;
+  };
+  const Functions* functions_ = nullptr;
+  int before_ = 0;
+};
+
+}  // namespace
+
 template <class Run>
 nb::object TorchCallable::run(const nb::list& arguments, Run&& run) {
   if (nb::len(arguments) != list_size_) {
@@ -317,6 +415,7 @@ nb::object TorchCallable::run(const nb::list& arguments, Run&& run) {
   std::unique_ptr<TorchHost> host = take_host();
   std::string failure;
   try {
+    const CurrentDevice current(device_);
     if (fails) throw InternalError("made to fail by option fail_stage");
     host->read(arguments);
     run(host->call_data());

@@ -23,8 +23,9 @@ class TorchCallable {
   // `targets`: Python callables for calls to eager, by number; each takes the flat operands and
   // returns a sequence of tensors. `as_strided(tensor, sizes, strides, bytes_from_data)` makes
   // views of outputs.
-  TorchCallable(std::unique_ptr<runtime::common::Executable> executable, nb::list targets,
-                nb::object as_strided);
+  // All that runs, runs on `device`.
+  TorchCallable(std::unique_ptr<runtime::common::Executable> executable, abi::Device device,
+                nb::list targets, nb::object as_strided);
   ~TorchCallable();
   TorchCallable(const TorchCallable&) = delete;
   TorchCallable& operator=(const TorchCallable&) = delete;
@@ -57,6 +58,7 @@ class TorchCallable {
 
   std::unique_ptr<runtime::common::Executable> executable_;
   const abi::Plan* plan_;
+  abi::Device device_;
   nb::list targets_;
   nb::object as_strided_;
   nb::object otherwise_;

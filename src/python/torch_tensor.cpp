@@ -36,8 +36,10 @@ static_assert(kNames.size() == static_cast<std::size_t>(abi::DType::opaque));
 struct Torch {
   PyTypeObject* tensor = nullptr;
   PyTypeObject* parameter = nullptr;
-  PyObject* empty_strided = nullptr;
-  bool takes_keyword = false;  // dtype by keyword
+  // By device kind; null where torch has no such short way.
+  std::array<PyObject*, 2> empty_strided{};
+  PyObject* any_empty_strided = nullptr;
+  std::array<PyObject*, 2> device_names{};
   std::array<PyObject*, kNames.size()> dtypes{};
 };
 
@@ -50,10 +52,12 @@ const Torch& torch() {
         reinterpret_cast<PyTypeObject*>(nb::object(m.attr("nn").attr("Parameter")).release().ptr());
     // What generated wrappers of torch itself call: without the parsing of keywords.
     const nb::object guards = m.attr("_C").attr("_dynamo").attr("guards");
-    t->takes_keyword = !nb::hasattr(guards, "_empty_strided_cpu");
-    t->empty_strided = t->takes_keyword
-                           ? nb::object(m.attr("empty_strided")).release().ptr()
-                           : nb::object(guards.attr("_empty_strided_cpu")).release().ptr();
+    const auto short_way = [&](const char* name) {
+      return nb::hasattr(guards, name) ? nb::object(guards.attr(name)).release().ptr() : nullptr;
+    };
+    t->empty_strided = {short_way("_empty_strided_cpu"), short_way("_empty_strided_cuda")};
+    t->any_empty_strided = nb::object(m.attr("empty_strided")).release().ptr();
+    t->device_names = {nb::str("cpu").release().ptr(), nb::str("cuda").release().ptr()};
     for (std::size_t i = 0; i < kNames.size(); ++i) {
       const nb::object dtype = nb::getattr(m, kNames[i], nb::none());
       t->dtypes[i] = nb::object(dtype).release().ptr();
@@ -113,20 +117,25 @@ nb::object integer_tuple(std::span<const std::int64_t> values) {
   return tuple;
 }
 
+nb::object torch_dtype(abi::DType dtype) {
+  return nb::borrow(torch().dtypes[static_cast<std::size_t>(dtype)]);
+}
+
 nb::object empty_strided(abi::DType dtype, std::span<const std::int64_t> sizes,
-                         std::span<const std::int64_t> strides) {
+                         std::span<const std::int64_t> strides, abi::DeviceKind device) {
   const Torch& t = torch();
   INKLE_CHECK(dtype != abi::DType::opaque, "a tensor of unknown dtype");
   const nb::object size_tuple = integer_tuple(sizes);
   const nb::object stride_tuple = integer_tuple(strides);
   PyObject* const type = t.dtypes[static_cast<std::size_t>(dtype)];
-  const std::array arguments = {size_tuple.ptr(), stride_tuple.ptr(), type};
+  const auto kind = static_cast<std::size_t>(device);
+  const std::array arguments = {size_tuple.ptr(), stride_tuple.ptr(), type, t.device_names[kind]};
   PyObject* made = nullptr;
-  if (t.takes_keyword) {
-    const nb::object names = nb::make_tuple("dtype");
-    made = PyObject_Vectorcall(t.empty_strided, arguments.data(), 2, names.ptr());
+  if (t.empty_strided[kind] == nullptr) {
+    const nb::object names = nb::make_tuple("dtype", "device");
+    made = PyObject_Vectorcall(t.any_empty_strided, arguments.data(), 2, names.ptr());
   } else {
-    made = PyObject_Vectorcall(t.empty_strided, arguments.data(), 3, nullptr);
+    made = PyObject_Vectorcall(t.empty_strided[kind], arguments.data(), 3, nullptr);
   }
   if (made == nullptr) throw nb::python_error();
   return nb::steal(made);
@@ -141,13 +150,14 @@ nb::object wrap(const abi::TensorView& view) {
   m.context = wrapper.get();
   m.deleter = [](dlpack::ManagedTensor* self) { delete static_cast<Wrapper*>(self->context); };
   m.flags = 0;
-  m.tensor = {view.data,
-              {dlpack::kCpu, 0},
-              view.rank,
-              dlpack::to_dlpack(view.dtype),
-              wrapper->sizes.data(),
-              wrapper->strides.data(),
-              0};
+  m.tensor = {
+      view.data,
+      {view.device.kind == abi::DeviceKind::cuda ? dlpack::kCuda : dlpack::kCpu, view.device.index},
+      view.rank,
+      dlpack::to_dlpack(view.dtype),
+      wrapper->sizes.data(),
+      wrapper->strides.data(),
+      0};
   Managed managed(&wrapper.release()->managed);
   void* object = nullptr;
   if (exchange_api().managed_to_object(managed.release(), &object) != 0) throw nb::python_error();

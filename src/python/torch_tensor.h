@@ -24,12 +24,17 @@ namespace nb = nanobind;
 // python_error where torch has no strided memory to show.
 [[nodiscard]] abi::TensorView borrow(PyObject* tensor);
 
-// A new tensor on the CPU, as torch.empty_strided makes it. Throws python_error.
+// A new tensor, as torch.empty_strided makes it; on torch's current device of that kind. Throws
+// python_error.
 [[nodiscard]] nb::object empty_strided(abi::DType dtype, std::span<const std::int64_t> sizes,
-                                       std::span<const std::int64_t> strides);
+                                       std::span<const std::int64_t> strides,
+                                       abi::DeviceKind device);
 
 // A tensor over memory that the caller keeps alive.
 [[nodiscard]] nb::object wrap(const abi::TensorView& view);
+
+// torch.dtype.
+[[nodiscard]] nb::object torch_dtype(abi::DType dtype);
 
 [[nodiscard]] nb::object integer_tuple(std::span<const std::int64_t> values);
 

@@ -142,6 +142,11 @@ class Counter {
     epilogue(step.epilogue);
     view(step.y, true);
   }
+  void count(const AttentionStep& step) {
+    for (const View* v : {&step.q, &step.k, &step.v}) view(*v, false);
+    if (step.mask) view(*step.mask, false);
+    view(step.out, true);
+  }
   void count(const EagerStep& step) {
     for (const auto& argument : step.call.arguments) {
       if (const auto* b = std::get_if<BufferId>(&argument)) touch_whole(*b, false);
@@ -158,6 +163,9 @@ class Counter {
 std::vector<BufferId> contraction_operands(const Step& step) {
   if (const auto* m = std::get_if<MatmulStep>(&step.action)) return {m->a.buffer, m->b.buffer};
   if (const auto* c = std::get_if<ConvolutionStep>(&step.action)) return {c->x.buffer, c->w.buffer};
+  if (const auto* a = std::get_if<AttentionStep>(&step.action)) {
+    return {a->q.buffer, a->k.buffer, a->v.buffer};
+  }
   if (const auto* k = std::get_if<KernelStep>(&step.action)) {
     if (std::holds_alternative<AttentionKernel>(k->kernel.body)) {
       return {k->buffers[0], k->buffers[1], k->buffers[2]};

@@ -230,6 +230,7 @@ class ContractionBuilder {
     step.b = *b;
     step.c = *c;
     step.b_is_weight = is_parameter(m.b.buffer);
+    if (options_.can_run_matmul && !options_.can_run_matmul(step, program_)) return std::nullopt;
     Step result;
     result.label = "matmul";
     result.flops = extent_product(nest.dims, *program_.context) * nest.reduced.front().extent * 2;
@@ -337,18 +338,26 @@ class ContractionBuilder {
       for (const Epilogue& e : chain) {
         if (e.operand && !is_row(*e.operand, e.operand->sizes.size() - 1)) return false;
       }
-      matmul->bias = take_bias(chain, view->strides.size() - 1);
-      matmul->c = *view;
-      matmul->epilogue = std::move(chain);
+      MatmulStep fused = *matmul;
+      fused.bias = take_bias(chain, view->strides.size() - 1);
+      fused.c = *view;
+      fused.epilogue = std::move(chain);
+      if (options_.can_run_matmul && !options_.can_run_matmul(fused, program_)) return false;
+      *matmul = std::move(fused);
     } else {
       auto& convolution = std::get<ConvolutionStep>(step.action);
       if (!is_row(*view, 1)) return false;
       for (const Epilogue& e : chain) {
         if (e.operand && !is_row(*e.operand, 1)) return false;
       }
-      if (!convolution.bias) convolution.bias = take_bias(chain, 1);
-      convolution.y = *view;
-      convolution.epilogue = std::move(chain);
+      ConvolutionStep fused = convolution;
+      if (!fused.bias) fused.bias = take_bias(chain, 1);
+      fused.y = *view;
+      fused.epilogue = std::move(chain);
+      if (options_.can_run_convolution && !options_.can_run_convolution(fused, program_)) {
+        return false;
+      }
+      convolution = std::move(fused);
     }
     return true;
   }

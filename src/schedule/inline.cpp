@@ -120,8 +120,11 @@ std::int64_t row_lookups(const Nest& nest) {
 
 class Inliner {
  public:
-  explicit Inliner(Program& program)
-      : program_(program), uses_(collect_uses(program)), gone_(program.nests.size(), false) {}
+  Inliner(Program& program, bool keep_roundings)
+      : program_(program),
+        keep_roundings_(keep_roundings),
+        uses_(collect_uses(program)),
+        gone_(program.nests.size(), false) {}
 
   void run() {
     for (std::size_t n = 0; n < program_.nests.size(); ++n) {
@@ -148,7 +151,7 @@ class Inliner {
       return false;
     }
     const auto& readers = uses_.readers[store.buffer];
-    if (readers.empty()) return false;
+    if (readers.empty() || (keep_roundings_ && rounds_contraction(nest))) return false;
     BodyCost cost = cost_of(nest.body);
     cost.expensive -= row_lookups(nest);
     const bool cheap =
@@ -156,6 +159,18 @@ class Inliner {
     if (readers.size() > 1 && !cheap) return false;
     return std::all_of(readers.begin(), readers.end(),
                        [&](std::size_t r) { return may_inline_into(n, r, cost, cheap); });
+  }
+
+  // The nest makes a result of f16 or bf16 of the sums of a contraction.
+  bool rounds_contraction(const Nest& nest) const {
+    if (!abi::is_reduced_float(program_.buffers[nest.stores.front().buffer].dtype)) return false;
+    const auto read = loop::reads(nest);
+    return std::any_of(read.begin(), read.end(), [&](BufferId b) {
+      if (program_.buffers[b].dtype != abi::DType::f32 || uses_.writers[b].size() != 1)
+        return false;
+      const NestKind kind = program_.nests[uses_.writers[b].front()].kind;
+      return kind == NestKind::matmul || kind == NestKind::convolution;
+    });
   }
 
   bool may_inline_into(std::size_t n, std::size_t reader, const BodyCost& cost, bool cheap) const {
@@ -244,6 +259,7 @@ class Inliner {
   }
 
   Program& program_;
+  bool keep_roundings_;
   Uses uses_;
   std::vector<bool> gone_;
 };
@@ -279,7 +295,9 @@ std::vector<bool> mutated_buffers(const Program& program) {
   return mutated;
 }
 
-void inline_pointwise(Program& program) { Inliner(program).run(); }
+void inline_pointwise(Program& program, bool keep_roundings) {
+  Inliner(program, keep_roundings).run();
+}
 
 void remove_dead_nests(Program& program) {
   std::vector<bool> live(program.buffers.size(), false);

@@ -12,7 +12,8 @@
 
 namespace inkle::schedule {
 
-void inline_pointwise(loop::Program& program);
+// `keep_roundings`: as in Options.
+void inline_pointwise(loop::Program& program, bool keep_roundings = false);
 
 // Drops nests whose results nobody reads (outputs, mutated inputs and calls to eager are kept).
 void remove_dead_nests(loop::Program& program);

@@ -73,6 +73,30 @@ KernelStep attention_kernel(const Nest& nest, const Program& program) {
   return step;
 }
 
+// Attention as a call of the library.
+std::optional<AttentionStep> attention_call(const Nest& nest, const Program& program) {
+  const auto& a = std::get<loop::Attention>(nest.detail);
+  if (a.lse) return std::nullopt;
+  const auto& v = a.variables;
+  const auto dims = [&](Expr heads, Expr rows, Expr columns) {
+    return std::vector<loop::Dim>{{v[0], a.batch}, {v[1], heads}, {v[2], rows}, {v[3], columns}};
+  };
+  const auto q = strided_view(program, a.q, dims(a.heads, a.q_length, a.head_dim));
+  const auto k = strided_view(program, a.k, dims(a.kv_heads, a.kv_length, a.head_dim));
+  const auto value = strided_view(program, a.v, dims(a.kv_heads, a.kv_length, a.value_dim));
+  const auto out = strided_view(program, {nest.stores.front().buffer, {v[0], v[1], v[2], v[3]}},
+                                dims(a.heads, a.q_length, a.value_dim));
+  if (!q || !k || !value || !out) return std::nullopt;
+  AttentionStep step{.q = *q, .k = *k, .v = *value, .out = *out};
+  step.scale = a.scale;
+  step.is_causal = a.is_causal;
+  if (a.mask) {
+    step.mask = strided_view(program, *a.mask, dims(a.heads, a.q_length, a.kv_length));
+    if (!step.mask) return std::nullopt;
+  }
+  return step;
+}
+
 class StepBuilder {
  public:
   StepBuilder(const Program& program, const Options& options, ContractionSteps contractions)
@@ -114,6 +138,17 @@ class StepBuilder {
         return loop_step(group, number);
       case NestKind::attention: {
         Step step;
+        const auto& a = std::get<loop::Attention>(first.detail);
+        if (options_.can_attend && options_.can_attend(program_.buffers[a.q.buffer].dtype)) {
+          if (auto call = attention_call(first, program_)) {
+            step.label = "attention";
+            if (!first.source.empty()) step.sources.push_back(first.source);
+            step.flops =
+                a.batch * a.heads * a.q_length * a.kv_length * (a.head_dim + a.value_dim) * 2;
+            step.action = std::move(*call);
+            return step;
+          }
+        }
         KernelStep kernel = attention_kernel(first, program_);
         kernel.schedule.lanes = options_.device.vector_bytes / 4;
         // Packing the keys costs a tenth to a fifth of a block of 32 rows; from 128 on, little.
@@ -239,7 +274,10 @@ void mark_prepared(ScheduledProgram& scheduled, const Options& options) {
   std::vector<bool> stable = stable_inputs(scheduled, options.training);
   const std::vector<bool> is_private = private_results(scheduled);
   for (Step& step : scheduled.steps) {
-    if (std::holds_alternative<EagerStep>(step.action)) continue;
+    if (std::holds_alternative<EagerStep>(step.action) ||
+        std::holds_alternative<AttentionStep>(step.action)) {
+      continue;
+    }
     const auto r = reads(step);
     const auto w = writes(step);
     const auto is_stable = [&](BufferId b) { return stable[b]; };
@@ -280,6 +318,11 @@ std::vector<BufferId> reads(const Step& step) {
     add(c->w.buffer);
     if (c->bias) add(c->bias->buffer);
     add_epilogue(c->epilogue);
+  } else if (const auto* a = std::get_if<AttentionStep>(&step.action)) {
+    add(a->q.buffer);
+    add(a->k.buffer);
+    add(a->v.buffer);
+    if (a->mask) add(a->mask->buffer);
   } else {
     for (const auto& argument : std::get<EagerStep>(step.action).call.arguments) {
       if (const auto* b = std::get_if<BufferId>(&argument)) add(*b);
@@ -298,6 +341,8 @@ std::vector<BufferId> writes(const Step& step) {
     result.push_back(m->c.buffer);
   } else if (const auto* c = std::get_if<ConvolutionStep>(&step.action)) {
     result.push_back(c->y.buffer);
+  } else if (const auto* a = std::get_if<AttentionStep>(&step.action)) {
+    result.push_back(a->out.buffer);
   } else {
     result = std::get<EagerStep>(step.action).call.results;
   }
@@ -308,7 +353,7 @@ ScheduledProgram schedule(Program program, const Options& options) {
   drop_dead_values(program);
   remove_dead_nests(program);
   drop_unit_variables(program);
-  inline_pointwise(program);
+  inline_pointwise(program, options.keep_roundings);
   choose_layouts(program);
   settle_operands(program);
   contractions_to_loops(program, options);

@@ -17,6 +17,15 @@ struct Options {
   std::function<bool(abi::DType a, abi::DType b, abi::DType c)> can_matmul;
   std::function<bool(abi::DType dtype)> can_convolve;
   std::function<bool(abi::PostOpKind kind)> can_post_op;
+  // Whether a call is fine with the whole of its epilogue; null: always.
+  std::function<bool(const MatmulStep& step, const loop::Program& program)> can_run_matmul;
+  std::function<bool(const ConvolutionStep& step, const loop::Program& program)>
+      can_run_convolution;
+  // Attention by a library; null: as a kernel.
+  std::function<bool(abi::DType dtype)> can_attend;
+  // What turns a contraction's sums into a result of f16 or bf16 is kept apart from later work, for
+  // the library to do: half the bytes are written and read.
+  bool keep_roundings = false;
   // numerics=fast: drops roundings to f16 and bf16 between ops inside a kernel.
   bool fast_numerics = false;
   bool training = false;  // no derived copies of parameters

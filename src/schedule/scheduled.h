@@ -50,12 +50,20 @@ struct ConvolutionStep {
   std::vector<Epilogue> epilogue;
 };
 
+// Views over [batch, head, row, feature]; mask over [batch, head, row, column].
+struct AttentionStep {
+  View q, k, v, out;
+  std::optional<View> mask;
+  double scale = 1;
+  bool is_causal = false;
+};
+
 struct EagerStep {
   loop::EagerCall call;
 };
 
 struct Step {
-  std::variant<KernelStep, MatmulStep, ConvolutionStep, EagerStep> action;
+  std::variant<KernelStep, MatmulStep, ConvolutionStep, AttentionStep, EagerStep> action;
   std::vector<std::string> sources;  // the user's lines
   std::string label;                 // ops it came from
   Expr bytes;                        // read and written: bytes.h

@@ -116,6 +116,13 @@ class Printer {
     print_epilogue(step.epilogue);
     out_ += "  into " + text(step.y) + "\n";
   }
+  void print_action(const AttentionStep& step) {
+    out_ += fmt::format("attention scale {}{}", step.scale, step.is_causal ? " causal" : "");
+    print_end();
+    out_ += fmt::format("  q {}\n  k {}\n  v {}\n", text(step.q), text(step.k), text(step.v));
+    if (step.mask) out_ += "  mask " + text(*step.mask) + "\n";
+    out_ += "  into " + text(step.out) + "\n";
+  }
   void print_action(const EagerStep& step) {
     out_ += "eager " + step.call.name;
     print_end();

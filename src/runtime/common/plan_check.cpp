@@ -118,6 +118,13 @@ class Checker {
     if (c.has_bias) operand(c.bias);
     post_ops(c.post_ops);
   }
+  void check(const abi::AttentionCall& a) const {
+    operand(a.q);
+    operand(a.k);
+    operand(a.v);
+    operand(a.out);
+    if (a.has_mask) operand(a.mask);
+  }
   void check(const abi::EagerCall& e) const {
     for (const abi::EagerArgument& a : e.arguments) {
       if (a.kind == abi::EagerArgument::Kind::slot) {

@@ -14,33 +14,10 @@ using abi::BufferDecl;
 using abi::PlanBuffer;
 using Kind = BufferDecl::Kind;
 
-// References of a library call, all of them.
-template <class Function>
-void for_each_operand(abi::LibraryCall& call, Function function) {
-  const auto visit_post_ops = [&](std::vector<abi::PostOp>& post_ops) {
-    for (abi::PostOp& p : post_ops) {
-      if (p.kind == abi::PostOpKind::add || p.kind == abi::PostOpKind::mul) function(p.operand);
-    }
-  };
-  if (auto* m = std::get_if<abi::MatmulCall>(&call)) {
-    function(m->a);
-    function(m->b);
-    function(m->c);
-    if (m->has_bias) function(m->bias);
-    visit_post_ops(m->post_ops);
-  } else {
-    auto& c = std::get<abi::ConvolutionCall>(call);
-    function(c.x);
-    function(c.w);
-    function(c.y);
-    if (c.has_bias) function(c.bias);
-    visit_post_ops(c.post_ops);
-  }
-}
-
 bool is_weight(const abi::LibraryCall& call) {
   if (const auto* m = std::get_if<abi::MatmulCall>(&call)) return m->b_is_weight;
-  return std::get<abi::ConvolutionCall>(call).w_is_weight;
+  const auto* c = std::get_if<abi::ConvolutionCall>(&call);
+  return c != nullptr && c->w_is_weight;
 }
 
 std::shared_ptr<const abi::Plan> checked(std::shared_ptr<const abi::Plan> plan) {
@@ -151,7 +128,7 @@ void Executable::make_steps() {
 
 void Executable::add_library_step(const abi::LibraryCall& call, bool prepare) {
   calls_.push_back(call);
-  for_each_operand(calls_.back(), [&](abi::Operand& o) { o.buffer = roots_[o.buffer]; });
+  abi::for_each_operand(calls_.back(), [&](abi::Operand& o) { o.buffer = roots_[o.buffer]; });
   library_steps_.push_back(std::make_unique<LibraryStep>(calls_.back(), false));
   if (prepare || !is_weight(call)) return;  // a packed copy for a single use would be a waste
   const BufferDecl& weights = plan_->buffers[library_steps_.back()->weights_buffer()];

@@ -21,6 +21,13 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 constexpr std::size_t index(Role role) { return static_cast<std::size_t>(role); }
 
+[[noreturn]] void no_attention() { unsupported("attention is a kernel here, no library call"); }
+
+CompiledCall compile(const abi::AttentionCall& /*call*/, std::span<const std::int64_t> /*slots*/,
+                     bool /*stable_weights*/) {
+  no_attention();
+}
+
 std::vector<const abi::Operand*> operands_of(const abi::LibraryCall& call) {
   std::vector<const abi::Operand*> result;
   const auto add_post_ops = [&](const std::vector<abi::PostOp>& post_ops) {
@@ -34,6 +41,7 @@ std::vector<const abi::Operand*> operands_of(const abi::LibraryCall& call) {
     result = {&m->a, &m->b, &m->c, m->has_bias ? &m->bias : nullptr};
     add_post_ops(m->post_ops);
   } else {
+    if (std::holds_alternative<abi::AttentionCall>(call)) no_attention();
     const auto& c = std::get<abi::ConvolutionCall>(call);
     result = {&c.x, &c.w, &c.y, c.has_bias ? &c.bias : nullptr};
     add_post_ops(c.post_ops);
@@ -201,13 +209,17 @@ void LibraryStep::execute(Execution& execution, const CompiledCall& c, State& st
 
 std::string why_not(const abi::LibraryCall& call, std::span<const std::int64_t> hint_slots) {
   const auto dtypes = std::visit(
-      [](const auto& c) {
+      [](const auto& c) -> std::string {
         using Call = std::decay_t<decltype(c)>;
-        const abi::Operand* bias = c.has_bias ? &c.bias : nullptr;
-        if constexpr (std::is_same_v<Call, abi::MatmulCall>) {
-          return dtype_objection(c.a, c.b, c.c, bias, c.post_ops);
+        if constexpr (std::is_same_v<Call, abi::AttentionCall>) {
+          no_attention();
         } else {
-          return dtype_objection(c.x, c.w, c.y, bias, c.post_ops);
+          const abi::Operand* bias = c.has_bias ? &c.bias : nullptr;
+          if constexpr (std::is_same_v<Call, abi::MatmulCall>) {
+            return dtype_objection(c.a, c.b, c.c, bias, c.post_ops);
+          } else {
+            return dtype_objection(c.x, c.w, c.y, bias, c.post_ops);
+          }
         }
       },
       call);

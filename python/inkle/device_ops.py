@@ -1,0 +1,53 @@
+"""What compiled programs leave to torch's own libraries on a GPU: convolutions and attention."""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+import torch
+import torch.nn.functional as F
+
+
+def convolution(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    relu: bool,
+    dtype: torch.dtype,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> torch.Tensor:
+    """relu(convolution(x, w) + bias + residual), what is None or False left out."""
+    with torch.no_grad(), torch._C._DisableAutocast():
+        if relu and residual is not None:
+            return torch.ops.aten.cudnn_convolution_add_relu.default(
+                x, w, residual, 1.0, bias, stride, padding, dilation, groups
+            )
+        if relu:
+            return torch.ops.aten.cudnn_convolution_relu.default(
+                x, w, bias, stride, padding, dilation, groups
+            )
+        y = torch.ops.aten.convolution.default(
+            x, w, bias, stride, padding, dilation, transposed, output_padding, groups
+        )
+        return y if y.dtype == dtype else y.to(dtype)
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    is_causal: bool,
+    scale: float,
+) -> torch.Tensor:
+    """softmax(scale * q k^T + mask) v over [batch, head, row, feature]."""
+    with torch.no_grad(), torch._C._DisableAutocast():
+        return F.scaled_dot_product_attention(
+            q, k, v, mask, 0.0, is_causal, scale=scale, enable_gqa=k.shape[1] != q.shape[1]
+        )

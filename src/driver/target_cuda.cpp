@@ -1,0 +1,159 @@
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/error.h"
+#include "codegen/cuda/compiler.h"
+#include "driver/target.h"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/cuda/executable.h"
+#include "runtime/cuda/matmul.h"
+#include "runtime/cuda/null_device.h"
+
+namespace inkle::driver {
+namespace {
+
+using loop::Program;
+using schedule::View;
+
+// The types of a view, as the library asks for them.
+abi::Operand operand(const View& view, const Program& program) {
+  abi::Operand result;
+  result.dtype = program.buffers[view.buffer].dtype;
+  return result;
+}
+
+// One step of a matrix is 1 and the other not known to be smaller than the extent along the first.
+bool is_matrix(const View& view) {
+  const std::size_t rank = view.strides.size();
+  const auto unit = [&](std::size_t d) {
+    return view.strides[d].is_constant(1) || view.sizes[d].is_constant(1);
+  };
+  const auto repeats = [&](std::size_t d) {
+    return view.strides[d].is_constant(0) && !view.sizes[d].is_constant(1);
+  };
+  return (unit(rank - 1) && !repeats(rank - 2)) || (unit(rank - 2) && !repeats(rank - 1));
+}
+
+bool is_row_major(const View& view) {
+  const std::size_t rank = view.strides.size();
+  return is_matrix(view) &&
+         (view.strides[rank - 1].is_constant(1) || view.sizes[rank - 1].is_constant(1));
+}
+
+bool can_run_matmul(const schedule::MatmulStep& step, const Program& program) {
+  abi::MatmulCall call;
+  call.a = operand(step.a, program);
+  call.b = operand(step.b, program);
+  call.c = operand(step.c, program);
+  call.has_bias = step.bias.has_value();
+  if (step.bias) {
+    call.bias = operand(*step.bias, program);
+    if (!step.bias->strides.front().is_constant(1)) return false;
+  }
+  bool row_major = call.has_bias;
+  for (const schedule::Epilogue& e : step.epilogue) {
+    abi::PostOp op;
+    op.kind = e.kind;
+    if (e.operand) {
+      op.operand = operand(*e.operand, program);
+      if (!is_row_major(*e.operand) || !(e.operand->sizes == step.c.sizes)) return false;
+      row_major = true;
+    }
+    call.post_ops.push_back(std::move(op));
+  }
+  if (!is_matrix(step.a) || !is_matrix(step.b) || !is_matrix(step.c)) return false;
+  if (row_major && !is_row_major(step.c)) return false;
+  return runtime::cuda::why_not(call).empty();
+}
+
+// What torch's own convolution does in one kernel: a bias and relu, or those and a residual.
+bool can_run_convolution(const schedule::ConvolutionStep& step, const Program& program) {
+  const abi::DType x = program.buffers[step.x.buffer].dtype;
+  if (step.bias && program.buffers[step.bias->buffer].dtype != x) return false;
+  if (program.buffers[step.y.buffer].dtype != x) return false;
+  const auto& e = step.epilogue;
+  const bool ends_with_relu = !e.empty() && e.back().kind == abi::PostOpKind::relu;
+  if (e.empty()) return true;
+  if (step.parameters.transposed || !ends_with_relu || step.x.sizes.size() != 4) return false;
+  if (e.size() == 1) return true;
+  if (e.size() != 2 || e.front().kind != abi::PostOpKind::add) return false;
+  const View& z = *e.front().operand;
+  return program.buffers[z.buffer].dtype == x && z.sizes == step.y.sizes &&
+         z.strides == step.y.strides;
+}
+
+class CudaTarget final : public Target {
+ public:
+  explicit CudaTarget(std::shared_ptr<runtime::cuda::Device> device)
+      : device_(std::move(device)), generator_(device_->description()) {}
+
+  const abi::DeviceDescription& device() const override { return device_->description(); }
+
+  abi::Device location() const override { return {abi::DeviceKind::cuda, device_->index()}; }
+
+  void describe(schedule::Options& options) const override {
+    options.device = device();
+    options.can_matmul = runtime::cuda::can_multiply;
+    options.can_convolve = [](abi::DType dtype) { return abi::is_float(dtype); };
+    options.can_post_op = [](abi::PostOpKind kind) {
+      return kind == abi::PostOpKind::add || kind == abi::PostOpKind::relu ||
+             kind == abi::PostOpKind::gelu_tanh;
+    };
+    options.can_run_matmul = can_run_matmul;
+    options.can_run_convolution = can_run_convolution;
+    options.can_attend = [](abi::DType dtype) { return abi::is_float(dtype); };
+    options.keep_roundings = true;
+  }
+
+  bool host_makes_result(const schedule::Step& step) const override {
+    return std::holds_alternative<schedule::ConvolutionStep>(step.action) ||
+           std::holds_alternative<schedule::AttentionStep>(step.action);
+  }
+
+  std::vector<TargetKernel> compile(std::span<const TargetUnit> units,
+                                    bool /*keep_code*/) override {
+    std::vector<codegen::cuda::CompileUnit> all;
+    for (const TargetUnit& unit : units) all.push_back({unit.kernel, unit.schedule, unit.name});
+    codegen::cuda::Compiled made = generator_.compile(all);
+    std::vector<std::shared_ptr<const abi::DeviceImage>> images;
+    for (abi::DeviceImage& image : made.images) {
+      images.push_back(std::make_shared<const abi::DeviceImage>(std::move(image)));
+    }
+    std::vector<TargetKernel> result;
+    const double each = (made.emit_seconds + made.compile_seconds) /
+                        static_cast<double>(std::max<std::size_t>(all.size(), 1));
+    for (codegen::cuda::CompiledKernel& kernel : made.kernels) {
+      TargetKernel one;
+      one.image = images.at(kernel.kernel.image);
+      one.scratch_bytes = kernel.workspace_bytes;
+      if (kernel.kernel.source) one.ir = *kernel.kernel.source;
+      one.device = std::move(kernel.kernel);
+      one.seconds = each;
+      result.push_back(std::move(one));
+    }
+    return result;
+  }
+
+  std::unique_ptr<runtime::common::Executable> load(
+      std::shared_ptr<const abi::Plan> plan) const override {
+    return std::make_unique<runtime::cuda::Executable>(std::move(plan), device_);
+  }
+
+ private:
+  std::shared_ptr<runtime::cuda::Device> device_;
+  codegen::cuda::CudaCompiler generator_;
+};
+
+}  // namespace
+
+std::unique_ptr<Target> make_cuda_target(std::int32_t index) {
+  return std::make_unique<CudaTarget>(runtime::cuda::open_device(index));
+}
+
+std::unique_ptr<Target> make_null_target(std::string_view architecture) {
+  return std::make_unique<CudaTarget>(
+      runtime::cuda::make_null_device(codegen::cuda::typical_device(architecture)));
+}
+
+}  // namespace inkle::driver

@@ -1,0 +1,231 @@
+#include "runtime/cuda/cuda_device.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <map>
+#include <mutex>
+
+#include "base/error.h"
+#include "runtime/cuda/cublaslt.h"
+#include "runtime/cuda/driver_api.h"
+
+namespace inkle::runtime::cuda {
+namespace {
+
+using driver::Address;
+using driver::Api;
+
+Address address(const void* p) { return reinterpret_cast<Address>(p); }
+
+class CudaModule final : public Module {
+ public:
+  CudaModule(const Api& api, driver::Context context, const abi::DeviceImage& image,
+             std::int64_t most_shared)
+      : api_(api), context_(context), most_shared_(most_shared) {
+    driver::check(api_, api_.module_load(&module_, image.data->data()), "loading kernels");
+  }
+  ~CudaModule() override {
+    // Errors are of no use here: the driver may be gone when the process ends.
+    if (api_.context_push(context_) != driver::kSuccess) return;
+    api_.module_unload(module_);
+    driver::Context popped = nullptr;
+    api_.context_pop(&popped);
+  }
+
+  Function function(const abi::DeviceKernel& kernel) override {
+    void* function = nullptr;
+    driver::check(api_, api_.module_function(&function, module_, kernel.entry.c_str()),
+                  "looking up a kernel");
+    constexpr std::int64_t kSharedWithoutAsking = 48 << 10;
+    if (kernel.shared_bytes > most_shared_) {
+      unsupported("kernel {} needs {} bytes of shared memory, the device has {}", kernel.entry,
+                  kernel.shared_bytes, most_shared_);
+    }
+    if (kernel.shared_bytes > kSharedWithoutAsking) {
+      driver::check(api_,
+                    api_.function_set(function, driver::kFunctionMaxDynamicShared,
+                                      static_cast<int>(kernel.shared_bytes)),
+                    "asking for shared memory");
+    }
+    return function;
+  }
+
+ private:
+  const Api& api_;
+  driver::Context context_;
+  std::int64_t most_shared_;
+  void* module_ = nullptr;
+};
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(const Api& api, std::int32_t index) : api_(api), index_(index) {
+    driver::check(api_, api_.device_get(&number_, index), "opening a GPU");
+    driver::check(api_, api_.primary_retain(&context_, number_), "opening a GPU's context");
+    describe();
+  }
+
+  const abi::DeviceDescription& description() const override { return description_; }
+  std::int32_t index() const override { return index_; }
+
+  void enter() override {
+    driver::check(api_, api_.context_push(context_), "entering a GPU's context");
+  }
+  void leave() override {
+    driver::Context popped = nullptr;
+    api_.context_pop(&popped);
+  }
+
+  std::unique_ptr<Module> load(const abi::DeviceImage& image) override {
+    return std::make_unique<CudaModule>(api_, context_, image, description_.l1_bytes);
+  }
+  void launch(Function function, const LaunchShape& shape, Stream stream,
+              void** parameters) override {
+    driver::check(api_,
+                  api_.launch(function, shape.blocks, 1, 1, shape.threads, 1, 1, shape.shared_bytes,
+                              stream, parameters, nullptr),
+                  "launching a kernel");
+  }
+
+  void* allocate(std::int64_t bytes) override {
+    Address at = 0;
+    driver::check(api_, api_.allocate(&at, static_cast<std::size_t>(bytes)),
+                  "allocating memory of the GPU");
+    return reinterpret_cast<void*>(at);
+  }
+  void free(void* memory) override {
+    if (memory != nullptr) api_.free(address(memory));
+  }
+  void* allocate_shared(std::int64_t bytes) override {
+    void* at = nullptr;
+    driver::check(api_,
+                  api_.host_allocate(&at, static_cast<std::size_t>(bytes),
+                                     driver::kHostPortable | driver::kHostMapped),
+                  "allocating memory that the GPU can see");
+    auto* first = static_cast<std::byte*>(at);
+    std::fill(first, first + bytes, std::byte{0});
+    return at;
+  }
+  void free_shared(void* memory) override {
+    if (memory != nullptr) api_.host_free(memory);
+  }
+
+  void copy(void* to, const void* from, std::int64_t bytes, Stream stream) override {
+    if (bytes <= 0) return;
+    driver::check(api_,
+                  api_.copy(address(to), address(from), static_cast<std::size_t>(bytes), stream),
+                  "copying memory");
+  }
+  void zero(void* at, std::int64_t bytes, Stream stream) override {
+    if (bytes <= 0) return;
+    driver::check(api_, api_.fill(address(at), 0, static_cast<std::size_t>(bytes), stream),
+                  "clearing memory");
+  }
+  void synchronize(Stream stream) override {
+    driver::check(api_, api_.stream_synchronize(stream), "waiting for the GPU");
+  }
+  bool is_capturing(Stream stream) override {
+    int status = 0;
+    driver::check(api_, api_.stream_is_capturing(stream, &status), "asking for a stream's state");
+    return status != 0;
+  }
+
+  Event make_event() override {
+    Event event = nullptr;
+    driver::check(api_, api_.event_create(&event, 0), "making an event");
+    return event;
+  }
+  void free_event(Event event) override { api_.event_destroy(event); }
+  void record(Event event, Stream stream) override {
+    driver::check(api_, api_.event_record(event, stream), "recording an event");
+  }
+  double microseconds(Event from, Event to) override {
+    driver::check(api_, api_.event_synchronize(to), "waiting for an event");
+    float milliseconds = 0;
+    driver::check(api_, api_.event_elapsed(&milliseconds, from, to), "reading events");
+    return static_cast<double>(milliseconds) * 1e3;
+  }
+
+  Gemms& gemms() override {
+    const std::lock_guard lock(mutex_);
+    if (!gemms_) gemms_ = make_cublaslt(*this);
+    return *gemms_;
+  }
+
+ private:
+  [[nodiscard]] std::int64_t attribute(int which) const {
+    int value = 0;
+    driver::check(api_, api_.device_attribute(&value, which, number_), "asking a GPU for facts");
+    return value;
+  }
+  void describe();
+
+  const Api& api_;
+  std::int32_t index_;
+  driver::DeviceNumber number_ = 0;
+  driver::Context context_ = nullptr;
+  abi::DeviceDescription description_;
+  std::mutex mutex_;
+  std::unique_ptr<Gemms> gemms_;
+};
+
+void CudaDevice::describe() {
+  abi::DeviceDescription& d = description_;
+  std::array<char, 256> name{};
+  driver::check(api_, api_.device_name(name.data(), static_cast<int>(name.size()), number_),
+                "asking a GPU for its name");
+  d.kind = abi::DeviceKind::cuda;
+  d.name = name.data();
+  d.vector_bytes = 16;
+  const std::int64_t major = attribute(driver::kComputeMajor);
+  const std::int64_t minor = attribute(driver::kComputeMinor);
+  // Hopper has instructions that code for later GPUs must not use; they need the "a".
+  d.architecture = fmt::format("sm_{}{}{}", major, minor, major == 9 ? "a" : "");
+  d.parallelism = static_cast<std::int32_t>(attribute(driver::kMultiprocessors));
+  d.warp_size = static_cast<std::int32_t>(attribute(driver::kWarpSize));
+  d.l1_bytes = attribute(driver::kMaxSharedBytesPerBlock);
+  d.shared_bytes = attribute(driver::kSharedBytesPerMultiprocessor);
+  d.l2_bytes = attribute(driver::kL2Bytes);
+  d.l3_bytes = 0;
+  d.block_threads = static_cast<std::int32_t>(attribute(driver::kMaxThreadsPerBlock));
+  d.resident_threads = static_cast<std::int32_t>(attribute(driver::kMaxThreadsPerMultiprocessor));
+  d.registers = static_cast<std::int32_t>(attribute(driver::kRegistersPerMultiprocessor));
+  d.cluster_blocks = major >= 9 ? 8 : 1;
+  const double clock = static_cast<double>(attribute(driver::kClockRate)) * 1e3;
+  const double units = static_cast<double>(d.parallelism);
+  // Two transfers a clock; a bit under nine tenths of what the bus could do is seen in copies.
+  const double bus = 2 * static_cast<double>(attribute(driver::kMemoryClockRate)) * 1e3 *
+                     static_cast<double>(attribute(driver::kMemoryBusWidth)) / 8;
+  d.bytes_per_second = 0.89 * bus;
+  d.flops_f32 = units * 128 * 2 * clock;
+  d.functions_per_second = units * 16 * clock;
+  d.matrix_flops = units * clock * (major >= 9 ? 4096 : 2048) * 0.8;
+}
+
+}  // namespace
+
+int device_count(std::string& why_not) {
+  const Api* api = driver::find(why_not);
+  if (api == nullptr) return 0;
+  int count = 0;
+  driver::check(*api, api->device_count(&count), "counting GPUs");
+  if (count == 0) why_not = "the NVIDIA driver sees no GPU";
+  return count;
+}
+
+std::shared_ptr<Device> open_device(std::int32_t index) {
+  static std::mutex mutex;
+  // Never freed: the driver may be gone before static objects are.
+  static auto* const devices = new std::map<std::int32_t, std::shared_ptr<Device>>;
+  std::string why_not;
+  const int count = device_count(why_not);
+  if (count == 0) unsupported("{}", why_not);
+  if (index < 0 || index >= count) unsupported("there is no GPU number {}, only {}", index, count);
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<Device>& device = (*devices)[index];
+  if (!device) device = std::make_shared<CudaDevice>(*driver::find(why_not), index);
+  return device;
+}
+
+}  // namespace inkle::runtime::cuda

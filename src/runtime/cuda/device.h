@@ -1,0 +1,89 @@
+// A GPU as the executor sees it: code, memory, streams, launches. Two implementations: the driver
+// of the card (cuda_device.h), and one that does everything but run (null_device.h), for tests.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "abi/device.h"
+#include "abi/plan.h"
+
+namespace inkle::runtime::cuda {
+
+using Stream = void*;    // null: the device's default stream
+using Function = void*;  // a kernel in loaded code
+using Event = void*;     // a point in a stream, with the time at which it was reached
+
+struct LaunchShape {
+  std::uint32_t blocks = 1;
+  std::uint32_t threads = 1;
+  std::uint32_t shared_bytes = 0;
+};
+
+// Code on the device. Destroyed after the last launch of its functions has been queued.
+class Module {
+ public:
+  virtual ~Module() = default;
+  // Throws InternalError if there is no such kernel, Unsupported if it asks for too much of the
+  // device.
+  [[nodiscard]] virtual Function function(const abi::DeviceKernel& kernel) = 0;
+};
+
+class Gemms;  // gemms.h
+
+// All functions but load() and the constructors may be called by several threads at once; each
+// needs a Scope in its thread. Failures of the device throw UserError (out of memory) or
+// InternalError, with the driver's words.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  [[nodiscard]] virtual const abi::DeviceDescription& description() const = 0;
+  [[nodiscard]] virtual std::int32_t index() const = 0;
+
+  // Makes the device the calling thread's; `leave` restores what was before.
+  virtual void enter() = 0;
+  virtual void leave() = 0;
+
+  [[nodiscard]] virtual std::unique_ptr<Module> load(const abi::DeviceImage& image) = 0;
+  virtual void launch(Function function, const LaunchShape& shape, Stream stream,
+                      void** parameters) = 0;
+
+  [[nodiscard]] virtual void* allocate(std::int64_t bytes) = 0;
+  virtual void free(void* memory) = 0;
+  // Memory of the host that kernels can write, zeroed; at the same address on both sides.
+  [[nodiscard]] virtual void* allocate_shared(std::int64_t bytes) = 0;
+  virtual void free_shared(void* memory) = 0;
+
+  // Between any two places of host and device memory, queued; host memory is read before return.
+  virtual void copy(void* to, const void* from, std::int64_t bytes, Stream stream) = 0;
+  virtual void zero(void* at, std::int64_t bytes, Stream stream) = 0;
+  virtual void synchronize(Stream stream) = 0;
+  // The stream is being recorded into a graph: nothing may wait for it.
+  [[nodiscard]] virtual bool is_capturing(Stream stream) = 0;
+
+  [[nodiscard]] virtual Event make_event() = 0;
+  virtual void free_event(Event event) = 0;
+  virtual void record(Event event, Stream stream) = 0;
+  // Waits for `to`; between two recorded events of one stream.
+  [[nodiscard]] virtual double microseconds(Event from, Event to) = 0;
+
+  // Matrix products of a library; shared by all executables of the device.
+  [[nodiscard]] virtual Gemms& gemms() = 0;
+};
+
+// The device is the calling thread's for the life of this object.
+class Scope {
+ public:
+  explicit Scope(Device& device) : device_(device) { device_.enter(); }
+  ~Scope() { device_.leave(); }
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  Device& device_;
+};
+
+}  // namespace inkle::runtime::cuda

@@ -1,0 +1,217 @@
+#include "runtime/cuda/executable.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "runtime/common/errors.h"
+#include "runtime/common/plan_check.h"
+#include "runtime/cuda/frame.h"
+
+namespace inkle::runtime::cuda {
+namespace {
+
+using abi::BufferDecl;
+using abi::PlanBuffer;
+using Kind = BufferDecl::Kind;
+
+std::shared_ptr<const abi::Plan> checked(std::shared_ptr<const abi::Plan> plan) {
+  common::check_references(*plan);
+  return plan;
+}
+
+// Generated code may assume so much of constants.
+constexpr std::int64_t kConstantAlignment = 256;
+
+}  // namespace
+
+Executable::Executable(std::shared_ptr<const abi::Plan> plan, std::shared_ptr<Device> device)
+    : plan_(checked(std::move(plan))), device_(std::move(device)), sizes_(*plan_) {
+  const Scope scope(*device_);
+  resolve_aliases();
+  number_arguments();
+  for (const abi::DeviceImage& image : plan_->images) modules_.push_back(device_->load(image));
+  for (const abi::KernelDecl& kernel : plan_->kernels) {
+    if (!kernel.device || kernel.device->image >= modules_.size()) {
+      user_error("plan {}: kernel {} has no code for a GPU", plan_->name, kernel.name);
+    }
+    functions_.push_back(modules_[kernel.device->image]->function(*kernel.device));
+  }
+  status_ = static_cast<std::uint32_t*>(device_->allocate_shared(
+      static_cast<std::int64_t>((plan_->steps.size() + 1) * sizeof(std::uint32_t))));
+  load_constants();
+  make_steps();
+}
+
+Executable::~Executable() {
+  // A device that fails now has failed before, and whoever asks it for something hears of that.
+  try {
+    const Scope scope(*device_);
+    idle_.clear();
+    modules_.clear();
+    device_->free(constants_);
+    device_->free_shared(status_);
+  } catch (const Error&) {
+    return;
+  }
+}
+
+void Executable::resolve_aliases() {
+  roots_.resize(plan_->buffers.size());
+  is_written_.assign(plan_->buffers.size(), false);
+  for (std::size_t b = 0; b < roots_.size(); ++b) {
+    auto root = static_cast<PlanBuffer>(b);
+    for (std::size_t hops = 0; plan_->buffers[root].kind == Kind::alias; ++hops) {
+      if (hops > roots_.size()) user_error("plan {}: aliases in a circle", plan_->name);
+      root = plan_->buffers[root].index;
+    }
+    roots_[b] = root;
+    if (root != b) is_written_[root] = true;
+  }
+  for (const abi::PlanOutput& o : plan_->outputs) {
+    if (o.kind != abi::PlanOutput::Kind::buffer) continue;
+    const Kind kind = plan_->buffers[roots_[o.index]].kind;
+    if (kind == Kind::arena || kind == Kind::prepared) {
+      user_error("plan {}: output {} lies in the arena", plan_->name, plan_->buffers[o.index].name);
+    }
+  }
+}
+
+void Executable::number_arguments() {
+  for (const abi::PlanArgument& a : plan_->arguments) {
+    tensor_number_.push_back(a.is_integer ? -1 : static_cast<std::int32_t>(tensor_count_));
+    ++(a.is_integer ? integer_count_ : tensor_count_);
+  }
+}
+
+void Executable::load_constants() {
+  std::int64_t bytes = 0;
+  for (const abi::ConstantDecl& c : plan_->constants) {
+    constant_at_.push_back(bytes);
+    const auto size = static_cast<std::int64_t>(c.data->size());
+    bytes += (size + kConstantAlignment - 1) / kConstantAlignment * kConstantAlignment;
+  }
+  if (bytes == 0) return;
+  constants_ = device_->allocate(bytes);
+  for (std::size_t i = 0; i < plan_->constants.size(); ++i) {
+    const auto& data = *plan_->constants[i].data;
+    device_->copy(static_cast<std::byte*>(constants_) + constant_at_[i], data.data(),
+                  static_cast<std::int64_t>(data.size()), nullptr);
+  }
+  device_->synchronize(nullptr);  // streams of calls do not wait for this one
+}
+
+void Executable::make_steps() {
+  for (const abi::Step& s : plan_->steps) {
+    Step step;
+    if (const auto* launch = std::get_if<abi::Launch>(&s.action)) {
+      make_launch(*launch, step);
+    } else if (const auto* call = std::get_if<abi::LibraryCall>(&s.action)) {
+      make_call(*call, step);
+    } else if (const auto* eager = std::get_if<abi::EagerCall>(&s.action)) {
+      step.kind = Step::Kind::eager;
+      step.eager = eager;
+    } else {
+      step.kind = Step::Kind::copy;
+      step.copy = &std::get<abi::CopyStep>(s.action);
+    }
+    steps_.push_back(std::move(step));
+  }
+}
+
+void Executable::make_launch(const abi::Launch& launch, Step& step) {
+  const abi::DeviceKernel& kernel = *plan_->kernels[launch.kernel].device;
+  step.kind = Step::Kind::launch;
+  step.launch = &launch;
+  step.function = functions_[launch.kernel];
+  step.shape.threads = static_cast<std::uint32_t>(kernel.block_threads);
+  step.shape.shared_bytes = static_cast<std::uint32_t>(kernel.shared_bytes);
+  step.has_workspace = kernel.has_workspace;
+  step.can_fail = kernel.can_fail;
+  for (const PlanBuffer b : launch.buffers) step.buffers.push_back(roots_[b]);
+}
+
+void Executable::make_call(const abi::LibraryCall& call, Step& step) const {
+  step.call = call;
+  abi::for_each_operand(*step.call, [&](abi::Operand& o) { o.buffer = roots_[o.buffer]; });
+  if (std::holds_alternative<abi::MatmulCall>(call)) {
+    step.kind = Step::Kind::matmul;
+  } else if (std::holds_alternative<abi::ConvolutionCall>(call)) {
+    step.kind = Step::Kind::convolution;
+  } else {
+    step.kind = Step::Kind::attention;
+  }
+}
+
+std::unique_ptr<Frame> Executable::take_frame() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      std::unique_ptr<Frame> frame = std::move(idle_.back());
+      idle_.pop_back();
+      return frame;
+    }
+  }
+  return std::make_unique<Frame>(*this);
+}
+
+void Executable::run_with(const common::Call& call, double* microseconds) {
+  if (call.tensors.size() != tensor_count_ || call.integers.size() != integer_count_) {
+    user_error("plan {} takes {} tensors and {} integers, got {} and {}", plan_->name,
+               tensor_count_, integer_count_, call.tensors.size(), call.integers.size());
+  }
+  auto* host = dynamic_cast<DeviceHost*>(call.host);
+  INKLE_CHECK(host != nullptr, "a plan for a GPU needs a host with one");
+  throw_failures();
+  const Scope scope(*device_);
+  // A frame that an exception left halfway is dropped, not given back.
+  std::unique_ptr<Frame> frame = take_frame();
+  frame->run(call, *host, microseconds);
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(frame));
+}
+
+// What kernels of earlier calls have reported.
+void Executable::throw_failures() {
+  for (std::size_t s = 0; s < steps_.size(); ++s) {
+    if (!steps_[s].can_fail) continue;
+    const auto status =
+        static_cast<abi::KernelStatus>(*static_cast<volatile const std::uint32_t*>(&status_[s]));
+    if (status == abi::KernelStatus::ok) [[likely]]
+      continue;
+    std::fill_n(status_, steps_.size(), 0U);
+    const abi::Step& step = plan_->steps[s];
+    const std::string where = step.source.empty() ? plan_->name : step.source;
+    if (status == abi::KernelStatus::index_out_of_range) {
+      throw common::OutOfRange(fmt::format("index out of range in {}", where));
+    }
+    if (status == abi::KernelStatus::division_by_zero) {
+      user_error("integer division by zero in {}", where);
+    }
+    throw InternalError(fmt::format("kernel status {} in {}", static_cast<int>(status), where));
+  }
+}
+
+void Executable::run(const common::Call& call) { run_with(call, nullptr); }
+
+std::vector<double> Executable::run_profiled(const common::Call& call) {
+  std::vector<double> microseconds(steps_.size(), 0);
+  run_with(call, microseconds.data());
+  throw_failures();
+  return microseconds;
+}
+
+common::MemoryReport Executable::memory() const {
+  const std::lock_guard lock(mutex_);
+  return idle_.empty() ? common::MemoryReport{} : idle_.back()->memory();
+}
+
+std::string Executable::implementation(std::size_t step) const {
+  const std::lock_guard lock(mutex_);
+  return idle_.empty() || step >= steps_.size() ? std::string()
+                                                : idle_.back()->implementation(step);
+}
+
+}  // namespace inkle::runtime::cuda

@@ -1,0 +1,75 @@
+// Runs plans on a GPU. An Executable is made once of a plan and called often, from any number of
+// threads at once: what one call changes lies in a Frame of its own. Work is queued on the host's
+// stream; a call returns before it is done.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "abi/plan.h"
+#include "runtime/common/executable.h"
+#include "runtime/common/size_program.h"
+#include "runtime/cuda/device.h"
+
+namespace inkle::runtime::cuda {
+
+class Frame;
+
+class Executable final : public common::Executable {
+ public:
+  // Checks the plan, loads its code and constants. Throws UserError for a plan that makes no sense,
+  // Unsupported for what the runtime or the device cannot do.
+  Executable(std::shared_ptr<const abi::Plan> plan, std::shared_ptr<Device> device);
+  ~Executable() override;
+  Executable(const Executable&) = delete;
+  Executable& operator=(const Executable&) = delete;
+
+  // The host must be a DeviceHost. An index out of range that a kernel meets is thrown by a later
+  // call (or by run_profiled itself), as the call that met it had returned by then.
+  void run(const common::Call& call) override;
+  [[nodiscard]] std::vector<double> run_profiled(const common::Call& call) override;
+
+  [[nodiscard]] const abi::Plan& plan() const override { return *plan_; }
+  [[nodiscard]] std::span<const std::uint32_t> watched() const override { return {}; }
+  [[nodiscard]] common::MemoryReport memory() const override;
+  [[nodiscard]] std::string implementation(std::size_t step) const override;
+  [[nodiscard]] const Device& device() const { return *device_; }
+
+ private:
+  friend class Frame;
+  struct Step;
+
+  void resolve_aliases();
+  void number_arguments();
+  void load_constants();
+  void make_steps();
+  void make_launch(const abi::Launch& launch, Step& step);
+  void make_call(const abi::LibraryCall& call, Step& step) const;
+  void run_with(const common::Call& call, double* microseconds);
+  void throw_failures();
+  [[nodiscard]] std::unique_ptr<Frame> take_frame();
+
+  std::shared_ptr<const abi::Plan> plan_;
+  std::shared_ptr<Device> device_;
+  common::SizeProgram sizes_;
+  std::vector<abi::PlanBuffer> roots_;       // by buffer: itself, or what it is an alias of
+  std::vector<bool> is_written_;             // by buffer, roots: an alias of it exists
+  std::vector<std::int32_t> tensor_number_;  // by plan argument; -1 for integers
+  std::uint32_t tensor_count_ = 0;
+  std::uint32_t integer_count_ = 0;
+  std::vector<std::unique_ptr<Module>> modules_;  // by image
+  std::vector<Function> functions_;               // by kernel
+  std::vector<Step> steps_;
+  void* constants_ = nullptr;              // one block of the device
+  std::vector<std::int64_t> constant_at_;  // by constant, in that block
+  std::uint32_t* status_ = nullptr;        // by step; written by kernels
+
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<Frame>> idle_;
+};
+
+}  // namespace inkle::runtime::cuda

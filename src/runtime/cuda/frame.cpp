@@ -1,0 +1,319 @@
+#include "runtime/cuda/frame.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "abi/arena.h"
+#include "base/error.h"
+#include "runtime/common/arguments.h"
+
+namespace inkle::runtime::cuda {
+namespace {
+
+using abi::BufferDecl;
+using abi::PlanBuffer;
+using common::HostTensor;
+using Kind = BufferDecl::Kind;
+
+constexpr std::int64_t kAlignment = 256;
+
+std::int64_t round_up(std::int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+bool is_on_host(const BufferDecl& decl) { return decl.device.kind == abi::DeviceKind::cpu; }
+
+}  // namespace
+
+Frame::Frame(Executable& executable)
+    : executable_(executable),
+      plan_(*executable.plan_),
+      device_(*executable.device_),
+      slots_(executable.sizes_.constant_slots()),
+      buffers_(plan_.buffers.size(), nullptr),
+      handles_(plan_.buffers.size(), nullptr),
+      states_(executable.steps_.size()),
+      released_(executable.steps_.size()) {
+  for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
+    const BufferDecl& decl = plan_.buffers[b];
+    if (decl.kind == Kind::external && decl.last_use < released_.size()) {
+      released_[decl.last_use].push_back(static_cast<PlanBuffer>(b));
+    }
+  }
+  find_uploads();
+}
+
+Frame::~Frame() {
+  for (const Event event : events_) device_.free_event(event);
+}
+
+// Tensors of the CPU that steps on the device read: each is copied over once a call.
+void Frame::find_uploads() {
+  const auto add = [&](PlanBuffer b) {
+    const BufferDecl& decl = plan_.buffers[b];
+    const bool is_known = std::any_of(uploads_.begin(), uploads_.end(),
+                                      [&](const Upload& u) { return u.buffer == b; });
+    if (is_on_host(decl) && decl.kind != Kind::constant && decl.kind != Kind::arena &&
+        decl.kind != Kind::prepared && !is_known) {
+      uploads_.push_back({b});
+    }
+  };
+  for (Executable::Step& step : executable_.steps_) {
+    for (const PlanBuffer b : step.buffers) add(b);
+    if (step.call) abi::for_each_operand(*step.call, [&](abi::Operand& o) { add(o.buffer); });
+  }
+}
+
+void Frame::run(const common::Call& call, DeviceHost& host, double* microseconds) {
+  host_ = &host;
+  kept_count_ = 0;
+  clones_.clear();
+  for (Upload& u : uploads_) u.is_done = false;
+  if (call.check == common::Check::full) {
+    for (std::size_t a = 0; a < plan_.arguments.size(); ++a) {
+      const std::int32_t number = executable_.tensor_number_[a];
+      if (number < 0) continue;
+      common::check_type(plan_.arguments[a], call.tensors[static_cast<std::size_t>(number)]);
+    }
+  }
+  if (executable_.sizes_.evaluate(call.tensors, call.integers, slots_, is_fresh_) || is_fresh_) {
+    plan_shapes();
+  }
+  is_fresh_ = false;
+  stream_ = host.stream();
+  bind_arguments(call);
+  make_outputs();
+  host.begin_steps();
+  bind_memory();
+  if (microseconds != nullptr) {
+    while (events_.size() <= states_.size()) events_.push_back(device_.make_event());
+    device_.record(events_[0], stream_);
+  }
+  for (std::size_t s = 0; s < states_.size(); ++s) {
+    run_step(s, call);
+    if (microseconds != nullptr) device_.record(events_[s + 1], stream_);
+  }
+  write_back();
+  if (microseconds != nullptr) read_times(microseconds);
+  give_results(call);
+}
+
+void Frame::read_times(double* microseconds) {
+  for (std::size_t s = 0; s < states_.size(); ++s) {
+    microseconds[s] = device_.microseconds(events_[s], events_[s + 1]);
+  }
+}
+
+// Everything that follows from the slots.
+void Frame::plan_shapes() {
+  std::vector<abi::Lifetime> lifetimes;
+  arena_.clear();
+  const auto last_step = static_cast<std::uint32_t>(states_.size());
+  for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
+    const BufferDecl& decl = plan_.buffers[b];
+    if (decl.kind != Kind::arena && decl.kind != Kind::prepared) continue;
+    const std::int64_t bytes = slots_[decl.bytes];
+    if (bytes < 0) user_error("plan {}: buffer {} has {} bytes", plan_.name, decl.name, bytes);
+    arena_.emplace_back(static_cast<PlanBuffer>(b), 0);
+    const bool is_prepared = decl.kind == Kind::prepared;
+    // Rounded up, so that all start at multiples of what a library likes best.
+    lifetimes.push_back({round_up(bytes), is_prepared ? 0 : decl.first_use,
+                         is_prepared ? last_step : decl.last_use});
+  }
+  const abi::ArenaLayout layout = abi::assign_offsets(lifetimes);
+  for (std::size_t i = 0; i < arena_.size(); ++i) arena_[i].second = layout.offsets[i];
+  arena_bytes_ = round_up(layout.bytes);
+  upload_bytes_ = 0;
+  for (Upload& u : uploads_) {
+    u.at = upload_bytes_;
+    upload_bytes_ += round_up(slots_[plan_.buffers[u.buffer].bytes]);
+  }
+  cleared_bytes_ = 0;
+  library_bytes_ = 0;
+  for (std::size_t s = 0; s < states_.size(); ++s) {
+    const Executable::Step& step = executable_.steps_[s];
+    if (step.kind == Executable::Step::Kind::launch) plan_launch(s, cleared_bytes_);
+    if (step.kind == Executable::Step::Kind::matmul) {
+      states_[s].gemm_plan = plan_gemm(std::get<abi::MatmulCall>(*step.call), slots_);
+      states_[s].gemm.reset();
+      library_bytes_ = Gemms::kWorkspaceBytes;
+    }
+  }
+}
+
+void Frame::plan_launch(std::size_t number, std::int64_t& cleared) {
+  const Executable::Step& step = executable_.steps_[number];
+  State& state = states_[number];
+  const std::int64_t blocks = slots_[step.launch->extent];
+  constexpr std::int64_t kMostBlocks = (std::int64_t{1} << 31) - 1;
+  if (blocks > kMostBlocks) unsupported("a kernel with {} blocks", blocks);
+  state.blocks = static_cast<std::uint32_t>(std::max<std::int64_t>(blocks, 0));
+  state.values.resize(step.buffers.size());
+  state.sizes.clear();
+  for (const abi::Slot s : step.launch->sizes) state.sizes.push_back(slots_[s]);
+  state.status = executable_.status_ + number;
+  state.parameters.clear();
+  for (void*& value : state.values) state.parameters.push_back(&value);
+  for (std::int64_t& size : state.sizes) state.parameters.push_back(&size);
+  if (step.has_workspace) {
+    state.workspace = cleared;
+    cleared += round_up(slots_[step.launch->scratch_bytes]);
+    state.parameters.push_back(&state.scratch);
+  }
+  state.parameters.push_back(&state.status);
+}
+
+void Frame::bind_arguments(const common::Call& call) {
+  for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
+    const BufferDecl& decl = plan_.buffers[b];
+    if (decl.kind == Kind::constant) {
+      buffers_[b] =
+          static_cast<std::byte*>(executable_.constants_) + executable_.constant_at_[decl.index];
+    }
+    if (decl.kind != Kind::argument) continue;
+    const abi::PlanArgument& argument = plan_.arguments[decl.index];
+    const abi::TensorView& given =
+        call.tensors[static_cast<std::size_t>(executable_.tensor_number_[decl.index])];
+    if (call.check == common::Check::full) common::check_geometry(argument, given, slots_);
+    buffers_[b] = given.data;
+    if (!common::is_aligned(given.data, argument.alignment)) {
+      align(argument, static_cast<PlanBuffer>(b));
+    }
+  }
+}
+
+void Frame::align(const abi::PlanArgument& argument, PlanBuffer buffer) {
+  const std::int64_t bytes = slots_[plan_.buffers[buffer].bytes];
+  if (bytes <= 0) return;
+  if (is_on_host(plan_.buffers[buffer])) {
+    unsupported("argument {} on the CPU is not aligned to {} bytes", argument.name,
+                argument.alignment);
+  }
+  void* copy = host_->allocate(bytes);
+  device_.copy(copy, buffers_[buffer], bytes, stream_);
+  clones_.push_back({copy, buffers_[buffer], bytes, executable_.is_written_[buffer]});
+  buffers_[buffer] = copy;
+}
+
+void Frame::write_back() {
+  for (const Clone& c : clones_) {
+    if (c.is_written) device_.copy(c.original, c.copy, c.bytes, stream_);
+  }
+}
+
+void Frame::make_outputs() {
+  for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
+    const BufferDecl& decl = plan_.buffers[b];
+    if (decl.kind != Kind::output) continue;
+    const HostTensor made = host_->make_output(decl.dtype, {values(decl.sizes), decl.sizes.size()},
+                                               {values(decl.strides), decl.strides.size()});
+    handles_[b] = made.handle;
+    buffers_[b] = made.view.data;
+  }
+}
+
+void Frame::bind_memory() {
+  const std::int64_t bytes = arena_bytes_ + upload_bytes_ + cleared_bytes_ + library_bytes_;
+  memory_ = bytes == 0 ? nullptr : static_cast<std::byte*>(host_->allocate(bytes));
+  for (const auto& [buffer, offset] : arena_) buffers_[buffer] = memory_ + offset;
+  std::byte* const cleared = memory_ + arena_bytes_ + upload_bytes_;
+  if (cleared_bytes_ > 0) device_.zero(cleared, cleared_bytes_, stream_);
+  for (State& state : states_) state.scratch = cleared + state.workspace;
+}
+
+void* Frame::on_device(PlanBuffer root) {
+  const BufferDecl& decl = plan_.buffers[root];
+  if (!is_on_host(decl) || decl.kind == Kind::constant) [[likely]]
+    return buffers_[root];
+  for (Upload& u : uploads_) {
+    if (u.buffer != root) continue;
+    void* const to = memory_ + arena_bytes_ + u.at;
+    if (!u.is_done) device_.copy(to, buffers_[root], slots_[decl.bytes], stream_);
+    u.is_done = true;
+    return to;
+  }
+  return buffers_[root];  // working memory, which is all on the device
+}
+
+void Frame::run_step(std::size_t number, const common::Call& /*call*/) {
+  using StepKind = Executable::Step::Kind;
+  switch (executable_.steps_[number].kind) {
+    case StepKind::launch:
+      run_launch(number);
+      break;
+    case StepKind::matmul:
+      run_matmul(number);
+      break;
+    case StepKind::convolution:
+      run_convolution(number);
+      break;
+    case StepKind::attention:
+      run_attention(number);
+      break;
+    case StepKind::eager:
+      run_eager(number);
+      break;
+    case StepKind::copy:
+      run_copy(number);
+      break;
+  }
+  for (const PlanBuffer b : released_[number]) {
+    if (handles_[b] != nullptr) host_->release(handles_[b]);
+    handles_[b] = nullptr;
+  }
+}
+
+void Frame::run_launch(std::size_t number) {
+  const Executable::Step& step = executable_.steps_[number];
+  State& state = states_[number];
+  if (state.blocks == 0) return;
+  for (std::size_t i = 0; i < step.buffers.size(); ++i) {
+    state.values[i] = on_device(step.buffers[i]);
+  }
+  LaunchShape shape = step.shape;
+  shape.blocks = state.blocks;
+  device_.launch(step.function, shape, stream_, state.parameters.data());
+}
+
+const std::int64_t* Frame::values(const std::vector<abi::Slot>& dims) {
+  if (kept_count_ == kept_values_.size()) kept_values_.emplace_back();
+  std::vector<std::int64_t>& kept = kept_values_[kept_count_++];
+  kept.resize(dims.size());
+  for (std::size_t d = 0; d < dims.size(); ++d) kept[d] = slots_[dims[d]];
+  return kept.data();
+}
+
+abi::TensorView Frame::view_of(PlanBuffer declared) {
+  const BufferDecl& decl = plan_.buffers[declared];
+  const PlanBuffer root = executable_.roots_[declared];
+  const bool is_argument_of_host = is_on_host(decl) && plan_.buffers[root].kind != Kind::constant &&
+                                   plan_.buffers[root].kind != Kind::arena;
+  return {.data = buffers_[root],
+          .dtype = decl.dtype,
+          .device = is_argument_of_host ? abi::Device{}
+                                        : abi::Device{abi::DeviceKind::cuda, device_.index()},
+          .rank = static_cast<std::int32_t>(decl.sizes.size()),
+          .sizes = values(decl.sizes),
+          .strides = values(decl.strides)};
+}
+
+abi::TensorView Frame::view_of(const abi::Operand& operand) {
+  auto* data = static_cast<std::byte*>(on_device(operand.buffer));
+  return {.data = data + slots_[operand.offset] * abi::size_of(operand.dtype),
+          .dtype = operand.dtype,
+          .device = {abi::DeviceKind::cuda, device_.index()},
+          .rank = static_cast<std::int32_t>(operand.sizes.size()),
+          .sizes = values(operand.sizes),
+          .strides = values(operand.strides)};
+}
+
+common::MemoryReport Frame::memory() const {
+  return {.arena_bytes = arena_bytes_,
+          .scratch_bytes = upload_bytes_ + cleared_bytes_ + library_bytes_};
+}
+
+std::string Frame::implementation(std::size_t step) const {
+  return states_[step].gemm ? states_[step].gemm->name() : std::string();
+}
+
+}  // namespace inkle::runtime::cuda

@@ -1,0 +1,127 @@
+// The state of one call of an Executable, kept for the next call of the same shapes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/cuda/executable.h"
+#include "runtime/cuda/host.h"
+#include "runtime/cuda/matmul.h"
+
+namespace inkle::runtime::cuda {
+
+// What a step does, with aliases resolved.
+struct Executable::Step {
+  enum class Kind : std::uint8_t { launch, matmul, convolution, attention, eager, copy };
+  Kind kind = Kind::launch;
+  const abi::Launch* launch = nullptr;
+  const abi::EagerCall* eager = nullptr;
+  const abi::CopyStep* copy = nullptr;
+  std::optional<abi::LibraryCall> call;  // with roots for buffers
+  Function function = nullptr;
+  LaunchShape shape;  // but for the number of blocks
+  bool has_workspace = false;
+  bool can_fail = false;
+  std::vector<abi::PlanBuffer> buffers;  // of a launch: roots
+};
+
+class Frame {
+ public:
+  explicit Frame(Executable& executable);
+  ~Frame();
+  Frame(const Frame&) = delete;
+  Frame& operator=(const Frame&) = delete;
+
+  // Queues the plan's work; `microseconds`, if given, has a place for every step and is filled
+  // when all is done. After an exception the frame must not be used again.
+  void run(const common::Call& call, DeviceHost& host, double* microseconds);
+
+  [[nodiscard]] common::MemoryReport memory() const;
+  [[nodiscard]] std::string implementation(std::size_t step) const;
+
+ private:
+  // What is known of a step for the shapes at hand.
+  struct State {
+    std::uint32_t blocks = 0;
+    std::int64_t workspace = 0;  // where it starts, in the cleared part
+    std::vector<void*> values;   // of a launch: buffers
+    std::vector<std::int64_t> sizes;
+    void* scratch = nullptr;
+    void* status = nullptr;
+    std::vector<void*> parameters;  // addresses of the above
+    std::optional<GemmPlan> gemm_plan;
+    std::shared_ptr<const Gemm> gemm;
+    std::int32_t gemm_alignment = 0;
+  };
+  // A CPU tensor that steps on the device read.
+  struct Upload {
+    abi::PlanBuffer buffer = 0;
+    std::int64_t at = 0;
+    bool is_done = false;
+  };
+
+  void plan_shapes();
+  void plan_launch(std::size_t step, std::int64_t& cleared);
+  void find_uploads();
+  void bind_arguments(const common::Call& call);
+  void align(const abi::PlanArgument& argument, abi::PlanBuffer buffer);
+  void make_outputs();
+  void bind_memory();
+  void write_back();
+  void run_step(std::size_t number, const common::Call& call);
+  void run_launch(std::size_t number);
+  void run_matmul(std::size_t number);
+  void run_convolution(std::size_t number);
+  void run_attention(std::size_t number);
+  void run_eager(std::size_t number);
+  void run_copy(std::size_t number);
+  void release_after(std::uint32_t step);
+  void take_result(abi::PlanBuffer buffer, const abi::TensorView& expected,
+                   const std::optional<common::HostTensor>& result);
+  void adopt(abi::PlanBuffer buffer, const common::HostTensor& result, const std::string& name);
+  void give_results(const common::Call& call);
+  void describe_output(const abi::PlanOutput& declared, const common::Call& call,
+                       common::Output& output);
+  void read_times(double* microseconds);
+
+  // Where a step on the device finds a buffer.
+  [[nodiscard]] void* on_device(abi::PlanBuffer root);
+  const std::int64_t* values(const std::vector<abi::Slot>& dims);
+  abi::TensorView view_of(abi::PlanBuffer declared);
+  abi::TensorView view_of(const abi::Operand& operand);
+
+  Executable& executable_;
+  const abi::Plan& plan_;
+  Device& device_;
+  DeviceHost* host_ = nullptr;
+  Stream stream_ = nullptr;
+  std::vector<std::int64_t> slots_;
+  bool is_fresh_ = true;
+  std::vector<void*> buffers_;           // by buffer; roots only
+  std::vector<common::Handle> handles_;  // by buffer; of outputs and externals
+  std::vector<State> states_;            // by step
+  std::vector<std::pair<abi::PlanBuffer, std::int64_t>> arena_;  // buffer, offset
+  std::vector<std::vector<abi::PlanBuffer>> released_;           // by step: externals last used
+  std::vector<Upload> uploads_;
+  std::int64_t arena_bytes_ = 0;
+  std::int64_t upload_bytes_ = 0;
+  std::int64_t cleared_bytes_ = 0;  // workspaces of kernels, zeroed in every call
+  std::int64_t library_bytes_ = 0;
+  std::byte* memory_ = nullptr;  // arena, uploads, cleared, library: in this order
+  struct Clone {
+    void* copy;
+    void* original;
+    std::int64_t bytes;
+    bool is_written;
+  };
+  std::vector<Clone> clones_;
+  std::vector<std::vector<std::int64_t>> kept_values_;
+  std::size_t kept_count_ = 0;
+  std::vector<Event> events_;
+};
+
+}  // namespace inkle::runtime::cuda

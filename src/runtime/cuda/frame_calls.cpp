@@ -1,0 +1,275 @@
+// The steps of a call that are not kernels of our own, and what the call gives back.
+#include <algorithm>
+#include <bit>
+
+#include "base/error.h"
+#include "runtime/cuda/frame.h"
+
+namespace inkle::runtime::cuda {
+namespace {
+
+using abi::BufferDecl;
+using abi::PlanBuffer;
+using common::HostTensor;
+using Kind = BufferDecl::Kind;
+
+bool same_strides(const abi::TensorView& a, const abi::TensorView& b) {
+  for (std::int32_t d = 0; d < a.rank; ++d) {
+    if (a.sizes[d] > 1 && a.strides[d] != b.strides[d]) return false;
+  }
+  return true;
+}
+
+bool same_sizes(const abi::TensorView& a, const abi::TensorView& b) {
+  return a.dtype == b.dtype && a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes);
+}
+
+// The largest power of two, 256 at most, that all addresses are multiples of.
+std::int32_t alignment_of(const GemmPointers& p) {
+  const auto number = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at); };
+  const std::uintptr_t all =
+      256 | number(p.a) | number(p.b) | number(p.c) | number(p.bias) | number(p.d);
+  return 1 << std::countr_zero(all);
+}
+
+template <class T>
+T* advance(T* p, std::int64_t bytes) {
+  using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
+  return static_cast<Byte*>(p) + bytes;
+}
+
+}  // namespace
+
+void Frame::run_matmul(std::size_t number) {
+  const auto& call = std::get<abi::MatmulCall>(*executable_.steps_[number].call);
+  State& state = states_[number];
+  const GemmPlan& plan = *state.gemm_plan;
+  if (plan.is_empty) return;
+  GemmPointers p;
+  p.d = advance(on_device(call.c.buffer), plan.d);
+  if (plan.is_zero) {
+    const abi::TensorView c = view_of(call.c);
+    std::int64_t last = 0;
+    for (std::int32_t d = 0; d < c.rank; ++d) last += (c.sizes[d] - 1) * c.strides[d];
+    std::int64_t elements = 1;
+    for (std::int32_t d = 0; d < c.rank; ++d) elements *= c.sizes[d];
+    if (last + 1 != elements) unsupported("a product over nothing into a part of a tensor");
+    device_.zero(p.d, elements * abi::size_of(c.dtype), stream_);
+    return;
+  }
+  const void* first = on_device(call.a.buffer);
+  const void* second = on_device(call.b.buffer);
+  if (plan.swapped) std::swap(first, second);
+  p.a = advance(first, plan.a);
+  p.b = advance(second, plan.b);
+  if (call.has_bias) p.bias = advance(on_device(call.bias.buffer), plan.bias);
+  if (const abi::Operand* residual = residual_of(call)) {
+    p.c = advance(on_device(residual->buffer), plan.c);
+  }
+  std::byte* const workspace = memory_ + arena_bytes_ + upload_bytes_ + cleared_bytes_;
+  const std::int32_t alignment = std::min(alignment_of(p), plan.shape.alignment);
+  if (!state.gemm || alignment < state.gemm_alignment) {
+    GemmShape shape = plan.shape;
+    shape.alignment = alignment;
+    state.gemm = device_.gemms().find(shape, p, workspace, stream_);
+    state.gemm_alignment = alignment;
+  }
+  if (plan.loops.empty()) {
+    state.gemm->run(p, workspace, stream_);
+    return;
+  }
+  std::vector<std::int64_t> position(plan.loops.size(), 0);
+  const GemmPointers start = p;
+  while (true) {
+    state.gemm->run(p, workspace, stream_);
+    std::size_t d = plan.loops.size();
+    while (d > 0 && ++position[d - 1] == plan.loops[d - 1].extent) position[--d] = 0;
+    if (d == 0) break;
+    p = start;
+    for (std::size_t l = 0; l < plan.loops.size(); ++l) {
+      const GemmPlan::Loop& loop = plan.loops[l];
+      p.a = advance(p.a, position[l] * loop.a);
+      p.b = advance(p.b, position[l] * loop.b);
+      if (p.c != nullptr) p.c = advance(p.c, position[l] * loop.c);
+      p.d = advance(p.d, position[l] * loop.d);
+    }
+  }
+}
+
+void Frame::run_convolution(std::size_t number) {
+  const auto& call = std::get<abi::ConvolutionCall>(*executable_.steps_[number].call);
+  ConvolutionArguments a;
+  a.call = &call;
+  a.x = view_of(call.x);
+  a.w = view_of(call.w);
+  a.y = view_of(call.y);
+  if (call.has_bias) a.bias = view_of(call.bias);
+  for (const abi::PostOp& p : call.post_ops) {
+    if (p.kind == abi::PostOpKind::add) a.residual = view_of(p.operand);
+    if (p.kind == abi::PostOpKind::relu) a.relu = true;
+  }
+  take_result(call.y.buffer, a.y, host_->convolution(a));
+}
+
+void Frame::run_attention(std::size_t number) {
+  const auto& call = std::get<abi::AttentionCall>(*executable_.steps_[number].call);
+  AttentionArguments a;
+  a.q = view_of(call.q);
+  a.k = view_of(call.k);
+  a.v = view_of(call.v);
+  a.out = view_of(call.out);
+  if (call.has_mask) a.mask = view_of(call.mask);
+  a.scale = call.scale;
+  a.is_causal = call.is_causal;
+  take_result(call.out.buffer, a.out, host_->attention(a));
+}
+
+// The host's tensor becomes the buffer where it lies as foreseen, else it is copied.
+void Frame::take_result(PlanBuffer buffer, const abi::TensorView& expected,
+                        const std::optional<HostTensor>& result) {
+  if (!result) return;
+  if (!same_sizes(result->view, expected)) {
+    throw InternalError("the host returned a tensor of another size than was asked for");
+  }
+  if (plan_.buffers[buffer].kind == Kind::external) {
+    if (same_strides(result->view, expected)) {
+      buffers_[buffer] = result->view.data;
+      handles_[buffer] = result->handle;
+      return;
+    }
+    const auto rank = static_cast<std::size_t>(expected.rank);
+    const HostTensor made =
+        host_->make_output(expected.dtype, {expected.sizes, rank}, {expected.strides, rank});
+    host_->copy(result->view, made.view);
+    buffers_[buffer] = made.view.data;
+    handles_[buffer] = made.handle;
+  } else {
+    host_->copy(result->view, expected);
+  }
+  host_->release(result->handle);
+}
+
+void Frame::run_copy(std::size_t number) {
+  const abi::CopyStep& copy = *executable_.steps_[number].copy;
+  host_->copy(view_of(copy.from), view_of(copy.to));
+}
+
+void Frame::run_eager(std::size_t number) {
+  const abi::EagerCall& eager = *executable_.steps_[number].eager;
+  std::vector<common::EagerOperand> operands;
+  operands.reserve(eager.arguments.size());
+  for (const abi::EagerArgument& a : eager.arguments) {
+    common::EagerOperand operand;
+    if (a.kind == abi::EagerArgument::Kind::slot) {
+      operand.is_integer = true;
+      operand.integer = slots_[a.index];
+    } else {
+      const PlanBuffer root = executable_.roots_[a.index];
+      operand.view = view_of(a.index);
+      // Aliases may have another geometry than the tensor the host knows; a copy lies elsewhere.
+      const bool is_itself =
+          root == a.index && std::none_of(clones_.begin(), clones_.end(),
+                                          [&](const Clone& c) { return c.copy == buffers_[root]; });
+      if (is_itself && plan_.buffers[root].kind == Kind::argument) {
+        operand.argument = executable_.tensor_number_[plan_.buffers[root].index];
+      }
+      if (is_itself) operand.handle = handles_[root];
+    }
+    operands.push_back(operand);
+  }
+  std::vector<HostTensor> results(eager.results.size());
+  host_->call(eager.target, operands, results);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    adopt(eager.results[i], results[i], eager.name);
+  }
+}
+
+// The plan relies on the geometry it foresaw: other sizes are an error, other strides a copy.
+void Frame::adopt(PlanBuffer buffer, const HostTensor& result, const std::string& name) {
+  const abi::TensorView expected = view_of(buffer);
+  if (!same_sizes(result.view, expected)) {
+    user_error("{} returned a tensor of another dtype or size than the plan {} foresaw", name,
+               plan_.name);
+  }
+  if (result.view.device.kind != plan_.buffers[buffer].device.kind) {
+    user_error("{} returned a tensor on another device than the plan {} foresaw", name, plan_.name);
+  }
+  for (Upload& u : uploads_) {
+    if (u.buffer == buffer) u.is_done = false;
+  }
+  if (same_strides(result.view, expected)) {
+    buffers_[buffer] = result.view.data;
+    handles_[buffer] = result.handle;
+    return;
+  }
+  if (result.view.device.kind == abi::DeviceKind::cpu) {
+    unsupported("{} returned a tensor on the CPU with other strides than foreseen", name);
+  }
+  const auto rank = static_cast<std::size_t>(expected.rank);
+  const HostTensor made =
+      host_->make_output(expected.dtype, {expected.sizes, rank}, {expected.strides, rank});
+  host_->copy(result.view, made.view);
+  host_->release(result.handle);
+  buffers_[buffer] = made.view.data;
+  handles_[buffer] = made.handle;
+}
+
+void Frame::give_results(const common::Call& call) {
+  for (std::size_t i = 0; i < plan_.outputs.size(); ++i) {
+    const abi::PlanOutput& declared = plan_.outputs[i];
+    common::Output output{.kind = declared.kind};
+    switch (declared.kind) {
+      case abi::PlanOutput::Kind::none:
+        break;
+      case abi::PlanOutput::Kind::integer:
+        output.integer = slots_[declared.index];
+        break;
+      case abi::PlanOutput::Kind::argument:
+        output.argument = executable_.tensor_number_[declared.index];
+        output.is_whole = true;
+        output.view = call.tensors[static_cast<std::size_t>(output.argument)];
+        break;
+      case abi::PlanOutput::Kind::buffer:
+        describe_output(declared, call, output);
+        break;
+    }
+    host_->give(static_cast<std::uint32_t>(i), output);
+  }
+}
+
+void Frame::describe_output(const abi::PlanOutput& declared, const common::Call& call,
+                            common::Output& output) {
+  const PlanBuffer root = executable_.roots_[declared.index];
+  const BufferDecl& decl = plan_.buffers[root];
+  abi::TensorView storage = view_of(root);
+  void* data = buffers_[root];
+  output.handle = handles_[root];
+  if (decl.kind == Kind::argument) {
+    output.argument = executable_.tensor_number_[decl.index];
+    storage = call.tensors[static_cast<std::size_t>(output.argument)];
+    data = storage.data;  // not an aligned copy of it
+  } else if (decl.kind == Kind::constant) {
+    if (decl.device.kind == abi::DeviceKind::cpu) {
+      unsupported("a constant of the CPU is returned by a program of a GPU");
+    }
+    const HostTensor made = host_->make_output(decl.dtype, {storage.sizes, decl.sizes.size()},
+                                               {storage.strides, decl.sizes.size()});
+    device_.copy(made.view.data, data, slots_[decl.bytes], stream_);
+    data = made.view.data;
+    output.handle = made.handle;
+  }
+  const abi::DType dtype = plan_.buffers[declared.index].dtype;
+  const std::int64_t offset = slots_[declared.offset];
+  output.view = {.data = static_cast<std::byte*>(data) + offset * abi::size_of(dtype),
+                 .dtype = dtype,
+                 .device = storage.device,
+                 .rank = static_cast<std::int32_t>(declared.sizes.size()),
+                 .sizes = values(declared.sizes),
+                 .strides = values(declared.strides)};
+  output.is_whole =
+      offset == 0 && dtype == storage.dtype && output.view.rank == storage.rank &&
+      std::equal(output.view.sizes, output.view.sizes + storage.rank, storage.sizes) &&
+      std::equal(output.view.strides, output.view.strides + storage.rank, storage.strides);
+}
+
+}  // namespace inkle::runtime::cuda

@@ -1,0 +1,152 @@
+#include "runtime/cuda/null_device.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "base/error.h"
+#include "runtime/cuda/gemms.h"
+
+namespace inkle::runtime::cuda {
+namespace {
+
+struct NullFunction {
+  std::string entry;
+  std::int32_t block_threads;
+  std::int64_t shared_bytes;
+};
+
+struct Recorder {
+  std::mutex mutex;
+  std::vector<NullLaunch> launches;
+
+  void add(std::string what, const LaunchShape& shape) {
+    const std::lock_guard lock(mutex);
+    launches.push_back({std::move(what), shape});
+  }
+};
+
+class NullModule final : public Module {
+ public:
+  explicit NullModule(const abi::DeviceDescription& device) : device_(device) {}
+
+  Function function(const abi::DeviceKernel& kernel) override {
+    if (kernel.shared_bytes > device_.l1_bytes) {
+      unsupported("kernel {} needs {} bytes of shared memory, the device has {}", kernel.entry,
+                  kernel.shared_bytes, device_.l1_bytes);
+    }
+    functions_.push_back({kernel.entry, kernel.block_threads, kernel.shared_bytes});
+    return &functions_.back();
+  }
+
+ private:
+  const abi::DeviceDescription& device_;
+  std::deque<NullFunction> functions_;  // addresses are handed out
+};
+
+class NullGemm final : public Gemm {
+ public:
+  NullGemm(GemmShape shape, Recorder& recorder) : shape_(shape), recorder_(recorder) {}
+
+  void run(const GemmPointers& p, void* workspace, Stream /*stream*/) const override {
+    INKLE_CHECK(p.a != nullptr && p.b != nullptr && p.d != nullptr && workspace != nullptr,
+                "a product without operands");
+    INKLE_CHECK((p.bias != nullptr) == shape_.has_bias, "a bias too many or too few");
+    INKLE_CHECK((p.c != nullptr) == shape_.has_residual, "a residual too many or too few");
+    recorder_.add(fmt::format("gemm {} {} {} batch {}", shape_.m, shape_.n, shape_.k, shape_.batch),
+                  {});
+  }
+  std::string name() const override { return "null"; }
+
+ private:
+  GemmShape shape_;
+  Recorder& recorder_;
+};
+
+class NullGemms final : public Gemms {
+ public:
+  explicit NullGemms(Recorder& recorder) : recorder_(recorder) {}
+
+  std::shared_ptr<const Gemm> find(const GemmShape& shape, const GemmPointers& /*pointers*/,
+                                   void* /*workspace*/, Stream /*stream*/) override {
+    INKLE_CHECK(shape.m > 0 && shape.n > 0 && shape.k > 0 && shape.batch > 0, "an empty product");
+    INKLE_CHECK(shape.a_row == 1 || shape.a_depth == 1, "a is no matrix");
+    INKLE_CHECK(shape.b_depth == 1 || shape.b_column == 1, "b is no matrix");
+    return std::make_shared<NullGemm>(shape, recorder_);
+  }
+
+ private:
+  Recorder& recorder_;
+};
+
+class NullDeviceOf final : public NullDevice {
+ public:
+  explicit NullDeviceOf(abi::DeviceDescription description)
+      : description_(std::move(description)), gemms_(recorder_) {}
+
+  const abi::DeviceDescription& description() const override { return description_; }
+  std::int32_t index() const override { return 0; }
+  void enter() override {}
+  void leave() override {}
+
+  std::unique_ptr<Module> load(const abi::DeviceImage& image) override {
+    if (image.architecture != description_.architecture) {
+      unsupported("code for {} on a device of {}", image.architecture, description_.architecture);
+    }
+    INKLE_CHECK(image.data != nullptr && !image.data->empty(), "an image without code");
+    return std::make_unique<NullModule>(description_);
+  }
+  void launch(Function function, const LaunchShape& shape, Stream /*stream*/,
+              void** parameters) override {
+    const auto& kernel = *static_cast<const NullFunction*>(function);
+    INKLE_CHECK(shape.blocks > 0 && shape.threads > 0, "an empty launch of {}", kernel.entry);
+    INKLE_CHECK(static_cast<std::int32_t>(shape.threads) == kernel.block_threads &&
+                    shape.shared_bytes == kernel.shared_bytes,
+                "{} is launched in another shape than it was made for", kernel.entry);
+    INKLE_CHECK(shape.threads <= static_cast<std::uint32_t>(description_.block_threads),
+                "{} has {} threads a block", kernel.entry, shape.threads);
+    INKLE_CHECK(parameters != nullptr, "{} has no parameters", kernel.entry);
+    recorder_.add(kernel.entry, shape);
+  }
+
+  void* allocate(std::int64_t bytes) override { return std::calloc(1, static_cast<size_t>(bytes)); }
+  void free(void* memory) override { std::free(memory); }
+  void* allocate_shared(std::int64_t bytes) override { return allocate(bytes); }
+  void free_shared(void* memory) override { std::free(memory); }
+  void copy(void* to, const void* from, std::int64_t bytes, Stream /*stream*/) override {
+    if (bytes > 0) std::memmove(to, from, static_cast<std::size_t>(bytes));
+  }
+  void zero(void* at, std::int64_t bytes, Stream /*stream*/) override {
+    if (bytes > 0) std::memset(at, 0, static_cast<std::size_t>(bytes));
+  }
+  void synchronize(Stream /*stream*/) override {}
+  bool is_capturing(Stream /*stream*/) override { return false; }
+  Event make_event() override { return this; }
+  void free_event(Event /*event*/) override {}
+  void record(Event /*event*/, Stream /*stream*/) override {}
+  double microseconds(Event /*from*/, Event /*to*/) override { return 0; }
+  Gemms& gemms() override { return gemms_; }
+
+  std::vector<NullLaunch> take_launches() override {
+    const std::lock_guard lock(recorder_.mutex);
+    return std::exchange(recorder_.launches, {});
+  }
+
+ private:
+  abi::DeviceDescription description_;
+  Recorder recorder_;
+  NullGemms gemms_;
+};
+
+}  // namespace
+
+std::shared_ptr<NullDevice> make_null_device(abi::DeviceDescription description) {
+  return std::make_shared<NullDeviceOf>(std::move(description));
+}
+
+}  // namespace inkle::runtime::cuda
