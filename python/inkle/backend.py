@@ -304,6 +304,8 @@ def _compile(
         if not options.strict and not walker.writes_in_eager:
             compiled.set_fallback(_at_run_time(gm, report))
         compiled.fails = options.fail_stage == "run"
+        if options.graphs and not training:
+            compiled.use_graphs()
         return compiled
 
 

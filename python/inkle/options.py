@@ -20,6 +20,8 @@ class Options:
     """"eager" draws the same random numbers as eager does."""
     fail_stage: str = ""
     """For tests: the stage of this name fails ("run": each call does)."""
+    graphs: bool = False
+    """On a GPU, calls of equal shapes are recorded once and replayed (mode "reduce-overhead")."""
     dump: Callable[[str, str], None] | None = None
     """Called with the name and the text of each stage."""
 
@@ -38,7 +40,9 @@ def parse(mode: str | None, options: Mapping[str, Any] | None) -> Options:
         if key not in known:
             raise ValueError(f"inkle: unknown option {key!r}; one of {', '.join(sorted(known))}")
     result = Options(**(options or {}))
-    for key in ("freeze", "strict"):
+    if mode in ("reduce-overhead", "max-autotune") and "graphs" not in (options or {}):
+        result.graphs = True
+    for key in ("freeze", "strict", "graphs"):
         if not isinstance(getattr(result, key), bool):
             raise ValueError(f"inkle: option {key}={getattr(result, key)!r}; one of True, False")
     for key, choices in _CHOICES.items():

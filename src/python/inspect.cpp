@@ -10,7 +10,7 @@
 
 #include "base/threads.h"
 #include "driver/inspect.h"
-#include "python/torch_host.h"
+#include "python/torch_callable.h"
 #include "runtime/common/size_program.h"
 
 namespace inkle::python {

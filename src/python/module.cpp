@@ -20,7 +20,7 @@
 #include "graph/text.h"
 #include "ops/table.h"
 #include "python/inspect.h"
-#include "python/torch_host.h"
+#include "python/torch_callable.h"
 #include "python/torch_tensor.h"
 #include "runtime/common/errors.h"
 
@@ -241,6 +241,8 @@ void bind_compiler(nb::module_& m) {
       .def("set_frozen", &TorchCallable::set_frozen)
       .def("set_fallback", &TorchCallable::set_fallback)
       .def_rw("fails", &TorchCallable::fails)
+      .def("use_graphs", &TorchCallable::use_graphs)
+      .def_prop_ro("graphs", &TorchCallable::graph_report)
       .def("profile", &TorchCallable::profile)
       .def_prop_ro("plan", [](const TorchCallable& c) { return abi::to_string(c.plan()); })
       .def_prop_ro("kernel_texts",

@@ -15,10 +15,6 @@
 
 namespace inkle::python {
 
-using runtime::common::EagerOperand;
-using runtime::common::HostTensor;
-using runtime::common::OutOfRange;
-using runtime::common::Output;
 using runtime::common::WrongArgument;
 
 namespace {
@@ -59,71 +55,14 @@ std::int64_t version_of(PyObject* tensor) {
 
 }  // namespace
 
-// State of one call, kept for the next. The interpreter's lock is held but between begin_steps()
-// and the first give().
-class TorchHost final : public runtime::cuda::DeviceHost {
- public:
-  explicit TorchHost(TorchCallable& callable) : callable_(callable) {
-    outputs_.resize(callable.plan_->outputs.size(), nullptr);
-  }
-  ~TorchHost() override { clear(); }
-  TorchHost(const TorchHost&) = delete;
-  TorchHost& operator=(const TorchHost&) = delete;
-
-  // Reads the caller's arguments; keeps the tensors alive, as the caller may clear its list.
-  void read(const nb::list& arguments);
-  [[nodiscard]] runtime::common::Call call_data();
-  [[nodiscard]] bool has_begun() const { return has_begun_; }
-  [[nodiscard]] nb::object take();
-  // Takes the interpreter's lock back if a call ended early.
-  void end_steps();
-  // Drops all references; the vectors keep their memory.
-  void clear();
-
-  HostTensor make_output(abi::DType dtype, std::span<const std::int64_t> sizes,
-                         std::span<const std::int64_t> strides) override;
-  void begin_steps() override;
-  void call(std::uint32_t target, std::span<const EagerOperand> operands,
-            std::span<HostTensor> results) override;
-  void give(std::uint32_t position, const Output& output) override;
-
-  runtime::cuda::Stream stream() override;
-  void* allocate(std::int64_t bytes) override;
-  void release(runtime::common::Handle handle) override;
-  void copy(const abi::TensorView& from, const abi::TensorView& to) override;
-  std::optional<HostTensor> convolution(
-      const runtime::cuda::ConvolutionArguments& arguments) override;
-  std::optional<HostTensor> attention(const runtime::cuda::AttentionArguments& arguments) override;
-
- private:
-  struct Slot {
-    nb::object object;
-    abi::TensorView view;
-  };
-
-  HostTensor keep(nb::object tensor);
-  nb::object operand_object(const EagerOperand& operand) const;
-  nb::object make(const Output& output);
-
-  TorchCallable& callable_;
-  std::vector<PyObject*> tensors_;  // owned
-  std::vector<abi::TensorView> views_;
-  std::vector<std::int64_t> integers_;
-  std::vector<std::int64_t> versions_;
-  std::deque<Slot> slots_;           // handles point into it
-  std::vector<PyObject*> outputs_;   // owned
-  PyThreadState* thread_ = nullptr;  // while the lock is not held
-  bool has_begun_ = false;
-};
-
 void TorchHost::read(const nb::list& arguments) {
-  const std::vector<std::uint32_t>& positions = callable_.positions_;
+  const std::vector<std::uint32_t>& positions = context_.positions;
   for (std::size_t a = 0; a < positions.size(); ++a) {
     PyObject* const object = PyList_GET_ITEM(arguments.ptr(), positions[a]);
-    if (callable_.is_integer_[a]) {
+    if (context_.is_integer[a]) {
       if (!PyLong_Check(object)) {
         throw WrongArgument(fmt::format("argument {}: expected an integer, got a {}",
-                                        callable_.plan_->arguments[a].name,
+                                        context_.plan->arguments[a].name,
                                         Py_TYPE(object)->tp_name));
       }
       integers_.push_back(nb::cast<std::int64_t>(nb::handle(object)));
@@ -131,14 +70,13 @@ void TorchHost::read(const nb::list& arguments) {
     }
     if (!is_tensor(object)) {
       throw WrongArgument(fmt::format("argument {}: expected a tensor, got a {}",
-                                      callable_.plan_->arguments[a].name,
-                                      Py_TYPE(object)->tp_name));
+                                      context_.plan->arguments[a].name, Py_TYPE(object)->tp_name));
     }
     Py_INCREF(object);
     tensors_.push_back(object);
     views_.push_back(borrow(object));
   }
-  const auto watched = callable_.executable_->watched();
+  const auto watched = context_.watched;
   if (watched.empty()) return;
   versions_.assign(tensors_.size(), 0);
   for (const std::uint32_t t : watched) versions_[t] = version_of(tensors_[t]);
@@ -156,7 +94,7 @@ runtime::common::Call TorchHost::call_data() {
 
 void TorchHost::begin_steps() {
   has_begun_ = true;
-  if (!callable_.plan_->steps.empty()) thread_ = PyEval_SaveThread();
+  if (!context_.plan->steps.empty()) thread_ = PyEval_SaveThread();
 }
 
 void TorchHost::end_steps() {
@@ -176,6 +114,7 @@ void TorchHost::clear() {
   integers_.clear();
   versions_.clear();
   slots_.clear();
+  recipes_.clear();
   has_begun_ = false;
 }
 
@@ -188,7 +127,7 @@ HostTensor TorchHost::keep(nb::object tensor) {
 
 HostTensor TorchHost::make_output(abi::DType dtype, std::span<const std::int64_t> sizes,
                                   std::span<const std::int64_t> strides) {
-  const abi::DeviceKind device = callable_.device_.kind;
+  const abi::DeviceKind device = context_.device.kind;
   if (thread_ == nullptr) return keep(empty_strided(dtype, sizes, strides, device));
   const nb::gil_scoped_acquire lock;
   return keep(empty_strided(dtype, sizes, strides, device));
@@ -196,7 +135,7 @@ HostTensor TorchHost::make_output(abi::DType dtype, std::span<const std::int64_t
 
 runtime::cuda::Stream TorchHost::stream() {
   void* stream = nullptr;
-  if (exchange_api().current_stream(dlpack::kCuda, callable_.device_.index, &stream) != 0) {
+  if (exchange_api().current_stream(dlpack::kCuda, context_.device.index, &stream) != 0) {
     throw nb::python_error();
   }
   return stream;
@@ -248,7 +187,7 @@ void TorchHost::call(std::uint32_t target, std::span<const EagerOperand> operand
   const nb::gil_scoped_acquire lock;
   nb::list arguments;
   for (const EagerOperand& o : operands) arguments.append(operand_object(o));
-  const nb::object made = callable_.targets_[target](*arguments);
+  const nb::object made = context_.targets[target](*arguments);
   const auto list = nb::cast<nb::sequence>(made);
   if (nb::len(list) != results.size()) {
     throw InternalError("an eager op returned another number of results than when traced");
@@ -270,31 +209,54 @@ void TorchHost::call(std::uint32_t target, std::span<const EagerOperand> operand
 
 void TorchHost::give(std::uint32_t position, const Output& output) {
   end_steps();
-  outputs_[position] = make(output).release().ptr();
+  ResultRecipe recipe = describe(output);
+  if (is_recording_) {
+    recipes_.push_back(std::move(recipe));
+    return;
+  }
+  const nb::object base = recipe.argument >= 0
+                              ? nb::borrow(tensors_[static_cast<std::size_t>(recipe.argument)])
+                              : recipe.base;
+  outputs_[position] = make(recipe, base).release().ptr();
 }
 
-nb::object TorchHost::make(const Output& output) {
+ResultRecipe TorchHost::describe(const Output& output) const {
+  ResultRecipe recipe{.kind = output.kind,
+                      .integer = output.integer,
+                      .argument = output.argument,
+                      .base = {},
+                      .is_whole = output.is_whole};
   using Kind = abi::PlanOutput::Kind;
-  if (output.kind == Kind::none) return nb::none();
-  if (output.kind == Kind::integer) return nb::int_(output.integer);
-  nb::object base;
+  if (output.kind == Kind::none || output.kind == Kind::integer) return recipe;
   const void* data = nullptr;
   if (output.argument >= 0) {
-    const auto number = static_cast<std::size_t>(output.argument);
-    base = nb::borrow(tensors_[number]);
-    data = views_[number].data;
+    data = views_[static_cast<std::size_t>(output.argument)].data;
   } else {
     const Slot& slot = *static_cast<const Slot*>(output.handle);
-    base = slot.object;
+    recipe.base = slot.object;
     data = slot.view.data;
   }
-  if (output.is_whole) return base;
+  if (output.is_whole) return recipe;
   const abi::TensorView& v = output.view;
-  const auto bytes = static_cast<const std::byte*>(v.data) - static_cast<const std::byte*>(data);
-  const auto rank = static_cast<std::size_t>(v.rank);
-  return callable_.as_strided_(base, integer_tuple({v.sizes, rank}),
-                               integer_tuple({v.strides, rank}),
-                               nb::int_(static_cast<std::int64_t>(bytes)));
+  recipe.sizes.assign(v.sizes, v.sizes + v.rank);
+  recipe.strides.assign(v.strides, v.strides + v.rank);
+  recipe.byte_offset = static_cast<const std::byte*>(v.data) - static_cast<const std::byte*>(data);
+  return recipe;
+}
+
+nb::object TorchHost::make(const ResultRecipe& recipe, const nb::object& base) const {
+  using Kind = abi::PlanOutput::Kind;
+  if (recipe.kind == Kind::none) return nb::none();
+  if (recipe.kind == Kind::integer) return nb::int_(recipe.integer);
+  if (recipe.is_whole) return base;
+  return context_.as_strided(base, integer_tuple(recipe.sizes), integer_tuple(recipe.strides),
+                             nb::int_(recipe.byte_offset));
+}
+
+void TorchHost::replace(std::size_t number, nb::object tensor) {
+  views_[number] = borrow(tensor.ptr());
+  Py_DECREF(tensors_[number]);
+  tensors_[number] = tensor.release().ptr();
 }
 
 nb::object TorchHost::take() {
@@ -307,150 +269,6 @@ nb::object TorchHost::take() {
     output = nullptr;
   }
   return tuple;
-}
-
-TorchCallable::TorchCallable(std::unique_ptr<runtime::common::Executable> executable,
-                             abi::Device device, nb::list targets, nb::object as_strided)
-    : executable_(std::move(executable)),
-      plan_(&executable_->plan()),
-      device_(device),
-      targets_(std::move(targets)),
-      as_strided_(std::move(as_strided)),
-      otherwise_(nb::none()),
-      fallback_(nb::none()) {
-  for (const abi::PlanArgument& a : plan_->arguments) {
-    positions_.push_back(static_cast<std::uint32_t>(is_integer_.size()));
-    is_integer_.push_back(a.is_integer);
-  }
-  list_size_ = positions_.size();
-  for (const abi::BufferDecl& b : plan_->buffers) {
-    const abi::BufferDecl* root = &b;
-    while (root->kind == abi::BufferDecl::Kind::alias) root = &plan_->buffers[root->index];
-    if (root != &b && root->kind == abi::BufferDecl::Kind::argument) writes_arguments_ = true;
-  }
-}
-
-TorchCallable::~TorchCallable() = default;
-
-void TorchCallable::set_frozen(const nb::list& objects, nb::object otherwise) {
-  positions_.clear();
-  frozen_.clear();
-  list_size_ = nb::len(objects);
-  for (std::size_t i = 0; i < list_size_; ++i) {
-    const nb::object object = objects[i];
-    if (object.is_none()) {
-      positions_.push_back(static_cast<std::uint32_t>(i));
-      frozen_.emplace_back();
-    } else {
-      frozen_.push_back(object);
-    }
-  }
-  if (positions_.size() != is_integer_.size()) {
-    throw InternalError("frozen arguments and those of the plan do not add up");
-  }
-  otherwise_ = std::move(otherwise);
-}
-
-bool TorchCallable::is_frozen_as(const nb::list& arguments) const {
-  for (std::size_t i = 0; i < frozen_.size(); ++i) {
-    if (!frozen_[i].is_valid()) continue;
-    if (PyList_GET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(i)) != frozen_[i].ptr()) {
-      return false;
-    }
-  }
-  return true;
-}
-
-std::unique_ptr<TorchHost> TorchCallable::take_host() {
-  if (idle_.empty()) return std::make_unique<TorchHost>(*this);
-  std::unique_ptr<TorchHost> host = std::move(idle_.back());
-  idle_.pop_back();
-  return host;
-}
-
-namespace {
-
-// torch's current device is `device` for the life of this object: it is where torch allocates.
-class CurrentDevice {
- public:
-  explicit CurrentDevice(abi::Device device) {
-    if (device.kind != abi::DeviceKind::cuda) return;
-    static const Functions functions;
-    if (functions.is_single) return;
-    functions_ = &functions;
-    before_ = nb::cast<int>(functions.exchange(device.index));
-  }
-  ~CurrentDevice() {
-    if (functions_ == nullptr) return;
-    // Torch knew this device a moment ago.
-    try {
-      functions_->exchange(before_);
-    } catch (nb::python_error& error) {
-      error.discard_as_unraisable("inkle: restoring the current device");
-    }
-  }
-  CurrentDevice(const CurrentDevice&) = delete;
-  CurrentDevice& operator=(const CurrentDevice&) = delete;
-
- private:
-  struct Functions {
-    nb::handle exchange =
-        nb::object(nb::module_::import_("torch._C").attr("_cuda_exchangeDevice")).release();
-    bool is_single =
-        nb::cast<int>(nb::module_::import_("torch").attr("cuda").attr("device_count")()) == 1;
-  };
-  const Functions* functions_ = nullptr;
-  int before_ = 0;
-};
-
-}  // namespace
-
-template <class Run>
-nb::object TorchCallable::run(const nb::list& arguments, Run&& run) {
-  if (nb::len(arguments) != list_size_) {
-    throw WrongArgument(fmt::format("{} takes {} arguments, {} were given", plan_->name, list_size_,
-                                    nb::len(arguments)));
-  }
-  if (!frozen_.empty() && !is_frozen_as(arguments)) return otherwise_(arguments);
-  std::unique_ptr<TorchHost> host = take_host();
-  std::string failure;
-  try {
-    const CurrentDevice current(device_);
-    if (fails) throw InternalError("made to fail by option fail_stage");
-    host->read(arguments);
-    run(host->call_data());
-    nb::object result = host->take();
-    host->clear();
-    idle_.push_back(std::move(host));
-    return result;
-  } catch (const WrongArgument&) {
-    throw;
-  } catch (const OutOfRange&) {
-    host->end_steps();
-    throw;
-  } catch (const Error& error) {
-    host->end_steps();
-    const bool is_untouched = !host->has_begun() || !writes_arguments_;
-    const bool is_callers = host->has_begun() && dynamic_cast<const UserError*>(&error) != nullptr;
-    if (fallback_.is_none() || !is_untouched || is_callers) throw;
-    failure = error.what();
-  } catch (...) {
-    host->end_steps();
-    throw;
-  }
-  host.reset();
-  return fallback_(arguments, nb::str(failure.data(), failure.size()));
-}
-
-nb::object TorchCallable::call(const nb::list& arguments) {
-  return run(arguments, [&](const runtime::common::Call& c) { executable_->run(c); });
-}
-
-std::vector<double> TorchCallable::profile(const nb::list& arguments) {
-  std::vector<double> times;
-  (void)run(arguments,
-            [&](const runtime::common::Call& c) { times = executable_->run_profiled(c); });
-  return times;
 }
 
 }  // namespace inkle::python

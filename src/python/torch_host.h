@@ -5,70 +5,113 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
-#include <memory>
+#include <deque>
+#include <optional>
+#include <span>
 #include <vector>
 
+#include "abi/plan.h"
 #include "runtime/common/executable.h"
-#include "runtime/common/host.h"
+#include "runtime/cuda/host.h"
 
 namespace inkle::python {
 
 namespace nb = nanobind;
 
-class TorchHost;
+using runtime::common::EagerOperand;
+using runtime::common::HostTensor;
+using runtime::common::Output;
 
-// A compiled program as Python calls it: one list of tensors and integers in, a tuple out.
-class TorchCallable {
+// What all calls of a program share.
+struct HostContext {
+  const abi::Plan* plan = nullptr;
+  std::span<const std::uint32_t> watched;  // tensor arguments whose versions are of use
+  abi::Device device;                      // that everything runs on
+  nb::list targets;                        // Python callables for calls to eager, by number
+  nb::object as_strided;
+  std::vector<bool> is_integer;          // by argument of the plan
+  std::vector<std::uint32_t> positions;  // by argument of the plan: in the caller's list
+};
+
+// One result of a call: nothing, an integer, or a view of a tensor.
+struct ResultRecipe {
+  abi::PlanOutput::Kind kind = abi::PlanOutput::Kind::none;
+  std::int64_t integer = 0;
+  std::int32_t argument = -1;  // tensor argument whose storage it is
+  nb::object base;             // else: the tensor whose storage it is
+  bool is_whole = false;       // exactly that tensor
+  std::vector<std::int64_t> sizes, strides;
+  std::int64_t byte_offset = 0;  // from that tensor's first element
+};
+
+// State of one call, kept for the next. The interpreter's lock is held but between begin_steps()
+// and the first give().
+class TorchHost final : public runtime::cuda::DeviceHost {
  public:
-  // `targets`: Python callables for calls to eager, by number; each takes the flat operands and
-  // returns a sequence of tensors. `as_strided(tensor, sizes, strides, bytes_from_data)` makes
-  // views of outputs.
-  // All that runs, runs on `device`.
-  TorchCallable(std::unique_ptr<runtime::common::Executable> executable, abi::Device device,
-                nb::list targets, nb::object as_strided);
-  ~TorchCallable();
-  TorchCallable(const TorchCallable&) = delete;
-  TorchCallable& operator=(const TorchCallable&) = delete;
+  explicit TorchHost(const HostContext& context) : context_(context) {
+    outputs_.resize(context.plan->outputs.size(), nullptr);
+  }
+  ~TorchHost() override { clear(); }
+  TorchHost(const TorchHost&) = delete;
+  TorchHost& operator=(const TorchHost&) = delete;
 
-  // Position `i` of the list given to call() must be the object objects[i], whose contents the plan
-  // holds, or is an argument of the plan where that is None. Where it is another, call() returns
-  // otherwise(list).
-  void set_frozen(const nb::list& objects, nb::object otherwise);
-  // What runs, and gives the result, when a call fails for a reason that is not the caller's before
-  // anything was written: otherwise(list, message). None: the error is raised.
-  void set_fallback(nb::object otherwise) { fallback_ = std::move(otherwise); }
+  // Reads the caller's arguments; keeps the tensors alive, as the caller may clear its list.
+  void read(const nb::list& arguments);
+  [[nodiscard]] runtime::common::Call call_data();
+  [[nodiscard]] bool has_begun() const { return has_begun_; }
+  [[nodiscard]] nb::object take();
+  // Of the arguments that were read.
+  [[nodiscard]] std::span<PyObject* const> tensors() const { return tensors_; }
+  [[nodiscard]] std::span<const abi::TensorView> views() const { return views_; }
+  [[nodiscard]] std::span<const std::int64_t> integers() const { return integers_; }
+  // The call reads and writes another tensor of the same geometry in place of argument `number`.
+  void replace(std::size_t number, nb::object tensor);
+  // Results are not made, only described: recipes() then has one for each.
+  void record_results() { is_recording_ = true; }
+  [[nodiscard]] std::vector<ResultRecipe> take_recipes() { return std::move(recipes_); }
+  // The result that a recipe describes; `base` is the tensor that it is a view of.
+  [[nodiscard]] nb::object make(const ResultRecipe& recipe, const nb::object& base) const;
+  // Takes the interpreter's lock back if a call ended early.
+  void end_steps();
+  // Drops all references; the vectors keep their memory.
+  void clear();
 
-  // Throws WrongArgument if types, sizes or strides are not the plan's; OutOfRange, UserError; what
-  // calls to eager raise.
-  [[nodiscard]] nb::object call(const nb::list& arguments);
-  // Microseconds of each step of one call.
-  [[nodiscard]] std::vector<double> profile(const nb::list& arguments);
-  // For tests: each call fails.
-  bool fails = false;
+  HostTensor make_output(abi::DType dtype, std::span<const std::int64_t> sizes,
+                         std::span<const std::int64_t> strides) override;
+  void begin_steps() override;
+  void call(std::uint32_t target, std::span<const EagerOperand> operands,
+            std::span<HostTensor> results) override;
+  void give(std::uint32_t position, const Output& output) override;
 
-  [[nodiscard]] const abi::Plan& plan() const { return *plan_; }
-  [[nodiscard]] const runtime::common::Executable& executable() const { return *executable_; }
+  runtime::cuda::Stream stream() override;
+  void* allocate(std::int64_t bytes) override;
+  void release(runtime::common::Handle handle) override;
+  void copy(const abi::TensorView& from, const abi::TensorView& to) override;
+  std::optional<HostTensor> convolution(
+      const runtime::cuda::ConvolutionArguments& arguments) override;
+  std::optional<HostTensor> attention(const runtime::cuda::AttentionArguments& arguments) override;
 
  private:
-  friend class TorchHost;
-  template <class Run>
-  nb::object run(const nb::list& arguments, Run&& run);
-  [[nodiscard]] bool is_frozen_as(const nb::list& arguments) const;
-  std::unique_ptr<TorchHost> take_host();
+  struct Slot {
+    nb::object object;
+    abi::TensorView view;
+  };
 
-  std::unique_ptr<runtime::common::Executable> executable_;
-  const abi::Plan* plan_;
-  abi::Device device_;
-  nb::list targets_;
-  nb::object as_strided_;
-  nb::object otherwise_;
-  nb::object fallback_;
-  std::vector<bool> is_integer_;          // by argument of the plan
-  std::vector<std::uint32_t> positions_;  // by argument of the plan: in the caller's list
-  std::size_t list_size_ = 0;             // of the caller's list
-  std::vector<nb::object> frozen_;        // by position in the caller's list; null: none
-  bool writes_arguments_ = false;
-  std::vector<std::unique_ptr<TorchHost>> idle_;  // guarded by the interpreter's lock
+  HostTensor keep(nb::object tensor);
+  nb::object operand_object(const EagerOperand& operand) const;
+  ResultRecipe describe(const Output& output) const;
+
+  const HostContext& context_;
+  std::vector<PyObject*> tensors_;  // owned
+  std::vector<abi::TensorView> views_;
+  std::vector<std::int64_t> integers_;
+  std::vector<std::int64_t> versions_;
+  std::deque<Slot> slots_;          // handles point into it
+  std::vector<PyObject*> outputs_;  // owned
+  bool is_recording_ = false;
+  std::vector<ResultRecipe> recipes_;
+  PyThreadState* thread_ = nullptr;  // while the lock is not held
+  bool has_begun_ = false;
 };
 
 }  // namespace inkle::python

@@ -48,6 +48,11 @@ class Executable {
   // The same, timed: microseconds of each step, in order; 0 for prepare steps that were not due.
   [[nodiscard]] virtual std::vector<double> run_profiled(const Call& call) = 0;
 
+  // Throws what kernels of earlier calls met after these had returned; run() does so first.
+  virtual void throw_failures() {}
+  // Why a call must not be recorded for replay; empty if it may.
+  [[nodiscard]] virtual std::string why_not_recorded() const { return "it runs on the CPU"; }
+
   [[nodiscard]] virtual const abi::Plan& plan() const = 0;
   // Tensor arguments, by number, that derived copies are kept of: their versions are of use.
   [[nodiscard]] virtual std::span<const std::uint32_t> watched() const = 0;

@@ -194,6 +194,15 @@ void Executable::throw_failures() {
   }
 }
 
+std::string Executable::why_not_recorded() const {
+  for (const BufferDecl& b : plan_->buffers) {
+    if (b.device.kind == abi::DeviceKind::cpu && b.kind != Kind::constant) {
+      return fmt::format("{} is a tensor of the CPU", b.name);
+    }
+  }
+  return {};
+}
+
 void Executable::run(const common::Call& call) { run_with(call, nullptr); }
 
 std::vector<double> Executable::run_profiled(const common::Call& call) {

@@ -33,6 +33,9 @@ class Executable final : public common::Executable {
   void run(const common::Call& call) override;
   [[nodiscard]] std::vector<double> run_profiled(const common::Call& call) override;
 
+  void throw_failures() override;
+  [[nodiscard]] std::string why_not_recorded() const override;
+
   [[nodiscard]] const abi::Plan& plan() const override { return *plan_; }
   [[nodiscard]] std::span<const std::uint32_t> watched() const override { return {}; }
   [[nodiscard]] common::MemoryReport memory() const override;
@@ -50,7 +53,6 @@ class Executable final : public common::Executable {
   void make_launch(const abi::Launch& launch, Step& step);
   void make_call(const abi::LibraryCall& call, Step& step) const;
   void run_with(const common::Call& call, double* microseconds);
-  void throw_failures();
   [[nodiscard]] std::unique_ptr<Frame> take_frame();
 
   std::shared_ptr<const abi::Plan> plan_;

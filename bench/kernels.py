@@ -1,0 +1,246 @@
+"""Times kernel classes on one GPU in every system: eager, TorchInductor, Inkle.
+
+    python bench/kernels.py                              all classes, and writes docs/benchmarks.md
+    python bench/kernels.py --only softmax,gemm --systems eager,inkle --no-write
+
+Each call is timed between two events with the L2 cache overwritten before it; the table gives the
+rate at the median time. Rates count what a class must read and write, or compute, at least.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import re
+import statistics
+import sys
+import time
+from typing import Any, Callable
+
+import torch
+import torch.nn.functional as F
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BEGIN, END = "<!-- kernels:begin -->", "<!-- kernels:end -->"
+SYSTEMS = ("eager", "inductor", "inductor-max", "inkle", "inkle-max")
+BF16, F32 = torch.bfloat16, torch.float32
+
+
+@dataclasses.dataclass
+class Class:
+    """A function and its arguments; ``work``: least bytes moved, or floating operations."""
+
+    name: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    work: float
+    unit: str = "TB/s"
+
+
+def _random(*sizes: int, dtype: torch.dtype = BF16) -> torch.Tensor:
+    return torch.randn(*sizes, device="cuda", dtype=dtype)
+
+
+def _bytes(*tensors: torch.Tensor) -> float:
+    return float(sum(t.numel() * t.element_size() for t in tensors))
+
+
+def _pointwise() -> list[Class]:
+    x, y = _random(8192, 8192), _random(8192, 8192)
+    a, b = _random(16384, 768), _random(768)
+    return [
+        Class("gelu(x+y)*x, 8192x8192", lambda x, y: F.gelu(x + y) * x, (x, y), _bytes(x, x, y)),
+        Class("gelu(x+b), 16384x768", lambda a, b: F.gelu(a + b), (a, b), _bytes(a, a, b)),
+        Class("x.t() + y", lambda x, y: x.t() + y, (x, y), _bytes(x, x, y)),
+    ]
+
+
+def _rows() -> list[Class]:
+    x, wide = _random(8192, 8192), _random(512, 131072)
+    a, r = _random(16384, 768), _random(16384, 768)
+    g, b = _random(8192), _random(8192)
+    small_g, small_b = _random(768), _random(768)
+
+    def rms_norm(x: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        return F.rms_norm(x, (x.shape[-1],), g, 1e-6)
+
+    def layer_norm(x: torch.Tensor, g: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(x, (x.shape[-1],), g, b)
+
+    return [
+        Class("softmax 8192x8192", lambda x: F.softmax(x, -1), (x,), _bytes(x, x)),
+        Class("softmax 512x131072", lambda x: F.softmax(x, -1), (wide,), _bytes(wide, wide)),
+        Class("layer norm 8192x8192", layer_norm, (x, g, b), _bytes(x, x)),
+        Class("layer norm(x+r) 16384x768", lambda x, r, g, b: layer_norm(x + r, g, b),
+              (a, r, small_g, small_b), _bytes(a, a, a)),
+        Class("rms norm 8192x8192", rms_norm, (x, g), _bytes(x, x)),
+        Class("sum of all, 8192x8192", lambda x: x.sum(), (x,), _bytes(x)),
+        Class("sum over rows (dim 0)", lambda x: x.sum(0), (x,), _bytes(x)),
+        Class("cumsum rows 8192x8192", lambda x: x.cumsum(-1), (x,), _bytes(x, x)),
+        Class("argmax rows 8192x8192", lambda x: x.argmax(-1), (x,), _bytes(x)),
+    ]  # fmt: skip
+
+
+def _loss() -> list[Class]:
+    x = _random(8192, 50257)
+    target = torch.randint(0, 50257, (8192,), device="cuda")
+    return [Class("cross entropy 8192x50257", F.cross_entropy, (x, target), _bytes(x))]
+
+
+def _gemm() -> list[Class]:
+    def linear(name: str, m: int, k: int, n: int, f: Callable[..., Any], *more: torch.Tensor) -> Class:
+        arguments = (_random(m, k), _random(n, k) / k**0.5, _random(n), *more)
+        return Class(name, f, arguments, 2.0 * m * k * n, "TFLOP/s")
+
+    return [
+        linear("linear 8192x768x3072", 8192, 768, 3072, F.linear),
+        linear("linear+gelu (erf) 8192x768x3072", 8192, 768, 3072,
+               lambda x, w, b: F.gelu(F.linear(x, w, b))),
+        linear("linear+gelu (tanh) 8192x768x3072", 8192, 768, 3072,
+               lambda x, w, b: F.gelu(F.linear(x, w, b), approximate="tanh")),
+        linear("linear+residual 8192x3072x768", 8192, 3072, 768,
+               lambda x, w, b, r: F.linear(x, w, b) + r, _random(8192, 768)),
+        linear("linear+relu 4096^3", 4096, 4096, 4096, lambda x, w, b: F.relu(F.linear(x, w, b))),
+    ]  # fmt: skip
+
+
+def _attention() -> list[Class]:
+    def case(name: str, b: int, h: int, s: int, d: int, causal: bool) -> Class:
+        q, k, v = (_random(b, h, s, d) for _ in range(3))
+        work = 4.0 * b * h * s * s * d / (2 if causal else 1)
+        return Class(name, lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=causal),
+                     (q, k, v), work, "TFLOP/s")  # fmt: skip
+
+    return [
+        case("attention 16x12x512x64", 16, 12, 512, 64, False),
+        case("attention causal 4x32x4096x128", 4, 32, 4096, 128, True),
+    ]
+
+
+def _convolution() -> list[Class]:
+    def case(name: str, n: int, c: int, s: int, o: int, k: int) -> Class:
+        x = _random(n, c, s, s).to(memory_format=torch.channels_last)
+        w = (_random(o, c, k, k) / (c * k * k) ** 0.5).to(memory_format=torch.channels_last)
+        return Class(name, lambda x, w, b: F.relu(F.conv2d(x, w, b, padding=k // 2)),
+                     (x, w, _random(o)), 2.0 * n * s * s * c * o * k * k, "TFLOP/s")  # fmt: skip
+
+    return [
+        case("conv 3x3 128x256x28x28 +relu", 128, 256, 28, 256, 3),
+        case("conv 1x1 128x256x56x56 to 64 +relu", 128, 256, 56, 64, 1),
+    ]
+
+
+_GROUPS: dict[str, Callable[[], list[Class]]] = {
+    "pointwise": _pointwise, "rows": _rows, "loss": _loss, "gemm": _gemm,
+    "attention": _attention, "convolution": _convolution,
+}  # fmt: skip
+
+
+def _compile(system: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    if system == "eager":
+        return function
+    mode = "max-autotune-no-cudagraphs" if system.endswith("-max") else None
+    return torch.compile(function, backend=system.removesuffix("-max"), mode=mode, dynamic=False)
+
+
+_scratch: list[torch.Tensor] = []
+
+
+def microseconds(call: Callable[[], Any], seconds: float) -> float:
+    """The median time of one call, with a cold L2 cache."""
+    if not _scratch:
+        _scratch.append(torch.empty(256 << 20, dtype=torch.int8, device="cuda"))
+    for _ in range(3):
+        call()
+    torch.cuda.synchronize()
+    times: list[float] = []
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < seconds or len(times) < 20:
+        pairs = []
+        for _ in range(10):
+            _scratch[0].zero_()
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            call()
+            end.record()
+            pairs.append((start, end))
+        torch.cuda.synchronize()
+        times += [start.elapsed_time(end) * 1e3 for start, end in pairs]
+    return statistics.median(times)
+
+
+def _same(got: Any, expected: Any) -> bool:
+    got, expected = got.double(), expected.double()
+    scale = expected.abs().max().item() + 1e-30
+    return (got - expected).abs().max().item() <= 2e-2 * scale
+
+
+def run(groups: list[str], systems: list[str], seconds: float) -> list[tuple[Class, dict[str, Any]]]:
+    results = []
+    for group in groups:
+        for c in _GROUPS[group]():
+            row: dict[str, Any] = {}
+            expected = c.function(*c.arguments)
+            for system in systems:
+                torch._dynamo.reset()
+                try:
+                    compiled = _compile(system, c.function)
+                    right = _same(compiled(*c.arguments), expected)
+                    us = microseconds(lambda: compiled(*c.arguments), seconds)
+                    row[system] = c.work / us * 1e-6 if right else "wrong"
+                except Exception as error:  # noqa: BLE001: one class must not stop the others
+                    row[system] = "-"
+                    print(f"{c.name}, {system}: {type(error).__name__}: {str(error)[:200]}",
+                          file=sys.stderr)  # fmt: skip
+            results.append((c, row))
+            print(c.name, {k: v if isinstance(v, str) else round(v, 2) for k, v in row.items()},
+                  flush=True)  # fmt: skip
+    return results
+
+
+def table(results: list[tuple[Class, dict[str, Any]]], systems: list[str]) -> str:
+    lines = ["| class, bf16 | unit | " + " | ".join(systems) + " |", "|" + "---|" * (len(systems) + 2)]
+    for c, row in results:
+        digits = 2 if c.unit == "TB/s" else 0
+        cells = [v if isinstance(v, str) else f"{v:.{digits}f}" for v in (row[s] for s in systems)]
+        lines.append(f"| {c.name} | {c.unit} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def machine() -> str:
+    p = torch.cuda.get_device_properties(0)
+    return (f"{p.name}, {p.multi_processor_count} multiprocessors, torch {torch.__version__}, "
+            f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}")  # fmt: skip
+
+
+def write(text: str) -> None:
+    path = os.path.join(ROOT, "docs", "benchmarks.md")
+    with open(path) as file:
+        page = file.read()
+    if BEGIN not in page:
+        page += f"\n## Kernel classes on a GPU\n\n{BEGIN}\n{END}\n"
+    page = re.sub(f"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: f"{BEGIN}\n{text}\n{END}",
+                  page, flags=re.S)  # fmt: skip
+    with open(path, "w") as file:
+        file.write(page)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default=",".join(_GROUPS), help="groups of classes")
+    parser.add_argument("--systems", default=",".join(SYSTEMS))
+    parser.add_argument("--seconds", type=float, default=0.2, help="for each class and system")
+    parser.add_argument("--no-write", action="store_true")
+    arguments = parser.parse_args()
+    systems = arguments.systems.split(",")
+    with torch.no_grad():
+        results = run(arguments.only.split(","), systems, arguments.seconds)
+    text = f"{machine()}\n\n{table(results, systems)}"
+    print(text)
+    if not arguments.no_write:
+        write(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""Recording the work of a call on a GPU into a CUDA graph, in memory that all recordings share."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+
+# By device and stream: what is replayed on one stream never runs at once, so it may share memory.
+_pools: dict[tuple[int, int], Any] = {}
+
+
+def capture(run: Callable[[], None], device: int, stream: int) -> torch.cuda.CUDAGraph:
+    """The work that ``run`` queues, for replays on ``stream``; raises what stops it."""
+    pool = _pools.setdefault((device, stream), torch.cuda.graph_pool_handle())
+    graph = torch.cuda.CUDAGraph()
+    current = torch.cuda.current_stream(device)
+    side = torch.cuda.Stream(device)
+    side.wait_stream(current)
+    with torch.cuda.stream(side):
+        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+        try:
+            run()
+        except BaseException:
+            try:
+                graph.capture_end()
+            except RuntimeError:
+                pass  # what stopped the recording has made it invalid
+            raise
+        graph.capture_end()
+    current.wait_stream(side)
+    return graph

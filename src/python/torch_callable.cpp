@@ -1,0 +1,179 @@
+#include "python/torch_callable.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "python/cuda_graphs.h"
+#include "runtime/common/errors.h"
+
+namespace inkle::python {
+
+using runtime::common::OutOfRange;
+using runtime::common::WrongArgument;
+
+TorchCallable::TorchCallable(std::unique_ptr<runtime::common::Executable> executable,
+                             abi::Device device, nb::list targets, nb::object as_strided)
+    : executable_(std::move(executable)),
+      plan_(&executable_->plan()),
+      context_{.plan = plan_,
+               .watched = executable_->watched(),
+               .device = device,
+               .targets = std::move(targets),
+               .as_strided = std::move(as_strided)},
+      otherwise_(nb::none()),
+      fallback_(nb::none()) {
+  for (const abi::PlanArgument& a : plan_->arguments) {
+    context_.positions.push_back(static_cast<std::uint32_t>(context_.is_integer.size()));
+    context_.is_integer.push_back(a.is_integer);
+  }
+  list_size_ = context_.positions.size();
+  for (const abi::BufferDecl& b : plan_->buffers) {
+    const abi::BufferDecl* root = &b;
+    while (root->kind == abi::BufferDecl::Kind::alias) root = &plan_->buffers[root->index];
+    if (root != &b && root->kind == abi::BufferDecl::Kind::argument) writes_arguments_ = true;
+  }
+}
+
+TorchCallable::~TorchCallable() = default;
+
+void TorchCallable::set_frozen(const nb::list& objects, nb::object otherwise) {
+  context_.positions.clear();
+  frozen_.clear();
+  list_size_ = nb::len(objects);
+  for (std::size_t i = 0; i < list_size_; ++i) {
+    const nb::object object = objects[i];
+    if (object.is_none()) {
+      context_.positions.push_back(static_cast<std::uint32_t>(i));
+      frozen_.emplace_back();
+    } else {
+      frozen_.push_back(object);
+    }
+  }
+  if (context_.positions.size() != context_.is_integer.size()) {
+    throw InternalError("frozen arguments and those of the plan do not add up");
+  }
+  otherwise_ = std::move(otherwise);
+}
+
+bool TorchCallable::is_frozen_as(const nb::list& arguments) const {
+  for (std::size_t i = 0; i < frozen_.size(); ++i) {
+    if (!frozen_[i].is_valid()) continue;
+    if (PyList_GET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(i)) != frozen_[i].ptr()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::unique_ptr<TorchHost> TorchCallable::take_host() {
+  if (idle_.empty()) return std::make_unique<TorchHost>(context_);
+  std::unique_ptr<TorchHost> host = std::move(idle_.back());
+  idle_.pop_back();
+  return host;
+}
+
+namespace {
+
+// torch's current device is `device` for the life of this object: it is where torch allocates.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(abi::Device device) {
+    if (device.kind != abi::DeviceKind::cuda) return;
+    static const Functions functions;
+    if (functions.is_single) return;
+    functions_ = &functions;
+    before_ = nb::cast<int>(functions.exchange(device.index));
+  }
+  ~CurrentDevice() {
+    if (functions_ == nullptr) return;
+    // Torch knew this device a moment ago.
+    try {
+      functions_->exchange(before_);
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable("inkle: restoring the current device");
+    }
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  struct Functions {
+    nb::handle exchange =
+        nb::object(nb::module_::import_("torch._C").attr("_cuda_exchangeDevice")).release();
+    bool is_single =
+        nb::cast<int>(nb::module_::import_("torch").attr("cuda").attr("device_count")()) == 1;
+  };
+  const Functions* functions_ = nullptr;
+  int before_ = 0;
+};
+
+}  // namespace
+
+template <class Run>
+nb::object TorchCallable::run(const nb::list& arguments, Run&& run) {
+  if (nb::len(arguments) != list_size_) {
+    throw WrongArgument(fmt::format("{} takes {} arguments, {} were given", plan_->name, list_size_,
+                                    nb::len(arguments)));
+  }
+  if (!frozen_.empty() && !is_frozen_as(arguments)) return otherwise_(arguments);
+  std::unique_ptr<TorchHost> host = take_host();
+  std::string failure;
+  try {
+    const CurrentDevice current(context_.device);
+    if (fails) throw InternalError("made to fail by option fail_stage");
+    host->read(arguments);
+    nb::object result = run(*host);
+    host->clear();
+    idle_.push_back(std::move(host));
+    return result;
+  } catch (const WrongArgument&) {
+    throw;
+  } catch (const OutOfRange&) {
+    host->end_steps();
+    throw;
+  } catch (const Error& error) {
+    host->end_steps();
+    const bool is_untouched = !host->has_begun() || !writes_arguments_;
+    const bool is_callers = host->has_begun() && dynamic_cast<const UserError*>(&error) != nullptr;
+    if (fallback_.is_none() || !is_untouched || is_callers) throw;
+    failure = error.what();
+  } catch (...) {
+    host->end_steps();
+    throw;
+  }
+  host.reset();
+  return fallback_(arguments, nb::str(failure.data(), failure.size()));
+}
+
+nb::object TorchCallable::call(const nb::list& arguments) {
+  return run(arguments, [&](TorchHost& host) {
+    if (graphs_) {
+      if (nb::object result = graphs_->call(host, arguments); result.is_valid()) return result;
+    }
+    executable_->run(host.call_data());
+    return host.take();
+  });
+}
+
+void TorchCallable::use_graphs() {
+  if (context_.device.kind != abi::DeviceKind::cuda) return;
+  graphs_ = std::make_unique<CudaGraphs>(*executable_, context_);
+}
+
+nb::object TorchCallable::graph_report() const {
+  return graphs_ ? graphs_->report() : nb::object(nb::none());
+}
+
+std::vector<double> TorchCallable::profile(const nb::list& arguments) {
+  std::vector<double> times;
+  (void)run(arguments, [&](TorchHost& host) {
+    times = executable_->run_profiled(host.call_data());
+    return host.take();
+  });
+  return times;
+}
+
+}  // namespace inkle::python

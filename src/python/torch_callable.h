@@ -1,0 +1,72 @@
+// A compiled program as Python calls it.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "python/torch_host.h"
+#include "runtime/common/executable.h"
+
+namespace inkle::python {
+
+namespace nb = nanobind;
+
+class CudaGraphs;
+
+// A compiled program as Python calls it: one list of tensors and integers in, a tuple out.
+class TorchCallable {
+ public:
+  // All that runs, runs on `device`. `targets`: Python callables for calls to eager, by number;
+  // each takes the flat operands and returns a sequence of tensors. `as_strided(tensor, sizes,
+  // strides, bytes_from_data)` makes views of outputs.
+  TorchCallable(std::unique_ptr<runtime::common::Executable> executable, abi::Device device,
+                nb::list targets, nb::object as_strided);
+  ~TorchCallable();
+  TorchCallable(const TorchCallable&) = delete;
+  TorchCallable& operator=(const TorchCallable&) = delete;
+
+  // Position `i` of the list given to call() must be the object objects[i], whose contents the plan
+  // holds, or is an argument of the plan where that is None. Where it is another, call() returns
+  // otherwise(list).
+  void set_frozen(const nb::list& objects, nb::object otherwise);
+  // What runs, and gives the result, when a call fails for a reason that is not the caller's before
+  // anything was written: otherwise(list, message). None: the error is raised.
+  void set_fallback(nb::object otherwise) { fallback_ = std::move(otherwise); }
+
+  // Throws WrongArgument if types, sizes or strides are not the plan's; OutOfRange, UserError; what
+  // calls to eager raise.
+  [[nodiscard]] nb::object call(const nb::list& arguments);
+  // Microseconds of each step of one call.
+  [[nodiscard]] std::vector<double> profile(const nb::list& arguments);
+  // On a GPU: calls of the same shapes are recorded once and then replayed.
+  void use_graphs();
+  // What became of that: (shapes recorded, calls replayed, why not), or nothing without it.
+  [[nodiscard]] nb::object graph_report() const;
+  // For tests: each call fails.
+  bool fails = false;
+
+  [[nodiscard]] const abi::Plan& plan() const { return *plan_; }
+  [[nodiscard]] const runtime::common::Executable& executable() const { return *executable_; }
+
+ private:
+  template <class Run>
+  nb::object run(const nb::list& arguments, Run&& run);
+  [[nodiscard]] bool is_frozen_as(const nb::list& arguments) const;
+  std::unique_ptr<TorchHost> take_host();
+
+  std::unique_ptr<runtime::common::Executable> executable_;
+  const abi::Plan* plan_;
+  HostContext context_;
+  nb::object otherwise_;
+  nb::object fallback_;
+  std::size_t list_size_ = 0;       // of the caller's list
+  std::vector<nb::object> frozen_;  // by position in the caller's list; null: none
+  bool writes_arguments_ = false;
+  std::vector<std::unique_ptr<TorchHost>> idle_;  // guarded by the interpreter's lock
+  std::unique_ptr<CudaGraphs> graphs_;
+};
+
+}  // namespace inkle::python

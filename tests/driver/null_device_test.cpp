@@ -1,0 +1,173 @@
+// Programs for a GPU on a machine without one: everything but the launch.
+#include "runtime/cuda/null_device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <deque>
+#include <string>
+
+#include "base/error.h"
+#include "codegen/cuda/compiler.h"
+#include "driver/pipeline.h"
+#include "graph/text.h"
+#include "ops/table.h"
+#include "runtime/common/errors.h"
+#include "runtime/cuda/executable.h"
+#include "runtime/cuda/host.h"
+
+namespace inkle::driver {
+namespace {
+
+using runtime::common::HostTensor;
+using runtime::cuda::AttentionArguments;
+using runtime::cuda::ConvolutionArguments;
+
+constexpr std::string_view kArchitecture = "sm_90a";
+
+// Tensors on the heap; notes what it is asked for.
+class NullHost final : public runtime::cuda::DeviceHost {
+ public:
+  HostTensor make_output(abi::DType dtype, std::span<const std::int64_t> sizes,
+                         std::span<const std::int64_t> strides) override {
+    Tensor& t = tensors_.emplace_back();
+    t.sizes.assign(sizes.begin(), sizes.end());
+    t.strides.assign(strides.begin(), strides.end());
+    std::int64_t elements = 1;
+    for (std::size_t d = 0; d < sizes.size(); ++d) elements += (sizes[d] - 1) * strides[d];
+    t.data.resize(static_cast<std::size_t>(elements * abi::size_of(dtype) + 512));
+    const abi::TensorView view{.data = t.data.data(),
+                               .dtype = dtype,
+                               .device = {abi::DeviceKind::cuda, 0},
+                               .rank = static_cast<std::int32_t>(sizes.size()),
+                               .sizes = t.sizes.data(),
+                               .strides = t.strides.data()};
+    return {&t, view};
+  }
+  void call(std::uint32_t, std::span<const runtime::common::EagerOperand>,
+            std::span<HostTensor>) override {
+    unsupported("no op runs in eager here");
+  }
+  void give(std::uint32_t, const runtime::common::Output& output) override {
+    given.push_back(output.kind);
+  }
+  runtime::cuda::Stream stream() override { return this; }
+  void* allocate(std::int64_t bytes) override {
+    allocated += bytes;
+    Tensor& t = tensors_.emplace_back();
+    t.data.resize(static_cast<std::size_t>(bytes));
+    return t.data.data();
+  }
+  void release(runtime::common::Handle) override { ++released; }
+  void copy(const abi::TensorView&, const abi::TensorView&) override { calls.push_back("copy"); }
+  std::optional<HostTensor> convolution(const ConvolutionArguments& a) override {
+    calls.push_back(a.relu ? "convolution relu" : "convolution");
+    return same(a.y);
+  }
+  std::optional<HostTensor> attention(const AttentionArguments& a) override {
+    calls.push_back(a.mask ? "attention mask" : "attention");
+    return same(a.out);
+  }
+
+  std::vector<std::string> calls;
+  std::vector<abi::PlanOutput::Kind> given;
+  std::int64_t allocated = 0;
+  int released = 0;
+
+ private:
+  struct Tensor {
+    std::vector<std::byte> data;
+    std::vector<std::int64_t> sizes, strides;
+  };
+  HostTensor same(const abi::TensorView& v) {
+    const auto rank = static_cast<std::size_t>(v.rank);
+    return make_output(v.dtype, {v.sizes, rank}, {v.strides, rank});
+  }
+  std::deque<Tensor> tensors_;
+};
+
+class NullDeviceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string why_not;
+    if (!codegen::cuda::find_nvrtc(why_not)) GTEST_SKIP() << why_not;
+  }
+
+  // Compiles for the null device; all tensors are of the GPU.
+  void compile(std::string_view text) {
+    graph::Graph graph = graph::parse(text, "test.ir", ops::op_table());
+    for (std::uint32_t v = 0; v < graph.value_count(); ++v) {
+      graph.type(graph::ValueId{v}).device = {abi::DeviceKind::cuda, 0};
+    }
+    compiled_ = compiler_.compile(std::move(graph), {});
+    executable_ = compiler_.load(compiled_.plan);
+  }
+
+  // Calls the program with tensors of these sizes, dense.
+  std::vector<std::string> run(const std::vector<std::vector<std::int64_t>>& sizes,
+                               NullHost& host) {
+    std::vector<abi::TensorView> views;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      std::vector<std::int64_t> strides(sizes[i].size(), 1);
+      for (std::size_t d = sizes[i].size(); d-- > 1;) strides[d - 1] = strides[d] * sizes[i][d];
+      views.push_back(host.make_output(compiled_.plan->arguments[i].dtype, sizes[i], strides).view);
+    }
+    executable_->run({.tensors = views, .host = &host});
+    return {};
+  }
+
+  Compiler compiler_{make_null_target(kArchitecture)};
+  Compiled compiled_;
+  std::unique_ptr<runtime::common::Executable> executable_;
+};
+
+TEST_F(NullDeviceTest, RunsAllButTheLaunches) {
+  compile(R"(
+graph @block(%x: bf16[s0,64], %w: bf16[32,64] param, %b: bf16[32] param) -> bf16[s0,32] where s0 in 1..4096 {
+  %0: bf16[64,32] = t(%w)
+  %1: bf16[s0,32] = addmm(%b, %x, %0)           # model.py:2
+  %2: bf16[s0,32] = gelu(%1)                    # model.py:3
+  %3: bf16[s0,32] = softmax(%2, -1)             # model.py:4
+  return %3
+}
+)");
+  // The bias and the rounding are the product's; what follows is one kernel.
+  ASSERT_EQ(compiled_.report.steps.size(), 2U);
+  EXPECT_EQ(compiled_.report.steps[0].kind, "matmul");
+  EXPECT_EQ(compiled_.report.steps[1].kind, "kernel");
+  for (const std::int64_t rows : {7, 128, 7}) {
+    NullHost host;
+    run({{rows, 64}, {32, 64}, {32}}, host);
+    EXPECT_THAT(host.given, ::testing::ElementsAre(abi::PlanOutput::Kind::buffer));
+    EXPECT_GE(host.allocated, rows * 32 * 2);
+  }
+}
+
+TEST_F(NullDeviceTest, ConvolutionAndAttentionAreTheHosts) {
+  compile(R"(
+graph @block(%q: bf16[2,4,16,8], %k: bf16[2,4,16,8], %v: bf16[2,4,16,8]) -> bf16[2,4,16,8] {
+  %0: bf16[2,4,16,8] = scaled_dot_product_attention(%q, %k, %v)
+  %1: bf16[2,4,16,8] = relu(%0)
+  return %1
+}
+)");
+  NullHost host;
+  run({{2, 4, 16, 8}, {2, 4, 16, 8}, {2, 4, 16, 8}}, host);
+  EXPECT_THAT(host.calls, ::testing::ElementsAre("attention"));
+  EXPECT_EQ(host.released, 1);
+}
+
+TEST_F(NullDeviceTest, ArgumentsAreChecked) {
+  compile(R"(
+graph @one(%x: f32[8,64]) -> f32[8,64] {
+  %0: f32[8,64] = exp(%x)
+  return %0
+}
+)");
+  NullHost host;
+  EXPECT_THROW(run({{8, 63}}, host), runtime::common::WrongArgument);
+}
+
+}  // namespace
+}  // namespace inkle::driver
