@@ -66,7 +66,9 @@ Types infer_layer_norm(Inference& in) {
   const Sizes shape = axes.reduced(in.context(), x.sizes);
   check_parameter(in, 2, shape);
   check_parameter(in, 3, shape);
-  const Type moment = infer::make(x, x.dtype, axes.result(in.context(), x.sizes, true));
+  // ATen keeps the moments of f16 and bf16 in f32 everywhere but on the CPU.
+  const DType kept = x.device.kind == abi::DeviceKind::cpu ? x.dtype : abi::compute_type(x.dtype);
+  const Type moment = infer::make(x, kept, axes.result(in.context(), x.sizes, true));
   return {infer::make(x, x.dtype, x.sizes), moment, moment};
 }
 Types infer_layer_norm_only(Inference& in) { return {infer_layer_norm(in)[0]}; }
@@ -91,14 +93,15 @@ void lower_layer_norm(Lowering& l) {
                   i.subspan(first));
   }));
   if (l.node().results.size() == 1) return;
+  const DType kept = l.result_type(1).dtype;
   if (l.is_used(1)) {
-    const Tensor mean = l.pointwise(moments[0].sizes, dtype, [&](BodyBuilder& b, Indices i) {
+    const Tensor mean = l.pointwise(moments[0].sizes, kept, [&](BodyBuilder& b, Indices i) {
       return l.element(b, moments[0], i);
     });
     l.result(1, keep_dims(l, mean, axes, true));
   }
   if (l.is_used(2)) {
-    const Tensor rstd = l.pointwise(moments[1].sizes, dtype, [&](BodyBuilder& b, Indices i) {
+    const Tensor rstd = l.pointwise(moments[1].sizes, kept, [&](BodyBuilder& b, Indices i) {
       return inverse_deviation(b, l.element(b, moments[1], i), reduced, eps);
     });
     l.result(2, keep_dims(l, rstd, axes, true));

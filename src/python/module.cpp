@@ -234,6 +234,12 @@ void bind_compiler(nb::module_& m) {
             return new driver::Compiler(driver::make_cuda_target(index));  // owned by Python
           },
           nb::rv_policy::take_ownership)
+      .def_static(
+          "null",
+          [](const std::string& architecture) {
+            return new driver::Compiler(driver::make_null_target(architecture));
+          },
+          nb::rv_policy::take_ownership)
       .def_prop_ro("device", [](const driver::Compiler& c) { return c.device().name; })
       .def("compile", compile);
   nb::class_<TorchCallable>(m, "TorchCallable", nb::dynamic_attr())

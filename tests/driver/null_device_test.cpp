@@ -147,7 +147,7 @@ graph @block(%x: bf16[s0,64], %w: bf16[32,64] param, %b: bf16[32] param) -> bf16
 TEST_F(NullDeviceTest, ConvolutionAndAttentionAreTheHosts) {
   compile(R"(
 graph @block(%q: bf16[2,4,16,8], %k: bf16[2,4,16,8], %v: bf16[2,4,16,8]) -> bf16[2,4,16,8] {
-  %0: bf16[2,4,16,8] = scaled_dot_product_attention(%q, %k, %v)
+  %0: bf16[2,4,16,8] = sdpa(%q, %k, %v)
   %1: bf16[2,4,16,8] = relu(%0)
   return %1
 }
