@@ -36,6 +36,9 @@ _DTYPES = {
     torch.float8_e5m2fnuz: "f8e5m2fnuz",
 }
 
+# The type of what is no tensor that can be computed with.
+_NOTHING = ("opaque", [], None, _inkle.Device(False, 0))
+
 # A size symbol without an upper bound of its own: no tensor has more elements than this.
 _LARGEST_SIZE = 2**48
 
@@ -180,7 +183,7 @@ class GraphImporter:
     def _type(self, value: Any) -> tuple[Any, ...]:
         """The type of a fake tensor; an opaque one for what is not a plain tensor."""
         if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
-            return ("opaque", [], None, _inkle.Device(False, 0))
+            return _NOTHING
         return (
             _DTYPES.get(value.dtype, "opaque"),
             [self._integer(s) for s in value.shape],
@@ -277,6 +280,10 @@ class GraphImporter:
         for value, kind in zip(values, kinds):
             if kind[0] == "opaque" and isinstance(value, torch.Tensor):
                 raise UnsupportedGraph(f"a result has layout {value.layout}, {value.dtype}")
+        if several and all(user.target is operator.getitem for user in node.users):
+            # Of results that nobody reads nothing is asked, not even their type.
+            used = {user.args[1] for user in node.users}
+            kinds = [k if i in used else _NOTHING for i, k in enumerate(kinds)]
         target = len(self.targets)
         if isinstance(node.target, torch._ops.OpOverload):
             results = self._overload(node, kinds, target)
