@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -82,7 +83,9 @@ class ChainReader {
         body[body[last].operands[0]].dtype == abi::DType::f32) {
       last = body[last].operands[0];
     }
-    if (body[last].dtype != abi::DType::f32 || result_dtype != abi::DType::f32) return false;
+    if (body[last].dtype != abi::DType::f32) return false;
+    is_rounded_ = abi::is_reduced_float(result_dtype);
+    if (is_rounded_ ? stored != result_dtype : result_dtype != abi::DType::f32) return false;
     return chain(last);
   }
 
@@ -96,7 +99,9 @@ class ChainReader {
     return std::any_of(i.used().begin(), i.used().end(), [&](Val o) { return depends(o); });
   }
 
+  // After a rounding only what gives the same before it: relu.
   bool allowed(abi::PostOpKind kind) const {
+    if (is_rounded_ && kind != abi::PostOpKind::relu) return false;
     return chain_.size() < kMaxPostOps && options_.can_post_op(kind);
   }
 
@@ -104,6 +109,7 @@ class ChainReader {
     const Body& body = consumer_.body;
     const Instruction& i = body[v];
     if (i.opcode == Opcode::load) return i.buffer == result_;
+    if (is_rounded_ && i.opcode == Opcode::cast) return chain(i.operands[0]);
     if (const auto match = match_activation(body, v)) {
       if (!depends(match->x) || !chain(match->x) || !allowed(match->kind)) return false;
       chain_.push_back({match->kind, match->alpha, match->beta, std::nullopt});
@@ -151,6 +157,7 @@ class ChainReader {
   const Nest& consumer_;
   BufferId result_;
   const Options& options_;
+  bool is_rounded_ = false;  // the result is of f16 or bf16
   std::vector<Expr> indices_;
   std::vector<Epilogue> chain_;
 };
@@ -185,6 +192,7 @@ class ContractionBuilder {
 
   ContractionSteps run() {
     for (std::size_t n = 0; n < program_.nests.size(); ++n) {
+      if (done_.contains(n)) continue;
       Nest& nest = program_.nests[n];
       std::optional<Step> step;
       if (nest.kind == NestKind::matmul) step = matmul(nest);
@@ -309,7 +317,8 @@ class ContractionBuilder {
     step.label += "+" + into.label;
     if (!into.source.empty() && into.source != taken.source) step.sources.push_back(into.source);
     into = std::move(taken);
-    return out;
+    done_.insert(*consumer);
+    return absorb(*consumer, step);
   }
 
   bool attach(Step& step, BufferId buffer, const Nest& into, ChainReader& reader) {
@@ -339,9 +348,12 @@ class ContractionBuilder {
         if (e.operand && !is_row(*e.operand, e.operand->sizes.size() - 1)) return false;
       }
       MatmulStep fused = *matmul;
-      fused.bias = take_bias(chain, view->strides.size() - 1);
+      if (!fused.bias && fused.epilogue.empty()) {
+        fused.bias = take_bias(chain, view->strides.size() - 1);
+      }
       fused.c = *view;
-      fused.epilogue = std::move(chain);
+      fused.epilogue.insert(fused.epilogue.end(), chain.begin(), chain.end());
+      if (fused.epilogue.size() > kMaxPostOps) return false;
       if (options_.can_run_matmul && !options_.can_run_matmul(fused, program_)) return false;
       *matmul = std::move(fused);
     } else {
@@ -351,9 +363,10 @@ class ContractionBuilder {
         if (e.operand && !is_row(*e.operand, 1)) return false;
       }
       ConvolutionStep fused = convolution;
-      if (!fused.bias) fused.bias = take_bias(chain, 1);
+      if (!fused.bias && fused.epilogue.empty()) fused.bias = take_bias(chain, 1);
       fused.y = *view;
-      fused.epilogue = std::move(chain);
+      fused.epilogue.insert(fused.epilogue.end(), chain.begin(), chain.end());
+      if (fused.epilogue.size() > kMaxPostOps) return false;
       if (options_.can_run_convolution && !options_.can_run_convolution(fused, program_)) {
         return false;
       }
@@ -365,6 +378,7 @@ class ContractionBuilder {
   Program& program_;
   const Options& options_;
   std::vector<bool> mutated_;
+  std::set<std::size_t> done_;  // nests that contractions have moved to
   ContractionSteps steps_;
 };
 

@@ -141,8 +141,12 @@ def eager_ops(reports) -> list[str]:
 
 
 def randn(*sizes: int, **kwargs: Any) -> torch.Tensor:
-    """The same numbers each time."""
-    return torch.randn(*sizes, generator=torch.Generator().manual_seed(1), **kwargs)
+    """The same numbers each time, on the default device."""
+    generator = torch.Generator("cpu").manual_seed(1)
+    made = torch.randn(*sizes, generator=generator, device="cpu", **kwargs)
+    if made.device == torch.get_default_device():
+        return made
+    return made.detach().to(torch.get_default_device()).requires_grad_(made.requires_grad)
 
 
 def ramp(count: int, *sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

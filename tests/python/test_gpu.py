@@ -1,0 +1,127 @@
+"""The numeric tests of the backend, repeated with every tensor on the GPU; and what only a GPU has."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import inkle
+from test_backend import *  # noqa: F401,F403: its tests, collected here once more
+from test_layouts import *  # noqa: F401,F403
+from test_training import *  # noqa: F401,F403
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
+]
+
+
+@pytest.fixture(autouse=True)
+def on_gpu():
+    torch._dynamo.reset()
+    inkle.reset()
+    torch.set_default_device("cuda")
+    yield
+    torch.set_default_device(None)
+
+
+def compiled(function, **keywords):
+    return torch.compile(function, backend="inkle", options={"strict": True}, **keywords)
+
+
+def bf16(*sizes):
+    return torch.randn(*sizes, dtype=torch.bfloat16)
+
+
+def test_graphs_keep_results_of_earlier_calls():
+    weight = bf16(64, 64)
+    run = torch.compile(lambda x: torch.relu(x @ weight) + 1, backend="inkle", mode="reduce-overhead")
+    with torch.no_grad():
+        inputs = [bf16(32, 64) for _ in range(6)]
+        results = [run(x) for x in inputs]
+        for x, result in zip(inputs, results):
+            torch.testing.assert_close(result, torch.relu(x @ weight) + 1, rtol=2e-2, atol=2e-2)
+    recorded, replayed, reason = inkle.reports()[-1].callable.graphs
+    assert recorded >= 1 and replayed >= 4, reason
+
+
+def test_graphs_follow_moving_inputs_and_new_shapes():
+    run = torch.compile(lambda x: F.softmax(x, -1) * 2, backend="inkle", mode="reduce-overhead",
+                        dynamic=True)  # fmt: skip
+    with torch.no_grad():
+        kept = []
+        for size in (16, 32, 16, 48, 32, 16, 16, 48):
+            x = bf16(size, 64)
+            kept.append(x)
+            torch.testing.assert_close(run(x), F.softmax(x, -1) * 2, rtol=2e-2, atol=2e-2)
+
+
+def test_graphs_write_to_mutated_arguments():
+    def step(x, total):
+        total.add_(x.sum(0))
+        return x * 2
+
+    run = torch.compile(step, backend="inkle", mode="reduce-overhead")
+    total, expected = torch.zeros(64), torch.zeros(64)
+    with torch.no_grad():
+        for _ in range(6):
+            x = torch.randn(8, 64)
+            torch.testing.assert_close(run(x, total), x * 2)
+            expected += x.sum(0)
+    torch.testing.assert_close(total, expected)
+
+
+def test_an_index_out_of_range_is_an_error_of_a_later_call():
+    table = torch.randn(10, 64)
+    run = compiled(lambda i: F.embedding(i, table) * 2)
+    good = torch.zeros(4, dtype=torch.long)
+    run(good)
+    run(torch.full((4,), 11))
+    torch.cuda.synchronize()
+    with pytest.raises(IndexError, match="index out of range"):
+        run(good)
+    torch.testing.assert_close(run(good), table[:1].expand(4, 64) * 2)
+
+
+def test_other_streams():
+    run = compiled(lambda x: torch.exp(x).sum(-1))
+    x = torch.randn(256, 512)
+    expected = torch.exp(x).sum(-1)
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        result = run(x)
+    stream.synchronize()
+    torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
+def test_another_device():
+    run = compiled(lambda x: x * 2 + 1)
+    x = torch.randn(64, device="cuda:1")
+    result = run(x)
+    assert result.device == x.device
+    torch.testing.assert_close(result, x * 2 + 1)
+
+
+def test_scalars_of_the_cpu():
+    run = compiled(lambda x, s: x * s + s)
+    x = torch.randn(64)
+    for value in (2.0, 3.0):
+        scalar = torch.tensor(value, device="cpu")
+        torch.testing.assert_close(run(x, scalar), x * scalar + scalar)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_products_keep_nan(dtype):
+    layer = torch.nn.Linear(128, 64, dtype=dtype)
+    x = torch.randn(16, 128, dtype=dtype)
+    x[3, 5] = float("nan")
+    x[4, 6] = float("inf")
+    for activation in (F.relu, lambda y: F.gelu(y, approximate="tanh"), F.gelu):
+        torch._dynamo.reset()
+        with torch.no_grad():
+            expected = activation(layer(x))
+            result = compiled(lambda x: activation(layer(x)))(x)
+        assert torch.equal(result.isnan(), expected.isnan())
