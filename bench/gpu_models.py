@@ -1,9 +1,14 @@
-"""The models of the GPU table in docs/benchmarks.md, in bf16, with random weights and inputs."""
+"""The models of the GPU table in docs/benchmarks.md, in bf16, with random weights and inputs.
+
+``bench/models.py --device cuda`` runs them: eager, TorchInductor and Inkle in one process, in turns.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import re
+import time
 from typing import Any, Callable
 
 import torch
@@ -110,3 +115,132 @@ def milliseconds(call: Callable[[], Any], seconds: float = 0.3) -> float:
         times.append(start.elapsed_time(end) / 5)
         spent += times[-1] * 5
     return sorted(times)[len(times) // 2]
+
+
+# --- The table ------------------------------------------------------------------------------------
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BEGIN, END = "<!-- gpu-models:begin -->", "<!-- gpu-models:end -->"
+SYSTEMS = ("eager", "inductor", "inductor-graphs", "inkle", "inkle-graphs")
+
+
+@dataclasses.dataclass
+class Row:
+    """What was measured of one model; by system."""
+
+    name: str
+    shape: str
+    milliseconds: dict[str, float]
+    first_call: dict[str, float]
+    peak_bytes: dict[str, int]
+    error: dict[str, float]  # RMS against the model in f32
+    own_seconds: float = 0.0  # Inkle's share of the first call
+    missing: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def _compile(system: str, model: torch.nn.Module) -> Callable[..., Any]:
+    if system == "eager":
+        return model
+    backend, _, graphs = system.partition("-")
+    mode = "reduce-overhead" if graphs else None
+    return torch.compile(model, backend=backend, mode=mode, dynamic=False)
+
+
+def _reference(case: Case) -> torch.Tensor | None:
+    """The first results in f32; none where that does not fit."""
+    import copy
+
+    try:
+        model = copy.deepcopy(case.model).float()
+        inputs = [x.float() if x.is_floating_point() else x for x in case.inputs]
+        return model(*inputs).cpu()
+    except torch.OutOfMemoryError:
+        return None
+
+
+def measure(name: str, systems: list[str]) -> Row:
+    import inkle
+
+    case = make(name)
+    row = Row(case.name, case.shape, {}, {}, {}, {})
+    reference = _reference(case)
+    torch.cuda.empty_cache()
+    calls: dict[str, Callable[[], Any]] = {}
+    for system in systems:
+        torch._dynamo.reset()
+        if system.startswith("inkle"):
+            inkle.reset()
+        try:
+            run = _compile(system, case.model)
+            start = time.perf_counter()
+            result = run(*case.inputs)
+            torch.cuda.synchronize()
+            row.first_call[system] = time.perf_counter() - start
+            if reference is not None:
+                error = result.float().cpu() - reference
+                row.error[system] = error.square().mean().sqrt().item()
+            del result
+            if system == "inkle":
+                row.own_seconds = sum(r.seconds for r in inkle.reports())
+            for _ in range(3):
+                run(*case.inputs)
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            run(*case.inputs)
+            torch.cuda.synchronize()
+            row.peak_bytes[system] = torch.cuda.max_memory_allocated() - before
+            calls[system] = lambda run=run: run(*case.inputs)
+        except Exception as error:  # noqa: BLE001: reported as missing
+            row.missing[system] = f"{type(error).__name__}: {str(error)[:160]}"
+    samples: dict[str, list[float]] = {system: [] for system in calls}
+    for _ in range(3):  # in turns
+        for system, call in calls.items():
+            samples[system].append(milliseconds(call, 0.15))
+    row.milliseconds = {system: sorted(s)[len(s) // 2] for system, s in samples.items()}
+    return row
+
+
+def table(rows: list[Row], systems: list[str]) -> str:
+    def cells(values: dict[str, float], text: str) -> str:
+        return " | ".join(text.format(values[s]) if s in values else "-" for s in systems)
+
+    head = "| model | shape | " + " | ".join(systems)
+    line = "|" + "---|" * (len(systems) + 2)
+    out = ["ms a call:", "", f"{head} |", line]
+    out += [f"| {r.name} | {r.shape} | {cells(r.milliseconds, '{:.2f}')} |" for r in rows]
+    out += ["", "First call, s (Inkle's own share behind it):", "", f"{head} | own |", line + "---|"]
+    out += [f"| {r.name} | {r.shape} | {cells(r.first_call, '{:.1f}')} | {r.own_seconds:.2f} |"
+            for r in rows]  # fmt: skip
+    out += ["", "Peak memory of a warm call, MB:", "", f"{head} |", line]
+    peaks = [{s: b / 1e6 for s, b in r.peak_bytes.items()} for r in rows]
+    out += [f"| {r.name} | {r.shape} | {cells(p, '{:.0f}')} |" for r, p in zip(rows, peaks)]
+    out += ["", "RMS error against f32:", "", f"{head} |", line]
+    out += [f"| {r.name} | {r.shape} | {cells(r.error, '{:.2e}')} |" for r in rows]
+    out += [f"\n{r.name}, {s}: {why}" for r in rows for s, why in r.missing.items()]
+    return "\n".join(out)
+
+
+def run(names: list[str], systems: list[str], write: bool) -> None:
+    from kernels import machine
+
+    rows = []
+    with torch.no_grad():
+        for name in names:
+            rows.append(measure(name, systems))
+            print(rows[-1], flush=True)
+            torch._dynamo.reset()
+            torch.cuda.empty_cache()
+    text = f"{machine()}\n\n{table(rows, systems)}"
+    print(text)
+    if not write:
+        return
+    path = os.path.join(ROOT, "docs", "benchmarks.md")
+    with open(path) as file:
+        page = file.read()
+    if BEGIN not in page:
+        page += f"\n## Models on a GPU\n\n{BEGIN}\n{END}\n"
+    page = re.sub(f"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: f"{BEGIN}\n{text}\n{END}",
+                  page, flags=re.S)  # fmt: skip
+    with open(path, "w") as file:
+        file.write(page)

@@ -136,7 +136,9 @@ void Frame::plan_shapes() {
     if (step.kind == Executable::Step::Kind::matmul) {
       states_[s].gemm_plan = plan_gemm(std::get<abi::MatmulCall>(*step.call), slots_);
       states_[s].gemm.reset();
-      library_bytes_ = Gemms::kWorkspaceBytes;
+      states_[s].padded_rows = padded_rows(*states_[s].gemm_plan);
+      const std::int64_t part = states_[s].padded_rows * padded_row_bytes(*states_[s].gemm_plan);
+      library_bytes_ = std::max(library_bytes_, Gemms::kWorkspaceBytes + round_up(part));
     }
   }
 }

@@ -56,6 +56,7 @@ class Frame {
     std::optional<GemmPlan> gemm_plan;
     std::shared_ptr<const Gemm> gemm;
     std::int32_t gemm_alignment = 0;
+    std::int64_t padded_rows = 0;  // of a product that is made in parts; 0: whole
   };
   // A CPU tensor that steps on the device read.
   struct Upload {
@@ -75,6 +76,7 @@ class Frame {
   void run_step(std::size_t number, const common::Call& call);
   void run_launch(std::size_t number);
   void run_matmul(std::size_t number);
+  void run_padded(const State& state, GemmPointers p);
   void run_convolution(std::size_t number);
   void run_attention(std::size_t number);
   void run_eager(std::size_t number);

@@ -30,6 +30,12 @@ struct GemmPlan {
 // Throws Unsupported where the library cannot read or write the operands as they lie.
 [[nodiscard]] GemmPlan plan_gemm(const abi::MatmulCall& call, std::span<const std::int64_t> slots);
 
+// Rows of the parts in which a product is made when its own rows start at odd places, which the
+// library writes at a quarter of its speed: a part has rows of padded_row_bytes, and is then copied
+// to its place. 0: the product is made whole.
+[[nodiscard]] std::int64_t padded_rows(const GemmPlan& plan);
+[[nodiscard]] std::int64_t padded_row_bytes(const GemmPlan& plan);
+
 // The operand of the call's `add` post-op, if it has one.
 [[nodiscard]] const abi::Operand* residual_of(const abi::MatmulCall& call);
 
