@@ -47,6 +47,11 @@ def attention(
     scale: float,
 ) -> torch.Tensor:
     """softmax(scale * q k^T + mask) v over [batch, head, row, feature]."""
+    if mask is not None:
+        # Torch makes an additive mask of a boolean one: not once for each batch and head.
+        for d in (0, 1):
+            if mask.stride(d) == 0:
+                mask = mask.narrow(d, 0, 1)
     with torch.no_grad(), torch._C._DisableAutocast():
         return F.scaled_dot_product_attention(
             q, k, v, mask, 0.0, is_causal, scale=scale, enable_gqa=k.shape[1] != q.shape[1]

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "runtime/cuda/copy_rows.h"
 #include "runtime/cuda/cublaslt.h"
 #include "runtime/cuda/driver_api.h"
 
@@ -122,6 +123,20 @@ class CudaDevice final : public Device {
     driver::check(api_, api_.fill(address(at), 0, static_cast<std::size_t>(bytes), stream),
                   "clearing memory");
   }
+  void copy_rows(void* to, const void* from, std::int64_t rows, std::int64_t columns,
+                 std::int64_t pitch, Stream stream) override {
+    if (rows <= 0 || columns <= 0) return;
+    constexpr std::int64_t kThreads = 256;
+    constexpr std::int64_t kOfBlock = kThreads * 8;
+    auto n = static_cast<std::uint32_t>(columns);
+    auto step = static_cast<std::uint32_t>(pitch);
+    auto count = static_cast<std::uint64_t>(rows * columns);
+    std::array<void*, 5> parameters = {&to, &from, &n, &step, &count};
+    launch(row_copier(),
+           {.blocks = static_cast<std::uint32_t>((rows * columns + kOfBlock - 1) / kOfBlock),
+            .threads = static_cast<std::uint32_t>(kThreads)},
+           stream, parameters.data());
+  }
   void synchronize(Stream stream) override {
     driver::check(api_, api_.stream_synchronize(stream), "waiting for the GPU");
   }
@@ -161,12 +176,25 @@ class CudaDevice final : public Device {
   }
   void describe();
 
+  // Compiled by the driver when first needed; kept as long as the process.
+  [[nodiscard]] Function row_copier() {
+    const std::lock_guard lock(mutex_);
+    if (row_copier_ == nullptr) {
+      void* module = nullptr;
+      driver::check(api_, api_.module_load(&module, kCopyRowsPtx), "compiling a kernel");
+      driver::check(api_, api_.module_function(&row_copier_, module, "copy_rows"),
+                    "looking up a kernel");
+    }
+    return row_copier_;
+  }
+
   const Api& api_;
   std::int32_t index_;
   driver::DeviceNumber number_ = 0;
   driver::Context context_ = nullptr;
   abi::DeviceDescription description_;
   std::mutex mutex_;
+  Function row_copier_ = nullptr;
   std::unique_ptr<Gemms> gemms_;
 };
 

@@ -60,6 +60,10 @@ class Device {
   // Between any two places of host and device memory, queued; host memory is read before return.
   virtual void copy(void* to, const void* from, std::int64_t bytes, Stream stream) = 0;
   virtual void zero(void* at, std::int64_t bytes, Stream stream) = 0;
+  // to[i] = from[i / columns * pitch + i % columns] for i < columns * rows, in elements of two
+  // bytes; `to` is 16-byte aligned.
+  virtual void copy_rows(void* to, const void* from, std::int64_t rows, std::int64_t columns,
+                         std::int64_t pitch, Stream stream) = 0;
   virtual void synchronize(Stream stream) = 0;
   // The stream is being recorded into a graph: nothing may wait for it.
   [[nodiscard]] virtual bool is_capturing(Stream stream) = 0;

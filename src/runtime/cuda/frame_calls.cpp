@@ -67,7 +67,8 @@ void Frame::run_matmul(std::size_t number) {
   if (const abi::Operand* residual = residual_of(call)) {
     p.c = advance(on_device(residual->buffer), plan.c);
   }
-  if (state.padded_rows > 0) {
+  constexpr std::int32_t kCopyAlignment = 16;
+  if (state.padded_rows > 0 && alignment_of({.d = p.d}) >= kCopyAlignment) {
     run_padded(state, p);
     return;
   }
@@ -106,30 +107,18 @@ void Frame::run_padded(const State& state, GemmPointers p) {
   GemmShape shape = state.gemm_plan->shape;
   std::byte* const workspace = memory_ + arena_bytes_ + upload_bytes_ + cleared_bytes_;
   std::byte* const part = workspace + Gemms::kWorkspaceBytes;
-  const std::int64_t row_bytes = padded_row_bytes(*state.gemm_plan);
   const std::int64_t width = abi::size_of(shape.out);
   const std::int64_t rows = shape.m;
-  const std::array<std::int64_t, 2> from_strides = {row_bytes / width, 1};
-  const std::array<std::int64_t, 2> to_strides = {shape.d_row, 1};
-  abi::TensorView from{.data = part,
-                       .dtype = shape.out,
-                       .device = {abi::DeviceKind::cuda, device_.index()},
-                       .rank = 2,
-                       .strides = from_strides.data()};
-  abi::TensorView to = from;
-  to.data = p.d;
-  to.strides = to_strides.data();
-  shape.d_row = from_strides[0];
+  void* to = p.d;
+  shape.d_row = padded_row_bytes(*state.gemm_plan) / width;
   p.d = part;
   for (std::int64_t row = 0; row < rows; row += state.padded_rows) {
     shape.m = std::min(state.padded_rows, rows - row);
     shape.alignment = alignment_of(p);
     device_.gemms().find(shape, p, workspace, stream_)->run(p, workspace, stream_);
-    const std::array<std::int64_t, 2> sizes = {shape.m, shape.n};
-    from.sizes = to.sizes = sizes.data();
-    host_->copy(from, to);
+    device_.copy_rows(to, part, shape.m, shape.n, shape.d_row, stream_);
     p.a = advance(p.a, shape.m * shape.a_row * abi::size_of(shape.in));
-    to.data = advance(to.data, shape.m * to_strides[0] * width);
+    to = advance(to, shape.m * shape.n * width);
   }
 }
 

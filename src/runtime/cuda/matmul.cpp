@@ -235,7 +235,7 @@ constexpr std::int64_t kRowAlignment = 16;
 // A vocabulary of 50257 and 8192 rows of bf16 take 6.2 ms whole on an H200. Smaller results are not
 // worth the copy, larger parts do not stay in its second-level cache.
 constexpr std::int64_t kLeastPaddedBytes = 8 << 20;
-constexpr std::int64_t kPartBytes = 64 << 20;
+constexpr std::int64_t kPartBytes = 40 << 20;
 constexpr std::int64_t kPartRows = 128;  // of which a part is a multiple
 
 }  // namespace
@@ -249,8 +249,8 @@ std::int64_t padded_rows(const GemmPlan& plan) {
   const GemmShape& s = plan.shape;
   const std::int64_t step = s.d_row * abi::size_of(s.out);
   if (plan.is_empty || plan.is_zero || plan.swapped || !plan.loops.empty() || s.batch != 1 ||
-      s.has_residual || !abi::is_reduced_float(s.in) || step % kRowAlignment == 0 ||
-      s.m * step < kLeastPaddedBytes) {
+      s.has_residual || s.d_row != s.n || !abi::is_reduced_float(s.out) ||
+      step % kRowAlignment == 0 || s.m * step < kLeastPaddedBytes) {
     return 0;
   }
   const std::int64_t rows = kPartBytes / padded_row_bytes(plan) / kPartRows * kPartRows;

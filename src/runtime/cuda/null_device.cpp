@@ -124,6 +124,13 @@ class NullDeviceOf final : public NullDevice {
   void zero(void* at, std::int64_t bytes, Stream /*stream*/) override {
     if (bytes > 0) std::memset(at, 0, static_cast<std::size_t>(bytes));
   }
+  void copy_rows(void* to, const void* from, std::int64_t rows, std::int64_t columns,
+                 std::int64_t pitch, Stream stream) override {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      copy(static_cast<std::byte*>(to) + r * columns * 2,
+           static_cast<const std::byte*>(from) + r * pitch * 2, columns * 2, stream);
+    }
+  }
   void synchronize(Stream /*stream*/) override {}
   bool is_capturing(Stream /*stream*/) override { return false; }
   Event make_event() override { return this; }
