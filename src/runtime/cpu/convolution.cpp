@@ -2,6 +2,8 @@
 // packed, since oneDNN's fast kernels read blocked ones only.
 #include <utility>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "runtime/cpu/library_shapes.h"
 
@@ -103,6 +105,22 @@ void check(const abi::ConvolutionCall& call, const TensorDescription& x, const T
               call.groups, w.sizes[0]);
 }
 
+// oneDNN 2.6.3's product of unrolled patches reads the operands of post-ops from the wrong channel
+// when there are several groups.
+bool misplaces_operands(const Primitive& primitive, std::int64_t groups) {
+  return groups > 1 && primitive.implementation().find("gemm") != std::string::npos;
+}
+
+// Post-ops from the first one with an operand on run after the primitive.
+void keep_post_ops_without_operands(std::vector<PostOpDescription>& fused, CompiledCall& call) {
+  const auto first = std::find_if(fused.begin(), fused.end(), [](const PostOpDescription& p) {
+    return !p.operand.sizes.empty();
+  });
+  call.rest.insert(call.rest.begin(), first, fused.end());
+  call.rest_operand = static_cast<std::size_t>(Role::first_post_op);
+  fused.erase(first, fused.end());
+}
+
 }  // namespace
 
 CompiledCall compile(const abi::ConvolutionCall& call, std::span<const std::int64_t> slots,
@@ -132,7 +150,11 @@ CompiledCall compile(const abi::ConvolutionCall& call, std::span<const std::int6
   result.terms = 1;  // one input channel of the group for one output, at every tap
   for (std::size_t i = 1; i < w.sizes.size(); ++i) result.terms *= w.sizes[i];
   if (call.transposed) result.terms = result.terms / w.sizes[1] * (w.sizes[0] / call.groups);
-  make_primitives(std::move(d), result);
+  make_primitives(d, result);
+  if (misplaces_operands(*result.primitive, call.groups)) {
+    keep_post_ops_without_operands(d.post_ops, result);
+    make_primitives(std::move(d), result);
+  }
   return result;
 }
 

@@ -224,4 +224,36 @@ TEST(Convolution, PostOps) {
 }
 
 }  // namespace
+// Several outputs a group and large windows: oneDNN's product of unrolled patches, which misplaces
+// the operands of post-ops.
+TEST(Convolution, PostOpsOfGroups) {
+  for (const std::int64_t size : {1, 4}) {
+    const Shape y = {2, 32, size, size};
+    for (const bool last : {false, true}) {
+      SCOPED_TRACE(last);
+      const auto order = layout(4, last);
+      for (const std::vector<PostOpCase>& post_ops :
+           {std::vector<PostOpCase>{{PostOpKind::relu}},
+            {{PostOpKind::hardswish}},
+            {{PostOpKind::mul, 0, 0, {1, 32, 1, 1}, {32, 1, 1, 1}}, {PostOpKind::relu}},
+            {{PostOpKind::add, 0, 0, {1, 32, 1, 1}, {32, 1, 1, 1}}},
+            {{PostOpKind::relu}, {PostOpKind::add, 0, 0, y, ordered(y, order)}}}) {
+        check({{2, 16, 2 * size, 2 * size},
+               {32, 1, 7, 7},
+               y,
+               last,
+               {2, 2},
+               {3, 3},
+               {1, 1},
+               16,
+               true,
+               true,
+               false,
+               {},
+               post_ops});
+      }
+    }
+  }
+}
+
 }  // namespace inkle::runtime::cpu
