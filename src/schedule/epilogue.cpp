@@ -50,10 +50,7 @@ std::optional<View> view_over(BufferId buffer, Expr offset, std::span<const Expr
     view.sizes.push_back(extents[d]);
     view.strides.push_back(stride);
   }
-  const auto depends = [&](Expr e) {
-    return std::any_of(dims.begin(), dims.end(),
-                       [&](const loop::Dim& dim) { return sym::contains(e, dim.variable); });
-  };
+  const auto depends = [](Expr e) { return has_variables(e); };
   if (depends(rest) || std::any_of(view.strides.begin(), view.strides.end(), depends)) {
     return std::nullopt;
   }

@@ -1,5 +1,7 @@
 #include "schedule/linear.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace inkle::schedule {
@@ -14,6 +16,12 @@ Expr linear_offset(const loop::Buffer& buffer, std::span<const Expr> indices,
     offset = offset + indices[d] * (*buffer.strides)[d];
   }
   return offset;
+}
+
+bool has_variables(Expr e) {
+  const std::vector<Expr> symbols = sym::symbols(e);
+  return std::any_of(symbols.begin(), symbols.end(),
+                     [&](Expr s) { return !e.context().info(s).extent.is_null(); });
 }
 
 std::optional<View> strided_view(const loop::Program& program, const loop::Access& access,
@@ -33,11 +41,9 @@ std::optional<View> strided_view(const loop::Program& program, const loop::Acces
     view.sizes.push_back(dim.extent);
     view.strides.push_back(stride);
   }
-  for (const loop::Dim& dim : dims) {
-    if (sym::contains(rest, dim.variable)) return std::nullopt;
-    for (const Expr stride : view.strides) {
-      if (sym::contains(stride, dim.variable)) return std::nullopt;
-    }
+  if (has_variables(rest) ||
+      std::any_of(view.strides.begin(), view.strides.end(), has_variables)) {
+    return std::nullopt;
   }
   view.offset = rest;
   return view;

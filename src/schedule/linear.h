@@ -14,6 +14,9 @@ namespace inkle::schedule {
 [[nodiscard]] Expr linear_offset(const loop::Buffer& buffer, std::span<const Expr> indices,
                                  sym::Context& context);
 
+// Whether e depends on an iteration or on data (an indirect index), rather than on sizes alone.
+[[nodiscard]] bool has_variables(Expr e);
+
 // The access as a strided view over `dims`; nullopt unless it is linear in every variable with
 // coefficients and remainder free of all of them.
 [[nodiscard]] std::optional<View> strided_view(const loop::Program& program,

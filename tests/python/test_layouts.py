@@ -63,3 +63,14 @@ def test_residual_stream_stays_channels_last():
     plan = plan_of(f, torch.randn(1, 32, 10, 10))
     assert all(strides == "" for strides in results(plan, "matmul"))
     assert len(re.findall("launch", plan)) <= 2
+
+
+def test_residual_that_is_looked_up():
+    """The rows of an embedding, added to a product, are no operand that a library can address."""
+    table, w, ids = torch.randn(20, 32), torch.randn(32, 32) / 6, torch.randint(0, 20, (2, 5))
+
+    def f(ids):
+        x = torch.nn.functional.embedding(ids, table)
+        return x + (x * 2) @ w
+
+    assert results(plan_of(f, ids), "matmul") == [""]
