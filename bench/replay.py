@@ -91,7 +91,7 @@ class Replay:
             got, want = got.double(), want.double()
             finite = torch.isfinite(want)
             scale = want[finite].abs().max().item() if finite.any() else 0
-            limit = TOLERANCE[dtype] * (want.abs() + 0.01 * scale) + 1e-30
+            limit = TOLERANCE[dtype] * (want.abs() + 0.1 * max(scale, 0.05))
             off = ~((got - want).abs() <= limit) & (got != want)
             off &= ~(got.isnan() & want.isnan())
             if off.any():

@@ -253,8 +253,11 @@ class Chooser {
     b.keep = can_keep && accesses <= std::int64_t{b.team} * kMostKeptAccesses;
     if (can_keep && !b.keep && device_.cluster_blocks > 1) {
       b.team = 512;
-      b.cluster =
-          power_above((accesses + b.team * kMostKeptAccesses - 1) / (b.team * kMostKeptAccesses));
+      const auto blocks = [&](std::int64_t kept) {
+        return power_above((accesses + b.team * kept - 1) / (b.team * kept));
+      };
+      b.cluster = blocks(kKeptAccesses);
+      if (b.cluster > device_.cluster_blocks) b.cluster = blocks(kMostKeptAccesses);
       b.keep = b.cluster <= device_.cluster_blocks;
       if (!b.keep) {
         b.team = 1024;

@@ -148,7 +148,7 @@ class Fuser {
     if (groups_after(n, a)[b] || groups_after(n, b)[a]) return;
     std::optional<Group> both = merge(groups_[a], groups_[b]);
     std::string why_not;
-    if (!both || starves(*both)) return;
+    if (!both) return;
     if (!join(*both, program_.nests[n], program_, why_not)) return;
     report(a, nests_[b].front(), true, "both are read by a third");
     groups_[a] = std::move(*both);
@@ -163,8 +163,13 @@ class Fuser {
 
   // A block of a GPU walks a long row alone: with few of them it is better to write what rows share
   // and to let all blocks read it.
-  bool starves(const Group& joined) const {
+  // Reductions that are alike long have nothing to lose.
+  bool starves(const Group& before, const Group& joined) const {
     if (!is_gpu() || joined.members.size() < 2) return false;
+    const Member& last = joined.members.back();
+    const bool shares_work = last.nest.kind == NestKind::pointwise && !last.inner.empty();
+    const bool takes_loops = extent_hint(joined.outer) < extent_hint(before.outer);
+    if (!shares_work && !takes_loops) return false;
     std::int64_t longest = 0;
     for (const Member& member : joined.members) {
       longest = std::max(longest, extent_hint(member.inner));
@@ -186,7 +191,7 @@ class Fuser {
           joined.reset();
           why_not = "another kernel lies between them";
         }
-        if (joined && starves(*joined)) {
+        if (joined && starves(groups_[g], *joined)) {
           joined.reset();
           why_not = "few long rows would leave the device idle";
         }

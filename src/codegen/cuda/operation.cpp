@@ -60,6 +60,8 @@ std::string function(Opcode opcode, DType dtype, std::span<const std::string> op
   switch (opcode) {
     case Opcode::digamma:
       return fmt::format("({})digamma((double){})", type_of(dtype), operands[0]);
+    case Opcode::erf:
+      return fmt::format("erf_of({})", operands[0]);
     case Opcode::abs:
       name = "fabs";
       break;

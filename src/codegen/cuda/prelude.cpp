@@ -244,6 +244,33 @@ INLINE i64 philox(i64 seed, i64 offset) {
   }
   return c0;
 }
+// Both halves of the line are computed and one is taken: a choice between coefficients takes more
+// instructions. Errors below 1 unit in the last place for |x| < 1, below 1.8 elsewhere; from 4 on
+// the exponent is below -25 and the result 1.
+INLINE float erf_of(float x) {
+  const float a = fabsf(x), s = x * x;
+  float p = 7.853857823647559e-05f;
+  p = __fmaf_rn(p, s, -0.0008010192541405559f);
+  p = __fmaf_rn(p, s, 0.005188327748328447f);
+  p = __fmaf_rn(p, s, -0.026853810995817184f);
+  p = __fmaf_rn(p, s, 0.1128358542919159f);
+  p = __fmaf_rn(p, s, -0.3761262595653534f);
+  p = __fmaf_rn(p, s, 0.12837916612625122f);
+  const float small = __fmaf_rn(p, x, x);
+  // The logarithm of 1 - erf(a) to base 2.
+  float q = -3.128750904579647e-05f;
+  q = __fmaf_rn(q, a, 0.0006367138121277094f);
+  q = __fmaf_rn(q, a, -0.0060659004375338554f);
+  q = __fmaf_rn(q, a, 0.03636782616376877f);
+  q = __fmaf_rn(q, a, -0.1564149409532547f);
+  q = __fmaf_rn(q, a, -0.9135432243347168f);
+  q = __fmaf_rn(q, a, -1.6296372413635254f);
+  q = __fmaf_rn(q, a, 0.0002712846908252686f);
+  float rest;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(rest) : "f"(q));
+  return a >= 1.0f ? copysignf(1.0f - rest, x) : small;
+}
+INLINE double erf_of(double x) { return erf(x); }
 INLINE double digamma(double x) {
   if (x == 0) return copysign(__longlong_as_double(0x7ff0000000000000ll), -x);
   double r = 0;
