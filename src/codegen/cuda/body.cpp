@@ -244,6 +244,23 @@ void BodyText::write_indirect(Writer& out, const Instruction& i, Val v, bool in_
   if (!in_lanes) place_.symbols[symbol.node()] = text;
 }
 
+// A quotient of each lane by what all lanes share, of which only narrow roundings are used.
+bool BodyText::divides_by_one_number(Val v) const {
+  const Instruction& i = body_[v];
+  if (i.opcode != Opcode::div || i.dtype != DType::f32 || place_.lanes == 1) return false;
+  if (!varying_[v] || varying_[i.operands[1]] || captures_.contains(v) || known_.contains(v)) {
+    return false;
+  }
+  if (std::find(body_.yields.begin(), body_.yields.end(), v) != body_.yields.end()) return false;
+  for (const Instruction& user : body_.instructions) {
+    for (const Val operand : user.used()) {
+      const bool narrow = user.opcode == Opcode::cast && abi::is_reduced_float(user.dtype);
+      if (operand == v && !narrow) return false;
+    }
+  }
+  return true;
+}
+
 // A cast to a narrow float and back.
 std::optional<std::string> BodyText::rounded_text(const Instruction& i, bool in_lanes) {
   if (i.opcode != Opcode::cast || i.dtype != DType::f32 || known_.contains(i.operands[0])) {
@@ -273,6 +290,8 @@ void BodyText::write_value(Writer& out, Val v, bool in_lanes) {
       text = load_text(i, in_lanes);
     } else if (const auto rounded = rounded_text(i, in_lanes)) {
       text = *rounded;
+    } else if (divides_by_one_number(v)) {
+      text = fmt::format("over({}, d{})", name_of(i.operands[0], in_lanes), v);
     } else {
       std::array<std::string, 3> operands;
       for (std::size_t k = 0; k < i.operand_count; ++k) {
@@ -454,6 +473,10 @@ void BodyText::write(Writer& out, const std::vector<std::uint32_t>& wanted,
       else
         (void)make_pack(out, v);
     }
+  }
+  for (Val v = 0; v < count; ++v) {
+    if (!needed_[v] || !divides_by_one_number(v)) continue;
+    out.line("const Divisor d{} = divisor({});", v, name_of(body_[v].operands[1], false));
   }
   begin_stores(out, stores);
   if (place_.lanes > 1) {
