@@ -55,11 +55,26 @@ class Assembler {
         a.device = buffer.device;
         a.sizes = slots_.slots(buffer.sizes);
         a.strides = slots_.slots(*buffer.strides);
-        a.alignment = static_cast<std::int32_t>(abi::size_of(buffer.dtype));
+        a.alignment = alignment_of(*argument.buffer);
         a.is_parameter = buffer.is_parameter;
       }
       plan_.arguments.push_back(std::move(a));
     }
+  }
+
+  // What kernels assume of an argument, by itself or as memory that is written into.
+  std::int32_t alignment_of(BufferId argument) const {
+    auto bytes = static_cast<std::int32_t>(abi::size_of(program_.buffers[argument].dtype));
+    for (const schedule::Step& step : scheduled_.steps) {
+      const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
+      if (kernel == nullptr) continue;
+      for (std::size_t p = 0; p < kernel->buffers.size(); ++p) {
+        const BufferId b = kernel->buffers[p];
+        if (program_.buffers[b].writes_into.value_or(b) != argument) continue;
+        bytes = std::max(bytes, kernel->kernel.params[p].alignment);
+      }
+    }
+    return bytes;
   }
 
   void find_uses() {

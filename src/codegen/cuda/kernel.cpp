@@ -68,9 +68,7 @@ class KernelWriter {
         columns = loops_.outer.back().variable;
         break;
     }
-    // A cluster waits for its blocks once instead of twice, for one more function an element.
-    const bool join = blocks_.axis != BlockSchedule::Axis::inner || !blocks_.keep ||
-                      blocks_.cluster > 1;
+    const bool join = blocks_.axis != BlockSchedule::Axis::inner || !blocks_.keep;
     const PreparedKernel prepared = prepare(kernel, loops_, join, context_);
     declare_scratch(prepared);
     StageText stages(text_, blocks_, out_, symbols_, columns);

@@ -206,6 +206,7 @@ void CudaDevice::describe() {
   d.kind = abi::DeviceKind::cuda;
   d.name = name.data();
   d.vector_bytes = 16;
+  d.input_alignment = 16;
   const std::int64_t major = attribute(driver::kComputeMajor);
   const std::int64_t minor = attribute(driver::kComputeMinor);
   // Hopper has instructions that code for later GPUs must not use; they need the "a".
