@@ -264,8 +264,7 @@ class Chooser {
   // 116 us against 127), unless the rows alone do not fill the device.
   void read_twice_or_share(BlockSchedule& b, std::int64_t accesses) const {
     b.team = b.threads = 512;
-    const std::int64_t rows =
-        sym::hint(extent_product(loops_.outer, context_)).value_or(4096);
+    const std::int64_t rows = sym::hint(extent_product(loops_.outer, context_)).value_or(4096);
     const std::int32_t cluster =
         power_above((accesses + b.team * kMostKeptAccesses - 1) / (b.team * kMostKeptAccesses));
     if (rows >= device_.parallelism || cluster > device_.cluster_blocks) return;

@@ -41,8 +41,7 @@ std::optional<View> strided_view(const loop::Program& program, const loop::Acces
     view.sizes.push_back(dim.extent);
     view.strides.push_back(stride);
   }
-  if (has_variables(rest) ||
-      std::any_of(view.strides.begin(), view.strides.end(), has_variables)) {
+  if (has_variables(rest) || std::any_of(view.strides.begin(), view.strides.end(), has_variables)) {
     return std::nullopt;
   }
   view.offset = rest;
