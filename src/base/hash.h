@@ -34,13 +34,13 @@ inline constexpr std::uint64_t kRoot = 0x6a09e667f3bcc909;
 
 // `seed` extended by `value`; the order of calls matters.
 [[nodiscard]] constexpr std::uint64_t hash_combine(std::uint64_t seed, std::uint64_t value) {
-  using namespace hash_detail;
+  using hash_detail::fold, hash_detail::kGolden, hash_detail::kRoot;
   return fold((seed + kGolden) ^ std::rotl(value, 32), fold(value ^ kRoot, kGolden) | 1);
 }
 
 // 64-bit hash of bytes; `seed` chooses the function.
 [[nodiscard]] inline std::uint64_t hash_bytes(std::string_view bytes, std::uint64_t seed = 0) {
-  using namespace hash_detail;
+  using hash_detail::fold, hash_detail::kGolden, hash_detail::kRoot;
   std::uint64_t state = fold(seed ^ std::rotl(kRoot, 17), kGolden) ^ bytes.size();
   const char* data = bytes.data();
   std::size_t left = bytes.size();

@@ -135,7 +135,7 @@ Graph Rewriter::run(const Visit& visit) && {
       *v = map_[v->index];
       INKLE_CHECK(!v->is_none(), "a rewrite dropped an output");
     }
-    to_.outputs.push_back(std::move(copy));
+    to_.outputs.push_back(copy);
   }
   settle_views(to_);
   return std::move(to_);

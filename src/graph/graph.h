@@ -20,7 +20,8 @@ struct ValueId {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   std::uint32_t index = kNone;
   [[nodiscard]] bool is_none() const { return index == kNone; }
-  friend auto operator<=>(const ValueId&, const ValueId&) = default;
+  friend auto operator<=>(const ValueId&,
+                          const ValueId&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
 struct None {

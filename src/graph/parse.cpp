@@ -127,7 +127,7 @@ class GraphParser {
         output.value = ValueId{};
         output_types_.push_back(fixed_type());
       }
-      graph_.outputs.push_back(std::move(output));
+      graph_.outputs.push_back(output);
     } while (scanner_.accept(","));
   }
 

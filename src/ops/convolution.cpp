@@ -69,7 +69,7 @@ Tensor convolve_by_sum(Lowering& l, const Tensor& x, const Tensor& w, const Tens
   const std::size_t spatial = c.stride.size();
   const Expr group_outputs = floordiv(w.sizes[0], c.groups);
   const Sizes reduced(w.sizes.begin() + 1, w.sizes.end());
-  const Tensor sum = l.reduce(
+  Tensor sum = l.reduce(
       loop::ReduceOp::sum, sizes, reduced, x.dtype, {x.dtype},
       [&](BodyBuilder& b, Indices o, Indices r) {
         std::vector<Expr> ix = {o[0], floordiv(o[1], group_outputs) * w.sizes[1] + r[0]};

@@ -92,7 +92,7 @@ Sizes resolve_minus_one(Inference& args, Sizes sizes, Expr count) {
 }
 
 Sizes preserved_strides(Inference& args, const Type& type) {
-  const Sizes row_major = graph::contiguous_strides(args.context(), type.sizes);
+  Sizes row_major = graph::contiguous_strides(args.context(), type.sizes);
   if (!type.strides) return row_major;
   // Dimensions by stride, largest first; equal strides keep their order.
   std::vector<std::size_t> order(type.rank());

@@ -381,7 +381,7 @@ void Lowering::keep_old_values(BufferId buffer) {
 }
 
 Tensor Lowering::store_into(const Tensor& to, const ElementFunction& f) {
-  const Tensor destination = to;  // `to` may live in the values that keep_old_values changes
+  Tensor destination = to;  // `to` may live in the values that keep_old_values changes
   require_computable(destination.dtype);
   if (program().buffers[destination.buffer].role != BufferRole::input) {
     unsupported("{} writes to a value that is no input", node_.op->name);

@@ -10,7 +10,6 @@ namespace {
 
 using graph::ValueId;
 using loop::Access;
-using loop::Dim;
 using loop::Nest;
 using loop::NestKind;
 

@@ -11,11 +11,7 @@ using abi::DType;
 using graph::Argument;
 using graph::Expr;
 using graph::Graph;
-using graph::Node;
-using graph::ParamKind;
-using graph::Rewriter;
 using graph::Type;
-using graph::ValueId;
 
 bool same_integer(Match& m) { return !abi::is_float(m.root_type().dtype) && same_type(m); }
 

@@ -82,7 +82,9 @@ class Merger {
  private:
   void merge_literals() {
     std::vector<std::pair<ValueId, graph::ConstantData>> kept;
-    for (auto& [value, data] : out_.constants) {
+    for (const auto& literal : out_.constants) {
+      const ValueId value = literal.first;
+      const graph::ConstantData& data = literal.second;
       const auto twin = std::ranges::find_if(kept, [&](const auto& other) {
         return !is_output_[value.index] && other.second.dtype == data.dtype &&
                other.second.sizes == data.sizes && out_.type(other.first) == out_.type(value) &&

@@ -58,7 +58,7 @@ class Match {
   friend class Applier;
   const graph::Graph& graph_;
   graph::ValueId root_;
-  std::vector<std::pair<std::string_view, graph::Argument>> bound_;
+  std::vector<std::pair<std::string, graph::Argument>> bound_;
   std::vector<std::int32_t> nodes_;  // matched, the root's among them
 };
 

@@ -110,7 +110,7 @@ Order pointwise_order(const Program& program, const Nest& nest) {
     if (i.opcode != Opcode::load) continue;
     const Buffer& buffer = program.buffers[i.buffer];
     if (is_identity(i.indices, nest.dims) && dense_order(buffer, context)) {
-      const Order order = *dense_order(buffer, context);
+      Order order = *dense_order(buffer, context);
       if (order != row_major(rank)) return order;
     }
     const auto order = memory_order(program, nest, i);

@@ -15,7 +15,6 @@ namespace {
 using loop::BodyBuilder;
 using loop::BufferId;
 using loop::Instruction;
-using loop::Nest;
 using loop::NestKind;
 using loop::Opcode;
 using loop::Program;

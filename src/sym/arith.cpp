@@ -63,7 +63,7 @@ int compare_atoms(const Node* a, const Node* b) {
 std::span<const Expr> factors_of(const Node* const& monomial) {
   if (monomial == nullptr) return {};
   if (monomial->kind == Kind::mul) return monomial->all();
-  static_assert(sizeof(Expr) == sizeof(const Node*));
+  static_assert(sizeof(Expr) == sizeof(const Node*));  // NOLINT(bugprone-sizeof-expression)
   return {reinterpret_cast<const Expr*>(&monomial), 1};
 }
 

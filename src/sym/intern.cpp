@@ -157,7 +157,7 @@ const Node* Context::Impl::new_symbol(std::string_view name, SymbolInfo info) {
   node.symbol_filter = std::uint64_t{1} << (node.symbol % 64);
   node.hash = mix(std::uint64_t{node.symbol} + 0x5bd1e995);
   if (!info.extent.is_null() && !info.extent.is_constant()) extent_filter |= node.symbol_filter;
-  infos.push_back(std::move(info));
+  infos.push_back(info);
   names.emplace_back(name);
   name_keys.push_back(name_key(name));
   const Node* made = insert(node, {}, table_.size());
@@ -218,7 +218,7 @@ Context::~Context() = default;
 Expr Context::constant(std::int64_t value) { return Expr(impl_->constant(value)); }
 
 Expr Context::symbol(std::string_view name, SymbolInfo info) {
-  return Expr(impl_->new_symbol(name, std::move(info)));
+  return Expr(impl_->new_symbol(name, info));
 }
 
 Expr Context::index(Expr extent) {
@@ -229,7 +229,7 @@ Expr Context::index(Expr extent) {
   SymbolInfo info;
   info.range.low = 0;
   info.extent = extent;
-  return symbol(name, std::move(info));
+  return symbol(name, info);
 }
 
 std::optional<Expr> Context::find_symbol(std::string_view name) const {
@@ -252,7 +252,7 @@ void Context::set_info(Expr symbol, SymbolInfo info) {
   if (!info.extent.is_null() && !info.extent.is_constant()) {
     impl_->extent_filter |= symbol.node()->symbol_filter;
   }
-  impl_->infos[symbol.node()->symbol] = std::move(info);
+  impl_->infos[symbol.node()->symbol] = info;
   impl_->forget();
 }
 

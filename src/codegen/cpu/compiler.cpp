@@ -58,7 +58,7 @@ std::string feature_text(const llvm::StringMap<bool>& features, std::int32_t vec
 }
 
 std::int64_t cache_bytes(int name, std::int64_t otherwise) {
-  const long bytes = ::sysconf(name);
+  const std::int64_t bytes = ::sysconf(name);
   return bytes > 0 ? bytes : otherwise;
 }
 

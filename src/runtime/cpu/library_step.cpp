@@ -208,7 +208,7 @@ void LibraryStep::execute(Execution& execution, const CompiledCall& c, State& st
 }
 
 std::string why_not(const abi::LibraryCall& call, std::span<const std::int64_t> hint_slots) {
-  const auto dtypes = std::visit(
+  auto dtypes = std::visit(
       [](const auto& c) -> std::string {
         using Call = std::decay_t<decltype(c)>;
         if constexpr (std::is_same_v<Call, abi::AttentionCall>) {
