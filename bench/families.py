@@ -14,13 +14,9 @@ from __future__ import annotations
 import argparse
 import collections
 import copy
-import functools
 import json
 import os
-import select
-import subprocess
 import sys
-import tempfile
 import time
 import traceback
 from typing import Any
@@ -31,75 +27,6 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 NO_REFERENCE_FLOOR = 2e-6
 
 # --- Worker: one family -----------------------------------------------------------------------------
-
-
-@functools.cache
-def _ways() -> dict[str, str]:
-    """ATen name of an op -> how its row does it, from the generated page."""
-    from inkle import _inkle
-
-    result = {}
-    for line in _inkle.ops_markdown().splitlines():
-        cells = [c.strip() for c in line.split("|")]
-        if len(cells) < 6 or not cells[1].startswith("`"):
-            continue
-        for overload in cells[4].split(","):
-            result[overload.strip().replace("::", ".", 1)] = cells[3]
-    return result
-
-
-class _Counted:
-    """Ops of all graphs that reach the compiler, by name and way; wraps the backend's function."""
-
-    def __init__(self) -> None:
-        from inkle import backend
-
-        self.ways: collections.Counter[str] = collections.Counter()
-        self.in_eager: collections.Counter[str] = collections.Counter()
-        self.why: dict[str, str] = {}
-        self.fallbacks: list[str] = []
-        self.inkle_seconds = 0.0
-        inner = backend.compile_graph
-
-        @functools.wraps(inner)
-        def compile_graph(gm: Any, name: str, options: Any, *args: Any, **keywords: Any) -> Any:
-            before = len(backend.reports())
-            result = inner(gm, name, options, *args, **keywords)
-            self._count(gm, backend.reports()[before:])
-            return result
-
-        self._backend, self._inner = backend, inner
-        backend.compile_graph = compile_graph
-
-    def remove(self) -> None:
-        self._backend.compile_graph = self._inner
-
-    def _count(self, gm: Any, reports: list[Any]) -> None:
-        import torch
-
-        eager: collections.Counter[str] = collections.Counter()
-        for report in reports:
-            self.inkle_seconds += report.seconds
-            if not report.compiled:
-                self.fallbacks.append(" ".join(report.reason.split())[:400])
-            for op, _, reason in report.eager:
-                eager[op.replace("::", ".", 1)] += 1
-                self.why[op.replace("::", ".", 1)] = reason
-        is_fallen = any(not r.compiled for r in reports)
-        for node in gm.graph.nodes:
-            if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
-                continue
-            if node.target.is_view or "val" not in node.meta:
-                continue
-            name = str(node.target)
-            if is_fallen or eager[name] > 0 or eager[name.removesuffix(".default")] > 0:
-                self.ways["eager"] += 1
-                if not is_fallen:
-                    self.in_eager[name] += 1
-            else:
-                bare = name.removesuffix(".default")
-                self.ways[_ways().get(bare, _ways().get(bare.split(".")[0] + "." + bare.split(".")[1],
-                                                        "native"))] += 1  # fmt: skip
 
 
 def _run_inference(built: Any, compiled: Any, double: Any) -> dict[str, Any]:
@@ -250,6 +177,7 @@ def _time(built: Any, compiled: Any) -> dict[str, float]:
 
 
 def _family(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    import counted
     import inkle
     import torch
     import zoo
@@ -260,7 +188,7 @@ def _family(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     inkle.reset()
     result: dict[str, Any] = {"name": name, "ok": False}
     built = zoo.build(name)
-    counted = _Counted()
+    found = counted.Counted()
     options = {"strict": True} if arguments.strict else {}
 
     def compile_model(model: Any) -> Any:
@@ -283,14 +211,14 @@ def _family(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         result["error"] = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
         result["place"] = f"{os.path.basename(place.filename)}:{place.lineno}"
     finally:
-        counted.remove()
+        found.remove()
     result["graphs"] = len(inkle.reports())
     result["breaks"] = sum(counters["graph_break"].values())
-    result["ways"] = dict(counted.ways)
-    result["eager"] = dict(counted.in_eager)
-    result["why"] = counted.why
-    result["fallbacks"] = counted.fallbacks
-    result["inkle_seconds"] = counted.inkle_seconds
+    result["ways"] = dict(found.ways)
+    result["eager"] = dict(found.in_eager)
+    result["why"] = found.why
+    result["fallbacks"] = found.fallbacks
+    result["inkle_seconds"] = found.inkle_seconds
     result["kernels"] = sum(r.kernels for r in inkle.reports())
     return result
 
@@ -324,60 +252,6 @@ def worker(arguments: argparse.Namespace) -> None:
 
 
 # --- Parent: processes, table, summary -----------------------------------------------------------
-
-
-class Workers:
-    """A worker process that is replaced when it dies or takes too long."""
-
-    def __init__(self, arguments: argparse.Namespace):
-        self._arguments = arguments
-        self._process: subprocess.Popen[str] | None = None
-        self._faults = tempfile.NamedTemporaryFile(prefix="families-")  # noqa: SIM115
-
-    def run(self, name: str) -> dict[str, Any]:
-        if self._process is None:
-            self._process = self._start()
-        process = self._process
-        assert process.stdin and process.stdout
-        try:
-            process.stdin.write(name + "\n")
-            process.stdin.flush()
-        except BrokenPipeError:
-            return self._dead(name, "the worker died at its start")
-        ready, _, _ = select.select([process.stdout], [], [], self._arguments.timeout)
-        if not ready:
-            return self._dead(name, f"timeout of {self._arguments.timeout} s")
-        line = process.stdout.readline()
-        if not line:
-            process.wait()
-            return self._dead(name, f"crash, exit status {process.returncode}{self._place()}")
-        return json.loads(line)
-
-    def close(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    def _place(self) -> str:
-        """The innermost Python frames of the crash."""
-        with open(self._faults.name) as file:
-            frames = [line.strip() for line in file if line.strip().startswith("File")]
-        short = [f.rsplit("/", 1)[-1].replace('", line ', ":") for f in frames[:3]]
-        return " in " + " < ".join(short) if short else ""
-
-    def _dead(self, name: str, error: str) -> dict[str, Any]:
-        self.close()
-        return {"name": name, "ok": False, "error": error}
-
-    def _start(self) -> subprocess.Popen[str]:
-        environment = dict(os.environ, OMP_NUM_THREADS=str(self._arguments.threads))
-        return subprocess.Popen(
-            [sys.executable, os.path.abspath(__file__), "--worker", *sys.argv[1:],
-             "--faults", self._faults.name],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
-            stderr=None if self._arguments.verbose else subprocess.DEVNULL,
-        )  # fmt: skip
 
 
 def summary_line(r: dict[str, Any]) -> str:
@@ -459,6 +333,7 @@ def main() -> int:
         return 0
     import common
     import zoo
+    from workers import Workers
 
     chosen = zoo.pick(arguments.seed, arguments.count) if arguments.count else zoo.names()
     if arguments.only:
@@ -469,10 +344,10 @@ def main() -> int:
         chosen = [n for n in chosen if n.startswith(arguments.library)]
     results: list[dict[str, Any]] = []
     progress = common.Progress(len(chosen), "families")
-    workers = Workers(arguments)
+    pool = Workers(__file__, arguments.timeout, arguments.threads, arguments.verbose)
     for name in chosen:
         progress.step(name)
-        results.append(workers.run(name))
+        results.append(pool.run(name))
         progress.end()
         print(summary_line(results[-1]), flush=True)
         text = f"{totals(results)}\n\n{grouped(results)}\n"
@@ -482,7 +357,7 @@ def main() -> int:
         if arguments.json:
             with open(arguments.json, "w") as file:
                 json.dump(results, file, indent=1)
-    workers.close()
+    pool.close()
     print("\n" + text if results else "no family of that name")
     return 0 if all(r["ok"] for r in results) else 1
 

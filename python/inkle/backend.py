@@ -26,6 +26,8 @@ class GraphReport:
     name: str
     compiled: bool = False
     reason: str = ""
+    # What Inkle itself did wrong, while compiling or in a call; a bug.
+    fault: str = ""
     frontend_seconds: float = 0.0
     stages: list[tuple[str, float]] = dataclasses.field(default_factory=list)
     steps: list[dict[str, str]] = dataclasses.field(default_factory=list)
@@ -315,7 +317,7 @@ def _at_run_time(
     """What runs instead of a call that failed before it wrote anything."""
 
     def run(args: list[Any], message: str) -> Any:
-        report.reason = message
+        report.reason = report.fault = message
         _warn(gm, report, "a call runs in eager", "a fault at run time", message, _Failure("run"))
         with torch._C._DisableAutocast():
             return gm.forward(*args)
@@ -334,6 +336,8 @@ def _fall_back(
     if options.strict:
         raise error
     expected = isinstance(error, (UnsupportedGraph, _inkle.Unsupported))
+    if not expected:
+        report.fault = report.reason
     kind = "not supported" if expected else "a fault in the compiler"
     message = str(error) if isinstance(error, _inkle_errors) else f"{type(error).__name__}: {error}"
     _warn(gm, report, "a graph runs in eager", kind, message, failure)

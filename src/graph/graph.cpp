@@ -54,6 +54,45 @@ std::vector<std::int32_t> producers(const Graph& graph) {
   return out;
 }
 
+std::vector<ValueId> memory_owners(const Graph& graph) {
+  std::vector<ValueId> owners(graph.value_count());
+  for (std::uint32_t i = 0; i < owners.size(); ++i) owners[i] = ValueId{i};
+  for (const Node& node : graph.nodes) {
+    if (!has(node.op->traits, Trait::view) && !has(node.op->traits, Trait::effect)) continue;
+    const auto* first = node.args.empty() ? nullptr : std::get_if<ValueId>(&node.args.front());
+    if (first == nullptr || first->is_none()) continue;
+    for (const ValueId v : node.results) owners[v.index] = owners[first->index];
+  }
+  return owners;
+}
+
+std::vector<bool> aliased_outputs(const Graph& graph) {
+  const std::vector<ValueId> owners = memory_owners(graph);
+  std::vector<std::uint32_t> outputs_of(graph.value_count(), 0);
+  for (const Input& input : graph.inputs) {
+    if (!input.value.is_none()) ++outputs_of[input.value.index];
+  }
+  for (const auto& [value, data] : graph.constants) ++outputs_of[value.index];
+  const auto owner_of = [&](const Output& output) -> const ValueId* {
+    const auto* v = std::get_if<ValueId>(&output.value);
+    return v == nullptr || v->is_none() ? nullptr : &owners[v->index];
+  };
+  for (const Output& output : graph.outputs) {
+    if (const ValueId* owner = owner_of(output)) ++outputs_of[owner->index];
+  }
+  std::vector<bool> aliased;
+  for (const Output& output : graph.outputs) {
+    const ValueId* owner = owner_of(output);
+    aliased.push_back(owner != nullptr && outputs_of[owner->index] > 1);
+  }
+  return aliased;
+}
+
+void mark_fresh_outputs(Graph& graph) {
+  const std::vector<bool> aliased = aliased_outputs(graph);
+  for (std::size_t i = 0; i < aliased.size(); ++i) graph.outputs[i].is_fresh = !aliased[i];
+}
+
 std::vector<bool> output_values(const Graph& graph) {
   std::vector<bool> out(graph.value_count(), false);
   for (const Output& output : graph.outputs) {

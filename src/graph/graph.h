@@ -56,6 +56,10 @@ struct Input {
 struct Output {
   // A tensor, an integer, or nothing.
   std::variant<None, ValueId, Expr> value;
+  // A tensor with memory of its own, even where passes have made its value a view of an input or of
+  // another output. Without it such a value is returned as that view. Printed as "fresh %1" where
+  // it makes a difference.
+  bool is_fresh = false;
 };
 
 struct ConstantData {  // contents of a literal tensor
@@ -98,6 +102,14 @@ void replace_operands(Node& node, const std::function<ValueId(ValueId)>& f);
 [[nodiscard]] std::vector<std::uint32_t> use_counts(const Graph& graph);
 // The producing node's index for each value; -1 for inputs and constants.
 [[nodiscard]] std::vector<std::int32_t> producers(const Graph& graph);
+
+// For each value the one that owns its memory: views and effects hand their first operand's on.
+[[nodiscard]] std::vector<ValueId> memory_owners(const Graph& graph);
+// For each output whether its value lies in the memory of an input, a literal or another output.
+[[nodiscard]] std::vector<bool> aliased_outputs(const Graph& graph);
+// Marks every output fresh that lies in no other's memory: what a frontend does, whose graph says
+// which results alias.
+void mark_fresh_outputs(Graph& graph);
 
 // For each value whether it is an output.
 [[nodiscard]] std::vector<bool> output_values(const Graph& graph);

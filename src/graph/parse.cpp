@@ -297,6 +297,7 @@ class GraphParser {
   }
 
   void outputs() {
+    std::vector<bool> is_fresh;  // as the text says, by tensor output
     for (std::size_t i = 0; i < graph_.outputs.size(); ++i) {
       if (i > 0) scanner_.expect(",");
       Output& output = graph_.outputs[i];
@@ -305,6 +306,7 @@ class GraphParser {
       } else if (auto* e = std::get_if<Expr>(&output.value)) {
         *e = sym::parse(scanner_, context());
       } else {
+        is_fresh.push_back(scanner_.accept("fresh"));
         const Scanner::Mark at = scanner_.mark();
         const ValueId v = value();
         output.value = v;
@@ -318,6 +320,12 @@ class GraphParser {
         }
         if (!type.strides) type.strides = output_types_[i].strides;
       }
+    }
+    mark_fresh_outputs(graph_);
+    std::size_t tensor = 0;
+    for (Output& output : graph_.outputs) {
+      if (!std::holds_alternative<ValueId>(output.value)) continue;
+      if (is_fresh[tensor++]) output.is_fresh = true;
     }
   }
 

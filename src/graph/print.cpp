@@ -56,8 +56,11 @@ class GraphPrinter {
     }
     for (const Node& node : graph_.nodes) out += statement(node);
     out += "  return";
+    const std::vector<bool> aliased = aliased_outputs(graph_);
     for (std::size_t i = 0; i < graph_.outputs.size(); ++i) {
-      out += (i == 0 ? " " : ", ") + output(graph_.outputs[i]);
+      out += i == 0 ? " " : ", ";
+      if (aliased[i] && graph_.outputs[i].is_fresh) out += "fresh ";
+      out += output(graph_.outputs[i]);
     }
     return out + "\n}\n";
   }

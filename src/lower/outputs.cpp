@@ -50,8 +50,11 @@ class OutputRecorder {
       }
     }
     for (const graph::Output& output : graph_.outputs) {
+      const auto* v = std::get_if<ValueId>(&output.value);
+      const bool is_fresh = v != nullptr && !v->is_none() && output.is_fresh;
       program_.outputs.push_back(
-          std::visit([&](const auto& v) { return record(v); }, output.value));
+          is_fresh ? record_fresh(*v)
+                   : std::visit([&](const auto& value) { return record(value); }, output.value));
     }
   }
 
@@ -63,6 +66,17 @@ class OutputRecorder {
     const auto [known, is_new] = seen_.try_emplace(v);
     if (is_new) known->second = record_tensor(v);
     return known->second;
+  }
+
+  // In memory that no other output has.
+  ProgramOutput record_fresh(ValueId v) {
+    const auto known = seen_.find(v);
+    if (known != seen_.end()) {
+      const Buffer& buffer = program_.buffers[known->second.buffer];
+      const bool is_own = buffer.index == program_.outputs.size();
+      if (buffer.role == BufferRole::output && is_own) return known->second;
+    }
+    return copy(lowered(v), wanted_strides(v));
   }
 
   const Tensor& lowered(ValueId v) const {

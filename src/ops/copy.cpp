@@ -67,6 +67,7 @@ std::vector<graph::Sample> cast_samples() {
 
 Types infer_copy(Inference& args) {
   const infer::Type& x = infer::computable(args, 0);
+  if (!args.is_tensor(1)) return {infer::make(x, x.dtype, x.sizes)};
   const infer::Type& source = infer::computable(args, 1);
   if (infer::broadcast(args, x.sizes, source.sizes) != x.sizes) {
     args.fail("the source does not broadcast to the destination");

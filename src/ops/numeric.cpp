@@ -109,13 +109,15 @@ Val logit_value(Lowering& l, BodyBuilder& b, Val x) {
   const Val one = constant_like(b, x, 1);
   if (!l.args().is_none(1)) {
     const double eps = l.args().real(1);
-    x = b.min(b.max(x, constant_like(b, x, eps)), b.sub(one, constant_like(b, x, eps)));
+    // Below the lower bound first, as ATen does where the bounds cross.
+    const Val low = constant_like(b, x, eps), high = b.sub(one, low);
+    x = b.select(b.less(x, low), low, b.select(b.less(high, x), high, x));
   }
   return b.unary(Opcode::log, b.div(x, b.sub(one, x)));
 }
 
 double logit_reference(Evaluation& e, double x) {
-  if (!e.is_none(1) && !std::isnan(x)) x = std::min(std::max(x, e.real(1)), 1 - e.real(1));
+  if (!e.is_none(1)) x = x < e.real(1) ? e.real(1) : x > 1 - e.real(1) ? 1 - e.real(1) : x;
   return std::log(x / (1 - x));
 }
 
@@ -177,6 +179,10 @@ std::vector<graph::Sample> logit_samples() {
   return {{"eps",
            [](SampleBuilder& s) {
              return std::vector<Argument>{s.free_tensor({3, 5}, 0.05, 0.95), 0.1};
+           }},
+          {"crossed",
+           [](SampleBuilder& s) {
+             return std::vector<Argument>{s.free_tensor({3, 5}, 0.05, 0.95), 0.6};
            }},
           {"plain", [](SampleBuilder& s) {
              return std::vector<Argument>{s.free_tensor({3, 5}, 0.05, 0.95)};

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "ops/axes.h"
 #include "ops/infer.h"
+#include "ops/pool_window.h"
 #include "ops/samples.h"
 #include "ops/table.h"
 
@@ -22,59 +23,6 @@ using loop::ReduceOp;
 
 // Elements of a window up to which it is unrolled: a limit of code size, not measured.
 constexpr std::int64_t kUnrolledWindow = 25;
-
-using Numbers = std::vector<std::int64_t>;
-
-// The last `kernel.size()` dimensions are pooled.
-struct Window {
-  Numbers kernel, stride, padding, dilation;
-  bool ceil_mode = false, count_include_pad = true;
-  std::optional<double> divisor;
-
-  [[nodiscard]] std::size_t rank() const { return kernel.size(); }
-  [[nodiscard]] std::int64_t count() const {
-    std::int64_t count = 1;
-    for (const std::int64_t k : kernel) count *= k;
-    return count;
-  }
-};
-
-template <class Source>
-Numbers numbers(const Source& in, std::size_t arg) {
-  if constexpr (std::is_same_v<Source, Inference>) {
-    return std::holds_alternative<Expr>(in.arg(arg)) ? Numbers{in.constant_integer(arg)}
-                                                     : in.constant_integers(arg);
-  } else {
-    return std::holds_alternative<Expr>(in.node().args[arg]) ? Numbers{in.integer(arg)}
-                                                             : in.integers(arg);
-  }
-}
-Numbers repeated(Numbers list, std::size_t rank) {
-  if (list.size() == 1) list.resize(rank, list.front());
-  return list;
-}
-
-enum class Pool { max, average };
-
-// max: (self, kernel, stride, padding, dilation, ceil_mode); average: (self, kernel, stride,
-// padding, ceil_mode, count_include_pad, divisor_override? but in 1-D).
-template <Pool pool, std::size_t rank, class Source>
-Window window_of(const Source& in) {
-  Window w{.kernel = repeated(numbers(in, 1), rank),
-           .stride = repeated(numbers(in, 2), rank),
-           .padding = repeated(numbers(in, 3), rank),
-           .dilation = Numbers(rank, 1)};
-  if (w.stride.empty()) w.stride = w.kernel;
-  if (pool == Pool::max) {
-    w.dilation = repeated(numbers(in, 4), rank);
-    w.ceil_mode = in.boolean(5);
-  } else {
-    w.ceil_mode = in.boolean(4);
-    w.count_include_pad = in.boolean(5);
-    if (rank > 1 && !in.is_none(6)) w.divisor = in.real(6);
-  }
-  return w;
-}
 
 // The number of windows along one dimension. In ceil mode the last one starts inside the input or
 // its left padding.
@@ -233,15 +181,6 @@ void lower_max_pool(Lowering& l) {
     const std::vector<Expr> i = window_indices(w, o, unflatten(reduced, at));
     return b.index(plane_position(l.context(), x, rank, i));
   }));
-}
-
-// Elements of the window at `o` that count along dimension d: those before the end of the padded
-// input, or those inside.
-Expr counted(const Window& w, std::size_t d, Expr o, Expr size) {
-  const Expr start = o * w.stride[d] - w.padding[d];
-  const Expr end = sym::min(start + w.kernel[d], size + w.padding[d]);
-  if (w.count_include_pad) return end - start;
-  return sym::min(end, size) - sym::max(start, start.context().constant(0));
 }
 
 template <std::size_t rank>

@@ -27,6 +27,7 @@ namespace inkle::ops {
 // Families that contract, reduce or move data by index.
 [[nodiscard]] std::span<const graph::OpDef> adaptive_pooling_ops();
 [[nodiscard]] std::span<const graph::OpDef> attention_ops();
+[[nodiscard]] std::span<const graph::OpDef> attention_backward_ops();
 [[nodiscard]] std::span<const graph::OpDef> batch_norm_ops();
 [[nodiscard]] std::span<const graph::OpDef> composite_ops();
 [[nodiscard]] std::span<const graph::OpDef> convolution_ops();
@@ -35,10 +36,14 @@ namespace inkle::ops {
 [[nodiscard]] std::span<const graph::OpDef> entropy_loss_ops();
 [[nodiscard]] std::span<const graph::OpDef> extremum_ops();
 [[nodiscard]] std::span<const graph::OpDef> index_ops();
+[[nodiscard]] std::span<const graph::OpDef> index_backward_ops();
 [[nodiscard]] std::span<const graph::OpDef> loss_ops();
+[[nodiscard]] std::span<const graph::OpDef> loss_backward_ops();
 [[nodiscard]] std::span<const graph::OpDef> matmul_ops();
 [[nodiscard]] std::span<const graph::OpDef> norm_ops();
+[[nodiscard]] std::span<const graph::OpDef> norm_backward_ops();
 [[nodiscard]] std::span<const graph::OpDef> pooling_ops();
+[[nodiscard]] std::span<const graph::OpDef> pooling_backward_ops();
 [[nodiscard]] std::span<const graph::OpDef> reduction_ops();
 [[nodiscard]] std::span<const graph::OpDef> resize_ops();
 [[nodiscard]] std::span<const graph::OpDef> scan_ops();

@@ -69,7 +69,11 @@ void lower_variance(Lowering& l) {
   l.result(keep_dims(l, y, axes, keepdim));
   if (l.node().results.size() == 1 || !l.is_used(1)) return;
   const Tensor mean = l.pointwise(moments[0].sizes, x.dtype, [&](BodyBuilder& b, Indices i) {
-    return l.element(b, moments[0], i);
+    // Of no elements the mean is 0 / 0.
+    const Val count = count_value(b, reduced, compute);
+    const Val value = l.element(b, moments[0], i);
+    return b.select(b.less(b.constant(compute, 0.0), count), value,
+                    b.constant(compute, std::numeric_limits<double>::quiet_NaN()));
   });
   l.result(1, keep_dims(l, mean, axes, keepdim));
 }

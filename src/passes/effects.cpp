@@ -9,16 +9,11 @@ using graph::Trait;
 using graph::ValueId;
 
 std::vector<bool> mutated_values(const Graph& graph) {
-  // The value that owns the memory: views hand their first operand's owner on.
-  std::vector<ValueId> owner(graph.value_count());
-  for (std::uint32_t i = 0; i < owner.size(); ++i) owner[i] = ValueId{i};
+  const std::vector<ValueId> owner = memory_owners(graph);
   std::vector<bool> mutated(graph.value_count(), false);
   for (const Node& node : graph.nodes) {
     const auto* first = node.args.empty() ? nullptr : std::get_if<ValueId>(&node.args.front());
     if (first == nullptr || first->is_none()) continue;
-    if (has(node.op->traits, Trait::view)) {
-      for (const ValueId v : node.results) owner[v.index] = owner[first->index];
-    }
     if (has(node.op->traits, Trait::effect)) mutated[owner[first->index].index] = true;
   }
   for (std::uint32_t i = 0; i < owner.size(); ++i) {

@@ -170,6 +170,11 @@ std::vector<ValueId> Importer::call(std::string_view overload, std::vector<Argum
       }
     }
     results = native(*row, args, meta, why_not);
+    // A view row stands for the op that copies too (aten::expand_copy).
+    if (results && graph::has(row->traits, graph::Trait::view) &&
+        overload.find("_copy") != std::string_view::npos) {
+      for (ValueId& value : *results) value = builder_.node("clone", {value});
+    }
   }
   if (!results) {
     log(LogChannel::fallback, "{} at {}: {}", overload, source, why_not);

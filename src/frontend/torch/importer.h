@@ -52,7 +52,10 @@ class Importer {
   void output(Expr integer);
   void output_none();
 
-  [[nodiscard]] graph::Graph take() { return std::move(graph_); }
+  [[nodiscard]] graph::Graph take() {
+    graph::mark_fresh_outputs(graph_);
+    return std::move(graph_);
+  }
   [[nodiscard]] const std::vector<EagerReason>& eager() const { return eager_; }
 
  private:
