@@ -71,8 +71,8 @@ std::vector<ValueId> decompose_backward(Builder& b, const Node& node) {
     const ValueId seen = b.node("le", {column, b.node("unsqueeze", {row, b.integer(1)})});
     scores = b.node("where", {seen, scores, none});
   }
-  // Not from the saved logarithm: where scores are large its rounding would scale a whole row. A row
-  // that sees nothing has no gradient.
+  // Not from the saved logarithm: where scores are large its rounding would scale a whole row. A
+  // row that sees nothing has no gradient.
   const ValueId p = b.node("_safe_softmax", {scores, b.integer(-1)});
   const ValueId dv = product(turned(p), grad);
   const ValueId dp = product(grad, turned(v));
@@ -84,40 +84,50 @@ std::vector<ValueId> decompose_backward(Builder& b, const Node& node) {
 
 void reference_backward(Evaluation& e) {
   const RefTensor &g = e.tensor(0), &q = e.tensor(1), &k = e.tensor(2), &v = e.tensor(3),
-                  &out = e.tensor(4), &lse = e.tensor(5);
+                  &out = e.tensor(4);
   const RefTensor* mask = e.optional_tensor(kMask);
   const double scale =
       e.is_none(kScale) ? 1 / std::sqrt(static_cast<double>(q.sizes[3])) : e.real(kScale);
-  const std::vector<std::int64_t> space = {q.sizes[0], q.sizes[1], q.sizes[2], k.sizes[2]};
   const auto at = [](const RefTensor& t, std::int64_t a, std::int64_t h, std::int64_t r,
                      std::int64_t f) {
     return t.at(std::vector<std::int64_t>{a, h, r, f});
   };
   const auto add = [](RefTensor& t, std::size_t p, double x) { t.set(p, t.real(p) + x); };
-  for_each_index(space, [&](std::span<const std::int64_t> i, std::size_t) {
-    const std::int64_t a = i[0], h = i[1], row = i[2], column = i[3];
-    if (e.boolean(kCausal) && column > row) return;
-    double score = 0, dp = 0, level = 0;
+  const auto score_of = [&](std::vector<std::int64_t> i) {
+    if (e.boolean(kCausal) && i[3] > i[2]) return -std::numeric_limits<double>::infinity();
+    double score = 0;
     for (std::int64_t f = 0; f < q.sizes[3]; ++f) {
-      score += q.real(at(q, a, h, row, f)) * k.real(at(k, a, h, column, f)) * scale;
+      score += q.real(at(q, i[0], i[1], i[2], f)) * k.real(at(k, i[0], i[1], i[3], f)) * scale;
+    }
+    if (mask == nullptr) return score;
+    const std::size_t m = broadcast_position(*mask, i);
+    if (mask->is_real()) return score + mask->real(m);
+    return mask->integer(m) != 0 ? score : -std::numeric_limits<double>::infinity();
+  };
+  const std::vector<std::int64_t> rows = {q.sizes[0], q.sizes[1], q.sizes[2]};
+  for_each_index(rows, [&](std::span<const std::int64_t> i, std::size_t) {
+    const std::int64_t a = i[0], h = i[1], row = i[2];
+    std::vector<double> p;
+    double sum = 0, level = 0;
+    for (std::int64_t column = 0; column < k.sizes[2]; ++column) {
+      p.push_back(std::exp(score_of({a, h, row, column})));
+      sum += p.back();
     }
     for (std::int64_t f = 0; f < v.sizes[3]; ++f) {
-      dp += g.real(at(g, a, h, row, f)) * v.real(at(v, a, h, column, f));
       level += g.real(at(g, a, h, row, f)) * out.real(at(out, a, h, row, f));
     }
-    if (mask != nullptr) {
-      const std::size_t m = broadcast_position(*mask, i);
-      if (mask->is_real()) score += mask->real(m);
-      if (!mask->is_real() && mask->integer(m) == 0) return;
-    }
-    const double p = std::exp(score - lse.real(lse.at(i.first(3))));
-    const double ds = p * (dp - level) * scale;
-    for (std::int64_t f = 0; f < v.sizes[3]; ++f) {
-      add(e.result(2), at(v, a, h, column, f), p * g.real(at(g, a, h, row, f)));
-    }
-    for (std::int64_t f = 0; f < q.sizes[3]; ++f) {
-      add(e.result(0), at(q, a, h, row, f), ds * k.real(at(k, a, h, column, f)));
-      add(e.result(1), at(k, a, h, column, f), ds * q.real(at(q, a, h, row, f)));
+    for (std::int64_t column = 0; sum > 0 && column < k.sizes[2]; ++column) {
+      const double weight = p[static_cast<std::size_t>(column)] / sum;
+      double dp = 0;
+      for (std::int64_t f = 0; f < v.sizes[3]; ++f) {
+        dp += g.real(at(g, a, h, row, f)) * v.real(at(v, a, h, column, f));
+        add(e.result(2), at(v, a, h, column, f), weight * g.real(at(g, a, h, row, f)));
+      }
+      const double ds = weight * (dp - level) * scale;
+      for (std::int64_t f = 0; f < q.sizes[3]; ++f) {
+        add(e.result(0), at(q, a, h, row, f), ds * k.real(at(k, a, h, column, f)));
+        add(e.result(1), at(k, a, h, column, f), ds * q.real(at(q, a, h, row, f)));
+      }
     }
   });
 }

@@ -27,6 +27,8 @@ class SampleBuilder {
       : graph_(graph), dtype_(dtype), shapes_(shapes) {}
 
   [[nodiscard]] abi::DType dtype() const { return dtype_; }
+  // Of the samples written from now on.
+  void set_dtype(abi::DType dtype) { dtype_ = dtype; }
   [[nodiscard]] sym::Context& context() { return graph_.context(); }
   // A free size: `value` in the fixed class; equal values are one symbol in the symbolic class.
   graph::Expr size(std::int64_t value);

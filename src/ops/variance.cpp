@@ -69,6 +69,8 @@ void lower_variance(Lowering& l) {
   l.result(keep_dims(l, y, axes, keepdim));
   if (l.node().results.size() == 1 || !l.is_used(1)) return;
   const Tensor mean = l.pointwise(moments[0].sizes, x.dtype, [&](BodyBuilder& b, Indices i) {
+    const bool is_some = sym::bounds(sym::product(l.context(), reduced)).low > 0;
+    if (is_some) return l.element(b, moments[0], i);
     // Of no elements the mean is 0 / 0.
     const Val count = count_value(b, reduced, compute);
     const Val value = l.element(b, moments[0], i);

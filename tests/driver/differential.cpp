@@ -55,10 +55,23 @@ Memory allocate(abi::DType dtype, std::vector<std::int64_t> sizes,
   return m;
 }
 
-Memory to_memory(const RefTensor& t) {
-  Memory m = allocate(t.dtype, t.sizes, dense(t.sizes));
+// In the strides of the type, at the hints of its symbols; row-major where it has none.
+Memory to_memory(const RefTensor& t, const graph::Type& type) {
+  std::vector<std::int64_t> strides = dense(t.sizes);
+  if (type.strides && !graph::is_contiguous(type)) {
+    for (std::size_t d = 0; d < strides.size(); ++d) {
+      strides[d] = sym::hint((*type.strides)[d]).value();
+    }
+  }
+  Memory m = allocate(t.dtype, t.sizes, std::move(strides));
+  const auto width = static_cast<std::size_t>(abi::size_of(t.dtype));
   const std::vector<std::byte> bytes = ops::to_bytes(t);
-  std::copy(bytes.begin(), bytes.end(), m.data);
+  ops::for_each_index(t.sizes, [&](std::span<const std::int64_t> index, std::size_t p) {
+    std::int64_t offset = 0;
+    for (std::size_t d = 0; d < index.size(); ++d) offset += index[d] * m.strides[d];
+    std::copy_n(bytes.data() + p * width, width,
+                m.data + offset * static_cast<std::int64_t>(width));
+  });
   return m;
 }
 
@@ -162,13 +175,16 @@ RunResult compile_and_run(graph::Graph graph, const std::vector<RefTensor>& inpu
   with_text.dump = [&](std::string_view stage, const std::string& text) {
     if (stage == "kernels") result.kernels = text;
   };
+  std::vector<Memory> memory;
+  for (const graph::Input& input : graph.inputs) {
+    if (input.value.is_none()) continue;
+    memory.push_back(to_memory(inputs[memory.size()], graph.type(input.value)));
+  }
   Compiled compiled = shared_compiler().compile(std::move(graph), with_text);
   runtime::cpu::ExecutableOptions executable_options;
   executable_options.poison = 0xA5;
   runtime::cpu::Executable executable(compiled.plan, executable_options);
-  std::vector<Memory> memory;
   std::vector<abi::TensorView> views;
-  for (const RefTensor& t : inputs) memory.push_back(to_memory(t));
   for (const Memory& m : memory) views.push_back(m.view);
   TestHost host;
   executable.run({.tensors = views, .integers = integers, .host = &host});

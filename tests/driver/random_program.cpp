@@ -1,0 +1,479 @@
+#include "driver/random_program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "base/error.h"
+#include "graph/builder.h"
+#include "ops/samples.h"
+#include "ops/table.h"
+
+namespace inkle::driver {
+namespace {
+
+using abi::DType;
+using graph::Argument;
+using graph::Expr;
+using graph::Graph;
+using graph::OpDef;
+using graph::Sizes;
+using graph::Trait;
+using graph::Type;
+using graph::ValueId;
+using ops::RefTensor;
+using Values = std::vector<std::optional<RefTensor>>;
+
+// Beyond this a value is clamped before it is used, so that nothing overflows or drowns the rest.
+constexpr double kLargest = 64;
+
+std::vector<const OpDef*> eligible_rows() {
+  std::vector<const OpDef*> rows;
+  for (const OpDef* row : ops::op_table().all()) {
+    const bool runs = row->lower != nullptr || row->decompose != nullptr;
+    const bool odd = has(row->traits, Trait::random) || has(row->traits, Trait::effect);
+    if (runs && row->samples != nullptr && !odd) rows.push_back(row);
+  }
+  return rows;
+}
+
+// Units in the last place of the type a float is computed in.
+double epsilon(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return 0x1p-52;
+    case DType::bf16:
+      return 0x1p-8;
+    case DType::f16:
+      return 0x1p-11;
+    default:
+      return 0x1p-23;
+  }
+}
+
+struct Extremes {
+  double low = 0, high = 0;
+  bool finite = true;
+};
+Extremes extremes_of(const RefTensor& t) {
+  Extremes e{t.count() > 0 ? t.real(0) : 0, t.count() > 0 ? t.real(0) : 0};
+  for (std::size_t i = 0; i < t.count(); ++i) {
+    e.finite = e.finite && std::isfinite(t.real(i));
+    e.low = std::min(e.low, t.real(i));
+    e.high = std::max(e.high, t.real(i));
+  }
+  return e;
+}
+
+class Grower {
+ public:
+  explicit Grower(std::uint32_t seed)
+      : random_(seed),
+        program_{Graph(std::make_shared<sym::Context>(), ops::op_table()), {}, {}},
+        scratch_(program_.graph.shared_context(), ops::op_table()),
+        builder_(program_.graph) {
+    // Symbolic sizes in two of five programs, sizes of 1 or 0 now and then.
+    const std::uint32_t kind = below(20);
+    shapes_ = kind < 8    ? ops::ShapeClass::symbolic
+              : kind == 8 ? ops::ShapeClass::ones
+              : kind == 9 ? ops::ShapeClass::empty
+                          : ops::ShapeClass::fixed;
+    program_.graph.name = fmt::format("seed{}", seed);
+  }
+
+  Program grow(std::uint32_t nodes) {
+    static const std::vector<const OpDef*> rows = eligible_rows();
+    ops::SampleBuilder samples(scratch_, DType::f32, shapes_);
+    for (std::uint32_t tries = 0; made_ < nodes && tries < 20 * nodes; ++tries) {
+      const OpDef& row = *rows[below(static_cast<std::uint32_t>(rows.size()))];
+      const auto list = row.samples();
+      const graph::Sample& sample = list[below(static_cast<std::uint32_t>(list.size()))];
+      if (sample.fixed_only && shapes_ != ops::ShapeClass::fixed) continue;
+      // Mostly the first dtype, f32: values then flow from op to op.
+      const bool any = below(4) == 0;
+      const auto count = static_cast<std::uint32_t>(sample.dtypes.size());
+      samples.set_dtype(sample.dtypes[any ? below(count) : 0]);
+      apply(row, sample, samples);
+    }
+    finish();
+    return std::move(program_);
+  }
+
+ private:
+  std::uint32_t below(std::uint32_t n) { return n == 0 ? 0 : random_() % n; }
+
+  // --- Values -----------------------------------------------------------------------------------
+
+  const RefTensor& known(ValueId v) const { return *values_[v.index]; }
+
+  void remember(ValueId v, RefTensor t) {
+    values_.resize(program_.graph.value_count());
+    values_[v.index] = std::move(t);
+    pool_.push_back(v);
+  }
+
+  std::vector<std::int64_t> evaluated(const Sizes& sizes) {
+    std::vector<std::int64_t> list;
+    for (const Expr size : sizes) {
+      for (const Expr symbol : sym::symbols(size)) bind(symbol);
+      list.push_back(sym::evaluate(size, [](Expr s) { return sym::hint(s).value(); }));
+    }
+    return list;
+  }
+  void bind(Expr symbol) {
+    const std::pair entry(symbol, sym::hint(symbol).value());
+    if (std::ranges::find(program_.symbols, entry) != program_.symbols.end()) return;
+    program_.symbols.push_back(entry);
+    program_.graph.inputs.push_back(
+        {.name = sym::to_string(symbol), .value = {}, .symbol = symbol});
+  }
+
+  ValueId new_input(const Type& wanted, double low, double high) {
+    Type type = wanted;
+    RefTensor t(type.dtype, evaluated(type.sizes));
+    const bool is_signed = type.dtype != DType::u8 && type.dtype != DType::boolean;
+    const double least = std::ceil(is_signed ? low : std::max(low, 0.0));
+    const double most = std::floor(type.dtype == DType::boolean ? std::min(high, 1.0) : high);
+    for (std::size_t i = 0; i < t.count(); ++i) {
+      if (t.is_real()) {
+        t.set(i, std::uniform_real_distribution<double>(low, high)(random_));
+      } else {
+        t.set(i, std::uniform_int_distribution<std::int64_t>(
+                     static_cast<std::int64_t>(least), static_cast<std::int64_t>(most))(random_));
+      }
+    }
+    t.round();
+    type.strides = input_strides(type.sizes);
+    const ValueId v = program_.graph.add_value(std::move(type));
+    program_.graph.inputs.push_back(
+        {.name = fmt::format("x{}", program_.inputs.size()), .value = v});
+    program_.inputs.push_back(t);
+    remember(v, std::move(t));
+    return v;
+  }
+
+  // Row-major, in another order of dimensions, or with gaps.
+  Sizes input_strides(const Sizes& sizes) {
+    sym::Context& context = program_.graph.context();
+    std::vector<std::size_t> order(sizes.size());
+    for (std::size_t d = 0; d < order.size(); ++d) order[d] = d;
+    const std::uint32_t kind = below(6);
+    if (kind == 0) std::shuffle(order.begin(), order.end(), random_);
+    Sizes strides(sizes.size(), context.constant(1));
+    Expr next = context.constant(kind == 1 ? 2 : 1);
+    for (std::size_t k = order.size(); k-- > 0;) {
+      strides[order[k]] = next;
+      next = next * sym::max(sizes[order[k]], context.constant(1));
+      if (kind == 2) next = next + 1;
+    }
+    return strides;
+  }
+
+  // --- Fitting a value to what an op wants
+  // ----------------------------------------------------------
+
+  // `v` in `sizes` by reshape, expand or slices, if any of them does it.
+  std::optional<ValueId> shaped(ValueId v, const Sizes& sizes) {
+    const Sizes own = program_.graph.type(v).sizes;
+    if (own == sizes) return v;
+    sym::Context& context = program_.graph.context();
+    if (sym::product(context, own) == sym::product(context, sizes)) {
+      return push("reshape", {v, sizes});
+    }
+    if (own.size() > sizes.size()) return std::nullopt;
+    const std::size_t missing = sizes.size() - own.size();
+    bool expands = true, cuts = own.size() == sizes.size();
+    for (std::size_t d = 0; d < own.size(); ++d) {
+      const Expr to = sizes[missing + d];
+      expands = expands && (own[d] == to || own[d].is_constant(1));
+      const auto have = own[d].constant(), want = to.constant();
+      cuts = cuts && (own[d] == to || (have && want && *have > *want));
+    }
+    if (expands) return push("expand", {v, sizes});
+    if (!cuts) return std::nullopt;
+    for (std::size_t d = 0; d < own.size() && v.index != ValueId::kNone; ++d) {
+      if (own[d] == sizes[d]) continue;
+      const std::int64_t gap = *own[d].constant() - *sizes[d].constant();
+      const auto start = static_cast<std::int64_t>(below(static_cast<std::uint32_t>(gap + 1)));
+      const auto cut = push("slice", {v, context.constant(static_cast<std::int64_t>(d)),
+                                      context.constant(start), context.constant(start) + sizes[d]});
+      if (!cut) return std::nullopt;
+      v = *cut;
+    }
+    return v;
+  }
+
+  // `v` with values in [low, high], finite.
+  std::optional<ValueId> tamed(ValueId v, double low, double high) {
+    const Extremes e = extremes_of(known(v));
+    const bool narrow = low != -2 || high != 2;
+    const double least = narrow ? low : -kLargest, most = narrow ? high : kLargest;
+    if (e.finite && e.low >= least && e.high <= most) return v;
+    const DType dtype = program_.graph.type(v).dtype;
+    if (dtype == DType::boolean) return least <= 0 && most >= 1 ? std::optional(v) : std::nullopt;
+    if (!e.finite) return std::nullopt;
+    if (abi::is_float(dtype)) return push("clamp", {v, least, most});
+    sym::Context& context = program_.graph.context();
+    return push("clamp", {v, context.constant(static_cast<std::int64_t>(std::ceil(least))),
+                          context.constant(static_cast<std::int64_t>(std::floor(most)))});
+  }
+
+  ValueId provide(const Type& wanted, double low, double high) {
+    for (int tries = 0; tries < 6 && !pool_.empty() && below(8) != 0; ++tries) {
+      // Late values more often: chains grow long.
+      const auto size = static_cast<std::uint32_t>(pool_.size());
+      const std::uint32_t back = std::min(below(size), below(size));
+      std::optional<ValueId> v = pool_[size - 1 - back];
+      const DType dtype = program_.graph.type(*v).dtype;
+      v = shaped(*v, wanted.sizes);
+      if (v) v = tamed(*v, low, high);
+      if (v && dtype != wanted.dtype) v = push("_to_copy", {*v, wanted.dtype});
+      if (v && dtype != wanted.dtype) v = tamed(*v, low, high);
+      if (v) return *v;
+    }
+    return new_input(wanted, low, high);
+  }
+
+  // --- Nodes ------------------------------------------------------------------------------------
+
+  // Appends a node of one result and evaluates it; nothing where it is not right.
+  std::optional<ValueId> push(std::string_view op, std::vector<Argument> args) {
+    const auto results = nodes(op, std::move(args));
+    return results ? std::optional(results->front()) : std::nullopt;
+  }
+  std::optional<std::vector<ValueId>> nodes(std::string_view op, std::vector<Argument> args) {
+    Graph& graph = program_.graph;
+    const std::size_t before = graph.nodes.size();
+    try {
+      const std::vector<ValueId> results = builder_.nodes(op, std::move(args));
+      values_.resize(graph.value_count());
+      for (const ValueId v : results) (void)evaluated(graph.type(v).sizes);
+      auto tensors = ops::interpret_node(graph, graph.nodes.back(), values_, program_.symbols);
+      for (std::size_t i = 0; i < results.size(); ++i) remember(results[i], std::move(tensors[i]));
+      return results;
+    } catch (const InternalError&) {
+      throw;
+    } catch (const Error&) {
+      graph.nodes.resize(before);
+      return std::nullopt;
+    }
+  }
+
+  void apply(const OpDef& row, const graph::Sample& sample, ops::SampleBuilder& samples) {
+    std::vector<Argument> arguments = sample.arguments(samples);
+    const auto real = [&](ValueId v) {
+      if (v.is_none()) return v;
+      std::size_t number = 0;
+      while (scratch_.inputs[number].value != v) ++number;
+      const auto range = samples.ranges()[number];
+      return provide(scratch_.type(v), range.low, range.high);
+    };
+    for (Argument& argument : arguments) {
+      if (auto* v = std::get_if<ValueId>(&argument)) *v = real(*v);
+      if (auto* list = std::get_if<std::vector<ValueId>>(&argument)) {
+        for (ValueId& v : *list) v = real(v);
+      }
+    }
+    if (nodes(row.name, std::move(arguments))) ++made_;
+  }
+
+  void finish() {
+    Graph& graph = program_.graph;
+    std::vector<ValueId> made;
+    for (const graph::Node& node : graph.nodes) {
+      made.insert(made.end(), node.results.begin(), node.results.end());
+    }
+    if (made.empty()) made = pool_;
+    std::vector<ValueId> outputs = {made.back()};
+    for (std::uint32_t i = below(4); i > 0; --i) {
+      const ValueId v = made[below(static_cast<std::uint32_t>(made.size()))];
+      if (std::ranges::find(outputs, v) == outputs.end()) outputs.push_back(v);
+    }
+    for (const ValueId v : outputs) graph.outputs.push_back({v});
+    if (below(3) == 0) mutate();
+    for (const graph::Output& output : graph.outputs) {
+      Type& type = graph.type(std::get<ValueId>(output.value));
+      if (!type.strides) type.strides = output_strides(type.sizes);
+    }
+    graph::settle_views(graph);
+    graph::mark_fresh_outputs(graph);
+  }
+
+  Sizes output_strides(const Sizes& sizes) {
+    sym::Context& context = program_.graph.context();
+    Sizes strides = graph::contiguous_strides(context, sizes);
+    if (below(4) != 0 || sizes.size() < 2) return strides;
+    // The last two dimensions swapped.
+    Sizes swapped = sizes;
+    std::swap(swapped[sizes.size() - 1], swapped[sizes.size() - 2]);
+    strides = graph::contiguous_strides(context, swapped);
+    std::swap(strides[sizes.size() - 1], strides[sizes.size() - 2]);
+    return strides;
+  }
+
+  // Writes a value of the same type into an input.
+  void mutate() {
+    Graph& graph = program_.graph;
+    for (const graph::Input& input : graph.inputs) {
+      if (input.value.is_none() || below(2) == 0) continue;
+      const Type& type = graph.type(input.value);
+      for (const ValueId v : pool_) {
+        const Type& other = graph.type(v);
+        if (v == input.value || other.dtype != type.dtype || other.sizes != type.sizes) continue;
+        const ValueId to = input.value;
+        builder_.node("copy_", {to, v});
+        return;
+      }
+    }
+  }
+
+  std::mt19937 random_;
+  Program program_;
+  Graph scratch_;  // samples are written here; its inputs say what an op wants
+  graph::Builder builder_;
+  ops::ShapeClass shapes_ = ops::ShapeClass::fixed;
+  Values values_;
+  std::vector<ValueId> pool_;
+  std::uint32_t made_ = 0;
+};
+
+void disturb(RefTensor& t, std::mt19937& random) {
+  if (!t.is_real()) return;
+  std::uniform_real_distribution<double> unit(-1, 1);
+  for (std::size_t i = 0; i < t.count(); ++i) {
+    t.set(i, t.real(i) * (1 + 2 * unit(random) * epsilon(t.dtype)));
+  }
+}
+
+// All values of a run; noise as evaluate() says.
+Values run(const Program& program, std::vector<RefTensor>& inputs,
+           std::optional<std::uint32_t> noise) {
+  std::mt19937 random(noise.value_or(0));
+  const Graph& graph = program.graph;
+  Values values(graph.value_count());
+  std::size_t next = 0;
+  for (const graph::Input& input : graph.inputs) {
+    if (input.value.is_none()) continue;
+    RefTensor& t = inputs[next++];
+    if (noise) disturb(t, random);
+    values[input.value.index] = t;
+  }
+  for (const graph::Node& node : graph.nodes) {
+    auto results = ops::interpret_node(graph, node, values, program.symbols);
+    const bool moves = has(node.op->traits, Trait::view) || has(node.op->traits, Trait::effect);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (noise && !moves) disturb(results[i], random);
+      values[node.results[i].index] = std::move(results[i]);
+    }
+    if (has(node.op->traits, Trait::effect)) {
+      values[std::get<ValueId>(node.args[0]).index] = values[node.results[0].index];
+    }
+  }
+  return values;
+}
+
+// Without nodes and inputs that no output or effect needs.
+Program pruned(Program program) {
+  Graph& graph = program.graph;
+  std::vector<bool> needed = graph::output_values(graph);
+  std::vector<graph::Node> kept;
+  for (std::size_t n = graph.nodes.size(); n-- > 0;) {
+    graph::Node& node = graph.nodes[n];
+    bool used = has(node.op->traits, Trait::effect);
+    for (const ValueId v : node.results) used = used || needed[v.index];
+    if (!used) continue;
+    graph::for_each_operand(node, [&](ValueId v) { needed[v.index] = true; });
+    kept.push_back(std::move(node));
+  }
+  graph.nodes.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
+  std::vector<graph::Input> inputs;
+  std::vector<RefTensor> tensors;
+  std::size_t next = 0;
+  for (graph::Input& input : graph.inputs) {
+    const bool tensor = !input.value.is_none();
+    if (!tensor || needed[input.value.index]) {
+      if (tensor) tensors.push_back(program.inputs[next]);
+      inputs.push_back(std::move(input));
+    }
+    if (tensor) ++next;
+  }
+  graph.inputs = std::move(inputs);
+  program.inputs = std::move(tensors);
+  return program;
+}
+
+// Node n's results as inputs of the values that they have.
+Program cut(const Program& program, std::size_t n) {
+  Program smaller = program;
+  std::vector<RefTensor> inputs = program.inputs;
+  const Values values = run(program, inputs, std::nullopt);
+  Graph& graph = smaller.graph;
+  const graph::Node node = graph.nodes[n];
+  graph.nodes.erase(graph.nodes.begin() + static_cast<std::ptrdiff_t>(n));
+  for (const ValueId v : node.results) {
+    Type& type = graph.type(v);
+    type.strides = graph::contiguous_strides(graph.context(), type.sizes);
+    graph.inputs.push_back({.name = fmt::format("cut{}", v.index), .value = v});
+    smaller.inputs.push_back(*values[v.index]);
+  }
+  return smaller;
+}
+
+}  // namespace
+
+Program random_program(std::uint32_t seed, const ProgramOptions& options) {
+  return Grower(seed).grow(options.nodes);
+}
+
+std::vector<RefTensor> evaluate(const Program& program, std::optional<std::uint32_t> noise) {
+  std::vector<RefTensor> inputs = program.inputs;
+  const Values values = run(program, inputs, noise);
+  std::vector<RefTensor> results;
+  for (const graph::Output& output : program.graph.outputs) {
+    results.push_back(*values[std::get<ValueId>(output.value).index]);
+  }
+  for (const graph::Input& input : program.graph.inputs) {
+    if (!input.value.is_none()) results.push_back(*values[input.value.index]);
+  }
+  return results;
+}
+
+Program reduce(Program program, const std::function<bool(const Program&)>& fails) {
+  const auto keep = [&](Program candidate) {
+    candidate = pruned(std::move(candidate));
+    if (!fails(candidate)) return false;
+    program = std::move(candidate);
+    return true;
+  };
+  (void)keep(program);
+  for (bool smaller = true; smaller;) {
+    smaller = false;
+    for (std::size_t i = program.graph.outputs.size(); i-- > 0;) {
+      if (program.graph.outputs.size() == 1) break;
+      Program candidate = program;
+      candidate.graph.outputs.erase(candidate.graph.outputs.begin() +
+                                    static_cast<std::ptrdiff_t>(i));
+      smaller = keep(std::move(candidate)) || smaller;
+    }
+    for (std::size_t n = program.graph.nodes.size(); n-- > 0;) {
+      if (n >= program.graph.nodes.size()) continue;
+      const graph::Node& node = program.graph.nodes[n];
+      if (has(node.op->traits, Trait::effect)) {
+        Program candidate = program;
+        candidate.graph.nodes.erase(candidate.graph.nodes.begin() + static_cast<std::ptrdiff_t>(n));
+        smaller = keep(std::move(candidate)) || smaller;
+        continue;
+      }
+      // An output node stays; another becomes an input, which is smaller if something goes.
+      const auto is_output = graph::output_values(program.graph);
+      if (std::ranges::any_of(node.results, [&](ValueId v) { return is_output[v.index]; }))
+        continue;
+      smaller = keep(cut(program, n)) || smaller;
+    }
+  }
+  return program;
+}
+
+}  // namespace inkle::driver
