@@ -135,11 +135,16 @@ void reference_distance(Evaluation& e) {
 
 template <std::int64_t reduction, bool weighted>
 std::vector<Argument> sample_nll(SampleBuilder& s) {
-  const Argument g = reduction == kNone ? s.free_tensor({5}) : s.tensor({});
-  const Argument x = s.tensor({s.size(5), s.constant(7)});
-  const Argument target = s.tensor(DType::i64, {s.size(5)}, 0, 6);
-  const Argument weight = weighted ? s.tensor({s.constant(7)}, 0.5, 2) : Argument(graph::None{});
-  return {g, x, target, weight, s.constant(reduction), s.constant(2), s.tensor({}, 1, 4)};
+  std::vector<Argument> arguments;
+  arguments.push_back(s.tensor(reduction == kNone ? Sizes{s.size(5)} : Sizes{}));
+  arguments.push_back(s.tensor({s.size(5), s.constant(7)}));
+  arguments.push_back(s.tensor(DType::i64, {s.size(5)}, 0, 6));
+  arguments.emplace_back(graph::None{});
+  if (weighted) arguments.back() = s.tensor({s.constant(7)}, 0.5, 2);
+  arguments.emplace_back(s.constant(reduction));
+  arguments.emplace_back(s.constant(2));
+  arguments.push_back(s.tensor(Sizes{}, 1, 4));
+  return arguments;
 }
 std::vector<Sample> samples_nll() {
   return {{"mean", sample_nll<1, false>, float_dtypes()},
