@@ -120,13 +120,14 @@ class Walk {
     while (!program_.nests.empty()) {
       Nest nest = std::move(program_.nests.back());
       program_.nests.pop_back();
-      std::erase_if(nest.stores, [&](const loop::Store& s) { return !live[s.buffer]; });
       auto* attention = std::get_if<loop::Attention>(&nest.detail);
-      if (attention != nullptr && attention->lse && !live[*attention->lse]) {
-        attention->lse.reset();
+      const bool has_lse = attention != nullptr && attention->lse && live[*attention->lse];
+      if (attention != nullptr && !has_lse) attention->lse.reset();
+      // Attention writes its result also where only the log-sum-exp of its rows is read.
+      if (!has_lse) {
+        std::erase_if(nest.stores, [&](const loop::Store& s) { return !live[s.buffer]; });
       }
-      const bool keeps = !nest.stores.empty() || nest.kind == NestKind::eager ||
-                         (attention != nullptr && attention->lse);
+      const bool keeps = !nest.stores.empty() || nest.kind == NestKind::eager;
       if (!keeps) continue;
       for (const BufferId b : loop::reads(nest)) live[b] = true;
       for (const BufferId b : loop::writes(nest)) live[b] = true;

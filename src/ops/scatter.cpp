@@ -42,7 +42,6 @@ Types infer_scatter(Inference& in) {
   const Type& index = in.tensor(2);
   const std::size_t rank = types[0].rank();
   (void)in.dim(in.constant_integer(1), rank);
-  if (rank == 0) unsupported("scatter: into a tensor without dimensions");
   if (index.rank() != rank) in.fail("the index must have the rank of self");
   if (in.is_tensor(3)) {
     if (in.tensor(3).dtype != types[0].dtype) in.fail("src must have the dtype of self");
@@ -65,6 +64,8 @@ void lower_scatter(Lowering& l) {
       x, index.sizes, mode,
       [&](BodyBuilder& b, Indices i) {
         std::vector<Expr> at(i.begin(), i.end());
+        // Without dimensions there is one place.
+        if (at.empty()) return at;
         at[dim] = b.indirect(element_as(l, b, index, i, DType::i64), x.sizes[dim]);
         return at;
       },
@@ -89,8 +90,10 @@ void reference_scatter(Evaluation& e) {
   const std::size_t dim = e.dim(e.integer(1), y.rank());
   for_each_index(index.sizes, [&](std::span<const std::int64_t> i, std::size_t p) {
     std::vector<std::int64_t> at(i.begin(), i.end());
-    at[dim] = index.integer(p);
-    if (at[dim] < 0 || at[dim] >= y.sizes[dim]) user_error("index {} is out of range", at[dim]);
+    if (!at.empty()) at[dim] = index.integer(p);
+    if (!at.empty() && (at[dim] < 0 || at[dim] >= y.sizes[dim])) {
+      user_error("index {} is out of range", at[dim]);
+    }
     const std::size_t q = src.rank() == 0 ? 0 : src.at(i);
     if (update == Update::overwrite)
       y.copy_element(y.at(at), src, q);

@@ -30,6 +30,7 @@ namespace inkle::ops {
 [[nodiscard]] std::span<const graph::OpDef> attention_backward_ops();
 [[nodiscard]] std::span<const graph::OpDef> batch_norm_ops();
 [[nodiscard]] std::span<const graph::OpDef> composite_ops();
+[[nodiscard]] std::span<const graph::OpDef> composite_math_ops();
 [[nodiscard]] std::span<const graph::OpDef> convolution_ops();
 [[nodiscard]] std::span<const graph::OpDef> dropout_ops();
 [[nodiscard]] std::span<const graph::OpDef> eager_ops();
@@ -44,6 +45,7 @@ namespace inkle::ops {
 [[nodiscard]] std::span<const graph::OpDef> norm_backward_ops();
 [[nodiscard]] std::span<const graph::OpDef> pooling_ops();
 [[nodiscard]] std::span<const graph::OpDef> pooling_backward_ops();
+[[nodiscard]] std::span<const graph::OpDef> rearrange_ops();
 [[nodiscard]] std::span<const graph::OpDef> reduction_ops();
 [[nodiscard]] std::span<const graph::OpDef> resize_ops();
 [[nodiscard]] std::span<const graph::OpDef> scan_ops();
