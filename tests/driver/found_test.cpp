@@ -1,0 +1,41 @@
+// Programs that were wrong once, as random ones have found and reduced them.
+#include <gtest/gtest.h>
+
+#include "driver/differential.h"
+
+namespace inkle::driver {
+namespace {
+
+TEST(Found, OnlyTheLogSumExpOfAttention) {
+  expect_text_as_interpreted(R"(
+graph @lse(%q: f32[2,3,7,16], %k: f32[2,3,7,16], %v: f32[2,3,7,16]) -> f32[2,3,7] {
+  %0: f32[2,3,7,16], %1: f32[2,3,7] =
+      _scaled_dot_product_flash_attention_for_cpu(%q, %k, %v, 0.0, true)
+  return %1
+}
+)");
+}
+
+TEST(Found, ProductOfBatchesWithGaps) {
+  expect_text_as_interpreted(R"(
+graph @gaps(%x: f32[3,5,7]{41,8,1}, %a: f32[3,5,19]{101,20,1}, %b: f32[3,19,7]{1,21,3})
+    -> f32[3,5,7] {
+  %0: f32[3,5,7] = baddbmm(%x, %a, %b, 1.0, 0.25)
+  return %0
+}
+)");
+}
+
+TEST(Found, PaddedColumnsOfOneNumber) {
+  expect_text_as_interpreted(R"(
+graph @columns(%x: f32[3,5,7]) -> f32[2,18,16] {
+  %0: f32[] = max(%x)
+  %1: f32[2,3,7,6] = expand(%0, [2, 3, 7, 6])
+  %2: f32[2,18,16] = im2col(%1, [3, 2], [1, 2], [1, 0], [2, 1])
+  return %2
+}
+)");
+}
+
+}  // namespace
+}  // namespace inkle::driver
