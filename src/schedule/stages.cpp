@@ -294,7 +294,10 @@ class KernelBuilder {
                              const Forward& forward) {
     return loop::inline_body(from, map, to, [&](BodyBuilder& builder, Instruction load) {
       if (const auto row = row_of_.find(load.buffer); row != row_of_.end()) {
-        return builder.row(row->second, kernel_.rows[row->second]);
+        const Val value = builder.row(row->second, kernel_.rows[row->second]);
+        // A predicated load gives something else where it does not read.
+        if (load.operand_count == 0) return value;
+        return builder.select(load.operands[0], value, load.operands[1]);
       }
       if (forward) {
         if (const auto value = forward(builder, load)) return *value;
