@@ -205,6 +205,8 @@ void LibraryStep::execute(Execution& execution, const CompiledCall& c, State& st
       state.pointers[i] = advance(start[i], offset);
     }
   }
+  // What is left of the post-ops reads its operands from their beginning.
+  std::ranges::copy(start, state.pointers.begin());
 }
 
 std::string why_not(const abi::LibraryCall& call, std::span<const std::int64_t> hint_slots) {
