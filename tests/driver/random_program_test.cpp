@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <optional>
 
 #include "base/error.h"
 #include "driver/differential.h"
@@ -111,8 +112,15 @@ TEST(RandomPrograms, RunAsTheInterpreterSays) {
   const std::uint32_t count = from_environment("INKLE_FUZZ_COUNT", 300);
   std::uint32_t declined = 0;
   for (std::uint32_t seed = first; seed < first + count; ++seed) {
-    const Program program = random_program(seed);
     bool is_declined = false;
+    std::optional<Program> grown;
+    try {
+      grown = random_program(seed);
+    } catch (const Unsupported&) {
+      ++declined;  // as_strided of what turned out to have gaps
+      continue;
+    }
+    const Program& program = *grown;
     const std::string wrong = failure(program, &is_declined);
     declined += is_declined ? 1 : 0;
     if (wrong.empty()) continue;
