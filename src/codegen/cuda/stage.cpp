@@ -319,13 +319,15 @@ void StageText::batched(const Stage& stage, const Place& place, const std::strin
     out_.line("Pack<{}, {}> {}[{}];", type_of(stage.body[load.value].dtype), place.lanes, load.name,
               blocks_.unroll);
   }
+  const auto size = stage.inner.front().extent.constant();
+  const bool exact = size && place.aligned && *size % (step * blocks_.unroll) == 0;
   const auto each = [&](const std::function<void()>& inside) {
     out_.line("#pragma unroll");
     out_.open(fmt::format("for (int u = 0; u < {}; ++u)", blocks_.unroll));
     out_.line("const {} j = start + u * {};", type, step);
-    out_.open(fmt::format("if (j < {})", n));
+    if (!exact) out_.open(fmt::format("if (j < {})", n));
     inside();
-    out_.close();
+    if (!exact) out_.close();
     out_.close();
   };
   each([&] {

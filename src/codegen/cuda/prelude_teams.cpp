@@ -1,0 +1,296 @@
+// The part of the prelude in which threads work together: reductions and scans of warps, blocks and
+// clusters.
+#include "codegen/cuda/prelude.h"
+
+namespace inkle::codegen::cuda {
+namespace {
+
+constexpr const char* kTeams = R"(
+// Ways to join two partial results.
+struct Sum { template <class T> INLINE T join(T a, T b) { return a + b; } };
+struct Prod { template <class T> INLINE T join(T a, T b) { return a * b; } };
+struct Min { template <class T> INLINE T join(T a, T b) { return min_of(a, b); } };
+struct Max { template <class T> INLINE T join(T a, T b) { return max_of(a, b); } };
+struct Any { INLINE bool join(bool a, bool b) { return a | b; } };
+struct All { INLINE bool join(bool a, bool b) { return a & b; } };
+
+// The best value and where it is: the first of ties, a NaN before all else.
+template <class T, class I> struct Best { T value; I at; };
+template <class T> INLINE bool beats_max(T x, T best) {
+  return x > best || (x != x && best == best);
+}
+template <class T> INLINE bool beats_min(T x, T best) {
+  return x < best || (x != x && best == best);
+}
+struct ArgMax {
+  template <class T, class I> INLINE Best<T, I> join(Best<T, I> a, Best<T, I> b) {
+    const bool same = !beats_max(a.value, b.value) && !beats_max(b.value, a.value);
+    return (same ? b.at < a.at : beats_max(b.value, a.value)) ? b : a;
+  }
+};
+struct ArgMin {
+  template <class T, class I> INLINE Best<T, I> join(Best<T, I> a, Best<T, I> b) {
+    const bool same = !beats_min(a.value, b.value) && !beats_min(b.value, a.value);
+    return (same ? b.at < a.at : beats_min(b.value, a.value)) ? b : a;
+  }
+};
+
+// The lanes' values at positions from `at` on, which come after all that `a` has seen.
+template <class T, class I, int N> INLINE void add_max(Best<T, I>& a, const T (&w)[N], I at) {
+  T top = w[0];
+#pragma unroll
+  for (int l = 1; l < N; ++l) top = max_of(top, w[l]);
+  if (!(top <= a.value) && beats_max(top, a.value)) {
+    a.value = top;
+    int first = 0;
+#pragma unroll
+    for (int l = N - 1; l >= 0; --l) {
+      if (w[l] == top || w[l] != w[l]) first = l;
+    }
+    a.at = at + first;
+  }
+}
+template <class T, class I, int N> INLINE void add_min(Best<T, I>& a, const T (&w)[N], I at) {
+  T top = w[0];
+#pragma unroll
+  for (int l = 1; l < N; ++l) top = min_of(top, w[l]);
+  if (!(top >= a.value) && beats_min(top, a.value)) {
+    a.value = top;
+    int first = 0;
+#pragma unroll
+    for (int l = N - 1; l >= 0; --l) {
+      if (w[l] == top || w[l] != w[l]) first = l;
+    }
+    a.at = at + first;
+  }
+}
+// Where nothing was better than the least value there is, the first element is as good.
+template <class T, class I> INLINE i64 place_of(Best<T, I> a) {
+  constexpr I none = (I)(sizeof(I) == 4 ? 2147483647ll : 9223372036854775807ll);
+  return a.at == none ? 0 : (i64)a.at;
+}
+
+// Count, mean and sum of squared deviations of a part.
+template <class T> struct Moments { T count, mean, m2; };
+struct Welford {
+  template <class T> INLINE Moments<T> join(Moments<T> a, Moments<T> b) {
+    const T n = a.count + b.count;
+    const T share = n == 0 ? (T)0 : b.count / n;
+    const T d = b.mean - a.mean;
+    Moments<T> r;
+    r.count = n;
+    r.mean = a.mean + d * share;
+    r.m2 = a.m2 + b.m2 + d * d * a.count * share;
+    return r;
+  }
+};
+INLINE float exponential(float x) { return expf(x); }
+INLINE double exponential(double x) { return exp(x); }
+template <class T> INLINE T lowest() { return (T)__int_as_float(0xff800000); }
+// exp(x) for sums whose largest term is 1: the error of the product, x * 2^-24, is at most 2^-25 of
+// such a sum, as x exp(x) is never above 1 / e.
+INLINE float term(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x * 1.44269504f));
+  return r;
+}
+INLINE double term(double x) { return exp(x); }
+// A maximum and the sum of exp(x - maximum). Before the end the sum of a part without a finite
+// element is 0; finish() makes it what exp(x - maximum) adds up to.
+template <class T> struct Exponentials { T top, sum; };
+struct Softmax {
+  template <class T> INLINE T scale(T from, T to) {
+    return from == to || from == lowest<T>() ? (T)(from == to) : exponential(from - to);
+  }
+  template <class T> INLINE Exponentials<T> join(Exponentials<T> a, Exponentials<T> b) {
+    Exponentials<T> r;
+    r.top = max_of(a.top, b.top);
+    r.sum = a.sum * scale(a.top, r.top) + b.sum * scale(b.top, r.top);
+    return r;
+  }
+};
+template <class T> INLINE Exponentials<T> finish(Exponentials<T> a) {
+  const T inf = -lowest<T>();
+  if (!(a.top > lowest<T>() && a.top < inf)) a.sum = inf - inf;
+  return a;
+}
+
+// The moments of lanes first <= l < last.
+template <class T, int N>
+INLINE Moments<T> moments_of(const T (&w)[N], int first, int last) {
+  Moments<T> r = {0, 0, 0};
+  if (first == 0 && last == N) {
+#pragma unroll
+    for (int l = 0; l < N; ++l) r.mean += w[l];
+    r.mean *= (T)1 / N;
+#pragma unroll
+    for (int l = 0; l < N; ++l) r.m2 += (w[l] - r.mean) * (w[l] - r.mean);
+    r.count = N;
+    return r;
+  }
+#pragma unroll
+  for (int l = 0; l < N; ++l) {
+    if (l >= first && l < last) r = Welford::join(r, Moments<T>{1, w[l], 0});
+  }
+  return r;
+}
+template <class T, int N> INLINE void add_exponentials(Exponentials<T>& a, const T (&w)[N]) {
+  T top = a.top;
+#pragma unroll
+  for (int l = 0; l < N; ++l) top = max_of(top, w[l]);
+  if (top != a.top) {
+    a.sum *= Softmax::scale(a.top, top);
+    a.top = top;
+  }
+  if (top == lowest<T>()) return;
+#pragma unroll
+  for (int l = 0; l < N; ++l) a.sum += term(w[l] - top);
+}
+
+template <class T> INLINE T exchange(T x, int with) {
+  union { T value; u32 words[(sizeof(T) + 3) / 4]; } a, b;
+  a.words[(sizeof(T) + 3) / 4 - 1] = 0;
+  a.value = x;
+#pragma unroll
+  for (int w = 0; w < (int)(sizeof(T) + 3) / 4; ++w) {
+    b.words[w] = __shfl_xor_sync(0xffffffffu, a.words[w], with);
+  }
+  return b.value;
+}
+template <class T> INLINE T from_before(T x, int distance) {
+  union { T value; u32 words[(sizeof(T) + 3) / 4]; } a, b;
+  a.words[(sizeof(T) + 3) / 4 - 1] = 0;
+  a.value = x;
+#pragma unroll
+  for (int w = 0; w < (int)(sizeof(T) + 3) / 4; ++w) {
+    b.words[w] = __shfl_up_sync(0xffffffffu, a.words[w], distance);
+  }
+  return b.value;
+}
+template <class Op, int Lanes, class T> INLINE T reduce_warp(T x) {
+#pragma unroll
+  for (int d = Lanes / 2; d > 0; d /= 2) x = Op::join(x, exchange(x, d));
+  return x;
+}
+// All threads of the block get the result; the number of warps is a power of two. `slots` has a
+// place for each warp and is used for nothing else.
+template <class Op, int Threads, class T> INLINE T reduce_block(T x, T* slots) {
+  constexpr int Warps = Threads / 32;
+  x = reduce_warp<Op, 32>(x);
+  if (Warps == 1) return x;
+  if ((threadIdx.x & 31) == 0) slots[threadIdx.x >> 5] = x;
+  __syncthreads();
+  return reduce_warp<Op, Warps>(slots[threadIdx.x & (Warps - 1)]);
+}
+// Threads of one column lie X apart, Y of them; each gets the result. `slots` has a place for every
+// thread and lane and is used for nothing else.
+template <class Op, int X, int Y, class T, int N>
+INLINE void reduce_columns(T (&a)[N], T* slots) {
+  const int x = threadIdx.x % X, y = threadIdx.x / X;
+#pragma unroll
+  for (int l = 0; l < N; ++l) slots[(y * N + l) * X + x] = a[l];
+  __syncthreads();
+#pragma unroll
+  for (int l = 0; l < N; ++l) {
+    T r = slots[l * X + x];
+#pragma unroll 4
+    for (int other = 1; other < Y; ++other) r = Op::join(r, slots[(other * N + l) * X + x]);
+    a[l] = r;
+  }
+}
+template <class T> INLINE T lane_value(T x, int lane) {
+  union { T value; u32 words[(sizeof(T) + 3) / 4]; } a, b;
+  a.words[(sizeof(T) + 3) / 4 - 1] = 0;
+  a.value = x;
+#pragma unroll
+  for (int w = 0; w < (int)(sizeof(T) + 3) / 4; ++w) {
+    b.words[w] = __shfl_sync(0xffffffffu, a.words[w], lane);
+  }
+  return b.value;
+}
+template <class T> INLINE T last_lane(T x, int lanes) {
+  union { T value; u32 words[(sizeof(T) + 3) / 4]; } a, b;
+  a.words[(sizeof(T) + 3) / 4 - 1] = 0;
+  a.value = x;
+#pragma unroll
+  for (int w = 0; w < (int)(sizeof(T) + 3) / 4; ++w) {
+    b.words[w] = __shfl_sync(0xffffffffu, a.words[w], lanes - 1, lanes);
+  }
+  return b.value;
+}
+// The running value of the lanes of a warp, each with its own.
+template <class Op, int Lanes, class T> INLINE T scan_lanes(T x) {
+#pragma unroll
+  for (int d = 1; d < Lanes; d *= 2) {
+    const T y = from_before(x, d);
+    if ((int)(threadIdx.x & (Lanes - 1)) >= d) x = Op::join(y, x);
+  }
+  return x;
+}
+// What comes before this thread's total x: all threads before it and `carry`, which then grows by
+// all threads.
+template <class Op, int Lanes, class T> INLINE T scan_warp(T x, T& carry) {
+  const T all = scan_lanes<Op, Lanes>(x);
+  const T y = from_before(all, 1);
+  const T before = (threadIdx.x & (Lanes - 1)) == 0 ? carry : Op::join(carry, y);
+  carry = Op::join(carry, last_lane(all, Lanes));
+  return before;
+}
+// `slots` has a place for each warp; the next call uses another one.
+template <class Op, int Threads, class T> INLINE T scan_block(T x, T* slots, T& carry) {
+  constexpr int Warps = Threads / 32;
+  const T all = scan_lanes<Op, 32>(x);
+  if ((threadIdx.x & 31) == 31) slots[threadIdx.x >> 5] = all;
+  __syncthreads();
+  const T totals = scan_lanes<Op, 32>(slots[threadIdx.x & (Warps - 1)]);
+  const int warp = threadIdx.x >> 5;
+  T before = carry;
+  const T warps_before = lane_value(totals, warp == 0 ? 0 : warp - 1);
+  if (warp > 0) before = Op::join(before, warps_before);
+  const T y = from_before(all, 1);
+  if ((threadIdx.x & 31) != 0) before = Op::join(before, y);
+  carry = Op::join(carry, lane_value(totals, Warps - 1));
+  return before;
+}
+)";
+
+constexpr const char* kClusters = R"(
+#if __CUDA_ARCH__ >= 900
+INLINE u32 cluster_rank() {
+  u32 r;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+  return r;
+}
+INLINE void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+                   : "memory");
+}
+INLINE u32 read_peer(const u32* p, u32 rank) {
+  const u32 mine = (u32)__cvta_generic_to_shared(p);
+  u32 theirs, r;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(theirs) : "r"(mine), "r"(rank));
+  asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(r) : "r"(theirs) : "memory");
+  return r;
+}
+// All threads of all blocks of the cluster get the result; `mine` is in shared memory.
+template <class Op, int Blocks, class T> INLINE T reduce_cluster(T x, T* mine) {
+  union Words { T value; u32 words[(sizeof(T) + 3) / 4]; };
+  if (threadIdx.x == 0) *mine = x;
+  cluster_sync();
+#pragma unroll
+  for (int b = 0; b < Blocks; ++b) {
+    Words w;
+#pragma unroll
+    for (int i = 0; i < (int)(sizeof(T) + 3) / 4; ++i) w.words[i] = read_peer((u32*)mine + i, b);
+    x = b == 0 ? w.value : Op::join(x, w.value);
+  }
+  return x;
+}
+#endif
+)";
+
+}  // namespace
+
+std::string team_helpers() { return std::string(kTeams) + kClusters; }
+
+}  // namespace inkle::codegen::cuda
