@@ -87,8 +87,8 @@ struct Welford {
 INLINE float exponential(float x) { return expf(x); }
 INLINE double exponential(double x) { return exp(x); }
 template <class T> INLINE T lowest() { return (T)__int_as_float(0xff800000); }
-// exp(x) for sums whose largest term is 1: the error of the product, x * 2^-24, is at most 2^-25 of
-// such a sum, as x exp(x) is never above 1 / e.
+// exp(x), x at most 4, for sums of which each term is a part: the product's error makes a term off by
+// |x| 2^-24 of itself, which is less than 2^-22 of the sum, as small terms are a small part of it.
 INLINE float term(float x) {
   float r;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x * 1.44269504f));
@@ -97,7 +97,9 @@ INLINE float term(float x) {
 INLINE double term(double x) { return exp(x); }
 // A maximum and the sum of exp(x - maximum). Before the end the sum of a part without a finite
 // element is 0; finish() makes it what exp(x - maximum) adds up to.
-template <class T> struct Exponentials { T top, sum; };
+// While a thread adds, its sum is of exp(x - base), the base a maximum of before that is at most 4
+// below the present one: raising it with every new maximum would keep a warp busy with that.
+template <class T> struct Exponentials { T top, sum, base; };
 struct Softmax {
   template <class T> INLINE T scale(T from, T to) {
     return from == to || from == lowest<T>() ? (T)(from == to) : exponential(from - to);
@@ -135,16 +137,18 @@ INLINE Moments<T> moments_of(const T (&w)[N], int first, int last) {
   return r;
 }
 template <class T, int N> INLINE void add_exponentials(Exponentials<T>& a, const T (&w)[N]) {
-  T top = a.top;
 #pragma unroll
-  for (int l = 0; l < N; ++l) top = max_of(top, w[l]);
-  if (top != a.top) {
-    a.sum *= Softmax::scale(a.top, top);
-    a.top = top;
+  for (int l = 0; l < N; ++l) a.top = max_of(a.top, w[l]);
+  if (!(a.top <= a.base + 4)) {
+    a.sum *= Softmax::scale(a.base, a.top);
+    a.base = a.top;
   }
-  if (top == lowest<T>()) return;
+  if (a.base == lowest<T>()) return;
 #pragma unroll
-  for (int l = 0; l < N; ++l) a.sum += term(w[l] - top);
+  for (int l = 0; l < N; ++l) a.sum += term(w[l] - a.base);
+}
+template <class T> INLINE void settle(Exponentials<T>& a) {
+  a.sum *= Softmax::scale(a.base, a.top);
 }
 
 template <class T> INLINE T exchange(T x, int with) {

@@ -276,7 +276,7 @@ void StageText::exponentials_rows(const PreparedStage& prepared, std::size_t pas
   const std::string type = type_of(stage.accumulator);
   const DType from = stage.body[stage.body.yields[0]].dtype;
   const std::string part = part_type(stage.reduce, stage.accumulator, false);
-  out_.line("{} part = {{lowest<{}>(), 0}};", part, type);
+  out_.line("{} part = {{lowest<{}>(), 0, lowest<{}>()}};", part, type, type);
   const auto at_place = [&](const Place& place) {
     BodyText body = body_of(stage, place, pass);
     out_.line("{} w[{}];", type, place.lanes);
@@ -298,6 +298,7 @@ void StageText::exponentials_rows(const PreparedStage& prepared, std::size_t pas
     // A kept row would take two loops; one is as good here, since its values are known.
     positions(stage, blocks_.keep, at_place);
   }
+  out_.raw("settle(part);");
   const std::string result = stage.inner.empty() ? "part" : team_result("Softmax", part, "part");
   out_.line("const {} all = finish({});", part, result);
   define_row(prepared.rows[0], "all.top", stage.accumulator);
