@@ -28,6 +28,8 @@ struct KernelText {
   // Text of scratch array n's element `offset`.
   std::function<std::string(std::uint32_t n, const std::string& offset)> scratch;
   int names = 0;  // for names that are unique in the kernel
+  // Shared memory in which columns are reduced, one reduction after the other.
+  std::int64_t slot_bytes = 0;
 };
 
 // Where a body runs.

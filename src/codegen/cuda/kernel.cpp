@@ -71,8 +71,16 @@ class KernelWriter {
     const bool join = blocks_.axis != BlockSchedule::Axis::inner || !blocks_.keep;
     const PreparedKernel prepared = prepare(kernel, loops_, join, context_);
     declare_scratch(prepared);
-    StageText stages(text_, blocks_, out_, symbols_, columns);
+    Writer body;
+    StageText stages(text_, blocks_, body, symbols_, columns);
     stages.write(prepared);
+    if (text_.slot_bytes > kStaticShared) {
+      unsupported("kernel {}: {} bytes to reduce columns in", kernel.name, text_.slot_bytes);
+    }
+    if (text_.slot_bytes != 0) {
+      out_.line("__shared__ alignas(16) char slots[{}];", text_.slot_bytes);
+    }
+    out_.append(body.text());
     if (blocks_.cluster > 1)
       out_.raw("cluster_sync();");  // peers may still read this block's memory
     out_.close();

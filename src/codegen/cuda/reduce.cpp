@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "base/error.h"
@@ -108,6 +109,13 @@ std::string empty_part(ReduceOp op, DType accumulator, bool wide) {
       return fmt::format("{{{}, 0}}", extreme(accumulator, true));
   }
   return {};
+}
+
+std::int64_t part_bytes(ReduceOp op, DType accumulator, bool wide) {
+  const std::int64_t element = abi::size_of(element_dtype(op, accumulator));
+  if (has_position(op)) return 2 * std::max<std::int64_t>(element, wide ? 8 : 4);
+  if (op == ReduceOp::welford || op == ReduceOp::online_softmax) return 3 * element;
+  return element;
 }
 
 // --- Stages ------------------------------------------------------------------------------------
@@ -344,10 +352,11 @@ void StageText::reduction_columns(const PreparedStage& prepared, std::size_t pas
   else
     positions(stage, false, at_place);
   if (blocks_.team > 1 && !stage.inner.empty()) {
-    const int number = kernel_.names++;
-    const int across = blocks_.threads / blocks_.team;
-    out_.line("__shared__ {} slots{}[{}];", type, number, blocks_.threads * lanes);
-    out_.line("reduce_columns<{}, {}, {}>(part, slots{});", op, across, blocks_.team, number);
+    const std::int64_t bytes = part_bytes(stage.reduce, stage.accumulator, wide);
+    if (kernel_.slot_bytes != 0) out_.raw("__syncthreads();");
+    kernel_.slot_bytes = std::max(kernel_.slot_bytes, bytes * blocks_.threads * lanes);
+    out_.line("reduce_columns<{}, {}, {}>(part, ({}*)slots);", op, blocks_.threads / blocks_.team,
+              blocks_.team, type);
   }
   if (kernel_.rows_have_lanes) {
     out_.line("#pragma unroll");

@@ -15,6 +15,7 @@ namespace inkle::codegen::cuda {
 [[nodiscard]] abi::DType element_dtype(loop::ReduceOp op, abi::DType accumulator);
 // Type of a part; `wide`: positions are i64.
 [[nodiscard]] std::string part_type(loop::ReduceOp op, abi::DType accumulator, bool wide);
+[[nodiscard]] std::int64_t part_bytes(loop::ReduceOp op, abi::DType accumulator, bool wide);
 // A part without elements.
 [[nodiscard]] std::string empty_part(loop::ReduceOp op, abi::DType accumulator, bool wide);
 
