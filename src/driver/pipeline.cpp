@@ -46,6 +46,19 @@ class Stages {
   Report& report_;
 };
 
+// What computes a tensor of another device is not ours: on a GPU, sizes and scalars of the CPU.
+void check_devices(const schedule::ScheduledProgram& scheduled, const abi::Device& device) {
+  if (device.kind == abi::DeviceKind::cpu) return;
+  for (const schedule::Step& step : scheduled.steps) {
+    if (std::holds_alternative<schedule::EagerStep>(step.action)) continue;
+    for (const loop::BufferId b : schedule::writes(step)) {
+      if (scheduled.program.buffers[b].device.kind == device.kind) continue;
+      unsupported("{} makes a tensor of the CPU in a program of a GPU: {}", step.label,
+                  fmt::format("{}", fmt::join(step.sources, ", ")));
+    }
+  }
+}
+
 std::string kernels_text(const schedule::ScheduledProgram& scheduled) {
   std::string text;
   for (const schedule::Step& step : scheduled.steps) {
@@ -165,8 +178,11 @@ Compiled Compiler::compile(graph::Graph graph, const CompileOptions& options) {
   target_->describe(scheduling);
   scheduling.fast_numerics = options.fast_numerics;
   scheduling.training = options.training;
-  const schedule::ScheduledProgram scheduled =
-      stages.run("schedule", [&] { return schedule::schedule(std::move(program), scheduling); });
+  const schedule::ScheduledProgram scheduled = stages.run("schedule", [&] {
+    schedule::ScheduledProgram made = schedule::schedule(std::move(program), scheduling);
+    check_devices(made, target_->location());
+    return made;
+  });
   stages.dump("kernels", [&] { return kernels_text(scheduled); });
   const std::shared_ptr<abi::Plan> plan =
       stages.run("codegen", [&] { return generate(scheduled, options, compiled.report); });

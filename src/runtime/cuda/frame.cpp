@@ -288,12 +288,16 @@ const std::int64_t* Frame::values(const std::vector<abi::Slot>& dims) {
 abi::TensorView Frame::view_of(PlanBuffer declared) {
   const BufferDecl& decl = plan_.buffers[declared];
   const PlanBuffer root = executable_.roots_[declared];
-  const bool is_argument_of_host = is_on_host(decl) && plan_.buffers[root].kind != Kind::constant &&
-                                   plan_.buffers[root].kind != Kind::arena;
-  return {.data = buffers_[root],
+  const BufferDecl& memory = plan_.buffers[root];
+  void* data = buffers_[root];
+  if (is_on_host(decl) && memory.kind == Kind::constant) {
+    // Read only, by calls to eager: kernels read the copy on the device.
+    data = const_cast<std::byte*>(plan_.constants[memory.index].data->data());
+  }
+  return {.data = data,
           .dtype = decl.dtype,
-          .device = is_argument_of_host ? abi::Device{}
-                                        : abi::Device{abi::DeviceKind::cuda, device_.index()},
+          .device = is_on_host(decl) ? abi::Device{}
+                                     : abi::Device{abi::DeviceKind::cuda, device_.index()},
           .rank = static_cast<std::int32_t>(decl.sizes.size()),
           .sizes = values(decl.sizes),
           .strides = values(decl.strides)};

@@ -76,7 +76,7 @@ class Frame {
   void run_step(std::size_t number, const common::Call& call);
   void run_launch(std::size_t number);
   void run_matmul(std::size_t number);
-  void run_padded(const State& state, GemmPointers p);
+  void run_padded(const State& state, const GemmPointers& whole);
   void run_convolution(std::size_t number);
   void run_attention(std::size_t number);
   void run_eager(std::size_t number);

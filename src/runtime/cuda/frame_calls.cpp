@@ -102,24 +102,38 @@ void Frame::run_matmul(std::size_t number) {
   }
 }
 
-// Parts of the rows into memory where all rows are aligned, each copied to its place.
-void Frame::run_padded(const State& state, GemmPointers p) {
-  GemmShape shape = state.gemm_plan->shape;
+// Parts of the rows into memory where all rows are aligned, each copied to its place. The library's
+// fast algorithms want a number of columns that is aligned, too: the few after it come last.
+void Frame::run_padded(const State& state, const GemmPointers& whole) {
+  const GemmShape& all = state.gemm_plan->shape;
   std::byte* const workspace = memory_ + arena_bytes_ + upload_bytes_ + cleared_bytes_;
   std::byte* const part = workspace + Gemms::kWorkspaceBytes;
-  const std::int64_t width = abi::size_of(shape.out);
-  const std::int64_t rows = shape.m;
-  void* to = p.d;
-  shape.d_row = padded_row_bytes(*state.gemm_plan) / width;
-  p.d = part;
-  for (std::int64_t row = 0; row < rows; row += state.padded_rows) {
-    shape.m = std::min(state.padded_rows, rows - row);
+  const std::int64_t width = abi::size_of(all.out);
+  const auto run = [&](GemmShape shape, const GemmPointers& p) {
     shape.alignment = alignment_of(p);
     device_.gemms().find(shape, p, workspace, stream_)->run(p, workspace, stream_);
-    device_.copy_rows(to, part, shape.m, shape.n, shape.d_row, stream_);
+  };
+  GemmShape shape = all;
+  shape.d_row = padded_row_bytes(*state.gemm_plan) / width;
+  shape.n = all.n / (kPaddedRowAlignment / width) * (kPaddedRowAlignment / width);
+  GemmPointers p = whole;
+  p.d = part;
+  void* to = whole.d;
+  for (std::int64_t row = 0; row < all.m; row += state.padded_rows) {
+    shape.m = std::min(state.padded_rows, all.m - row);
+    run(shape, p);
+    device_.copy_rows(to, part, shape.m, all.n, shape.d_row, stream_);
     p.a = advance(p.a, shape.m * shape.a_row * abi::size_of(shape.in));
-    to = advance(to, shape.m * shape.n * width);
+    to = advance(to, shape.m * all.n * width);
   }
+  if (shape.n == all.n) return;
+  GemmShape rest = all;
+  rest.n = all.n - shape.n;
+  p = whole;
+  p.b = advance(p.b, shape.n * all.b_column * abi::size_of(all.in));
+  if (p.bias != nullptr) p.bias = advance(p.bias, shape.n * width);
+  p.d = advance(p.d, shape.n * width);
+  run(rest, p);
 }
 
 void Frame::run_convolution(std::size_t number) {

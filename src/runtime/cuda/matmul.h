@@ -33,6 +33,7 @@ struct GemmPlan {
 // Rows of the parts in which a product is made when its own rows start at odd places, which the
 // library writes at a quarter of its speed: a part has rows of padded_row_bytes, and is then copied
 // to its place. 0: the product is made whole.
+inline constexpr std::int64_t kPaddedRowAlignment = 16;  // bytes
 [[nodiscard]] std::int64_t padded_rows(const GemmPlan& plan);
 [[nodiscard]] std::int64_t padded_row_bytes(const GemmPlan& plan);
 
