@@ -139,6 +139,8 @@ class Row:
 
 
 def _compile(system: str, model: torch.nn.Module) -> Callable[..., Any]:
+    import inkle  # noqa: F401: registers the backend
+
     if system == "eager":
         return model
     backend, _, graphs = system.partition("-")

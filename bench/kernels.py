@@ -140,6 +140,8 @@ _GROUPS: dict[str, Callable[[], list[Class]]] = {
 def _compile(system: str, function: Callable[..., Any]) -> Callable[..., Any]:
     if system == "eager":
         return function
+    import inkle  # noqa: F401: registers the backend
+
     mode = "max-autotune-no-cudagraphs" if system.endswith("-max") else None
     return torch.compile(function, backend=system.removesuffix("-max"), mode=mode, dynamic=False)
 

@@ -22,6 +22,7 @@ from typing import Any, Callable
 
 import common
 import eight
+import gpu_models
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SYSTEMS = ("eager", "inductor", "onnxruntime", "openvino", "inkle")
@@ -356,11 +357,13 @@ def header(arguments: argparse.Namespace) -> str:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", default=",".join(eight.names()))
-    parser.add_argument("--systems", default=",".join(SYSTEMS))
+    parser.add_argument("--models", default="")
+    parser.add_argument("--systems", default="")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu",
+                        help="cuda: the models of gpu_models.py in bf16, with systems of their own")
     parser.add_argument("--weights", action="store_true", help="MiniLM's real weights")
     parser.add_argument("--small", action="store_true", help="small variants, to try the script")
     parser.add_argument("--no-cold", action="store_true", help="leave cold compile out")
@@ -371,8 +374,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--answer", default="", help=argparse.SUPPRESS)
     parser.add_argument("--cold", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    for option, known in (("models", eight.names()), ("systems", SYSTEMS)):
-        chosen = [x for x in getattr(arguments, option).split(",") if x]
+    names, systems = eight.names(), SYSTEMS
+    if arguments.device == "cuda":
+        names, systems = gpu_models.NAMES, gpu_models.SYSTEMS
+    for option, known in (("models", names), ("systems", systems)):
+        chosen = [x for x in getattr(arguments, option).split(",") if x] or list(known)
         wrong = [x for x in chosen if x not in known]
         if wrong or not chosen:
             parser.error(f"--{option}: {', '.join(wrong)!r}; choose from {', '.join(known)}")
@@ -382,6 +388,9 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     arguments = parse()
+    if arguments.device == "cuda":
+        gpu_models.run(arguments.models, arguments.systems, not arguments.no_write)
+        return 0
     if arguments.answer:
         result = run_cold(arguments) if arguments.cold else run_one(arguments)
         with open(arguments.answer, "w") as file:

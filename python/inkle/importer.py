@@ -302,14 +302,37 @@ class GraphImporter:
         if schema.overload_name:
             overload += f".{schema.overload_name}"
         arguments = _all_arguments(node)
-        args = [self._argument(a) for a in arguments]
         reason = self._in_eager.get(node.name, "")
+        bias = None if reason else _bias_apart(node, arguments)
+        if bias is not None:
+            arguments = [*arguments[:2], None, *arguments[3:]]
+        args = [self._argument(a) for a in arguments]
         if any(_holds(a) for a in args):
             reason = reason or "an argument is for eager only"
             args = [_without_held(a) for a in args]
         self.writes_in_eager |= schema.is_mutable and not _inkle.has_row(overload)
         self.targets.append(self._eager_overload(node, arguments, kinds))
-        return self.importer.call(overload, args, source_line(node), kinds, target, reason)
+        results = self.importer.call(overload, args, source_line(node), kinds, target, reason)
+        return results if bias is None else self._add_bias(node, results[0], bias, kinds)
+
+    def _add_bias(self, node: Node, y: Any, bias: Node, kinds: list[Any]) -> list[Any]:
+        """y + bias along dimension 1, as ATen's own convolution computes it on a GPU."""
+        source, dtype, device = source_line(node), kinds[0][0], kinds[0][3]
+        sizes = [1, self._integer(bias.meta["val"].shape[0])] + [1] * (len(kinds[0][1]) - 2)
+        targets = [torch.ops.aten.view.default, torch.ops.aten.add.Tensor]
+
+        def in_eager(run: Callable[..., Any]) -> int:
+            def call(*flat: Any) -> Any:
+                return [run(*flat[:1], list(flat[1:])) if run is targets[0] else run(*flat[:2])]
+
+            self.targets.append(call)
+            return len(self.targets) - 1
+
+        kind = (dtype, sizes, None, device)
+        (row,) = self.importer.call("aten::view", [self._argument(bias), sizes], source, [kind],
+                                    in_eager(targets[0]), "")
+        return self.importer.call("aten::add.Tensor", [y, row, 1], source, kinds,
+                                  in_eager(targets[1]), "")
 
     def _other(self, node: Node, kinds: list[Any], target: int) -> list[Any]:
         """An op that takes more than tensors and numbers: subgraphs, other ops."""
@@ -409,6 +432,19 @@ class GraphImporter:
             if isinstance(found, _Held):
                 raise UnsupportedGraph(f"the graph returns {value.name}")
             self.importer.output(found)
+
+
+def _bias_apart(node: Node, arguments: list[Any]) -> Node | None:
+    """The bias of a convolution on a GPU, which is better added by what reads the result.
+
+    Torch adds it in a kernel of its own there, unless relu follows: that is one kernel with it.
+    """
+    if node.target is not torch.ops.aten.convolution.default or arguments[2] is None:
+        return None
+    if node.meta["val"].device.type != "cuda":
+        return None
+    users = [user.target for user in node.users]
+    return None if users == [torch.ops.aten.relu.default] else arguments[2]
 
 
 def _all_arguments(node: Node) -> list[Any]:
