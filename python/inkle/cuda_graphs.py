@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Callable
+import warnings
+from typing import Any, Callable
 
 import torch
 
-# By device and stream: what is replayed on one stream never runs at once, so it may share memory. A
-# pool outlives the recordings in it: results of theirs may.
-_pools: dict[tuple[int, int], torch.cuda.MemPool] = {}
+# By device and stream: what is replayed on one stream never runs at once, so it may share memory. The
+# empty recording keeps the pool when there is no other: results of earlier ones may lie in it.
+_pools: dict[tuple[int, int], tuple[Any, torch.cuda.CUDAGraph]] = {}
+
+
+def _pool(device: int, stream: int, side: torch.cuda.Stream) -> Any:
+    if (device, stream) not in _pools:
+        handle, anchor = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
+        with torch.cuda.stream(side), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about its being empty
+            anchor.capture_begin(pool=handle, capture_error_mode="thread_local")
+            anchor.capture_end()
+        _pools[device, stream] = (handle, anchor)
+    return _pools[device, stream][0]
 
 
 def capture(run: Callable[[], None], device: int, stream: int) -> torch.cuda.CUDAGraph:
     """The work that ``run`` queues, for replays on ``stream``; raises what stops it."""
-    if (device, stream) not in _pools:
-        _pools[device, stream] = torch.cuda.MemPool()
     graph = torch.cuda.CUDAGraph()
     current = torch.cuda.current_stream(device)
     side = torch.cuda.Stream(device)
+    pool = _pool(device, stream, side)
     side.wait_stream(current)
     with torch.cuda.stream(side):
-        graph.capture_begin(pool=_pools[device, stream].id, capture_error_mode="thread_local")
+        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         try:
             run()
         except BaseException:

@@ -104,25 +104,54 @@ void Frame::read_times(double* microseconds) {
   }
 }
 
-// Everything that follows from the slots.
-void Frame::plan_shapes() {
-  std::vector<abi::Lifetime> lifetimes;
+void Frame::plan_arena() {
+  lender_ = static_cast<PlanBuffer>(plan_.buffers.size());
+  for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
+    const BufferDecl& decl = plan_.buffers[b];
+    if (decl.kind != Kind::output || is_on_host(decl)) continue;
+    if (lender_ == plan_.buffers.size() ||
+        slots_[decl.bytes] > slots_[plan_.buffers[lender_].bytes])
+      lender_ = static_cast<PlanBuffer>(b);
+  }
+  const bool has_lender = lender_ < plan_.buffers.size();
+  // Aliases write into the output, too.
+  std::uint32_t written = has_lender ? plan_.buffers[lender_].first_use : 0;
+  for (std::size_t b = 0; b < plan_.buffers.size() && has_lender; ++b) {
+    if (executable_.roots_[b] != lender_) continue;
+    written = std::min(written, plan_.buffers[b].first_use);
+  }
+  std::vector<abi::Lifetime> early, late;
   arena_.clear();
+  in_output_.clear();
   const auto last_step = static_cast<std::uint32_t>(states_.size());
   for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
     const BufferDecl& decl = plan_.buffers[b];
     if (decl.kind != Kind::arena && decl.kind != Kind::prepared) continue;
     const std::int64_t bytes = slots_[decl.bytes];
     if (bytes < 0) user_error("plan {}: buffer {} has {} bytes", plan_.name, decl.name, bytes);
-    arena_.emplace_back(static_cast<PlanBuffer>(b), 0);
     const bool is_prepared = decl.kind == Kind::prepared;
     // Rounded up, so that all start at multiples of what a library likes best.
-    lifetimes.push_back({round_up(bytes), is_prepared ? 0 : decl.first_use,
-                         is_prepared ? last_step : decl.last_use});
+    const abi::Lifetime lifetime{round_up(bytes), is_prepared ? 0 : decl.first_use,
+                                 is_prepared ? last_step : decl.last_use};
+    const bool is_early = has_lender && lifetime.last < written;
+    (is_early ? in_output_ : arena_).emplace_back(static_cast<PlanBuffer>(b), 0);
+    (is_early ? early : late).push_back(lifetime);
   }
-  const abi::ArenaLayout layout = abi::assign_offsets(lifetimes);
+  abi::ArenaLayout layout = abi::assign_offsets(early);
+  if (has_lender && layout.bytes > slots_[plan_.buffers[lender_].bytes]) {
+    arena_.insert(arena_.end(), in_output_.begin(), in_output_.end());
+    late.insert(late.end(), early.begin(), early.end());
+    in_output_.clear();
+  }
+  for (std::size_t i = 0; i < in_output_.size(); ++i) in_output_[i].second = layout.offsets[i];
+  layout = abi::assign_offsets(late);
   for (std::size_t i = 0; i < arena_.size(); ++i) arena_[i].second = layout.offsets[i];
   arena_bytes_ = round_up(layout.bytes);
+}
+
+// Everything that follows from the slots.
+void Frame::plan_shapes() {
+  plan_arena();
   upload_bytes_ = 0;
   for (Upload& u : uploads_) {
     u.at = upload_bytes_;
@@ -218,6 +247,9 @@ void Frame::bind_memory() {
   const std::int64_t bytes = arena_bytes_ + upload_bytes_ + cleared_bytes_ + library_bytes_;
   memory_ = bytes == 0 ? nullptr : static_cast<std::byte*>(host_->allocate(bytes));
   for (const auto& [buffer, offset] : arena_) buffers_[buffer] = memory_ + offset;
+  for (const auto& [buffer, offset] : in_output_) {
+    buffers_[buffer] = static_cast<std::byte*>(buffers_[lender_]) + offset;
+  }
   std::byte* const cleared = memory_ + arena_bytes_ + upload_bytes_;
   if (cleared_bytes_ > 0) device_.zero(cleared, cleared_bytes_, stream_);
   for (State& state : states_) state.scratch = cleared + state.workspace;

@@ -66,6 +66,7 @@ class Frame {
   };
 
   void plan_shapes();
+  void plan_arena();
   void plan_launch(std::size_t step, std::int64_t& cleared);
   void find_uploads();
   void bind_arguments(const common::Call& call);
@@ -107,7 +108,10 @@ class Frame {
   std::vector<common::Handle> handles_;  // by buffer; of outputs and externals
   std::vector<State> states_;            // by step
   std::vector<std::pair<abi::PlanBuffer, std::int64_t>> arena_;  // buffer, offset
-  std::vector<std::vector<abi::PlanBuffer>> released_;           // by step: externals last used
+  // Working memory that is done with before the largest output is written lies in that output.
+  std::vector<std::pair<abi::PlanBuffer, std::int64_t>> in_output_;  // buffer, offset
+  abi::PlanBuffer lender_ = 0;
+  std::vector<std::vector<abi::PlanBuffer>> released_;  // by step: externals last used
   std::vector<Upload> uploads_;
   std::int64_t arena_bytes_ = 0;
   std::int64_t upload_bytes_ = 0;
