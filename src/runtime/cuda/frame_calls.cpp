@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/error.h"
+#include "runtime/common/arguments.h"
 #include "runtime/cuda/frame.h"
 
 namespace inkle::runtime::cuda {
@@ -13,6 +14,10 @@ using abi::BufferDecl;
 using abi::PlanBuffer;
 using common::HostTensor;
 using Kind = BufferDecl::Kind;
+
+// Kernels read what they can in accesses of so many bytes; a view that eager returns may start
+// anywhere.
+constexpr std::int32_t kAssumedAlignment = 16;
 
 bool same_strides(const abi::TensorView& a, const abi::TensorView& b) {
   for (std::int32_t d = 0; d < a.rank; ++d) {
@@ -237,12 +242,14 @@ void Frame::adopt(PlanBuffer buffer, const HostTensor& result, const std::string
   for (Upload& u : uploads_) {
     if (u.buffer == buffer) u.is_done = false;
   }
-  if (same_strides(result.view, expected)) {
+  const bool is_on_cpu = result.view.device.kind == abi::DeviceKind::cpu;
+  if (same_strides(result.view, expected) &&
+      (is_on_cpu || common::is_aligned(result.view.data, kAssumedAlignment))) {
     buffers_[buffer] = result.view.data;
     handles_[buffer] = result.handle;
     return;
   }
-  if (result.view.device.kind == abi::DeviceKind::cpu) {
+  if (is_on_cpu) {
     unsupported("{} returned a tensor on the CPU with other strides than foreseen", name);
   }
   const auto rank = static_cast<std::size_t>(expected.rank);
