@@ -158,6 +158,19 @@ graph @block(%q: bf16[2,4,16,8], %k: bf16[2,4,16,8], %v: bf16[2,4,16,8]) -> bf16
   EXPECT_EQ(host.released, 1);
 }
 
+TEST_F(NullDeviceTest, RowsThatAreLookedUpCompile) {
+  compile(R"(
+graph @rows(%t: f32[10,64] param, %i: i64[4]) -> f32[4,64] {
+  %0: f32[4,64] = embedding(%t, %i)
+  %1: f32[4,64] = mul(%0, 2.0)
+  return %1
+}
+)");
+  NullHost host;
+  run({{10, 64}, {4}}, host);
+  EXPECT_EQ(host.given.size(), 1U);
+}
+
 TEST_F(NullDeviceTest, ArgumentsAreChecked) {
   compile(R"(
 graph @one(%x: f32[8,64]) -> f32[8,64] {

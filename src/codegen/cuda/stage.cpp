@@ -443,6 +443,8 @@ void StageText::tile(const Stage& stage) {
   for (loop::Val v = 0; v < stage.body.instructions.size(); ++v) {
     const Instruction& i = stage.body[v];
     if (i.opcode != Opcode::load || i.operand_count != 0) continue;
+    // What is the same for all columns (the index of a looked-up row) has nothing to turn.
+    if (!sym::contains(i.indices.front(), columns_)) continue;
     const auto text = turned.pack_text(v);
     if (!text) continue;
     const std::string name = fmt::format("c{}", kernel_.names++);

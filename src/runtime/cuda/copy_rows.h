@@ -3,8 +3,8 @@
 
 namespace inkle::runtime::cuda {
 
-// to[i] = from[i / n * pitch + i % n] for i < count, elements of two bytes, 256 threads a block, eight
-// elements a thread; `to` is 16-byte aligned. Made by nvcc 13.0 -ptx -arch=compute_80 from
+// to[i] = from[i / n * pitch + i % n] for i < count, elements of two bytes, 256 threads a block,
+// eight elements a thread; `to` is 16-byte aligned. Made by nvcc 13.0 -ptx -arch=compute_80 from
 //
 //   __global__ void copy_rows(u16* to, const u16* from, u32 n, u32 pitch, u64 count) {
 //     const u64 i = (blockIdx.x * 256ull + threadIdx.x) * 8;
