@@ -78,7 +78,8 @@ Expr clamped(BodyBuilder& b, Val position, Expr size) {
 std::vector<Tap> nearest_tap(BodyBuilder& b, const Dimension& d, Expr o, DType compute,
                              bool exact) {
   // A whole factor needs no arithmetic on floats.
-  const Expr whole = sym::divides(d.input, d.output) ? floordiv(d.output, d.input) : Expr();
+  const bool divides = !d.input.is_constant(0) && sym::divides(d.input, d.output);
+  const Expr whole = divides ? floordiv(d.output, d.input) : Expr();
   const auto constant = whole.is_null() ? std::nullopt : whole.constant();
   if (constant && (!d.factor || *d.factor == static_cast<double>(*constant))) {
     return {{.index = floordiv(o, *constant)}};

@@ -26,6 +26,17 @@ graph @gaps(%x: f32[3,5,7]{41,8,1}, %a: f32[3,5,19]{101,20,1}, %b: f32[3,19,7]{1
 )");
 }
 
+TEST(Found, ProductOfTwoRepeatedMatrices) {
+  expect_text_as_interpreted(R"(
+graph @repeated(%x: f32[5,7]) -> f32[2,3,5,4] {
+  %0: f32[2,3,5,7] = expand(%x, [2, 3, 5, 7])
+  %1: f32[2,3,4,7] = slice(%0, 2, 1, 5)
+  %2: f32[2,3,5,4] = einsum("bhqd,bhkd->bhqk", [%0, %1])
+  return %2
+}
+)");
+}
+
 TEST(Found, PaddedColumnsOfOneNumber) {
   expect_text_as_interpreted(R"(
 graph @columns(%x: f32[3,5,7]) -> f32[2,18,16] {

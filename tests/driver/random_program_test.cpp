@@ -57,7 +57,8 @@ std::string difference(const RefTensor& want, const RefTensor& got,
     for (const RefTensor* n : noisy)
       fickle = fickle || std::isfinite(n->real(p)) != std::isfinite(a);
     if (fickle) continue;
-    const double floor = want.is_real() ? relative(want.dtype) * (std::abs(a) + 0.1 * scale) : 0;
+    const double floor =
+        want.is_real() ? relative(want.dtype) * (std::abs(a) + 0.1 * std::max(scale, 0.5)) : 0;
     if (!(std::abs(a - b) <= floor + kBeyondNoise * widest)) {
       return fmt::format("element {}: {} is {}", p, a, b);
     }

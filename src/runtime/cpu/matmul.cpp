@@ -213,6 +213,10 @@ void make_primitive(Product& p, CompiledCall& result, bool stable_weights) {
   const std::vector<PostOpDescription> all = p.post_ops;
   for (const bool with_batch : {true, false}) {
     const Dimension* batch = with_batch && !p.batches.empty() ? &p.batches.back() : nullptr;
+    // oneDNN repeats one operand over a batch, not both.
+    const bool repeats_both = batch != nullptr && batch->size != 1 &&
+                              batch->strides[kSource] == 0 && batch->strides[kWeights] == 0;
+    if (repeats_both) continue;
     PrimitiveDescription d = describe(p, batch, result.bias);
     CompiledCall split{.destination = d.destination, .channel = d.destination.sizes.size() - 1};
     std::vector<PostOpDescription> fused;
