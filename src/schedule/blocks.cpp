@@ -254,7 +254,10 @@ class Chooser {
     if (can_keep && !b.keep) read_twice_or_share(b, accesses);
     if (!b.keep && !scan_) {
       const bool at_once = accesses <= std::int64_t{b.team} * kReadAccesses && b.team <= 128;
-      b.unroll = at_once ? kReadAccesses : 4;
+      // Ragged rows are written out twice, with and without bounds: seconds of compilation if each
+      // of several stages did so eight times.
+      const bool ragged = !sym::divides(b.lanes, extent);
+      b.unroll = ragged ? (reads_again() ? 2 : 4) : at_once ? kReadAccesses : 4;
     }
     return b;
   }

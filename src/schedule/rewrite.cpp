@@ -141,14 +141,15 @@ bool reduces_rows(const Nest& nest, const Program& program) {
 std::int64_t parts_on_gpu(const Nest& nest, const Program& program,
                           const abi::DeviceDescription& device) {
   constexpr std::int64_t kPartOfRow = 8192;
-  constexpr std::int64_t kPartOfColumn = 64;
+  constexpr std::int64_t kPartOfColumn = 256;
   const std::int64_t wanted = std::int64_t{device.parallelism} * device.resident_threads / 2;
   const std::int64_t kept = extent_hint(nest.dims);
   const std::int64_t length = extent_hint(nest.reduced);
   const bool rows = reduces_rows(nest, program);
   const std::int64_t threads = rows ? kept * std::min<std::int64_t>(1024, (length + 31) / 32)
                                     : kept * std::min<std::int64_t>(8, (length + 3) / 4) / 8;
-  if (threads >= wanted / 2) return 0;
+  // Two kernels cannot share what they read with their neighbours: only where much is idle.
+  if (threads >= wanted / 4) return 0;
   const std::int64_t most = length / (rows ? kPartOfRow : kPartOfColumn);
   const std::int64_t parts = std::min(wanted / std::max<std::int64_t>(threads, 1), most);
   return parts < 2 ? 0 : parts;
