@@ -294,7 +294,7 @@ class Chooser {
     b.team = std::min(b.threads / across, power_above(length / 4));
     if (b.team * across < b.threads) b.threads = std::max(32, b.team * across);
     if (b.team < 1) b.team = 1;
-    b.unroll = 4;
+    b.unroll = reads_again() ? 2 : 4;
     return b;
   }
 
