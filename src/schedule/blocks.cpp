@@ -10,7 +10,6 @@
 namespace inkle::schedule {
 namespace {
 
-using loop::Instruction;
 using loop::Opcode;
 using Axis = BlockSchedule::Axis;
 
