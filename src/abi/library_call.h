@@ -63,7 +63,9 @@ struct MatmulCall {
 };
 
 // 1-D to 3-D convolution or its transpose; x [n, c, spatial...], w [o, c/groups, kernel...] (or
-// [c, o/groups, kernel...] when transposed), y [n, o, spatial...]; layouts are in the strides.
+// [c, o/groups, kernel...] when transposed), y [n, o, spatial...]; layouts are in the strides. As a
+// weight gradient: x [n, c, spatial...], w the gradient [n, o, spatial...] of the result of a plain
+// convolution of x, y the gradient [o, c/groups, kernel...] of its weights; no bias, no post-ops.
 struct ConvolutionCall {
   Operand x, w, y;
   bool has_bias = false;
@@ -71,6 +73,7 @@ struct ConvolutionCall {
   std::vector<std::int64_t> stride, padding, dilation, output_padding;
   std::int64_t groups = 1;
   bool transposed = false;
+  bool weight_gradient = false;
   bool w_is_weight = false;
   std::vector<PostOp> post_ops;
 };

@@ -266,9 +266,10 @@ class Printer {
     return fmt::format("{}) -> {}{}", text, operand(m.c), post_ops(m.post_ops));
   }
   [[nodiscard]] std::string describe(const ConvolutionCall& c) const {
-    std::string text =
-        fmt::format("call {} ({}, {}", c.transposed ? "deconvolution" : "convolution", operand(c.x),
-                    operand(c.w));
+    const std::string_view name = c.weight_gradient ? "convolution_weights"
+                                  : c.transposed    ? "deconvolution"
+                                                    : "convolution";
+    std::string text = fmt::format("call {} ({}, {}", name, operand(c.x), operand(c.w));
     if (c.has_bias) text += ", " + operand(c.bias);
     text += fmt::format(") -> {}", operand(c.y));
     const auto numbers = [&](std::string_view label, const std::vector<std::int64_t>& values) {

@@ -286,6 +286,7 @@ class Assembler {
     call.output_padding = step.parameters.output_padding;
     call.groups = step.parameters.groups;
     call.transposed = step.parameters.transposed;
+    call.weight_gradient = step.parameters.weight_gradient;
     call.w_is_weight = step.w_is_weight || is_prepared_[step.w.buffer];
     call.post_ops = post_ops(step.epilogue);
     return call;

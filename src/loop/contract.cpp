@@ -84,6 +84,27 @@ Scalar convolve(const Convolution& c, const Memory& x, const Memory& w, const Me
   return dot.result();
 }
 
+// At (o, c, window...) of the weights' gradient: images x, gradients w.
+Scalar weight_gradient(const Convolution& c, const Memory& x, const Memory& w, DType accumulator,
+                       const Point& out, std::int64_t out_channels) {
+  Dot dot(accumulator);
+  const std::int64_t group = out[0] / (out_channels / c.groups);
+  Point space = w.sizes;
+  space.erase(space.begin() + 1);
+  for_each_index(space, [&](const Point& p) {
+    Point from = {p[0], group * (x.sizes[1] / c.groups) + out[1]};
+    Point gradient = {p[0], out[0]};
+    for (std::size_t d = 0; d + 1 < p.size(); ++d) {
+      const auto position = input_position(c, d, p[d + 1], out[d + 2], x.sizes[d + 2]);
+      if (!position) return;
+      from.push_back(*position);
+      gradient.push_back(p[d + 1]);
+    }
+    dot.add(x.read(from), w.read(gradient));
+  });
+  return dot.result();
+}
+
 class AttentionRow {
  public:
   AttentionRow(Machine& m, const Attention& a) : m_(m), a_(a) {}
@@ -149,12 +170,15 @@ void run_matmul(Machine& machine, const Nest& nest) {
 void run_convolution(Machine& machine, const Nest& nest) {
   const auto& c = std::get<Convolution>(nest.detail);
   const Memory* bias = c.bias ? &machine.memory[*c.bias] : nullptr;
-  const std::int64_t channels = machine.environment.value(nest.dims[1].extent);
+  const std::int64_t channels =
+      machine.environment.value(nest.dims[c.weight_gradient ? 0 : 1].extent);
   machine.for_each_point(nest.dims, [&] {
     Point out;
     for (const Dim& dim : nest.dims) out.push_back(machine.environment.value(dim.variable));
-    const Scalar value = convolve(c, machine.memory[c.x], machine.memory[c.w], bias,
-                                  nest.accumulator, out, channels);
+    const Memory &x = machine.memory[c.x], &w = machine.memory[c.w];
+    const Scalar value = c.weight_gradient
+                             ? weight_gradient(c, x, w, nest.accumulator, out, channels)
+                             : convolve(c, x, w, bias, nest.accumulator, out, channels);
     for (const Store& store : nest.stores) machine.write(store, value, nest.accumulator);
   });
 }

@@ -345,6 +345,7 @@ class NestParser {
     s_.expect("groups");
     c.groups = s_.integer();
     c.transposed = s_.accept("transposed");
+    c.weight_gradient = s_.accept("weight_gradient");
     nest_.detail = std::move(c);
   }
 

@@ -293,7 +293,9 @@ class NestPrinter {
     out +=
         fmt::format(" stride {} padding {} dilation {} output_padding {} groups {}", list(c.stride),
                     list(c.padding), list(c.dilation), list(c.output_padding), c.groups);
-    return c.transposed ? out + " transposed" : out;
+    if (c.transposed) out += " transposed";
+    if (c.weight_gradient) out += " weight_gradient";
+    return out;
   }
 
   std::string attention(const Attention& a) {

@@ -84,13 +84,16 @@ struct Matmul {
   Access a;  // over (batch, m, k)
   Access b;  // over (batch, k, n)
 };
-// y[n, o, spatial...]; operands whole, with their logical order as ATen's.
+// y[n, o, spatial...]; operands whole, with their logical order as ATen's. As a weight gradient: x
+// the images [n, c, ...], w the gradient [n, o, ...] of what a plain convolution makes of them, y the
+// gradient [o, c/groups, window...] of its weights; no bias.
 struct Convolution {
   BufferId x = 0, w = 0;
   std::optional<BufferId> bias;
   std::vector<std::int64_t> stride, padding, dilation, output_padding;
   std::int64_t groups = 1;
   bool transposed = false;
+  bool weight_gradient = false;
 };
 // out[b..., h, q, d] = softmax(scale * q k^T + mask) v; mask over (b..., h, q, k), additive in its
 // dtype or bool (false: minus infinity). kv heads: head h reads kv head h / (heads / kv_heads).

@@ -155,6 +155,8 @@ class NestVerifier {
         const auto& c = std::get<Convolution>(nest_.detail);
         INKLE_CHECK(c.x < program_.buffers.size() && c.w < program_.buffers.size(),
                     "no such buffer");
+        INKLE_CHECK(!c.weight_gradient || (!c.transposed && !c.bias),
+                    "a gradient of weights that is transposed or has a bias");
         break;
       }
       case NestKind::attention:

@@ -33,6 +33,7 @@ const graph::OpTable& op_table() {
         composite_ops(),
         composite_math_ops(),
         convolution_ops(),
+        convolution_backward_ops(),
         dropout_ops(),
         eager_ops(),
         entropy_loss_ops(),

@@ -32,6 +32,7 @@ namespace inkle::ops {
 [[nodiscard]] std::span<const graph::OpDef> composite_ops();
 [[nodiscard]] std::span<const graph::OpDef> composite_math_ops();
 [[nodiscard]] std::span<const graph::OpDef> convolution_ops();
+[[nodiscard]] std::span<const graph::OpDef> convolution_backward_ops();
 [[nodiscard]] std::span<const graph::OpDef> dropout_ops();
 [[nodiscard]] std::span<const graph::OpDef> eager_ops();
 [[nodiscard]] std::span<const graph::OpDef> entropy_loss_ops();

@@ -255,10 +255,12 @@ class ContractionBuilder {
     step.parameters = c;
     step.w_is_weight = is_parameter(c.w);
     Step result;
-    result.label = "convolution";
+    result.label = c.weight_gradient ? "weight gradient" : "convolution";
     const auto& w = program_.buffers[c.w].sizes;
     Expr per_point = program_.context->constant(2);
-    for (std::size_t d = 1; d < w.size(); ++d) per_point = per_point * w[d];
+    for (std::size_t d = 0; d < w.size(); ++d) {
+      if (d != (c.weight_gradient ? 1U : 0U)) per_point = per_point * w[d];
+    }
     result.flops = extent_product(nest.dims, *program_.context) * per_point;
     if (!nest.source.empty()) result.sources.push_back(nest.source);
     result.action = std::move(step);
@@ -355,6 +357,7 @@ class ContractionBuilder {
       *matmul = std::move(fused);
     } else {
       auto& convolution = std::get<ConvolutionStep>(step.action);
+      if (convolution.parameters.weight_gradient) return false;
       if (!is_row(*view, 1)) return false;
       for (const Epilogue& e : chain) {
         if (e.operand && !is_row(*e.operand, 1)) return false;

@@ -131,8 +131,8 @@ class FactorFolder {
     Nest& nest = program_.nests[n];
     auto& convolution = std::get<loop::Convolution>(nest.detail);
     const BufferId result = nest.stores.front().buffer;
-    if (convolution.transposed || convolution.bias || !derived_[convolution.w] ||
-        program_.buffers[convolution.w].dtype != DType::f32) {
+    if (convolution.transposed || convolution.weight_gradient || convolution.bias ||
+        !derived_[convolution.w] || program_.buffers[convolution.w].dtype != DType::f32) {
       return;
     }
     Nest* consumer = only_consumer(n, result);

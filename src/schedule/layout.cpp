@@ -128,6 +128,7 @@ std::vector<bool> images_of(const Program& program) {
     const Nest& nest = program.nests[n];
     if (const auto* convolution = std::get_if<loop::Convolution>(&nest.detail)) {
       images[convolution->x] = true;
+      if (convolution->weight_gradient) images[convolution->w] = true;
     }
     if (nest.kind != NestKind::pointwise) continue;
     const auto written = loop::writes(nest);
@@ -145,7 +146,8 @@ Order wanted_order(const Program& program, const Nest& nest, const Buffer& buffe
   const std::size_t rank = buffer.sizes.size();
   switch (nest.kind) {
     case NestKind::convolution:
-      return channels_last(rank);
+      return std::get<loop::Convolution>(nest.detail).weight_gradient ? row_major(rank)
+                                                                      : channels_last(rank);
     case NestKind::attention:
       if (rank == 4) return {0, 2, 1, 3};
       return row_major(rank);
@@ -204,13 +206,17 @@ class OperandSettler {
       settle_attention(*attention);
     } else if (auto* convolution = std::get_if<loop::Convolution>(&nest.detail)) {
       convolution->x = settle_image(convolution->x);
+      if (convolution->weight_gradient) convolution->w = settle_image(convolution->w);
     }
   }
 
-  // Libraries write products with unit stride along columns and images channels last: where the
+  // Libraries write products with unit stride along columns and images channels last (gradients of
+  // weights as they are wanted): where the
   // result must lie in another way, they write a temporary, and the nest given back copies it.
   std::optional<Nest> settle_result(Nest& nest) {
     if (nest.kind != NestKind::matmul && nest.kind != NestKind::convolution) return std::nullopt;
+    const auto* convolution = std::get_if<loop::Convolution>(&nest.detail);
+    if (convolution != nullptr && convolution->weight_gradient) return std::nullopt;
     const BufferId out = nest.stores.front().buffer;
     const loop::Buffer original = program_.buffers[out];
     const std::size_t rank = original.sizes.size();

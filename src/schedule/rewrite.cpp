@@ -47,8 +47,8 @@ void matmul_to_loops(Nest& nest, const Program& program) {
 void convolution_to_loops(Nest& nest, const Program& program) {
   const auto c = std::get<loop::Convolution>(nest.detail);
   sym::Context& context = *program.context;
-  if (c.transposed || c.bias) {
-    unsupported("{} at {}: a transposed convolution of {}", nest.label, nest.source,
+  if (c.transposed || c.bias || c.weight_gradient) {
+    unsupported("{} at {}: a transposed convolution or a gradient of {}", nest.label, nest.source,
                 abi::name_of(program.buffers[c.x].dtype));
   }
   const loop::Buffer& x = program.buffers[c.x];

@@ -108,7 +108,7 @@ class Printer {
     out_ += "  into " + text(step.c) + "\n";
   }
   void print_action(const ConvolutionStep& step) {
-    out_ += "convolution";
+    out_ += step.parameters.weight_gradient ? "weight gradient" : "convolution";
     print_end();
     out_ += fmt::format("  x {}\n  w {}{}\n", text(step.x), text(step.w),
                         step.w_is_weight ? " weight" : "");

@@ -84,6 +84,16 @@ case("convolutions", nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d
                                    nn.Flatten()), lambda: [randn(2, 3, 8, 8)])
 case("channels last", nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.BatchNorm2d(4), nn.ReLU()),
      lambda: [randn(2, 3, 8, 8).to(memory_format=torch.channels_last)])
+case("groups and dilation", nn.Sequential(nn.Conv2d(4, 8, 3, padding=2, dilation=2, groups=2),
+                                          nn.GELU(), nn.Conv2d(8, 8, 3, stride=2, groups=8)),
+     lambda: [randn(2, 4, 9, 8)])
+case("transposed convolutions", nn.Sequential(nn.ConvTranspose2d(4, 6, 3, 2, 1, 1, groups=2), nn.ReLU(),
+                                              nn.ConvTranspose2d(6, 3, 2, stride=2)),
+     lambda: [randn(2, 4, 5, 6).requires_grad_()])
+case("sequence and volume", Call(lambda s, x, v: (s.a(x), s.b(v)), a=nn.Conv1d(4, 6, 5, stride=2),
+                                 b=nn.Conv3d(2, 3, (1, 3, 2))),
+     lambda: [randn(2, 4, 19), randn(2, 2, 3, 5, 4).requires_grad_()])
+case("skipped rows", nn.Conv2d(3, 4, 2, stride=3), lambda: [randn(2, 3, 9, 10).requires_grad_()])
 case("dynamic convolution", nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)),
      lambda: [randn(2, 3, 8, 8)], dynamic=True)
 case("group norm", nn.Sequential(nn.GroupNorm(2, 4), nn.SiLU()), lambda: [randn(2, 4, 3, 3)])

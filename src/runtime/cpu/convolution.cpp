@@ -95,6 +95,16 @@ PrimitiveDescription describe(const abi::ConvolutionCall& call, TensorDescriptio
   return d;
 }
 
+// x, gradient of the result -> gradient of the weights.
+PrimitiveDescription describe_gradient(const abi::ConvolutionCall& call, TensorDescription x,
+                                       TensorDescription gradient, const TensorDescription& dw) {
+  PrimitiveDescription d = describe(call, std::move(x), dw, std::move(gradient));
+  d.kind = PrimitiveDescription::Kind::convolution_weights;
+  d.pack_weights = false;
+  std::swap(d.weights, d.destination);
+  return d;
+}
+
 void check(const abi::ConvolutionCall& call, const TensorDescription& x, const TensorDescription& w,
            const TensorDescription& y) {
   const std::size_t rank = x.sizes.size();
@@ -121,10 +131,25 @@ void keep_post_ops_without_operands(std::vector<PostOpDescription>& fused, Compi
   fused.erase(first, fused.end());
 }
 
+CompiledCall compile_gradient(const abi::ConvolutionCall& call,
+                              std::span<const std::int64_t> slots) {
+  const TensorDescription x = resolve(call.x, slots), gradient = resolve(call.w, slots);
+  CompiledCall result{.destination = resolve(call.y, slots), .channel = 1};
+  check(call, x, result.destination, gradient);
+  INKLE_CHECK(!call.transposed && !call.has_bias && call.post_ops.empty(),
+              "a gradient of weights with more than that");
+  result.is_empty = has_no_elements(result.destination);
+  result.is_fill = !result.is_empty && (has_no_elements(x) || has_no_elements(gradient));
+  if (result.is_empty || result.is_fill) return result;
+  make_primitives(describe_gradient(call, x, gradient, result.destination), result);
+  return result;
+}
+
 }  // namespace
 
 CompiledCall compile(const abi::ConvolutionCall& call, std::span<const std::int64_t> slots,
                      bool /*stable_weights*/) {
+  if (call.weight_gradient) return compile_gradient(call, slots);
   const TensorDescription x = resolve(call.x, slots);
   const TensorDescription w = resolve(call.w, slots);
   CompiledCall result{.destination = resolve(call.y, slots), .channel = 1};

@@ -136,10 +136,14 @@ class OneDnnPrimitive final : public Primitive {
       case Kind::deconvolution:
         make_deconvolution(d, weights, attr);
         break;
+      case Kind::convolution_weights:
+        make_convolution_weights(d, attr);
+        break;
     }
+    const bool gradient = d.kind == Kind::convolution_weights;
     arguments_.push_back({DNNL_ARG_SRC, source_});
-    arguments_.push_back({DNNL_ARG_WEIGHTS, weights_});
-    arguments_.push_back({DNNL_ARG_DST, destination_});
+    arguments_.push_back({gradient ? DNNL_ARG_DIFF_DST : DNNL_ARG_WEIGHTS, weights_});
+    arguments_.push_back({gradient ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_DST, destination_});
     arguments_.push_back({d.bias ? DNNL_ARG_BIAS : 0, bias_});
     for (std::size_t i = 0; i < d.post_ops.size(); ++i) {
       const PostOpDescription& p = d.post_ops[i];
@@ -153,7 +157,8 @@ class OneDnnPrimitive final : public Primitive {
 
   const std::string& implementation() const override { return implementation_; }
   std::int64_t scratchpad_bytes() const override {
-    return static_cast<std::int64_t>(scratchpad_.get_size());
+    const auto own = static_cast<std::int64_t>(scratchpad_.get_size());
+    return reorder_ ? result_offset() + static_cast<std::int64_t>(destination_.get_size()) : own;
   }
   std::int64_t packed_bytes() const override {
     return weights_ == plain_weights_ ? 0 : static_cast<std::int64_t>(weights_.get_size());
@@ -168,6 +173,16 @@ class OneDnnPrimitive final : public Primitive {
   };
   const std::vector<Argument>& arguments() const { return arguments_; }
   const dnnl::primitive& primitive() const { return primitive_; }
+  // Where oneDNN's layout of the result is not the wanted one: from scratch memory, at this offset
+  // in it, to the destination.
+  struct Reorder {
+    dnnl::reorder primitive;
+    memory::desc to;
+  };
+  const std::optional<Reorder>& reorder() const { return reorder_; }
+  std::int64_t result_offset() const {
+    return (static_cast<std::int64_t>(scratchpad_.get_size()) + 63) / 64 * 64;
+  }
 
  private:
   static memory::desc describe_bias(const PrimitiveDescription& d) {
@@ -227,8 +242,36 @@ class OneDnnPrimitive final : public Primitive {
                                                      attr);
   }
 
+  // Leaves the layout of the result to oneDNN, whose fast kernels write blocked ones only.
+  void make_convolution_weights(const PrimitiveDescription& p, const dnnl::primitive_attr& attr) {
+    const memory::dims stride(p.stride), dilation(p.dilation), low(p.padding_low),
+        high(p.padding_high);
+    const auto direct = algorithm::convolution_direct;
+    const memory::desc any = describe_any(p.destination);
+    // Its backward wants a forward to agree with.
+    const dnnl::convolution_forward::primitive_desc forward(
+        dnnl::convolution_forward::desc(dnnl::prop_kind::forward_training, direct, source_, any,
+                                        plain_weights_, stride, dilation, low, high),
+        cpu_engine());
+    using Backward = dnnl::convolution_backward_weights;
+    const Backward::primitive_desc pd(
+        Backward::desc(direct, source_, any, plain_weights_, stride, dilation, low, high), attr,
+        cpu_engine(), forward);
+    weights_ = plain_weights_;
+    scratchpad_ = pd.scratchpad_desc();
+    implementation_ = pd.impl_info_str();
+    primitive_ = Backward(pd);
+    const memory::desc made = pd.diff_weights_desc();
+    if (made == destination_) return;
+    reorder_ = Reorder{dnnl::reorder(dnnl::reorder::primitive_desc(cpu_engine(), made, cpu_engine(),
+                                                                   destination_)),
+                       destination_};
+    destination_ = made;
+  }
+
   memory::desc source_, plain_weights_, destination_, bias_, weights_, scratchpad_;
   dnnl::primitive primitive_;
+  std::optional<Reorder> reorder_;
   std::string implementation_;
   std::string layout_;
   std::vector<Argument> arguments_;
@@ -246,6 +289,10 @@ class OneDnnExecution final : public Execution {
       memories_.emplace_back(a.desc, cpu_engine(), nullptr);
       arguments_.push_back({a.id, memories_.back().get()});
     }
+    if (!primitive_->reorder()) return;
+    result_ = memory(primitive_->reorder()->to, cpu_engine(), nullptr);
+    reorder_arguments_ = {{DNNL_ARG_FROM, memories_[kDestination].get()},
+                          {DNNL_ARG_TO, result_.get()}};
   }
 
   void run(std::span<void* const> pointers, void* scratchpad) override {
@@ -253,15 +300,26 @@ class OneDnnExecution final : public Execution {
       if (memories_[i]) set(memories_[i], pointers[i]);
     }
     set(memories_.back(), scratchpad);
-    const dnnl_status_t status =
-        dnnl_primitive_execute(primitive_->primitive().get(), stream_.get(),
-                               static_cast<int>(arguments_.size()), arguments_.data());
+    const auto& reorder = primitive_->reorder();
+    if (reorder) {
+      set(memories_[kDestination],
+          static_cast<std::byte*>(scratchpad) + primitive_->result_offset());
+      set(result_, pointers[kDestination]);
+    }
+    execute(primitive_->primitive(), arguments_);
+    if (reorder) execute(reorder->primitive, reorder_arguments_);
+  }
+
+ private:
+  static constexpr auto kDestination = static_cast<std::size_t>(Role::destination);
+
+  void execute(const dnnl::primitive& primitive, const std::vector<dnnl_exec_arg_t>& arguments) {
+    const dnnl_status_t status = dnnl_primitive_execute(
+        primitive.get(), stream_.get(), static_cast<int>(arguments.size()), arguments.data());
     if (status == dnnl_out_of_memory) user_error("out of memory in a oneDNN call");
     INKLE_CHECK(status == dnnl_success, "oneDNN {} failed with status {}",
                 primitive_->implementation(), static_cast<int>(status));
   }
-
- private:
   static void set(const memory& m, void* data) {
     const dnnl_status_t status = dnnl_memory_set_data_handle(m.get(), data);
     INKLE_CHECK(status == dnnl_success, "oneDNN refuses a pointer, status {}",
@@ -272,6 +330,8 @@ class OneDnnExecution final : public Execution {
   dnnl::stream stream_;
   std::vector<memory> memories_;
   std::vector<dnnl_exec_arg_t> arguments_;
+  memory result_;  // where a reorder writes
+  std::vector<dnnl_exec_arg_t> reorder_arguments_;
 };
 
 void OneDnnPrimitive::pack(const void* weights, void* packed) const {
@@ -300,8 +360,9 @@ std::shared_ptr<const Primitive> Primitive::make(const PrimitiveDescription& d) 
   try {
     return std::make_shared<const OneDnnPrimitive>(d);
   } catch (const dnnl::error& e) {
-    constexpr std::array<const char*, 4> kNames = {"multiply matrices", "compute an inner product",
-                                                   "convolve", "convolve transposed"};
+    constexpr std::array<const char*, 5> kNames = {
+        "multiply matrices", "compute an inner product", "convolve", "convolve transposed",
+        "compute the gradient of a convolution's weights"};
     rethrow(e, kNames[static_cast<std::size_t>(d.kind)]);
   }
 }

@@ -165,6 +165,82 @@ TEST(Convolution, Transposed) {
   }
 }
 
+// dw[o, c, k...] = the sum of x[n, c of the group, p * stride - padding + k * dilation] * g[n, o,
+// p].
+double weight_gradient_at(const ConvolutionCase& c, const Tensor& x, const Tensor& g,
+                          const Shape& at) {
+  double sum = 0;
+  const std::int64_t group = at[0] / (c.y[1] / c.groups);
+  Shape space = c.y;
+  space[1] = 1;
+  Shape p(space.size(), 0);
+  do {
+    Shape from = {p[0], group * (c.x[1] / c.groups) + at[1]};
+    Shape gradient = p;
+    gradient[1] = at[0];
+    bool inside = true;
+    for (std::size_t d = 2; d < p.size(); ++d) {
+      from.push_back(p[d] * c.stride[d - 2] + at[d] * c.dilation[d - 2] - c.padding[d - 2]);
+      inside &= from[d] >= 0 && from[d] < c.x[d];
+    }
+    if (inside) sum += static_cast<double>(x.at(from)) * g.at(gradient);
+  } while (advance(p, space));
+  return sum;
+}
+
+void check_weight_gradient(const ConvolutionCase& c, bool is_result_last = false) {
+  PlanBuilder b;
+  Arguments args;
+  const auto order = layout(c.x.size(), c.channels_last);
+  const Shape x_strides = ordered(c.x, order), g_strides = ordered(c.y, order);
+  const Shape w_strides = ordered(c.w, layout(c.w.size(), is_result_last));
+  const Tensor x{args.random(c.x, x_strides), c.x, x_strides};
+  const Tensor g{args.random(c.y, g_strides), c.y, g_strides};
+  abi::ConvolutionCall call{.x = b.operand(b.argument("x", c.x, x_strides)),
+                            .w = b.operand(b.argument("g", c.y, g_strides)),
+                            .y = b.operand(b.output("dw", c.w, w_strides)),
+                            .stride = c.stride,
+                            .padding = c.padding,
+                            .dilation = c.dilation,
+                            .groups = c.groups,
+                            .weight_gradient = true};
+  b.call(call);
+  Executable e(b.done());
+  SCOPED_TRACE(e.implementation(0));
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    HeapHost host;
+    e.run({.tensors = args.views, .host = &host});
+    const Tensor dw{host.floats(0), c.w, w_strides};
+    Shape index(c.w.size(), 0);
+    do {
+      ASSERT_NEAR(dw.at(index), weight_gradient_at(c, x, g, index), 2e-4)
+          << testing::PrintToString(index);
+    } while (advance(index, c.w));
+  }
+}
+
+TEST(Convolution, WeightGradients) {
+  const std::vector<ConvolutionCase> cases = {
+      {{2, 16, 9, 9}, {32, 16, 1, 1}, {2, 32, 9, 9}, false, {1, 1}, {0, 0}, {1, 1}},
+      {{2, 16, 9, 9}, {32, 16, 1, 1}, {2, 32, 5, 5}, false, {2, 2}, {0, 0}, {1, 1}},
+      {{1, 3, 19, 17}, {16, 3, 7, 7}, {1, 16, 10, 9}, false, {2, 2}, {3, 3}, {1, 1}},
+      {{1, 16, 12, 10}, {24, 16, 3, 3}, {1, 24, 8, 6}, false, {1, 1}, {0, 0}, {2, 2}},
+      {{2, 24, 11, 11}, {24, 1, 5, 5}, {2, 24, 6, 6}, false, {2, 2}, {2, 2}, {1, 1}, 24},
+      {{2, 24, 8, 8}, {32, 6, 3, 3}, {2, 32, 8, 8}, false, {1, 1}, {1, 1}, {1, 1}, 4},
+      {{2, 8, 30}, {12, 8, 3}, {2, 12, 15}, false, {2}, {1}, {1}},
+      {{1, 4, 6, 7, 8}, {8, 4, 3, 3, 3}, {1, 8, 6, 7, 8}, false, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}},
+      // rows that no window reaches
+      {{1, 8, 10, 10}, {8, 8, 3, 3}, {1, 8, 3, 3}, false, {3, 3}, {0, 0}, {1, 1}}};
+  for (ConvolutionCase c : cases) {
+    for (const bool last : {false, true}) {
+      SCOPED_TRACE(testing::PrintToString(c.w) + (last ? " channels last" : ""));
+      c.channels_last = last;
+      check_weight_gradient(c);
+      check_weight_gradient(c, true);
+    }
+  }
+}
+
 TEST(Convolution, PostOps) {
   const Shape y = {2, 32, 9, 9};
   for (const bool last : {false, true}) {
