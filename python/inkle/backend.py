@@ -12,7 +12,7 @@ from typing import Any, Callable, Mapping, Sequence
 import torch
 from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
 
-from inkle import _inkle, attention
+from inkle import _inkle, attention, segments
 from inkle.importer import GraphImporter, UnsupportedGraph, named_nodes, source_line
 from inkle.options import Options, parse
 
@@ -154,6 +154,12 @@ def compile_graph(
     makes constants of.
     """
     parameters = set() if training else _parameter_positions(gm)
+    if segments.must_cut(gm):
+
+        def compile_part(part: torch.fx.GraphModule, weights: set[int]) -> Callable[..., Any]:
+            return _compile_or_fall_back(part, name, options, training, weights, {})
+
+        return segments.compile_segments(gm, parameters, compile_part)
     frozen: dict[int, torch.Tensor] = {}
     if options.freeze and not training:
         frozen = _frozen(gm, parameters, given)

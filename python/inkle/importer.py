@@ -96,6 +96,9 @@ class GraphImporter:
         self.writes_in_eager = False
         self._values: dict[Node, Any] = {}
         self._symbols: dict[Any, Any] = {}
+        # Symbols that are arguments, so that their values are known.
+        numbers = (n.meta.get("val") for n in gm.graph.nodes if n.op == "placeholder")
+        self._given = {v.node.expr for v in numbers if isinstance(v, torch.SymInt)}
 
     def run(self) -> None:
         position = 0
@@ -155,12 +158,13 @@ class GraphImporter:
         known = self._symbols.get(symbol)
         if known is not None:
             return known
-        if symbol.name.startswith("u") or symbol.name.startswith("zuf"):
+        if symbol not in self._given and symbol.name.startswith(("u", "zuf")):
             raise UnsupportedGraph(f"the size {symbol} depends on data")
         bounds = shape_env.var_to_range.get(symbol)
         low = self._bound(bounds.lower if bounds else 0, 0)
         high = self._bound(bounds.upper if bounds else _LARGEST_SIZE, _LARGEST_SIZE)
-        hints = getattr(shape_env, "backed_var_to_val", None) or shape_env.var_to_val
+        hints = getattr(shape_env, "backed_var_to_val", None)
+        hints = shape_env.var_to_val if hints is None else hints
         hint = hints.get(symbol)
         made = self.importer.symbol(symbol.name, low, high, None if hint is None else int(hint))
         self._symbols[symbol] = made

@@ -1,0 +1,247 @@
+"""Graphs with sizes or numbers that depend on data, cut where those become known.
+
+Ops whose results have such sizes (``nonzero``, an index by a mask, ``item()``) run in eager; what
+lies between them are graphs of their own, for which these sizes are symbols like others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from typing import Any, Callable, Iterator
+
+import torch
+from torch.fx.node import Node
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def must_cut(gm: torch.fx.GraphModule) -> bool:
+    """Whether a size or number of the graph is known only while it runs."""
+    return any(
+        node.op == "call_function" and (_binds(node) or _is_float(node)) for node in gm.graph.nodes
+    )
+
+
+def compile_segments(
+    gm: torch.fx.GraphModule,
+    parameters: set[int],
+    compile_part: Callable[[torch.fx.GraphModule, set[int]], Callable[..., Any]],
+) -> Callable[..., Any]:
+    """A boxed callable for the graph. ``parameters``: positions of arguments that are weights;
+    ``compile_part`` compiles a graph without cuts, as ``compile_graph`` does."""
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    weights = {placeholders[i] for i in parameters}
+    steps: list[_Eager | _Part] = []
+    for level in _levels(gm):
+        steps += [_Eager(node) for node in level.scalars]
+        part = _make_part(gm, level.nodes)
+        if part is not None:
+            positions = {i for i, n in enumerate(part.inputs) if n in weights}
+            part.run = compile_part(part.module, positions)
+            steps.append(part)
+        steps += [_Eager(node) for node in level.cuts]
+    output = next(n for n in gm.graph.nodes if n.op == "output")
+    return _driver(placeholders, steps, output)
+
+
+def _binds(node: Node) -> bool:
+    return bool(node.meta.get("unbacked_bindings"))
+
+
+def _is_float(node: Node) -> bool:
+    """Computes or takes a number that is no size."""
+    values = [node, *node.all_input_nodes]
+    return any(isinstance(v.meta.get("val"), torch.SymFloat) for v in values)
+
+
+def _is_cut(node: Node) -> bool:
+    """Runs in eager, between graphs."""
+    return _binds(node) or (_is_float(node) and not _is_scalar(node))
+
+
+def _is_scalar(node: Node) -> bool:
+    """Arithmetic on sizes, and what checks them; or one of several results of a cut."""
+    meta = node.meta.get("val")
+    if node.target is operator.getitem and _is_cut(node.args[0]):
+        return True
+    if isinstance(meta, _SYMBOLIC) or isinstance(meta, (int, float)):
+        return True
+    return meta is None and ("_assert_scalar" in str(node.target) or "sym_constrain" in str(node.target))
+
+
+# --- Levels ---------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class _Level:
+    """Nodes that need the same cuts to have run: scalars first, then the graph, then cuts."""
+
+    scalars: list[Node] = dataclasses.field(default_factory=list)
+    nodes: list[Node] = dataclasses.field(default_factory=list)
+    cuts: list[Node] = dataclasses.field(default_factory=list)
+
+
+def _levels(gm: torch.fx.GraphModule) -> list[_Level]:
+    """Each node in the first level where its operands are known.
+
+    Draws of random numbers keep their order, and what writes memory comes last: until then inputs
+    are what they were.
+    """
+    calls = [n for n in gm.graph.nodes if n.op in ("call_function", "get_attr")]
+    at: dict[Node, int] = {}
+    in_graph: set[Node] = set()
+    random = 0
+    writers = []
+    for node in calls:
+        level = max((at[n] for n in node.all_input_nodes if n in at), default=0)
+        is_cut = _is_cut(node)
+        is_scalar = not is_cut and _is_scalar(node)
+        if is_scalar and any(n in in_graph and at[n] == level for n in node.all_input_nodes):
+            level += 1
+        if _is_random(node):
+            random = level = max(level, random)
+        if _writes(node) or any(n in writers for n in node.all_input_nodes):
+            writers.append(node)
+        elif not is_cut and not is_scalar:
+            in_graph.add(node)
+        # What a cut makes is known from the next level on.
+        at[node] = level + 1 if is_cut else level
+    last = max(at.values(), default=0)
+    levels = [_Level() for _ in range(last + 1)]
+    for node in calls:
+        if node in writers:
+            levels[last].nodes.append(node)
+        elif _is_cut(node):
+            levels[at[node] - 1].cuts.append(node)
+        elif _is_scalar(node):
+            levels[at[node]].scalars.append(node)
+        else:
+            levels[at[node]].nodes.append(node)
+    return levels
+
+
+def _is_random(node: Node) -> bool:
+    tags = getattr(node.target, "tags", ())
+    return torch.Tag.nondeterministic_seeded in tags
+
+
+def _writes(node: Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+# --- Parts ----------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class _Part:
+    """A graph between cuts: reads ``inputs`` (nodes of the whole graph), makes ``outputs``."""
+
+    module: torch.fx.GraphModule
+    inputs: list[Node]
+    outputs: list[Node]
+    run: Callable[..., Any] | None = None
+
+    def step(self, values: dict[Node, Any]) -> None:
+        made = self.run([values[n] for n in self.inputs])
+        values.update(zip(self.outputs, made))
+
+
+@dataclasses.dataclass
+class _Eager:
+    node: Node
+
+    @property
+    def inputs(self) -> list[Node]:
+        return self.node.all_input_nodes
+
+    def step(self, values: dict[Node, Any]) -> None:
+        def value(argument: Any) -> Any:
+            return torch.fx.node.map_arg(argument, lambda n: values[n])
+
+        with torch.no_grad(), torch._C._DisableAutocast():
+            made = self.node.target(*value(self.node.args), **value(self.node.kwargs))
+        values[self.node] = made
+
+
+def _make_part(gm: torch.fx.GraphModule, nodes: list[Node]) -> _Part | None:
+    if not nodes:
+        return None
+    own = set(nodes)
+    inputs = list(dict.fromkeys(i for n in nodes for i in n.all_input_nodes if i not in own))
+    # Arguments for all symbols of the sizes, which the compiler reads from integer arguments.
+    known = _symbols_of(inputs, True)
+    for symbol in _symbols_of(inputs + nodes, False).keys() - known.keys():
+        source = next((n for n in gm.graph.nodes if symbol in _symbols_of([n], True)), None)
+        if source is not None:
+            inputs.insert(0, source)
+    graph = torch.fx.Graph()
+    made: dict[Node, Node] = {}
+    for node in inputs:
+        made[node] = graph.placeholder(node.name)
+        made[node].meta = dict(node.meta)
+    for node in nodes:
+        made[node] = graph.node_copy(node, lambda n: made[n])
+    outputs = [n for n in nodes if any(user not in own for user in n.users)]
+    output = graph.output(tuple(made[n] for n in outputs))
+    output.meta = {}
+    return _Part(torch.fx.GraphModule(gm, graph), inputs, outputs)
+
+
+def _symbols_of(nodes: list[Node], whole: bool) -> dict[Any, Node]:
+    """Symbols that appear in the nodes' sizes; with ``whole`` only numbers that are one."""
+    found: dict[Any, Node] = {}
+
+    def add(value: Any, node: Node) -> None:
+        if not isinstance(value, torch.SymInt):
+            return
+        expression = value.node.expr
+        if whole:
+            if expression.is_Symbol:
+                found.setdefault(expression, node)
+            return
+        for symbol in sorted(expression.free_symbols, key=str):
+            found.setdefault(symbol, node)
+
+    for node in nodes:
+        value = node.meta.get("val")
+        add(value, node)
+        for tensor in _tensors(value) if not whole else ():
+            for size in (*tensor.shape, *tensor.stride()):
+                add(size, node)
+    return found
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    for one in value if isinstance(value, (list, tuple)) else [value]:
+        if isinstance(one, torch.Tensor) and one.layout == torch.strided:
+            yield one
+
+
+# --- The call -------------------------------------------------------------------------------------
+
+
+def _driver(
+    placeholders: list[Node], steps: list[_Eager | _Part], output: Node
+) -> Callable[..., Any]:
+    returned = list(output.args[0])
+    kept = {n for n in returned if isinstance(n, Node)}
+    last: dict[Node, int] = {}
+    for number, step in enumerate(steps):
+        last.update((node, number) for node in step.inputs)
+    done: list[list[Node]] = [[] for _ in steps]
+    for node, number in last.items():
+        if node not in kept:
+            done[number].append(node)
+
+    def run(arguments: list[Any]) -> list[Any]:
+        values = dict(zip(placeholders, arguments))
+        arguments.clear()
+        for step, free in zip(steps, done):
+            step.step(values)
+            for node in free:
+                values.pop(node, None)
+        return [values[n] if isinstance(n, Node) else n for n in returned]
+
+    run._boxed_call = True
+    return run

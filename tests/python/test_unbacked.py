@@ -1,0 +1,129 @@
+"""Sizes and numbers that depend on data: symbols of compiled graphs, checked while they run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch._dynamo
+
+from checks import check, check_training, randn
+from torch import nn
+
+
+@pytest.fixture(autouse=True)
+def capture():
+    with torch._dynamo.config.patch(
+        capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True
+    ):
+        yield
+
+
+def masked(x):
+    y = x[x > 0]
+    return (y * 2 + 1).sum(), y.sin()
+
+
+def places(x):
+    i = x.nonzero()
+    return i * 2, x[i[:, 0], i[:, 1]].exp()
+
+
+def number(x):
+    n = x.abs().sum().int().item()
+    torch._check(n >= 1)
+    torch._check(n <= 1000)
+    return torch.zeros(n) + x.sum(), torch.arange(n) * 2, x + n
+
+
+def real(x):
+    return x * x.sum().item() + 1
+
+
+def several(x):
+    values, counts = torch.unique((x * 2).long(), return_counts=True)
+    return values * counts, (values > 0).sum()
+
+
+def chained(x):
+    y = x[x > 0].cos()
+    z = y[y > 0.5].sin()
+    return y.sum() + z.sum(), torch.cat([y, z]), y.mean()
+
+
+def written(x, b):
+    n = (x > 0).sum().item()
+    b.add_(n)
+    b[0] = x[x > 0].sum()
+    return b * 2
+
+
+@pytest.mark.parametrize(
+    "function", [masked, places, number, real, several, chained], ids=lambda f: f.__name__
+)
+def test_values(function):
+    reports = check(function, lambda: [randn(5, 7)], calls=2)
+    assert reports and all(r.compiled for r in reports)
+
+
+def test_writes_come_last():
+    check(written, lambda: [randn(5, 7), torch.ones(3)], calls=2)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, 1.0])
+def test_sizes_of_zero_and_all(value):
+    check(masked, lambda: [torch.full((3, 4), value)])
+    check(places, lambda: [torch.full((3, 4), value)])
+
+
+def test_one_graph_serves_all_sizes():
+    torch._dynamo.reset()
+    import inkle
+
+    inkle.reset()
+    run = torch.compile(masked, backend="inkle", fullgraph=True, options={"strict": True})
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(20):
+        x = torch.randn(6, 9, generator=generator)
+        for a, b in zip(run(x), masked(x)):
+            torch.testing.assert_close(a, b)
+    run(-torch.ones(6, 9))
+    graphs = len(inkle.reports())
+    run(torch.ones(6, 9))
+    assert len(inkle.reports()) == graphs
+
+
+def test_with_dynamic_sizes():
+    torch._dynamo.reset()
+    run = torch.compile(chained, backend="inkle", dynamic=True, options={"strict": True})
+    for size in [(4, 5), (3, 2), (7, 11)]:
+        x = randn(*size)
+        for a, b in zip(run(x), chained(x)):
+            torch.testing.assert_close(a, b)
+
+
+def test_asserts_are_checked():
+    def limited(x):
+        n = x.sum().int().item()
+        torch._check(n <= 5)
+        torch._check(n >= 1)
+        return torch.ones(n) * 2
+
+    run = torch.compile(limited, backend="inkle", fullgraph=True, options={"strict": True})
+    assert run(torch.ones(3)).shape == (3,)
+    with pytest.raises(RuntimeError, match="<= 5"):
+        run(torch.ones(9))
+
+
+class Selected(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        y = self.first(x)
+        return self.second(y[y.sum(1) > 0].relu()).sum(0)
+
+
+def test_training():
+    reports = check_training(Selected(), lambda: [randn(8, 4)])
+    assert all(r.compiled for r in reports)
