@@ -287,3 +287,14 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
     return "\n".join([line(head), "|" + "|".join("-" * (w + 2) for w in widths) + "|"] +
                      [line(r) for r in rows])  # fmt: skip
+
+
+def update_docs(path: str, begin: str, end: str, text: str) -> None:
+    """Replaces what stands between two markers of a page."""
+    with open(path) as file:
+        page = file.read()
+    if begin not in page or end not in page:
+        raise SystemExit(f"{path} lacks the markers {begin} and {end}")
+    head, rest = page.split(begin, 1)
+    with open(path, "w") as file:
+        file.write(f"{head}{begin}\n{text}\n{end}{rest.split(end, 1)[1]}")

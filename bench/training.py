@@ -1,0 +1,186 @@
+"""Times a training step: forward, loss, backward, AdamW. Eager, TorchInductor and Inkle in turns.
+
+    python bench/training.py                            MiniLM 8x128 and resnet50 8x224, f32
+    python bench/training.py --models minilm --profile  also what each step of Inkle's graphs takes
+    python bench/training.py --update                   into docs/benchmarks.md
+
+All systems run in one process, one after the other in each round; smallest and median of the steps
+count. The optimizer is torch's own, compiled by the system where ``--optimizer compiled`` asks so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import os
+import statistics
+import sys
+import tempfile
+import time
+from typing import Any, Callable
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
+
+import common
+import torch
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BEGIN, END = "<!-- training:begin -->", "<!-- training:end -->"
+SYSTEMS = ("eager", "inductor", "inkle")
+
+
+def _minilm() -> tuple[str, torch.nn.Module, Callable[[Any], torch.Tensor]]:
+    """MiniLM with its head of masked words; 15 per cent of the words are asked for."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    model = BertForMaskedLM(BertConfig(hidden_size=384, num_hidden_layers=6,
+                                       num_attention_heads=12, intermediate_size=1536))  # fmt: skip
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(5, 30522, (8, 128), generator=generator)
+    labels = ids.masked_fill(torch.rand(8, 128, generator=generator) > 0.15, -100)
+    return "8x128", model, lambda m: m(input_ids=ids, labels=labels).loss
+
+
+def _resnet50() -> tuple[str, torch.nn.Module, Callable[[Any], torch.Tensor]]:
+    import timm
+
+    model = timm.create_model("resnet50", pretrained=False)
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(8, 3, 224, 224, generator=generator)
+    labels = torch.randint(0, 1000, (8,), generator=generator)
+    return "8x3x224x224", model, lambda m: torch.nn.functional.cross_entropy(m(images), labels)
+
+
+MODELS = {"minilm": _minilm, "resnet50": _resnet50}
+
+
+def _stepper(system: str, model: Any, loss_of: Any, compile_optimizer: bool) -> Callable[[], float]:
+    """One training step of a model of its own; gives the loss."""
+    model = copy.deepcopy(model).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    called: Any = model
+    update: Any = optimizer.step
+    if system != "eager":
+        called = torch.compile(model, backend=system)
+        if compile_optimizer:
+            update = torch.compile(optimizer.step, backend=system)
+
+    def step() -> float:
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss_of(called)
+        loss.backward()
+        update()
+        return loss.item()
+
+    return step
+
+
+def _measure(steps: dict[str, Callable[[], float]], seconds: float) -> dict[str, list[float]]:
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    start = time.perf_counter()
+    while time.perf_counter() - start < seconds or len(times["inkle"]) < 5:
+        for name, step in steps.items():
+            time.sleep(0.02)  # spinning threads of the last system go to sleep
+            begin = time.perf_counter()
+            step()
+            times[name].append((time.perf_counter() - begin) * 1e3)
+    return times
+
+
+class Recorder:
+    """Keeps the arguments of the last call of each graph that Inkle compiles."""
+
+    def __init__(self) -> None:
+        import inkle.backend
+
+        self.calls: list[tuple[Any, list[Any]]] = []
+        compile_graph = inkle.backend.compile_graph
+
+        def recording(*given: Any, **named: Any) -> Any:
+            compiled = compile_graph(*given, **named)
+            at = len(self.calls)
+            self.calls.append((inkle.reports()[-1], []))
+
+            def run(arguments: list[Any]) -> Any:
+                self.calls[at] = (self.calls[at][0], list(arguments))
+                return compiled(arguments)
+
+            run._boxed_call = True
+            return run
+
+        inkle.backend.compile_graph = recording
+
+    def show(self, count: int) -> None:
+        """The steps of each graph that took longest."""
+        for report, arguments in self.calls:
+            if not report.compiled or not hasattr(report.callable, "profile"):
+                continue
+            runs = [report.callable.profile(list(arguments)) for _ in range(3)]
+            seconds = [min(times) for times in zip(*runs)]
+            total = sum(seconds)
+            print(f"\n{report.name}: {len(seconds)} steps, {total * 1e3:.1f} ms, in eager: "
+                  f"{[op for op, _, _ in report.eager]}")  # fmt: skip
+            kinds: dict[str, float] = {}
+            for step, took in zip(report.steps, seconds):
+                kinds[step["kind"]] = kinds.get(step["kind"], 0.0) + took
+            print("  " + ", ".join(f"{kind} {took * 1e3:.1f} ms" for kind, took in kinds.items()))
+            order = sorted(range(len(seconds)), key=lambda i: -seconds[i])[:count]
+            for i in order:
+                step = report.steps[i]
+                print(f"  {seconds[i] * 1e3:7.2f} ms  {step['kind']:<11} {step['label'][:70]:<70} "
+                      f"{step['source'][:60]}")  # fmt: skip
+
+
+def _row(name: str, arguments: argparse.Namespace) -> list[str]:
+    torch._dynamo.reset()
+    shape, model, loss_of = MODELS[name]()
+    steps = {}
+    for system in arguments.systems:
+        common.say(f"  {name}: preparing {system}")
+        steps[system] = _stepper(system, model, loss_of, arguments.optimizer == "compiled")
+        losses = [steps[system]() for _ in range(3)]
+        common.say(f"  {name}: {system}: losses {', '.join(f'{x:.4f}' for x in losses)}")
+    times = _measure(steps, arguments.seconds)
+    row = [name, shape]
+    row += [f"{min(times[s]):.0f} / {statistics.median(times[s]):.0f}" if s in times else "-"
+            for s in SYSTEMS]  # fmt: skip
+    known = "inductor" in times and "inkle" in times
+    row.append(f"{min(times['inductor']) / min(times['inkle']):.2f}x" if known else "-")
+    return row
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", default="minilm,resnet50")
+    parser.add_argument("--systems", default=",".join(SYSTEMS))
+    parser.add_argument("--optimizer", choices=("eager", "compiled"), default="compiled")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of measuring a model")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--update", action="store_true", help="write docs/benchmarks.md")
+    arguments = parser.parse_args()
+    arguments.systems = arguments.systems.split(",")
+    return arguments
+
+
+def main() -> int:
+    arguments = parse()
+    torch.set_num_threads(arguments.threads)
+    rows = []
+    recorder = Recorder() if arguments.profile else None
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+        for name in arguments.models.split(","):
+            rows.append(_row(name, arguments))
+            if recorder is not None:
+                recorder.show(25)
+    text = common.table(["model", "input", "eager", "TorchInductor", "Inkle", "over Inductor"], rows)
+    print(f"Milliseconds a step, min / median; optimizer {arguments.optimizer}:\n\n{text}")
+    if arguments.update:
+        common.update_docs(os.path.join(ROOT, "docs", "benchmarks.md"), BEGIN, END, text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
