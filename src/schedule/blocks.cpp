@@ -208,6 +208,17 @@ class Chooser {
     return dense_somewhere ? lanes : 1;
   }
 
+  // Whether every stage's loop along the row has a length that is known and not 0: what is kept of
+  // a row is declared by its length.
+  bool inner_is_constant() const {
+    return std::all_of(loops_.stages.begin(), loops_.stages.end(), [](const Stage& stage) {
+      return std::all_of(stage.inner.begin(), stage.inner.end(), [](const Dim& loop) {
+        const auto extent = loop.extent.constant();
+        return extent && *extent > 0;
+      });
+    });
+  }
+
   // Whether several stages read the same memory, or need what another has computed.
   bool reads_again() const {
     std::size_t passes = 0;
@@ -235,7 +246,7 @@ class Chooser {
     const Expr extent = longest();
     const std::int64_t length = sym::hint(extent).value_or(4096);
     const std::int64_t accesses = (length + b.lanes - 1) / b.lanes;
-    const bool can_keep = extent.is_constant() && reads_again() && !scan_;
+    const bool can_keep = inner_is_constant() && reads_again() && !scan_;
     const bool many =
         sym::hint(extent_product(loops_.outer, context_)).value_or(4096) >= 4 * device_.parallelism;
     if (scan_) {
