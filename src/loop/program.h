@@ -85,8 +85,8 @@ struct Matmul {
   Access b;  // over (batch, k, n)
 };
 // y[n, o, spatial...]; operands whole, with their logical order as ATen's. As a weight gradient: x
-// the images [n, c, ...], w the gradient [n, o, ...] of what a plain convolution makes of them, y the
-// gradient [o, c/groups, window...] of its weights; no bias.
+// the images [n, c, ...], w the gradient [n, o, ...] of what a plain convolution makes of them, y
+// the gradient [o, c/groups, window...] of its weights; no bias.
 struct Convolution {
   BufferId x = 0, w = 0;
   std::optional<BufferId> bias;
