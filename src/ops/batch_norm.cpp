@@ -1,6 +1,6 @@
-// Batch norm, decomposed into moments (in training) and one multiplication and addition a channel:
-// y = x * scale[c] + shift[c] with scale = weight / sqrt(var + eps), as ATen computes it. Scale and
-// shift stand alone, so that weights alone decide them and they can be folded or computed once.
+// Batch norm, decomposed into moments (in training) and arithmetic a channel. With running statistics
+// y = x * scale[c] + shift[c], scale = weight / sqrt(var + eps), as ATen computes it: scale and shift
+// stand alone, so that weights alone decide them and they can be folded or computed once.
 #include <cmath>
 
 #include "base/error.h"
@@ -119,10 +119,19 @@ std::vector<ValueId> decompose_batch_norm(Builder& b, const Node& node) {
   };
   const auto weight = parameter(1), bias = parameter(2);
   const ValueId scale = weight ? b.node("mul", {rstd, *weight}) : rstd;
-  const ValueId offset = b.node("mul", {mean, scale});
-  const ValueId shift = bias ? b.node("sub", {*bias, offset}) : b.node("neg", {offset});
-  const ValueId scaled = b.node("mul", {wide, per_channel(b, scale, type)});
-  const ValueId y = to(b, b.node("add", {scaled, per_channel(b, shift, type)}), dtype);
+  ValueId y;
+  if (training) {
+    // Not x * scale + shift: where the mean is large, what is left of the two has few digits.
+    const ValueId centred = b.node("sub", {wide, per_channel(b, mean, type)});
+    y = b.node("mul", {centred, per_channel(b, scale, type)});
+    if (bias) y = b.node("add", {y, per_channel(b, *bias, type)});
+  } else {
+    const ValueId offset = b.node("mul", {mean, scale});
+    const ValueId shift = bias ? b.node("sub", {*bias, offset}) : b.node("neg", {offset});
+    const ValueId scaled = b.node("mul", {wide, per_channel(b, scale, type)});
+    y = b.node("add", {scaled, per_channel(b, shift, type)});
+  }
+  y = to(b, y, dtype);
   if (p.only_y) return {y};
   if (!training) {
     const ValueId empty = b.full({b.integer(0)}, 0, dtype, type.device);

@@ -147,3 +147,30 @@ def test_gradients(name):
 def test_gradients_when_a_stage_fails(stage):
     check_training(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8)), lambda: [randn(5, 4)],
                    strict=False, fail_stage=stage)
+
+
+def error_ratio(function, *args):
+    """RMS error of compiled over eager against f64, with the floor of the accuracy rule."""
+    exact = function(*(a.double() for a in args))
+    wanted, found = function(*args), torch.compile(function, backend="inkle")(*args)
+
+    def rms(t):
+        return (t.double() - exact).square().mean().sqrt()
+
+    return ((rms(found) - 1e-7 * exact.abs().max()) / rms(wanted)).item()
+
+
+@pytest.mark.parametrize("mean", [0.0, 50.0])
+@pytest.mark.parametrize("shape", [(8, 24, 56, 56), (64, 200, 3, 3), (4, 8, 7)])
+def test_long_sums_are_as_exact_as_eagers(shape, mean):
+    x = randn(*shape) * 3 + mean
+    x = x.to(memory_format=torch.channels_last) if len(shape) == 4 else x
+    dims = [d for d in range(len(shape)) if d != 1]
+
+    def normal(t):
+        return F.batch_norm(t, None, None, training=True)
+
+    assert error_ratio(normal, x) < 1.5
+    assert error_ratio(lambda t: t.sum(dims), x) < 1.5
+    assert error_ratio(lambda t: t.var(dims), x) < 1.5
+    assert error_ratio(lambda t: (t * t).mean((0, 1)), x) < 1.5

@@ -9,25 +9,30 @@ namespace inkle::codegen::cpu {
 
 namespace {
 
-// Terms that one accumulator takes before it is added to its total. The error of a sum of n terms
-// grows with the longest chain, which becomes kChunk + n / kChunk.
-constexpr std::int64_t kChunk = 256;
+// One part: its accumulators begin anew and are merged.
+Values one_part(const Chunks* chunks, const Values& totals, const Ir::LoopBody& run) {
+  if (chunks == nullptr) return run(nullptr, totals);
+  return chunks->merge(totals, run(nullptr, chunks->begin(totals)));
+}
 
-// The loop from begin to end, in parts of kChunk steps with accumulators of their own if it may
-// have more than two of them.
+// The loop from begin to end, in parts where there are chunks.
 Values chunked_loop(Ir& ir, Value* begin, Value* end, std::int64_t step, std::int64_t most_steps,
                     Values carried, bool at_least_once, const Chunks* chunks,
                     const Ir::LoopBody& body) {
-  if (chunks == nullptr || most_steps <= 2 * kChunk) {
+  if (chunks == nullptr) {
     return ir.loop(begin, end, ir.i64(step), std::move(carried), at_least_once, body);
   }
-  Value* part = ir.i64(step * kChunk);
-  return ir.loop(
-      begin, end, part, std::move(carried), at_least_once, [&](Value* first, const Values& totals) {
-        Value* last = ir.smin(ir.add(first, part), end);
-        const Values sums = ir.loop(first, last, ir.i64(step), chunks->identity, true, body);
-        return chunks->merge(totals, sums);
-      });
+  const auto part = [&](Value* first, Value* last, const Values& totals) {
+    return one_part(chunks, totals, [&](Value*, const Values& start) {
+      return ir.loop(first, last, ir.i64(step), start, true, body);
+    });
+  };
+  if (at_least_once && most_steps <= chunks->steps) return part(begin, end, carried);
+  Value* length = ir.i64(step * chunks->steps);
+  return ir.loop(begin, end, length, std::move(carried), at_least_once,
+                 [&](Value* first, const Values& totals) {
+                   return part(first, ir.smin(ir.add(first, length), end), totals);
+                 });
 }
 
 std::int64_t saturating_bound(sym::Expr extent) { return sym::bounds(extent).high; }
@@ -42,7 +47,7 @@ Values known_count_loop(KernelCode& code, sym::Expr variable, const LaneRange& r
   const std::int64_t whole = count / step * step;
   LaneGroup group{variable, begin, ir.depth(), shape.lanes, shape.copies, {}, range.aligned};
   if (whole == step) {
-    carried = body(group, carried);
+    carried = one_part(chunks, carried, [&](Value*, const Values& v) { return body(group, v); });
   } else if (whole > step) {
     carried = chunked_loop(ir, begin, ir.add(begin, ir.i64(whole)), step, whole / step,
                            std::move(carried), true, chunks, [&](Value* i, const Values& values) {
@@ -60,7 +65,7 @@ Values known_count_loop(KernelCode& code, sym::Expr variable, const LaneRange& r
     group.masks.assign(static_cast<std::size_t>(group.copies), nullptr);
     group.masks.back() = ir.first_lanes(shape.lanes, static_cast<int>(rest % shape.lanes));
   }
-  return body(group, carried);
+  return one_part(chunks, carried, [&](Value*, const Values& v) { return body(group, v); });
 }
 
 }  // namespace
@@ -86,17 +91,19 @@ Values lane_loop(KernelCode& code, sym::Expr variable, const LaneRange& range, L
                            return body(group, values);
                          });
   if (step == 1) return carried;
-  return ir.loop(
-      whole, end, ir.i64(shape.lanes), std::move(carried), false,
-      [&](Value* i, const Values& values) {
-        Type* word = ir.integer_type(32, shape.lanes);
-        LaneGroup group{variable, i, ir.depth(), shape.lanes, 1, {nullptr}, range.aligned};
-        if (shape.lanes > 1) {
-          Value* left = ir.truncate(ir.sub(end, i), ir.integer_type(32));
-          group.masks[0] = ir.icmp(Compare::lt, ir.iota(word), ir.broadcast(left, shape.lanes));
-        }
-        return body(group, values);
-      });
+  const auto rest = [&](Value*, const Values& start) {
+    return ir.loop(
+        whole, end, ir.i64(shape.lanes), start, false, [&](Value* i, const Values& values) {
+          Type* word = ir.integer_type(32, shape.lanes);
+          LaneGroup group{variable, i, ir.depth(), shape.lanes, 1, {nullptr}, range.aligned};
+          if (shape.lanes > 1) {
+            Value* left = ir.truncate(ir.sub(end, i), ir.integer_type(32));
+            group.masks[0] = ir.icmp(Compare::lt, ir.iota(word), ir.broadcast(left, shape.lanes));
+          }
+          return body(group, values);
+        });
+  };
+  return one_part(chunks, carried, rest);
 }
 
 Values scalar_loop(KernelCode& code, sym::Expr extent, Value* extent_value, Values carried,

@@ -9,9 +9,11 @@
 
 namespace inkle::codegen::cpu {
 
-// How partial accumulators of a part of a long loop meet the totals.
+// A long loop in parts of so many steps, each with accumulators of its own: what a part starts
+// with, and how it meets the totals, which may be of other types.
 struct Chunks {
-  Values identity;
+  std::int64_t steps = 0;
+  std::function<Values(const Values& totals)> begin;
   std::function<Values(const Values& totals, const Values& part)> merge;
 };
 
@@ -31,7 +33,8 @@ struct LaneRange {
   bool aligned = false;               // begin is a multiple of the lanes
 };
 
-// For begin <= variable < end.
+// For begin <= variable < end. With `chunks`, what is carried are totals, and the body sees a
+// part's accumulators.
 Values lane_loop(KernelCode& code, sym::Expr variable, const LaneRange& range, LaneShape shape,
                  Values carried, const Chunks* chunks, const GroupBody& body);
 

@@ -24,6 +24,12 @@ namespace {
 constexpr int kLightBody = 16;
 constexpr int kMediumBody = 48;
 
+// Terms that one accumulator takes before it is added to its total, which has twice the digits of
+// f32: the error of a sum is that of a chain so long. Merging costs as much as about four terms.
+constexpr std::int64_t kChunk = 32;
+// Fewer terms than this to an accumulator are added up in one chain.
+constexpr std::int64_t kShortChain = 64;
+
 class StageEmitter {
  public:
   StageEmitter(KernelCode& code, const Stage& stage, const LaneGroup* columns)
@@ -32,6 +38,7 @@ class StageEmitter {
       may_be_empty_ = may_be_empty_ || sym::bounds(dim.extent).low < 1;
     }
     shape_ = choose_shape();
+    find_chunks();
   }
 
   void run() {
@@ -83,6 +90,32 @@ class StageEmitter {
     return shape;
   }
 
+  // Steps of an inner loop, at its hint or at most.
+  std::int64_t steps(std::size_t level, bool most) const {
+    const Expr extent = stage_.inner[level].extent;
+    const std::int64_t count = most ? sym::bounds(extent).high : sym::hint(extent).value_or(1024);
+    if (columns_ != nullptr || level + 1 < stage_.inner.size() || shape_.lanes == 1) return count;
+    const std::int64_t group = std::int64_t{shape_.lanes} * shape_.copies;
+    return count / group + (count % group + shape_.lanes - 1) / shape_.lanes;
+  }
+
+  // The loop that is cut in chunks: the innermost that makes one of kChunk / 2 terms or more with
+  // what is inside of it.
+  void find_chunks() {
+    double most = 1;
+    for (std::size_t level = stage_.inner.size(); level-- > 0;) {
+      most *= static_cast<double>(steps(level, true));
+    }
+    is_long_ = most > kShortChain;
+    std::int64_t inside = 1;
+    for (chunk_level_ = stage_.inner.size(); chunk_level_-- > 0;) {
+      const std::int64_t here = std::max<std::int64_t>(steps(chunk_level_, false), 1);
+      chunk_steps_ = std::max<std::int64_t>(1, kChunk / inside);
+      if (chunk_level_ == 0 || inside * here >= kChunk / 2) break;
+      inside *= here;
+    }
+  }
+
   // `run` unless some loop is empty, else `otherwise`.
   Values guarded(const Values& otherwise, const std::function<Values()>& run) {
     if (!may_be_empty_) return run();
@@ -113,14 +146,15 @@ class StageEmitter {
     const loop::Dim& dim = stage_.inner[level];
     IndexEmitter index(code_, symbols, no_lanes_);
     Value* extent = index.scalar(dim.extent);
+    const Chunks* here = level == chunk_level_ ? chunks : nullptr;
     if (columns_ == nullptr && level + 1 == last && shape_.lanes > 1) {
       const LaneRange range{ir_.i64(0), extent, dim.extent.constant(), true};
-      return lane_loop(code_, dim.variable, range, shape_, std::move(carried), chunks,
+      return lane_loop(code_, dim.variable, range, shape_, std::move(carried), here,
                        [&](const LaneGroup& group, const Values& values) {
                          return at_point(symbols, group, values, point);
                        });
     }
-    return scalar_loop(code_, dim.extent, extent, std::move(carried), chunks,
+    return scalar_loop(code_, dim.extent, extent, std::move(carried), here,
                        [&](Value* i, const Values& values) {
                          Symbols inside = symbols;
                          inside[dim.variable.node()] = {i, ir_.depth()};
@@ -168,13 +202,6 @@ class StageEmitter {
       const Values one = reducer.identity(shape_.lanes);
       start.insert(start.end(), one.begin(), one.end());
     }
-    Chunks chunks{start, [&](const Values& totals, const Values& part) {
-                    Values sums;
-                    for (std::size_t i = 0; i < totals.size(); ++i) {
-                      sums.push_back(reducer.merge({totals[i]}, {part[i]})[0]);
-                    }
-                    return sums;
-                  }};
     const Point point = [&](BodyEmitter& body, const LaneGroup& group, const Values& carried) {
       Values after = carried;
       for (int copy = 0; copy < group.copies; ++copy) {
@@ -192,13 +219,31 @@ class StageEmitter {
       return after;
     };
     Values sums = guarded(start, [&] {
-      return nest(code_.symbols, 0, start, reducer.wants_chunks() ? &chunks : nullptr, point);
+      if (!is_long_ || !reducer.wants_chunks()) {
+        return nest(code_.symbols, 0, start, nullptr, point);
+      }
+      Reducer total(ir_, op, DType::f64, bits);
+      const Chunks chunks{chunk_steps_, [&](const Values&) { return start; },
+                          [&](const Values& totals, const Values& part) {
+                            Values merged;
+                            for (std::size_t i = 0; i < totals.size(); ++i) {
+                              merged.push_back(total.merge({totals[i]}, {wide(part[i])})[0]);
+                            }
+                            return merged;
+                          }};
+      Values totals;
+      for (Value* v : start) totals.push_back(wide(v));
+      totals = nest(code_.symbols, 0, totals, &chunks, point);
+      for (Value*& v : totals) v = cast(ir_, v, DType::f64, stage_.accumulator);
+      return totals;
     });
     if (columns_ != nullptr) return reducer.has_position() ? every_second(sums) : sums;
     Values total = across_copies(reducer, sums, width);
     total = reducer.across_lanes(total);
     return {total.back()};
   }
+
+  Value* wide(Value* v) { return cast(ir_, v, stage_.accumulator, DType::f64); }
 
   void scan() {
     Reducer reducer(ir_, stage_.reduce, stage_.accumulator, 32);
@@ -278,38 +323,84 @@ class StageEmitter {
                     });
   }
 
-  // One pass over the differences from the first element, so that the rounding of the running mean
-  // is small against the deviations and not against the values. All lanes have seen equally many
-  // elements.
+  // One pass. A chunk adds up differences from the mean of what came before it, and their squares,
+  // so that no digits cancel; chunks meet in f64: with n terms of mean m and squared deviations q
+  // before, and k terms that differ from m by d in sum and by s squared, n + k terms have the mean
+  // m + d / (n + k) and the squared deviations q + s - d^2 / (n + k).
   Values welford_columns() {
     Type* type = register_type(ir_, stage_.accumulator, shape_.lanes);
     const Values zeros(static_cast<std::size_t>(2 * shape_.copies), Ir::zero(type));
+    if (stage_.inner.empty()) return one_deep_column();
     return guarded(zeros, [&] {
-      const Values shift = first_yields();
-      Values start = zeros;
-      start.push_back(Ir::zero(Ir::element_of(type)));  // the count
-      Values sums = nest(code_.symbols, 0, start, nullptr, welford_step(shift));
-      sums.pop_back();
-      for (std::size_t copy = 0; copy < shift.size(); ++copy) {
-        sums[2 * copy] = ir_.fadd(sums[2 * copy], shift[copy]);
+      Values totals;
+      for (Value* first : first_yields()) {
+        totals.push_back(wide(first));
+        totals.push_back(Ir::zero(Ir::type_of(totals.front())));
       }
-      return sums;
+      totals.push_back(Ir::real(register_type(ir_, DType::f64, 1), 0));  // the count
+      const Chunks chunks{chunk_steps_, [&](const Values& t) { return begin_moments(t); },
+                          [&](const Values& t, const Values& p) { return merge_moments(t, p); }};
+      totals = nest(code_.symbols, 0, totals, &chunks, moments_step());
+      totals.pop_back();
+      for (Value*& v : totals) v = cast(ir_, v, DType::f64, stage_.accumulator);
+      return totals;
     });
   }
 
-  Point welford_step(const Values& shift) {
-    return [this, &shift](BodyEmitter& body, const LaneGroup& group, const Values& carried) {
+  // Columns of one element: it is the mean.
+  Values one_deep_column() {
+    Values result;
+    for (Value* first : first_yields()) {
+      result.push_back(first);
+      result.push_back(Ir::zero(Ir::type_of(first)));
+    }
+    return result;
+  }
+
+  // Accumulators of a chunk: of each copy the sum of differences, that of their squares and the
+  // number that is taken off; then the count.
+  Values begin_moments(const Values& totals) {
+    Values part;
+    for (std::size_t i = 0; i + 1 < totals.size(); i += 2) {
+      Value* center = cast(ir_, totals[i], DType::f64, stage_.accumulator);
+      Value* zero = Ir::zero(Ir::type_of(center));
+      part.insert(part.end(), {zero, zero, center});
+    }
+    part.push_back(ir_.i64(0));
+    return part;
+  }
+
+  Values merge_moments(const Values& totals, const Values& part) {
+    Type* element = register_type(ir_, DType::f64, 1);
+    Value* added = ir_.signed_to_fp(part.back(), element);
+    Value* count = ir_.fadd(totals.back(), added);
+    Value* share = ir_.broadcast(ir_.fdiv(Ir::real(element, 1), count), shape_.lanes);
+    Value* terms = ir_.broadcast(added, shape_.lanes);
+    Values merged;
+    for (std::size_t i = 0, p = 0; i + 1 < totals.size(); i += 2, p += 3) {
+      // The chunk took off the mean as the accumulator holds it: e more than the mean.
+      Value* e = ir_.fsub(wide(part[p + 2]), totals[i]);
+      Value* sum = wide(part[p]);
+      Value* d = ir_.fma(terms, e, sum);
+      Value* twice = ir_.fadd(sum, d);
+      Value* squares = ir_.fma(e, twice, wide(part[p + 1]));
+      merged.push_back(ir_.fma(d, share, totals[i]));
+      Value* excess = ir_.fmul(ir_.fmul(d, d), share);
+      merged.push_back(ir_.fadd(totals[i + 1], ir_.fsub(squares, excess)));
+    }
+    merged.push_back(count);
+    return merged;
+  }
+
+  Point moments_step() {
+    return [this](BodyEmitter& body, const LaneGroup& group, const Values& carried) {
       Values after = carried;
-      Type* element = Ir::type_of(carried.back());
-      after.back() = ir_.fadd(carried.back(), Ir::real(element, 1));
-      Value* share = ir_.broadcast(ir_.fdiv(Ir::real(element, 1), after.back()), shape_.lanes);
+      after.back() = ir_.add(carried.back(), ir_.i64(1));
       for (std::size_t copy = 0; copy < static_cast<std::size_t>(group.copies); ++copy) {
-        Value*& mean = after[2 * copy];
-        Value*& squares = after[2 * copy + 1];
-        Value* x = ir_.fsub(yielded(body, static_cast<int>(copy), nullptr), shift[copy]);
-        Value* before = ir_.fsub(x, mean);
-        mean = ir_.fma(before, share, mean);
-        squares = ir_.fma(before, ir_.fsub(x, mean), squares);
+        Value* x = yielded(body, static_cast<int>(copy), nullptr);
+        Value* d = ir_.fsub(x, after[3 * copy + 2]);
+        after[3 * copy] = ir_.fadd(after[3 * copy], d);
+        after[3 * copy + 1] = ir_.fma(d, d, after[3 * copy + 1]);
       }
       return after;
     };
@@ -389,6 +480,9 @@ class StageEmitter {
   int floor_;
   bool may_be_empty_ = false;
   LaneShape shape_;
+  bool is_long_ = false;         // chains of terms are long enough for chunks
+  std::size_t chunk_level_ = 0;  // loop that is cut in parts of so many steps
+  std::int64_t chunk_steps_ = 1;
 };
 
 }  // namespace
