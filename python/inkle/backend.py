@@ -12,7 +12,7 @@ from typing import Any, Callable, Mapping, Sequence
 import torch
 from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
 
-from inkle import _inkle, attention, segments
+from inkle import _inkle, attention, layouts, segments
 from inkle.importer import GraphImporter, UnsupportedGraph, named_nodes, source_line
 from inkle.options import Options, parse
 
@@ -68,6 +68,17 @@ def reset() -> None:
         _compilers.clear()
 
 
+@dataclasses.dataclass(frozen=True)
+class Strides:
+    """Of arguments and results of a graph, by position, where they are not those that FX states."""
+
+    arguments: dict[int, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    results: dict[int, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+
+
+NO_STRIDES = Strides()
+
+
 def _get_compiler(gpu: int | None) -> Any:
     with _lock:
         if gpu not in _compilers:
@@ -109,14 +120,19 @@ def inkle(
     def compile_inference(g: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         return compile_graph(g, label, parsed, training=False, given=given)
 
-    def compile_training(g: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        return compile_graph(g, label, parsed, training=True)
+    def compile_forward(g: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        saved = Strides(results=layouts.saved_strides(g))
+        return compile_graph(g, label, parsed, training=True, strides=saved)
+
+    def compile_backward(g: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        saved = Strides(arguments=layouts.argument_strides(g, inputs))
+        return compile_graph(g, label, parsed, training=True, strides=saved)
 
     return aot_module_simplified(
         gm,
         example_inputs,
-        fw_compiler=compile_training,
-        bw_compiler=compile_training,
+        fw_compiler=compile_forward,
+        bw_compiler=compile_backward,
         inference_compiler=compile_inference,
         keep_inference_input_mutations=True,
     )
@@ -147,6 +163,7 @@ def compile_graph(
     options: Options,
     training: bool,
     given: Sequence[Any] = (),
+    strides: Strides = NO_STRIDES,
 ) -> Callable[..., Any]:
     """An AOTAutograd graph -> a boxed callable: compiled, or eager with the reason reported.
 
@@ -163,7 +180,7 @@ def compile_graph(
     frozen: dict[int, torch.Tensor] = {}
     if options.freeze and not training:
         frozen = _frozen(gm, parameters, given)
-    compiled = _compile_or_fall_back(gm, name, options, training, parameters, frozen)
+    compiled = _compile_or_fall_back(gm, name, options, training, parameters, frozen, strides)
     if frozen and isinstance(compiled, _inkle.TorchCallable):
         _hold_frozen(gm, name, options, parameters, frozen, compiled)
     return compiled
@@ -176,15 +193,18 @@ def _compile_or_fall_back(
     training: bool,
     parameters: set[int],
     frozen: dict[int, torch.Tensor],
+    strides: Strides = NO_STRIDES,
 ) -> Callable[..., Any]:
     report = GraphReport(name)
     with _lock:
         _reports.append(report)
     failure = _Failure()
     try:
-        compiled = _compile(gm, name, options, training, report, parameters, frozen, failure)
+        compiled = _compile(
+            gm, name, options, training, report, parameters, frozen, strides, failure
+        )
     except Exception as error:  # noqa: BLE001: whatever happens in here, the user's program runs
-        return _fall_back(gm, report, options, error, failure)
+        return _fall_back(gm, report, options, strides, error, failure)
     report.compiled = True
     report.callable = compiled
     compiled._boxed_call = True
@@ -268,6 +288,7 @@ def _compile(
     report: GraphReport,
     parameters: set[int],
     frozen: dict[int, torch.Tensor],
+    strides: Strides,
     failure: _Failure,
 ) -> Any:
     """Compiles; nodes that a later stage does not support are left to eager in a new attempt."""
@@ -275,7 +296,9 @@ def _compile(
     while True:
         start = time.perf_counter()
         failure.stage = "frontend"
-        walker = GraphImporter(gm, name, parameters, in_eager, frozen)
+        walker = GraphImporter(
+            gm, name, parameters, in_eager, frozen, strides.arguments, strides.results
+        )
         if options.fail_stage == "frontend":
             raise RuntimeError("made to fail by option fail_stage")
         try:
@@ -310,15 +333,16 @@ def _compile(
                 setattr(report, key, value)
         report.eager = walker.importer.eager
         if not options.strict and not walker.writes_in_eager:
-            compiled.set_fallback(_at_run_time(gm, report))
+            compiled.set_fallback(_at_run_time(gm, report, strides))
         compiled.fails = options.fail_stage == "run"
         if options.graphs and not training:
             compiled.use_graphs()
+        layouts.report(gm, walker.output_strides)
         return compiled
 
 
 def _at_run_time(
-    gm: torch.fx.GraphModule, report: GraphReport
+    gm: torch.fx.GraphModule, report: GraphReport, strides: Strides
 ) -> Callable[[list[Any], str], Any]:
     """What runs instead of a call that failed before it wrote anything."""
 
@@ -326,7 +350,7 @@ def _at_run_time(
         report.reason = report.fault = message
         _warn(gm, report, "a call runs in eager", "a fault at run time", message, _Failure("run"))
         with torch._C._DisableAutocast():
-            return gm.forward(*args)
+            return gm.forward(*layouts.as_traced(gm, args, strides.arguments))
 
     return run
 
@@ -335,6 +359,7 @@ def _fall_back(
     gm: torch.fx.GraphModule,
     report: GraphReport,
     options: Options,
+    strides: Strides,
     error: Exception,
     failure: _Failure,
 ) -> Callable[..., Any]:
@@ -347,7 +372,16 @@ def _fall_back(
     kind = "not supported" if expected else "a fault in the compiler"
     message = str(error) if isinstance(error, _inkle_errors) else f"{type(error).__name__}: {error}"
     _warn(gm, report, "a graph runs in eager", kind, message, failure)
-    return make_boxed_func(gm.forward)
+    if not strides.arguments:
+        return make_boxed_func(gm.forward)
+
+    def run(args: list[Any]) -> Any:
+        given = layouts.as_traced(gm, args, strides.arguments)
+        args.clear()
+        return gm.forward(*given)
+
+    run._boxed_call = True
+    return run
 
 
 _inkle_errors = (UnsupportedGraph, _inkle.Unsupported, _inkle.InternalError, _inkle.UserError)

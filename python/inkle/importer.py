@@ -83,15 +83,21 @@ class GraphImporter:
         parameters: set[int],
         in_eager: dict[str, str],
         frozen: dict[int, torch.Tensor] | None = None,
+        input_strides: dict[int, tuple[int, ...]] | None = None,
+        output_strides: dict[int, tuple[int, ...]] | None = None,
     ):
         """``in_eager``: names of nodes that must run in eager, with the reason. ``frozen``: tensors
-        that become part of the graph, by position of their argument."""
+        that become part of the graph, by position of their argument. ``input_strides`` and
+        ``output_strides``: instead of those that FX states, by position; what cannot be so is taken
+        out of ``output_strides``."""
         self.importer = _inkle.Importer(name)
         self.targets: list[Callable[..., Any]] = []
         self._gm = gm
         self._parameters = parameters
         self._in_eager = in_eager
         self._frozen = frozen or {}
+        self._input_strides = input_strides or {}
+        self.output_strides = dict(output_strides or {})
         self.current: Node | None = None
         self.writes_in_eager = False
         self._values: dict[Node, Any] = {}
@@ -214,6 +220,8 @@ class GraphImporter:
         if not isinstance(value, torch.Tensor):
             raise UnsupportedGraph(f"argument {node.name} is a {type(value).__name__}")
         kind = self._type(value)
+        if position in self._input_strides:
+            kind = (*kind[:2], list(self._input_strides[position]), kind[3])
         if kind[0] == "opaque":
             raise UnsupportedGraph(f"argument {node.name} has layout {value.layout}, {value.dtype}")
         if value.is_conj() or value.is_neg():
@@ -418,7 +426,7 @@ class GraphImporter:
         raise UnsupportedGraph(f"{name} returns nothing that can be compiled")
 
     def _output(self, node: Node) -> None:
-        for value in node.args[0]:
+        for position, value in enumerate(node.args[0]):
             if value is None:
                 self.importer.output_none()
                 continue
@@ -435,7 +443,11 @@ class GraphImporter:
                 found = self.importer.constant(found)
             if isinstance(found, _Held):
                 raise UnsupportedGraph(f"the graph returns {value.name}")
-            self.importer.output(found)
+            strides = self.output_strides.get(position)
+            if strides is None:
+                self.importer.output(found)
+            elif not self.importer.output_as(found, strides):
+                del self.output_strides[position]
 
 
 def _bias_apart(node: Node, arguments: list[Any]) -> Node | None:

@@ -210,6 +210,8 @@ void bind_importer(nb::module_& m) {
       .def("call", call)
       .def("output", [](Importer& i, ValueId v) { i.output(v); })
       .def("output", [](Importer& i, Expr e) { i.output(e); })
+      .def("output_as", [](Importer& i, ValueId v,
+                           nb::sequence strides) { return i.output_as(v, to_exprs(i, strides)); })
       .def("output_none", &Importer::output_none)
       .def_prop_ro("eager", [](const Importer& i) {
         nb::list result;

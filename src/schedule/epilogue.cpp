@@ -358,6 +358,10 @@ class ContractionBuilder {
     } else {
       auto& convolution = std::get<ConvolutionStep>(step.action);
       if (convolution.parameters.weight_gradient) return false;
+      // oneDNN's fast transposed convolutions have no post-ops.
+      if (convolution.parameters.transposed && options_.device.kind == abi::DeviceKind::cpu) {
+        return false;
+      }
       if (!is_row(*view, 1)) return false;
       for (const Epilogue& e : chain) {
         if (e.operand && !is_row(*e.operand, 1)) return false;

@@ -202,6 +202,13 @@ void Importer::output(ValueId value) {
   fix_strides(value);
   graph_.outputs.push_back({value});
 }
+bool Importer::output_as(ValueId value, graph::Sizes strides) {
+  Type& type = graph_.type(value);
+  const bool is_free = !type.strides;
+  if (is_free) type.strides = std::move(strides);
+  graph_.outputs.push_back({value});
+  return is_free;
+}
 void Importer::output(Expr integer) { graph_.outputs.push_back({integer}); }
 void Importer::output_none() { graph_.outputs.push_back({graph::None{}}); }
 

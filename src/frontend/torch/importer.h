@@ -49,6 +49,9 @@ class Importer {
                             std::string_view force_eager);
 
   void output(ValueId value);
+  // With these strides instead of those that FX states. False: something in eager reads the value
+  // as FX states it, and so it is returned.
+  [[nodiscard]] bool output_as(ValueId value, graph::Sizes strides);
   void output(Expr integer);
   void output_none();
 

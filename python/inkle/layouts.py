@@ -1,0 +1,135 @@
+"""Which strides the tensors have that a forward graph saves for its backward.
+
+Nobody but the two graphs sees them, so images may stay as convolutions make and want them: channels
+last. AOTAutograd is told the strides of the forward's results and traces the backward with them.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any, Sequence
+
+import torch
+from torch.fx.node import Node
+
+_CONVOLUTIONS = (torch.ops.aten.convolution.default,)
+_SAME = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
+
+
+def saved_strides(gm: torch.fx.GraphModule) -> dict[int, tuple[int, ...]]:
+    """Strides of results of a forward graph, by position, where they are not to be eager's."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = getattr(context, "fw_metadata", None) if context else None
+    if metadata is None or getattr(context, "output_strides", None) is None:
+        return {}
+    output = next(n for n in gm.graph.nodes if n.op == "output")
+    results = list(output.args[0])
+    seen = {_root(n) for n in results[: metadata.num_forward] if isinstance(n, Node)}
+    images = _images(gm)
+    chosen = {}
+    for position, node in enumerate(results):
+        if position < metadata.num_forward or node not in images or _root(node) in seen:
+            continue
+        strides = _channels_last(node.meta["val"])
+        if strides is not None:
+            chosen[position] = strides
+    return chosen
+
+
+def report(gm: torch.fx.GraphModule, strides: dict[int, tuple[int, ...]]) -> None:
+    """Tells AOTAutograd what strides the results have; None where they are eager's."""
+    context = torch._guards.TracingContext.try_get()
+    told = getattr(context, "output_strides", None) if context else None
+    if strides and told is not None:
+        output = next(n for n in gm.graph.nodes if n.op == "output")
+        told[:] = [strides.get(i) for i in range(len(output.args[0]))]
+
+
+def argument_strides(
+    gm: torch.fx.GraphModule, inputs: Sequence[Any]
+) -> dict[int, tuple[int, ...]]:
+    """Strides of arguments of a backward graph, by position, where they are not as traced."""
+    placeholders = [n.meta.get("val") for n in gm.graph.nodes if n.op == "placeholder"]
+    chosen = {}
+    for position, (traced, given) in enumerate(zip(placeholders, inputs)):
+        if not isinstance(traced, torch.Tensor) or not isinstance(given, torch.Tensor):
+            continue
+        if not _is_static(traced) or not _is_static(given) or traced.dim() != given.dim():
+            continue
+        if traced.stride() != given.stride():
+            chosen[position] = tuple(given.stride())
+    return chosen
+
+
+def as_traced(
+    gm: torch.fx.GraphModule, arguments: list[Any], strides: dict[int, tuple[int, ...]]
+) -> list[Any]:
+    """The arguments with the strides that the graph was traced with, for eager."""
+    if not strides:
+        return arguments
+    placeholders = [n.meta.get("val") for n in gm.graph.nodes if n.op == "placeholder"]
+    result = list(arguments)
+    for i in strides:
+        made = torch.empty_strided(
+            placeholders[i].shape, placeholders[i].stride(), dtype=result[i].dtype,
+            device=result[i].device,
+        )  # fmt: skip
+        result[i] = made.copy_(result[i])
+    return result
+
+
+def _is_static(value: torch.Tensor) -> bool:
+    return all(isinstance(s, int) for s in (*value.shape, *value.stride()))
+
+
+def _images(gm: torch.fx.GraphModule) -> set[Node]:
+    """Results of convolutions and what is computed from them place by place or window by window."""
+    images: set[Node] = set()
+    several: set[Node] = set()
+    for node in gm.graph.nodes:
+        if node.op != "call_function":
+            continue
+        value = node.meta.get("val")
+        sources = [n for n in node.all_input_nodes if n in images or n in several]
+        if isinstance(value, (tuple, list)):
+            if sources:
+                several.add(node)
+            continue
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+            continue
+        is_image = node.target in _CONVOLUTIONS
+        for source in () if _is_view(node) and node.target not in _SAME else sources:
+            shape = source.meta["val"].shape if source in images else None
+            is_image |= shape is None or (len(shape) == value.dim() and shape[0] == value.shape[0])
+        if is_image and 3 <= value.dim() <= 5 and _is_static(value):
+            images.add(node)
+    return images
+
+
+def _root(node: Node) -> Node:
+    while node.target in _SAME:
+        node = node.args[0]
+    return node
+
+
+def _is_view(node: Node) -> bool:
+    if node.target is operator.getitem:
+        return False
+    schema = getattr(node.target, "_schema", None)
+    return schema is None or any(r.alias_info is not None for r in schema.returns)
+
+
+def _channels_last(value: torch.Tensor) -> tuple[int, ...] | None:
+    """Strides of a dense tensor with its channels last; None if it makes no difference."""
+    n, channels, *spatial = value.shape
+    places = math.prod(spatial)
+    if value.device.type != "cpu" or value.numel() == 0 or not value.is_contiguous():
+        return None
+    if channels == 1 or places == 1:
+        return None
+    inner, step = [], channels
+    for size in reversed(spatial):
+        inner.insert(0, step)
+        step *= size
+    return (step, 1, *inner)
