@@ -95,7 +95,7 @@ class Recorder:
         import inkle.backend
 
         self.calls: list[tuple[Any, list[Any]]] = []
-        compile_graph = inkle.backend.compile_graph
+        self._replaced = compile_graph = inkle.backend.compile_graph
 
         def recording(*given: Any, **named: Any) -> Any:
             compiled = compile_graph(*given, **named)
@@ -110,6 +110,11 @@ class Recorder:
             return run
 
         inkle.backend.compile_graph = recording
+
+    def stop(self) -> None:
+        import inkle.backend
+
+        inkle.backend.compile_graph = self._replaced
 
     def show(self, count: int) -> None:
         """The steps of each graph that took longest."""
