@@ -376,7 +376,9 @@ Values run(const Program& program, std::vector<RefTensor>& inputs,
       });
     }
     auto results = ops::interpret_node(graph, node, values, program.symbols);
-    for (auto& [v, t] : undisturbed | std::views::reverse) values[v.index] = std::move(t);
+    for (auto at = undisturbed.rbegin(); at != undisturbed.rend(); ++at) {
+      values[at->first.index] = std::move(at->second);
+    }
     for (std::size_t i = 0; i < results.size(); ++i) {
       if (noise && !moves) disturb(results[i], random);
       values[node.results[i].index] = std::move(results[i]);
