@@ -1,6 +1,7 @@
-// Batch norm, decomposed into moments (in training) and arithmetic a channel. With running statistics
-// y = x * scale[c] + shift[c], scale = weight / sqrt(var + eps), as ATen computes it: scale and shift
-// stand alone, so that weights alone decide them and they can be folded or computed once.
+// Batch norm, decomposed into moments (in training) and arithmetic a channel. With running
+// statistics y = x * scale[c] + shift[c], scale = weight / sqrt(var + eps), as ATen computes it:
+// scale and shift stand alone, so that weights alone decide them and they can be folded or computed
+// once.
 #include <cmath>
 
 #include "base/error.h"
