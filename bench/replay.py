@@ -75,6 +75,9 @@ class Replay:
             stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
             check(cuda.cuLaunchKernel(function, launch["blocks"], 1, 1, launch["threads"], 1, 1, 0,
                                       stream, pointers, None), "launch")
+            if os.environ.get("INKLE_REPLAY_EACH"):  # a fault is that of the last line
+                print(case["name"], launch["entry"], flush=True)
+                torch.cuda.synchronize()
         torch.cuda.synchronize()
         if self.status.item() != 0:
             return f"status {self.status.item()}"

@@ -116,7 +116,7 @@ class Assembler {
       if (const auto* eager = std::get_if<schedule::EagerStep>(&step.action)) {
         for (const BufferId b : eager->call.results) is_hosts_[b] = true;
       }
-      if (!target_.host_makes_result(step)) continue;
+      if (!target_.host_makes_result(step, program_)) continue;
       const auto* convolution = std::get_if<schedule::ConvolutionStep>(&step.action);
       const View& view = convolution != nullptr
                              ? convolution->y

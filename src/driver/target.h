@@ -44,7 +44,8 @@ class Target {
   // Adds the device, and what its libraries can do, to what the scheduler is told.
   virtual void describe(schedule::Options& options) const = 0;
   // The step is run by the host, which allocates its result (a convolution or attention).
-  [[nodiscard]] virtual bool host_makes_result(const schedule::Step& /*step*/) const {
+  [[nodiscard]] virtual bool host_makes_result(const schedule::Step& /*step*/,
+                                               const loop::Program& /*program*/) const {
     return false;
   }
   // In the order of the units; `keep_code` fills ir and assembly. Throws as code generators do.

@@ -57,7 +57,11 @@ bool can_run_matmul(const schedule::MatmulStep& step, const Program& program) {
     op.kind = e.kind;
     if (e.operand) {
       op.operand = operand(*e.operand, program);
-      if (!is_row_major(*e.operand) || !(e.operand->sizes == step.c.sizes)) return false;
+      // Other steps would split the product into a batch.
+      if (!is_row_major(*e.operand) || !(e.operand->sizes == step.c.sizes) ||
+          !(e.operand->strides == step.c.strides)) {
+        return false;
+      }
       row_major = true;
     }
     call.post_ops.push_back(std::move(op));
@@ -67,17 +71,28 @@ bool can_run_matmul(const schedule::MatmulStep& step, const Program& program) {
   return runtime::cuda::why_not(call).empty();
 }
 
-// What torch's own convolution does in one kernel: a bias and relu, or those and a residual.
-bool can_run_convolution(const schedule::ConvolutionStep& step, const Program& program) {
+// Convolutions that cuDNN runs from here; others are the host's, which chooses the precision of f32.
+bool is_for_library(const schedule::ConvolutionStep& step, const Program& program) {
+  const std::size_t rank = step.x.sizes.size();
+  return abi::is_reduced_float(program.buffers[step.x.buffer].dtype) &&
+         !step.parameters.transposed && rank >= 3 && rank <= 5;
+}
+
+// What runs in one kernel: a bias, a residual, and relu; by the host only if relu is among them.
+bool can_run_convolution(const schedule::ConvolutionStep& step, const Program& program,
+                         bool by_library) {
   const abi::DType x = program.buffers[step.x.buffer].dtype;
   if (step.bias && program.buffers[step.bias->buffer].dtype != x) return false;
   if (program.buffers[step.y.buffer].dtype != x) return false;
   const auto& e = step.epilogue;
-  const bool ends_with_relu = !e.empty() && e.back().kind == abi::PostOpKind::relu;
   if (e.empty()) return true;
-  if (step.parameters.transposed || !ends_with_relu || step.x.sizes.size() != 4) return false;
-  if (e.size() == 1) return true;
-  if (e.size() != 2 || e.front().kind != abi::PostOpKind::add) return false;
+  const bool ends_with_relu = e.back().kind == abi::PostOpKind::relu;
+  if (!by_library || !is_for_library(step, program)) {
+    if (step.parameters.transposed || !ends_with_relu || step.x.sizes.size() != 4) return false;
+  }
+  if (e.size() == 1 && ends_with_relu) return true;
+  if (e.size() > 2 || (e.size() == 2 && !ends_with_relu)) return false;
+  if (e.front().kind != abi::PostOpKind::add) return false;
   const View& z = *e.front().operand;
   return program.buffers[z.buffer].dtype == x && z.sizes == step.y.sizes &&
          z.strides == step.y.strides;
@@ -101,14 +116,20 @@ class CudaTarget final : public Target {
              kind == abi::PostOpKind::gelu_tanh;
     };
     options.can_run_matmul = can_run_matmul;
-    options.can_run_convolution = can_run_convolution;
+    options.can_run_convolution = [by_library = device_->convolutions() != nullptr](
+                                      const auto& step, const Program& program) {
+      return can_run_convolution(step, program, by_library);
+    };
     options.can_attend = [](abi::DType dtype) { return abi::is_float(dtype); };
     options.keep_roundings = true;
+    options.adds_before_rounding = true;
   }
 
-  bool host_makes_result(const schedule::Step& step) const override {
-    return std::holds_alternative<schedule::ConvolutionStep>(step.action) ||
-           std::holds_alternative<schedule::AttentionStep>(step.action);
+  bool host_makes_result(const schedule::Step& step, const Program& program) const override {
+    if (const auto* convolution = std::get_if<schedule::ConvolutionStep>(&step.action)) {
+      return device_->convolutions() == nullptr || !is_for_library(*convolution, program);
+    }
+    return std::holds_alternative<schedule::AttentionStep>(step.action);
   }
 
   std::vector<TargetKernel> compile(std::span<const TargetUnit> units,

@@ -79,6 +79,8 @@ nb::object CudaGraphs::call(TorchHost& host, const nb::list& arguments) {
     if (entry.is_hopeless) return {};
   }
   executable_.throw_failures();
+  // Changed weights are prepared by a usual call, into the memory that the recording reads.
+  if (!executable_.is_prepared(host.call_data())) return {};
   return replay(entry, host);
 }
 

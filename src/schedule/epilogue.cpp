@@ -96,9 +96,10 @@ class ChainReader {
     return std::any_of(i.used().begin(), i.used().end(), [&](Val o) { return depends(o); });
   }
 
-  // After a rounding only what gives the same before it: relu.
+  // After a rounding only what gives the same before it: relu, and by option an addition.
   bool allowed(abi::PostOpKind kind) const {
-    if (is_rounded_ && kind != abi::PostOpKind::relu) return false;
+    const bool may_add = kind == abi::PostOpKind::add && options_.adds_before_rounding;
+    if (is_rounded_ && kind != abi::PostOpKind::relu && !may_add) return false;
     return chain_.size() < kMaxPostOps && options_.can_post_op(kind);
   }
 

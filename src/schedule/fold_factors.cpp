@@ -1,5 +1,8 @@
-// Factors for each channel after a convolution move into its weights.
+// Factors for each channel after a convolution move into its weights. In f16 and bf16 the weights
+// are rounded where eager rounds the sums: an error of the same size, as often.
 #include <algorithm>
+#include <functional>
+#include <span>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -127,12 +130,23 @@ class FactorFolder {
     return std::pair(u[0], *vector);
   }
 
+  // The only user of `v`, if it is a cast to `to`.
+  static std::optional<Val> only_cast(const Body& body, Val v, DType to) {
+    const std::vector<Val> u = users(body, v);
+    if (u.size() != 1 || is_yielded(body, v)) return std::nullopt;
+    const Instruction& i = body[u[0]];
+    return i.opcode == Opcode::cast && i.dtype == to ? std::optional(u[0]) : std::nullopt;
+  }
+
   void fold(std::size_t n) {
     Nest& nest = program_.nests[n];
     auto& convolution = std::get<loop::Convolution>(nest.detail);
     const BufferId result = nest.stores.front().buffer;
+    const DType dtype = program_.buffers[convolution.w].dtype;
+    const bool narrow = abi::is_reduced_float(dtype);
     if (convolution.transposed || convolution.weight_gradient || convolution.bias ||
-        !derived_[convolution.w] || program_.buffers[convolution.w].dtype != DType::f32) {
+        !derived_[convolution.w] || (dtype != DType::f32 && !narrow) ||
+        program_.buffers[result].dtype != dtype) {
       return;
     }
     Nest* consumer = only_consumer(n, result);
@@ -146,17 +160,25 @@ class FactorFolder {
     }
     if (!load) return;
     const Expr channel = body[*load].indices[1];
-    const auto factor = next(body, *load, Opcode::mul, channel);
+    const auto wide = narrow ? only_cast(body, *load, DType::f32) : load;
+    if (!wide) return;
+    const auto factor = next(body, *wide, Opcode::mul, channel);
     if (!factor) return;
     Val last = factor->first;
     const auto bias = next(body, last, Opcode::add, channel);
+    if (bias) last = bias->first;
+    // The convolution's new result is what eager has after rounding the scaled one.
+    const auto rounded = narrow ? only_cast(body, last, dtype) : std::nullopt;
     if (bias) {
-      convolution.bias = bias->second;
-      last = bias->first;
+      convolution.bias = narrow ? rounded_vector(bias->second, dtype, nest.source) : bias->second;
     }
     convolution.w = scaled_weights(convolution.w, factor->second, nest.source);
     // The load takes the place of what it went through.
-    body.instructions[last] = body.instructions[*load];
+    if (rounded) {
+      body.instructions[*rounded] = body.instructions[*load];
+    } else {
+      body.instructions[last] = body.instructions[*wide];
+    }
     Body clean;
     BodyBuilder builder(clean, *program_.context);
     clean.yields = loop::inline_body(remove_unused(body), {}, builder, {});
@@ -185,14 +207,17 @@ class FactorFolder {
     return result;
   }
 
-  BufferId scaled_weights(BufferId weights, BufferId factor, const std::string& source) {
-    Buffer buffer = program_.buffers[weights];
+  // A new nest before the convolution, with a result like `like` but of this type.
+  BufferId add_derived(const char* label, BufferId like, DType dtype, const std::string& source,
+                       const std::function<Val(BodyBuilder&, std::span<const Expr>)>& value) {
+    Buffer buffer = program_.buffers[like];
+    buffer.dtype = dtype;
     buffer.name = "t" + std::to_string(program_.buffers.size());
     buffer.role = loop::BufferRole::temporary;
     buffer.is_parameter = false;
     buffer.offset = Expr();
     Nest nest;
-    nest.label = "scaled_weights";
+    nest.label = label;
     nest.source = source;
     std::vector<Expr> indices;
     for (const Expr size : buffer.sizes) {
@@ -201,13 +226,31 @@ class FactorFolder {
       indices.push_back(variable);
     }
     BodyBuilder b(nest.body, *program_.context);
-    b.yield(b.mul(b.load(weights, DType::f32, indices), b.load(factor, DType::f32, {indices[0]})));
+    b.yield(value(b, indices));
     const BufferId made = program_.add_buffer(std::move(buffer));
     derived_.push_back(true);
     mutated_.push_back(false);
     nest.stores.push_back({made, std::move(indices), loop::StoreMode::overwrite, 0});
     added_.push_back(std::move(nest));
     return made;
+  }
+
+  BufferId scaled_weights(BufferId weights, BufferId factor, const std::string& source) {
+    const DType dtype = program_.buffers[weights].dtype;
+    return add_derived("scaled_weights", weights, dtype, source,
+                       [&](BodyBuilder& b, std::span<const Expr> i) {
+                         const Val w = b.load(weights, dtype, {i.begin(), i.end()});
+                         return b.cast(b.mul(b.cast(w, DType::f32),
+                                             b.load(factor, DType::f32, {i[0]})),
+                                       dtype);
+                       });
+  }
+
+  BufferId rounded_vector(BufferId vector, DType dtype, const std::string& source) {
+    return add_derived("rounded", vector, dtype, source,
+                       [&](BodyBuilder& b, std::span<const Expr> i) {
+                         return b.cast(b.load(vector, DType::f32, {i[0]}), dtype);
+                       });
   }
 
   Program& program_;

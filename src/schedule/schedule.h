@@ -26,6 +26,9 @@ struct Options {
   // What turns a contraction's sums into a result of f16 or bf16 is kept apart from later work, for
   // the library to do: half the bytes are written and read.
   bool keep_roundings = false;
+  // A tensor that is added to a contraction's rounded result may be added before the rounding, by
+  // the library: one rounding less than eager's.
+  bool adds_before_rounding = false;
   // numerics=fast: drops roundings to f16 and bf16 between ops inside a kernel.
   bool fast_numerics = false;
   bool training = false;  // no derived copies of parameters

@@ -74,7 +74,8 @@ void add_sample(Corpus& corpus, const CudaCompiler& compiler, const graph::OpDef
   }
 }
 
-Corpus corpus_of(const CudaCompiler& compiler, bool all_dtypes) {
+Corpus corpus_of(const CudaCompiler& compiler, bool all_dtypes,
+                 std::initializer_list<ShapeClass> classes) {
   Corpus corpus;
   for (const graph::OpDef* row : ops::op_table().all()) {
     if (row->samples == nullptr || (row->lower == nullptr && row->decompose == nullptr)) continue;
@@ -82,12 +83,15 @@ Corpus corpus_of(const CudaCompiler& compiler, bool all_dtypes) {
       for (const abi::DType dtype : sample.dtypes) {
         const bool first = dtype == sample.dtypes.front();
         if (!first && !all_dtypes) continue;
-        for (const ShapeClass shapes : {ShapeClass::fixed, ShapeClass::symbolic}) {
-          if (shapes == ShapeClass::symbolic && (sample.fixed_only || !first)) continue;
+        for (const ShapeClass shapes : classes) {
+          if (shapes != ShapeClass::fixed && (sample.fixed_only || !first)) continue;
           try {
             add_sample(corpus, compiler, *row, sample, dtype, shapes);
           } catch (const Unsupported& e) {
             corpus.declined.try_emplace(std::string(row->name), e.what());
+          } catch (const UserError&) {
+            // An op that has no result for sizes of 0 or 1.
+            if (shapes == ShapeClass::fixed || shapes == ShapeClass::symbolic) throw;
           }
         }
       }
@@ -96,9 +100,11 @@ Corpus corpus_of(const CudaCompiler& compiler, bool all_dtypes) {
   return corpus;
 }
 
-void compile_all(const std::string& architecture, bool all_dtypes) {
+void compile_all(const std::string& architecture, bool all_dtypes,
+                 std::initializer_list<ShapeClass> classes = {ShapeClass::fixed,
+                                                              ShapeClass::symbolic}) {
   const CudaCompiler compiler(codegen::cuda::typical_device(architecture));
-  const Corpus corpus = corpus_of(compiler, all_dtypes);
+  const Corpus corpus = corpus_of(compiler, all_dtypes, classes);
   for (const auto& [row, why] : corpus.declined) ADD_FAILURE() << row << ": " << why;
   EXPECT_GT(corpus.units.size(), 200U);
   std::string why_not;
@@ -113,6 +119,8 @@ void compile_all(const std::string& architecture, bool all_dtypes) {
 }
 
 // --- Cases for a machine with a GPU --------------------------------------------------------------
+
+constexpr std::string_view kShapeNames[] = {"fixed", "symbolic", "ones", "empty"};
 
 // Writes what bench/replay.py runs on a GPU: machine code, launches, inputs and what the
 // interpreter says of them.
@@ -145,7 +153,7 @@ class Recorder {
     programs_.push_back(
         std::make_unique<schedule::ScheduledProgram>(scheduled(graph, compiler_.device())));
     const std::string name = fmt::format("{} {} {} {}", row.name, sample.label, abi::name_of(dtype),
-                                         shapes == ShapeClass::fixed ? "fixed" : "symbolic");
+                                         kShapeNames[static_cast<std::size_t>(shapes)]);
     describe(name, *programs_.back(), inputs, expected, symbols);
   }
 
@@ -262,13 +270,16 @@ TEST(CudaKernels, Record) {
     if (row->samples == nullptr || (row->lower == nullptr && row->decompose == nullptr)) continue;
     for (const graph::Sample& sample : row->samples()) {
       for (const abi::DType dtype : sample.dtypes) {
-        for (const ShapeClass shapes : {ShapeClass::fixed, ShapeClass::symbolic}) {
+        for (const ShapeClass shapes : {ShapeClass::fixed, ShapeClass::symbolic, ShapeClass::ones,
+                                        ShapeClass::empty}) {
           const bool first = dtype == sample.dtypes.front();
-          if (shapes == ShapeClass::symbolic && (sample.fixed_only || !first)) continue;
+          if (shapes != ShapeClass::fixed && (sample.fixed_only || !first)) continue;
           try {
             recorder.add(*row, sample, dtype, shapes);
           } catch (const Unsupported&) {
             // Declined: AllDtypesCompileForHopper says so.
+          } catch (const UserError&) {
+            // An op that has no result for sizes of 0 or 1.
           }
         }
       }
@@ -278,6 +289,9 @@ TEST(CudaKernels, Record) {
 }
 
 TEST(CudaKernels, AllDtypesCompileForHopper) { compile_all("sm_90a", true); }
+TEST(CudaKernels, SizesOfZeroAndOneCompile) {
+  compile_all("sm_90a", false, {ShapeClass::empty, ShapeClass::ones});
+}
 TEST(CudaKernels, CompileForAmpere) { compile_all("sm_80", false); }
 TEST(CudaKernels, CompileForBlackwell) { compile_all("sm_100", false); }
 

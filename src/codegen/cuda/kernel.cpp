@@ -53,6 +53,10 @@ class KernelWriter {
         blocks_.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", blocks_.cluster) : "";
     out_.open(fmt::format("extern \"C\" __global__ void {}__launch_bounds__({}) {}({}u32* status)",
                           cluster, blocks_.threads, name, parameters));
+    if (is_empty()) {  // never launched; what follows would divide by extents
+      out_.close();
+      return {out_.text(), false};
+    }
     size_symbols();
     Expr columns;
     switch (blocks_.axis) {
@@ -88,6 +92,11 @@ class KernelWriter {
   }
 
  private:
+  [[nodiscard]] bool is_empty() const {
+    return std::any_of(loops_.outer.begin(), loops_.outer.end(),
+                       [](const loop::Dim& dim) { return dim.extent.is_constant(0); });
+  }
+
   void size_symbols() {
     for (std::size_t s = 0; s < text_.kernel.sizes.size(); ++s) {
       const Expr symbol = text_.kernel.sizes[s];

@@ -65,7 +65,13 @@ class Preparer {
   // All inner loops as one, the last fastest.
   Stage flattened(const Stage& stage) {
     Stage flat = stage;
-    if (stage.inner.empty()) return flat;
+    if (stage.inner.empty()) {
+      if (stage.kind != schedule::StageKind::scan) return flat;
+      // Over a dimension of one element: a loop all the same.
+      const Expr one = context_.constant(1);
+      flat.inner = {{context_.index(one), one}};
+      return flat;
+    }
     Expr extent = context_.constant(1);
     for (const loop::Dim& dim : stage.inner) extent = extent * dim.extent;
     const Expr variable = variable_of(extent);

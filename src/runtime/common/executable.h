@@ -53,6 +53,10 @@ class Executable {
   // Why a call must not be recorded for replay; empty if it may.
   [[nodiscard]] virtual std::string why_not_recorded() const { return "it runs on the CPU"; }
 
+  // Whether what prepare steps make of these arguments is there, so that a recording that reads it
+  // may be replayed.
+  [[nodiscard]] virtual bool is_prepared(const Call& /*call*/) { return true; }
+
   [[nodiscard]] virtual const abi::Plan& plan() const = 0;
   // Tensor arguments, by number, that derived copies are kept of: their versions are of use.
   [[nodiscard]] virtual std::span<const std::uint32_t> watched() const = 0;

@@ -7,8 +7,10 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "runtime/cuda/copy_rows.h"
 #include "runtime/cuda/cublaslt.h"
+#include "runtime/cuda/cudnn.h"
 #include "runtime/cuda/driver_api.h"
 
 namespace inkle::runtime::cuda {
@@ -59,6 +61,9 @@ class CudaModule final : public Module {
   void* module_ = nullptr;
 };
 
+// Streams that have a workspace of their own; calls on others take memory of the host.
+constexpr std::size_t kMostWorkspaces = 8;
+
 class CudaDevice final : public Device {
  public:
   CudaDevice(const Api& api, std::int32_t index) : api_(api), index_(index) {
@@ -93,6 +98,13 @@ class CudaDevice final : public Device {
     Address at = 0;
     driver::check(api_, api_.allocate(&at, static_cast<std::size_t>(bytes)),
                   "allocating memory of the GPU");
+    return reinterpret_cast<void*>(at);
+  }
+  void* try_allocate(std::int64_t bytes) override {
+    Address at = 0;
+    const driver::Result result = api_.allocate(&at, static_cast<std::size_t>(bytes));
+    if (result == driver::kOutOfMemory) return nullptr;
+    driver::check(api_, result, "allocating memory of the GPU");
     return reinterpret_cast<void*>(at);
   }
   void free(void* memory) override {
@@ -140,6 +152,9 @@ class CudaDevice final : public Device {
   void synchronize(Stream stream) override {
     driver::check(api_, api_.stream_synchronize(stream), "waiting for the GPU");
   }
+  void synchronize_all() override {
+    driver::check(api_, api_.context_synchronize(), "waiting for the GPU");
+  }
   bool is_capturing(Stream stream) override {
     int status = 0;
     driver::check(api_, api_.stream_is_capturing(stream, &status), "asking for a stream's state");
@@ -166,6 +181,27 @@ class CudaDevice final : public Device {
     const std::lock_guard lock(mutex_);
     if (!gemms_) gemms_ = make_cublaslt(*this);
     return *gemms_;
+  }
+  Convolutions* convolutions() override {
+    const std::lock_guard lock(mutex_);
+    if (!asked_for_convolutions_) {
+      asked_for_convolutions_ = true;
+      const Scope scope(*this);
+      std::string why_not;
+      convolutions_ = make_cudnn(*this, why_not);
+      if (!convolutions_) log(LogChannel::runtime, "convolutions are the host's: {}", why_not);
+    }
+    return convolutions_.get();
+  }
+  void* workspace(Stream stream) override {
+    const std::lock_guard lock(mutex_);
+    if (const auto known = workspaces_.find(stream); known != workspaces_.end()) {
+      return known->second;
+    }
+    if (workspaces_.size() == kMostWorkspaces) return nullptr;
+    void* const made = try_allocate(kWorkspaceBytes);
+    if (made != nullptr) workspaces_[stream] = made;
+    return made;
   }
 
  private:
@@ -196,6 +232,9 @@ class CudaDevice final : public Device {
   std::mutex mutex_;
   Function row_copier_ = nullptr;
   std::unique_ptr<Gemms> gemms_;
+  std::unique_ptr<Convolutions> convolutions_;
+  bool asked_for_convolutions_ = false;
+  std::map<Stream, void*> workspaces_;
 };
 
 void CudaDevice::describe() {

@@ -31,7 +31,8 @@ class Module {
   [[nodiscard]] virtual Function function(const abi::DeviceKernel& kernel) = 0;
 };
 
-class Gemms;  // gemms.h
+class Convolutions;  // convolutions.h
+class Gemms;         // gemms.h
 
 // All functions but load() and the constructors may be called by several threads at once; each
 // needs a Scope in its thread. Failures of the device throw UserError (out of memory) or
@@ -52,6 +53,8 @@ class Device {
                       void** parameters) = 0;
 
   [[nodiscard]] virtual void* allocate(std::int64_t bytes) = 0;
+  // The same; null if there is none.
+  [[nodiscard]] virtual void* try_allocate(std::int64_t bytes) = 0;
   virtual void free(void* memory) = 0;
   // Memory of the host that kernels can write, zeroed; at the same address on both sides.
   [[nodiscard]] virtual void* allocate_shared(std::int64_t bytes) = 0;
@@ -65,6 +68,7 @@ class Device {
   virtual void copy_rows(void* to, const void* from, std::int64_t rows, std::int64_t columns,
                          std::int64_t pitch, Stream stream) = 0;
   virtual void synchronize(Stream stream) = 0;
+  virtual void synchronize_all() = 0;
   // The stream is being recorded into a graph: nothing may wait for it.
   [[nodiscard]] virtual bool is_capturing(Stream stream) = 0;
 
@@ -76,6 +80,12 @@ class Device {
 
   // Matrix products of a library; shared by all executables of the device.
   [[nodiscard]] virtual Gemms& gemms() = 0;
+  // Convolutions of a library; null where there is none, and the host does them.
+  [[nodiscard]] virtual Convolutions* convolutions() = 0;
+  // Memory that libraries work in, kWorkspaceBytes of it, for whatever is queued on this stream in
+  // order; kept as long as the device. Null if there is none to be had.
+  static constexpr std::int64_t kWorkspaceBytes = std::int64_t{32} << 20;
+  [[nodiscard]] virtual void* workspace(Stream stream) = 0;
 };
 
 // The device is the calling thread's for the life of this object.

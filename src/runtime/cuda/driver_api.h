@@ -46,6 +46,7 @@ struct Api {
   Result (*primary_retain)(Context* context, DeviceNumber device);
   Result (*context_push)(Context context);
   Result (*context_pop)(Context* context);
+  Result (*context_synchronize)();
   Result (*module_load)(void** module, const void* image);
   Result (*module_unload)(void* module);
   Result (*module_function)(void** function, void* module, const char* name);

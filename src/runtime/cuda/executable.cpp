@@ -43,6 +43,7 @@ Executable::Executable(std::shared_ptr<const abi::Plan> plan, std::shared_ptr<De
       static_cast<std::int64_t>((plan_->steps.size() + 1) * sizeof(std::uint32_t))));
   load_constants();
   make_steps();
+  plan_prepared();
 }
 
 Executable::~Executable() {
@@ -51,6 +52,7 @@ Executable::~Executable() {
     const Scope scope(*device_);
     idle_.clear();
     modules_.clear();
+    for (const Prepared& p : prepared_) device_->free(p.memory);
     device_->free(constants_);
     device_->free_shared(status_);
   } catch (const Error&) {
@@ -101,6 +103,101 @@ void Executable::load_constants() {
                   static_cast<std::int64_t>(data.size()), nullptr);
   }
   device_->synchronize(nullptr);  // streams of calls do not wait for this one
+}
+
+void Executable::plan_prepared() {
+  const std::span<const std::int64_t> slots = sizes_.constant_slots();
+  for (std::size_t b = 0; b < plan_->buffers.size(); ++b) {
+    const BufferDecl& decl = plan_->buffers[b];
+    if (decl.kind != Kind::prepared) continue;
+    prepared_at_.emplace_back(static_cast<PlanBuffer>(b), prepared_bytes_);
+    const std::int64_t bytes = slots[decl.bytes];
+    prepared_bytes_ += (bytes + kConstantAlignment - 1) / kConstantAlignment * kConstantAlignment;
+  }
+  const auto watch = [&](PlanBuffer b) {
+    const BufferDecl& decl = plan_->buffers[roots_[b]];
+    if (decl.kind != Kind::argument) return;
+    const auto tensor = static_cast<std::uint32_t>(tensor_number_[decl.index]);
+    if (std::find(watched_.begin(), watched_.end(), tensor) == watched_.end()) {
+      watched_.push_back(tensor);
+    }
+  };
+  for (std::size_t s = 0; s < steps_.size(); ++s) {
+    if (!plan_->steps[s].prepare) continue;
+    if (steps_[s].eager != nullptr || steps_[s].copy != nullptr) {
+      user_error("plan {}: step {} is prepared but is a call of the host", plan_->name, s);
+    }
+    steps_[s].is_prepare = true;
+    for (const PlanBuffer b : steps_[s].buffers) watch(b);
+    if (steps_[s].call) {
+      abi::for_each_operand(*steps_[s].call, [&](const abi::Operand& o) { watch(o.buffer); });
+    }
+  }
+}
+
+Executable::Prepared* Executable::find_prepared(const common::Call& call) {
+  for (Prepared& p : prepared_) {
+    bool same = true;
+    for (std::size_t i = 0; i < watched_.size() && same; ++i) {
+      same = p.addresses[i] == call.tensors[watched_[i]].data;
+    }
+    if (same) return &p;
+  }
+  return nullptr;
+}
+
+bool Executable::is_current(const Prepared& prepared, const common::Call& call) const {
+  if (!prepared.is_made) return false;
+  if (call.versions.empty()) return watched_.empty();
+  for (std::size_t i = 0; i < watched_.size(); ++i) {
+    if (prepared.versions[i] != call.versions[watched_[i]]) return false;
+  }
+  return true;
+}
+
+namespace {
+
+// Instances of a module share one plan; beyond this, prepare steps run in every call.
+constexpr std::size_t kMostPreparedSets = 16;
+constexpr std::int64_t kMostPreparedBytes = std::int64_t{4} << 30;
+
+}  // namespace
+
+Executable::PreparedPlace Executable::place_prepared(const common::Call& call, bool may_make) {
+  const std::lock_guard lock(mutex_);
+  if (Prepared* known = find_prepared(call)) {
+    const bool current = is_current(*known, call);
+    if (!current && !may_make) return {};
+    return {known->memory, current, known->is_made && !current};
+  }
+  const auto sets = static_cast<std::int64_t>(prepared_.size()) + 1;
+  if (!may_make || prepared_.size() == kMostPreparedSets ||
+      sets * prepared_bytes_ > kMostPreparedBytes) {
+    return {};
+  }
+  Prepared made;
+  for (const std::uint32_t t : watched_) made.addresses.push_back(call.tensors[t].data);
+  made.memory = static_cast<std::byte*>(device_->try_allocate(prepared_bytes_));
+  if (made.memory == nullptr) return {};
+  prepared_.push_back(std::move(made));
+  return {prepared_.back().memory, false, false};
+}
+
+void Executable::note_prepared(const common::Call& call) {
+  const std::lock_guard lock(mutex_);
+  Prepared* const made = find_prepared(call);
+  made->versions.clear();
+  for (const std::uint32_t t : watched_) {
+    made->versions.push_back(call.versions.empty() ? 0 : call.versions[t]);
+  }
+  made->is_made = true;
+}
+
+bool Executable::is_prepared(const common::Call& call) {
+  if (prepared_at_.empty()) return true;
+  const std::lock_guard lock(mutex_);
+  const Prepared* known = find_prepared(call);
+  return known == nullptr || is_current(*known, call);
 }
 
 void Executable::make_steps() {
@@ -214,7 +311,9 @@ std::vector<double> Executable::run_profiled(const common::Call& call) {
 
 common::MemoryReport Executable::memory() const {
   const std::lock_guard lock(mutex_);
-  return idle_.empty() ? common::MemoryReport{} : idle_.back()->memory();
+  common::MemoryReport report = idle_.empty() ? common::MemoryReport{} : idle_.back()->memory();
+  report.prepared_bytes = static_cast<std::int64_t>(prepared_.size()) * prepared_bytes_;
+  return report;
 }
 
 std::string Executable::implementation(std::size_t step) const {

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "abi/plan.h"
@@ -35,9 +36,10 @@ class Executable final : public common::Executable {
 
   void throw_failures() override;
   [[nodiscard]] std::string why_not_recorded() const override;
+  [[nodiscard]] bool is_prepared(const common::Call& call) override;
 
   [[nodiscard]] const abi::Plan& plan() const override { return *plan_; }
-  [[nodiscard]] std::span<const std::uint32_t> watched() const override { return {}; }
+  [[nodiscard]] std::span<const std::uint32_t> watched() const override { return watched_; }
   [[nodiscard]] common::MemoryReport memory() const override;
   [[nodiscard]] std::string implementation(std::size_t step) const override;
   [[nodiscard]] const Device& device() const { return *device_; }
@@ -45,10 +47,30 @@ class Executable final : public common::Executable {
  private:
   friend class Frame;
   struct Step;
+  // Results of the prepare steps for one set of weights, in memory of the device that stays where it
+  // is for as long as the Executable.
+  struct Prepared {
+    std::vector<const void*> addresses;  // of the watched tensors
+    std::vector<std::int64_t> versions;
+    std::byte* memory = nullptr;
+    bool is_made = false;
+  };
 
   void resolve_aliases();
   void number_arguments();
   void load_constants();
+  void plan_prepared();
+  [[nodiscard]] Prepared* find_prepared(const common::Call& call);
+  [[nodiscard]] bool is_current(const Prepared& prepared, const common::Call& call) const;
+  // Where prepare steps write for these weights, and whether they have; none while there is no
+  // memory to keep it in.
+  struct PreparedPlace {
+    std::byte* memory = nullptr;
+    bool is_current = false;
+    bool is_stale = false;  // calls that are under way may be reading it
+  };
+  [[nodiscard]] PreparedPlace place_prepared(const common::Call& call, bool may_make);
+  void note_prepared(const common::Call& call);
   void make_steps();
   void make_launch(const abi::Launch& launch, Step& step);
   void make_call(const abi::LibraryCall& call, Step& step) const;
@@ -69,6 +91,11 @@ class Executable final : public common::Executable {
   void* constants_ = nullptr;              // one block of the device
   std::vector<std::int64_t> constant_at_;  // by constant, in that block
   std::uint32_t* status_ = nullptr;        // by step; written by kernels
+
+  std::vector<std::uint32_t> watched_;                                // that prepare steps read
+  std::vector<std::pair<abi::PlanBuffer, std::int64_t>> prepared_at_;  // buffer, offset
+  std::int64_t prepared_bytes_ = 0;                                   // of one set
+  std::vector<Prepared> prepared_;
 
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Frame>> idle_;

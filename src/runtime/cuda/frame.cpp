@@ -6,6 +6,7 @@
 #include "abi/arena.h"
 #include "base/error.h"
 #include "runtime/common/arguments.h"
+#include "runtime/cuda/convolution.h"
 
 namespace inkle::runtime::cuda {
 namespace {
@@ -84,23 +85,40 @@ void Frame::run(const common::Call& call, DeviceHost& host, double* microseconds
   bind_arguments(call);
   make_outputs();
   host.begin_steps();
-  bind_memory();
-  if (microseconds != nullptr) {
-    while (events_.size() <= states_.size()) events_.push_back(device_.make_event());
-    device_.record(events_[0], stream_);
-  }
+  bind_memory(call);
+  const bool is_timed = microseconds != nullptr;
+  while (is_timed && events_.size() < 2 * states_.size()) events_.push_back(device_.make_event());
+  prepare(call, is_timed);
   for (std::size_t s = 0; s < states_.size(); ++s) {
-    run_step(s, call);
-    if (microseconds != nullptr) device_.record(events_[s + 1], stream_);
+    if (!executable_.steps_[s].is_prepare) run_timed(s, is_timed);
   }
   write_back();
   if (microseconds != nullptr) read_times(microseconds);
   give_results(call);
 }
 
+// Runs the prepare steps, if they are due. They need nothing that other steps make.
+void Frame::prepare(const common::Call& call, bool is_timed) {
+  if (executable_.prepared_at_.empty() || prepared_.is_current) return;
+  if (prepared_.is_stale) device_.synchronize_all();
+  for (std::size_t s = 0; s < states_.size(); ++s) {
+    if (executable_.steps_[s].is_prepare) run_timed(s, is_timed);
+  }
+  if (prepared_.memory == nullptr) return;
+  device_.synchronize(stream_);  // calls on other streams do not wait for this one
+  executable_.note_prepared(call);
+}
+
+void Frame::run_timed(std::size_t number, bool is_timed) {
+  if (is_timed) device_.record(events_[2 * number], stream_);
+  run_step(number);
+  if (is_timed) device_.record(events_[2 * number + 1], stream_);
+}
+
 void Frame::read_times(double* microseconds) {
   for (std::size_t s = 0; s < states_.size(); ++s) {
-    microseconds[s] = device_.microseconds(events_[s], events_[s + 1]);
+    if (executable_.steps_[s].is_prepare && prepared_.is_current) continue;
+    microseconds[s] = device_.microseconds(events_[2 * s], events_[2 * s + 1]);
   }
 }
 
@@ -123,16 +141,13 @@ void Frame::plan_arena() {
   std::vector<abi::Lifetime> early, late;
   arena_.clear();
   in_output_.clear();
-  const auto last_step = static_cast<std::uint32_t>(states_.size());
   for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
     const BufferDecl& decl = plan_.buffers[b];
-    if (decl.kind != Kind::arena && decl.kind != Kind::prepared) continue;
+    if (decl.kind != Kind::arena) continue;
     const std::int64_t bytes = slots_[decl.bytes];
     if (bytes < 0) user_error("plan {}: buffer {} has {} bytes", plan_.name, decl.name, bytes);
-    const bool is_prepared = decl.kind == Kind::prepared;
     // Rounded up, so that all start at multiples of what a library likes best.
-    const abi::Lifetime lifetime{round_up(bytes), is_prepared ? 0 : decl.first_use,
-                                 is_prepared ? last_step : decl.last_use};
+    const abi::Lifetime lifetime{round_up(bytes), decl.first_use, decl.last_use};
     const bool is_early = has_lender && lifetime.last < written;
     (is_early ? in_output_ : arena_).emplace_back(static_cast<PlanBuffer>(b), 0);
     (is_early ? early : late).push_back(lifetime);
@@ -159,6 +174,7 @@ void Frame::plan_shapes() {
   }
   cleared_bytes_ = 0;
   library_bytes_ = 0;
+  needs_workspace_ = false;
   for (std::size_t s = 0; s < states_.size(); ++s) {
     const Executable::Step& step = executable_.steps_[s];
     if (step.kind == Executable::Step::Kind::launch) plan_launch(s, cleared_bytes_);
@@ -167,7 +183,14 @@ void Frame::plan_shapes() {
       states_[s].gemm.reset();
       states_[s].padded_rows = padded_rows(*states_[s].gemm_plan);
       const std::int64_t part = states_[s].padded_rows * padded_row_bytes(*states_[s].gemm_plan);
-      library_bytes_ = std::max(library_bytes_, Gemms::kWorkspaceBytes + round_up(part));
+      library_bytes_ = std::max(library_bytes_, round_up(part));
+      needs_workspace_ = true;
+    }
+    if (step.kind == Executable::Step::Kind::convolution && device_.convolutions() != nullptr) {
+      states_[s].convolution_shape =
+          plan_convolution(std::get<abi::ConvolutionCall>(*step.call), slots_);
+      states_[s].convolution.reset();
+      needs_workspace_ = needs_workspace_ || states_[s].convolution_shape.has_value();
     }
   }
 }
@@ -243,9 +266,26 @@ void Frame::make_outputs() {
   }
 }
 
-void Frame::bind_memory() {
-  const std::int64_t bytes = arena_bytes_ + upload_bytes_ + cleared_bytes_ + library_bytes_;
+void Frame::bind_memory(const common::Call& call) {
+  const bool is_capturing = device_.is_capturing(stream_);
+  std::int64_t bytes = arena_bytes_ + upload_bytes_ + cleared_bytes_ + library_bytes_;
+  const std::int64_t before_workspace = bytes;
+  workspace_ = nullptr;
+  if (needs_workspace_) {
+    // Recordings of one stream may be replayed on others at once: each has its own workspace.
+    if (!is_capturing) workspace_ = device_.workspace(stream_);
+    if (workspace_ == nullptr) bytes += Device::kWorkspaceBytes;
+  }
+  prepared_ = {};
+  const std::int64_t before_prepared = bytes;
+  if (!executable_.prepared_at_.empty()) {
+    prepared_ = executable_.place_prepared(call, !is_capturing);
+    if (prepared_.memory == nullptr) bytes += executable_.prepared_bytes_;
+  }
   memory_ = bytes == 0 ? nullptr : static_cast<std::byte*>(host_->allocate(bytes));
+  if (before_prepared > before_workspace) workspace_ = memory_ + before_workspace;
+  std::byte* const prepared = prepared_.memory != nullptr ? prepared_.memory : memory_ + before_prepared;
+  for (const auto& [buffer, offset] : executable_.prepared_at_) buffers_[buffer] = prepared + offset;
   for (const auto& [buffer, offset] : arena_) buffers_[buffer] = memory_ + offset;
   for (const auto& [buffer, offset] : in_output_) {
     buffers_[buffer] = static_cast<std::byte*>(buffers_[lender_]) + offset;
@@ -269,7 +309,7 @@ void* Frame::on_device(PlanBuffer root) {
   return buffers_[root];  // working memory, which is all on the device
 }
 
-void Frame::run_step(std::size_t number, const common::Call& /*call*/) {
+void Frame::run_step(std::size_t number) {
   using StepKind = Executable::Step::Kind;
   switch (executable_.steps_[number].kind) {
     case StepKind::launch:
@@ -351,7 +391,9 @@ common::MemoryReport Frame::memory() const {
 }
 
 std::string Frame::implementation(std::size_t step) const {
-  return states_[step].gemm ? states_[step].gemm->name() : std::string();
+  const State& state = states_[step];
+  if (state.gemm) return state.gemm->name();
+  return state.convolution ? state.convolution->name() : std::string();
 }
 
 }  // namespace inkle::runtime::cuda

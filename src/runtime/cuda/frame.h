@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/cuda/convolutions.h"
 #include "runtime/cuda/executable.h"
 #include "runtime/cuda/host.h"
 #include "runtime/cuda/matmul.h"
@@ -26,6 +27,7 @@ struct Executable::Step {
   LaunchShape shape;  // but for the number of blocks
   bool has_workspace = false;
   bool can_fail = false;
+  bool is_prepare = false;
   std::vector<abi::PlanBuffer> buffers;  // of a launch: roots
 };
 
@@ -57,6 +59,9 @@ class Frame {
     std::shared_ptr<const Gemm> gemm;
     std::int32_t gemm_alignment = 0;
     std::int64_t padded_rows = 0;  // of a product that is made in parts; 0: whole
+    std::optional<ConvolutionShape> convolution_shape;  // none: the host's
+    std::shared_ptr<const Convolution> convolution;
+    std::int32_t convolution_alignment = 0;
   };
   // A CPU tensor that steps on the device read.
   struct Upload {
@@ -72,13 +77,16 @@ class Frame {
   void bind_arguments(const common::Call& call);
   void align(const abi::PlanArgument& argument, abi::PlanBuffer buffer);
   void make_outputs();
-  void bind_memory();
+  void bind_memory(const common::Call& call);
   void write_back();
-  void run_step(std::size_t number, const common::Call& call);
+  void prepare(const common::Call& call, bool is_timed);
+  void run_timed(std::size_t number, bool is_timed);
+  void run_step(std::size_t number);
   void run_launch(std::size_t number);
   void run_matmul(std::size_t number);
   void run_padded(const State& state, const GemmPointers& whole);
   void run_convolution(std::size_t number);
+  bool run_convolution_here(std::size_t number);
   void run_attention(std::size_t number);
   void run_eager(std::size_t number);
   void run_copy(std::size_t number);
@@ -116,8 +124,10 @@ class Frame {
   std::int64_t arena_bytes_ = 0;
   std::int64_t upload_bytes_ = 0;
   std::int64_t cleared_bytes_ = 0;  // workspaces of kernels, zeroed in every call
-  std::int64_t library_bytes_ = 0;
-  std::byte* memory_ = nullptr;  // arena, uploads, cleared, library: in this order
+  std::int64_t library_bytes_ = 0;  // what products are made in, in parts
+  bool needs_workspace_ = false;    // of a library
+  std::byte* memory_ = nullptr;     // arena, uploads, cleared, library: in this order
+  void* workspace_ = nullptr;       // for libraries: the device's, or behind all of these
   struct Clone {
     void* copy;
     void* original;
@@ -127,7 +137,8 @@ class Frame {
   std::vector<Clone> clones_;
   std::vector<std::vector<std::int64_t>> kept_values_;
   std::size_t kept_count_ = 0;
-  std::vector<Event> events_;
+  Executable::PreparedPlace prepared_;
+  std::vector<Event> events_;  // two a step: before and after
 };
 
 }  // namespace inkle::runtime::cuda

@@ -77,22 +77,21 @@ void Frame::run_matmul(std::size_t number) {
     run_padded(state, p);
     return;
   }
-  std::byte* const workspace = memory_ + arena_bytes_ + upload_bytes_ + cleared_bytes_;
   const std::int32_t alignment = std::min(alignment_of(p), plan.shape.alignment);
   if (!state.gemm || alignment < state.gemm_alignment) {
     GemmShape shape = plan.shape;
     shape.alignment = alignment;
-    state.gemm = device_.gemms().find(shape, p, workspace, stream_);
+    state.gemm = device_.gemms().find(shape, p, workspace_, stream_);
     state.gemm_alignment = alignment;
   }
   if (plan.loops.empty()) {
-    state.gemm->run(p, workspace, stream_);
+    state.gemm->run(p, workspace_, stream_);
     return;
   }
   std::vector<std::int64_t> position(plan.loops.size(), 0);
   const GemmPointers start = p;
   while (true) {
-    state.gemm->run(p, workspace, stream_);
+    state.gemm->run(p, workspace_, stream_);
     std::size_t d = plan.loops.size();
     while (d > 0 && ++position[d - 1] == plan.loops[d - 1].extent) position[--d] = 0;
     if (d == 0) break;
@@ -111,12 +110,11 @@ void Frame::run_matmul(std::size_t number) {
 // fast algorithms want a number of columns that is aligned, too: the few after it come last.
 void Frame::run_padded(const State& state, const GemmPointers& whole) {
   const GemmShape& all = state.gemm_plan->shape;
-  std::byte* const workspace = memory_ + arena_bytes_ + upload_bytes_ + cleared_bytes_;
-  std::byte* const part = workspace + Gemms::kWorkspaceBytes;
+  std::byte* const part = memory_ + arena_bytes_ + upload_bytes_ + cleared_bytes_;
   const std::int64_t width = abi::size_of(all.out);
   const auto run = [&](GemmShape shape, const GemmPointers& p) {
     shape.alignment = alignment_of(p);
-    device_.gemms().find(shape, p, workspace, stream_)->run(p, workspace, stream_);
+    device_.gemms().find(shape, p, workspace_, stream_)->run(p, workspace_, stream_);
   };
   GemmShape shape = all;
   shape.d_row = padded_row_bytes(*state.gemm_plan) / width;
@@ -142,6 +140,7 @@ void Frame::run_padded(const State& state, const GemmPointers& whole) {
 }
 
 void Frame::run_convolution(std::size_t number) {
+  if (run_convolution_here(number)) return;
   const auto& call = std::get<abi::ConvolutionCall>(*executable_.steps_[number].call);
   ConvolutionArguments a;
   a.call = &call;
@@ -154,6 +153,39 @@ void Frame::run_convolution(std::size_t number) {
     if (p.kind == abi::PostOpKind::relu) a.relu = true;
   }
   take_result(call.y.buffer, a.y, host_->convolution(a));
+}
+
+// By the device's own library; whether that knows how.
+bool Frame::run_convolution_here(std::size_t number) {
+  State& state = states_[number];
+  if (!state.convolution_shape) return false;
+  const auto& call = std::get<abi::ConvolutionCall>(*executable_.steps_[number].call);
+  if (plan_.buffers[call.y.buffer].kind == Kind::external) return false;
+  const auto at = [&](const abi::Operand& o) {
+    return advance(on_device(o.buffer), slots_[o.offset] * abi::size_of(o.dtype));
+  };
+  ConvolutionPointers p;
+  p.x = at(call.x);
+  p.w = at(call.w);
+  p.y = at(call.y);
+  if (call.has_bias) p.bias = at(call.bias);
+  for (const abi::PostOp& op : call.post_ops) {
+    if (op.kind == abi::PostOpKind::add) p.residual = at(op.operand);
+  }
+  const std::int32_t alignment = std::min(alignment_of({p.x, p.w, p.bias, p.residual, p.y}),
+                                          state.convolution_shape->alignment);
+  if (!state.convolution || alignment < state.convolution_alignment) {
+    ConvolutionShape shape = *state.convolution_shape;
+    shape.alignment = alignment;
+    state.convolution = device_.convolutions()->find(shape, p, workspace_, stream_);
+    state.convolution_alignment = alignment;
+    if (!state.convolution) {
+      state.convolution_shape.reset();
+      return false;
+    }
+  }
+  state.convolution->run(p, workspace_, stream_);
+  return true;
 }
 
 void Frame::run_attention(std::size_t number) {

@@ -52,7 +52,7 @@ class Gemm {
 // Thread-safe.
 class Gemms {
  public:
-  static constexpr std::int64_t kWorkspaceBytes = std::int64_t{32} << 20;
+  static constexpr std::int64_t kWorkspaceBytes = Device::kWorkspaceBytes;
 
   virtual ~Gemms() = default;
   // The best known way for a shape; measured on these pointers (whose `d` it overwrites) unless

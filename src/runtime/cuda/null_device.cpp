@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "runtime/cuda/convolutions.h"
 #include "runtime/cuda/gemms.h"
 
 namespace inkle::runtime::cuda {
@@ -84,10 +86,49 @@ class NullGemms final : public Gemms {
   Recorder& recorder_;
 };
 
+class NullConvolution final : public Convolution {
+ public:
+  NullConvolution(ConvolutionShape shape, Recorder& recorder)
+      : shape_(shape), recorder_(recorder) {}
+
+  void run(const ConvolutionPointers& p, void* workspace, Stream /*stream*/) const override {
+    INKLE_CHECK(p.x != nullptr && p.w != nullptr && p.y != nullptr && workspace != nullptr,
+                "a convolution without operands");
+    INKLE_CHECK((p.bias != nullptr) == shape_.has_bias, "a bias too many or too few");
+    INKLE_CHECK((p.residual != nullptr) == shape_.has_residual, "a residual too many or too few");
+    recorder_.add(fmt::format("convolution{}{}{}", shape_.has_bias ? " bias" : "",
+                              shape_.has_residual ? " residual" : "", shape_.relu ? " relu" : ""),
+                  {});
+  }
+  std::string name() const override { return "null"; }
+
+ private:
+  ConvolutionShape shape_;
+  Recorder& recorder_;
+};
+
+class NullConvolutions final : public Convolutions {
+ public:
+  explicit NullConvolutions(Recorder& recorder) : recorder_(recorder) {}
+
+  std::shared_ptr<const Convolution> find(const ConvolutionShape& shape,
+                                          const ConvolutionPointers& /*pointers*/,
+                                          void* /*workspace*/, Stream /*stream*/) override {
+    for (std::size_t d = 0; d < shape.y.size(); ++d) {
+      INKLE_CHECK(shape.x[d] > 0 && shape.w[d] > 0 && shape.y[d] > 0, "an empty convolution");
+    }
+    INKLE_CHECK(shape.x[1] % shape.w[1] == 0, "a convolution of channels that do not fit");
+    return std::make_shared<NullConvolution>(shape, recorder_);
+  }
+
+ private:
+  Recorder& recorder_;
+};
+
 class NullDeviceOf final : public NullDevice {
  public:
   explicit NullDeviceOf(abi::DeviceDescription description)
-      : description_(std::move(description)), gemms_(recorder_) {}
+      : description_(std::move(description)), gemms_(recorder_), convolutions_(recorder_) {}
 
   const abi::DeviceDescription& description() const override { return description_; }
   std::int32_t index() const override { return 0; }
@@ -115,6 +156,7 @@ class NullDeviceOf final : public NullDevice {
   }
 
   void* allocate(std::int64_t bytes) override { return std::calloc(1, static_cast<size_t>(bytes)); }
+  void* try_allocate(std::int64_t bytes) override { return allocate(bytes); }
   void free(void* memory) override { std::free(memory); }
   void* allocate_shared(std::int64_t bytes) override { return allocate(bytes); }
   void free_shared(void* memory) override { std::free(memory); }
@@ -132,12 +174,16 @@ class NullDeviceOf final : public NullDevice {
     }
   }
   void synchronize(Stream /*stream*/) override {}
+  void synchronize_all() override {}
   bool is_capturing(Stream /*stream*/) override { return false; }
   Event make_event() override { return this; }
   void free_event(Event /*event*/) override {}
   void record(Event /*event*/, Stream /*stream*/) override {}
   double microseconds(Event /*from*/, Event /*to*/) override { return 0; }
   Gemms& gemms() override { return gemms_; }
+  Convolutions* convolutions() override { return has_convolutions_ ? &convolutions_ : nullptr; }
+  void lose_convolutions() override { has_convolutions_ = false; }
+  void* workspace(Stream /*stream*/) override { return workspace_.data(); }
 
   std::vector<NullLaunch> take_launches() override {
     const std::lock_guard lock(recorder_.mutex);
@@ -148,6 +194,9 @@ class NullDeviceOf final : public NullDevice {
   abi::DeviceDescription description_;
   Recorder recorder_;
   NullGemms gemms_;
+  NullConvolutions convolutions_;
+  bool has_convolutions_ = true;
+  std::array<std::byte, 256> workspace_{};  // nothing runs that would use more
 };
 
 }  // namespace

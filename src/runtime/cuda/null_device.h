@@ -12,13 +12,16 @@ namespace inkle::runtime::cuda {
 
 // What was asked of a null device, in order; for tests.
 struct NullLaunch {
-  std::string what;  // the kernel's entry, or "gemm m n k batch"
+  // The kernel's entry, "gemm m n k batch", or "convolution" and what is fused to it.
+  std::string what;
   LaunchShape shape;
 };
 
 class NullDevice : public Device {
  public:
   [[nodiscard]] virtual std::vector<NullLaunch> take_launches() = 0;
+  // From now on the device has no library for convolutions.
+  virtual void lose_convolutions() = 0;
 };
 
 [[nodiscard]] std::shared_ptr<NullDevice> make_null_device(abi::DeviceDescription description);

@@ -1,0 +1,67 @@
+// Convolutions as a library runs them. Which of its ways is the fastest for a shape is measured
+// once for each device and process.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "abi/dtype.h"
+#include "runtime/cuda/device.h"
+
+namespace inkle::runtime::cuda {
+
+// y = relu(convolution(x, w) + residual + bias), what is not there left out; sums in f32, rounded
+// once. Sizes and strides count elements: [batch, channel, depth or 1, row or 1, column] of x, y and
+// residual, [channel of y, channel of x in its group, ...] of w. Values are ordered for use as a key.
+struct ConvolutionShape {
+  using Dims = std::array<std::int64_t, 5>;
+  using Spatial = std::array<std::int64_t, 3>;
+  abi::DType dtype = abi::DType::bf16;  // of all operands; f16 or bf16
+  Dims x{}, w{}, y{};
+  Dims x_strides{}, w_strides{}, y_strides{}, residual_strides{};
+  Spatial stride{}, padding{}, dilation{};
+  bool is_volume = false;  // depth is a dimension
+  bool has_bias = false;   // [channel of y], dense
+  bool has_residual = false;
+  bool relu = false;
+  std::int32_t alignment = 16;  // bytes, of every pointer
+
+  friend auto operator<=>(const ConvolutionShape&, const ConvolutionShape&) = default;
+};
+
+struct ConvolutionPointers {
+  const void* x = nullptr;
+  const void* w = nullptr;
+  const void* bias = nullptr;
+  const void* residual = nullptr;
+  void* y = nullptr;
+};
+
+// A convolution of one shape; immutable.
+class Convolution {
+ public:
+  virtual ~Convolution() = default;
+  // Queues it. `workspace`: Convolutions::kWorkspaceBytes of the device, in use by nothing else of
+  // the stream meanwhile.
+  virtual void run(const ConvolutionPointers& pointers, void* workspace, Stream stream) const = 0;
+  [[nodiscard]] virtual std::string name() const = 0;
+  // As measured; 0: not measured.
+  [[nodiscard]] virtual double microseconds() const { return 0; }
+};
+
+// Thread-safe.
+class Convolutions {
+ public:
+  static constexpr std::int64_t kWorkspaceBytes = Device::kWorkspaceBytes;
+
+  virtual ~Convolutions() = default;
+  // The best known way for a shape, measured on these pointers (whose `y` it overwrites) unless the
+  // stream is being captured; null if the library knows none.
+  [[nodiscard]] virtual std::shared_ptr<const Convolution> find(const ConvolutionShape& shape,
+                                                                const ConvolutionPointers& pointers,
+                                                                void* workspace, Stream stream) = 0;
+};
+
+}  // namespace inkle::runtime::cuda

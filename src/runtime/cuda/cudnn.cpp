@@ -1,0 +1,404 @@
+#include "runtime/cuda/cudnn.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "runtime/cuda/cudnn_api.h"
+
+namespace inkle::runtime::cuda {
+namespace {
+
+using cudnn::Api;
+
+// Candidates of the library's own model that are measured, and runs of each after a first one.
+constexpr int kCandidates = 8;
+constexpr int kRuns = 3;
+// Of those, ways that the library compiles first, which takes a tenth of a second each.
+constexpr int kCompiled = 2;
+
+void check(const Api& api, cudnn::Status status, const char* doing) {
+  if (status != cudnn::kSuccess) [[unlikely]]
+    throw InternalError(fmt::format("cuDNN, {}: {}", doing, api.error(status)));
+}
+
+// A descriptor of the library's, destroyed with this object.
+class Descriptor {
+ public:
+  Descriptor(const Api& api, int kind) : api_(&api) {
+    check(api, api.make(kind, &descriptor_), "making a descriptor");
+  }
+  ~Descriptor() {
+    if (descriptor_ != nullptr) api_->destroy(descriptor_);
+  }
+  Descriptor(Descriptor&& other) noexcept
+      : api_(other.api_), descriptor_(std::exchange(other.descriptor_, nullptr)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(api_, other.api_);
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+
+  template <class T>
+  void set(int attribute, int type, const T& value) {
+    check(*api_, api_->set(descriptor_, attribute, type, 1, &value), "setting an attribute");
+  }
+  template <class T>
+  void set_all(int attribute, int type, const T* values, std::size_t count) {
+    check(*api_,
+          api_->set(descriptor_, attribute, type, static_cast<std::int64_t>(count), values),
+          "setting an attribute");
+  }
+  void refer(int attribute, const Descriptor& other) {
+    set(attribute, cudnn::kTypeDescriptor, other.get());
+  }
+  [[nodiscard]] cudnn::Status try_finalize() { return api_->finalize(descriptor_); }
+  void finalize(const char* doing) { check(*api_, try_finalize(), doing); }
+  [[nodiscard]] cudnn::Descriptor get() const { return descriptor_; }
+
+ private:
+  const Api* api_;
+  cudnn::Descriptor descriptor_ = nullptr;
+};
+
+enum Id : std::int64_t { kX = 1, kW, kBias, kResidual, kY, kFirstVirtual };
+
+// The operation graph of a shape: the order of its operations is that of the library's fused
+// kernels, convolution, residual, bias, relu.
+class GraphBuilder {
+ public:
+  GraphBuilder(const Api& api, const ConvolutionShape& shape) : api_(api), shape_(shape) {}
+
+  Descriptor run(cudnn::Handle handle) {
+    const bool last_is_convolution = !shape_.has_residual && !shape_.has_bias && !shape_.relu;
+    Descriptor* at = convolution(last_is_convolution);
+    if (shape_.has_residual) {
+      at = pointwise(cudnn::kAdd, at, operand(kResidual, shape_.y, shape_.residual_strides),
+                     !shape_.has_bias && !shape_.relu);
+    }
+    if (shape_.has_bias) at = pointwise(cudnn::kAdd, at, bias(), !shape_.relu);
+    if (shape_.relu) pointwise(cudnn::kRelu, at, nullptr, true);
+    Descriptor graph(api_, cudnn::kOperationGraph);
+    graph.set(cudnn::kGraphHandle, cudnn::kTypeHandle, handle);
+    std::vector<cudnn::Descriptor> list;
+    for (const Descriptor& d : operations_) list.push_back(d.get());
+    graph.set_all(cudnn::kGraphOperations, cudnn::kTypeDescriptor, list.data(), list.size());
+    graph.finalize("describing a convolution");
+    return graph;
+  }
+
+ private:
+  [[nodiscard]] int type() const {
+    return shape_.dtype == abi::DType::f16 ? cudnn::kF16 : cudnn::kBf16;
+  }
+
+  // Without depth, where that is none.
+  [[nodiscard]] std::vector<std::int64_t> dims(const ConvolutionShape::Dims& d) const {
+    std::vector<std::int64_t> result(d.begin(), d.end());
+    if (!shape_.is_volume) result.erase(result.begin() + 2);
+    return result;
+  }
+  [[nodiscard]] std::vector<std::int64_t> spatial(const ConvolutionShape::Spatial& s) const {
+    return {s.begin() + (shape_.is_volume ? 0 : 1), s.end()};
+  }
+
+  Descriptor* tensor(std::int64_t id, const std::vector<std::int64_t>& sizes,
+                     const std::vector<std::int64_t>& strides, bool is_virtual) {
+    Descriptor t(api_, cudnn::kTensor);
+    t.set(cudnn::kTensorType, cudnn::kTypeDataType, is_virtual ? cudnn::kF32 : type());
+    t.set_all(cudnn::kTensorSizes, cudnn::kTypeInt64, sizes.data(), sizes.size());
+    t.set_all(cudnn::kTensorStrides, cudnn::kTypeInt64, strides.data(), strides.size());
+    t.set(cudnn::kTensorId, cudnn::kTypeInt64, id);
+    t.set(cudnn::kTensorAlignment, cudnn::kTypeInt64, std::int64_t{shape_.alignment});
+    t.set(cudnn::kTensorVirtual, cudnn::kTypeBoolean, is_virtual);
+    t.finalize("describing a tensor");
+    tensors_.push_back(std::make_unique<Descriptor>(std::move(t)));
+    return tensors_.back().get();
+  }
+  Descriptor* operand(std::int64_t id, const ConvolutionShape::Dims& sizes,
+                      const ConvolutionShape::Dims& strides) {
+    return tensor(id, dims(sizes), dims(strides), false);
+  }
+  // What an operation makes: y if it is the last one, else a value between two.
+  Descriptor* result(bool is_last) {
+    if (is_last) return operand(kY, shape_.y, shape_.y_strides);
+    return tensor(next_virtual_++, dims(shape_.y), dims(shape_.y_strides), true);
+  }
+  Descriptor* bias() {
+    const std::int64_t channels = shape_.y[1];
+    const ConvolutionShape::Dims sizes = {1, channels, 1, 1, 1};
+    const ConvolutionShape::Dims strides = {channels, 1, channels, channels, channels};
+    return operand(kBias, sizes, strides);
+  }
+
+  Descriptor* convolution(bool is_last) {
+    Descriptor c(api_, cudnn::kConvolution);
+    const auto padding = spatial(shape_.padding);
+    const auto stride = spatial(shape_.stride);
+    const auto dilation = spatial(shape_.dilation);
+    const auto count = static_cast<std::int64_t>(padding.size());
+    c.set(cudnn::kConvolutionType, cudnn::kTypeDataType, cudnn::kF32);
+    c.set(cudnn::kConvolutionMode, cudnn::kTypeConvolutionMode, cudnn::kCrossCorrelation);
+    c.set(cudnn::kConvolutionDims, cudnn::kTypeInt64, count);
+    c.set_all(cudnn::kConvolutionPrePadding, cudnn::kTypeInt64, padding.data(), padding.size());
+    c.set_all(cudnn::kConvolutionPostPadding, cudnn::kTypeInt64, padding.data(), padding.size());
+    c.set_all(cudnn::kConvolutionStrides, cudnn::kTypeInt64, stride.data(), stride.size());
+    c.set_all(cudnn::kConvolutionDilations, cudnn::kTypeInt64, dilation.data(), dilation.size());
+    c.finalize("describing a convolution");
+    tensors_.push_back(std::make_unique<Descriptor>(std::move(c)));
+    const Descriptor* parameters = tensors_.back().get();
+    Descriptor* const y = result(is_last);
+    Descriptor o(api_, cudnn::kConvolutionForward);
+    o.refer(cudnn::kForwardConvolution, *parameters);
+    o.refer(cudnn::kForwardX, *operand(kX, shape_.x, shape_.x_strides));
+    o.refer(cudnn::kForwardW, *operand(kW, shape_.w, shape_.w_strides));
+    o.refer(cudnn::kForwardY, *y);
+    o.set(cudnn::kForwardAlpha, cudnn::kTypeFloat, 1.0F);
+    o.set(cudnn::kForwardBeta, cudnn::kTypeFloat, 0.0F);
+    o.finalize("describing a convolution");
+    operations_.push_back(std::move(o));
+    return y;
+  }
+
+  Descriptor* pointwise(int mode, const Descriptor* x, const Descriptor* b, bool is_last) {
+    Descriptor p(api_, cudnn::kPointwise);
+    p.set(cudnn::kPointwiseMode, cudnn::kTypePointwiseMode, mode);
+    p.set(cudnn::kPointwisePrecision, cudnn::kTypeDataType, cudnn::kF32);
+    if (mode == cudnn::kRelu) p.set(cudnn::kPointwiseNan, cudnn::kTypeNan, cudnn::kKeepNan);
+    p.finalize("describing an operation");
+    tensors_.push_back(std::make_unique<Descriptor>(std::move(p)));
+    const Descriptor* parameters = tensors_.back().get();
+    Descriptor* const y = result(is_last);
+    Descriptor o(api_, cudnn::kPointwiseOperation);
+    o.refer(cudnn::kOperationPointwise, *parameters);
+    o.refer(cudnn::kOperationX, *x);
+    if (b != nullptr) o.refer(cudnn::kOperationB, *b);
+    o.refer(cudnn::kOperationY, *y);
+    o.finalize("describing an operation");
+    operations_.push_back(std::move(o));
+    return y;
+  }
+
+  const Api& api_;
+  const ConvolutionShape& shape_;
+  std::vector<std::unique_ptr<Descriptor>> tensors_;  // and parameters: addresses are handed out
+  std::vector<Descriptor> operations_;
+  std::int64_t next_virtual_ = kFirstVirtual;
+};
+
+// The library's handle, whose stream is set before each use.
+struct Context {
+  const Api& api;
+  cudnn::Handle handle = nullptr;
+  std::mutex mutex;
+};
+
+class CudnnConvolution final : public Convolution {
+ public:
+  CudnnConvolution(Context& context, const ConvolutionShape& shape, Descriptor plan,
+                   std::string name)
+      : context_(context), shape_(shape), plan_(std::move(plan)), name_(std::move(name)) {}
+
+  void run(const ConvolutionPointers& p, void* workspace, Stream stream) const override {
+    check(context_.api, try_run(p, workspace, stream), "running a convolution");
+  }
+
+  [[nodiscard]] cudnn::Status try_run(const ConvolutionPointers& p, void* workspace,
+                                      Stream stream) const {
+    std::array<std::int64_t, 5> ids{kX, kW, kY};
+    std::array<const void*, 5> pointers{p.x, p.w, p.y};
+    std::size_t count = 3;
+    const auto add = [&](std::int64_t id, const void* pointer) {
+      ids[count] = id;
+      pointers[count++] = pointer;
+    };
+    if (shape_.has_bias) add(kBias, p.bias);
+    if (shape_.has_residual) add(kResidual, p.residual);
+    Descriptor pack(context_.api, cudnn::kVariantPack);
+    pack.set_all(cudnn::kPackIds, cudnn::kTypeInt64, ids.data(), count);
+    pack.set_all(cudnn::kPackPointers, cudnn::kTypePointer, pointers.data(), count);
+    pack.set(cudnn::kPackWorkspace, cudnn::kTypePointer, workspace);
+    pack.finalize("passing operands");
+    const std::lock_guard lock(context_.mutex);
+    check(context_.api, context_.api.set_stream(context_.handle, stream), "choosing a stream");
+    return context_.api.execute(context_.handle, plan_.get(), pack.get());
+  }
+
+  std::string name() const override { return name_; }
+  double microseconds() const override { return microseconds_; }
+  void set_microseconds(double value) { microseconds_ = value; }
+
+ private:
+  Context& context_;
+  ConvolutionShape shape_;
+  Descriptor plan_;
+  std::string name_;
+  double microseconds_ = 0;
+};
+
+class CudnnConvolutions final : public Convolutions {
+ public:
+  CudnnConvolutions(const Api& api, Device& device) : context_{.api = api}, device_(device) {
+    check(api, api.create(&context_.handle), "starting");
+  }
+
+  std::shared_ptr<const Convolution> find(const ConvolutionShape& shape,
+                                          const ConvolutionPointers& pointers, void* workspace,
+                                          Stream stream) override {
+    const std::lock_guard lock(mutex_);
+    if (const auto known = known_.find(shape); known != known_.end()) return known->second;
+    const bool is_in_place = shape.has_residual && pointers.residual == pointers.y;
+    const bool may_measure = !is_in_place && !device_.is_capturing(stream);
+    auto all = candidates(shape, may_measure ? kCandidates : 1);
+    if (all.empty()) {
+      log(LogChannel::runtime, "convolution {}: cuDNN knows no way", describe(shape));
+      return known_[shape] = nullptr;
+    }
+    if (!may_measure) return all.front();
+    return known_[shape] = fastest(shape, all, pointers, workspace, stream);
+  }
+
+ private:
+  using Candidates = std::vector<std::shared_ptr<CudnnConvolution>>;
+
+  static std::string describe(const ConvolutionShape& s) {
+    return fmt::format("{}x{}x{}x{} by {}x{}x{}x{}{}{}{}", s.x[0], s.x[1], s.x[3], s.x[4], s.w[0],
+                       s.w[1], s.w[3], s.w[4], s.has_bias ? " bias" : "",
+                       s.has_residual ? " residual" : "", s.relu ? " relu" : "");
+  }
+
+  // Ways that fit the workspace, the library's favourite first.
+  Candidates candidates(const ConvolutionShape& shape, int most) {
+    const Descriptor graph = GraphBuilder(context_.api, shape).run(context_.handle);
+    Candidates result;
+    int compiled = 0;
+    for (const int mode : {cudnn::kModeA, cudnn::kModeFallback}) {
+      if (!result.empty()) break;
+      for (Descriptor& config : configurations(graph, mode)) {
+        if (static_cast<int>(result.size()) >= most) break;
+        add_candidate(shape, config, compiled, result);
+      }
+    }
+    return result;
+  }
+
+  void add_candidate(const ConvolutionShape& shape, const Descriptor& config, int& compiled,
+                     Candidates& result) {
+    const auto [name, compiles] = describe_engine(config);
+    if (compiles && compiled == kCompiled) return;
+    Descriptor plan(context_.api, cudnn::kPlan);
+    plan.set(cudnn::kPlanHandle, cudnn::kTypeHandle, context_.handle);
+    plan.refer(cudnn::kPlanConfig, config);
+    if (plan.try_finalize() != cudnn::kSuccess) return;
+    std::int64_t bytes = 0;
+    std::int64_t count = 0;
+    check(context_.api,
+          context_.api.get(plan.get(), cudnn::kPlanWorkspace, cudnn::kTypeInt64, 1, &count, &bytes),
+          "asking for the workspace");
+    if (bytes > kWorkspaceBytes) return;
+    if (compiles) ++compiled;
+    result.push_back(
+        std::make_shared<CudnnConvolution>(context_, shape, std::move(plan), name));
+  }
+
+  // The engine's number, and whether it is compiled when asked for.
+  std::pair<std::string, bool> describe_engine(const Descriptor& config) {
+    const Api& api = context_.api;
+    Descriptor engine(api, cudnn::kEngine);
+    cudnn::Descriptor handle = engine.get();
+    std::int64_t count = 0;
+    if (api.get(config.get(), cudnn::kConfigEngine, cudnn::kTypeDescriptor, 1, &count, &handle) !=
+        cudnn::kSuccess) {
+      return {"cudnn", false};
+    }
+    std::int64_t number = 0;
+    api.get(engine.get(), cudnn::kEngineIndex, cudnn::kTypeInt64, 1, &count, &number);
+    std::array<int, 8> notes{};
+    std::int64_t noted = 0;
+    const auto most = static_cast<std::int64_t>(notes.size());
+    bool compiles = false;
+    if (api.get(engine.get(), cudnn::kEngineBehavior, cudnn::kTypeBehavior, most, &noted,
+                notes.data()) == cudnn::kSuccess) {
+      const auto end = notes.begin() + std::min(noted, most);
+      compiles = std::find(notes.begin(), end, cudnn::kCompilesAtRunTime) != end;
+    }
+    return {fmt::format("cudnn engine {}{}", number, compiles ? " (compiled)" : ""), compiles};
+  }
+
+  std::vector<Descriptor> configurations(const Descriptor& graph, int mode) {
+    const Api& api = context_.api;
+    std::vector<Descriptor> result;
+    Descriptor heuristics(api, cudnn::kHeuristics);
+    heuristics.refer(cudnn::kHeuristicsGraph, graph);
+    heuristics.set(cudnn::kHeuristicsMode, cudnn::kTypeHeuristicsMode, mode);
+    if (heuristics.try_finalize() != cudnn::kSuccess) return result;
+    std::int64_t count = 0;
+    if (api.get(heuristics.get(), cudnn::kHeuristicsResults, cudnn::kTypeDescriptor, 0, &count,
+                nullptr) != cudnn::kSuccess) {
+      return result;
+    }
+    std::vector<cudnn::Descriptor> handles;
+    for (std::int64_t i = 0; i < count; ++i) {
+      result.emplace_back(api, cudnn::kEngineConfig);
+      handles.push_back(result.back().get());
+    }
+    std::int64_t found = 0;
+    if (api.get(heuristics.get(), cudnn::kHeuristicsResults, cudnn::kTypeDescriptor, count, &found,
+                handles.data()) != cudnn::kSuccess) {
+      found = 0;
+    }
+    result.erase(result.begin() + std::clamp<std::int64_t>(found, 0, count), result.end());
+    return result;
+  }
+
+  std::shared_ptr<const Convolution> fastest(const ConvolutionShape& shape, const Candidates& all,
+                                             const ConvolutionPointers& pointers, void* workspace,
+                                             Stream stream) {
+    const Event start = device_.make_event();
+    const Event end = device_.make_event();
+    std::shared_ptr<CudnnConvolution> best;
+    std::string times;
+    for (const auto& candidate : all) {
+      if (candidate->try_run(pointers, workspace, stream) != cudnn::kSuccess) continue;
+      device_.record(start, stream);
+      for (int r = 0; r < kRuns; ++r) candidate->run(pointers, workspace, stream);
+      device_.record(end, stream);
+      const double time = device_.microseconds(start, end) / kRuns;
+      candidate->set_microseconds(time);
+      times += fmt::format(" {} {:.1f},", candidate->name(), time);
+      if (!best || time < best->microseconds()) best = candidate;
+    }
+    device_.free_event(start);
+    device_.free_event(end);
+    log(LogChannel::runtime, "convolution {}: {} of{} us", describe(shape),
+        best ? best->name() : "none", times);
+    return best;
+  }
+
+  Context context_;
+  Device& device_;
+  std::mutex mutex_;
+  std::map<ConvolutionShape, std::shared_ptr<const Convolution>> known_;
+};
+
+}  // namespace
+
+std::unique_ptr<Convolutions> make_cudnn(Device& device, std::string& why_not) {
+  const Api* api = cudnn::find(why_not);
+  if (api == nullptr) return nullptr;
+  try {
+    return std::make_unique<CudnnConvolutions>(*api, device);
+  } catch (const InternalError& error) {
+    why_not = error.what();
+    return nullptr;
+  }
+}
+
+}  // namespace inkle::runtime::cuda
