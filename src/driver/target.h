@@ -15,6 +15,10 @@
 #include "runtime/common/executable.h"
 #include "schedule/schedule.h"
 
+namespace inkle::runtime::cuda {
+class Device;
+}
+
 namespace inkle::driver {
 
 struct TargetUnit {
@@ -62,6 +66,7 @@ class Target {
 [[nodiscard]] std::unique_ptr<Target> make_cuda_target(std::int32_t index);
 
 // A GPU of an architecture ("sm_90a") that runs nothing: all of a call but the launches.
+[[nodiscard]] std::unique_ptr<Target> make_target(std::shared_ptr<runtime::cuda::Device> device);
 [[nodiscard]] std::unique_ptr<Target> make_null_target(std::string_view architecture);
 
 }  // namespace inkle::driver

@@ -123,6 +123,7 @@ class CudaTarget final : public Target {
     options.can_attend = [](abi::DType dtype) { return abi::is_float(dtype); };
     options.keep_roundings = true;
     options.adds_before_rounding = true;
+    if (device_->convolutions() != nullptr) options.least_channels = 8;
   }
 
   bool host_makes_result(const schedule::Step& step, const Program& program) const override {
@@ -168,12 +169,16 @@ class CudaTarget final : public Target {
 
 }  // namespace
 
+std::unique_ptr<Target> make_target(std::shared_ptr<runtime::cuda::Device> device) {
+  return std::make_unique<CudaTarget>(std::move(device));
+}
+
 std::unique_ptr<Target> make_cuda_target(std::int32_t index) {
-  return std::make_unique<CudaTarget>(runtime::cuda::open_device(index));
+  return make_target(runtime::cuda::open_device(index));
 }
 
 std::unique_ptr<Target> make_null_target(std::string_view architecture) {
-  return std::make_unique<CudaTarget>(
+  return make_target(
       runtime::cuda::make_null_device(codegen::cuda::typical_device(architecture)));
 }
 

@@ -27,10 +27,11 @@ constexpr std::size_t kMaxNodes = 64;
 // Inlining repeats what is read several times; beyond this the answer is "not known".
 constexpr std::size_t kMaxInstructions = 2000;
 
-bool is_elementwise(const Node& node) {
-  constexpr Trait kGood = Trait::pointwise | Trait::view | Trait::creation;
-  constexpr Trait kBad = Trait::random | Trait::effect | Trait::eager_only;
-  return has(node.op->traits, kGood) && !has(node.op->traits, kBad);
+// What it lowers to may be loops over elements; of() looks at those.
+bool may_be_elementwise(const Node& node) {
+  constexpr Trait kBad = Trait::random | Trait::effect | Trait::eager_only | Trait::reduction |
+                         Trait::contraction | Trait::update;
+  return node.op->lower != nullptr && !has(node.op->traits, kBad);
 }
 
 // The nodes that `value` depends on as a graph of its own, composites expanded; values keep their
@@ -44,7 +45,7 @@ std::optional<Graph> slice(const Graph& graph, ValueId value) {
   for (std::size_t i = graph.nodes.size(); i-- > 0;) {
     const Node& node = graph.nodes[i];
     if (!std::ranges::any_of(node.results, [&](ValueId v) { return live[v.index]; })) continue;
-    if (node.op->decompose == nullptr && !is_elementwise(node)) return std::nullopt;
+    if (node.op->decompose == nullptr && !may_be_elementwise(node)) return std::nullopt;
     if (part.nodes.size() >= kMaxNodes) return std::nullopt;
     graph::for_each_operand(node, [&](ValueId v) { live[v.index] = true; });
     part.nodes.push_back(node);
@@ -53,7 +54,7 @@ std::optional<Graph> slice(const Graph& graph, ValueId value) {
   std::erase_if(part.constants, [&](const auto& c) { return !live[c.first.index]; });
   PassContext context;
   if (auto expanded = decompose(part, context)) part = std::move(*expanded);
-  if (!std::ranges::all_of(part.nodes, is_elementwise)) return std::nullopt;
+  if (!std::ranges::all_of(part.nodes, may_be_elementwise)) return std::nullopt;
   return part;
 }
 
@@ -78,27 +79,69 @@ class ElementInliner {
     const std::int32_t writer = writer_[load.buffer];
     if (writer < 0 || load.operand_count != 0) return to.append(std::move(load));
     const Nest& nest = program_.nests[static_cast<std::size_t>(writer)];
+    if (to.body().instructions.size() > kMaxInstructions) return to.append(std::move(load));
+    if (nest.kind == loop::NestKind::scan) {
+      const auto sum = sum_of_zeros(to, nest, load);
+      return sum ? *sum : to.append(std::move(load));
+    }
     std::vector<std::pair<Expr, Expr>> indices;
     for (std::size_t d = 0; d < nest.dims.size(); ++d) {
       indices.emplace_back(nest.dims[d].variable, load.indices[d]);
     }
-    if (to.body().instructions.size() > kMaxInstructions) return to.append(std::move(load));
+    return element(to, nest, indices);
+  }
+
+ private:
+  using Map = std::vector<std::pair<Expr, Expr>>;
+
+  Val element(BodyBuilder& to, const Nest& nest, const Map& indices) {
     const loop::LoadRewrite again = [this](BodyBuilder& b, Instruction inner) {
       return read(b, std::move(inner));
     };
     return loop::inline_body(nest.body, indices, to, again).front();
   }
 
- private:
+  // A running sum of what is 0 at the first place and at all later ones (models number packed
+  // sequences by a running sum of places where positions do not go up by one).
+  std::optional<Val> sum_of_zeros(BodyBuilder& to, const Nest& nest, const Instruction& load) {
+    const loop::Dim& along = nest.reduced.front();
+    Map indices;
+    const auto& stored = nest.stores.front().indices;
+    for (std::size_t d = 0; d < stored.size(); ++d) {
+      if (!(stored[d] == along.variable)) indices.emplace_back(stored[d], load.indices[d]);
+    }
+    sym::Context& context = to.context();
+    const Expr first = context.constant(0);
+    const Expr later = context.index(along.extent) + 1;
+    std::optional<Val> zero;
+    for (const Expr place : {first, later}) {
+      Map at = indices;
+      at.emplace_back(along.variable, place);
+      zero = element(to, nest, at);
+      const Instruction& i = to.body()[*zero];
+      if (i.opcode != Opcode::constant || i.integer != 0 || i.real != 0) return std::nullopt;
+    }
+    return zero;
+  }
+
   const loop::Program& program_;
   const std::vector<std::int32_t>& writer_;
 };
 
-// A nest that fills each element of its buffer once, in the order of its dims.
+// A nest that fills each element of its buffer once, in the order of its dims; or a running sum that
+// does, in any order.
 bool is_plain(const Nest& nest) {
-  if (nest.kind != loop::NestKind::pointwise || nest.stores.size() != 1) return false;
+  if (nest.stores.size() != 1) return false;
   const auto& indices = nest.stores.front().indices;
-  return std::ranges::equal(indices, nest.dims, {}, {}, &loop::Dim::variable);
+  if (nest.kind == loop::NestKind::pointwise) {
+    return std::ranges::equal(indices, nest.dims, {}, {}, &loop::Dim::variable);
+  }
+  const auto is_variable = [&](Expr e) {
+    const auto same = [&](const loop::Dim& dim) { return dim.variable == e; };
+    return std::ranges::any_of(nest.dims, same) || std::ranges::any_of(nest.reduced, same);
+  };
+  return nest.kind == loop::NestKind::scan && nest.reduce == loop::ReduceOp::sum &&
+         nest.reduced.size() == 1 && std::ranges::all_of(indices, is_variable);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace inkle::passes {
 
 class Elements {
  public:
-  // Lowers `value` and what it depends on: pointwise, view and creation nodes only.
+  // Lowers `value` and what it depends on: to loops over elements, and running sums, only.
   // nullopt where something else comes up, or more than a few dozen nodes.
   static std::optional<Elements> of(const graph::Graph& graph, graph::ValueId value);
 

@@ -355,6 +355,7 @@ ScheduledProgram schedule(Program program, const Options& options) {
   drop_unit_variables(program);
   inline_pointwise(program, options.keep_roundings);
   choose_layouts(program);
+  pad_channels(program, options.least_channels);
   settle_operands(program);
   contractions_to_loops(program, options);
   if (!options.training) fold_channel_factors(program);

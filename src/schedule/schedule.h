@@ -26,6 +26,8 @@ struct Options {
   // What turns a contraction's sums into a result of f16 or bf16 is kept apart from later work, for
   // the library to do: half the bytes are written and read.
   bool keep_roundings = false;
+  // Images with fewer channels than these are padded for the library; 0: as they are.
+  std::int64_t least_channels = 0;
   // A tensor that is added to a contraction's rounded result may be added before the rounding, by
   // the library: one rounding less than eager's.
   bool adds_before_rounding = false;

@@ -117,7 +117,9 @@ class NullDeviceTest : public ::testing::Test {
     return {};
   }
 
-  Compiler compiler_{make_null_target(kArchitecture)};
+  std::shared_ptr<runtime::cuda::NullDevice> device_ =
+      runtime::cuda::make_null_device(codegen::cuda::typical_device(kArchitecture));
+  Compiler compiler_{make_target(device_)};
   Compiled compiled_;
   std::unique_ptr<runtime::common::Executable> executable_;
 };
@@ -169,6 +171,63 @@ graph @rows(%t: f32[10,64] param, %i: i64[4]) -> f32[4,64] {
   NullHost host;
   run({{10, 64}, {4}}, host);
   EXPECT_EQ(host.given.size(), 1U);
+}
+
+TEST_F(NullDeviceTest, SumsOverNothingCompile) {
+  compile(R"(
+graph @nothing(%x: f32[5,0], %y: f32[0,5], %z: f32[5,1]) -> f32[5], f32[], f32[5], f32[0,5], f32[5,1] {
+  %0: f32[5] = sum_dim(%x, [1])
+  %1: f32[] = sum_dim(%x, [0, 1])
+  %2: f32[5] = sum_dim(%y, [0])
+  %3: f32[0,5] = softmax(%y, -1)
+  %4: f32[5,1] = cumsum(%z, 1)
+  return %0, %1, %2, %3, %4
+}
+)");
+  NullHost host;
+  run({{5, 0}, {0, 5}, {5, 1}}, host);
+  EXPECT_EQ(host.given.size(), 5U);
+}
+
+TEST_F(NullDeviceTest, ConvolutionsAreTheLibrarys) {
+  constexpr std::string_view kText = R"(
+graph @block(%x: bf16[2,16,8,8]{1024,1,128,16}, %w: bf16[16,16,3,3]{144,1,48,16} param, %s: bf16[16] param, %b: bf16[16] param, %m: bf16[16] param, %v: bf16[16] param) -> bf16[2,16,8,8]{1024,1,128,16} {
+  %0: bf16[2,16,8,8] = convolution(%x, %w, none, [1, 1], [1, 1], [1, 1], false, [0, 0], 1)
+  %1: bf16[2,16,8,8], %2: bf16[0], %3: bf16[0] = _native_batch_norm_legit_no_training(%0, %s, %b, %m, %v, 0.1, 1e-05)
+  %4: bf16[2,16,8,8] = add(%1, %x)
+  %5: bf16[2,16,8,8]{1024,1,128,16} = relu(%4)
+  return %5
+}
+)";
+  const std::vector<std::vector<std::int64_t>> sizes = {{2, 16, 8, 8}, {16, 16, 3, 3}, {16}, {16},
+                                                        {16},          {16}};
+  const std::vector<std::vector<std::int64_t>> strides = {{1024, 1, 128, 16}, {144, 1, 48, 16}};
+  compile(kText);
+  NullHost host;
+  std::vector<abi::TensorView> views;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const std::vector<std::int64_t> one = {1};
+    views.push_back(
+        host.make_output(abi::DType::bf16, sizes[i], i < strides.size() ? strides[i] : one).view);
+  }
+  std::vector<std::int64_t> versions(views.size(), 1);
+  const auto launched = [&] {
+    (void)device_->take_launches();
+    executable_->run({.tensors = views, .versions = versions, .host = &host});
+    std::vector<std::string> result;
+    for (const auto& launch : device_->take_launches()) result.push_back(launch.what);
+    return result;
+  };
+  // Weights are prepared once, and again when one of them has changed.
+  const std::string call = "convolution bias residual relu";
+  EXPECT_THAT(launched(), ::testing::ElementsAre(::testing::_, call));
+  EXPECT_THAT(launched(), ::testing::ElementsAre(call));
+  ++versions[3];
+  EXPECT_FALSE(executable_->is_prepared({.tensors = views, .versions = versions}));
+  EXPECT_THAT(launched(), ::testing::ElementsAre(::testing::_, call));
+  EXPECT_TRUE(executable_->is_prepared({.tensors = views, .versions = versions}));
+  EXPECT_THAT(launched(), ::testing::ElementsAre(call));
+  EXPECT_THAT(host.calls, ::testing::IsEmpty());
 }
 
 TEST_F(NullDeviceTest, ArgumentsAreChecked) {

@@ -79,8 +79,9 @@ class Preparer {
     Expr rest = variable;
     for (std::size_t d = stage.inner.size(); d-- > 0;) {
       const loop::Dim& dim = stage.inner[d];
-      map.emplace_back(dim.variable, d == 0 ? rest : sym::mod(rest, dim.extent));
-      if (d != 0) rest = sym::floordiv(rest, dim.extent);
+      const bool divides = d != 0 && !dim.extent.is_constant(0);  // else there is no iteration
+      map.emplace_back(dim.variable, divides ? sym::mod(rest, dim.extent) : rest);
+      if (divides) rest = sym::floordiv(rest, dim.extent);
     }
     flat.inner = {{variable, extent}};
     flat.body = {};

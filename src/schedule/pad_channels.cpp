@@ -1,0 +1,91 @@
+// Images of a few channels get more of them, zeros, for the sake of the library.
+#include <algorithm>
+
+#include "loop/builder.h"
+#include "schedule/rewrite.h"
+
+namespace inkle::schedule {
+namespace {
+
+using loop::BodyBuilder;
+using loop::Buffer;
+using loop::BufferId;
+using loop::Nest;
+using loop::NestKind;
+using loop::Opcode;
+using loop::Program;
+using loop::Val;
+
+class ChannelPadder {
+ public:
+  ChannelPadder(Program& program, std::int64_t channels) : program_(program), channels_(channels) {}
+
+  void run() {
+    std::vector<Nest> result;
+    for (Nest& nest : program_.nests) {
+      if (nest.kind == NestKind::convolution) pad(nest, result);
+      result.push_back(std::move(nest));
+    }
+    program_.nests = std::move(result);
+  }
+
+ private:
+  void pad(Nest& nest, std::vector<Nest>& before) {
+    auto& c = std::get<loop::Convolution>(nest.detail);
+    const auto given = program_.buffers[c.x].sizes[1].constant();
+    if (!abi::is_reduced_float(program_.buffers[c.x].dtype) || c.transposed || c.groups != 1 ||
+        program_.buffers[c.x].sizes.size() < 4 || !given || *given < 1 || *given >= channels_) {
+      return;
+    }
+    c.x = padded(c.x, *given, nest.source, before);
+    c.w = padded(c.w, *given, nest.source, before);
+  }
+
+  // The buffer with zeros behind its `given` channels, channels last.
+  BufferId padded(BufferId from, std::int64_t given, const std::string& source,
+                  std::vector<Nest>& before) {
+    sym::Context& context = *program_.context;
+    Buffer buffer;
+    buffer.name = "t" + std::to_string(program_.buffers.size());
+    buffer.dtype = program_.buffers[from].dtype;
+    buffer.device = program_.buffers[from].device;
+    buffer.sizes = program_.buffers[from].sizes;
+    buffer.sizes[1] = context.constant(channels_);
+    Nest nest;
+    nest.label = "pad_channels";
+    nest.source = source;
+    std::vector<Expr> indices;
+    for (const Expr size : buffer.sizes) {
+      nest.dims.push_back({context.index(size), size});
+      indices.push_back(nest.dims.back().variable);
+    }
+    BodyBuilder b(nest.body, context);
+    const Val is_given =
+        b.binary(Opcode::less, b.index(indices[1]), b.constant(abi::DType::i64, given));
+    b.yield(b.load_if(is_given, b.constant(buffer.dtype, 0.0), from, buffer.dtype, indices));
+    std::vector<Expr> strides(buffer.sizes.size());
+    Expr step = context.constant(channels_);
+    strides[1] = context.constant(1);
+    for (std::size_t d = strides.size(); d-- > 2;) {
+      strides[d] = step;
+      step = step * buffer.sizes[d];
+    }
+    strides[0] = step;
+    buffer.strides = std::move(strides);
+    const BufferId made = program_.add_buffer(std::move(buffer));
+    nest.stores.push_back({made, std::move(indices), loop::StoreMode::overwrite, 0});
+    before.push_back(std::move(nest));
+    return made;
+  }
+
+  Program& program_;
+  std::int64_t channels_;
+};
+
+}  // namespace
+
+void pad_channels(Program& program, std::int64_t channels) {
+  if (channels > 1) ChannelPadder(program, channels).run();
+}
+
+}  // namespace inkle::schedule
