@@ -35,7 +35,28 @@ def convolution(
         y = torch.ops.aten.convolution.default(
             x, w, bias, stride, padding, dilation, transposed, output_padding, groups
         )
+        if residual is not None:
+            y = y + residual
         return y if y.dtype == dtype else y.to(dtype)
+
+
+def convolution_weights(
+    x: torch.Tensor,
+    gradient: torch.Tensor,
+    sizes: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> torch.Tensor:
+    """The gradient of the weights, which have ``sizes``, where ``gradient`` is that of the result."""
+    with torch.no_grad(), torch._C._DisableAutocast():
+        # Of the weights only geometry is read.
+        weights = gradient.new_empty(sizes)
+        return torch.ops.aten.convolution_backward.default(
+            gradient, x, weights, None, stride, padding, dilation, False, [0] * len(stride), groups,
+            [False, True, False],
+        )[1]  # fmt: skip
 
 
 def attention(

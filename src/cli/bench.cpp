@@ -7,8 +7,7 @@
 
 #include "base/threads.h"
 #include "cli/commands.h"
-#include "cli/host.h"
-#include "runtime/cpu/executor.h"
+#include "cli/session.h"
 
 namespace inkle::cli {
 namespace {
@@ -27,15 +26,12 @@ double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-void print_steps(runtime::cpu::Executable& executable, const driver::Report& report,
-                 const runtime::cpu::Call& call) {
+void print_steps(Session& session) {
+  const driver::Report& report = session.compiled().report;
   std::vector<double> total;
   constexpr int kRuns = 10;
   for (int r = 0; r < kRuns; ++r) {
-    PlainHost host(false);
-    runtime::cpu::Call one = call;
-    one.host = &host;
-    const std::vector<double> times = executable.run_profiled(one);
+    const std::vector<double> times = session.run_profiled();
     total.resize(times.size(), 0);
     for (std::size_t i = 0; i < times.size(); ++i) total[i] += times[i] / kRuns;
   }
@@ -52,15 +48,13 @@ void bench(const BenchArguments& a) {
   std::printf("read      %9.2f ms\n", milliseconds_since(start));
   const Arguments arguments = make_arguments(model, a.inputs);
   start = Clock::now();
-  const driver::Compiled compiled = compile(model, a.compile);
+  Session session(model, a.compile, arguments);
+  const driver::Compiled& compiled = session.compiled();
   std::printf("compile   %9.2f ms", milliseconds_since(start));
   for (const driver::StageTime& s : compiled.report.stages) {
     std::printf("  %s %.1f", s.stage.c_str(), s.seconds * 1e3);
   }
   std::printf("\n");
-  runtime::cpu::Executable executable(compiled.plan);
-  const std::vector<abi::TensorView> views = arguments.views();
-  runtime::cpu::Call call{.tensors = views, .integers = arguments.integers};
   std::vector<double> times;
   const auto begin = Clock::now();
   const auto enough = [&] {
@@ -68,10 +62,8 @@ void bench(const BenchArguments& a) {
            (static_cast<int>(times.size()) > a.runs || milliseconds_since(begin) > a.seconds * 1e3);
   };
   while (!enough()) {
-    PlainHost host(false);
-    call.host = &host;
     start = Clock::now();
-    executable.run(call);
+    session.run(false);
     times.push_back(milliseconds_since(start));
   }
   std::printf("first run %9.3f ms\n", times.front());
@@ -81,12 +73,12 @@ void bench(const BenchArguments& a) {
               times[times.size() / 2], times.size(), num_threads());
   std::printf("launches  %u kernels (%u distinct), %u library calls\n", compiled.report.launches,
               compiled.report.kernels, compiled.report.library_calls);
-  const runtime::cpu::MemoryReport memory = executable.memory();
+  const runtime::common::MemoryReport memory = session.executable().memory();
   std::printf("memory    %.2f MB arena, %.2f MB scratch, %.2f MB packed weights\n",
               static_cast<double>(memory.arena_bytes) * 1e-6,
               static_cast<double>(memory.scratch_bytes) * 1e-6,
               static_cast<double>(memory.packed_weight_bytes) * 1e-6);
-  if (a.steps) print_steps(executable, compiled.report, call);
+  if (a.steps) print_steps(session);
 }
 
 }  // namespace
@@ -96,6 +88,7 @@ void add_bench(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("bench", "Time a model; inputs that are not given are random.");
   add_compile_options(*command, arguments->compile);
+  add_device_option(*command, arguments->compile);
   add_input_options(*command, arguments->inputs);
   command->add_option("--seconds", arguments->seconds, "stop after this time")
       ->capture_default_str()

@@ -20,6 +20,10 @@ void add_compile_options(CLI::App& command, CompileArguments& a) {
   command.add_option("--threads", a.threads, "number of threads")->check(CLI::PositiveNumber);
 }
 
+void add_device_option(CLI::App& command, CompileArguments& a) {
+  command.add_option("--device", a.device, "cpu, cuda, or cuda:NUMBER")->capture_default_str();
+}
+
 void add_input_options(CLI::App& command, ArgumentOptions& a) {
   command
       .add_option("-i,--input", a.inputs,
@@ -32,12 +36,17 @@ void add_input_options(CLI::App& command, ArgumentOptions& a) {
 
 driver::Compiled compile(const Model& model, const CompileArguments& arguments,
                          driver::CompileOptions options) {
+  driver::Compiler compiler;
+  return compile(compiler, model.graph, arguments, std::move(options));
+}
+
+driver::Compiled compile(driver::Compiler& compiler, graph::Graph graph,
+                         const CompileArguments& arguments, driver::CompileOptions options) {
   if (arguments.threads > 0) set_num_threads(arguments.threads);
   options.fast_numerics = arguments.fast_numerics;
   options.skip_passes = arguments.skip_passes;
   options.passes.freeze = arguments.load.freeze;
-  driver::Compiler compiler;
-  driver::Compiled compiled = compiler.compile(model.graph, options);
+  driver::Compiled compiled = compiler.compile(std::move(graph), options);
   if (!compiled.report.eager.empty()) {
     unsupported("{}: these ops need PyTorch's eager mode, which the command has not: {}",
                 arguments.file, fmt::format("{}", fmt::join(compiled.report.eager, ", ")));

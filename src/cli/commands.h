@@ -14,6 +14,7 @@ namespace inkle::cli {
 
 void add_run(CLI::App& app);
 void add_bench(CLI::App& app);
+void add_profile(CLI::App& app);
 void add_opt(CLI::App& app);
 void add_lower(CLI::App& app);
 void add_compile(CLI::App& app);
@@ -27,12 +28,18 @@ struct CompileArguments {
   bool fast_numerics = false;
   std::vector<std::string> skip_passes;
   int threads = 0;
+  std::string device = "cpu";
 };
 void add_compile_options(CLI::App& command, CompileArguments& arguments);
+// --device, for commands that run on any.
+void add_device_option(CLI::App& command, CompileArguments& arguments);
 void add_input_options(CLI::App& command, ArgumentOptions& arguments);
 
 // Sets the number of threads and compiles; Unsupported naming the ops if some would need eager.
 [[nodiscard]] driver::Compiled compile(const Model& model, const CompileArguments& arguments,
+                                       driver::CompileOptions options = {});
+[[nodiscard]] driver::Compiled compile(driver::Compiler& compiler, graph::Graph graph,
+                                       const CompileArguments& arguments,
                                        driver::CompileOptions options = {});
 
 }  // namespace inkle::cli

@@ -29,6 +29,7 @@ class PlainHost : public runtime::common::Host {
   void give(std::uint32_t position, const runtime::common::Output& output) override;
 
   [[nodiscard]] const std::vector<Result>& results() const { return results_; }
+  [[nodiscard]] std::vector<Result> take_results() { return std::move(results_); }
 
  private:
   bool keep_;

@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
       "OMP_NUM_THREADS sets the number of threads.");
   inkle::cli::add_run(app);
   inkle::cli::add_bench(app);
+  inkle::cli::add_profile(app);
   inkle::cli::add_opt(app);
   inkle::cli::add_lower(app);
   inkle::cli::add_compile(app);

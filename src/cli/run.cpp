@@ -7,10 +7,9 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
-#include "cli/host.h"
+#include "cli/session.h"
 #include "cli/summary.h"
 #include "frontend/pt2/npy.h"
-#include "runtime/cpu/executor.h"
 
 namespace inkle::cli {
 namespace {
@@ -22,12 +21,14 @@ struct RunArguments {
   bool random = false;
 };
 
-void save(const PlainHost& host, const Model& model, const std::string& folder) {
+using Results = std::vector<PlainHost::Result>;
+
+void save(const Results& results, const Model& model, const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) user_error("{}: {}", folder, error.message());
-  for (std::size_t i = 0; i < host.results().size(); ++i) {
-    const PlainHost::Result& result = host.results()[i];
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const PlainHost::Result& result = results[i];
     const std::string path = fmt::format("{}/{}_{}.npy", folder, i, model.outputs[i]);
     if (const auto* tensor = std::get_if<TensorData>(&result)) {
       frontend::pt2::write_npy(path, tensor->view());
@@ -42,9 +43,9 @@ void save(const PlainHost& host, const Model& model, const std::string& folder) 
   }
 }
 
-void print(const PlainHost& host, const Model& model) {
-  for (std::size_t i = 0; i < host.results().size(); ++i) {
-    const PlainHost::Result& result = host.results()[i];
+void print(const Results& results, const Model& model) {
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const PlainHost::Result& result = results[i];
     std::string text = "none";
     if (const auto* tensor = std::get_if<TensorData>(&result)) text = summary(*tensor);
     if (const auto* integer = std::get_if<std::int64_t>(&result))
@@ -57,16 +58,13 @@ void run(const RunArguments& a) {
   const Model model = load_model(a.compile.file, a.compile.load);
   ArgumentOptions options = a.inputs;
   options.random = a.random;
-  Arguments arguments = make_arguments(model, options);
-  const driver::Compiled compiled = compile(model, a.compile);
-  runtime::cpu::Executable executable(compiled.plan);
-  PlainHost host;
-  const std::vector<abi::TensorView> views = arguments.views();
-  executable.run({.tensors = views, .integers = arguments.integers, .host = &host});
+  const Arguments arguments = make_arguments(model, options);
+  Session session(model, a.compile, arguments);
+  const Results results = session.run(true);
   if (a.output.empty()) {
-    print(host, model);
+    print(results, model);
   } else {
-    save(host, model, a.output);
+    save(results, model, a.output);
   }
 }
 
@@ -76,6 +74,7 @@ void add_run(CLI::App& app) {
   auto arguments = std::make_shared<RunArguments>();
   CLI::App* command = app.add_subcommand("run", "Compile a model and call it once.");
   add_compile_options(*command, arguments->compile);
+  add_device_option(*command, arguments->compile);
   add_input_options(*command, arguments->inputs);
   command->add_option(
       "-o,--output", arguments->output,

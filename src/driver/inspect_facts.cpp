@@ -80,7 +80,7 @@ class FactsMaker {
       f.microseconds = inspection_.step_microseconds[s];
       facts_.microseconds += *f.microseconds;
     }
-    if (inspection_.limits && f.bytes) bound(f);
+    if (inspection_.limits && f.bytes) bound(f, multiplies_narrow(step));
     if (const auto* launch = std::get_if<abi::Launch>(&step.action)) {
       KernelFacts& kernel = facts_.kernels[launch->kernel];
       kernel.steps.push_back(s);
@@ -90,11 +90,21 @@ class FactsMaker {
     facts_.steps.push_back(std::move(f));
   }
 
-  void bound(StepFacts& f) const {
+  // A product or convolution of f16 or bf16.
+  static bool multiplies_narrow(const abi::Step& step) {
+    const auto* call = std::get_if<abi::LibraryCall>(&step.action);
+    if (call == nullptr) return false;
+    if (const auto* m = std::get_if<abi::MatmulCall>(call)) return is_reduced_float(m->a.dtype);
+    if (const auto* a = std::get_if<abi::AttentionCall>(call)) return is_reduced_float(a->q.dtype);
+    return is_reduced_float(std::get<abi::ConvolutionCall>(*call).x.dtype);
+  }
+
+  void bound(StepFacts& f, bool narrow) const {
     const MachineLimits& limits = *inspection_.limits;
     const MachineLimits::Level& level = limits.level(*f.bytes);
     const double memory = static_cast<double>(*f.bytes) / level.bytes_per_second * 1e6;
-    const double compute = static_cast<double>(f.flops.value_or(0)) / limits.flops_f32 * 1e6;
+    const double rate = narrow && limits.flops_matrix > 0 ? limits.flops_matrix : limits.flops_f32;
+    const double compute = static_cast<double>(f.flops.value_or(0)) / rate * 1e6;
     f.limit_microseconds = std::max(memory, compute);
     f.limit = compute > memory ? "compute" : level.name;
   }

@@ -219,6 +219,14 @@ const MachineLimits::Level& MachineLimits::level(std::int64_t bytes) const {
 }
 
 MachineLimits measure_limits(const abi::DeviceDescription& device) {
+  if (device.kind != abi::DeviceKind::cpu) {
+    MachineLimits limits;
+    limits.levels = {{"memory", 0, device.bytes_per_second}};
+    limits.flops_f32 = device.flops_f32;
+    limits.flops_matrix = device.matrix_flops;
+    limits.threads = device.parallelism;
+    return limits;
+  }
   constexpr double kBudget = 0.1;  // seconds, each
   const std::int64_t l3 = shared_cache_bytes(device.l3_bytes);
   constexpr std::int64_t kLargest = std::int64_t{256} << 20;

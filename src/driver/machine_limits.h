@@ -18,6 +18,7 @@ struct MachineLimits {
   };
   std::vector<Level> levels;
   double flops_f32 = 0;  // operations a second; a fused multiply-add counts two
+  double flops_matrix = 0;  // of products of f16 and bf16; 0: as f32
   int threads = 1;
 
   // The level for a working set of `bytes`.
@@ -28,6 +29,7 @@ struct MachineLimits {
 // multiply-adds in registers, on num_threads() threads at once; the sum of each thread's best of
 // many short calls, as a limit should be. Takes less than a second. Bytes count as the triad's
 // source says: two reads and a write. Throws std::bad_alloc.
+// A GPU's limits are those that its description states: nothing is measured.
 [[nodiscard]] MachineLimits measure_limits(const abi::DeviceDescription& device);
 
 }  // namespace inkle::driver

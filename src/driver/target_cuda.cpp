@@ -75,7 +75,7 @@ bool can_run_matmul(const schedule::MatmulStep& step, const Program& program) {
 bool is_for_library(const schedule::ConvolutionStep& step, const Program& program) {
   const std::size_t rank = step.x.sizes.size();
   return abi::is_reduced_float(program.buffers[step.x.buffer].dtype) &&
-         !step.parameters.transposed && rank >= 3 && rank <= 5;
+         !step.parameters.transposed && !step.parameters.weight_gradient && rank >= 3 && rank <= 5;
 }
 
 // What runs in one kernel: a bias, a residual, and relu; by the host only if relu is among them.

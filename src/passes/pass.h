@@ -13,6 +13,8 @@ namespace inkle::passes {
 struct Options {
   // Weights have become literals: passes may compute with literals of any size.
   bool freeze = false;
+  // No library has attention: it becomes products and a softmax.
+  bool split_attention = false;
 };
 
 struct PassContext {

@@ -16,6 +16,7 @@
 #include "passes/fold_constants.h"
 #include "passes/fold_masks.h"
 #include "passes/reinplace.h"
+#include "passes/split_attention.h"
 
 namespace inkle::passes {
 namespace {
@@ -31,6 +32,7 @@ constexpr Pass kPasses[] = {
     {"fold_masks", fold_masks,
      "attention masks that are neutral vanish, causal ones become a flag"},
     {"reinplace", reinplace, "scatters write into their base where it dies"},
+    {"split_attention", split_attention, "if asked for: attention as products and a softmax"},
 };
 static_assert(std::ranges::is_sorted(kPasses, {}, &Pass::name));
 
@@ -39,8 +41,8 @@ static_assert(std::ranges::is_sorted(kPasses, {}, &Pass::name));
 // attention; constants are folded again after decompositions, which make more.
 constexpr std::string_view kStandard[] = {
     "canonicalise",    "cse",       "attention",  "fold_masks", "fold_constants",
-    "fold_batch_norm", "attention", "fold_masks", "decompose",  "canonicalise",
-    "fold_constants",  "cse",       "dce",        "reinplace",
+    "fold_batch_norm", "attention", "fold_masks", "split_attention", "decompose",
+    "canonicalise",    "fold_constants", "cse",   "dce",        "reinplace",
 };
 
 void check(const graph::Graph& graph, std::string_view pass) {

@@ -163,6 +163,12 @@ std::optional<HostTensor> TorchHost::convolution(const runtime::cuda::Convolutio
     return view ? wrap(*view) : nb::object(nb::none());
   };
   const abi::ConvolutionCall& c = *a.call;
+  if (c.weight_gradient) {
+    const nb::object sizes = integer_tuple({a.y.sizes, static_cast<std::size_t>(a.y.rank)});
+    return keep(device_op("convolution_weights")(wrap(a.x), wrap(a.w), sizes,
+                                                 integer_tuple(c.stride), integer_tuple(c.padding),
+                                                 integer_tuple(c.dilation), c.groups));
+  }
   return keep(device_op("convolution")(wrap(a.x), wrap(a.w), optional(a.bias), optional(a.residual),
                                        a.relu, torch_dtype(a.y.dtype), integer_tuple(c.stride),
                                        integer_tuple(c.padding), integer_tuple(c.dilation),

@@ -47,7 +47,7 @@ std::optional<ConvolutionShape> plan_convolution(const abi::ConvolutionCall& cal
   s.dtype = call.x.dtype;
   const std::size_t rank = call.x.sizes.size();
   if (!abi::is_reduced_float(s.dtype) || call.w.dtype != s.dtype || call.y.dtype != s.dtype ||
-      call.transposed || rank < 3 || rank > 5) {
+      call.transposed || call.weight_gradient || rank < 3 || rank > 5) {
     return std::nullopt;
   }
   s.is_volume = rank == 5;

@@ -1,0 +1,113 @@
+#include "cli/session.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "base/error.h"
+#include "base/threads.h"
+#include "codegen/cuda/compiler.h"
+#include "driver/target.h"
+#include "frontend/pt2/tensor_data.h"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/cuda/null_device.h"
+
+namespace inkle::cli {
+namespace {
+
+// Every tensor of the graph on this device, those that nodes create among them.
+void move_to(graph::Graph& graph, abi::Device device) {
+  for (std::uint32_t v = 0; v < graph.value_count(); ++v) {
+    graph.type(graph::ValueId{v}).device = device;
+  }
+  for (graph::Node& node : graph.nodes) {
+    const graph::Schema& schema = graph.table().schema(*node.op);
+    bool has_tensor = false;
+    graph::for_each_operand(node, [&](graph::ValueId) { has_tensor = true; });
+    for (std::size_t a = 0; a < schema.params.size() && a < node.args.size(); ++a) {
+      const bool is_device = schema.params[a].kind == graph::ParamKind::optional_device;
+      const bool is_given = std::holds_alternative<graph::Device>(node.args[a]);
+      if (is_device && (is_given || !has_tensor)) node.args[a] = device;
+    }
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<runtime::cuda::Device> open_gpu(const std::string& name) {
+  if (name == "cpu") return nullptr;
+  if (name == "cuda") return runtime::cuda::open_device(0);
+  if (name.starts_with("null:")) {
+    return runtime::cuda::make_null_device(codegen::cuda::typical_device(name.substr(5)));
+  }
+  int index = -1;
+  if (name.starts_with("cuda:")) {
+    const char* const end = name.data() + name.size();
+    const auto [at, error] = std::from_chars(name.data() + 5, end, index);
+    if (error != std::errc() || at != end) index = -1;
+  }
+  if (index < 0) user_error("--device {}: expected cpu, cuda or cuda:NUMBER", name);
+  return runtime::cuda::open_device(index);
+}
+
+Session::Session(const Model& model, const CompileArguments& options, const Arguments& arguments)
+    : gpu_(open_gpu(options.device)) {
+  compiler_ = gpu_ == nullptr ? std::make_unique<driver::Compiler>()
+                              : std::make_unique<driver::Compiler>(driver::make_target(gpu_));
+  graph::Graph graph = model.graph;
+  if (gpu_ != nullptr) move_to(graph, compiler_->location());
+  compiled_ = compile(*compiler_, std::move(graph), options,
+                      {.passes = {.split_attention = gpu_ != nullptr}});
+  executable_ = compiler_->load(compiled_.plan);
+  views_ = arguments.views();
+  if (gpu_ != nullptr) upload(arguments);
+  call_ = {.tensors = views_, .integers = arguments.integers, .versions = versions_};
+}
+
+void Session::upload(const Arguments& arguments) {
+  arguments_memory_ = std::make_unique<GpuMemory>(*gpu_);
+  memory_ = std::make_unique<GpuMemory>(*gpu_);
+  const runtime::cuda::Scope scope(*gpu_);
+  for (std::size_t i = 0; i < views_.size(); ++i) {
+    abi::TensorView& view = views_[i];
+    const auto rank = static_cast<std::size_t>(view.rank);
+    const auto bytes = frontend::pt2::span_bytes(view.dtype, {view.sizes, rank},
+                                                 {view.strides, rank});
+    void* const at = arguments_memory_->take(bytes.value_or(0));
+    gpu_->copy(at, view.data, bytes.value_or(0), nullptr);
+    view.data = at;
+    view.device = compiler_->location();
+  }
+  gpu_->synchronize(nullptr);
+  versions_.assign(arguments.tensors.size(), 0);  // weights never change here
+}
+
+template <class Call>
+auto Session::with_host(bool keep, Call&& call) {
+  if (gpu_ == nullptr) {
+    PlainHost host(keep);
+    call_.host = &host;
+    return call(host);
+  }
+  GpuHost host(*memory_, keep);
+  call_.host = &host;
+  return call(host);
+}
+
+std::vector<PlainHost::Result> Session::run(bool keep) {
+  return with_host(keep, [&](auto& host) {
+    executable_->run(call_);
+    if (gpu_ != nullptr) {
+      const runtime::cuda::Scope scope(*gpu_);
+      gpu_->synchronize(nullptr);
+      executable_->throw_failures();
+    }
+    return host.take_results();
+  });
+}
+
+std::vector<double> Session::run_profiled() {
+  return with_host(false, [&](auto&) { return executable_->run_profiled(call_); });
+}
+
+}  // namespace inkle::cli

@@ -1,0 +1,52 @@
+// A model that is compiled for a device, with its arguments there: what commands call.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/arguments.h"
+#include "cli/commands.h"
+#include "cli/gpu_host.h"
+#include "cli/host.h"
+#include "driver/pipeline.h"
+#include "runtime/common/executable.h"
+#include "runtime/cuda/device.h"
+
+namespace inkle::cli {
+
+// "cpu", "cuda" and "cuda:1", or "null:sm_90a", a GPU that runs nothing, for tests. UserError for
+// other names; Unsupported, with the reason, where there is no such GPU.
+[[nodiscard]] std::shared_ptr<runtime::cuda::Device> open_gpu(const std::string& name);
+
+class Session {
+ public:
+  // Throws as compile() does. `arguments` outlive this object.
+  Session(const Model& model, const CompileArguments& options, const Arguments& arguments);
+
+  [[nodiscard]] const driver::Compiled& compiled() const { return compiled_; }
+  [[nodiscard]] runtime::common::Executable& executable() const { return *executable_; }
+  [[nodiscard]] const abi::DeviceDescription& device() const { return compiler_->device(); }
+  [[nodiscard]] bool is_on_gpu() const { return gpu_ != nullptr; }
+
+  // One call, to its end. Without `keep` results stay where they are.
+  std::vector<PlainHost::Result> run(bool keep);
+  [[nodiscard]] std::vector<double> run_profiled();
+
+ private:
+  void upload(const Arguments& arguments);
+  template <class Call>
+  auto with_host(bool keep, Call&& call);
+
+  std::shared_ptr<runtime::cuda::Device> gpu_;  // null: the processor
+  std::unique_ptr<driver::Compiler> compiler_;
+  driver::Compiled compiled_;
+  std::unique_ptr<GpuMemory> arguments_memory_;
+  std::unique_ptr<GpuMemory> memory_;
+  std::unique_ptr<runtime::common::Executable> executable_;
+  std::vector<abi::TensorView> views_;
+  std::vector<std::int64_t> versions_;
+  runtime::common::Call call_;
+};
+
+}  // namespace inkle::cli
