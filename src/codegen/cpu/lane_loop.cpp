@@ -110,7 +110,9 @@ Values scalar_loop(KernelCode& code, sym::Expr extent, Value* extent_value, Valu
                    const Chunks* chunks,
                    const std::function<Values(Value* i, const Values& carried)>& body) {
   Ir& ir = code.ir;
-  if (extent.is_constant(1)) return body(ir.i64(0), carried);
+  if (extent.is_constant(1)) {
+    return one_part(chunks, carried, [&](Value*, const Values& v) { return body(ir.i64(0), v); });
+  }
   return chunked_loop(ir, ir.i64(0), extent_value, 1, saturating_bound(extent), std::move(carried),
                       true, chunks, body);
 }
