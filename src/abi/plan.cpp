@@ -49,18 +49,7 @@ std::string_view name_of(PostOpKind kind) {
   return "?";
 }
 
-namespace {
-
-using Op = SizeInstruction::Op;
-
-// A slot as text, and how tightly it binds: 2 atom, 1 product, 0 sum.
-struct Term {
-  std::string text = "?";
-  int binding = 2;
-  std::optional<std::int64_t> constant;
-};
-
-std::string_view relation_text(Guard::Relation relation) {
+std::string_view symbol_of(Guard::Relation relation) {
   switch (relation) {
     case Guard::Relation::equal:
       return "==";
@@ -73,6 +62,17 @@ std::string_view relation_text(Guard::Relation relation) {
   }
   return "?";
 }
+
+namespace {
+
+using Op = SizeInstruction::Op;
+
+// A slot as text, and how tightly it binds: 2 atom, 1 product, 0 sum.
+struct Term {
+  std::string text = "?";
+  int binding = 2;
+  std::optional<std::int64_t> constant;
+};
 
 class Printer {
  public:
@@ -87,7 +87,7 @@ class Printer {
     for (std::size_t i = 0; i < plan_.arguments.size(); ++i) argument(i);
     text_ += ") {\n";
     for (const Guard& g : plan_.guards) {
-      line("guard {} {} {}", slot(g.a), relation_text(g.relation), slot(g.b));
+      line("guard {} {} {}", slot(g.a), symbol_of(g.relation), slot(g.b));
     }
     for (std::size_t b = 0; b < plan_.buffers.size(); ++b) declaration(static_cast<PlanBuffer>(b));
     for (const Step& s : plan_.steps) {

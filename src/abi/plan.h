@@ -49,6 +49,9 @@ struct Guard {
   std::string message;
 };
 
+// "==", "!=", "<" or "<=".
+[[nodiscard]] std::string_view symbol_of(Guard::Relation relation);
+
 struct PlanArgument {
   std::string name;
   bool is_integer = false;   // a size symbol (or other integer scalar)

@@ -5,23 +5,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <optional>
 
 #include "abi/half.h"
+#include "base/bytes.h"
 
 namespace inkle::cli {
 namespace {
 
 using abi::DType;
-
-template <class T>
-T load(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
 
 std::optional<double> element(DType dtype, const std::byte* at) {
   switch (dtype) {

@@ -4,9 +4,9 @@
 
 #include <charconv>
 #include <cmath>
-#include <cstring>
 
 #include "abi/half.h"
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/text.h"
 
@@ -15,18 +15,6 @@ namespace {
 
 // Longer ones, and types that are only carried, print as bytes.
 constexpr std::size_t kMaxListed = 64;
-
-template <class T>
-T load(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof(T));
-  return value;
-}
-
-template <class T>
-void store(std::byte* at, T value) {
-  std::memcpy(at, &value, sizeof(T));
-}
 
 // The shortest decimal whose nearest double rounds to this float again.
 std::string print_float(float value) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/bytes.h"
 #include "base/error.h"
 
 namespace inkle::loop {
@@ -159,13 +160,6 @@ std::int64_t philox(std::int64_t seed, std::int64_t offset) {
 
 namespace {
 
-template <class T>
-T read_as(const std::byte* data) {
-  T value;
-  std::memcpy(&value, data, sizeof(T));
-  return value;
-}
-
 template <class T, class From>
 void write_as(std::byte* data, From from) {
   const T value = static_cast<T>(from);
@@ -202,25 +196,25 @@ std::uint16_t encode_f16(double value) {
 Scalar read_element(DType dtype, const std::byte* data) {
   switch (dtype) {
     case DType::boolean:
-      return {.integer = read_as<std::uint8_t>(data) != 0 ? 1 : 0};
+      return {.integer = load<std::uint8_t>(data) != 0 ? 1 : 0};
     case DType::u8:
-      return {.integer = read_as<std::uint8_t>(data)};
+      return {.integer = load<std::uint8_t>(data)};
     case DType::i8:
-      return {.integer = read_as<std::int8_t>(data)};
+      return {.integer = load<std::int8_t>(data)};
     case DType::i16:
-      return {.integer = read_as<std::int16_t>(data)};
+      return {.integer = load<std::int16_t>(data)};
     case DType::i32:
-      return {.integer = read_as<std::int32_t>(data)};
+      return {.integer = load<std::int32_t>(data)};
     case DType::i64:
-      return {.integer = read_as<std::int64_t>(data)};
+      return {.integer = load<std::int64_t>(data)};
     case DType::f16:
-      return {.real = decode_f16(read_as<std::uint16_t>(data))};
+      return {.real = decode_f16(load<std::uint16_t>(data))};
     case DType::bf16:
-      return {.real = std::bit_cast<float>(std::uint32_t{read_as<std::uint16_t>(data)} << 16)};
+      return {.real = std::bit_cast<float>(std::uint32_t{load<std::uint16_t>(data)} << 16)};
     case DType::f32:
-      return {.real = read_as<float>(data)};
+      return {.real = load<float>(data)};
     case DType::f64:
-      return {.real = read_as<double>(data)};
+      return {.real = load<double>(data)};
     default:
       break;
   }

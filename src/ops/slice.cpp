@@ -330,47 +330,36 @@ std::vector<graph::Sample> split_sizes_samples() {
            }}};
 }
 
-constexpr OpDef row(std::string_view name, std::string_view schema, std::string_view aten,
-                    std::string_view doc, Types (*rule)(Inference&), void (*lower)(Lowering&),
-                    void (*reference)(Evaluation&), SampleFunction sample) {
-  return {.name = name,
-          .schema = schema,
-          .doc = doc,
-          .traits = Trait::view,
-          .infer = rule,
-          .lower = lower,
-          .reference = reference,
-          .aten = aten,
-          .samples = sample};
-}
-
 constexpr OpDef kSlices[] = {
-    row("chunk", "(self: tensor, chunks: integer, dim: integer = 0) -> tensor...",
-        "aten::chunk aten::unsafe_chunk", "At most that many equal pieces of a dimension.",
-        infer_split<SplitForm::chunks>, lower_split<SplitForm::chunks>, ref_split, split_samples),
-    row("narrow", "(self: tensor, dim: integer, start: operand, length: integer) -> tensor",
-        "aten::narrow aten::narrow.Tensor", "length elements of a dimension from start.",
-        infer_slice<narrow_arguments>, lower_slice<narrow_arguments>, ref_narrow, narrow_samples),
-    row("select", "(self: tensor, dim: integer, index: integer) -> tensor",
-        "aten::select.int aten::select_copy.int", "One index of a dimension, which goes away.",
-        infer_select, lower_select, ref_select, select_samples),
-    row("slice",
-        "(self: tensor, dim: integer = 0, start: integer? = none, end: integer? = none, "
-        "step: integer = 1) -> tensor",
-        "aten::slice.Tensor aten::slice_copy.Tensor", "Every step-th index from start to end.",
-        infer_slice<slice_arguments>, lower_slice<slice_arguments>, ref_slice, slice_samples),
-    row("split", "(self: tensor, split_size: integer, dim: integer = 0) -> tensor...",
-        "aten::split.Tensor aten::unsafe_split.Tensor aten::split_copy.Tensor",
-        "Pieces of a dimension, the last one shorter.", infer_split<SplitForm::size>,
-        lower_split<SplitForm::size>, ref_split, split_samples),
-    row("split_with_sizes", "(self: tensor, split_sizes: integer[], dim: integer = 0) -> tensor...",
-        "aten::split_with_sizes aten::split.sizes aten::unsafe_split_with_sizes "
-        "aten::split_with_sizes_copy",
-        "Pieces of a dimension of these sizes.", infer_split<SplitForm::sizes>,
-        lower_split<SplitForm::sizes>, ref_split, split_sizes_samples),
-    row("unbind", "(self: tensor, dim: integer = 0) -> tensor...",
-        "aten::unbind.int aten::unbind_copy.int", "All indices of a dimension, one by one.",
-        infer_unbind, lower_unbind, ref_unbind, unbind_samples),
+    view_row("chunk", "(self: tensor, chunks: integer, dim: integer = 0) -> tensor...",
+             "aten::chunk aten::unsafe_chunk", "At most that many equal pieces of a dimension.",
+             infer_split<SplitForm::chunks>, lower_split<SplitForm::chunks>, ref_split,
+             split_samples),
+    view_row("narrow", "(self: tensor, dim: integer, start: operand, length: integer) -> tensor",
+             "aten::narrow aten::narrow.Tensor", "length elements of a dimension from start.",
+             infer_slice<narrow_arguments>, lower_slice<narrow_arguments>, ref_narrow,
+             narrow_samples),
+    view_row("select", "(self: tensor, dim: integer, index: integer) -> tensor",
+             "aten::select.int aten::select_copy.int", "One index of a dimension, which goes away.",
+             infer_select, lower_select, ref_select, select_samples),
+    view_row("slice",
+             "(self: tensor, dim: integer = 0, start: integer? = none, end: integer? = none, "
+             "step: integer = 1) -> tensor",
+             "aten::slice.Tensor aten::slice_copy.Tensor", "Every step-th index from start to end.",
+             infer_slice<slice_arguments>, lower_slice<slice_arguments>, ref_slice, slice_samples),
+    view_row("split", "(self: tensor, split_size: integer, dim: integer = 0) -> tensor...",
+             "aten::split.Tensor aten::unsafe_split.Tensor aten::split_copy.Tensor",
+             "Pieces of a dimension, the last one shorter.", infer_split<SplitForm::size>,
+             lower_split<SplitForm::size>, ref_split, split_samples),
+    view_row("split_with_sizes",
+             "(self: tensor, split_sizes: integer[], dim: integer = 0) -> tensor...",
+             "aten::split_with_sizes aten::split.sizes aten::unsafe_split_with_sizes "
+             "aten::split_with_sizes_copy",
+             "Pieces of a dimension of these sizes.", infer_split<SplitForm::sizes>,
+             lower_split<SplitForm::sizes>, ref_split, split_sizes_samples),
+    view_row("unbind", "(self: tensor, dim: integer = 0) -> tensor...",
+             "aten::unbind.int aten::unbind_copy.int", "All indices of a dimension, one by one.",
+             infer_unbind, lower_unbind, ref_unbind, unbind_samples),
 };
 
 }  // namespace

@@ -231,35 +231,21 @@ std::vector<graph::Sample> as_strided_samples() {
            }}};
 }
 
-constexpr OpDef row(std::string_view name, std::string_view schema, std::string_view aten,
-                    std::string_view doc, Types (*rule)(Inference&), void (*lower)(Lowering&),
-                    void (*reference)(Evaluation&), SampleFunction sample) {
-  return {.name = name,
-          .schema = schema,
-          .doc = doc,
-          .traits = Trait::view,
-          .infer = rule,
-          .lower = lower,
-          .reference = reference,
-          .aten = aten,
-          .samples = sample};
-}
-
 constexpr OpDef kStrided[] = {
-    row("as_strided",
-        "(self: tensor, size: integer[], stride: integer[], storage_offset: integer? = none)"
-        " -> tensor",
-        "aten::as_strided aten::as_strided_copy",
-        "Elements of a dense operand's memory at offset + sum of index * stride.", infer_as_strided,
-        lower_as_strided, ref_as_strided, as_strided_samples),
-    row("diagonal",
-        "(self: tensor, offset: integer = 0, dim1: integer = 0, dim2: integer = 1) -> tensor",
-        "aten::diagonal aten::diagonal_copy",
-        "A diagonal of two dimensions, as the last dimension.", infer_diagonal, lower_diagonal,
-        ref_diagonal, diagonal_samples),
-    row("unfold", "(self: tensor, dimension: integer, size: integer, step: integer) -> tensor",
-        "aten::unfold aten::unfold_copy", "Windows of a dimension, as a new last dimension.",
-        infer_unfold, lower_unfold, ref_unfold, unfold_samples),
+    view_row("as_strided",
+             "(self: tensor, size: integer[], stride: integer[], storage_offset: integer? = none)"
+             " -> tensor",
+             "aten::as_strided aten::as_strided_copy",
+             "Elements of a dense operand's memory at offset + sum of index * stride.",
+             infer_as_strided, lower_as_strided, ref_as_strided, as_strided_samples),
+    view_row("diagonal",
+             "(self: tensor, offset: integer = 0, dim1: integer = 0, dim2: integer = 1) -> tensor",
+             "aten::diagonal aten::diagonal_copy",
+             "A diagonal of two dimensions, as the last dimension.", infer_diagonal, lower_diagonal,
+             ref_diagonal, diagonal_samples),
+    view_row("unfold", "(self: tensor, dimension: integer, size: integer, step: integer) -> tensor",
+             "aten::unfold aten::unfold_copy", "Windows of a dimension, as a new last dimension.",
+             infer_unfold, lower_unfold, ref_unfold, unfold_samples),
 };
 
 }  // namespace

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
+#include "graph/op_def.h"
 #include "ops/interpreter.h"
 #include "ops/lowering.h"
 
@@ -36,5 +38,22 @@ struct Slice {
                              std::optional<Expr> end, std::int64_t step);
 // An index counted from the end where it is negative; Unsupported if its sign is unknown.
 [[nodiscard]] Expr wrapped_index(Expr index, Expr size);
+
+// A row that only looks at its operand's memory in another way.
+constexpr graph::OpDef view_row(std::string_view name, std::string_view schema,
+                                std::string_view aten, std::string_view doc,
+                                std::vector<graph::Type> (*rule)(graph::Inference&),
+                                void (*lower)(Lowering&), void (*reference)(Evaluation&),
+                                std::vector<graph::Sample> (*sample)()) {
+  return {.name = name,
+          .schema = schema,
+          .doc = doc,
+          .traits = graph::Trait::view,
+          .infer = rule,
+          .lower = lower,
+          .reference = reference,
+          .aten = aten,
+          .samples = sample};
+}
 
 }  // namespace inkle::ops

@@ -1,27 +1,15 @@
 #include "passes/literals.h"
 
 #include <bit>
-#include <cstring>
 
 #include "abi/half.h"
+#include "base/bytes.h"
 
 namespace inkle::passes {
 namespace {
 
 using abi::DType;
 using ops::RefTensor;
-
-template <class T>
-T load(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof(T));
-  return value;
-}
-
-template <class T>
-void store(std::byte* at, T value) {
-  std::memcpy(at, &value, sizeof(T));
-}
 
 void decode_element(RefTensor& t, std::size_t i, const std::byte* at) {
   const auto integer = [&](std::int64_t v) { t.set(i, v); };

@@ -63,20 +63,6 @@ bool holds(Guard::Relation relation, std::int64_t a, std::int64_t b) {
   return false;
 }
 
-std::string_view symbol(Guard::Relation relation) {
-  switch (relation) {
-    case Guard::Relation::equal:
-      return "==";
-    case Guard::Relation::not_equal:
-      return "!=";
-    case Guard::Relation::less:
-      return "<";
-    case Guard::Relation::less_equal:
-      return "<=";
-  }
-  return "?";
-}
-
 }  // namespace
 
 SizeProgram::SizeProgram(const abi::Plan& plan) : plan_(&plan), constants_(plan.slot_count, 0) {
@@ -159,7 +145,7 @@ bool SizeProgram::evaluate(std::span<const abi::TensorView> tensors,
 void SizeProgram::check_guards(std::span<const std::int64_t> slots) const {
   for (const Guard& g : plan_->guards) {
     if (!holds(g.relation, slots[g.a], slots[g.b])) {
-      user_error("{}: {} {} {} does not hold", g.message, slots[g.a], symbol(g.relation),
+      user_error("{}: {} {} {} does not hold", g.message, slots[g.a], abi::symbol_of(g.relation),
                  slots[g.b]);
     }
   }
