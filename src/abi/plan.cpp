@@ -225,7 +225,10 @@ class Printer {
     std::string text = "launch ";
     text += l.kernel < plan_.kernels.size() ? plan_.kernels[l.kernel].name : "?";
     std::string operands;
-    for (const PlanBuffer b : l.buffers) operands += (operands.empty() ? "" : ", ") + name(b);
+    const std::size_t each = l.buffers.size() / l.instances();
+    for (std::size_t b = 0; b < l.buffers.size(); ++b) {
+      operands += (b == 0 ? "" : b % each == 0 ? " | " : ", ") + name(l.buffers[b]);
+    }
     text += fmt::format(" ({}) over {}", operands, slot(l.extent));
     if (!l.sizes.empty()) text += fmt::format(" sizes [{}]", list(l.sizes));
     return text;

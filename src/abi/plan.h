@@ -98,7 +98,9 @@ inline constexpr std::int64_t kStatusBytes = 64;
 
 // A kernel of a device (KernelDecl::device) takes, in this order: the addresses of `buffers`,
 // `sizes` as i64, the address of its workspace if DeviceKernel::has_workspace, the address of a u32
-// where it stores the KernelStatus that it meets.
+// where it stores the KernelStatus that it meets. A kernel over a table takes, instead of the first
+// two, one structure: the addresses, the sizes, and as u32 the number of blocks before each
+// instance and before their end.
 struct Launch {
   std::uint32_t kernel = 0;  // index into Plan::kernels
   std::vector<PlanBuffer> buffers;
@@ -106,6 +108,10 @@ struct Launch {
   Slot extent = 0;  // iterations; on a device: blocks of a one-dimensional grid, none if 0
   Slot grain = 0;
   Slot scratch_bytes = 0;  // on a device: bytes of workspace, which start as zeros
+  // Of a table: the iterations of each instance, `extent` in all. `buffers` and `sizes` then hold
+  // those of one instance after those of the other, equally many each.
+  std::vector<Slot> extents;
+  [[nodiscard]] std::size_t instances() const { return extents.empty() ? 1 : extents.size(); }
 };
 
 // A call of the host framework's own implementation, by number of the host's table.

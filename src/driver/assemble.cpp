@@ -71,7 +71,7 @@ class Assembler {
       for (std::size_t p = 0; p < kernel->buffers.size(); ++p) {
         const BufferId b = kernel->buffers[p];
         if (program_.buffers[b].writes_into.value_or(b) != argument) continue;
-        bytes = std::max(bytes, kernel->kernel.params[p].alignment);
+        bytes = std::max(bytes, kernel->param(p).alignment);
       }
     }
     return bytes;
@@ -253,9 +253,16 @@ class Assembler {
     abi::Launch launch;
     launch.kernel = choice.number;
     for (const BufferId b : step.buffers) launch.buffers.push_back(buffer(b));
-    launch.sizes = slots_.slots(step.kernel.sizes);
-    launch.extent =
-        slots_.slot(schedule::parallel_extent(step.kernel, step.schedule, *program_.context));
+    Expr extent = program_.context->constant(0);
+    for (std::size_t i = 0; i < step.kernel.instances; ++i) {
+      const Expr one = schedule::instance_extent(step, i, *program_.context);
+      extent = extent + one;
+      const std::vector<Slot> sizes =
+          slots_.slots(step.table.empty() ? step.kernel.sizes : step.table[i]);
+      launch.sizes.insert(launch.sizes.end(), sizes.begin(), sizes.end());
+      if (step.kernel.instances > 1) launch.extents.push_back(slots_.slot(one));
+    }
+    launch.extent = slots_.slot(extent);
     launch.grain = slots_.constant(step.schedule.grain);
     launch.scratch_bytes = slots_.slot(choice.scratch_bytes);
     return launch;

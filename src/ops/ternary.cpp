@@ -209,6 +209,10 @@ Val addcdiv_value(Lowering& l, BodyBuilder& b, Val x, Val y, Val z) {
   return b.add(x, b.div(b.mul(constant_like(b, x, l.args().real(3)), y), z));
 }
 
+Val fma_value(Lowering&, BodyBuilder& b, Val x, Val y, Val z) {
+  return abi::is_float(b.dtype(x)) ? b.fma(x, y, z) : b.add(b.mul(x, y), z);
+}
+
 // The weight below a half goes from the start, else from the end, as ATen for accuracy.
 Val lerp_value(Lowering&, BodyBuilder& b, Val start, Val end, Val weight) {
   const Val difference = b.sub(end, start);
@@ -310,6 +314,16 @@ std::vector<graph::Sample> three_samples() {
            },
            floats()}};
 }
+std::vector<graph::Sample> fma_samples() {
+  return {{"number",
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 5}), 0.25, s.free_tensor({3, 5})};
+           },
+           floats()},
+          {"tensors", [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 5}), s.tensor({s.size(5)}), s.free_tensor({3, 5})};
+           }}};
+}
 std::vector<graph::Sample> lerp_samples() {
   return {{"number",
            [](SampleBuilder& s) {
@@ -361,6 +375,10 @@ constexpr OpDef kTernary[] = {
     row("float_power", "(self: operand, exponent: operand) -> tensor",
         "aten::float_power.Tensor_Tensor aten::float_power.Tensor_Scalar aten::float_power.Scalar",
         "Power in f64.", infer_float_power, lower_pow<true>, ref_float_power, float_power_samples),
+    row("fma", "(a: operand, b: operand, c: operand) -> tensor", "prims::fma",
+        "a * b + c, rounded once.", infer_three, lower_three<fma_value>,
+        ref_three<[](Evaluation&, double x, double y, double z) { return x * y + z; }>,
+        fma_samples),
     row("lerp", "(self: tensor, end: tensor, weight: operand) -> tensor",
         "aten::lerp.Scalar aten::lerp.Tensor", "self + weight * (end - self).", infer_lerp,
         lower_three<lerp_value>, ref_three<lerp_reference>, lerp_samples),

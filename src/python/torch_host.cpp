@@ -266,6 +266,7 @@ void TorchHost::replace(std::size_t number, nb::object tensor) {
 }
 
 nb::object TorchHost::take() {
+  end_steps();  // a program without results has given none
   const auto count = static_cast<Py_ssize_t>(outputs_.size());
   nb::object tuple = nb::steal(PyTuple_New(count));
   if (!tuple.is_valid()) throw nb::python_error();

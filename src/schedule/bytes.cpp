@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <span>
 
 #include "schedule/linear.h"
 
@@ -73,8 +74,9 @@ class Counter {
   }
 
   // The points at which an offset differs: loops that it mentions, or all if it looks values up.
-  void access(BufferId buffer, bool write, Expr offset, const std::vector<Dim>& dims) {
-    std::vector<std::pair<Expr, Expr>> zeros;
+  void access(BufferId buffer, bool write, Expr offset, const std::vector<Dim>& dims,
+              const std::vector<std::pair<Expr, Expr>>& sizes = {}) {
+    std::vector<std::pair<Expr, Expr>> zeros = sizes;
     Expr elements = context_.constant(1);
     Expr all = context_.constant(1);
     for (const Dim& dim : dims) {
@@ -82,6 +84,8 @@ class Counter {
       all = all * dim.extent;
       if (sym::contains(offset, dim.variable)) elements = elements * dim.extent;
     }
+    elements = sym::substitute(elements, sizes);
+    all = sym::substitute(all, sizes);
     const Expr start = sym::substitute(offset, zeros);
     for (const Expr s : sym::symbols(start)) {
       if (!context_.info(s).extent.is_null()) elements = all;
@@ -94,25 +98,36 @@ class Counter {
       count(step, *attention);
       return;
     }
-    const auto& kernel = std::get<LoopKernel>(step.kernel.body);
+    for (std::size_t i = 0; i < step.kernel.instances; ++i) {
+      std::vector<std::pair<Expr, Expr>> sizes;
+      for (std::size_t s = 0; s < step.kernel.sizes.size() && !step.table.empty(); ++s) {
+        sizes.emplace_back(step.kernel.sizes[s], step.table[i][s]);
+      }
+      const std::size_t params = step.kernel.params.size();
+      count(std::get<LoopKernel>(step.kernel.body),
+            std::span(step.buffers).subspan(i * params, params), sizes);
+    }
+  }
+  void count(const LoopKernel& kernel, std::span<const BufferId> buffers,
+             const std::vector<std::pair<Expr, Expr>>& sizes) {
     // What an earlier stage has written at the same iteration is read back from a cache.
-    std::vector<bool> written(step.buffers.size(), false);
+    std::vector<bool> written(buffers.size(), false);
     for (const Stage& stage : kernel.stages) {
       std::vector<Dim> dims = kernel.outer;
       dims.insert(dims.end(), stage.inner.begin(), stage.inner.end());
       for (const loop::Instruction& i : stage.body.instructions) {
-        const bool counts = i.opcode == Opcode::load && i.buffer < step.buffers.size();
+        const bool counts = i.opcode == Opcode::load && i.buffer < buffers.size();
         if (counts && !written[i.buffer]) {
-          access(step.buffers[i.buffer], false, i.indices.front(), dims);
+          access(buffers[i.buffer], false, i.indices.front(), dims, sizes);
         }
       }
       for (const StageStore& store : stage.stores) {
-        if (store.target >= step.buffers.size()) continue;
-        access(step.buffers[store.target], true, store.offset, dims);
+        if (store.target >= buffers.size()) continue;
+        access(buffers[store.target], true, store.offset, dims, sizes);
       }
       if (stage.kind == StageKind::scatter) continue;
       for (const StageStore& store : stage.stores) {
-        if (store.target < step.buffers.size()) written[store.target] = true;
+        if (store.target < buffers.size()) written[store.target] = true;
       }
     }
   }

@@ -30,12 +30,31 @@ bool is_fusable(const Nest& nest) {
   return nest.kind == NestKind::pointwise || nest.kind == NestKind::reduction;
 }
 
+// Inputs that one nest overwrites and no view or call writes.
+std::vector<bool> updated_buffers(const Program& program) {
+  std::vector<int> writers(program.buffers.size(), 0);
+  std::vector<bool> updated(program.buffers.size(), false);
+  for (const Nest& nest : program.nests) {
+    for (const BufferId b : loop::writes(nest)) {
+      ++writers[b];
+      updated[b] =
+          nest.kind == NestKind::pointwise && program.buffers[b].role == loop::BufferRole::input;
+    }
+  }
+  for (const loop::Buffer& buffer : program.buffers) {
+    if (buffer.writes_into) updated[*buffer.writes_into] = false;
+  }
+  for (BufferId b = 0; b < updated.size(); ++b) updated[b] = updated[b] && writers[b] == 1;
+  return updated;
+}
+
 class Fuser {
  public:
   Fuser(const Program& program, const abi::DeviceDescription& device)
       : program_(program),
         device_(device),
         mutated_(mutated_buffers(program)),
+        updated_(updated_buffers(program)),
         group_of_(program.nests.size()) {}
 
   std::vector<Group> run() {
@@ -71,10 +90,11 @@ class Fuser {
     }
   }
 
-  // Nests that touch memory which is written twice stay alone: their order is their meaning.
+  // Nests that touch memory which is written twice stay alone: their order is their meaning. Not
+  // so an input that one nest overwrites: join() looks at who reads it.
   bool touches_mutated(const Nest& nest) const {
     const auto is_mutated = [&](BufferId b) {
-      return mutated_[b] || program_.buffers[b].writes_into.has_value();
+      return (mutated_[b] && !updated_[b]) || program_.buffers[b].writes_into.has_value();
     };
     const auto r = loop::reads(nest);
     const auto w = loop::writes(nest);
@@ -258,6 +278,7 @@ class Fuser {
   const Program& program_;
   const abi::DeviceDescription& device_;
   std::vector<bool> mutated_;
+  std::vector<bool> updated_;                     // inputs that one elementwise nest overwrites
   std::vector<std::vector<std::size_t>> before_;  // nests that must run before
   std::vector<std::size_t> group_of_;
   std::vector<Group> groups_;

@@ -75,6 +75,20 @@ bool reads_own_iteration(const Group& group, const Nest& nest) {
   return true;
 }
 
+// What the nest overwrites, the group reads at just that element in the same iteration, if at all.
+bool overwrites_own_element(const Group& group, const Member& joining, const Nest& nest) {
+  for (const Store& store : nest.stores) {
+    for (const Member& member : group.members) {
+      for (const Instruction& i : member.nest.body.instructions) {
+        if (i.opcode != Opcode::load || i.buffer != store.buffer) continue;
+        if (!member.inner.empty() || !joining.inner.empty()) return false;
+        if (!(i.indices == store.indices)) return false;
+      }
+    }
+  }
+  return true;
+}
+
 bool same_dims(const std::vector<Dim>& a, const std::vector<Dim>& b) {
   return a.size() == b.size() && std::all_of(a.begin(), a.end(), [&](const Dim& dim) {
            return std::find(b.begin(), b.end(), dim) != b.end();
@@ -134,6 +148,11 @@ bool place(Group& group, Member& member, const Nest& nest, const Matcher& matche
   }
   if (group.open && !open.empty() && !is_prefix(open, nest.dims)) {
     why_not = "the consumer broadcasts over its outer loops";
+    return false;
+  }
+  // One kernel for both would run all points one after the other.
+  if (group.open && group.outer.empty() && !open.empty()) {
+    why_not = "the group is single numbers";
     return false;
   }
   member.inner = open;
@@ -215,6 +234,10 @@ std::optional<Group> join(const Group& group, const Nest& nest, const loop::Prog
   rename(member.nest, matcher.nest_map());
   if (!reads_own_iteration(joined, member.nest)) {
     why_not = "it reads what another iteration of the group writes";
+    return std::nullopt;
+  }
+  if (!overwrites_own_element(joined, member, member.nest)) {
+    why_not = "it overwrites what the group reads";
     return std::nullopt;
   }
   member.nest.dims.clear();

@@ -108,6 +108,8 @@ struct Kernel {
   std::vector<Param> params;
   std::vector<Expr> sizes;  // size symbols passed at run time, in this order
   std::variant<LoopKernel, AttentionKernel> body;
+  // A launch runs the kernel so many times, on buffers and sizes of its own each: a table.
+  std::uint32_t instances = 1;
   std::vector<std::string> sources;  // the user's lines, for reports only
 };
 

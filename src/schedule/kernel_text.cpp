@@ -35,6 +35,7 @@ class Printer {
       names_[kernel_.sizes[s].id()] = fmt::format("s{}", s);
       out_ += fmt::format("{}s{}", s == 0 ? " sizes " : ", ", s);
     }
+    if (kernel_.instances > 1) out_ += fmt::format(" table of {}", kernel_.instances);
     out_ += " {\n";
     if (const auto* loops = std::get_if<LoopKernel>(&kernel_.body)) {
       print(*loops);

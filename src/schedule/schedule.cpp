@@ -8,6 +8,7 @@
 #include "loop/builder.h"
 #include "schedule/blocks.h"
 #include "schedule/bytes.h"
+#include "schedule/combine.h"
 #include "schedule/epilogue.h"
 #include "schedule/group.h"
 #include "schedule/inline.h"
@@ -292,6 +293,19 @@ void mark_prepared(ScheduledProgram& scheduled, const Options& options) {
   }
 }
 
+// Buffers of parameters with such roles, each once, in order.
+template <class F>
+std::vector<BufferId> distinct_buffers(const KernelStep& step, const F& has_role) {
+  std::vector<BufferId> result;
+  std::set<BufferId> seen;
+  for (std::size_t p = 0; p < step.buffers.size(); ++p) {
+    if (has_role(step.param(p).role) && seen.insert(step.buffers[p]).second) {
+      result.push_back(step.buffers[p]);
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
 std::vector<BufferId> reads(const Step& step) {
@@ -305,9 +319,7 @@ std::vector<BufferId> reads(const Step& step) {
     }
   };
   if (const auto* k = std::get_if<KernelStep>(&step.action)) {
-    for (std::size_t p = 0; p < k->buffers.size(); ++p) {
-      if (k->kernel.params[p].role != ParamRole::out) add(k->buffers[p]);
-    }
+    return distinct_buffers(*k, [](ParamRole role) { return role != ParamRole::out; });
   } else if (const auto* m = std::get_if<MatmulStep>(&step.action)) {
     add(m->a.buffer);
     add(m->b.buffer);
@@ -334,9 +346,7 @@ std::vector<BufferId> reads(const Step& step) {
 std::vector<BufferId> writes(const Step& step) {
   std::vector<BufferId> result;
   if (const auto* k = std::get_if<KernelStep>(&step.action)) {
-    for (std::size_t p = 0; p < k->buffers.size(); ++p) {
-      if (k->kernel.params[p].role != ParamRole::in) result.push_back(k->buffers[p]);
-    }
+    result = distinct_buffers(*k, [](ParamRole role) { return role != ParamRole::in; });
   } else if (const auto* m = std::get_if<MatmulStep>(&step.action)) {
     result.push_back(m->c.buffer);
   } else if (const auto* c = std::get_if<ConvolutionStep>(&step.action)) {
@@ -369,6 +379,7 @@ ScheduledProgram schedule(Program program, const Options& options) {
   scheduled.program.nests.clear();
   for (Step& step : scheduled.steps) count_step_bytes(step, scheduled.program);
   mark_prepared(scheduled, options);
+  combine(scheduled.steps, scheduled.program, options.device);
   count_bytes(scheduled);
   return scheduled;
 }

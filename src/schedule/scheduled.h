@@ -17,7 +17,14 @@ namespace inkle::schedule {
 struct KernelStep {
   Kernel kernel;
   Schedule schedule;
-  std::vector<loop::BufferId> buffers;  // by parameter
+  // By parameter; of a table the parameters of one instance after those of the other.
+  std::vector<loop::BufferId> buffers;
+  // Of a table (Kernel::instances > 1): what kernel.sizes are in each instance.
+  std::vector<std::vector<Expr>> table;
+
+  [[nodiscard]] const Param& param(std::size_t position) const {
+    return kernel.params[position % kernel.params.size()];
+  }
 };
 
 // A strided view of a buffer; the symbolic form of abi::Operand.
@@ -78,6 +85,11 @@ struct ScheduledProgram {
   Expr bytes_moved;
   Expr bytes_lower_bound;
 };
+
+// Parallel iterations of an instance of a step (schedule/kernel.h), in terms of the program's
+// sizes.
+[[nodiscard]] Expr instance_extent(const KernelStep& step, std::size_t instance,
+                                   sym::Context& context);
 
 // Buffers a step reads and writes, each once.
 [[nodiscard]] std::vector<loop::BufferId> reads(const Step& step);

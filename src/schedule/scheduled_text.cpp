@@ -91,9 +91,15 @@ class Printer {
     const auto [at, is_new] = kernels_.try_emplace(std::move(kernel), kernels_.size());
     out_ += fmt::format("kernel k{}(", at->second);
     for (std::size_t p = 0; p < step.buffers.size(); ++p) {
-      out_ += (p == 0 ? "" : ", ") + buffer(step.buffers[p]).name;
+      const bool is_next = p % step.kernel.params.size() == 0;
+      out_ += (p == 0 ? "" : is_next ? " | " : ", ") + buffer(step.buffers[p]).name;
     }
-    for (const Expr size : step.kernel.sizes) out_ += "; " + sym::to_string(size);
+    for (std::size_t i = 0; i < step.table.size(); ++i) {
+      for (const Expr size : step.table[i]) out_ += (i == 0 ? "; " : " | ") + sym::to_string(size);
+    }
+    if (step.table.empty()) {
+      for (const Expr size : step.kernel.sizes) out_ += "; " + sym::to_string(size);
+    }
     out_ += ")";
     print_end();
     if (is_new && !brief_) out_ += at->first;

@@ -64,6 +64,7 @@ class KernelBuilder {
     }
     store_rows();
     drop_unread_scratch();
+    for (Draft& draft : drafts_) order_updates(draft);
     linearise();
     KernelStep step;
     for (Draft& draft : drafts_) kernel_.stages.push_back(std::move(draft.stage));
@@ -317,6 +318,25 @@ class KernelBuilder {
       draft.stores.push_back({buffer, row_store_.at(buffer), loop::StoreMode::overwrite, yield});
     }
     if (!draft.stores.empty()) drafts_.push_back(std::move(draft));
+  }
+
+  // Updates of inputs come in the order in which the frontend lists those, which may differ between
+  // kernels that are otherwise equal: the order in which values are computed is one of the kernel's
+  // own.
+  void order_updates(Draft& draft) const {
+    const auto is_update = [&](const Pending& p) {
+      return program_.buffers[p.buffer].role == loop::BufferRole::input;
+    };
+    if (draft.stage.kind != StageKind::pointwise || group_.unordered ||
+        std::none_of(draft.stores.begin(), draft.stores.end(), is_update)) {
+      return;
+    }
+    std::stable_sort(draft.stores.begin(), draft.stores.end(),
+                     [&](const Pending& a, const Pending& b) {
+                       const auto& yields = draft.stage.body.yields;
+                       return std::pair(yields[a.yield], is_update(a)) <
+                              std::pair(yields[b.yield], is_update(b));
+                     });
   }
 
   // --- Places -------------------------------------------------------------------------------

@@ -7,6 +7,7 @@
 #include "codegen/cuda/kernel.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/error.h"
 #include "codegen/cuda/stage.h"
@@ -42,13 +43,7 @@ class KernelWriter {
     const schedule::Kernel& kernel = text_.kernel;
     if (!kernel.sources.empty()) out_.line("// {}", fmt::join(kernel.sources, ", "));
     out_.line("// {}", schedule_text);
-    std::string parameters;
-    for (std::size_t p = 0; p < kernel.params.size(); ++p) {
-      parameters +=
-          fmt::format("{}{}* {}p{}, ", text_.written[p] ? "" : "const ",
-                      type_of(kernel.params[p].dtype), text_.aliasing ? "" : "__restrict__ ", p);
-    }
-    for (std::size_t s = 0; s < kernel.sizes.size(); ++s) parameters += fmt::format("i64 n{}, ", s);
+    const std::string parameters = kernel.instances > 1 ? declare_table(name) : plain_parameters();
     const std::string cluster =
         blocks_.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", blocks_.cluster) : "";
     out_.open(fmt::format("extern \"C\" __global__ void {}__launch_bounds__({}) {}({}u32* status)",
@@ -57,6 +52,7 @@ class KernelWriter {
       out_.close();
       return {out_.text(), false};
     }
+    if (kernel.instances > 1) find_instance();
     size_symbols();
     Expr columns;
     switch (blocks_.axis) {
@@ -95,6 +91,51 @@ class KernelWriter {
   [[nodiscard]] bool is_empty() const {
     return std::any_of(loops_.outer.begin(), loops_.outer.end(),
                        [](const loop::Dim& dim) { return dim.extent.is_constant(0); });
+  }
+
+  std::string parameter(std::size_t p) const {
+    return fmt::format("{}{}* {}p{}", text_.written[p] ? "" : "const ",
+                       type_of(text_.kernel.params[p].dtype), text_.aliasing ? "" : "__restrict__ ",
+                       p);
+  }
+
+  std::string plain_parameters() const {
+    std::string list;
+    for (std::size_t p = 0; p < text_.kernel.params.size(); ++p) list += parameter(p) + ", ";
+    for (std::size_t s = 0; s < text_.kernel.sizes.size(); ++s) list += fmt::format("i64 n{}, ", s);
+    return list;
+  }
+
+  // The structure of a table, as abi/plan.h says it, before the function.
+  std::string declare_table(const std::string& name) {
+    const schedule::Kernel& kernel = text_.kernel;
+    out_.open(fmt::format("struct Table_{}", name));
+    out_.line("void* p[{}];", kernel.instances * kernel.params.size());
+    if (!kernel.sizes.empty()) out_.line("i64 n[{}];", kernel.instances * kernel.sizes.size());
+    out_.line("u32 first[{}];", kernel.instances + 1);
+    out_.close(";");
+    return fmt::format("const __grid_constant__ Table_{} table, ", name);
+  }
+
+  // Which instance this block is of, and its number in that.
+  void find_instance() {
+    const schedule::Kernel& kernel = text_.kernel;
+    out_.line("int at = 0;");
+    out_.line("for (int step = {}; step > 0; step /= 2) {{",
+              std::bit_floor(std::uint32_t{kernel.instances}));
+    out_.line("  if (at + step < {} && table.first[at + step] <= blockIdx.x) at += step;",
+              kernel.instances);
+    out_.raw("}");
+    out_.raw("const u32 block = blockIdx.x - table.first[at];");
+    block_ = "block";
+    for (std::size_t p = 0; p < kernel.params.size(); ++p) {
+      const std::string type = type_of(kernel.params[p].dtype);
+      out_.line("{} = ({}{}*)table.p[at * {} + {}];", parameter(p),
+                text_.written[p] ? "" : "const ", type, kernel.params.size(), p);
+    }
+    for (std::size_t s = 0; s < kernel.sizes.size(); ++s) {
+      out_.line("const i64 n{} = table.n[at * {} + {}];", s, kernel.sizes.size(), s);
+    }
   }
 
   void size_symbols() {
@@ -143,15 +184,15 @@ class KernelWriter {
       INKLE_CHECK(team == blocks_.threads, "a team of {} in a block of {}", team, blocks_.threads);
       if (blocks_.cluster > 1) {
         out_.line("const int t = cluster_rank() * {} + threadIdx.x;", team);
-        out_.line("const {} row = blockIdx.x / {};", type, blocks_.cluster);
+        out_.line("const {} row = {} / {};", type, block_, blocks_.cluster);
       } else {
         out_.raw("const int t = threadIdx.x;");
-        out_.line("const {} row = blockIdx.x;", type);
+        out_.line("const {} row = {};", type, block_);
       }
     } else {
       out_.line("const int t = threadIdx.x & {};", team - 1);
-      out_.line("const {0} row = ({0})blockIdx.x * {1} + (threadIdx.x / {2});", type,
-                blocks_.threads / team, team);
+      out_.line("const {0} row = ({0}){3} * {1} + (threadIdx.x / {2});", type,
+                blocks_.threads / team, team, block_);
       out_.line("if (row >= {}) return;", index_text(rows, symbols_, wide));
     }
     decompose("row", loops_.outer.size(), wide);
@@ -169,7 +210,7 @@ class KernelWriter {
     const std::string variable = fmt::format("i{}", last);
     const std::string per_row = index_text(groups, symbols_, wide);
     if (blocks_.team == 1) {
-      out_.line("const {0} n = ({0})blockIdx.x * {1} + threadIdx.x;", type, blocks_.threads);
+      out_.line("const {0} n = ({0}){2} * {1} + threadIdx.x;", type, blocks_.threads, block_);
       out_.line("if (n >= {}) return;", index_text(rest * groups, symbols_, wide));
       if (last == 0) {
         out_.line("const {} {} = n{};", type, variable,
@@ -184,10 +225,9 @@ class KernelWriter {
       const std::string strips = index_text(
           sym::ceildiv(dim.extent, std::int64_t{across} * blocks_.lanes), symbols_, wide);
       out_.line("const int y = threadIdx.x / {};", across);
-      out_.line("const {0} outer = ({0})((u32)blockIdx.x / ({1})({2}));", type, as, strips);
-      out_.line(
-          "const {0} {1} = ((({0})blockIdx.x - outer * ({2})) * {3} + threadIdx.x % {3}) * {4};",
-          type, variable, strips, across, blocks_.lanes);
+      out_.line("const {0} outer = ({0})((u32){3} / ({1})({2}));", type, as, strips, block_);
+      out_.line("const {0} {1} = ((({0}){5} - outer * ({2})) * {3} + threadIdx.x % {3}) * {4};",
+                type, variable, strips, across, blocks_.lanes, block_);
       out_.line("const bool on = {} < {};", variable, index_text(dim.extent, symbols_, wide));
     }
     symbols_[dim.variable.node()] = {variable, wide};
@@ -201,8 +241,8 @@ class KernelWriter {
     const auto tiles = [&](std::size_t d) {
       return index_text(sym::ceildiv(loops_.outer[d].extent, step), symbols_, false);
     };
-    out_.line("const int across = blockIdx.x % ({});", tiles(last));
-    out_.line("const int above = blockIdx.x / ({});", tiles(last));
+    out_.line("const int across = {} % ({});", block_, tiles(last));
+    out_.line("const int above = {} / ({});", block_, tiles(last));
     out_.line("const int down = above % ({});", tiles(last - 1));
     out_.line("const int outer = above / ({});", tiles(last - 1));
     out_.line("const int a = (across * {0} + threadIdx.x % {0}) * {1};", side, blocks_.lanes);
@@ -251,6 +291,7 @@ class KernelWriter {
   KernelText text_;
   Writer out_;
   Symbols symbols_;
+  std::string block_ = "blockIdx.x";  // the block's number in its instance
 };
 
 }  // namespace

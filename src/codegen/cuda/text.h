@@ -26,9 +26,9 @@ class Writer {
     raw(text.empty() ? "{" : text + " {");
     indent_ += 2;
   }
-  void close() {
+  void close(const std::string& end = "") {
     indent_ -= 2;
-    raw("}");
+    raw("}" + end);
   }
   // Text made elsewhere by a Writer, put at this indentation.
   void append(const std::string& lines);

@@ -46,6 +46,38 @@ bool same_sizes(const graph::Sizes& a, const graph::Sizes& b) {
   return true;
 }
 
+constexpr std::string_view kForeach = "aten::_foreach_";
+
+// The overload of one element for an op over lists, by what follows the prefix. Lists of tensors
+// become tensors, so that "List" and "Tensor" are one.
+std::string element_overload(std::string_view name) {
+  const std::size_t dot = name.find('.');
+  const std::string base = "aten::" + std::string(name.substr(0, dot));
+  const std::string_view overload = dot == name.npos ? "" : name.substr(dot + 1);
+  if (base == "aten::norm") return "aten::linalg_vector_norm";
+  if (base == "aten::pow") {
+    if (overload == "ScalarAndTensor") return base + ".Scalar";
+    return base + (overload == "List" ? ".Tensor_Tensor" : ".Tensor_Scalar");
+  }
+  const bool with_tensor = overload == "List" || overload == "Tensor";
+  for (const char* one : {"add", "sub", "mul", "div"}) {
+    if (base == std::string("aten::") + one) return base + (with_tensor ? ".Tensor" : ".Scalar");
+  }
+  if (base == "aten::lerp") return base + (with_tensor ? ".Tensor" : ".Scalar");
+  return base;
+}
+
+// Entry i of a list; anything else is the same for all.
+Argument element(const Argument& argument, std::size_t i, sym::Context& context) {
+  if (const auto* tensors = std::get_if<std::vector<ValueId>>(&argument)) return tensors->at(i);
+  if (const auto* reals = std::get_if<std::vector<double>>(&argument)) return reals->at(i);
+  if (const auto* integers = std::get_if<std::vector<Expr>>(&argument)) return integers->at(i);
+  if (const auto* flags = std::get_if<std::vector<bool>>(&argument)) {
+    return context.constant(flags->at(i) ? 1 : 0);
+  }
+  return argument;
+}
+
 }  // namespace
 
 Importer::Importer(std::string name)
@@ -133,6 +165,34 @@ std::optional<std::vector<ValueId>> Importer::native(const graph::OpDef& row,
   return results;
 }
 
+std::optional<std::vector<ValueId>> Importer::each(std::string_view overload,
+                                                   const std::vector<Argument>& args,
+                                                   const std::vector<Type>& meta,
+                                                   std::string& why_not) {
+  const std::string name = element_overload(overload.substr(kForeach.size()));
+  const graph::OpDef* row = graph_.table().find_aten(name);
+  if (row == nullptr) {
+    why_not = fmt::format("no row for {}", name);
+    return std::nullopt;
+  }
+  const std::size_t nodes_before = graph_.nodes.size();
+  std::vector<ValueId> results;
+  for (std::size_t i = 0; i < meta.size(); ++i) {
+    std::vector<Argument> one;
+    for (const Argument& argument : args) one.push_back(element(argument, i, context()));
+    if (row->name == "linalg_vector_norm") {  // (self, ord, dtype): of all dimensions
+      one.insert(one.begin() + 2, {Argument{graph::None{}}, Argument{false}});
+    }
+    auto made = native(*row, std::move(one), {meta[i]}, why_not);
+    if (!made) {
+      graph_.nodes.resize(nodes_before);
+      return std::nullopt;
+    }
+    results.push_back(made->front());
+  }
+  return results;
+}
+
 // Results that are no tensors stay out of the graph.
 std::vector<ValueId> Importer::in_eager(std::string_view overload, std::uint32_t target,
                                         std::vector<Argument> args, const std::vector<Type>& meta) {
@@ -156,12 +216,14 @@ std::vector<ValueId> Importer::call(std::string_view overload, std::vector<Argum
   builder_.set_source(source);
   std::string why_not(force_eager);
   const graph::OpDef* row = graph_.table().find_aten(overload);
-  if (row == nullptr && why_not.empty()) why_not = "no row in the op table";
+  std::optional<std::vector<ValueId>> results;
+  const bool is_each = overload.starts_with(kForeach);
+  if (is_each && why_not.empty()) results = each(overload, args, meta, why_not);
+  if (row == nullptr && !is_each && why_not.empty()) why_not = "no row in the op table";
   if (row != nullptr && graph::has(row->traits, graph::Trait::eager_only) && why_not.empty()) {
     why_not = "its row has no code";
   }
-  std::optional<std::vector<ValueId>> results;
-  if (why_not.empty()) {
+  if (why_not.empty() && !is_each) {
     // Rows that look at memory need their operand's strides.
     const bool reads_strides = overload.find("as_strided") != std::string_view::npos;
     if (reads_strides) {

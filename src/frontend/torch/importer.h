@@ -62,6 +62,11 @@ class Importer {
   [[nodiscard]] const std::vector<EagerReason>& eager() const { return eager_; }
 
  private:
+  // An op over lists ("aten::_foreach_add.List") as its op on each element; nothing if one of them
+  // has no row that takes it.
+  std::optional<std::vector<ValueId>> each(std::string_view overload,
+                                           const std::vector<Argument>& args,
+                                           const std::vector<Type>& meta, std::string& why_not);
   std::optional<std::vector<ValueId>> native(const graph::OpDef& row, std::vector<Argument> args,
                                              const std::vector<Type>& meta, std::string& why_not);
   std::vector<ValueId> in_eager(std::string_view overload, std::uint32_t target,

@@ -87,6 +87,10 @@ class Checker {
     if (l.kernel >= plan_.kernels.size()) fail("no such kernel");
     for (const abi::PlanBuffer b : l.buffers) buffer(b);
     slots(l.sizes);
+    slots(l.extents);
+    if (l.buffers.size() % l.instances() != 0 || l.sizes.size() % l.instances() != 0) {
+      fail("a table of unequal instances");
+    }
     slot(l.extent);
     slot(l.grain);
     slot(l.scratch_bytes);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "abi/arena.h"
@@ -27,7 +28,27 @@ struct Work {
   std::int64_t stride;
   std::int64_t extent;
   std::int64_t workers;
+  // Of a table: iterations before each instance and before their end; else empty.
+  std::span<const std::int64_t> starts;
+  std::size_t buffers_each;
+  std::size_t sizes_each;
 };
+
+// Iterations [begin, end) of a table, which may be of several instances.
+void run_instances(const Work& work, std::byte* scratch, std::int64_t begin, std::int64_t end) {
+  const auto above = std::upper_bound(work.starts.begin(), work.starts.end(), begin);
+  auto i = static_cast<std::size_t>(above - work.starts.begin()) - 1;
+  while (begin < end) {
+    const std::int64_t first = work.starts[i];
+    const std::int64_t last = std::min(end, work.starts[i + 1]);
+    if (begin < last) {
+      work.function(work.buffers + i * work.buffers_each, work.sizes + i * work.sizes_each, scratch,
+                    begin - first, last - first);
+      begin = last;
+    }
+    ++i;
+  }
+}
 
 // Worker w does the w-th of `workers` equal parts.
 void run_workers(void* context, std::int64_t first, std::int64_t last) {
@@ -36,8 +57,13 @@ void run_workers(void* context, std::int64_t first, std::int64_t last) {
   const std::int64_t more = work.extent % work.workers;
   for (std::int64_t w = first; w < last; ++w) {
     const std::int64_t begin = w * part + std::min(w, more);
-    work.function(work.buffers, work.sizes, work.scratch + w * work.stride, begin,
-                  begin + part + (w < more ? 1 : 0));
+    const std::int64_t end = begin + part + (w < more ? 1 : 0);
+    std::byte* const scratch = work.scratch + w * work.stride;
+    if (!work.starts.empty()) {
+      run_instances(work, scratch, begin, end);
+    } else {
+      work.function(work.buffers, work.sizes, scratch, begin, end);
+    }
   }
 }
 
@@ -135,8 +161,15 @@ void Frame::plan_shapes() {
         std::max(library_bytes_, executable_.library_steps_[i]->scratchpad_bytes(library_[i]));
   }
   scratch_wanted_ = abi::kStatusBytes;
-  for (const Executable::Step& s : executable_.steps_) {
+  starts_.resize(executable_.steps_.size());
+  for (std::size_t n = 0; n < executable_.steps_.size(); ++n) {
+    const Executable::Step& s = executable_.steps_[n];
     if (s.launch == nullptr) continue;
+    starts_[n].clear();
+    for (const abi::Slot extent : s.launch->extents) {
+      if (starts_[n].empty()) starts_[n].push_back(0);
+      starts_[n].push_back(starts_[n].back() + std::max<std::int64_t>(slots_[extent], 0));
+    }
     scratch_wanted_ = std::max(scratch_wanted_, round_up(slots_[s.launch->scratch_bytes]));
   }
 }
@@ -266,7 +299,10 @@ void Frame::run_launch(const Executable::Step& step) {
             scratch_.data(),
             scratch_stride_,
             extent,
-            std::clamp<std::int64_t>(extent / grain, 1, threads_)};
+            std::clamp<std::int64_t>(extent / grain, 1, threads_),
+            starts_[step_number_],
+            step.buffers.size() / launch.instances(),
+            launch.sizes.size() / launch.instances()};
   if (work.workers == 1) {
     run_workers(&work, 0, 1);
   } else {

@@ -91,6 +91,8 @@ class Frame {
   int planned_threads_ = 0;  // that the library steps are bound for
   std::vector<LibraryStep::State> library_;
   Magnitudes magnitudes_;
+  // By step; of a launch over a table the iterations before each instance and before their end.
+  std::vector<std::vector<std::int64_t>> starts_;
   std::vector<void*> launch_buffers_;
   std::vector<std::int64_t> launch_sizes_;
   std::vector<std::vector<std::int64_t>> kept_values_;

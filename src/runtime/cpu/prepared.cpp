@@ -73,6 +73,7 @@ class Planner {
     if (const auto* launch = std::get_if<abi::Launch>(&step.action)) {
       must_be_constant(launch->sizes);
       must_be_constant(launch->extent);
+      must_be_constant(launch->extents);
       must_be_constant(launch->grain);
       must_be_constant(launch->scratch_bytes);
       for (const PlanBuffer b : launch->buffers) result.push_back(roots_[b]);

@@ -1,6 +1,7 @@
 #include "runtime/cuda/frame.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "abi/arena.h"
@@ -207,14 +208,32 @@ void Frame::plan_launch(std::size_t number, std::int64_t& cleared) {
   for (const abi::Slot s : step.launch->sizes) state.sizes.push_back(slots_[s]);
   state.status = executable_.status_ + number;
   state.parameters.clear();
-  for (void*& value : state.values) state.parameters.push_back(&value);
-  for (std::int64_t& size : state.sizes) state.parameters.push_back(&size);
+  if (step.launch->instances() > 1) {
+    plan_table(*step.launch, state);
+  } else {
+    for (void*& value : state.values) state.parameters.push_back(&value);
+    for (std::int64_t& size : state.sizes) state.parameters.push_back(&size);
+  }
   if (step.has_workspace) {
     state.workspace = cleared;
     cleared += round_up(slots_[step.launch->scratch_bytes]);
     state.parameters.push_back(&state.scratch);
   }
   state.parameters.push_back(&state.status);
+}
+
+// The structure that a kernel over a table takes (abi/plan.h); the addresses are filled in by each
+// launch.
+void Frame::plan_table(const abi::Launch& launch, State& state) const {
+  state.table.assign(state.values.size() + state.sizes.size() + launch.instances() / 2 + 1, 0);
+  std::copy(state.sizes.begin(), state.sizes.end(),
+            state.table.begin() + static_cast<std::ptrdiff_t>(state.values.size()));
+  auto* first = reinterpret_cast<std::uint32_t*>(state.table.data() + state.values.size() +
+                                                 state.sizes.size());
+  for (std::size_t i = 0; i < launch.instances(); ++i) {
+    first[i + 1] = first[i] + static_cast<std::uint32_t>(slots_[launch.extents[i]]);
+  }
+  state.parameters.push_back(state.table.data());
 }
 
 void Frame::bind_arguments(const common::Call& call) {
@@ -343,6 +362,9 @@ void Frame::run_launch(std::size_t number) {
   if (state.blocks == 0) return;
   for (std::size_t i = 0; i < step.buffers.size(); ++i) {
     state.values[i] = on_device(step.buffers[i]);
+  }
+  if (!state.table.empty()) {
+    std::memcpy(state.table.data(), state.values.data(), state.values.size() * sizeof(void*));
   }
   LaunchShape shape = step.shape;
   shape.blocks = state.blocks;

@@ -52,6 +52,7 @@ class Frame {
     std::int64_t workspace = 0;  // where it starts, in the cleared part
     std::vector<void*> values;   // of a launch: buffers
     std::vector<std::int64_t> sizes;
+    std::vector<std::int64_t> table;  // of a kernel over a table: its first parameter
     void* scratch = nullptr;
     void* status = nullptr;
     std::vector<void*> parameters;  // addresses of the above
@@ -73,6 +74,7 @@ class Frame {
   void plan_shapes();
   void plan_arena();
   void plan_launch(std::size_t step, std::int64_t& cleared);
+  void plan_table(const abi::Launch& launch, State& state) const;
   void find_uploads();
   void bind_arguments(const common::Call& call);
   void align(const abi::PlanArgument& argument, abi::PlanBuffer buffer);

@@ -1,0 +1,300 @@
+#include "schedule/combine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <queue>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "schedule/blocks.h"
+#include "schedule/linear.h"
+#include "schedule/loops.h"
+#include "schedule/stages.h"
+
+namespace inkle::schedule {
+namespace {
+
+using loop::BufferId;
+using loop::Instruction;
+using loop::Opcode;
+using loop::Program;
+
+// Working memory that a step writes lives longer if the step runs earlier: little of it may.
+constexpr std::int64_t kMostTemporaryBytes = 4096;
+// Tables are parameters of a launch on a GPU: of at most this many bytes, which every architecture
+// from sm_70 on takes.
+constexpr std::size_t kMostTableBytes = 32000;
+constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
+
+// A step as an instance of a kernel of any extent.
+struct Instance {
+  Kernel kernel;
+  std::vector<Expr> sizes;  // what kernel.sizes are
+};
+
+bool is_elementwise(const LoopKernel& loops) {
+  return std::all_of(loops.stages.begin(), loops.stages.end(), [](const Stage& stage) {
+    return stage.kind == StageKind::pointwise && stage.inner.empty() &&
+           std::none_of(stage.body.instructions.begin(), stage.body.instructions.end(),
+                        [](const Instruction& i) { return i.opcode == Opcode::indirect; });
+  });
+}
+
+// The kernel with `extent` for its one outer loop.
+Kernel with_extent(const Kernel& kernel, Expr extent, sym::Context& context) {
+  Kernel general = kernel;
+  auto& loops = std::get<LoopKernel>(general.body);
+  const Expr variable = context.index(extent);
+  const std::pair<Expr, Expr> map[] = {{loops.outer.front().variable, variable}};
+  loops.outer.front() = {variable, extent};
+  for (Stage& stage : loops.stages) {
+    for (Instruction& i : stage.body.instructions) {
+      for (Expr& e : i.indices) e = sym::substitute(e, map);
+    }
+    for (StageStore& store : stage.stores) store.offset = sym::substitute(store.offset, map);
+  }
+  collect_sizes(general, context);
+  return general;
+}
+
+class Combiner {
+ public:
+  Combiner(std::vector<Step>& steps, const Program& program, const abi::DeviceDescription& device)
+      : steps_(steps), program_(program), device_(device), context_(*program.context) {}
+
+  void run() {
+    find_candidates();
+    if (by_key_.empty()) return;
+    find_dependencies();
+    emit();
+  }
+
+ private:
+  bool is_small(BufferId b) const {
+    const loop::Buffer& buffer = program_.buffers[b];
+    if (buffer.role != loop::BufferRole::temporary || buffer.writes_into) return true;
+    const auto elements = sym::hint(sym::product(context_, buffer.sizes));
+    return elements && *elements * abi::size_of(buffer.dtype) <= kMostTemporaryBytes;
+  }
+
+  void find_candidates() {
+    std::map<std::string, std::vector<std::size_t>> groups;
+    keys_.resize(steps_.size());
+    for (std::size_t s = 0; s < steps_.size(); ++s) {
+      const auto* kernel = std::get_if<KernelStep>(&steps_[s].action);
+      if (kernel == nullptr || steps_[s].prepare) continue;
+      if (!std::holds_alternative<LoopKernel>(kernel->kernel.body)) continue;
+      const auto written = writes(steps_[s]);
+      if (!std::all_of(written.begin(), written.end(), [&](BufferId b) { return is_small(b); })) {
+        continue;
+      }
+      const Instance instance = instance_of(*kernel, general_extent());
+      if (!instance.kernel.sizes.empty() && instance.sizes.empty()) continue;
+      keys_[s] = to_string(instance.kernel);
+      groups[keys_[s]].push_back(s);
+    }
+    for (auto& [key, members] : groups) {
+      if (members.size() > 1) by_key_.emplace(key, std::move(members));
+    }
+  }
+
+  // The extent of kernels that are compared.
+  Expr general_extent() {
+    if (general_.is_null()) general_ = symbol({.range = {0, kMostElements}});
+    return general_;
+  }
+
+  // The extent of these steps: any of theirs, all of them together for the choice of a schedule.
+  Expr common_extent(const std::vector<const KernelStep*>& steps) {
+    sym::SymbolInfo info;
+    info.range = {0, 0};
+    std::int64_t elements = 0;
+    std::int64_t divisor = 0;
+    for (const KernelStep* step : steps) {
+      const auto& outer = std::get<LoopKernel>(step->kernel.body).outer;
+      const Expr extent = extent_product(outer, context_);
+      info.range.high = std::max(info.range.high, sym::bounds(extent).high);
+      divisor = std::gcd(divisor, extent.constant().value_or(1));
+      elements += extent_hint(outer);
+    }
+    info.hint = elements;
+    info.range.high = std::max(info.range.high, elements);
+    info.divisor = std::max<std::int64_t>(divisor, 1);
+    return symbol(info);
+  }
+
+  Expr symbol(const sym::SymbolInfo& info) {
+    std::string name;
+    do {
+      name = fmt::format("table{}", symbols_++);
+    } while (context_.find_symbol(name));
+    return context_.symbol(name, info);
+  }
+
+  // Of a kernel with other sizes than its flat extent: sizes that are not empty, without values.
+  Instance instance_of(const KernelStep& step, Expr extent) const {
+    const auto& loops = std::get<LoopKernel>(step.kernel.body);
+    if (loops.outer.size() != 1 || !is_elementwise(loops)) return {step.kernel, {}};
+    Kernel general = with_extent(step.kernel, extent, context_);
+    if (general.sizes.size() != 1) return {step.kernel, {}};
+    return {std::move(general), {loops.outer.front().extent}};
+  }
+
+  void find_dependencies() {
+    after_.resize(steps_.size());
+    waiting_.assign(steps_.size(), 0);
+    std::vector<std::vector<std::size_t>> readers(program_.buffers.size());
+    std::vector<std::optional<std::size_t>> writer(program_.buffers.size());
+    const auto storage = [&](BufferId b) { return program_.buffers[b].writes_into.value_or(b); };
+    std::optional<std::size_t> barrier;
+    for (std::size_t s = 0; s < steps_.size(); ++s) {
+      const auto wait = [&](std::size_t before) {
+        if (before == s) return;
+        after_[before].push_back(s);
+        ++waiting_[s];
+      };
+      const auto r = reads(steps_[s]);
+      const auto w = writes(steps_[s]);
+      for (const BufferId b : r) {
+        if (writer[storage(b)]) wait(*writer[storage(b)]);
+      }
+      for (const BufferId b : w) {
+        if (writer[storage(b)]) wait(*writer[storage(b)]);
+        for (const std::size_t reader : readers[storage(b)]) wait(reader);
+      }
+      // What eager does besides is its own affair: everything keeps its place around it.
+      if (std::holds_alternative<EagerStep>(steps_[s].action)) {
+        for (std::size_t before = barrier.value_or(0); before < s; ++before) wait(before);
+        barrier = s;
+      } else if (barrier) {
+        wait(*barrier);
+      }
+      for (const BufferId b : r) readers[storage(b)].push_back(s);
+      for (const BufferId b : w) {
+        writer[storage(b)] = s;
+        readers[storage(b)].clear();
+      }
+    }
+  }
+
+  // In order; a step whose turn it is takes with it all that are alike and wait for nothing.
+  void emit() {
+    std::priority_queue<std::size_t, std::vector<std::size_t>, std::greater<>> ready;
+    std::vector<bool> done(steps_.size(), false);
+    std::vector<Step> ordered;
+    for (std::size_t s = 0; s < steps_.size(); ++s) {
+      if (waiting_[s] == 0) ready.push(s);
+    }
+    while (!ready.empty()) {
+      const std::size_t first = ready.top();
+      ready.pop();
+      if (done[first]) continue;
+      std::vector<std::size_t> taken = {first};
+      if (const auto group = by_key_.find(keys_[first]); group != by_key_.end()) {
+        for (const std::size_t s : group->second) {
+          if (s != first && !done[s] && waiting_[s] == 0) taken.push_back(s);
+        }
+      }
+      for (const std::size_t s : taken) done[s] = true;
+      put(taken, ordered);
+      for (const std::size_t s : taken) {
+        for (const std::size_t a : after_[s]) {
+          if (--waiting_[a] == 0) ready.push(a);
+        }
+      }
+    }
+    INKLE_CHECK(std::all_of(done.begin(), done.end(), [](bool b) { return b; }),
+                "steps wait for each other");
+    steps_ = std::move(ordered);
+  }
+
+  void put(const std::vector<std::size_t>& taken, std::vector<Step>& ordered) {
+    const std::size_t most = most_instances(taken.front());
+    for (std::size_t begin = 0; begin < taken.size(); begin += most) {
+      const std::size_t end = std::min(taken.size(), begin + most);
+      if (end - begin == 1) {
+        ordered.push_back(std::move(steps_[taken[begin]]));
+      } else {
+        ordered.push_back(table({taken.begin() + static_cast<std::ptrdiff_t>(begin),
+                                 taken.begin() + static_cast<std::ptrdiff_t>(end)}));
+      }
+    }
+  }
+
+  std::size_t most_instances(std::size_t step) const {
+    const auto* kernel = std::get_if<KernelStep>(&steps_[step].action);
+    if (kernel == nullptr || device_.kind == abi::DeviceKind::cpu) return steps_.size();
+    // Addresses, one size, and the first block of each.
+    return kMostTableBytes / (8 * (kernel->kernel.params.size() + 1) + 4);
+  }
+
+  Step table(const std::vector<std::size_t>& members) {
+    Step step = std::move(steps_[members.front()]);
+    auto& first = std::get<KernelStep>(step.action);
+    std::vector<const KernelStep*> kernels = {&first};
+    for (const std::size_t s : members) {
+      if (s != members.front()) kernels.push_back(&std::get<KernelStep>(steps_[s].action));
+    }
+    Instance general = instance_of(first, common_extent(kernels));
+    KernelStep combined;
+    combined.kernel = std::move(general.kernel);
+    combined.kernel.instances = static_cast<std::uint32_t>(members.size());
+    for (const std::size_t s : members) {
+      const Step& from = s == members.front() ? step : steps_[s];
+      const auto& kernel = std::get<KernelStep>(from.action);
+      combined.buffers.insert(combined.buffers.end(), kernel.buffers.begin(), kernel.buffers.end());
+      combined.table.push_back(instance_of(kernel, general_extent()).sizes);
+      if (s == members.front()) continue;
+      step.bytes = step.bytes + from.bytes;
+      if (!step.flops.is_null() && !from.flops.is_null()) step.flops = step.flops + from.flops;
+      for (const std::string& source : from.sources) {
+        if (step.sources.size() < kMostSources) step.sources.push_back(source);
+      }
+    }
+    combined.kernel.sources = step.sources;
+    const bool blocks = device_.kind != abi::DeviceKind::cpu;
+    combined.schedule = !blocks ? choose_schedule(combined.kernel, device_, context_)
+                                : choose_blocks(combined.kernel, device_, context_);
+    collect_sizes(combined.kernel, context_);
+    log(LogChannel::fusion, "combine {} kernels ({})", members.size(), step.label);
+    step.action = std::move(combined);
+    return step;
+  }
+
+  // Lines of the user's program that a table names.
+  static constexpr std::size_t kMostSources = 16;
+
+  std::vector<Step>& steps_;
+  const Program& program_;
+  const abi::DeviceDescription& device_;
+  sym::Context& context_;
+  Expr general_;
+  int symbols_ = 0;
+  std::vector<std::string> keys_;
+  std::map<std::string, std::vector<std::size_t>> by_key_;
+  std::vector<std::vector<std::size_t>> after_;
+  std::vector<std::size_t> waiting_;
+};
+
+}  // namespace
+
+void combine(std::vector<Step>& steps, const Program& program,
+             const abi::DeviceDescription& device) {
+  Combiner(steps, program, device).run();
+}
+
+Expr instance_extent(const KernelStep& step, std::size_t instance, sym::Context& context) {
+  const Expr extent = parallel_extent(step.kernel, step.schedule, context);
+  if (step.table.empty()) return extent;
+  std::vector<std::pair<Expr, Expr>> map;
+  for (std::size_t s = 0; s < step.kernel.sizes.size(); ++s) {
+    map.emplace_back(step.kernel.sizes[s], step.table[instance][s]);
+  }
+  return sym::substitute(extent, map);
+}
+
+}  // namespace inkle::schedule
