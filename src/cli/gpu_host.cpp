@@ -11,7 +11,8 @@ using runtime::common::HostTensor;
 using runtime::cuda::Scope;
 
 GpuMemory::~GpuMemory() {
-  // A device that fails now has failed before, and whoever asked it for something has heard of that.
+  // A device that fails now has failed before, and whoever asked it for something has heard of
+  // that.
   try {
     const Scope scope(device_);
     for (const auto& [bytes, at] : free_) device_.free(at);
@@ -68,8 +69,7 @@ TensorData GpuHost::fetch(const abi::TensorView& view) {
   copy.dtype = view.dtype;
   copy.sizes = sizes;
   copy.strides = strides;
-  const std::int64_t bytes =
-      frontend::pt2::span_bytes(view.dtype, sizes, strides).value_or(0);
+  const std::int64_t bytes = frontend::pt2::span_bytes(view.dtype, sizes, strides).value_or(0);
   copy.owner = frontend::pt2::aligned_memory(static_cast<std::size_t>(bytes));
   copy.data = static_cast<std::byte*>(copy.owner.get());
   if (bytes > 0) {
@@ -102,18 +102,18 @@ void GpuHost::copy(const abi::TensorView& from, const abi::TensorView& to) {
   if (!std::equal(from.strides, from.strides + from.rank, to.strides)) {
     unsupported("a copy from one layout to another needs PyTorch, which is not here");
   }
-  const auto bytes = frontend::pt2::span_bytes(
-      from.dtype, {from.sizes, static_cast<std::size_t>(from.rank)},
-      {from.strides, static_cast<std::size_t>(from.rank)});
+  const auto bytes =
+      frontend::pt2::span_bytes(from.dtype, {from.sizes, static_cast<std::size_t>(from.rank)},
+                                {from.strides, static_cast<std::size_t>(from.rank)});
   memory_.device().copy(to.data, from.data, bytes.value_or(0), nullptr);
 }
 
 std::optional<HostTensor> GpuHost::convolution(
     const runtime::cuda::ConvolutionArguments& arguments) {
-  unsupported("a convolution of {} needs PyTorch, which is not here: cuDNN {}",
-              abi::name_of(arguments.x.dtype),
-              memory_.device().convolutions() == nullptr ? "is missing"
-                                                         : "is used for f16 and bf16 alone");
+  unsupported(
+      "a convolution of {} needs PyTorch, which is not here: cuDNN {}",
+      abi::name_of(arguments.x.dtype),
+      memory_.device().convolutions() == nullptr ? "is missing" : "is used for f16 and bf16 alone");
 }
 
 std::optional<HostTensor> GpuHost::attention(const runtime::cuda::AttentionArguments&) {

@@ -71,8 +71,8 @@ void Session::upload(const Arguments& arguments) {
   for (std::size_t i = 0; i < views_.size(); ++i) {
     abi::TensorView& view = views_[i];
     const auto rank = static_cast<std::size_t>(view.rank);
-    const auto bytes = frontend::pt2::span_bytes(view.dtype, {view.sizes, rank},
-                                                 {view.strides, rank});
+    const auto bytes =
+        frontend::pt2::span_bytes(view.dtype, {view.sizes, rank}, {view.strides, rank});
     void* const at = arguments_memory_->take(bytes.value_or(0));
     gpu_->copy(at, view.data, bytes.value_or(0), nullptr);
     view.data = at;

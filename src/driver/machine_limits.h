@@ -17,7 +17,7 @@ struct MachineLimits {
     double bytes_per_second = 0;
   };
   std::vector<Level> levels;
-  double flops_f32 = 0;  // operations a second; a fused multiply-add counts two
+  double flops_f32 = 0;     // operations a second; a fused multiply-add counts two
   double flops_matrix = 0;  // of products of f16 and bf16; 0: as f32
   int threads = 1;
 

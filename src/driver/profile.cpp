@@ -38,7 +38,8 @@ constexpr const char* kLine = "{:>10} {:>5} {:>9} {:>9} {:>14} {:>14} {:>6} {:<8
 
 std::string line_of(const ProfileRow& row) {
   const bool is_known = row.limit_microseconds.has_value() && row.microseconds > 0;
-  const std::string name = row.name.empty() ? row.label : fmt::format("{}: {}", row.name, row.label);
+  const std::string name =
+      row.name.empty() ? row.label : fmt::format("{}: {}", row.name, row.label);
   return fmt::format(
       kLine, fmt::format("{:.1f}", row.microseconds), row.calls, scaled(row.bytes),
       scaled(row.flops), achieved(row, row.microseconds),
@@ -112,8 +113,8 @@ std::string profile_text(const std::vector<ProfileRow>& rows, std::size_t most) 
   if (rows.size() > most) {
     text += fmt::format("{:>10.1f} in {} more\n", rest, rows.size() - most);
   }
-  text += fmt::format("{:>10.1f} us in {} steps; the machine's limits allow {:.1f} us", total, calls,
-                      limit);
+  text += fmt::format("{:>10.1f} us in {} steps; the machine's limits allow {:.1f} us", total,
+                      calls, limit);
   if (total > 0) text += fmt::format(", {:.0f} %", 100 * limit / total);
   return text + "\n";
 }

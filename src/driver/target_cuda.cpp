@@ -71,7 +71,8 @@ bool can_run_matmul(const schedule::MatmulStep& step, const Program& program) {
   return runtime::cuda::why_not(call).empty();
 }
 
-// Convolutions that cuDNN runs from here; others are the host's, which chooses the precision of f32.
+// Convolutions that cuDNN runs from here; others are the host's, which chooses the precision of
+// f32.
 bool is_for_library(const schedule::ConvolutionStep& step, const Program& program) {
   const std::size_t rank = step.x.sizes.size();
   return abi::is_reduced_float(program.buffers[step.x.buffer].dtype) &&
@@ -178,8 +179,7 @@ std::unique_ptr<Target> make_cuda_target(std::int32_t index) {
 }
 
 std::unique_ptr<Target> make_null_target(std::string_view architecture) {
-  return make_target(
-      runtime::cuda::make_null_device(codegen::cuda::typical_device(architecture)));
+  return make_target(runtime::cuda::make_null_device(codegen::cuda::typical_device(architecture)));
 }
 
 }  // namespace inkle::driver

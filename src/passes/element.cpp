@@ -128,8 +128,8 @@ class ElementInliner {
   const std::vector<std::int32_t>& writer_;
 };
 
-// A nest that fills each element of its buffer once, in the order of its dims; or a running sum that
-// does, in any order.
+// A nest that fills each element of its buffer once, in the order of its dims; or a running sum
+// that does, in any order.
 bool is_plain(const Nest& nest) {
   if (nest.stores.size() != 1) return false;
   const auto& indices = nest.stores.front().indices;

@@ -40,9 +40,21 @@ static_assert(std::ranges::is_sorted(kPasses, {}, &Pass::name));
 // folded, while a causal one is still a comparison of two ranges, and after, as folding shows more
 // attention; constants are folded again after decompositions, which make more.
 constexpr std::string_view kStandard[] = {
-    "canonicalise",    "cse",       "attention",  "fold_masks", "fold_constants",
-    "fold_batch_norm", "attention", "fold_masks", "split_attention", "decompose",
-    "canonicalise",    "fold_constants", "cse",   "dce",        "reinplace",
+    "canonicalise",
+    "cse",
+    "attention",
+    "fold_masks",
+    "fold_constants",
+    "fold_batch_norm",
+    "attention",
+    "fold_masks",
+    "split_attention",
+    "decompose",
+    "canonicalise",
+    "fold_constants",
+    "cse",
+    "dce",
+    "reinplace",
 };
 
 void check(const graph::Graph& graph, std::string_view pass) {

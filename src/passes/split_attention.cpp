@@ -43,9 +43,8 @@ std::optional<ValueId> split(Builder& b, const Node& node) {
   if ((scale_given == nullptr && !width.is_constant()) || (dropout != nullptr && *dropout != 0)) {
     return std::nullopt;
   }
-  const double scale = scale_given != nullptr
-                           ? *scale_given
-                           : 1 / std::sqrt(static_cast<double>(*width.constant()));
+  const double scale =
+      scale_given != nullptr ? *scale_given : 1 / std::sqrt(static_cast<double>(*width.constant()));
   const Expr heads = q.rank() == 4 ? q.sizes[1] : Expr();
   const ValueId k = q.rank() == 4 ? repeated(b, operand(1), heads) : operand(1);
   const ValueId v = q.rank() == 4 ? repeated(b, operand(2), heads) : operand(2);

@@ -246,8 +246,7 @@ class Chooser {
     const Expr extent = longest();
     const std::int64_t length = sym::hint(extent).value_or(4096);
     const std::int64_t accesses = (length + b.lanes - 1) / b.lanes;
-    const bool can_keep =
-        inner_is_constant() && !extent.is_constant(0) && reads_again() && !scan_;
+    const bool can_keep = inner_is_constant() && !extent.is_constant(0) && reads_again() && !scan_;
     const bool many =
         sym::hint(extent_product(loops_.outer, context_)).value_or(4096) >= 4 * device_.parallelism;
     if (scan_) {

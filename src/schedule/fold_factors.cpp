@@ -237,13 +237,11 @@ class FactorFolder {
 
   BufferId scaled_weights(BufferId weights, BufferId factor, const std::string& source) {
     const DType dtype = program_.buffers[weights].dtype;
-    return add_derived("scaled_weights", weights, dtype, source,
-                       [&](BodyBuilder& b, std::span<const Expr> i) {
-                         const Val w = b.load(weights, dtype, {i.begin(), i.end()});
-                         return b.cast(b.mul(b.cast(w, DType::f32),
-                                             b.load(factor, DType::f32, {i[0]})),
-                                       dtype);
-                       });
+    return add_derived(
+        "scaled_weights", weights, dtype, source, [&](BodyBuilder& b, std::span<const Expr> i) {
+          const Val w = b.load(weights, dtype, {i.begin(), i.end()});
+          return b.cast(b.mul(b.cast(w, DType::f32), b.load(factor, DType::f32, {i[0]})), dtype);
+        });
   }
 
   BufferId rounded_vector(BufferId vector, DType dtype, const std::string& source) {

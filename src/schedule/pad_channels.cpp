@@ -33,8 +33,9 @@ class ChannelPadder {
   void pad(Nest& nest, std::vector<Nest>& before) {
     auto& c = std::get<loop::Convolution>(nest.detail);
     const auto given = program_.buffers[c.x].sizes[1].constant();
-    if (!abi::is_reduced_float(program_.buffers[c.x].dtype) || c.transposed || c.weight_gradient || c.groups != 1 ||
-        program_.buffers[c.x].sizes.size() < 4 || !given || *given < 1 || *given >= channels_) {
+    if (!abi::is_reduced_float(program_.buffers[c.x].dtype) || c.transposed || c.weight_gradient ||
+        c.groups != 1 || program_.buffers[c.x].sizes.size() < 4 || !given || *given < 1 ||
+        *given >= channels_) {
       return;
     }
     c.x = padded(c.x, *given, nest.source, before);

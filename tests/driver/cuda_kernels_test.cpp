@@ -270,8 +270,8 @@ TEST(CudaKernels, Record) {
     if (row->samples == nullptr || (row->lower == nullptr && row->decompose == nullptr)) continue;
     for (const graph::Sample& sample : row->samples()) {
       for (const abi::DType dtype : sample.dtypes) {
-        for (const ShapeClass shapes : {ShapeClass::fixed, ShapeClass::symbolic, ShapeClass::ones,
-                                        ShapeClass::empty}) {
+        for (const ShapeClass shapes :
+             {ShapeClass::fixed, ShapeClass::symbolic, ShapeClass::ones, ShapeClass::empty}) {
           const bool first = dtype == sample.dtypes.front();
           if (shapes != ShapeClass::fixed && (sample.fixed_only || !first)) continue;
           try {

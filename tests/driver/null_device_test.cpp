@@ -199,8 +199,8 @@ graph @block(%x: bf16[2,16,8,8]{1024,1,128,16}, %w: bf16[16,16,3,3]{144,1,48,16}
   return %5
 }
 )";
-  const std::vector<std::vector<std::int64_t>> sizes = {{2, 16, 8, 8}, {16, 16, 3, 3}, {16}, {16},
-                                                        {16},          {16}};
+  const std::vector<std::vector<std::int64_t>> sizes = {{2, 16, 8, 8}, {16, 16, 3, 3}, {16},
+                                                        {16},          {16},           {16}};
   const std::vector<std::vector<std::int64_t>> strides = {{1024, 1, 128, 16}, {144, 1, 48, 16}};
   compile(kText);
   NullHost host;

@@ -83,8 +83,8 @@ schedule::Options fixed_options() {
   return options;
 }
 
-// schedule [--training] [--brief] [--library]: a graph's kernels and library calls; brief leaves out
-// the text of kernels, library is how a GPU's libraries are used.
+// schedule [--training] [--brief] [--library]: a graph's kernels and library calls; brief leaves
+// out the text of kernels, library is how a GPU's libraries are used.
 std::string scheduled(std::string_view text, std::span<const std::string> args) {
   schedule::Options options = fixed_options();
   bool brief = false;

@@ -139,10 +139,8 @@ std::string operation_text(const loop::Instruction& i, DType operand,
                            bool& can_fail) {
   const bool real = is_real(operand);
   switch (i.opcode) {
-    case Opcode::cast: {
-      const std::string text = cast_text(v[0], operand, i.dtype);
-      return text;
-    }
+    case Opcode::cast:
+      return cast_text(v[0], operand, i.dtype);
     case Opcode::bitcast: {
       const std::string to = type_of(i.dtype);
       return operand == i.dtype ? v[0] : fmt::format("bit_cast<{}>({})", to, v[0]);

@@ -49,7 +49,7 @@ DType element_dtype(ReduceOp op, DType accumulator) {
 }
 
 std::string part_type(ReduceOp op, DType accumulator, bool wide) {
-  const std::string type = type_of(element_dtype(op, accumulator));
+  std::string type = type_of(element_dtype(op, accumulator));
   if (has_position(op)) return fmt::format("Best<{}, {}>", type, wide ? "i64" : "int");
   if (op == ReduceOp::welford) return fmt::format("Moments<{}>", type);
   if (op == ReduceOp::online_softmax) return fmt::format("Exponentials<{}>", type);

@@ -52,7 +52,7 @@ constexpr std::string_view kForeach = "aten::_foreach_";
 // become tensors, so that "List" and "Tensor" are one.
 std::string element_overload(std::string_view name) {
   const std::size_t dot = name.find('.');
-  const std::string base = "aten::" + std::string(name.substr(0, dot));
+  std::string base = "aten::" + std::string(name.substr(0, dot));
   const std::string_view overload = dot == name.npos ? "" : name.substr(dot + 1);
   if (base == "aten::norm") return "aten::linalg_vector_norm";
   if (base == "aten::pow") {

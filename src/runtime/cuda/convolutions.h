@@ -13,8 +13,9 @@
 namespace inkle::runtime::cuda {
 
 // y = relu(convolution(x, w) + residual + bias), what is not there left out; sums in f32, rounded
-// once. Sizes and strides count elements: [batch, channel, depth or 1, row or 1, column] of x, y and
-// residual, [channel of y, channel of x in its group, ...] of w. Values are ordered for use as a key.
+// once. Sizes and strides count elements: [batch, channel, depth or 1, row or 1, column] of x, y
+// and residual, [channel of y, channel of x in its group, ...] of w. Values are ordered for use as
+// a key.
 struct ConvolutionShape {
   using Dims = std::array<std::int64_t, 5>;
   using Spatial = std::array<std::int64_t, 3>;

@@ -7,8 +7,8 @@ namespace {
 
 Opened<Api> open() {
   Opened<Api> opened;
-  void* library =
-      open_first({"libcublasLt.so.13", "libcublasLt.so.12", "/usr/local/cuda/lib64/libcublasLt.so"});
+  void* library = open_first(
+      {"libcublasLt.so.13", "libcublasLt.so.12", "/usr/local/cuda/lib64/libcublasLt.so"});
   if (library == nullptr) {
     opened.why_not = "no cuBLASLt is found (libcublasLt.so.13)";
     return opened;

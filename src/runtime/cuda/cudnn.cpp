@@ -52,8 +52,7 @@ class Descriptor {
   }
   template <class T>
   void set_all(int attribute, int type, const T* values, std::size_t count) {
-    check(*api_,
-          api_->set(descriptor_, attribute, type, static_cast<std::int64_t>(count), values),
+    check(*api_, api_->set(descriptor_, attribute, type, static_cast<std::int64_t>(count), values),
           "setting an attribute");
   }
   void refer(int attribute, const Descriptor& other) {
@@ -304,8 +303,7 @@ class CudnnConvolutions final : public Convolutions {
           "asking for the workspace");
     if (bytes > kWorkspaceBytes) return;
     if (compiles) ++compiled;
-    result.push_back(
-        std::make_shared<CudnnConvolution>(context_, shape, std::move(plan), name));
+    result.push_back(std::make_shared<CudnnConvolution>(context_, shape, std::move(plan), name));
   }
 
   // The engine's number, and whether it is compiled when asked for.

@@ -10,7 +10,7 @@ namespace inkle::runtime::cuda::driver {
 
 using Result = int;
 using DeviceNumber = int;
-using Address = unsigned long long;
+using Address = unsigned long long;  // NOLINT(google-runtime-int): as the driver declares it
 using Context = void*;
 
 inline constexpr Result kSuccess = 0;

@@ -47,8 +47,8 @@ class Executable final : public common::Executable {
  private:
   friend class Frame;
   struct Step;
-  // Results of the prepare steps for one set of weights, in memory of the device that stays where it
-  // is for as long as the Executable.
+  // Results of the prepare steps for one set of weights, in memory of the device that stays where
+  // it is for as long as the Executable.
   struct Prepared {
     std::vector<const void*> addresses;  // of the watched tensors
     std::vector<std::int64_t> versions;
@@ -92,9 +92,9 @@ class Executable final : public common::Executable {
   std::vector<std::int64_t> constant_at_;  // by constant, in that block
   std::uint32_t* status_ = nullptr;        // by step; written by kernels
 
-  std::vector<std::uint32_t> watched_;                                // that prepare steps read
+  std::vector<std::uint32_t> watched_;                                 // that prepare steps read
   std::vector<std::pair<abi::PlanBuffer, std::int64_t>> prepared_at_;  // buffer, offset
-  std::int64_t prepared_bytes_ = 0;                                   // of one set
+  std::int64_t prepared_bytes_ = 0;                                    // of one set
   std::vector<Prepared> prepared_;
 
   mutable std::mutex mutex_;

@@ -303,8 +303,10 @@ void Frame::bind_memory(const common::Call& call) {
   }
   memory_ = bytes == 0 ? nullptr : static_cast<std::byte*>(host_->allocate(bytes));
   if (before_prepared > before_workspace) workspace_ = memory_ + before_workspace;
-  std::byte* const prepared = prepared_.memory != nullptr ? prepared_.memory : memory_ + before_prepared;
-  for (const auto& [buffer, offset] : executable_.prepared_at_) buffers_[buffer] = prepared + offset;
+  std::byte* const prepared =
+      prepared_.memory != nullptr ? prepared_.memory : memory_ + before_prepared;
+  for (const auto& [buffer, offset] : executable_.prepared_at_)
+    buffers_[buffer] = prepared + offset;
   for (const auto& [buffer, offset] : arena_) buffers_[buffer] = memory_ + offset;
   for (const auto& [buffer, offset] : in_output_) {
     buffers_[buffer] = static_cast<std::byte*>(buffers_[lender_]) + offset;

@@ -28,7 +28,8 @@ struct GemmShape {
   Activation activation = Activation::none;
   std::int32_t alignment = 16;  // bytes, of every pointer
 
-  friend auto operator<=>(const GemmShape&, const GemmShape&) = default;
+  friend auto operator<=>(const GemmShape&,
+                          const GemmShape&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
 struct GemmPointers {
