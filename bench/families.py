@@ -192,7 +192,7 @@ def _family(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     result: dict[str, Any] = {"name": name, "ok": False}
     built = zoo.build(name)
     found = counted.Counted()
-    options = {"strict": True} if arguments.strict else {}
+    options = {"random": "eager", "strict": bool(arguments.strict)}
 
     def compile_model(model: Any) -> Any:
         return torch.compile(model, backend="inkle", dynamic=arguments.dynamic or None,

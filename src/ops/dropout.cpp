@@ -1,5 +1,9 @@
-// Dropout where it is the identity: in inference. In training its random mask is the host's.
+// Dropout where it is the identity, in inference; and with a mask of our own, drawn by Philox from
+// a seed that the host gives, an element at a time: who has the seed can draw the same mask again.
+#include <cmath>
+
 #include "base/error.h"
+#include "loop/scalar.h"
 #include "ops/axes.h"
 #include "ops/infer.h"
 #include "ops/samples.h"
@@ -51,6 +55,73 @@ std::vector<Sample> samples_dropout() {
            float_dtypes()}};
 }
 
+// --- With a seed: (input, seed, number, p). `number` tells apart the masks of one seed.
+
+// Each mask has so many numbers of its own.
+constexpr std::int64_t kNumbers = std::int64_t{1} << 40;
+
+// Elements are kept whose 32 random bits are at least this.
+std::int64_t dropped_below(double p) { return std::llround(p * 4294967296.0); }
+double scale_of(double p) { return p >= 1 ? 0 : 1 / (1 - p); }
+
+Types infer_seeded(Inference& in) {
+  const Type& x = infer::computable(in, 0);
+  const Type& seed = in.tensor(1);
+  if (seed.dtype != DType::i64 || seed.rank() != 0) in.fail("the seed is one i64");
+  if (!abi::is_float(x.dtype)) in.fail("needs floats");
+  if (!(in.real(3) >= 0 && in.real(3) <= 1)) in.fail("p is a probability");
+  return {infer::make(x, x.dtype, x.sizes)};
+}
+Types infer_seeded_mask(Inference& in) {
+  Types types = infer_seeded(in);
+  types.push_back(infer::make(types[0], DType::boolean, types[0].sizes));
+  return types;
+}
+
+// Whether the element at `i` is kept. The number of an element is its row-major position.
+Val is_kept(Lowering& l, BodyBuilder& b, Indices i) {
+  const Sizes& sizes = l.tensor(0).sizes;
+  Expr position = b.context().constant(0);
+  for (std::size_t d = 0; d < sizes.size(); ++d) position = position * sizes[d] + i[d];
+  const Expr number = l.args().integer(2) * kNumbers;
+  const Val bits = b.random(b.load(l.tensor(1).buffer, DType::i64, l.tensor(1).buffer_indices({})),
+                            b.index(position + number));
+  return b.logical_not(b.less(bits, b.constant(DType::i64, dropped_below(l.args().real(3)))));
+}
+
+void lower_seeded(Lowering& l) {
+  const DType dtype = l.result_type().dtype;
+  const DType compute = abi::compute_type(dtype);
+  l.result(l.pointwise(l.tensor(0).sizes, dtype, [&](BodyBuilder& b, Indices i) {
+    const Val factor = b.select(is_kept(l, b, i), b.constant(compute, scale_of(l.args().real(3))),
+                                b.constant(compute, 0.0));
+    return b.mul(b.cast(l.element(b, 0, i, compute), compute), factor);
+  }));
+  if (l.node().results.size() == 1 || !l.is_used(1)) return;
+  l.result(1, l.pointwise(l.tensor(0).sizes, DType::boolean,
+                          [&](BodyBuilder& b, Indices i) { return is_kept(l, b, i); }));
+}
+
+void reference_seeded(Evaluation& e) {
+  const RefTensor& x = e.tensor(0);
+  const std::int64_t seed = e.tensor(1).integer(0);
+  const double p = e.real(3);
+  for (std::size_t i = 0; i < x.count(); ++i) {
+    const std::int64_t number = e.integer(2) * kNumbers + static_cast<std::int64_t>(i);
+    const bool kept = loop::philox(seed, number) >= dropped_below(p);
+    e.result().set(i, x.real(i) * (kept ? scale_of(p) : 0));
+    if (e.result_count() > 1) e.result(1).set(i, std::int64_t{kept});
+  }
+}
+
+std::vector<Sample> samples_seeded() {
+  return {{"quarter",
+           [](SampleBuilder& s) -> std::vector<Argument> {
+             return {s.free_tensor({3, 5}), s.tensor(DType::i64, {}, -9, 9), s.constant(2), 0.25};
+           },
+           float_dtypes()}};
+}
+
 constexpr OpDef kDropout[] = {
     {.name = "dropout",
      .schema = "(input: tensor, p: real, train: boolean) -> tensor",
@@ -68,6 +139,22 @@ constexpr OpDef kDropout[] = {
      .reference = reference_dropout,
      .aten = "aten::native_dropout",
      .samples = samples_dropout},
+    {.name = "seeded_dropout",
+     .schema = "(input: tensor, seed: tensor, number: integer, p: real) -> tensor",
+     .doc = "Dropout by the mask of a seed; its own gradient.",
+     .infer = infer_seeded,
+     .lower = lower_seeded,
+     .reference = reference_seeded,
+     .aten = "inkle::dropout",
+     .samples = samples_seeded},
+    {.name = "seeded_native_dropout",
+     .schema = "(input: tensor, seed: tensor, number: integer, p: real) -> tensor, tensor",
+     .doc = "Dropout by the mask of a seed, and that mask.",
+     .infer = infer_seeded_mask,
+     .lower = lower_seeded,
+     .reference = reference_seeded,
+     .aten = "inkle::native_dropout",
+     .samples = samples_seeded},
 };
 
 }  // namespace

@@ -54,9 +54,9 @@ def aliases(tensors: list) -> list[tuple[int, int, int]]:
 
 
 def compiled(function, strict: bool = True, dynamic=None, **options):
-    return torch.compile(
-        function, backend="inkle", dynamic=dynamic, options={"strict": strict, **options}
-    )
+    """Random numbers are eager's, so that results can be compared, unless asked otherwise."""
+    chosen = {"strict": strict, "random": "eager", **options}
+    return torch.compile(function, backend="inkle", dynamic=dynamic, options=chosen)
 
 
 def check(

@@ -1,0 +1,113 @@
+"""Dropout that is drawn again in the backward instead of kept.
+
+In a Dynamo graph each call of ``dropout`` becomes the custom op ``inkle::dropout``, which takes a
+seed that the graph draws once a call from torch's generator, and its own number in the graph. The
+op is linear: with the same seed it is its own gradient, so that the seed is all that is saved.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+_MASK32 = 0xFFFFFFFF
+_LARGEST_SEED = 2**63 - 1
+# Each dropout of a graph has so many random numbers of its own.
+_NUMBERS = 2**40
+
+
+@torch.library.custom_op(
+    "inkle::seed", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,)
+)
+def seed(like: torch.Tensor) -> torch.Tensor:
+    """A number from the generator of the tensor's device."""
+    return torch.randint(_LARGEST_SEED, (), dtype=torch.int64, device=like.device)
+
+
+@seed.register_fake
+def _(like):
+    return torch.empty((), dtype=torch.int64, device=like.device)
+
+
+def _product(a: int, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """High and low 32 bits of the product of two numbers of 32 bits, in tensors of i64."""
+    low, high = a * (b & 0xFFFF), a * (b >> 16)
+    middle = high + (low >> 16)
+    return middle >> 16, ((middle & 0xFFFF) << 16) | (low & 0xFFFF)
+
+
+def philox(seed: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
+    """The first word of Philox-4x32-10, as the compiler's own code draws it."""
+    key0, key1 = seed & _MASK32, (seed >> 32) & _MASK32
+    zero = torch.zeros_like(offset)
+    c = [offset & _MASK32, (offset >> 32) & _MASK32, zero, zero]
+    for _ in range(10):
+        high0, low0 = _product(0xD2511F53, c[0])
+        high1, low1 = _product(0xCD9E8D57, c[2])
+        c = [high1 ^ c[1] ^ key0, low1, high0 ^ c[3] ^ key1, low0]
+        key0, key1 = (key0 + 0x9E3779B9) & _MASK32, (key1 + 0xBB67AE85) & _MASK32
+    return c[0]
+
+
+@torch.library.custom_op("inkle::dropout", mutates_args=())
+def dropout(input: torch.Tensor, seed: torch.Tensor, number: int, p: float) -> torch.Tensor:
+    offset = torch.arange(input.numel(), dtype=torch.int64, device=input.device)
+    kept = philox(seed, offset + number * _NUMBERS) >= int(p * 2**32 + 0.5)
+    scale = 0.0 if p >= 1 else 1 / (1 - p)
+    factor = kept.view(input.shape) * torch.tensor(scale, dtype=torch.float32, device=input.device)
+    wide = torch.promote_types(input.dtype, torch.float32)
+    out = torch.empty_like(input)
+    return out.copy_(input.to(wide) * factor.to(wide))
+
+
+@dropout.register_fake
+def _(input, seed, number, p):
+    return torch.empty_like(input)
+
+
+def _keep(ctx, inputs, output) -> None:
+    _, seed, ctx.number, ctx.p = inputs
+    ctx.save_for_backward(seed)
+
+
+def _gradient(ctx, gradient):
+    (seed,) = ctx.saved_tensors
+    return dropout(gradient, seed, ctx.number, ctx.p), None, None, None
+
+
+dropout.register_autograd(_gradient, setup_context=_keep)
+
+
+def _arguments(node: torch.fx.Node) -> tuple | None:
+    """(input, p) of a call that drops something and can be replaced."""
+    if node.op != "call_function" or node.target is not F.dropout:
+        return None
+    names, defaults = ("input", "p", "training", "inplace"), (None, 0.5, True, False)
+    given = list(node.args)
+    for name, default in list(zip(names, defaults))[len(given) :]:
+        given.append(node.kwargs.get(name, default))
+    x, p, training, inplace = given
+    example = x.meta.get("example_value") if isinstance(x, torch.fx.Node) else None
+    if not isinstance(p, (int, float)) or training is not True or inplace is not False:
+        return None
+    if type(example) is not torch._subclasses.FakeTensor or not example.is_floating_point():
+        return None
+    if not 0 < p <= 1 or example.device.type not in ("cpu", "cuda"):
+        return None
+    return x, float(p)
+
+
+def replace(gm: torch.fx.GraphModule) -> None:
+    """Replaces the calls in a Dynamo graph, in place; not those that checkpointing repeats."""
+    seeds: dict[torch.device, torch.fx.Node] = {}
+    calls = [(node, found) for node in gm.graph.nodes if (found := _arguments(node)) is not None]
+    for number, (node, (x, p)) in enumerate(calls):
+        device = x.meta["example_value"].device
+        if device not in seeds:
+            with gm.graph.inserting_before(node):
+                seeds[device] = gm.graph.call_function(torch.ops.inkle.seed.default, (x,))
+        node.target = torch.ops.inkle.dropout.default
+        node.args = (x, seeds[device], number, p)
+        node.kwargs = {}
+    if calls:
+        gm.recompile()

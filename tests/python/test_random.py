@@ -1,0 +1,123 @@
+"""Dropout: our own masks, drawn again in the backward, and eager's on request."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import inkle
+from checks import compiled, randn
+
+
+def fresh(function, **options):
+    torch._dynamo.reset()
+    inkle.reset()
+    return compiled(function, **{"random": "fast", **options})
+
+
+def with_seed(function, *arguments):
+    torch.manual_seed(7)
+    return function(*arguments)
+
+
+def drop(x):
+    return F.dropout(x, 0.3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_masks_follow_the_seed(dtype):
+    run, x = fresh(drop), torch.ones(200, 300, dtype=dtype)
+    first, second = with_seed(run, x), run(x)
+    assert torch.equal(with_seed(run, x), first)
+    assert torch.equal(run(x), second)
+    assert not torch.equal(first, second)
+    for result in (first, second):
+        kept = result != 0
+        # Of 60,000 independent elements; 6 standard deviations.
+        assert abs(kept.double().mean().item() - 0.7) < 6 * (0.21 / kept.numel()) ** 0.5
+        scale = torch.tensor(1 / 0.7, dtype=torch.float32).to(dtype)
+        torch.testing.assert_close(result[kept], scale.expand(int(kept.sum())))
+    assert [r.launches for r in inkle.reports()] == [1]
+
+
+def test_masks_of_one_graph_differ():
+    a, b = fresh(lambda x: (F.dropout(x), F.dropout(x)))(torch.ones(64, 64))
+    assert not torch.equal(a, b)
+    both = ((a != 0) & (b != 0)).double().mean().item()
+    assert abs(both - 0.25) < 6 * (0.1875 / a.numel()) ** 0.5
+
+
+def test_neighbours_do_not_depend_on_each_other():
+    kept = (fresh(lambda x: F.dropout(x, 0.5))(torch.ones(512, 512)) != 0).double() - 0.5
+    for other in (kept.roll(1, 0), kept.roll(1, 1)):
+        assert abs((kept * other).mean().item()) < 6 * 0.25 / 512
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("stage", ["codegen", "run"])
+def test_what_runs_in_eager_draws_the_same_masks(stage, dtype):
+    x = randn(30, 50).to(dtype)
+    ours = with_seed(fresh(drop), x)
+    assert torch.equal(with_seed(fresh(drop, strict=False, fail_stage=stage), x), ours)
+
+
+def test_the_backward_draws_the_mask_of_the_forward():
+    x = torch.ones(40, 50, requires_grad=True)
+    y = fresh(drop)(x)
+    y.sum().backward()
+    assert torch.equal(x.grad, y.detach())
+    assert 0 < (y == 0).sum() < y.numel()
+
+
+def saved_bytes(function, x):
+    sizes = []
+
+    def pack(tensor):
+        sizes.append(tensor.numel() * tensor.element_size())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        function(x)
+    return sum(sizes)
+
+
+def test_no_mask_is_saved():
+    x = randn(128, 256).requires_grad_()
+    with_dropout = saved_bytes(fresh(lambda x: F.dropout(x.sin(), 0.1) * 2), x)
+    without = saved_bytes(fresh(lambda x: x.sin() * 2), x)
+    assert with_dropout <= without + 8
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0])
+def test_all_or_nothing(p):
+    x = randn(10, 20)
+    assert torch.equal(fresh(lambda x: F.dropout(x, p))(x), F.dropout(x, p))
+
+
+def test_sizes_that_change():
+    run = torch.compile(drop, backend="inkle", dynamic=True, options={"strict": True})
+    torch._dynamo.reset()
+    for rows in (5, 9, 31):
+        x = torch.ones(rows, 70)
+        assert torch.equal(with_seed(run, x), with_seed(run, x))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_eagers_own_masks(training):
+    module = nn.Sequential(nn.Linear(20, 30), nn.Dropout(0.3), nn.ReLU(), nn.Dropout(0.1))
+    run, x = fresh(module, random="eager"), randn(40, 20)
+    with torch.set_grad_enabled(training):
+        wanted, found = with_seed(module, x), with_seed(run, x)
+    assert torch.equal(found == 0, wanted == 0)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_a_model_that_trains_with_dropout_runs_without_eager():
+    layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
+    layer.dropout1.p = layer.dropout2.p = layer.dropout.p = 0.1
+    run = fresh(layer.train())
+    run(randn(3, 7, 32)).sum().backward()
+    names = {name for report in inkle.reports() for name, _, _ in report.eager}
+    assert names <= {"inkle::seed"}, names
