@@ -4,6 +4,7 @@
     python bench/opdb.py --grad                        f32, gradients
     python bench/opdb.py --dtypes i64,bool,bf16,f16,f64
     python bench/opdb.py --only softmax,cat --samples 100 --verbose
+    python bench/opdb.py --device cuda --workers 16    on a GPU
     python bench/opdb.py --shard 0/4 --out shard0.json
     python bench/opdb.py --merge shard*.json           the table of docs/coverage.md
 
@@ -48,15 +49,16 @@ class Wrong(Exception):
 class Case:
     """One entry in one dtype; compares its samples."""
 
-    def __init__(self, entry: Any, dtype: Any, with_grad: bool, limit: int):
+    def __init__(self, entry: Any, dtype: Any, with_grad: bool, limit: int, device: str):
         self.entry, self.dtype, self.with_grad, self.limit = entry, dtype, with_grad, limit
+        self.device = device
 
     def samples(self) -> list[Any]:
         import torch
 
         torch.manual_seed(0)
         random.seed(0)
-        found = self.entry.sample_inputs("cpu", self.dtype, requires_grad=self.with_grad)
+        found = self.entry.sample_inputs(self.device, self.dtype, requires_grad=self.with_grad)
         every = [s for _, s in zip(range(200), found)]
         if len(every) <= self.limit:
             return every
@@ -140,7 +142,8 @@ def _copied(sample: Any, narrow: Any = None) -> tuple[Any, Any, Any]:
             return leaf
         made = leaf.detach()
         if made.layout == torch.strided and made.numel() > 0:
-            base = torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype)
+            base = torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype,
+                                       device=leaf.device)  # fmt: skip
             overlaps = any(s == 0 and n > 1 for s, n in zip(leaf.stride(), leaf.size()))
             made = made.clone() if overlaps else base.copy_(made)
         else:
@@ -184,7 +187,7 @@ def _gradients(outputs: Any, arguments: Any) -> list[Any]:
     seeds = []
     for t in outputs:
         kind = torch.complex64 if t.is_complex() else torch.float32
-        seeds.append(torch.randn(t.shape, generator=generator, dtype=kind).to(t.dtype))
+        seeds.append(torch.randn(t.shape, generator=generator, dtype=kind).to(t.device, t.dtype))
     made = torch.autograd.grad(outputs, inputs, seeds, allow_unused=True)
     return [t.new_zeros(()) if g is None else g for g, t in zip(made, inputs)]
 
@@ -311,7 +314,7 @@ def worker(arguments: argparse.Namespace) -> None:
     for line in sys.stdin:
         number, dtype, mode = line.split()
         case = Case(entries[int(number)], getattr(torch, DTYPES[dtype]), mode == "grad",
-                    arguments.samples)  # fmt: skip
+                    arguments.samples, arguments.device)  # fmt: skip
         try:
             result = run_case(case)
         except Exception as error:  # noqa: BLE001: its samples cannot be made
@@ -344,8 +347,8 @@ def cases_of(arguments: argparse.Namespace) -> list[tuple[str, str]]:
             continue
         for dtype in arguments.dtypes.split(","):
             kind = getattr(torch, DTYPES[dtype])
-            given = entry.supported_backward_dtypes("cpu") if arguments.grad else \
-                entry.supported_dtypes("cpu")  # fmt: skip
+            given = entry.supported_backward_dtypes(arguments.device) if arguments.grad else \
+                entry.supported_dtypes(arguments.device)  # fmt: skip
             if kind not in given or (arguments.grad and not entry.supports_autograd):
                 continue
             mode = "grad" if arguments.grad else "forward"
@@ -396,6 +399,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dtypes", default="f32")
     parser.add_argument("--grad", action="store_true")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--samples", type=int, default=3, help="of each case")
     parser.add_argument("--only", default="", help="entries, with commas")
     parser.add_argument("--count", type=int, default=0, help="cases to pick by the seed; 0: all")
