@@ -32,6 +32,7 @@ const graph::OpTable& op_table() {
         batch_norm_ops(),
         composite_ops(),
         composite_math_ops(),
+        composite_float_ops(),
         convolution_ops(),
         convolution_backward_ops(),
         dropout_ops(),

@@ -31,6 +31,7 @@ namespace inkle::ops {
 [[nodiscard]] std::span<const graph::OpDef> batch_norm_ops();
 [[nodiscard]] std::span<const graph::OpDef> composite_ops();
 [[nodiscard]] std::span<const graph::OpDef> composite_math_ops();
+[[nodiscard]] std::span<const graph::OpDef> composite_float_ops();
 [[nodiscard]] std::span<const graph::OpDef> convolution_ops();
 [[nodiscard]] std::span<const graph::OpDef> convolution_backward_ops();
 [[nodiscard]] std::span<const graph::OpDef> dropout_ops();
