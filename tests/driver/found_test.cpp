@@ -48,5 +48,16 @@ graph @columns(%x: f32[3,5,7]) -> f32[2,18,16] {
 )");
 }
 
+TEST(Found, DoublesRoundedToHalves) {
+  expect_text_as_interpreted(R"(
+graph @halves(%x: f64[3,5,37]) -> f16[3,5] {
+  %0: f64[3,5] = var(%x, [2], 1.0, false)
+  %1: f16[3,5] = _to_copy(%0, f16)
+  %2: f16[3,5] = erf(%1)
+  return %2
+}
+)");
+}
+
 }  // namespace
 }  // namespace inkle::driver
