@@ -55,6 +55,7 @@ def _run_inference(built: Any, compiled: Any, double: Any) -> dict[str, Any]:
 def _pool(a: Any, b: Any) -> Any:
     if a.bad or b.bad:
         return a if a.bad else b
+    a.floor = max(a.floor, b.floor)
     a.count += b.count
     a.squares += b.squares
     a.eager_squares += b.eager_squares
@@ -101,11 +102,35 @@ def _step(built: Any, model: Any, owner: Any, inputs: Any) -> tuple[list[Any], d
 
 def _run_training(built: Any, compile_model: Any) -> dict[str, Any]:
     import common
-    import torch
 
-    inputs = built.inputs(0)
     built.model.train()
     models = [built.model, copy.deepcopy(built.model), copy.deepcopy(built.model).double()]
+    run = compile_model(models[1])
+    pooled: dict[str, Any] = {}
+    for seed in range(5):
+        made = _train_once(built, models, run, built.inputs(seed))
+        if isinstance(made, str):
+            return {"ok": False, "accuracy": made}
+        for name, one in made.items():
+            pooled[name] = _pool(pooled[name], one) if name in pooled else one
+        # Few numbers make a noisy ratio: a first miss is judged over five inputs together.
+        if all(one.ok for one in pooled.values()) or any(one.bad for one in pooled.values()):
+            break
+    worst, where = common.Accuracy(1e-7), "nothing"
+    for name, one in pooled.items():
+        if common.worse(worst, one) is one:
+            worst, where = one, name
+    return {"ok": worst.ok, "accuracy": f"{where}: {worst} ({seed + 1} inputs)"}
+
+
+def _train_once(built: Any, models: list[Any], run: Any, inputs: Any) -> dict[str, Any] | str:
+    """Accuracy of outputs, gradients and updated statistics by name; or what is wrong at once.
+
+    ``models``: eager's, Inkle's, and one in f64.
+    """
+    import common
+    import torch
+
     eager, eager_gradients = _step(built, models[0], models[0], inputs)
     floor = None
     try:
@@ -119,33 +144,25 @@ def _run_training(built: Any, compile_model: Any) -> dict[str, Any]:
         gradients = {n: g.double() for n, g in eager_gradients.items()}
     finally:
         torch.set_default_dtype(torch.float32)
-    got, got_gradients = _step(built, compile_model(models[1]), models[1], inputs)
-    result = common.compare(got, eager, reference, floor)
-    if not result.ok:
-        return {"ok": False, "accuracy": f"forward: {result}"}
+    got, got_gradients = _step(built, run, models[1], inputs)
+    if len(got) != len(eager):
+        return f"{len(got)} outputs, {len(eager)} in eager"
     if set(got_gradients) != set(eager_gradients):
-        missing = sorted(set(got_gradients) ^ set(eager_gradients))
-        return {"ok": False, "accuracy": f"gradients only on one side: {missing[:5]}"}
+        return f"gradients only on one side: {sorted(set(got_gradients) ^ set(eager_gradients))[:5]}"
+    result = {}
+    for number, (g, e, r) in enumerate(zip(got, eager, reference)):
+        result[f"output {number}"] = common.compare(g, e, r, floor)
     # A gradient that is zero but for rounding is judged by the scale of all gradients.
     overall = max((g.abs().max().item() for g in gradients.values()), default=0.0)
-    worst = common.Accuracy(floor or 1e-7)
-    where = ""
     for name, gradient in gradients.items():
-        one = common.Accuracy(floor or 1e-7)
-        one.add(got_gradients[name], eager_gradients[name], gradient)
+        one = common.compare(got_gradients[name], eager_gradients[name], gradient, floor)
         one.scale = max(one.scale, overall)
-        difference = common.layout_difference(got_gradients[name], eager_gradients[name])
-        one.bad = one.bad or difference
-        chosen = common.worse(worst, one)
-        if chosen is one:
-            worst, where = one, name
+        result[f"gradient {name}"] = one
     # Statistics that the step has updated.
     exact = dict(models[2].named_buffers()) if floor is None else {}
     for (name, a), (_, b) in zip(models[0].named_buffers(), models[1].named_buffers()):
-        one = common.compare(b, a, exact.get(name, a.double()), floor)
-        if not one.ok:
-            return {"ok": False, "accuracy": f"buffer {name}: {one}"}
-    return {"ok": worst.ok, "accuracy": f"gradient {where}: {worst}"}
+        result[f"buffer {name}"] = common.compare(b, a, exact.get(name, a.double()), floor)
+    return result
 
 
 def _milliseconds(call: Any, budget_seconds: float = 1.0) -> float:
