@@ -155,6 +155,8 @@ Types infer_group_norm(Inference& in) {
   if (groups <= 0 || !in.context().guard_equal(mod(x.sizes[1], groups), in.context().constant(0))) {
     in.fail("the number of groups does not divide the channels");
   }
+  const Expr places = sym::product(in.context(), Sizes(x.sizes.begin() + 1, x.sizes.end()));
+  if (sym::bounds(places).high == 0) in.fail("a group has no elements");
   check_parameter(in, a.weight, {x.sizes[1]});
   check_parameter(in, a.bias, {x.sizes[1]});
   const Type y = infer::make(x, x.dtype, x.sizes);

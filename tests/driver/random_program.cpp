@@ -95,11 +95,7 @@ class Grower {
       // Mostly the first dtype, f32: values then flow from op to op.
       const bool any = below(4) == 0;
       const auto count = static_cast<std::uint32_t>(sample.dtypes.size());
-      const DType dtype = sample.dtypes[any ? below(count) : 0];
-      // sinc of a whole number is all rounding, of which noise in its operand shows nothing: sin of
-      // what is nearly a multiple of pi.
-      if (row.name == "sinc" && !abi::is_float(dtype)) continue;
-      samples.set_dtype(dtype);
+      samples.set_dtype(sample.dtypes[any ? below(count) : 0]);
       apply(row, sample, samples);
     }
     finish();
@@ -280,6 +276,12 @@ class Grower {
       if (auto* list = std::get_if<std::vector<ValueId>>(&argument)) {
         for (ValueId& v : *list) v = real(v);
       }
+    }
+    // sinc of a whole number is all rounding, of which noise in its operand shows nothing: sin of
+    // what is nearly a multiple of pi.
+    if (row.name == "sinc" &&
+        !abi::is_float(program_.graph.type(std::get<ValueId>(arguments[0])).dtype)) {
+      return;
     }
     if (nodes(row.name, std::move(arguments))) ++made_;
   }
