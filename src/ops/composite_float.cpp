@@ -135,18 +135,6 @@ std::vector<ValueId> decompose_angle(Builder& b, const Node& node) {
   return {s("where", {s("isnan", {s[0]}), s[0], flat})};
 }
 
-// --- fma: (a, b, c)
-
-Types infer_fma(Inference& in) {
-  const Type& x = wide_float(in, 0);
-  same_dtype(in, {0, 1, 2});
-  return {infer::broadcast_all(in, {0, 1, 2}, x.dtype)};
-}
-std::vector<ValueId> decompose_fma(Builder& b, const Node& node) {
-  Steps s(b, node);
-  return {s("add", {s("mul", {s[0], s[1]}), s[2]})};
-}
-
 // --- count_nonzero over dimensions: (self, dim)
 
 Types infer_count(Inference& in) {
@@ -387,8 +375,6 @@ constexpr OpDef kCompositeFloat[] = {
         decompose_count, wide_samples<sample_count>),
     row("dist", "(self: tensor, other: tensor, p: scalar = 2) -> tensor", "aten::dist",
         "Norm of the difference.", infer_dist, decompose_dist, wide_samples<matrices<2>>),
-    row("fma", "(a: tensor, b: tensor, c: tensor) -> tensor", "prims::fma", "a * b + c.", infer_fma,
-        decompose_fma, wide_samples<matrices<3>>),
     row("glu_backward", "(grad_output: tensor, self: tensor, dim: integer) -> tensor",
         "aten::glu_backward", "Gradient of glu.", infer_second, decompose_glu_backward,
         wide_samples<sample_glu>),
