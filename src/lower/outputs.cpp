@@ -26,11 +26,12 @@ bool same_strides(const Sizes& sizes, const Sizes& a, const Sizes& b) {
   return true;
 }
 
-// Where a tensor is repeated along a dimension (stride 0), its memory holds that dimension once.
+// Where a tensor is repeated along a dimension (stride 0), its memory holds that dimension once, or
+// not at all where it has no elements.
 Sizes stored_sizes(sym::Context& context, const Sizes& sizes, const Sizes& strides) {
   Sizes stored = sizes;
   for (std::size_t d = 0; d < sizes.size(); ++d) {
-    if (strides[d].is_constant(0)) stored[d] = context.constant(1);
+    if (strides[d].is_constant(0)) stored[d] = sym::min(sizes[d], context.constant(1));
   }
   return stored;
 }

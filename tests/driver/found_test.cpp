@@ -48,6 +48,31 @@ graph @columns(%x: f32[3,5,7]) -> f32[2,18,16] {
 )");
 }
 
+TEST(Found, HalvesOfWhatIsComputedInDoubles) {
+  expect_text_as_interpreted(R"(
+graph @halves(%x: f32[]) -> f16[3,5] {
+  %0: f32[3,5]{0,0} = expand(%x, [3, 5])
+  %1: f32[3,5] = asinh(%0)
+  %2: f16[3,5] = _to_copy(%1, f16)
+  return %2
+}
+)");
+}
+
+TEST(Found, RepeatedTensorOfNothing) {
+  expect_text_as_interpreted(R"(
+graph @nothing(%x: f32[]) -> f32[0,4]{0,0}, f32[0,7] {
+  %0: f32[0,6]{0,0} = expand(%x, [0, 6])
+  %1: f32[0,4]{0,0} = reshape(%0, [0, 4])
+  %2: f32[0,7] = reshape(%1, [0, 7])
+  %3: f32[0,7] = mish(%2)
+  %4: f32[] = sum(%3)
+  %5: f32[]{} = copy_(%x, %4)
+  return %1, %3
+}
+)");
+}
+
 TEST(Found, DoublesRoundedToHalves) {
   expect_text_as_interpreted(R"(
 graph @halves(%x: f64[3,5,37]) -> f16[3,5] {

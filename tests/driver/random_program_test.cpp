@@ -1,5 +1,6 @@
 // Random programs through every stage against the interpreter. The fast suite runs 300 of them;
-// INKLE_FUZZ_COUNT and INKLE_FUZZ_SEED ask for others. A failure prints a reduced program.
+// INKLE_FUZZ_COUNT and INKLE_FUZZ_SEED ask for others. A failure prints a reduced program;
+// INKLE_FUZZ_TRACE prints every program before it runs.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -128,6 +129,7 @@ std::uint32_t from_environment(const char* name, std::uint32_t otherwise) {
 TEST(RandomPrograms, RunAsTheInterpreterSays) {
   const std::uint32_t first = from_environment("INKLE_FUZZ_SEED", 0);
   const std::uint32_t count = from_environment("INKLE_FUZZ_COUNT", 300);
+  const bool is_traced = std::getenv("INKLE_FUZZ_TRACE") != nullptr;
   std::uint32_t declined = 0;
   Sharpness sharpness;
   for (std::uint32_t seed = first; seed < first + count; ++seed) {
@@ -140,6 +142,7 @@ TEST(RandomPrograms, RunAsTheInterpreterSays) {
       continue;
     }
     const Program& program = *grown;
+    if (is_traced) fmt::print(stderr, "{}\n", graph::to_string(program.graph));
     const std::string wrong = failure(program, &is_declined, &sharpness);
     declined += is_declined ? 1 : 0;
     if (wrong.empty()) continue;

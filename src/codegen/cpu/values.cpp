@@ -90,16 +90,16 @@ Value* float_to_float(Ir& ir, Value* v, DType from, DType to) {
     return float_to_float(ir, ir.fp_extend(v, ir.f32(lanes)), DType::f32, to);
   }
   if (from == DType::f64) {
-    // As ATen: the narrow types are reached through f32. LLVM makes one rounding of two scalar ones,
-    // by a function that does not exist here; of vectors it does not.
-    Value* single = ir.fp_truncate(v, ir.f32(lanes));
-    if (to != DType::f16 || lanes != 1) return float_to_float(ir, single, DType::f32, to);
-    constexpr int kVector = 4;
-    Value* vector = ir.fp_truncate(ir.broadcast(single, kVector), ir.f16(kVector));
-    return ir.extract(vector, 0);
+    // As ATen: the narrow types are reached through f32.
+    return float_to_float(ir, ir.fp_truncate(v, ir.f32(lanes)), DType::f32, to);
   }
   if (to == DType::f64) return ir.fp_extend(v, ir.f64(lanes));
-  return to == DType::bf16 ? f32_to_bf16(ir, v) : ir.fp_truncate(v, ir.f16(lanes));
+  if (to == DType::bf16) return f32_to_bf16(ir, v);
+  if (lanes > 1) return ir.fp_truncate(v, ir.f16(lanes));
+  // Where a scalar comes from f64, LLVM makes one rounding of the two, by a function that does not
+  // exist here; of vectors it does not.
+  constexpr int kVector = 4;
+  return ir.extract(ir.fp_truncate(ir.broadcast(v, kVector), ir.f16(kVector)), 0);
 }
 
 Value* float_to_integer(Ir& ir, Value* v, DType from, DType to) {
