@@ -94,14 +94,17 @@ class Case:
         place = " in place" if in_place else ""
         is_random = self.entry.name in UNINITIALISED
         _same(found, wanted, f"result{place}", is_random, self._reference(op, sample))
-        _same(found_arguments, wanted_arguments, f"argument{place} afterwards", is_random, None)
+        _same(found_arguments, wanted_arguments, f"argument{place} afterwards", is_random,
+              self._reference(op, sample, afterwards=True))  # fmt: skip
         if _aliases(found, found_arguments) != _aliases(wanted, wanted_arguments):
             raise Wrong(f"{'in place ' if in_place else ''}results alias arguments otherwise")
         if self.with_grad:
             self._check_gradients(op, sample, (found, found_arguments), (wanted, wanted_arguments))
 
-    def _reference(self, op: Callable[..., Any], sample: Any) -> Callable[[], Any] | None:
-        """The result in f64, for floats."""
+    def _reference(
+        self, op: Callable[..., Any], sample: Any, afterwards: bool = False
+    ) -> Callable[[], Any] | None:
+        """The result in f64, or the arguments ``afterwards``, for floats."""
         import torch
 
         if not self.dtype.is_floating_point or self.dtype == torch.float64:
@@ -110,7 +113,8 @@ class Case:
         def compute() -> Any:
             first, args, kwargs = _copied(sample, self.dtype)
             torch.manual_seed(1)
-            return op(first, *args, **kwargs)
+            result = op(first, *args, **kwargs)
+            return (first, args, kwargs) if afterwards else result
 
         return compute
 
@@ -233,8 +237,10 @@ def _same(found: Any, wanted: Any, what: str, layout_only: bool, reference: Any)
 
 
 def _exact(reference: Callable[[], Any]) -> list[Any]:
+    import torch
+
     try:
-        return [t.detach() for t in _leaves(reference())]
+        return [t.detach() if hasattr(t, "detach") else torch.tensor(t) for t in _leaves(reference())]
     except Exception:  # noqa: BLE001: an op that has no f64
         return []
 

@@ -478,11 +478,21 @@ def _all_arguments(node: Node) -> list[Any]:
 
 
 def _tensors_of(node: Node, kinds: list[Any]) -> Callable[[Any], list[Any]]:
-    """Takes those results of an op that are tensors out of what it returned."""
-    if not isinstance(node.meta.get("val"), (list, tuple)):
-        return lambda result: [result]
+    """Takes those results of an op that are tensors out of what it returned.
+
+    In the dtypes that FX states, which what follows counts on: running statistics of narrow floats
+    are stated wider than eager makes them.
+    """
+    meta = node.meta.get("val")
+    several = isinstance(meta, (list, tuple))
     wanted = [i for i, kind in enumerate(kinds) if kind[0] != "opaque"]
-    return lambda result: [result[i] for i in wanted]
+    dtypes = [v.dtype if isinstance(v, torch.Tensor) else None for v in (meta if several else [meta])]
+
+    def take(result: Any) -> list[Any]:
+        parts = result if several else [result]
+        return [p if p.dtype == d else p.to(d) for p, d in ((parts[i], dtypes[i]) for i in wanted)]
+
+    return take
 
 
 def _holds(argument: Any) -> bool:

@@ -68,8 +68,9 @@ Types infer_batch_norm(Inference& in) {
   types.push_back(saved);
   types.push_back(saved);
   if (p.functional) {
+    // As ATen's own shape rule has it: not rounded before they are written back.
     for (const int arg : {p.mean, p.var}) {
-      types.push_back(infer::make(x, in.tensor(at(arg)).dtype, {channels}));
+      types.push_back(infer::make(x, abi::compute_type(in.tensor(at(arg)).dtype), {channels}));
     }
   }
   return types;
@@ -84,11 +85,12 @@ ValueId per_channel(Builder& b, ValueId vector, const Type& x) {
   sizes[0] = x.sizes[1];
   return x.rank() == 2 ? vector : b.node("reshape", {vector, sizes});
 }
-// (1 - momentum) * old + momentum * now, in the dtype of old.
+// (1 - momentum) * old + momentum * now.
 ValueId running(Builder& b, ValueId old, ValueId now, double momentum, DType compute) {
   const ValueId kept = b.node("mul", {to(b, old, compute), 1 - momentum});
   const ValueId added = b.node("mul", {now, momentum});
-  return to(b, b.node("add", {kept, added}), b.type(old).dtype);
+  const ValueId sum = b.node("add", {kept, added});
+  return to(b, sum, abi::compute_type(b.type(old).dtype));
 }
 
 template <Positions p>
@@ -137,7 +139,11 @@ std::vector<ValueId> decompose_batch_norm(Builder& b, const Node& node) {
   if (!training) {
     const ValueId empty = b.full({b.integer(0)}, 0, dtype, type.device);
     std::vector<ValueId> results = {y, empty, empty};
-    if (p.functional) results.insert(results.end(), {stat(p.mean), stat(p.var)});
+    if (p.functional) {
+      for (const ValueId v : {stat(p.mean), stat(p.var)}) {
+        results.push_back(to(b, v, abi::compute_type(b.type(v).dtype)));
+      }
+    }
     return results;
   }
   std::vector<ValueId> results = {y, to(b, mean, dtype), to(b, rstd, dtype)};

@@ -71,7 +71,7 @@ std::string difference(const RefTensor& want, const RefTensor& got,
       fickle = fickle || std::isfinite(n->real(p)) != std::isfinite(a);
     if (fickle) continue;
     const double floor =
-        want.is_real() ? relative(want.dtype) * (std::abs(a) + 0.1 * std::max(scale, 0.5)) : 0;
+        want.is_real() ? relative(want.dtype) * (std::abs(a) + 0.5 * std::max(scale, 0.5)) : 0;
     const double allowed = floor + std::max(kBeyondNoise * moves[p], kBeyondTypical * *typical);
     if (!(std::abs(a - b) <= allowed)) {
       return fmt::format("element {}: {} is {}, {} allowed", p, a, b, allowed);
