@@ -1,0 +1,97 @@
+"""Data parallel training and collectives, over two processes that talk through gloo."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from checks import compiled, same
+
+pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(20, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 64),
+                         nn.Tanh(), nn.Linear(64, 5))  # fmt: skip
+
+
+def batch(rank, step):
+    torch.manual_seed(100 * rank + step)
+    return torch.randn(16, 20), torch.randint(0, 5, (16,))
+
+
+def train(rank, wrap):
+    """Weights after some steps of data parallel training."""
+    parallel = nn.parallel.DistributedDataParallel(model())
+    run, optimizer = wrap(parallel), torch.optim.AdamW(parallel.parameters(), lr=0.01)
+    step = wrap(optimizer.step)
+    for number in range(4):
+        x, y = batch(rank, number)
+        nn.functional.cross_entropy(run(x), y).backward()
+        step()
+        optimizer.zero_grad()
+    return [p.detach().clone() for p in parallel.parameters()]
+
+
+def reduced(x):
+    from torch.distributed._functional_collectives import all_gather_tensor, all_reduce
+
+    total = all_reduce(x.sin() * 2, "sum", dist.group.WORLD)
+    parts = all_gather_tensor(x.relu(), 0, dist.group.WORLD)
+    return (total + 1).exp(), parts * 3
+
+
+def worker(rank, store, result):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    torch.set_num_threads(1)
+    found = {"weights": (train(rank, compiled), train(rank, lambda f: f))}
+    torch._dynamo.reset()
+    x = batch(rank, 0)[0]
+    found["collectives"] = (list(compiled(reduced)(x)), list(reduced(x)))
+    with open(f"{result}{rank}", "wb") as file:
+        pickle.dump(found, file)
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def results():
+    with tempfile.TemporaryDirectory() as folder:
+        store, result = os.path.join(folder, "store"), os.path.join(folder, "result")
+        processes = [
+            subprocess.Popen([sys.executable, __file__, str(rank), store, result],
+                             stderr=subprocess.PIPE)
+            for rank in range(2)
+        ]  # fmt: skip
+        errors = [p.communicate(timeout=150)[1].decode() for p in processes]
+        assert all(p.returncode == 0 for p in processes), "\n".join(errors)[-3000:]
+        found = []
+        for rank in range(2):
+            with open(f"{result}{rank}", "rb") as file:
+                found.append(pickle.load(file))
+        return found
+
+
+@pytest.mark.parametrize("what", ["weights", "collectives"])
+def test_two_processes_agree_with_eager(results, what):
+    for ours, wanted in (result[what] for result in results):
+        assert len(ours) == len(wanted) > 0
+        for a, b in zip(ours, wanted):
+            same(a, b, 1e-4)
+
+
+def test_both_processes_have_the_same_weights(results):
+    for a, b in zip(results[0]["weights"][0], results[1]["weights"][0]):
+        assert torch.equal(a, b)
+
+
+if __name__ == "__main__":
+    worker(int(sys.argv[1]), sys.argv[2], sys.argv[3])
