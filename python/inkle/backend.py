@@ -299,8 +299,9 @@ def _compile(
         start = time.perf_counter()
         failure.stage = "frontend"
         walker = GraphImporter(
-            gm, name, parameters, in_eager, frozen, strides.arguments, strides.results
-        )
+            gm, name, parameters, in_eager, frozen, strides.arguments, strides.results,
+            own_random=options.random == "fast",
+        )  # fmt: skip
         if options.fail_stage == "frontend":
             raise RuntimeError("made to fail by option fail_stage")
         try:

@@ -16,12 +16,16 @@ _LARGEST_SEED = 2**63 - 1
 _NUMBERS = 2**40
 
 
+def draw_seed(device: torch.device) -> torch.Tensor:
+    return torch.randint(_LARGEST_SEED, (), dtype=torch.int64, device=device)
+
+
 @torch.library.custom_op(
     "inkle::seed", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,)
 )
 def seed(like: torch.Tensor) -> torch.Tensor:
     """A number from the generator of the tensor's device."""
-    return torch.randint(_LARGEST_SEED, (), dtype=torch.int64, device=like.device)
+    return draw_seed(like.device)
 
 
 @seed.register_fake

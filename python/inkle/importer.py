@@ -12,6 +12,7 @@ from torch.fx.node import Node
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from inkle import _inkle
+from inkle.seeded import SeededOps
 
 _DTYPES = {
     torch.bool: "bool",
@@ -85,11 +86,13 @@ class GraphImporter:
         frozen: dict[int, torch.Tensor] | None = None,
         input_strides: dict[int, tuple[int, ...]] | None = None,
         output_strides: dict[int, tuple[int, ...]] | None = None,
+        own_random: bool = False,
     ):
         """``in_eager``: names of nodes that must run in eager, with the reason. ``frozen``: tensors
         that become part of the graph, by position of their argument. ``input_strides`` and
         ``output_strides``: instead of those that FX states, by position; what cannot be so is taken
-        out of ``output_strides``."""
+        out of ``output_strides``. ``own_random``: random numbers are our own generator's."""
+        self._seeded = SeededOps(self) if own_random else None
         self.importer = _inkle.Importer(name)
         self.targets: list[Callable[..., Any]] = []
         self._gm = gm
@@ -315,6 +318,9 @@ class GraphImporter:
             overload += f".{schema.overload_name}"
         arguments = _all_arguments(node)
         reason = self._in_eager.get(node.name, "")
+        if self._seeded and not reason:
+            if (seeded := self._seeded.call(node, arguments, kinds)) is not None:
+                return seeded
         bias = None if reason else _bias_apart(node, arguments)
         if bias is not None:
             arguments = [*arguments[:2], None, *arguments[3:]]
@@ -345,6 +351,19 @@ class GraphImporter:
                                     in_eager(targets[0]), "")
         return self.importer.call("aten::add.Tensor", [y, row, 1], source, kinds,
                                   in_eager(targets[1]), "")
+
+    def import_call(self, node: Node, overload: str, arguments: list[Any], kinds: list[Any],
+                    in_eager: Callable[..., Any]) -> list[Any]:  # fmt: skip
+        """A call that stands for a part of a node; ``in_eager`` takes its operands."""
+        self.targets.append(in_eager)
+        target = len(self.targets) - 1
+        return self.importer.call(overload, arguments, source_line(node), kinds, target, "")
+
+    def argument(self, value: Any) -> Any:
+        return self._argument(value)
+
+    def device(self, device: torch.device) -> Any:
+        return self._device(device)
 
     def _other(self, node: Node, kinds: list[Any], target: int) -> list[Any]:
         """An op that takes more than tensors and numbers: subgraphs, other ops."""

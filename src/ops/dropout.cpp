@@ -3,10 +3,10 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "loop/scalar.h"
 #include "ops/axes.h"
 #include "ops/infer.h"
 #include "ops/samples.h"
+#include "ops/seeded.h"
 #include "ops/table.h"
 
 namespace inkle::ops {
@@ -57,17 +57,13 @@ std::vector<Sample> samples_dropout() {
 
 // --- With a seed: (input, seed, number, p). `number` tells apart the masks of one seed.
 
-// Each mask has so many numbers of its own.
-constexpr std::int64_t kNumbers = std::int64_t{1} << 40;
-
 // Elements are kept whose 32 random bits are at least this.
 std::int64_t dropped_below(double p) { return std::llround(p * 4294967296.0); }
 double scale_of(double p) { return p >= 1 ? 0 : 1 / (1 - p); }
 
 Types infer_seeded(Inference& in) {
   const Type& x = infer::computable(in, 0);
-  const Type& seed = in.tensor(1);
-  if (seed.dtype != DType::i64 || seed.rank() != 0) in.fail("the seed is one i64");
+  seeded::check(in, 1);
   if (!abi::is_float(x.dtype)) in.fail("needs floats");
   if (!(in.real(3) >= 0 && in.real(3) <= 1)) in.fail("p is a probability");
   return {infer::make(x, x.dtype, x.sizes)};
@@ -78,14 +74,8 @@ Types infer_seeded_mask(Inference& in) {
   return types;
 }
 
-// Whether the element at `i` is kept. The number of an element is its row-major position.
 Val is_kept(Lowering& l, BodyBuilder& b, Indices i) {
-  const Sizes& sizes = l.tensor(0).sizes;
-  Expr position = b.context().constant(0);
-  for (std::size_t d = 0; d < sizes.size(); ++d) position = position * sizes[d] + i[d];
-  const Expr number = l.args().integer(2) * kNumbers;
-  const Val bits = b.random(b.load(l.tensor(1).buffer, DType::i64, l.tensor(1).buffer_indices({})),
-                            b.index(position + number));
+  const Val bits = seeded::word(l, b, 1, l.tensor(0).sizes, i);
   return b.logical_not(b.less(bits, b.constant(DType::i64, dropped_below(l.args().real(3)))));
 }
 
@@ -104,11 +94,9 @@ void lower_seeded(Lowering& l) {
 
 void reference_seeded(Evaluation& e) {
   const RefTensor& x = e.tensor(0);
-  const std::int64_t seed = e.tensor(1).integer(0);
   const double p = e.real(3);
   for (std::size_t i = 0; i < x.count(); ++i) {
-    const std::int64_t number = e.integer(2) * kNumbers + static_cast<std::int64_t>(i);
-    const bool kept = loop::philox(seed, number) >= dropped_below(p);
+    const bool kept = seeded::reference_word(e, 1, i) >= dropped_below(p);
     e.result().set(i, x.real(i) * (kept ? scale_of(p) : 0));
     if (e.result_count() > 1) e.result(1).set(i, std::int64_t{kept});
   }

@@ -90,6 +90,31 @@ def test_no_mask_is_saved():
     assert with_dropout <= without + 8
 
 
+SOURCES = {
+    "rand": (lambda x: torch.rand(200, 300), 1 / 2, 1 / 12),
+    "rand_like": (lambda x: torch.rand_like(x), 1 / 2, 1 / 12),
+    "bernoulli": (lambda x: torch.bernoulli(x * 0 + 0.2), 0.2, 0.16),
+    "bernoulli of a number": (lambda x: torch.bernoulli(x, 0.3), 0.3, 0.21),
+    "native_dropout": (lambda x: torch.native_dropout(x, 0.5, True)[0], 1.0, 1.0),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", SOURCES)
+def test_numbers_are_distributed_as_they_should(name, dtype):
+    function, mean, variance = SOURCES[name]
+    run, x = fresh(function), torch.ones(200, 300, dtype=dtype)
+    first, second = with_seed(run, x), run(x)
+    assert first.dtype == function(x).dtype
+    assert torch.equal(with_seed(run, x), first) and not torch.equal(first, second)
+    numbers = first.double()
+    assert abs(numbers.mean().item() - mean) < 6 * (variance / 60000) ** 0.5 + 2**-8
+    assert abs(numbers.var().item() / variance - 1) < 0.05
+    assert numbers.min() >= 0 and ("rand" not in name or numbers.max() < 1)
+    names = {op for report in inkle.reports() for op, _, _ in report.eager}
+    assert names == {"inkle::seed"}
+
+
 @pytest.mark.parametrize("p", [0.0, 1.0])
 def test_all_or_nothing(p):
     x = randn(10, 20)

@@ -1,0 +1,92 @@
+"""Random ops of ATen by our own generator: the graph draws one seed a call, code draws the numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx.node import Node
+
+from inkle import _inkle
+from inkle.dropout import draw_seed
+
+if TYPE_CHECKING:
+    from inkle.importer import GraphImporter
+
+aten = torch.ops.aten
+# Uniform numbers of these have as many bits as eager's.
+_UNIFORM = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class Refused(Exception):
+    """A row did not take what it was made for."""
+
+
+class SeededOps:
+    """Calls of rows that take a seed, for the nodes of one graph."""
+
+    def __init__(self, importer: GraphImporter):
+        self._importer = importer
+        self._seeds: dict[torch.device, Any] = {}
+        self._number = 0
+
+    def call(self, node: Node, arguments: list[Any], kinds: list[Any]) -> list[Any] | None:
+        """The results of a random op, or nothing if it is none of those known here."""
+        value = node.meta["val"]
+        value = value[0] if isinstance(value, (list, tuple)) else value
+        if kinds[0][0] == "opaque" or value.device.type not in ("cpu", "cuda"):
+            return None
+        if node.target is aten.native_dropout.default:
+            p, train = arguments[1:3]
+            if train is False or not 0 < p <= 1 or not value.is_floating_point():
+                return None
+            x = self._importer.argument(arguments[0])
+            return self._row(node, "inkle::native_dropout", [x, *self._next(node, value), float(p)],
+                             kinds)
+        if node.target in (aten.rand.default, aten.rand_like.default):
+            if value.dtype not in _UNIFORM:
+                return None
+            return [self._uniform(node, value, kinds[0])]
+        if node.target in (aten.bernoulli.p, aten.bernoulli.default):
+            return self._bernoulli(node, arguments, value, kinds)
+        return None
+
+    def _bernoulli(self, node: Node, arguments: list[Any], value: Any, kinds: list[Any]) -> Any:
+        """Whether a uniform number lies below the probability, in the dtype of the result."""
+        _, sizes, _, device = kinds[0]
+        if node.target is aten.bernoulli.p:
+            overload, p = "aten::lt.Scalar", float(arguments[1])
+        else:
+            overload, p = "aten::lt.Tensor", self._importer.argument(arguments[0])
+            if arguments[0].meta["val"].dtype not in _UNIFORM:
+                return None
+        uniform = self._uniform(node, value, ("f32", sizes, None, device))
+        below = self._row(node, overload, [uniform, p], [("bool", sizes, None, device)])[0]
+        return self._row(node, "aten::_to_copy", [below, _inkle.DType(kinds[0][0])], kinds)
+
+    def _uniform(self, node: Node, value: Any, kind: Any) -> Any:
+        dtype, sizes, _, _ = kind
+        arguments = [sizes, *self._next(node, value), _inkle.DType(dtype)]
+        return self._row(node, "inkle::uniform", arguments, [kind])[0]
+
+    def _next(self, node: Node, value: Any) -> tuple[Any, int]:
+        """The seed for a device, drawn where the first node asks for it, and the node's number."""
+        device = value.device
+        if device not in self._seeds:
+            kind = ("i64", [], [], self._importer.device(device))
+            made = self._importer.import_call(
+                node, "inkle::seed", [], [kind], lambda: [draw_seed(device)]
+            )
+            self._seeds[device] = made[0]
+        self._number += 1
+        return self._seeds[device], self._number
+
+    def _row(self, node: Node, overload: str, arguments: list[Any], kinds: list[Any]) -> list[Any]:
+        def refuse(*_: Any) -> Any:
+            raise Refused(overload)
+
+        in_eager = len(self._importer.importer.eager)
+        results = self._importer.import_call(node, overload, arguments, kinds, refuse)
+        if len(self._importer.importer.eager) != in_eager:
+            raise Refused(f"{overload}: {self._importer.importer.eager[-1][2]}")
+        return results
