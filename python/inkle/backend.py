@@ -12,7 +12,7 @@ from typing import Any, Callable, Mapping, Sequence
 import torch
 from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
 
-from inkle import _inkle, attention, dropout, layouts, segments
+from inkle import _inkle, attention, dropout, layouts, loss, segments
 from inkle.importer import GraphImporter, UnsupportedGraph, named_nodes, source_line
 from inkle.options import Options, parse
 
@@ -115,6 +115,7 @@ def inkle(
     parsed = parse(mode, options)
     label = name or "graph"
     attention.replace(gm)
+    loss.replace(gm)
     if parsed.random == "fast":
         dropout.replace(gm)
     given = list(example_inputs)

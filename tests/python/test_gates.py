@@ -167,3 +167,37 @@ def test_launches_and_bytes(function, make, launches, ratio):
     print(f"{function.__name__}: {report.launches} launches, {moved:.2f} of the bytes")
     assert report.launches <= launches, f"{report.launches} launches"
     assert moved <= ratio, f"{moved:.2f} times the lower bound"
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_cross_entropy_never_writes_the_log_softmax(dtype, reduction):
+    torch._dynamo.reset()
+    inkle.reset()
+    target = torch.randint(0, 3000, (64,))
+    target[3] = -100
+    logits = torch.randn(64, 3000, dtype=dtype)
+    ours, plain = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+
+    def loss(x):
+        return F.cross_entropy(x, target, reduction=reduction)
+
+    found, wanted = torch.compile(loss, backend="inkle", options={"strict": True})(ours), loss(plain)
+    found.sum().backward()
+    wanted.sum().backward()
+    tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(ours.grad, plain.grad, rtol=tolerance, atol=tolerance)
+    size = logits.numel() * logits.element_size()
+    forward, backward = inkle.reports()
+    # The logits are read once; then they are read and their gradient is written.
+    assert forward.bytes_moved <= 1.05 * size
+    assert backward.bytes_moved <= 2.05 * size
+
+
+def test_a_target_out_of_range_is_an_error():
+    torch._dynamo.reset()
+    x = torch.randn(4, 5, requires_grad=True)
+    run = torch.compile(lambda x, t: F.cross_entropy(x, t), backend="inkle")
+    with pytest.raises(IndexError):
+        run(x, torch.tensor([0, 1, 7, 2]))
