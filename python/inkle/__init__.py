@@ -6,7 +6,7 @@ not needed for it, but registers it too where the package was not installed.
 
 from inkle._inkle import OutOfRange, UserError, WrongArgument
 from inkle.backend import GraphReport, inkle, reports, reset
-from inkle.inspect import inspect
+from inkle.inspect import inspect, profile
 
 __all__ = [
     "GraphReport",
@@ -15,6 +15,7 @@ __all__ = [
     "WrongArgument",
     "inkle",
     "inspect",
+    "profile",
     "register",
     "reports",
     "reset",

@@ -23,20 +23,30 @@ def _pool(device: int, stream: int, side: torch.cuda.Stream) -> Any:
     return _pools[device, stream][0]
 
 
-def capture(run: Callable[[], None], device: int, stream: int) -> torch.cuda.CUDAGraph:
-    """The work that ``run`` queues, for replays on ``stream``; raises what stops it."""
+def capture(
+    run: Callable[[Callable[[], None]], None], device: int, stream: int
+) -> torch.cuda.CUDAGraph:
+    """The work that ``run(begin)`` queues after it has called ``begin``, for replays on ``stream``;
+    raises what stops it."""
     graph = torch.cuda.CUDAGraph()
     current = torch.cuda.current_stream(device)
     side = torch.cuda.Stream(device)
     pool = _pool(device, stream, side)
     side.wait_stream(current)
     with torch.cuda.stream(side):
-        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+        has_begun = False
+
+        def begin() -> None:
+            nonlocal has_begun
+            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+            has_begun = True
+
         try:
-            run()
+            run(begin)
         except BaseException:
             try:
-                graph.capture_end()
+                if has_begun:
+                    graph.capture_end()
             except RuntimeError:
                 pass  # what stopped the recording has made it invalid
             raise

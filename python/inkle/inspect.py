@@ -44,12 +44,60 @@ def inspect(
     ``options={"dump": texts.__setitem__}`` with a dict. ``run=False`` writes no times. ValueError if
     the graph was not compiled.
     """
+    native, callable_, facts = _facts(compiled, texts)
+    facts["not_run"] = "" if run else "the program was not run."
+    arguments = list(inputs) if inputs is not None else _make_arguments(native)
+    if arguments is None:
+        facts["not_run"] = "sizes are symbolic, and no inputs were given."
+    else:
+        _add_shapes(native, arguments, facts)
+        if run:
+            _measure(native, callable_, arguments, seconds, facts)
+    page = _inkle.inspect_page(native, facts)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(page)
+
+
+class Profile(list):
+    """Rows of a profile, the dearest first; printed as a table."""
+
+    text = ""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def profile(
+    compiled: Any, *, inputs: Sequence[Any] | None = None, seconds: float = 0.5
+) -> Profile:
+    """Times each kernel and library call of a compiled graph against the machine's limits.
+
+    ``compiled``, ``inputs``: as for ``inspect``. Steps that are alike are one row, a dict: kind,
+    name, label, source, calls, microseconds of all of these, bytes read and written, flops, the
+    least that the machine's limits allow in microseconds, and the limit that binds.
+    """
+    native, callable_, facts = _facts(compiled, ())
+    arguments = list(inputs) if inputs is not None else _make_arguments(native)
+    if arguments is None:
+        raise ValueError("inkle.profile: sizes are symbolic, and no inputs were given")
+    _add_shapes(native, arguments, facts)
+    _measure(native, callable_, arguments, seconds, facts)
+    if facts["not_run"]:
+        raise RuntimeError(f"inkle.profile: {facts['not_run']}")
+    text, rows = _inkle.profile_table(native, facts)
+    result = Profile(rows)
+    result.text = text
+    return result
+
+
+def _facts(compiled: Any, texts: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """The compiled program, how it is called, and what is known of it before it runs."""
     report = compiled if isinstance(compiled, GraphReport) else GraphReport("graph", True)
     callable_ = compiled.callable if isinstance(compiled, GraphReport) else compiled
     native = _native(callable_)
     if native is None:
         reason = f": {report.reason}" if report.reason else ""
-        raise ValueError(f"inkle.inspect: graph {report.name} was not compiled{reason}")
+        raise ValueError(f"inkle: graph {report.name} was not compiled{reason}")
     facts: dict[str, Any] = {
         "title": report.name,
         "stages": [("frontend", report.frontend_seconds), *map(tuple, report.stages)],
@@ -63,21 +111,16 @@ def inspect(
         "step_microseconds": [],
         "call_microseconds": 0.0,
         "runs": 0,
-        "not_run": "" if run else "the program was not run.",
+        "not_run": "",
         "arguments": None,
     }
-    arguments = list(inputs) if inputs is not None else _make_arguments(native)
-    if arguments is None:
-        facts["not_run"] = "sizes are symbolic, and no inputs were given."
-    else:
-        shapes = [_shape(a) for a in arguments]
-        if len(shapes) == len(_inkle.plan_arguments(native)):
-            facts["arguments"] = shapes
-        if run:
-            _measure(native, callable_, arguments, seconds, facts)
-    page = _inkle.inspect_page(native, facts)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(page)
+    return native, callable_, facts
+
+
+def _add_shapes(native: Any, arguments: list[Any], facts: dict[str, Any]) -> None:
+    shapes = [_shape(a) for a in arguments]
+    if len(shapes) == len(_inkle.plan_arguments(native)):
+        facts["arguments"] = shapes
 
 
 def _native(callable_: Any) -> Any:
@@ -107,8 +150,8 @@ def _make_arguments(native: Any) -> list[Any] | None:
     for described in _inkle.plan_arguments(native):
         if described is None:
             return None
-        name, sizes, strides = described
-        tensor = torch.empty_strided(sizes, strides, dtype=_DTYPES[name])
+        name, sizes, strides, device = described
+        tensor = torch.empty_strided(sizes, strides, dtype=_DTYPES[name], device=device)
         if tensor.dtype.is_floating_point:
             tensor.uniform_(-1, 1)
         else:
@@ -122,14 +165,18 @@ def _measure(
 ) -> None:
     """Least times of calls and of each step, after a call to warm up. A program that writes into
     its arguments gets the same ones in every call."""
+    on_gpu = any(isinstance(a, torch.Tensor) and a.is_cuda for a in arguments)
+    wait = torch.cuda.synchronize if on_gpu else (lambda: None)
     try:
         with torch.no_grad():
             callable_(list(arguments))
+            wait()
             calls = []
             start = time.perf_counter()
             while len(calls) < 5 or time.perf_counter() - start < seconds / 2:
                 before = time.perf_counter()
                 callable_(list(arguments))
+                wait()
                 calls.append(time.perf_counter() - before)
             steps = native.profile(arguments)
             start = time.perf_counter()

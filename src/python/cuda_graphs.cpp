@@ -12,8 +12,32 @@ namespace {
 
 // Sets of shapes that are kept recorded; the least recently used goes first.
 constexpr std::size_t kMostShapes = 16;
-// After so many recordings of one set of shapes, as addresses kept changing, calls run as usual.
-constexpr int kMostRecordings = 8;
+// After so many changes of addresses of one set of shapes calls run as usual.
+constexpr int kMostMoves = 8;
+// Recordings of one set of shapes whose results the caller gets as they are: a loop holds one
+// result while the next is made.
+constexpr std::size_t kMostLent = 3;
+// Results up to here are copied: that takes less than another recording.
+constexpr std::int64_t kMostCopiedBytes = 1 << 20;
+
+// Tensors that share the storage of this one, and what else counts in torch.
+std::int64_t uses_of(const nb::object& tensor) {
+  static PyObject* const count =
+      nb::object(nb::module_::import_("torch._C").attr("_storage_Use_Count")).release().ptr();
+  return nb::cast<std::int64_t>(nb::borrow(count)(tensor.attr("untyped_storage")().attr("_cdata")));
+}
+
+std::int64_t result_bytes(const std::vector<ResultRecipe>& results) {
+  std::int64_t bytes = 0;
+  for (const ResultRecipe& r : results) {
+    if (!r.base.is_valid()) continue;
+    const abi::TensorView v = borrow(r.base.ptr());
+    std::int64_t elements = abi::size_of(v.dtype);
+    for (std::int32_t d = 0; d < v.rank; ++d) elements *= v.sizes[d];
+    bytes += elements;
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -70,23 +94,23 @@ nb::object CudaGraphs::call(TorchHost& host, const nb::list& arguments) {
   bool is_new = false;
   Entry& entry = *find(host, is_new);
   if (is_new || entry.is_hopeless) return {};  // a first call warms up what measures and loads
-  if (!entry.graph.is_valid() || has_moved(entry, host.views())) {
-    if (entry.recordings == kMostRecordings) {
-      give_up(entry, "inputs that cannot be copied keep moving");
-      return {};
-    }
-    record(entry, host, arguments);
-    if (entry.is_hopeless) return {};
+  if ((entry.addresses.empty() || has_moved(entry, host.views())) && !follow(entry, host)) {
+    return {};
   }
   executable_.throw_failures();
-  // Changed weights are prepared by a usual call, into the memory that the recording reads.
+  // Changed weights are prepared by a usual call, into the memory that the recordings read.
   if (!executable_.is_prepared(host.call_data())) return {};
-  return replay(entry, host);
+  Recording* const recording = choose(entry, arguments);
+  return recording == nullptr ? nb::object() : replay(entry, *recording, host);
 }
 
-void CudaGraphs::record(Entry& entry, const TorchHost& host, const nb::list& arguments) {
+// Notes where the tensors lie now; what was recorded for other places goes.
+bool CudaGraphs::follow(Entry& entry, const TorchHost& host) {
+  if (entry.moves++ == kMostMoves) {
+    give_up(entry, "inputs that cannot be copied keep moving");
+    return false;
+  }
   const auto views = host.views();
-  ++entry.recordings;
   entry.copies.resize(views.size());
   for (std::size_t i = 0; i < views.size() && !entry.addresses.empty(); ++i) {
     const bool has_moved = !entry.copies[i].is_valid() && views[i].data != entry.addresses[i];
@@ -97,65 +121,108 @@ void CudaGraphs::record(Entry& entry, const TorchHost& host, const nb::list& arg
     const abi::TensorView made = borrow(entry.copies[i].ptr());
     if (!std::equal(v.strides, v.strides + rank, made.strides)) {
       give_up(entry, "an input with gaps in memory moves");
-      return;
+      return false;
     }
   }
+  entry.recordings.clear();
   entry.addresses.clear();
   for (const abi::TensorView& v : views) entry.addresses.push_back(v.data);
-  entry.graph = {};
-  entry.results.clear();
+  return true;
+}
+
+// A recording whose results the caller does not have, made if need be; null if that fails.
+CudaGraphs::Recording* CudaGraphs::choose(Entry& entry, const nb::list& arguments) {
+  const auto is_free = [](const Recording& r) {
+    std::size_t next = 0;
+    for (const ResultRecipe& recipe : r.results) {
+      if (recipe.base.is_valid() && uses_of(recipe.base) != r.uses[next++]) return false;
+    }
+    return true;
+  };
+  auto& all = entry.recordings;
+  auto found = std::find_if(all.begin(), all.end(),
+                            [&](const Recording& r) { return !r.is_copied && is_free(r); });
+  if (found == all.end()) {
+    found = std::find_if(all.begin(), all.end(), [](const Recording& r) { return r.is_copied; });
+  }
+  if (found == all.end()) {
+    Recording* const made = record(entry, arguments);
+    // What was made while recording lies in memory that other recordings use, too.
+    const auto is_late = [](const ResultRecipe& r) { return r.base.is_valid() && !r.is_early; };
+    if (made != nullptr) {
+      made->is_copied = all.size() > kMostLent || result_bytes(made->results) <= kMostCopiedBytes ||
+                        std::any_of(made->results.begin(), made->results.end(), is_late);
+    }
+    return made;
+  }
+  all.splice(all.end(), all, found);
+  return &all.back();
+}
+
+CudaGraphs::Recording* CudaGraphs::record(Entry& entry, const nb::list& arguments) {
+  Recording made;
   TorchHost recorder(context_);
   try {
     recorder.read(arguments);
-    recorder.record_results();
     for (std::size_t i = 0; i < entry.copies.size(); ++i) {
       if (entry.copies[i].is_valid()) recorder.replace(i, entry.copies[i]);
     }
-    const nb::object run = nb::cpp_function([&] {
+    const nb::object run = nb::cpp_function([&](nb::object begin) {
       try {
+        recorder.record_results(std::move(begin));
         executable_.run(recorder.call_data());
       } catch (...) {
         recorder.end_steps();
         throw;
       }
     });
-    entry.graph = nb::module_::import_("inkle.cuda_graphs")
-                      .attr("capture")(run, context_.device.index,
-                                       reinterpret_cast<std::intptr_t>(recorder.stream()));
-    entry.results = recorder.take_recipes();
+    made.graph = nb::module_::import_("inkle.cuda_graphs")
+                     .attr("capture")(run, context_.device.index,
+                                      reinterpret_cast<std::intptr_t>(recorder.stream()));
+    made.results = recorder.take_recipes();
     ++recorded_;
   } catch (nb::python_error& error) {
     recorder.end_steps();
     give_up(entry, error.what());
+    return nullptr;
   }
+  recorder.clear();  // its own references to the results
+  const nb::object stream = nb::module_::import_("torch").attr("cuda").attr("current_stream")();
+  for (const ResultRecipe& recipe : made.results) {
+    if (!recipe.base.is_valid()) continue;
+    made.uses.push_back(uses_of(recipe.base));
+    if (recipe.is_early) recipe.base.attr("record_stream")(stream);  // made on the recording's
+  }
+  entry.recordings.push_back(std::move(made));
+  return &entry.recordings.back();
 }
 
-nb::object CudaGraphs::replay(Entry& entry, const TorchHost& host) {
+nb::object CudaGraphs::replay(Entry& entry, const Recording& recording, const TorchHost& host) {
   for (std::size_t i = 0; i < entry.copies.size(); ++i) {
     if (entry.copies[i].is_valid()) {
       entry.copies[i].attr("copy_")(nb::borrow(host.tensors()[i]));
     }
   }
-  entry.graph.attr("replay")();
+  recording.graph.attr("replay")();
   ++replayed_;
-  // Each tensor that results are views of is copied once.
-  std::vector<std::pair<PyObject*, nb::object>> fresh;
-  const auto copy_of = [&](const nb::object& base) {
-    for (const auto& [known, copy] : fresh) {
-      if (known == base.ptr()) return copy;
+  // Each tensor that results are views of is given, or copied, once.
+  std::vector<std::pair<PyObject*, nb::object>> given;
+  const auto give = [&](const nb::object& base) {
+    for (const auto& [known, tensor] : given) {
+      if (known == base.ptr()) return tensor;
     }
-    fresh.emplace_back(base.ptr(), base.attr("clone")());
-    return fresh.back().second;
+    given.emplace_back(base.ptr(), base.attr(recording.is_copied ? "clone" : "detach")());
+    return given.back().second;
   };
-  nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(entry.results.size())));
+  nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(recording.results.size())));
   if (!tuple.is_valid()) throw nb::python_error();
-  for (std::size_t r = 0; r < entry.results.size(); ++r) {
-    const ResultRecipe& recipe = entry.results[r];
+  for (std::size_t r = 0; r < recording.results.size(); ++r) {
+    const ResultRecipe& recipe = recording.results[r];
     nb::object base;
     if (recipe.argument >= 0) {
       base = nb::borrow(host.tensors()[static_cast<std::size_t>(recipe.argument)]);
     } else if (recipe.base.is_valid()) {
-      base = copy_of(recipe.base);
+      base = give(recipe.base);
     }
     PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(r),
                      host.make(recipe, base).release().ptr());
@@ -164,8 +231,7 @@ nb::object CudaGraphs::replay(Entry& entry, const TorchHost& host) {
 }
 
 void CudaGraphs::give_up(Entry& entry, std::string reason) {
-  entry.graph = {};
-  entry.results.clear();
+  entry.recordings.clear();
   entry.copies.clear();
   entry.is_hopeless = true;
   log(LogChannel::fallback, "calls are not recorded: {}", reason);

@@ -1,7 +1,8 @@
 // Calls of a program on a GPU as recorded graphs: for each set of shapes the second call is
 // recorded, later ones are replayed. Parameters are read where they lie. Another input that has
-// moved is from then on copied to where the recording reads it. Results are copied to tensors of
-// the caller's own.
+// moved is from then on copied to where the recording reads it. Large results are the caller's as
+// they are: a recording is replayed again when the caller has dropped them, and there are a few.
+// Small results, and those of callers that keep more, are copied.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -28,21 +29,29 @@ class CudaGraphs {
   [[nodiscard]] nb::object report() const;
 
  private:
+  // One graph, with results in memory of its own.
+  struct Recording {
+    nb::object graph;  // torch.cuda.CUDAGraph
+    std::vector<ResultRecipe> results;
+    bool is_copied = false;          // results are: the caller never sees its memory
+    std::vector<std::int64_t> uses;  // of each result's storage while the caller has none of it
+  };
   // What calls of the same shapes on the same stream share.
   struct Entry {
     std::vector<std::int64_t> key;
-    nb::object graph;                    // torch.cuda.CUDAGraph; none yet, or never
-    std::vector<const void*> addresses;  // of the tensors, when it was recorded
-    std::vector<nb::object> copies;      // that it reads in place of a tensor; null: none
-    std::vector<ResultRecipe> results;
-    int recordings = 0;
+    std::list<Recording> recordings;     // the one replayed last comes last
+    std::vector<const void*> addresses;  // of the tensors, when they were recorded
+    std::vector<nb::object> copies;      // that they read in place of a tensor; null: none
+    int moves = 0;                       // after which all was recorded anew
     bool is_hopeless = false;
   };
 
   Entry* find(TorchHost& host, bool& is_new);
   [[nodiscard]] bool has_moved(const Entry& entry, std::span<const abi::TensorView> views) const;
-  void record(Entry& entry, const TorchHost& host, const nb::list& arguments);
-  nb::object replay(Entry& entry, const TorchHost& host);
+  bool follow(Entry& entry, const TorchHost& host);
+  Recording* choose(Entry& entry, const nb::list& arguments);
+  Recording* record(Entry& entry, const nb::list& arguments);
+  nb::object replay(Entry& entry, const Recording& recording, const TorchHost& host);
   void give_up(Entry& entry, std::string reason);
 
   runtime::common::Executable& executable_;

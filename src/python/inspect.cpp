@@ -10,13 +10,16 @@
 
 #include "base/threads.h"
 #include "driver/inspect.h"
+#include "driver/profile.h"
+#include "driver/target.h"
 #include "python/torch_callable.h"
 #include "runtime/common/size_program.h"
 
 namespace inkle::python {
 namespace {
 
-// (dtype, sizes, strides) of each tensor argument; None for integers and where a size is symbolic.
+// (dtype, sizes, strides, device) of each tensor argument; None for integers and where a size is
+// symbolic.
 nb::list plan_arguments(const TorchCallable& callable) {
   const abi::Plan& plan = callable.plan();
   const runtime::common::SizeProgram program(plan);
@@ -34,7 +37,10 @@ nb::list plan_arguments(const TorchCallable& callable) {
     const nb::list sizes = numbers(a.sizes);
     const nb::list strides = numbers(a.strides);
     if (is_known) {
-      result.append(nb::make_tuple(std::string(abi::name_of(a.dtype)), sizes, strides));
+      const std::string device = a.device.kind == abi::DeviceKind::cpu
+                                     ? "cpu"
+                                     : fmt::format("cuda:{}", callable.device().index);
+      result.append(nb::make_tuple(std::string(abi::name_of(a.dtype)), sizes, strides, device));
     } else {
       result.append(nb::none());
     }
@@ -89,8 +95,8 @@ driver::Report report_of(const nb::dict& facts) {
   return report;
 }
 
-// The page; `facts` is what inkle/inspect.py makes.
-std::string inspect_page(const TorchCallable& callable, const nb::dict& facts) {
+// `facts` is what inkle/inspect.py makes.
+driver::Inspection inspection_of(const TorchCallable& callable, const nb::dict& facts) {
   driver::Inspection inspection;
   inspection.plan = {std::shared_ptr<void>(), &callable.plan()};
   inspection.title = get<std::string>(facts, "title");
@@ -111,10 +117,40 @@ std::string inspect_page(const TorchCallable& callable, const nb::dict& facts) {
   const runtime::common::MemoryReport memory = executable.memory();
   inspection.scratch_bytes = memory.scratch_bytes;
   inspection.packed_weight_bytes = memory.packed_weight_bytes;
-  const driver::Compiler compiler;
-  inspection.device = fmt::format("{}, {} threads", compiler.device().name, num_threads());
+  const abi::Device device = callable.device();
+  const bool is_gpu = device.kind != abi::DeviceKind::cpu;
+  const driver::Compiler compiler(is_gpu ? driver::make_cuda_target(device.index)
+                                         : driver::make_cpu_target());
+  inspection.device = is_gpu ? compiler.device().name
+                             : fmt::format("{}, {} threads", compiler.device().name, num_threads());
   if (inspection.runs > 0) inspection.limits = driver::measure_limits(compiler.device());
-  return driver::inspect_page(inspection);
+  return inspection;
+}
+
+std::string inspect_page(const TorchCallable& callable, const nb::dict& facts) {
+  return driver::inspect_page(inspection_of(callable, facts));
+}
+
+// The table as text, and a dict for each of its rows.
+nb::tuple profile_table(const TorchCallable& callable, const nb::dict& facts) {
+  const std::vector<driver::ProfileRow> rows = driver::profile_rows(inspection_of(callable, facts));
+  const auto or_none = [](const auto& value) { return value ? nb::cast(*value) : nb::none(); };
+  nb::list list;
+  for (const driver::ProfileRow& row : rows) {
+    nb::dict d;
+    d["kind"] = row.kind;
+    d["name"] = row.name;
+    d["label"] = row.label;
+    d["source"] = row.source;
+    d["calls"] = row.calls;
+    d["microseconds"] = row.microseconds;
+    d["bytes"] = or_none(row.bytes);
+    d["flops"] = or_none(row.flops);
+    d["limit_microseconds"] = or_none(row.limit_microseconds);
+    d["limit"] = row.limit;
+    list.append(d);
+  }
+  return nb::make_tuple(driver::profile_text(rows), list);
 }
 
 }  // namespace
@@ -122,6 +158,7 @@ std::string inspect_page(const TorchCallable& callable, const nb::dict& facts) {
 void bind_inspect(nb::module_& m) {
   m.def("plan_arguments", plan_arguments);
   m.def("inspect_page", inspect_page);
+  m.def("profile_table", profile_table);
 }
 
 }  // namespace inkle::python

@@ -49,6 +49,7 @@ class TorchCallable {
   bool fails = false;
 
   [[nodiscard]] const abi::Plan& plan() const { return *plan_; }
+  [[nodiscard]] abi::Device device() const { return context_.device; }
   [[nodiscard]] const runtime::common::Executable& executable() const { return *executable_; }
 
  private:

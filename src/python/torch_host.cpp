@@ -94,6 +94,7 @@ runtime::common::Call TorchHost::call_data() {
 
 void TorchHost::begin_steps() {
   has_begun_ = true;
+  if (begin_recording_.is_valid()) begin_recording_();
   if (!context_.plan->steps.empty()) thread_ = PyEval_SaveThread();
 }
 
@@ -121,6 +122,7 @@ void TorchHost::clear() {
 HostTensor TorchHost::keep(nb::object tensor) {
   Slot& slot = slots_.emplace_back();
   slot.view = borrow(tensor.ptr());
+  slot.is_early = !has_begun_;
   slot.object = std::move(tensor);
   return {&slot, slot.view};
 }
@@ -142,6 +144,9 @@ runtime::cuda::Stream TorchHost::stream() {
 }
 
 void* TorchHost::allocate(std::int64_t bytes) {
+  if (is_recording_ && !has_begun_) {
+    throw InternalError("an argument is not aligned, and its copy cannot be recorded");
+  }
   const std::array<std::int64_t, 1> size = {bytes};
   const std::array<std::int64_t, 1> stride = {1};
   return make_output(abi::DType::u8, size, stride).view.data;
@@ -240,6 +245,7 @@ ResultRecipe TorchHost::describe(const Output& output) const {
   } else {
     const Slot& slot = *static_cast<const Slot*>(output.handle);
     recipe.base = slot.object;
+    recipe.is_early = slot.is_early;
     data = slot.view.data;
   }
   if (output.is_whole) return recipe;

@@ -40,6 +40,7 @@ struct ResultRecipe {
   std::int32_t argument = -1;  // tensor argument whose storage it is
   nb::object base;             // else: the tensor whose storage it is
   bool is_whole = false;       // exactly that tensor
+  bool is_early = false;       // that tensor was made before any step
   std::vector<std::int64_t> sizes, strides;
   std::int64_t byte_offset = 0;  // from that tensor's first element
 };
@@ -66,8 +67,12 @@ class TorchHost final : public runtime::cuda::DeviceHost {
   [[nodiscard]] std::span<const std::int64_t> integers() const { return integers_; }
   // The call reads and writes another tensor of the same geometry in place of argument `number`.
   void replace(std::size_t number, nb::object tensor);
-  // Results are not made, only described: recipes() then has one for each.
-  void record_results() { is_recording_ = true; }
+  // Results are not made, only described: recipes() then has one for each. `begin` is called before
+  // the first step, when tensors for results have been made.
+  void record_results(nb::object begin) {
+    is_recording_ = true;
+    begin_recording_ = std::move(begin);
+  }
   [[nodiscard]] std::vector<ResultRecipe> take_recipes() { return std::move(recipes_); }
   // The result that a recipe describes; `base` is the tensor that it is a view of.
   [[nodiscard]] nb::object make(const ResultRecipe& recipe, const nb::object& base) const;
@@ -95,6 +100,7 @@ class TorchHost final : public runtime::cuda::DeviceHost {
   struct Slot {
     nb::object object;
     abi::TensorView view;
+    bool is_early = false;  // made before any step
   };
 
   HostTensor keep(nb::object tensor);
@@ -109,6 +115,7 @@ class TorchHost final : public runtime::cuda::DeviceHost {
   std::deque<Slot> slots_;          // handles point into it
   std::vector<PyObject*> outputs_;  // owned
   bool is_recording_ = false;
+  nb::object begin_recording_;
   std::vector<ResultRecipe> recipes_;
   PyThreadState* thread_ = nullptr;  // while the lock is not held
   bool has_begun_ = false;

@@ -1,0 +1,76 @@
+"""inkle.profile, the profile command, and what the command says where there is no GPU."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+import test_pt2
+
+import inkle
+
+GRAPH = """graph @block(%x: bf16[8,64], %w: bf16[32,64] param, %b: bf16[32] param) -> bf16[8,32] {
+  %0: bf16[8,32] = linear(%x, %w, %b)
+  %1: bf16[8,32] = softmax(%0, -1)
+  return %1
+}
+"""
+ATTENTION = """graph @heads(%q: bf16[2,4,16,8], %k: bf16[2,2,16,8]) -> bf16[2,4,16,8] {
+  %0: bf16[2,4,16,8] = sdpa(%q, %k, %k, none, 0.0, true, none, true)
+  return %0
+}
+"""
+
+
+def test_rows_add_up():
+    inkle.reset()
+    layer = torch.nn.Linear(64, 32)
+    with torch.no_grad():
+        torch.compile(lambda x: torch.softmax(layer(x), -1), backend="inkle")(torch.randn(8, 64))
+    profile = inkle.profile(inkle.reports()[-1], seconds=0.05)
+    assert {row["kind"] for row in profile} == {"matmul", "kernel"}
+    product = next(row for row in profile if row["kind"] == "matmul")
+    assert product["flops"] == 2 * 8 * 64 * 32 and product["calls"] == 1
+    assert all(row["microseconds"] > 0 and row["limit_microseconds"] > 0 for row in profile)
+    assert str(profile).splitlines()[-1].endswith("%") and "bound by" in str(profile)
+
+
+def test_a_graph_in_eager_has_no_profile():
+    with pytest.raises(ValueError, match="was not compiled"):
+        inkle.profile(inkle.GraphReport("graph", reason="no reason"))
+
+
+@pytest.mark.parametrize("text", [GRAPH, ATTENTION])
+def test_the_command_runs_all_but_the_launches(tmp_path, text):
+    path = tmp_path / "graph.ir"
+    path.write_text(text)
+    assert "bound by" in test_pt2.inkle("profile", path, "--device", "null:sm_90a").stdout
+    assert "output0: bf16" in test_pt2.inkle("run", path, "--random", "--device", "null:sm_90a").stdout
+    assert "min" in test_pt2.inkle("bench", path, "--runs", 2, "--device", "null:sm_90a").stdout
+
+
+def test_wrong_devices_are_errors_in_words(tmp_path):
+    path = tmp_path / "graph.ir"
+    path.write_text(GRAPH)
+    wrong = test_pt2.inkle("run", path, "--random", "--device", "cuda:x", code=1)
+    assert "expected cpu, cuda or cuda:NUMBER" in wrong.stderr
+    if not torch.cuda.is_available():
+        missing = test_pt2.inkle("run", path, "--random", "--device", "cuda", code=1)
+        assert "no NVIDIA driver" in missing.stderr or "driver" in missing.stderr
+
+
+def test_a_missing_nvrtc_is_an_error_in_words(tmp_path, monkeypatch):
+    path = tmp_path / "graph.ir"
+    path.write_text(GRAPH)
+    monkeypatch.setitem(os.environ, "INKLE_NVRTC", "/nonexistent")
+    missing = test_pt2.inkle("run", path, "--random", "--device", "null:sm_90a", code=1)
+    assert "no NVRTC" in missing.stderr and "/nonexistent" in missing.stderr
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_no_gpu_is_not_supported_and_no_crash():
+    from inkle import _inkle
+
+    with pytest.raises(_inkle.Unsupported, match="driver|GPU"):
+        _inkle.Compiler.cuda(0)
