@@ -362,6 +362,7 @@ std::vector<BufferId> writes(const Step& step) {
 ScheduledProgram schedule(Program program, const Options& options) {
   drop_dead_values(program);
   remove_dead_nests(program);
+  convolutions_of_patches(program, options.least_channels);
   drop_unit_variables(program);
   inline_pointwise(program, options.keep_roundings);
   choose_layouts(program);

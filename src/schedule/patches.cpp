@@ -1,0 +1,150 @@
+// Convolutions whose windows do not overlap are products of patches with the weights.
+#include <algorithm>
+
+#include "loop/builder.h"
+#include "schedule/rewrite.h"
+
+namespace inkle::schedule {
+namespace {
+
+using abi::DType;
+using loop::BodyBuilder;
+using loop::Buffer;
+using loop::BufferId;
+using loop::Nest;
+using loop::NestKind;
+using loop::Program;
+using loop::Val;
+
+class PatchWriter {
+ public:
+  PatchWriter(Program& program, std::int64_t channels) : program_(program), channels_(channels) {}
+
+  void run() {
+    std::vector<Nest> result;
+    for (Nest& nest : program_.nests) {
+      if (nest.kind == NestKind::convolution && is_for_patches(nest)) {
+        rewrite(nest, result);
+      } else {
+        result.push_back(std::move(nest));
+      }
+    }
+    program_.nests = std::move(result);
+  }
+
+ private:
+  const std::vector<Expr>& sizes(BufferId b) const { return program_.buffers[b].sizes; }
+
+  bool is_for_patches(const Nest& nest) const {
+    const auto& c = std::get<loop::Convolution>(nest.detail);
+    if (!abi::is_reduced_float(program_.buffers[c.x].dtype) || c.transposed || c.weight_gradient ||
+        c.groups != 1 || sizes(c.x).size() != 4) {
+      return false;
+    }
+    const auto given = sizes(c.x)[1].constant();
+    if (!given || *given < 1 || *given >= channels_) return false;
+    for (std::size_t d = 0; d < 2; ++d) {
+      if (!sizes(c.w)[d + 2].is_constant(c.stride[d]) || c.padding[d] != 0 || c.dilation[d] != 1) {
+        return false;
+      }
+    }
+    const auto& stored = nest.stores.front().indices;
+    return std::ranges::equal(stored, nest.dims, {}, {}, &loop::Dim::variable);
+  }
+
+  BufferId temporary(BufferId like, DType dtype, std::vector<Expr> of_sizes) {
+    Buffer buffer;
+    buffer.name = "t" + std::to_string(program_.buffers.size());
+    buffer.dtype = dtype;
+    buffer.device = program_.buffers[like].device;
+    buffer.sizes = std::move(of_sizes);
+    return program_.add_buffer(std::move(buffer));
+  }
+
+  static Nest empty_nest(const Nest& from, NestKind kind, const char* label) {
+    Nest nest;
+    nest.kind = kind;
+    nest.label = label;
+    nest.source = from.source;
+    return nest;
+  }
+
+  void rewrite(const Nest& convolution, std::vector<Nest>& result) {
+    const auto c = std::get<loop::Convolution>(convolution.detail);
+    sym::Context& context = *program_.context;
+    const std::int64_t channels = *sizes(c.x)[1].constant();
+    const std::int64_t height = c.stride[0];
+    const std::int64_t width = c.stride[1];
+    const Expr depth = context.constant(channels * height * width);
+    // What lies together in the image lies together in a patch.
+    const auto& strides = program_.buffers[c.x].strides;
+    const bool channels_last = strides && (*strides)[1].is_constant(1);
+    struct Place {
+      Expr channel, row, column;
+    };
+    const auto place = [&](Expr k) {
+      if (channels_last) {
+        return Place{sym::mod(k, channels), sym::floordiv(k, channels * width),
+                     sym::mod(sym::floordiv(k, channels), width)};
+      }
+      return Place{sym::floordiv(k, height * width), sym::mod(sym::floordiv(k, width), height),
+                   sym::mod(k, width)};
+    };
+    const Expr images = convolution.dims[0].extent, outputs = convolution.dims[1].extent;
+    const Expr rows = convolution.dims[2].extent, columns = convolution.dims[3].extent;
+    const DType dtype = program_.buffers[c.x].dtype;
+
+    Nest patches = empty_nest(convolution, NestKind::pointwise, "patches");
+    std::vector<Expr> at;
+    for (const Expr size : {images, rows, columns, depth}) {
+      patches.dims.push_back({context.index(size), size});
+      at.push_back(patches.dims.back().variable);
+    }
+    const Place from = place(at[3]);
+    BodyBuilder read(patches.body, context);
+    read.yield(read.load(c.x, dtype, {at[0], from.channel, at[1] * height + from.row,
+                                      at[2] * width + from.column}));
+    const BufferId made = temporary(c.x, dtype, {images, rows, columns, depth});
+    patches.stores.push_back({made, at, loop::StoreMode::overwrite, 0});
+
+    Nest product = empty_nest(convolution, NestKind::matmul, convolution.label.c_str());
+    product.accumulator = DType::f32;
+    std::vector<Expr> of;
+    for (const Expr size : {images, rows, columns, outputs}) {
+      product.dims.push_back({context.index(size), size});
+      of.push_back(product.dims.back().variable);
+    }
+    const Expr k = context.index(depth);
+    product.reduced = {{k, depth}};
+    const Place in = place(k);
+    product.detail = loop::Matmul{.a = {made, {of[0], of[1], of[2], k}},
+                                  .b = {c.w, {of[3], in.channel, in.row, in.column}}};
+    const BufferId sums = temporary(c.x, DType::f32, {images, rows, columns, outputs});
+    product.stores.push_back({sums, of, loop::StoreMode::overwrite, 0});
+
+    Nest rounded = empty_nest(convolution, NestKind::pointwise, convolution.label.c_str());
+    rounded.dims = convolution.dims;
+    const auto& y = rounded.dims;
+    BodyBuilder b(rounded.body, context);
+    Val sum = b.load(sums, DType::f32,
+                     {y[0].variable, y[2].variable, y[3].variable, y[1].variable});
+    if (c.bias) {
+      const DType of_bias = program_.buffers[*c.bias].dtype;
+      sum = b.add(sum, b.cast(b.load(*c.bias, of_bias, {y[1].variable}), DType::f32));
+    }
+    b.yield(b.cast(sum, dtype));
+    rounded.stores = convolution.stores;
+    for (Nest* nest : {&patches, &product, &rounded}) result.push_back(std::move(*nest));
+  }
+
+  Program& program_;
+  std::int64_t channels_;
+};
+
+}  // namespace
+
+void convolutions_of_patches(Program& program, std::int64_t channels) {
+  if (channels > 1) PatchWriter(program, channels).run();
+}
+
+}  // namespace inkle::schedule
