@@ -3,6 +3,7 @@ and compares with what the interpreter said: python bench/replay.py folder"""
 import ctypes
 import json
 import os
+import struct
 import sys
 
 import torch
@@ -64,16 +65,22 @@ class Replay:
             buffers.append(memory)
         self.status.zero_()
         for launch in case["launches"]:
-            if launch["blocks"] == 0:
+            blocks = sum(launch["blocks"])
+            if blocks == 0:
                 continue
             values = [ctypes.c_void_p(buffers[b].data_ptr()) for b in launch["buffers"] or []]
             values += [ctypes.c_int64(s) for s in launch["sizes"] or []]
+            if len(launch["blocks"]) > 1:  # a table: abi/plan.h
+                words = [v.value or 0 for v in values]
+                first = [sum(launch["blocks"][:i]) for i in range(len(launch["blocks"]) + 1)]
+                table = struct.pack(f"{len(words)}Q{len(first)}I", *words, *first)
+                values = [ctypes.create_string_buffer(table, (len(table) + 7) // 8 * 8)]
             values.append(ctypes.c_void_p(self.status.data_ptr()))
             pointers = (ctypes.c_void_p * len(values))(
                 *[ctypes.cast(ctypes.pointer(v), ctypes.c_void_p) for v in values])
             function = self.function(launch["image"], launch["entry"])
             stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-            check(cuda.cuLaunchKernel(function, launch["blocks"], 1, 1, launch["threads"], 1, 1, 0,
+            check(cuda.cuLaunchKernel(function, blocks, 1, 1, launch["threads"], 1, 1, 0,
                                       stream, pointers, None), "launch")
             if os.environ.get("INKLE_REPLAY_EACH"):  # a fault is that of the last line
                 print(case["name"], launch["entry"], flush=True)

@@ -102,8 +102,8 @@ class PatchWriter {
     }
     const Place from = place(at[3]);
     BodyBuilder read(patches.body, context);
-    read.yield(read.load(c.x, dtype, {at[0], from.channel, at[1] * height + from.row,
-                                      at[2] * width + from.column}));
+    read.yield(read.load(
+        c.x, dtype, {at[0], from.channel, at[1] * height + from.row, at[2] * width + from.column}));
     const BufferId made = temporary(c.x, dtype, {images, rows, columns, depth});
     patches.stores.push_back({made, at, loop::StoreMode::overwrite, 0});
 
@@ -126,8 +126,8 @@ class PatchWriter {
     rounded.dims = convolution.dims;
     const auto& y = rounded.dims;
     BodyBuilder b(rounded.body, context);
-    Val sum = b.load(sums, DType::f32,
-                     {y[0].variable, y[2].variable, y[3].variable, y[1].variable});
+    Val sum =
+        b.load(sums, DType::f32, {y[0].variable, y[2].variable, y[3].variable, y[1].variable});
     if (c.bias) {
       const DType of_bias = program_.buffers[*c.bias].dtype;
       sum = b.add(sum, b.cast(b.load(*c.bias, of_bias, {y[1].variable}), DType::f32));

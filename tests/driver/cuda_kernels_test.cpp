@@ -229,12 +229,19 @@ class Recorder {
         unit.name = fmt::format("k{}", units_.size());
         units_.push_back(std::move(unit));
       }
-      c["launches"].push_back(
-          {{"unit", at->second},
-           {"blocks", value(schedule::parallel_extent(kernel->kernel, kernel->schedule,
-                                                      *program.program.context))},
-           {"buffers", kernel->buffers},
-           {"sizes", values(kernel->kernel.sizes)}});
+      json launch = {{"unit", at->second},
+                     {"buffers", kernel->buffers},
+                     {"sizes", json::array()},
+                     {"blocks", json::array()}};  // of each instance
+      for (std::uint32_t i = 0; i < kernel->kernel.instances; ++i) {
+        launch["blocks"].push_back(
+            value(schedule::instance_extent(*kernel, i, *program.program.context)));
+        for (const std::int64_t size :
+             values(kernel->table.empty() ? kernel->kernel.sizes : kernel->table[i])) {
+          launch["sizes"].push_back(size);
+        }
+      }
+      c["launches"].push_back(std::move(launch));
     }
     for (std::size_t o = 0; o < expected.size(); ++o) {
       const loop::ProgramOutput& output = program.program.outputs[o];

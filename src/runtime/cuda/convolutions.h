@@ -29,7 +29,8 @@ struct ConvolutionShape {
   bool relu = false;
   std::int32_t alignment = 16;  // bytes, of every pointer
 
-  friend auto operator<=>(const ConvolutionShape&, const ConvolutionShape&) = default;
+  friend auto operator<=>(const ConvolutionShape&,
+                          const ConvolutionShape&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
 struct ConvolutionPointers {
