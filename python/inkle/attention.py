@@ -1,7 +1,9 @@
 """Keeps scaled_dot_product_attention one op through AOTAutograd, which would split it.
 
 In inference the call becomes the custom op ``inkle::attention``; under autograd it is left alone,
-and what AOTAutograd makes of it is compiled.
+and what AOTAutograd makes of it is compiled. Before that, a mask that the graph computes from
+nothing but sizes is looked at: one that hides nothing goes, a causal one becomes the flag, so that
+torch may pick its fused kernels for the call.
 """
 
 from __future__ import annotations
@@ -59,18 +61,128 @@ def _may_replace(node: torch.fx.Node) -> bool:
     return all(shapes[0][0] == s[0] for s in shapes[1:])
 
 
+# Functions and methods that make a mask of sizes: the same on every call and without a side effect.
+_PURE = frozenset(
+    "arange ones zeros full ones_like zeros_like full_like tensor scalar_tensor ge gt le lt eq ne "
+    "and_ or_ xor invert bitwise_and bitwise_or bitwise_not logical_and logical_or logical_not "
+    "__and__ __or__ __invert__ expand expand_as unsqueeze squeeze view reshape flatten to bool "
+    "float int long type getitem tril triu add sub mul neg where masked_fill transpose permute "
+    "contiguous clone".split()
+)
+# Python's own ways to write to a tensor; methods that do end with an underscore.
+_IN_PLACE = frozenset("setitem iadd isub imul itruediv ifloordiv imod iand ior ixor".split())
+# Elements of the largest tensor that is computed to look at a mask.
+_MOST_ELEMENTS = 1 << 25
+
+
+def _name_of(node: torch.fx.Node) -> str:
+    target = node.target
+    return target if isinstance(target, str) else getattr(target, "__name__", "")
+
+
+def _constant(
+    node: torch.fx.Node, known: dict[torch.fx.Node, object], written: set[torch.fx.Node]
+) -> torch.Tensor:
+    """The value of a node that depends on no input, on the CPU; LookupError for any other."""
+    if node in known:
+        return known[node]
+    example = node.meta.get("example_value")
+    is_small = (
+        isinstance(example, torch.Tensor)
+        and all(isinstance(n, int) for n in example.shape)
+        and example.numel() <= _MOST_ELEMENTS
+    )
+    is_call = node.op in ("call_function", "call_method")
+    if not is_call or _name_of(node) not in _PURE or not is_small or node in written:
+        raise LookupError(node.name)
+    def value(argument: object) -> object:
+        if isinstance(argument, torch.fx.Node):
+            return _constant(argument, known, written)
+        return torch.device("cpu") if isinstance(argument, torch.device) else argument
+
+    args = torch.fx.node.map_aggregate(node.args, value)
+    kwargs = {k: torch.fx.node.map_aggregate(v, value) for k, v in node.kwargs.items()}
+    if "device" in kwargs:
+        kwargs["device"] = "cpu"
+    if any(isinstance(a, str) and a.startswith("cuda") for a in args):
+        raise LookupError(node.name)
+    if node.op == "call_method":
+        result = getattr(args[0], node.target)(*args[1:], **kwargs)
+    else:
+        result = node.target(*args, **kwargs)
+    known[node] = result
+    return result
+
+
+def _written(gm: torch.fx.GraphModule) -> set[torch.fx.Node]:
+    """Nodes whose memory, or that of what they are made of, some node writes to."""
+    found: set[torch.fx.Node] = set()
+    for node in gm.graph.nodes:
+        name = _name_of(node)
+        writes = name in _IN_PLACE or (name.endswith("_") and name not in _PURE)
+        if not writes and "out" not in node.kwargs and node.kwargs.get("inplace") is not True:
+            continue
+        waiting = [node]
+        while waiting:
+            at = waiting.pop()
+            if at not in found:
+                found.add(at)
+                waiting += at.all_input_nodes
+    return found
+
+
+def _drop_constant_mask(
+    node: torch.fx.Node, known: dict[torch.fx.Node, object], written: set[torch.fx.Node]
+) -> None:
+    given = list(_positional(node))
+    mask = given[3]
+    if not isinstance(mask, torch.fx.Node) or given[5]:
+        return
+    try:
+        with torch._subclasses.fake_tensor.unset_fake_temporarily(), torch.no_grad():
+            value = _constant(mask, known, written)
+            # One of those that are the same.
+            for d in range(value.dim()):
+                if value.stride(d) == 0 and value.size(d) > 1 and d < value.dim() - 2:
+                    value = value.narrow(d, 0, 1)
+            hides = ~value if value.dtype == torch.bool else value != 0
+            is_neutral = not bool(hides.any())
+            is_causal = value.dtype == torch.bool and value.dim() >= 2
+            if is_causal and not is_neutral:
+                lower = torch.ones(value.shape[-2:], dtype=torch.bool).tril()
+                is_causal = bool((value == lower).all())
+    except (LookupError, TypeError, RuntimeError):
+        return
+    query, key = (given[i].meta.get("example_value") for i in (0, 1))
+    whole = query is not None and key is not None and mask.meta["example_value"].shape[-2:] == (
+        query.shape[-2], key.shape[-2])  # fmt: skip
+    if is_neutral or (is_causal and whole):
+        given[3], given[5] = None, not is_neutral
+        node.args = tuple(given[:6])
+        node.kwargs = {"scale": given[6], "enable_gqa": given[7]}
+
+
 def replace(gm: torch.fx.GraphModule) -> None:
     """Replaces the calls in a Dynamo graph, in place."""
+    known: dict[torch.fx.Node, object] = {}
+    written: set[torch.fx.Node] | None = None
     for node in gm.graph.nodes:
         if node.op != "call_function":
             continue
         if node.target is not F.scaled_dot_product_attention:
             continue
+        if isinstance(_operand_of(node, 3, "attn_mask"), torch.fx.Node):
+            written = _written(gm) if written is None else written
+            _drop_constant_mask(node, known, written)
         if _may_replace(node):
             node.args = _positional(node)
             node.target = torch.ops.inkle.attention.default
             node.kwargs = {}
     gm.recompile()
+
+
+def _operand_of(node: torch.fx.Node, index: int, name: str) -> object:
+    return node.args[index] if len(node.args) > index else node.kwargs.get(name)
 
 
 def _positional(node: torch.fx.Node) -> tuple:

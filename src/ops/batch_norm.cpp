@@ -42,6 +42,11 @@ bool is_training(const Inference& in, const Positions& p) {
   return p.training >= 0 && in.boolean(at(p.training));
 }
 
+// Of the moments that the backward wants: rounded on the CPU alone.
+DType saved_dtype(const Type& x) {
+  return x.device.kind == abi::DeviceKind::cpu ? x.dtype : abi::compute_type(x.dtype);
+}
+
 template <Positions p>
 Types infer_batch_norm(Inference& in) {
   const Type& x = float_tensor(in, 0);
@@ -64,7 +69,8 @@ Types infer_batch_norm(Inference& in) {
   }
   Types types = {infer::make(x, x.dtype, x.sizes)};
   if (p.only_y) return types;
-  const Type saved = infer::make(x, x.dtype, {training ? channels : in.context().constant(0)});
+  const Type saved = training ? infer::make(x, saved_dtype(x), {channels})
+                              : infer::make(x, x.dtype, {in.context().constant(0)});
   types.push_back(saved);
   types.push_back(saved);
   if (p.functional) {
@@ -146,7 +152,8 @@ std::vector<ValueId> decompose_batch_norm(Builder& b, const Node& node) {
     }
     return results;
   }
-  std::vector<ValueId> results = {y, to(b, mean, dtype), to(b, rstd, dtype)};
+  const DType saved = saved_dtype(type);
+  std::vector<ValueId> results = {y, to(b, mean, saved), to(b, rstd, saved)};
   if (p.functional) {
     const double momentum = in.real(at(p.momentum));
     const ValueId unbiased = b.node("var", {wide, axes, 1.0, false});

@@ -25,6 +25,10 @@ constexpr std::size_t kSiblingWindow = 8;
 // On a GPU: threads that share a long row, and what is a long row.
 constexpr std::int64_t kRowThreads = 1024;
 constexpr std::int64_t kLongRow = 8192;
+// Threads that share a column, each thread with several columns, and how much work is worth more
+// than one kernel's start.
+constexpr std::int64_t kColumnTeam = 8;
+constexpr std::int64_t kManyElements = 1 << 20;
 
 bool is_fusable(const Nest& nest) {
   return nest.kind == NestKind::pointwise || nest.kind == NestKind::reduction;
@@ -181,6 +185,31 @@ class Fuser {
 
   bool is_gpu() const { return device_.kind != abi::DeviceKind::cpu; }
 
+  // Whether what lies next to each other in memory are different outer iterations.
+  bool walks_columns(const Group& group) const {
+    if (group.outer.empty()) return false;
+    const auto is_dense = [](Expr offset, Expr variable) {
+      const auto stride = sym::stride(offset, variable);
+      return sym::contains(offset, variable) && stride && stride->is_constant(1);
+    };
+    bool columns = false;
+    for (const Member& member : group.members) {
+      if (member.inner.empty()) continue;
+      const Expr inner = member.inner.back().variable;
+      for (const loop::Instruction& i : member.nest.body.instructions) {
+        if (i.opcode != loop::Opcode::load) continue;
+        const Expr offset = linear_offset(program_.buffers[i.buffer], i.indices, *program_.context);
+        if (!sym::contains(offset, inner)) continue;
+        const bool varies =
+            std::any_of(group.outer.begin(), group.outer.end(),
+                        [&](const loop::Dim& dim) { return sym::contains(offset, dim.variable); });
+        if (varies && is_dense(offset, inner)) return false;
+        columns = columns || is_dense(offset, group.outer.back().variable);
+      }
+    }
+    return columns;
+  }
+
   // A block of a GPU walks a long row alone: with few of them it is better to write what rows share
   // and to let all blocks read it.
   // Reductions that are alike long have nothing to lose.
@@ -193,6 +222,12 @@ class Fuser {
     std::int64_t longest = 0;
     for (const Member& member : joined.members) {
       longest = std::max(longest, extent_hint(member.inner));
+    }
+    if (walks_columns(joined)) {
+      const std::int64_t columns = extent_hint(joined.outer);
+      const std::int64_t wanted = std::int64_t{device_.parallelism} * device_.resident_threads / 8;
+      return columns * longest >= kManyElements &&
+             columns * std::min<std::int64_t>(kColumnTeam, longest) / kColumnTeam < wanted;
     }
     const double threads = static_cast<double>(extent_hint(joined.outer)) *
                            static_cast<double>(std::min<std::int64_t>(longest, kRowThreads));

@@ -124,11 +124,17 @@ std::int64_t divisor_from(std::int64_t n, std::int64_t wanted) {
 }
 
 // Whether the last reduced loop walks memory densely (a row), or one that is kept does (columns).
+// What is the same for all that is kept, as a number for each row of which columns are summed, is
+// little and tells nothing.
 bool reduces_rows(const Nest& nest, const Program& program) {
+  const Expr last = nest.reduced.back().variable;
   for (const loop::Instruction& i : nest.body.instructions) {
     if (i.opcode != Opcode::load) continue;
     const Expr offset = linear_offset(program.buffers[i.buffer], i.indices, *program.context);
-    const Expr last = nest.reduced.back().variable;
+    const bool varies = std::any_of(nest.dims.begin(), nest.dims.end(), [&](const Dim& dim) {
+      return sym::contains(offset, dim.variable);
+    });
+    if (!varies && !nest.dims.empty()) continue;
     const auto stride = sym::stride(offset, last);
     if (sym::contains(offset, last) && stride && stride->is_constant(1)) return true;
   }

@@ -1,0 +1,91 @@
+"""Masks of attention that are computed from nothing but sizes, under autograd and without."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import inkle
+from inkle import attention
+
+
+def _all_true(q, k, v):
+    rows = torch.arange(q.shape[2], device=q.device)[None, None, :, None] >= 0
+    mask = rows.expand(q.shape[0], -1, q.shape[2], k.shape[2])
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.5)
+
+
+def _causal(q, k, v):
+    at = torch.arange(q.shape[2])
+    mask = (at[None, :] <= at[:, None])[None, None].expand(q.shape[0], 1, -1, -1)
+    return F.scaled_dot_product_attention(q, k, v, mask)
+
+
+def _one_more(q, k, v):
+    at = torch.arange(q.shape[2])
+    return F.scaled_dot_product_attention(q, k, v, at[None, :] <= at[:, None] + 1)
+
+
+def _zeros(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, torch.zeros(q.shape[2], k.shape[2]))
+
+
+def _written(q, k, v):
+    mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
+    mask[0, 1] = False
+    return F.scaled_dot_product_attention(q, k, v, mask)
+
+
+def _written_through_a_view(q, k, v):
+    mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
+    row = mask[0].view(-1)
+    row.logical_and_(torch.arange(k.shape[2]) < 3)
+    return F.scaled_dot_product_attention(q, k, v, mask)
+
+
+def _written_by_an_operator(q, k, v):
+    mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
+    other = mask[:]
+    other &= torch.arange(k.shape[2]) < 3
+    return F.scaled_dot_product_attention(q, k, v, mask)
+
+
+def _given(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, q[0, 0, :, :1] == q[0, 0, :, :1])
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [(_all_true, (False, False)), (_causal, (False, True)), (_one_more, (True, False)),
+     (_zeros, (False, False)), (_written, (True, False)), (_written_through_a_view, (True, False)),
+     (_written_by_an_operator, (True, False)), (_given, (True, False))],
+)  # fmt: skip
+def test_mask(function, expected, grad, monkeypatch):
+    found = []
+    replace = attention.replace
+    calls = (F.scaled_dot_product_attention, torch.ops.inkle.attention.default)
+
+    def spy(gm):
+        replace(gm)
+        for node in gm.graph.nodes:
+            if node.target in calls:
+                mask = attention._operand_of(node, 3, "attn_mask")
+                causal = attention._operand_of(node, 5, "is_causal")
+                found.append((mask is not None, bool(causal)))
+
+    monkeypatch.setattr(attention, "replace", spy)
+    torch._dynamo.reset()
+    inkle.reset()
+    torch.manual_seed(0)
+    inputs = [torch.randn(2, 3, 8, 16, requires_grad=grad) for _ in range(3)]
+    wanted = function(*inputs)
+    got = torch.compile(function, backend="inkle", fullgraph=True)(*inputs)
+    assert found == [expected]
+    assert got.stride() == wanted.stride()
+    torch.testing.assert_close(got, wanted)
+    if grad:
+        seed = torch.randn_like(wanted)
+        a, b = (torch.autograd.grad(y, inputs, seed) for y in (got, wanted))
+        torch.testing.assert_close(a, b)
