@@ -8,6 +8,7 @@
 #include "base/threads.h"
 #include "cli/commands.h"
 #include "cli/session.h"
+#include "runtime/common/size_program.h"
 
 namespace inkle::cli {
 namespace {
@@ -40,6 +41,22 @@ void print_steps(Session& session) {
     std::printf("%9.1f us  %-12s %-8s %s  %s\n", total[i], s.kind.c_str(), s.kernel.c_str(),
                 s.label.c_str(), s.source.c_str());
   }
+}
+
+// What the size program costs in a call whose sizes are not those of the last one.
+void print_sizes(const driver::Compiled& compiled, const Arguments& arguments) {
+  const runtime::common::SizeProgram sizes(*compiled.plan);
+  if (sizes.is_constant()) return;
+  const std::vector<abi::TensorView> views = arguments.views();
+  std::vector<std::int64_t> slots = sizes.constant_slots();
+  constexpr int kRuns = 20000;
+  const auto start = Clock::now();
+  for (int r = 0; r < kRuns; ++r) {
+    (void)sizes.evaluate(views, arguments.integers, slots, true);
+  }
+  std::printf("sizes     %9.3f us where they change  (%zu instructions, %zu guards)\n",
+              milliseconds_since(start) * 1e3 / kRuns, compiled.plan->size_program.size(),
+              compiled.plan->guards.size());
 }
 
 void bench(const BenchArguments& a) {
@@ -78,6 +95,7 @@ void bench(const BenchArguments& a) {
               static_cast<double>(memory.arena_bytes) * 1e-6,
               static_cast<double>(memory.scratch_bytes) * 1e-6,
               static_cast<double>(memory.packed_weight_bytes) * 1e-6);
+  print_sizes(compiled, arguments);
   if (a.steps) print_steps(session);
 }
 

@@ -346,8 +346,17 @@ class Grower {
   std::uint32_t made_ = 0;
 };
 
-void disturb(RefTensor& t, std::mt19937& random) {
+// With `flush`, what is small against the tensor's largest element may also be 0: differences that
+// rounding has cancelled.
+void disturb(RefTensor& t, std::mt19937& random, bool flush = false) {
   if (!t.is_real()) return;
+  if (flush) {
+    const Extremes e = extremes_of(t);
+    const double small = 8 * epsilon(t.dtype) * std::max({-e.low, e.high, 0.5});
+    for (std::size_t i = 0; i < t.count(); ++i) {
+      if (std::abs(t.real(i)) < small) t.set(i, 0.0);
+    }
+  }
   std::uniform_real_distribution<double> unit(-1, 1);
   for (std::size_t i = 0; i < t.count(); ++i) {
     t.set(i, t.real(i) * (1 + 2 * unit(random) * epsilon(t.dtype)));
@@ -384,7 +393,7 @@ Values run(const Program& program, std::vector<RefTensor>& inputs,
       values[at->first.index] = std::move(at->second);
     }
     for (std::size_t i = 0; i < results.size(); ++i) {
-      if (noise && !moves) disturb(results[i], random);
+      if (noise && !moves) disturb(results[i], random, *noise % 2 == 0);
       values[node.results[i].index] = std::move(results[i]);
     }
     if (has(node.op->traits, Trait::effect)) {

@@ -101,7 +101,59 @@ PrimitiveDescription describe_gradient(const abi::ConvolutionCall& call, TensorD
   PrimitiveDescription d = describe(call, std::move(x), dw, std::move(gradient));
   d.kind = PrimitiveDescription::Kind::convolution_weights;
   d.pack_weights = false;
+  // x, dw, gradient -> gradient, x, dw
+  std::swap(d.source, d.destination);
   std::swap(d.weights, d.destination);
+  return d;
+}
+
+bool is_all(const std::vector<std::int64_t>& list, std::int64_t value) {
+  return std::all_of(list.begin(), list.end(), [&](std::int64_t v) { return v == value; });
+}
+
+// The images as a matrix of places and channels, where they lie so.
+std::optional<TensorDescription> as_matrix(TensorDescription t) {
+  name_layout(t, true);
+  if (t.strides[1] != 1) return std::nullopt;
+  std::int64_t places = t.sizes[0];
+  for (std::size_t d = 2; d < t.sizes.size(); ++d) places *= t.sizes[d];
+  const std::int64_t step = t.sizes.size() > 2 ? t.strides.back() : t.strides[0];
+  if (step != t.sizes[1] || t.strides[0] * t.sizes[0] != places * t.sizes[1]) return std::nullopt;
+  return TensorDescription{t.dtype, {places, t.sizes[1]}, {t.sizes[1], 1}};
+}
+
+TensorDescription turned(TensorDescription matrix) {
+  std::swap(matrix.sizes[0], matrix.sizes[1]);
+  std::swap(matrix.strides[0], matrix.strides[1]);
+  return matrix;
+}
+
+// A convolution of single places is a product of matrices, which reads weights as they are; this
+// one, or a gradient of it. nullopt for others.
+std::optional<PrimitiveDescription> as_product(const abi::ConvolutionCall& call,
+                                               const TensorDescription& x,
+                                               const TensorDescription& w,
+                                               const TensorDescription& y) {
+  const TensorDescription& window = call.weight_gradient ? y : w;
+  if (call.groups != 1 || call.has_bias || !call.post_ops.empty() || !is_all(call.stride, 1) ||
+      !is_all(call.padding, 0) || !is_all({window.sizes.begin() + 2, window.sizes.end()}, 1)) {
+    return std::nullopt;
+  }
+  const TensorDescription taps{
+      window.dtype, {window.sizes[0], window.sizes[1]}, {window.strides[0], window.strides[1]}};
+  const auto from = as_matrix(x), to = as_matrix(call.weight_gradient ? w : y);
+  if (!from || !to || std::min(taps.strides[0], taps.strides[1]) != 1) return std::nullopt;
+  PrimitiveDescription d{.kind = PrimitiveDescription::Kind::matmul};
+  if (call.weight_gradient) {
+    if (taps.strides[1] != 1) return std::nullopt;
+    d.source = turned(*to);
+    d.weights = *from;
+    d.destination = taps;
+  } else {
+    d.source = *from;
+    d.weights = call.transposed ? taps : turned(taps);
+    d.destination = *to;
+  }
   return d;
 }
 
@@ -141,14 +193,16 @@ CompiledCall compile_gradient(const abi::ConvolutionCall& call,
   result.is_empty = has_no_elements(result.destination);
   result.is_fill = !result.is_empty && (has_no_elements(x) || has_no_elements(gradient));
   if (result.is_empty || result.is_fill) return result;
-  make_primitives(describe_gradient(call, x, gradient, result.destination), result);
+  const auto product = as_product(call, x, gradient, result.destination);
+  make_primitives(product ? *product : describe_gradient(call, x, gradient, result.destination),
+                  result);
   return result;
 }
 
 }  // namespace
 
 CompiledCall compile(const abi::ConvolutionCall& call, std::span<const std::int64_t> slots,
-                     bool /*stable_weights*/) {
+                     bool stable_weights) {
   if (call.weight_gradient) return compile_gradient(call, slots);
   const TensorDescription x = resolve(call.x, slots);
   const TensorDescription w = resolve(call.w, slots);
@@ -165,6 +219,12 @@ CompiledCall compile(const abi::ConvolutionCall& call, std::span<const std::int6
     result.is_fill = true;
     result.rest = std::move(post_ops);
     result.rest_operand = static_cast<std::size_t>(Role::first_post_op);
+    return result;
+  }
+  // Weights that stay are packed for a convolution once; others are not worth it.
+  const auto product = stable_weights ? std::nullopt : as_product(call, x, w, result.destination);
+  if (product) {
+    make_primitives(*product, result);
     return result;
   }
   PrimitiveDescription d = describe(call, x, w, result.destination);

@@ -44,6 +44,7 @@ std::vector<const abi::Operand*> operands_of(const abi::LibraryCall& call) {
     if (std::holds_alternative<abi::AttentionCall>(call)) no_attention();
     const auto& c = std::get<abi::ConvolutionCall>(call);
     result = {&c.x, &c.w, &c.y, c.has_bias ? &c.bias : nullptr};
+    if (c.weight_gradient) std::swap(result[0], result[1]);
     add_post_ops(c.post_ops);
   }
   return result;

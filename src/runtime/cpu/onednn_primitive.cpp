@@ -141,8 +141,8 @@ class OneDnnPrimitive final : public Primitive {
         break;
     }
     const bool gradient = d.kind == Kind::convolution_weights;
-    arguments_.push_back({DNNL_ARG_SRC, source_});
-    arguments_.push_back({gradient ? DNNL_ARG_DIFF_DST : DNNL_ARG_WEIGHTS, weights_});
+    arguments_.push_back({gradient ? DNNL_ARG_DIFF_DST : DNNL_ARG_SRC, source_});
+    arguments_.push_back({gradient ? DNNL_ARG_SRC : DNNL_ARG_WEIGHTS, weights_});
     arguments_.push_back({gradient ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_DST, destination_});
     arguments_.push_back({d.bias ? DNNL_ARG_BIAS : 0, bias_});
     for (std::size_t i = 0; i < d.post_ops.size(); ++i) {
@@ -250,12 +250,12 @@ class OneDnnPrimitive final : public Primitive {
     const memory::desc any = describe_any(p.destination);
     // Its backward wants a forward to agree with.
     const dnnl::convolution_forward::primitive_desc forward(
-        dnnl::convolution_forward::desc(dnnl::prop_kind::forward_training, direct, source_, any,
-                                        plain_weights_, stride, dilation, low, high),
+        dnnl::convolution_forward::desc(dnnl::prop_kind::forward_training, direct, plain_weights_,
+                                        any, source_, stride, dilation, low, high),
         cpu_engine());
     using Backward = dnnl::convolution_backward_weights;
     const Backward::primitive_desc pd(
-        Backward::desc(direct, source_, any, plain_weights_, stride, dilation, low, high), attr,
+        Backward::desc(direct, plain_weights_, any, source_, stride, dilation, low, high), attr,
         cpu_engine(), forward);
     weights_ = plain_weights_;
     scratchpad_ = pd.scratchpad_desc();
