@@ -33,8 +33,8 @@ struct PrimitiveDescription {
     inner_product,  // source [m, k], weights [n, k]
     convolution,    // weights [g, o/g, c/g, spatial...], or without g
     deconvolution,  // the transpose; weights likewise
-    // Source: the gradient of a convolution's result; weights: its images; destination: the gradient
-    // of its weights, [g, o/g, c/g, spatial...], or without g.
+    // Source: the gradient of a convolution's result; weights: its images; destination: the
+    // gradient of its weights, [g, o/g, c/g, spatial...], or without g.
     convolution_weights,
   };
   Kind kind = Kind::matmul;
