@@ -19,6 +19,8 @@ class _RowLosses(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, target: torch.Tensor, ignored: int) -> torch.Tensor:
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         total = wide.logsumexp(1)
+        # Rows with an infinite sum have no logarithms of probabilities: NaN, as in eager.
+        total = total + (total - total)
         counts = target != ignored
         picked = wide.gather(1, torch.where(counts, target, 0)[:, None]).squeeze(1)
         ctx.save_for_backward(x, target, total)

@@ -174,3 +174,23 @@ def test_long_sums_are_as_exact_as_eagers(shape, mean):
     assert error_ratio(lambda t: t.sum(dims), x) < 1.5
     assert error_ratio(lambda t: t.var(dims), x) < 1.5
     assert error_ratio(lambda t: (t * t).mean((0, 1)), x) < 1.5
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["one", "row"])
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+def test_cross_entropy_of_what_is_not_finite(value, whole):
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    x = torch.randn(5, 7)
+    x[1, slice(None) if whole else slice(2, 3)] = value
+    target = torch.tensor([0, 3, 2, -100, 6])
+
+    def loss(x):
+        return torch.nn.functional.cross_entropy(x, target, reduction="none")
+
+    a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+    wanted, got = loss(a), torch.compile(loss, backend="inkle", fullgraph=True)(b)
+    wanted.sum().backward()
+    got.sum().backward()
+    torch.testing.assert_close(got, wanted, equal_nan=True)
+    torch.testing.assert_close(b.grad, a.grad, equal_nan=True)
