@@ -347,7 +347,7 @@ def write_page(text: str, path: str) -> None:
 def header(arguments: argparse.Namespace) -> str:
     isa = os.environ.get("ONEDNN_MAX_CPU_ISA")
     words = list(sys.argv[1:])
-    if "--json" in words:  # where the results are kept is nobody's business
+    if "--json" in words:  # no part of what is measured
         at = words.index("--json")
         del words[at : at + 2]
     command = " ".join(([f"ONEDNN_MAX_CPU_ISA={isa}"] if isa else []) +
