@@ -3,6 +3,7 @@
     python bench/training.py                            MiniLM 8x128 and resnet50 8x224, f32
     python bench/training.py --models minilm --profile  also what each step of Inkle's graphs takes
     python bench/training.py --update                   into docs/benchmarks.md
+    python bench/training.py --systems inkle,inkle:default  also with AOTAutograd's partition
 
 All systems run in one process, one after the other in each round; smallest and median of the steps
 count. The optimizer is torch's own, compiled by the system where ``--optimizer compiled`` asks so.
@@ -52,7 +53,27 @@ def _resnet50() -> tuple[str, torch.nn.Module, Callable[[Any], torch.Tensor]]:
     return "8x3x224x224", model, lambda m: torch.nn.functional.cross_entropy(m(images), labels)
 
 
-MODELS = {"minilm": _minilm, "resnet50": _resnet50}
+def _gpt2() -> tuple[str, torch.nn.Module, Callable[[Any], torch.Tensor]]:
+    """gpt2 with four layers: its gelu is arithmetic."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel(GPT2Config(n_layer=4, n_embd=384, n_head=6, vocab_size=8192,
+                                       bos_token_id=0, eos_token_id=0))  # fmt: skip
+    ids = torch.randint(0, 8192, (4, 128), generator=torch.Generator().manual_seed(0))
+    return "4x128", model, lambda m: m(input_ids=ids, labels=ids).loss
+
+
+def _vit() -> tuple[str, torch.nn.Module, Callable[[Any], torch.Tensor]]:
+    import timm
+
+    model = timm.create_model("vit_small_patch16_224", pretrained=False, depth=4)
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(4, 3, 224, 224, generator=generator)
+    labels = torch.randint(0, 1000, (4,), generator=generator)
+    return "4x3x224x224", model, lambda m: torch.nn.functional.cross_entropy(m(images), labels)
+
+
+MODELS = {"minilm": _minilm, "resnet50": _resnet50, "gpt2": _gpt2, "vit": _vit}
 
 
 def _stepper(system: str, model: Any, loss_of: Any, compile_optimizer: bool) -> Callable[[], float]:
@@ -62,9 +83,11 @@ def _stepper(system: str, model: Any, loss_of: Any, compile_optimizer: bool) -> 
     called: Any = model
     update: Any = optimizer.step
     if system != "eager":
-        called = torch.compile(model, backend=system)
+        backend, _, partition = system.partition(":")
+        options = {"partition": partition} if partition else None
+        called = torch.compile(model, backend=backend, options=options)
         if compile_optimizer:
-            update = torch.compile(optimizer.step, backend=system)
+            update = torch.compile(optimizer.step, backend=backend)
 
     def step() -> float:
         optimizer.zero_grad(set_to_none=True)
@@ -79,7 +102,7 @@ def _stepper(system: str, model: Any, loss_of: Any, compile_optimizer: bool) -> 
 def _measure(steps: dict[str, Callable[[], float]], seconds: float) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {name: [] for name in steps}
     start = time.perf_counter()
-    while time.perf_counter() - start < seconds or len(times["inkle"]) < 5:
+    while time.perf_counter() - start < seconds or min(map(len, times.values())) < 5:
         for name, step in steps.items():
             time.sleep(0.02)  # spinning threads of the last system go to sleep
             begin = time.perf_counter()
@@ -149,10 +172,14 @@ def _row(name: str, arguments: argparse.Namespace) -> list[str]:
     times = _measure(steps, arguments.seconds)
     row = [name, shape]
     row += [f"{min(times[s]):.0f} / {statistics.median(times[s]):.0f}" if s in times else "-"
-            for s in SYSTEMS]  # fmt: skip
+            for s in _columns(arguments)]  # fmt: skip
     known = "inductor" in times and "inkle" in times
     row.append(f"{min(times['inductor']) / min(times['inkle']):.2f}x" if known else "-")
     return row
+
+
+def _columns(arguments: argparse.Namespace) -> list[str]:
+    return [*SYSTEMS, *(s for s in arguments.systems if s not in SYSTEMS)]
 
 
 def parse() -> argparse.Namespace:
@@ -180,7 +207,8 @@ def main() -> int:
             rows.append(_row(name, arguments))
             if recorder is not None:
                 recorder.show(25)
-    text = common.table(["model", "input", "eager", "TorchInductor", "Inkle", "over Inductor"], rows)
+    names = ["eager", "TorchInductor", "Inkle", *_columns(arguments)[len(SYSTEMS) :]]
+    text = common.table(["model", "input", *names, "over Inductor"], rows)
     print(f"Milliseconds a step, min / median; optimizer {arguments.optimizer}:\n\n{text}")
     if arguments.update:
         common.update_docs(os.path.join(ROOT, "docs", "benchmarks.md"), BEGIN, END, text)

@@ -11,8 +11,9 @@ from typing import Any, Callable, Mapping, Sequence
 
 import torch
 from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
+from torch._functorch.partitioners import default_partition
 
-from inkle import _inkle, attention, dropout, layouts, loss, segments
+from inkle import _inkle, attention, dropout, layouts, loss, partition, segments
 from inkle.importer import GraphImporter, UnsupportedGraph, named_nodes, source_line
 from inkle.options import Options, parse
 
@@ -137,6 +138,7 @@ def inkle(
         fw_compiler=compile_forward,
         bw_compiler=compile_backward,
         inference_compiler=compile_inference,
+        partition_fn=partition.smallest if parsed.partition == "smallest" else default_partition,
         keep_inference_input_mutations=True,
     )
 

@@ -18,6 +18,9 @@ class Options:
     """"eager" keeps the rounding after each op in f16 and bf16, "fast" drops those inside kernels."""
     random: str = "fast"
     """"eager" draws the same random numbers as eager does."""
+    partition: str = "smallest"
+    """"smallest" computes cheap values again in the backward where less is saved then, "default"
+    is AOTAutograd's own partition."""
     fail_stage: str = ""
     """For tests: the stage of this name fails ("run": each call does)."""
     graphs: bool = False
@@ -27,7 +30,12 @@ class Options:
 
 
 _STAGES = ("", "frontend", "passes", "lower", "schedule", "codegen", "run")
-_CHOICES = {"numerics": ("eager", "fast"), "random": ("eager", "fast"), "fail_stage": _STAGES}
+_CHOICES = {
+    "numerics": ("eager", "fast"),
+    "random": ("eager", "fast"),
+    "partition": ("smallest", "default"),
+    "fail_stage": _STAGES,
+}
 _MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
