@@ -1,7 +1,7 @@
 """Where a joint graph is cut into forward and backward: what is saved and what is computed again.
 
-torch's minimum cut is taken where it saves no more bytes than AOTAutograd's default partition of the
-same graph; only what its list of cheap ops allows is computed twice.
+torch's minimum cut is taken where it saves fewer bytes than AOTAutograd's default partition of the same
+graph; only what its list of cheap ops allows is computed twice.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def _worth_cutting(kept: Halves, num_fwd_outputs: int) -> bool:
     for node in kept[0].graph.output_node().args[0][num_fwd_outputs:]:
         if not isinstance(node, Node) or (made := _storage(node)).op != "call_function":
             continue
-        if node.name in readers and ops.is_recomputable(made) and made.target is not operator.getitem:
+        is_cheap = ops.is_recomputable(made) and made.target is not operator.getitem
+        if is_cheap and node.name in readers:
             if not _is_materialized(readers[node.name], ops):
                 open_bytes += _bytes(made)
     return open_bytes > _WORTH * saved_bytes(kept[0], num_fwd_outputs)
@@ -153,7 +154,8 @@ def _storage(node: Node) -> Node:
         schema = getattr(node.target, "_schema", None)
         if schema is None or not node.all_input_nodes:
             return node
-        if node.target not in _VIEWS and not any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns):
+        aliases = [r.alias_info for r in schema.returns if r.alias_info is not None]
+        if node.target not in _VIEWS and all(a.is_write for a in aliases):
             return node
         node = node.all_input_nodes[0]
     return node
