@@ -3,7 +3,7 @@
     python bench/training.py                            MiniLM 8x128 and resnet50 8x224, f32
     python bench/training.py --models minilm --profile  also what each step of Inkle's graphs takes
     python bench/training.py --update                   into docs/benchmarks.md
-    python bench/training.py --systems inkle,inkle:default  also with AOTAutograd's partition
+    python bench/training.py --systems inkle,inkle:smallest  also with the smaller partition
 
 All systems run in one process, one after the other in each round; smallest and median of the steps
 count. The optimizer is torch's own, compiled by the system where ``--optimizer compiled`` asks so.

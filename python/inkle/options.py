@@ -18,7 +18,7 @@ class Options:
     """"eager" keeps the rounding after each op in f16 and bf16, "fast" drops those inside kernels."""
     random: str = "fast"
     """"eager" draws the same random numbers as eager does."""
-    partition: str = "smallest"
+    partition: str = "default"
     """"smallest" computes cheap values again in the backward where less is saved then, "default"
     is AOTAutograd's own partition."""
     fail_stage: str = ""
@@ -33,7 +33,7 @@ _STAGES = ("", "frontend", "passes", "lower", "schedule", "codegen", "run")
 _CHOICES = {
     "numerics": ("eager", "fast"),
     "random": ("eager", "fast"),
-    "partition": ("smallest", "default"),
+    "partition": ("default", "smallest"),
     "fail_stage": _STAGES,
 }
 _MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
