@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <optional>
@@ -52,14 +53,29 @@ std::optional<std::string> torch_packages() {
   return found;
 }
 
+// The packages of the virtual environment that the shell is in.
+std::vector<std::string> environment_packages() {
+  std::vector<std::string> found;
+  const char* environment = std::getenv("VIRTUAL_ENV");
+  if (environment == nullptr) return found;
+  std::error_code none;
+  const std::filesystem::path folder = std::filesystem::path(environment) / "lib";
+  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
+    found.push_back((entry.path() / "site-packages").string());
+  }
+  return found;
+}
+
 std::vector<std::string> candidates() {
   std::vector<std::string> paths;
   if (const char* given = std::getenv("INKLE_NVRTC"); given != nullptr && *given != '\0') {
     return {given};
   }
-  if (const auto packages = torch_packages()) {
-    paths.push_back(*packages + "/nvidia/cu13/lib/libnvrtc.so.13");
-    paths.push_back(*packages + "/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
+  std::vector<std::string> installed = environment_packages();
+  if (const auto packages = torch_packages()) installed.insert(installed.begin(), *packages);
+  for (const std::string& packages : installed) {
+    paths.push_back(packages + "/nvidia/cu13/lib/libnvrtc.so.13");
+    paths.push_back(packages + "/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
   }
   for (const char* name : kNames) paths.emplace_back(name);
   std::vector<std::string> folders;
