@@ -162,4 +162,16 @@ Expr flatten(sym::Context& context, const Sizes& sizes, Indices indices) {
 std::vector<DType> number_dtypes() { return {DType::f32, DType::bf16, DType::f64, DType::i32}; }
 std::vector<DType> float_dtypes() { return {DType::f32, DType::bf16, DType::f64}; }
 
+loop::Convolution convolution_parameters(const Inference& in, std::size_t first,
+                                         std::size_t spatial) {
+  loop::Convolution c;
+  c.stride = spatial_list(in, first, spatial, 1);
+  c.padding = spatial_list(in, first + 1, spatial, 0);
+  c.dilation = spatial_list(in, first + 2, spatial, 1);
+  c.transposed = in.boolean(first + 3);
+  c.output_padding = spatial_list(in, first + 4, spatial, 0);
+  c.groups = in.constant_integer(first + 5);
+  return c;
+}
+
 }  // namespace inkle::ops

@@ -72,4 +72,17 @@ struct Axes {
 [[nodiscard]] std::vector<DType> number_dtypes();
 [[nodiscard]] std::vector<DType> float_dtypes();
 
+// What ATen's convolutions take from argument `first` on: stride, padding, dilation, transposed,
+// output_padding, groups.
+[[nodiscard]] loop::Convolution convolution_parameters(const Inference& in, std::size_t first,
+                                                       std::size_t spatial);
+
+// The tensor that argument `arg` of a node names.
+[[nodiscard]] inline graph::ValueId operand_of(const graph::Node& node, std::size_t arg) {
+  return std::get<graph::ValueId>(node.args[arg]);
+}
+
+// ATen's numbers of a loss's reduction; 2 is the sum.
+constexpr std::int64_t kReduceNone = 0, kReduceMean = 1;
+
 }  // namespace inkle::ops

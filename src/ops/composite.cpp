@@ -22,7 +22,6 @@ using graph::Trait;
 using graph::ValueId;
 using infer::Types;
 
-ValueId value(const Node& node, std::size_t arg) { return std::get<ValueId>(node.args[arg]); }
 std::vector<Expr> exprs(Builder& b, const std::vector<std::size_t>& numbers) {
   std::vector<Expr> out;
   for (const std::size_t n : numbers) out.push_back(b.integer(static_cast<std::int64_t>(n)));
@@ -171,14 +170,14 @@ Types infer_expand_as(Inference& in) {
   return {infer::make(infer::computable(in, 0), in.tensor(0).dtype, in.tensor(1).sizes)};
 }
 std::vector<ValueId> decompose_expand_as(Builder& b, const Node& node) {
-  return {b.node("expand", {value(node, 0), b.type(value(node, 1)).sizes})};
+  return {b.node("expand", {operand_of(node, 0), b.type(operand_of(node, 1)).sizes})};
 }
 Types infer_type_as(Inference& in) {
   const Type& x = infer::computable(in, 0);
   return {infer::make(x, infer::computable(in, 1).dtype, x.sizes)};
 }
 std::vector<ValueId> decompose_type_as(Builder& b, const Node& node) {
-  return {b.node("_to_copy", {value(node, 0), b.type(value(node, 1)).dtype})};
+  return {b.node("_to_copy", {operand_of(node, 0), b.type(operand_of(node, 1)).dtype})};
 }
 Types infer_outer(Inference& in) {
   const Type &x = infer::computable(in, 0), &y = infer::computable(in, 1);
@@ -187,8 +186,8 @@ Types infer_outer(Inference& in) {
   return {infer::make(x, x.dtype, {x.sizes[0], y.sizes[0]})};
 }
 std::vector<ValueId> decompose_outer(Builder& b, const Node& node) {
-  const ValueId column = b.node("unsqueeze", {value(node, 0), b.integer(1)});
-  return {b.node("mul", {column, value(node, 1)})};
+  const ValueId column = b.node("unsqueeze", {operand_of(node, 0), b.integer(1)});
+  return {b.node("mul", {column, operand_of(node, 1)})};
 }
 Types infer_matrix_transpose(Inference& in) {
   const Type& x = infer::computable(in, 0);
@@ -198,7 +197,7 @@ Types infer_matrix_transpose(Inference& in) {
   return {infer::make(x, x.dtype, std::move(sizes))};
 }
 std::vector<ValueId> decompose_matrix_transpose(Builder& b, const Node& node) {
-  return {b.node("transpose", {value(node, 0), b.integer(-2), b.integer(-1)})};
+  return {b.node("transpose", {operand_of(node, 0), b.integer(-2), b.integer(-1)})};
 }
 
 // pad: (self, pad, mode, value?); only constants, the other modes have rows of their own.
@@ -217,7 +216,7 @@ Types infer_pad(Inference& in) {
 std::vector<ValueId> decompose_pad(Builder& b, const Node& node) {
   Argument fill = node.args[3];
   if (std::holds_alternative<graph::None>(fill)) fill = 0.0;
-  return {b.node("constant_pad_nd", {value(node, 0), node.args[1], fill})};
+  return {b.node("constant_pad_nd", {operand_of(node, 0), node.args[1], fill})};
 }
 
 // pixel_shuffle: (self, factor): [.., c * f * f, h, w] as [.., c, h * f, w * f].
@@ -233,7 +232,7 @@ Types infer_pixel_shuffle(Inference& in) {
   return {infer::make(x, x.dtype, std::move(sizes))};
 }
 std::vector<ValueId> decompose_pixel_shuffle(Builder& b, const Node& node) {
-  const ValueId x = value(node, 0);
+  const ValueId x = operand_of(node, 0);
   const Sizes from = b.type(x).sizes;
   const Expr f = std::get<Expr>(node.args[1]);
   const std::size_t c = from.size() - 3;

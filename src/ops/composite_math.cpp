@@ -1,5 +1,4 @@
-// Arithmetic put together of other rows: cross products, sums of some
-// elements.
+// Arithmetic put together of other rows: cross products, sums of some elements.
 #include "base/error.h"
 #include "ops/axes.h"
 #include "ops/infer.h"
@@ -18,8 +17,6 @@ using graph::Sample;
 using graph::Trait;
 using graph::ValueId;
 using infer::Types;
-
-ValueId value(const Node& node, std::size_t arg) { return std::get<ValueId>(node.args[arg]); }
 
 // --- linalg_cross: (self, other, dim)
 
@@ -78,7 +75,7 @@ Types infer_nansum(Inference& in) {
   return {infer::make(x, dtype, axes.result(in.context(), x.sizes, in.boolean(2)))};
 }
 std::vector<ValueId> decompose_nansum(Builder& b, const Node& node) {
-  ValueId x = value(node, 0);
+  ValueId x = operand_of(node, 0);
   if (abi::is_float(b.type(x).dtype)) {
     x = b.node("where", {b.node("isnan", {x}), b.full({}, 0, b.type(x).dtype), x});
   }

@@ -20,16 +20,7 @@ using infer::Types;
 
 // aten::convolution: (input, weight, bias?, stride, padding, dilation, transposed, output_padding,
 // groups).
-loop::Convolution parameters_of(const Inference& in, std::size_t spatial) {
-  loop::Convolution c;
-  c.stride = spatial_list(in, 3, spatial, 1);
-  c.padding = spatial_list(in, 4, spatial, 0);
-  c.dilation = spatial_list(in, 5, spatial, 1);
-  c.transposed = in.boolean(6);
-  c.output_padding = spatial_list(in, 7, spatial, 0);
-  c.groups = in.constant_integer(8);
-  return c;
-}
+constexpr std::size_t kFirstParameter = 3;
 
 // Output sizes of the spatial dimensions, from input x over (n, c, spatial...) and weight w.
 Sizes convolved(Inference& in, const Type& x, const Type& w, const loop::Convolution& c) {
@@ -51,7 +42,7 @@ Types infer_convolution(Inference& in) {
   if (x.rank() < 3 || x.rank() > 5) unsupported("convolution: 1 to 3 spatial dimensions");
   if (w.rank() != x.rank()) in.fail("ranks of input and weight differ");
   if (w.dtype != x.dtype) in.fail("dtypes of input and weight differ");
-  const loop::Convolution c = parameters_of(in, x.rank() - 2);
+  const loop::Convolution c = convolution_parameters(in, kFirstParameter, x.rank() - 2);
   if (c.groups <= 0) in.fail("groups is positive");
   const Expr channels = c.transposed ? w.sizes[0] : w.sizes[1] * c.groups;
   if (!in.context().guard_equal(x.sizes[1], channels)) in.fail("channels do not fit the weight");
@@ -97,7 +88,7 @@ Tensor convolve_by_sum(Lowering& l, const Tensor& x, const Tensor& w, const Tens
 
 void lower_convolution(Lowering& l) {
   const Tensor &x = l.tensor(0), &w = l.tensor(1);
-  const loop::Convolution c = parameters_of(l.args(), x.rank() - 2);
+  const loop::Convolution c = convolution_parameters(l.args(), kFirstParameter, x.rank() - 2);
   const Sizes& sizes = l.result_type().sizes;
   if (x.dtype == DType::f64) {
     l.result(convolve_by_sum(l, x, w, l.optional_tensor(2), c, sizes));

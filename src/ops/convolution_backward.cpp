@@ -20,13 +20,8 @@ using infer::Types;
 // groups, output_mask) -> gradients of input, weight and bias. The loop IR takes the size of a
 // transposed convolution from its result, so output_padding is not asked for.
 loop::Convolution parameters_of(const Inference& in, std::size_t spatial) {
-  loop::Convolution c;
-  c.stride = spatial_list(in, 4, spatial, 1);
-  c.padding = spatial_list(in, 5, spatial, 0);
-  c.dilation = spatial_list(in, 6, spatial, 1);
-  c.transposed = in.boolean(7);
-  c.output_padding = std::vector<std::int64_t>(spatial, 0);
-  c.groups = in.constant_integer(9);
+  loop::Convolution c = convolution_parameters(in, 4, spatial);
+  c.output_padding.assign(spatial, 0);
   return c;
 }
 

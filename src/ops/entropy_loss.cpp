@@ -17,15 +17,12 @@ using graph::Trait;
 using graph::ValueId;
 using infer::Types;
 
-// ATen's numbers of reductions.
-constexpr std::int64_t kNone = 0, kMean = 1;
-
 // (self, target, weight?, ..., reduction last)
 Types infer_entropy(Inference& in) {
   const Type& x = infer::computable(in, 0);
   if (!abi::is_float(x.dtype)) in.fail("needs floating point");
   if (!(infer::computable(in, 1).sizes == x.sizes)) in.fail("target must have the size of self");
-  const bool each = in.constant_integer(in.size() - 1) == kNone;
+  const bool each = in.constant_integer(in.size() - 1) == kReduceNone;
   return {infer::make(x, x.dtype, each ? x.sizes : Sizes{})};
 }
 
@@ -37,8 +34,8 @@ std::optional<ValueId> optional_value(const Node& node, std::size_t at) {
 std::vector<ValueId> weighted_and_reduced(Builder& b, const Node& node, ValueId loss) {
   if (const auto weight = optional_value(node, 2)) loss = b.node("mul", {loss, *weight});
   const auto reduction = std::get<sym::Expr>(node.args.back()).constant();
-  if (reduction == kNone) return {loss};
-  return {b.node(reduction == kMean ? "mean" : "sum", {loss})};
+  if (reduction == kReduceNone) return {loss};
+  return {b.node(reduction == kReduceMean ? "mean" : "sum", {loss})};
 }
 
 // -(target * log(self) + (1 - target) * log(1 - self)), logarithms not below -100: as ATen.
@@ -78,9 +75,9 @@ std::vector<Argument> sample_entropy(SampleBuilder& s) {
 }
 template <bool logits>
 std::vector<Sample> samples_entropy() {
-  return {{"mean", sample_entropy<kMean, logits>, float_dtypes(), true},
+  return {{"mean", sample_entropy<kReduceMean, logits>, float_dtypes(), true},
           {"sum", sample_entropy<2, logits>, {DType::f32, DType::f64}, true},
-          {"none", sample_entropy<kNone, logits>, {DType::f32, DType::f64}, true}};
+          {"none", sample_entropy<kReduceNone, logits>, {DType::f32, DType::f64}, true}};
 }
 
 constexpr OpDef kEntropy[] = {

@@ -20,9 +20,6 @@ using graph::ValueId;
 using infer::Types;
 using loop::ReduceOp;
 
-// ATen's numbers of reductions.
-constexpr std::int64_t kNone = 0, kMean = 1;
-
 // --- nll_loss: (self, target, weight?, reduction, ignore_index) -> (loss, total_weight)
 // self over (n, class, ...) or (class); target over the same without class.
 
@@ -37,7 +34,7 @@ Types infer_nll(Inference& in) {
   if (weight != nullptr && (weight->rank() != 1 || weight->dtype != x.dtype)) {
     in.fail("the weight does not fit");
   }
-  const bool each = in.constant_integer(3) == kNone;
+  const bool each = in.constant_integer(3) == kReduceNone;
   return {infer::make(x, x.dtype, each ? target.sizes : Sizes{}), infer::make(x, x.dtype, {})};
 }
 
@@ -66,7 +63,7 @@ void lower_nll(Lowering& l) {
   const DType dtype = l.tensor(0).dtype, compute = abi::compute_type(dtype);
   const Sizes& sizes = l.tensor(1).sizes;
   const std::int64_t reduction = l.args().constant_integer(3);
-  if (reduction == kNone) {
+  if (reduction == kReduceNone) {
     l.result(l.pointwise(sizes, dtype, [&](BodyBuilder& b, Indices i) {
       return likelihood(l, b, i, compute).loss;
     }));
@@ -88,7 +85,7 @@ void lower_nll(Lowering& l) {
   const Tensor loss = total(false), weight = total(true);
   l.result(l.pointwise({}, dtype, [&](BodyBuilder& b, Indices i) {
     const Val sum = l.element(b, loss, i);
-    return reduction == kMean ? b.div(sum, l.element(b, weight, i)) : sum;
+    return reduction == kReduceMean ? b.div(sum, l.element(b, weight, i)) : sum;
   }));
   if (!l.is_used(1)) return;
   l.result(1, l.pointwise({}, dtype,
@@ -111,10 +108,10 @@ void reference_nll(Evaluation& e) {
       sum += loss;
       total += w;
     }
-    if (e.integer(3) == kNone) e.result().set(p, loss);
+    if (e.integer(3) == kReduceNone) e.result().set(p, loss);
   });
-  if (e.integer(3) == kNone) return;
-  e.result().set(0, e.integer(3) == kMean ? sum / total : sum);
+  if (e.integer(3) == kReduceNone) return;
+  e.result().set(0, e.integer(3) == kReduceMean ? sum / total : sum);
   e.result(1).set(0, total);
 }
 
@@ -124,7 +121,7 @@ Types infer_distance(Inference& in) {
   const Type &x = float_tensor(in, 0), &y = float_tensor(in, 1);
   if (x.dtype != y.dtype) unsupported("{}: operands of two dtypes", in.op().name);
   const Sizes sizes = infer::broadcast(in, x.sizes, y.sizes);
-  return {infer::make(x, x.dtype, in.constant_integer(2) == kNone ? sizes : Sizes{})};
+  return {infer::make(x, x.dtype, in.constant_integer(2) == kReduceNone ? sizes : Sizes{})};
 }
 
 enum class Distance { squared, absolute, smooth, huber };
@@ -154,7 +151,7 @@ void lower_distance(Lowering& l) {
     const Val c = b.cast(l.broadcast_element(b, y, i), compute);
     return distance_of(b, kind, b.sub(a, c), parameter);
   };
-  if (reduction == kNone) {
+  if (reduction == kReduceNone) {
     l.result(l.pointwise(l.result_type().sizes, x.dtype, element));
     return;
   }
@@ -173,7 +170,7 @@ void lower_distance(Lowering& l) {
                               })[0];
   l.result(l.pointwise({}, x.dtype, [&](BodyBuilder& b, Indices i) {
     const Val total = l.element(b, sum, i);
-    return reduction == kMean ? b.div(total, count_value(b, reduced, compute)) : total;
+    return reduction == kReduceMean ? b.div(total, count_value(b, reduced, compute)) : total;
   }));
 }
 double reference_distance_of(Distance kind, double d, double parameter) {
@@ -199,11 +196,12 @@ void reference_distance(Evaluation& e) {
   for_each_index(sizes, [&](std::span<const std::int64_t> i, std::size_t p) {
     const double d = x.real(broadcast_position(x, i)) - y.real(broadcast_position(y, i));
     const double loss = reference_distance_of(kind, d, parameter);
-    if (e.integer(2) == kNone) e.result().set(p, loss);
+    if (e.integer(2) == kReduceNone) e.result().set(p, loss);
     sum += loss;
     count += 1;
   });
-  if (e.integer(2) != kNone) e.result().set(0, e.integer(2) == kMean ? sum / count : sum);
+  if (e.integer(2) != kReduceNone)
+    e.result().set(0, e.integer(2) == kReduceMean ? sum / count : sum);
 }
 
 // --- Cross entropy: (self, target, weight?, reduction, ignore_index, label_smoothing)
@@ -260,9 +258,9 @@ std::vector<Argument> sample_nll(SampleBuilder& s) {
           s.tensor({s.constant(7)}, 0.5, 2), s.constant(reduction), s.constant(3)};
 }
 std::vector<Sample> samples_nll() {
-  return {{"mean", sample_nll<kMean>, float_dtypes(), true},
+  return {{"mean", sample_nll<kReduceMean>, float_dtypes(), true},
           {"sum", sample_nll<2>, float_dtypes(), true},
-          {"none", sample_nll<kNone>, float_dtypes(), true}};
+          {"none", sample_nll<kReduceNone>, float_dtypes(), true}};
 }
 std::vector<Sample> samples_cross_entropy() {
   return {{"mean",
@@ -270,7 +268,7 @@ std::vector<Sample> samples_cross_entropy() {
              return {s.tensor({s.size(5), s.constant(7)}),
                      s.tensor(DType::i64, {s.size(5)}, 0, 6),
                      graph::None{},
-                     s.constant(kMean),
+                     s.constant(kReduceMean),
                      s.constant(-100),
                      0.0};
            },
@@ -282,8 +280,8 @@ std::vector<Argument> sample_distance(SampleBuilder& s) {
   return {s.free_tensor({5, 7}), s.free_tensor({5, 7}), s.constant(reduction)};
 }
 std::vector<Sample> samples_distance() {
-  return {{"mean", sample_distance<kMean>, float_dtypes(), true},
-          {"none", sample_distance<kNone>, float_dtypes()}};
+  return {{"mean", sample_distance<kReduceMean>, float_dtypes(), true},
+          {"none", sample_distance<kReduceNone>, float_dtypes()}};
 }
 std::vector<Sample> samples_one_hot() {
   return {{"classes", [](SampleBuilder& s) -> std::vector<Argument> {

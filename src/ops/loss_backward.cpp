@@ -17,9 +17,6 @@ using graph::Sample;
 using graph::Trait;
 using infer::Types;
 
-// ATen's numbers of reductions.
-constexpr std::int64_t kNone = 0, kMean = 1;
-
 // --- nll_loss_backward: (grad, self, target, weight?, reduction, ignore_index, total_weight)
 
 std::size_t class_dim(std::size_t rank) { return rank == 1 ? 0 : 1; }
@@ -47,12 +44,12 @@ void lower_nll(Lowering& l) {
     const Val wanted = element_as(l, b, target, sample, DType::i64);
     const Val ignored = b.binary(Opcode::equal, wanted, b.index(l.args().integer(5)));
     const Val here = b.binary(Opcode::equal, wanted, b.index(i[dim]));
-    Val value = b.neg(reduction == kNone ? element_as(l, b, g, sample, compute)
-                                         : element_as(l, b, g, {}, compute));
+    Val value = b.neg(reduction == kReduceNone ? element_as(l, b, g, sample, compute)
+                                               : element_as(l, b, g, {}, compute));
     if (weight != nullptr) {
       value = b.mul(value, element_as(l, b, *weight, i.subspan(dim, 1), compute));
     }
-    if (reduction == kMean) value = b.div(value, element_as(l, b, l.tensor(6), {}, compute));
+    if (reduction == kReduceMean) value = b.div(value, element_as(l, b, l.tensor(6), {}, compute));
     const Val zero = b.constant(compute, 0.0);
     return b.select(here, b.select(ignored, zero, value), zero);
   }));
@@ -66,9 +63,9 @@ void reference_nll(Evaluation& e) {
     if (wanted == e.integer(5)) return;
     std::vector<std::int64_t> at(i.begin(), i.end());
     at.insert(at.begin() + static_cast<std::ptrdiff_t>(dim), wanted);
-    double value = -g.real(e.integer(4) == kNone ? p : 0);
+    double value = -g.real(e.integer(4) == kReduceNone ? p : 0);
     if (weight != nullptr) value *= weight->real(static_cast<std::size_t>(wanted));
-    if (e.integer(4) == kMean) value /= e.tensor(6).real(0);
+    if (e.integer(4) == kReduceMean) value /= e.tensor(6).real(0);
     e.result().set(e.result().at(at), value);
   });
 }
@@ -90,7 +87,7 @@ template <Distance kind>
 void lower_distance(Lowering& l) {
   const Tensor &g = l.tensor(0), &x = l.tensor(1), &y = l.tensor(2);
   const DType compute = abi::compute_type(x.dtype);
-  const bool is_mean = l.args().constant_integer(3) == kMean;
+  const bool is_mean = l.args().constant_integer(3) == kReduceMean;
   const double parameter = kind == Distance::squared ? 0 : l.args().real(4);
   const Sizes& sizes = l.result_type().sizes;
   l.result(l.pointwise(sizes, x.dtype, [&](BodyBuilder& b, Indices i) {
@@ -120,7 +117,7 @@ void reference_distance(Evaluation& e) {
   const RefTensor &g = e.tensor(0), &x = e.tensor(1), &y = e.tensor(2);
   RefTensor& r = e.result();
   const double parameter = kind == Distance::squared ? 0 : e.real(4);
-  const double count = e.integer(3) == kMean ? static_cast<double>(r.count()) : 1;
+  const double count = e.integer(3) == kReduceMean ? static_cast<double>(r.count()) : 1;
   for_each_index(r.sizes, [&](std::span<const std::int64_t> i, std::size_t p) {
     const double d = x.real(broadcast_position(x, i)) - y.real(broadcast_position(y, i));
     const double far = kind == Distance::huber ? parameter : 1;
@@ -136,7 +133,7 @@ void reference_distance(Evaluation& e) {
 template <std::int64_t reduction, bool weighted>
 std::vector<Argument> sample_nll(SampleBuilder& s) {
   std::vector<Argument> arguments;
-  arguments.push_back(s.tensor(reduction == kNone ? Sizes{s.size(5)} : Sizes{}));
+  arguments.push_back(s.tensor(reduction == kReduceNone ? Sizes{s.size(5)} : Sizes{}));
   arguments.push_back(s.tensor({s.size(5), s.constant(7)}));
   arguments.push_back(s.tensor(DType::i64, {s.size(5)}, 0, 6));
   arguments.emplace_back(graph::None{});

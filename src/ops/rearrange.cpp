@@ -18,8 +18,6 @@ using graph::Trait;
 using graph::ValueId;
 using infer::Types;
 
-ValueId value(const Node& node, std::size_t arg) { return std::get<ValueId>(node.args[arg]); }
-
 // --- channel_shuffle: (self, groups); pixel_unshuffle: (self, factor)
 
 Types infer_channels(Inference& in) {
@@ -32,7 +30,7 @@ Types infer_channels(Inference& in) {
   return {infer::make(x, x.dtype, x.sizes)};
 }
 std::vector<ValueId> decompose_channels(Builder& b, const Node& node) {
-  const ValueId x = value(node, 0);
+  const ValueId x = operand_of(node, 0);
   const Sizes sizes = b.type(x).sizes;
   const Expr groups = std::get<Expr>(node.args[1]);
   Sizes split = sizes;
@@ -58,7 +56,7 @@ Types infer_unshuffle(Inference& in) {
   return {infer::make(x, x.dtype, std::move(sizes))};
 }
 std::vector<ValueId> decompose_unshuffle(Builder& b, const Node& node) {
-  const ValueId x = value(node, 0);
+  const ValueId x = operand_of(node, 0);
   const Sizes from = b.type(x).sizes;
   const Expr f = std::get<Expr>(node.args[1]);
   const std::size_t c = from.size() - 3;
@@ -186,10 +184,10 @@ Types infer_take(Inference& in) {
   return {infer::make(x, x.dtype, index.sizes)};
 }
 std::vector<ValueId> decompose_take(Builder& b, const Node& node) {
-  const ValueId x = value(node, 0);
+  const ValueId x = operand_of(node, 0);
   const Expr count = graph::element_count(b.context(), b.type(x));
   const ValueId flat = b.node("reshape", {x, Sizes{count}});
-  return {b.node("index", {flat, std::vector<ValueId>{value(node, 1)}})};
+  return {b.node("index", {flat, std::vector<ValueId>{operand_of(node, 1)}})};
 }
 
 // --- max_unpool: (self, indices, output_size, ...): indices are positions in the output's plane
@@ -207,7 +205,7 @@ Types infer_unpool(Inference& in) {
 }
 template <std::size_t spatial>
 std::vector<ValueId> decompose_unpool(Builder& b, const Node& node) {
-  const ValueId x = value(node, 0);
+  const ValueId x = operand_of(node, 0);
   const Type type = b.type(x);
   const Sizes output = std::get<std::vector<Expr>>(node.args[2]);
   const auto split = type.sizes.end() - static_cast<std::ptrdiff_t>(spatial);
@@ -218,7 +216,7 @@ std::vector<ValueId> decompose_unpool(Builder& b, const Node& node) {
   const ValueId zeros =
       b.full({planes, sym::product(b.context(), output)}, 0, type.dtype, type.device);
   const ValueId put =
-      b.node("scatter", {zeros, b.integer(1), b.node("reshape", {value(node, 1), flat}),
+      b.node("scatter", {zeros, b.integer(1), b.node("reshape", {operand_of(node, 1), flat}),
                          b.node("reshape", {x, flat})});
   return {b.node("reshape", {put, sizes})};
 }
