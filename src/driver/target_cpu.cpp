@@ -19,6 +19,7 @@ class CpuTarget final : public Target {
 
   void describe(schedule::Options& options) const override {
     options.device = device();
+    options.longest_sum = 384;
     options.can_matmul = [](abi::DType a, abi::DType b, abi::DType c) {
       abi::MatmulCall call;
       call.a.dtype = a;

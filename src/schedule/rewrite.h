@@ -28,6 +28,13 @@ void convolutions_of_patches(loop::Program& program, std::int64_t channels);
 // 64x3x7x7 on an H200: 1560 us as they are).
 void pad_channels(loop::Program& program, std::int64_t channels);
 
+// A convolution of an f32 sequence whose results are sums of more than `longest` products becomes
+// one in groups of channels, each with all outputs, and the sum of the groups: a library that adds
+// product after product errs more with every one. Seven layers of 512 channels and 3 taps (a speech
+// encoder), 384 products instead of 1536: RMS error 3.7e-7 of the scale instead of 5.2e-7
+// (torch's: 2.1e-7), in the same time. 0: none.
+void split_channels(loop::Program& program, std::int64_t longest);
+
 // A convolution whose result is multiplied by a number for each channel, where that number and the
 // weights come from parameters alone: the weights take the factor over (once, see Step::prepare),
 // and a number for each channel that is added next becomes the bias.

@@ -363,6 +363,7 @@ ScheduledProgram schedule(Program program, const Options& options) {
   drop_dead_values(program);
   remove_dead_nests(program);
   convolutions_of_patches(program, options.least_channels);
+  if (!options.training) split_channels(program, options.longest_sum);
   drop_unit_variables(program);
   inline_pointwise(program, options.keep_roundings);
   choose_layouts(program);

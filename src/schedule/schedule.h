@@ -28,6 +28,8 @@ struct Options {
   bool keep_roundings = false;
   // Images with fewer channels than these are padded for the library; 0: as they are.
   std::int64_t least_channels = 0;
+  // The most products that the library may add in a convolution of an f32 sequence; 0: any number.
+  std::int64_t longest_sum = 0;
   // A tensor that is added to a contraction's rounded result may be added before the rounding, by
   // the library: one rounding less than eager's.
   bool adds_before_rounding = false;

@@ -83,8 +83,8 @@ schedule::Options fixed_options() {
   return options;
 }
 
-// schedule [--training] [--brief] [--library]: a graph's kernels and library calls; brief leaves
-// out the text of kernels, library is how a GPU's libraries are used.
+// schedule [--training] [--brief] [--short-sums] [--library]: a graph's kernels and library calls;
+// brief leaves out the text of kernels, library is how a GPU's libraries are used.
 std::string scheduled(std::string_view text, std::span<const std::string> args) {
   schedule::Options options = fixed_options();
   bool brief = false;
@@ -93,6 +93,8 @@ std::string scheduled(std::string_view text, std::span<const std::string> args) 
       options.training = true;
     } else if (arg == "--brief") {
       brief = true;
+    } else if (arg == "--short-sums") {
+      options.longest_sum = 384;
     } else if (arg == "--library") {
       options.keep_roundings = options.adds_before_rounding = true;
       options.least_channels = 8;

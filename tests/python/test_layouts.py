@@ -74,3 +74,27 @@ def test_residual_that_is_looked_up():
         return x + (x * 2) @ w
 
     assert results(plan_of(f, ids), "matmul") == [""]
+
+
+def test_long_sums_of_sequences_are_taken_apart():
+    """Layers of a speech encoder against f64: what counts is the order of 1536 additions."""
+    torch.manual_seed(0)
+    weights = [torch.randn(512, 512, 3) / 512**0.5 for _ in range(4)]
+
+    def f(x, weights):
+        for w in weights:
+            x = torch.nn.functional.gelu(torch.conv1d(x, w, stride=2))
+        return x
+
+    x = torch.randn(1, 512, 300)
+    exact = f(x.double(), [w.double() for w in weights])
+    scale = exact.abs().max()
+
+    def error(y):
+        return ((y.double() - exact).pow(2).mean().sqrt() / scale).item()
+
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="inkle", options={"strict": True})
+    with torch.no_grad():
+        # 2.4 times as sums of 1536 products, 1.75 as sums of 384.
+        assert error(compiled(x, weights)) <= 2.1 * error(f(x, weights))
