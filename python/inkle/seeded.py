@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,8 +15,15 @@ if TYPE_CHECKING:
     from inkle.importer import GraphImporter
 
 aten = torch.ops.aten
-# Uniform numbers of these have as many bits as eager's.
+# Uniform numbers of these have as many bits as eager's, normal ones are computed in f32.
 _UNIFORM = (torch.float32, torch.bfloat16, torch.float16)
+# Where the arguments of these have their bounds [low, high).
+_BOUNDS: dict[Any, Callable[[list[Any]], tuple[Any, Any]]] = {
+    aten.randint.default: lambda a: (0, a[0]),
+    aten.randint.low: lambda a: (a[0], a[1]),
+    aten.randint_like.default: lambda a: (0, a[1]),
+    aten.randint_like.low_dtype: lambda a: (a[1], a[2]),
+}
 
 
 class Refused(Exception):
@@ -46,7 +54,18 @@ class SeededOps:
         if node.target in (aten.rand.default, aten.rand_like.default):
             if value.dtype not in _UNIFORM:
                 return None
-            return [self._uniform(node, value, kinds[0])]
+            return [self._numbers("inkle::uniform", node, value, kinds[0])]
+        if node.target in (aten.randn.default, aten.randn_like.default):
+            if value.dtype not in _UNIFORM:
+                return None
+            return [self._numbers("inkle::normal", node, value, kinds[0])]
+        if node.target in _BOUNDS:
+            low, high = _BOUNDS[node.target](arguments)
+            if type(low) is not int or type(high) is not int or value.dtype is torch.bool:
+                return None
+            if not 0 < high - low <= 2**32 or max(-low, high) > 2**32:
+                return None
+            return [self._numbers("inkle::integers", node, value, kinds[0], low, high)]
         if node.target in (aten.bernoulli.p, aten.bernoulli.default):
             return self._bernoulli(node, arguments, value, kinds)
         return None
@@ -60,14 +79,14 @@ class SeededOps:
             overload, p = "aten::lt.Tensor", self._importer.argument(arguments[0])
             if arguments[0].meta["val"].dtype not in _UNIFORM:
                 return None
-        uniform = self._uniform(node, value, ("f32", sizes, None, device))
+        uniform = self._numbers("inkle::uniform", node, value, ("f32", sizes, None, device))
         below = self._row(node, overload, [uniform, p], [("bool", sizes, None, device)])[0]
         return self._row(node, "aten::_to_copy", [below, _inkle.DType(kinds[0][0])], kinds)
 
-    def _uniform(self, node: Node, value: Any, kind: Any) -> Any:
+    def _numbers(self, row: str, node: Node, value: Any, kind: Any, *bounds: int) -> Any:
         dtype, sizes, _, _ = kind
-        arguments = [sizes, *self._next(node, value), _inkle.DType(dtype)]
-        return self._row(node, "inkle::uniform", arguments, [kind])[0]
+        arguments = [sizes, *bounds, *self._next(node, value), _inkle.DType(dtype)]
+        return self._row(node, row, arguments, [kind])[0]
 
     def _next(self, node: Node, value: Any) -> tuple[Any, int]:
         """The seed for a device, drawn where the first node asks for it, and the node's number."""

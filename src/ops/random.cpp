@@ -1,6 +1,8 @@
 // Random numbers. A program that must draw what eager would draw from the same generator leaves
 // ATen's ops to the host: their rows say so. Otherwise the frontend asks for numbers of a seed,
 // which Philox draws an element at a time.
+#include <numbers>
+
 #include "base/error.h"
 #include "loop/scalar.h"
 #include "ops/elementwise.h"
@@ -68,6 +70,89 @@ std::vector<graph::Sample> uniform_samples() {
            {DType::f32, DType::bf16, DType::f16}}};
 }
 
+// Normal numbers by the transform of Box and Muller, Annals of Mathematical Statistics 29 (1958):
+// sqrt(-2 ln u) cos(2 pi v), u in (0, 1], v in [0, 1), of 24 bits each. Computed in f32.
+constexpr int kNormalBits = 24;
+constexpr double kTurn = 2 * std::numbers::pi;
+
+Types infer_normal(Inference& args) {
+  seeded::check(args, 1);
+  const DType dtype = *args.dtype(3);
+  (void)bits_of(dtype);
+  return {infer::make(args.tensor(1), dtype, args.integers(0))};
+}
+
+void lower_normal(Lowering& l) {
+  const graph::Type& r = l.result_type();
+  l.result(l.pointwise(r.sizes, r.dtype, [&](BodyBuilder& b, Indices i) {
+    const auto uniform = [&](std::int64_t which, std::int64_t least) {
+      const Val word = seeded::word(l, b, 1, r.sizes, i, which, 2);
+      const Val high =
+          b.add(b.binary(Opcode::shift_right, word, b.constant(DType::i64, 32 - kNormalBits)),
+                b.constant(DType::i64, least));
+      return b.mul(b.cast(high, DType::f32), b.constant(DType::f32, std::ldexp(1.0, -kNormalBits)));
+    };
+    const Val log = b.unary(Opcode::log, uniform(0, 1));
+    const Val radius = b.unary(Opcode::sqrt, b.mul(log, b.constant(DType::f32, -2.0)));
+    const Val turn = b.mul(uniform(1, 0), b.constant(DType::f32, kTurn));
+    return b.cast(b.mul(radius, b.unary(Opcode::cos, turn)), r.dtype);
+  }));
+}
+
+void reference_normal(Evaluation& e) {
+  for (std::size_t i = 0; i < e.result().count(); ++i) {
+    const auto uniform = [&](std::int64_t which, std::int64_t least) {
+      const std::int64_t word = seeded::reference_word(e, 1, i, which, 2);
+      return std::ldexp(static_cast<double>((word >> (32 - kNormalBits)) + least), -kNormalBits);
+    };
+    const double radius = std::sqrt(-2 * std::log(uniform(0, 1)));
+    // The angle is rounded, as in the kernel: next to a quarter turn its rounding is all there is.
+    const auto turn = static_cast<float>(uniform(1, 0) * static_cast<float>(kTurn));
+    e.result().set(i, radius * std::cos(static_cast<double>(turn)));
+  }
+}
+
+// Whole numbers of [low, high): 32 bits modulo their number, which is at most 2^32.
+Types infer_integers(Inference& args) {
+  seeded::check(args, 3);
+  const auto low = args.integer(1).constant(), high = args.integer(2).constant();
+  if (!low || !high) unsupported("random whole numbers up to a size that is not known");
+  if (*high <= *low) args.fail("needs low < high");
+  constexpr std::int64_t kMost = std::int64_t{1} << 32;
+  if (*low < -kMost || *high > kMost || *high - *low > kMost) {
+    unsupported("random whole numbers of more than 32 bits");
+  }
+  return {infer::make(args.tensor(3), *args.dtype(5), args.integers(0))};
+}
+
+void lower_integers(Lowering& l) {
+  const graph::Type& r = l.result_type();
+  const std::int64_t low = *l.args().integer(1).constant();
+  const std::int64_t count = *l.args().integer(2).constant() - low;
+  l.result(l.pointwise(r.sizes, r.dtype, [&](BodyBuilder& b, Indices i) {
+    const Val word = seeded::word(l, b, 3, r.sizes, i);
+    const Val rest = b.binary(Opcode::fmod, word, b.constant(DType::i64, count));
+    return b.cast(b.add(rest, b.constant(DType::i64, low)), r.dtype);
+  }));
+}
+
+void reference_integers(Evaluation& e) {
+  const std::int64_t low = e.integer(1), count = e.integer(2) - low;
+  for (std::size_t i = 0; i < e.result().count(); ++i) {
+    e.result().set(i, low + seeded::reference_word(e, 3, i) % count);
+  }
+}
+
+std::vector<graph::Sample> integers_samples() {
+  return {{"dice",
+           [](SampleBuilder& s) {
+             return std::vector<graph::Argument>{
+                 std::vector<Expr>{s.size(3), s.size(5)}, s.constant(-2), s.constant(7),
+                 s.tensor(DType::i64, {}, -9, 9),         s.constant(1),  s.dtype()};
+           },
+           {DType::i64, DType::i32, DType::f32}}};
+}
+
 constexpr OpDef row(std::string_view name, std::string_view schema, std::string_view aten,
                     std::string_view doc) {
   return {.name = name,
@@ -93,6 +178,23 @@ constexpr OpDef kRandom[] = {
     row("randn", "(size: integer[], ...) -> tensor", "aten::randn", "Standard normal."),
     row("randn_like", "(self: tensor, ...) -> tensor", "aten::randn_like", "Standard normal."),
     row("randperm", "(n: integer, ...) -> tensor", "aten::randperm", "A random permutation."),
+    {.name = "seeded_integers",
+     .schema = "(size: integer[], low: integer, high: integer, seed: tensor, number: integer, "
+               "dtype: dtype) -> tensor",
+     .doc = "Whole numbers from low to below high, of a seed.",
+     .infer = infer_integers,
+     .lower = lower_integers,
+     .reference = reference_integers,
+     .aten = "inkle::integers",
+     .samples = integers_samples},
+    {.name = "seeded_normal",
+     .schema = "(size: integer[], seed: tensor, number: integer, dtype: dtype) -> tensor",
+     .doc = "Standard normal, of a seed.",
+     .infer = infer_normal,
+     .lower = lower_normal,
+     .reference = reference_normal,
+     .aten = "inkle::normal",
+     .samples = uniform_samples},
     {.name = "seeded_uniform",
      .schema = "(size: integer[], seed: tensor, number: integer, dtype: dtype) -> tensor",
      .doc = "Uniform in [0, 1), of a seed.",

@@ -95,8 +95,16 @@ SOURCES = {
     "rand_like": (lambda x: torch.rand_like(x), 1 / 2, 1 / 12),
     "bernoulli": (lambda x: torch.bernoulli(x * 0 + 0.2), 0.2, 0.16),
     "bernoulli of a number": (lambda x: torch.bernoulli(x, 0.3), 0.3, 0.21),
+    "randn": (lambda x: torch.randn(200, 300, dtype=x.dtype), 0.0, 1.0),
+    "randn_like": (lambda x: torch.randn_like(x), 0.0, 1.0),
+    "randint": (lambda x: torch.randint(-3, 5, (200, 300), dtype=x.dtype), 0.5, 63 / 12),
+    "randint_like": (lambda x: torch.randint_like(x, 8), 3.5, 63 / 12),
     "native_dropout": (lambda x: torch.native_dropout(x, 0.5, True)[0], 1.0, 1.0),
 }
+
+
+RANGES = {"rand": (0, 1), "rand_like": (0, 1), "randn": (None, None), "randn_like": (None, None),
+          "randint": (-3, 5), "randint_like": (0, 8)}  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -110,9 +118,37 @@ def test_numbers_are_distributed_as_they_should(name, dtype):
     numbers = first.double()
     assert abs(numbers.mean().item() - mean) < 6 * (variance / 60000) ** 0.5 + 2**-8
     assert abs(numbers.var().item() / variance - 1) < 0.05
-    assert numbers.min() >= 0 and ("rand" not in name or numbers.max() < 1)
+    lowest, highest = RANGES.get(name, (0, None))
+    assert lowest is None or numbers.min() >= lowest
+    assert highest is None or numbers.max() < highest
     names = {op for report in inkle.reports() for op, _, _ in report.eager}
     assert names == {"inkle::seed"}
+
+
+def test_normal_numbers_have_the_normal_distribution():
+    """By Kolmogorov and Smirnov's distance; neighbours and the two of a pair do not depend."""
+    numbers = with_seed(fresh(lambda: torch.randn(200, 300))).double().flatten()
+    below = torch.special.ndtr(numbers.sort().values)
+    ranks = torch.arange(1, numbers.numel() + 1, dtype=torch.float64) / numbers.numel()
+    assert (below - ranks).abs().max().item() < 1.95 / numbers.numel() ** 0.5  # one in 1000
+    for shift in (1, 2, 300):
+        product = (numbers * numbers.roll(shift)).mean().item()
+        assert abs(product) < 6 / numbers.numel() ** 0.5
+
+
+@pytest.mark.parametrize("low, high", [(0, 1), (-(2**31), 2**31), (0, 2**32), (250, 256)])
+def test_whole_numbers_of_any_range(low, high):
+    numbers = with_seed(fresh(lambda: torch.randint(low, high, (5000,))))
+    assert low <= numbers.min() and numbers.max() < high
+    assert numbers.unique().numel() >= min(high - low, 4990)
+    assert {op for report in inkle.reports() for op, _, _ in report.eager} == {"inkle::seed"}
+
+
+def test_noise_is_kept_for_the_backward():
+    x = torch.ones(40, 50, requires_grad=True)
+    y = fresh(lambda x: x * torch.randn_like(x))(x)
+    y.sum().backward()
+    assert torch.equal(x.grad, y.detach())
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0])
