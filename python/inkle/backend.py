@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
-import os
-import threading
 import time
 from typing import Any, Callable, Mapping, Sequence
 
@@ -13,60 +10,21 @@ import torch
 from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
 from torch._functorch.partitioners import default_partition
 
-from inkle import _inkle, attention, dropout, layouts, loss, partition, segments
-from inkle.importer import GraphImporter, UnsupportedGraph, named_nodes, source_line
+from inkle import _inkle, attention, dropout, joint, layouts, loss, machine, pair, partition
+from inkle import report as reporting
+from inkle import segments
+from inkle.importer import GraphImporter, named_nodes
+from inkle.machine import as_strided, get_compiler, gpu_of, native_options
 from inkle.options import Options, parse
+from inkle.report import Failure, GraphReport, add, fault_of, reports, warn
 
-_log = logging.getLogger("inkle")
-
-
-@dataclasses.dataclass
-class GraphReport:
-    """What became of one graph: times in seconds, counts, and what ran in eager and why."""
-
-    name: str
-    compiled: bool = False
-    reason: str = ""
-    # What Inkle itself did wrong, while compiling or in a call; a bug.
-    fault: str = ""
-    frontend_seconds: float = 0.0
-    stages: list[tuple[str, float]] = dataclasses.field(default_factory=list)
-    steps: list[dict[str, str]] = dataclasses.field(default_factory=list)
-    kernels: int = 0
-    kernels_reused: int = 0
-    launches: int = 0
-    library_calls: int = 0
-    # Of one call at the sizes that it was compiled for; and inputs, outputs and operands of
-    # contractions once.
-    bytes_moved: int = 0
-    bytes_lower_bound: int = 0
-    eager: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
-    callable: Any = None
-
-    @property
-    def seconds(self) -> float:
-        """Inkle's own share of the compile time."""
-        return self.frontend_seconds + sum(s for _, s in self.stages)
-
-
-_reports: list[GraphReport] = []
-_lock = threading.Lock()
-_compilers: dict[int | None, Any] = {}  # by number of the GPU; None: the processor
-_warned: set[str] = set()
-
-
-def reports() -> list[GraphReport]:
-    """Reports of all graphs compiled since the start or the last reset(), in order."""
-    with _lock:
-        return list(_reports)
+__all__ = ["GraphReport", "inkle", "reports", "reset"]
 
 
 def reset() -> None:
     """Forgets reports and warnings, and all compiled kernels."""
-    with _lock:
-        _reports.clear()
-        _warned.clear()
-        _compilers.clear()
+    reporting.forget()
+    machine.forget()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,26 +36,6 @@ class Strides:
 
 
 NO_STRIDES = Strides()
-
-
-def _get_compiler(gpu: int | None) -> Any:
-    with _lock:
-        if gpu not in _compilers:
-            _compilers[gpu] = _inkle.Compiler() if gpu is None else _inkle.Compiler.cuda(gpu)
-        return _compilers[gpu]
-
-
-def _gpu_of(gm: torch.fx.GraphModule) -> int | None:
-    """The number of the GPU that a graph computes on; None if it uses none."""
-    found = set()
-    for node in gm.graph.nodes:
-        value = node.meta.get("val")
-        for one in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(one, torch.Tensor) and one.device.type == "cuda":
-                found.add(one.device.index or 0)
-    if len(found) > 1:
-        raise UnsupportedGraph(f"the graph uses several GPUs: {sorted(found)}")
-    return next(iter(found), None)
 
 
 def inkle(
@@ -132,13 +70,18 @@ def inkle(
         saved = Strides(arguments=layouts.argument_strides(g, inputs))
         return compile_graph(g, label, parsed, training=True, strides=saved)
 
+    partitions = {
+        "default": default_partition,
+        "smallest": partition.smallest,
+        "own": pair.Partition(label, parsed),
+    }
     return aot_module_simplified(
         gm,
         example_inputs,
         fw_compiler=compile_forward,
         bw_compiler=compile_backward,
         inference_compiler=compile_inference,
-        partition_fn=partition.smallest if parsed.partition == "smallest" else default_partition,
+        partition_fn=partitions[parsed.partition],
         keep_inference_input_mutations=True,
     )
 
@@ -157,11 +100,6 @@ def _parameter_positions(gm: torch.fx.GraphModule) -> set[int]:
     return {i for i, n in enumerate(placeholders) if i in static and n not in written}
 
 
-def _as_strided(base: Any, sizes: Sequence[int], strides: Sequence[int], byte_offset: int) -> Any:
-    offset = base.storage_offset() + byte_offset // base.element_size()
-    return torch.as_strided(base, sizes, strides, offset)
-
-
 def compile_graph(
     gm: torch.fx.GraphModule,
     name: str,
@@ -175,6 +113,8 @@ def compile_graph(
     ``given``: the arguments that Dynamo traced with; the weights among them are what ``freeze``
     makes constants of.
     """
+    if (half := joint.compiled_half(gm)) is not None:
+        return half
     parameters = set() if training else _parameter_positions(gm)
     if segments.must_cut(gm):
 
@@ -201,9 +141,8 @@ def _compile_or_fall_back(
     strides: Strides = NO_STRIDES,
 ) -> Callable[..., Any]:
     report = GraphReport(name)
-    with _lock:
-        _reports.append(report)
-    failure = _Failure()
+    add(report)
+    failure = Failure()
     try:
         compiled = _compile(
             gm, name, options, training, report, parameters, frozen, strides, failure
@@ -277,14 +216,6 @@ def _hold_frozen(
 _MAX_ATTEMPTS = 12
 
 
-@dataclasses.dataclass
-class _Failure:
-    """Where a compilation stood."""
-
-    stage: str = "frontend"
-    node: torch.fx.Node | None = None
-
-
 def _compile(
     gm: torch.fx.GraphModule,
     name: str,
@@ -294,7 +225,7 @@ def _compile(
     parameters: set[int],
     frozen: dict[int, torch.Tensor],
     strides: Strides,
-    failure: _Failure,
+    failure: Failure,
 ) -> Any:
     """Compiles; nodes that a later stage does not support are left to eager in a new attempt."""
     in_eager: dict[str, str] = {}
@@ -312,18 +243,13 @@ def _compile(
         except Exception:
             failure.node = walker.current
             raise
-        native = _inkle.Options()
-        native.training = training
-        native.freeze = bool(frozen)
-        native.fast_numerics = options.numerics == "fast"
-        native.fail_stage = options.fail_stage
-        native.dump = options.dump or _dump_to_folder()
+        native = native_options(options, training, freeze=bool(frozen))
         report.frontend_seconds += time.perf_counter() - start
         start = time.perf_counter()
         failure.stage = ""  # the message names it
         try:
-            compiled, facts = _get_compiler(_gpu_of(gm)).compile(
-                walker.importer, native, walker.targets, _as_strided
+            compiled, facts = get_compiler(gpu_of(gm)).compile(
+                walker.importer, native, walker.targets, as_strided
             )
         except _inkle.Unsupported as error:
             nodes = named_nodes(str(error), gm) - in_eager.keys()
@@ -332,11 +258,7 @@ def _compile(
             report.stages.append(("retry", time.perf_counter() - start))
             in_eager.update((node, str(error).splitlines()[0]) for node in nodes)
             continue
-        for key, value in facts.items():
-            if key == "stages":
-                report.stages += value
-            elif key != "eager" and hasattr(report, key):
-                setattr(report, key, value)
+        report.take(facts)
         report.eager = walker.importer.eager
         if not options.strict and not walker.writes_in_eager:
             compiled.set_fallback(_at_run_time(gm, report, strides))
@@ -354,7 +276,7 @@ def _at_run_time(
 
     def run(args: list[Any], message: str) -> Any:
         report.reason = report.fault = message
-        _warn(gm, report, "a call runs in eager", "a fault at run time", message, _Failure("run"))
+        warn(gm, report, "a call runs in eager", "a fault at run time", message, Failure("run"))
         with torch._C._DisableAutocast():
             return gm.forward(*layouts.as_traced(gm, args, strides.arguments))
 
@@ -367,17 +289,15 @@ def _fall_back(
     options: Options,
     strides: Strides,
     error: Exception,
-    failure: _Failure,
+    failure: Failure,
 ) -> Callable[..., Any]:
     report.reason = str(error)
     if options.strict:
         raise error
-    expected = isinstance(error, (UnsupportedGraph, _inkle.Unsupported))
-    if not expected:
+    kind, message = fault_of(error)
+    if kind != "not supported":
         report.fault = report.reason
-    kind = "not supported" if expected else "a fault in the compiler"
-    message = str(error) if isinstance(error, _inkle_errors) else f"{type(error).__name__}: {error}"
-    _warn(gm, report, "a graph runs in eager", kind, message, failure)
+    warn(gm, report, "a graph runs in eager", kind, message, failure)
     if not strides.arguments:
         return make_boxed_func(gm.forward)
 
@@ -388,58 +308,3 @@ def _fall_back(
 
     run._boxed_call = True
     return run
-
-
-_inkle_errors = (UnsupportedGraph, _inkle.Unsupported, _inkle.InternalError, _inkle.UserError)
-_MAX_MESSAGE = 160
-
-
-def _warn(
-    gm: torch.fx.GraphModule,
-    report: GraphReport,
-    what: str,
-    kind: str,
-    message: str,
-    failure: _Failure,
-) -> None:
-    """One line for each distinct reason: what was wrong, then stage, op and source line."""
-    lines = message.splitlines() or [""]
-    first = lines[0] if len(lines[0]) <= _MAX_MESSAGE else lines[0][: _MAX_MESSAGE - 3] + "..."
-    places = [line.strip() for line in lines[1:] if line.startswith("  in ")]
-    if failure.stage:
-        places.append(f"in stage {failure.stage}")
-    if failure.node is not None:
-        places.insert(0, f"in op {failure.node.target} at {source_line(failure.node)}")
-    with _lock:
-        key = f"{kind}: {first} {places[-1:]}"
-        if key in _warned:
-            return
-        _warned.add(key)
-    if not any(" at " in place for place in places):
-        ops = [n for n in gm.graph.nodes if n.op == "call_function" and n.meta.get("stack_trace")]
-        if ops:
-            places.append(f"in the graph of op {ops[0].target} at {source_line(ops[0])}")
-    text = f"inkle: {what} ({kind}): {first} {' '.join(places)}"
-    _log.warning("%s", " ".join(text.split())[:_MAX_WARNING])
-
-
-_MAX_WARNING = 300
-
-
-_dump_count = 0
-
-
-def _dump_to_folder() -> Callable[[str, str], None] | None:
-    """Numbered files of every stage in the folder that INKLE_DUMP_DIR names."""
-    folder = os.environ.get("INKLE_DUMP_DIR")
-    if not folder:
-        return None
-    os.makedirs(folder, exist_ok=True)
-
-    def write(stage: str, text: str) -> None:
-        global _dump_count
-        _dump_count += 1
-        with open(os.path.join(folder, f"{_dump_count:03}-{stage}.txt"), "w") as file:
-            file.write(text)
-
-    return write

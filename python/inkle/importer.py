@@ -9,12 +9,12 @@ from typing import Any, Callable
 
 import torch
 from torch.fx.node import Node
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import arg_tree_leaves, tree_flatten, tree_unflatten
 
 from inkle import _inkle
 from inkle.seeded import SeededOps
 
-_DTYPES = {
+DTYPES = {
     torch.bool: "bool",
     torch.uint8: "u8",
     torch.int8: "i8",
@@ -61,6 +61,11 @@ def source_line(node: Node) -> str:
     return f"{found[1].rsplit('/', 1)[-1]}:{found[2]} ({node.name})"
 
 
+def node_name(source: str) -> str:
+    """The node's name in what source_line() made."""
+    return source[source.rfind("(") + 1 : -1]
+
+
 def named_nodes(message: str, gm: torch.fx.GraphModule) -> set[str]:
     """The nodes of a graph that an error message of the compiler names, as source_line() does."""
     names = {node.name for node in gm.graph.nodes if node.op == "call_function"}
@@ -87,11 +92,14 @@ class GraphImporter:
         input_strides: dict[int, tuple[int, ...]] | None = None,
         output_strides: dict[int, tuple[int, ...]] | None = None,
         own_random: bool = False,
+        keep: dict[Node, int] | None = None,
     ):
         """``in_eager``: names of nodes that must run in eager, with the reason. ``frozen``: tensors
         that become part of the graph, by position of their argument. ``input_strides`` and
         ``output_strides``: instead of those that FX states, by position; what cannot be so is taken
-        out of ``output_strides``. ``own_random``: random numbers are our own generator's."""
+        out of ``output_strides``. ``own_random``: random numbers are our own generator's.
+        ``keep``: of nodes of a joint graph that must be saved or computed again."""
+        self._keep = keep or {}
         self._seeded = SeededOps(self) if own_random else None
         self.importer = _inkle.Importer(name)
         self.targets: list[Callable[..., Any]] = []
@@ -117,6 +125,8 @@ class GraphImporter:
                 self._placeholder(node, position)
                 position += 1
             elif node.op == "call_function":
+                if self._keep:
+                    self.importer.set_keep(self._keep.get(node, 0))
                 self._call(node)
             elif node.op == "get_attr":
                 self._literal(node)
@@ -198,7 +208,7 @@ class GraphImporter:
         if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
             return _NOTHING
         return (
-            _DTYPES.get(value.dtype, "opaque"),
+            DTYPES.get(value.dtype, "opaque"),
             [self._integer(s) for s in value.shape],
             [self._integer(s) for s in value.stride()],
             self._device(value.device),
@@ -269,7 +279,7 @@ class GraphImporter:
         if isinstance(value, (list, tuple)):
             return [self._argument(v) for v in value]
         if isinstance(value, torch.dtype):
-            return _inkle.DType(_DTYPES.get(value, "opaque"))
+            return _inkle.DType(DTYPES.get(value, "opaque"))
         if isinstance(value, torch.device):
             return self._device(value)
         if isinstance(value, (torch.layout, torch.memory_format)):
@@ -362,6 +372,9 @@ class GraphImporter:
     def argument(self, value: Any) -> Any:
         return self._argument(value)
 
+    def integer(self, value: Any) -> Any:
+        return self._integer(value)
+
     def device(self, device: torch.device) -> Any:
         return self._device(device)
 
@@ -445,7 +458,7 @@ class GraphImporter:
         raise UnsupportedGraph(f"{name} returns nothing that can be compiled")
 
     def _output(self, node: Node) -> None:
-        for position, value in enumerate(node.args[0]):
+        for position, value in enumerate(arg_tree_leaves(*node.args)):
             if value is None:
                 self.importer.output_none()
                 continue

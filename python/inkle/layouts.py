@@ -26,12 +26,12 @@ def saved_strides(gm: torch.fx.GraphModule) -> dict[int, tuple[int, ...]]:
     output = next(n for n in gm.graph.nodes if n.op == "output")
     results = list(output.args[0])
     seen = {_root(n) for n in results[: metadata.num_forward] if isinstance(n, Node)}
-    images = _images(gm)
+    found = images(gm)
     chosen = {}
     for position, node in enumerate(results):
-        if position < metadata.num_forward or node not in images or _root(node) in seen:
+        if position < metadata.num_forward or node not in found or _root(node) in seen:
             continue
-        strides = _channels_last(node.meta["val"])
+        strides = channels_last(node.meta["val"])
         if strides is not None:
             chosen[position] = strides
     return chosen
@@ -79,11 +79,23 @@ def as_traced(
     return result
 
 
+def is_dense(value: torch.Tensor) -> bool:
+    """Whether elements fill memory without gaps or repetition, as far as sizes without symbols tell."""
+    if not _is_static(value):
+        return value.is_contiguous()
+    step = 1
+    for stride, size in sorted((t, s) for s, t in zip(value.shape, value.stride()) if s != 1):
+        if stride != step:
+            return False
+        step *= size
+    return True
+
+
 def _is_static(value: torch.Tensor) -> bool:
     return all(isinstance(s, int) for s in (*value.shape, *value.stride()))
 
 
-def _images(gm: torch.fx.GraphModule) -> set[Node]:
+def images(gm: torch.fx.GraphModule) -> set[Node]:
     """Results of convolutions and what is computed from them place by place or window by window."""
     images: set[Node] = set()
     several: set[Node] = set()
@@ -120,7 +132,7 @@ def _is_view(node: Node) -> bool:
     return schema is None or any(r.alias_info is not None for r in schema.returns)
 
 
-def _channels_last(value: torch.Tensor) -> tuple[int, ...] | None:
+def channels_last(value: torch.Tensor) -> tuple[int, ...] | None:
     """Strides of a dense tensor with its channels last; None if it makes no difference."""
     n, channels, *spatial = value.shape
     places = math.prod(spatial)

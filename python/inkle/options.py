@@ -33,7 +33,7 @@ _STAGES = ("", "frontend", "passes", "lower", "schedule", "codegen", "run")
 _CHOICES = {
     "numerics": ("eager", "fast"),
     "random": ("eager", "fast"),
-    "partition": ("default", "smallest"),
+    "partition": ("default", "smallest", "own"),
     "fail_stage": _STAGES,
 }
 _MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")

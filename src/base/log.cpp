@@ -15,10 +15,10 @@
 namespace inkle {
 namespace {
 
-constexpr std::array<std::string_view, 12> kNames = {"frontend", "fallback", "passes",  "lower",
-                                                     "fusion",   "layout",   "memory",  "codegen",
-                                                     "tune",     "cache",    "runtime", "driver"};
-static_assert(kNames.size() == static_cast<std::size_t>(LogChannel::driver) + 1);
+constexpr std::array<std::string_view, 13> kNames = {
+    "frontend", "fallback", "passes", "lower",   "fusion", "layout",   "memory",
+    "codegen",  "tune",     "cache",  "runtime", "driver", "partition"};
+static_assert(kNames.size() == static_cast<std::size_t>(LogChannel::partition) + 1);
 
 constexpr std::uint32_t bit(std::size_t index) { return std::uint32_t{1} << index; }
 

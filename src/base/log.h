@@ -25,6 +25,7 @@ enum class LogChannel {
   cache,     // hits, misses and the field that differs
   runtime,   // calls, clones of misaligned inputs, prepared weights
   driver,    // stages and their time
+  partition,  // what the backward is given
 };
 
 [[nodiscard]] std::string_view name(LogChannel channel);

@@ -192,4 +192,28 @@ Compiled Compiler::compile(graph::Graph graph, const CompileOptions& options) {
   return compiled;
 }
 
+partition::Halves Compiler::cut(graph::Graph joint, const partition::Joint& info,
+                                partition::Weigh weigh, const CompileOptions& options,
+                                std::vector<StageTime>& times) const {
+  Report report;
+  Stages stages(options, report);
+  stages.dump("joint", [&] { return graph::to_string(joint); });
+  const graph::Graph rewritten = stages.run("passes", [&] {
+    passes::PassContext context{options.passes};
+    passes::RunOptions run;
+    run.skip = options.skip_passes;
+    run.verify = options.verify;
+    return passes::run_passes(std::move(joint), passes::joint_pipeline(), context, run);
+  });
+  partition::Halves halves = stages.run("partition", [&] {
+    const abi::DeviceDescription& device = target_->device();
+    const partition::Machine machine{.bytes_per_second = device.bytes_per_second,
+                                     .operations_per_second = device.flops_f32 / 2,
+                                     .clears_memory = device.kind == abi::DeviceKind::cpu};
+    return partition::partition(rewritten, info, machine, weigh);
+  });
+  times.insert(times.end(), report.stages.begin(), report.stages.end());
+  return halves;
+}
+
 }  // namespace inkle::driver

@@ -13,6 +13,7 @@
 #include "abi/plan.h"
 #include "driver/target.h"
 #include "graph/graph.h"
+#include "partition/partition.h"
 #include "passes/pass.h"
 #include "schedule/scheduled.h"
 
@@ -84,6 +85,12 @@ class Compiler {
   [[nodiscard]] const abi::DeviceDescription& device() const { return target_->device(); }
 
   [[nodiscard]] abi::Device location() const { return target_->location(); }
+
+  // The passes on a joint forward-backward graph, then its cut into two, each for compile(). Their
+  // times are added to `stages`. Throws as compile() does.
+  [[nodiscard]] partition::Halves cut(graph::Graph joint, const partition::Joint& info,
+                                      partition::Weigh weigh, const CompileOptions& options,
+                                      std::vector<StageTime>& stages) const;
 
   // A plan of this compiler, ready to run. Throws as the runtime does.
   [[nodiscard]] std::unique_ptr<runtime::common::Executable> load(

@@ -10,7 +10,7 @@ std::vector<ValueId> Builder::nodes(std::string_view op, std::vector<Argument> a
   const OpDef* row = graph_.table().find(op);
   if (row == nullptr) user_error("unknown op '{}'", op);
   complete_arguments(args, *row, graph_.table().schema(*row), context());
-  Node node{.op = row, .source = source_};
+  Node node{.op = row, .source = source_, .keep = keep_};
   for (Type& type : infer_types(graph_, *row, args)) {
     node.results.push_back(graph_.add_value(std::move(type)));
   }
@@ -27,7 +27,7 @@ ValueId Builder::node(std::string_view op, std::vector<Argument> args) {
 
 std::vector<ValueId> Builder::eager(std::string name, std::uint32_t target,
                                     std::vector<Argument> args, std::vector<Type> types) {
-  Node node{.op = &kEagerOp, .source = source_, .eager_target = target};
+  Node node{.op = &kEagerOp, .source = source_, .eager_target = target, .keep = keep_};
   node.args.reserve(args.size() + 1);
   node.args.emplace_back(std::move(name));
   for (Argument& argument : args) node.args.push_back(std::move(argument));
@@ -42,7 +42,8 @@ std::vector<ValueId> Builder::copy(const Node& node, const Graph& from,
             .args = std::move(mapped_args),
             .source = node.source.empty() ? source_ : node.source,
             .eager_target = node.eager_target,
-            .in_place = node.in_place};
+            .in_place = node.in_place,
+            .keep = node.keep};
   // Mapped operands have the types of the old ones, so results have, too.
   for (const ValueId v : node.results) made.results.push_back(graph_.add_value(from.type(v)));
   graph_.nodes.push_back(std::move(made));
@@ -111,6 +112,7 @@ Graph Rewriter::run(const Visit& visit) && {
     Node mapped = original;
     replace_operands(mapped, [&](ValueId v) { return map_[v.index]; });
     builder_.set_source(original.source);
+    builder_.set_keep(original.keep);
     const auto replaced = visit(*this, mapped, original);
     if (!replaced) {
       const auto results = builder_.copy(original, from_, std::move(mapped.args));

@@ -35,6 +35,7 @@ class Builder {
 
   // The source line given to nodes appended from now on.
   void set_source(std::string source) { source_ = std::move(source); }
+  void set_keep(Keep keep) { keep_ = keep; }
 
   [[nodiscard]] Expr integer(std::int64_t value) { return context().constant(value); }
   // A rank-0 or shaped tensor filled with a number.
@@ -43,6 +44,7 @@ class Builder {
  private:
   Graph& graph_;
   std::string source_;
+  Keep keep_ = Keep::free;
 };
 
 // Runs `visit` on every node of `graph` in order and collects the rebuilt graph. `visit` gets the

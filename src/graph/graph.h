@@ -34,6 +34,10 @@ using Argument =
     std::variant<None, ValueId, std::vector<ValueId>, Expr, std::vector<Expr>, double,
                  std::vector<double>, bool, std::vector<bool>, std::string, DType, Device>;
 
+// Of a joint graph's forward values, whether the backward may compute them again: it decides (free),
+// it keeps them, or it computes them again whatever that costs (checkpointing).
+enum class Keep : std::uint8_t { free, saved, recomputed };
+
 struct Node {
   const OpDef* op = nullptr;
   std::vector<Argument> args;  // one for each parameter of the schema, defaults filled in
@@ -44,6 +48,7 @@ struct Node {
   // Of nodes with the update trait: operand 0 is not read afterwards, and its memory may become the
   // result, also where it is an input (that a later copy_ of the result into it makes official).
   bool in_place = false;
+  Keep keep = Keep::free;
 };
 
 struct Input {

@@ -221,6 +221,8 @@ class GraphParser {
     }
     arguments(node);
     if (has(node.op->traits, Trait::update)) node.in_place = scanner_.accept("in_place");
+    if (scanner_.accept("saved")) node.keep = Keep::saved;
+    if (scanner_.accept("recomputed")) node.keep = Keep::recomputed;
     node.source = scanner_.take_comment();
     try {
       derive(node, results);

@@ -200,6 +200,7 @@ class GraphPrinter {
       out += print_argument(node.args[i], namer);
     }
     out += node.in_place ? ") in_place" : ")";
+    if (node.keep != Keep::free) out += node.keep == Keep::saved ? " saved" : " recomputed";
     if (!node.source.empty()) {
       std::string source = node.source;
       std::ranges::replace(source, '\n', ' ');

@@ -57,6 +57,12 @@ constexpr std::string_view kStandard[] = {
     "reinplace",
 };
 
+// Composites are expanded, so that the cut may pass through them; memory is not reused before.
+constexpr std::string_view kJoint[] = {
+    "canonicalise", "cse",       "attention",    "fold_masks",     "fold_constants",
+    "decompose",    "canonicalise", "fold_constants", "cse", "dce",
+};
+
 void check(const graph::Graph& graph, std::string_view pass) {
   try {
     graph::verify(graph);
@@ -77,6 +83,7 @@ const Pass* find_pass(std::string_view name) {
 }
 
 std::span<const std::string_view> standard_pipeline() { return kStandard; }
+std::span<const std::string_view> joint_pipeline() { return kJoint; }
 
 graph::Graph run_passes(graph::Graph graph, std::span<const std::string_view> names,
                         PassContext& context, const RunOptions& options) {

@@ -25,6 +25,9 @@ struct Pass {
 // What the compiler runs, in order; a pass may stand there more than once.
 [[nodiscard]] std::span<const std::string_view> standard_pipeline();
 
+// What runs on a joint forward-backward graph before it is cut; its halves get the standard passes.
+[[nodiscard]] std::span<const std::string_view> joint_pipeline();
+
 struct PassTiming {
   std::string_view name;
   double seconds = 0;

@@ -148,22 +148,111 @@ struct Options {
   nb::object dump = nb::none();
 };
 
-nb::tuple compile(driver::Compiler& compiler, Importer& importer, const Options& options,
-                  const nb::list& targets, const nb::object& as_strided) {
+driver::CompileOptions compile_options(const Options& options) {
   driver::CompileOptions o;
   o.training = options.training;
   o.fast_numerics = options.fast_numerics;
   o.fail_stage = options.fail_stage;
   o.passes.freeze = options.freeze;
   if (!options.dump.is_none()) {
-    o.dump = [&](std::string_view stage, const std::string& text) {
-      options.dump(nb::str(stage.data(), stage.size()), text);
+    o.dump = [dump = options.dump](std::string_view stage, const std::string& text) {
+      dump(nb::str(stage.data(), stage.size()), text);
     };
   }
-  driver::Compiled compiled = compiler.compile(importer.take(), o);
+  return o;
+}
+
+nb::tuple compile_graph(driver::Compiler& compiler, graph::Graph graph, const Options& options,
+                        const nb::list& targets, const nb::object& as_strided) {
+  driver::Compiled compiled = compiler.compile(std::move(graph), compile_options(options));
   auto callable = std::make_shared<TorchCallable>(compiler.load(compiled.plan), compiler.location(),
                                                   targets, as_strided);
   return nb::make_tuple(callable, report_dict(compiled.report));
+}
+
+nb::tuple compile(driver::Compiler& compiler, Importer& importer, const Options& options,
+                  const nb::list& targets, const nb::object& as_strided) {
+  return compile_graph(compiler, importer.take(), options, targets, as_strided);
+}
+
+using partition::Halves;
+
+struct Cut {
+  Halves halves;
+  std::vector<driver::StageTime> stages;
+};
+
+// `tangents`, `written`, `fixed`: of each input of the importer, in order.
+std::shared_ptr<Cut> cut(const driver::Compiler& compiler, Importer& importer,
+                         const Options& options, std::size_t forward_outputs,
+                         std::vector<bool> tangents, std::vector<bool> written,
+                         std::vector<bool> fixed, std::int64_t most_bytes, bool by_bytes) {
+  const partition::Joint info{.forward_outputs = forward_outputs,
+                              .is_tangent = std::move(tangents),
+                              .is_written = std::move(written),
+                              .is_static = std::move(fixed),
+                              .most_bytes = most_bytes};
+  std::vector<driver::StageTime> stages;
+  const auto weigh = by_bytes ? partition::Weigh::bytes : partition::Weigh::time;
+  Halves halves = compiler.cut(importer.take(), info, weigh, compile_options(options), stages);
+  return std::make_shared<Cut>(Cut{std::move(halves), std::move(stages)});
+}
+
+nb::tuple compile_half(driver::Compiler& compiler, const Cut& cut, bool is_backward,
+                       const Options& options, const nb::list& targets,
+                       const nb::object& as_strided) {
+  return compile_graph(compiler, is_backward ? cut.halves.backward : cut.halves.forward, options,
+                       targets, as_strided);
+}
+
+nb::list exprs_list(const std::vector<Expr>& list) {
+  nb::list result;
+  for (const Expr e : list) {
+    if (const auto value = e.constant()) {
+      result.append(*value);
+    } else {
+      result.append(sym::to_string(e));
+    }
+  }
+  return result;
+}
+
+// (position among the inputs or None, dtype name, sizes, strides or None, device, source, result);
+// sizes are integers, or text of expressions.
+nb::list kept_list(const Cut& cut) {
+  nb::list result;
+  for (const partition::Kept& kept : cut.halves.kept) {
+    const Type& type = cut.halves.forward.type(kept.in_forward);
+    nb::object input = nb::none();
+    if (kept.input != partition::Kept::kComputed) input = nb::int_(kept.input);
+    nb::object strides = nb::none();
+    if (type.strides) strides = exprs_list(*type.strides);
+    const char* device = type.device.kind == abi::DeviceKind::cuda ? "cuda" : "cpu";
+    result.append(nb::make_tuple(input, std::string(abi::name_of(type.dtype)),
+                                 exprs_list(type.sizes), strides,
+                                 nb::make_tuple(device, type.device.index), kept.source,
+                                 kept.result));
+  }
+  return result;
+}
+
+void bind_cut(nb::module_& m) {
+  nb::class_<Cut>(m, "Cut")
+      .def_prop_ro("kept", kept_list)
+      .def_prop_ro("symbols", [](const Cut& c) { return c.halves.symbols; })
+      .def_prop_ro("bytes", [](const Cut& c) { return c.halves.bytes; })
+      .def_prop_ro("stages",
+                   [](const Cut& c) {
+                     nb::list result;
+                     for (const auto& s : c.stages) {
+                       result.append(nb::make_tuple(s.stage, s.seconds));
+                     }
+                     return result;
+                   })
+      .def("settle_strides", [](Cut& c) { c.halves.settle_strides(); })
+      .def("set_strides", [](Cut& c, Importer& importer, std::size_t i, const nb::sequence& list) {
+        return c.halves.set_strides(i, to_exprs(importer, list));
+      });
 }
 
 void bind_expressions(nb::module_& m) {
@@ -208,6 +297,7 @@ void bind_importer(nb::module_& m) {
              return i.literal(to_type(i, type), {begin, begin + bytes});
            })
       .def("call", call)
+      .def("set_keep", [](Importer& i, int keep) { i.set_keep(static_cast<graph::Keep>(keep)); })
       .def("output", [](Importer& i, ValueId v) { i.output(v); })
       .def("output", [](Importer& i, Expr e) { i.output(e); })
       .def("output_as", [](Importer& i, ValueId v,
@@ -243,7 +333,9 @@ void bind_compiler(nb::module_& m) {
           },
           nb::rv_policy::take_ownership)
       .def_prop_ro("device", [](const driver::Compiler& c) { return c.device().name; })
-      .def("compile", compile);
+      .def("compile", compile)
+      .def("cut", cut)
+      .def("compile_half", compile_half);
   nb::class_<TorchCallable>(m, "TorchCallable", nb::dynamic_attr())
       .def("__call__", &TorchCallable::call)
       .def("set_frozen", &TorchCallable::set_frozen)
@@ -287,6 +379,7 @@ NB_MODULE(_inkle, m) {
   static nb::exception<InternalError> internal_error(m, "InternalError", PyExc_RuntimeError);
   bind_expressions(m);
   bind_importer(m);
+  bind_cut(m);
   bind_compiler(m);
   bind_inspect(m);
   m.def("ops_markdown", &ops::ops_markdown);

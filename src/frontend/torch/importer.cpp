@@ -81,7 +81,9 @@ Argument element(const Argument& argument, std::size_t i, sym::Context& context)
 }  // namespace
 
 Importer::Importer(std::string name)
-    : graph_(std::make_shared<sym::Context>(), ops::op_table()), builder_(graph_) {
+    : context_(std::make_shared<sym::Context>()),
+      graph_(context_, ops::op_table()),
+      builder_(graph_) {
   graph_.name = std::move(name);
 }
 

@@ -33,7 +33,8 @@ class Importer {
   // A size symbol: `low` and `high` inclusive.
   Expr symbol(std::string_view name, std::int64_t low, std::int64_t high,
               std::optional<std::int64_t> hint);
-  [[nodiscard]] sym::Context& context() { return graph_.context(); }
+  // Of the graph, also after take().
+  [[nodiscard]] sym::Context& context() { return *context_; }
 
   ValueId input(std::string name, Type type, bool is_parameter);
   void integer_input(std::string name, Expr symbol);
@@ -47,6 +48,9 @@ class Importer {
   std::vector<ValueId> call(std::string_view overload, std::vector<Argument> args,
                             std::string source, const std::vector<Type>& meta, std::uint32_t target,
                             std::string_view force_eager);
+
+  // Of the nodes to come.
+  void set_keep(graph::Keep keep) { builder_.set_keep(keep); }
 
   void output(ValueId value);
   // With these strides instead of those that FX states. False: something in eager reads the value
@@ -73,6 +77,7 @@ class Importer {
                                 std::vector<Argument> args, const std::vector<Type>& meta);
   void fix_strides(ValueId value);
 
+  std::shared_ptr<sym::Context> context_;
   graph::Graph graph_;
   graph::Builder builder_;
   std::vector<std::optional<graph::Sizes>> strides_;  // FX's, by ValueId

@@ -1,0 +1,76 @@
+"""The compiler of each device, and what it is asked for."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, Callable, Sequence
+
+import torch
+
+from inkle import _inkle
+from inkle.importer import UnsupportedGraph
+from inkle.options import Options
+
+_lock = threading.Lock()
+_compilers: dict[int | None, Any] = {}  # by number of the GPU; None: the processor
+
+
+def forget() -> None:
+    """Forgets all compiled kernels."""
+    with _lock:
+        _compilers.clear()
+
+
+def get_compiler(gpu: int | None) -> Any:
+    with _lock:
+        if gpu not in _compilers:
+            _compilers[gpu] = _inkle.Compiler() if gpu is None else _inkle.Compiler.cuda(gpu)
+        return _compilers[gpu]
+
+
+def gpu_of(gm: torch.fx.GraphModule) -> int | None:
+    """The number of the GPU that a graph computes on; None if it uses none."""
+    found = set()
+    for node in gm.graph.nodes:
+        value = node.meta.get("val")
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(one, torch.Tensor) and one.device.type == "cuda":
+                found.add(one.device.index or 0)
+    if len(found) > 1:
+        raise UnsupportedGraph(f"the graph uses several GPUs: {sorted(found)}")
+    return next(iter(found), None)
+
+
+def native_options(options: Options, training: bool, freeze: bool = False) -> Any:
+    native = _inkle.Options()
+    native.training = training
+    native.freeze = freeze
+    native.fast_numerics = options.numerics == "fast"
+    native.fail_stage = options.fail_stage
+    native.dump = options.dump or _dump_to_folder()
+    return native
+
+
+def as_strided(base: Any, sizes: Sequence[int], strides: Sequence[int], byte_offset: int) -> Any:
+    offset = base.storage_offset() + byte_offset // base.element_size()
+    return torch.as_strided(base, sizes, strides, offset)
+
+
+_dump_count = 0
+
+
+def _dump_to_folder() -> Callable[[str, str], None] | None:
+    """Numbered files of every stage in the folder that INKLE_DUMP_DIR names."""
+    folder = os.environ.get("INKLE_DUMP_DIR")
+    if not folder:
+        return None
+    os.makedirs(folder, exist_ok=True)
+
+    def write(stage: str, text: str) -> None:
+        global _dump_count
+        _dump_count += 1
+        with open(os.path.join(folder, f"{_dump_count:03}-{stage}.txt"), "w") as file:
+            file.write(text)
+
+    return write

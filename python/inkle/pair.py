@@ -1,0 +1,99 @@
+"""The ``partition_fn`` that compiles a forward and its backward together."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch._functorch.partitioners import default_partition
+
+from inkle import _inkle
+from inkle.importer import GraphImporter, UnsupportedGraph, named_nodes
+from inkle.joint import Halves, Joint, Kept, examine, stubs
+from inkle.machine import as_strided, get_compiler, gpu_of, native_options
+from inkle.options import Options
+from inkle.report import Failure, GraphReport, add, fault_of, warn
+
+# As many nodes may turn out, one after another, to be for eager.
+_MAX_ATTEMPTS = 12
+
+
+class Partition:
+    """Where a joint graph is cut by the compiler; by AOTAutograd where that cannot be, with the
+    reason told."""
+
+    def __init__(self, name: str, options: Options):
+        self._name, self._options = name, options
+
+    def __call__(
+        self, gm: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **named: Any
+    ) -> Halves:
+        failure = Failure()
+        try:
+            joint = examine(gm, num_fwd_outputs, named.get("static_lifetime_input_indices"))
+            return self._compile(joint, failure)
+        except Exception as error:  # noqa: BLE001: the default partition serves all graphs
+            kind, message = fault_of(error)
+            report = GraphReport(self._name)
+            warn(gm, report, "a joint graph has the default partition", kind, message, failure)
+        return default_partition(gm, inputs, num_fwd_outputs=num_fwd_outputs, **named)
+
+    def _compile(self, joint: Joint, failure: Failure) -> Halves:
+        """Nodes that a later stage does not support are left to eager in a new attempt."""
+        in_eager: dict[str, str] = {}
+        reports = GraphReport(self._name), GraphReport(self._name)
+        while True:
+            try:
+                halves = self._attempt(joint, in_eager, reports, failure)
+                break
+            except _inkle.Unsupported as error:
+                nodes = named_nodes(str(error), joint.gm) - in_eager.keys()
+                if not nodes or len(in_eager) + len(nodes) > _MAX_ATTEMPTS:
+                    raise
+                in_eager.update((node, str(error).splitlines()[0]) for node in nodes)
+        for report in reports:
+            report.compiled = True
+            add(report)
+        return halves
+
+    def _attempt(
+        self, joint: Joint, in_eager: dict[str, str], reports: tuple[GraphReport, ...],
+        failure: Failure,
+    ) -> Halves:  # fmt: skip
+        start = time.perf_counter()
+        failure.stage = "frontend"
+        walker = GraphImporter(
+            joint.gm, self._name, set(), in_eager, own_random=self._options.random == "fast",
+            keep=joint.keep,
+        )  # fmt: skip
+        try:
+            walker.run()
+        except Exception:
+            failure.node = walker.current
+            raise
+        failure.stage = ""
+        reports[0].frontend_seconds += time.perf_counter() - start
+        compiler = get_compiler(gpu_of(joint.gm))
+        native = native_options(self._options, training=True)
+        cut = compiler.cut(
+            walker.importer, native, joint.num_forward_outputs, joint.tangents, joint.written,
+            joint.fixed, joint.default_bytes, self._options.partition == "smallest",
+        )  # fmt: skip
+        reports[0].stages += cut.stages
+        start = time.perf_counter()
+        kept = Kept(joint, walker, cut)
+        reports[0].frontend_seconds += time.perf_counter() - start
+        compiled = []
+        for is_backward, report in enumerate(reports):
+            made, facts = compiler.compile_half(
+                cut, bool(is_backward), native, walker.targets, as_strided
+            )
+            report.take(facts)
+            report.eager = [e for e in walker.importer.eager]
+            report.callable = made
+            report.kept_bytes = cut.bytes
+            made._boxed_call = True
+            made.fails = self._options.fail_stage == "run"
+            compiled.append(made)
+        return stubs(joint, kept, *compiled)

@@ -1,0 +1,129 @@
+"""What became of each graph, and the one place that tells the user."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+from typing import Any
+
+import torch
+
+from inkle import _inkle
+from inkle.importer import UnsupportedGraph, source_line
+
+_log = logging.getLogger("inkle")
+
+
+@dataclasses.dataclass
+class GraphReport:
+    """What became of one graph: times in seconds, counts, and what ran in eager and why."""
+
+    name: str
+    compiled: bool = False
+    reason: str = ""
+    # What Inkle itself did wrong, while compiling or in a call; a bug.
+    fault: str = ""
+    frontend_seconds: float = 0.0
+    stages: list[tuple[str, float]] = dataclasses.field(default_factory=list)
+    steps: list[dict[str, str]] = dataclasses.field(default_factory=list)
+    kernels: int = 0
+    kernels_reused: int = 0
+    launches: int = 0
+    library_calls: int = 0
+    # Of one call at the sizes that it was compiled for; and inputs, outputs and operands of
+    # contractions once.
+    bytes_moved: int = 0
+    bytes_lower_bound: int = 0
+    eager: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
+    # Of a half of a graph that Inkle has cut: what the forward keeps for the backward alone.
+    kept_bytes: int | None = None
+    callable: Any = None
+
+    def take(self, facts: dict[str, Any]) -> None:
+        """What the compiler tells."""
+        for key, value in facts.items():
+            if key == "stages":
+                self.stages += value
+            elif key != "eager" and hasattr(self, key):
+                setattr(self, key, value)
+
+    @property
+    def seconds(self) -> float:
+        """Inkle's own share of the compile time."""
+        return self.frontend_seconds + sum(s for _, s in self.stages)
+
+
+_reports: list[GraphReport] = []
+_lock = threading.Lock()
+_warned: set[str] = set()
+
+
+def reports() -> list[GraphReport]:
+    """Reports of all graphs compiled since the start or the last reset(), in order."""
+    with _lock:
+        return list(_reports)
+
+
+def forget() -> None:
+    """Forgets reports and warnings."""
+    with _lock:
+        _reports.clear()
+        _warned.clear()
+
+
+def add(report: GraphReport) -> None:
+    with _lock:
+        _reports.append(report)
+
+
+@dataclasses.dataclass
+class Failure:
+    """Where a compilation stood."""
+
+    stage: str = "frontend"
+    node: torch.fx.Node | None = None
+
+
+# Errors whose message says all.
+INKLE_ERRORS = (UnsupportedGraph, _inkle.Unsupported, _inkle.InternalError, _inkle.UserError)
+_MAX_MESSAGE = 160
+
+
+def warn(
+    gm: torch.fx.GraphModule,
+    report: GraphReport,
+    what: str,
+    kind: str,
+    message: str,
+    failure: Failure,
+) -> None:
+    """One line for each distinct reason: what was wrong, then stage, op and source line."""
+    lines = message.splitlines() or [""]
+    first = lines[0] if len(lines[0]) <= _MAX_MESSAGE else lines[0][: _MAX_MESSAGE - 3] + "..."
+    places = [line.strip() for line in lines[1:] if line.startswith("  in ")]
+    if failure.stage:
+        places.append(f"in stage {failure.stage}")
+    if failure.node is not None:
+        places.insert(0, f"in op {failure.node.target} at {source_line(failure.node)}")
+    with _lock:
+        key = f"{kind}: {first} {places[-1:]}"
+        if key in _warned:
+            return
+        _warned.add(key)
+    if not any(" at " in place for place in places):
+        ops = [n for n in gm.graph.nodes if n.op == "call_function" and n.meta.get("stack_trace")]
+        if ops:
+            places.append(f"in the graph of op {ops[0].target} at {source_line(ops[0])}")
+    text = f"inkle: {what} ({kind}): {first} {' '.join(places)}"
+    _log.warning("%s", " ".join(text.split())[:_MAX_WARNING])
+
+
+_MAX_WARNING = 300
+
+
+def fault_of(error: Exception) -> tuple[str, str]:
+    """What kind of failure it is, and the message."""
+    expected = isinstance(error, (UnsupportedGraph, _inkle.Unsupported))
+    message = str(error) if isinstance(error, INKLE_ERRORS) else f"{type(error).__name__}: {error}"
+    return "not supported" if expected else "a fault in the compiler", message

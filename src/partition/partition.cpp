@@ -1,0 +1,266 @@
+#include "partition/partition.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace inkle::partition {
+namespace {
+
+using graph::Argument;
+using graph::Expr;
+using graph::Graph;
+using graph::Input;
+using graph::Node;
+using graph::Output;
+using graph::ValueId;
+
+// One half while it is copied out of the joint graph.
+class Half {
+ public:
+  explicit Half(const Graph& joint)
+      : joint_(joint), made_(joint.shared_context(), joint.table()), map_(joint.value_count()) {
+    made_.name = joint.name;
+  }
+
+  ValueId add_input(const Input& input) {
+    Input copy = input;
+    if (!input.value.is_none()) copy.value = carry(input.value);
+    made_.inputs.push_back(copy);
+    return copy.value;
+  }
+
+  ValueId add_kept(ValueId v, std::string name) {
+    const ValueId carried = carry(v);
+    made_.inputs.push_back({.name = std::move(name), .value = carried});
+    return carried;
+  }
+
+  void add_node(const Node& original) {
+    Node node = original;
+    graph::replace_operands(node, [&](ValueId v) { return of(v); });
+    node.keep = graph::Keep::free;
+    for (ValueId& v : node.results) {
+      // A value that was given stays what it is; this one nobody reads.
+      const ValueId made = made_.add_value(joint_.type(v));
+      if (map_[v.index].is_none()) map_[v.index] = made;
+      v = made;
+    }
+    made_.nodes.push_back(std::move(node));
+  }
+
+  void add_output(const Output& output) {
+    Output copy = output;
+    if (auto* v = std::get_if<ValueId>(&copy.value); v != nullptr && !v->is_none()) *v = of(*v);
+    made_.outputs.push_back(copy);
+  }
+
+  [[nodiscard]] bool has(ValueId v) const { return !map_[v.index].is_none(); }
+
+  // The half's own value; literals come with their first reader.
+  ValueId of(ValueId v) {
+    if (!map_[v.index].is_none()) return map_[v.index];
+    const auto literal = std::ranges::find(joint_.constants, v, [](const auto& c) { return c.first; });
+    INKLE_CHECK(literal != joint_.constants.end(), "a half reads value {} of the other", v.index);
+    made_.constants.emplace_back(carry(v), literal->second);
+    return map_[v.index];
+  }
+
+  [[nodiscard]] Graph& graph() { return made_; }
+
+ private:
+  ValueId carry(ValueId v) { return map_[v.index] = made_.add_value(joint_.type(v)); }
+
+  const Graph& joint_;
+  Graph made_;
+  std::vector<ValueId> map_;
+};
+
+class Splitter {
+ public:
+  Splitter(const Graph& joint, const Joint& info, const Cut& cut)
+      : joint_(joint),
+        info_(info),
+        cut_(cut),
+        producer_(graph::producers(joint)),
+        forward_(joint),
+        backward_(joint) {}
+
+  Halves run() {
+    build_forward();
+    Halves halves{.forward = std::move(forward_.graph()),
+                  .backward = Graph(joint_.shared_context(), joint_.table()),
+                  .kept = std::move(kept_),
+                  .symbols = {},
+                  .bytes = cut_.bytes,
+                  .forward_outputs = info_.forward_outputs};
+    build_backward(halves.kept);
+    halves.symbols = add_symbols(halves.forward);
+    graph::settle_views(backward_.graph());
+    halves.backward = std::move(backward_.graph());
+    return halves;
+  }
+
+ private:
+  void build_forward() {
+    for (std::size_t i = 0; i < joint_.inputs.size(); ++i) {
+      if (!info_.is_tangent[i]) forward_.add_input(joint_.inputs[i]);
+    }
+    for (std::size_t i = 0; i < joint_.nodes.size(); ++i) {
+      if (cut_.in_forward[i]) forward_.add_node(joint_.nodes[i]);
+    }
+    for (std::size_t i = 0; i < info_.forward_outputs; ++i) forward_.add_output(joint_.outputs[i]);
+    for (const ValueId v : cut_.kept) {
+      // In the memory of an input or output where it lies there.
+      forward_.add_output({.value = v, .is_fresh = false});
+      Kept kept{.in_forward = forward_.of(v)};
+      if (const std::int32_t i = producer_[v.index]; i >= 0) {
+        const Node& node = joint_.nodes[static_cast<std::size_t>(i)];
+        kept.source = node.source;
+        kept.result = static_cast<std::size_t>(std::ranges::find(node.results, v) - node.results.begin());
+      } else {
+        const auto input = std::ranges::find(joint_.inputs, v, &Input::value);
+        kept.input = static_cast<std::size_t>(input - joint_.inputs.begin());
+      }
+      kept_.push_back(std::move(kept));
+    }
+    graph::settle_views(forward_.graph());
+  }
+
+  void build_backward(std::vector<Kept>& kept) {
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      const bool is_input = kept[i].input != Kept::kComputed;
+      std::string name = is_input ? joint_.inputs[kept[i].input].name : "kept_" + std::to_string(i);
+      kept[i].in_backward = backward_.add_kept(cut_.kept[i], std::move(name));
+    }
+    for (std::size_t i = 0; i < joint_.inputs.size(); ++i) {
+      if (info_.is_tangent[i]) backward_.add_input(joint_.inputs[i]);
+    }
+    emitted_.resize(joint_.nodes.size());
+    for (std::size_t i = 0; i < joint_.nodes.size(); ++i) {
+      // What is computed again comes as late as what reads it allows, so that it does not live long.
+      if (cut_.in_backward[i] && !cut_.in_forward[i]) emit(i);
+    }
+    for (std::size_t i = info_.forward_outputs; i < joint_.outputs.size(); ++i) {
+      const auto* v = std::get_if<ValueId>(&joint_.outputs[i].value);
+      if (v != nullptr && !v->is_none()) emit_producer(*v);
+      backward_.add_output(joint_.outputs[i]);
+    }
+  }
+
+  void emit_producer(ValueId v) {
+    if (!backward_.has(v) && producer_[v.index] >= 0) {
+      emit(static_cast<std::size_t>(producer_[v.index]));
+    }
+  }
+
+  // The node behind what it needs; without recursion, as chains may be long.
+  void emit(std::size_t root) {
+    std::vector<std::pair<std::size_t, bool>> stack{{root, false}};
+    while (!stack.empty()) {
+      const auto [i, is_ready] = stack.back();
+      stack.pop_back();
+      if (emitted_[i]) continue;
+      if (is_ready) {
+        emitted_[i] = true;
+        backward_.add_node(joint_.nodes[i]);
+        continue;
+      }
+      stack.emplace_back(i, true);
+      graph::for_each_operand(joint_.nodes[i], [&](ValueId v) {
+        if (!backward_.has(v) && producer_[v.index] >= 0) {
+          stack.emplace_back(static_cast<std::size_t>(producer_[v.index]), false);
+        }
+      });
+    }
+  }
+
+  // The symbols that the backward mentions, as inputs of it and outputs of the forward.
+  std::vector<std::size_t> add_symbols(Graph& forward) {
+    std::unordered_set<std::uint32_t> seen;
+    std::vector<Expr> found;
+    const auto add = [&](Expr e) {
+      for (const Expr s : sym::symbols(e)) {
+        if (seen.insert(s.id()).second) found.push_back(s);
+      }
+    };
+    const Graph& g = backward_.graph();
+    for (std::uint32_t v = 0; v < g.value_count(); ++v) {
+      for (const Expr e : g.type({v}).sizes) add(e);
+      if (g.type({v}).strides) std::ranges::for_each(*g.type({v}).strides, add);
+    }
+    for (const Node& node : g.nodes) {
+      for (const Argument& a : node.args) {
+        if (const auto* e = std::get_if<Expr>(&a)) add(*e);
+        if (const auto* l = std::get_if<std::vector<Expr>>(&a)) std::ranges::for_each(*l, add);
+      }
+    }
+    for (const Output& output : g.outputs) {
+      if (const auto* e = std::get_if<Expr>(&output.value)) add(*e);
+    }
+    std::vector<std::size_t> positions;
+    for (std::size_t i = 0; i < joint_.inputs.size(); ++i) {
+      const Input& input = joint_.inputs[i];
+      if (!input.value.is_none() || info_.is_tangent[i]) continue;
+      if (std::erase(found, input.symbol) > 0) positions.push_back(i);
+    }
+    if (!found.empty()) {
+      unsupported("the size {} is no argument of the forward", sym::to_string(found.front()));
+    }
+    std::vector<Input> inputs;
+    for (const std::size_t i : positions) {
+      inputs.push_back(joint_.inputs[i]);
+      forward.outputs.push_back({.value = joint_.inputs[i].symbol});
+    }
+    auto& own = backward_.graph().inputs;
+    own.insert(own.begin(), inputs.begin(), inputs.end());
+    return positions;
+  }
+
+  const Graph& joint_;
+  const Joint& info_;
+  const Cut& cut_;
+  std::vector<std::int32_t> producer_;
+  Half forward_, backward_;
+  std::vector<Kept> kept_;
+  std::vector<bool> emitted_;
+};
+
+}  // namespace
+
+bool Halves::set_strides(std::size_t i, const graph::Sizes& strides) {
+  graph::Type& type = forward.type(kept[i].in_forward);
+  if (type.strides) return false;
+  type.strides = strides;
+  backward.type(kept[i].in_backward).strides = strides;
+  return true;
+}
+
+void Halves::settle_strides() {
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    const graph::Type& type = forward.type(kept[i].in_forward);
+    if (type.strides) {
+      backward.type(kept[i].in_backward).strides = type.strides;
+    } else {
+      set_strides(i, graph::contiguous_strides(forward.context(), type.sizes));
+    }
+  }
+  graph::settle_views(forward);
+  graph::settle_views(backward);
+}
+
+Halves partition(const Graph& joint, const Joint& info, const Machine& machine, Weigh weigh) {
+  std::int64_t least = 0;
+  for (const Weigh how : {weigh, Weigh::bytes, Weigh::nothing}) {
+    const Cut cut = find_cut(joint, info, machine, how);
+    log(LogChannel::partition, "{}: {} values kept, {} bytes of {}", joint.name, cut.kept.size(),
+        cut.bytes, info.most_bytes);
+    if (cut.bytes <= info.most_bytes) return Splitter(joint, info, cut).run();
+    least = cut.bytes;
+  }
+  unsupported("{} bytes would be kept, the default partition keeps {}", least, info.most_bytes);
+}
+
+}  // namespace inkle::partition

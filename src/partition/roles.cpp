@@ -1,0 +1,172 @@
+#include "partition/roles.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "passes/effects.h"
+
+namespace inkle::partition {
+
+using graph::Graph;
+using graph::has;
+using graph::Node;
+using graph::Trait;
+using graph::ValueId;
+
+namespace {
+
+// The operand that a node gives a view of; none if it gives no view.
+ValueId viewed(const Node& node) {
+  if (!has(node.op->traits, Trait::view) || node.args.empty()) return {};
+  const auto* first = std::get_if<ValueId>(&node.args.front());
+  return first == nullptr ? ValueId{} : *first;
+}
+
+}  // namespace
+
+Roles::Roles(const Graph& joint, const Joint& info)
+    : joint_(joint),
+      info_(info),
+      owners_(graph::memory_owners(joint)),
+      producer_(graph::producers(joint)),
+      uses_(graph::use_counts(joint)),
+      written_(passes::mutated_values(joint)) {
+  const std::size_t values = joint.value_count();
+  for (auto* list : {&literal_, &tangent_, &late_value_, &read_late_, &direct_, &operand_late_,
+                     &operand_early_, &lives_, &output_}) {
+    list->assign(values, false);
+  }
+  for (const auto& constant : joint.constants) {
+    literal_[constant.first.index] = lives_[constant.first.index] = true;
+  }
+  std::vector<bool> written_by_host(values);
+  for (std::size_t i = 0; i < joint.inputs.size(); ++i) {
+    const ValueId v = joint.inputs[i].value;
+    if (v.is_none()) continue;
+    lives_[v.index] = true;
+    tangent_[v.index] = late_value_[v.index] = info.is_tangent[i];
+    written_by_host[v.index] = info.is_written[i];
+  }
+  for (std::uint32_t v = 0; v < values; ++v) {
+    if (written_by_host[owners_[v].index]) written_[v] = true;
+  }
+  find_late();
+  find_halves();
+  find_readers();
+}
+
+void Roles::find_late() {
+  const std::size_t nodes = joint_.nodes.size();
+  for (auto* list : {&late_, &forward_, &backward_, &reads_written_, &ready_}) {
+    list->assign(nodes, false);
+  }
+  for (std::size_t i = 0; i < nodes; ++i) {
+    const Node& node = joint_.nodes[i];
+    graph::for_each_operand(node, [&](ValueId v) {
+      if (late_value_[v.index]) late_[i] = true;
+      if (written_[v.index]) reads_written_[i] = true;
+    });
+    for (const ValueId v : node.results) late_value_[v.index] = late_[i];
+  }
+}
+
+bool Roles::is_used(const Node& node) const {
+  return std::ranges::any_of(node.results, [&](ValueId v) { return uses_[v.index] > 0; });
+}
+
+// Adds what the nodes in `nodes` and the values in `roots` are made of.
+void Roles::close(std::vector<bool>& nodes, const std::vector<bool>& roots) const {
+  std::vector<bool> values = roots;
+  for (std::size_t i = joint_.nodes.size(); i-- > 0;) {
+    const Node& node = joint_.nodes[i];
+    for (const ValueId v : node.results) nodes[i] = nodes[i] || values[v.index];
+    if (nodes[i]) graph::for_each_operand(node, [&](ValueId v) { values[v.index] = true; });
+  }
+}
+
+void Roles::find_halves() {
+  std::vector<bool> early(joint_.value_count()), late(joint_.value_count());
+  for (std::size_t i = 0; i < joint_.outputs.size(); ++i) {
+    const auto* v = std::get_if<ValueId>(&joint_.outputs[i].value);
+    if (v == nullptr || v->is_none()) continue;
+    const bool is_forward = i < info_.forward_outputs;
+    (is_forward ? early : late)[v->index] = true;
+    if (!is_forward) continue;
+    if (late_value_[v->index]) unsupported("a result of the forward depends on gradients");
+    output_[owners_[v->index].index] = lives_[owners_[v->index].index] = true;
+  }
+  for (std::size_t i = 0; i < joint_.nodes.size(); ++i) {
+    const Node& node = joint_.nodes[i];
+    const bool has_effect = has(node.op->traits, Trait::effect);
+    if (has_effect && late_[i]) unsupported("the backward writes to memory of its caller");
+    if (!has_effect && (!node.eager_target || is_used(node))) continue;
+    (late_[i] ? backward_ : forward_)[i] = true;
+  }
+  close(forward_, early);
+  close(backward_, late);
+  for (std::size_t i = 0; i < joint_.nodes.size(); ++i) {
+    ready_[i] = true;
+    graph::for_each_operand(joint_.nodes[i], [&](ValueId v) {
+      const std::int32_t producer = producer_[v.index];
+      if (late_value_[v.index]) ready_[i] = false;
+      if (producer >= 0 && !forward_[static_cast<std::size_t>(producer)]) ready_[i] = false;
+    });
+    for (const ValueId v : joint_.nodes[i].results) {
+      const bool is_backward_output = late[v.index] && !late_[i];
+      if (is_backward_output) read_late_[v.index] = direct_[v.index] = true;
+    }
+  }
+  for (const graph::Input& input : joint_.inputs) {
+    if (input.value.is_none() || tangent_[input.value.index] || !late[input.value.index]) continue;
+    read_late_[input.value.index] = direct_[input.value.index] = true;
+  }
+}
+
+bool Roles::is_library(const Node& node) {
+  return node.eager_target || node.op->library || has(node.op->traits, Trait::contraction) ||
+         has(node.op->traits, Trait::eager_only);
+}
+
+void Roles::find_readers() {
+  for (std::size_t i = joint_.nodes.size(); i-- > 0;) {
+    const Node& node = joint_.nodes[i];
+    const bool is_late = late_[i] && backward_[i];
+    graph::for_each_operand(node, [&](ValueId v) {
+      if (late_value_[v.index] || literal_[v.index]) return;
+      if (is_late) read_late_[v.index] = direct_[v.index] = true;
+      if (is_late && is_library(node)) operand_late_[v.index] = true;
+      if (forward_[i] && is_library(node)) operand_early_[v.index] = true;
+    });
+    const ValueId base = viewed(node);
+    if (base.is_none()) continue;
+    for (const ValueId v : node.results) {
+      if (operand_early_[v.index]) operand_early_[base.index] = true;
+      if (late_[i]) continue;
+      if (direct_[v.index]) direct_[base.index] = true;
+      if (operand_late_[v.index]) operand_late_[base.index] = true;
+    }
+  }
+}
+
+bool Roles::may_keep_input(std::size_t input) const {
+  const ValueId v = joint_.inputs[input].value;
+  return direct_[v.index] || (info_.is_static[input] && !written_[v.index]);
+}
+
+bool Roles::is_stored(std::size_t node, ValueId v) const {
+  return lives_anyway(v) || operand_early_[v.index] || is_library(joint_.nodes[node]) ||
+         has(joint_.nodes[node].op->traits, Trait::reduction);
+}
+
+bool Roles::is_part(ValueId v) const {
+  const ValueId memory = owner(v);
+  return memory.index != v.index && bytes_of(joint_, v) < bytes_of(joint_, memory);
+}
+
+bool Roles::may_keep(ValueId v) const {
+  if (joint_.type(v).dtype == abi::DType::opaque) return false;
+  if (!output_[owner(v).index]) return true;
+  return direct_[v.index];
+}
+
+}  // namespace inkle::partition

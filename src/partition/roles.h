@@ -1,0 +1,68 @@
+// What nodes and values of a joint graph are to its two halves, before anything is decided.
+#pragma once
+
+#include <vector>
+
+#include "graph/graph.h"
+#include "partition/cut.h"
+
+namespace inkle::partition {
+
+class Roles {
+ public:
+  // Throws Unsupported as find_cut() does.
+  Roles(const graph::Graph& joint, const Joint& info);
+
+  // Of nodes. Late ones depend on a tangent; the forward's are those that its outputs and effects
+  // depend on, the backward's those that gradients do. One may be both.
+  [[nodiscard]] bool is_late(std::size_t node) const { return late_[node]; }
+  [[nodiscard]] bool in_forward(std::size_t node) const { return forward_[node]; }
+  [[nodiscard]] bool in_backward(std::size_t node) const { return backward_[node]; }
+  // Reads memory that the forward writes: in the backward it would find something else.
+  [[nodiscard]] bool reads_written(std::size_t node) const { return reads_written_[node]; }
+  // All that it reads is made by the forward anyway.
+  [[nodiscard]] bool has_ready_operands(std::size_t node) const { return ready_[node]; }
+
+  // Of inputs.
+  [[nodiscard]] bool is_tangent(std::size_t input) const { return info_.is_tangent[input]; }
+  [[nodiscard]] bool may_keep_input(std::size_t input) const;
+
+  // Of values.
+  [[nodiscard]] graph::ValueId owner(graph::ValueId v) const { return owners_[v.index]; }
+  [[nodiscard]] bool is_literal(graph::ValueId v) const { return literal_[v.index]; }
+  [[nodiscard]] bool is_tangent_value(graph::ValueId v) const { return tangent_[v.index]; }
+  // A late node of the backward reads it, or the backward returns it.
+  [[nodiscard]] bool is_read_late(graph::ValueId v) const { return read_late_[v.index]; }
+  // A library reads it, or a view of it, in the backward: it has to be in memory then.
+  [[nodiscard]] bool is_operand_late(graph::ValueId v) const { return operand_late_[v.index]; }
+  // The forward writes it to memory, whether it is kept or not.
+  [[nodiscard]] bool is_stored(std::size_t node, graph::ValueId v) const;
+  // In memory that an input, a literal or an output of the forward has.
+  [[nodiscard]] bool lives_anyway(graph::ValueId v) const { return lives_[owner(v).index]; }
+  // A view of fewer elements than its memory has.
+  [[nodiscard]] bool is_part(graph::ValueId v) const;
+  // Not opaque ones, and outputs only where the backward reads them, as the default partition does:
+  // a user may write to others.
+  [[nodiscard]] bool may_keep(graph::ValueId v) const;
+
+ private:
+  void find_late();
+  void find_halves();
+  void find_readers();
+  void close(std::vector<bool>& nodes, const std::vector<bool>& roots) const;
+  [[nodiscard]] static bool is_library(const graph::Node& node);
+  [[nodiscard]] bool is_used(const graph::Node& node) const;
+
+  const graph::Graph& joint_;
+  const Joint& info_;
+  std::vector<graph::ValueId> owners_;
+  std::vector<std::int32_t> producer_;
+  std::vector<std::uint32_t> uses_;
+  // By node.
+  std::vector<bool> late_, forward_, backward_, reads_written_, ready_;
+  // By value.
+  std::vector<bool> literal_, tangent_, late_value_, written_, read_late_, direct_, operand_late_,
+      operand_early_, lives_, output_;
+};
+
+}  // namespace inkle::partition
