@@ -75,7 +75,7 @@ def _refuse(gm: torch.fx.GraphModule) -> None:
         if node.op == "get_attr" and isinstance(getattr(gm, node.target, None), torch.nn.Module):
             raise UnsupportedGraph("there are graphs inside of the graph")
         tag = node.meta.get("partitioner_tag")
-        if tag in ("must_be_in_forward", "must_be_in_backward"):
+        if tag == "must_be_in_backward" or (tag == "must_be_in_forward" and not _writes(node)):
             raise UnsupportedGraph(f"{node.name} has a half that it must be in")
         if tag == "is_backward" and _writes(node):
             raise UnsupportedGraph(f"{node.name} writes to memory in the backward")

@@ -13,18 +13,18 @@
 namespace inkle {
 
 enum class LogChannel {
-  frontend,  // what was imported, and where meta data differed
-  fallback,  // what runs in eager, and why
-  passes,    // each pass: time, nodes before and after
-  lower,     // rows asked, nests made
-  fusion,    // why two nodes were or were not fused
-  layout,    // layouts chosen
-  memory,    // arena, reuse, peak
-  codegen,   // kernels, schedules, code size, compile time
-  tune,      // candidates, measurements, picks
-  cache,     // hits, misses and the field that differs
-  runtime,   // calls, clones of misaligned inputs, prepared weights
-  driver,    // stages and their time
+  frontend,   // what was imported, and where meta data differed
+  fallback,   // what runs in eager, and why
+  passes,     // each pass: time, nodes before and after
+  lower,      // rows asked, nests made
+  fusion,     // why two nodes were or were not fused
+  layout,     // layouts chosen
+  memory,     // arena, reuse, peak
+  codegen,    // kernels, schedules, code size, compile time
+  tune,       // candidates, measurements, picks
+  cache,      // hits, misses and the field that differs
+  runtime,    // calls, clones of misaligned inputs, prepared weights
+  driver,     // stages and their time
   partition,  // what the backward is given
 };
 

@@ -34,8 +34,8 @@ using Argument =
     std::variant<None, ValueId, std::vector<ValueId>, Expr, std::vector<Expr>, double,
                  std::vector<double>, bool, std::vector<bool>, std::string, DType, Device>;
 
-// Of a joint graph's forward values, whether the backward may compute them again: it decides (free),
-// it keeps them, or it computes them again whatever that costs (checkpointing).
+// Of a joint graph's forward values, whether the backward may compute them again: it decides
+// (free), it keeps them, or it computes them again whatever that costs (checkpointing).
 enum class Keep : std::uint8_t { free, saved, recomputed };
 
 struct Node {

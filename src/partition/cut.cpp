@@ -69,7 +69,8 @@ class Network {
   void add_input(std::size_t i) {
     const ValueId v = joint_.inputs[i].value;
     if (v.is_none() || roles_.is_tangent(i)) return;
-    flow_.add(kSource, of_value(v), roles_.may_keep_input(i) ? capacity(seconds_of(v)) : kUnlimited);
+    flow_.add(kSource, of_value(v),
+              roles_.may_keep_input(i) ? capacity(seconds_of(v)) : kUnlimited);
   }
 
   void add_node(std::size_t i) {
@@ -94,9 +95,10 @@ class Network {
     if (weigh_ == Weigh::nothing || !work_[i]) return kUnlimited;
     double seconds = work_[i]->operations / machine_.operations_per_second +
                      work_[i]->bytes / machine_.bytes_per_second;
-    // What a library reads has to be written for it; what a loop reads does not.
+    // What a library reads has to be written for it, by a loop that reads about as much; what a
+    // loop reads is computed inside of it.
     for (const ValueId v : node.results) {
-      if (roles_.is_operand_late(v)) seconds += seconds_of(v);
+      if (roles_.is_operand_late(v)) seconds += 3 * seconds_of(v);
     }
     return capacity(weigh_ == Weigh::bytes ? seconds * kTieBreak : seconds);
   }
@@ -167,7 +169,8 @@ class Network {
   }
 
   // Memory that is kept is counted once, as large as what is kept of it.
-  std::int64_t kept_bytes(const std::vector<ValueId>& kept, const std::vector<bool>& is_kept) const {
+  std::int64_t kept_bytes(const std::vector<ValueId>& kept,
+                          const std::vector<bool>& is_kept) const {
     std::int64_t total = 0;
     for (const ValueId v : kept) {
       const ValueId owner = roles_.owner(v);
@@ -181,11 +184,13 @@ class Network {
                     const std::vector<std::int32_t>& producer) const {
     for (std::size_t i = joint_.nodes.size(); i-- > 0;) {
       const Node& node = joint_.nodes[i];
-      const bool gives = std::ranges::any_of(node.results, [&](ValueId v) { return is_kept[v.index]; });
+      const bool gives =
+          std::ranges::any_of(node.results, [&](ValueId v) { return is_kept[v.index]; });
       if (!gives && !roles_.in_forward(i) && !cut.in_forward[i]) continue;
       cut.in_forward[i] = true;
       graph::for_each_operand(node, [&](ValueId v) {
-        if (producer[v.index] >= 0) cut.in_forward[static_cast<std::size_t>(producer[v.index])] = true;
+        if (producer[v.index] >= 0)
+          cut.in_forward[static_cast<std::size_t>(producer[v.index])] = true;
       });
     }
   }

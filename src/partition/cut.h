@@ -24,7 +24,8 @@ namespace inkle::partition {
 
 // What a joint graph is, beside its nodes.
 struct Joint {
-  std::size_t forward_outputs = 0;  // the first outputs are the forward's, the others the backward's
+  std::size_t forward_outputs =
+      0;  // the first outputs are the forward's, the others the backward's
   // By input: known to the backward only.
   std::vector<bool> is_tangent;
   // By input: the host changes it after the forward.

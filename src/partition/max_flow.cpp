@@ -33,8 +33,7 @@ std::int64_t MaxFlow::push_path(std::uint32_t source, std::uint32_t sink) {
   std::uint32_t vertex = source;
   while (vertex != sink) {
     std::uint32_t& e = at_[vertex];
-    while (e != kNone &&
-           (edges_[e].capacity == 0 || level_[edges_[e].to] != level_[vertex] + 1)) {
+    while (e != kNone && (edges_[e].capacity == 0 || level_[edges_[e].to] != level_[vertex] + 1)) {
       e = edges_[e].next;
     }
     if (e != kNone) {

@@ -62,7 +62,8 @@ class Half {
   // The half's own value; literals come with their first reader.
   ValueId of(ValueId v) {
     if (!map_[v.index].is_none()) return map_[v.index];
-    const auto literal = std::ranges::find(joint_.constants, v, [](const auto& c) { return c.first; });
+    const auto literal =
+        std::ranges::find(joint_.constants, v, [](const auto& c) { return c.first; });
     INKLE_CHECK(literal != joint_.constants.end(), "a half reads value {} of the other", v.index);
     made_.constants.emplace_back(carry(v), literal->second);
     return map_[v.index];
@@ -119,7 +120,8 @@ class Splitter {
       if (const std::int32_t i = producer_[v.index]; i >= 0) {
         const Node& node = joint_.nodes[static_cast<std::size_t>(i)];
         kept.source = node.source;
-        kept.result = static_cast<std::size_t>(std::ranges::find(node.results, v) - node.results.begin());
+        kept.result =
+            static_cast<std::size_t>(std::ranges::find(node.results, v) - node.results.begin());
       } else {
         const auto input = std::ranges::find(joint_.inputs, v, &Input::value);
         kept.input = static_cast<std::size_t>(input - joint_.inputs.begin());
@@ -140,7 +142,8 @@ class Splitter {
     }
     emitted_.resize(joint_.nodes.size());
     for (std::size_t i = 0; i < joint_.nodes.size(); ++i) {
-      // What is computed again comes as late as what reads it allows, so that it does not live long.
+      // What is computed again comes as late as what reads it allows, so that it does not live
+      // long.
       if (cut_.in_backward[i] && !cut_.in_forward[i]) emit(i);
     }
     for (std::size_t i = info_.forward_outputs; i < joint_.outputs.size(); ++i) {

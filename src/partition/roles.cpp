@@ -133,7 +133,9 @@ void Roles::find_readers() {
     const bool is_late = late_[i] && backward_[i];
     graph::for_each_operand(node, [&](ValueId v) {
       if (late_value_[v.index] || literal_[v.index]) return;
-      if (is_late) read_late_[v.index] = direct_[v.index] = true;
+      // What only the backward computes reads it there in the default partition, too.
+      if (backward_[i] && !forward_[i]) direct_[v.index] = true;
+      if (is_late) read_late_[v.index] = true;
       if (is_late && is_library(node)) operand_late_[v.index] = true;
       if (forward_[i] && is_library(node)) operand_early_[v.index] = true;
     });

@@ -107,7 +107,9 @@ class Merger {
     const auto [begin, end] = known_.equal_range(hash);
     for (auto at = begin; at != end; ++at) {
       const Node& twin = kept[at->second];
-      if (twin.op != node.op || twin.keep != node.keep || !std::ranges::equal(twin.args, node.args, same)) continue;
+      if (twin.op != node.op || twin.keep != node.keep ||
+          !std::ranges::equal(twin.args, node.args, same))
+        continue;
       if (!may_stand_for(twin, node)) continue;
       for (std::size_t i = 0; i < node.results.size(); ++i) stand_for(twin, node, i);
       changed_ = true;

@@ -228,10 +228,9 @@ nb::list kept_list(const Cut& cut) {
     nb::object strides = nb::none();
     if (type.strides) strides = exprs_list(*type.strides);
     const char* device = type.device.kind == abi::DeviceKind::cuda ? "cuda" : "cpu";
-    result.append(nb::make_tuple(input, std::string(abi::name_of(type.dtype)),
-                                 exprs_list(type.sizes), strides,
-                                 nb::make_tuple(device, type.device.index), kept.source,
-                                 kept.result));
+    result.append(nb::make_tuple(
+        input, std::string(abi::name_of(type.dtype)), exprs_list(type.sizes), strides,
+        nb::make_tuple(device, type.device.index), kept.source, kept.result));
   }
   return result;
 }
