@@ -123,6 +123,8 @@ def arithmetic(x):
 for dtype in (torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.int16,
               torch.int8, torch.uint8):
     case(str(dtype), arithmetic, lambda dtype=dtype: [(randn(4, 5) * 8).abs().to(dtype)])
+case("sine and cosine of doubles", lambda x: torch.sin(x) * torch.cos(x),
+     lambda: [randn(4, 5).double()])
 for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
     case(str(dtype), lambda x: (x.float() * 2, x.clone(), x.float().to(x.dtype)),
          lambda dtype=dtype: [randn(4, 5).to(dtype)])

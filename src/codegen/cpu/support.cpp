@@ -66,6 +66,8 @@ void* support_function(std::string_view name) {
       Entry{"nextafterf", two_f(std::nextafter)},
       Entry{"pow", two(std::pow)},
       Entry{"sin", one(std::sin)},
+      Entry{"sincos", reinterpret_cast<void*>(::sincos)},  // what LLVM makes of a sin and a cos
+      Entry{"sincosf", reinterpret_cast<void*>(::sincosf)},
       Entry{"sinf", one_f(std::sin)},
       Entry{"sinh", one(std::sinh)},
       Entry{"tan", one(std::tan)},
