@@ -166,6 +166,7 @@ Compiled Compiler::compile(graph::Graph graph, const CompileOptions& options) {
   stages.dump("graph", [&] { return graph::to_string(graph); });
   graph::Graph rewritten = stages.run("passes", [&] {
     passes::PassContext context{options.passes};
+    if (!options.training) context.options.products = target_->products();
     passes::RunOptions run;
     run.skip = options.skip_passes;
     run.verify = options.verify;

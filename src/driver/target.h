@@ -12,6 +12,7 @@
 
 #include "abi/device.h"
 #include "abi/plan.h"
+#include "passes/pass.h"
 #include "runtime/common/executable.h"
 #include "schedule/schedule.h"
 
@@ -47,6 +48,8 @@ class Target {
   [[nodiscard]] virtual abi::Device location() const { return {}; }
   // Adds the device, and what its libraries can do, to what the scheduler is told.
   virtual void describe(schedule::Options& options) const = 0;
+  // If products that share an operand are worth merging there: what they cost.
+  [[nodiscard]] virtual std::optional<passes::ProductCosts> products() const { return {}; }
   // The step is run by the host, which allocates its result (a convolution or attention).
   [[nodiscard]] virtual bool host_makes_result(const schedule::Step& /*step*/,
                                                const loop::Program& /*program*/) const {

@@ -10,11 +10,19 @@
 
 namespace inkle::passes {
 
+// What products cost on a machine.
+struct ProductCosts {
+  double flops_per_second = 0;
+  double call_seconds = 0;  // of a library call, beside its arithmetic: launch, first and last tiles
+};
+
 struct Options {
   // Weights have become literals: passes may compute with literals of any size.
   bool freeze = false;
   // No library has attention: it becomes products and a softmax.
   bool split_attention = false;
+  // Products of one matrix by several parameters may become one.
+  std::optional<ProductCosts> products;
 };
 
 struct PassContext {

@@ -15,6 +15,7 @@
 #include "passes/fold_batch_norm.h"
 #include "passes/fold_constants.h"
 #include "passes/fold_masks.h"
+#include "passes/merge_products.h"
 #include "passes/reinplace.h"
 #include "passes/split_attention.h"
 
@@ -31,6 +32,7 @@ constexpr Pass kPasses[] = {
     {"fold_constants", fold_constants, "computes what depends on literals only"},
     {"fold_masks", fold_masks,
      "attention masks that are neutral vanish, causal ones become a flag"},
+    {"merge_products", merge_products, "products of one matrix by several weights become one"},
     {"reinplace", reinplace, "scatters write into their base where it dies"},
     {"split_attention", split_attention, "if asked for: attention as products and a softmax"},
 };
@@ -53,6 +55,7 @@ constexpr std::string_view kStandard[] = {
     "canonicalise",
     "fold_constants",
     "cse",
+    "merge_products",
     "dce",
     "reinplace",
 };

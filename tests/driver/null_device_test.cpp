@@ -124,6 +124,37 @@ class NullDeviceTest : public ::testing::Test {
   std::unique_ptr<runtime::common::Executable> executable_;
 };
 
+TEST_F(NullDeviceTest, MergesProductsOfOneOperand) {
+  compile(R"(
+graph @qkv(%x: bf16[2,16,64], %q: bf16[64,64] param, %k: bf16[64,64] param, %v: bf16[64,64] param, %a: bf16[64] param, %b: bf16[64] param, %c: bf16[64] param) -> bf16[2,2,16,32] {
+  %0: bf16[32,64] = view(%x, [32, 64])
+  %1: bf16[64,64] = t(%q)
+  %2: bf16[32,64] = addmm(%a, %0, %1)
+  %3: bf16[2,16,2,32] = reshape(%2, [2, 16, 2, 32])
+  %4: bf16[2,2,16,32] = transpose(%3, 1, 2)
+  %5: bf16[64,64] = t(%k)
+  %6: bf16[32,64] = addmm(%b, %0, %5)
+  %7: bf16[2,16,2,32] = reshape(%6, [2, 16, 2, 32])
+  %8: bf16[2,2,16,32] = transpose(%7, 1, 2)
+  %9: bf16[64,64] = t(%v)
+  %10: bf16[32,64] = addmm(%c, %0, %9)
+  %11: bf16[2,16,2,32] = reshape(%10, [2, 16, 2, 32])
+  %12: bf16[2,2,16,32] = transpose(%11, 1, 2)
+  %13: bf16[2,2,16,32] = sdpa(%4, %8, %12, none, 0.0, false, 0.125)
+  return %13
+}
+)");
+  // What is put together is made once; attention reads the parts as they lie.
+  std::vector<std::string> kinds;
+  for (std::size_t s = 0; s < compiled_.report.steps.size(); ++s) {
+    if (!compiled_.plan->steps[s].prepare) kinds.push_back(compiled_.report.steps[s].kind);
+  }
+  EXPECT_THAT(kinds, testing::ElementsAre("matmul", "attention"));
+  NullHost host;
+  run({{2, 16, 64}, {64, 64}, {64, 64}, {64, 64}, {64}, {64}, {64}}, host);
+  EXPECT_THAT(host.calls, testing::ElementsAre("attention"));
+}
+
 TEST_F(NullDeviceTest, RunsAllButTheLaunches) {
   compile(R"(
 graph @block(%x: bf16[s0,64], %w: bf16[32,64] param, %b: bf16[32] param) -> bf16[s0,32] where s0 in 1..4096 {

@@ -23,7 +23,7 @@ std::vector<std::string_view> split(std::string_view list) {
   return out;
 }
 
-// opt [--passes=a,b | --pipeline] [--freeze] [--skip=a,b] [--stop-after=n]: the graph after passes.
+// opt [--passes=a,b | --pipeline] [--freeze] [--merge] [--skip=a,b] [--stop-after=n]: the graph after passes.
 std::string opt(std::string_view text, std::span<const std::string> args) {
   std::vector<std::string_view> names;
   passes::PassContext context;
@@ -36,6 +36,8 @@ std::string opt(std::string_view text, std::span<const std::string> args) {
       names.assign(passes::standard_pipeline().begin(), passes::standard_pipeline().end());
     } else if (arg == "--freeze") {
       context.options.freeze = true;
+    } else if (arg == "--merge") {
+      context.options.products = passes::ProductCosts{800e12, 2.5e-6};  // of a GPU
     } else if (arg.starts_with("--skip=")) {
       for (const std::string_view name : split(value)) options.skip.emplace_back(name);
     } else if (arg.starts_with("--stop-after=")) {
