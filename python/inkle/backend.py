@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import gc
 import time
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
@@ -14,7 +16,7 @@ from inkle import _inkle, attention, dropout, joint, layouts, loss, machine, pai
 from inkle import report as reporting
 from inkle import segments
 from inkle.importer import GraphImporter, named_nodes
-from inkle.machine import as_strided, get_compiler, gpu_of, native_options
+from inkle.machine import as_strided, get_compiler, gpu_of, native_options, warm_up
 from inkle.options import Options, parse
 from inkle.report import Failure, GraphReport, add, fault_of, reports, warn
 
@@ -75,15 +77,30 @@ def inkle(
         "smallest": partition.smallest,
         "own": pair.Partition(label, parsed),
     }
-    return aot_module_simplified(
-        gm,
-        example_inputs,
-        fw_compiler=compile_forward,
-        bw_compiler=compile_backward,
-        inference_compiler=compile_inference,
-        partition_fn=partitions[parsed.partition],
-        keep_inference_input_mutations=True,
-    )
+    warm_up(example_inputs)
+    with _no_collection():
+        return aot_module_simplified(
+            gm,
+            example_inputs,
+            fw_compiler=compile_forward,
+            bw_compiler=compile_backward,
+            inference_compiler=compile_inference,
+            partition_fn=partitions[parsed.partition],
+            keep_inference_input_mutations=True,
+        )
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without the cyclic garbage collector: torch and the model's libraries are a million objects,
+    and tracing makes so many more that each compilation looks at all of them several times."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _parameter_positions(gm: torch.fx.GraphModule) -> set[int]:

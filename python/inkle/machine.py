@@ -29,6 +29,17 @@ def get_compiler(gpu: int | None) -> Any:
         return _compilers[gpu]
 
 
+def warm_up(inputs: Sequence[Any]) -> None:
+    """Opens what a GPU's first compilation needs, beside the caller, who traces meanwhile."""
+    gpus = {t.device.index or 0 for t in inputs if isinstance(t, torch.Tensor) and t.is_cuda}
+    for gpu in gpus - _compilers.keys():
+        try:
+            compiler = get_compiler(gpu)
+        except Exception:  # noqa: BLE001: reported when the graph is compiled
+            continue
+        threading.Thread(target=compiler.warm_up, name="inkle warm up").start()
+
+
 def gpu_of(gm: torch.fx.GraphModule) -> int | None:
     """The number of the GPU that a graph computes on; None if it uses none."""
     found = set()

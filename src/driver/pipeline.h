@@ -82,6 +82,9 @@ class Compiler {
   // Throws UserError, Unsupported or InternalError, each with notes: stage, op, source line.
   [[nodiscard]] Compiled compile(graph::Graph graph, const CompileOptions& options);
 
+  // Starts what the first compilation would wait for; any thread, errors are left for then.
+  void warm_up() noexcept { target_->warm_up(); }
+
   [[nodiscard]] const abi::DeviceDescription& device() const { return target_->device(); }
 
   [[nodiscard]] abi::Device location() const { return target_->location(); }

@@ -48,6 +48,7 @@ class Target {
   [[nodiscard]] virtual abi::Device location() const { return {}; }
   // Adds the device, and what its libraries can do, to what the scheduler is told.
   virtual void describe(schedule::Options& options) const = 0;
+  virtual void warm_up() noexcept {}
   // If products that share an operand are worth merging there: what they cost.
   [[nodiscard]] virtual std::optional<passes::ProductCosts> products() const { return {}; }
   // The step is run by the host, which allocates its result (a convolution or attention).

@@ -127,6 +127,8 @@ class CudaTarget final : public Target {
     if (device_->convolutions() != nullptr) options.least_channels = 8;
   }
 
+  void warm_up() noexcept override { generator_.warm_up(); }
+
   std::optional<passes::ProductCosts> products() const override {
     // Of an H200: a product of bf16 runs at four fifths of the datasheet's rate.
     constexpr double kReached = 0.8;

@@ -332,6 +332,7 @@ void bind_compiler(nb::module_& m) {
           },
           nb::rv_policy::take_ownership)
       .def_prop_ro("device", [](const driver::Compiler& c) { return c.device().name; })
+      .def("warm_up", &driver::Compiler::warm_up, nb::call_guard<nb::gil_scoped_release>())
       .def("compile", compile)
       .def("cut", cut)
       .def("compile_half", compile_half);

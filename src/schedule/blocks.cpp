@@ -26,8 +26,11 @@ constexpr std::int64_t kMostKeptAccesses = 8;
 // Shorter rows that are no whole number of accesses are read element by element.
 constexpr std::int64_t kLeastRaggedRow = 512;
 
-// Accesses of a row that a thread has in flight where each is used once and forgotten (argmax of
-// 8192 columns: 3.4 TB/s with 4, 4.0 with 8).
+// The same of a row in which a maximum is searched for, once it is known (8192 columns of bf16: 36.4
+// us with 2, 38.4 with 4, 38.8 with 8; remembering where each thread's maximum was: 39.3).
+constexpr std::int64_t kSearchedAccesses = 2;
+
+// Accesses of a row that a thread has in flight where each is used once and forgotten.
 constexpr std::int32_t kReadAccesses = 8;
 // Threads of a scan: with more, the wait for the last warp shows (rows of 8192: 3.36 TB/s with
 // 1024, 3.55 with 512, 3.64 with 256).
@@ -156,7 +159,7 @@ class Chooser {
     std::rotate(at, at + 1, loops_.outer.end() - 1);
     BlockSchedule b;
     b.axis = Axis::tile;
-    b.threads = kTileSide * kTileSide;
+    b.threads = kTileAcross * kTileDown;
     b.lanes = lanes;
     return b;
   }
@@ -219,6 +222,22 @@ class Chooser {
     });
   }
 
+  static bool has_position(const Stage& stage) {
+    return stage.kind == StageKind::reduction && (stage.reduce == loop::ReduceOp::argmin ||
+                                                  stage.reduce == loop::ReduceOp::argmax);
+  }
+
+  // Whether the place of an extreme value is looked for among kept ones: of rows that a block keeps
+  // whole.
+  bool searches(const Stage& stage) const {
+    if (!has_position(stage) || stage.inner.empty()) return false;
+    const Expr extent = extent_product(stage.inner, context_);
+    const auto length = extent.constant();
+    const std::int32_t lanes = row_lanes();
+    return length && sym::divides(lanes, extent) &&
+           *length <= std::int64_t{lanes} * kSearchedAccesses * device_.block_threads;
+  }
+
   // Whether several stages read the same memory, or need what another has computed.
   bool reads_again() const {
     std::size_t passes = 0;
@@ -235,6 +254,7 @@ class Chooser {
       if (together) continue;
       ++passes;
       if (stage.kind == StageKind::reduction && stage.reduce == loop::ReduceOp::welford) ++passes;
+      if (searches(stage)) ++passes;
     }
     return passes > 1;
   }
@@ -257,30 +277,35 @@ class Chooser {
     } else if (accesses <= 128) {
       b.team = std::min(power_above(accesses), 32);
     } else {
-      b.team = std::min(power_above((accesses + kKeptAccesses - 1) / kKeptAccesses), 1024);
+      const bool search = std::any_of(loops_.stages.begin(), loops_.stages.end(), has_position);
+      const std::int64_t each = search ? kSearchedAccesses : kKeptAccesses;
+      b.team = std::min(power_above((accesses + each - 1) / each), 1024);
     }
     b.threads = std::max(b.team, b.team <= 32 ? 128 : b.team);
     b.keep = can_keep && accesses <= std::int64_t{b.team} * kMostKeptAccesses;
     if (can_keep && !b.keep) read_twice_or_share(b, accesses);
     if (!b.keep && !scan_) {
       const bool at_once = accesses <= std::int64_t{b.team} * kReadAccesses && b.team <= 128;
-      // Ragged rows are written out twice, with and without bounds: seconds of compilation if each
-      // of several stages did so eight times.
+      // Ragged rows are written out three times more, for their ends and what is left of them.
       const bool ragged = !sym::divides(b.lanes, extent);
-      b.unroll = ragged ? (reads_again() ? 2 : 4) : at_once ? kReadAccesses : 4;
+      b.unroll = ragged ? (reads_again() ? 4 : kReadAccesses) : at_once ? kReadAccesses : 4;
     }
     return b;
   }
 
-  // Rows too long for a block's registers. The second reading finds most of them in the cache that
-  // all share, which is faster than waiting for the other blocks of a cluster (512 rows of 131072:
-  // 116 us against 127), unless the rows alone do not fill the device.
+  // Rows too long for a block's registers. The second reading finds them in the cache that all share
+  // if few rows are under way, so blocks are large (softmax of 512 rows of 131072: 108 us with blocks
+  // of 512 threads, 86 with 1024). Sharing a row among the blocks of a cluster takes longer (109 to
+  // 197 us, with 2 to 8 blocks, kept; 90 to 99 read twice), and the row in shared memory, each next
+  // one fetched while one is written, as long (89 us), so that is for where rows alone do not fill
+  // the device.
   void read_twice_or_share(BlockSchedule& b, std::int64_t accesses) const {
-    b.team = b.threads = 512;
+    b.team = b.threads = 1024;
     const std::int64_t rows = sym::hint(extent_product(loops_.outer, context_)).value_or(4096);
-    const std::int32_t cluster =
-        power_above((accesses + b.team * kMostKeptAccesses - 1) / (b.team * kMostKeptAccesses));
+    constexpr std::int64_t kPart = 512 * kMostKeptAccesses;
+    const std::int32_t cluster = power_above((accesses + kPart - 1) / kPart);
     if (rows >= device_.parallelism || cluster > device_.cluster_blocks) return;
+    b.team = b.threads = 512;
     b.cluster = cluster;
     b.keep = true;
   }

@@ -132,8 +132,10 @@ struct BlockSchedule {
   friend bool operator==(const BlockSchedule&, const BlockSchedule&) = default;
 };
 
-// Threads of a tile along each of its two loops.
-inline constexpr std::int32_t kTileSide = 16;
+// Threads of a tile along the last loop and along the one before it. A warp has 8 by 4 of them, so
+// that it reads 128 bytes of each of 4 x lanes rows, or 64 of each of 8 x lanes the other way.
+inline constexpr std::int32_t kTileAcross = 8;
+inline constexpr std::int32_t kTileDown = 16;
 
 // Everything that differs between machines. Printable, replayable.
 struct Schedule {

@@ -265,9 +265,9 @@ Expr blocks_of_grid(const LoopKernel& loops, const BlockSchedule& b, sym::Contex
     }
     case BlockSchedule::Axis::tile: {
       multiply(count - 2);
-      const std::int64_t side = std::int64_t{kTileSide} * b.lanes;
-      return rest * sym::ceildiv(loops.outer[count - 1].extent, side) *
-             sym::ceildiv(loops.outer[count - 2].extent, side);
+      return rest *
+             sym::ceildiv(loops.outer[count - 1].extent, std::int64_t{kTileAcross} * b.lanes) *
+             sym::ceildiv(loops.outer[count - 2].extent, std::int64_t{kTileDown} * b.lanes);
     }
   }
   return rest;

@@ -261,6 +261,24 @@ bool BodyText::divides_by_one_number(Val v) const {
   return true;
 }
 
+// An exponential of which only narrow roundings, or those of a quotient, are used: its error of |x|
+// 2^-24 and more is nothing beside those of 8 or 11 bits.
+bool BodyText::is_rounded_exponential(Val v) const {
+  const Instruction& i = body_[v];
+  if (i.opcode != Opcode::exp || i.dtype != DType::f32 || place_.lanes == 1) return false;
+  if (captures_.contains(v) || known_.contains(v)) return false;
+  if (std::find(body_.yields.begin(), body_.yields.end(), v) != body_.yields.end()) return false;
+  for (Val u = 0; u < body_.instructions.size(); ++u) {
+    const Instruction& user = body_[u];
+    for (const Val operand : user.used()) {
+      const bool narrow = user.opcode == Opcode::cast && abi::is_reduced_float(user.dtype);
+      const bool quotient = divides_by_one_number(u) && user.operands[1] != v;
+      if (operand == v && !narrow && !quotient) return false;
+    }
+  }
+  return true;
+}
+
 // A cast to a narrow float and back.
 std::optional<std::string> BodyText::rounded_text(const Instruction& i, bool in_lanes) {
   if (i.opcode != Opcode::cast || i.dtype != DType::f32 || known_.contains(i.operands[0])) {
@@ -290,6 +308,8 @@ void BodyText::write_value(Writer& out, Val v, bool in_lanes) {
       text = load_text(i, in_lanes);
     } else if (const auto rounded = rounded_text(i, in_lanes)) {
       text = *rounded;
+    } else if (is_rounded_exponential(v)) {
+      text = fmt::format("term({})", name_of(i.operands[0], in_lanes));
     } else if (divides_by_one_number(v)) {
       text = fmt::format("over({}, d{})", name_of(i.operands[0], in_lanes), v);
     } else {

@@ -70,6 +70,15 @@ CudaCompiler::CudaCompiler(abi::DeviceDescription device) : device_(std::move(de
 
 CudaCompiler::~CudaCompiler() = default;
 
+void CudaCompiler::warm_up() const noexcept {
+  try {
+    (void)compile_program(prelude() + "extern \"C\" __global__ void nothing() {}\n", "nothing.cu",
+                          device_.architecture);
+  } catch (const std::exception& error) {
+    log(LogChannel::codegen, "warming up: {}", error.what());
+  }
+}
+
 std::string CudaCompiler::source(const CompileUnit& unit) const {
   return write_kernel(*unit.kernel, unit.schedule, unit.name, context_of(*unit.kernel)).text;
 }

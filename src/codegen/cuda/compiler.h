@@ -51,6 +51,9 @@ class CudaCompiler {
   // compiled on several threads. Kernels' expressions are used by the calling thread only.
   [[nodiscard]] Compiled compile(std::span<const CompileUnit> units) const;
 
+  // Opens NVRTC and compiles the helpers alone, which the first program would wait for; any thread.
+  void warm_up() const noexcept;
+
   // The text of one kernel alone, without the helpers that all share.
   [[nodiscard]] std::string source(const CompileUnit& unit) const;
 

@@ -236,17 +236,19 @@ class KernelWriter {
 
   void begin_tile() {
     const std::size_t last = loops_.outer.size() - 1;
-    const int side = schedule::kTileSide;
-    const int step = side * blocks_.lanes;
-    const auto tiles = [&](std::size_t d) {
-      return index_text(sym::ceildiv(loops_.outer[d].extent, step), symbols_, false);
+    constexpr int kAcross = schedule::kTileAcross;
+    constexpr int kDown = schedule::kTileDown;
+    const auto tiles = [&](std::size_t d, int side) {
+      return index_text(sym::ceildiv(loops_.outer[d].extent, side * blocks_.lanes), symbols_,
+                        false);
     };
-    out_.line("const int across = {} % ({});", block_, tiles(last));
-    out_.line("const int above = {} / ({});", block_, tiles(last));
-    out_.line("const int down = above % ({});", tiles(last - 1));
-    out_.line("const int outer = above / ({});", tiles(last - 1));
-    out_.line("const int a = (across * {0} + threadIdx.x % {0}) * {1};", side, blocks_.lanes);
-    out_.line("const int b = (down * {0} + threadIdx.x / {0}) * {1};", side, blocks_.lanes);
+    out_.line("const int across = {} % ({});", block_, tiles(last, kAcross));
+    out_.line("const int above = {} / ({});", block_, tiles(last, kAcross));
+    out_.line("const int down = above % ({});", tiles(last - 1, kDown));
+    out_.line("const int outer = above / ({});", tiles(last - 1, kDown));
+    out_.line("const int a = (across * {0} + threadIdx.x % {0}) * {1};", kAcross, blocks_.lanes);
+    out_.line("const int b = (down * {0} + threadIdx.x / {1}) * {2};", kDown, kAcross,
+              blocks_.lanes);
     out_.line("if (a >= {} || b >= {}) return;",
               index_text(loops_.outer[last].extent, symbols_, false),
               index_text(loops_.outer[last - 1].extent, symbols_, false));

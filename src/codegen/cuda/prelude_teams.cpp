@@ -64,6 +64,37 @@ template <class T, class I, int N> INLINE void add_min(Best<T, I>& a, const T (&
     a.at = at + first;
   }
 }
+template <class T, int K, int N> INLINE T max_of_all(const T (&w)[K][N]) {
+  T top = w[0][0];
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+#pragma unroll
+    for (int l = 0; l < N; ++l) top = max_of(top, w[k][l]);
+  }
+  return top;
+}
+template <class T, int K, int N> INLINE T min_of_all(const T (&w)[K][N]) {
+  T top = w[0][0];
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+#pragma unroll
+    for (int l = 0; l < N; ++l) top = min_of(top, w[k][l]);
+  }
+  return top;
+}
+// The first place of this value, or of a NaN, among accesses `step` elements apart.
+template <class T, int K, int N>
+INLINE int place_in(const T (&w)[K][N], T best, int first, int step) {
+  int at = 2147483647;
+#pragma unroll
+  for (int k = K - 1; k >= 0; --k) {
+#pragma unroll
+    for (int l = N - 1; l >= 0; --l) {
+      if (w[k][l] == best || w[k][l] != w[k][l]) at = first + k * step + l;
+    }
+  }
+  return at;
+}
 // Where nothing was better than the least value there is, the first element is as good.
 template <class T, class I> INLINE i64 place_of(Best<T, I> a) {
   constexpr I none = (I)(sizeof(I) == 4 ? 2147483647ll : 9223372036854775807ll);

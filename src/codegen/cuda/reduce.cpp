@@ -161,6 +161,10 @@ void StageText::define_row(std::uint32_t row, const std::string& value, DType fr
 void StageText::simple_rows(const PreparedStage& prepared, std::size_t pass) {
   const Stage& stage = prepared.stage;
   const bool kept = blocks_.keep && !stage.inner.empty();
+  if (kept && has_position(stage.reduce)) {
+    search_rows(prepared, pass);
+    return;
+  }
   const bool wide = !stage.inner.empty() && is_wide_extent(stage.inner.front().extent);
   const std::string op = joiner(stage.reduce);
   const std::string type = part_type(stage.reduce, stage.accumulator, wide);
@@ -207,6 +211,44 @@ void StageText::simple_rows(const PreparedStage& prepared, std::size_t pass) {
   } else {
     define_row(prepared.rows[0], result, element);
   }
+}
+
+// The extreme value first, all of the row kept; then those threads that have it look for its place.
+void StageText::search_rows(const PreparedStage& prepared, std::size_t pass) {
+  const Stage& stage = prepared.stage;
+  const bool is_max = stage.reduce == ReduceOp::argmax;
+  const DType element = element_dtype(stage.reduce, stage.accumulator);
+  const std::string type = type_of(element);
+  const std::int64_t step = std::int64_t{blocks_.team} * blocks_.cluster * blocks_.lanes;
+  const bool skewed = !skew_of(stage).is_null();
+  const std::int64_t size =
+      *stage.inner.front().extent.constant() + (skewed ? blocks_.lanes - 1 : 0);
+  const std::int64_t count = (size + step - 1) / step;
+  const std::string worst = extreme(element, is_max);
+  out_.line("{} w[{}][{}];", type, count, blocks_.lanes);
+  if (skewed || size % step != 0) {
+    out_.line("#pragma unroll");
+    out_.line("for (int k = 0; k < {}; ++k) {{", count);
+    out_.line("  for (int l = 0; l < {}; ++l) w[k][l] = {};", blocks_.lanes, worst);
+    out_.raw("}");
+  }
+  positions(stage, true, [&](const Place& place) {
+    BodyText body = body_of(stage, place, pass);
+    const DType from = stage.body[stage.body.yields[0]].dtype;
+    body.write(out_, {0}, {}, [&](Writer& out, const auto& yields, const std::string& active) {
+      const std::string x = cast_text(yields[0], from, element);
+      out.line("w[k][{}] = {};", place.lanes > 1 ? "l" : "0",
+               active.empty() ? x : fmt::format("{} ? {} : {}", active, x, worst));
+    });
+  });
+  out_.line("const {} own = {}(w);", type, is_max ? "max_of_all" : "min_of_all");
+  out_.line("const {} best = {};", type, team_result(is_max ? "Max" : "Min", type, "own"));
+  out_.raw("int at = 2147483647;");
+  out_.line("if (own == best || own != own) at = place_in(w, best, t * {}{}, {});", blocks_.lanes,
+            skewed ? " - skew" : "", step);
+  const std::string first = team_result("Min", "int", "at");
+  out_.line("const int place = {};", first);
+  define_row(prepared.rows[0], "(place == 2147483647 ? 0 : (i64)place)", DType::i64);
 }
 
 // The mean in one loop over what is kept, the squares of the deviations in another.

@@ -265,7 +265,7 @@ void StageText::positions(const Stage& stage, bool kept, const AtPlace& f) {
     out_.close();
   };
   if (!kept) {
-    batched(stage, place, first, n, wide, step, whole_or_part);
+    batched(stage, place, first, n, wide, step, place.whole.empty() ? f : whole_or_part, f);
     return;
   }
   const std::int64_t size = *extent.constant() + (skewed ? blocks_.lanes - 1 : 0);
@@ -288,7 +288,8 @@ void StageText::positions(const Stage& stage, bool kept, const AtPlace& f) {
 
 // Several accesses of a row are in flight before the first is used.
 void StageText::batched(const Stage& stage, const Place& place, const std::string& first,
-                        const std::string& n, bool wide, std::int64_t step, const AtPlace& f) {
+                        const std::string& n, bool wide, std::int64_t step, const AtPlace& f,
+                        const AtPlace& whole) {
   const char* type = wide ? "i64" : "int";
   Place ahead = place;
   ahead.streams = stage.kind == StageKind::reduction;
@@ -311,6 +312,10 @@ void StageText::batched(const Stage& stage, const Place& place, const std::strin
     out_.open(fmt::format("for ({} j = {}; j < {}; j += {})", type, first, n, step));
     f(place);
     out_.close();
+    return;
+  }
+  if (!place.whole.empty()) {
+    ragged(stage, ahead, n, wide, step, whole);
     return;
   }
   out_.open(fmt::format("for ({} start = {}; start < {}; start += {})", type, first, n,
@@ -336,6 +341,62 @@ void StageText::batched(const Stage& stage, const Place& place, const std::strin
   each([&] { f(place); });
   out_.close();
   batch_.clear();
+}
+
+// Rows that are no whole number of accesses: the first thread has what comes before the first whole
+// access, the last one what comes after the last, and between them lanes are not looked at.
+void StageText::ragged(const Stage& stage, const Place& place, const std::string& n, bool wide,
+                       std::int64_t step, const AtPlace& f) {
+  const char* type = wide ? "i64" : "int";
+  const int lanes = blocks_.lanes;
+  const bool skewed = !place.aligned;
+  Place part = place;
+  part.whole = "false";
+  Place whole = place;
+  whole.first = whole.last = whole.whole = "";
+  std::vector<Ahead> loads;  // known inside the loop of several accesses alone
+  loads.swap(batch_);
+  const std::string head = skewed ? fmt::format("(({0} - skew) & {1})", lanes, lanes - 1) : "0";
+  if (skewed) {
+    out_.open("if (t == 0 && skew != 0)");
+    out_.line("const {} j = -skew;", type);
+    f(part);
+    out_.close();
+  }
+  out_.line("{} start = {} + t * {};", type, head, lanes);
+  out_.open(fmt::format("for (; start + {} <= {}; start += {})",
+                        step * (blocks_.unroll - 1) + lanes, n, step * blocks_.unroll));
+  // Loads of whole accesses, without the choice that `place` makes.
+  BodyText texts(kernel_, stage.body, whole);
+  for (Ahead& load : loads) {
+    load.text = *texts.pack_text(load.value);
+    out_.line("Pack<{}, {}> {}[{}];", type_of(stage.body[load.value].dtype), lanes, load.name,
+              blocks_.unroll);
+  }
+  const auto each = [&](const std::function<void()>& inside) {
+    out_.line("#pragma unroll");
+    out_.open(fmt::format("for (int u = 0; u < {}; ++u)", blocks_.unroll));
+    out_.line("const {} j = start + u * {};", type, step);
+    inside();
+    out_.close();
+  };
+  each([&] {
+    for (const Ahead& load : loads) out_.line("{}[u] = {};", load.name, load.text);
+  });
+  batch_.swap(loads);
+  each([&] { f(whole); });
+  batch_.clear();
+  out_.close();
+  out_.open(fmt::format("for (; start + {} <= {}; start += {})", lanes, n, step));
+  out_.line("const {} j = start;", type);
+  f(whole);
+  out_.close();
+  out_.open(fmt::format("if (t == {})", blocks_.team * blocks_.cluster - 1));
+  out_.line("const {0} j = {1} + ({2} - {1}) / {3} * {3};", type, head, n, lanes);
+  out_.open(fmt::format("if ({} <= j && j < {})", head, n));
+  f(part);
+  out_.close();
+  out_.close();
 }
 
 BodyText StageText::body_of(const Stage& stage, const Place& place, std::size_t pass) {

@@ -32,11 +32,14 @@ class StageText {
   using AtPlace = std::function<void(const Place& place)>;
   void positions(const Stage& stage, bool kept, const AtPlace& f);
   void batched(const Stage& stage, const Place& place, const std::string& first,
-               const std::string& n, bool wide, std::int64_t step, const AtPlace& f);
+               const std::string& n, bool wide, std::int64_t step, const AtPlace& f,
+               const AtPlace& whole);
   [[nodiscard]] Place row_place(const Stage& stage) const;
   void find_skew();
   // The offset whose remainder rows start at before their first element, or null.
   [[nodiscard]] sym::Expr skew_of(const Stage& stage) const;
+  void ragged(const Stage& stage, const Place& place, const std::string& n, bool wide,
+              std::int64_t step, const AtPlace& f);
   [[nodiscard]] Place column_place() const;
   void columns(const std::function<void()>& f);
 
@@ -48,6 +51,7 @@ class StageText {
   void tile(const Stage& stage);
   void reduction(const PreparedStage& prepared, std::size_t pass, int part);
   void simple_rows(const PreparedStage& prepared, std::size_t pass);
+  void search_rows(const PreparedStage& prepared, std::size_t pass);
   void moments_kept(const PreparedStage& prepared, std::size_t pass, int part);
   void moments_rows(const PreparedStage& prepared, std::size_t pass);
   void exponentials_rows(const PreparedStage& prepared, std::size_t pass);

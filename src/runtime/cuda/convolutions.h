@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "abi/dtype.h"
@@ -59,6 +60,9 @@ class Convolutions {
   static constexpr std::int64_t kWorkspaceBytes = Device::kWorkspaceBytes;
 
   virtual ~Convolutions() = default;
+  // Finds ways for shapes that will be asked for, side by side: asking the library one after the
+  // other takes a tenth of a second each.
+  virtual void prepare(std::span<const ConvolutionShape> /*shapes*/) {}
   // The best known way for a shape, measured on these pointers (whose `y` it overwrites) unless the
   // stream is being captured; null if the library knows none.
   [[nodiscard]] virtual std::shared_ptr<const Convolution> find(const ConvolutionShape& shape,

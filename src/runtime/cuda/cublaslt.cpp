@@ -149,8 +149,10 @@ class LtGemm final : public Gemm {
   cublaslt::Status matmul(Problem& problem, const GemmPointers& p, const void* one,
                           const void* beta, const void* c, void* workspace, Stream stream) const {
     return api_.matmul(handle_, &problem.description, one, p.b, &problem.b, p.a, &problem.a, beta,
-                       c, &problem.c, p.d, &problem.d, &candidate_.algorithm, workspace,
-                       static_cast<std::size_t>(Gemms::kWorkspaceBytes), stream);
+                       c, &problem.c, p.d, &problem.d, &candidate_.algorithm,
+                       shape_.has_workspace ? workspace : nullptr,
+                       shape_.has_workspace ? static_cast<std::size_t>(Gemms::kWorkspaceBytes) : 0,
+                       stream);
   }
 
   const Api& api_;
@@ -188,7 +190,7 @@ class LtGemms final : public Gemms {
     }
     cublaslt::Preference preference;
     check(api_.preference_init(&preference, sizeof preference), "asking for algorithms");
-    const auto most = static_cast<std::uint64_t>(kWorkspaceBytes);
+    const auto most = static_cast<std::uint64_t>(s.has_workspace ? kWorkspaceBytes : 0);
     check(api_.preference_set(&preference, cublaslt::kPreferWorkspace, &most, sizeof most),
           "asking for algorithms");
     const auto alignment = static_cast<std::uint32_t>(s.alignment);

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "runtime/cuda/cudnn_api.h"
 
 namespace inkle::runtime::cuda {
@@ -20,6 +21,8 @@ using cudnn::Api;
 
 // Candidates of the library's own model that are measured, and runs of each after a first one.
 constexpr int kCandidates = 8;
+// Threads that look for candidates.
+constexpr std::size_t kHandles = 8;
 constexpr int kRuns = 3;
 // Of those, ways that the library compiles first, which takes a tenth of a second each.
 constexpr int kCompiled = 2;
@@ -194,6 +197,7 @@ class GraphBuilder {
 
 // The library's handle, whose stream is set before each use.
 struct Context {
+  explicit Context(const Api& the_api) : api(the_api) {}
   const Api& api;
   cudnn::Handle handle = nullptr;
   std::mutex mutex;
@@ -244,8 +248,35 @@ class CudnnConvolution final : public Convolution {
 
 class CudnnConvolutions final : public Convolutions {
  public:
-  CudnnConvolutions(const Api& api, Device& device) : context_{.api = api}, device_(device) {
+  CudnnConvolutions(const Api& api, Device& device) : context_(api), device_(device) {
     check(api, api.create(&context_.handle), "starting");
+  }
+
+  void prepare(std::span<const ConvolutionShape> shapes) override {
+    const std::lock_guard lock(mutex_);
+    std::vector<ConvolutionShape> wanted;
+    for (const ConvolutionShape& shape : shapes) {
+      const bool is_new = !known_.contains(shape) && !ready_.contains(shape) &&
+                          std::find(wanted.begin(), wanted.end(), shape) == wanted.end();
+      if (is_new) wanted.push_back(shape);
+    }
+    if (wanted.size() < 2) return;
+    // A handle is one thread's, also later, when what it has found runs.
+    const std::size_t count = std::min(wanted.size(), kHandles);
+    while (others_.size() < count) {
+      others_.push_back(std::make_unique<Context>(context_.api));
+      check(context_.api, context_.api.create(&others_.back()->handle), "starting");
+    }
+    std::vector<Candidates> found(wanted.size());
+    parallel_for(0, static_cast<std::int64_t>(count), 1, [&](std::int64_t first, std::int64_t last) {
+      const Scope scope(device_);
+      for (auto c = static_cast<std::size_t>(first); c < static_cast<std::size_t>(last); ++c) {
+        for (std::size_t w = c; w < wanted.size(); w += count) {
+          found[w] = candidates(*others_[c], wanted[w], kCandidates);
+        }
+      }
+    });
+    for (std::size_t w = 0; w < wanted.size(); ++w) ready_[wanted[w]] = std::move(found[w]);
   }
 
   std::shared_ptr<const Convolution> find(const ConvolutionShape& shape,
@@ -255,7 +286,13 @@ class CudnnConvolutions final : public Convolutions {
     if (const auto known = known_.find(shape); known != known_.end()) return known->second;
     const bool is_in_place = shape.has_residual && pointers.residual == pointers.y;
     const bool may_measure = !is_in_place && !device_.is_capturing(stream);
-    auto all = candidates(shape, may_measure ? kCandidates : 1);
+    Candidates all;
+    if (const auto ready = ready_.find(shape); ready != ready_.end()) {
+      all = std::move(ready->second);
+      ready_.erase(ready);
+    } else {
+      all = candidates(context_, shape, may_measure ? kCandidates : 1);
+    }
     if (all.empty()) {
       log(LogChannel::runtime, "convolution {}: cuDNN knows no way", describe(shape));
       return known_[shape] = nullptr;
@@ -274,41 +311,40 @@ class CudnnConvolutions final : public Convolutions {
   }
 
   // Ways that fit the workspace, the library's favourite first.
-  Candidates candidates(const ConvolutionShape& shape, int most) {
-    const Descriptor graph = GraphBuilder(context_.api, shape).run(context_.handle);
+  static Candidates candidates(Context& context, const ConvolutionShape& shape, int most) {
+    const Descriptor graph = GraphBuilder(context.api, shape).run(context.handle);
     Candidates result;
     int compiled = 0;
     for (const int mode : {cudnn::kModeA, cudnn::kModeFallback}) {
       if (!result.empty()) break;
-      for (Descriptor& config : configurations(graph, mode)) {
+      for (Descriptor& config : configurations(context.api, graph, mode)) {
         if (static_cast<int>(result.size()) >= most) break;
-        add_candidate(shape, config, compiled, result);
+        add_candidate(context, shape, config, compiled, result);
       }
     }
     return result;
   }
 
-  void add_candidate(const ConvolutionShape& shape, const Descriptor& config, int& compiled,
-                     Candidates& result) {
-    const auto [name, compiles] = describe_engine(config);
+  static void add_candidate(Context& context, const ConvolutionShape& shape,
+                            const Descriptor& config, int& compiled, Candidates& result) {
+    const auto [name, compiles] = describe_engine(context.api, config);
     if (compiles && compiled == kCompiled) return;
-    Descriptor plan(context_.api, cudnn::kPlan);
-    plan.set(cudnn::kPlanHandle, cudnn::kTypeHandle, context_.handle);
+    Descriptor plan(context.api, cudnn::kPlan);
+    plan.set(cudnn::kPlanHandle, cudnn::kTypeHandle, context.handle);
     plan.refer(cudnn::kPlanConfig, config);
     if (plan.try_finalize() != cudnn::kSuccess) return;
     std::int64_t bytes = 0;
     std::int64_t count = 0;
-    check(context_.api,
-          context_.api.get(plan.get(), cudnn::kPlanWorkspace, cudnn::kTypeInt64, 1, &count, &bytes),
+    check(context.api,
+          context.api.get(plan.get(), cudnn::kPlanWorkspace, cudnn::kTypeInt64, 1, &count, &bytes),
           "asking for the workspace");
     if (bytes > kWorkspaceBytes) return;
     if (compiles) ++compiled;
-    result.push_back(std::make_shared<CudnnConvolution>(context_, shape, std::move(plan), name));
+    result.push_back(std::make_shared<CudnnConvolution>(context, shape, std::move(plan), name));
   }
 
   // The engine's number, and whether it is compiled when asked for.
-  std::pair<std::string, bool> describe_engine(const Descriptor& config) {
-    const Api& api = context_.api;
+  static std::pair<std::string, bool> describe_engine(const Api& api, const Descriptor& config) {
     Descriptor engine(api, cudnn::kEngine);
     cudnn::Descriptor handle = engine.get();
     std::int64_t count = 0;
@@ -330,8 +366,7 @@ class CudnnConvolutions final : public Convolutions {
     return {fmt::format("cudnn engine {}{}", number, compiles ? " (compiled)" : ""), compiles};
   }
 
-  std::vector<Descriptor> configurations(const Descriptor& graph, int mode) {
-    const Api& api = context_.api;
+  static std::vector<Descriptor> configurations(const Api& api, const Descriptor& graph, int mode) {
     std::vector<Descriptor> result;
     Descriptor heuristics(api, cudnn::kHeuristics);
     heuristics.refer(cudnn::kHeuristicsGraph, graph);
@@ -384,6 +419,8 @@ class CudnnConvolutions final : public Convolutions {
   Device& device_;
   std::mutex mutex_;
   std::map<ConvolutionShape, std::shared_ptr<const Convolution>> known_;
+  std::map<ConvolutionShape, Candidates> ready_;  // found ahead, not measured yet
+  std::vector<std::unique_ptr<Context>> others_;  // for finding side by side
 };
 
 }  // namespace

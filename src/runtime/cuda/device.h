@@ -83,8 +83,9 @@ class Device {
   // Convolutions of a library; null where there is none, and the host does them.
   [[nodiscard]] virtual Convolutions* convolutions() = 0;
   // Memory that libraries work in, kWorkspaceBytes of it, for whatever is queued on this stream in
-  // order; kept as long as the device. Null if there is none to be had.
-  static constexpr std::int64_t kWorkspaceBytes = std::int64_t{32} << 20;
+  // order; kept as long as the device. Null if there is none to be had. Libraries want 32 MB; the
+  // rest is for the parts of products that are made there (matmul.h).
+  static constexpr std::int64_t kWorkspaceBytes = std::int64_t{40} << 20;
   [[nodiscard]] virtual void* workspace(Stream stream) = 0;
 };
 

@@ -91,8 +91,11 @@ void Frame::run(const common::Call& call, DeviceHost& host, double* microseconds
   while (is_timed && events_.size() < 2 * states_.size()) events_.push_back(device_.make_event());
   prepare(call, is_timed);
   for (std::size_t s = 0; s < states_.size(); ++s) {
-    if (!executable_.steps_[s].is_prepare) run_timed(s, is_timed);
+    if (executable_.steps_[s].is_prepare) continue;
+    if (!has_arena_ && s >= arena_first_) bind_arena();
+    run_timed(s, is_timed);
   }
+  if (!has_arena_) bind_arena();
   write_back();
   if (microseconds != nullptr) read_times(microseconds);
   give_results(call);
@@ -163,6 +166,12 @@ void Frame::plan_arena() {
   layout = abi::assign_offsets(late);
   for (std::size_t i = 0; i < arena_.size(); ++i) arena_[i].second = layout.offsets[i];
   arena_bytes_ = round_up(layout.bytes);
+  arena_first_ = ~std::uint32_t{0};
+  for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
+    const auto is_here = [&](const auto& placed) { return placed.first == executable_.roots_[b]; };
+    if (!std::any_of(arena_.begin(), arena_.end(), is_here)) continue;
+    arena_first_ = std::min(arena_first_, plan_.buffers[b].first_use);
+  }
 }
 
 // Everything that follows from the slots.
@@ -174,8 +183,8 @@ void Frame::plan_shapes() {
     upload_bytes_ += round_up(slots_[plan_.buffers[u.buffer].bytes]);
   }
   cleared_bytes_ = 0;
-  library_bytes_ = 0;
   needs_workspace_ = false;
+  std::vector<ConvolutionShape> convolutions;
   for (std::size_t s = 0; s < states_.size(); ++s) {
     const Executable::Step& step = executable_.steps_[s];
     if (step.kind == Executable::Step::Kind::launch) plan_launch(s, cleared_bytes_);
@@ -183,17 +192,17 @@ void Frame::plan_shapes() {
       states_[s].gemm_plan = plan_gemm(std::get<abi::MatmulCall>(*step.call), slots_);
       states_[s].gemm.reset();
       states_[s].padded_rows = padded_rows(*states_[s].gemm_plan);
-      const std::int64_t part = states_[s].padded_rows * padded_row_bytes(*states_[s].gemm_plan);
-      library_bytes_ = std::max(library_bytes_, round_up(part));
       needs_workspace_ = true;
     }
     if (step.kind == Executable::Step::Kind::convolution && device_.convolutions() != nullptr) {
       states_[s].convolution_shape =
           plan_convolution(std::get<abi::ConvolutionCall>(*step.call), slots_);
       states_[s].convolution.reset();
-      needs_workspace_ = needs_workspace_ || states_[s].convolution_shape.has_value();
+      if (states_[s].convolution_shape) convolutions.push_back(*states_[s].convolution_shape);
     }
   }
+  needs_workspace_ = needs_workspace_ || !convolutions.empty();
+  if (!convolutions.empty()) device_.convolutions()->prepare(convolutions);
 }
 
 void Frame::plan_launch(std::size_t number, std::int64_t& cleared) {
@@ -287,7 +296,7 @@ void Frame::make_outputs() {
 
 void Frame::bind_memory(const common::Call& call) {
   const bool is_capturing = device_.is_capturing(stream_);
-  std::int64_t bytes = arena_bytes_ + upload_bytes_ + cleared_bytes_ + library_bytes_;
+  std::int64_t bytes = arena_bytes_ + upload_bytes_ + cleared_bytes_;
   const std::int64_t before_workspace = bytes;
   workspace_ = nullptr;
   if (needs_workspace_) {
@@ -301,19 +310,31 @@ void Frame::bind_memory(const common::Call& call) {
     prepared_ = executable_.place_prepared(call, !is_capturing);
     if (prepared_.memory == nullptr) bytes += executable_.prepared_bytes_;
   }
-  memory_ = bytes == 0 ? nullptr : static_cast<std::byte*>(host_->allocate(bytes));
+  for (const auto& [buffer, offset] : in_output_) {
+    buffers_[buffer] = static_cast<std::byte*>(buffers_[lender_]) + offset;
+  }
+  // An arena alone is taken when it is first used: what the host has made and let go of until then
+  // (results of its attention) may lie there.
+  memory_ = nullptr;
+  has_arena_ = bytes == 0 || bytes != arena_bytes_;
+  if (bytes != 0 && has_arena_) memory_ = static_cast<std::byte*>(host_->allocate(bytes));
   if (before_prepared > before_workspace) workspace_ = memory_ + before_workspace;
   std::byte* const prepared =
       prepared_.memory != nullptr ? prepared_.memory : memory_ + before_prepared;
   for (const auto& [buffer, offset] : executable_.prepared_at_)
     buffers_[buffer] = prepared + offset;
-  for (const auto& [buffer, offset] : arena_) buffers_[buffer] = memory_ + offset;
-  for (const auto& [buffer, offset] : in_output_) {
-    buffers_[buffer] = static_cast<std::byte*>(buffers_[lender_]) + offset;
-  }
+  if (has_arena_) bind_arena();
   std::byte* const cleared = memory_ + arena_bytes_ + upload_bytes_;
   if (cleared_bytes_ > 0) device_.zero(cleared, cleared_bytes_, stream_);
   for (State& state : states_) state.scratch = cleared + state.workspace;
+}
+
+void Frame::bind_arena() {
+  if (memory_ == nullptr && arena_bytes_ != 0) {
+    memory_ = static_cast<std::byte*>(host_->allocate(arena_bytes_));
+  }
+  for (const auto& [buffer, offset] : arena_) buffers_[buffer] = memory_ + offset;
+  has_arena_ = true;
 }
 
 void* Frame::on_device(PlanBuffer root) {
@@ -411,7 +432,7 @@ abi::TensorView Frame::view_of(const abi::Operand& operand) {
 
 common::MemoryReport Frame::memory() const {
   return {.arena_bytes = arena_bytes_,
-          .scratch_bytes = upload_bytes_ + cleared_bytes_ + library_bytes_};
+          .scratch_bytes = upload_bytes_ + cleared_bytes_};
 }
 
 std::string Frame::implementation(std::size_t step) const {

@@ -80,6 +80,7 @@ class Frame {
   void align(const abi::PlanArgument& argument, abi::PlanBuffer buffer);
   void make_outputs();
   void bind_memory(const common::Call& call);
+  void bind_arena();
   void write_back();
   void prepare(const common::Call& call, bool is_timed);
   void run_timed(std::size_t number, bool is_timed);
@@ -124,9 +125,10 @@ class Frame {
   std::vector<std::vector<abi::PlanBuffer>> released_;  // by step: externals last used
   std::vector<Upload> uploads_;
   std::int64_t arena_bytes_ = 0;
+  std::uint32_t arena_first_ = 0;  // the first step that uses it
+  bool has_arena_ = false;         // this call has taken it
   std::int64_t upload_bytes_ = 0;
   std::int64_t cleared_bytes_ = 0;  // workspaces of kernels, zeroed in every call
-  std::int64_t library_bytes_ = 0;  // what products are made in, in parts
   bool needs_workspace_ = false;    // of a library
   std::byte* memory_ = nullptr;     // arena, uploads, cleared, library: in this order
   void* workspace_ = nullptr;       // for libraries: the device's, or behind all of these

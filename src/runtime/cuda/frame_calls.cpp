@@ -110,10 +110,11 @@ void Frame::run_matmul(std::size_t number) {
 // fast algorithms want a number of columns that is aligned, too: the few after it come last.
 void Frame::run_padded(const State& state, const GemmPointers& whole) {
   const GemmShape& all = state.gemm_plan->shape;
-  std::byte* const part = memory_ + arena_bytes_ + upload_bytes_ + cleared_bytes_;
+  void* const part = workspace_;
   const std::int64_t width = abi::size_of(all.out);
   const auto run = [&](GemmShape shape, const GemmPointers& p) {
     shape.alignment = alignment_of(p);
+    shape.has_workspace = p.d != part;
     device_.gemms().find(shape, p, workspace_, stream_)->run(p, workspace_, stream_);
   };
   GemmShape shape = all;

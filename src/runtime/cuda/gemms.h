@@ -27,6 +27,7 @@ struct GemmShape {
   bool has_residual = false;  // c
   Activation activation = Activation::none;
   std::int32_t alignment = 16;  // bytes, of every pointer
+  bool has_workspace = true;    // else the workspace is left alone
 
   friend auto operator<=>(const GemmShape&,
                           const GemmShape&) = default;  // NOLINT(modernize-use-nullptr)

@@ -231,10 +231,11 @@ GemmPlan plan_gemm(const abi::MatmulCall& call, std::span<const std::int64_t> sl
 namespace {
 
 // A vocabulary of 50257 and 8192 rows of bf16 take 6.2 ms whole on an H200. Smaller results are not
-// worth the copy, larger parts do not stay in its second-level cache.
+// worth the copy, larger parts do not stay in its second-level cache. Parts lie where libraries work,
+// so that they take no memory; their products go without.
 constexpr std::int64_t kLeastPaddedBytes = 8 << 20;
-constexpr std::int64_t kPartBytes = 40 << 20;
-constexpr std::int64_t kPartRows = 128;  // of which a part is a multiple
+constexpr std::int64_t kPartBytes = Device::kWorkspaceBytes;
+constexpr std::int64_t kPartRows = 128;  // of which a part is a multiple, if so many fit
 
 }  // namespace
 
@@ -251,8 +252,8 @@ std::int64_t padded_rows(const GemmPlan& plan) {
       step % kPaddedRowAlignment == 0 || s.m * step < kLeastPaddedBytes) {
     return 0;
   }
-  const std::int64_t rows = kPartBytes / padded_row_bytes(plan) / kPartRows * kPartRows;
-  return std::min(s.m, std::max(rows, kPartRows));
+  const std::int64_t fit = kPartBytes / padded_row_bytes(plan);
+  return std::min(s.m, fit < kPartRows ? fit : fit / kPartRows * kPartRows);
 }
 
 std::string why_not(const abi::MatmulCall& call) {
