@@ -36,14 +36,18 @@ struct Product {
 class Finder {
  public:
   Finder(const Graph& graph, const ProductCosts& costs)
-      : graph_(graph), costs_(costs), producer_(graph::producers(graph)), users_(graph.nodes.size()) {
+      : graph_(graph),
+        costs_(costs),
+        producer_(graph::producers(graph)),
+        users_(graph.nodes.size()) {
     is_parameter_.assign(graph.value_count(), false);
     for (const graph::Input& input : graph.inputs) {
       if (!input.value.is_none()) is_parameter_[input.value.index] = input.is_parameter;
     }
     for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
       graph::for_each_operand(graph.nodes[n], [&](ValueId v) {
-        if (producer_[v.index] >= 0) users_[static_cast<std::size_t>(producer_[v.index])].push_back(n);
+        if (producer_[v.index] >= 0)
+          users_[static_cast<std::size_t>(producer_[v.index])].push_back(n);
       });
     }
     is_output_ = graph::output_values(graph);

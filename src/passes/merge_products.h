@@ -6,9 +6,9 @@
 //
 // The weights are parameters, so that what is put together is made once, and the parts are read as
 // they lie. Runs only where a machine's costs are given (Options::products): a call of the library
-// that is saved must be worth something beside the products' own time, as each weight is kept twice.
-// Not where a product's result goes into an activation or a sum that the library may do at once.
-// Last of all, so that equal operands are one value.
+// that is saved must be worth something beside the products' own time, as each weight is kept
+// twice. Not where a product's result goes into an activation or a sum that the library may do at
+// once. Last of all, so that equal operands are one value.
 #pragma once
 
 #include "passes/pass.h"

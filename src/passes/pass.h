@@ -13,7 +13,8 @@ namespace inkle::passes {
 // What products cost on a machine.
 struct ProductCosts {
   double flops_per_second = 0;
-  double call_seconds = 0;  // of a library call, beside its arithmetic: launch, first and last tiles
+  double call_seconds =
+      0;  // of a library call, beside its arithmetic: launch, first and last tiles
 };
 
 struct Options {

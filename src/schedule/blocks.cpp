@@ -26,8 +26,9 @@ constexpr std::int64_t kMostKeptAccesses = 8;
 // Shorter rows that are no whole number of accesses are read element by element.
 constexpr std::int64_t kLeastRaggedRow = 512;
 
-// The same of a row in which a maximum is searched for, once it is known (8192 columns of bf16: 36.4
-// us with 2, 38.4 with 4, 38.8 with 8; remembering where each thread's maximum was: 39.3).
+// The same of a row in which a maximum is searched for, once it is known (8192 columns of
+// bf16: 36.4 us with 2, 38.4 with 4, 38.8 with 8; remembering where each thread's maximum
+// was: 39.3).
 constexpr std::int64_t kSearchedAccesses = 2;
 
 // Accesses of a row that a thread has in flight where each is used once and forgotten.
@@ -223,8 +224,8 @@ class Chooser {
   }
 
   static bool has_position(const Stage& stage) {
-    return stage.kind == StageKind::reduction && (stage.reduce == loop::ReduceOp::argmin ||
-                                                  stage.reduce == loop::ReduceOp::argmax);
+    return stage.kind == StageKind::reduction &&
+           (stage.reduce == loop::ReduceOp::argmin || stage.reduce == loop::ReduceOp::argmax);
   }
 
   // Whether the place of an extreme value is looked for among kept ones: of rows that a block keeps
@@ -293,12 +294,12 @@ class Chooser {
     return b;
   }
 
-  // Rows too long for a block's registers. The second reading finds them in the cache that all share
-  // if few rows are under way, so blocks are large (softmax of 512 rows of 131072: 108 us with blocks
-  // of 512 threads, 86 with 1024). Sharing a row among the blocks of a cluster takes longer (109 to
-  // 197 us, with 2 to 8 blocks, kept; 90 to 99 read twice), and the row in shared memory, each next
-  // one fetched while one is written, as long (89 us), so that is for where rows alone do not fill
-  // the device.
+  // Rows too long for a block's registers. The second reading finds them in the cache that all
+  // share if few rows are under way, so blocks are large (softmax of 512 rows of 131072: 108 us
+  // with blocks of 512 threads, 86 with 1024). Sharing a row among the blocks of a cluster takes
+  // longer (109 to 197 us, with 2 to 8 blocks, kept; 90 to 99 read twice), and the row in shared
+  // memory, each next one fetched while one is written, as long (89 us), so that is for where rows
+  // alone do not fill the device.
   void read_twice_or_share(BlockSchedule& b, std::int64_t accesses) const {
     b.team = b.threads = 1024;
     const std::int64_t rows = sym::hint(extent_product(loops_.outer, context_)).value_or(4096);

@@ -23,7 +23,8 @@ std::vector<std::string_view> split(std::string_view list) {
   return out;
 }
 
-// opt [--passes=a,b | --pipeline] [--freeze] [--merge] [--skip=a,b] [--stop-after=n]: the graph after passes.
+// opt [--passes=a,b | --pipeline] [--freeze] [--merge] [--skip=a,b] [--stop-after=n]: the graph
+// after passes.
 std::string opt(std::string_view text, std::span<const std::string> args) {
   std::vector<std::string_view> names;
   passes::PassContext context;

@@ -148,11 +148,10 @@ class LtGemm final : public Gemm {
  private:
   cublaslt::Status matmul(Problem& problem, const GemmPointers& p, const void* one,
                           const void* beta, const void* c, void* workspace, Stream stream) const {
-    return api_.matmul(handle_, &problem.description, one, p.b, &problem.b, p.a, &problem.a, beta,
-                       c, &problem.c, p.d, &problem.d, &candidate_.algorithm,
-                       shape_.has_workspace ? workspace : nullptr,
-                       shape_.has_workspace ? static_cast<std::size_t>(Gemms::kWorkspaceBytes) : 0,
-                       stream);
+    return api_.matmul(
+        handle_, &problem.description, one, p.b, &problem.b, p.a, &problem.a, beta, c, &problem.c,
+        p.d, &problem.d, &candidate_.algorithm, shape_.has_workspace ? workspace : nullptr,
+        shape_.has_workspace ? static_cast<std::size_t>(Gemms::kWorkspaceBytes) : 0, stream);
   }
 
   const Api& api_;

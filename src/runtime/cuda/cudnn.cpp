@@ -268,14 +268,15 @@ class CudnnConvolutions final : public Convolutions {
       check(context_.api, context_.api.create(&others_.back()->handle), "starting");
     }
     std::vector<Candidates> found(wanted.size());
-    parallel_for(0, static_cast<std::int64_t>(count), 1, [&](std::int64_t first, std::int64_t last) {
-      const Scope scope(device_);
-      for (auto c = static_cast<std::size_t>(first); c < static_cast<std::size_t>(last); ++c) {
-        for (std::size_t w = c; w < wanted.size(); w += count) {
-          found[w] = candidates(*others_[c], wanted[w], kCandidates);
-        }
-      }
-    });
+    parallel_for(
+        0, static_cast<std::int64_t>(count), 1, [&](std::int64_t first, std::int64_t last) {
+          const Scope scope(device_);
+          for (auto c = static_cast<std::size_t>(first); c < static_cast<std::size_t>(last); ++c) {
+            for (std::size_t w = c; w < wanted.size(); w += count) {
+              found[w] = candidates(*others_[c], wanted[w], kCandidates);
+            }
+          }
+        });
     for (std::size_t w = 0; w < wanted.size(); ++w) ready_[wanted[w]] = std::move(found[w]);
   }
 

@@ -431,8 +431,7 @@ abi::TensorView Frame::view_of(const abi::Operand& operand) {
 }
 
 common::MemoryReport Frame::memory() const {
-  return {.arena_bytes = arena_bytes_,
-          .scratch_bytes = upload_bytes_ + cleared_bytes_};
+  return {.arena_bytes = arena_bytes_, .scratch_bytes = upload_bytes_ + cleared_bytes_};
 }
 
 std::string Frame::implementation(std::size_t step) const {

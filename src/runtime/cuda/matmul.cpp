@@ -231,8 +231,8 @@ GemmPlan plan_gemm(const abi::MatmulCall& call, std::span<const std::int64_t> sl
 namespace {
 
 // A vocabulary of 50257 and 8192 rows of bf16 take 6.2 ms whole on an H200. Smaller results are not
-// worth the copy, larger parts do not stay in its second-level cache. Parts lie where libraries work,
-// so that they take no memory; their products go without.
+// worth the copy, larger parts do not stay in its second-level cache. Parts lie where libraries
+// work, so that they take no memory; their products go without.
 constexpr std::int64_t kLeastPaddedBytes = 8 << 20;
 constexpr std::int64_t kPartBytes = Device::kWorkspaceBytes;
 constexpr std::int64_t kPartRows = 128;  // of which a part is a multiple, if so many fit
