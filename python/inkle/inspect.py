@@ -151,12 +151,12 @@ def _make_arguments(native: Any) -> list[Any] | None:
         if described is None:
             return None
         name, sizes, strides, device = described
-        tensor = torch.empty_strided(sizes, strides, dtype=_DTYPES[name], device=device)
-        if tensor.dtype.is_floating_point:
-            tensor.uniform_(-1, 1)
-        else:
-            tensor.zero_()
-        arguments.append(tensor)
+        # Elements may share a place: what is filled is the memory behind them.
+        places = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides))
+        memory = torch.zeros(0 if 0 in sizes else places, dtype=_DTYPES[name], device=device)
+        if memory.dtype.is_floating_point:
+            memory = (torch.rand(memory.numel(), device=device) * 2 - 1).to(memory.dtype)
+        arguments.append(memory.as_strided(sizes, strides))
     return arguments
 
 

@@ -200,8 +200,10 @@ class OperandSettler {
     if (auto* matmul = std::get_if<loop::Matmul>(&nest.detail)) {
       std::vector<loop::Dim> dims = nest.dims;
       dims.insert(dims.end(), nest.reduced.begin(), nest.reduced.end());
-      settle_access(matmul->a, dims);
-      settle_access(matmul->b, dims);
+      // Loops over batches come first; libraries want a unit stride in one of the others.
+      const std::size_t batches = nest.dims.size() < 2 ? 0 : nest.dims.size() - 2;
+      settle_access(matmul->a, dims, batches);
+      settle_access(matmul->b, dims, batches);
     } else if (auto* attention = std::get_if<loop::Attention>(&nest.detail)) {
       settle_attention(*attention);
     } else if (auto* convolution = std::get_if<loop::Convolution>(&nest.detail)) {
@@ -282,13 +284,29 @@ class OperandSettler {
     return original;
   }
 
-  void settle_access(Access& access, const std::vector<loop::Dim>& dims) {
+  // Whether an operand can be read where it lies. From `matrix` on, one of the loops that move it
+  // must do so element by element.
+  bool is_readable(const Access& access, const std::vector<loop::Dim>& dims,
+                   std::optional<std::size_t> matrix) const {
+    const auto view = strided_view(program_, access, dims);
+    if (!view || !matrix) return view.has_value();
+    bool moves = false;
+    for (std::size_t d = *matrix; d < dims.size(); ++d) {
+      const Expr stride = view->strides[d];
+      if (stride.is_constant(1)) return true;
+      moves |= !stride.is_constant(0) && !view->sizes[d].is_constant(1);
+    }
+    return !moves;
+  }
+
+  void settle_access(Access& access, const std::vector<loop::Dim>& dims,
+                     std::optional<std::size_t> matrix = std::nullopt) {
     while (const Nest* copy = copy_that_makes(access.buffer)) {
       const Access original = through_copy(access, *copy);
-      if (!strided_view(program_, original, dims)) break;
+      if (!is_readable(original, dims, matrix)) break;
       access = original;
     }
-    if (!strided_view(program_, access, dims)) copy_operand(access, dims);
+    if (!is_readable(access, dims, matrix)) copy_operand(access, dims);
   }
 
   // access := a row-major copy over those dims that it depends on.

@@ -37,6 +37,13 @@ def test_rows_add_up():
     assert str(profile).splitlines()[-1].endswith("%") and "bound by" in str(profile)
 
 
+def test_arguments_that_share_memory():
+    inkle.reset()
+    x, y = torch.randn(1, 64).expand(5, 64), torch.randn(0, 3)
+    torch.compile(lambda x, y: (x * 2, y + 1), backend="inkle")(x, y)
+    assert inkle.profile(inkle.reports()[-1], seconds=0.05)
+
+
 def test_a_graph_in_eager_has_no_profile():
     with pytest.raises(ValueError, match="was not compiled"):
         inkle.profile(inkle.GraphReport("graph", reason="no reason"))
