@@ -7,6 +7,9 @@ op is linear: with the same seed it is its own gradient, so that the seed is all
 
 from __future__ import annotations
 
+import math
+from typing import Sequence
+
 import torch
 import torch.nn.functional as F
 
@@ -53,15 +56,34 @@ def philox(seed: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
     return c[0]
 
 
+def _words(sizes: Sequence[int], seed: torch.Tensor, number: int) -> torch.Tensor:
+    """32 random bits for each element of a tensor of these sizes."""
+    offset = torch.arange(math.prod(sizes), dtype=torch.int64, device=seed.device)
+    return philox(seed, offset + number * _NUMBERS).view(sizes)
+
+
 @torch.library.custom_op("inkle::dropout", mutates_args=())
 def dropout(input: torch.Tensor, seed: torch.Tensor, number: int, p: float) -> torch.Tensor:
-    offset = torch.arange(input.numel(), dtype=torch.int64, device=input.device)
-    kept = philox(seed, offset + number * _NUMBERS) >= int(p * 2**32 + 0.5)
+    kept = _words(input.shape, seed, number) >= int(p * 2**32 + 0.5)
     scale = 0.0 if p >= 1 else 1 / (1 - p)
-    factor = kept.view(input.shape) * torch.tensor(scale, dtype=torch.float32, device=input.device)
+    factor = kept * torch.tensor(scale, dtype=torch.float32, device=input.device)
     wide = torch.promote_types(input.dtype, torch.float32)
     out = torch.empty_like(input)
     return out.copy_(input.to(wide) * factor.to(wide))
+
+
+def seeded_native_dropout(
+    input: torch.Tensor, seed: torch.Tensor, number: int, p: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    kept = _words(input.shape, seed, number) >= int(p * 2**32 + 0.5)
+    return dropout(input, seed, number, p), kept
+
+
+def seeded_uniform(
+    sizes: Sequence[int], seed: torch.Tensor, number: int, dtype: torch.dtype
+) -> torch.Tensor:
+    bits = {torch.float32: 24, torch.bfloat16: 8, torch.float16: 11}[dtype]
+    return ((_words(sizes, seed, number) >> (32 - bits)).float() * 2.0**-bits).to(dtype)
 
 
 @dropout.register_fake

@@ -18,15 +18,15 @@ from torch.fx.node import Node
 from torch.utils._pytree import arg_tree_leaves
 from torch.utils.checkpoint import CheckpointPolicy
 
-from inkle import _inkle, layouts, segments
-from inkle.importer import DTYPES, GraphImporter, UnsupportedGraph, node_name
+from inkle import layouts, segments
+from inkle.eager_half import NAMED_DTYPES, size_of
+from inkle.importer import GraphImporter, UnsupportedGraph, node_name
 
 Halves = tuple[torch.fx.GraphModule, torch.fx.GraphModule]
 
 # What the compiler calls a node of a checkpointed region (graph::Keep).
 _FREE, _SAVED, _RECOMPUTED = 0, 1, 2
 _NO_LIMIT = 1 << 60
-_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
 
 @dataclasses.dataclass
@@ -193,7 +193,7 @@ class Kept:
 
     def _choose_strides(self, walker: GraphImporter, cut: Any) -> None:
         """Those of eager, images with their channels last; row-major for what eager does not have."""
-        for i, (input_, _, sizes, strides, _, source, result) in enumerate(cut.kept):
+        for i, (input_, (_, sizes, strides, _), source, result) in enumerate(cut.kept):
             if input_ is not None or strides is not None:
                 continue
             node, value = self._value(source, result)
@@ -203,7 +203,7 @@ class Kept:
             if chosen is None and layouts.is_dense(value):
                 chosen = value.stride()
             if chosen is not None:
-                cut.set_strides(walker.importer, i, [walker.integer(s) for s in chosen])
+                cut.set_strides(i, [walker.integer(s) for s in chosen])
         cut.settle_strides()
 
     def _has_sizes(self, value: torch.Tensor, sizes: list[Any]) -> bool:
@@ -216,24 +216,19 @@ class Kept:
 
     def _size(self, size: Any) -> Any:
         """An expression of the compiler over the symbols of torch."""
-        if isinstance(size, int):
-            return size
-        functions = {"floordiv": operator.floordiv, "mod": operator.mod, "min": torch.sym_min,
-                     "max": torch.sym_max}  # fmt: skip
-        return eval(size, {"__builtins__": {}}, {**functions, **self._symbols})  # noqa: S307
+        return size_of(size, self._symbols)
 
     def _entry(
-        self, number: int, input_: int | None, dtype: str, sizes: list[Any], strides: list[Any],
-        device: tuple[str, int], source: str, result: int,
-    ) -> tuple[Node | None, str, Any]:  # fmt: skip
+        self, number: int, input_: int | None, type_: tuple[Any, ...], source: str, result: int
+    ) -> tuple[Node | None, str, Any]:
         if input_ is not None:
             node = self._joint.placeholders[input_]
             return node, node.name, node.meta["val"]
-        kind, index = device
+        dtype, sizes, strides, (kind, index) = type_
         with self._mode:
             value = torch.empty_strided(
                 [self._size(s) for s in sizes], [self._size(s) for s in strides],
-                dtype=_DTYPES[dtype], device=kind if kind == "cpu" else f"{kind}:{index}",
+                dtype=NAMED_DTYPES[dtype], device=kind if kind == "cpu" else f"{kind}:{index}",
             )  # fmt: skip
         return None, f"kept_{number}", value
 

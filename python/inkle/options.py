@@ -18,7 +18,7 @@ class Options:
     """"eager" keeps the rounding after each op in f16 and bf16, "fast" drops those inside kernels."""
     random: str = "fast"
     """"eager" draws the same random numbers as eager does."""
-    partition: str = "default"
+    partition: str = "own"
     """"smallest" computes cheap values again in the backward where less is saved then, "default"
     is AOTAutograd's own partition."""
     fail_stage: str = ""

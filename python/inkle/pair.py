@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Callable
 
 import torch
 from torch._functorch.partitioners import default_partition
 
 from inkle import _inkle
+from inkle.eager_half import EagerHalf
 from inkle.importer import GraphImporter, UnsupportedGraph, named_nodes
 from inkle.joint import Halves, Joint, Kept, examine, stubs
 from inkle.machine import as_strided, get_compiler, gpu_of, native_options
@@ -85,15 +86,31 @@ class Partition:
         kept = Kept(joint, walker, cut)
         reports[0].frontend_seconds += time.perf_counter() - start
         compiled = []
-        for is_backward, report in enumerate(reports):
+        for is_backward, report in zip((False, True), reports):
             made, facts = compiler.compile_half(
-                cut, bool(is_backward), native, walker.targets, as_strided
+                cut, is_backward, native, walker.targets, as_strided
             )
             report.take(facts)
             report.eager = [e for e in walker.importer.eager]
             report.callable = made
             report.kept_bytes = cut.bytes
             made._boxed_call = True
+            if not self._options.strict and not walker.writes_in_eager:
+                made.set_fallback(_at_run_time(joint.gm, report, cut, is_backward, walker.targets))
             made.fails = self._options.fail_stage == "run"
             compiled.append(made)
         return stubs(joint, kept, *compiled)
+
+
+def _at_run_time(
+    gm: torch.fx.GraphModule, report: GraphReport, cut: Any, is_backward: bool, targets: list[Any]
+) -> Callable[[list[Any], str], Any]:
+    """What runs instead of a call that failed before it wrote anything."""
+
+    def run(arguments: list[Any], message: str) -> Any:
+        report.reason = report.fault = message
+        kind = "a fault at run time"
+        warn(gm, report, "a call runs in eager", kind, message, Failure("run"))
+        return EagerHalf(cut, is_backward, targets)(arguments)
+
+    return run

@@ -19,6 +19,7 @@
 #include "frontend/torch/importer.h"
 #include "graph/text.h"
 #include "ops/table.h"
+#include "python/cut.h"
 #include "python/inspect.h"
 #include "python/torch_callable.h"
 #include "python/torch_tensor.h"
@@ -177,11 +178,6 @@ nb::tuple compile(driver::Compiler& compiler, Importer& importer, const Options&
 
 using partition::Halves;
 
-struct Cut {
-  Halves halves;
-  std::vector<driver::StageTime> stages;
-};
-
 // `tangents`, `written`, `fixed`: of each input of the importer, in order.
 std::shared_ptr<Cut> cut(const driver::Compiler& compiler, Importer& importer,
                          const Options& options, std::size_t forward_outputs,
@@ -203,55 +199,6 @@ nb::tuple compile_half(driver::Compiler& compiler, const Cut& cut, bool is_backw
                        const nb::object& as_strided) {
   return compile_graph(compiler, is_backward ? cut.halves.backward : cut.halves.forward, options,
                        targets, as_strided);
-}
-
-nb::list exprs_list(const std::vector<Expr>& list) {
-  nb::list result;
-  for (const Expr e : list) {
-    if (const auto value = e.constant()) {
-      result.append(*value);
-    } else {
-      result.append(sym::to_string(e));
-    }
-  }
-  return result;
-}
-
-// (position among the inputs or None, dtype name, sizes, strides or None, device, source, result);
-// sizes are integers, or text of expressions.
-nb::list kept_list(const Cut& cut) {
-  nb::list result;
-  for (const partition::Kept& kept : cut.halves.kept) {
-    const Type& type = cut.halves.forward.type(kept.in_forward);
-    nb::object input = nb::none();
-    if (kept.input != partition::Kept::kComputed) input = nb::int_(kept.input);
-    nb::object strides = nb::none();
-    if (type.strides) strides = exprs_list(*type.strides);
-    const char* device = type.device.kind == abi::DeviceKind::cuda ? "cuda" : "cpu";
-    result.append(nb::make_tuple(
-        input, std::string(abi::name_of(type.dtype)), exprs_list(type.sizes), strides,
-        nb::make_tuple(device, type.device.index), kept.source, kept.result));
-  }
-  return result;
-}
-
-void bind_cut(nb::module_& m) {
-  nb::class_<Cut>(m, "Cut")
-      .def_prop_ro("kept", kept_list)
-      .def_prop_ro("symbols", [](const Cut& c) { return c.halves.symbols; })
-      .def_prop_ro("bytes", [](const Cut& c) { return c.halves.bytes; })
-      .def_prop_ro("stages",
-                   [](const Cut& c) {
-                     nb::list result;
-                     for (const auto& s : c.stages) {
-                       result.append(nb::make_tuple(s.stage, s.seconds));
-                     }
-                     return result;
-                   })
-      .def("settle_strides", [](Cut& c) { c.halves.settle_strides(); })
-      .def("set_strides", [](Cut& c, Importer& importer, std::size_t i, const nb::sequence& list) {
-        return c.halves.set_strides(i, to_exprs(importer, list));
-      });
 }
 
 void bind_expressions(nb::module_& m) {

@@ -1,0 +1,157 @@
+"""One half of a cut graph, node by node in eager: for a call that failed.
+
+Every row of the op table names ATen overloads that mean it, with its arguments in their order.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Callable, Iterator
+
+import torch
+
+from inkle import _inkle
+from inkle.dropout import seeded_native_dropout, seeded_uniform
+from inkle.importer import DTYPES
+
+NAMED_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
+
+_FUNCTIONS = {
+    "floordiv": operator.floordiv, "mod": operator.mod, "min": torch.sym_min, "max": torch.sym_max
+}  # fmt: skip
+# Overloads that only the compiler knows.
+_OWN = {"inkle::native_dropout": seeded_native_dropout, "inkle::uniform": seeded_uniform}
+
+
+def size_of(size: Any, symbols: dict[str, Any]) -> Any:
+    """The value of an integer or an expression of the compiler."""
+    if isinstance(size, int):
+        return size
+    return eval(str(size), {"__builtins__": {}}, {**_FUNCTIONS, **symbols})  # noqa: S307
+
+
+class EagerHalf:
+    """``cut`` as the compiler gives it; ``targets``: the callables of its calls to eager."""
+
+    def __init__(self, cut: Any, is_backward: bool, targets: list[Callable[..., Any]]):
+        self._inputs = cut.inputs(is_backward)
+        self._nodes = cut.nodes(is_backward)
+        self._outputs = cut.outputs(is_backward)
+        self._literals = cut.literals(is_backward)
+        self._targets = targets
+
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        with torch.no_grad(), torch._C._DisableAutocast():
+            return self._run(arguments)
+
+    def _run(self, arguments: list[Any]) -> list[Any]:
+        values: dict[int, Any] = {}
+        symbols: dict[str, Any] = {}
+        for entry, given in zip(self._inputs, arguments):
+            if isinstance(entry, _inkle.Value):
+                values[entry.index] = given
+            else:
+                symbols[str(entry)] = given
+        for value, type_, data in self._literals:
+            values[value.index] = self._literal(type_, data)
+        for names, target, args, results, types in self._nodes:
+            given = [self._argument(a, values, symbols) for a in args]
+            if target is not None:
+                made = self._targets[target](*_flat(given[1:]))
+            else:
+                made = _call(names.split(), given)
+            made = list(made) if isinstance(made, (list, tuple)) else [made]
+            for value, one, (dtype, *_) in zip(results, made, types):
+                if isinstance(one, torch.Tensor) and one.dtype != NAMED_DTYPES.get(dtype):
+                    one = one.to(NAMED_DTYPES[dtype])
+                values[value.index] = one
+        return self._results(values, symbols, arguments)
+
+    @staticmethod
+    def _literal(type_: tuple[Any, ...], data: bytes) -> torch.Tensor:
+        dtype, sizes, _, (kind, index) = type_
+        if not data:
+            return torch.empty(sizes, dtype=NAMED_DTYPES[dtype], device=torch.device(kind, index))
+        flat = torch.frombuffer(bytearray(data), dtype=NAMED_DTYPES[dtype])
+        return flat.reshape(sizes).to(torch.device(kind, index))
+
+    def _argument(self, value: Any, values: dict[int, Any], symbols: dict[str, Any]) -> Any:
+        if isinstance(value, _inkle.Value):
+            return values[value.index]
+        if isinstance(value, _inkle.Expr):
+            return size_of(value, symbols)
+        if isinstance(value, list):
+            return [self._argument(v, values, symbols) for v in value]
+        if isinstance(value, tuple):
+            is_dtype = value[0] == "dtype"
+            return NAMED_DTYPES[value[1]] if is_dtype else torch.device(*value[1:])
+        return value
+
+    def _results(
+        self, values: dict[int, Any], symbols: dict[str, Any], arguments: list[Any]
+    ) -> list[Any]:
+        results: list[Any] = []
+        taken = {a.untyped_storage().data_ptr() for a in arguments if isinstance(a, torch.Tensor)}
+        for value, type_, is_fresh in self._outputs:
+            if type_ is None:
+                results.append(None if value is None else size_of(value, symbols))
+                continue
+            tensor, strides = values[value.index], type_[2]
+            wanted = tuple(size_of(s, symbols) for s in strides) if strides else None
+            if wanted is not None and tensor.stride() != wanted:
+                like = torch.empty_strided(
+                    tensor.shape, wanted, dtype=tensor.dtype, device=tensor.device
+                )
+                tensor = like.copy_(tensor)
+            elif is_fresh and tensor.untyped_storage().data_ptr() in taken:
+                tensor = tensor.clone()
+            taken.add(tensor.untyped_storage().data_ptr())
+            results.append(tensor)
+        return results
+
+
+def _flat(values: list[Any]) -> Iterator[Any]:
+    """Tensors and sizes, as calls to eager take them."""
+    for value in values:
+        if isinstance(value, list):
+            yield from _flat(value)
+        elif isinstance(value, torch.Tensor) or (
+            isinstance(value, int) and not isinstance(value, bool)
+        ):
+            yield value
+
+
+def _call(names: list[str], given: list[Any]) -> Any:
+    """Calls the first overload that takes the arguments."""
+    problem: Exception | None = None
+    for name in names:
+        if name in _OWN:
+            return _OWN[name](*given)
+        try:
+            return _overload(name)(given)
+        except (TypeError, RuntimeError, NotImplementedError) as error:
+            problem = problem or error
+    raise problem or RuntimeError(f"no overload of {names}")
+
+
+def _overload(name: str) -> Callable[[list[Any]], Any]:
+    namespace, _, rest = name.partition("::")
+    base, _, overload = rest.partition(".")
+    op = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
+    arguments = op._schema.arguments
+
+    def call(given: list[Any]) -> Any:
+        positional, keywords = [], {}
+        for described, value in zip(arguments, given):
+            is_tensor = "Tensor" in str(described.type)
+            if isinstance(value, torch.Tensor) and not is_tensor:
+                raise TypeError(f"{name}: {described.name} is no tensor")
+            if isinstance(value, str) and described.name in ("layout", "memory_format"):
+                value = getattr(torch, value)
+            if described.kwarg_only:
+                keywords[described.name] = value
+            else:
+                positional.append(value)
+        return op(*positional, **keywords)
+
+    return call

@@ -1,0 +1,174 @@
+#include "python/cut.h"
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <variant>
+
+namespace inkle::python {
+namespace {
+
+namespace nb = nanobind;
+using graph::Argument;
+using graph::Graph;
+using graph::Type;
+using graph::ValueId;
+using sym::Expr;
+
+// An integer, or an expression.
+nb::object expr_object(Expr e) {
+  if (const auto value = e.constant()) return nb::int_(*value);
+  return nb::cast(e);
+}
+
+nb::list exprs_list(const std::vector<Expr>& list) {
+  nb::list result;
+  for (const Expr e : list) result.append(expr_object(e));
+  return result;
+}
+
+nb::tuple device_tuple(const abi::Device& device) {
+  return nb::make_tuple(device.kind == abi::DeviceKind::cuda ? "cuda" : "cpu", device.index);
+}
+
+nb::object value_object(ValueId v) { return v.is_none() ? nb::none() : nb::cast(v); }
+
+// Dtypes and devices are tuples, ("dtype", name) and ("device", kind, index).
+struct ToObject {
+  nb::object operator()(const graph::None&) const { return nb::none(); }
+  nb::object operator()(ValueId v) const { return value_object(v); }
+  nb::object operator()(Expr e) const { return expr_object(e); }
+  nb::object operator()(double d) const { return nb::float_(d); }
+  nb::object operator()(bool b) const { return nb::bool_(b); }
+  nb::object operator()(const std::string& s) const { return nb::str(s.c_str(), s.size()); }
+  nb::object operator()(abi::DType d) const {
+    return nb::make_tuple("dtype", std::string(abi::name_of(d)));
+  }
+  nb::object operator()(const abi::Device& d) const {
+    const nb::tuple device = device_tuple(d);
+    return nb::make_tuple("device", device[0], device[1]);
+  }
+  template <class T>
+  nb::object operator()(const std::vector<T>& list) const {
+    nb::list result;
+    for (const auto& item : list) result.append((*this)(static_cast<T>(item)));
+    return result;
+  }
+};
+
+nb::object type_object(const Type& type) {
+  nb::object strides = nb::none();
+  if (type.strides) strides = exprs_list(*type.strides);
+  return nb::make_tuple(std::string(abi::name_of(type.dtype)), exprs_list(type.sizes), strides,
+                        device_tuple(type.device));
+}
+
+// (position among the inputs or None, type, source, result)
+nb::list kept_list(const Cut& cut) {
+  nb::list result;
+  for (const partition::Kept& kept : cut.halves.kept) {
+    nb::object input = nb::none();
+    if (kept.input != partition::Kept::kComputed) input = nb::int_(kept.input);
+    result.append(nb::make_tuple(input, type_object(cut.halves.forward.type(kept.in_forward)),
+                                 kept.source, kept.result));
+  }
+  return result;
+}
+
+nb::list stage_list(const Cut& cut) {
+  nb::list result;
+  for (const auto& s : cut.stages) result.append(nb::make_tuple(s.stage, s.seconds));
+  return result;
+}
+
+const Graph& half_of(const Cut& cut, bool is_backward) {
+  return is_backward ? cut.halves.backward : cut.halves.forward;
+}
+
+// Of each input its value, or its symbol.
+nb::list inputs_of(const Cut& cut, bool is_backward) {
+  nb::list result;
+  for (const graph::Input& input : half_of(cut, is_backward).inputs) {
+    result.append(input.value.is_none() ? nb::cast(input.symbol) : value_object(input.value));
+  }
+  return result;
+}
+
+// (value, type, bytes)
+nb::list literals_of(const Cut& cut, bool is_backward) {
+  const Graph& half = half_of(cut, is_backward);
+  nb::list result;
+  for (const auto& [value, data] : half.constants) {
+    const nb::bytes bytes(reinterpret_cast<const char*>(data.bytes->data()), data.bytes->size());
+    result.append(nb::make_tuple(value_object(value), type_object(half.type(value)), bytes));
+  }
+  return result;
+}
+
+// (ATen overloads that mean the op, number of its call to eager or None, arguments, results, their
+// types)
+nb::list nodes_of(const Cut& cut, bool is_backward) {
+  const Graph& half = half_of(cut, is_backward);
+  nb::list result;
+  for (const graph::Node& node : half.nodes) {
+    nb::list arguments, results, types;
+    for (const Argument& a : node.args) arguments.append(std::visit(ToObject{}, a));
+    for (const ValueId v : node.results) {
+      results.append(value_object(v));
+      types.append(type_object(half.type(v)));
+    }
+    nb::object target = nb::none();
+    if (node.eager_target) target = nb::int_(*node.eager_target);
+    result.append(
+        nb::make_tuple(std::string(node.op->aten), target, arguments, results, types));
+  }
+  return result;
+}
+
+// (value, integer or None; type; whether it has memory of its own)
+nb::list outputs_of(const Cut& cut, bool is_backward) {
+  const Graph& half = half_of(cut, is_backward);
+  nb::list result;
+  for (const graph::Output& output : half.outputs) {
+    nb::object value = nb::none(), type = nb::none();
+    if (const auto* v = std::get_if<ValueId>(&output.value); v != nullptr && !v->is_none()) {
+      value = nb::cast(*v);
+      type = type_object(half.type(*v));
+    } else if (const auto* e = std::get_if<Expr>(&output.value)) {
+      value = expr_object(*e);
+    }
+    result.append(nb::make_tuple(value, type, output.is_fresh));
+  }
+  return result;
+}
+
+bool set_strides(Cut& cut, std::size_t i, const nb::sequence& list) {
+  graph::Sizes strides;
+  for (const nb::handle h : list) {
+    strides.push_back(nb::isinstance<Expr>(h)
+                          ? nb::cast<Expr>(h)
+                          : cut.halves.forward.context().constant(nb::cast<std::int64_t>(h)));
+  }
+  return cut.halves.set_strides(i, strides);
+}
+
+}  // namespace
+
+void bind_cut(nb::module_& m) {
+  nb::class_<Cut>(m, "Cut")
+      .def_prop_ro("kept", kept_list)
+      .def_prop_ro("symbols", [](const Cut& c) { return c.halves.symbols; })
+      .def_prop_ro("bytes", [](const Cut& c) { return c.halves.bytes; })
+      .def_prop_ro("stages", stage_list)
+      .def("settle_strides", [](Cut& c) { c.halves.settle_strides(); })
+      .def("set_strides", set_strides)
+      .def("inputs", inputs_of)
+      .def("literals", literals_of)
+      .def("nodes", nodes_of)
+      .def("outputs", outputs_of);
+}
+
+}  // namespace inkle::python

@@ -1,0 +1,20 @@
+// A cut joint graph as Python sees it: what is kept, and the nodes of each half, so that a half can
+// run in eager.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <vector>
+
+#include "driver/pipeline.h"
+
+namespace inkle::python {
+
+struct Cut {
+  partition::Halves halves;
+  std::vector<driver::StageTime> stages;
+};
+
+void bind_cut(nanobind::module_& m);
+
+}  // namespace inkle::python
