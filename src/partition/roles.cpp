@@ -133,8 +133,10 @@ void Roles::find_readers() {
     const bool is_late = late_[i] && backward_[i];
     graph::for_each_operand(node, [&](ValueId v) {
       if (late_value_[v.index] || literal_[v.index]) return;
-      // What only the backward computes reads it there in the default partition, too.
-      if (backward_[i] && !forward_[i]) direct_[v.index] = true;
+      // What only the backward computes, or checkpointing computes again, reads it there in the
+      // default partition, too.
+      const bool is_again = node.keep == graph::Keep::recomputed;
+      if (backward_[i] && (!forward_[i] || is_again)) direct_[v.index] = true;
       if (is_late) read_late_[v.index] = true;
       if (is_late && is_library(node)) operand_late_[v.index] = true;
       if (forward_[i] && is_library(node)) operand_early_[v.index] = true;

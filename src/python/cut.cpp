@@ -122,8 +122,7 @@ nb::list nodes_of(const Cut& cut, bool is_backward) {
     }
     nb::object target = nb::none();
     if (node.eager_target) target = nb::int_(*node.eager_target);
-    result.append(
-        nb::make_tuple(std::string(node.op->aten), target, arguments, results, types));
+    result.append(nb::make_tuple(std::string(node.op->aten), target, arguments, results, types));
   }
   return result;
 }

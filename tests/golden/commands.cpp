@@ -7,6 +7,7 @@
 #include "graph/text.h"
 #include "lower/lower.h"
 #include "ops/table.h"
+#include "partition/partition.h"
 #include "passes/pipeline.h"
 #include "schedule/schedule.h"
 
@@ -69,6 +70,43 @@ std::string loops(std::string_view text, std::span<const std::string>) {
   const std::string again = loop::to_string(loop::parse_program(out, "out"));
   if (again != out) user_error("the text does not read back:\n{}\nbecame\n{}", out, again);
   return out;
+}
+
+// cut [--outputs=n] [--tangents=n] [--by=time|bytes|nothing] [--fixed=a,b]: both halves of a joint
+// graph. Its first n outputs are the forward's, its last n inputs tangents; weights are fixed.
+std::string cut(std::string_view text, std::span<const std::string> args) {
+  graph::Graph joint = graph::parse(text, "in", ops::op_table());
+  partition::Joint info{.forward_outputs = 1};
+  std::size_t tangents = 1;
+  partition::Weigh weigh = partition::Weigh::time;
+  for (const std::string_view arg : args) {
+    const std::string_view value = arg.substr(std::min(arg.find('='), arg.size() - 1) + 1);
+    if (arg.starts_with("--outputs=")) {
+      info.forward_outputs = std::stoul(std::string(value));
+    } else if (arg.starts_with("--tangents=")) {
+      tangents = std::stoul(std::string(value));
+    } else if (arg.starts_with("--most=")) {
+      info.most_bytes = std::stol(std::string(value));
+    } else if (arg == "--by=bytes") {
+      weigh = partition::Weigh::bytes;
+    } else if (arg == "--by=nothing") {
+      weigh = partition::Weigh::nothing;
+    } else {
+      user_error("cut: unknown option '{}'", arg);
+    }
+  }
+  const std::size_t inputs = joint.inputs.size();
+  for (std::size_t i = 0; i < inputs; ++i) {
+    info.is_tangent.push_back(i + tangents >= inputs);
+    info.is_static.push_back(joint.inputs[i].is_parameter);
+    info.is_written.push_back(false);
+  }
+  partition::Halves halves = partition::partition(joint, info, {}, weigh);
+  halves.settle_strides();
+  graph::verify(halves.forward);
+  graph::verify(halves.backward);
+  return fmt::format("{}{}# {} bytes\n", graph::to_string(halves.forward),
+                     graph::to_string(halves.backward), halves.bytes);
 }
 
 // A machine that does not depend on where the test runs: AVX-512, two threads.
@@ -138,10 +176,7 @@ std::string cuda(std::string_view text, std::span<const std::string> args) {
 }
 
 constexpr Command kCommands[] = {
-    {"cuda", cuda},
-    {"opt", opt},
-    {"loops", loops},
-    {"schedule", scheduled},
+    {"cuda", cuda}, {"cut", cut}, {"opt", opt}, {"loops", loops}, {"schedule", scheduled},
 };
 
 }  // namespace
