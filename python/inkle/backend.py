@@ -12,7 +12,7 @@ import torch
 from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
 from torch._functorch.partitioners import default_partition
 
-from inkle import _inkle, attention, dropout, joint, layouts, loss, machine, pair, partition
+from inkle import _inkle, attention, dropout, joint, layouts, loss, machine, pair
 from inkle import report as reporting
 from inkle import segments
 from inkle.importer import GraphImporter, named_nodes
@@ -72,11 +72,7 @@ def inkle(
         saved = Strides(arguments=layouts.argument_strides(g, inputs))
         return compile_graph(g, label, parsed, training=True, strides=saved)
 
-    partitions = {
-        "default": default_partition,
-        "smallest": partition.smallest,
-        "own": pair.Partition(label, parsed),
-    }
+    is_own = parsed.partition != "default"
     warm_up(example_inputs)
     with _no_collection():
         return aot_module_simplified(
@@ -85,7 +81,7 @@ def inkle(
             fw_compiler=compile_forward,
             bw_compiler=compile_backward,
             inference_compiler=compile_inference,
-            partition_fn=partitions[parsed.partition],
+            partition_fn=pair.Partition(label, parsed) if is_own else default_partition,
             keep_inference_input_mutations=True,
         )
 

@@ -56,10 +56,12 @@ def philox(seed: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
     return c[0]
 
 
-def _words(sizes: Sequence[int], seed: torch.Tensor, number: int) -> torch.Tensor:
-    """32 random bits for each element of a tensor of these sizes."""
+def _words(
+    sizes: Sequence[int], seed: torch.Tensor, number: int, which: int = 0, count: int = 1
+) -> torch.Tensor:
+    """32 random bits for each element of a tensor of these sizes: number ``which`` of ``count``."""
     offset = torch.arange(math.prod(sizes), dtype=torch.int64, device=seed.device)
-    return philox(seed, offset + number * _NUMBERS).view(sizes)
+    return philox(seed, offset * count + number * _NUMBERS + which).view(sizes)
 
 
 @torch.library.custom_op("inkle::dropout", mutates_args=())
@@ -84,6 +86,20 @@ def seeded_uniform(
 ) -> torch.Tensor:
     bits = {torch.float32: 24, torch.bfloat16: 8, torch.float16: 11}[dtype]
     return ((_words(sizes, seed, number) >> (32 - bits)).float() * 2.0**-bits).to(dtype)
+
+
+def seeded_normal(
+    sizes: Sequence[int], seed: torch.Tensor, number: int, dtype: torch.dtype
+) -> torch.Tensor:
+    first, second = ((_words(sizes, seed, number, which, 2) >> 8) + (which == 0) for which in (0, 1))
+    radius = (-2 * (first.float() * 2.0**-24).log()).sqrt()
+    return (radius * (second.float() * 2.0**-24 * (2 * math.pi)).cos()).to(dtype)
+
+
+def seeded_integers(
+    sizes: Sequence[int], low: int, high: int, seed: torch.Tensor, number: int, dtype: torch.dtype
+) -> torch.Tensor:
+    return (_words(sizes, seed, number) % (high - low) + low).to(dtype)
 
 
 @dropout.register_fake

@@ -11,7 +11,12 @@ from typing import Any, Callable, Iterator
 import torch
 
 from inkle import _inkle
-from inkle.dropout import seeded_native_dropout, seeded_uniform
+from inkle.dropout import (
+    seeded_integers,
+    seeded_native_dropout,
+    seeded_normal,
+    seeded_uniform,
+)
 from inkle.importer import DTYPES
 
 NAMED_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
@@ -20,7 +25,14 @@ _FUNCTIONS = {
     "floordiv": operator.floordiv, "mod": operator.mod, "min": torch.sym_min, "max": torch.sym_max
 }  # fmt: skip
 # Overloads that only the compiler knows.
-_OWN = {"inkle::native_dropout": seeded_native_dropout, "inkle::uniform": seeded_uniform}
+_OWN = {
+    "inkle::native_dropout": seeded_native_dropout,
+    "inkle::normal": seeded_normal,
+    "inkle::integers": seeded_integers,
+    "inkle::uniform": seeded_uniform,
+}
+# Passes leave out copies that only give a view its strides.
+_ANY_STRIDES = {"aten::view": "aten::reshape", "aten::_unsafe_view": "aten::reshape"}
 
 
 def size_of(size: Any, symbols: dict[str, Any]) -> Any:
@@ -128,7 +140,7 @@ def _call(names: list[str], given: list[Any]) -> Any:
         if name in _OWN:
             return _OWN[name](*given)
         try:
-            return _overload(name)(given)
+            return _overload(_ANY_STRIDES.get(name, name))(given)
         except (TypeError, RuntimeError, NotImplementedError) as error:
             problem = problem or error
     raise problem or RuntimeError(f"no overload of {names}")

@@ -19,8 +19,9 @@ class Options:
     random: str = "fast"
     """"eager" draws the same random numbers as eager does."""
     partition: str = "own"
-    """"smallest" computes cheap values again in the backward where less is saved then, "default"
-    is AOTAutograd's own partition."""
+    """In training, what the forward keeps for the backward: "own" computes again what is faster to
+    compute than to keep, "smallest" whatever may be where that keeps fewer bytes, "default" is
+    AOTAutograd's own partition."""
     fail_stage: str = ""
     """For tests: the stage of this name fails ("run": each call does)."""
     graphs: bool = False
@@ -33,7 +34,7 @@ _STAGES = ("", "frontend", "passes", "lower", "schedule", "codegen", "run")
 _CHOICES = {
     "numerics": ("eager", "fast"),
     "random": ("eager", "fast"),
-    "partition": ("default", "smallest", "own"),
+    "partition": ("own", "smallest", "default"),
     "fail_stage": _STAGES,
 }
 _MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
