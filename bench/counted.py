@@ -26,7 +26,7 @@ class Counted:
     """Ops of all graphs that reach the compiler, by name and way; wraps the backend's function."""
 
     def __init__(self) -> None:
-        from inkle import backend
+        from inkle import backend, pair
 
         self.ways: collections.Counter[str] = collections.Counter()
         self.in_eager: collections.Counter[str] = collections.Counter()
@@ -39,14 +39,26 @@ class Counted:
         def compile_graph(gm: Any, name: str, options: Any, *args: Any, **keywords: Any) -> Any:
             before = len(backend.reports())
             result = inner(gm, name, options, *args, **keywords)
-            self._count(gm, backend.reports()[before:])
+            if made := backend.reports()[before:]:
+                self._count(gm, made)
             return result
 
-        self._backend, self._inner = backend, inner
+        compile_pair = pair.Partition.compile
+
+        @functools.wraps(compile_pair)
+        def compile_joint(partition: Any, joint: Any, failure: Any) -> Any:
+            before = len(backend.reports())
+            result = compile_pair(partition, joint, failure)
+            self._count(joint.gm, backend.reports()[before:])
+            return result
+
+        self._undo = [(backend, "compile_graph", inner), (pair.Partition, "compile", compile_pair)]
         backend.compile_graph = compile_graph
+        pair.Partition.compile = compile_joint
 
     def remove(self) -> None:
-        self._backend.compile_graph = self._inner
+        for holder, name, value in self._undo:
+            setattr(holder, name, value)
 
     def _count(self, gm: Any, reports: list[Any]) -> None:
         import torch

@@ -18,10 +18,10 @@ class Options:
     """"eager" keeps the rounding after each op in f16 and bf16, "fast" drops those inside kernels."""
     random: str = "fast"
     """"eager" draws the same random numbers as eager does."""
-    partition: str = "own"
+    partition: str = "auto"
     """In training, what the forward keeps for the backward: "own" computes again what is faster to
     compute than to keep, "smallest" whatever may be where that keeps fewer bytes, "default" is
-    AOTAutograd's own partition."""
+    AOTAutograd's own partition; "auto" is "own" on the CPU and "default" on a GPU."""
     fail_stage: str = ""
     """For tests: the stage of this name fails ("run": each call does)."""
     graphs: bool = False
@@ -34,7 +34,7 @@ _STAGES = ("", "frontend", "passes", "lower", "schedule", "codegen", "run")
 _CHOICES = {
     "numerics": ("eager", "fast"),
     "random": ("eager", "fast"),
-    "partition": ("own", "smallest", "default"),
+    "partition": ("auto", "own", "smallest", "default"),
     "fail_stage": _STAGES,
 }
 _MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")

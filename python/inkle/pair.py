@@ -31,16 +31,18 @@ class Partition:
         self, gm: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **named: Any
     ) -> Halves:
         failure = Failure()
+        if self._options.partition == "auto" and _uses_gpu(gm):
+            return default_partition(gm, inputs, num_fwd_outputs=num_fwd_outputs, **named)
         try:
             joint = examine(gm, num_fwd_outputs, named.get("static_lifetime_input_indices"))
-            return self._compile(joint, failure)
+            return self.compile(joint, failure)
         except Exception as error:  # noqa: BLE001: the default partition serves all graphs
             kind, message = fault_of(error)
             report = GraphReport(self._name)
             warn(gm, report, "a joint graph has the default partition", kind, message, failure)
         return default_partition(gm, inputs, num_fwd_outputs=num_fwd_outputs, **named)
 
-    def _compile(self, joint: Joint, failure: Failure) -> Halves:
+    def compile(self, joint: Joint, failure: Failure) -> Halves:
         """Nodes that a later stage does not support are left to eager in a new attempt."""
         in_eager: dict[str, str] = {}
         reports = GraphReport(self._name), GraphReport(self._name)
@@ -91,7 +93,8 @@ class Partition:
                 cut, is_backward, native, walker.targets, as_strided
             )
             report.take(facts)
-            report.eager = [e for e in walker.importer.eager]
+            sources = set(cut.eager_sources(is_backward))
+            report.eager = [e for e in walker.importer.eager if e[1] in sources]
             report.callable = made
             report.kept_bytes = cut.bytes
             made._boxed_call = True
@@ -100,6 +103,12 @@ class Partition:
             made.fails = self._options.fail_stage == "run"
             compiled.append(made)
         return stubs(joint, kept, *compiled)
+
+
+def _uses_gpu(gm: torch.fx.GraphModule) -> bool:
+    """Not measured there yet: torch's allocator keeps memory, and time is counted otherwise."""
+    values = (n.meta.get("val") for n in gm.graph.nodes if n.op == "placeholder")
+    return any(isinstance(v, torch.Tensor) and v.device.type == "cuda" for v in values)
 
 
 def _at_run_time(

@@ -127,6 +127,14 @@ nb::list nodes_of(const Cut& cut, bool is_backward) {
   return result;
 }
 
+std::vector<std::string> eager_sources(const Cut& cut, bool is_backward) {
+  std::vector<std::string> sources;
+  for (const graph::Node& node : half_of(cut, is_backward).nodes) {
+    if (node.eager_target) sources.push_back(node.source);
+  }
+  return sources;
+}
+
 // (value, integer or None; type; whether it has memory of its own)
 nb::list outputs_of(const Cut& cut, bool is_backward) {
   const Graph& half = half_of(cut, is_backward);
@@ -167,6 +175,7 @@ void bind_cut(nb::module_& m) {
       .def("inputs", inputs_of)
       .def("literals", literals_of)
       .def("nodes", nodes_of)
+      .def("eager_sources", eager_sources)
       .def("outputs", outputs_of);
 }
 
