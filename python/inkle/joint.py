@@ -69,6 +69,8 @@ def examine(
 
 
 def _refuse(gm: torch.fx.GraphModule) -> None:
+    if torch._dynamo.config.compiled_autograd:
+        raise UnsupportedGraph("compiled autograd reads the nodes of the backward")
     if segments.must_cut(gm):
         raise UnsupportedGraph("sizes or numbers depend on data")
     for node in gm.graph.nodes:

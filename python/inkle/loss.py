@@ -37,17 +37,19 @@ class _RowLosses(torch.autograd.Function):
         return (share * (probability - is_target.to(total.dtype))).to(x.dtype), None, None
 
 
-def cross_entropy(x: torch.Tensor, target: torch.Tensor, ignored: int, how: str) -> torch.Tensor:
+def cross_entropy(
+    x: torch.Tensor, target: torch.Tensor, ignored: int, how: str, dtype: torch.dtype
+) -> torch.Tensor:
     losses = _RowLosses.apply(x, target, ignored)
     if how == "none":
-        return losses.to(x.dtype)
+        return losses.to(dtype)
     if how == "sum":
-        return losses.sum().to(x.dtype)
-    return (losses.sum() / (target != ignored).sum()).to(x.dtype)
+        return losses.sum().to(dtype)
+    return (losses.sum() / (target != ignored).sum()).to(dtype)
 
 
 def _arguments(node: torch.fx.Node) -> tuple | None:
-    """(input, target, ignored index, reduction) of a call that can be replaced."""
+    """(input, target, ignored index, reduction, dtype) of a call that can be replaced."""
     if node.op != "call_function" or node.target is not F.cross_entropy:
         return None
     names = ("input", "target", "weight", "size_average", "ignore_index", "reduce", "reduction",
@@ -62,26 +64,27 @@ def _arguments(node: torch.fx.Node) -> tuple | None:
     if not isinstance(ignored, int) or how not in ("none", "sum", "mean"):
         return None
     examples = [t.meta.get("example_value") if isinstance(t, torch.fx.Node) else None
-                for t in (x, target)]  # fmt: skip
+                for t in (x, target, node)]  # fmt: skip
     if any(type(e) is not torch._subclasses.FakeTensor for e in examples):
         return None
-    logits, labels = examples
+    # Under autocast the loss of narrow logits is computed, and is, in f32.
+    logits, labels, result = examples
     if logits.dim() != 2 or labels.dim() != 1 or labels.dtype != torch.int64:
         return None
     floats = (torch.float32, torch.bfloat16, torch.float16)
     if logits.dtype not in floats or logits.device.type not in ("cpu", "cuda"):
         return None
-    return (x, target, ignored, how) if logits.requires_grad else None
+    if result.dtype not in (logits.dtype, torch.float32):
+        return None
+    return (x, target, ignored, how, result.dtype) if logits.requires_grad else None
 
 
 def replace(gm: torch.fx.GraphModule) -> None:
-    """Replaces the calls in a Dynamo graph that trains, in place; not under autocast."""
+    """Replaces the calls in a Dynamo graph that trains, in place."""
     if not torch.is_grad_enabled():
         return
     changed = False
     for node in gm.graph.nodes:
-        if getattr(node.target, "__name__", "") == "_enter_autocast":
-            return
         if (found := _arguments(node)) is None:
             continue
         node.target, node.args, node.kwargs = cross_entropy, found, {}

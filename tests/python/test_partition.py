@@ -311,6 +311,33 @@ def test_symbolic_sizes_of_what_passes_made():
     assert len(inkle.reports()) == 2 and inkle.reports()[0].kept_bytes
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_cross_entropy_under_autocast_keeps_narrow_logits(inside):
+    torch._dynamo.reset()
+    inkle.reset()
+    layer, x = nn.Linear(16, 1000), randn(64, 16)
+    target = torch.arange(64)
+
+    def loss(x):
+        if not inside:
+            return F.cross_entropy(layer(x), target)
+        with torch.autocast("cpu", torch.bfloat16):
+            return F.cross_entropy(layer(x), target)
+
+    run = compiled(loss)
+    with torch.autocast("cpu", torch.bfloat16, enabled=not inside):
+        found = run(x)
+        wanted = loss(x)
+    assert found.dtype == wanted.dtype == torch.float32
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    # Logits in bf16 and a number a row.
+    assert inkle.reports()[0].kept_bytes < 64 * 1000 * 2 + 64 * 64
+    found.backward()
+    gradient, layer.weight.grad = layer.weight.grad, None
+    wanted.backward()
+    torch.testing.assert_close(gradient, layer.weight.grad, rtol=2e-2, atol=1e-4)
+
+
 def test_an_output_may_be_written_to():
     """Eager keeps ``y + 1``; what is computed from an output may not be, once a user wrote to it."""
 
@@ -464,3 +491,27 @@ def test_peak_of_a_chain():
     run = compiled(chain, partition="smallest")
     assert kept(run) == x.untyped_storage().nbytes()
     assert kept(chain) > 5 * x.untyped_storage().nbytes()
+
+
+def test_backward_twice():
+    """Kept values live as long as the graph of autograd does."""
+    torch._dynamo.reset()
+    with torch._functorch.config.patch(donated_buffer=False):
+        run, x = compiled(Arithmetic()), randn(32, 16, requires_grad=True)
+        loss = run(x).sum()
+        loss.backward(retain_graph=True)
+        once = x.grad.clone()
+        loss.backward()
+    torch.testing.assert_close(x.grad, 2 * once)
+
+
+def test_compiled_autograd_has_the_default_partition():
+    torch._dynamo.reset()
+    inkle.reset()
+    module = Arithmetic()
+    x, y = (randn(32, 16, requires_grad=True) for _ in range(2))
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        compiled(module)(x).sum().backward()
+    module(y).sum().backward()
+    torch.testing.assert_close(x.grad, y.grad, rtol=1e-4, atol=1e-5)
+    assert all(r.kept_bytes is None for r in inkle.reports())

@@ -66,6 +66,12 @@ def autocast(self, x):
         return self.l(x).relu()
 
 
+def loss_under_autocast(self, x, y):
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = self.l(x)
+        return F.cross_entropy(logits, y), F.cross_entropy(logits * 2, y, reduction="sum")
+
+
 def checkpointed(self, x):
     return torch.utils.checkpoint.checkpoint(
         lambda z: F.gelu(self.l(z)).sin(), x, use_reentrant=False
@@ -109,6 +115,8 @@ case("masked", Call(lambda s, x: attention(s, x, attn_mask=MASK, dropout_p=0.2),
 case("encoder", nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True),
      lambda: [randn(2, 5, 8)])
 case("cross entropy", Call(lambda s, x, y: F.cross_entropy(s.l(x), y), l=nn.Linear(4, 7)),
+     lambda: [randn(5, 4), torch.tensor([0, 1, 2, -100, 6])])
+case("cross entropy under autocast", Call(loss_under_autocast, l=nn.Linear(4, 7)),
      lambda: [randn(5, 4), torch.tensor([0, 1, 2, -100, 6])])
 case("unused parameter", Call(lambda s, x: s.l(x), l=nn.Linear(4, 3), u=randn(3)),
      lambda: [randn(5, 4)])
