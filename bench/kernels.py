@@ -193,10 +193,11 @@ _scratch: list[torch.Tensor] = []
 _HOST_CYCLES = 500_000
 
 
-def microseconds(call: Callable[[], Any], seconds: float) -> float:
-    """The median time of one call on the card, with a cold L2 cache."""
+def microseconds(call: Callable[[], Any], seconds: float, clean: bool = False) -> float:
+    """The median time of one call on the card, with a cold L2 cache: of lines that it must write back
+    first, or ``clean``."""
     if not _scratch:
-        _scratch.append(torch.empty(256 << 20, dtype=torch.int8, device="cuda"))
+        _scratch.append(torch.zeros(256 << 20, dtype=torch.int8, device="cuda"))
     for _ in range(3):
         call()
     torch.cuda.synchronize()
@@ -205,7 +206,10 @@ def microseconds(call: Callable[[], Any], seconds: float) -> float:
     while time.perf_counter() - begin < seconds or len(times) < 20:
         pairs = []
         for _ in range(10):
-            _scratch[0].zero_()
+            if clean:
+                _scratch[0].view(torch.int64).amax()
+            else:
+                _scratch[0].zero_()
             torch.cuda._sleep(_HOST_CYCLES)
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
@@ -256,7 +260,9 @@ def _error(got: torch.Tensor, reference: torch.Tensor) -> float:
     return (got.double() - reference).square().mean().sqrt().item()
 
 
-def run(groups: list[str], systems: list[str], seconds: float) -> list[tuple[Class, dict[str, Any]]]:
+def run(
+    groups: list[str], systems: list[str], seconds: float, clean: bool
+) -> list[tuple[Class, dict[str, Any]]]:
     results = []
     for group in groups:
         for c in _GROUPS[group]():
@@ -276,6 +282,9 @@ def run(groups: list[str], systems: list[str], seconds: float) -> list[tuple[Cla
                     right = _error(compiled(*c.arguments), reference) <= 1.5 * eager + floor
                     us = microseconds(lambda: compiled(*c.arguments), seconds)
                     row[system] = c.work / us * 1e-6 if right else "wrong"
+                    if clean:
+                        us = microseconds(lambda: compiled(*c.arguments), seconds, clean=True)
+                        row[f"{system}, clean"] = c.work / us * 1e-6
                 except Exception as error:  # noqa: BLE001: one class must not stop the others
                     row[system] = "-"
                     print(f"{c.name}, {system}: {type(error).__name__}: {str(error)[:200]}",
@@ -290,7 +299,8 @@ def table(results: list[tuple[Class, dict[str, Any]]], systems: list[str]) -> st
     lines = ["| class, bf16 | unit | " + " | ".join(systems) + " |", "|" + "---|" * (len(systems) + 2)]
     for c, row in results:
         digits = 2 if c.unit == "TB/s" else 0
-        cells = [v if isinstance(v, str) else f"{v:.{digits}f}" for v in (row[s] for s in systems)]
+        values = (row.get(s, "-") for s in systems)
+        cells = [v if isinstance(v, str) else f"{v:.{digits}f}" for v in values]
         lines.append(f"| {c.name} | {c.unit} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -319,10 +329,14 @@ def main() -> None:
     parser.add_argument("--systems", default=",".join(SYSTEMS))
     parser.add_argument("--seconds", type=float, default=0.2, help="for each class and system")
     parser.add_argument("--no-write", action="store_true")
+    parser.add_argument("--clean", action="store_true",
+                        help="also with an L2 cache overwritten by reading: nothing to write back")
     arguments = parser.parse_args()
     systems = arguments.systems.split(",")
     with torch.no_grad():
-        results = run(arguments.only.split(","), systems, arguments.seconds)
+        results = run(arguments.only.split(","), systems, arguments.seconds, arguments.clean)
+    if arguments.clean:
+        systems = [name for s in systems for name in (s, f"{s}, clean")]
     text = f"{machine()}\n\n{table(results, systems)}"
     print(text)
     if not arguments.no_write:

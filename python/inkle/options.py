@@ -26,6 +26,8 @@ class Options:
     """For tests: the stage of this name fails ("run": each call does)."""
     graphs: bool = False
     """On a GPU, calls of equal shapes are recorded once and replayed (mode "reduce-overhead")."""
+    tune: bool = False
+    """On a GPU, schedules of kernels are measured (modes "max-autotune...")."""
     dump: Callable[[str, str], None] | None = None
     """Called with the name and the text of each stage."""
 
@@ -51,7 +53,9 @@ def parse(mode: str | None, options: Mapping[str, Any] | None) -> Options:
     result = Options(**(options or {}))
     if mode in ("reduce-overhead", "max-autotune") and "graphs" not in (options or {}):
         result.graphs = True
-    for key in ("freeze", "strict", "graphs"):
+    if mode is not None and mode.startswith("max-autotune") and "tune" not in (options or {}):
+        result.tune = True
+    for key in ("freeze", "strict", "graphs", "tune"):
         if not isinstance(getattr(result, key), bool):
             raise ValueError(f"inkle: option {key}={getattr(result, key)!r}; one of True, False")
     for key, choices in _CHOICES.items():

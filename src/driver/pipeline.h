@@ -28,6 +28,8 @@ struct CompileOptions {
   // Gets the text of each stage: "graph", "passes", "loops", "kernels", "plan".
   std::function<void(std::string_view stage, const std::string& text)> dump;
   bool keep_code = false;  // fill Report::code
+  // Schedules are measured where the target can, once a kernel and set of sizes; else the model's.
+  bool tune = false;
   // For tests: the stage of this name throws InternalError.
   std::string fail_stage;
 };
@@ -110,9 +112,13 @@ class Compiler {
   std::shared_ptr<abi::Plan> generate(const schedule::ScheduledProgram& scheduled,
                                       const CompileOptions& options, Report& report);
 
+  // Gives kernels their measured schedules.
+  void tune(schedule::ScheduledProgram& scheduled);
+
   std::unique_ptr<Target> target_;
   std::mutex mutex_;
-  std::map<std::string, Known, std::less<>> known_;  // by text of kernel and schedule
+  std::map<std::string, Known, std::less<>> known_;               // by text of kernel and schedule
+  std::map<std::string, schedule::Schedule, std::less<>> tuned_;  // by that and the sizes
 };
 
 }  // namespace inkle::driver

@@ -28,6 +28,14 @@ struct TargetUnit {
   std::string name;
 };
 
+// A kernel whose schedule may be measured, and what it works on: bytes of each parameter, values of
+// its sizes.
+struct TuneCase {
+  TargetUnit unit;
+  std::vector<std::int64_t> bytes;
+  std::vector<std::int64_t> sizes;
+};
+
 struct TargetKernel {
   abi::KernelFunction function = nullptr;
   std::optional<abi::DeviceKernel> device;
@@ -59,6 +67,13 @@ class Target {
   // In the order of the units; `keep_code` fills ir and assembly. Throws as code generators do.
   [[nodiscard]] virtual std::vector<TargetKernel> compile(std::span<const TargetUnit> units,
                                                           bool keep_code) = 0;
+  // The fastest schedule of each case, measured there; what there is no memory to measure in, and
+  // all where nothing is measured, keeps its own.
+  [[nodiscard]] virtual std::vector<schedule::Schedule> tune(std::span<const TuneCase> cases) {
+    std::vector<schedule::Schedule> same;
+    for (const TuneCase& c : cases) same.push_back(c.unit.schedule);
+    return same;
+  }
   [[nodiscard]] virtual std::unique_ptr<runtime::common::Executable> load(
       std::shared_ptr<const abi::Plan> plan) const = 0;
 };

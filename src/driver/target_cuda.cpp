@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "codegen/cuda/compiler.h"
 #include "driver/target.h"
+#include "driver/tune_cuda.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/executable.h"
 #include "runtime/cuda/matmul.h"
@@ -166,6 +167,10 @@ class CudaTarget final : public Target {
       result.push_back(std::move(one));
     }
     return result;
+  }
+
+  std::vector<schedule::Schedule> tune(std::span<const TuneCase> cases) override {
+    return tune_blocks(cases, generator_, *device_);
   }
 
   std::unique_ptr<runtime::common::Executable> load(

@@ -1,6 +1,8 @@
 // The schedule of a loop kernel on a GPU.
 #pragma once
 
+#include <vector>
+
 #include "abi/device.h"
 #include "schedule/kernel.h"
 
@@ -9,5 +11,12 @@ namespace inkle::schedule {
 // The model's choice. May move an outer loop to the end, where lanes run along it.
 [[nodiscard]] Schedule choose_blocks(Kernel& kernel, const abi::DeviceDescription& device,
                                      sym::Context& context);
+
+// Other schedules of a kernel worth measuring beside the model's choice, near to it: threads of a
+// block, accesses of a thread, rows read once or twice. Its loops stay as they are. Not each need
+// compile.
+[[nodiscard]] std::vector<BlockSchedule> candidate_blocks(const Kernel& kernel,
+                                                          const BlockSchedule& chosen,
+                                                          const abi::DeviceDescription& device);
 
 }  // namespace inkle::schedule

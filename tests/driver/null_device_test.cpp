@@ -155,6 +155,31 @@ graph @qkv(%x: bf16[2,16,64], %q: bf16[64,64] param, %k: bf16[64,64] param, %v: 
   EXPECT_THAT(host.calls, testing::ElementsAre("attention"));
 }
 
+TEST_F(NullDeviceTest, MeasuresSchedules) {
+  graph::Graph graph = graph::parse(R"(
+graph @f(%x: bf16[1024,8192]) -> bf16[1024,8192], bf16[8192], bf16[1024,8192] {
+  %0: bf16[1024,8192] = _softmax(%x, -1, false)
+  %1: bf16[8192] = sum_dim(%x, [0])
+  %2: bf16[1024,8192] = exp(%x)
+  return %0, %1, %2
+}
+)",
+                                    "test.ir", ops::op_table());
+  for (std::uint32_t v = 0; v < graph.value_count(); ++v) {
+    graph.type(graph::ValueId{v}).device = {abi::DeviceKind::cuda, 0};
+  }
+  CompileOptions options;
+  options.tune = true;
+  const Compiled tuned = compiler_.compile(graph, options);
+  // Several candidates, each several times; where all are as fast, the model's choice stays.
+  EXPECT_GT(device_->take_launches().size(), 100U);
+  const Compiled plain = compiler_.compile(graph, {});
+  EXPECT_EQ(abi::to_string(*tuned.plan), abi::to_string(*plain.plan));
+  // What has been measured is remembered.
+  (void)compiler_.compile(graph, options);
+  EXPECT_TRUE(device_->take_launches().empty());
+}
+
 TEST_F(NullDeviceTest, RunsAllButTheLaunches) {
   compile(R"(
 graph @block(%x: bf16[s0,64], %w: bf16[32,64] param, %b: bf16[32] param) -> bf16[s0,32] where s0 in 1..4096 {

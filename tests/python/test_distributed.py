@@ -1,4 +1,5 @@
-"""Data parallel training and collectives, over two processes that talk through gloo."""
+"""Data parallel training and collectives, over two processes that talk through gloo, or through NCCL
+with a GPU each."""
 
 from __future__ import annotations
 
@@ -29,17 +30,17 @@ def batch(rank, step):
     return torch.randn(16, 20), torch.randint(0, 5, (16,))
 
 
-def train(rank, wrap):
+def train(rank, wrap, device):
     """Weights after some steps of data parallel training."""
-    parallel = nn.parallel.DistributedDataParallel(model())
+    parallel = nn.parallel.DistributedDataParallel(model().to(device))
     run, optimizer = wrap(parallel), torch.optim.AdamW(parallel.parameters(), lr=0.01)
     step = wrap(optimizer.step)
     for number in range(4):
-        x, y = batch(rank, number)
+        x, y = (t.to(device) for t in batch(rank, number))
         nn.functional.cross_entropy(run(x), y).backward()
         step()
         optimizer.zero_grad()
-    return [p.detach().clone() for p in parallel.parameters()]
+    return [p.detach().cpu().clone() for p in parallel.parameters()]
 
 
 def reduced(x):
@@ -50,24 +51,33 @@ def reduced(x):
     return (total + 1).exp(), parts * 3
 
 
-def worker(rank, store, result):
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+def worker(rank, store, result, backend):
+    dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=2)
     torch.set_num_threads(1)
-    found = {"weights": (train(rank, compiled), train(rank, lambda f: f))}
+    device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
+    if backend == "nccl":
+        torch.cuda.set_device(device)
+    found = {"weights": (train(rank, compiled, device), train(rank, lambda f: f, device))}
     torch._dynamo.reset()
-    x = batch(rank, 0)[0]
-    found["collectives"] = (list(compiled(reduced)(x)), list(reduced(x)))
+    x = batch(rank, 0)[0].to(device)
+    results = [compiled(reduced)(x), reduced(x)]
+    found["collectives"] = tuple([t.cpu() for t in found] for found in results)
     with open(f"{result}{rank}", "wb") as file:
         pickle.dump(found, file)
     dist.destroy_process_group()
 
 
-@pytest.fixture(scope="module")
-def results():
+_TWO_GPUS = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="less than two GPUs")
+
+
+@pytest.fixture(
+    scope="module", params=["gloo", pytest.param("nccl", marks=[pytest.mark.gpu, _TWO_GPUS])]
+)
+def results(request):
     with tempfile.TemporaryDirectory() as folder:
         store, result = os.path.join(folder, "store"), os.path.join(folder, "result")
         processes = [
-            subprocess.Popen([sys.executable, __file__, str(rank), store, result],
+            subprocess.Popen([sys.executable, __file__, str(rank), store, result, request.param],
                              stderr=subprocess.PIPE)
             for rank in range(2)
         ]  # fmt: skip
@@ -94,4 +104,4 @@ def test_both_processes_have_the_same_weights(results):
 
 
 if __name__ == "__main__":
-    worker(int(sys.argv[1]), sys.argv[2], sys.argv[3])
+    worker(int(sys.argv[1]), *sys.argv[2:5])

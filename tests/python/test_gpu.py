@@ -174,6 +174,83 @@ def test_another_device():
     torch.testing.assert_close(result, x * 2 + 1)
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
+@pytest.mark.parametrize("current", [0, 1])
+@pytest.mark.parametrize("where", [0, 1])
+@pytest.mark.parametrize("mode", [None, "reduce-overhead"])
+def test_model_on_any_device(where, current, mode):
+    device = torch.device("cuda", where)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64), torch.nn.LayerNorm(64)
+    ).to(device, torch.bfloat16)
+    x = torch.randn(32, 64, device=device, dtype=torch.bfloat16)
+    keywords = {"options": {"strict": True, "graphs": mode is not None}}
+    run = torch.compile(model, backend="inkle", **keywords)
+    with torch.no_grad(), torch.cuda.device(current):
+        wanted = model(x)
+        for _ in range(3):
+            result = run(x)
+            assert result.device == device
+            assert torch.cuda.current_device() == current
+            torch.testing.assert_close(result, wanted, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("length", [513, 1003, 4104, 50257])
+@pytest.mark.parametrize("start", [0, 1])
+def test_rows_at_odd_places(dtype, length, start):
+    def function(x):
+        x = x[:, start:]
+        return (torch.softmax(x, -1), x.logsumexp(-1), x.float().sum(-1), x.amax(-1), x.argmax(-1),
+                F.layer_norm(x, x.shape[-1:]))  # fmt: skip
+
+    torch.manual_seed(0)
+    x = torch.randn(37, length + start).to(dtype)
+    x[3, start] = 20  # the first element and the last one count
+    x[4, -1] = 20
+    x[5, start] = float("nan")
+    x[6, -1] = float("nan")
+    tolerance = 2e-2 if dtype == torch.bfloat16 else 2e-5
+    found, wanted = compiled(function)(x), function(x)
+    for a, b in zip(found, wanted):
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.int64])
+@pytest.mark.parametrize("length", [64, 1024, 7168, 8192, 16384])
+def test_places_of_extremes(dtype, length):
+    torch.manual_seed(0)
+    x = torch.randint(-50, 50, (65, length)).to(dtype)  # many ties
+    x[1] = 3
+    if dtype.is_floating_point:
+        x[2] = -float("inf")
+        x[3] = float("inf")
+        x[4, length // 2 :] = float("nan")
+        x[5, -1] = float("nan")
+        x[6, length // 2] = float("nan")
+        x[7] = -0.0
+        x[7, 5] = 0.0
+    result = compiled(lambda x: (x.argmax(-1), x.argmin(-1)))(x)
+    numbers = torch.arange(length, device="cpu")
+
+    def first(row, best):
+        return int(numbers[row.isnan() if row.isnan().any() else row == best][0])
+
+    for place, best in zip(result, (x.amax(-1), x.amin(-1))):
+        wanted = [first(row, value) for row, value in zip(x.cpu(), best.cpu())]
+        assert place.tolist() == wanted
+
+
+def test_tuned_schedules_give_the_same():
+    def function(x, y):
+        return torch.softmax(x, -1), (x * y).sum(0), F.layer_norm(x + y, (2048,)), x.argmax(-1)
+
+    x, y = torch.randn(1024, 2048), torch.randn(1024, 2048)
+    run = torch.compile(function, backend="inkle", mode="max-autotune-no-cudagraphs")
+    for found, wanted in zip(run(x, y), function(x, y)):
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_scalars_of_the_cpu():
     run = compiled(lambda x, s: x * s + s)
     x = torch.randn(64)
