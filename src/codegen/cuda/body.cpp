@@ -461,7 +461,8 @@ void BodyText::end_stores(Writer& out) {
         fmt::format("p{} + ({})", packed.store->target, offset_text(packed.store->offset, false));
     const std::string value =
         packed.narrowed ? fmt::format("narrow(({}*)0, {})", type, packed.name) : packed.name;
-    const std::string whole = fmt::format("store<{}>({}, {});", packed.width, at, value);
+    const std::string whole = fmt::format("{}<{}>({}, {});", place_.leaves ? "store_away" : "store",
+                                          packed.width, at, value);
     if (place_.whole.empty()) {
       out.raw(whole);
       continue;

@@ -122,6 +122,20 @@ template <int W, class T, int N> INLINE void store(T* p, const Pack<T, N>& v) {
 #pragma unroll
   for (int l = 0; l < N; l += S) read_word<S * (int)sizeof(T)>(p + l, &v.at[l]);
 }
+// The same of what nobody reads soon: what is read again stays in the cache that all share.
+template <int W, class T, int N> INLINE void store_away(T* p, const Pack<T, N>& v) {
+  constexpr int S = sizeof(T) * W > 16 ? 16 / (int)sizeof(T) : W;
+#pragma unroll
+  for (int l = 0; l < N; l += S) {
+    if (S * sizeof(T) == 16) {
+      const u32* w = (const u32*)&v.at[l];
+      asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p + l), "r"(w[0]),
+                   "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
+    } else {
+      read_word<S * (int)sizeof(T)>(p + l, &v.at[l]);
+    }
+  }
+}
 template <class T, int N>
 INLINE void store_part(T* p, const Pack<T, N>& v, i64 first, i64 last) {
 #pragma unroll

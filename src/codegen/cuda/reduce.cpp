@@ -232,7 +232,9 @@ void StageText::search_rows(const PreparedStage& prepared, std::size_t pass) {
     out_.line("  for (int l = 0; l < {}; ++l) w[k][l] = {};", blocks_.lanes, worst);
     out_.raw("}");
   }
-  positions(stage, true, [&](const Place& place) {
+  positions(stage, true, [&](const Place& at) {
+    Place place = at;
+    place.streams = true;
     BodyText body = body_of(stage, place, pass);
     const DType from = stage.body[stage.body.yields[0]].dtype;
     body.write(out_, {0}, {}, [&](Writer& out, const auto& yields, const std::string& active) {

@@ -106,6 +106,27 @@ void StageText::note_written(const Stage& stage) {
   for (const StageStore& store : stage.stores) dirty_[store.target] = true;
 }
 
+bool StageText::is_read_again(const Stage& stage) const {
+  const auto reads = [](const Stage& other, std::uint32_t buffer) {
+    return !other.inner.empty() &&
+           std::any_of(other.body.instructions.begin(), other.body.instructions.end(),
+                       [&](const Instruction& i) {
+                         return i.opcode == Opcode::load && i.buffer == buffer;
+                       });
+  };
+  bool is_later = false;
+  for (const PreparedStage& other : stages_) {
+    if (is_later && std::any_of(stage.body.instructions.begin(), stage.body.instructions.end(),
+                                [&](const Instruction& i) {
+                                  return i.opcode == Opcode::load && reads(other.stage, i.buffer);
+                                })) {
+      return true;
+    }
+    is_later = is_later || &other.stage == &stage;
+  }
+  return false;
+}
+
 void StageText::declare_kept() {
   for (const std::uint32_t r : [&] {
          std::vector<std::uint32_t> rows;
@@ -266,6 +287,7 @@ void StageText::positions(const Stage& stage, bool kept, const AtPlace& f) {
   };
   if (!kept) {
     batched(stage, place, first, n, wide, step, place.whole.empty() ? f : whole_or_part, f);
+    reads_twice_ = reads_twice_ || is_read_again(stage);
     return;
   }
   const std::int64_t size = *extent.constant() + (skewed ? blocks_.lanes - 1 : 0);
@@ -292,7 +314,11 @@ void StageText::batched(const Stage& stage, const Place& place, const std::strin
                         const AtPlace& whole) {
   const char* type = wide ? "i64" : "int";
   Place ahead = place;
-  ahead.streams = stage.kind == StageKind::reduction;
+  const bool last = stage.kind == StageKind::pointwise && !stage.stores.empty();
+  ahead.streams = stage.kind == StageKind::reduction ? !is_read_again(stage) : last && reads_twice_;
+  ahead.leaves = last && reads_twice_;
+  Place used = place;
+  used.leaves = ahead.leaves;
   batch_.clear();
   if (blocks_.unroll > 1) {
     BodyText loads(kernel_, stage.body, ahead);
@@ -310,7 +336,7 @@ void StageText::batched(const Stage& stage, const Place& place, const std::strin
   if (batch_.empty()) {
     if (blocks_.unroll > 1) out_.line("#pragma unroll {}", blocks_.unroll);
     out_.open(fmt::format("for ({} j = {}; j < {}; j += {})", type, first, n, step));
-    f(place);
+    f(used);
     out_.close();
     return;
   }
@@ -338,7 +364,7 @@ void StageText::batched(const Stage& stage, const Place& place, const std::strin
   each([&] {
     for (const Ahead& load : batch_) out_.line("{}[u] = {};", load.name, load.text);
   });
-  each([&] { f(place); });
+  each([&] { f(used); });
   out_.close();
   batch_.clear();
 }

@@ -25,6 +25,8 @@ class StageText {
   [[nodiscard]] bool needs_barrier(const Stage& stage) const;
   void barrier();
   void note_written(const Stage& stage);
+  // Whether a later stage reads along the row again what this one reads.
+  [[nodiscard]] bool is_read_again(const Stage& stage) const;
   void declare_kept();
   [[nodiscard]] std::int64_t kept_registers() const;
 
@@ -80,6 +82,7 @@ class StageText {
   std::vector<Pass> passes_;
   KeepPlan keep_;
   std::vector<Ahead> batch_;
+  bool reads_twice_ = false;   // what rows hold has been read, and is read again
   std::vector<bool> fetched_;  // kept values that are loaded ahead of their pass
   std::vector<bool> dirty_;    // buffers written since the last barrier, parameters then scratch
 };
