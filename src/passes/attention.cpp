@@ -1,6 +1,7 @@
 #include "passes/attention.h"
 
 #include <algorithm>
+#include <array>
 
 #include "passes/conditions.h"
 
@@ -157,6 +158,32 @@ constexpr Rule kAttention[] = {
      .consumes = true},
 };
 
+// The same where others read the weights, too.
+constexpr auto kShared = [] {
+  auto rules = std::to_array(kAttention);
+  for (Rule& rule : rules) rule.consumes = false;
+  return rules;
+}();
+
+// Nodes that the first outputs and effects depend on.
+std::size_t count_forward(const Graph& graph, std::size_t outputs) {
+  std::vector<bool> live(graph.value_count(), false);
+  for (std::size_t i = 0; i < std::min(outputs, graph.outputs.size()); ++i) {
+    const auto* v = std::get_if<ValueId>(&graph.outputs[i].value);
+    if (v != nullptr && !v->is_none()) live[v->index] = true;
+  }
+  std::size_t count = 0;
+  for (std::size_t i = graph.nodes.size(); i-- > 0;) {
+    const graph::Node& node = graph.nodes[i];
+    const bool is_live =
+        std::ranges::any_of(node.results, [&](ValueId v) { return live[v.index]; });
+    if (!is_live && !has(node.op->traits, graph::Trait::effect)) continue;
+    ++count;
+    graph::for_each_operand(node, [&](ValueId v) { live[v.index] = true; });
+  }
+  return count;
+}
+
 }  // namespace
 
 RuleSet product_rules(const graph::OpTable& table) { return {kProducts, {}, table}; }
@@ -166,6 +193,19 @@ std::optional<Graph> attention(const Graph& graph, PassContext&) {
   // Products that no attention takes are folded back by decompose.
   const auto products = apply_rules(graph, product_rules(graph.table()));
   auto rewritten = apply_rules(products ? *products : graph, attention_rules(graph.table()));
+  return rewritten;
+}
+
+std::optional<Graph> joint_attention(const Graph& graph, PassContext& context) {
+  const std::size_t outputs = context.options.forward_outputs;
+  if (outputs == 0) return std::nullopt;
+  const auto products = apply_rules(graph, product_rules(graph.table()));
+  auto rewritten =
+      apply_rules(products ? *products : graph, RuleSet(kShared, kDefinitions, graph.table()));
+  // Where the forward reads the weights elsewhere, they would be computed twice.
+  if (!rewritten || count_forward(*rewritten, outputs) >= count_forward(graph, outputs)) {
+    return std::nullopt;
+  }
   return rewritten;
 }
 

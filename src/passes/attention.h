@@ -20,6 +20,14 @@ namespace inkle::passes {
 
 std::optional<graph::Graph> attention(const graph::Graph& graph, PassContext& context);
 
+// In a joint forward-backward graph the gradient reads the weights, too. The forward becomes one op
+// all the same; the weights are left to the backward, which computes them again from query and key,
+// so that no matrix of scores is kept:
+//
+//   %p = _softmax(mul(matmul(%q, %kt), 0.1))    =>   %p = ... as before, read by the backward only
+//   %y = matmul(%p, %v)                              %y = sdpa(%q, t(%kt), %v, scale = 0.1)
+std::optional<graph::Graph> joint_attention(const graph::Graph& graph, PassContext& context);
+
 [[nodiscard]] RuleSet product_rules(const graph::OpTable& table);
 [[nodiscard]] RuleSet attention_rules(const graph::OpTable& table);
 

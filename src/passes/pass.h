@@ -2,6 +2,7 @@
 // to do. A pass never changes the graph it is given.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -22,6 +23,8 @@ struct Options {
   bool freeze = false;
   // No library has attention: it becomes products and a softmax.
   bool split_attention = false;
+  // Of a joint graph that is to keep few bytes, how many of its first outputs are the forward's.
+  std::size_t forward_outputs = 0;
   // Products of one matrix by several parameters may become one.
   std::optional<ProductCosts> products;
 };

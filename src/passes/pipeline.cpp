@@ -32,6 +32,8 @@ constexpr Pass kPasses[] = {
     {"fold_constants", fold_constants, "computes what depends on literals only"},
     {"fold_masks", fold_masks,
      "attention masks that are neutral vanish, causal ones become a flag"},
+    {"joint_attention", joint_attention,
+     "of a joint graph: the same where the gradient reads the weights"},
     {"merge_products", merge_products, "products of one matrix by several weights become one"},
     {"reinplace", reinplace, "scatters write into their base where it dies"},
     {"split_attention", split_attention, "if asked for: attention as products and a softmax"},
@@ -62,8 +64,17 @@ constexpr std::string_view kStandard[] = {
 
 // Composites are expanded, so that the cut may pass through them; memory is not reused before.
 constexpr std::string_view kJoint[] = {
-    "canonicalise", "cse",          "attention",      "fold_masks", "fold_constants",
-    "decompose",    "canonicalise", "fold_constants", "cse",        "dce",
+    "canonicalise",
+    "cse",
+    "attention",
+    "fold_masks",
+    "joint_attention",
+    "fold_constants",
+    "decompose",
+    "canonicalise",
+    "fold_constants",
+    "cse",
+    "dce",
 };
 
 void check(const graph::Graph& graph, std::string_view pass) {

@@ -40,6 +40,8 @@ std::string opt(std::string_view text, std::span<const std::string> args) {
       context.options.freeze = true;
     } else if (arg == "--merge") {
       context.options.products = passes::ProductCosts{800e12, 2.5e-6};  // of a GPU
+    } else if (arg.starts_with("--joint=")) {
+      context.options.forward_outputs = std::stoul(std::string(value));
     } else if (arg.starts_with("--skip=")) {
       for (const std::string_view name : split(value)) options.skip.emplace_back(name);
     } else if (arg.starts_with("--stop-after=")) {

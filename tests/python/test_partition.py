@@ -338,6 +338,30 @@ def test_cross_entropy_under_autocast_keeps_narrow_logits(inside):
     torch.testing.assert_close(gradient, layer.weight.grad, rtol=2e-2, atol=1e-4)
 
 
+class WrittenOut(nn.Module):
+    """Attention as products and a softmax."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(32, 96)
+
+    def forward(self, x):
+        q, k, v = (heads.unflatten(-1, (4, 8)).transpose(1, 2)
+                   for heads in self.qkv(x).chunk(3, -1))  # fmt: skip
+        weights = torch.softmax(q @ k.transpose(-2, -1) * 0.3, -1)
+        return (weights @ v).transpose(1, 2).flatten(2)
+
+
+def test_smallest_keeps_no_weights_of_attention():
+    kept = []
+    for choice in ("smallest", "own"):
+        torch.manual_seed(0)
+        reports = check_training(WrittenOut(), lambda: [randn(2, 64, 32)], partition=choice)
+        kept.append(reports[0].kept_bytes)
+    weights = 2 * 4 * 64 * 64 * 4
+    assert kept[0] <= kept[1] - weights
+
+
 def test_an_output_may_be_written_to():
     """Eager keeps ``y + 1``; what is computed from an output may not be, once a user wrote to it."""
 
