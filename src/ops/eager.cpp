@@ -35,10 +35,6 @@ constexpr OpDef kEager[] = {
         "aten::_fft_r2c", "Fourier transform of reals; complex numbers are the host's."),
     row("argsort", "(self: tensor, dim: integer = -1, descending: boolean = false) -> tensor",
         "aten::argsort", "Positions of the sorted elements; sorting is the host's."),
-    row("as_strided_scatter",
-        "(self: tensor, src: tensor, size: integer_list, stride: integer_list, "
-        "storage_offset: optional_integer = none) -> tensor",
-        "aten::as_strided_scatter", "self with src at places of its memory."),
     row("cummax", "(self: tensor, dim: integer) -> tensor, tensor", "aten::cummax",
         "Running maximum with positions."),
     row("cummin", "(self: tensor, dim: integer) -> tensor, tensor", "aten::cummin",

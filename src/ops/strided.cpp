@@ -211,6 +211,63 @@ void ref_as_strided(Evaluation& e) {
   });
 }
 
+// --- as_strided_scatter(self, src, size, stride, offset), where src is all of self's memory
+
+Types infer_scatter(Inference& args) {
+  const infer::Type &x = infer::computable(args, 0), &src = infer::computable(args, 1);
+  const Sizes sizes = args.integers(2);
+  if (src.dtype != x.dtype) args.fail("src must have self's dtype");
+  if (sizes != src.sizes || args.integers(3).size() != sizes.size()) {
+    args.fail("src must have the sizes of the view, with a stride for each");
+  }
+  (void)memory_of(args, x);
+  sym::Context& context = args.context();
+  const bool is_whole = (args.is_none(4) || args.integer(4).is_constant(0)) &&
+                        args.integers(3) == graph::contiguous_strides(context, sizes) &&
+                        graph::element_count(context, src) == graph::element_count(context, x);
+  if (!is_whole) unsupported("as_strided_scatter that leaves elements of its operand");
+  infer::Type r = infer::make(x, x.dtype, x.sizes);
+  r.strides = infer::preserved_strides(args, x);
+  return {r};
+}
+
+void lower_scatter(Lowering& l) {
+  Inference args = l.args();
+  const infer::Type& x = args.tensor(0);
+  const Memory memory = memory_of(args, x);
+  const Sizes flat = {graph::element_count(l.context(), x)};
+  const Tensor& src = l.tensor(1);
+  const IndexMap joined = reshape_map(l.context(), flat, memory.sizes);
+  const IndexMap split = reshape_map(l.context(), src.sizes, flat);
+  const graph::Type& r = l.result_type();
+  l.result(l.pointwise(r.sizes, r.dtype, [&](BodyBuilder& b, Indices i) {
+    std::vector<Expr> in_order;
+    for (const std::size_t d : memory.order) in_order.push_back(i[d]);
+    return l.element(b, src, split(joined(in_order)));
+  }));
+}
+
+void ref_scatter(Evaluation& e) {
+  std::vector<std::int64_t> own;
+  const Sizes expressions =
+      e.type(0).strides.value_or(graph::contiguous_strides(e.graph().context(), e.type(0).sizes));
+  for (const Expr stride : expressions) own.push_back(e.evaluate(stride));
+  for_each_index(e.result().sizes, [&](std::span<const std::int64_t> i, std::size_t p) {
+    std::int64_t position = 0;
+    for (std::size_t d = 0; d < i.size(); ++d) position += i[d] * own[d];
+    e.result().copy_element(p, e.tensor(1), static_cast<std::size_t>(position));
+  });
+}
+
+std::vector<graph::Sample> scatter_samples() {
+  return {{"all of it", [](SampleBuilder& s) {
+             const Expr rows = s.size(4);
+             return Args{s.tensor({rows * 6}), s.tensor({rows, s.constant(2), s.constant(3)}),
+                         Sizes{rows, s.constant(2), s.constant(3)},
+                         Sizes{s.constant(6), s.constant(3), s.constant(1)}, s.constant(0)};
+           }}};
+}
+
 std::vector<graph::Sample> diagonal_samples() {
   return {{"above", [](SampleBuilder& s) {
              return Args{s.tensor({s.constant(5), s.size(3), s.constant(4)}), s.constant(1),
@@ -238,6 +295,16 @@ constexpr OpDef kStrided[] = {
              "aten::as_strided aten::as_strided_copy",
              "Elements of a dense operand's memory at offset + sum of index * stride.",
              infer_as_strided, lower_as_strided, ref_as_strided, as_strided_samples),
+    {.name = "as_strided_scatter",
+     .schema = "(self: tensor, src: tensor, size: integer[], stride: integer[], "
+               "storage_offset: integer? = none) -> tensor",
+     .doc = "self with src at places of its memory; only where those are all of it.",
+     .traits = graph::Trait::pointwise,
+     .infer = infer_scatter,
+     .lower = lower_scatter,
+     .reference = ref_scatter,
+     .aten = "aten::as_strided_scatter",
+     .samples = scatter_samples},
     view_row("diagonal",
              "(self: tensor, offset: integer = 0, dim1: integer = 0, dim2: integer = 1) -> tensor",
              "aten::diagonal aten::diagonal_copy",

@@ -37,6 +37,14 @@ constexpr std::int32_t kReadAccesses = 8;
 // 1024, 3.55 with 512, 3.64 with 256).
 constexpr std::int32_t kMostScanThreads = 256;
 
+// Columns of this length and more, in few blocks: groups of lanes next to each other, and threads of
+// a block.
+constexpr std::int64_t kLongColumn = 128;
+constexpr std::int32_t kFewColumns = 8;
+constexpr std::int32_t kColumnThreads = 512;
+// With more loads in a pass, fewer of its iterations are in flight.
+constexpr std::int64_t kColumnStreams = 6;
+
 std::int32_t power_above(std::int64_t n) {
   return static_cast<std::int32_t>(
       std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(n, 1))));
@@ -326,12 +334,32 @@ class Chooser {
     }
     b.threads = 256;
     const std::int64_t groups = sym::hint(last.extent).value_or(4096) / b.lanes;
-    const std::int32_t across = std::clamp(power_above(groups), 1, 32);
+    std::int32_t across = std::clamp(power_above(groups), 1, 32);
+    // Few columns, as of the parts of sums: what takes long is how far each thread has to walk.
+    const std::int64_t blocks = elements / (std::int64_t{across} * b.lanes);
+    if (blocks < device_.parallelism / 4 && length >= kLongColumn) {
+      across = std::min(across, kFewColumns);
+      b.threads = kColumnThreads;
+    }
     b.team = std::min(b.threads / across, power_above(length / 4));
     if (b.team * across < b.threads) b.threads = std::max(32, b.team * across);
     if (b.team < 1) b.team = 1;
-    b.unroll = reads_again() ? 2 : 4;
+    b.unroll = streams() > kColumnStreams ? 2 : 4;
     return b;
+  }
+
+  // Loads along the columns, in one pass or several.
+  std::int64_t streams() const {
+    std::int64_t count = 0;
+    for (const Stage& stage : loops_.stages) {
+      if (stage.inner.empty()) continue;
+      for (const loop::Instruction& i : stage.body.instructions) {
+        if (i.opcode == Opcode::load && sym::contains(i.indices[0], stage.inner.back().variable)) {
+          ++count;
+        }
+      }
+    }
+    return count;
   }
 
   Kernel& kernel_;

@@ -21,6 +21,8 @@ using loop::Program;
 constexpr std::size_t kMaxMembers = 24;
 // Groups looked at for a shared input when there is no dependency: the nearest ones.
 constexpr std::size_t kSiblingWindow = 8;
+// Of a nest with more producers, no two are looked at together.
+constexpr std::size_t kMostProducers = 8;
 
 // On a GPU: threads that share a long row, and what is a long row.
 constexpr std::int64_t kRowThreads = 1024;
@@ -164,16 +166,20 @@ class Fuser {
       const bool is_new = std::find(producers.begin(), producers.end(), g) == producers.end();
       if (is_new && fusable_[g]) producers.push_back(g);
     }
-    for (std::size_t i = 1; i < producers.size(); ++i) merge_pair(n, producers[0], producers[i]);
+    if (producers.size() > kMostProducers) return;
+    for (std::size_t i = 1; i < producers.size(); ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        if (fusable_[producers[j]] && merge_pair(n, producers[j], producers[i])) break;
+      }
+    }
   }
 
-  void merge_pair(std::size_t n, std::size_t a, std::size_t b) {
-    if (nests_[a].size() + nests_[b].size() >= kMaxMembers) return;
-    if (groups_after(n, a)[b] || groups_after(n, b)[a]) return;
+  bool merge_pair(std::size_t n, std::size_t a, std::size_t b) {
+    if (nests_[a].size() + nests_[b].size() >= kMaxMembers) return false;
     std::optional<Group> both = merge(groups_[a], groups_[b]);
     std::string why_not;
-    if (!both) return;
-    if (!join(*both, program_.nests[n], program_, why_not)) return;
+    if (!both || !join(*both, program_.nests[n], program_, why_not)) return false;
+    if (groups_after(n, a)[b] || groups_after(n, b)[a]) return false;
     report(a, nests_[b].front(), true, "both are read by a third");
     groups_[a] = std::move(*both);
     for (const std::size_t m : nests_[b]) group_of_[m] = a;
@@ -181,6 +187,7 @@ class Fuser {
     groups_[b] = Group{};
     nests_[b].clear();
     fusable_[b] = false;
+    return true;
   }
 
   bool is_gpu() const { return device_.kind != abi::DeviceKind::cpu; }

@@ -157,6 +157,7 @@ class Inliner {
     const bool cheap =
         full_loads(nest) <= kCheapLoads && cost.expensive == 0 && cost.cheap <= kCheapOperations;
     if (readers.size() > 1 && !cheap) return false;
+    if (!cheap && readers.size() == 1 && widens_for_several(readers[0])) return false;
     return std::all_of(readers.begin(), readers.end(),
                        [&](std::size_t r) { return may_inline_into(n, r, cost, cheap); });
   }
@@ -173,10 +174,32 @@ class Inliner {
     });
   }
 
+  // The nest does no more than widen f16 or bf16, and several nests read that: each of them can read
+  // the narrow values as well, which are half as long.
+  bool widens_for_several(std::size_t n) const {
+    const Nest& nest = program_.nests[n];
+    const std::vector<Instruction>& body = nest.body.instructions;
+    return nest.kind == NestKind::pointwise && nest.stores.size() == 1 && body.size() == 2 &&
+           body[0].opcode == Opcode::load && body[1].opcode == Opcode::cast &&
+           abi::is_reduced_float(body[0].dtype) && abi::is_float(body[1].dtype) &&
+           !abi::is_reduced_float(body[1].dtype) &&
+           uses_.readers[nest.stores[0].buffer].size() > 1 && should_inline(n);
+  }
+
+  // A vector that is converted, and a reader that adds it to what a contraction makes: the library
+  // adds a vector on its way if it finds one in memory.
+  bool is_bias_of_contraction(std::size_t n, std::size_t reader) const {
+    const Nest& from = program_.nests[n];
+    return from.dims.size() == 1 && from.body.instructions.size() == 2 &&
+           from.body[1].opcode == Opcode::cast && abi::is_reduced_float(from.body[1].dtype) &&
+           rounds_contraction(program_.nests[reader]);
+  }
+
   bool may_inline_into(std::size_t n, std::size_t reader, const BodyCost& cost, bool cheap) const {
     const Nest& from = program_.nests[n];
     const Nest& into = program_.nests[reader];
     if (!has_body(into.kind) || crosses_mutation(program_, uses_, n, reader)) return false;
+    if (is_bias_of_contraction(n, reader)) return false;
     const BufferId buffer = from.stores.front().buffer;
     std::int64_t loads_of_it = 0;
     for (const Instruction& i : into.body.instructions) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -140,6 +141,98 @@ std::vector<bool> images_of(const Program& program) {
     }
   }
   return images;
+}
+
+// --- Operands of products that are joined of several dimensions ---------------------------------
+
+std::vector<loop::Dim> all_dims(const Nest& nest) {
+  std::vector<loop::Dim> dims = nest.dims;
+  dims.insert(dims.end(), nest.reduced.begin(), nest.reduced.end());
+  return dims;
+}
+
+// What an index counts by: v / k and v / k % n step once in k iterations of v.
+std::optional<std::int64_t> period_of(Expr index) {
+  if (index.kind() == sym::Kind::mod) return period_of(index.operands()[0]);
+  if (index.kind() == sym::Kind::floordiv) return sym::hint(index.operands()[1]);
+  return 1;
+}
+
+// The order of a buffer's dimensions in which `access` is one matrix: those that one loop counts
+// through lie next to each other, the slowest first. `first` is the loop of the slower ones.
+std::optional<Order> joined_order(const Access& access, const std::vector<loop::Dim>& dims,
+                                  std::size_t first) {
+  struct Place {
+    std::size_t loop;
+    std::int64_t period;
+    std::size_t dim;
+  };
+  std::vector<Place> places;
+  for (std::size_t d = 0; d < access.indices.size(); ++d) {
+    std::optional<std::size_t> loop;
+    for (std::size_t l = 0; l < dims.size(); ++l) {
+      if (!sym::contains(access.indices[d], dims[l].variable)) continue;
+      if (loop) return std::nullopt;
+      loop = l;
+    }
+    if (access.indices[d].is_constant()) {  // one element: anywhere
+      places.push_back({0, std::numeric_limits<std::int64_t>::max(), d});
+      continue;
+    }
+    const auto period = period_of(access.indices[d]);
+    if (!loop || !period) return std::nullopt;
+    places.push_back({*loop == first ? 0 : *loop + 1, *period, d});
+  }
+  std::stable_sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
+    return a.loop != b.loop ? a.loop < b.loop : a.period > b.period;
+  });
+  Order order;
+  for (const Place& p : places) order.push_back(p.dim);
+  return order;
+}
+
+using Reader = std::pair<const Access*, std::vector<loop::Dim>>;
+
+// For each buffer, the products that read it.
+std::vector<std::vector<Reader>> products_of(const Program& program) {
+  std::vector<std::vector<Reader>> readers(program.buffers.size());
+  for (const Nest& nest : program.nests) {
+    const auto* matmul = std::get_if<loop::Matmul>(&nest.detail);
+    if (matmul == nullptr) continue;
+    const std::vector<loop::Dim> dims = all_dims(nest);
+    readers[matmul->a.buffer].emplace_back(&matmul->a, dims);
+    readers[matmul->b.buffer].emplace_back(&matmul->b, dims);
+  }
+  return readers;
+}
+
+// An order of the buffer's dimensions in which more of the products that read it can do so in place
+// than in the order it has; the one that keeps the last dimension last where there are several.
+void join_for_products(Program& program, BufferId b, const std::vector<Reader>& readers) {
+  sym::Context& context = *program.context;
+  const std::vector<Expr> sizes = program.buffers[b].sizes;
+  const auto in_place = [&] {
+    return std::count_if(readers.begin(), readers.end(), [&](const Reader& reader) {
+      return strided_view(program, *reader.first, reader.second).has_value();
+    });
+  };
+  auto best = in_place();
+  std::vector<Expr> chosen = *program.buffers[b].strides;
+  bool is_row = true;
+  for (const auto& [access, dims] : readers) {
+    for (std::size_t first = 0; first < dims.size(); ++first) {
+      const auto order = joined_order(*access, dims, first);
+      if (!order) continue;
+      program.buffers[b].strides = dense_strides(context, sizes, *order);
+      const auto count = in_place();
+      const bool row = order->back() + 1 == sizes.size();
+      if (count < best || (count == best && (is_row || !row))) continue;
+      best = count;
+      is_row = row;
+      chosen = *program.buffers[b].strides;
+    }
+  }
+  program.buffers[b].strides = chosen;
 }
 
 Order wanted_order(const Program& program, const Nest& nest, const Buffer& buffer) {
@@ -438,6 +531,7 @@ class OperandSettler {
 void choose_layouts(Program& program) {
   sym::Context& context = *program.context;
   const std::vector<bool> images = images_of(program);
+  const auto products = products_of(program);
   for (const Nest& nest : program.nests) {
     for (const BufferId b : loop::writes(nest)) {
       Buffer& buffer = program.buffers[b];
@@ -446,6 +540,9 @@ void choose_layouts(Program& program) {
                               ? channels_last(buffer.sizes.size())
                               : wanted_order(program, nest, buffer);
       buffer.strides = dense_strides(context, buffer.sizes, order);
+      if (nest.kind == NestKind::pointwise && !products[b].empty()) {
+        join_for_products(program, b, products[b]);
+      }
     }
   }
   for (Buffer& buffer : program.buffers) {

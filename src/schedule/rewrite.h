@@ -45,8 +45,13 @@ void split_channels(loop::Program& program, std::int64_t longest);
 // Not when training: weights change with every step.
 void fold_channel_factors(loop::Program& program);
 
+// Of reductions of the same values in the same way (the sums of a bias's gradient and of a mean) only
+// the first is computed; runs before inlining, which makes their bodies large.
+void share_reductions(loop::Program& program);
+
 // A reduction with too few results to keep all threads busy, over much data, becomes two: partial
-// results over the outermost reduced loop (divided if there is only one), and their reduction.
+// results over the outermost reduced loops (the last of them divided), and their reduction. Moments
+// are joined from those of equally long parts.
 void split_long_reductions(loop::Program& program, const abi::DeviceDescription& device);
 
 }  // namespace inkle::schedule

@@ -365,6 +365,7 @@ ScheduledProgram schedule(Program program, const Options& options) {
   convolutions_of_patches(program, options.least_channels);
   if (!options.training) split_channels(program, options.longest_sum);
   drop_unit_variables(program);
+  share_reductions(program);
   inline_pointwise(program, options.keep_roundings);
   choose_layouts(program);
   pad_channels(program, options.least_channels);

@@ -68,8 +68,10 @@ class KernelWriter {
         columns = loops_.outer.back().variable;
         break;
     }
-    const bool join = blocks_.axis != BlockSchedule::Axis::inner || !blocks_.keep;
-    const PreparedKernel prepared = prepare(kernel, loops_, join, context_);
+    const bool rows = blocks_.axis == BlockSchedule::Axis::inner;
+    const PrepareOptions options{.join_softmax = !rows || !blocks_.keep,
+                                 .join_columns = blocks_.axis == BlockSchedule::Axis::outer};
+    const PreparedKernel prepared = prepare(kernel, loops_, options, context_);
     declare_scratch(prepared);
     Writer body;
     StageText stages(text_, blocks_, body, symbols_, columns);

@@ -115,6 +115,12 @@ struct Welford {
     return r;
   }
 };
+// One more element of a part whose count is kept elsewhere; share: 1 / the count with it.
+template <class T> INLINE void add_moment(Moments<T>& a, T x, T share) {
+  const T d = x - a.mean;
+  a.mean += d * share;
+  a.m2 += d * (x - a.mean);
+}
 INLINE float exponential(float x) { return expf(x); }
 INLINE double exponential(double x) { return exp(x); }
 template <class T> INLINE T lowest() { return (T)__int_as_float(0xff800000); }

@@ -26,7 +26,7 @@ class Preparer {
   Preparer(const schedule::Kernel& kernel, const schedule::LoopKernel& loops, sym::Context& context)
       : kernel_(kernel), loops_(loops), context_(context) {}
 
-  PreparedKernel run(bool join_softmax) {
+  PreparedKernel run(PrepareOptions options) {
     for (const Stage& stage : loops_.stages) {
       PreparedStage prepared;
       prepared.stage = flattened(stage);
@@ -39,7 +39,8 @@ class Preparer {
       done_.push_back(std::move(prepared));
     }
     drop_unread();
-    if (join_softmax) join_exponentials();
+    if (options.join_softmax) join_exponentials();
+    if (options.join_columns) join_columns();
     PreparedKernel result{std::move(done_), std::vector<bool>(loops_.scratch.size(), false)};
     for (const PreparedStage& p : result.stages) {
       for (const Instruction& i : p.stage.body.instructions) {
@@ -191,6 +192,87 @@ class Preparer {
     }
   }
 
+  // --- One pass over columns ------------------------------------------------------------------
+
+  void join_columns() {
+    for (PreparedStage& p : done_) {
+      if (p.stage.kind != StageKind::reduction) continue;
+      p.reductions = {{p.stage.reduce, p.stage.accumulator, 0, p.rows}};
+    }
+    const bool aliasing = std::any_of(kernel_.params.begin(), kernel_.params.end(),
+                                      [](const schedule::Param& p) { return p.may_alias; });
+    if (aliasing) return;
+    for (std::size_t s = 0; s + 1 < done_.size();) {
+      if (can_share_pass(done_[s], done_[s + 1])) {
+        share_pass(done_[s], done_[s + 1]);
+        done_.erase(done_.begin() + static_cast<std::ptrdiff_t>(s) + 1);
+      } else {
+        ++s;
+      }
+    }
+  }
+
+  static bool touches(const Stage& stage, const std::vector<StageStore>& stores) {
+    const auto is_target = [&](std::uint32_t buffer) {
+      return std::any_of(stores.begin(), stores.end(),
+                         [&](const StageStore& store) { return store.target == buffer; });
+    };
+    return std::any_of(stage.body.instructions.begin(), stage.body.instructions.end(),
+                       [&](const Instruction& i) {
+                         return i.opcode == Opcode::load && is_target(i.buffer);
+                       }) ||
+           std::any_of(stage.stores.begin(), stage.stores.end(),
+                       [&](const StageStore& store) { return is_target(store.target); });
+  }
+
+  // The second stage needs nothing that the first has to finish before, and changes nothing that
+  // the first reads.
+  static bool can_share_pass(const PreparedStage& a, const PreparedStage& b) {
+    const auto is_simple = [](const PreparedStage& p) {
+      return p.stage.kind == StageKind::pointwise || p.stage.kind == StageKind::reduction;
+    };
+    if (!is_simple(a) || !is_simple(b) || a.stage.inner.empty() ||
+        !(a.stage.inner == b.stage.inner)) {
+      return false;
+    }
+    const auto needs_row = [&](const Instruction& i) {
+      if (i.opcode != Opcode::row) return false;
+      return std::any_of(a.reductions.begin(), a.reductions.end(), [&](const auto& reduction) {
+        const auto& rows = reduction.rows;
+        return std::find(rows.begin(), rows.end(), i.integer) != rows.end();
+      });
+    };
+    const auto& body = b.stage.body.instructions;
+    return std::none_of(body.begin(), body.end(), needs_row) && !touches(b.stage, a.stage.stores) &&
+           !touches(a.stage, b.stage.stores);
+  }
+
+  void share_pass(PreparedStage& a, PreparedStage& b) {
+    loop::Body body;
+    BodyBuilder builder(body, context_);
+    std::vector<StageStore> stores;
+    std::vector<Val> yields;
+    for (PreparedStage* p : {&a, &b}) {
+      const auto first = static_cast<std::uint32_t>(yields.size());
+      Map renamed;
+      const std::vector<Val> made =
+          loop::inline_body(p->stage.body, {}, builder, nullptr, &renamed);
+      yields.insert(yields.end(), made.begin(), made.end());
+      for (StageStore store : p->stage.stores) {
+        store.offset = sym::substitute(store.offset, renamed);
+        store.yield += first;
+        stores.push_back(std::move(store));
+      }
+      for (PreparedReduction& reduction : p->reductions) reduction.yield += first;
+    }
+    body.yields = std::move(yields);
+    if (b.stage.kind == StageKind::reduction) a.stage.kind = StageKind::reduction;
+    a.stage.body = std::move(body);
+    a.stage.stores = std::move(stores);
+    a.rows.insert(a.rows.end(), b.rows.begin(), b.rows.end());
+    a.reductions.insert(a.reductions.end(), b.reductions.begin(), b.reductions.end());
+  }
+
   static bool same_value(const loop::Body& a, Val x, const loop::Body& b, Val y) {
     Instruction i = a[x];
     Instruction j = b[y];
@@ -213,8 +295,8 @@ class Preparer {
 }  // namespace
 
 PreparedKernel prepare(const schedule::Kernel& kernel, const schedule::LoopKernel& loops,
-                       bool join_softmax, sym::Context& context) {
-  return Preparer(kernel, loops, context).run(join_softmax);
+                       PrepareOptions options, sym::Context& context) {
+  return Preparer(kernel, loops, context).run(options);
 }
 
 }  // namespace inkle::codegen::cuda

@@ -9,9 +9,19 @@
 
 namespace inkle::codegen::cuda {
 
+// One of the reductions that a pass computes.
+struct PreparedReduction {
+  loop::ReduceOp reduce = loop::ReduceOp::sum;
+  abi::DType accumulator = abi::DType::f32;
+  std::uint32_t yield = 0;
+  std::vector<std::uint32_t> rows;  // of its results
+};
+
 struct PreparedStage {
   schedule::Stage stage;            // inner: at most one loop; equal extents have equal variables
   std::vector<std::uint32_t> rows;  // of a reduction's results
+  // Of columns: all that is reduced in this pass over them (the stage may store as well).
+  std::vector<PreparedReduction> reductions;
 };
 
 struct PreparedKernel {
@@ -19,9 +29,14 @@ struct PreparedKernel {
   std::vector<bool> scratch_used;  // scratch arrays that are still loaded
 };
 
-// `join_softmax`: one pass for the maximum and the sum, for rows that are not kept on chip.
+struct PrepareOptions {
+  // One pass for the maximum and the sum, for rows that are not kept on chip.
+  bool join_softmax = false;
+  // One pass for neighbouring stages over the same columns that do not need each other.
+  bool join_columns = false;
+};
 [[nodiscard]] PreparedKernel prepare(const schedule::Kernel& kernel,
-                                     const schedule::LoopKernel& loops, bool join_softmax,
+                                     const schedule::LoopKernel& loops, PrepareOptions options,
                                      sym::Context& context);
 
 }  // namespace inkle::codegen::cuda

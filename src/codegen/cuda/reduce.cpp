@@ -357,69 +357,117 @@ void StageText::exponentials_rows(const PreparedStage& prepared, std::size_t pas
   define_row(prepared.rows[1], "all.sum", stage.accumulator);
 }
 
+// All reductions of a stage in one loop down the columns, each with its parts.
 void StageText::reduction_columns(const PreparedStage& prepared, std::size_t pass) {
   const Stage& stage = prepared.stage;
-  const int lanes = blocks_.lanes;
   const bool wide = !stage.inner.empty() && is_wide_extent(stage.inner.front().extent);
-  const std::string op = joiner(stage.reduce);
-  const std::string type = part_type(stage.reduce, stage.accumulator, wide);
-  const DType element = element_dtype(stage.reduce, stage.accumulator);
-  const DType from = stage.body[stage.body.yields[0]].dtype;
-  out_.line("{} part[{}];", type, lanes);
-  out_.line("#pragma unroll");
-  out_.line("for (int l = 0; l < {}; ++l) part[l] = {}{};", lanes,
-            has_position(stage.reduce) || stage.reduce == ReduceOp::welford ||
-                    stage.reduce == ReduceOp::online_softmax
-                ? type
-                : "",
-            empty_part(stage.reduce, stage.accumulator, wide));
+  std::vector<std::uint32_t> wanted;
+  for (std::size_t r = 0; r < prepared.reductions.size(); ++r) {
+    begin_columns(prepared.reductions[r], r, wide);
+    wanted.push_back(prepared.reductions[r].yield);
+  }
+  for (const StageStore& store : stage.stores) wanted.push_back(store.yield);
   const auto at_place = [&](const Place& place) {
+    for (std::size_t r = 0; r < prepared.reductions.size(); ++r) {
+      if (prepared.reductions[r].reduce != ReduceOp::welford) continue;
+      const std::string type = type_of(prepared.reductions[r].accumulator);
+      out_.line("count{} += 1;", r);
+      out_.line("const {} share{} = ({})1 / count{};", type, r, type, r);
+    }
     BodyText body = body_of(stage, place, pass);
-    body.write(out_, {0}, {}, [&](Writer& out, const auto& yields, const std::string&) {
-      const std::string x = cast_text(yields[0], from, element);
-      const std::string l = place.lanes > 1 ? "l" : "0";
-      std::string value = x;
-      if (has_position(stage.reduce)) {
-        value = fmt::format("{}{{{}, {}}}", type, x, stage.inner.empty() ? "0" : "j");
-      } else if (stage.reduce == ReduceOp::welford) {
-        value = fmt::format("{}{{1, {}, 0}}", type, x);
-      } else if (stage.reduce == ReduceOp::online_softmax) {
-        value = fmt::format("{}{{{}, 1}}", type, x);
-      } else if (element == DType::boolean) {
-        value = fmt::format("(bool)({})", x);
+    body.write(out_, wanted, stage.stores, [&](Writer& out, const auto& yields, const auto&) {
+      for (std::size_t r = 0; r < prepared.reductions.size(); ++r) {
+        const PreparedReduction& reduction = prepared.reductions[r];
+        const DType from = stage.body[stage.body.yields[reduction.yield]].dtype;
+        const std::string x =
+            cast_text(yields[reduction.yield], from,
+                      element_dtype(reduction.reduce, reduction.accumulator));
+        add_to_column(out, reduction, r, x, place.lanes > 1 ? "l" : "0",
+                      stage.inner.empty() ? "0" : "j", wide);
       }
-      out.line("part[{0}] = {1}::join(part[{0}], {2});", l, op, value);
+      for (const StageStore& store : stage.stores) body.store_yield(out, store);
     });
   };
   if (stage.inner.empty())
     columns([&] { at_place(column_place()); });
   else
     positions(stage, false, at_place);
-  if (blocks_.team > 1 && !stage.inner.empty()) {
-    const std::int64_t bytes = part_bytes(stage.reduce, stage.accumulator, wide);
+  for (std::size_t r = 0; r < prepared.reductions.size(); ++r) {
+    end_columns(prepared.reductions[r], r, wide, stage.inner.empty());
+  }
+}
+
+void StageText::begin_columns(const PreparedReduction& reduction, std::size_t number, bool wide) {
+  const int lanes = blocks_.lanes;
+  const std::string type = part_type(reduction.reduce, reduction.accumulator, wide);
+  const bool is_struct = has_position(reduction.reduce) || reduction.reduce == ReduceOp::welford ||
+                         reduction.reduce == ReduceOp::online_softmax;
+  out_.line("{} part{}[{}];", type, number, lanes);
+  out_.line("#pragma unroll");
+  out_.line("for (int l = 0; l < {}; ++l) part{}[l] = {}{};", lanes, number, is_struct ? type : "",
+            empty_part(reduction.reduce, reduction.accumulator, wide));
+  if (reduction.reduce == ReduceOp::welford) {
+    out_.line("{} count{} = 0;", type_of(reduction.accumulator), number);
+  }
+}
+
+// All lanes have seen equally many elements, so that they share one division.
+void StageText::add_to_column(Writer& out, const PreparedReduction& reduction, std::size_t number,
+                              const std::string& x, const std::string& lane,
+                              const std::string& position, bool wide) {
+  const std::string part = fmt::format("part{}[{}]", number, lane);
+  const std::string type = part_type(reduction.reduce, reduction.accumulator, wide);
+  if (reduction.reduce == ReduceOp::welford) {
+    out.line("add_moment({}, {}, share{});", part, x, number);
+    return;
+  }
+  std::string value = x;
+  if (has_position(reduction.reduce)) {
+    value = fmt::format("{}{{{}, {}}}", type, x, position);
+  } else if (reduction.reduce == ReduceOp::online_softmax) {
+    value = fmt::format("{}{{{}, 1}}", type, x);
+  } else if (element_dtype(reduction.reduce, reduction.accumulator) == DType::boolean) {
+    value = fmt::format("(bool)({})", x);
+  }
+  out.line("{0} = {1}::join({0}, {2});", part, joiner(reduction.reduce), value);
+}
+
+void StageText::end_columns(const PreparedReduction& reduction, std::size_t number, bool wide,
+                            bool single) {
+  const int lanes = blocks_.lanes;
+  const std::string type = part_type(reduction.reduce, reduction.accumulator, wide);
+  if (reduction.reduce == ReduceOp::welford) {
+    out_.line("#pragma unroll");
+    out_.line("for (int l = 0; l < {0}; ++l) part{1}[l].count = count{1};", lanes, number);
+  }
+  if (blocks_.team > 1 && !single) {
+    const std::int64_t bytes = part_bytes(reduction.reduce, reduction.accumulator, wide);
     if (kernel_.slot_bytes != 0) out_.raw("__syncthreads();");
     kernel_.slot_bytes = std::max(kernel_.slot_bytes, bytes * blocks_.threads * lanes);
-    out_.line("reduce_columns<{}, {}, {}>(part, ({}*)slots);", op, blocks_.threads / blocks_.team,
-              blocks_.team, type);
+    out_.line("reduce_columns<{}, {}, {}>(part{}, ({}*)slots);", joiner(reduction.reduce),
+              blocks_.threads / blocks_.team, blocks_.team, number, type);
   }
+  out_.open("");
   if (kernel_.rows_have_lanes) {
     out_.line("#pragma unroll");
     out_.open(fmt::format("for (int l = 0; l < {}; ++l)", lanes));
   } else {
     out_.raw("constexpr int l = 0;");
   }
-  if (has_position(stage.reduce)) {
-    define_row(prepared.rows[0], "place_of(part[l])", DType::i64);
-  } else if (stage.reduce == ReduceOp::welford) {
-    define_row(prepared.rows[0], "part[l].mean", stage.accumulator);
-    define_row(prepared.rows[1], "part[l].m2", stage.accumulator);
-  } else if (stage.reduce == ReduceOp::online_softmax) {
-    define_row(prepared.rows[0], "part[l].top", stage.accumulator);
-    define_row(prepared.rows[1], "finish(part[l]).sum", stage.accumulator);
+  const std::string part = fmt::format("part{}[l]", number);
+  if (has_position(reduction.reduce)) {
+    define_row(reduction.rows[0], fmt::format("place_of({})", part), DType::i64);
+  } else if (reduction.reduce == ReduceOp::welford) {
+    define_row(reduction.rows[0], part + ".mean", reduction.accumulator);
+    define_row(reduction.rows[1], part + ".m2", reduction.accumulator);
+  } else if (reduction.reduce == ReduceOp::online_softmax) {
+    define_row(reduction.rows[0], part + ".top", reduction.accumulator);
+    define_row(reduction.rows[1], fmt::format("finish({}).sum", part), reduction.accumulator);
   } else {
-    define_row(prepared.rows[0], "part[l]", element);
+    define_row(reduction.rows[0], part, element_dtype(reduction.reduce, reduction.accumulator));
   }
   if (kernel_.rows_have_lanes) out_.close();
+  out_.close();
 }
 
 // --- Scans -------------------------------------------------------------------------------------

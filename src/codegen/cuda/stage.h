@@ -58,6 +58,11 @@ class StageText {
   void moments_rows(const PreparedStage& prepared, std::size_t pass);
   void exponentials_rows(const PreparedStage& prepared, std::size_t pass);
   void reduction_columns(const PreparedStage& prepared, std::size_t pass);
+  void begin_columns(const PreparedReduction& reduction, std::size_t number, bool wide);
+  static void add_to_column(Writer& out, const PreparedReduction& reduction, std::size_t number,
+                            const std::string& x, const std::string& lane,
+                            const std::string& position, bool wide);
+  void end_columns(const PreparedReduction& reduction, std::size_t number, bool wide, bool single);
   void scan_rows(const Stage& stage, std::size_t pass);
   void scan_columns(const Stage& stage, std::size_t pass);
 
