@@ -76,8 +76,9 @@ bool can_run_matmul(const schedule::MatmulStep& step, const Program& program) {
 // f32.
 bool is_for_library(const schedule::ConvolutionStep& step, const Program& program) {
   const std::size_t rank = step.x.sizes.size();
-  return abi::is_reduced_float(program.buffers[step.x.buffer].dtype) &&
-         !step.parameters.transposed && !step.parameters.weight_gradient && rank >= 3 && rank <= 5;
+  const bool is_plain = !step.parameters.transposed && !step.parameters.weight_gradient;
+  return abi::is_reduced_float(program.buffers[step.x.buffer].dtype) && rank >= 3 && rank <= 5 &&
+         (is_plain || (!step.bias && step.epilogue.empty()));
 }
 
 // What runs in one kernel: a bias, a residual, and relu; by the host only if relu is among them.
@@ -125,7 +126,11 @@ class CudaTarget final : public Target {
     options.can_attend = [](abi::DType dtype) { return abi::is_float(dtype); };
     options.keep_roundings = true;
     options.adds_before_rounding = true;
-    if (device_->convolutions() != nullptr) options.least_channels = 8;
+    options.pads_rows = true;
+    if (device_->convolutions() != nullptr) {
+      options.least_channels = 8;
+      options.weights_channels_last = true;
+    }
   }
 
   void warm_up() noexcept override { generator_.warm_up(); }

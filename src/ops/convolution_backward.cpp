@@ -30,10 +30,12 @@ Types infer_backward(Inference& in) {
   if (x.rank() < 3 || x.rank() > 5) unsupported("convolution: 1 to 3 spatial dimensions");
   if (w.rank() != x.rank() || g.rank() != x.rank()) in.fail("ranks of the operands differ");
   if (w.dtype != x.dtype || g.dtype != x.dtype) in.fail("dtypes of the operands differ");
-  if (x.dtype != DType::f32 && x.dtype != DType::bf16) {
-    unsupported("gradients of a convolution in {}", abi::name_of(x.dtype));
+  const bool cpu = x.device.kind == abi::DeviceKind::cpu;
+  // On a GPU the precision of f32 is the framework's to choose.
+  if (cpu ? x.dtype != DType::f32 && x.dtype != DType::bf16 : !abi::is_reduced_float(x.dtype)) {
+    unsupported("gradients of a convolution in {} on a {}", abi::name_of(x.dtype),
+                cpu ? "CPU" : "GPU");
   }
-  if (x.device.kind != abi::DeviceKind::cpu) unsupported("gradients of a convolution on a GPU");
   const loop::Convolution c = parameters_of(in, x.rank() - 2);
   for (std::size_t d = 0; d < c.stride.size(); ++d) {
     if (c.stride[d] <= 0 || c.dilation[d] <= 0) in.fail("strides and dilations are positive");

@@ -174,10 +174,18 @@ std::optional<HostTensor> TorchHost::convolution(const runtime::cuda::Convolutio
                                                  integer_tuple(c.stride), integer_tuple(c.padding),
                                                  integer_tuple(c.dilation), c.groups));
   }
+  // The size of a gradient with respect to an image is that of the image, whatever remains of its
+  // last step.
+  std::vector<std::int64_t> output_padding = c.output_padding;
+  for (std::size_t d = 0; c.transposed && d < output_padding.size(); ++d) {
+    const std::int64_t window = c.dilation[d] * (a.w.sizes[d + 2] - 1) + 1;
+    output_padding[d] =
+        a.y.sizes[d + 2] - (a.x.sizes[d + 2] - 1) * c.stride[d] + 2 * c.padding[d] - window;
+  }
   return keep(device_op("convolution")(wrap(a.x), wrap(a.w), optional(a.bias), optional(a.residual),
                                        a.relu, torch_dtype(a.y.dtype), integer_tuple(c.stride),
                                        integer_tuple(c.padding), integer_tuple(c.dilation),
-                                       c.transposed, integer_tuple(c.output_padding), c.groups));
+                                       c.transposed, integer_tuple(output_padding), c.groups));
 }
 
 std::optional<HostTensor> TorchHost::attention(const runtime::cuda::AttentionArguments& a) {

@@ -37,8 +37,8 @@ constexpr std::int32_t kReadAccesses = 8;
 // 1024, 3.55 with 512, 3.64 with 256).
 constexpr std::int32_t kMostScanThreads = 256;
 
-// Columns of this length and more, in few blocks: groups of lanes next to each other, and threads of
-// a block.
+// Columns of this length and more, in few blocks: groups of lanes next to each other, and threads
+// of a block.
 constexpr std::int64_t kLongColumn = 128;
 constexpr std::int32_t kFewColumns = 8;
 constexpr std::int32_t kColumnThreads = 512;
@@ -152,7 +152,9 @@ class Chooser {
       if (is_dense(access, last.variable)) narrowest = std::min(narrowest, size);
       if (access.is_store && !is_dense(access, last.variable)) return std::nullopt;
       for (std::size_t d = 0; d + 1 < loops_.outer.size(); ++d) {
-        if (is_dense(access, loops_.outer[d].variable)) {
+        // What is the same all along the row is no column of anything.
+        if (is_dense(access, loops_.outer[d].variable) &&
+            sym::contains(access.offset, last.variable)) {
           other = d;
           narrowest = std::min(narrowest, size);
         }

@@ -29,6 +29,8 @@ constexpr std::int64_t kCheapOperations = 6;
 // Of a producer that is read under a condition only (a piece of a concatenation): computing it in
 // the lanes that drop it costs less than a trip through memory up to about this much.
 constexpr std::int64_t kMaskedOperations = 24;
+// A part of the points that may be computed for nothing.
+constexpr std::int64_t kPadding = 64;
 
 bool is_expensive(Opcode opcode) {
   switch (opcode) {
@@ -174,8 +176,8 @@ class Inliner {
     });
   }
 
-  // The nest does no more than widen f16 or bf16, and several nests read that: each of them can read
-  // the narrow values as well, which are half as long.
+  // The nest does no more than widen f16 or bf16, and several nests read that: each of them can
+  // read the narrow values as well, which are half as long.
   bool widens_for_several(std::size_t n) const {
     const Nest& nest = program_.nests[n];
     const std::vector<Instruction>& body = nest.body.instructions;
@@ -225,9 +227,10 @@ class Inliner {
                       return i.opcode != Opcode::load || i.buffer != buffer || i.operand_count != 0;
                     });
     if (masked) return true;
-    // A dear body must not be evaluated more often than it is now.
+    // A dear body must not be evaluated more often than it is now, but for what pads rows.
     const std::int64_t points = extent_hint(into.dims) * extent_hint(into.reduced);
-    return points * loads_of_it <= extent_hint(from.dims);
+    const std::int64_t now = extent_hint(from.dims);
+    return points * loads_of_it <= now + now / kPadding;
   }
 
   // The producer's value at the indices of `load`, under the load's predicate.

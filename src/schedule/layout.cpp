@@ -235,12 +235,15 @@ void join_for_products(Program& program, BufferId b, const std::vector<Reader>& 
   program.buffers[b].strides = chosen;
 }
 
-Order wanted_order(const Program& program, const Nest& nest, const Buffer& buffer) {
+Order wanted_order(const Program& program, const Nest& nest, const Buffer& buffer,
+                   bool weights_channels_last) {
   const std::size_t rank = buffer.sizes.size();
   switch (nest.kind) {
-    case NestKind::convolution:
-      return std::get<loop::Convolution>(nest.detail).weight_gradient ? row_major(rank)
-                                                                      : channels_last(rank);
+    case NestKind::convolution: {
+      const bool is_image = !std::get<loop::Convolution>(nest.detail).weight_gradient;
+      const bool wanted = weights_channels_last && abi::is_reduced_float(buffer.dtype);
+      return is_image || wanted ? channels_last(rank) : row_major(rank);
+    }
     case NestKind::attention:
       if (rank == 4) return {0, 2, 1, 3};
       return row_major(rank);
@@ -528,7 +531,7 @@ class OperandSettler {
 
 }  // namespace
 
-void choose_layouts(Program& program) {
+void choose_layouts(Program& program, bool weights_channels_last) {
   sym::Context& context = *program.context;
   const std::vector<bool> images = images_of(program);
   const auto products = products_of(program);
@@ -538,7 +541,7 @@ void choose_layouts(Program& program) {
       if (buffer.strides) continue;
       const Order order = images[b] && nest.kind == NestKind::pointwise
                               ? channels_last(buffer.sizes.size())
-                              : wanted_order(program, nest, buffer);
+                              : wanted_order(program, nest, buffer, weights_channels_last);
       buffer.strides = dense_strides(context, buffer.sizes, order);
       if (nest.kind == NestKind::pointwise && !products[b].empty()) {
         join_for_products(program, b, products[b]);

@@ -2,6 +2,7 @@
 // producer and consumers want. Inputs, outputs and operands of calls to eager are fixed already.
 //
 // - convolutions want channels last on both sides, and pointwise nests pass that order on;
+// - products want dimensions that they take for one next to each other;
 // - attention writes (batch, row, head, feature), so that joining the heads is free;
 // - all else is row-major.
 // Runs after inlining (copies of views have vanished) and before any access is linearised.
@@ -11,7 +12,9 @@
 
 namespace inkle::schedule {
 
-void choose_layouts(loop::Program& program);
+// `weights_channels_last`: gradients of a convolution's weights of f16 and bf16 have channels last,
+// too.
+void choose_layouts(loop::Program& program, bool weights_channels_last);
 
 // Makes every operand of a matmul, a convolution or attention one that can be read in place:
 // a pure copy that stands before it is skipped where the original has linear offsets, and a copy

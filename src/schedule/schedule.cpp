@@ -366,8 +366,9 @@ ScheduledProgram schedule(Program program, const Options& options) {
   if (!options.training) split_channels(program, options.longest_sum);
   drop_unit_variables(program);
   share_reductions(program);
+  if (options.pads_rows) pad_products(program);
   inline_pointwise(program, options.keep_roundings);
-  choose_layouts(program);
+  choose_layouts(program, options.weights_channels_last);
   pad_channels(program, options.least_channels);
   settle_operands(program);
   contractions_to_loops(program, options);

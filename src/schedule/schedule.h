@@ -30,6 +30,10 @@ struct Options {
   std::int64_t least_channels = 0;
   // The most products that the library may add in a convolution of an f32 sequence; 0: any number.
   std::int64_t longest_sum = 0;
+  // Rows of odd lengths that products read are made longer (pad_products).
+  bool pads_rows = false;
+  // The library makes gradients of weights of f16 and bf16 with channels last.
+  bool weights_channels_last = false;
   // A tensor that is added to a contraction's rounded result may be added before the rounding, by
   // the library: one rounding less than eager's.
   bool adds_before_rounding = false;

@@ -223,19 +223,32 @@ template <class Op, int Threads, class T> INLINE T reduce_block(T x, T* slots) {
   __syncthreads();
   return reduce_warp<Op, Warps>(slots[threadIdx.x & (Warps - 1)]);
 }
-// Threads of one column lie X apart, Y of them; each gets the result. `slots` has a place for every
-// thread and lane and is used for nothing else.
+// Threads of one column lie X apart, Y (a power of two) of them; each gets the result. `slots` has a
+// place for every thread and lane and is used for nothing else. Few of them are joined by each
+// thread; more by halves, since each join of a moment takes a division.
 template <class Op, int X, int Y, class T, int N>
 INLINE void reduce_columns(T (&a)[N], T* slots) {
   const int x = threadIdx.x % X, y = threadIdx.x / X;
 #pragma unroll
   for (int l = 0; l < N; ++l) slots[(y * N + l) * X + x] = a[l];
   __syncthreads();
+#pragma unroll 1
+  for (int half = Y / 2; half >= 8; half /= 2) {
+    if (y < half) {
+#pragma unroll
+      for (int l = 0; l < N; ++l) {
+        T& mine = slots[(y * N + l) * X + x];
+        mine = Op::join(mine, slots[((y + half) * N + l) * X + x]);
+      }
+    }
+    __syncthreads();
+  }
+  constexpr int Rest = Y < 8 ? Y : 8;
 #pragma unroll
   for (int l = 0; l < N; ++l) {
     T r = slots[l * X + x];
 #pragma unroll 4
-    for (int other = 1; other < Y; ++other) r = Op::join(r, slots[(other * N + l) * X + x]);
+    for (int other = 1; other < Rest; ++other) r = Op::join(r, slots[(other * N + l) * X + x]);
     a[l] = r;
   }
 }

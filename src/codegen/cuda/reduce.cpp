@@ -379,9 +379,8 @@ void StageText::reduction_columns(const PreparedStage& prepared, std::size_t pas
       for (std::size_t r = 0; r < prepared.reductions.size(); ++r) {
         const PreparedReduction& reduction = prepared.reductions[r];
         const DType from = stage.body[stage.body.yields[reduction.yield]].dtype;
-        const std::string x =
-            cast_text(yields[reduction.yield], from,
-                      element_dtype(reduction.reduce, reduction.accumulator));
+        const std::string x = cast_text(yields[reduction.yield], from,
+                                        element_dtype(reduction.reduce, reduction.accumulator));
         add_to_column(out, reduction, r, x, place.lanes > 1 ? "l" : "0",
                       stage.inner.empty() ? "0" : "j", wide);
       }

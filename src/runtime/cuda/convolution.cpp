@@ -41,27 +41,41 @@ Spatial three(const std::vector<std::int64_t>& from, std::int64_t filler) {
 
 }  // namespace
 
+ConvolutionRoles roles_of(const abi::ConvolutionCall& call) {
+  if (call.weight_gradient) return {&call.x, &call.y, &call.w};
+  if (call.transposed) return {&call.y, &call.w, &call.x};
+  return {&call.x, &call.w, &call.y};
+}
+
 std::optional<ConvolutionShape> plan_convolution(const abi::ConvolutionCall& call,
                                                  std::span<const std::int64_t> slots) {
   ConvolutionShape s;
   s.dtype = call.x.dtype;
   const std::size_t rank = call.x.sizes.size();
   if (!abi::is_reduced_float(s.dtype) || call.w.dtype != s.dtype || call.y.dtype != s.dtype ||
-      call.transposed || call.weight_gradient || rank < 3 || rank > 5) {
+      rank < 3 || rank > 5) {
     return std::nullopt;
   }
   s.is_volume = rank == 5;
-  s.x = five(call.x.sizes, slots, 1);
-  s.w = five(call.w.sizes, slots, 1);
-  s.y = five(call.y.sizes, slots, 1);
+  s.result = call.weight_gradient ? ConvolutionShape::Result::w
+             : call.transposed    ? ConvolutionShape::Result::x
+                                  : ConvolutionShape::Result::y;
+  if (s.result != ConvolutionShape::Result::y && (call.has_bias || !call.post_ops.empty())) {
+    return std::nullopt;
+  }
+  const ConvolutionRoles roles = roles_of(call);
+  const abi::Operand &x = *roles.x, &w = *roles.w, &y = *roles.y;
+  s.x = five(x.sizes, slots, 1);
+  s.w = five(w.sizes, slots, 1);
+  s.y = five(y.sizes, slots, 1);
   for (const Dims* d : {&s.x, &s.w, &s.y}) {
     if (std::any_of(d->begin(), d->end(), [](std::int64_t n) { return n <= 0; })) {
       return std::nullopt;
     }
   }
-  s.x_strides = dense_where_free(s.x, five(call.x.strides, slots, 1));
-  s.w_strides = dense_where_free(s.w, five(call.w.strides, slots, 1));
-  s.y_strides = dense_where_free(s.y, five(call.y.strides, slots, 1));
+  s.x_strides = dense_where_free(s.x, five(x.strides, slots, 1));
+  s.w_strides = dense_where_free(s.w, five(w.strides, slots, 1));
+  s.y_strides = dense_where_free(s.y, five(y.strides, slots, 1));
   s.stride = three(call.stride, 1);
   s.padding = three(call.padding, 0);
   s.dilation = three(call.dilation, 1);

@@ -13,13 +13,19 @@
 
 namespace inkle::runtime::cuda {
 
-// y = relu(convolution(x, w) + residual + bias), what is not there left out; sums in f32, rounded
-// once. Sizes and strides count elements: [batch, channel, depth or 1, row or 1, column] of x, y
-// and residual, [channel of y, channel of x in its group, ...] of w. Values are ordered for use as
-// a key.
+// y = relu(convolution(x, w) + residual + bias), what is not there left out, or one of its
+// gradients, of which none is there; sums in f32, rounded once. Sizes and strides count elements:
+// [batch, channel, depth or 1, row or 1, column] of x, y and residual, [channel of y, channel of x
+// in its group, ...] of w. Values are ordered for use as a key.
 struct ConvolutionShape {
   using Dims = std::array<std::int64_t, 5>;
   using Spatial = std::array<std::int64_t, 3>;
+  enum class Result : std::uint8_t {
+    y,
+    x,  // the gradient of x, from that of y
+    w,  // the gradient of w, from that of y
+  };
+  Result result = Result::y;
   abi::DType dtype = abi::DType::bf16;  // of all operands; f16 or bf16
   Dims x{}, w{}, y{};
   Dims x_strides{}, w_strides{}, y_strides{}, residual_strides{};
@@ -34,9 +40,10 @@ struct ConvolutionShape {
                           const ConvolutionShape&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
+// As in the shape, gradients in the place of what they are of.
 struct ConvolutionPointers {
-  const void* x = nullptr;
-  const void* w = nullptr;
+  void* x = nullptr;
+  void* w = nullptr;
   const void* bias = nullptr;
   const void* residual = nullptr;
   void* y = nullptr;
@@ -63,8 +70,8 @@ class Convolutions {
   // Finds ways for shapes that will be asked for, side by side: asking the library one after the
   // other takes a tenth of a second each.
   virtual void prepare(std::span<const ConvolutionShape> /*shapes*/) {}
-  // The best known way for a shape, measured on these pointers (whose `y` it overwrites) unless the
-  // stream is being captured; null if the library knows none.
+  // The best known way for a shape, measured on these pointers (whose result it overwrites) unless
+  // the stream is being captured; null if the library knows none.
   [[nodiscard]] virtual std::shared_ptr<const Convolution> find(const ConvolutionShape& shape,
                                                                 const ConvolutionPointers& pointers,
                                                                 void* workspace, Stream stream) = 0;

@@ -26,6 +26,8 @@ constexpr std::size_t kHandles = 8;
 constexpr int kRuns = 3;
 // Of those, ways that the library compiles first, which takes a tenth of a second each.
 constexpr int kCompiled = 2;
+// None for gradients: a model has three times as many of them as a forward alone.
+constexpr int kCompiledGradients = 0;
 
 void check(const Api& api, cudnn::Status status, const char* doing) {
   if (status != cudnn::kSuccess) [[unlikely]]
@@ -140,6 +142,40 @@ class GraphBuilder {
     return operand(kBias, sizes, strides);
   }
 
+  // The attributes of the operation that makes one of the three.
+  struct Names {
+    int kind, alpha, beta, convolution, x, w, y;
+  };
+  static Names names_of(ConvolutionShape::Result result) {
+    switch (result) {
+      case ConvolutionShape::Result::y:
+        break;
+      case ConvolutionShape::Result::x:
+        return {cudnn::kConvolutionImage,
+                cudnn::kImageAlpha,
+                cudnn::kImageBeta,
+                cudnn::kImageConvolution,
+                cudnn::kImageX,
+                cudnn::kImageW,
+                cudnn::kImageY};
+      case ConvolutionShape::Result::w:
+        return {cudnn::kConvolutionWeights,
+                cudnn::kWeightsAlpha,
+                cudnn::kWeightsBeta,
+                cudnn::kWeightsConvolution,
+                cudnn::kWeightsX,
+                cudnn::kWeightsW,
+                cudnn::kWeightsY};
+    }
+    return {cudnn::kConvolutionForward,
+            cudnn::kForwardAlpha,
+            cudnn::kForwardBeta,
+            cudnn::kForwardConvolution,
+            cudnn::kForwardX,
+            cudnn::kForwardW,
+            cudnn::kForwardY};
+  }
+
   Descriptor* convolution(bool is_last) {
     Descriptor c(api_, cudnn::kConvolution);
     const auto padding = spatial(shape_.padding);
@@ -157,13 +193,14 @@ class GraphBuilder {
     tensors_.push_back(std::make_unique<Descriptor>(std::move(c)));
     const Descriptor* parameters = tensors_.back().get();
     Descriptor* const y = result(is_last);
-    Descriptor o(api_, cudnn::kConvolutionForward);
-    o.refer(cudnn::kForwardConvolution, *parameters);
-    o.refer(cudnn::kForwardX, *operand(kX, shape_.x, shape_.x_strides));
-    o.refer(cudnn::kForwardW, *operand(kW, shape_.w, shape_.w_strides));
-    o.refer(cudnn::kForwardY, *y);
-    o.set(cudnn::kForwardAlpha, cudnn::kTypeFloat, 1.0F);
-    o.set(cudnn::kForwardBeta, cudnn::kTypeFloat, 0.0F);
+    const Names names = names_of(shape_.result);
+    Descriptor o(api_, names.kind);
+    o.refer(names.convolution, *parameters);
+    o.refer(names.x, *operand(kX, shape_.x, shape_.x_strides));
+    o.refer(names.w, *operand(kW, shape_.w, shape_.w_strides));
+    o.refer(names.y, *y);
+    o.set(names.alpha, cudnn::kTypeFloat, 1.0F);
+    o.set(names.beta, cudnn::kTypeFloat, 0.0F);
     o.finalize("describing a convolution");
     operations_.push_back(std::move(o));
     return y;
@@ -306,8 +343,11 @@ class CudnnConvolutions final : public Convolutions {
   using Candidates = std::vector<std::shared_ptr<CudnnConvolution>>;
 
   static std::string describe(const ConvolutionShape& s) {
-    return fmt::format("{}x{}x{}x{} by {}x{}x{}x{}{}{}{}", s.x[0], s.x[1], s.x[3], s.x[4], s.w[0],
-                       s.w[1], s.w[3], s.w[4], s.has_bias ? " bias" : "",
+    const char* what = s.result == ConvolutionShape::Result::x   ? "gradient of "
+                       : s.result == ConvolutionShape::Result::w ? "gradient of the weights of "
+                                                                 : "";
+    return fmt::format("{}{}x{}x{}x{} by {}x{}x{}x{}{}{}{}", what, s.x[0], s.x[1], s.x[3], s.x[4],
+                       s.w[0], s.w[1], s.w[3], s.w[4], s.has_bias ? " bias" : "",
                        s.has_residual ? " residual" : "", s.relu ? " relu" : "");
   }
 
@@ -329,7 +369,8 @@ class CudnnConvolutions final : public Convolutions {
   static void add_candidate(Context& context, const ConvolutionShape& shape,
                             const Descriptor& config, int& compiled, Candidates& result) {
     const auto [name, compiles] = describe_engine(context.api, config);
-    if (compiles && compiled == kCompiled) return;
+    const int most = shape.result == ConvolutionShape::Result::y ? kCompiled : kCompiledGradients;
+    if (compiles && compiled >= most) return;
     Descriptor plan(context.api, cudnn::kPlan);
     plan.set(cudnn::kPlanHandle, cudnn::kTypeHandle, context.handle);
     plan.refer(cudnn::kPlanConfig, config);

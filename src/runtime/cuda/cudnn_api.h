@@ -16,8 +16,9 @@ inline constexpr int kF16 = 2, kBf16 = 9, kF32 = 0;
 
 // Kinds of descriptors.
 inline constexpr int kPointwise = 0, kConvolution = 1, kEngine = 2, kEngineConfig = 3,
-                     kHeuristics = 4, kPlan = 5, kConvolutionForward = 10, kPointwiseOperation = 13,
-                     kOperationGraph = 15, kVariantPack = 16, kTensor = 17;
+                     kHeuristics = 4, kPlan = 5, kConvolutionForward = 10, kConvolutionWeights = 11,
+                     kConvolutionImage = 12, kPointwiseOperation = 13, kOperationGraph = 15,
+                     kVariantPack = 16, kTensor = 17;
 
 // Types of attributes.
 inline constexpr int kTypeHandle = 0, kTypeDataType = 1, kTypeBoolean = 2, kTypeInt64 = 3,
@@ -35,6 +36,10 @@ inline constexpr int kConfigEngine = 300;
 inline constexpr int kPlanHandle = 400, kPlanConfig = 401, kPlanWorkspace = 402;
 inline constexpr int kForwardAlpha = 700, kForwardBeta = 701, kForwardConvolution = 702,
                      kForwardW = 703, kForwardX = 704, kForwardY = 705;
+inline constexpr int kImageAlpha = 706, kImageBeta = 707, kImageConvolution = 708, kImageW = 709,
+                     kImageX = 710, kImageY = 711;
+inline constexpr int kWeightsAlpha = 712, kWeightsBeta = 713, kWeightsConvolution = 714,
+                     kWeightsW = 715, kWeightsX = 716, kWeightsY = 717;
 inline constexpr int kOperationPointwise = 750, kOperationX = 751, kOperationB = 752,
                      kOperationY = 753;
 inline constexpr int kGraphHandle = 800, kGraphOperations = 801;

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "runtime/common/arguments.h"
+#include "runtime/cuda/convolution.h"
 #include "runtime/cuda/frame.h"
 
 namespace inkle::runtime::cuda {
@@ -165,10 +166,11 @@ bool Frame::run_convolution_here(std::size_t number) {
   const auto at = [&](const abi::Operand& o) {
     return advance(on_device(o.buffer), slots_[o.offset] * abi::size_of(o.dtype));
   };
+  const ConvolutionRoles roles = roles_of(call);
   ConvolutionPointers p;
-  p.x = at(call.x);
-  p.w = at(call.w);
-  p.y = at(call.y);
+  p.x = at(*roles.x);
+  p.w = at(*roles.w);
+  p.y = at(*roles.y);
   if (call.has_bias) p.bias = at(call.bias);
   for (const abi::PostOp& op : call.post_ops) {
     if (op.kind == abi::PostOpKind::add) p.residual = at(op.operand);

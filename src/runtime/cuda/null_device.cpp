@@ -96,7 +96,10 @@ class NullConvolution final : public Convolution {
                 "a convolution without operands");
     INKLE_CHECK((p.bias != nullptr) == shape_.has_bias, "a bias too many or too few");
     INKLE_CHECK((p.residual != nullptr) == shape_.has_residual, "a residual too many or too few");
-    recorder_.add(fmt::format("convolution{}{}{}", shape_.has_bias ? " bias" : "",
+    const char* what = shape_.result == ConvolutionShape::Result::x   ? " of a gradient"
+                       : shape_.result == ConvolutionShape::Result::w ? " for its weights"
+                                                                      : "";
+    recorder_.add(fmt::format("convolution{}{}{}{}", what, shape_.has_bias ? " bias" : "",
                               shape_.has_residual ? " residual" : "", shape_.relu ? " relu" : ""),
                   {});
   }
