@@ -67,7 +67,7 @@ _PURE = frozenset(
     "and_ or_ xor invert bitwise_and bitwise_or bitwise_not logical_and logical_or logical_not "
     "__and__ __or__ __invert__ expand expand_as unsqueeze squeeze view reshape flatten to bool "
     "float int long type getitem tril triu add sub mul neg where masked_fill transpose permute "
-    "contiguous clone cat diff cumsum new_ones new_zeros new_full".split()
+    "contiguous clone cat diff cumsum new_ones new_zeros new_full __getitem__".split()
 )
 # Python's own ways to write to a tensor; methods that do end with an underscore.
 _IN_PLACE = frozenset("setitem iadd isub imul itruediv ifloordiv imod iand ior ixor".split())

@@ -300,7 +300,9 @@ class Printer {
     std::string operands;
     for (const EagerArgument& a : e.arguments) {
       operands += operands.empty() ? "" : ", ";
-      operands += a.kind == EagerArgument::Kind::buffer ? name(a.index) : slot(a.index);
+      operands += a.part                                  ? operand(*a.part)
+                  : a.kind == EagerArgument::Kind::buffer ? name(a.index)
+                                                          : slot(a.index);
     }
     std::string results;
     for (const PlanBuffer b : e.results) results += (results.empty() ? "" : ", ") + name(b);

@@ -119,6 +119,7 @@ struct EagerArgument {
   enum class Kind : std::uint8_t { buffer, slot };
   Kind kind = Kind::buffer;
   std::uint32_t index = 0;
+  std::optional<Operand> part;  // of the buffer, on a GPU
 };
 struct EagerCall {
   std::uint32_t target = 0;

@@ -326,6 +326,10 @@ class Assembler {
       }
       call.arguments.push_back(a);
     }
+    for (const loop::EagerCall::Part& part : step.call.parts) {
+      const BufferId b = std::get<BufferId>(step.call.arguments[part.argument]);
+      call.arguments[part.argument].part = operand(View{b, part.offset, part.sizes, part.strides});
+    }
     for (const BufferId b : step.call.results) call.results.push_back(buffer(b));
     return call;
   }

@@ -118,6 +118,13 @@ struct EagerCall {
   // In order; integers are evaluated expressions.
   std::vector<std::variant<BufferId, Expr>> arguments;
   std::vector<BufferId> results;
+  // What the scheduler has found: arguments that are read as parts of their buffers, by position.
+  struct Part {
+    std::size_t argument = 0;
+    std::vector<Expr> sizes, strides;  // elements
+    Expr offset;
+  };
+  std::vector<Part> parts;
 };
 
 enum class NestKind : std::uint8_t {

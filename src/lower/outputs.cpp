@@ -50,6 +50,7 @@ class OutputRecorder {
         seen_.emplace(*v, *std::move(claimed));
       }
     }
+    claim_parts();
     for (const graph::Output& output : graph_.outputs) {
       const auto* v = std::get_if<ValueId>(&output.value);
       const bool is_fresh = v != nullptr && !v->is_none() && output.is_fresh;
@@ -133,6 +134,48 @@ class OutputRecorder {
       return returned(ProgramOutput::Kind::buffer, t, *std::move(view));
     }
     return std::nullopt;
+  }
+
+  // Temporaries of which outputs return all parts (q, k and v of one product) are the memory of the
+  // first of them, and the others are views, as in eager.
+  void claim_parts() {
+    std::map<loop::BufferId, std::vector<std::uint32_t>> parts;
+    for (std::uint32_t i = 0; i < graph_.outputs.size(); ++i) {
+      const auto* v = std::get_if<ValueId>(&graph_.outputs[i].value);
+      if (v == nullptr || v->is_none() || seen_.contains(*v) || graph_.outputs[i].is_fresh)
+        continue;
+      const Tensor& t = lowered(*v);
+      if (program_.buffers[t.buffer].role == BufferRole::temporary) parts[t.buffer].push_back(i);
+    }
+    for (const auto& [buffer, positions] : parts) claim_parts_of(buffer, positions);
+  }
+
+  void claim_parts_of(loop::BufferId id, const std::vector<std::uint32_t>& positions) {
+    Buffer& buffer = program_.buffers[id];
+    if (buffer.writes_into) return;
+    const Sizes strides =
+        buffer.strides.value_or(graph::contiguous_strides(context_, buffer.sizes));
+    Expr returned_elements = context_.constant(0);
+    std::map<ValueId, ProgramOutput> found;
+    for (const std::uint32_t position : positions) {
+      const ValueId v = std::get<ValueId>(graph_.outputs[position].value);
+      const Tensor& t = lowered(v);
+      const Sizes wanted = wanted_strides(v);
+      auto view = strided_view(t, strides, context_);
+      if (!view || !same_strides(t.sizes, view->strides, wanted)) return;
+      if (found.contains(v)) continue;
+      returned_elements =
+          returned_elements + sym::product(context_, stored_sizes(context_, t.sizes, wanted));
+      view->strides = wanted;
+      found.emplace(v, returned(ProgramOutput::Kind::buffer, t, *std::move(view)));
+    }
+    // Not for a part: the rest would live as long as it.
+    if (!sym::equal(returned_elements, sym::product(context_, buffer.sizes)).value_or(false)) {
+      return;
+    }
+    buffer.strides = strides;
+    make_output(buffer, positions.front());
+    seen_.merge(found);
   }
 
   // Layouts of the buffer worth trying, when it is free to choose.

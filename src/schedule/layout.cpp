@@ -305,6 +305,24 @@ class OperandSettler {
     } else if (auto* convolution = std::get_if<loop::Convolution>(&nest.detail)) {
       convolution->x = settle_image(convolution->x);
       if (convolution->weight_gradient) convolution->w = settle_image(convolution->w);
+    } else if (auto* call = std::get_if<loop::EagerCall>(&nest.detail)) {
+      settle_call(*call);
+    }
+  }
+
+  // Copies that only take a part of another buffer, with the strides that the part has there, need
+  // not be made (q, k and v of one product). On a GPU: there all memory is the host framework's.
+  void settle_call(loop::EagerCall& call) const {
+    for (std::size_t n = 0; n < call.arguments.size(); ++n) {
+      const auto* b = std::get_if<BufferId>(&call.arguments[n]);
+      if (b == nullptr || program_.buffers[*b].device.kind != abi::DeviceKind::cuda) continue;
+      const Nest* copy = copy_that_makes(*b);
+      if (copy == nullptr || !program_.buffers[*b].offset.is_null()) continue;
+      const Instruction& load = copy->body.instructions.front();
+      const auto view = strided_view(program_, {load.buffer, load.indices}, copy->dims);
+      if (!view || !(view->strides == *program_.buffers[*b].strides)) continue;
+      call.parts.push_back({n, view->sizes, view->strides, view->offset});
+      call.arguments[n] = load.buffer;
     }
   }
 

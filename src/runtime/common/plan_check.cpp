@@ -135,6 +135,7 @@ class Checker {
         slot(a.index);
       } else {
         buffer(a.index);
+        if (a.part) operand(*a.part);
       }
     }
     for (const abi::PlanBuffer b : e.results) {

@@ -379,6 +379,7 @@ void Frame::run_eager(const Executable::Step& step, Host& host) {
   std::vector<EagerOperand> operands;
   operands.reserve(eager.arguments.size());
   for (const abi::EagerArgument& a : eager.arguments) {
+    INKLE_CHECK(!a.part, "a part of a buffer is passed to {}", eager.name);
     EagerOperand operand;
     if (a.kind == abi::EagerArgument::Kind::slot) {
       operand.is_integer = true;

@@ -243,6 +243,8 @@ void Frame::run_eager(std::size_t number) {
     if (a.kind == abi::EagerArgument::Kind::slot) {
       operand.is_integer = true;
       operand.integer = slots_[a.index];
+    } else if (a.part) {
+      operand.view = view_of(*a.part);
     } else {
       const PlanBuffer root = executable_.roots_[a.index];
       operand.view = view_of(a.index);
