@@ -22,6 +22,18 @@ def _causal(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, mask)
 
 
+def _packed(q, k, v):
+    """As transformers computes it where positions may start anew."""
+    at = torch.arange(q.shape[2])
+    positions = at[None, :].expand(q.shape[0], -1)
+    sequence = (torch.diff(positions, prepend=positions[:, :1] - 1, dim=-1) != 1).cumsum(-1)
+    row, column = at[None, None, :, None], at[None, None, None, :]
+    image = torch.arange(q.shape[0])[:, None, None, None]
+    mask = row.new_ones((), dtype=torch.bool) & (column <= row)
+    mask = mask & (sequence[image, row] == sequence[image, column])
+    return F.scaled_dot_product_attention(q, k, v, mask.expand(q.shape[0], -1, -1, -1))
+
+
 def _one_more(q, k, v):
     at = torch.arange(q.shape[2])
     return F.scaled_dot_product_attention(q, k, v, at[None, :] <= at[:, None] + 1)
@@ -58,7 +70,7 @@ def _given(q, k, v):
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize(
     ("function", "expected"),
-    [(_all_true, (False, False)), (_causal, (False, True)), (_one_more, (True, False)),
+    [(_all_true, (False, False)), (_causal, (False, True)), (_packed, (False, True)), (_one_more, (True, False)),
      (_zeros, (False, False)), (_written, (True, False)), (_written_through_a_view, (True, False)),
      (_written_by_an_operator, (True, False)), (_given, (True, False))],
 )  # fmt: skip
