@@ -114,8 +114,15 @@ def _constant(
     return result
 
 
+# Functions whose results have memory of their own, whatever their arguments.
+_FRESH = frozenset(
+    "scaled_dot_product_attention linear layer_norm addmm matmul bmm baddbmm embedding softmax gelu "
+    "tanh pow add sub mul truediv neg cat arange cumsum diff eq ne lt le gt ge and_ or_".split()
+)
+
+
 def _written(gm: torch.fx.GraphModule) -> set[torch.fx.Node]:
-    """Nodes whose memory, or that of what they are made of, some node writes to."""
+    """Nodes whose memory some node writes to, through whatever may be a view of it."""
     found: set[torch.fx.Node] = set()
     for node in gm.graph.nodes:
         name = _name_of(node)
@@ -127,7 +134,8 @@ def _written(gm: torch.fx.GraphModule) -> set[torch.fx.Node]:
             at = waiting.pop()
             if at not in found:
                 found.add(at)
-                waiting += at.all_input_nodes
+                if at is node or _name_of(at) not in _FRESH:
+                    waiting += at.all_input_nodes
     return found
 
 

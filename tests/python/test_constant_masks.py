@@ -56,6 +56,14 @@ def _written_through_a_view(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, mask)
 
 
+def _result_written(q, k, v):
+    at = torch.arange(q.shape[2])
+    result = F.scaled_dot_product_attention(q, k, v, at[None, :] <= at[:, None])
+    result = result * 2
+    result += 1
+    return result
+
+
 def _written_by_an_operator(q, k, v):
     mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
     other = mask[:]
@@ -70,8 +78,9 @@ def _given(q, k, v):
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize(
     ("function", "expected"),
-    [(_all_true, (False, False)), (_causal, (False, True)), (_packed, (False, True)), (_one_more, (True, False)),
-     (_zeros, (False, False)), (_written, (True, False)), (_written_through_a_view, (True, False)),
+    [(_all_true, (False, False)), (_causal, (False, True)), (_packed, (False, True)),
+     (_one_more, (True, False)), (_zeros, (False, False)), (_result_written, (False, True)),
+     (_written, (True, False)), (_written_through_a_view, (True, False)),
      (_written_by_an_operator, (True, False)), (_given, (True, False))],
 )  # fmt: skip
 def test_mask(function, expected, grad, monkeypatch):
