@@ -211,6 +211,7 @@ std::vector<std::vector<Reader>> products_of(const Program& program) {
 void join_for_products(Program& program, BufferId b, const std::vector<Reader>& readers) {
   sym::Context& context = *program.context;
   const std::vector<Expr> sizes = program.buffers[b].sizes;
+  if (sizes.size() < 3) return;  // nothing is joined
   const auto in_place = [&] {
     return std::count_if(readers.begin(), readers.end(), [&](const Reader& reader) {
       return strided_view(program, *reader.first, reader.second).has_value();
