@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "loop/builder.h"
+#include "schedule/buffers.h"
 #include "schedule/linear.h"
 #include "schedule/rewrite.h"
 
@@ -76,11 +77,8 @@ class ChannelPadder {
   // A buffer like `from` with more channels, which lie last.
   Buffer of_channels(BufferId from) const {
     sym::Context& context = *program_.context;
-    Buffer buffer;
-    buffer.name = "t" + std::to_string(program_.buffers.size());
-    buffer.dtype = program_.buffers[from].dtype;
-    buffer.device = program_.buffers[from].device;
-    buffer.sizes = program_.buffers[from].sizes;
+    const Buffer& given = program_.buffers[from];
+    Buffer buffer = temporary(program_, from, given.dtype, given.sizes);
     buffer.sizes[1] = context.constant(channels_);
     std::vector<Expr> strides(buffer.sizes.size());
     Expr step = context.constant(channels_);

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "loop/builder.h"
+#include "schedule/buffers.h"
 #include "schedule/inline.h"
 #include "schedule/rewrite.h"
 
@@ -148,14 +149,7 @@ class ProductPadder {
     return back;
   }
 
-  Buffer like(BufferId b) const {
-    Buffer made;
-    made.name = "t" + std::to_string(program_.buffers.size());
-    made.dtype = buffer(b).dtype;
-    made.device = buffer(b).device;
-    made.sizes = buffer(b).sizes;
-    return made;
-  }
+  Buffer like(BufferId b) const { return temporary(program_, b, buffer(b).dtype, buffer(b).sizes); }
   BufferId add(Buffer made) {
     mutated_.push_back(false);
     return program_.add_buffer(std::move(made));

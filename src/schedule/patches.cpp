@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "loop/builder.h"
+#include "schedule/buffers.h"
 #include "schedule/rewrite.h"
 
 namespace inkle::schedule {
@@ -55,15 +56,6 @@ class PatchWriter {
     }
     const auto& stored = nest.stores.front().indices;
     return std::ranges::equal(stored, nest.dims, {}, {}, &loop::Dim::variable);
-  }
-
-  BufferId temporary(BufferId like, DType dtype, std::vector<Expr> of_sizes) {
-    Buffer buffer;
-    buffer.name = "t" + std::to_string(program_.buffers.size());
-    buffer.dtype = dtype;
-    buffer.device = program_.buffers[like].device;
-    buffer.sizes = std::move(of_sizes);
-    return program_.add_buffer(std::move(buffer));
   }
 
   static Nest empty_nest(const Nest& from, NestKind kind, const char* label) {
@@ -121,7 +113,8 @@ class PatchWriter {
     read.yield(read.load(
         c.x, dtype,
         {at[0], from.channel, at[1] * patch.height + from.row, at[2] * patch.width + from.column}));
-    const BufferId made = temporary(c.x, dtype, {images, rows, columns, depth});
+    const BufferId made =
+        program_.add_buffer(temporary(program_, c.x, dtype, {images, rows, columns, depth}));
     patches.stores.push_back({made, at, loop::StoreMode::overwrite, 0});
     result.push_back(std::move(patches));
     return made;
@@ -147,7 +140,7 @@ class PatchWriter {
     const Expr row = sym::mod(sym::floordiv(p, columns), rows), column = sym::mod(p, columns);
     product.detail =
         loop::Matmul{.a = {c.w, {image, o, row, column}}, .b = {made, {image, row, column, k}}};
-    const BufferId sums = temporary(c.x, DType::f32, {dy[1], depth});
+    const BufferId sums = program_.add_buffer(temporary(program_, c.x, DType::f32, {dy[1], depth}));
     product.stores.push_back({sums, {o, k}, loop::StoreMode::overwrite, 0});
     result.push_back(std::move(product));
 
@@ -184,7 +177,8 @@ class PatchWriter {
     const Patch::Place in = patch.place(k);
     product.detail = loop::Matmul{.a = {made, {of[0], of[1], of[2], k}},
                                   .b = {c.w, {of[3], in.channel, in.row, in.column}}};
-    const BufferId sums = temporary(c.x, DType::f32, {images, rows, columns, outputs});
+    const BufferId sums =
+        program_.add_buffer(temporary(program_, c.x, DType::f32, {images, rows, columns, outputs}));
     product.stores.push_back({sums, of, loop::StoreMode::overwrite, 0});
 
     Nest rounded = empty_nest(convolution, NestKind::pointwise, convolution.label.c_str());

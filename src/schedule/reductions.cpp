@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "loop/builder.h"
+#include "schedule/buffers.h"
 #include "schedule/inline.h"
 #include "schedule/linear.h"
 #include "schedule/rewrite.h"
@@ -154,10 +155,7 @@ void substitute_all(std::vector<Expr>& list, sym::Substitution map) {
 // A buffer for a result of each part: over what the nest keeps, then over the parts.
 BufferId add_partial(Program& program, const Nest& nest, const std::vector<Dim>& parts,
                      bool columns) {
-  loop::Buffer buffer;
-  buffer.name = "t" + std::to_string(program.buffers.size());
-  buffer.dtype = nest.accumulator;
-  buffer.device = program.buffers[nest.stores.front().buffer].device;
+  loop::Buffer buffer = temporary(program, nest.stores.front().buffer, nest.accumulator, {});
   for (const Dim& dim : nest.dims) buffer.sizes.push_back(dim.extent);
   for (const Dim& dim : parts) buffer.sizes.push_back(dim.extent);
   const std::size_t rank = buffer.sizes.size();

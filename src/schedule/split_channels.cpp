@@ -1,5 +1,6 @@
 // Long sums over the channels of a sequence, taken apart into groups of channels.
 #include "loop/builder.h"
+#include "schedule/buffers.h"
 #include "schedule/rewrite.h"
 
 namespace inkle::schedule {
@@ -49,13 +50,8 @@ class ChannelSplitter {
     return *channels % (groups * kChannelBlock) == 0 ? groups : 1;
   }
 
-  BufferId temporary(BufferId like, std::vector<Expr> sizes) {
-    Buffer buffer;
-    buffer.name = "t" + std::to_string(program_.buffers.size());
-    buffer.dtype = DType::f32;
-    buffer.device = program_.buffers[like].device;
-    buffer.sizes = std::move(sizes);
-    return program_.add_buffer(std::move(buffer));
+  BufferId add(BufferId like, std::vector<Expr> sizes) {
+    return program_.add_buffer(temporary(program_, like, DType::f32, std::move(sizes)));
   }
 
   std::vector<Expr> loops_over(const std::vector<Expr>& sizes, Nest& nest) const {
@@ -79,7 +75,7 @@ class ChannelSplitter {
     b.yield(b.load(
         w, DType::f32,
         {sym::mod(at[0], outputs), sym::floordiv(at[0], outputs) * sizes[1] + at[1], at[2]}));
-    const BufferId made = temporary(w, std::move(sizes));
+    const BufferId made = add(w, std::move(sizes));
     nest.stores.push_back({made, std::move(at), loop::StoreMode::overwrite, 0});
     return made;
   }
@@ -110,8 +106,7 @@ class ChannelSplitter {
     nest.dims.clear();
     std::vector<Expr> at =
         loops_over({sums.dims[0].extent, outputs * groups, sums.dims[2].extent}, nest);
-    const BufferId parts =
-        temporary(c.x, {sums.dims[0].extent, outputs * groups, sums.dims[2].extent});
+    const BufferId parts = add(c.x, {sums.dims[0].extent, outputs * groups, sums.dims[2].extent});
     nest.stores = {{parts, std::move(at), loop::StoreMode::overwrite, 0}};
 
     BodyBuilder b(sums.body, *program_.context);
