@@ -14,7 +14,6 @@ using graph::Builder;
 using graph::Node;
 using graph::OpDef;
 using graph::Sample;
-using graph::Trait;
 using graph::ValueId;
 using infer::Types;
 

@@ -65,4 +65,13 @@ Buffer temporary(const loop::Program& program, loop::BufferId like, abi::DType d
   return buffer;
 }
 
+std::vector<Expr> add_loops(loop::Nest& nest, std::span<const Expr> sizes, sym::Context& context) {
+  std::vector<Expr> variables;
+  for (const Expr size : sizes) {
+    nest.dims.push_back({context.index(size), size});
+    variables.push_back(nest.dims.back().variable);
+  }
+  return variables;
+}
+
 }  // namespace inkle::schedule

@@ -1,7 +1,8 @@
-// Temporary buffers, and the orders in which dimensions of a buffer lie in memory.
+// Temporary buffers and loops over them, and the orders in which their dimensions lie in memory.
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "schedule/kernel.h"
@@ -25,6 +26,9 @@ using Order = std::vector<std::size_t>;  // dimensions, the slowest first
 // A temporary of a name that no other has, on the device of `like`, not added yet.
 [[nodiscard]] loop::Buffer temporary(const loop::Program& program, loop::BufferId like,
                                      abi::DType dtype, std::vector<Expr> sizes);
+
+// Appends a loop over each of `sizes` to the nest's; their variables.
+std::vector<Expr> add_loops(loop::Nest& nest, std::span<const Expr> sizes, sym::Context& context);
 
 [[nodiscard]] bool is_channels_last(const loop::Buffer& buffer, sym::Context& context);
 

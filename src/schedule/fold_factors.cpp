@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "loop/builder.h"
+#include "schedule/buffers.h"
 #include "schedule/inline.h"
 #include "schedule/linear.h"
 #include "schedule/rewrite.h"
@@ -219,12 +220,7 @@ class FactorFolder {
     Nest nest;
     nest.label = label;
     nest.source = source;
-    std::vector<Expr> indices;
-    for (const Expr size : buffer.sizes) {
-      const Expr variable = program_.context->index(size);
-      nest.dims.push_back({variable, size});
-      indices.push_back(variable);
-    }
+    std::vector<Expr> indices = add_loops(nest, buffer.sizes, *program_.context);
     BodyBuilder b(nest.body, *program_.context);
     b.yield(value(b, indices));
     const BufferId made = program_.add_buffer(std::move(buffer));

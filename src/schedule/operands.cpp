@@ -112,11 +112,7 @@ class OperandSettler {
     mutated_.push_back(false);
     Nest copy;
     copy.label = "copy";
-    std::vector<Expr> indices;
-    for (const Expr size : original.sizes) {
-      copy.dims.push_back({context.index(size), size});
-      indices.push_back(copy.dims.back().variable);
-    }
+    std::vector<Expr> indices = add_loops(copy, original.sizes, context);
     loop::BodyBuilder body(copy.body, context);
     body.yield(body.load(made, original.dtype, indices));
     copy.stores = nest.stores;
@@ -273,12 +269,7 @@ class OperandSettler {
     copy.label = "channels_last";
     Buffer buffer = temporary(program_, image, original.dtype, original.sizes);
     buffer.strides = dense_strides(context, original.sizes, channels_last(original.sizes.size()));
-    std::vector<Expr> indices;
-    for (const Expr size : original.sizes) {
-      const Expr variable = context.index(size);
-      copy.dims.push_back({variable, size});
-      indices.push_back(variable);
-    }
+    std::vector<Expr> indices = add_loops(copy, original.sizes, context);
     loop::BodyBuilder body(copy.body, context);
     body.yield(body.load(image, buffer.dtype, indices));
     const BufferId made = program_.add_buffer(std::move(buffer));

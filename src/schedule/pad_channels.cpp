@@ -100,11 +100,7 @@ class ChannelPadder {
     Nest nest;
     nest.label = "pad_channels";
     nest.source = source;
-    std::vector<Expr> indices;
-    for (const Expr size : buffer.sizes) {
-      nest.dims.push_back({context.index(size), size});
-      indices.push_back(nest.dims.back().variable);
-    }
+    std::vector<Expr> indices = add_loops(nest, buffer.sizes, context);
     BodyBuilder b(nest.body, context);
     const Val is_given =
         b.binary(Opcode::less, b.index(indices[1]), b.constant(abi::DType::i64, given));

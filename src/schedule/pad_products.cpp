@@ -179,11 +179,7 @@ class ProductPadder {
     Nest nest;
     nest.label = "pad_rows";
     nest.source = source;
-    std::vector<Expr> at;
-    for (const Expr size : sizes) {
-      nest.dims.push_back({context.index(size), size});
-      at.push_back(nest.dims.back().variable);
-    }
+    const std::vector<Expr> at = add_loops(nest, sizes, context);
     BodyBuilder b(nest.body, context);
     const DType dtype = buffer(from).dtype;
     if (given.is_null()) {

@@ -1,5 +1,6 @@
 // Convolutions whose windows do not overlap are products of patches with the weights.
 #include <algorithm>
+#include <array>
 
 #include "loop/builder.h"
 #include "schedule/buffers.h"
@@ -103,11 +104,8 @@ class PatchWriter {
     const Expr images = sizes(c.x)[0];
     const DType dtype = program_.buffers[c.x].dtype;
     Nest patches = empty_nest(convolution, NestKind::pointwise, "patches");
-    std::vector<Expr> at;
-    for (const Expr size : {images, rows, columns, depth}) {
-      patches.dims.push_back({context.index(size), size});
-      at.push_back(patches.dims.back().variable);
-    }
+    const std::vector<Expr> at =
+        add_loops(patches, std::array{images, rows, columns, depth}, context);
     const Patch::Place from = patch.place(at[3]);
     BodyBuilder read(patches.body, context);
     read.yield(read.load(
@@ -167,11 +165,8 @@ class PatchWriter {
 
     Nest product = empty_nest(convolution, NestKind::matmul, convolution.label.c_str());
     product.accumulator = DType::f32;
-    std::vector<Expr> of;
-    for (const Expr size : {images, rows, columns, outputs}) {
-      product.dims.push_back({context.index(size), size});
-      of.push_back(product.dims.back().variable);
-    }
+    const std::vector<Expr> of =
+        add_loops(product, std::array{images, rows, columns, outputs}, context);
     const Expr k = context.index(depth);
     product.reduced = {{k, depth}};
     const Patch::Place in = patch.place(k);

@@ -54,15 +54,6 @@ class ChannelSplitter {
     return program_.add_buffer(temporary(program_, like, DType::f32, std::move(sizes)));
   }
 
-  std::vector<Expr> loops_over(const std::vector<Expr>& sizes, Nest& nest) const {
-    std::vector<Expr> indices;
-    for (const Expr size : sizes) {
-      nest.dims.push_back({program_.context->index(size), size});
-      indices.push_back(nest.dims.back().variable);
-    }
-    return indices;
-  }
-
   // w2[g * O + o, i, k] = w[o, g * I + i, k]
   BufferId grouped_weights(BufferId w, std::int64_t groups, Nest& nest) {
     std::vector<Expr> sizes = program_.buffers[w].sizes;
@@ -70,7 +61,7 @@ class ChannelSplitter {
     sizes[0] = outputs * groups;
     sizes[1] = sym::floordiv(sizes[1], groups);
     nest.label = "group_weights";
-    std::vector<Expr> at = loops_over(sizes, nest);
+    std::vector<Expr> at = add_loops(nest, sizes, *program_.context);
     BodyBuilder b(nest.body, *program_.context);
     b.yield(b.load(
         w, DType::f32,
@@ -104,9 +95,9 @@ class ChannelSplitter {
     sums.dims = nest.dims;
 
     nest.dims.clear();
-    std::vector<Expr> at =
-        loops_over({sums.dims[0].extent, outputs * groups, sums.dims[2].extent}, nest);
-    const BufferId parts = add(c.x, {sums.dims[0].extent, outputs * groups, sums.dims[2].extent});
+    std::vector<Expr> sizes = {sums.dims[0].extent, outputs * groups, sums.dims[2].extent};
+    std::vector<Expr> at = add_loops(nest, sizes, *program_.context);
+    const BufferId parts = add(c.x, std::move(sizes));
     nest.stores = {{parts, std::move(at), loop::StoreMode::overwrite, 0}};
 
     BodyBuilder b(sums.body, *program_.context);

@@ -261,7 +261,7 @@ class Preparer {
       for (StageStore store : p->stage.stores) {
         store.offset = sym::substitute(store.offset, renamed);
         store.yield += first;
-        stores.push_back(std::move(store));
+        stores.push_back(store);
       }
       for (PreparedReduction& reduction : p->reductions) reduction.yield += first;
     }
