@@ -269,10 +269,6 @@ void split(Program& program, const Nest& nest, std::size_t moved, bool columns,
   }
 }
 
-}  // namespace
-
-namespace {
-
 using Map = std::vector<std::pair<Expr, Expr>>;
 
 // Pairs the loops of more than one iteration; false if they differ in number or extent.
