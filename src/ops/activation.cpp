@@ -13,7 +13,6 @@ using graph::Argument;
 using graph::Inference;
 using infer::Types;
 using Args = std::vector<Argument>;
-using SampleFunction = std::vector<graph::Sample> (*)();
 
 Val number(BodyBuilder& b, Val like, double value) { return constant_like(b, like, value); }
 bool compare_less(double a, double b) { return a < b; }

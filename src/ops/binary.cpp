@@ -11,10 +11,8 @@ namespace {
 
 using graph::Argument;
 
-constexpr std::string_view kSchema = "(self: operand, other: operand) -> tensor";
 constexpr std::string_view kAlphaSchema =
     "(self: operand, other: operand, alpha: scalar = 1) -> tensor";
-using SampleFunction = std::vector<graph::Sample> (*)();
 
 // --- add and sub with alpha
 // -------------------------------------------------------------------------
@@ -95,21 +93,6 @@ constexpr OpDef scaled(std::string_view name, std::string_view aten, std::string
 
 Val mul_value(BodyBuilder& b, Val x, Val y) {
   return b.dtype(x) == DType::boolean ? b.logical_and(x, y) : b.mul(x, y);
-}
-
-constexpr OpDef row(std::string_view name, std::string_view aten, std::string_view doc,
-                    infer::Types (*rule)(graph::Inference&), void (*lower)(Lowering&),
-                    void (*reference)(Evaluation&), SampleFunction sample,
-                    Trait traits = kPointwise) {
-  return {.name = name,
-          .schema = kSchema,
-          .doc = doc,
-          .traits = traits,
-          .infer = rule,
-          .lower = lower,
-          .reference = reference,
-          .aten = aten,
-          .samples = sample};
 }
 
 // Python's // and % of integers; a zero divisor gives 0 here, the samples avoid it.
@@ -298,8 +281,9 @@ Val opcode_value(BodyBuilder& b, Val x, Val y) {
 template <Opcode kOp, auto F>
 constexpr OpDef float_row(std::string_view name, std::string_view aten, std::string_view doc,
                           SampleFunction sample = samples::binary_float) {
-  return row(name, aten, doc, infer::binary_float, lower_binary<opcode_value<kOp>, In::as_float>,
-             ref_binary<F, In::as_float>, sample);
+  return binary_row(name, aten, doc, infer::binary_float,
+                    lower_binary<opcode_value<kOp>, In::as_float>, ref_binary<F, In::as_float>,
+                    sample);
 }
 
 constexpr Trait kCommutative = Trait::pointwise | Trait::commutative;
@@ -312,7 +296,8 @@ constexpr OpDef kBinary[] = {
     float_row<Opcode::copysign, [](double a, double b) { return std::copysign(a, b); }>(
         "copysign", "aten::copysign.Tensor aten::copysign.Scalar",
         "Magnitude of self with the sign of other."),
-    row("div",
+    binary_row(
+        "div",
         "aten::div.Tensor aten::div.Scalar aten::true_divide.Tensor aten::true_divide.Scalar",
         "True division; integers become floats.", infer::binary_float,
         lower_binary<opcode_value<Opcode::div>, In::as_float, OperandCast::exact>,
@@ -327,67 +312,72 @@ constexpr OpDef kBinary[] = {
      .reference = ref_div_mode,
      .aten = "aten::div.Tensor_mode aten::div.Scalar_mode",
      .samples = div_mode_samples},
-    row("floor_divide", "aten::floor_divide aten::floor_divide.Scalar",
-        "Quotient rounded to minus infinity.", infer::binary,
-        lower_binary<opcode_value<Opcode::floordiv>, In::own, OperandCast::exact>,
-        ref_binary_split<[](double a, double b) { return floor_divide(a, b); },
-                         [](std::int64_t a, std::int64_t b) { return floor_divide(a, b); },
-                         OperandCast::exact>,
-        samples::binary_nonzero),
-    row("fmax", "aten::fmax", "The larger one, a number rather than a NaN.", infer::binary,
-        lower_binary<number_extreme<Opcode::max>>,
-        ref_binary_split<[](double a, double b) { return std::fmax(a, b); },
-                         [](std::int64_t a, std::int64_t b) { return std::max(a, b); }>,
-        samples::binary),
-    row("fmin", "aten::fmin", "The smaller one, a number rather than a NaN.", infer::binary,
-        lower_binary<number_extreme<Opcode::min>>,
-        ref_binary_split<[](double a, double b) { return std::fmin(a, b); },
-                         [](std::int64_t a, std::int64_t b) { return std::min(a, b); }>,
-        samples::binary),
-    row("fmod", "aten::fmod.Tensor aten::fmod.Scalar", "Remainder with the dividend's sign.",
-        infer::binary, lower_binary<opcode_value<Opcode::fmod>>,
-        ref_binary_split<[](double a, double b) { return std::fmod(a, b); },
-                         [](std::int64_t a, std::int64_t b) {
-                           return b == 0 || b == -1 ? 0 : a % b;
-                         }>,
-        samples::binary_nonzero),
-    row("heaviside", "aten::heaviside", "0 below 0, 1 above, other at 0.", infer::binary,
-        lower_binary<heaviside_value>,
-        ref_binary<[](double a, double b) { return a == 0    ? b
-                                                   : (a > 0) ? 1.0
-                                                             : 0.0; }>,
-        samples::binary_float),
+    binary_row("floor_divide", "aten::floor_divide aten::floor_divide.Scalar",
+               "Quotient rounded to minus infinity.", infer::binary,
+               lower_binary<opcode_value<Opcode::floordiv>, In::own, OperandCast::exact>,
+               ref_binary_split<[](double a, double b) { return floor_divide(a, b); },
+                                [](std::int64_t a, std::int64_t b) { return floor_divide(a, b); },
+                                OperandCast::exact>,
+               samples::binary_nonzero),
+    binary_row("fmax", "aten::fmax", "The larger one, a number rather than a NaN.", infer::binary,
+               lower_binary<number_extreme<Opcode::max>>,
+               ref_binary_split<[](double a, double b) { return std::fmax(a, b); },
+                                [](std::int64_t a, std::int64_t b) { return std::max(a, b); }>,
+               samples::binary),
+    binary_row("fmin", "aten::fmin", "The smaller one, a number rather than a NaN.", infer::binary,
+               lower_binary<number_extreme<Opcode::min>>,
+               ref_binary_split<[](double a, double b) { return std::fmin(a, b); },
+                                [](std::int64_t a, std::int64_t b) { return std::min(a, b); }>,
+               samples::binary),
+    binary_row("fmod", "aten::fmod.Tensor aten::fmod.Scalar", "Remainder with the dividend's sign.",
+               infer::binary, lower_binary<opcode_value<Opcode::fmod>>,
+               ref_binary_split<[](double a, double b) { return std::fmod(a, b); },
+                                [](std::int64_t a, std::int64_t b) {
+                                  return b == 0 || b == -1 ? 0 : a % b;
+                                }>,
+               samples::binary_nonzero),
+    binary_row("heaviside", "aten::heaviside", "0 below 0, 1 above, other at 0.", infer::binary,
+               lower_binary<heaviside_value>,
+               ref_binary<[](double a, double b) { return a == 0    ? b
+                                                          : (a > 0) ? 1.0
+                                                                    : 0.0; }>,
+               samples::binary_float),
     float_row<Opcode::hypot, [](double a, double b) { return std::hypot(a, b); }>(
         "hypot", "aten::hypot", "Square root of the sum of squares, without overflow."),
-    row("ldexp", "aten::ldexp.Tensor", "self times two to the power of other.", infer::binary_float,
-        lower_binary<[](BodyBuilder& b, Val x, Val y) {
-          return b.mul(x, b.unary(Opcode::exp2, y));
-        },
-                     In::as_float>,
-        ref_binary<[](double a, double b) { return a * std::exp2(b); }, In::as_float>,
-        samples::binary_float),
-    row("logaddexp", "aten::logaddexp", "log(exp(self) + exp(other)).", infer::binary,
-        lower_binary<logaddexp_value<false>>, ref_binary<logaddexp_reference<false>>,
-        samples::binary_float),
-    row("logaddexp2", "aten::logaddexp2", "The same to base 2.", infer::binary,
-        lower_binary<logaddexp_value<true>>, ref_binary<logaddexp_reference<true>>,
-        samples::binary_float),
-    row("maximum", "aten::maximum", "The larger one; NaN if either is.", infer::binary,
+    binary_row("ldexp", "aten::ldexp.Tensor", "self times two to the power of other.",
+               infer::binary_float,
+               lower_binary<[](BodyBuilder& b, Val x, Val y) {
+                 return b.mul(x, b.unary(Opcode::exp2, y));
+               },
+                            In::as_float>,
+               ref_binary<[](double a, double b) { return a * std::exp2(b); }, In::as_float>,
+               samples::binary_float),
+    binary_row("logaddexp", "aten::logaddexp", "log(exp(self) + exp(other)).", infer::binary,
+               lower_binary<logaddexp_value<false>>, ref_binary<logaddexp_reference<false>>,
+               samples::binary_float),
+    binary_row("logaddexp2", "aten::logaddexp2", "The same to base 2.", infer::binary,
+               lower_binary<logaddexp_value<true>>, ref_binary<logaddexp_reference<true>>,
+               samples::binary_float),
+    binary_row(
+        "maximum", "aten::maximum", "The larger one; NaN if either is.", infer::binary,
         lower_binary<opcode_value<Opcode::max>>,
         ref_binary_split<nan_max, [](std::int64_t a, std::int64_t b) { return std::max(a, b); }>,
         samples::binary, kCommutative),
-    row("minimum", "aten::minimum", "The smaller one; NaN if either is.", infer::binary,
+    binary_row(
+        "minimum", "aten::minimum", "The smaller one; NaN if either is.", infer::binary,
         lower_binary<opcode_value<Opcode::min>>,
         ref_binary_split<nan_min, [](std::int64_t a, std::int64_t b) { return std::min(a, b); }>,
         samples::binary, kCommutative),
-    row("mul", "aten::mul.Tensor aten::mul.Scalar", "Product; and of bool.", infer::binary,
-        lower_binary<mul_value, In::own, OperandCast::exact>,
-        ref_binary_split<[](double a, double b) { return a * b; }, wrapping_mul,
-                         OperandCast::exact>,
-        samples::binary, kCommutative),
-    row("nextafter", "aten::nextafter", "Next float after self towards other.", infer_nextafter,
-        lower_binary<opcode_value<Opcode::nextafter>>, ref_nextafter, nextafter_samples),
-    row("remainder", "aten::remainder.Tensor aten::remainder.Scalar aten::remainder.Scalar_Tensor",
+    binary_row("mul", "aten::mul.Tensor aten::mul.Scalar", "Product; and of bool.", infer::binary,
+               lower_binary<mul_value, In::own, OperandCast::exact>,
+               ref_binary_split<[](double a, double b) { return a * b; }, wrapping_mul,
+                                OperandCast::exact>,
+               samples::binary, kCommutative),
+    binary_row("nextafter", "aten::nextafter", "Next float after self towards other.",
+               infer_nextafter, lower_binary<opcode_value<Opcode::nextafter>>, ref_nextafter,
+               nextafter_samples),
+    binary_row(
+        "remainder", "aten::remainder.Tensor aten::remainder.Scalar aten::remainder.Scalar_Tensor",
         "Remainder with the divisor's sign.", infer::binary,
         lower_binary<opcode_value<Opcode::remainder>>,
         ref_binary_split<[](double a, double b) { return python_remainder(a, b); },
@@ -395,16 +385,17 @@ constexpr OpDef kBinary[] = {
         samples::binary_nonzero),
     scaled("rsub", "aten::rsub.Tensor aten::rsub.Scalar", "other - alpha * self.",
            lower_scaled<true, 1, 0>, ref_scaled<true, 1, 0>, samples::binary),
-    row("special_xlog1py",
-        "aten::special_xlog1py aten::special_xlog1py.other_scalar "
-        "aten::special_xlog1py.self_scalar",
-        "x * log(1 + y), 0 where x is 0.", infer::binary_float,
-        lower_binary<xlogy_value<Opcode::log1p>, In::as_float>,
-        ref_binary<xlogy_reference<[](double y) { return std::log1p(y); }>, In::as_float>,
-        samples::binary_nonzero),
+    binary_row("special_xlog1py",
+               "aten::special_xlog1py aten::special_xlog1py.other_scalar "
+               "aten::special_xlog1py.self_scalar",
+               "x * log(1 + y), 0 where x is 0.", infer::binary_float,
+               lower_binary<xlogy_value<Opcode::log1p>, In::as_float>,
+               ref_binary<xlogy_reference<[](double y) { return std::log1p(y); }>, In::as_float>,
+               samples::binary_nonzero),
     scaled("sub", "aten::sub.Tensor aten::sub.Scalar", "self - alpha * other.",
            lower_scaled<true, 0, 1>, ref_scaled<true, 0, 1>, samples::binary),
-    row("xlogy",
+    binary_row(
+        "xlogy",
         "aten::xlogy.Tensor aten::xlogy.Scalar_Other aten::xlogy.Scalar_Self "
         "aten::special_xlogy aten::special_xlogy.other_scalar aten::special_xlogy.self_scalar",
         "x * log(y), 0 where x is 0.", infer::binary_float,

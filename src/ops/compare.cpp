@@ -11,24 +11,7 @@ using graph::Inference;
 using infer::Types;
 using Args = std::vector<Argument>;
 
-constexpr std::string_view kSchema = "(self: operand, other: operand) -> tensor";
 constexpr Trait kCommutative = Trait::pointwise | Trait::commutative;
-using SampleFunction = std::vector<graph::Sample> (*)();
-
-constexpr OpDef row(std::string_view name, std::string_view aten, std::string_view doc,
-                    Types (*rule)(Inference&), void (*lower)(Lowering&),
-                    void (*reference)(Evaluation&), SampleFunction sample,
-                    Trait traits = kPointwise) {
-  return {.name = name,
-          .schema = kSchema,
-          .doc = doc,
-          .traits = traits,
-          .infer = rule,
-          .lower = lower,
-          .reference = reference,
-          .aten = aten,
-          .samples = sample};
-}
 
 template <Opcode kOp>
 Val opcode_value(BodyBuilder& b, Val x, Val y) {
@@ -38,8 +21,8 @@ Val opcode_value(BodyBuilder& b, Val x, Val y) {
 template <Opcode kOp, auto F>
 constexpr OpDef comparison(std::string_view name, std::string_view aten, std::string_view doc,
                            Trait traits = kPointwise) {
-  return row(name, aten, doc, infer::binary_bool, lower_binary<opcode_value<kOp>>,
-             ref_binary_split<F, F>, samples::binary, traits);
+  return binary_row(name, aten, doc, infer::binary_bool, lower_binary<opcode_value<kOp>>,
+                    ref_binary_split<F, F>, samples::binary, traits);
 }
 
 // --- Logic and bits
@@ -59,9 +42,9 @@ Types infer_bitwise(Inference& args) {
 template <Opcode kOp, auto F>
 constexpr OpDef bitwise(std::string_view name, std::string_view aten, std::string_view doc,
                         Trait traits = kPointwise) {
-  return row(name, aten, doc, infer_bitwise, lower_binary<opcode_value<kOp>>,
-             ref_binary_split<[](double, double) { return 0.0; }, F>, samples::binary_integer,
-             traits);
+  return binary_row(name, aten, doc, infer_bitwise, lower_binary<opcode_value<kOp>>,
+                    ref_binary_split<[](double, double) { return 0.0; }, F>,
+                    samples::binary_integer, traits);
 }
 
 // Counts outside the width give 0, or the sign to the right.
@@ -204,7 +187,8 @@ constexpr OpDef kComparisons[] = {
         "aten::bitwise_and.Tensor aten::bitwise_and.Scalar aten::bitwise_and.Scalar_Tensor "
         "aten::__and__.Tensor aten::__and__.Scalar",
         "And of all bits.", kCommutative),
-    row("bitwise_left_shift",
+    binary_row(
+        "bitwise_left_shift",
         "aten::bitwise_left_shift.Tensor aten::bitwise_left_shift.Tensor_Scalar "
         "aten::bitwise_left_shift.Scalar_Tensor aten::__lshift__.Tensor aten::__lshift__.Scalar",
         "self times two to the power of other.", infer_bitwise,
@@ -214,7 +198,8 @@ constexpr OpDef kComparisons[] = {
         "aten::bitwise_or.Tensor aten::bitwise_or.Scalar aten::bitwise_or.Scalar_Tensor "
         "aten::__or__.Tensor aten::__or__.Scalar",
         "Or of all bits.", kCommutative),
-    row("bitwise_right_shift",
+    binary_row(
+        "bitwise_right_shift",
         "aten::bitwise_right_shift.Tensor aten::bitwise_right_shift.Tensor_Scalar "
         "aten::bitwise_right_shift.Scalar_Tensor aten::__rshift__.Tensor aten::__rshift__.Scalar",
         "self shifted right, keeping the sign.", infer_bitwise,
@@ -241,15 +226,15 @@ constexpr OpDef kComparisons[] = {
      .samples = isclose_samples},
     comparison<Opcode::less_equal, kLessEqual>("le", "aten::le.Tensor aten::le.Scalar",
                                                "self <= other."),
-    row("logical_and", "aten::logical_and", "And of what is not zero.", infer::binary_bool,
-        lower_binary<logical_value<Opcode::bit_and>>, ref_binary<kBothTrue>, samples::binary,
-        kCommutative),
-    row("logical_or", "aten::logical_or", "Or of what is not zero.", infer::binary_bool,
-        lower_binary<logical_value<Opcode::bit_or>>, ref_binary<kAnyTrue>, samples::binary,
-        kCommutative),
-    row("logical_xor", "aten::logical_xor", "Exclusive or of what is not zero.", infer::binary_bool,
-        lower_binary<logical_value<Opcode::bit_xor>>, ref_binary<kOneTrue>, samples::binary,
-        kCommutative),
+    binary_row("logical_and", "aten::logical_and", "And of what is not zero.", infer::binary_bool,
+               lower_binary<logical_value<Opcode::bit_and>>, ref_binary<kBothTrue>, samples::binary,
+               kCommutative),
+    binary_row("logical_or", "aten::logical_or", "Or of what is not zero.", infer::binary_bool,
+               lower_binary<logical_value<Opcode::bit_or>>, ref_binary<kAnyTrue>, samples::binary,
+               kCommutative),
+    binary_row("logical_xor", "aten::logical_xor", "Exclusive or of what is not zero.",
+               infer::binary_bool, lower_binary<logical_value<Opcode::bit_xor>>,
+               ref_binary<kOneTrue>, samples::binary, kCommutative),
     comparison<Opcode::less, kLess>("lt", "aten::lt.Tensor aten::lt.Scalar", "self < other."),
     {.name = "masked_fill",
      .schema = "(self: tensor, mask: tensor, value: operand) -> tensor",

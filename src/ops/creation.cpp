@@ -12,7 +12,6 @@ using graph::Argument;
 using graph::Inference;
 using infer::Types;
 using Args = std::vector<Argument>;
-using SampleFunction = std::vector<graph::Sample> (*)();
 
 // The keyword arguments of every creation op, from position `first`:
 // dtype, layout, device, pin_memory.

@@ -202,6 +202,24 @@ inline Val constant_like(BodyBuilder& b, Val like, double value) {
 
 constexpr Trait kPointwise = Trait::pointwise;
 
+using SampleFunction = std::vector<graph::Sample> (*)();
+
+// A row of an op on two operands that broadcast.
+constexpr OpDef binary_row(std::string_view name, std::string_view aten, std::string_view doc,
+                           infer::Types (*rule)(graph::Inference&), void (*lower)(Lowering&),
+                           void (*reference)(Evaluation&), SampleFunction sample,
+                           Trait traits = kPointwise) {
+  return {.name = name,
+          .schema = "(self: operand, other: operand) -> tensor",
+          .doc = doc,
+          .traits = traits,
+          .infer = rule,
+          .lower = lower,
+          .reference = reference,
+          .aten = aten,
+          .samples = sample};
+}
+
 // Samples of rows with tensor arguments only.
 namespace samples {
 std::vector<graph::Sample> unary();           // floats and integers in [-2, 2]

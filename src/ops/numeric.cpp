@@ -10,7 +10,6 @@ namespace inkle::ops {
 namespace {
 
 constexpr std::string_view kSchema = "(self: tensor) -> tensor";
-using SampleFunction = std::vector<graph::Sample> (*)();
 using graph::Argument;
 
 constexpr OpDef row(std::string_view name, std::string_view aten, std::string_view doc,

@@ -17,7 +17,6 @@ using graph::Node;
 using graph::ValueId;
 using infer::Types;
 using Args = std::vector<Argument>;
-using SampleFunction = std::vector<graph::Sample> (*)();
 
 Val zero_of(BodyBuilder& b, DType dtype) {
   return b.cast(b.constant(DType::i64, std::int64_t{0}), dtype);

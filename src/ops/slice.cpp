@@ -41,8 +41,6 @@ Slice slice_of(sym::Context& context, Expr size, std::optional<Expr> start, std:
 
 namespace {
 
-using SampleFunction = std::vector<graph::Sample> (*)();
-
 std::optional<Expr> optional_integer(const Inference& args, std::size_t i) {
   if (args.is_none(i)) return std::nullopt;
   return args.integer(i);

@@ -14,7 +14,6 @@ using graph::Argument;
 using graph::Inference;
 using infer::Types;
 using Args = std::vector<Argument>;
-using SampleFunction = std::vector<graph::Sample> (*)();
 
 struct Diagonal {
   std::size_t dim1, dim2;

@@ -19,7 +19,6 @@ template <auto F>
 void ref_function(Evaluation& e) {
   ref_unary<F, In::as_float>(e);
 }
-using SampleFunction = std::vector<graph::Sample> (*)();
 
 template <Opcode kOp, auto F>
 constexpr OpDef function(std::string_view name, std::string_view aten, std::string_view doc,

@@ -206,6 +206,30 @@ std::int64_t compute_factor(Context::Impl& impl, const Node* e) {
 
 }  // namespace
 
+std::optional<std::int64_t> evaluate(Kind kind, std::int64_t a, std::int64_t b) {
+  std::int64_t out = 0;
+  switch (kind) {
+    case Kind::add:
+      return __builtin_add_overflow(a, b, &out) ? std::nullopt : std::optional(out);
+    case Kind::mul:
+      return __builtin_mul_overflow(a, b, &out) ? std::nullopt : std::optional(out);
+    case Kind::min:
+      return std::min(a, b);
+    case Kind::max:
+      return std::max(a, b);
+    case Kind::floordiv:
+      if (b == 0 || (b == -1 && a == Range::kMin)) return std::nullopt;
+      return floor_div(a, b);
+    case Kind::mod:
+      if (b == 0) return std::nullopt;
+      return b == -1 ? 0 : floor_mod(a, b);
+    case Kind::constant:
+    case Kind::symbol:
+      break;
+  }
+  return std::nullopt;
+}
+
 std::int64_t gcd(std::int64_t a, std::int64_t b) {
   if (a == Range::kMin) a = std::int64_t{1} << 62;
   if (b == Range::kMin) b = std::int64_t{1} << 62;

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -109,6 +110,9 @@ constexpr std::int64_t floor_mod(std::int64_t a, std::int64_t b) {
   const std::int64_t r = a % b;
   return (r != 0 && ((r < 0) != (b < 0))) ? r + b : r;
 }
+// Value of a sum, product, minimum, maximum, quotient or remainder of two numbers; empty on
+// overflow and for a divisor of 0.
+std::optional<std::int64_t> evaluate(Kind kind, std::int64_t a, std::int64_t b);
 // Greatest common divisor, never negative; gcd(0, b) is |b|. kMin is treated as 2^62 (a divisor).
 std::int64_t gcd(std::int64_t a, std::int64_t b);
 

@@ -279,37 +279,10 @@ struct Evaluator {
       if (!out) return std::nullopt;
       const std::optional<std::int64_t> next = run(operand);
       if (!next) return std::nullopt;
-      out = apply(e.kind(), *out, *next);
+      zero = *next == 0 && (e.kind() == Kind::floordiv || e.kind() == Kind::mod);
+      out = evaluate(e.kind(), *out, *next);
+      overflow = !out && !zero;
     }
-    return out;
-  }
-
-  std::optional<std::int64_t> apply(Kind kind, std::int64_t a, std::int64_t b) {
-    std::int64_t out = 0;
-    switch (kind) {
-      case Kind::add:
-        overflow = __builtin_add_overflow(a, b, &out);
-        break;
-      case Kind::mul:
-        overflow = __builtin_mul_overflow(a, b, &out);
-        break;
-      case Kind::min:
-        return std::min(a, b);
-      case Kind::max:
-        return std::max(a, b);
-      case Kind::floordiv:
-      case Kind::mod:
-        zero = b == 0;
-        if (zero) return std::nullopt;
-        if (b == -1 && kind == Kind::mod) return 0;
-        overflow = b == -1 && a == Range::kMin;
-        if (!overflow) out = kind == Kind::floordiv ? floor_div(a, b) : floor_mod(a, b);
-        break;
-      case Kind::constant:
-      case Kind::symbol:
-        break;
-    }
-    if (overflow) return std::nullopt;
     return out;
   }
 };

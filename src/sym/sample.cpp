@@ -45,34 +45,6 @@ std::optional<std::int64_t> sample_symbol(Context::Impl& impl, const Node* e, in
   }
 }
 
-std::optional<std::int64_t> apply(Kind kind, std::int64_t a, std::int64_t b) {
-  std::int64_t out = 0;
-  bool bad = false;
-  switch (kind) {
-    case Kind::add:
-      bad = __builtin_add_overflow(a, b, &out);
-      break;
-    case Kind::mul:
-      bad = __builtin_mul_overflow(a, b, &out);
-      break;
-    case Kind::min:
-      return std::min(a, b);
-    case Kind::max:
-      return std::max(a, b);
-    case Kind::floordiv:
-    case Kind::mod:
-      if (b == 0 || b == -1) return std::nullopt;
-      out = kind == Kind::floordiv ? floor_div(a, b) : floor_mod(a, b);
-      break;
-    case Kind::constant:
-    case Kind::symbol:
-      bad = true;
-      break;
-  }
-  if (bad) return std::nullopt;
-  return out;
-}
-
 std::optional<std::int64_t> sample(Context::Impl& impl, const Node* e, int which) {
   if (e->is_constant()) return e->value;
   if (e->kind == Kind::symbol) return sample_symbol(impl, e, which);
@@ -82,7 +54,7 @@ std::optional<std::int64_t> sample(Context::Impl& impl, const Node* e, int which
     impl.take_samples(node);
     if (!node->has_sample[which]) return std::nullopt;
     const std::int64_t next = node->samples[which];
-    out = i == 0 ? next : apply(e->kind, *out, next);
+    out = i == 0 ? next : evaluate(e->kind, *out, next);
     if (!out) return std::nullopt;
   }
   return out;

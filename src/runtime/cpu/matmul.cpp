@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "runtime/common/dimensions.h"
 #include "runtime/cpu/library_shapes.h"
 
 namespace inkle::runtime::cpu {
@@ -21,12 +22,9 @@ constexpr std::int64_t kPackBelowRows = 256;
 // In place, oneDNN's inner product (its own GEMM, no copy of the weights) wins up to here.
 constexpr std::int64_t kInnerProductUpToRows = 8;
 
-// One loop dimension: what each operand steps by, counted as in Role (bias never steps).
-struct Dimension {
-  std::int64_t size = 1;
-  std::vector<std::int64_t> strides;
-};
+using common::Dimension;
 
+// Operands of a dimension, counted as in Role (bias never steps).
 constexpr std::size_t kSource = 0, kWeights = 1, kDestination = 2, kFirstPostOp = 4;
 
 std::vector<Dimension> batch_dimensions(const TensorDescription& a, const TensorDescription& b,
@@ -61,42 +59,11 @@ Dimension matrix_dimension(std::size_t from_end, const TensorDescription& a,
   return dim;
 }
 
-// outer, inner as one dimension: every operand steps over all of inner for one of outer.
-bool merge_into(Dimension& inner, const Dimension& outer) {
-  if (inner.size == 1) {
-    inner = outer;
-    return true;
-  }
-  for (std::size_t i = 0; i < inner.strides.size(); ++i) {
-    if (outer.strides[i] != inner.size * inner.strides[i]) return false;
-  }
-  inner.size *= outer.size;
-  return true;
-}
-
 void fold_batches(std::vector<Dimension>& batches, Dimension& rows) {
   // Rows share the weights, so only batches that do may join them.
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (std::size_t i = batches.size(); i-- > 0;) {
-      if (batches[i].strides[kWeights] != 0 || !merge_into(rows, batches[i])) continue;
-      batches.erase(batches.begin() + static_cast<std::ptrdiff_t>(i));
-      changed = true;
-    }
-  }
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (std::size_t i = 0; i < batches.size() && !changed; ++i) {
-      for (std::size_t j = 0; j < batches.size() && !changed; ++j) {
-        if (i == j || !merge_into(batches[j], batches[i])) continue;
-        batches.erase(batches.begin() + static_cast<std::ptrdiff_t>(i));
-        changed = true;
-      }
-    }
-  }
-  // The longest goes to the primitive: it is put last.
-  std::stable_sort(batches.begin(), batches.end(),
-                   [](const Dimension& a, const Dimension& b) { return a.size < b.size; });
+  common::fold_shared(batches, rows, kWeights);
+  // The longest goes to the primitive.
+  common::merge_batches(batches);
 }
 
 // A matrix of oneDNN: strides of dimensions of size 1 do not matter, and are made what a dense

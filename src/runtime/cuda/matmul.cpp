@@ -7,30 +7,14 @@
 #include <optional>
 
 #include "base/error.h"
+#include "runtime/common/dimensions.h"
 
 namespace inkle::runtime::cuda {
 namespace {
 
 constexpr std::size_t kA = 0, kB = 1, kC = 2, kD = 3;
 
-// A dimension of the product, and what each operand steps by, in elements.
-struct Dimension {
-  std::int64_t size = 1;
-  std::array<std::int64_t, 4> strides{};
-};
-
-// outer and inner as one dimension, if every operand steps over all of inner for one of outer.
-bool merge_into(Dimension& inner, const Dimension& outer) {
-  if (inner.size == 1) {
-    inner = outer;
-    return true;
-  }
-  for (std::size_t i = 0; i < inner.strides.size(); ++i) {
-    if (outer.strides[i] != inner.size * inner.strides[i]) return false;
-  }
-  inner.size *= outer.size;
-  return true;
-}
+using common::Dimension;
 
 class Planner {
  public:
@@ -83,26 +67,9 @@ class Planner {
 
   void fold_batches() {
     // Rows share the second matrix, so only batches that do may join them.
-    const auto fold = [&](std::size_t shared, Dimension& into) {
-      for (std::size_t i = batches_.size(); i-- > 0;) {
-        if (batches_[i].strides[shared] != 0 || !merge_into(into, batches_[i])) continue;
-        batches_.erase(batches_.begin() + static_cast<std::ptrdiff_t>(i));
-      }
-    };
-    fold(kB, rows_);
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (std::size_t i = 0; i < batches_.size() && !changed; ++i) {
-        for (std::size_t j = 0; j < batches_.size() && !changed; ++j) {
-          if (i == j || !merge_into(batches_[j], batches_[i])) continue;
-          batches_.erase(batches_.begin() + static_cast<std::ptrdiff_t>(i));
-          changed = true;
-        }
-      }
-    }
-    // The longest goes to the library: it is put last.
-    std::stable_sort(batches_.begin(), batches_.end(),
-                     [](const Dimension& a, const Dimension& b) { return a.size < b.size; });
+    common::fold_shared(batches_, rows_, kB);
+    // The longest goes to the library.
+    common::merge_batches(batches_);
   }
 
   [[nodiscard]] std::int64_t bytes(abi::Slot elements, abi::DType dtype) const {
