@@ -381,7 +381,7 @@ class GraphImporter:
     def _other(self, node: Node, kinds: list[Any], target: int) -> list[Any]:
         """An op that takes more than tensors and numbers: subgraphs, other ops."""
         name = str(node.target)
-        if not isinstance(node.target, torch._ops.HigherOrderOperator) or name == "with_effects":
+        if not isinstance(node.target, torch._ops.HigherOrderOperator):
             raise UnsupportedGraph(f"{name} is not an op overload")
         leaves, spec = tree_flatten((node.args, dict(node.kwargs)))
         values = [self._argument(leaf) for leaf in leaves]

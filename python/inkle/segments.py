@@ -1,7 +1,9 @@
-"""Graphs with sizes or numbers that depend on data, cut where those become known.
+"""Graphs with sizes or numbers that depend on data, or with effects in order, cut at those.
 
-Ops whose results have such sizes (``nonzero``, an index by a mask, ``item()``) run in eager; what
-lies between them are graphs of their own, for which these sizes are symbols like others.
+Ops whose results have such sizes (``nonzero``, an index by a mask, ``item()``) run in eager, and so
+do calls with an effect (``with_effects``: the check behind ``linalg.cholesky``, prints), which a
+token orders; what lies between them are graphs of their own, for which these sizes are symbols like
+others.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def must_cut(gm: torch.fx.GraphModule) -> bool:
-    """Whether a size or number of the graph is known only while it runs."""
+    """Whether a size or number of the graph is known only while it runs, or calls have effects."""
     return any(
-        node.op == "call_function" and (_binds(node) or _is_float(node)) for node in gm.graph.nodes
+        node.op == "call_function" and (_binds(node) or _is_float(node) or _has_effect(node))
+        for node in gm.graph.nodes
     )
 
 
@@ -55,9 +58,13 @@ def _is_float(node: Node) -> bool:
     return any(isinstance(v.meta.get("val"), torch.SymFloat) for v in values)
 
 
+def _has_effect(node: Node) -> bool:
+    return node.target is torch.ops.higher_order.with_effects
+
+
 def _is_cut(node: Node) -> bool:
     """Runs in eager, between graphs."""
-    return _binds(node) or (_is_float(node) and not _is_scalar(node))
+    return _binds(node) or _has_effect(node) or (_is_float(node) and not _is_scalar(node))
 
 
 def _is_scalar(node: Node) -> bool:

@@ -127,3 +127,22 @@ class Selected(nn.Module):
 def test_training():
     reports = check_training(Selected(), lambda: [randn(8, 4)])
     assert all(r.compiled for r in reports)
+
+
+def factors(a):
+    s = a @ a.mT + 5 * torch.eye(6)
+    factor = torch.linalg.cholesky(s.cos() + 8 * torch.eye(6))
+    return (factor * 2).sum() + torch.linalg.inv(s).tanh()
+
+
+def test_effects_in_order():
+    reports = check(factors, lambda: [randn(6, 6)])
+    assert all(r.compiled for r in reports)
+    in_eager = {name for r in reports for name, _, _ in r.eager}
+    assert in_eager == {"aten::linalg_cholesky_ex", "aten::linalg_inv_ex"}
+
+
+def test_effects_raise():
+    run = torch.compile(torch.linalg.cholesky, backend="inkle", options={"strict": True})
+    with pytest.raises(torch.linalg.LinAlgError, match="not positive-definite"):
+        run(-torch.eye(3))
