@@ -308,3 +308,20 @@ def test_training():
         run(x).square().sum().backward()
     for a, b in zip(found.parameters(), wanted.parameters()):
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype, digits", [(torch.bfloat16, 8), (torch.float16, 11)])
+def test_gelu_of_every_narrow_number(dtype, digits):
+    bits = torch.arange(-(2**15), 2**15, dtype=torch.int16, device="cuda")
+    x = bits.view(dtype)
+    found = compiled(F.gelu)(x)
+    exact = F.gelu(x.double())
+    special = ~exact.isfinite()
+    torch.testing.assert_close(found[special].double(), exact[special], equal_nan=True)
+    x, found, exact = x[~special].double(), found[~special].double(), exact[~special]
+    overflows = exact.abs() > torch.finfo(dtype).max
+    error = (found - exact)[~overflows].abs()
+    # Half a unit in the last place, subnormal ones included, and an error of 3e-7 in 1 + erf.
+    bound = 1.01 * exact.abs() + torch.finfo(dtype).tiny
+    bound = bound * 2.0**-digits + x.abs() * 3e-7
+    assert bool((error <= bound[~overflows]).all())

@@ -159,6 +159,7 @@ void BodyText::need(Val v) {
   if (needed_[v]) return;
   needed_[v] = true;
   if (known_.contains(v)) return;
+  if (const auto x = rounded_one_plus_erf(v)) return need(*x);
   const Instruction& i = body_[v];
   for (const Val operand : i.used()) need(operand);
   if (i.opcode == Opcode::load || i.opcode == Opcode::index) {
@@ -244,55 +245,6 @@ void BodyText::write_indirect(Writer& out, const Instruction& i, Val v, bool in_
   if (!in_lanes) place_.symbols[symbol.node()] = text;
 }
 
-// A quotient of each lane by what all lanes share, of which only narrow roundings are used.
-bool BodyText::divides_by_one_number(Val v) const {
-  const Instruction& i = body_[v];
-  if (i.opcode != Opcode::div || i.dtype != DType::f32 || place_.lanes == 1) return false;
-  if (!varying_[v] || varying_[i.operands[1]] || captures_.contains(v) || known_.contains(v)) {
-    return false;
-  }
-  if (std::find(body_.yields.begin(), body_.yields.end(), v) != body_.yields.end()) return false;
-  for (const Instruction& user : body_.instructions) {
-    for (const Val operand : user.used()) {
-      const bool narrow = user.opcode == Opcode::cast && abi::is_reduced_float(user.dtype);
-      if (operand == v && !narrow) return false;
-    }
-  }
-  return true;
-}
-
-// An exponential of which only narrow roundings, or those of a quotient, are used: its error of |x|
-// 2^-24 and more is nothing beside those of 8 or 11 bits.
-bool BodyText::is_rounded_exponential(Val v) const {
-  const Instruction& i = body_[v];
-  if (i.opcode != Opcode::exp || i.dtype != DType::f32 || place_.lanes == 1) return false;
-  if (captures_.contains(v) || known_.contains(v)) return false;
-  if (std::find(body_.yields.begin(), body_.yields.end(), v) != body_.yields.end()) return false;
-  for (Val u = 0; u < body_.instructions.size(); ++u) {
-    const Instruction& user = body_[u];
-    for (const Val operand : user.used()) {
-      const bool narrow = user.opcode == Opcode::cast && abi::is_reduced_float(user.dtype);
-      const bool quotient = divides_by_one_number(u) && user.operands[1] != v;
-      if (operand == v && !narrow && !quotient) return false;
-    }
-  }
-  return true;
-}
-
-// A cast to a narrow float and back.
-std::optional<std::string> BodyText::rounded_text(const Instruction& i, bool in_lanes) {
-  if (i.opcode != Opcode::cast || i.dtype != DType::f32 || known_.contains(i.operands[0])) {
-    return std::nullopt;
-  }
-  const Instruction& narrow = body_[i.operands[0]];
-  if (narrow.opcode != Opcode::cast || !abi::is_reduced_float(narrow.dtype) ||
-      body_[narrow.operands[0]].dtype != DType::f32) {
-    return std::nullopt;
-  }
-  return fmt::format("round_{}({})", abi::name_of(narrow.dtype),
-                     name_of(narrow.operands[0], in_lanes));
-}
-
 void BodyText::write_value(Writer& out, Val v, bool in_lanes) {
   const Instruction& i = body_[v];
   if (known_.contains(v) || packs_.contains(v) || i.opcode == Opcode::row ||
@@ -310,6 +262,8 @@ void BodyText::write_value(Writer& out, Val v, bool in_lanes) {
       text = *rounded;
     } else if (is_rounded_exponential(v)) {
       text = fmt::format("term({})", name_of(i.operands[0], in_lanes));
+    } else if (const auto x = rounded_one_plus_erf(v)) {
+      text = fmt::format("one_plus_erf({})", name_of(*x, in_lanes));
     } else if (divides_by_one_number(v)) {
       text = fmt::format("over({}, d{})", name_of(i.operands[0], in_lanes), v);
     } else {

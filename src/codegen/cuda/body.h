@@ -85,6 +85,8 @@ class BodyText {
   void write_value(Writer& out, loop::Val v, bool in_lanes);
   [[nodiscard]] bool divides_by_one_number(loop::Val v) const;
   [[nodiscard]] bool is_rounded_exponential(loop::Val v) const;
+  [[nodiscard]] std::optional<loop::Val> rounded_one_plus_erf(loop::Val v) const;
+  [[nodiscard]] bool is_only_rounded(loop::Val v) const;
   std::optional<std::string> rounded_text(const loop::Instruction& i, bool in_lanes);
   void write_indirect(Writer& out, const loop::Instruction& i, loop::Val v, bool in_lanes);
   std::string load_text(const loop::Instruction& i, bool in_lanes);
