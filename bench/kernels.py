@@ -21,6 +21,7 @@ import time
 from typing import Any, Callable
 
 import torch
+import torch._functorch.config
 import torch.nn.functional as F
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -41,6 +42,8 @@ class Class:
     # Instead of function and arguments: what makes the call of a system, which changes tensors of
     # its own and returns one of them. Its kernels alone are timed, not the host.
     make: Callable[[str], Callable[[], torch.Tensor]] | None = None
+    # The gradients of all arguments but the last, which is the result's gradient: they are timed.
+    backward: bool = False
 
 
 def _random(*sizes: int, dtype: torch.dtype = BF16) -> torch.Tensor:
@@ -85,6 +88,24 @@ def _rows() -> list[Class]:
         Class("cumsum rows 8192x8192", lambda x: x.cumsum(-1), (x,), _bytes(x, x)),
         Class("argmax rows 8192x8192", lambda x: x.argmax(-1), (x,), _bytes(x)),
     ]  # fmt: skip
+
+
+def _norms() -> list[Class]:
+    def layer_norm(x: torch.Tensor, g: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(x, (x.shape[-1],), g, b)
+
+    def rms_norm(x: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        return F.rms_norm(x, (x.shape[-1],), g, 1e-6)
+
+    classes = []
+    for rows, columns in ((16384, 768), (8192, 8192)):
+        x, d = _random(rows, columns), _random(rows, columns)
+        g, b = _random(columns), _random(columns)
+        size, work = f"{rows}x{columns}", _bytes(x, d, x)
+        classes.append(Class(f"layer norm backward {size}", layer_norm, (x, g, b, d), work,
+                             backward=True))  # fmt: skip
+        classes.append(Class(f"rms norm backward {size}", rms_norm, (x, g, d), work, backward=True))
+    return classes
 
 
 def _loss() -> list[Class]:
@@ -171,7 +192,7 @@ def _optimizer() -> list[Class]:
 
 
 _GROUPS: dict[str, Callable[[], list[Class]]] = {
-    "pointwise": _pointwise, "rows": _rows, "loss": _loss, "gemm": _gemm,
+    "pointwise": _pointwise, "rows": _rows, "norms": _norms, "loss": _loss, "gemm": _gemm,
     "attention": _attention, "convolution": _convolution, "optimizer": _optimizer,
 }  # fmt: skip
 
@@ -251,13 +272,28 @@ def run_made(c: Class, systems: list[str]) -> dict[str, Any]:
     return {system: row[system] for system in systems}
 
 
-def _reference(c: Class) -> torch.Tensor:
+def _call(c: Class, function: Callable[..., Any], arguments: Any) -> Callable[[], Any]:
+    """What is timed, with its results in a tuple where there are several."""
+    if not c.backward:
+        return lambda: function(*arguments)
+    leaves = [a.detach().requires_grad_() for a in arguments[:-1]]
+    with torch.enable_grad():
+        result = function(*leaves)
+    return lambda: torch.autograd.grad(result, leaves, arguments[-1], retain_graph=True)
+
+
+def _results(made: Any) -> list[torch.Tensor]:
+    return list(made) if isinstance(made, tuple) else [made]
+
+
+def _reference(c: Class) -> list[torch.Tensor]:
     arguments = [a.float() if a.is_floating_point() else a for a in c.arguments]
-    return c.function(*arguments).double()
+    return [t.double() for t in _results(_call(c, c.function, arguments)())]
 
 
-def _error(got: torch.Tensor, reference: torch.Tensor) -> float:
-    return (got.double() - reference).square().mean().sqrt().item()
+def _errors(got: Any, reference: list[torch.Tensor]) -> list[float]:
+    return [(a.double() - b).square().mean().sqrt().item()
+            for a, b in zip(_results(got), reference, strict=True)]  # fmt: skip
 
 
 def run(
@@ -273,17 +309,18 @@ def run(
                 print(c.name, results[-1][1], flush=True)
                 continue
             reference = _reference(c)
-            eager = _error(c.function(*c.arguments), reference)
-            floor = 1e-3 * reference.abs().max().item()
+            eager = _errors(_call(c, c.function, c.arguments)(), reference)
+            floors = [1e-3 * r.abs().max().item() for r in reference]
             for system in systems:
                 torch._dynamo.reset()
                 try:
-                    compiled = _compile(system, c.function)
-                    right = _error(compiled(*c.arguments), reference) <= 1.5 * eager + floor
-                    us = microseconds(lambda: compiled(*c.arguments), seconds)
+                    call = _call(c, _compile(system, c.function), c.arguments)
+                    found = _errors(call(), reference)
+                    right = all(e <= 1.5 * f + g for e, f, g in zip(found, eager, floors))
+                    us = microseconds(call, seconds)
                     row[system] = c.work / us * 1e-6 if right else "wrong"
                     if clean:
-                        us = microseconds(lambda: compiled(*c.arguments), seconds, clean=True)
+                        us = microseconds(call, seconds, clean=True)
                         row[f"{system}, clean"] = c.work / us * 1e-6
                 except Exception as error:  # noqa: BLE001: one class must not stop the others
                     row[system] = "-"
@@ -333,6 +370,8 @@ def main() -> None:
                         help="also with an L2 cache overwritten by reading: nothing to write back")
     arguments = parser.parse_args()
     systems = arguments.systems.split(",")
+    # A backward runs many times on what one forward has kept.
+    torch._functorch.config.donated_buffer = False
     with torch.no_grad():
         results = run(arguments.only.split(","), systems, arguments.seconds, arguments.clean)
     if arguments.clean:

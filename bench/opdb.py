@@ -6,6 +6,7 @@
     python bench/opdb.py --only softmax,cat --samples 100 --verbose
     python bench/opdb.py --device cuda --workers 16    on a GPU
     python bench/opdb.py --shard 0/4 --out shard0.json
+    python bench/opdb.py --out all.json --resume --seconds 100    the next ones, for 100 s
     python bench/opdb.py --merge shard*.json           the table of docs/coverage.md
 
 A case is an entry in one dtype. Some samples of it are compiled as a whole graph, and value, dtype,
@@ -22,8 +23,11 @@ import concurrent.futures
 import json
 import logging
 import os
+import queue
 import random
 import sys
+import threading
+import time
 import warnings
 from typing import Any, Callable
 
@@ -37,6 +41,8 @@ UNINITIALISED = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_
 
 # From worst to best: what a case is called is the worst that one of its ops was.
 WAYS = ("eager", "library", "decomposed", "native", "view")
+# Results are written to the file each time so many have come.
+SAVED_EVERY = 20
 OUTCOMES = ("right", "wrong", "crash", "fault", "torch", "untraced", "no graph", "no sample")
 
 # --- Worker ---------------------------------------------------------------------------------------
@@ -414,7 +420,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds a case")
+    parser.add_argument("--seconds", type=float, default=0.0,
+                        help="starts no case after this time; 0: all cases")  # fmt: skip
     parser.add_argument("--out", default="", help="JSON file of all results")
+    parser.add_argument("--resume", action="store_true",
+                        help="keeps what --out has, runs the cases that it lacks")  # fmt: skip
     parser.add_argument("--merge", nargs="+", help="JSON files: print their table, run nothing")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -422,28 +432,58 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def run_all(arguments: argparse.Namespace, cases: list[tuple[str, str]]) -> list[dict[str, Any]]:
+def run_all(
+    arguments: argparse.Namespace, cases: list[tuple[str, str]], known: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Results ``known`` and those of ``cases``, in this order; kept in --out as they come."""
     from workers import Workers
 
-    def run_part(part: list[tuple[str, str]]) -> list[dict[str, Any]]:
+    waiting: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+    for case in cases:
+        waiting.put(case)
+    end = time.monotonic() + arguments.seconds if arguments.seconds else float("inf")
+
+    made: list[dict[str, Any]] = []
+    lock = threading.Lock()
+
+    def run_part(_: int) -> None:
         pool = Workers(__file__, arguments.timeout, arguments.threads, arguments.verbose)
-        results = []
-        for line, name in part:
+        while time.monotonic() < end:
+            try:
+                line, name = waiting.get_nowait()
+            except queue.Empty:
+                break
+            began = time.monotonic()
             answer = pool.run(line)
             if "outcome" not in answer:  # died or took too long
                 answer = {"outcome": "crash", "message": answer["error"]}
             answer["name"] = name
-            results.append(answer)
+            answer["seconds"] = round(time.monotonic() - began, 2)
+            with lock:
+                made.append(answer)
+                if arguments.out and len(made) % SAVED_EVERY == 0:
+                    write_results(arguments.out, known + made)
             if answer["outcome"] in ("wrong", "crash", "fault"):
                 print(f"{answer['outcome'].upper():6} {name:<50} {answer['message']}", flush=True)
         pool.close()
-        return results
 
-    parts = [cases[i :: arguments.workers] for i in range(arguments.workers)]
     with concurrent.futures.ThreadPoolExecutor(arguments.workers) as threads:
-        made = [r for part in threads.map(run_part, parts) for r in part]
+        list(threads.map(run_part, range(arguments.workers)))
     order = {name: i for i, (_, name) in enumerate(cases)}
-    return sorted(made, key=lambda r: order[r["name"]])
+    return known + sorted(made, key=lambda r: order[r["name"]])
+
+
+def write_results(path: str, results: list[dict[str, Any]]) -> None:
+    with open(path, "w") as file:
+        json.dump(results, file, indent=1)
+
+
+def read_results(paths: list[str]) -> list[dict[str, Any]]:
+    results = []
+    for path in paths:
+        with open(path) as file:
+            results += json.load(file)
+    return results
 
 
 def main() -> int:
@@ -452,17 +492,18 @@ def main() -> int:
         worker(arguments)
         return 0
     if arguments.merge:
-        results = []
-        for path in arguments.merge:
-            with open(path) as file:
-                results += json.load(file)
+        results = read_results(arguments.merge)
     else:
-        results = run_all(arguments, cases_of(arguments))
+        results = []
+        if arguments.resume and os.path.exists(arguments.out):
+            results = read_results([arguments.out])
+        known = {r["name"] for r in results}
+        cases = [c for c in cases_of(arguments) if c[1] not in known]
+        results = run_all(arguments, cases, results)
     if arguments.out:
-        with open(arguments.out, "w") as file:
-            json.dump(results, file, indent=1)
+        write_results(arguments.out, results)
     bad = [r for r in results if r["outcome"] in ("wrong", "crash", "fault")]
-    if arguments.merge:
+    if arguments.merge or arguments.resume:
         for r in bad:
             print(f"{r['outcome']:6} {r['name']:<50} {r['message']}")
     print(f"\n{summary(results)}\n\nleft to eager:\n{in_eager(results)}")

@@ -102,6 +102,18 @@ def seeded_integers(
     return (_words(sizes, seed, number) % (high - low) + low).to(dtype)
 
 
+def seeded_permutation(
+    n: int, seed: torch.Tensor, number: int, dtype: torch.dtype
+) -> torch.Tensor:
+    return ranks(_words([n], seed, number)).to(dtype)
+
+
+def ranks(words: torch.Tensor) -> torch.Tensor:
+    """Where each element goes when they are sorted, the earlier first of equal ones."""
+    order = torch.argsort(words, stable=True)
+    return torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+
+
 @dropout.register_fake
 def _(input, seed, number, p):
     return torch.empty_like(input)

@@ -15,6 +15,7 @@ from inkle.dropout import (
     seeded_integers,
     seeded_native_dropout,
     seeded_normal,
+    seeded_permutation,
     seeded_uniform,
 )
 from inkle.importer import DTYPES
@@ -29,6 +30,7 @@ _OWN = {
     "inkle::native_dropout": seeded_native_dropout,
     "inkle::normal": seeded_normal,
     "inkle::integers": seeded_integers,
+    "inkle::permutation": seeded_permutation,
     "inkle::uniform": seeded_uniform,
 }
 # Passes leave out copies that only give a view its strides.

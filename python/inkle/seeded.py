@@ -9,7 +9,7 @@ import torch
 from torch.fx.node import Node
 
 from inkle import _inkle
-from inkle.dropout import draw_seed
+from inkle.dropout import draw_seed, ranks
 
 if TYPE_CHECKING:
     from inkle.importer import GraphImporter
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 # Uniform numbers of these have as many bits as eager's, normal ones are computed in f32.
 _UNIFORM = (torch.float32, torch.bfloat16, torch.float16)
+# Longer permutations are sorted by the host: comparing each element with each takes longer (4 million
+# comparisons of this many take 0.3 ms on a core).
+_LONGEST_COMPARED = 2048
 # Where the arguments of these have their bounds [low, high).
 _BOUNDS: dict[Any, Callable[[list[Any]], tuple[Any, Any]]] = {
     aten.randint.default: lambda a: (0, a[0]),
@@ -66,6 +69,8 @@ class SeededOps:
             if not 0 < high - low <= 2**32 or max(-low, high) > 2**32:
                 return None
             return [self._numbers("inkle::integers", node, value, kinds[0], low, high)]
+        if node.target is aten.randperm.default:
+            return self._permutation(node, arguments[0], value, kinds)
         if node.target in (aten.bernoulli.p, aten.bernoulli.default):
             return self._bernoulli(node, arguments, value, kinds)
         return None
@@ -82,6 +87,16 @@ class SeededOps:
         uniform = self._numbers("inkle::uniform", node, value, ("f32", sizes, None, device))
         below = self._row(node, overload, [uniform, p], [("bool", sizes, None, device)])[0]
         return self._row(node, "aten::_to_copy", [below, _inkle.DType(kinds[0][0])], kinds)
+
+    def _permutation(self, node: Node, n: Any, value: Any, kinds: list[Any]) -> list[Any]:
+        dtype, sizes, _, device = kinds[0]
+        if type(n) is int and n <= _LONGEST_COMPARED:
+            arguments = [n, *self._next(node, value), _inkle.DType(dtype)]
+            return self._row(node, "inkle::permutation", arguments, kinds)
+        words = self._numbers("inkle::integers", node, value, ("i64", sizes, None, device), 0, 2**32)
+        return self._importer.import_call(
+            node, "inkle::ranks", [words], kinds, lambda words: [ranks(words).to(value.dtype)]
+        )
 
     def _numbers(self, row: str, node: Node, value: Any, kind: Any, *bounds: int) -> Any:
         dtype, sizes, _, _ = kind

@@ -1,7 +1,10 @@
 // Random numbers. A program that must draw what eager would draw from the same generator leaves
 // ATen's ops to the host: their rows say so. Otherwise the frontend asks for numbers of a seed,
 // which Philox draws an element at a time.
+#include <algorithm>
 #include <numbers>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "loop/scalar.h"
@@ -153,6 +156,47 @@ std::vector<graph::Sample> integers_samples() {
            {DType::i64, DType::i32, DType::f32}}};
 }
 
+// A permutation of 0 .. n-1: where each element would go if they were sorted by a random word each,
+// the earlier first where two words are equal. Takes n^2 comparisons.
+Types infer_permutation(Inference& args) {
+  seeded::check(args, 1);
+  return {infer::make(args.tensor(1), *args.dtype(3), {args.integer(0)})};
+}
+
+void lower_permutation(Lowering& l) {
+  const graph::Type& r = l.result_type();
+  const Tensor words = l.whole(l.pointwise(r.sizes, DType::i64, [&](BodyBuilder& b, Indices i) {
+    return seeded::word(l, b, 1, r.sizes, i);
+  }));
+  const auto is_before = [&](BodyBuilder& b, Indices i, Indices j) {
+    const Val mine = l.element(b, words, i), other = l.element(b, words, j);
+    const Val tie = b.binary(Opcode::bit_and, b.binary(Opcode::equal, other, mine),
+                             b.binary(Opcode::less, b.index(j[0]), b.index(i[0])));
+    const Val before = b.binary(Opcode::bit_or, b.binary(Opcode::less, other, mine), tie);
+    return b.cast(before, DType::i64);
+  };
+  l.result(l.reduce(loop::ReduceOp::sum, r.sizes, r.sizes, DType::i64, {r.dtype}, is_before)[0]);
+}
+
+void reference_permutation(Evaluation& e) {
+  const std::size_t n = e.result().count();
+  std::vector<std::pair<std::int64_t, std::size_t>> order;
+  for (std::size_t i = 0; i < n; ++i) order.emplace_back(seeded::reference_word(e, 1, i), i);
+  std::sort(order.begin(), order.end());
+  for (std::size_t rank = 0; rank < n; ++rank) {
+    e.result().set(order[rank].second, static_cast<std::int64_t>(rank));
+  }
+}
+
+std::vector<graph::Sample> permutation_samples() {
+  return {{"cards",
+           [](SampleBuilder& s) {
+             return std::vector<graph::Argument>{s.size(23), s.tensor(DType::i64, {}, -9, 9),
+                                                 s.constant(1), s.dtype()};
+           },
+           {DType::i64, DType::i32}}};
+}
+
 constexpr OpDef row(std::string_view name, std::string_view schema, std::string_view aten,
                     std::string_view doc) {
   return {.name = name,
@@ -195,6 +239,14 @@ constexpr OpDef kRandom[] = {
      .reference = reference_normal,
      .aten = "inkle::normal",
      .samples = uniform_samples},
+    {.name = "seeded_permutation",
+     .schema = "(n: integer, seed: tensor, number: integer, dtype: dtype) -> tensor",
+     .doc = "A permutation of 0 .. n-1, of a seed.",
+     .infer = infer_permutation,
+     .lower = lower_permutation,
+     .reference = reference_permutation,
+     .aten = "inkle::permutation",
+     .samples = permutation_samples},
     {.name = "seeded_uniform",
      .schema = "(size: integer[], seed: tensor, number: integer, dtype: dtype) -> tensor",
      .doc = "Uniform in [0, 1), of a seed.",

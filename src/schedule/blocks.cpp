@@ -45,6 +45,15 @@ constexpr std::int32_t kColumnThreads = 512;
 // With more loads in a pass, fewer of its iterations are in flight.
 constexpr std::int64_t kColumnStreams = 6;
 
+// Rows that are walked: registers of a thread for their sums, at most; of one that shares a row
+// with its warp alone, which then waits for nobody, more of them, with what is kept of the row.
+// Eight warps' sums, half of them at a time, are joined in 24 KB.
+constexpr std::int64_t kMostWalked = 32;
+constexpr std::int64_t kMostWalkedOfWarp = 96;
+constexpr std::int32_t kWarp = 32;
+constexpr std::int32_t kWarpsOfWalk = 8;
+constexpr std::int32_t kMostWalkThreads = 1024;
+
 std::int32_t power_above(std::int64_t n) {
   return static_cast<std::int32_t>(
       std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(n, 1))));
@@ -67,6 +76,7 @@ class Chooser {
       serial_ = serial_ || (stage.kind == StageKind::scatter && !stage.inner.empty());
       scan_ = scan_ || stage.kind == StageKind::scan;
     }
+    if (loops_.walked != 0) return walk();
     if (!has_inner_) return elementwise();
     const std::optional<std::size_t> across = column_loop();
     if (serial_) return serial();
@@ -182,6 +192,21 @@ class Chooser {
     return b;
   }
 
+  BlockSchedule walk() const {
+    BlockSchedule b;
+    b.axis = Axis::inner;
+    b.keep = true;
+    const Expr extent = longest();
+    b.lanes = row_lanes();
+    while (b.lanes > 1 && !sym::divides(b.lanes, extent)) b.lanes /= 2;
+    const auto sums = std::count_if(loops_.scratch.begin(), loops_.scratch.end(),
+                                    [](const Scratch& scratch) { return scratch.walks; });
+    const WalkTeam team = walk_team(sym::hint(extent).value_or(4096), sums, b.lanes);
+    b.team = team.team;
+    b.threads = team.threads;
+    return b;
+  }
+
   Expr longest() const {
     Expr longest;
     std::int64_t most = -1;
@@ -199,7 +224,7 @@ class Chooser {
     std::int32_t lanes = kMostLanes;
     bool dense_somewhere = false;
     for (const Stage& stage : loops_.stages) {
-      if (stage.inner.empty()) continue;
+      if (stage.inner.empty() || stage.phase != Phase::each) continue;
       const Expr extent = stage.inner.back().extent;
       std::int64_t narrowest = kAccess;
       for (const WeightedOffset& access : offsets_of(stage, kernel_.params.size())) {
@@ -374,6 +399,18 @@ class Chooser {
 };
 
 }  // namespace
+
+WalkTeam walk_team(std::int64_t columns, std::int64_t sums, std::int32_t lanes) {
+  const auto elements = [&](std::int64_t team) {
+    return (columns + lanes * team - 1) / (lanes * team) * lanes;
+  };
+  // Two tensors are kept, of elements of 16 / lanes bytes.
+  const std::int64_t kept = 2 * elements(kWarp) * (kAccess / lanes) / 4;
+  if (elements(kWarp) * sums + kept <= kMostWalkedOfWarp) return {kWarp, kWarpsOfWalk * kWarp};
+  std::int32_t team = 2 * kWarp;
+  while (team < kMostWalkThreads && elements(team) * sums > kMostWalked) team *= 2;
+  return {team, team};
+}
 
 Schedule choose_blocks(Kernel& kernel, const abi::DeviceDescription& device,
                        sym::Context& context) {

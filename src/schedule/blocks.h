@@ -1,6 +1,7 @@
 // The schedule of a loop kernel on a GPU.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "abi/device.h"
@@ -11,6 +12,14 @@ namespace inkle::schedule {
 // The model's choice. May move an outer loop to the end, where lanes run along it.
 [[nodiscard]] Schedule choose_blocks(Kernel& kernel, const abi::DeviceDescription& device,
                                      sym::Context& context);
+
+// Threads that share a row which a kernel walks, and of a block of such teams, where each element
+// of the row has `sums` numbers in the registers of its thread (schedule/walk.h).
+struct WalkTeam {
+  std::int32_t team = 32;
+  std::int32_t threads = 256;
+};
+[[nodiscard]] WalkTeam walk_team(std::int64_t columns, std::int64_t sums, std::int32_t lanes);
 
 // Other schedules of a kernel worth measuring beside the model's choice, near to it: threads of a
 // block, accesses of a thread, rows read once or twice. Its loops stay as they are. Not each need

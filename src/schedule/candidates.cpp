@@ -112,7 +112,9 @@ class Neighbours {
 
 std::vector<BlockSchedule> candidate_blocks(const Kernel& kernel, const BlockSchedule& chosen,
                                             const abi::DeviceDescription& device) {
-  if (!std::holds_alternative<LoopKernel>(kernel.body)) return {};
+  const auto* loops = std::get_if<LoopKernel>(&kernel.body);
+  // The parts of a walk were cut for one schedule.
+  if (loops == nullptr || loops->walked != 0) return {};
   return Neighbours(kernel, chosen, device).run();
 }
 

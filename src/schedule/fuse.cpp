@@ -7,6 +7,7 @@
 #include "schedule/group.h"
 #include "schedule/inline.h"
 #include "schedule/linear.h"
+#include "schedule/walk.h"
 
 namespace inkle::schedule {
 namespace {
@@ -56,9 +57,11 @@ std::vector<bool> updated_buffers(const Program& program) {
 
 class Fuser {
  public:
-  Fuser(const Program& program, const abi::DeviceDescription& device)
+  Fuser(const Program& program, const abi::DeviceDescription& device,
+        const std::vector<BufferId>& gathered)
       : program_(program),
         device_(device),
+        gathered_(gathered),
         mutated_(mutated_buffers(program)),
         updated_(updated_buffers(program)),
         group_of_(program.nests.size()) {}
@@ -190,6 +193,11 @@ class Fuser {
     return true;
   }
 
+  bool is_gathered(const Nest& nest) const {
+    return nest.stores.size() == 1 &&
+           std::find(gathered_.begin(), gathered_.end(), nest.stores[0].buffer) != gathered_.end();
+  }
+
   bool is_gpu() const { return device_.kind != abi::DeviceKind::cpu; }
 
   // Whether what lies next to each other in memory are different outer iterations.
@@ -244,11 +252,13 @@ class Fuser {
   void place(std::size_t n) {
     const Nest& nest = program_.nests[n];
     if (is_fusable(nest) && !touches_mutated(nest)) {
-      merge_producers(n);
+      if (!is_gathered(nest)) merge_producers(n);
       for (const std::size_t g : candidates(n)) {
         if (!fusable_[g] || nests_[g].size() >= kMaxMembers) continue;
         std::string why_not;
-        std::optional<Group> joined = join(groups_[g], nest, program_, why_not);
+        std::optional<Group> joined = is_gathered(nest)
+                                          ? gather(groups_[g], nest, program_, why_not)
+                                          : join(groups_[g], nest, program_, why_not);
         if (joined && makes_cycle(n, g)) {
           joined.reset();
           why_not = "another kernel lies between them";
@@ -319,6 +329,7 @@ class Fuser {
 
   const Program& program_;
   const abi::DeviceDescription& device_;
+  const std::vector<BufferId>& gathered_;
   std::vector<bool> mutated_;
   std::vector<bool> updated_;                     // inputs that one elementwise nest overwrites
   std::vector<std::vector<std::size_t>> before_;  // nests that must run before
@@ -330,8 +341,9 @@ class Fuser {
 
 }  // namespace
 
-std::vector<Group> fuse(const Program& program, const abi::DeviceDescription& device) {
-  return Fuser(program, device).run();
+std::vector<Group> fuse(const Program& program, const abi::DeviceDescription& device,
+                        const std::vector<BufferId>& gathered) {
+  return Fuser(program, device, gathered).run();
 }
 
 }  // namespace inkle::schedule

@@ -19,62 +19,6 @@ using loop::Store;
 using sym::Expr;
 using Map = std::vector<std::pair<Expr, Expr>>;
 
-void rename(Nest& nest, const Map& map) {
-  if (map.empty()) return;
-  for (Instruction& i : nest.body.instructions) {
-    for (Expr& e : i.indices) {
-      if (i.opcode != Opcode::indirect) e = sym::substitute(e, map);
-    }
-  }
-  for (Store& store : nest.stores) {
-    for (Expr& e : store.indices) e = sym::substitute(e, map);
-  }
-}
-
-// Loops of one iteration carry nothing: their variable is 0.
-void drop_unit_dims(Nest& nest, sym::Context& context) {
-  Map map;
-  for (std::vector<Dim>* dims : {&nest.dims, &nest.reduced}) {
-    std::erase_if(*dims, [&](const Dim& dim) {
-      if (!dim.extent.is_constant(1)) return false;
-      map.emplace_back(dim.variable, context.constant(0));
-      return true;
-    });
-  }
-  rename(nest, map);
-}
-
-// What the nest reads of the group's results was written in the same outer iteration.
-bool reads_own_iteration(const Group& group, const Nest& nest) {
-  for (const Instruction& i : nest.body.instructions) {
-    if (i.opcode != Opcode::load) continue;
-    const auto store = find_store(group, i.buffer);
-    if (!store) continue;
-    for (std::size_t d = 0; d < i.indices.size(); ++d) {
-      const Expr theirs = store->store->indices[d];
-      if (!contains_any(theirs, group.outer)) continue;
-      if (theirs == i.indices[d]) continue;
-      if (!contains_any(theirs, store->member->inner)) return false;
-      // outer part * radix + inner part, the inner part below the radix on both sides.
-      Expr rest_theirs = theirs;
-      Expr rest_ours = i.indices[d];
-      Expr radix;
-      for (const Dim& dim : group.outer) {
-        if (!sym::contains(theirs, dim.variable)) continue;
-        const auto a = sym::stride(rest_theirs, dim.variable);
-        const auto b = sym::stride(rest_ours, dim.variable);
-        if (!a || !b || !(*a == *b)) return false;
-        rest_theirs = rest_theirs - *a * dim.variable;
-        rest_ours = rest_ours - *b * dim.variable;
-        if (radix.is_null() || sym::less(*a, radix).value_or(false)) radix = *a;
-      }
-      if (contains_any(rest_ours, group.outer)) return false;
-      if (!sym::less(rest_ours, radix).value_or(false)) return false;
-    }
-  }
-  return true;
-}
-
 // What the nest overwrites, the group reads at just that element in the same iteration, if at all.
 bool overwrites_own_element(const Group& group, const Member& joining, const Nest& nest) {
   for (const Store& store : nest.stores) {
@@ -181,6 +125,60 @@ bool writes_apart(const Nest& nest, const Dim& dim) {
 
 }  // namespace
 
+void rename(Nest& nest, const Map& map) {
+  if (map.empty()) return;
+  for (Instruction& i : nest.body.instructions) {
+    for (Expr& e : i.indices) {
+      if (i.opcode != Opcode::indirect) e = sym::substitute(e, map);
+    }
+  }
+  for (Store& store : nest.stores) {
+    for (Expr& e : store.indices) e = sym::substitute(e, map);
+  }
+}
+
+void drop_unit_dims(Nest& nest, sym::Context& context) {
+  Map map;
+  for (std::vector<Dim>* dims : {&nest.dims, &nest.reduced}) {
+    std::erase_if(*dims, [&](const Dim& dim) {
+      if (!dim.extent.is_constant(1)) return false;
+      map.emplace_back(dim.variable, context.constant(0));
+      return true;
+    });
+  }
+  rename(nest, map);
+}
+
+bool reads_own_iteration(const Group& group, const Nest& nest) {
+  for (const Instruction& i : nest.body.instructions) {
+    if (i.opcode != Opcode::load) continue;
+    const auto store = find_store(group, i.buffer);
+    if (!store) continue;
+    for (std::size_t d = 0; d < i.indices.size(); ++d) {
+      const Expr theirs = store->store->indices[d];
+      if (!contains_any(theirs, group.outer)) continue;
+      if (theirs == i.indices[d]) continue;
+      if (!contains_any(theirs, store->member->inner)) return false;
+      // outer part * radix + inner part, the inner part below the radix on both sides.
+      Expr rest_theirs = theirs;
+      Expr rest_ours = i.indices[d];
+      Expr radix;
+      for (const Dim& dim : group.outer) {
+        if (!sym::contains(theirs, dim.variable)) continue;
+        const auto a = sym::stride(rest_theirs, dim.variable);
+        const auto b = sym::stride(rest_ours, dim.variable);
+        if (!a || !b || !(*a == *b)) return false;
+        rest_theirs = rest_theirs - *a * dim.variable;
+        rest_ours = rest_ours - *b * dim.variable;
+        if (radix.is_null() || sym::less(*a, radix).value_or(false)) radix = *a;
+      }
+      if (contains_any(rest_ours, group.outer)) return false;
+      if (!sym::less(rest_ours, radix).value_or(false)) return false;
+    }
+  }
+  return true;
+}
+
 Group make_group(const Nest& nest, sym::Context& context, bool unordered) {
   Group group;
   Member member{nest, {}};
@@ -224,6 +222,10 @@ std::optional<Group> join(const Group& group, const Nest& nest, const loop::Prog
     why_not = "they share no element in the same iteration";
     return std::nullopt;
   }
+  if (group.walked != 0 && matcher.group_dims().size() != group.outer.size()) {
+    why_not = "it divides loops that are walked";
+    return std::nullopt;
+  }
   Group joined = group;
   joined.outer = matcher.group_dims();
   for (Member& m : joined.members) {
@@ -247,7 +249,7 @@ std::optional<Group> join(const Group& group, const Nest& nest, const loop::Prog
 }
 
 std::optional<Group> merge(const Group& a, const Group& b) {
-  if (a.outer.size() != b.outer.size()) return std::nullopt;
+  if (a.outer.size() != b.outer.size() || a.walked != 0 || b.walked != 0) return std::nullopt;
   Map map;
   for (std::size_t d = 0; d < a.outer.size(); ++d) {
     if (!(a.outer[d].extent == b.outer[d].extent)) return std::nullopt;

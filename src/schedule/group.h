@@ -8,6 +8,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "abi/device.h"
@@ -18,6 +19,8 @@ namespace inkle::schedule {
 struct Member {
   loop::Nest nest;               // in terms of the group's variables
   std::vector<loop::Dim> inner;  // its loops inside an outer iteration
+  // A sum over the group's walked loops at each point of `inner` (schedule/walk.h).
+  bool gathers = false;
 };
 
 struct Group {
@@ -26,6 +29,8 @@ struct Group {
   bool open = true;
   // A scatter whose points run at once: what they add to one element is added in any order.
   bool unordered = false;
+  // So many of the last outer loops are walked (schedule/kernel.h).
+  std::size_t walked = 0;
   std::vector<Member> members;
 };
 
@@ -43,9 +48,20 @@ struct Group {
 // in the same order.
 [[nodiscard]] std::optional<Group> merge(const Group& a, const Group& b);
 
+// What the nest reads of the group's results was written in the same outer iteration.
+[[nodiscard]] bool reads_own_iteration(const Group& group, const loop::Nest& nest);
+
+// Replaces variables in every index of the nest.
+void rename(loop::Nest& nest, const std::vector<std::pair<sym::Expr, sym::Expr>>& map);
+
+// Loops of one iteration carry nothing: their variable is 0.
+void drop_unit_dims(loop::Nest& nest, sym::Context& context);
+
 // The program's nests as groups, in an order that respects every dependency. Nests without a loop
-// body (contractions, calls) are groups of one member.
+// body (contractions, calls) are groups of one member. `gathered`: results of nests that join the
+// kernel of their rows where they can (schedule/walk.h).
 [[nodiscard]] std::vector<Group> fuse(const loop::Program& program,
-                                      const abi::DeviceDescription& device);
+                                      const abi::DeviceDescription& device,
+                                      const std::vector<loop::BufferId>& gathered = {});
 
 }  // namespace inkle::schedule

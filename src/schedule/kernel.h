@@ -41,13 +41,18 @@ struct Param {
 };
 
 // A private array of one outer iteration (of one lane block when the outer loop is vectorised:
-// then each element holds one value per lane).
+// then each element holds one value per lane), or of all walked iterations of one worker.
 struct Scratch {
   DType dtype = DType::f32;
   Expr elements;
+  bool walks = false;  // lives through the walked loops
 };
 
 enum class StageKind : std::uint8_t { pointwise, reduction, scan, scatter };
+
+// When a stage of a kernel with walked loops runs: before the first walked iteration, in each of
+// them, or after the last.
+enum class Phase : std::uint8_t { first, each, last };
 
 // In a stage's body, Instruction::buffer of a load and StageStore::target count parameters first,
 // then scratch arrays: buffer b is parameter b if b < params.size(), else scratch b -
@@ -60,7 +65,7 @@ struct StageStore {
   std::uint32_t yield = 0;
 };
 
-// Runs once in every outer iteration, in order.
+// Runs once in every outer iteration, in order (but see Phase).
 //   pointwise  runs its body at every point of `inner` (once if empty) and stores yields
 //   reduction  reduces its yield over `inner` and defines rows first_row, first_row + 1, ...
 //              (loop::result_count of them), readable by later stages with Opcode::row; no stores
@@ -77,10 +82,24 @@ struct Stage {
   loop::ReduceOp reduce = loop::ReduceOp::sum;
   DType accumulator = DType::f32;
   std::uint32_t first_row = 0;
+  Phase phase = Phase::each;
 };
 
 struct LoopKernel {
   std::vector<Dim> outer;  // outermost first; all iterations are independent
+  // So many of the last outer loops are walked: one worker runs all their iterations, in order, and
+  // scratch that a stage of Phase::first fills stays what it is from one to the next. Sums of
+  // columns of rows that the kernel walks gather there:
+  //
+  //   for i0 in 256 {
+  //     first for j0 in 768 { t0[j0] = 0 }
+  //     walk i1 in 64 { r0 = reduce.sum j0 ...; for j0 in 768 { p2[...] = ...; t0[j0] = t0[j0] +
+  //     ... } } last for j0 in 768 { p3[768*i0+j0] = t0[j0] }
+  //   }
+  //
+  // Such scratch is only touched at the position of the stage's own inner loops, so that whoever
+  // has a position may keep it in registers.
+  std::size_t walked = 0;
   std::vector<Stage> stages;
   std::vector<Scratch> scratch;
   std::vector<DType> rows;  // dtype of each row value
@@ -159,7 +178,7 @@ struct Schedule {
 };
 
 // Parallel iterations [0, extent) of the kernel function under this schedule:
-//   loop kernels: product(outer), or with vector_outer product(outer but last) *
+//   loop kernels: product(outer but the walked), or with vector_outer product(outer but last) *
 //   ceildiv(last, block); attention: batch * heads * ceildiv(q_length, q_block).
 // With `blocks`: blocks of the grid. An iteration number counts row-major, the last loop fastest
 // (with `strips` the last but one).

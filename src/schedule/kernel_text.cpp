@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -81,12 +82,13 @@ class Printer {
                                           : fmt::format("t{}", number - kernel_.params.size());
   }
 
-  void loops(const std::vector<Dim>& dims, char letter, int& next, std::string& indent) {
+  void loops(std::span<const Dim> dims, char letter, int& next, std::string& indent,
+             std::string_view word = "for") {
     for (const Dim& dim : dims) {
       const std::string name = fmt::format("{}{}", letter, next++);
       const std::string extent = text(dim.extent);
       names_[dim.variable.id()] = name;
-      out_ += fmt::format("{}for {} in {} {{\n", indent, name, extent);
+      out_ += fmt::format("{}{} {} in {} {{\n", indent, word, name, extent);
       indent += "  ";
     }
   }
@@ -105,37 +107,50 @@ class Printer {
                           abi::name_of(kernel.scratch[s].dtype), text(kernel.scratch[s].elements));
     }
     int next = 0;
-    loops(kernel.outer, 'i', next, indent);
+    const std::span<const Dim> outer = kernel.outer;
+    loops(outer.first(outer.size() - kernel.walked), 'i', next, indent);
+    print_stages(kernel, Phase::first, indent);
+    loops(outer.last(kernel.walked), 'i', next, indent, "walk");
+    print_stages(kernel, Phase::each, indent);
+    close(kernel.walked, indent);
+    print_stages(kernel, Phase::last, indent);
+    close(kernel.outer.size() - kernel.walked, indent);
+  }
+
+  void print_stages(const LoopKernel& kernel, Phase phase, std::string& indent) {
     for (const Stage& stage : kernel.stages) {
-      int next_inner = 0;
-      if (stage.kind == StageKind::scan) {
-        out_ += fmt::format("{}scan.{} in {}\n", indent, loop::name_of(stage.reduce),
-                            abi::name_of(stage.accumulator));
-      } else if (stage.kind == StageKind::scatter) {
-        out_ += indent + "scatter\n";
-      } else if (stage.kind == StageKind::reduction) {
-        std::string rows;
-        for (std::size_t r = 0; r < loop::result_count(stage.reduce); ++r) {
-          rows += fmt::format("{}r{}: {}", r == 0 ? "" : ", ", stage.first_row + r,
-                              abi::name_of(kernel.rows[stage.first_row + r]));
-        }
-        out_ += fmt::format("{}{} = reduce.{} in {}\n", indent, rows, loop::name_of(stage.reduce),
-                            abi::name_of(stage.accumulator));
-      }
-      loops(stage.inner, 'j', next_inner, indent);
-      print(stage.body, indent);
-      for (const StageStore& store : stage.stores) {
-        out_ += fmt::format("{}{}[{}] {} {}%{}\n", indent, target(store.target), text(store.offset),
-                            store.mode == loop::StoreMode::atomic_add ? "+=" : "=",
-                            stage.kind == StageKind::scan ? "running " : "",
-                            stage.body.yields[store.yield]);
-      }
-      if (stage.kind == StageKind::reduction) {
-        out_ += fmt::format("{}yield %{}\n", indent, stage.body.yields.front());
-      }
-      close(stage.inner.size(), indent);
+      if (stage.phase == phase) print(kernel, stage, indent);
     }
-    close(kernel.outer.size(), indent);
+  }
+
+  void print(const LoopKernel& kernel, const Stage& stage, std::string& indent) {
+    int next_inner = 0;
+    if (stage.kind == StageKind::scan) {
+      out_ += fmt::format("{}scan.{} in {}\n", indent, loop::name_of(stage.reduce),
+                          abi::name_of(stage.accumulator));
+    } else if (stage.kind == StageKind::scatter) {
+      out_ += indent + "scatter\n";
+    } else if (stage.kind == StageKind::reduction) {
+      std::string rows;
+      for (std::size_t r = 0; r < loop::result_count(stage.reduce); ++r) {
+        rows += fmt::format("{}r{}: {}", r == 0 ? "" : ", ", stage.first_row + r,
+                            abi::name_of(kernel.rows[stage.first_row + r]));
+      }
+      out_ += fmt::format("{}{} = reduce.{} in {}\n", indent, rows, loop::name_of(stage.reduce),
+                          abi::name_of(stage.accumulator));
+    }
+    loops(stage.inner, 'j', next_inner, indent);
+    print(stage.body, indent);
+    for (const StageStore& store : stage.stores) {
+      out_ += fmt::format("{}{}[{}] {} {}%{}\n", indent, target(store.target), text(store.offset),
+                          store.mode == loop::StoreMode::atomic_add ? "+=" : "=",
+                          stage.kind == StageKind::scan ? "running " : "",
+                          stage.body.yields[store.yield]);
+    }
+    if (stage.kind == StageKind::reduction) {
+      out_ += fmt::format("{}yield %{}\n", indent, stage.body.yields.front());
+    }
+    close(stage.inner.size(), indent);
   }
 
   void print(const loop::Body& body, const std::string& indent) {
@@ -249,13 +264,14 @@ namespace {
 
 Expr blocks_of_grid(const LoopKernel& loops, const BlockSchedule& b, sym::Context& context) {
   Expr rest = context.constant(1);
-  const std::size_t count = loops.outer.size();
+  const std::size_t count = loops.outer.size() - loops.walked;
   const auto multiply = [&](std::size_t loops_taken) {
     for (std::size_t d = 0; d < loops_taken; ++d) rest = rest * loops.outer[d].extent;
   };
   switch (b.axis) {
     case BlockSchedule::Axis::inner:
       multiply(count);
+      if (loops.walked != 0) return rest;
       return sym::ceildiv(rest, b.threads / b.team) * b.cluster;
     case BlockSchedule::Axis::outer: {
       multiply(count - 1);
@@ -284,8 +300,9 @@ Expr parallel_extent(const Kernel& kernel, const Schedule& schedule, sym::Contex
   if (schedule.blocks) {
     return blocks_of_grid(std::get<LoopKernel>(kernel.body), *schedule.blocks, context);
   }
-  const auto& outer = std::get<LoopKernel>(kernel.body).outer;
-  for (std::size_t d = 0; d < outer.size(); ++d) {
+  const auto& loops = std::get<LoopKernel>(kernel.body);
+  const auto& outer = loops.outer;
+  for (std::size_t d = 0; d + loops.walked < outer.size(); ++d) {
     const bool blocked = schedule.vector_outer && d + 1 == outer.size();
     extent = extent * (blocked ? sym::ceildiv(outer[d].extent, schedule.block) : outer[d].extent);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <span>
 
 #include "base/error.h"
 #include "schedule/density.h"
@@ -135,10 +136,18 @@ std::optional<std::size_t> transposed_loop(const LoopKernel& loops,
 void order_and_merge_loops(LoopKernel& kernel, sym::Context& context) {
   // Offsets into scratch do not contain outer variables; parameters and scratch count alike here.
   const auto offsets = all_offsets(kernel, ~std::size_t{0});
-  order(kernel.outer, offsets);
   std::vector<Stage*> all;
   for (Stage& stage : kernel.stages) all.push_back(&stage);
-  merge(kernel.outer, all, context);
+  // Walked loops stay inside of the others.
+  const auto walked_from = kernel.outer.end() - static_cast<std::ptrdiff_t>(kernel.walked);
+  std::vector<Dim> walked(walked_from, kernel.outer.end());
+  kernel.outer.erase(walked_from, kernel.outer.end());
+  for (std::vector<Dim>* dims : {&kernel.outer, &walked}) {
+    order(*dims, offsets);
+    merge(*dims, all, context);
+  }
+  kernel.walked = walked.size();
+  kernel.outer.insert(kernel.outer.end(), walked.begin(), walked.end());
   for (Stage& stage : kernel.stages) {
     if (!is_ordered(stage)) order(stage.inner, offsets_of(stage, ~std::size_t{0}));
     merge(stage.inner, {&stage}, context);
@@ -157,7 +166,7 @@ Schedule choose_schedule(Kernel& kernel, const abi::DeviceDescription& device,
     if (loops.outer.empty())
       loops.outer.push_back({context.index(context.constant(1)), context.constant(1)});
     schedule.vector_outer = true;
-  } else if (!loops.outer.empty()) {
+  } else if (!loops.outer.empty() && loops.walked == 0) {
     double inner_score = 0;
     for (const Stage& stage : loops.stages) {
       // A scatter's points run one by one, so that only outer loops make vectors.
@@ -185,6 +194,8 @@ Schedule choose_schedule(Kernel& kernel, const abi::DeviceDescription& device,
     loops.outer.push_back({context.index(context.constant(1)), context.constant(1)});
   }
   double cost = iteration_cost(loops);
+  const std::span<const Dim> outer = loops.outer;
+  cost *= static_cast<double>(extent_hint(outer.last(loops.walked)));
   if (schedule.vector_outer) {
     const std::int64_t last = sym::hint(loops.outer.back().extent).value_or(4096);
     // Elementwise: blocks of 2048 (8 KB a stream). With loops inside: as many columns as a few

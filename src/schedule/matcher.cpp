@@ -100,6 +100,19 @@ bool Matcher::match(Expr theirs, Expr ours) {
   return false;
 }
 
+bool Matcher::match_digits(Expr theirs, Expr ours) {
+  const auto a = mixed_radix(sym::substitute(theirs, group_map_), group_dims_, *context_);
+  const auto b = mixed_radix(sym::substitute(ours, nest_map_), unmapped(), *context_);
+  if (!a || !b || a->size() != b->size()) return false;
+  for (std::size_t d = 0; d < a->size(); ++d) {
+    if (!((*a)[d].extent == (*b)[d].extent)) return false;
+  }
+  for (std::size_t d = 0; d < a->size(); ++d) {
+    nest_map_.emplace_back((*b)[d].variable, (*a)[d].variable);
+  }
+  return true;
+}
+
 std::vector<Dim> Matcher::unmapped() const {
   std::vector<Dim> open;
   for (const Dim& dim : nest_dims_) {

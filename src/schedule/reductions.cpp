@@ -1,4 +1,6 @@
 // Reductions: equal ones are computed once, long ones in parts.
+#include "schedule/reductions.h"
+
 #include <algorithm>
 #include <optional>
 
@@ -127,27 +129,6 @@ bool divide_loop(Nest& nest, sym::Context& context, std::size_t at, std::int64_t
   return true;
 }
 
-// Of how many reduced loops, from the first on, each iteration becomes a part on a GPU, so that
-// there are about `wanted`: whole loops and a divisor of the next. At least one loop stays.
-std::size_t loops_of_parts(Nest& nest, sym::Context& context, std::int64_t wanted) {
-  // A loop that cannot be divided may make so many times more parts than were asked for.
-  constexpr std::int64_t kUndivided = 16;
-  constexpr std::int64_t kWhole = 2;
-  std::int64_t made = 1;
-  for (std::size_t at = 0; at < nest.reduced.size(); ++at) {
-    const bool last = at + 1 == nest.reduced.size();
-    const std::int64_t rest = (wanted + made - 1) / made;
-    if (kWhole * made > wanted) return at;
-    const std::int64_t extent = sym::hint(nest.reduced[at].extent).value_or(kUndivided * rest + 1);
-    if (last || extent > kWhole * rest) {
-      if (divide_loop(nest, context, at, std::max<std::int64_t>(2, rest * 2 / 3))) return at + 1;
-      if (last || extent > kUndivided * rest) return at;
-    }
-    made *= extent;
-  }
-  return nest.reduced.size();
-}
-
 void substitute_all(std::vector<Expr>& list, sym::Substitution map) {
   for (Expr& e : list) e = sym::substitute(e, map);
 }
@@ -244,45 +225,7 @@ void join_moments(Program& program, const Nest& nest, const std::vector<Dim>& pa
   }
 }
 
-// The nest over each part, and what makes its results of those.
-void split(Program& program, const Nest& nest, std::size_t moved, bool columns,
-           std::vector<Nest>& result) {
-  const auto end = nest.reduced.begin() + static_cast<std::ptrdiff_t>(moved);
-  const std::vector<Dim> parts(nest.reduced.begin(), end);
-  Nest partial = nest;
-  partial.reduced.erase(partial.reduced.begin(),
-                        partial.reduced.begin() + static_cast<std::ptrdiff_t>(moved));
-  partial.dims.insert(partial.dims.end(), parts.begin(), parts.end());
-  partial.stores.clear();
-  std::vector<BufferId> made;
-  for (std::uint32_t r = 0; r < loop::result_count(nest.reduce); ++r) {
-    made.push_back(add_partial(program, nest, parts, columns));
-    partial.stores.push_back(
-        {made.back(), variables_of(nest.dims, parts), loop::StoreMode::overwrite, r});
-  }
-  const Expr count = extent_product(partial.reduced, *program.context);
-  result.push_back(std::move(partial));
-  if (nest.reduce == ReduceOp::welford) {
-    join_moments(program, nest, parts, count, made[0], made[1], result);
-  } else {
-    result.push_back(over_parts(program, nest, parts, made[0], nest.reduce));
-  }
-}
-
 using Map = std::vector<std::pair<Expr, Expr>>;
-
-// Pairs the loops of more than one iteration; false if they differ in number or extent.
-bool pair_loops(const std::vector<Dim>& from, const std::vector<Dim>& to, Map& map) {
-  std::size_t t = 0;
-  for (const Dim& dim : from) {
-    if (dim.extent.is_constant(1)) continue;
-    while (t < to.size() && to[t].extent.is_constant(1)) ++t;
-    if (t == to.size() || !(to[t].extent == dim.extent)) return false;
-    map.emplace_back(dim.variable, to[t++].variable);
-  }
-  while (t < to.size() && to[t].extent.is_constant(1)) ++t;
-  return t == to.size();
-}
 
 // The variables of `nest` as those of `first`, if both reduce the same values in the same way.
 std::optional<Map> same_reduction(const Nest& first, const Nest& nest, sym::Context& context) {
@@ -337,6 +280,62 @@ void take_results(Program& program, Nest& first, const Nest& nest, const Map& ma
 
 }  // namespace
 
+bool pair_loops(const std::vector<Dim>& from, const std::vector<Dim>& to,
+                std::vector<std::pair<Expr, Expr>>& map) {
+  std::size_t t = 0;
+  for (const Dim& dim : from) {
+    if (dim.extent.is_constant(1)) continue;
+    while (t < to.size() && to[t].extent.is_constant(1)) ++t;
+    if (t == to.size() || !(to[t].extent == dim.extent)) return false;
+    map.emplace_back(dim.variable, to[t++].variable);
+  }
+  while (t < to.size() && to[t].extent.is_constant(1)) ++t;
+  return t == to.size();
+}
+
+std::size_t loops_of_parts(Nest& nest, sym::Context& context, std::int64_t wanted) {
+  // A loop that cannot be divided may make so many times more parts than were asked for.
+  constexpr std::int64_t kUndivided = 16;
+  constexpr std::int64_t kWhole = 2;
+  std::int64_t made = 1;
+  for (std::size_t at = 0; at < nest.reduced.size(); ++at) {
+    const bool last = at + 1 == nest.reduced.size();
+    const std::int64_t rest = (wanted + made - 1) / made;
+    if (kWhole * made > wanted) return at;
+    const std::int64_t extent = sym::hint(nest.reduced[at].extent).value_or(kUndivided * rest + 1);
+    if (last || extent > kWhole * rest) {
+      if (divide_loop(nest, context, at, std::max<std::int64_t>(2, rest * 2 / 3))) return at + 1;
+      if (last || extent > kUndivided * rest) return at;
+    }
+    made *= extent;
+  }
+  return nest.reduced.size();
+}
+
+void split(Program& program, const Nest& nest, std::size_t moved, bool columns,
+           std::vector<Nest>& result) {
+  const auto end = nest.reduced.begin() + static_cast<std::ptrdiff_t>(moved);
+  const std::vector<Dim> parts(nest.reduced.begin(), end);
+  Nest partial = nest;
+  partial.reduced.erase(partial.reduced.begin(),
+                        partial.reduced.begin() + static_cast<std::ptrdiff_t>(moved));
+  partial.dims.insert(partial.dims.end(), parts.begin(), parts.end());
+  partial.stores.clear();
+  std::vector<BufferId> made;
+  for (std::uint32_t r = 0; r < loop::result_count(nest.reduce); ++r) {
+    made.push_back(add_partial(program, nest, parts, columns));
+    partial.stores.push_back(
+        {made.back(), variables_of(nest.dims, parts), loop::StoreMode::overwrite, r});
+  }
+  const Expr count = extent_product(partial.reduced, *program.context);
+  result.push_back(std::move(partial));
+  if (nest.reduce == ReduceOp::welford) {
+    join_moments(program, nest, parts, count, made[0], made[1], result);
+  } else {
+    result.push_back(over_parts(program, nest, parts, made[0], nest.reduce));
+  }
+}
+
 void share_reductions(Program& program) {
   const std::vector<bool> mutated = mutated_buffers(program);
   const auto is_still = [&](const Nest& nest) {
@@ -374,13 +373,22 @@ void share_reductions(Program& program) {
   program.nests = std::move(result);
 }
 
-void split_long_reductions(Program& program, const abi::DeviceDescription& device) {
+void split_long_reductions(Program& program, const abi::DeviceDescription& device,
+                           const std::vector<BufferId>& parts_made) {
   sym::Context& context = *program.context;
   const bool gpu = device.kind != abi::DeviceKind::cpu;
+  const auto is_cut = [&](const Nest& nest) {
+    return std::any_of(parts_made.begin(), parts_made.end(), [&](BufferId made) {
+      const auto r = loop::reads(nest);
+      const auto w = loop::writes(nest);
+      return std::find(r.begin(), r.end(), made) != r.end() ||
+             std::find(w.begin(), w.end(), made) != w.end();
+    });
+  };
   std::vector<Nest> result;
   for (Nest& nest : program.nests) {
     std::size_t moved = 0;
-    if (can_split(nest, gpu)) {
+    if (can_split(nest, gpu) && !is_cut(nest)) {
       const std::int64_t parts = gpu ? parts_on_gpu(nest, program, device) : 0;
       const bool few = !gpu && extent_hint(nest.dims) < 2 * device.parallelism &&
                        extent_hint(nest.reduced) >= kLongReduction;

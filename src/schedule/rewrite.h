@@ -57,7 +57,9 @@ void share_reductions(loop::Program& program);
 
 // A reduction with too few results to keep all threads busy, over much data, becomes two: partial
 // results over the outermost reduced loops (the last of them divided), and their reduction. Moments
-// are joined from those of equally long parts.
-void split_long_reductions(loop::Program& program, const abi::DeviceDescription& device);
+// are joined from those of equally long parts. Those that write or read `parts_made` are cut
+// already.
+void split_long_reductions(loop::Program& program, const abi::DeviceDescription& device,
+                           const std::vector<loop::BufferId>& parts_made = {});
 
 }  // namespace inkle::schedule

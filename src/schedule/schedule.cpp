@@ -17,6 +17,7 @@
 #include "schedule/loops.h"
 #include "schedule/rewrite.h"
 #include "schedule/stages.h"
+#include "schedule/walk.h"
 
 namespace inkle::schedule {
 namespace {
@@ -375,8 +376,10 @@ ScheduledProgram schedule(Program program, const Options& options) {
   if (!options.training) fold_channel_factors(program);
   ContractionSteps contractions = build_contractions(program, options);
   remove_dead_nests(program);
-  split_long_reductions(program, options.device);
-  const std::vector<Group> groups = fuse(program, options.device);
+  std::vector<BufferId> gathered;
+  if (options.training) gathered = cut_columns(program, options.device);
+  split_long_reductions(program, options.device, gathered);
+  const std::vector<Group> groups = fuse(program, options.device, gathered);
   ScheduledProgram scheduled;
   scheduled.steps = StepBuilder(program, options, std::move(contractions)).run(groups);
   scheduled.program = std::move(program);

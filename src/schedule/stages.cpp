@@ -1,6 +1,7 @@
 #include "schedule/stages.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -47,7 +48,12 @@ class KernelBuilder {
 
   KernelStep run() {
     kernel_.outer = group_.outer;
+    kernel_.walked = group_.walked;
     for (const Member& member : group_.members) {
+      if (member.gathers) {
+        add_gathering(member);
+        continue;
+      }
       switch (member.nest.kind) {
         case NestKind::reduction:
           add_reduction(member);
@@ -65,6 +71,7 @@ class KernelBuilder {
     store_rows();
     drop_unread_scratch();
     for (Draft& draft : drafts_) order_updates(draft);
+    std::move(ends_.begin(), ends_.end(), std::back_inserter(drafts_));
     linearise();
     KernelStep step;
     for (Draft& draft : drafts_) kernel_.stages.push_back(std::move(draft.stage));
@@ -199,6 +206,44 @@ class KernelBuilder {
     note_written(member, drafts_.size() - 1);
   }
 
+  // A number for each point of `inner`, in scratch: 0 first, added to in each walked iteration, and
+  // stored after the last.
+  void add_gathering(const Member& member) {
+    const DType dtype = member.nest.accumulator;
+    const auto sums = static_cast<BufferId>(program_.buffers.size() + gathered_.size());
+    Expr at = context_.constant(0);
+    Expr elements = context_.constant(1);
+    for (const Dim& dim : member.inner) {
+      at = at * dim.extent + dim.variable;
+      elements = elements * dim.extent;
+    }
+    gathered_.push_back({dtype, elements, true});
+    const auto end = [&](Phase phase, BufferId to, std::vector<Expr> indices) {
+      Draft draft;
+      draft.stage.phase = phase;
+      draft.stage.inner = member.inner;
+      BodyBuilder b(draft.stage.body, context_);
+      b.yield(phase == Phase::first
+                  ? b.constant(dtype, 0.0)
+                  : b.cast(b.load(sums, dtype, {at}), program_.buffers[to].dtype));
+      draft.stores.push_back({to, std::move(indices), loop::StoreMode::overwrite, 0});
+      ends_.push_back(std::move(draft));
+    };
+    const loop::Store store = member.nest.stores.front();
+    end(Phase::first, sums, {at});
+    end(Phase::last, store.buffer, store.indices);
+    Member each = member;
+    each.nest.kind = NestKind::pointwise;
+    each.nest.body = {};
+    BodyBuilder b(each.nest.body, context_);
+    const Val value = loop::inline_body(member.nest.body, {}, b, nullptr).front();
+    b.yield(b.add(b.load(sums, dtype, {at}), b.cast(value, dtype)));
+    each.nest.stores = {{sums, {at}, loop::StoreMode::overwrite, 0}};
+    add_pointwise(each);
+  }
+
+  bool is_gathered(BufferId buffer) const { return buffer >= program_.buffers.size(); }
+
   void note_written(const Member& member, std::size_t stage) {
     for (const loop::Store& store : member.nest.stores) written_in_[store.buffer] = stage;
   }
@@ -325,7 +370,7 @@ class KernelBuilder {
   // own.
   void order_updates(Draft& draft) const {
     const auto is_update = [&](const Pending& p) {
-      return program_.buffers[p.buffer].role == loop::BufferRole::input;
+      return !is_gathered(p.buffer) && program_.buffers[p.buffer].role == loop::BufferRole::input;
     };
     if (draft.stage.kind != StageKind::pointwise || group_.unordered ||
         std::none_of(draft.stores.begin(), draft.stores.end(), is_update)) {
@@ -342,7 +387,7 @@ class KernelBuilder {
   // --- Places -------------------------------------------------------------------------------
 
   bool is_internal(BufferId buffer) const {
-    return written_in_.contains(buffer) && !is_external_(buffer);
+    return !is_gathered(buffer) && written_in_.contains(buffer) && !is_external_(buffer);
   }
 
   void drop_unread_scratch() {
@@ -436,6 +481,14 @@ class KernelBuilder {
 
   void linearise() {
     std::map<BufferId, ScratchPlace> scratch;
+    for (std::size_t g = 0; g < gathered_.size(); ++g) {
+      ScratchPlace place;
+      place.number = static_cast<std::uint32_t>(g);
+      place.strides = {context_.constant(1)};
+      place.store_indices = {context_.constant(0)};
+      scratch.emplace(static_cast<BufferId>(program_.buffers.size() + g), std::move(place));
+      kernel_.scratch.push_back(gathered_[g]);
+    }
     for (Draft& draft : drafts_) {
       for (const Pending& store : draft.stores) {
         if (is_internal(store.buffer)) scratch.emplace(store.buffer, make_scratch(draft, store));
@@ -480,6 +533,8 @@ class KernelBuilder {
   std::int32_t input_alignment_;
   LoopKernel kernel_;
   std::vector<Draft> drafts_;
+  std::vector<Draft> ends_;        // of other phases than Phase::each
+  std::vector<Scratch> gathered_;  // of buffers numbered after the program's
   std::map<BufferId, std::uint32_t> row_of_;
   std::map<BufferId, std::vector<Expr>> row_store_;
   std::map<BufferId, std::size_t> written_in_;

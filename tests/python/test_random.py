@@ -144,6 +144,40 @@ def test_whole_numbers_of_any_range(low, high):
     assert {op for report in inkle.reports() for op, _, _ in report.eager} == {"inkle::seed"}
 
 
+@pytest.mark.parametrize("n", [0, 1, 2, 1000, 2048, 5000])
+def test_permutations(n):
+    run = fresh(lambda x: x[torch.randperm(n)])
+    x = torch.arange(n)
+    first, second = with_seed(run, x), run(x)
+    assert torch.equal(with_seed(run, x), first)
+    assert torch.equal(first.sort().values, x) and torch.equal(second.sort().values, x)
+    assert n < 1000 or not torch.equal(first, second)
+    in_eager = {op for report in inkle.reports() for op, _, _ in report.eager}
+    assert in_eager <= {"inkle::seed"} | ({"inkle::ranks"} if n == 5000 else set())
+
+
+def test_every_permutation_is_as_likely():
+    run = fresh(lambda: torch.stack([torch.randperm(4, dtype=torch.int32) for _ in range(20)]))
+    torch.manual_seed(3)
+    seen = torch.cat([run() for _ in range(60)]).double() @ torch.tensor([64.0, 16, 4, 1]).double()
+    counts = seen.unique(return_counts=True)[1].double()
+    assert len(counts) == 24
+    # Chi squared with 23 degrees of freedom: 49.7 in one of 1000 cases.
+    assert ((counts - 50) ** 2 / 50).sum().item() < 49.7
+
+
+def test_eagers_own_permutation():
+    run = fresh(lambda: torch.randperm(100), random="eager")
+    assert torch.equal(with_seed(run), with_seed(lambda: torch.randperm(100)))
+
+
+def test_a_permutation_in_eager_is_the_same():
+    x = randn(64, 3).requires_grad_()
+    shuffled = lambda x: x[torch.randperm(64)] * 2  # noqa: E731
+    ours = with_seed(fresh(shuffled), x)
+    assert torch.equal(with_seed(fresh(shuffled, strict=False, fail_stage="run"), x), ours)
+
+
 def test_noise_is_kept_for_the_backward():
     x = torch.ones(40, 50, requires_grad=True)
     y = fresh(lambda x: x * torch.randn_like(x))(x)

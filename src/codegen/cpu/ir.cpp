@@ -301,11 +301,31 @@ Value* Ir::load(Type* t, Value* address, int alignment) {
 void Ir::store(Value* v, Value* address, int alignment) {
   impl_->builder.CreateAlignedStore(v, address, llvm::Align(static_cast<unsigned>(alignment)));
 }
+namespace {
+
+bool has_first_lane_only(const Value* mask) {
+  const auto* constant = llvm::dyn_cast<llvm::Constant>(mask);
+  if (constant == nullptr || Ir::lanes_of(mask->getType()) == 1) return false;
+  for (int lane = 0; lane < Ir::lanes_of(mask->getType()); ++lane) {
+    const llvm::Constant* element = constant->getAggregateElement(static_cast<unsigned>(lane));
+    if (element == nullptr || element->isOneValue() != (lane == 0)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 Value* Ir::masked_load(Type* t, Value* address, int alignment, Value* mask, Value* otherwise) {
   return impl_->builder.CreateMaskedLoad(t, address, llvm::Align(static_cast<unsigned>(alignment)),
                                          mask, otherwise);
 }
 void Ir::masked_store(Value* v, Value* address, int alignment, Value* mask) {
+  // With AVX-512, LLVM 22 stores all four bytes of a number that was narrowed from four if its mask
+  // is known to have one lane.
+  if (has_first_lane_only(mask)) {
+    store(extract(v, 0), address, alignment);
+    return;
+  }
   impl_->builder.CreateMaskedStore(v, address, llvm::Align(static_cast<unsigned>(alignment)), mask);
 }
 Value* Ir::gather(Type* t, Value* base, Value* offsets, int alignment, Value* mask,

@@ -3,6 +3,8 @@
 //   for (n = begin; n < end; ++n)  { outer variables of n; stages }                 inner vectors
 //   for (n = begin; n < end; ++n)  { outer variables but the last, and a block of the last;
 //     for each group of its elements { stages } }                                   outer vectors
+//   for (n = begin; n < end; ++n)  { outer variables of n; first stages;
+//     for each walked iteration { stages } last stages }                            walked loops
 // With strips, the blocks count slower than the outer variable before the last.
 #include <algorithm>
 
@@ -25,6 +27,8 @@ class LoopKernelEmitter {
   LoopKernelEmitter(KernelCode& code, const LoopKernel& loops, sym::Context& context)
       : code_(code), ir_(code.ir), loops_(loops), context_(context) {
     columns_ = code.schedule.vector_outer && !loops.outer.empty();
+    INKLE_CHECK(loops.walked == 0 || (!columns_ && loops.walked < loops.outer.size()),
+                "kernel {} walks what runs along lanes", code.kernel.name);
     strips_ = columns_ && code.schedule.strips && loops.outer.size() >= 2;
     code_.scratch_has_lanes = columns_;
     code_.rows.resize(loops.rows.size());
@@ -33,7 +37,7 @@ class LoopKernelEmitter {
 
   Expr run(const Values& arguments) {
     const Expr bytes = place_scratch(arguments[2]);
-    const std::size_t scalars = loops_.outer.size() - (columns_ ? 1 : 0);
+    const std::size_t scalars = loops_.outer.size() - loops_.walked - (columns_ ? 1 : 0);
     for (std::size_t d = 0; d < scalars; ++d) iterated_.push_back(loops_.outer[d].extent);
     if (columns_) {
       iterated_.push_back(sym::ceildiv(loops_.outer.back().extent, code_.schedule.block));
@@ -122,14 +126,37 @@ class LoopKernelEmitter {
     return ir_.at_depth(0, [&] { return scalar(iterated_[d]); });
   }
 
+  void stages(schedule::Phase phase) {
+    for (const schedule::Stage& stage : loops_.stages) {
+      if (stage.phase == phase) emit_stage(code_, stage, nullptr);
+    }
+  }
+
+  // The walked loops from outer loop `d` on.
+  void walk(std::size_t d) {
+    if (d == loops_.outer.size()) {
+      stages(schedule::Phase::each);
+      return;
+    }
+    const loop::Dim& dim = loops_.outer[d];
+    Value* extent = ir_.at_depth(0, [&] { return scalar(dim.extent); });
+    ir_.loop(ir_.i64(0), extent, ir_.i64(1), {}, true, [&](Value* i, const Values&) {
+      code_.symbols[dim.variable.node()] = {i, ir_.depth()};
+      walk(d + 1);
+      return Values();
+    });
+  }
+
   void iteration(Values variables) {
-    const std::size_t scalars = loops_.outer.size() - (columns_ ? 1 : 0);
+    const std::size_t scalars = loops_.outer.size() - loops_.walked - (columns_ ? 1 : 0);
     if (strips_) std::swap(variables[scalars - 1], variables[scalars]);
     for (std::size_t d = 0; d < scalars; ++d) {
       code_.symbols[loops_.outer[d].variable.node()] = {variables[d], ir_.depth()};
     }
     if (!columns_) {
-      for (const schedule::Stage& stage : loops_.stages) emit_stage(code_, stage, nullptr);
+      stages(schedule::Phase::first);
+      walk(scalars);
+      stages(schedule::Phase::last);
       return;
     }
     const loop::Dim& dim = loops_.outer.back();

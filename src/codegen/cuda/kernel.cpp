@@ -4,6 +4,7 @@
 //   columns   a thread has `lanes` iterations of the last outer loop and one of the others; if a
 //             team shares a column, y is the thread's number in the team
 //   tile      a thread has a square of iterations of the last two outer loops
+// Where rows are walked, a block has a part of them, and its teams one row after the other.
 #include "codegen/cuda/kernel.h"
 
 #include <algorithm>
@@ -55,9 +56,13 @@ class KernelWriter {
     if (kernel.instances > 1) find_instance();
     size_symbols();
     Expr columns;
+    std::optional<WalkText> walk;
     switch (blocks_.axis) {
       case BlockSchedule::Axis::inner:
-        begin_rows();
+        if (loops_.walked != 0)
+          walk = begin_walk();
+        else
+          begin_rows();
         break;
       case BlockSchedule::Axis::outer:
         begin_columns();
@@ -74,7 +79,7 @@ class KernelWriter {
     const PreparedKernel prepared = prepare(kernel, loops_, options, context_);
     declare_scratch(prepared);
     Writer body;
-    StageText stages(text_, blocks_, body, symbols_, columns);
+    StageText stages(text_, blocks_, body, symbols_, columns, std::move(walk));
     stages.write(prepared);
     if (text_.slot_bytes > kStaticShared) {
       unsupported("kernel {}: {} bytes to reduce columns in", kernel.name, text_.slot_bytes);
@@ -151,20 +156,23 @@ class KernelWriter {
 
   // Outer variables of iteration `number`, the last of `count` loops fastest.
   void decompose(const std::string& number, std::size_t count, bool wide) {
+    decompose(out_, number, 0, count, wide);
+  }
+  void decompose(Writer& out, const std::string& number, std::size_t first, std::size_t end,
+                 bool wide) {
     const char* type = wide ? "i64" : "int";
     const char* as = wide ? "u64" : "u32";
     std::string rest = number;
-    for (std::size_t d = count; d-- > 0;) {
+    for (std::size_t d = end; d-- > first;) {
       const loop::Dim& dim = loops_.outer[d];
       const std::string variable = fmt::format("i{}", d);
-      if (d == 0) {
-        if (rest != variable) out_.line("const {} {} = {};", type, variable, rest);
+      if (d == first) {
+        if (rest != variable) out.line("const {} {} = {};", type, variable, rest);
       } else {
         const std::string extent = index_text(dim.extent, symbols_, wide);
         const std::string above = fmt::format("q{}", d);
-        out_.line("const {0} {1} = ({0})(({2}){3} / ({2})({4}));", type, above, as, rest, extent);
-        out_.line("const {0} {1} = ({0})(({2}){3} % ({2})({4}));", type, variable, as, rest,
-                  extent);
+        out.line("const {0} {1} = ({0})(({2}){3} / ({2})({4}));", type, above, as, rest, extent);
+        out.line("const {0} {1} = ({0})(({2}){3} % ({2})({4}));", type, variable, as, rest, extent);
         rest = above;
       }
       symbols_[dim.variable.node()] = {variable, wide};
@@ -198,6 +206,36 @@ class KernelWriter {
       out_.line("if (row >= {}) return;", index_text(rows, symbols_, wide));
     }
     decompose("row", loops_.outer.size(), wide);
+  }
+
+  // A block's part of the rows; the loop over them.
+  WalkText begin_walk() {
+    const std::size_t first = loops_.outer.size() - loops_.walked;
+    Expr rows = context_.constant(1);
+    for (std::size_t d = first; d < loops_.outer.size(); ++d) rows = rows * loops_.outer[d].extent;
+    WalkText walk;
+    walk.teams = blocks_.threads / blocks_.team;
+    if (blocks_.team % 32 != 0 || !rows.is_constant() || is_wide_extent(rows) ||
+        is_wide_extent(iterations(first))) {
+      unsupported("kernel {}: walks rows with teams of {} threads", text_.kernel.name,
+                  blocks_.team);
+    }
+    if (walk.teams > 1) {
+      out_.line("const int t = threadIdx.x % {};", blocks_.team);
+      out_.line("const int q = threadIdx.x / {};", blocks_.team);
+    } else {
+      out_.raw("const int t = threadIdx.x;");
+    }
+    out_.line("const int part = {};", block_);
+    decompose(out_, "part", 0, first, false);
+    walk.rows = rows.constant().value_or(0);
+    walk.outer = [this, first](const std::string& row) {
+      Writer lines;
+      decompose(lines, row, first, loops_.outer.size(), false);
+      return lines.text();
+    };
+    (void)walk.outer("0");  // names the variables
+    return walk;
   }
 
   void begin_columns() {
@@ -267,6 +305,12 @@ class KernelWriter {
       const auto elements = loops_.scratch[s].elements.constant();
       const std::string type = type_of(loops_.scratch[s].dtype);
       if (!elements) unsupported("kernel {}: scratch of unknown size", text_.kernel.name);
+      if (loops_.scratch[s].walks) {
+        const std::int64_t step = std::int64_t{blocks_.team} * blocks_.lanes;
+        out_.line("Pack<{}, {}> sums{}[{}];", type, blocks_.lanes, s,
+                  (*elements + step - 1) / step);
+        continue;
+      }
       if (blocks_.team == 1 && blocks_.lanes == 1) {
         if (*elements > kThreadScratch) {
           unsupported("kernel {}: scratch of {} elements a thread", text_.kernel.name, *elements);
@@ -283,7 +327,11 @@ class KernelWriter {
       }
       out_.line("__shared__ {} scratch{}[{}][{}];", type, s, teams, *elements);
     }
-    text_.scratch = [own, team = blocks_.team](std::uint32_t s, const std::string& at) {
+    text_.scratch = [this, own, team = blocks_.team](std::uint32_t s, const std::string& at) {
+      // At the position of the loop that touches it.
+      if (loops_.scratch[s].walks) {
+        return fmt::format("sums{}[k].at[{}]", s, blocks_.lanes > 1 ? "l" : "0");
+      }
       if (own[s]) return fmt::format("scratch{}[{}]", s, at);
       return fmt::format("scratch{}[threadIdx.x / {}][{}]", s, team, at);
     };

@@ -223,6 +223,46 @@ template <class Op, int Threads, class T> INLINE T reduce_block(T x, T* slots) {
   __syncthreads();
   return reduce_warp<Op, Warps>(slots[threadIdx.x & (Warps - 1)]);
 }
+// Copies to shared memory that go on while the thread works, by groups; the thread alone that asked
+// for them waits for them, until at most `Groups` of the last are under way.
+template <int Bytes> INLINE void copy_ahead(char* to, const void* from) {
+  const u32 at = (u32)__cvta_generic_to_shared(to);
+  if (Bytes == 8) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(at), "l"(from) : "memory");
+  }
+#pragma unroll
+  for (int b = 0; b + 16 <= Bytes; b += 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at + b),
+                 "l"((const char*)from + b)
+                 : "memory");
+  }
+}
+INLINE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int Groups> INLINE void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Groups) : "memory");
+}
+// The sums of the teams of a block, each thread with those of its positions, in the first team: by
+// halves, so that their order is one. `slots`: (Teams / 2) * N * Team of them.
+template <int Team, int Teams, class T, int L, int N>
+INLINE void join_teams(Pack<T, L> (&sums)[N], Pack<T, L>* slots, int q, int t) {
+#pragma unroll
+  for (int half = Teams / 2; half > 0; half /= 2) {
+    if (q >= half && q < 2 * half) {
+#pragma unroll
+      for (int k = 0; k < N; ++k) slots[((q - half) * N + k) * Team + t] = sums[k];
+    }
+    __syncthreads();
+    if (q < half) {
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        const Pack<T, L> other = slots[(q * N + k) * Team + t];
+#pragma unroll
+        for (int l = 0; l < L; ++l) sums[k].at[l] += other.at[l];
+      }
+    }
+    __syncthreads();
+  }
+}
 // Threads of one column lie X apart, Y (a power of two) of them; each gets the result. `slots` has a
 // place for every thread and lane and is used for nothing else. Few of them are joined by each
 // thread; more by halves, since each join of a moment takes a division.

@@ -101,6 +101,10 @@ class Preparer {
 
   // The store that made what a load of `stage` reads, if that is at the same place.
   std::optional<Source> source_of(const Instruction& load, const Stage& stage) const {
+    // What a walk gathers is another number in each iteration.
+    if (is_scratch(load.buffer) && loops_.scratch[load.buffer - kernel_.params.size()].walks) {
+      return std::nullopt;
+    }
     for (std::size_t s = done_.size(); s-- > 0;) {
       const Stage& earlier = done_[s].stage;
       for (const StageStore& store : earlier.stores) {
@@ -154,7 +158,9 @@ class Preparer {
         }
       }
       std::erase_if(done_[s].stage.stores, [&](const StageStore& store) {
-        return is_scratch(store.target) && !read[store.target - kernel_.params.size()];
+        if (!is_scratch(store.target)) return false;
+        const std::size_t scratch = store.target - kernel_.params.size();
+        return !read[scratch] && !loops_.scratch[scratch].walks;
       });
       const StageKind kind = done_[s].stage.kind;
       if ((kind == StageKind::pointwise || kind == StageKind::scatter) &&

@@ -25,53 +25,79 @@ constexpr std::int64_t kMostKeptRegisters = 48;
 }  // namespace
 
 StageText::StageText(KernelText& kernel, const BlockSchedule& blocks, Writer& out,
-                     const Symbols& symbols, Expr columns)
-    : kernel_(kernel), blocks_(blocks), out_(out), symbols_(symbols), columns_(columns) {}
+                     const Symbols& symbols, Expr columns, std::optional<WalkText> walk)
+    : kernel_(kernel),
+      blocks_(blocks),
+      out_(out),
+      symbols_(symbols),
+      columns_(columns),
+      walk_(std::move(walk)) {}
 
-void StageText::write(const PreparedKernel& prepared) {
-  stages_ = prepared.stages;
+// Values are kept from pass to pass of one iteration.
+void StageText::plan_passes() {
   const bool keep = blocks_.keep && by_rows();
-  for (std::size_t s = 0; s < stages_.size(); ++s) {
-    passes_.push_back({s, 0});
-    const Stage& stage = stages_[s].stage;
-    if (keep && stage.kind == StageKind::reduction && stage.reduce == ReduceOp::welford &&
-        !stage.inner.empty()) {
-      passes_.push_back({s, 1});
+  const auto add = [&](bool in_each) {
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+      const Stage& stage = stages_[s].stage;
+      if ((stage.phase == schedule::Phase::each) != in_each) continue;
+      passes_.push_back({s, 0});
+      if (keep && stage.kind == StageKind::reduction && stage.reduce == ReduceOp::welford &&
+          !stage.inner.empty()) {
+        passes_.push_back({s, 1});
+      }
     }
-  }
+  };
+  add(true);
   if (keep) {
     keep_ = plan_kept(stages_, passes_, false);
     if (kept_registers() > kMostKeptRegisters) keep_ = plan_kept(stages_, passes_, true);
   }
+  add(false);
   keep_.known.resize(passes_.size());
+}
+
+void StageText::write(const PreparedKernel& prepared) {
+  stages_ = prepared.stages;
+  plan_passes();
   fetched_.assign(keep_.kept.size(), false);
   dirty_.assign(kernel_.kernel.params.size() + kernel_.loops.scratch.size(), false);
   find_skew();
   declare_kept();
+  if (walk_)
+    walk();
+  else
+    phase(schedule::Phase::each);
+}
+
+void StageText::phase(schedule::Phase phase) {
   for (std::size_t p = 0; p < passes_.size(); ++p) {
-    const PreparedStage& current = stages_[passes_[p].stage];
-    const Stage& stage = current.stage;
-    if (needs_barrier(stage)) barrier();
-    out_.open("");
-    // Row values outlive the stage, so they are declared before its scope.
-    switch (stage.kind) {
-      case StageKind::pointwise:
-      case StageKind::scatter:
-        pointwise(stage, p);
-        break;
-      case StageKind::reduction:
-        reduction(current, p, passes_[p].part);
-        break;
-      case StageKind::scan:
-        if (by_rows())
-          scan_rows(stage, p);
-        else
-          scan_columns(stage, p);
-        break;
-    }
-    out_.close();
-    note_written(stage);
+    if (stages_[passes_[p].stage].stage.phase == phase) pass(p);
   }
+}
+
+void StageText::pass(std::size_t p) {
+  const PreparedStage& current = stages_[passes_[p].stage];
+  const Stage& stage = current.stage;
+  if (needs_barrier(stage)) barrier();
+  out_.open("");
+  // Row values outlive the stage, so they are declared before its scope.
+  switch (stage.kind) {
+    case StageKind::pointwise:
+    case StageKind::scatter:
+      pointwise(stage, p);
+      break;
+    case StageKind::reduction:
+      reduction(current, p, passes_[p].part);
+      break;
+    case StageKind::scan:
+      if (by_rows())
+        scan_rows(stage, p);
+      else
+        scan_columns(stage, p);
+      break;
+  }
+  out_.close();
+  note_written(stage);
 }
 
 std::int64_t StageText::kept_registers() const {
@@ -103,7 +129,12 @@ void StageText::barrier() {
 }
 
 void StageText::note_written(const Stage& stage) {
-  for (const StageStore& store : stage.stores) dirty_[store.target] = true;
+  const std::size_t params = kernel_.kernel.params.size();
+  for (const StageStore& store : stage.stores) {
+    // What a walk gathers is in the registers of the one thread that uses it.
+    const bool own = store.target >= params && kernel_.loops.scratch[store.target - params].walks;
+    dirty_[store.target] = !own;
+  }
 }
 
 bool StageText::is_read_again(const Stage& stage) const {
@@ -323,13 +354,7 @@ void StageText::batched(const Stage& stage, const Place& place, const std::strin
   if (blocks_.unroll > 1) {
     BodyText loads(kernel_, stage.body, ahead);
     for (loop::Val v = 0; v < stage.body.instructions.size(); ++v) {
-      const Instruction& i = stage.body[v];
-      if (i.opcode != Opcode::load || i.operand_count != 0) continue;
-      const auto symbols = sym::symbols(i.indices[0]);
-      const bool direct = std::all_of(symbols.begin(), symbols.end(), [&](Expr s) {
-        return symbols_.contains(s.node()) || s == stage.inner.front().variable;
-      });
-      const auto text = direct ? loads.pack_text(v) : std::nullopt;
+      const auto text = is_direct(stage, stage.body[v]) ? loads.pack_text(v) : std::nullopt;
       if (text) batch_.push_back({v, fmt::format("b{}", kernel_.names++), *text});
     }
   }
@@ -431,6 +456,9 @@ BodyText StageText::body_of(const Stage& stage, const Place& place, std::size_t 
     return place.lanes > 1 ? fmt::format("c{}[k].at[l]", kept) : fmt::format("c{}[k]", kept);
   };
   for (const Ahead& load : batch_) body.know(load.value, load.name + "[u].at[l]");
+  for (const Staged& load : staged_) {
+    if (load.pass == pass) body.know(load.value, fmt::format("row{}[k].at[l]", load.at));
+  }
   for (const KeepPlan::Use& use : keep_.known[pass]) body.know(use.value, text(use.kept));
   for (std::size_t k = 0; k < keep_.kept.size(); ++k) {
     if (keep_.kept[k].first_pass != pass) continue;
@@ -442,20 +470,24 @@ BodyText StageText::body_of(const Stage& stage, const Place& place, std::size_t 
   return body;
 }
 
+// A load without a condition whose place is known without other values.
+bool StageText::is_direct(const Stage& stage, const Instruction& load) const {
+  if (load.opcode != Opcode::load || load.operand_count != 0) return false;
+  const auto symbols = sym::symbols(load.indices[0]);
+  return std::all_of(symbols.begin(), symbols.end(), [&](Expr s) {
+    return symbols_.contains(s.node()) || s == stage.inner.front().variable;
+  });
+}
+
 // Kept loads of this pass, all of them in flight before the first is used.
 void StageText::prefetch(const Stage& stage, std::size_t pass) {
   if (stage.inner.empty()) return;
+  unstage(stage, pass);
   std::vector<std::size_t> ahead;
   for (std::size_t k = 0; k < keep_.kept.size(); ++k) {
     const KeptValue& kept = keep_.kept[k];
-    if (kept.first_pass != pass) continue;
-    const Instruction& i = stage.body[kept.value];
-    if (i.opcode != Opcode::load || i.operand_count != 0) continue;
-    const auto symbols = sym::symbols(i.indices[0]);
-    const bool direct = std::all_of(symbols.begin(), symbols.end(), [&](Expr s) {
-      return symbols_.contains(s.node()) || s == stage.inner.front().variable;
-    });
-    if (direct) ahead.push_back(k);
+    const bool ours = kept.first_pass == pass && !fetched_[k];
+    if (ours && is_direct(stage, stage.body[kept.value])) ahead.push_back(k);
   }
   if (ahead.empty()) return;
   std::vector<std::size_t> packed;

@@ -1,18 +1,29 @@
 // The stages of a loop kernel as text, once its function has been begun.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "codegen/cuda/body.h"
 #include "codegen/cuda/keep.h"
 #include "codegen/cuda/prepare.h"
 
 namespace inkle::codegen::cuda {
 
+// The loop over a part's rows, where a kernel walks them.
+struct WalkText {
+  std::int64_t rows = 0;   // of a part
+  std::int32_t teams = 1;  // of a block; `q` is the number of the thread's
+  // The outer variables of the row of this number, as lines.
+  std::function<std::string(const std::string& row)> outer;
+};
+
 // A kernel's stages under its schedule. The function has defined: for a row's team `t`, the thread
 // in it; for columns `y`, the thread in a column's team, and `on`, whether the columns exist.
 class StageText {
  public:
   StageText(KernelText& kernel, const schedule::BlockSchedule& blocks, Writer& out,
-            const Symbols& symbols, sym::Expr columns);
+            const Symbols& symbols, sym::Expr columns, std::optional<WalkText> walk = {});
 
   void write(const PreparedKernel& prepared);
 
@@ -22,6 +33,16 @@ class StageText {
   [[nodiscard]] bool by_rows() const {
     return blocks_.axis == schedule::BlockSchedule::Axis::inner;
   }
+  void plan_passes();
+  void phase(schedule::Phase phase);
+  void pass(std::size_t number);
+  void walk();
+  void join_teams();
+  [[nodiscard]] bool is_direct(const Stage& stage, const loop::Instruction& load) const;
+  void plan_staged();
+  void unstage(const Stage& stage, std::size_t pass);
+  void stage_row(std::size_t pass, const std::string& row);
+  [[nodiscard]] std::int64_t gathered_bytes() const;
   [[nodiscard]] bool needs_barrier(const Stage& stage) const;
   void barrier();
   void note_written(const Stage& stage);
@@ -76,11 +97,23 @@ class StageText {
     std::string text;
   };
 
+  // A load of a walked row that is under way to shared memory while the row before is worked on.
+  // Each thread copies what it reads itself.
+  struct Staged {
+    std::size_t pass = 0;
+    loop::Val value = 0;
+    std::int64_t at = 0;     // bytes
+    std::int64_t count = 0;  // of each thread
+  };
+
   KernelText& kernel_;
   const schedule::BlockSchedule& blocks_;
   Writer& out_;
   const Symbols& symbols_;
   sym::Expr columns_;  // the last outer variable where lanes run along it
+  std::optional<WalkText> walk_;
+  std::vector<Staged> staged_;
+  std::size_t staged_passes_ = 0;
   std::vector<PreparedStage> stages_;
   sym::Expr skew_;         // at inner position 0
   sym::Expr skew_extent_;  // of the loops that it is for

@@ -358,5 +358,92 @@ TEST(Kernels, Random) {
   check(b, inner_lanes(8), {Array(DType::i64, 40)}, {});
 }
 
+// Rows that end in the middle of a vector, at any place: nothing behind them is written.
+TEST(Rows, EndsOfNarrowedRows) {
+  for (const DType to :
+       {DType::bf16, DType::f16, DType::u8, DType::i8, DType::i16, DType::boolean}) {
+    for (std::int64_t columns = 1; columns <= 35; ++columns) {
+      SCOPED_TRACE(fmt::format("{} of {}", columns, abi::name_of(to)));
+      constexpr std::int64_t kRows = 9;
+      KernelBuilder b;
+      const auto x = b.param(DType::f32);
+      const auto out = b.param(to, kOut);
+      const Expr row = b.outer(b.constant(kRows));
+      b.pointwise(
+          {b.constant(columns)},
+          [&](BodyBuilder& body, const Indices& j) {
+            body.yield(body.cast(body.load(x, DType::f32, {row * columns + j[0]}), to));
+          },
+          [&](const Indices& j) {
+            return Stores{{out, row * columns + j[0]}};
+          });
+      check(b, inner_lanes(16),
+            {random_array(DType::f32, kRows * columns, 5, 1, 100), Array(to, kRows * columns)}, {});
+    }
+  }
+}
+
+// A norm's backward: rows are walked, their columns gathered.
+TEST(Walks, SumsOfColumnsBesideRows) {
+  for (const std::int64_t columns : {1, 5, 16, 100, 300}) {
+    for (const std::int64_t more : {1, 3}) {
+      SCOPED_TRACE(fmt::format("{} columns, {} loops", columns, more));
+      constexpr std::int64_t kParts = 5, kRows = 7;
+      const std::int64_t rows = kParts * kRows * more;
+      KernelBuilder b;
+      const auto x = b.param(DType::f32);
+      const auto out = b.param(DType::f32, kOut);
+      const auto parts = b.param(DType::f32, kOut);
+      const auto sums = b.scratch(DType::f32, b.constant(columns));
+      b.loops.scratch.back().walks = true;
+      const Expr p = b.outer(b.constant(kParts));
+      Expr row = p * kRows + b.outer(b.constant(kRows));
+      b.loops.walked = 1;
+      if (more > 1) {
+        row = row * more + b.outer(b.constant(more));
+        b.loops.walked = 2;
+      }
+      const auto at_column = [&](std::uint32_t target) {
+        return [target](const Indices& j) { return Stores{{target, j[0]}}; };
+      };
+      const Expr n = b.constant(columns);
+      b.pointwise(
+           {n},
+           [](BodyBuilder& body, const Indices&) { body.yield(body.constant(DType::f32, 0.0)); },
+           at_column(sums))
+          .phase = schedule::Phase::first;
+      const auto r =
+          b.reduce(ReduceOp::sum, DType::f32, {n}, [&](BodyBuilder& body, const Indices& j) {
+            body.yield(body.load(x, DType::f32, {row * columns + j[0]}));
+          });
+      b.pointwise(
+          {n},
+          [&](BodyBuilder& body, const Indices& j) {
+            const Val v = body.load(x, DType::f32, {row * columns + j[0]});
+            const Val y = body.mul(v, body.row(r, DType::f32));
+            body.yield(y);
+            body.yield(body.add(body.load(sums, DType::f32, {j[0]}), y));
+          },
+          [&](const Indices& j) {
+            return Stores{{out, row * columns + j[0], loop::StoreMode::overwrite, 0},
+                          {sums, j[0], loop::StoreMode::overwrite, 1}};
+          });
+      b.pointwise(
+           {n},
+           [&](BodyBuilder& body, const Indices& j) {
+             body.yield(body.load(sums, DType::f32, {j[0]}));
+           },
+           [&](const Indices& j) {
+             return Stores{{parts, p * columns + j[0]}};
+           })
+          .phase = schedule::Phase::last;
+      check(b, inner_lanes(16),
+            {random_array(DType::f32, rows * columns, 3), Array(DType::f32, rows * columns),
+             Array(DType::f32, kParts * columns)},
+            {}, {.tolerance = 1e-5});
+    }
+  }
+}
+
 }  // namespace
 }  // namespace inkle::codegen::cpu

@@ -288,8 +288,17 @@ struct Interpreter {
     if (loop::result_count(stage.reduce) == 2) rows[stage.first_row + 1] = {second, 0};
   }
 
-  void iteration() {
+  void part() {
+    iteration(schedule::Phase::first);
+    const std::vector<loop::Dim> walked(
+        loops.outer.end() - static_cast<std::ptrdiff_t>(loops.walked), loops.outer.end());
+    points(walked, 0, [&] { iteration(schedule::Phase::each); });
+    iteration(schedule::Phase::last);
+  }
+
+  void iteration(schedule::Phase phase) {
     for (const Stage& stage : loops.stages) {
+      if (stage.phase != phase) continue;
       if (stage.kind == schedule::StageKind::reduction) {
         reduce(stage);
         continue;
@@ -324,7 +333,9 @@ std::int64_t interpret(const Kernel& kernel, std::vector<Array>& arrays,
   for (std::size_t i = 0; i < sizes.size(); ++i) machine.symbols[kernel.sizes[i].node()] = sizes[i];
   for (const auto& s : loops.scratch)
     machine.scratch.emplace_back(s.dtype, machine.value(s.elements));
-  machine.points(loops.outer, 0, [&] { machine.iteration(); });
+  const std::vector<loop::Dim> parts(loops.outer.begin(),
+                                     loops.outer.end() - static_cast<std::ptrdiff_t>(loops.walked));
+  machine.points(parts, 0, [&] { machine.part(); });
   return machine.status;
 }
 
@@ -345,7 +356,7 @@ void check(KernelBuilder& builder, const Schedule& schedule, const std::vector<A
   };
   std::int64_t extent = 1;
   const auto& outer = builder.loops.outer;
-  for (std::size_t d = 0; d < outer.size(); ++d) {
+  for (std::size_t d = 0; d + builder.loops.walked < outer.size(); ++d) {
     const std::int64_t e = value(outer[d].extent);
     const bool blocked = schedule.vector_outer && d + 1 == outer.size();
     extent *= blocked ? (e + schedule.block - 1) / schedule.block : e;
@@ -362,8 +373,9 @@ void check(KernelBuilder& builder, const Schedule& schedule, const std::vector<A
     std::size_t space = memory.size();
     std::align(64, static_cast<std::size_t>(bytes), scratch, space);
     const std::int64_t cut = extent / 3;
-    compiled[0].function(pointers.data(), sizes.data(), scratch, 0, cut);
+    // The later part first: what an iteration writes beyond its own elements then shows.
     compiled[0].function(pointers.data(), sizes.data(), scratch, cut, extent);
+    compiled[0].function(pointers.data(), sizes.data(), scratch, 0, cut);
     std::int64_t status = 0;
     std::memcpy(&status, scratch, 8);
     EXPECT_EQ(status, options.status);

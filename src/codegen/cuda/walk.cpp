@@ -1,0 +1,190 @@
+// Kernels that walk the rows of a part and gather their columns:
+//
+//   Pack<float, 8> sums0[3]; ... = 0                each thread, of the positions that it has
+//   stage row q                                     on its way to shared memory
+//   for (int w = q; w < 32; w += 8) {               a row at a time for each team of the block
+//     r0 = ...                                      what it reads is taken from shared memory, then
+//     stage row w + 8                               the next row's takes its place
+//     ...
+//   }
+//   join_teams<32, 8>(sums0, memory, q, t);         the teams' sums, by halves
+//   if (q == 0) { p5[...] = sums0 }
+#include "codegen/cuda/stage.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace inkle::codegen::cuda {
+
+using schedule::Phase;
+using schedule::StageKind;
+
+namespace {
+
+// Static shared memory that every architecture gives a block, but for what reductions take.
+constexpr std::int64_t kMostMemory = (48 << 10) - 1024;
+
+}  // namespace
+
+void StageText::walk() {
+  INKLE_CHECK(by_rows() && blocks_.keep && blocks_.cluster == 1,
+              "kernel {} walks rows that it does not keep", kernel_.kernel.name);
+  plan_staged();
+  std::int64_t bytes = gathered_bytes();
+  for (const Staged& load : staged_) {
+    const auto& stage = stages_[passes_[load.pass].stage].stage;
+    const std::int64_t each = blocks_.lanes * abi::size_of(stage.body[load.value].dtype);
+    bytes = std::max(bytes, load.at + load.count * blocks_.threads * each);
+  }
+  if (bytes != 0) out_.line("__shared__ alignas(16) char memory[{}];", bytes);
+  phase(Phase::first);
+  const std::string first = walk_->teams > 1 ? "q" : "0";
+  for (std::size_t p = 0; p < passes_.size(); ++p) stage_row(p, first);
+  out_.open(fmt::format("for (int w = {}; w < {}; w += {})", first, walk_->rows, walk_->teams));
+  out_.append(walk_->outer("w"));
+  // A later iteration writes the shared memory of this one: once all threads have gone by two
+  // reductions, all have read what the first one wrote.
+  std::size_t reductions = 0;
+  bool shares = false;
+  for (std::size_t p = 0; p < passes_.size(); ++p) {
+    const Stage& stage = stages_[passes_[p].stage].stage;
+    if (stage.phase != Phase::each) continue;
+    pass(p);
+    stage_row(p, fmt::format("w + {}", walk_->teams));
+    if (stage.kind == StageKind::reduction && !stage.inner.empty()) ++reductions;
+    for (const loop::Instruction& i : stage.body.instructions) {
+      const std::size_t params = kernel_.kernel.params.size();
+      shares = shares || (i.opcode == loop::Opcode::load && i.buffer >= params &&
+                          !kernel_.loops.scratch[i.buffer - params].walks);
+    }
+  }
+  if (shares || (blocks_.team > 32 && reductions < 2)) {
+    out_.raw(blocks_.team > 32 ? "__syncthreads();" : "__syncwarp();");
+  }
+  out_.close();
+  if (walk_->teams > 1) {
+    if (!staged_.empty()) out_.raw("__syncthreads();");
+    join_teams();
+    out_.open("if (q == 0)");
+  }
+  phase(Phase::last);
+  if (walk_->teams > 1) out_.close();
+}
+
+// --- The next row --------------------------------------------------------------------------------
+
+// Loads of walked rows in whole accesses of 8 or 16 bytes, as far as there is memory.
+void StageText::plan_staged() {
+  const auto& outer = kernel_.loops.outer;
+  std::int64_t at = 0;
+  for (std::size_t p = 0; p < passes_.size(); ++p) {
+    const Stage& stage = stages_[passes_[p].stage].stage;
+    if (stage.phase != Phase::each || stage.inner.empty()) continue;
+    const Place place = row_place(stage);
+    if (!place.whole.empty() || place.lanes == 1) continue;
+    const BodyText body(kernel_, stage.body, place);
+    const std::size_t before = staged_.size();
+    for (loop::Val v = 0; v < stage.body.instructions.size(); ++v) {
+      const loop::Instruction& i = stage.body[v];
+      if (!is_direct(stage, i) || i.buffer >= kernel_.kernel.params.size()) continue;
+      const schedule::Param& param = kernel_.kernel.params[i.buffer];
+      const bool is_known = std::any_of(keep_.known[p].begin(), keep_.known[p].end(),
+                                        [&](const KeepPlan::Use& use) { return use.value == v; });
+      const bool walks = std::any_of(
+          outer.end() - static_cast<std::ptrdiff_t>(kernel_.loops.walked), outer.end(),
+          [&](const loop::Dim& dim) { return sym::contains(i.indices[0], dim.variable); });
+      const std::int64_t bytes = blocks_.lanes * abi::size_of(i.dtype);
+      const bool fits = bytes % 8 == 0 &&
+                        param.alignment % std::min<std::int64_t>(bytes, 16) == 0 &&
+                        body.access_width(i.buffer, i.indices[0]) == blocks_.lanes;
+      if (is_known || !walks || !fits || param.role != schedule::ParamRole::in || param.may_alias ||
+          kernel_.aliasing) {
+        continue;
+      }
+      const std::int64_t step = std::int64_t{blocks_.team} * blocks_.lanes;
+      const std::int64_t count = (*stage.inner.front().extent.constant() + step - 1) / step;
+      const std::int64_t size = count * blocks_.threads * bytes;
+      if (at + size > kMostMemory) continue;
+      staged_.push_back({p, v, at, count});
+      at += size;
+    }
+    if (staged_.size() != before) ++staged_passes_;
+  }
+}
+
+// What this pass reads of the row has come: into registers.
+void StageText::unstage(const Stage& stage, std::size_t pass) {
+  std::vector<const Staged*> loads;
+  for (const Staged& load : staged_) {
+    if (load.pass == pass) loads.push_back(&load);
+  }
+  if (loads.empty()) return;
+  for (const Staged* load : loads) {
+    out_.line("Pack<{}, {}> row{}[{}];", type_of(stage.body[load->value].dtype), blocks_.lanes,
+              load->at, load->count);
+  }
+  out_.line("wait_for_copies<{}>();", staged_passes_ - 1);
+  positions(stage, true, [&](const Place&) {
+    for (const Staged* load : loads) {
+      const std::string type =
+          fmt::format("Pack<{}, {}>", type_of(stage.body[load->value].dtype), blocks_.lanes);
+      out_.line("row{0}[k] = (({1}*)(memory + {0}))[k * {2} + threadIdx.x];", load->at, type,
+                blocks_.threads);
+      for (std::size_t k = 0; k < keep_.kept.size(); ++k) {
+        const KeptValue& kept = keep_.kept[k];
+        if (kept.first_pass != pass || kept.value != load->value) continue;
+        out_.line("c{}[k] = row{}[k];", k, load->at);
+        fetched_[k] = true;
+      }
+    }
+  });
+}
+
+// Begins to copy what this pass reads of a row. Whoever waits for copies counts them by such
+// groups, so there is one even where there is no row.
+void StageText::stage_row(std::size_t pass, const std::string& row) {
+  const bool any = std::any_of(staged_.begin(), staged_.end(),
+                               [&](const Staged& load) { return load.pass == pass; });
+  if (!any) return;
+  const Stage& stage = stages_[passes_[pass].stage].stage;
+  out_.open(fmt::format("if ({} < {})", row, walk_->rows));
+  out_.line("const int next = {};", row);
+  out_.append(walk_->outer("next"));
+  positions(stage, true, [&](const Place& place) {
+    for (const Staged& load : staged_) {
+      if (load.pass != pass) continue;
+      const loop::Instruction& i = stage.body[load.value];
+      out_.line("copy_ahead<{}>(memory + {} + (k * {} + threadIdx.x) * {}, p{} + ({}));",
+                blocks_.lanes * abi::size_of(i.dtype), load.at, blocks_.threads,
+                blocks_.lanes * abi::size_of(i.dtype), i.buffer,
+                index_text(i.indices[0], place.symbols));
+    }
+  });
+  out_.close();
+  out_.raw("commit_copies();");
+}
+
+// --- The end -------------------------------------------------------------------------------------
+
+std::int64_t StageText::gathered_bytes() const {
+  std::int64_t most = 0;
+  for (const schedule::Scratch& scratch : kernel_.loops.scratch) {
+    if (!scratch.walks) continue;
+    const std::int64_t step = std::int64_t{blocks_.team} * blocks_.lanes;
+    const std::int64_t count = (*scratch.elements.constant() + step - 1) / step;
+    most = std::max(most, count * step * abi::size_of(scratch.dtype));
+  }
+  return most * walk_->teams / 2;
+}
+
+void StageText::join_teams() {
+  for (std::size_t s = 0; s < kernel_.loops.scratch.size(); ++s) {
+    const schedule::Scratch& scratch = kernel_.loops.scratch[s];
+    if (!scratch.walks) continue;
+    out_.line("join_teams<{}, {}>(sums{}, (Pack<{}, {}>*)memory, q, t);", blocks_.team,
+              walk_->teams, s, type_of(scratch.dtype), blocks_.lanes);
+  }
+}
+
+}  // namespace inkle::codegen::cuda
