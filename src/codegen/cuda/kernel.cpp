@@ -47,8 +47,9 @@ class KernelWriter {
     const std::string parameters = kernel.instances > 1 ? declare_table(name) : plain_parameters();
     const std::string cluster =
         blocks_.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", blocks_.cluster) : "";
-    out_.open(fmt::format("extern \"C\" __global__ void {}__launch_bounds__({}) {}({}u32* status)",
-                          cluster, blocks_.threads, name, parameters));
+    out_.open(
+        fmt::format("extern \"C\" __global__ void {}__launch_bounds__({}{}) {}({}u32* status)",
+                    cluster, blocks_.threads, blocks_at_once(), name, parameters));
     if (is_empty()) {  // never launched; what follows would divide by extents
       out_.close();
       return {out_.text(), false};
@@ -95,6 +96,24 @@ class KernelWriter {
   }
 
  private:
+  // Threads that walk rows take few enough registers for half as many of them as there could be,
+  // where each has few elements of a row: 120 to 128 for 24 elements of two sums each, with 56
+  // bytes at most in memory; with 32 elements it would be 200 to 400 bytes.
+  std::string blocks_at_once() const {
+    constexpr std::int64_t kFewElements = 24;
+    constexpr std::int64_t kThreads = 512;
+    std::int64_t elements = 0;
+    for (const schedule::Scratch& scratch : loops_.scratch) {
+      if (!scratch.walks) continue;
+      const std::int64_t step = std::int64_t{blocks_.team} * blocks_.lanes;
+      const std::int64_t size = scratch.elements.constant().value_or(1);
+      elements = std::max(elements, (size + step - 1) / step * blocks_.lanes);
+    }
+    const std::int64_t blocks = kThreads / blocks_.threads;
+    if (elements == 0 || elements > kFewElements || blocks < 2) return "";
+    return fmt::format(", {}", blocks);
+  }
+
   [[nodiscard]] bool is_empty() const {
     return std::any_of(loops_.outer.begin(), loops_.outer.end(),
                        [](const loop::Dim& dim) { return dim.extent.is_constant(0); });

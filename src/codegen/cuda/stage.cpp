@@ -456,6 +456,14 @@ BodyText StageText::body_of(const Stage& stage, const Place& place, std::size_t 
     return place.lanes > 1 ? fmt::format("c{}[k].at[l]", kept) : fmt::format("c{}[k]", kept);
   };
   for (const Ahead& load : batch_) body.know(load.value, load.name + "[u].at[l]");
+  for (loop::Val v = 0; v < stage.body.instructions.size(); ++v) {
+    const Instruction& i = stage.body[v];
+    if (i.opcode != Opcode::load || i.operand_count != 0) continue;
+    for (std::size_t n = 0; n < numbers_.size(); ++n) {
+      const bool same = numbers_[n].buffer == i.buffer && numbers_[n].offset == i.indices[0];
+      if (same) body.know(v, fmt::format("own{}", n));
+    }
+  }
   for (const Staged& load : staged_) {
     if (load.pass == pass) body.know(load.value, fmt::format("row{}[k].at[l]", load.at));
   }

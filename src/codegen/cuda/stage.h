@@ -39,7 +39,9 @@ class StageText {
   void walk();
   void join_teams();
   [[nodiscard]] bool is_direct(const Stage& stage, const loop::Instruction& load) const;
+  [[nodiscard]] bool is_of_row(const loop::Instruction& load) const;
   void plan_staged();
+  void plan_numbers();
   void unstage(const Stage& stage, std::size_t pass);
   void stage_row(std::size_t pass, const std::string& row);
   [[nodiscard]] std::int64_t gathered_bytes() const;
@@ -106,6 +108,12 @@ class StageText {
     std::int64_t count = 0;  // of each thread
   };
 
+  // A number of each walked row, loaded while the row before is worked on.
+  struct Number {
+    std::uint32_t buffer = 0;
+    sym::Expr offset;
+  };
+
   KernelText& kernel_;
   const schedule::BlockSchedule& blocks_;
   Writer& out_;
@@ -113,6 +121,7 @@ class StageText {
   sym::Expr columns_;  // the last outer variable where lanes run along it
   std::optional<WalkText> walk_;
   std::vector<Staged> staged_;
+  std::vector<Number> numbers_;
   std::size_t staged_passes_ = 0;
   std::vector<PreparedStage> stages_;
   sym::Expr skew_;         // at inner position 0

@@ -4,7 +4,7 @@
 //   stage row q                                     on its way to shared memory
 //   for (int w = q; w < 32; w += 8) {               a row at a time for each team of the block
 //     r0 = ...                                      what it reads is taken from shared memory, then
-//     stage row w + 8                               the next row's takes its place
+//     stage row w + 8                               the next row takes its place
 //     ...
 //   }
 //   join_teams<32, 8>(sums0, memory, q, t);         the teams' sums, by halves
@@ -31,6 +31,7 @@ void StageText::walk() {
   INKLE_CHECK(by_rows() && blocks_.keep && blocks_.cluster == 1,
               "kernel {} walks rows that it does not keep", kernel_.kernel.name);
   plan_staged();
+  if (!staged_.empty()) plan_numbers();
   std::int64_t bytes = gathered_bytes();
   for (const Staged& load : staged_) {
     const auto& stage = stages_[passes_[load.pass].stage].stage;
@@ -38,11 +39,17 @@ void StageText::walk() {
     bytes = std::max(bytes, load.at + load.count * blocks_.threads * each);
   }
   if (bytes != 0) out_.line("__shared__ alignas(16) char memory[{}];", bytes);
+  for (std::size_t n = 0; n < numbers_.size(); ++n) {
+    out_.line("{} next{};", type_of(kernel_.kernel.params[numbers_[n].buffer].dtype), n);
+  }
   phase(Phase::first);
   const std::string first = walk_->teams > 1 ? "q" : "0";
   for (std::size_t p = 0; p < passes_.size(); ++p) stage_row(p, first);
   out_.open(fmt::format("for (int w = {}; w < {}; w += {})", first, walk_->rows, walk_->teams));
   out_.append(walk_->outer("w"));
+  for (std::size_t n = 0; n < numbers_.size(); ++n) {
+    out_.line("const auto own{} = next{};", n, n);
+  }
   // A later iteration writes the shared memory of this one: once all threads have gone by two
   // reductions, all have read what the first one wrote.
   std::size_t reductions = 0;
@@ -74,9 +81,38 @@ void StageText::walk() {
 
 // --- The next row --------------------------------------------------------------------------------
 
+// Whether the load is of memory that nobody writes here, at a place that differs from row to row.
+bool StageText::is_of_row(const loop::Instruction& load) const {
+  const auto& outer = kernel_.loops.outer;
+  if (load.buffer >= kernel_.kernel.params.size() || kernel_.aliasing ||
+      kernel_.kernel.params[load.buffer].role != schedule::ParamRole::in) {
+    return false;
+  }
+  return std::any_of(
+      outer.end() - static_cast<std::ptrdiff_t>(kernel_.loops.walked), outer.end(),
+      [&](const loop::Dim& dim) { return sym::contains(load.indices[0], dim.variable); });
+}
+
+// Loads that are one for the whole row.
+void StageText::plan_numbers() {
+  for (const Pass& p : passes_) {
+    const Stage& stage = stages_[p.stage].stage;
+    if (stage.phase != Phase::each || stage.inner.empty()) continue;
+    for (const loop::Instruction& i : stage.body.instructions) {
+      if (!is_direct(stage, i) || !is_of_row(i) ||
+          sym::contains(i.indices[0], stage.inner.front().variable)) {
+        continue;
+      }
+      const bool known = std::any_of(numbers_.begin(), numbers_.end(), [&](const Number& n) {
+        return n.buffer == i.buffer && n.offset == i.indices[0];
+      });
+      if (!known) numbers_.push_back({i.buffer, i.indices[0]});
+    }
+  }
+}
+
 // Loads of walked rows in whole accesses of 8 or 16 bytes, as far as there is memory.
 void StageText::plan_staged() {
-  const auto& outer = kernel_.loops.outer;
   std::int64_t at = 0;
   for (std::size_t p = 0; p < passes_.size(); ++p) {
     const Stage& stage = stages_[passes_[p].stage].stage;
@@ -91,17 +127,11 @@ void StageText::plan_staged() {
       const schedule::Param& param = kernel_.kernel.params[i.buffer];
       const bool is_known = std::any_of(keep_.known[p].begin(), keep_.known[p].end(),
                                         [&](const KeepPlan::Use& use) { return use.value == v; });
-      const bool walks = std::any_of(
-          outer.end() - static_cast<std::ptrdiff_t>(kernel_.loops.walked), outer.end(),
-          [&](const loop::Dim& dim) { return sym::contains(i.indices[0], dim.variable); });
       const std::int64_t bytes = blocks_.lanes * abi::size_of(i.dtype);
       const bool fits = bytes % 8 == 0 &&
                         param.alignment % std::min<std::int64_t>(bytes, 16) == 0 &&
                         body.access_width(i.buffer, i.indices[0]) == blocks_.lanes;
-      if (is_known || !walks || !fits || param.role != schedule::ParamRole::in || param.may_alias ||
-          kernel_.aliasing) {
-        continue;
-      }
+      if (is_known || !fits || !is_of_row(i)) continue;
       const std::int64_t step = std::int64_t{blocks_.team} * blocks_.lanes;
       const std::int64_t count = (*stage.inner.front().extent.constant() + step - 1) / step;
       const std::int64_t size = count * blocks_.threads * bytes;
@@ -151,6 +181,12 @@ void StageText::stage_row(std::size_t pass, const std::string& row) {
   out_.open(fmt::format("if ({} < {})", row, walk_->rows));
   out_.line("const int next = {};", row);
   out_.append(walk_->outer("next"));
+  if (pass == staged_.front().pass) {
+    for (std::size_t n = 0; n < numbers_.size(); ++n) {
+      out_.line("next{} = p{}[{}];", n, numbers_[n].buffer,
+                index_text(numbers_[n].offset, symbols_));
+    }
+  }
   positions(stage, true, [&](const Place& place) {
     for (const Staged& load : staged_) {
       if (load.pass != pass) continue;
