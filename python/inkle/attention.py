@@ -1,15 +1,17 @@
 """Keeps scaled_dot_product_attention one op through AOTAutograd, which would split it.
 
-In inference the call becomes the custom op ``inkle::attention``; under autograd it is left alone,
-and what AOTAutograd makes of it is compiled. Before that, a mask that the graph computes from
-nothing but sizes is looked at: one that hides nothing goes, a causal one becomes the flag, so that
-torch may pick its fused kernels for the call.
+In inference the call becomes the custom op ``inkle::attention``. Under autograd what AOTAutograd
+makes of it is compiled; on a GPU by the kernels that were measured to be the fastest. Before that, a
+mask that the graph computes from nothing but sizes is looked at: one that hides nothing goes, a causal
+one becomes the flag, so that torch may pick its fused kernels for the call.
 """
 
 from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
+
+from inkle import attention_ways
 
 
 @torch.library.custom_op("inkle::attention", mutates_args=())
@@ -37,15 +39,54 @@ def _(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=N
     )
 
 
-def _may_replace(node: torch.fx.Node) -> bool:
-    def operand(index: int, name: str, default):
-        if len(node.args) > index:
-            return node.args[index]
-        return node.kwargs.get(name, default)
+def differentiable(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """F.scaled_dot_product_attention of CUDA tensors that need gradients, as AOTAutograd traces it: by
+    the kernels that are the fastest for forward and backward together."""
+    tensors = [query, key, value, *([] if attn_mask is None else [attn_mask])]
+    if torch.is_autocast_enabled("cuda"):  # as it would cast them itself
+        dtype = torch.get_autocast_dtype("cuda")
+        wide = (torch.float32, torch.float16, torch.bfloat16)
+        tensors = [t.to(dtype) if t.dtype in wide else t for t in tensors]
+    mask = tensors[3] if attn_mask is not None else None
+    way = attention_ways.for_training(
+        tensors[:3], mask, dropout_p, is_causal, scale, enable_gqa
+    )
+    with attention_ways.preferring(way):
+        return F.scaled_dot_product_attention(
+            *tensors[:3], mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
 
-    if operand(4, "dropout_p", 0.0) != 0.0:
+
+def _has_choice(node: torch.fx.Node) -> bool:
+    """Whether it is a call under autograd that several kernels of a GPU might run."""
+    tensors = [_operand_of(node, i, name) for i, name in enumerate(("query", "key", "value"))]
+    examples = [t.meta.get("example_value") for t in tensors if isinstance(t, torch.fx.Node)]
+    if len(examples) != 3 or not all(
+        isinstance(t, torch.Tensor) and t.is_cuda and t.dim() == 4 and t.is_floating_point()
+        and not t.is_nested for t in examples
+    ):  # fmt: skip
         return False
-    tensors = [operand(0, "query", None), operand(1, "key", None), operand(2, "value", None)]
+    mask = _operand_of(node, 3, "attn_mask")
+    if isinstance(mask, torch.fx.Node) and mask.meta["example_value"].requires_grad:
+        return False
+    numbers = (_operand_of(node, 4, "dropout_p"), _operand_of(node, 6, "scale"))
+    is_plain = all(n is None or isinstance(n, (int, float)) for n in numbers)
+    return is_plain and torch.is_grad_enabled() and any(t.requires_grad for t in examples)
+
+
+def _may_replace(node: torch.fx.Node) -> bool:
+    if (_operand_of(node, 4, "dropout_p") or 0.0) != 0.0:
+        return False
+    tensors = [_operand_of(node, i, name) for i, name in enumerate(("query", "key", "value"))]
     for tensor in tensors:
         example = tensor.meta.get("example_value") if isinstance(tensor, torch.fx.Node) else None
         if example is None or not example.is_floating_point() or example.is_nested:
@@ -116,7 +157,7 @@ def _constant(
 
 # Functions whose results have memory of their own, whatever their arguments.
 _FRESH = frozenset(
-    "scaled_dot_product_attention linear layer_norm addmm matmul bmm baddbmm embedding softmax gelu "
+    "scaled_dot_product_attention differentiable linear layer_norm addmm matmul bmm baddbmm embedding softmax gelu "
     "tanh pow add sub mul truediv neg cat arange cumsum diff eq ne lt le gt ge and_ or_".split()
 )
 
@@ -170,8 +211,8 @@ def _drop_constant_mask(
         node.kwargs = {"scale": given[6], "enable_gqa": given[7]}
 
 
-def replace(gm: torch.fx.GraphModule) -> None:
-    """Replaces the calls in a Dynamo graph, in place."""
+def replace(gm: torch.fx.GraphModule, random: str = "fast") -> None:
+    """Replaces the calls in a Dynamo graph, in place; ``random`` as in the options."""
     known: dict[torch.fx.Node, object] = {}
     written: set[torch.fx.Node] | None = None
     for node in gm.graph.nodes:
@@ -186,6 +227,11 @@ def replace(gm: torch.fx.GraphModule) -> None:
             node.args = _positional(node)
             node.target = torch.ops.inkle.attention.default
             node.kwargs = {}
+        elif _has_choice(node):
+            given = _positional(node)
+            # Each kernel draws other numbers.
+            if given[4] == 0.0 or random != "eager":
+                node.args, node.kwargs, node.target = given, {}, differentiable
     gm.recompile()
 
 

@@ -55,7 +55,7 @@ def inkle(
     """
     parsed = parse(mode, options)
     label = name or "graph"
-    attention.replace(gm)
+    attention.replace(gm, parsed.random)
     loss.replace(gm)
     if parsed.random == "fast":
         dropout.replace(gm)

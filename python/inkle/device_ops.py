@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Sequence
 
 import torch
-import torch.nn.functional as F
+
+from inkle import attention_ways
 
 
 def convolution(
@@ -66,14 +67,13 @@ def attention(
     mask: torch.Tensor | None,
     is_causal: bool,
     scale: float,
+    strides: tuple[int, ...],
 ) -> torch.Tensor:
-    """softmax(scale * q k^T + mask) v over [batch, head, row, feature]."""
+    """softmax(scale * q k^T + mask) v over [batch, head, row, feature]; best with ``strides``."""
     if mask is not None:
         # Torch makes an additive mask of a boolean one: not once for each batch and head.
         for d in (0, 1):
             if mask.stride(d) == 0:
                 mask = mask.narrow(d, 0, 1)
     with torch.no_grad(), torch._C._DisableAutocast():
-        return F.scaled_dot_product_attention(
-            q, k, v, mask, 0.0, is_causal, scale=scale, enable_gqa=k.shape[1] != q.shape[1]
-        )
+        return attention_ways.attend(q, k, v, mask, is_causal, scale, strides)

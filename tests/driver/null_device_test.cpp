@@ -16,6 +16,7 @@
 #include "runtime/common/errors.h"
 #include "runtime/cuda/executable.h"
 #include "runtime/cuda/host.h"
+#include "runtime/cuda/samples.h"
 
 namespace inkle::driver {
 namespace {
@@ -283,7 +284,27 @@ graph @block(%x: bf16[2,16,8,8]{1024,1,128,16}, %w: bf16[16,16,3,3]{144,1,48,16}
   EXPECT_THAT(launched(), ::testing::ElementsAre(::testing::_, call));
   EXPECT_TRUE(executable_->is_prepared({.tensors = views, .versions = versions}));
   EXPECT_THAT(launched(), ::testing::ElementsAre(call));
+  // Written to without another version: the next call sees it on the device, the one after it acts.
+  for (std::int64_t i = 0; i < 16 * 16 * 9; ++i) static_cast<std::uint16_t*>(views[1].data)[i] = 7;
+  EXPECT_TRUE(executable_->is_prepared({.tensors = views, .versions = versions}));
+  EXPECT_THAT(launched(), ::testing::ElementsAre(call));
+  EXPECT_FALSE(executable_->is_prepared({.tensors = views, .versions = versions}));
+  EXPECT_THAT(launched(), ::testing::ElementsAre(::testing::_, call));
+  EXPECT_THAT(launched(), ::testing::ElementsAre(call));
+  EXPECT_TRUE(executable_->is_prepared({.tensors = views, .versions = versions}));
   EXPECT_THAT(host.calls, ::testing::IsEmpty());
+}
+
+TEST(Samples, LieInTheirTensorsEachInAnotherPart) {
+  using runtime::cuda::kSamples;
+  using runtime::cuda::sampled_word;
+  for (const std::uint64_t words : {65ULL, 127ULL, 128ULL, 1000003ULL, 1ULL << 34}) {
+    for (std::uint32_t s = 0; s < 3 * kSamples; ++s) {
+      const std::uint64_t slice = words / kSamples;
+      EXPECT_EQ(sampled_word(s, words) / slice, s % kSamples) << words;
+    }
+  }
+  for (std::uint32_t s = 0; s < kSamples; ++s) EXPECT_EQ(sampled_word(kSamples + s, 5), s);
 }
 
 TEST_F(NullDeviceTest, ArgumentsAreChecked) {

@@ -88,8 +88,8 @@ def test_mask(function, expected, grad, monkeypatch):
     replace = attention.replace
     calls = (F.scaled_dot_product_attention, torch.ops.inkle.attention.default)
 
-    def spy(gm):
-        replace(gm)
+    def spy(gm, *rest):
+        replace(gm, *rest)
         for node in gm.graph.nodes:
             if node.target in calls:
                 mask = attention._operand_of(node, 3, "attn_mask")

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import inkle
+from inkle import attention_ways
 from test_backend import *  # noqa: F401,F403: its tests, collected here once more
 from test_layouts import *  # noqa: F401,F403
 
@@ -99,6 +100,40 @@ def test_changed_weights_are_prepared_anew(mode):
                 norm.weight.mul_(1.5)
                 conv.weight.add_(0.01)
             torch.testing.assert_close(run(x), model(x), rtol=3e-2, atol=3e-2)
+
+
+class _Projections(torch.nn.Module):
+    """Three products of one input, which become one."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (torch.nn.Linear(512, 512, dtype=torch.bfloat16) for _ in range(3))
+
+    def forward(self, x):
+        return F.scaled_dot_product_attention(*(y(x).unflatten(-1, (8, 64)).transpose(1, 2)
+                                                for y in (self.q, self.k, self.v)))  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", [None, "reduce-overhead"])
+@pytest.mark.parametrize("change", ["scaled", "clamped"])
+def test_weights_changed_without_a_version_are_seen_a_call_later(change, mode):
+    module = _Projections().eval()
+    run = torch.compile(module, backend="inkle", mode=mode)
+    x = bf16(4, 128, 512)
+    with torch.no_grad():
+        for _ in range(4):
+            torch.testing.assert_close(run(x), module(x), rtol=3e-2, atol=3e-2)
+        for p in (module.v.weight, module.v.bias):
+            before = p._version
+            if change == "scaled":
+                p.data.mul_(-2)
+            else:
+                p.data.clamp_(-0.02, 0.02)
+            assert p._version == before
+        run(x)  # this one may still use the old ones
+        torch.cuda.synchronize()
+        for _ in range(3):
+            torch.testing.assert_close(run(x), module(x), rtol=3e-2, atol=3e-2)
 
 
 @pytest.mark.parametrize("channels_last", [True, False])
@@ -292,6 +327,31 @@ def test_wide_products(columns):
     x = bf16(2048, 64)
     with torch.no_grad():
         torch.testing.assert_close(compiled(layer)(x), layer(x), rtol=2e-2, atol=2e-2)
+
+
+def _heads_last(*sizes):
+    return bf16(sizes[0], sizes[2], sizes[1], sizes[3]).transpose(1, 2)
+
+
+@pytest.mark.parametrize("way", [None, 1, 2, 3])
+@pytest.mark.parametrize("kind", ["plain", "causal", "masked", "grouped"])
+@pytest.mark.parametrize("mode", [None, "reduce-overhead"])
+def test_attention_by_each_kernel(way, kind, mode, monkeypatch):
+    monkeypatch.setattr(attention_ways, "choose", lambda *given: way)
+    mask = (torch.rand(2, 1, 256, 256) > 0.3) if kind == "masked" else None
+    heads = 2 if kind == "grouped" else 8
+
+    def function(q, k, v):
+        y = F.scaled_dot_product_attention(q * 2, k, v, mask, is_causal=kind == "causal",
+                                           enable_gqa=kind == "grouped")  # fmt: skip
+        return y.transpose(1, 2).reshape(2, 256, 512) + 1
+
+    run = torch.compile(function, backend="inkle", mode=mode)
+    with torch.no_grad():
+        for make in (bf16, _heads_last):
+            q, k, v = make(2, 8, 256, 64), make(2, heads, 256, 64), make(2, heads, 256, 64)
+            for _ in range(3):
+                torch.testing.assert_close(run(q, k, v), function(q, k, v), rtol=3e-2, atol=3e-2)
 
 
 def test_training():

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import inkle
+from inkle import attention_ways
 
 pytestmark = [
     pytest.mark.gpu,
@@ -117,24 +118,81 @@ def test_norms_and_activations(sizes):
 
 
 class _Attention(nn.Module):
-    def __init__(self, width, heads):
+    def __init__(self, width, heads, causal=False):
         super().__init__()
         self.heads, self.qkv, self.out = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.causal = causal
 
     def forward(self, x):
         batch, length, width = x.shape
         q, k, v = self.qkv(x).reshape(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
-        y = F.scaled_dot_product_attention(q, k, v)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         return self.out(y.transpose(1, 2).reshape(batch, length, width))
 
 
+_ATTENTION_KERNELS = {f"aten::_scaled_dot_product_{kind}_attention{back}"
+                      for kind in ("cudnn", "flash", "efficient") for back in ("", "_backward")}  # fmt: skip
+
+
 def test_attention_of_one_product():
-    kernels = {f"aten::_scaled_dot_product_{kind}_attention{back}"
-               for kind in ("cudnn", "flash", "efficient") for back in ("", "_backward")}  # fmt: skip
-    check(_Attention(384, 6), torch.randn(16, 197, 384, device="cuda"), in_eager=kernels)
+    x = torch.randn(16, 197, 384, device="cuda")
+    check(_Attention(384, 6), x, in_eager=_ATTENTION_KERNELS)
     backward = inkle.reports()[-1]
     wide = [s for s in backward.steps if s["kind"] == "kernel" and "cat" in s["label"]]
     assert len(wide) == 1
+
+
+@pytest.mark.parametrize(("kernel", "way"), [("flash", 1), ("efficient", 2), ("cudnn", 3)])
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_by_each_kernel(kernel, way, causal, monkeypatch):
+    monkeypatch.setattr(attention_ways, "for_training", lambda *given: way)
+    x = torch.randn(8, 256, 384, device="cuda")
+    check(_Attention(384, 6, causal), x, in_eager=_ATTENTION_KERNELS)
+    ran = {op for r in inkle.reports() for op, _, _ in r.eager}
+    wanted = f"aten::_scaled_dot_product_{kernel}_attention"
+    assert ran == {wanted, f"{wanted}_backward"}
+
+
+@pytest.mark.parametrize("way", [None, 1, 2, 3])
+def test_the_backward_of_attention_drops_the_same(way, monkeypatch):
+    monkeypatch.setattr(attention_ways, "for_training", lambda *given: way)
+
+    def attend(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=0.5)
+
+    run = torch.compile(attend, backend="inkle", fullgraph=True)
+    q, k, v = (torch.randn(2, 4, 256, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+               for _ in range(3))  # fmt: skip
+    for _ in range(2):
+        y = run(q, k, v)
+        seed = torch.randn_like(y)
+        (of_v,) = torch.autograd.grad(y, v, seed)
+        # The result is linear in v, with the weights that were not dropped.
+        torch.testing.assert_close((of_v.double() * v.double()).sum(), (y.double() * seed.double()).sum(),
+                                   rtol=2e-2, atol=2)  # fmt: skip
+
+
+def test_attention_is_measured_once():
+    attention_ways.forget()
+    model = _Attention(768, 12, causal=True).cuda()
+    check(model, torch.randn(8, 1024, 768, device="cuda"), in_eager=_ATTENTION_KERNELS)
+    (known,) = attention_ways.known()
+    assert known.has_gradient and known.is_causal and known.dtype == torch.bfloat16
+
+
+def test_measuring_leaves_the_random_numbers_alone():
+    def attend(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=0.1)
+
+    q, k, v = (torch.randn(8, 12, 1024, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+               for _ in range(3))  # fmt: skip
+    states = []
+    for _ in range(2):  # the second time it is known
+        torch._dynamo.reset()
+        torch.manual_seed(3)
+        torch.compile(attend, backend="inkle", fullgraph=True)(q, k, v)
+        states.append(torch.cuda.get_rng_state())
+    assert torch.equal(*states)
 
 
 @pytest.mark.parametrize("classes", [4099, 4098, 4096])

@@ -216,6 +216,32 @@ def test_freeze_folds_and_holds_weights():
     assert not eager_ops(inkle.reports())
 
 
+CHANGES = {
+    "scaled": lambda p: p.data.mul_(2),
+    "copied": lambda p: p.data.copy_(torch.randn_like(p).abs() + 0.1),
+    "clamped": lambda p: p.data.clamp_(0.05, 0.1),
+    "numpy": lambda p: numpy.multiply(p.detach().numpy(), 0.5, out=p.detach().numpy()),
+    "set": lambda p: setattr(p, "data", p.data + 0.25),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("make", [lambda: network(1), lambda: nn.Linear(192, 300)],
+                         ids=["folded", "packed"])  # fmt: skip
+def test_weights_changed_without_a_version_are_seen(make, change):
+    module = make().eval()
+    x = randn(2, 3, 8, 8) if isinstance(module, Network) else randn(3, 192)
+    run = compiled(module)
+    with torch.no_grad():
+        for _ in range(2):
+            same(run(x), module(x), 1e-4)
+        for p in module.parameters():
+            before = p._version
+            change(p)
+            assert p._version == before
+            same(run(x), module(x), 1e-4)
+
+
 def test_freeze_of_instances_that_share_code():
     modules = [network(seed) for seed in range(3)]
     x = randn(2, 3, 8, 8)

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "runtime/cuda/copy_rows.h"
+#include "runtime/cuda/samples.h"
 #include "runtime/cuda/cublaslt.h"
 #include "runtime/cuda/cudnn.h"
 #include "runtime/cuda/driver_api.h"
@@ -144,9 +145,20 @@ class CudaDevice final : public Device {
     auto step = static_cast<std::uint32_t>(pitch);
     auto count = static_cast<std::uint64_t>(rows * columns);
     std::array<void*, 5> parameters = {&to, &from, &n, &step, &count};
-    launch(row_copier(),
+    launch(own_kernel(row_copier_, kCopyRowsPtx, "copy_rows"),
            {.blocks = static_cast<std::uint32_t>((rows * columns + kOfBlock - 1) / kOfBlock),
             .threads = static_cast<std::uint32_t>(kThreads)},
+           stream, parameters.data());
+  }
+  void sample(const SampleJob& job, bool keep, Stream stream) override {
+    if (job.tensors == 0) return;
+    constexpr std::uint32_t kThreads = 256;
+    SampleJob given = job;
+    std::uint32_t is_kept = keep ? 1 : 0;
+    std::array<void*, 5> parameters = {&given.table, &given.tensors, &given.kept, &given.changed,
+                                       &is_kept};
+    launch(own_kernel(sampler_, kSamplesPtx, "samples"),
+           {.blocks = (job.tensors * kSamples + kThreads - 1) / kThreads, .threads = kThreads},
            stream, parameters.data());
   }
   void synchronize(Stream stream) override {
@@ -213,15 +225,14 @@ class CudaDevice final : public Device {
   void describe();
 
   // Compiled by the driver when first needed; kept as long as the process.
-  [[nodiscard]] Function row_copier() {
+  [[nodiscard]] Function own_kernel(Function& known, const char* code, const char* name) {
     const std::lock_guard lock(mutex_);
-    if (row_copier_ == nullptr) {
+    if (known == nullptr) {
       void* module = nullptr;
-      driver::check(api_, api_.module_load(&module, kCopyRowsPtx), "compiling a kernel");
-      driver::check(api_, api_.module_function(&row_copier_, module, "copy_rows"),
-                    "looking up a kernel");
+      driver::check(api_, api_.module_load(&module, code), "compiling a kernel");
+      driver::check(api_, api_.module_function(&known, module, name), "looking up a kernel");
     }
-    return row_copier_;
+    return known;
   }
 
   const Api& api_;
@@ -231,6 +242,7 @@ class CudaDevice final : public Device {
   abi::DeviceDescription description_;
   std::mutex mutex_;
   Function row_copier_ = nullptr;
+  Function sampler_ = nullptr;
   std::unique_ptr<Gemms> gemms_;
   std::unique_ptr<Convolutions> convolutions_;
   bool asked_for_convolutions_ = false;

@@ -22,6 +22,15 @@ struct LaunchShape {
   std::uint32_t shared_bytes = 0;
 };
 
+// Words of tensors that are kept to be compared later (samples.h); all is memory of the device but
+// `changed`, which may be shared with the host.
+struct SampleJob {
+  const void* table = nullptr;  // SampledMemory by tensor
+  std::uint32_t tensors = 0;
+  void* kept = nullptr;               // kSamples words for each
+  std::uint32_t* changed = nullptr;  // becomes 1 where a word is not what was kept
+};
+
 // Code on the device. Destroyed after the last launch of its functions has been queued.
 class Module {
  public:
@@ -67,6 +76,8 @@ class Device {
   // bytes; `to` is 16-byte aligned.
   virtual void copy_rows(void* to, const void* from, std::int64_t rows, std::int64_t columns,
                          std::int64_t pitch, Stream stream) = 0;
+  // Keeps the words, or compares them with those kept.
+  virtual void sample(const SampleJob& job, bool keep, Stream stream) = 0;
   virtual void synchronize(Stream stream) = 0;
   virtual void synchronize_all() = 0;
   // The stream is being recorded into a graph: nothing may wait for it.

@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "runtime/common/errors.h"
 #include "runtime/common/plan_check.h"
 #include "runtime/cuda/frame.h"
+#include "runtime/cuda/samples.h"
 
 namespace inkle::runtime::cuda {
 namespace {
@@ -41,6 +43,7 @@ Executable::Executable(std::shared_ptr<const abi::Plan> plan, std::shared_ptr<De
   }
   status_ = static_cast<std::uint32_t*>(device_->allocate_shared(
       static_cast<std::int64_t>((plan_->steps.size() + 1) * sizeof(std::uint32_t))));
+  changed_ = status_ + plan_->steps.size();
   load_constants();
   make_steps();
   plan_prepared();
@@ -133,6 +136,8 @@ void Executable::plan_prepared() {
       abi::for_each_operand(*steps_[s].call, [&](const abi::Operand& o) { watch(o.buffer); });
     }
   }
+  sample_bytes_ = static_cast<std::int64_t>(
+      watched_.size() * (sizeof(SampledMemory) + kSamples * sizeof(std::uint32_t)));
 }
 
 Executable::Prepared* Executable::find_prepared(const common::Call& call) {
@@ -147,7 +152,7 @@ Executable::Prepared* Executable::find_prepared(const common::Call& call) {
 }
 
 bool Executable::is_current(const Prepared& prepared, const common::Call& call) const {
-  if (!prepared.is_made) return false;
+  if (!prepared.is_made || prepared.versions.size() != watched_.size()) return false;
   if (call.versions.empty()) return watched_.empty();
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     if (prepared.versions[i] != call.versions[watched_[i]]) return false;
@@ -161,14 +166,35 @@ namespace {
 constexpr std::size_t kMostPreparedSets = 16;
 constexpr std::int64_t kMostPreparedBytes = std::int64_t{4} << 30;
 
+// The whole words from the first to the last element, nothing of a tensor of the CPU.
+SampledMemory sampled_memory(const abi::TensorView& v) {
+  if (v.device.kind == abi::DeviceKind::cpu) return {};
+  std::int64_t last = 0;
+  for (std::int32_t d = 0; d < v.rank; ++d) {
+    if (v.sizes[d] == 0) return {};
+    last += (v.sizes[d] - 1) * v.strides[d];
+  }
+  const auto begin = reinterpret_cast<std::uint64_t>(v.data);
+  const std::uint64_t end = begin + static_cast<std::uint64_t>((last + 1) * abi::size_of(v.dtype));
+  const std::uint64_t first = (begin + 3) / 4 * 4;
+  return {first, end > first ? (end - first) / 4 : 0};
+}
+
 }  // namespace
 
 Executable::PreparedPlace Executable::place_prepared(const common::Call& call, bool may_make) {
   const std::lock_guard lock(mutex_);
+  const auto place = [&](std::byte* memory, bool current, bool stale) {
+    std::byte* const behind = memory + prepared_bytes_;
+    const auto count = static_cast<std::uint32_t>(watched_.size());
+    return PreparedPlace{memory, current, stale,
+                         SampleJob{behind, count, behind + count * sizeof(SampledMemory), changed_}};
+  };
+  if (may_make) take_changes();
   if (Prepared* known = find_prepared(call)) {
     const bool current = is_current(*known, call);
     if (!current && !may_make) return {};
-    return {known->memory, current, known->is_made && !current};
+    return place(known->memory, current, known->is_made && !current);
   }
   const auto sets = static_cast<std::int64_t>(prepared_.size()) + 1;
   if (!may_make || prepared_.size() == kMostPreparedSets ||
@@ -177,13 +203,31 @@ Executable::PreparedPlace Executable::place_prepared(const common::Call& call, b
   }
   Prepared made;
   for (const std::uint32_t t : watched_) made.addresses.push_back(call.tensors[t].data);
-  made.memory = static_cast<std::byte*>(device_->try_allocate(prepared_bytes_));
+  made.memory = static_cast<std::byte*>(device_->try_allocate(prepared_bytes_ + sample_bytes_));
   if (made.memory == nullptr) return {};
   prepared_.push_back(std::move(made));
-  return {prepared_.back().memory, false, false};
+  return place(prepared_.back().memory, false, false);
 }
 
-void Executable::note_prepared(const common::Call& call) {
+void Executable::take_changes() {
+  if (*static_cast<volatile const std::uint32_t*>(changed_) == 0) [[likely]]
+    return;
+  *changed_ = 0;
+  for (Prepared& p : prepared_) p.versions.clear();
+  warn("weights that changed unseen",
+       "weights of {} were written in a way that raises no version (.data, for instance): what was "
+       "derived from them is made anew, calls before this one may have used what it was",
+       plan_->name);
+}
+
+void Executable::note_prepared(const common::Call& call, const PreparedPlace& place,
+                               Stream stream) {
+  std::vector<SampledMemory> table;
+  for (const std::uint32_t t : watched_) table.push_back(sampled_memory(call.tensors[t]));
+  device_->copy(const_cast<void*>(place.samples.table), table.data(),
+                static_cast<std::int64_t>(table.size() * sizeof(SampledMemory)), stream);
+  device_->sample(place.samples, true, stream);
+  device_->synchronize(stream);  // calls on other streams do not wait for this one
   const std::lock_guard lock(mutex_);
   Prepared* const made = find_prepared(call);
   made->versions.clear();
@@ -196,6 +240,7 @@ void Executable::note_prepared(const common::Call& call) {
 bool Executable::is_prepared(const common::Call& call) {
   if (prepared_at_.empty()) return true;
   const std::lock_guard lock(mutex_);
+  take_changes();
   const Prepared* known = find_prepared(call);
   return known == nullptr || is_current(*known, call);
 }

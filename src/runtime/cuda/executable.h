@@ -68,9 +68,14 @@ class Executable final : public common::Executable {
     std::byte* memory = nullptr;
     bool is_current = false;
     bool is_stale = false;  // calls that are under way may be reading it
+    SampleJob samples;      // of the weights
   };
   [[nodiscard]] PreparedPlace place_prepared(const common::Call& call, bool may_make);
-  void note_prepared(const common::Call& call);
+  // The prepare steps have been queued: waits for them, and keeps what shows later whether their
+  // weights have changed.
+  void note_prepared(const common::Call& call, const PreparedPlace& place, Stream stream);
+  // Whether samples have been found changed; all sets are to be made anew then.
+  void take_changes();
   void make_steps();
   void make_launch(const abi::Launch& launch, Step& step);
   void make_call(const abi::LibraryCall& call, Step& step) const;
@@ -91,10 +96,12 @@ class Executable final : public common::Executable {
   void* constants_ = nullptr;              // one block of the device
   std::vector<std::int64_t> constant_at_;  // by constant, in that block
   std::uint32_t* status_ = nullptr;        // by step; written by kernels
+  std::uint32_t* changed_ = nullptr;       // likewise: weights are not what was prepared
 
   std::vector<std::uint32_t> watched_;                                 // that prepare steps read
   std::vector<std::pair<abi::PlanBuffer, std::int64_t>> prepared_at_;  // buffer, offset
   std::int64_t prepared_bytes_ = 0;                                    // of one set
+  std::int64_t sample_bytes_ = 0;                                      // behind each set
   std::vector<Prepared> prepared_;
 
   mutable std::mutex mutex_;

@@ -101,16 +101,23 @@ void Frame::run(const common::Call& call, DeviceHost& host, double* microseconds
   give_results(call);
 }
 
-// Runs the prepare steps, if they are due. They need nothing that other steps make.
+// Runs the prepare steps, if they are due; else looks, on the device, whether they should have been.
+// They need nothing that other steps make.
 void Frame::prepare(const common::Call& call, bool is_timed) {
-  if (executable_.prepared_at_.empty() || prepared_.is_current) return;
-  if (prepared_.is_stale) device_.synchronize_all();
+  if (executable_.prepared_at_.empty()) return;
+  if (prepared_.is_current) {
+    device_.sample(prepared_.samples, false, stream_);
+    return;
+  }
+  if (prepared_.is_stale) {
+    device_.synchronize_all();
+    *executable_.changed_ = 0;  // of what is made anew now
+  }
   for (std::size_t s = 0; s < states_.size(); ++s) {
     if (executable_.steps_[s].is_prepare) run_timed(s, is_timed);
   }
   if (prepared_.memory == nullptr) return;
-  device_.synchronize(stream_);  // calls on other streams do not wait for this one
-  executable_.note_prepared(call);
+  executable_.note_prepared(call, prepared_, stream_);
 }
 
 void Frame::run_timed(std::size_t number, bool is_timed) {

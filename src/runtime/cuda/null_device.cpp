@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "runtime/cuda/convolutions.h"
 #include "runtime/cuda/gemms.h"
+#include "runtime/cuda/samples.h"
 
 namespace inkle::runtime::cuda {
 namespace {
@@ -174,6 +175,18 @@ class NullDeviceOf final : public NullDevice {
     for (std::int64_t r = 0; r < rows; ++r) {
       copy(static_cast<std::byte*>(to) + r * columns * 2,
            static_cast<const std::byte*>(from) + r * pitch * 2, columns * 2, stream);
+    }
+  }
+  void sample(const SampleJob& job, bool keep, Stream /*stream*/) override {
+    const auto* table = static_cast<const SampledMemory*>(job.table);
+    auto* kept = static_cast<std::uint32_t*>(job.kept);
+    for (std::uint32_t s = 0; s < job.tensors * kSamples; ++s) {
+      const auto [at, words] = table[s / kSamples];
+      const std::uint64_t position = sampled_word(s, words);
+      if (position >= words) continue;
+      const std::uint32_t word = reinterpret_cast<const std::uint32_t*>(at)[position];
+      if (keep) kept[s] = word;
+      if (word != kept[s]) *job.changed = 1;
     }
   }
   void synchronize(Stream /*stream*/) override {}

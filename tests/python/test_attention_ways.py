@@ -1,0 +1,131 @@
+"""The choice among torch's attention kernels, with times made up; test_gpu*.py runs the kernels."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import inkle
+from inkle import attention, attention_ways
+
+FLASH, EFFICIENT, CUDNN = 1, 2, 3
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    attention_ways.forget()
+    order = torch._C._get_sdp_priority_order()
+    yield
+    assert torch._C._get_sdp_priority_order() == order
+    attention_ways.forget()
+
+
+def call(length=1024, **keywords):
+    shape = ((8, 12, length, 64), (length * 768, 64, 768, 1))
+    given = {"device": 0, "dtype": torch.bfloat16, "query": shape, "key": shape, "value": shape,
+             "mask": None, "mask_dtype": None, "dropout": 0.0, "is_causal": True, "scale": None,
+             "has_gradient": False, "result": None}  # fmt: skip
+    return attention_ways.Call(**{**given, **keywords})
+
+
+def first() -> int:
+    return torch._C._get_sdp_priority_order()[0]
+
+
+def pick(times, can=(FLASH, EFFICIENT, CUDNN)):
+    """With these times by kernel; exceptions are thrown. ``can``: kernels that take the call."""
+
+    def choice() -> int:
+        return next(w for w in (*torch._C._get_sdp_priority_order(), 0) if w in (*can, 0))
+
+    def time(run) -> float:
+        run()
+        found = times[first()]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    ran = []
+    return attention_ways.fastest(call(), choice, lambda: ran.append(first()), time), ran
+
+
+def test_the_fastest_is_chosen():
+    assert pick({FLASH: 100, EFFICIENT: 120, CUDNN: 80}) == (CUDNN, [FLASH, EFFICIENT, CUDNN])
+
+
+def test_torch_chooses_where_little_is_gained():
+    assert pick({FLASH: 100, EFFICIENT: 120, CUDNN: 99})[0] is None
+    assert pick({FLASH: 100, EFFICIENT: 120, CUDNN: 130})[0] is None
+
+
+def test_kernels_that_cannot_take_the_call_are_not_timed():
+    assert pick({FLASH: 100, EFFICIENT: 10}, can=(FLASH, EFFICIENT)) == (EFFICIENT, [FLASH, EFFICIENT])
+    assert pick({}, can=()) == (None, [])
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no plan\nfor it"), torch.OutOfMemoryError("full")])
+def test_kernels_that_fail_are_left_out(error):
+    assert pick({FLASH: 100, EFFICIENT: 50, CUDNN: error})[0] == EFFICIENT
+    assert pick({FLASH: error, EFFICIENT: 50, CUDNN: error})[0] == EFFICIENT
+    assert pick({FLASH: error, EFFICIENT: error, CUDNN: error})[0] is None
+
+
+def test_a_choice_is_remembered():
+    asked = []
+
+    def measure(c):
+        asked.append(c)
+        return CUDNN
+
+    for _ in range(3):
+        assert attention_ways.choose(call(), measure) == CUDNN
+    assert attention_ways.choose(call(dropout=0.1), measure) == CUDNN
+    assert asked == [call(), call(dropout=0.1)]
+    assert attention_ways.known() == {call(): CUDNN, call(dropout=0.1): CUDNN}
+
+
+def test_growing_sequences_stop_being_measured():
+    asked = []
+    for length in range(1024, 1056):
+        attention_ways.choose(call(length), lambda c: asked.append(c))
+    assert len(asked) == 8
+    attention_ways.choose(call(64), lambda c: asked.append(c))  # too small
+    assert len(asked) == 8
+    attention_ways.choose(call(is_causal=False), lambda c: asked.append(c))  # another kind
+    assert len(asked) == 9
+
+
+@pytest.mark.parametrize("random", ["fast", "eager"])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_calls_under_autograd(dropout, random, monkeypatch):
+    """As on a GPU, but for the times."""
+    asked = []
+
+    def for_training(tensors, mask, *rest):
+        asked.append(([attention_ways._hinted(t) for t in tensors], rest))
+
+    monkeypatch.setattr(attention, "_has_choice", lambda node: True)
+    monkeypatch.setattr(attention_ways, "for_training", for_training)
+    torch._dynamo.reset()
+    inkle.reset()
+    torch.manual_seed(0)
+    inputs = [torch.randn(2, 3, 8, 16, requires_grad=True) for _ in range(3)]
+
+    def function(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, None, dropout, True, scale=0.5)
+
+    options = {"random": random}
+    got = torch.compile(function, backend="inkle", fullgraph=True, options=options)(*inputs)
+    is_left_alone = random == "eager" and dropout > 0
+    if is_left_alone:
+        assert asked == []
+        return
+    shape = ((2, 3, 8, 16), (384, 128, 16, 1))
+    assert asked and all(a == ([shape] * 3, (dropout, True, 0.5, False)) for a in asked)
+    if dropout == 0:
+        wanted = function(*inputs)
+        torch.testing.assert_close(got, wanted)
+        seed = torch.randn_like(wanted)
+        a, b = (torch.autograd.grad(y, inputs, seed) for y in (got, wanted))
+        torch.testing.assert_close(a, b)
