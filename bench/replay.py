@@ -1,5 +1,11 @@
 """Runs on a GPU what `INKLE_RECORD_DIR=folder test_driver --gtest_filter=CudaKernels.Record` wrote,
-and compares with what the interpreter said: python bench/replay.py folder"""
+and compares with what the interpreter said:
+
+    python bench/replay.py folder [part/parts]
+
+`part/parts` runs every so many-th case, for several processes side by side. For compute-sanitizer set
+PYTORCH_NO_CUDA_MEMORY_CACHING=1: each buffer is then an allocation of its own, of its exact size.
+"""
 import ctypes
 import json
 import os
@@ -56,9 +62,11 @@ class Replay:
             if "alias" in b:
                 memory = buffers[b["alias"]]
             else:
-                memory = torch.full((max(span, 1) * 8,), 0x5A, dtype=torch.uint8, device="cuda")
-                memory = memory.view(TYPES[b["dtype"]]) if b["dtype"] != "bool" else (
-                    torch.zeros(max(span, 1), dtype=torch.bool, device="cuda"))
+                dtype = TYPES[b["dtype"]]
+                memory = torch.full((max(span, 1) * dtype.itemsize,), 0x5A, dtype=torch.uint8,
+                                    device="cuda").view(dtype)
+                if dtype == torch.bool:
+                    memory.zero_()
             if "data" in b and 0 not in b["sizes"]:
                 memory.as_strided(b["sizes"], b["strides"]).copy_(
                     self.tensor(b["data"], b["dtype"], b["sizes"]))
@@ -115,6 +123,8 @@ def main():
     torch.zeros(1, device="cuda")
     replay = Replay(sys.argv[1])
     cases = json.load(open(os.path.join(sys.argv[1], "cases.json")))
+    part, _, parts = (sys.argv[2] if len(sys.argv) > 2 else "0/1").partition("/")
+    cases = cases[int(part)::int(parts)]
     wrong = 0
     for case in cases:
         why = replay.run(case)

@@ -192,8 +192,8 @@ std::optional<HostTensor> TorchHost::attention(const runtime::cuda::AttentionArg
   const nb::gil_scoped_acquire lock;
   const nb::object mask = a.mask ? wrap(*a.mask) : nb::object(nb::none());
   const nb::object strides = integer_tuple({a.out.strides, static_cast<std::size_t>(a.out.rank)});
-  return keep(device_op("attention")(wrap(a.q), wrap(a.k), wrap(a.v), mask, a.is_causal, a.scale,
-                                     strides));
+  return keep(
+      device_op("attention")(wrap(a.q), wrap(a.k), wrap(a.v), mask, a.is_causal, a.scale, strides));
 }
 
 nb::object TorchHost::operand_object(const EagerOperand& o) const {

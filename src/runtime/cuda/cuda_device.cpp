@@ -9,10 +9,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "runtime/cuda/copy_rows.h"
-#include "runtime/cuda/samples.h"
 #include "runtime/cuda/cublaslt.h"
 #include "runtime/cuda/cudnn.h"
 #include "runtime/cuda/driver_api.h"
+#include "runtime/cuda/samples.h"
 
 namespace inkle::runtime::cuda {
 namespace {

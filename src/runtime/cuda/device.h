@@ -27,7 +27,7 @@ struct LaunchShape {
 struct SampleJob {
   const void* table = nullptr;  // SampledMemory by tensor
   std::uint32_t tensors = 0;
-  void* kept = nullptr;               // kSamples words for each
+  void* kept = nullptr;              // kSamples words for each
   std::uint32_t* changed = nullptr;  // becomes 1 where a word is not what was kept
 };
 

@@ -187,8 +187,9 @@ Executable::PreparedPlace Executable::place_prepared(const common::Call& call, b
   const auto place = [&](std::byte* memory, bool current, bool stale) {
     std::byte* const behind = memory + prepared_bytes_;
     const auto count = static_cast<std::uint32_t>(watched_.size());
-    return PreparedPlace{memory, current, stale,
-                         SampleJob{behind, count, behind + count * sizeof(SampledMemory), changed_}};
+    return PreparedPlace{
+        memory, current, stale,
+        SampleJob{behind, count, behind + count * sizeof(SampledMemory), changed_}};
   };
   if (may_make) take_changes();
   if (Prepared* known = find_prepared(call)) {

@@ -101,8 +101,8 @@ void Frame::run(const common::Call& call, DeviceHost& host, double* microseconds
   give_results(call);
 }
 
-// Runs the prepare steps, if they are due; else looks, on the device, whether they should have been.
-// They need nothing that other steps make.
+// Runs the prepare steps, if they are due; else looks, on the device, whether they should have
+// been. They need nothing that other steps make.
 void Frame::prepare(const common::Call& call, bool is_timed) {
   if (executable_.prepared_at_.empty()) return;
   if (prepared_.is_current) {

@@ -1,5 +1,5 @@
-// Words of memory that are kept and compared later, to see that weights have changed although nothing
-// says so. As PTX that the driver compiles, like copy_rows.h.
+// Words of memory that are kept and compared later, to see that weights have changed although
+// nothing says so. As PTX that the driver compiles, like copy_rows.h.
 #pragma once
 
 #include <cstdint>
