@@ -105,10 +105,10 @@ def _may_replace(node: torch.fx.Node) -> bool:
 # Functions and methods that make a mask of sizes: the same on every call and without a side effect.
 _PURE = frozenset(
     "arange ones zeros full ones_like zeros_like full_like tensor scalar_tensor ge gt le lt eq ne "
-    "and_ or_ xor invert bitwise_and bitwise_or bitwise_not logical_and logical_or logical_not "
-    "__and__ __or__ __invert__ expand expand_as unsqueeze squeeze view reshape flatten to bool "
+    "and and_ or or_ xor invert bitwise_and bitwise_or bitwise_not logical_and logical_or logical_not "
+    "expand expand_as unsqueeze squeeze view reshape flatten to bool "
     "float int long type getitem tril triu add sub mul neg where masked_fill transpose permute "
-    "contiguous clone cat diff cumsum new_ones new_zeros new_full __getitem__".split()
+    "contiguous clone cat diff cumsum new_ones new_zeros new_full".split()
 )
 # Python's own ways to write to a tensor; methods that do end with an underscore.
 _IN_PLACE = frozenset("setitem iadd isub imul itruediv ifloordiv imod iand ior ixor".split())
@@ -118,7 +118,9 @@ _MOST_ELEMENTS = 1 << 25
 
 def _name_of(node: torch.fx.Node) -> str:
     target = node.target
-    return target if isinstance(target, str) else getattr(target, "__name__", "")
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    # Comparisons of tensors may arrive as calls of ``__eq__`` and the like.
+    return name[2:-2] if name.startswith("__") and name.endswith("__") else name
 
 
 def _constant(

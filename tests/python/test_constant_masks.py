@@ -34,6 +34,18 @@ def _packed(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, mask.expand(q.shape[0], -1, -1, -1))
 
 
+def _compared_by_method(q, k, v):
+    at = torch.arange(q.shape[2])
+    mask = at[None, :].__le__(at[:, None]).__and__(torch.zeros_like(at).__eq__(0))
+    return F.scaled_dot_product_attention(q, k, v, mask)
+
+
+def _written_by_a_method(q, k, v):
+    mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
+    mask.__iand__(torch.arange(k.shape[2]) < 3)
+    return F.scaled_dot_product_attention(q, k, v, mask)
+
+
 def _one_more(q, k, v):
     at = torch.arange(q.shape[2])
     return F.scaled_dot_product_attention(q, k, v, at[None, :] <= at[:, None] + 1)
@@ -79,6 +91,7 @@ def _given(q, k, v):
 @pytest.mark.parametrize(
     ("function", "expected"),
     [(_all_true, (False, False)), (_causal, (False, True)), (_packed, (False, True)),
+     (_compared_by_method, (False, True)), (_written_by_a_method, (True, False)),
      (_one_more, (True, False)), (_zeros, (False, False)), (_result_written, (False, True)),
      (_written, (True, False)), (_written_through_a_view, (True, False)),
      (_written_by_an_operator, (True, False)), (_given, (True, False))],
