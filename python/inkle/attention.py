@@ -8,6 +8,8 @@ one becomes the flag, so that torch may pick its fused kernels for the call.
 
 from __future__ import annotations
 
+import operator
+
 import torch
 import torch.nn.functional as F
 
@@ -248,3 +250,39 @@ def _positional(node: torch.fx.Node) -> tuple:
     for name, default in list(zip(names, defaults))[len(given) :]:
         given.append(node.kwargs.get(name, default))
     return tuple(given)
+
+
+# Of the kernel's results and of its backward's arguments those that state how it drew random
+# numbers: they lie on the CPU, whatever FX states. (Not while a stream is recorded, which training
+# never is.)
+_STATES = (2, 3)
+_STATE_ARGUMENTS = (7, 8)
+
+
+def correct_devices(gm: torch.fx.GraphModule) -> None:
+    """States in an AOTAutograd graph where results of torch's efficient attention lie."""
+
+    def move(node: torch.fx.Node) -> None:
+        value = node.meta.get("val")
+        if isinstance(value, torch._subclasses.FakeTensor) and value.is_cuda:
+            node.meta["val"] = _on_cpu(value)
+
+    for node in gm.graph.nodes:
+        if node.target is torch.ops.aten._scaled_dot_product_efficient_attention.default:
+            values = list(node.meta.get("val") or ())
+            for i in _STATES[: len(values)]:
+                if values[i].is_cuda:
+                    values[i] = _on_cpu(values[i])
+            node.meta["val"] = tuple(values)
+            for user in node.users:
+                if user.target is operator.getitem and user.args[1] in _STATES:
+                    move(user)
+        elif node.target is torch.ops.aten._scaled_dot_product_efficient_attention_backward.default:
+            for i in _STATE_ARGUMENTS:
+                if node.args[i].op == "placeholder":
+                    move(node.args[i])
+
+
+def _on_cpu(value: torch.Tensor) -> torch.Tensor:
+    with value.fake_mode:
+        return torch.empty_like(value, device="cpu")

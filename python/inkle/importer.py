@@ -11,7 +11,7 @@ import torch
 from torch.fx.node import Node
 from torch.utils._pytree import arg_tree_leaves, tree_flatten, tree_unflatten
 
-from inkle import _inkle
+from inkle import _inkle, attention
 from inkle.seeded import SeededOps
 
 DTYPES = {
@@ -118,6 +118,7 @@ class GraphImporter:
         self._given = {v.node.expr for v in numbers if isinstance(v, torch.SymInt)}
 
     def run(self) -> None:
+        attention.correct_devices(self._gm)
         position = 0
         for node in self._gm.graph.nodes:
             self.current = node

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -129,3 +131,33 @@ def test_calls_under_autograd(dropout, random, monkeypatch):
         seed = torch.randn_like(wanted)
         a, b = (torch.autograd.grad(y, inputs, seed) for y in (got, wanted))
         torch.testing.assert_close(a, b)
+
+
+def test_states_of_efficient_attention_lie_on_the_processor():
+    mode = torch._subclasses.FakeTensorMode()
+    with mode:
+        shape = torch.empty(2, 3, 8, 16, device="cuda")
+        state = torch.empty((), dtype=torch.int64, device="cuda")
+    graph = torch.fx.Graph()
+    given = []
+    for name in ("gradient", "q", "k", "v", "out", "rows", "seed", "offset"):
+        given.append(graph.placeholder(name))
+        given[-1].meta["val"] = state if name in ("seed", "offset") else shape
+    gradient, q, k, v, out, rows, seed, offset = given
+    forward = graph.call_function(
+        torch.ops.aten._scaled_dot_product_efficient_attention.default, (q, k, v, None, True)
+    )
+    forward.meta["val"] = (shape, shape, state, state)
+    parts = [graph.call_function(operator.getitem, (forward, i)) for i in range(4)]
+    for i, part in enumerate(parts):
+        part.meta["val"] = forward.meta["val"][i]
+    backward = graph.call_function(
+        torch.ops.aten._scaled_dot_product_efficient_attention_backward.default,
+        (gradient, q, k, v, None, out, rows, seed, offset, 0.0, [True, True, True, False]),
+    )
+    backward.meta["val"] = (shape, shape, shape, None)
+    graph.output((*parts, backward))
+    attention.correct_devices(torch.fx.GraphModule({}, graph))
+    kinds = [node.meta["val"].device.type for node in (*parts, *given)]
+    assert kinds == ["cuda", "cuda", "cpu", "cpu"] + ["cuda"] * 6 + ["cpu", "cpu"]
+    assert [t.device.type for t in forward.meta["val"]] == kinds[:4]
