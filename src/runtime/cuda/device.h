@@ -73,7 +73,7 @@ class Device {
   virtual void copy(void* to, const void* from, std::int64_t bytes, Stream stream) = 0;
   virtual void zero(void* at, std::int64_t bytes, Stream stream) = 0;
   // to[i] = from[i / columns * pitch + i % columns] for i < columns * rows, in elements of two
-  // bytes; `to` is 16-byte aligned.
+  // bytes; `to`, `from` and the pitch are 16-byte aligned.
   virtual void copy_rows(void* to, const void* from, std::int64_t rows, std::int64_t columns,
                          std::int64_t pitch, Stream stream) = 0;
   // Keeps the words, or compares them with those kept.
