@@ -15,6 +15,7 @@
 #include "schedule/layout.h"
 #include "schedule/linear.h"
 #include "schedule/loops.h"
+#include "schedule/numbers.h"
 #include "schedule/rewrite.h"
 #include "schedule/stages.h"
 #include "schedule/walk.h"
@@ -387,6 +388,7 @@ ScheduledProgram schedule(Program program, const Options& options) {
   for (Step& step : scheduled.steps) count_step_bytes(step, scheduled.program);
   mark_prepared(scheduled, options);
   combine(scheduled.steps, scheduled.program, options.device);
+  pass_numbers(scheduled.steps, *scheduled.program.context);
   count_bytes(scheduled);
   return scheduled;
 }

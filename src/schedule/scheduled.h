@@ -19,7 +19,7 @@ struct KernelStep {
   Schedule schedule;
   // By parameter; of a table the parameters of one instance after those of the other.
   std::vector<loop::BufferId> buffers;
-  // Of a table (Kernel::instances > 1): what kernel.sizes are in each instance.
+  // What kernel.sizes are in each instance of the kernel; empty: themselves.
   std::vector<std::vector<Expr>> table;
 
   [[nodiscard]] const Param& param(std::size_t position) const {
