@@ -68,6 +68,7 @@ class Call(NamedTuple):
 
 
 _lock = threading.Lock()
+_order_lock = threading.Lock()
 _known: dict[Call, int | None] = {}
 _shapes: dict[tuple[Any, ...], int] = {}
 
@@ -95,12 +96,13 @@ def preferring(way: int | None) -> Iterator[None]:
     if way is None:
         yield
         return
-    before = torch._C._get_sdp_priority_order()
-    torch._C._set_sdp_priority_order([way, *(b for b in before if b != way)])
-    try:
-        yield
-    finally:
-        torch._C._set_sdp_priority_order(before)
+    with _order_lock:
+        before = torch._C._get_sdp_priority_order()
+        torch._C._set_sdp_priority_order([way, *(b for b in before if b != way)])
+        try:
+            yield
+        finally:
+            torch._C._set_sdp_priority_order(before)
 
 
 def choose(call: Call, measure: Callable[[Call], int | None]) -> int | None:
