@@ -83,6 +83,9 @@ class Replay:
                 first = [sum(launch["blocks"][:i]) for i in range(len(launch["blocks"]) + 1)]
                 table = struct.pack(f"{len(words)}Q{len(first)}I", *words, *first)
                 values = [ctypes.create_string_buffer(table, (len(table) + 7) // 8 * 8)]
+            if launch.get("workspace"):
+                zeros = torch.zeros(launch["workspace"], dtype=torch.uint8, device="cuda")
+                values.append(ctypes.c_void_p(zeros.data_ptr()))
             values.append(ctypes.c_void_p(self.status.data_ptr()))
             pointers = (ctypes.c_void_p * len(values))(
                 *[ctypes.cast(ctypes.pointer(v), ctypes.c_void_p) for v in values])
@@ -90,6 +93,8 @@ class Replay:
             stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
             check(cuda.cuLaunchKernel(function, blocks, 1, 1, launch["threads"], 1, 1, 0,
                                       stream, pointers, None), "launch")
+            if launch.get("workspace") and zeros.any():
+                return f"{launch['entry']} leaves its workspace changed"
             if os.environ.get("INKLE_REPLAY_EACH"):  # a fault is that of the last line
                 print(case["name"], launch["entry"], flush=True)
                 torch.cuda.synchronize()

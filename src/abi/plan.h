@@ -97,17 +97,18 @@ enum class KernelStatus : std::int64_t { ok = 0, index_out_of_range = 1, divisio
 inline constexpr std::int64_t kStatusBytes = 64;
 
 // A kernel of a device (KernelDecl::device) takes, in this order: the addresses of `buffers`,
-// `sizes` as i64, the address of its workspace if DeviceKernel::has_workspace, the address of a u32
-// where it stores the KernelStatus that it meets. A kernel over a table takes, instead of the first
-// two, one structure: the addresses, the sizes, and as u32 the number of blocks before each
-// instance and before their end.
+// `sizes` as i64, the address of its workspace if DeviceKernel::has_workspace (zeros when it
+// starts, and zeros again when it ends; for it alone), the address of a u32 where it stores the
+// KernelStatus that it meets. A kernel over a table takes, instead of the first two, one structure:
+// the addresses, the sizes, and as u32 the number of blocks before each instance and before their
+// end.
 struct Launch {
   std::uint32_t kernel = 0;  // index into Plan::kernels
   std::vector<PlanBuffer> buffers;
   std::vector<Slot> sizes;
   Slot extent = 0;  // iterations; on a device: blocks of a one-dimensional grid, none if 0
   Slot grain = 0;
-  Slot scratch_bytes = 0;  // on a device: bytes of workspace, which start as zeros
+  Slot scratch_bytes = 0;  // on a device: bytes of workspace
   // Of a table: the iterations of each instance, `extent` in all. `buffers` and `sizes` then hold
   // those of one instance after those of the other, equally many each.
   std::vector<Slot> extents;

@@ -82,6 +82,7 @@ void write_folder(const std::filesystem::path& folder, const schedule::Scheduled
     description["launches"].push_back({{"entry", kernel.entry},
                                        {"image", kernel.image},
                                        {"threads", kernel.block_threads},
+                                       {"workspace", value_of(compiled.kernels[k].workspace_bytes)},
                                        {"blocks", value_of(compiled.kernels[k].blocks)},
                                        {"buffers", steps[k]->buffers},
                                        {"sizes", values_of(steps[k]->kernel.sizes)}});

@@ -62,19 +62,23 @@ class Measuring {
       memory_.push_back(std::make_unique<Memory>(device_, std::max<std::int64_t>(bytes, 256)));
       if (memory_.back()->get() == nullptr) return false;
     }
+    memory_.push_back(std::make_unique<Memory>(device_, Device::kZeroBytes));  // the workspace
+    if (memory_.back()->get() == nullptr) return false;
     memory_.push_back(std::make_unique<Memory>(device_, 256));  // the status word
     return memory_.back()->get() != nullptr;
   }
 
   double microseconds(const TuneCase& c, const CompiledKernel& kernel, Module& module) {
     const auto blocks = sym::hint(kernel.blocks);
-    if (!blocks || *blocks < 1) return 0;
+    const auto workspace = sym::hint(kernel.workspace_bytes);
+    if (!blocks || *blocks < 1 || !workspace || *workspace > Device::kZeroBytes) return 0;
     std::vector<void*> pointers;
     for (const auto& m : memory_) pointers.push_back(m->get());
     std::vector<std::int64_t> sizes = c.sizes;
     std::vector<void*> parameters;
-    for (std::size_t p = 0; p + 1 < pointers.size(); ++p) parameters.push_back(&pointers[p]);
+    for (std::size_t p = 0; p + 2 < pointers.size(); ++p) parameters.push_back(&pointers[p]);
     for (std::int64_t& size : sizes) parameters.push_back(&size);
+    if (kernel.kernel.has_workspace) parameters.push_back(&pointers[pointers.size() - 2]);
     parameters.push_back(&pointers.back());
     const runtime::cuda::Function function = module.function(kernel.kernel);
     const runtime::cuda::LaunchShape shape{static_cast<std::uint32_t>(*blocks),

@@ -33,9 +33,18 @@ constexpr std::int64_t kSearchedAccesses = 2;
 
 // Accesses of a row that a thread has in flight where each is used once and forgotten.
 constexpr std::int32_t kReadAccesses = 8;
+// Accesses of a part of 32 KB of a reduction, and of each of its threads.
+constexpr std::int64_t kShortBlock = 2048;
+constexpr std::int32_t kShortAccesses = 2;
 // Threads of a scan: with more, the wait for the last warp shows (rows of 8192: 3.36 TB/s with
 // 1024, 3.55 with 512, 3.64 with 256).
 constexpr std::int32_t kMostScanThreads = 256;
+// Rows of a scan that are shared: with fewer of them than so many for each multiprocessor, of so
+// many chunks at least; accesses of a thread, of one element at most.
+constexpr std::int64_t kFewRows = 4;
+constexpr std::int64_t kLeastChunks = 4;
+constexpr std::int32_t kChunkAccesses = 4;
+constexpr std::int32_t kMostChunkAccesses = 8;
 
 // Columns of this length and more, in few blocks: groups of lanes next to each other, and threads
 // of a block.
@@ -305,8 +314,11 @@ class Chooser {
     const bool can_keep = inner_is_constant() && !extent.is_constant(0) && reads_again() && !scan_;
     const bool many =
         sym::hint(extent_product(loops_.outer, context_)).value_or(4096) >= 4 * device_.parallelism;
+    if (scan_ && share_rows(b, extent)) return b;
     if (scan_) {
       b.team = std::clamp(power_above(accesses), 32, kMostScanThreads);
+    } else if (!can_keep && many && accesses == kShortBlock && is_part()) {
+      b.team = kShortBlock / kShortAccesses;
     } else if (!can_keep && accesses > 128 && many) {
       // Read once: fewer threads, each with more accesses in flight.
       b.team = std::min(power_above((accesses + kReadAccesses - 1) / kReadAccesses), 128);
@@ -322,11 +334,38 @@ class Chooser {
     if (can_keep && !b.keep) read_twice_or_share(b, accesses);
     if (!b.keep && !scan_) {
       const bool at_once = accesses <= std::int64_t{b.team} * kReadAccesses && b.team <= 128;
+      const bool is_short = accesses == std::int64_t{b.team} * kShortAccesses;
       // Ragged rows are written out three times more, for their ends and what is left of them.
       const bool ragged = !sym::divides(b.lanes, extent);
-      b.unroll = ragged ? (reads_again() ? 4 : kReadAccesses) : at_once ? kReadAccesses : 4;
+      b.unroll = ragged     ? (reads_again() ? 4 : kReadAccesses)
+                 : at_once  ? kReadAccesses
+                 : is_short ? kShortAccesses
+                            : 4;
     }
     return b;
+  }
+
+  // One number a row, as of the parts of a reduction (reductions.cpp).
+  bool is_part() const {
+    return loops_.outer.size() == 1 && loops_.stages.size() == 2 &&
+           loops_.stages.front().kind == StageKind::reduction &&
+           loops_.stages.back().stores.size() == 1;
+  }
+
+  // A scan of few long rows: blocks share them, in chunks.
+  bool share_rows(BlockSchedule& b, Expr extent) const {
+    const Expr all = extent_product(loops_.outer, context_);
+    const std::int32_t lanes = all.is_constant(1) || sym::divides(b.lanes, extent) ? b.lanes : 1;
+    const std::int32_t chunk = lanes == 1 ? kMostChunkAccesses : kChunkAccesses;
+    const std::int64_t of_block = std::int64_t{kMostScanThreads} * lanes * chunk;
+    if (loops_.stages.size() != 1 || sym::hint(extent).value_or(0) < kLeastChunks * of_block ||
+        sym::hint(all).value_or(4096) >= kFewRows * device_.parallelism) {
+      return false;
+    }
+    b.lanes = lanes;
+    b.chunk = chunk;
+    b.team = b.threads = kMostScanThreads;
+    return true;
   }
 
   // Rows too long for a block's registers. The second reading finds them in the cache that all

@@ -104,8 +104,10 @@ class Counter {
         sizes.emplace_back(step.kernel.sizes[s], step.table[i][s]);
       }
       const std::size_t params = step.kernel.params.size();
-      count(std::get<LoopKernel>(step.kernel.body),
-            std::span(step.buffers).subspan(i * params, params), sizes);
+      const auto buffers = std::span(step.buffers).subspan(i * params, params);
+      count(std::get<LoopKernel>(step.kernel.body), buffers, sizes);
+      if (!step.kernel.ending) continue;
+      for (const Ending::Part& part : step.kernel.ending->parts) count(part.loops, buffers, sizes);
     }
   }
   void count(const LoopKernel& kernel, std::span<const BufferId> buffers,

@@ -88,6 +88,7 @@ class Combiner {
       const auto* kernel = std::get_if<KernelStep>(&steps_[s].action);
       if (kernel == nullptr || steps_[s].prepare) continue;
       if (!std::holds_alternative<LoopKernel>(kernel->kernel.body)) continue;
+      if (kernel->schedule.blocks && kernel->schedule.blocks->chunk != 0) continue;
       const auto written = writes(steps_[s]);
       if (!std::all_of(written.begin(), written.end(), [&](BufferId b) { return is_small(b); })) {
         continue;
@@ -257,8 +258,10 @@ class Combiner {
     }
     combined.kernel.sources = step.sources;
     const bool blocks = device_.kind != abi::DeviceKind::cpu;
-    combined.schedule = !blocks ? choose_schedule(combined.kernel, device_, context_)
-                                : choose_blocks(combined.kernel, device_, context_);
+    const bool as_is = combined.kernel.ending && combined.kernel.ending->by_strips;
+    combined.schedule = as_is     ? first.schedule
+                        : !blocks ? choose_schedule(combined.kernel, device_, context_)
+                                  : choose_blocks(combined.kernel, device_, context_);
     collect_sizes(combined.kernel, context_);
     log(LogChannel::fusion, "combine {} kernels ({})", members.size(), step.label);
     step.action = std::move(combined);

@@ -122,16 +122,6 @@ struct AttentionKernel {
   bool safe = true;
 };
 
-struct Kernel {
-  std::string name;
-  std::vector<Param> params;
-  std::vector<Expr> sizes;  // size symbols passed at run time, in this order
-  std::variant<LoopKernel, AttentionKernel> body;
-  // A launch runs the kernel so many times, on buffers and sizes of its own each: a table.
-  std::uint32_t instances = 1;
-  std::vector<std::string> sources;  // the user's lines, for reports only
-};
-
 // How the blocks of a GPU share a loop kernel.
 struct BlockSchedule {
   enum class Axis : std::uint8_t {
@@ -148,7 +138,41 @@ struct BlockSchedule {
   // stage reads anew.
   bool keep = false;
   std::int32_t unroll = 1;  // accesses in flight of a loop that is not kept
+  // inner, of one scan: blocks share a row, each thread has so many accesses of it; 0: they do not.
+  std::int32_t chunk = 0;
+  // What is read was written just before, and no one needs it or the results soon.
+  bool recent = false;
   friend bool operator==(const BlockSchedule&, const BlockSchedule&) = default;
+};
+
+// On a GPU: what remains to be done when the blocks of a loop kernel are through, by the last of
+// them: the second stage of a reduction in parts, over the same parameters. A parameter that the
+// kernel writes and its ending reads is `out`.
+struct Ending {
+  struct Part {
+    LoopKernel loops;
+    BlockSchedule blocks;  // but for the number of threads, which is the kernel's
+  };
+  std::vector<Part> parts;  // one after the other
+  // By the last block of each strip of columns, which reads what blocks of that strip have written;
+  // else all of it by the last block of all.
+  bool by_strips = false;
+  // Nothing that the kernel writes is read: the blocks need only have read what they want.
+  bool after_reads = false;
+  // Parameters of which each block writes one number of 4 bytes, at its own number, and that are
+  // all that is read: blocks hand them over in the workspace and need not wait for their stores.
+  std::vector<std::uint32_t> cells;
+};
+
+struct Kernel {
+  std::string name;
+  std::vector<Param> params;
+  std::vector<Expr> sizes;  // size symbols passed at run time, in this order
+  std::variant<LoopKernel, AttentionKernel> body;
+  std::optional<Ending> ending;
+  // A launch runs the kernel so many times, on buffers and sizes of its own each: a table.
+  std::uint32_t instances = 1;
+  std::vector<std::string> sources;  // the user's lines, for reports only
 };
 
 // Threads of a tile along the last loop and along the one before it. A warp has 8 by 4 of them, so
@@ -184,6 +208,13 @@ struct Schedule {
 // (with `strips` the last but one).
 [[nodiscard]] Expr parallel_extent(const Kernel& kernel, const Schedule& schedule,
                                    sym::Context& context);
+// The same of one loop kernel on a GPU.
+[[nodiscard]] Expr grid_extent(const LoopKernel& loops, const BlockSchedule& blocks,
+                               sym::Context& context);
+
+// Of a scan in chunks: blocks of a row.
+[[nodiscard]] Expr chunks_of(const LoopKernel& loops, const BlockSchedule& blocks,
+                             sym::Context& context);
 
 // What a kernel reports at the start of its scratch (abi/plan.h).
 using abi::KernelStatus;
@@ -193,6 +224,7 @@ using abi::kStatusBytes;
 // kernels print alike; the cache key is the hash of it and of the schedule's text.
 [[nodiscard]] std::string to_string(const Kernel& kernel);
 [[nodiscard]] std::string to_string(const Schedule& schedule);
+[[nodiscard]] std::string to_string(const BlockSchedule& blocks);
 // Reads what to_string writes of a block schedule, from "rows", "columns" or "tile" on.
 [[nodiscard]] BlockSchedule parse_blocks(std::string_view text);
 

@@ -43,6 +43,19 @@ class Printer {
     } else {
       print(std::get<AttentionKernel>(kernel_.body));
     }
+    if (kernel_.ending) {
+      for (const Ending::Part& part : kernel_.ending->parts) {
+        out_ += fmt::format("}} then the last block{}, {} {{\n",
+                            kernel_.ending->by_strips     ? " of a strip"
+                            : kernel_.ending->after_reads ? " to read"
+                                                          : "",
+                            to_string(part.blocks));
+        for (const std::uint32_t cell : kernel_.ending->cells) {
+          out_ += fmt::format("  cell p{}\n", cell);
+        }
+        print(part.loops);
+      }
+    }
     return out_ + "}\n";
   }
 
@@ -216,8 +229,10 @@ std::string to_string(const BlockSchedule& b) {
   const char* axis = b.axis == BlockSchedule::Axis::inner   ? "rows"
                      : b.axis == BlockSchedule::Axis::outer ? "columns"
                                                             : "tile";
-  return fmt::format("schedule blocks {} threads {} team {} lanes {} cluster {}{} unroll {}", axis,
-                     b.threads, b.team, b.lanes, b.cluster, b.keep ? " keep" : "", b.unroll);
+  return fmt::format("schedule blocks {} threads {} team {} lanes {} cluster {}{} unroll {}{}{}",
+                     axis, b.threads, b.team, b.lanes, b.cluster, b.keep ? " keep" : "", b.unroll,
+                     b.chunk != 0 ? fmt::format(" chunk {}", b.chunk) : "",
+                     b.recent ? " recent" : "");
 }
 
 BlockSchedule parse_blocks(std::string_view text) {
@@ -233,15 +248,13 @@ BlockSchedule parse_blocks(std::string_view text) {
   } else {
     user_error("a block schedule has no '{}'", axis);
   }
-  const std::pair<std::string_view, std::int32_t*> numbers[] = {{"threads", &b.threads},
-                                                                {"team", &b.team},
-                                                                {"lanes", &b.lanes},
-                                                                {"cluster", &b.cluster},
-                                                                {"unroll", &b.unroll}};
+  const std::pair<std::string_view, std::int32_t*> numbers[] = {
+      {"threads", &b.threads}, {"team", &b.team},     {"lanes", &b.lanes},
+      {"cluster", &b.cluster}, {"unroll", &b.unroll}, {"chunk", &b.chunk}};
   while (!scanner.at_end()) {
     const std::string name(scanner.identifier());
-    if (name == "keep") {
-      b.keep = true;
+    if (name == "keep" || name == "recent") {
+      (name == "keep" ? b.keep : b.recent) = true;
       continue;
     }
     const auto at = std::find_if(std::begin(numbers), std::end(numbers),
@@ -260,9 +273,13 @@ std::string to_string(const Schedule& s) {
       s.q_block, s.kv_block, s.grain);
 }
 
-namespace {
+Expr chunks_of(const LoopKernel& loops, const BlockSchedule& b, sym::Context& context) {
+  Expr length = context.constant(1);
+  for (const Dim& dim : loops.stages.front().inner) length = length * dim.extent;
+  return sym::ceildiv(length, std::int64_t{b.threads} * b.lanes * b.chunk);
+}
 
-Expr blocks_of_grid(const LoopKernel& loops, const BlockSchedule& b, sym::Context& context) {
+Expr grid_extent(const LoopKernel& loops, const BlockSchedule& b, sym::Context& context) {
   Expr rest = context.constant(1);
   const std::size_t count = loops.outer.size() - loops.walked;
   const auto multiply = [&](std::size_t loops_taken) {
@@ -272,6 +289,7 @@ Expr blocks_of_grid(const LoopKernel& loops, const BlockSchedule& b, sym::Contex
     case BlockSchedule::Axis::inner:
       multiply(count);
       if (loops.walked != 0) return rest;
+      if (b.chunk != 0) return rest * chunks_of(loops, b, context);
       return sym::ceildiv(rest, b.threads / b.team) * b.cluster;
     case BlockSchedule::Axis::outer: {
       multiply(count - 1);
@@ -289,8 +307,6 @@ Expr blocks_of_grid(const LoopKernel& loops, const BlockSchedule& b, sym::Contex
   return rest;
 }
 
-}  // namespace
-
 Expr parallel_extent(const Kernel& kernel, const Schedule& schedule, sym::Context& context) {
   Expr extent = context.constant(1);
   if (const auto* attention = std::get_if<AttentionKernel>(&kernel.body)) {
@@ -298,7 +314,7 @@ Expr parallel_extent(const Kernel& kernel, const Schedule& schedule, sym::Contex
            sym::ceildiv(attention->q_length, schedule.q_block);
   }
   if (schedule.blocks) {
-    return blocks_of_grid(std::get<LoopKernel>(kernel.body), *schedule.blocks, context);
+    return grid_extent(std::get<LoopKernel>(kernel.body), *schedule.blocks, context);
   }
   const auto& loops = std::get<LoopKernel>(kernel.body);
   const auto& outer = loops.outer;

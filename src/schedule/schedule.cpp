@@ -9,6 +9,7 @@
 #include "schedule/blocks.h"
 #include "schedule/bytes.h"
 #include "schedule/combine.h"
+#include "schedule/endings.h"
 #include "schedule/epilogue.h"
 #include "schedule/group.h"
 #include "schedule/inline.h"
@@ -16,7 +17,9 @@
 #include "schedule/linear.h"
 #include "schedule/loops.h"
 #include "schedule/numbers.h"
+#include "schedule/recent.h"
 #include "schedule/rewrite.h"
+#include "schedule/scalars.h"
 #include "schedule/stages.h"
 #include "schedule/walk.h"
 
@@ -385,10 +388,17 @@ ScheduledProgram schedule(Program program, const Options& options) {
   scheduled.steps = StepBuilder(program, options, std::move(contractions)).run(groups);
   scheduled.program = std::move(program);
   scheduled.program.nests.clear();
+  if (options.device.kind != abi::DeviceKind::cpu) {
+    move_scalars(scheduled.steps, scheduled.program);
+    join_endings(scheduled.steps, scheduled.program);
+  }
   for (Step& step : scheduled.steps) count_step_bytes(step, scheduled.program);
   mark_prepared(scheduled, options);
   combine(scheduled.steps, scheduled.program, options.device);
   pass_numbers(scheduled.steps, *scheduled.program.context);
+  if (options.device.kind != abi::DeviceKind::cpu) {
+    find_recent(scheduled.steps, scheduled.program, options.device);
+  }
   count_bytes(scheduled);
   return scheduled;
 }

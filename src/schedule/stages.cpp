@@ -560,12 +560,12 @@ void collect_sizes(Kernel& kernel, sym::Context& context) {
     for (const Expr s : sym::symbols(e)) used.emplace(s.id(), s);
   };
   const auto bind = [&](Expr variable) { bound.insert(variable.id()); };
-  if (auto* loops = std::get_if<LoopKernel>(&kernel.body)) {
-    for (const Dim& dim : loops->outer) {
+  const auto use_loops = [&](const LoopKernel& loops) {
+    for (const Dim& dim : loops.outer) {
       bind(dim.variable);
       use(dim.extent);
     }
-    for (const Stage& stage : loops->stages) {
+    for (const Stage& stage : loops.stages) {
       for (const Dim& dim : stage.inner) {
         bind(dim.variable);
         use(dim.extent);
@@ -577,7 +577,10 @@ void collect_sizes(Kernel& kernel, sym::Context& context) {
       }
       for (const StageStore& store : stage.stores) use(store.offset);
     }
-    for (const Scratch& scratch : loops->scratch) use(scratch.elements);
+    for (const Scratch& scratch : loops.scratch) use(scratch.elements);
+  };
+  if (auto* loops = std::get_if<LoopKernel>(&kernel.body)) {
+    use_loops(*loops);
   } else if (auto* a = std::get_if<AttentionKernel>(&kernel.body)) {
     for (const Expr v : a->variables) bind(v);
     for (const Expr e :
@@ -585,6 +588,9 @@ void collect_sizes(Kernel& kernel, sym::Context& context) {
       use(e);
     }
     for (const Expr e : a->offsets) use(e);
+  }
+  if (kernel.ending) {
+    for (const Ending::Part& part : kernel.ending->parts) use_loops(part.loops);
   }
   kernel.sizes.clear();
   for (const auto& [id, symbol] : used) {

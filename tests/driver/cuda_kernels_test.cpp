@@ -120,6 +120,8 @@ void compile_all(const std::string& architecture, bool all_dtypes,
 
 // --- Cases for a machine with a GPU --------------------------------------------------------------
 
+// More than the kernels of any sample need.
+constexpr std::int64_t kWorkspaceBytes = 1 << 20;
 constexpr std::string_view kShapeNames[] = {"fixed", "symbolic", "ones", "empty"};
 
 // Writes what bench/replay.py runs on a GPU: machine code, launches, inputs and what the
@@ -166,6 +168,7 @@ class Recorder {
         launch["entry"] = kernel.entry;
         launch["image"] = kernel.image;
         launch["threads"] = kernel.block_threads;
+        launch["workspace"] = kernel.has_workspace ? kWorkspaceBytes : 0;
       }
     }
     for (std::size_t i = 0; i < compiled.images.size(); ++i) {

@@ -104,7 +104,8 @@ Compiled CudaCompiler::compile(std::span<const CompileUnit> units) const {
     made.kernel.can_fail = source.can_fail;
     made.kernel.source = std::make_shared<const std::string>(source.text);
     made.blocks = schedule::parallel_extent(*unit.kernel, unit.schedule, context);
-    made.workspace_bytes = context.constant(0);
+    made.workspace_bytes = source.workspace_bytes;
+    made.kernel.has_workspace = !source.workspace_bytes.is_constant(0);
     batches[u % programs].text += "\n" + source.text;
     compiled.kernels.push_back(std::move(made));
   }

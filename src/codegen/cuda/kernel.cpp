@@ -5,10 +5,14 @@
 //             team shares a column, y is the thread's number in the team
 //   tile      a thread has a square of iterations of the last two outer loops
 // Where rows are walked, a block has a part of them, and its teams one row after the other.
+//
+// A kernel with an ending is several functions: one for its stages, one for each part of the
+// ending, and one that calls them, which counts the blocks that are through.
 #include "codegen/cuda/kernel.h"
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 
 #include "base/error.h"
 #include "codegen/cuda/stage.h"
@@ -26,6 +30,22 @@ namespace {
 constexpr std::int64_t kStaticShared = 48 << 10;
 // A thread's own scratch, in elements.
 constexpr std::int64_t kThreadScratch = 64;
+// Of a block whose kernel has an ending: the count, and a value of each warp for the reductions of
+// rows.
+constexpr std::int64_t kCounterShared = 2 << 10;
+
+// Calls f with the number of each parameter that the loops load or store.
+void for_each_param(const LoopKernel& loops, std::size_t count,
+                    const std::function<void(std::size_t)>& f) {
+  for (const schedule::Stage& stage : loops.stages) {
+    for (const loop::Instruction& i : stage.body.instructions) {
+      if (i.opcode == loop::Opcode::load && i.buffer < count) f(i.buffer);
+    }
+    for (const schedule::StageStore& store : stage.stores) {
+      if (store.target < count) f(store.target);
+    }
+  }
+}
 
 class KernelWriter {
  public:
@@ -35,12 +55,149 @@ class KernelWriter {
     text_.written.resize(kernel.params.size());
     for (std::size_t p = 0; p < kernel.params.size(); ++p) {
       text_.written[p] = kernel.params[p].role != ParamRole::in;
-      text_.aliasing = text_.aliasing || kernel.params[p].may_alias;
+      if (!kernel.ending) text_.aliasing = text_.aliasing || kernel.params[p].may_alias;
+    }
+    if (kernel.ending) {
+      for_each_param(loops, kernel.params.size(), [&](std::size_t p) {
+        text_.aliasing = text_.aliasing || kernel.params[p].may_alias;
+      });
     }
     text_.rows_have_lanes = blocks.axis != BlockSchedule::Axis::inner && blocks.lanes > 1;
   }
 
   KernelSource run(const std::string& name, const std::string& schedule_text) {
+    begin_kernel(name, schedule_text, blocks_.chunk != 0 ? "u32* counters, " : "");
+    if (is_empty()) {  // never launched; what follows would divide by extents
+      out_.close();
+      return {out_.text(), false, context_.constant(0)};
+    }
+    if (text_.kernel.instances > 1) find_instance();
+    const std::string body = write_body();
+    if (text_.slot_bytes > kStaticShared) {
+      unsupported("kernel {}: {} bytes to reduce columns in", text_.kernel.name, text_.slot_bytes);
+    }
+    if (text_.slot_bytes != 0) {
+      out_.line("__shared__ alignas(16) char slots[{}];", text_.slot_bytes);
+    }
+    out_.append(body);
+    if (blocks_.cluster > 1)
+      out_.raw("cluster_sync();");  // peers may still read this block's memory
+    out_.close();
+    return {out_.text(), text_.can_fail, cell_bytes()};
+  }
+
+  // The stages alone, as a function of one block.
+  std::string run_part(const std::string& name) {
+    block_ = "block";
+    out_.open(fmt::format("INLINE void {}({}const u32 block, char* slots, u32* status)", name,
+                          plain_parameters()));
+    const std::string body = write_body();
+    out_.append(body);
+    out_.close();
+    return out_.text();
+  }
+
+  // The function that calls those of the parts, of which the first has the stages.
+  KernelSource run_calls(const std::string& name, const std::string& schedule_text,
+                         std::int64_t slot_bytes, bool can_fail) {
+    const schedule::Kernel& kernel = text_.kernel;
+    const schedule::Ending& ending = *kernel.ending;
+    if (slot_bytes + kCounterShared > kStaticShared) {
+      unsupported("kernel {}: {} bytes to reduce columns in", kernel.name, slot_bytes);
+    }
+    begin_kernel(name, schedule_text, "u32* counters, ");
+    const bool is_table = kernel.instances > 1;
+    if (is_table) {
+      find_instance();
+    } else {
+      out_.raw("const u32 block = blockIdx.x;");
+    }
+    std::string blocks = is_table ? "table.first[at + 1] - table.first[at]" : "gridDim.x";
+    std::string counter = is_table ? "counters + at" : "counters";
+    Expr counters = context_.constant(1);
+    if (ending.by_strips) {
+      counters = strips();
+      size_symbols();
+      const std::string count = index_text(counters, symbols_, false);
+      out_.line("const u32 strip = block % ({});", count);
+      counter = is_table ? fmt::format("counters + at * ({}) + strip", count) : "counters + strip";
+      blocks = fmt::format("({}) / ({})", blocks, count);
+    } else {
+      size_symbols();
+    }
+    if (slot_bytes != 0) out_.line("__shared__ alignas(16) char slots[{}];", slot_bytes);
+    std::string arguments;
+    for (std::size_t p = 0; p < kernel.params.size(); ++p) arguments += fmt::format("p{}, ", p);
+    for (std::size_t s = 0; s < kernel.sizes.size(); ++s) arguments += fmt::format("n{}, ", s);
+    const char* shared = slot_bytes != 0 ? "slots" : "(char*)0";
+    const bool in_cells = has_cells();
+    if (in_cells) out_.line("const u32 number = begin_number({});", counter);
+    out_.line("{}_first({}block, {}, status);", name, arguments, shared);
+    if (in_cells) {
+      pass_cells(counter, blocks);
+    } else {
+      out_.line("if (!{}({}, {})) return;", ending.after_reads ? "last_to_read" : "last_of",
+                counter, blocks);
+    }
+    for (std::size_t i = 0; i < ending.parts.size(); ++i) {
+      if (i != 0) out_.raw("__syncthreads();");
+      const std::string call = fmt::format("{}_last{}({}", name, i, arguments);
+      if (ending.by_strips) {
+        out_.line("{}strip, {}, status);", call, shared);
+        continue;
+      }
+      const schedule::Ending::Part& part = ending.parts[i];
+      const Expr all =
+          grid_extent(part.loops, ending_blocks(part.blocks, blocks_, false), context_);
+      if (all.is_constant(1)) {
+        out_.line("{}0, {}, status);", call, shared);
+        continue;
+      }
+      out_.open(
+          fmt::format("for (u32 b = 0; b < (u32)({}); ++b)", index_text(all, symbols_, false)));
+      out_.line("{}b, {}, status);", call, shared);
+      out_.raw("__syncthreads();");
+      out_.close();
+    }
+    out_.close();
+    Expr bytes = counters * std::int64_t{4 * kernel.instances};
+    if (in_cells) {
+      const Expr cells = grid_extent(loops_, blocks_, context_) * std::ssize(ending.cells);
+      bytes = cells * std::int64_t{8} + std::int64_t{16};
+    }
+    return {out_.text(), can_fail, bytes};
+  }
+
+  [[nodiscard]] bool can_fail() const { return text_.can_fail; }
+  [[nodiscard]] std::int64_t slot_bytes() const { return text_.slot_bytes; }
+  [[nodiscard]] bool is_empty() const {
+    return std::any_of(loops_.outer.begin(), loops_.outer.end(),
+                       [](const loop::Dim& dim) { return dim.extent.is_constant(0); });
+  }
+
+ private:
+  // Whether each block writes one number to each cell.
+  [[nodiscard]] bool has_cells() const {
+    return !text_.kernel.ending->cells.empty() && text_.kernel.instances == 1 &&
+           blocks_.axis == BlockSchedule::Axis::inner && blocks_.team > 32 && blocks_.cluster == 1;
+  }
+
+  void pass_cells(const std::string& counter, const std::string& blocks) {
+    const auto& cells = text_.kernel.ending->cells;
+    out_.line("u64* const cells = (u64*)({} + 4);", counter);
+    for (std::size_t c = 0; c < cells.size(); ++c) {
+      out_.line("if (threadIdx.x == 0) leave_cell(cells + {} * {} + block, p{}[block]);", c, blocks,
+                cells[c]);
+    }
+    out_.line("if (!began_last(number, {}, {})) return;", counter, blocks);
+    for (std::size_t c = 0; c < cells.size(); ++c) {
+      out_.line("take_cells(cells + {} * {}, {}, p{});", c, blocks, blocks, cells[c]);
+    }
+    out_.raw("__syncthreads();");
+  }
+
+  void begin_kernel(const std::string& name, const std::string& schedule_text,
+                    const std::string& workspace) {
     const schedule::Kernel& kernel = text_.kernel;
     if (!kernel.sources.empty()) out_.line("// {}", fmt::join(kernel.sources, ", "));
     out_.line("// {}", schedule_text);
@@ -48,13 +205,12 @@ class KernelWriter {
     const std::string cluster =
         blocks_.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", blocks_.cluster) : "";
     out_.open(
-        fmt::format("extern \"C\" __global__ void {}__launch_bounds__({}{}) {}({}u32* status)",
-                    cluster, blocks_.threads, blocks_at_once(), name, parameters));
-    if (is_empty()) {  // never launched; what follows would divide by extents
-      out_.close();
-      return {out_.text(), false};
-    }
-    if (kernel.instances > 1) find_instance();
+        fmt::format("extern \"C\" __global__ void {}__launch_bounds__({}{}) {}({}{}u32* status)",
+                    cluster, blocks_.threads, blocks_at_once(), name, parameters, workspace));
+  }
+
+  // All that follows from the number of the block; what is declared before it goes to out_.
+  std::string write_body() {
     size_symbols();
     Expr columns;
     std::optional<WalkText> walk;
@@ -77,25 +233,14 @@ class KernelWriter {
     const bool rows = blocks_.axis == BlockSchedule::Axis::inner;
     const PrepareOptions options{.join_softmax = !rows || !blocks_.keep,
                                  .join_columns = blocks_.axis == BlockSchedule::Axis::outer};
-    const PreparedKernel prepared = prepare(kernel, loops_, options, context_);
+    const PreparedKernel prepared = prepare(text_.kernel, loops_, options, context_);
     declare_scratch(prepared);
     Writer body;
     StageText stages(text_, blocks_, body, symbols_, columns, std::move(walk));
     stages.write(prepared);
-    if (text_.slot_bytes > kStaticShared) {
-      unsupported("kernel {}: {} bytes to reduce columns in", kernel.name, text_.slot_bytes);
-    }
-    if (text_.slot_bytes != 0) {
-      out_.line("__shared__ alignas(16) char slots[{}];", text_.slot_bytes);
-    }
-    out_.append(body.text());
-    if (blocks_.cluster > 1)
-      out_.raw("cluster_sync();");  // peers may still read this block's memory
-    out_.close();
-    return {out_.text(), text_.can_fail};
+    return body.text();
   }
 
- private:
   // Threads that walk rows take few enough registers for half as many of them as there could be,
   // where each has few elements of a row: 120 to 128 for 24 elements of two sums each, with 56
   // bytes at most in memory; with 32 elements it would be 200 to 400 bytes.
@@ -114,15 +259,16 @@ class KernelWriter {
     return fmt::format(", {}", blocks);
   }
 
-  [[nodiscard]] bool is_empty() const {
-    return std::any_of(loops_.outer.begin(), loops_.outer.end(),
-                       [](const loop::Dim& dim) { return dim.extent.is_constant(0); });
+  // Blocks side by side along the columns.
+  Expr strips() {
+    const std::int64_t across = blocks_.threads / blocks_.team;
+    return sym::ceildiv(loops_.outer.back().extent, across * blocks_.lanes);
   }
 
   std::string parameter(std::size_t p) const {
     return fmt::format("{}{}* {}p{}", text_.written[p] ? "" : "const ",
-                       type_of(text_.kernel.params[p].dtype), text_.aliasing ? "" : "__restrict__ ",
-                       p);
+                       type_of(text_.kernel.params[p].dtype),
+                       text_.aliasing || text_.kernel.ending ? "" : "__restrict__ ", p);
   }
 
   std::string plain_parameters() const {
@@ -209,7 +355,9 @@ class KernelWriter {
     const bool wide = is_wide_extent(rows);
     const char* type = wide ? "i64" : "int";
     const int team = blocks_.team;
-    if (team > 32) {
+    if (blocks_.chunk != 0) {
+      begin_chunks(type);
+    } else if (team > 32) {
       INKLE_CHECK(team == blocks_.threads, "a team of {} in a block of {}", team, blocks_.threads);
       if (blocks_.cluster > 1) {
         out_.line("const int t = cluster_rank() * {} + threadIdx.x;", team);
@@ -255,6 +403,27 @@ class KernelWriter {
     };
     (void)walk.outer("0");  // names the variables
     return walk;
+  }
+
+  // Chunks of rows in the order in which blocks begin, so that what comes before one is under way.
+  void begin_chunks(const char* type) {
+    INKLE_CHECK(text_.kernel.instances == 1, "a table of scans in chunks");
+    const Expr chunks = schedule::chunks_of(loops_, blocks_, context_);
+    out_.raw("const int t = threadIdx.x;");
+    out_.line("const u32 chunks = (u32)({});", index_text(chunks, symbols_, false));
+    out_.raw("const u32 number = take_number(counters);");
+    out_.raw("const u32 chunk = number % chunks;");
+    out_.line("const {0} row = ({0})(number / chunks);", type);
+    out_.raw("Cell* const cells = (Cell*)(counters + 4) + (i64)row * cells_of(chunks);");
+  }
+
+  Expr cell_bytes() {
+    if (blocks_.chunk == 0) return context_.constant(0);
+    constexpr std::int64_t kCell = 16;
+    constexpr std::int64_t kGroup = 64;  // as in the prelude
+    const Expr chunks = schedule::chunks_of(loops_, blocks_, context_);
+    const Expr rows = iterations(loops_.outer.size());
+    return rows * (chunks + sym::ceildiv(chunks, kGroup)) * kCell + kCell;
   }
 
   void begin_columns() {
@@ -367,13 +536,50 @@ class KernelWriter {
 
 }  // namespace
 
+schedule::BlockSchedule ending_blocks(const BlockSchedule& part, const BlockSchedule& kernel,
+                                      bool by_strips) {
+  BlockSchedule b = part;
+  b.threads = kernel.threads;
+  b.keep = false;
+  b.cluster = 1;
+  if (by_strips) {
+    b.team = kernel.team;
+    b.lanes = kernel.lanes;
+  } else if (b.axis == BlockSchedule::Axis::inner) {
+    b.team = b.team > 32 ? b.threads : b.team;
+  } else {
+    b.team = std::min(b.team, b.threads);
+  }
+  return b;
+}
+
 KernelSource write_kernel(const schedule::Kernel& kernel, const schedule::Schedule& schedule,
                           const std::string& name, sym::Context& context) {
   const auto* loops = std::get_if<LoopKernel>(&kernel.body);
   if (loops == nullptr) unsupported("kernel {}: attention as a kernel of our own", kernel.name);
   INKLE_CHECK(schedule.blocks.has_value(), "kernel {} has no block schedule", kernel.name);
-  return KernelWriter(kernel, *loops, *schedule.blocks, context)
-      .run(name, schedule::to_string(schedule));
+  const BlockSchedule& blocks = *schedule.blocks;
+  KernelWriter calls(kernel, *loops, blocks, context);
+  if (!kernel.ending || calls.is_empty()) return calls.run(name, schedule::to_string(schedule));
+  std::string text;
+  std::int64_t slot_bytes = 0;
+  bool can_fail = false;
+  const auto add = [&](const LoopKernel& part, const BlockSchedule& how,
+                       const std::string& suffix) {
+    KernelWriter writer(kernel, part, how, context);
+    text += writer.run_part(name + suffix);
+    slot_bytes = std::max(slot_bytes, writer.slot_bytes());
+    can_fail = can_fail || writer.can_fail();
+  };
+  add(*loops, blocks, "_first");
+  for (std::size_t i = 0; i < kernel.ending->parts.size(); ++i) {
+    const schedule::Ending::Part& part = kernel.ending->parts[i];
+    add(part.loops, ending_blocks(part.blocks, blocks, kernel.ending->by_strips),
+        fmt::format("_last{}", i));
+  }
+  KernelSource source = calls.run_calls(name, schedule::to_string(schedule), slot_bytes, can_fail);
+  source.text = text + source.text;
+  return source;
 }
 
 }  // namespace inkle::codegen::cuda

@@ -292,6 +292,60 @@ INLINE void reduce_columns(T (&a)[N], T* slots) {
     a[l] = r;
   }
 }
+// Whether this block is the last of `count` to come here: it then sees all that the others have
+// stored. `counter` is 0 before the first comes and after the last has come.
+INLINE bool last_of(u32* counter, u32 count) {
+  __shared__ u32 before;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    before = count == 1 ? 0 : atomicAdd(counter, 1u);
+    __threadfence();
+    if (count != 1 && before == count - 1) *(volatile u32*)counter = 0;
+  }
+  __syncthreads();
+  return before == count - 1;
+}
+// Numbers of 4 bytes that blocks leave for the one that has begun last, when all others are under way:
+// with a mark in the same word, they need no order among stores. Cells are 0 before and after.
+INLINE u32 begin_number(u32* counter) { return threadIdx.x == 0 ? atomicAdd(counter, 1u) : 0u; }
+INLINE bool began_last(u32 number, u32* counter, u32 count) {
+  __shared__ u32 is_last;
+  if (threadIdx.x == 0) {
+    is_last = number == count - 1;
+    if (is_last) *(volatile u32*)counter = 0;
+  }
+  __syncthreads();
+  return is_last;
+}
+template <class T> INLINE void leave_cell(u64* cell, T x) {
+  union { T value; u32 bits; } u;
+  u.value = x;
+  *(volatile u64*)cell = (u64)u.bits | (u64)1 << 32;
+}
+template <class T> INLINE void take_cells(u64* cells, u32 count, T* to) {
+  for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
+    u64 word;
+    do {
+      word = *(volatile u64*)(cells + i);
+    } while (word >> 32 == 0);
+    *(volatile u64*)(cells + i) = 0;
+    union { T value; u32 bits; } u;
+    u.bits = (u32)word;
+    to[i] = u.value;
+  }
+}
+// The same for a block that overwrites what the others have read, and reads nothing of theirs.
+INLINE bool last_to_read(u32* counter, u32 count) {
+  __shared__ u32 before;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    before = count == 1 ? 0 : atomicAdd(counter, 1u);
+    if (count != 1 && before == count - 1) *(volatile u32*)counter = 0;
+  }
+  __syncthreads();
+  return before == count - 1;
+}
 template <class T> INLINE T lane_value(T x, int lane) {
   union { T value; u32 words[(sizeof(T) + 3) / 4]; } a, b;
   a.words[(sizeof(T) + 3) / 4 - 1] = 0;
@@ -348,6 +402,87 @@ template <class Op, int Threads, class T> INLINE T scan_block(T x, T* slots, T& 
 }
 )";
 
+// Scans of rows that blocks share.
+constexpr const char* kChunks = R"(
+// What a block leaves for the others: a value, once there is one. Zeros before and after.
+struct alignas(16) Cell { u64 value; u32 is_there, unused; };
+template <class T> INLINE void leave(Cell* cell, T x) {
+  union { T value; u64 bits; } u;
+  u.bits = 0;
+  u.value = x;
+  *(volatile u64*)&cell->value = u.bits;
+  asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(&cell->is_there) : "memory");
+}
+template <class T> INLINE T wait_for(const Cell* cell) {
+  u32 is_there;
+  do {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                 : "=r"(is_there) : "l"(&cell->is_there) : "memory");
+  } while (is_there == 0);
+  union { T value; u64 bits; } u;
+  u.bits = *(const volatile u64*)&cell->value;
+  return u.value;
+}
+// Each element becomes the running value of its warp; K accesses one behind the other.
+template <class Op, class T, int K, int N> INLINE void scan_accesses(T (&w)[K][N], T& carry) {
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+#pragma unroll
+    for (int l = 1; l < N; ++l) w[k][l] = Op::join(w[k][l - 1], w[k][l]);
+    const T before = scan_warp<Op, 32>(w[k][N - 1], carry);
+#pragma unroll
+    for (int l = 0; l < N; ++l) w[k][l] = Op::join(before, w[k][l]);
+  }
+}
+// What the warps before this one add up to; `all`, nothing at first, becomes what all do.
+template <class Op, int Warps, class T> INLINE T warps_before(T x, T& all, T* slots) {
+  const int warp = threadIdx.x >> 5;
+  if ((threadIdx.x & 31) == 0) slots[warp] = x;
+  __syncthreads();
+  T before = all;
+#pragma unroll
+  for (int w = 0; w < Warps; ++w) {
+    if (w == warp) before = all;
+    all = Op::join(all, slots[w]);
+  }
+  return before;
+}
+// Chunks of a group leave their totals, the last of them that of the group: all that comes before a
+// chunk is what earlier groups and the chunks before it in its own have left. Blocks wait for such
+// that have begun before them, and those of one group for no other.
+constexpr int kGroup = 64;
+INLINE u32 cells_of(u32 chunks) { return chunks + (chunks + kGroup - 1) / kGroup; }
+INLINE u32 take_number(u32* counter) {
+  __shared__ u32 number;
+  if (threadIdx.x == 0) number = atomicAdd(counter, 1u);
+  __syncthreads();
+  return number;
+}
+// By the last block, when no other waits for what is in a cell.
+INLINE void clear_cells(u32* counters, u32 rows, u32 chunks) {
+  Cell* const cells = (Cell*)(counters + 4);
+  const u64 count = (u64)rows * cells_of(chunks);
+  for (u64 i = threadIdx.x; i < count; i += blockDim.x) cells[i] = Cell{0, 0, 0};
+  if (threadIdx.x == 0) counters[0] = 0;
+}
+template <class Op, int Threads, class T>
+INLINE T chunks_before(Cell* cells, u32 chunk, u32 chunks, T total, T none, T* slots, T* more) {
+  if (chunks == 1) return none;
+  Cell* const groups = cells + chunks;
+  const u32 group = chunk / kGroup, place = chunk % kGroup;
+  const bool ends_group = place == kGroup - 1 && chunk + 1 < chunks;
+  if (threadIdx.x == 0 && chunk + 1 < chunks && !ends_group) leave(cells + chunk, total);
+  T x = none;
+  if (threadIdx.x < place) x = wait_for<T>(cells + group * kGroup + threadIdx.x);
+  T before = reduce_block<Op, Threads>(x, slots);
+  if (threadIdx.x == 0 && ends_group) leave(groups + group, Op::join(before, total));
+  if (group == 0) return before;
+  x = none;
+  for (u32 g = threadIdx.x; g < group; g += Threads) x = Op::join(x, wait_for<T>(groups + g));
+  return Op::join(reduce_block<Op, Threads>(x, more), before);
+}
+)";
+
 constexpr const char* kClusters = R"(
 #if __CUDA_ARCH__ >= 900
 INLINE u32 cluster_rank() {
@@ -385,6 +520,6 @@ template <class Op, int Blocks, class T> INLINE T reduce_cluster(T x, T* mine) {
 
 }  // namespace
 
-std::string team_helpers() { return std::string(kTeams) + kClusters; }
+std::string team_helpers() { return std::string(kTeams) + kChunks + kClusters; }
 
 }  // namespace inkle::codegen::cuda

@@ -90,7 +90,9 @@ void StageText::pass(std::size_t p) {
       reduction(current, p, passes_[p].part);
       break;
     case StageKind::scan:
-      if (by_rows())
+      if (blocks_.chunk != 0)
+        scan_chunks(stage, p);
+      else if (by_rows())
         scan_rows(stage, p);
       else
         scan_columns(stage, p);
@@ -284,6 +286,7 @@ void StageText::positions(const Stage& stage, bool kept, const AtPlace& f) {
   if (!by_rows()) {
     Place place = column_place();
     place.symbols[stage.inner.front().variable.node()] = {"j", wide};
+    place.streams = stage.kind == StageKind::reduction && !is_read_again(stage);
     columns([&] {
       if (blocks_.unroll > 1) out_.line("#pragma unroll {}", blocks_.unroll);
       if (blocks_.team == 1)
@@ -524,7 +527,9 @@ void StageText::once(const Stage& stage) {
   };
   if (!by_rows()) {
     if (blocks_.team > 1) out_.open("if (on && y == 0)");
-    write(column_place());
+    Place place = column_place();
+    place.streams = place.leaves = blocks_.recent;
+    write(place);
     if (blocks_.team > 1) out_.close();
     return;
   }

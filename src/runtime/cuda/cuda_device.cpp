@@ -64,6 +64,7 @@ class CudaModule final : public Module {
 
 // Streams that have a workspace of their own; calls on others take memory of the host.
 constexpr std::size_t kMostWorkspaces = 8;
+constexpr std::size_t kMostZeros = 64;
 
 class CudaDevice final : public Device {
  public:
@@ -215,6 +216,15 @@ class CudaDevice final : public Device {
     if (made != nullptr) workspaces_[stream] = made;
     return made;
   }
+  void* zeros(Stream stream) override {
+    const std::lock_guard lock(mutex_);
+    if (const auto known = zeros_.find(stream); known != zeros_.end()) return known->second;
+    if (zeros_.size() == kMostZeros) return nullptr;
+    void* const made = try_allocate(kZeroBytes);
+    if (made == nullptr) return nullptr;
+    zero(made, kZeroBytes, stream);
+    return zeros_[stream] = made;
+  }
 
  private:
   [[nodiscard]] std::int64_t attribute(int which) const {
@@ -247,6 +257,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<Convolutions> convolutions_;
   bool asked_for_convolutions_ = false;
   std::map<Stream, void*> workspaces_;
+  std::map<Stream, void*> zeros_;
 };
 
 void CudaDevice::describe() {

@@ -98,6 +98,11 @@ class Device {
   // rest is for the parts of products that are made there (matmul.h).
   static constexpr std::int64_t kWorkspaceBytes = std::int64_t{40} << 20;
   [[nodiscard]] virtual void* workspace(Stream stream) = 0;
+  // Memory of zeros, kZeroBytes of it, for kernels that leave zeros there: for whatever is queued
+  // on this stream in order, which nobody records; kept as long as the device. Null if there is
+  // none.
+  static constexpr std::int64_t kZeroBytes = std::int64_t{1} << 20;
+  [[nodiscard]] virtual void* zeros(Stream stream) = 0;
 };
 
 // The device is the calling thread's for the life of this object.

@@ -56,6 +56,7 @@ Executable::~Executable() {
     idle_.clear();
     modules_.clear();
     for (const Prepared& p : prepared_) device_->free(p.memory);
+    for (void* zeros : zeros_) device_->free(zeros);
     device_->free(constants_);
     device_->free_shared(status_);
   } catch (const Error&) {
@@ -244,6 +245,38 @@ bool Executable::is_prepared(const common::Call& call) {
   take_changes();
   const Prepared* known = find_prepared(call);
   return known == nullptr || is_current(*known, call);
+}
+
+namespace {
+
+// Recordings with zeros of their own; later ones begin by making them.
+constexpr std::size_t kMostRecordings = 64;
+
+}  // namespace
+
+void* Executable::zeros_of_recording(std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (!has_next_ || next_bytes_ < bytes) return nullptr;
+  has_next_ = false;
+  return zeros_.back();
+}
+
+void Executable::expect_recording(std::int64_t bytes, Stream stream) {
+  const std::lock_guard lock(mutex_);
+  if (has_next_ && next_bytes_ >= bytes) return;
+  if (!has_next_ && zeros_.size() == kMostRecordings) return;
+  if (has_next_) {
+    device_->free(zeros_.back());
+    zeros_.pop_back();
+  }
+  has_next_ = false;
+  void* const made = device_->try_allocate(bytes);
+  if (made == nullptr) return;
+  device_->zero(made, bytes, stream);
+  device_->synchronize(stream);  // recordings are replayed on any stream
+  zeros_.push_back(made);
+  next_bytes_ = bytes;
+  has_next_ = true;
 }
 
 void Executable::make_steps() {

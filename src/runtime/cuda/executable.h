@@ -76,6 +76,10 @@ class Executable final : public common::Executable {
   void note_prepared(const common::Call& call, const PreparedPlace& place, Stream stream);
   // Whether samples have been found changed; all sets are to be made anew then.
   void take_changes();
+  // Zeros for the kernels of one recording, which may be replayed while others run; null if there
+  // are none at hand. They are made ahead, by a call that is not recorded.
+  [[nodiscard]] void* zeros_of_recording(std::int64_t bytes);
+  void expect_recording(std::int64_t bytes, Stream stream);
   void make_steps();
   void make_launch(const abi::Launch& launch, Step& step);
   void make_call(const abi::LibraryCall& call, Step& step) const;
@@ -103,6 +107,10 @@ class Executable final : public common::Executable {
   std::int64_t prepared_bytes_ = 0;                                    // of one set
   std::int64_t sample_bytes_ = 0;                                      // behind each set
   std::vector<Prepared> prepared_;
+
+  std::vector<void*> zeros_;  // of recordings; the last is for the next one if `has_next_`
+  std::int64_t next_bytes_ = 0;
+  bool has_next_ = false;
 
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Frame>> idle_;

@@ -189,12 +189,12 @@ void Frame::plan_shapes() {
     u.at = upload_bytes_;
     upload_bytes_ += round_up(slots_[plan_.buffers[u.buffer].bytes]);
   }
-  cleared_bytes_ = 0;
+  kernel_bytes_ = 0;
   needs_workspace_ = false;
   std::vector<ConvolutionShape> convolutions;
   for (std::size_t s = 0; s < states_.size(); ++s) {
     const Executable::Step& step = executable_.steps_[s];
-    if (step.kind == Executable::Step::Kind::launch) plan_launch(s, cleared_bytes_);
+    if (step.kind == Executable::Step::Kind::launch) plan_launch(s);
     if (step.kind == Executable::Step::Kind::matmul) {
       states_[s].gemm_plan = plan_gemm(std::get<abi::MatmulCall>(*step.call), slots_);
       states_[s].gemm.reset();
@@ -212,7 +212,7 @@ void Frame::plan_shapes() {
   if (!convolutions.empty()) device_.convolutions()->prepare(convolutions);
 }
 
-void Frame::plan_launch(std::size_t number, std::int64_t& cleared) {
+void Frame::plan_launch(std::size_t number) {
   const Executable::Step& step = executable_.steps_[number];
   State& state = states_[number];
   const std::int64_t blocks = slots_[step.launch->extent];
@@ -231,8 +231,7 @@ void Frame::plan_launch(std::size_t number, std::int64_t& cleared) {
     for (std::int64_t& size : state.sizes) state.parameters.push_back(&size);
   }
   if (step.has_workspace) {
-    state.workspace = cleared;
-    cleared += round_up(slots_[step.launch->scratch_bytes]);
+    kernel_bytes_ = std::max(kernel_bytes_, round_up(slots_[step.launch->scratch_bytes]));
     state.parameters.push_back(&state.scratch);
   }
   state.parameters.push_back(&state.status);
@@ -303,7 +302,13 @@ void Frame::make_outputs() {
 
 void Frame::bind_memory(const common::Call& call) {
   const bool is_capturing = device_.is_capturing(stream_);
-  std::int64_t bytes = arena_bytes_ + upload_bytes_ + cleared_bytes_;
+  void* zeros = nullptr;
+  if (kernel_bytes_ > 0 && kernel_bytes_ <= Device::kZeroBytes) {
+    zeros = is_capturing ? executable_.zeros_of_recording(kernel_bytes_) : device_.zeros(stream_);
+    if (!is_capturing) executable_.expect_recording(kernel_bytes_, stream_);
+  }
+  const std::int64_t cleared_bytes = zeros == nullptr ? kernel_bytes_ : 0;
+  std::int64_t bytes = arena_bytes_ + upload_bytes_ + cleared_bytes;
   const std::int64_t before_workspace = bytes;
   workspace_ = nullptr;
   if (needs_workspace_) {
@@ -331,9 +336,11 @@ void Frame::bind_memory(const common::Call& call) {
   for (const auto& [buffer, offset] : executable_.prepared_at_)
     buffers_[buffer] = prepared + offset;
   if (has_arena_) bind_arena();
-  std::byte* const cleared = memory_ + arena_bytes_ + upload_bytes_;
-  if (cleared_bytes_ > 0) device_.zero(cleared, cleared_bytes_, stream_);
-  for (State& state : states_) state.scratch = cleared + state.workspace;
+  if (cleared_bytes > 0) {
+    zeros = memory_ + arena_bytes_ + upload_bytes_;
+    device_.zero(zeros, cleared_bytes, stream_);
+  }
+  for (State& state : states_) state.scratch = zeros;
 }
 
 void Frame::bind_arena() {
@@ -438,7 +445,7 @@ abi::TensorView Frame::view_of(const abi::Operand& operand) {
 }
 
 common::MemoryReport Frame::memory() const {
-  return {.arena_bytes = arena_bytes_, .scratch_bytes = upload_bytes_ + cleared_bytes_};
+  return {.arena_bytes = arena_bytes_, .scratch_bytes = upload_bytes_ + kernel_bytes_};
 }
 
 std::string Frame::implementation(std::size_t step) const {

@@ -49,8 +49,7 @@ class Frame {
   // What is known of a step for the shapes at hand.
   struct State {
     std::uint32_t blocks = 0;
-    std::int64_t workspace = 0;  // where it starts, in the cleared part
-    std::vector<void*> values;   // of a launch: buffers
+    std::vector<void*> values;  // of a launch: buffers
     std::vector<std::int64_t> sizes;
     std::vector<std::int64_t> table;  // of a kernel over a table: its first parameter
     void* scratch = nullptr;
@@ -73,7 +72,7 @@ class Frame {
 
   void plan_shapes();
   void plan_arena();
-  void plan_launch(std::size_t step, std::int64_t& cleared);
+  void plan_launch(std::size_t step);
   void plan_table(const abi::Launch& launch, State& state) const;
   void find_uploads();
   void bind_arguments(const common::Call& call);
@@ -128,10 +127,11 @@ class Frame {
   std::uint32_t arena_first_ = 0;  // the first step that uses it
   bool has_arena_ = false;         // this call has taken it
   std::int64_t upload_bytes_ = 0;
-  std::int64_t cleared_bytes_ = 0;  // workspaces of kernels, zeroed in every call
-  bool needs_workspace_ = false;    // of a library
-  std::byte* memory_ = nullptr;     // arena, uploads, cleared, library: in this order
-  void* workspace_ = nullptr;       // for libraries: the device's, or behind all of these
+  // The largest workspace of a kernel. All share it, as each leaves zeros.
+  std::int64_t kernel_bytes_ = 0;
+  bool needs_workspace_ = false;  // of a library
+  std::byte* memory_ = nullptr;   // arena, uploads, kernels' workspace, library: in this order
+  void* workspace_ = nullptr;     // for libraries: the device's, or behind all of these
   struct Clone {
     void* copy;
     void* original;

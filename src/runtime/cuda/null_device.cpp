@@ -200,6 +200,7 @@ class NullDeviceOf final : public NullDevice {
   Convolutions* convolutions() override { return has_convolutions_ ? &convolutions_ : nullptr; }
   void lose_convolutions() override { has_convolutions_ = false; }
   void* workspace(Stream /*stream*/) override { return workspace_.data(); }
+  void* zeros(Stream /*stream*/) override { return workspace_.data(); }
 
   std::vector<NullLaunch> take_launches() override {
     const std::lock_guard lock(recorder_.mutex);

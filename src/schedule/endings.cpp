@@ -1,0 +1,360 @@
+#include "schedule/endings.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/log.h"
+#include "schedule/linear.h"
+#include "schedule/stages.h"
+
+namespace inkle::schedule {
+namespace {
+
+using loop::BufferId;
+using loop::Opcode;
+using loop::Program;
+using Axis = BlockSchedule::Axis;
+
+// What one block does while all others are through: points of all stages together, for each of its
+// threads. That takes less than the start of another kernel.
+constexpr std::int64_t kMostAlone = 32;
+// Of what is no reduction, together: more is work of its own.
+constexpr std::int64_t kMostNumbers = 16;
+// Of a strip: rows of parts that its last block reads.
+constexpr std::int64_t kMostRows = 512;
+constexpr std::size_t kMostParts = 8;
+// Blocks that hand over their numbers in cells, of 8 bytes each.
+constexpr std::int64_t kMostCells = 32768;
+constexpr std::size_t kMostParams = 64;
+// Shared memory in which the last block reduces columns, where every thread has a value of each
+// lane.
+constexpr std::int64_t kMostSlots = 40 << 10;
+// The largest partial result: a number, a mean and a sum of squares in f64, a place.
+constexpr std::int64_t kLargestPart = 24;
+
+bool all_stages(const LoopKernel& loops, bool (*holds)(const Stage&)) {
+  return std::all_of(loops.stages.begin(), loops.stages.end(), holds);
+}
+
+bool is_simple(const Stage& stage) {
+  const bool stores = std::all_of(stage.stores.begin(), stage.stores.end(), [](const auto& s) {
+    return s.mode == loop::StoreMode::overwrite;
+  });
+  return stores && (stage.kind == StageKind::pointwise || stage.kind == StageKind::reduction);
+}
+
+std::int64_t high(Expr e) { return sym::bounds(e).high; }
+
+// Points of all stages, or nothing if they may be more than `most`.
+bool is_small(const LoopKernel& loops, std::int64_t most) {
+  std::int64_t points = 0;
+  for (const Stage& stage : loops.stages) {
+    std::int64_t all = 1;
+    for (const std::vector<Dim>* dims : {&loops.outer, &stage.inner}) {
+      for (const Dim& dim : *dims) {
+        const std::int64_t extent = std::max<std::int64_t>(high(dim.extent), 1);
+        if (extent > most || all > most) return false;
+        all *= extent;
+      }
+    }
+    points += all;
+    if (points > most) return false;
+  }
+  return true;
+}
+
+bool finishes(const LoopKernel& loops) {
+  return std::any_of(loops.stages.begin(), loops.stages.end(), [](const Stage& stage) {
+    return stage.kind == StageKind::reduction && !stage.inner.empty();
+  });
+}
+
+class Joiner {
+ public:
+  Joiner(std::vector<Step>& steps, const Program& program)
+      : steps_(steps), program_(program), gone_(steps.size(), false) {}
+
+  void run() {
+    for (std::size_t s = 1; s < steps_.size(); ++s) {
+      const auto before = can_end(steps_[s]) ? earlier(s) : std::nullopt;
+      if (before && join(*before, s)) gone_[s] = true;
+    }
+    std::vector<Step> left;
+    for (std::size_t s = 0; s < steps_.size(); ++s) {
+      if (!gone_[s]) left.push_back(std::move(steps_[s]));
+    }
+    steps_ = std::move(left);
+  }
+
+ private:
+  static const KernelStep* plain_kernel(const Step& step) {
+    const auto* kernel = std::get_if<KernelStep>(&step.action);
+    const bool is_plain = kernel != nullptr && kernel->kernel.instances == 1 &&
+                          std::holds_alternative<LoopKernel>(kernel->kernel.body) &&
+                          kernel->schedule.blocks && !step.prepare;
+    return is_plain ? kernel : nullptr;
+  }
+
+  static const LoopKernel& loops_of(const KernelStep& step) {
+    return std::get<LoopKernel>(step.kernel.body);
+  }
+
+  static bool can_end(const Step& step) {
+    const KernelStep* kernel = plain_kernel(step);
+    if (kernel == nullptr || kernel->kernel.ending) return false;
+    return kernel->schedule.blocks->axis != Axis::tile && loops_of(*kernel).scratch.empty() &&
+           loops_of(*kernel).walked == 0 && all_stages(loops_of(*kernel), is_simple);
+  }
+
+  BufferId storage(BufferId b) const { return program_.buffers[b].writes_into.value_or(b); }
+
+  bool meet(const std::vector<BufferId>& a, const std::vector<BufferId>& b) const {
+    return std::any_of(a.begin(), a.end(), [&](BufferId x) {
+      return std::any_of(b.begin(), b.end(), [&](BufferId y) { return storage(x) == storage(y); });
+    });
+  }
+
+  // Whether step `b` must run after step `a`.
+  bool waits(const Step& a, const Step& b) const {
+    const auto written = writes(a);
+    const auto made = writes(b);
+    return meet(written, reads(b)) || meet(written, made) || meet(reads(a), made);
+  }
+
+  // The step that s waits for and could become a part of: no other that it waits for lies between.
+  std::optional<std::size_t> earlier(std::size_t s) const {
+    for (std::size_t before = s; before-- > 0;) {
+      if (gone_[before]) continue;
+      // What eager does besides is its own affair.
+      if (std::holds_alternative<EagerStep>(steps_[before].action)) return std::nullopt;
+      if (waits(steps_[before], steps_[s])) return before;
+    }
+    return std::nullopt;
+  }
+
+  bool join(std::size_t before, std::size_t s) {
+    const KernelStep* first = plain_kernel(steps_[before]);
+    if (first == nullptr || first->schedule.blocks->cluster > 1) return false;
+    const LoopKernel& loops = loops_of(*first);
+    if (loops.walked != 0 || !all_stages(loops, is_simple)) return false;
+    // Without blocks there would be no last one.
+    const bool has_blocks = std::all_of(loops.outer.begin(), loops.outer.end(), [](const Dim& dim) {
+      return sym::bounds(dim.extent).low >= 1;
+    });
+    const auto& last = std::get<KernelStep>(steps_[s].action);
+    if (!has_blocks || !reads_as_written(*first, last)) return false;
+    const bool has_ending = first->kernel.ending.has_value();
+    if (has_ending && first->kernel.ending->parts.size() == kMostParts) return false;
+    const bool alone = is_small(loops_of(last), kMostAlone * first->schedule.blocks->threads) &&
+                       (finishes(loops_of(last)) || is_small(loops_of(last), kMostNumbers));
+    const bool strips = !alone && ends_by_strips(steps_[before], steps_[s]);
+    if (!alone && !strips) return false;
+    if (has_ending && first->kernel.ending->by_strips != strips) return false;
+    if (alone && !fits_alone(*first->schedule.blocks, *last.schedule.blocks)) return false;
+    if (first->buffers.size() + last.buffers.size() > kMostParams) return false;
+    log(LogChannel::fusion, "end {} with {}{}", steps_[before].label, steps_[s].label,
+        strips ? " by strips" : "");
+    append(steps_[before], steps_[s], strips);
+    return true;
+  }
+
+  // What the last reads of what the first has written is the same buffer, not another view of its
+  // memory.
+  bool reads_as_written(const KernelStep& first, const KernelStep& last) const {
+    for (std::size_t p = 0; p < first.buffers.size(); ++p) {
+      if (first.param(p).role == ParamRole::in) continue;
+      for (const BufferId b : last.buffers) {
+        if (b != first.buffers[p] && storage(b) == storage(first.buffers[p])) return false;
+      }
+    }
+    return true;
+  }
+
+  // The shared memory of one block for the reductions of all.
+  static bool fits_alone(const BlockSchedule& first, const BlockSchedule& last) {
+    if (last.axis == Axis::inner || last.team == 1) return true;
+    return std::int64_t{first.threads} * last.lanes * kLargestPart <= kMostSlots;
+  }
+
+  // --- Strips of columns ----------------------------------------------------------------------
+
+  bool ends_by_strips(const Step& before, const Step& after) const {
+    const auto& first = std::get<KernelStep>(before.action);
+    const auto& last = std::get<KernelStep>(after.action);
+    const LoopKernel& loops = loops_of(first);
+    const LoopKernel& ending = loops_of(last);
+    const BlockSchedule& blocks = *first.schedule.blocks;
+    if (blocks.axis != Axis::outer || blocks.team == 1 || last.schedule.blocks->axis != Axis::outer)
+      return false;
+    if (ending.outer.size() != 1 || !ending.outer.front().extent.is_constant()) return false;
+    const Expr columns = ending.outer.front().extent;
+    if (!(loops.outer.back().extent == columns)) return false;
+    for (const Stage& stage : ending.stages) {
+      std::int64_t rows = 1;
+      for (const Dim& dim : stage.inner) {
+        rows = std::max(rows, std::min(high(dim.extent), kMostRows + 1) * rows);
+      }
+      if (rows > kMostRows) return false;
+    }
+    if (std::int64_t{blocks.threads} * blocks.lanes * kLargestPart > kMostSlots &&
+        has_large_parts(ending)) {
+      return false;
+    }
+    // Other strips may still be at work on what this one's last block writes.
+    std::vector<BufferId> used = reads(before);
+    for (const BufferId b : writes(before)) used.push_back(b);
+    if (meet(used, writes(after))) return false;
+    return of_own_columns(first, last, *columns.constant());
+  }
+
+  static bool has_large_parts(const LoopKernel& loops) {
+    return std::any_of(loops.stages.begin(), loops.stages.end(), [](const Stage& stage) {
+      const bool plain = stage.reduce == loop::ReduceOp::sum ||
+                         stage.reduce == loop::ReduceOp::prod ||
+                         stage.reduce == loop::ReduceOp::min || stage.reduce == loop::ReduceOp::max;
+      return stage.kind == StageKind::reduction && !(plain && abi::size_of(stage.accumulator) <= 4);
+    });
+  }
+
+  // What one kernel stores and the other loads at a column lies at that column of rows of all
+  // columns.
+  static bool of_own_columns(const KernelStep& first, const KernelStep& last,
+                             std::int64_t columns) {
+    const auto is_own = [&](Expr offset, Expr column) {
+      const auto stride = sym::stride(offset, column);
+      return stride && stride->is_constant(1) && sym::divides(columns, offset - column);
+    };
+    const LoopKernel& loops = loops_of(first);
+    const LoopKernel& ending = loops_of(last);
+    const auto is_shared = [&](BufferId b) {
+      for (std::size_t p = 0; p < first.buffers.size(); ++p) {
+        if (first.buffers[p] == b && first.param(p).role != ParamRole::in) return true;
+      }
+      return false;
+    };
+    const auto is_read = [&](BufferId b) {
+      return std::find(last.buffers.begin(), last.buffers.end(), b) != last.buffers.end();
+    };
+    for (const Stage& stage : ending.stages) {
+      for (const loop::Instruction& i : stage.body.instructions) {
+        if (i.opcode != Opcode::load || !is_shared(last.buffers[i.buffer])) continue;
+        if (!is_own(i.indices[0], ending.outer.back().variable)) return false;
+      }
+    }
+    for (const Stage& stage : loops.stages) {
+      for (const StageStore& store : stage.stores) {
+        if (store.target >= first.buffers.size() || !is_read(first.buffers[store.target])) continue;
+        if (!is_own(store.offset, loops.outer.back().variable)) return false;
+      }
+    }
+    return true;
+  }
+
+  // --- One step of two ------------------------------------------------------------------------
+
+  void append(Step& before, Step& after, bool strips) {
+    auto& first = std::get<KernelStep>(before.action);
+    auto& last = std::get<KernelStep>(after.action);
+    const bool reads_results = meet(writes(before), reads(after));
+    const std::size_t had = first.buffers.size();
+    std::vector<std::uint32_t> number;  // of the last's parameters, among the first's
+    for (std::size_t p = 0; p < last.buffers.size(); ++p) {
+      const auto known = std::find(first.buffers.begin(), first.buffers.end(), last.buffers[p]);
+      number.push_back(static_cast<std::uint32_t>(known - first.buffers.begin()));
+      if (known == first.buffers.end()) {
+        first.buffers.push_back(last.buffers[p]);
+        first.kernel.params.push_back(last.kernel.params[p]);
+        continue;
+      }
+      Param& param = first.kernel.params[number.back()];
+      const Param& other = last.kernel.params[p];
+      param.alignment = std::max(param.alignment, other.alignment);
+      param.may_alias = param.may_alias || other.may_alias;
+      if (param.role == ParamRole::in && other.role != ParamRole::in) param.role = ParamRole::inout;
+    }
+    const auto added = static_cast<std::uint32_t>(first.buffers.size() - had);
+    move_scratch(std::get<LoopKernel>(first.kernel.body), had, added);
+    const bool is_first = !first.kernel.ending;
+    if (is_first) first.kernel.ending = Ending{.after_reads = true};
+    first.kernel.ending->by_strips = strips;
+    if (reads_results) first.kernel.ending->after_reads = false;
+    hand_over(first, last, reads_results && !strips && is_first);
+    LoopKernel loops = std::move(std::get<LoopKernel>(last.kernel.body));
+    renumber(loops, [&](std::uint32_t b) { return number[b]; });
+    first.kernel.ending->parts.push_back({std::move(loops), *last.schedule.blocks});
+    collect_sizes(first.kernel, *program_.context);
+    before.label += "+" + after.label;
+    for (std::string& source : after.sources) {
+      if (std::find(before.sources.begin(), before.sources.end(), source) == before.sources.end()) {
+        before.sources.push_back(std::move(source));
+      }
+    }
+    first.kernel.sources = before.sources;
+    if (!before.flops.is_null() && !after.flops.is_null()) {
+      before.flops = before.flops + after.flops;
+    }
+  }
+
+  // Numbers of blocks that have a row each, if those are all that the last block reads of theirs.
+  static void hand_over(KernelStep& first, const KernelStep& last, bool may) {
+    first.kernel.ending->cells.clear();
+    const LoopKernel& loops = loops_of(first);
+    const BlockSchedule& blocks = *first.schedule.blocks;
+    const bool has_rows = blocks.axis == Axis::inner && blocks.team > 32 && blocks.chunk == 0 &&
+                          loops.outer.size() == 1;
+    if (!may || !has_rows || !(high(loops.outer.front().extent) <= kMostCells)) return;
+    std::vector<std::uint32_t> cells;
+    for (const Stage& stage : loops.stages) {
+      for (const StageStore& store : stage.stores) {
+        if (store.target >= first.buffers.size()) return;
+        const bool fits = stage.inner.empty() && store.offset == loops.outer.front().variable &&
+                          abi::size_of(first.kernel.params[store.target].dtype) == 4 &&
+                          std::find(cells.begin(), cells.end(), store.target) == cells.end();
+        if (!fits) return;
+        cells.push_back(store.target);
+      }
+    }
+    for (const BufferId b : last.buffers) {
+      const auto at = std::find(first.buffers.begin(), first.buffers.end(), b);
+      const auto number = static_cast<std::uint32_t>(at - first.buffers.begin());
+      const bool is_cell = std::find(cells.begin(), cells.end(), number) != cells.end();
+      if (!is_cell && first.kernel.params[number].role != ParamRole::in && !is_own(last, b)) return;
+    }
+    first.kernel.ending->cells = std::move(cells);
+  }
+
+  static bool is_own(const KernelStep& last, BufferId b) {
+    for (std::size_t p = 0; p < last.buffers.size(); ++p) {
+      if (last.buffers[p] == b) return last.param(p).role == ParamRole::out;
+    }
+    return false;
+  }
+
+  template <class F>
+  static void renumber(LoopKernel& loops, const F& f) {
+    for (Stage& stage : loops.stages) {
+      for (loop::Instruction& i : stage.body.instructions) {
+        if (i.opcode == Opcode::load) i.buffer = f(i.buffer);
+      }
+      for (StageStore& store : stage.stores) store.target = f(store.target);
+    }
+  }
+
+  // Scratch arrays are numbered from the parameters on.
+  static void move_scratch(LoopKernel& loops, std::size_t params, std::uint32_t added) {
+    if (loops.scratch.empty() || added == 0) return;
+    renumber(loops, [&](std::uint32_t b) { return b < params ? b : b + added; });
+  }
+
+  std::vector<Step>& steps_;
+  const Program& program_;
+  std::vector<bool> gone_;
+};
+
+}  // namespace
+
+void join_endings(std::vector<Step>& steps, const Program& program) {
+  Joiner(steps, program).run();
+}
+
+}  // namespace inkle::schedule
