@@ -231,7 +231,7 @@ OPTIMIZERS = {
 def test_steps_of_optimizers_count(name):
     def parameters():
         torch.manual_seed(1)
-        return [torch.nn.Parameter(torch.randn(s)) for s in ((300, 700), (5,), (64, 64), (1,))]
+        return [torch.nn.Parameter(torch.randn(s)) for s in ((300, 700), (5,), (64, 64), (7,))]
 
     plain, ours = parameters(), parameters()
     wanted, found = OPTIMIZERS[name](plain), OPTIMIZERS[name](ours)
