@@ -4,8 +4,9 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "partition/kernels.h"
 #include "partition/max_flow.h"
-#include "partition/roles.h"
+#include "partition/problem.h"
 
 namespace inkle::partition {
 namespace {
@@ -28,31 +29,28 @@ std::int64_t capacity(double seconds) {
 
 class Network {
  public:
-  Network(const Graph& joint, const Joint& info, const Machine& machine, Weigh weigh)
-      : joint_(joint),
-        roles_(joint, info),
-        machine_(machine),
+  Network(const Problem& problem, Weigh weigh)
+      : problem_(problem),
+        joint_(problem.joint),
+        roles_(problem.roles),
+        machine_(problem.machine),
         weigh_(weigh),
-        flow_(static_cast<std::uint32_t>(2 + joint.nodes.size() + joint.value_count())) {
-    wanted_.resize(joint.nodes.size());
-    for (std::size_t i = 0; i < wanted_.size(); ++i) {
-      wanted_[i] = roles_.in_backward(i) && !roles_.is_late(i);
-    }
-    if (weigh != Weigh::nothing) work_ = recompute_work(joint, wanted_);
-  }
+        flow_(static_cast<std::uint32_t>(2 + joint_.nodes.size() + joint_.value_count())) {}
 
-  Cut run() {
+  std::optional<std::vector<bool>> run() {
     for (std::size_t i = 0; i < joint_.inputs.size(); ++i) add_input(i);
     for (std::size_t i = 0; i < joint_.nodes.size(); ++i) {
-      if (wanted_[i]) add_node(i);
+      if (problem_.wanted[i]) add_node(i);
     }
     for (std::uint32_t v = 0; v < joint_.value_count(); ++v) {
       if (roles_.is_read_late({v})) flow_.add(of_value({v}), kSink, kUnlimited);
     }
-    if (flow_.run(kSource, kSink) >= kUnlimited) {
-      unsupported("the backward needs a value that can neither be kept nor computed again");
+    if (flow_.run(kSource, kSink) >= kUnlimited) return std::nullopt;
+    std::vector<bool> again(joint_.nodes.size());
+    for (std::size_t i = 0; i < again.size(); ++i) {
+      again[i] = problem_.wanted[i] && !flow_.is_source_side(of_node(i));
     }
-    return result();
+    return again;
   }
 
  private:
@@ -62,15 +60,11 @@ class Network {
     return static_cast<std::uint32_t>(2 + joint_.nodes.size() + v.index);
   }
 
-  double seconds_of(ValueId v) const {
-    return static_cast<double>(bytes_of(joint_, v)) / machine_.bytes_per_second;
-  }
-
   void add_input(std::size_t i) {
     const ValueId v = joint_.inputs[i].value;
     if (v.is_none() || roles_.is_tangent(i)) return;
     flow_.add(kSource, of_value(v),
-              roles_.may_keep_input(i) ? capacity(seconds_of(v)) : kUnlimited);
+              roles_.may_keep_input(i) ? capacity(problem_.seconds_of(v)) : kUnlimited);
   }
 
   void add_node(std::size_t i) {
@@ -86,19 +80,15 @@ class Network {
   std::int64_t again(std::size_t i) const {
     const Node& node = joint_.nodes[i];
     if (!roles_.in_forward(i)) return 0;  // the first time, not again
-    constexpr Trait kNever = Trait::random | Trait::effect | Trait::eager_only;
-    if (node.keep == Keep::saved || has(node.op->traits, kNever) || node.eager_target ||
-        roles_.reads_written(i)) {
-      return kUnlimited;
-    }
+    if (!problem_.may_repeat(i)) return kUnlimited;
     if (node.keep == Keep::recomputed || has(node.op->traits, Trait::view)) return 0;
-    if (weigh_ == Weigh::nothing || !work_[i]) return kUnlimited;
-    double seconds = work_[i]->operations / machine_.operations_per_second +
-                     work_[i]->bytes / machine_.bytes_per_second;
+    if (weigh_ == Weigh::nothing) return kUnlimited;
+    double seconds = problem_.work[i]->operations / machine_.operations_per_second +
+                     problem_.work[i]->bytes / machine_.bytes_per_second;
     // What a library reads has to be written for it, by a loop that reads about as much; what a
     // loop reads is computed inside of it.
     for (const ValueId v : node.results) {
-      if (roles_.is_operand_late(v)) seconds += 3 * seconds_of(v);
+      if (roles_.is_operand_late(v)) seconds += 3 * problem_.seconds_of(v);
     }
     return capacity(weigh_ == Weigh::bytes ? seconds * kTieBreak : seconds);
   }
@@ -116,12 +106,14 @@ class Network {
     double extra = 0;
     if (!roles_.in_forward(i)) {
       // The forward would compute it for the backward alone.
-      if (weigh_ == Weigh::nothing || !work_[i] || !roles_.has_ready_operands(i)) return kUnlimited;
-      extra = work_[i]->operations / machine_.operations_per_second;
+      if (weigh_ == Weigh::nothing || !problem_.work[i] || !roles_.has_ready_operands(i))
+        return kUnlimited;
+      extra = problem_.work[i]->operations / machine_.operations_per_second;
     }
     const bool lives = roles_.lives_anyway(v);
     if (has(node.op->traits, Trait::view) && !roles_.is_part(v)) {
-      extra += 2 * seconds_of(v);  // what it is a view of is as good, and smaller or as large
+      extra +=
+          2 * problem_.seconds_of(v);  // what it is a view of is as good, and smaller or as large
     }
     if (weigh_ == Weigh::bytes) {
       const double bytes = lives ? 0 : static_cast<double>(bytes_of(joint_, v));
@@ -130,84 +122,42 @@ class Network {
     double times = 1;  // read in the backward
     if (!lives) times += machine_.clears_memory ? 1 : 0;
     if (!roles_.is_stored(i, v)) times += 1;
-    return capacity(seconds_of(v) * times + extra) + 1;
+    return capacity(problem_.seconds_of(v) * times + extra) + 1;
   }
 
-  // Walks from what the backward reads to what it is made of.
-  Cut result() const {
-    Cut cut;
-    cut.in_forward.resize(joint_.nodes.size());
-    cut.in_backward.resize(joint_.nodes.size());
-    const std::vector<std::int32_t> producer = graph::producers(joint_);
-    std::vector<bool> is_known(joint_.value_count()), is_kept(joint_.value_count());
-    for (std::uint32_t v = 0; v < is_known.size(); ++v) is_known[v] = roles_.is_read_late({v});
-    for (std::size_t i = joint_.nodes.size(); i-- > 0;) {
-      const Node& node = joint_.nodes[i];
-      cut.in_backward[i] = roles_.is_late(i) && roles_.in_backward(i);
-      if (!wanted_[i]) continue;
-      const bool is_again = !flow_.is_source_side(of_node(i));
-      for (const ValueId v : node.results) {
-        if (!is_known[v.index]) continue;
-        if (is_again) cut.in_backward[i] = true;
-        is_kept[v.index] = !is_again;
-      }
-      if (!cut.in_backward[i]) continue;
-      graph::for_each_operand(node, [&](ValueId v) { is_known[v.index] = true; });
-    }
-    for (const graph::Input& input : joint_.inputs) {
-      if (!input.value.is_none() && is_known[input.value.index]) cut.kept.push_back(input.value);
-    }
-    std::erase_if(cut.kept, [&](ValueId v) { return roles_.is_tangent_value(v); });
-    for (const Node& node : joint_.nodes) {
-      for (const ValueId v : node.results) {
-        if (is_kept[v.index]) cut.kept.push_back(v);
-      }
-    }
-    cut.bytes = kept_bytes(cut.kept, is_kept);
-    mark_forward(cut, is_kept, producer);
-    return cut;
-  }
-
-  // Memory that is kept is counted once, as large as what is kept of it.
-  std::int64_t kept_bytes(const std::vector<ValueId>& kept,
-                          const std::vector<bool>& is_kept) const {
-    std::int64_t total = 0;
-    for (const ValueId v : kept) {
-      const ValueId owner = roles_.owner(v);
-      const bool is_twice = owner.index != v.index && is_kept[owner.index];
-      if (!roles_.lives_anyway(v) && !is_twice) total += bytes_of(joint_, v);
-    }
-    return total;
-  }
-
-  void mark_forward(Cut& cut, const std::vector<bool>& is_kept,
-                    const std::vector<std::int32_t>& producer) const {
-    for (std::size_t i = joint_.nodes.size(); i-- > 0;) {
-      const Node& node = joint_.nodes[i];
-      const bool gives =
-          std::ranges::any_of(node.results, [&](ValueId v) { return is_kept[v.index]; });
-      if (!gives && !roles_.in_forward(i) && !cut.in_forward[i]) continue;
-      cut.in_forward[i] = true;
-      graph::for_each_operand(node, [&](ValueId v) {
-        if (producer[v.index] >= 0)
-          cut.in_forward[static_cast<std::size_t>(producer[v.index])] = true;
-      });
-    }
-  }
-
+  const Problem& problem_;
   const Graph& joint_;
-  Roles roles_;
-  Machine machine_;
+  const Roles& roles_;
+  const Machine& machine_;
   Weigh weigh_;
   MaxFlow flow_;
-  std::vector<bool> wanted_;  // nodes of the backward that do not need a tangent
-  std::vector<std::optional<Work>> work_;
 };
 
 }  // namespace
 
+std::optional<std::vector<bool>> least_cut(const Problem& problem, Weigh weigh) {
+  return Network(problem, weigh).run();
+}
+
+std::vector<bool> choose(const Problem& problem, Weigh weigh) {
+  auto again = least_cut(problem, weigh == Weigh::kernels ? Weigh::time : weigh);
+  if (!again) {
+    unsupported("the backward needs a value that can neither be kept nor computed again");
+  }
+  if (weigh != Weigh::kernels) return *again;
+  // The search finds what is best nearby: from what is least by itself, and from what a partition
+  // that computes nothing again keeps.
+  Chosen best = refined(problem, std::move(*again));
+  if (auto none = least_cut(problem, Weigh::nothing)) {
+    Chosen other = refined(problem, std::move(*none));
+    if (other.fits >= best.fits && other.seconds <= best.seconds) best = std::move(other);
+  }
+  return std::move(best.again);
+}
+
 Cut find_cut(const Graph& joint, const Joint& info, const Machine& machine, Weigh weigh) {
-  return Network(joint, info, machine, weigh).run();
+  const Problem problem(joint, info, machine);
+  return problem.cut(choose(problem, weigh));
 }
 
 }  // namespace inkle::partition

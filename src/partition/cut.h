@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,7 @@ struct Joint {
 
 enum class Weigh : std::uint8_t {
   time,     // seconds of keeping and reading against those of computing again
+  kernels,  // the same, where each kernel of the backward reads for itself (kernels.h)
   bytes,    // bytes, and time where they are equal
   nothing,  // nothing but views is computed again
 };
@@ -50,8 +52,17 @@ struct Cut {
   std::int64_t bytes = 0;  // of kept values that do not live anyway, as inputs and outputs do
 };
 
-// Throws Unsupported if the graph cannot be cut (the forward reads a tangent, the backward writes
-// memory of a caller).
+class Problem;
+
+// By node, whether the backward computes it again, in the cut of least cost; nothing if the
+// backward needs what can neither be kept nor computed again. Not by kernels.
+[[nodiscard]] std::optional<std::vector<bool>> least_cut(const Problem& problem, Weigh weigh);
+
+// The same, by kernels too; throws Unsupported instead.
+[[nodiscard]] std::vector<bool> choose(const Problem& problem, Weigh weigh);
+
+// The same with what follows. Throws Unsupported if the graph cannot be cut (the forward reads a
+// tangent, the backward writes memory of a caller).
 [[nodiscard]] Cut find_cut(const graph::Graph& joint, const Joint& info, const Machine& machine,
                            Weigh weigh);
 

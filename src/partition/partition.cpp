@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "partition/problem.h"
 
 namespace inkle::partition {
 namespace {
@@ -256,8 +257,9 @@ void Halves::settle_strides() {
 
 Halves partition(const Graph& joint, const Joint& info, const Machine& machine, Weigh weigh) {
   std::int64_t least = 0;
+  const Problem problem(joint, info, machine);
   for (const Weigh how : {weigh, Weigh::bytes, Weigh::nothing}) {
-    const Cut cut = find_cut(joint, info, machine, how);
+    const Cut cut = problem.cut(choose(problem, how));
     log(LogChannel::partition, "{}: {} values kept, {} bytes of {}", joint.name, cut.kept.size(),
         cut.bytes, info.most_bytes);
     if (cut.bytes <= info.most_bytes) return Splitter(joint, info, cut).run();

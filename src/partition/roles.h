@@ -20,6 +20,8 @@ class Roles {
   [[nodiscard]] bool in_backward(std::size_t node) const { return backward_[node]; }
   // Reads memory that the forward writes: in the backward it would find something else.
   [[nodiscard]] bool reads_written(std::size_t node) const { return reads_written_[node]; }
+  // A library call, or one of the host.
+  [[nodiscard]] static bool is_library(const graph::Node& node);
   // All that it reads is made by the forward anyway.
   [[nodiscard]] bool has_ready_operands(std::size_t node) const { return ready_[node]; }
 
@@ -50,7 +52,6 @@ class Roles {
   void find_halves();
   void find_readers();
   void close(std::vector<bool>& nodes, const std::vector<bool>& roots) const;
-  [[nodiscard]] static bool is_library(const graph::Node& node);
   [[nodiscard]] bool is_used(const graph::Node& node) const;
 
   const graph::Graph& joint_;

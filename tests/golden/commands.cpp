@@ -74,8 +74,9 @@ std::string loops(std::string_view text, std::span<const std::string>) {
   return out;
 }
 
-// cut [--outputs=n] [--tangents=n] [--by=time|bytes|nothing] [--fixed=a,b]: both halves of a joint
-// graph. Its first n outputs are the forward's, its last n inputs tangents; weights are fixed.
+// cut [--outputs=n] [--tangents=n] [--by=time|kernels|bytes|nothing] [--fixed=a,b]: both halves of
+// a joint graph. Its first n outputs are the forward's, its last n inputs tangents; weights are
+// fixed.
 std::string cut(std::string_view text, std::span<const std::string> args) {
   graph::Graph joint = graph::parse(text, "in", ops::op_table());
   partition::Joint info{.forward_outputs = 1};
@@ -91,6 +92,8 @@ std::string cut(std::string_view text, std::span<const std::string> args) {
       info.most_bytes = std::stol(std::string(value));
     } else if (arg == "--by=bytes") {
       weigh = partition::Weigh::bytes;
+    } else if (arg == "--by=kernels") {
+      weigh = partition::Weigh::kernels;
     } else if (arg == "--by=nothing") {
       weigh = partition::Weigh::nothing;
     } else {
