@@ -70,7 +70,10 @@ def inkle(
 
     def compile_backward(g: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         saved = Strides(arguments=layouts.argument_strides(g, inputs))
-        return compile_graph(g, label, parsed, training=True, strides=saved)
+        compiled = compile_graph(g, label, parsed, training=True, strides=saved)
+        if isinstance(compiled, _inkle.TorchCallable) and gpu_of(g) is not None:
+            compiled.gives_arguments = True
+        return compiled
 
     is_own = parsed.partition != "default"
     warm_up(example_inputs)

@@ -41,8 +41,9 @@ class Joint:
     written: list[bool]
     fixed: list[bool]
     keep: dict[Node, int]
-    # What the default partition saves.
+    # What the default partition saves, and by output of the forward whether it saves its memory.
     default_bytes: int
+    saved_outputs: list[bool]
 
     @property
     def outputs(self) -> list[Any]:
@@ -62,9 +63,12 @@ def examine(
     fixed = [i in set(static or ()) and not t for i, t in enumerate(tangents)]
     has_tags = partitioners.has_recomputable_ops(gm)
     keep = _tags(gm) if has_tags else {}
+    most, saved = _NO_LIMIT, [False] * num_forward_outputs
+    if not has_tags:
+        most, saved = default_bytes(gm, num_forward_outputs), saved_outputs(gm, num_forward_outputs)
     return Joint(
         gm, num_forward_outputs, placeholders, tangents, _written(gm, placeholders), fixed,
-        keep, _NO_LIMIT if has_tags else default_bytes(gm, num_forward_outputs),
+        keep, most, saved,
     )  # fmt: skip
 
 
@@ -117,6 +121,20 @@ def _written(gm: torch.fx.GraphModule, placeholders: list[Node]) -> list[bool]:
 
 def default_bytes(gm: torch.fx.GraphModule, num_forward_outputs: int) -> int:
     """Bytes of the storages that AOTAutograd's default partition keeps for the backward alone."""
+    outputs = arg_tree_leaves(*gm.graph.output_node().args)
+    alive = {_storage(o) for o in outputs[:num_forward_outputs] if isinstance(o, Node)}
+    storages = _saved_storages(gm, num_forward_outputs) - alive
+    return sum(_bytes(n) for n in storages if n.op == "call_function")
+
+
+def saved_outputs(gm: torch.fx.GraphModule, num_forward_outputs: int) -> list[bool]:
+    """By output of the forward, whether the default partition keeps its storage for the backward."""
+    storages = _saved_storages(gm, num_forward_outputs)
+    outputs = arg_tree_leaves(*gm.graph.output_node().args)[:num_forward_outputs]
+    return [isinstance(o, Node) and _storage(o) in storages for o in outputs]
+
+
+def _saved_storages(gm: torch.fx.GraphModule, num_forward_outputs: int) -> set[Node]:
     nodes = list(gm.graph.nodes)
     outputs = arg_tree_leaves(*gm.graph.output_node().args)
     last = max(i for i, n in enumerate(nodes) if _is_forward(n))
@@ -127,9 +145,7 @@ def default_bytes(gm: torch.fx.GraphModule, num_forward_outputs: int) -> int:
         if node in live:
             live.update(node.all_input_nodes)
             saved.update(n for n in node.all_input_nodes if n in forward)
-    alive = {_storage(o) for o in outputs[:num_forward_outputs] if isinstance(o, Node)}
-    storages = {_storage(n) for n in saved} - alive
-    return sum(_bytes(n) for n in storages if n.op == "call_function")
+    return {_storage(n) for n in saved}
 
 
 def _is_forward(node: Node) -> bool:

@@ -81,7 +81,8 @@ class Partition:
         native = native_options(self._options, training=True)
         cut = compiler.cut(
             walker.importer, native, joint.num_forward_outputs, joint.tangents, joint.written,
-            joint.fixed, joint.default_bytes, self._options.partition == "smallest",
+            joint.fixed, joint.saved_outputs, joint.default_bytes,
+            self._options.partition == "smallest",
         )  # fmt: skip
         reports[0].stages += cut.stages
         start = time.perf_counter()
@@ -98,6 +99,7 @@ class Partition:
             report.callable = made
             report.kept_bytes = cut.bytes
             made._boxed_call = True
+            made.gives_arguments = is_backward and gpu_of(joint.gm) is not None
             if not self._options.strict and not walker.writes_in_eager:
                 made.set_fallback(_at_run_time(joint.gm, report, cut, is_backward, walker.targets))
             made.fails = self._options.fail_stage == "run"

@@ -33,7 +33,7 @@ Roles::Roles(const Graph& joint, const Joint& info)
       written_(passes::mutated_values(joint)) {
   const std::size_t values = joint.value_count();
   for (auto* list : {&literal_, &tangent_, &late_value_, &read_late_, &direct_, &operand_late_,
-                     &operand_early_, &lives_, &output_}) {
+                     &operand_early_, &lives_, &output_, &saved_output_}) {
     list->assign(values, false);
   }
   for (const auto& constant : joint.constants) {
@@ -94,6 +94,9 @@ void Roles::find_halves() {
     if (!is_forward) continue;
     if (late_value_[v->index]) unsupported("a result of the forward depends on gradients");
     output_[owners_[v->index].index] = lives_[owners_[v->index].index] = true;
+    if (i < info_.is_saved_output.size() && info_.is_saved_output[i]) {
+      saved_output_[owners_[v->index].index] = true;
+    }
   }
   for (std::size_t i = 0; i < joint_.nodes.size(); ++i) {
     const Node& node = joint_.nodes[i];
@@ -169,7 +172,7 @@ bool Roles::is_part(ValueId v) const {
 
 bool Roles::may_keep(ValueId v) const {
   if (joint_.type(v).dtype == abi::DType::opaque) return false;
-  if (!output_[owner(v).index]) return true;
+  if (!output_[owner(v).index] || saved_output_[owner(v).index]) return true;
   return direct_[v.index];
 }
 

@@ -43,8 +43,8 @@ class Roles {
   [[nodiscard]] bool lives_anyway(graph::ValueId v) const { return lives_[owner(v).index]; }
   // A view of fewer elements than its memory has.
   [[nodiscard]] bool is_part(graph::ValueId v) const;
-  // Not opaque ones, and outputs only where the backward reads them, as the default partition does:
-  // a user may write to others.
+  // Not opaque ones, and outputs only where the backward reads them here or in the default
+  // partition: a user may write to others.
   [[nodiscard]] bool may_keep(graph::ValueId v) const;
 
  private:
@@ -63,7 +63,7 @@ class Roles {
   std::vector<bool> late_, forward_, backward_, reads_written_, ready_;
   // By value.
   std::vector<bool> literal_, tangent_, late_value_, written_, read_late_, direct_, operand_late_,
-      operand_early_, lives_, output_;
+      operand_early_, lives_, output_, saved_output_;
 };
 
 }  // namespace inkle::partition

@@ -180,15 +180,18 @@ nb::tuple compile(driver::Compiler& compiler, Importer& importer, const Options&
 
 using partition::Halves;
 
-// `tangents`, `written`, `fixed`: of each input of the importer, in order.
+// `tangents`, `written`, `fixed`: of each input of the importer, in order; `saved`: of each output
+// of the forward.
 std::shared_ptr<Cut> cut(const driver::Compiler& compiler, Importer& importer,
                          const Options& options, std::size_t forward_outputs,
                          std::vector<bool> tangents, std::vector<bool> written,
-                         std::vector<bool> fixed, std::int64_t most_bytes, bool by_bytes) {
+                         std::vector<bool> fixed, std::vector<bool> saved, std::int64_t most_bytes,
+                         bool by_bytes) {
   const partition::Joint info{.forward_outputs = forward_outputs,
                               .is_tangent = std::move(tangents),
                               .is_written = std::move(written),
                               .is_static = std::move(fixed),
+                              .is_saved_output = std::move(saved),
                               .most_bytes = most_bytes};
   std::vector<driver::StageTime> stages;
   const auto weigh = by_bytes ? partition::Weigh::bytes : partition::Weigh::time;
@@ -291,6 +294,7 @@ void bind_compiler(nb::module_& m) {
       .def("set_frozen", &TorchCallable::set_frozen)
       .def("set_fallback", &TorchCallable::set_fallback)
       .def_rw("fails", &TorchCallable::fails)
+      .def_rw("gives_arguments", &TorchCallable::gives_arguments)
       .def("use_graphs", &TorchCallable::use_graphs)
       .def_prop_ro("graphs", &TorchCallable::graph_report)
       .def("profile", &TorchCallable::profile)

@@ -113,7 +113,7 @@ class CurrentDevice {
 }  // namespace
 
 template <class Run>
-nb::object TorchCallable::run(const nb::list& arguments, Run&& run) {
+nb::object TorchCallable::run(const nb::list& arguments, bool is_call, Run&& run) {
   if (nb::len(arguments) != list_size_) {
     throw WrongArgument(fmt::format("{} takes {} arguments, {} were given", plan_->name, list_size_,
                                     nb::len(arguments)));
@@ -125,6 +125,7 @@ nb::object TorchCallable::run(const nb::list& arguments, Run&& run) {
     const CurrentDevice current(context_.device);
     if (fails) throw InternalError("made to fail by option fail_stage");
     host->read(arguments);
+    if (gives_arguments && is_call) host->take_over(arguments);
     nb::object result = run(*host);
     host->clear();
     idle_.push_back(std::move(host));
@@ -138,7 +139,7 @@ nb::object TorchCallable::run(const nb::list& arguments, Run&& run) {
     host->end_steps();
     const bool is_untouched = !host->has_begun() || !writes_arguments_;
     const bool is_callers = host->has_begun() && dynamic_cast<const UserError*>(&error) != nullptr;
-    if (fallback_.is_none() || !is_untouched || is_callers) throw;
+    if (fallback_.is_none() || !is_untouched || is_callers || !host->give_back(arguments)) throw;
     failure = error.what();
   } catch (...) {
     host->end_steps();
@@ -149,7 +150,7 @@ nb::object TorchCallable::run(const nb::list& arguments, Run&& run) {
 }
 
 nb::object TorchCallable::call(const nb::list& arguments) {
-  return run(arguments, [&](TorchHost& host) {
+  return run(arguments, true, [&](TorchHost& host) {
     if (graphs_) {
       if (nb::object result = graphs_->call(host, arguments); result.is_valid()) return result;
     }
@@ -169,7 +170,7 @@ nb::object TorchCallable::graph_report() const {
 
 std::vector<double> TorchCallable::profile(const nb::list& arguments) {
   std::vector<double> times;
-  (void)run(arguments, [&](TorchHost& host) {
+  (void)run(arguments, false, [&](TorchHost& host) {
     times = executable_->run_profiled(host.call_data());
     return host.take();
   });

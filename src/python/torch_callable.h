@@ -47,6 +47,9 @@ class TorchCallable {
   [[nodiscard]] nb::object graph_report() const;
   // For tests: each call fails.
   bool fails = false;
+  // A call takes the tensors out of the caller's list, and on a GPU each dies when no step needs it
+  // any more, unless others hold it. After that there is no fallback.
+  bool gives_arguments = false;
 
   [[nodiscard]] const abi::Plan& plan() const { return *plan_; }
   [[nodiscard]] abi::Device device() const { return context_.device; }
@@ -54,7 +57,7 @@ class TorchCallable {
 
  private:
   template <class Run>
-  nb::object run(const nb::list& arguments, Run&& run);
+  nb::object run(const nb::list& arguments, bool is_call, Run&& run);
   [[nodiscard]] bool is_frozen_as(const nb::list& arguments) const;
   std::unique_ptr<TorchHost> take_host();
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <optional>
@@ -82,6 +83,23 @@ void TorchHost::read(const nb::list& arguments) {
   for (const std::uint32_t t : watched) versions_[t] = version_of(tensors_[t]);
 }
 
+void TorchHost::take_over(const nb::list& arguments) {
+  gives_arguments_ = true;
+  PyObject* const list = arguments.ptr();
+  if (PyList_SetSlice(list, 0, PyList_GET_SIZE(list), nullptr) != 0) throw nb::python_error();
+}
+
+bool TorchHost::give_back(nb::list arguments) const {
+  if (!gives_arguments_) return true;
+  if (std::find(tensors_.begin(), tensors_.end(), nullptr) != tensors_.end()) return false;
+  auto tensor = tensors_.begin();
+  auto integer = integers_.begin();
+  for (const bool is_integer : context_.is_integer) {
+    arguments.append(is_integer ? nb::object(nb::int_(*integer++)) : nb::borrow(*tensor++));
+  }
+  return true;
+}
+
 runtime::common::Call TorchHost::call_data() {
   runtime::common::Call call;
   call.tensors = views_;
@@ -89,6 +107,7 @@ runtime::common::Call TorchHost::call_data() {
   call.versions = versions_;
   call.host = this;
   call.check = runtime::common::Check::full;
+  call.gives_arguments = gives_arguments_;
   return call;
 }
 
@@ -105,7 +124,7 @@ void TorchHost::end_steps() {
 }
 
 void TorchHost::clear() {
-  for (PyObject* const t : tensors_) Py_DECREF(t);
+  for (PyObject* const t : tensors_) Py_XDECREF(t);
   for (PyObject*& o : outputs_) {
     Py_XDECREF(o);
     o = nullptr;
@@ -117,6 +136,7 @@ void TorchHost::clear() {
   slots_.clear();
   recipes_.clear();
   has_begun_ = false;
+  gives_arguments_ = false;
 }
 
 HostTensor TorchHost::keep(nb::object tensor) {
@@ -155,6 +175,11 @@ void* TorchHost::allocate(std::int64_t bytes) {
 void TorchHost::release(runtime::common::Handle handle) {
   const nb::gil_scoped_acquire lock;
   static_cast<Slot*>(handle)->object.reset();
+}
+
+void TorchHost::release_argument(std::uint32_t number) {
+  const nb::gil_scoped_acquire lock;
+  Py_CLEAR(tensors_[number]);
 }
 
 void TorchHost::copy(const abi::TensorView& from, const abi::TensorView& to) {

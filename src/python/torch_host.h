@@ -58,6 +58,11 @@ class TorchHost final : public runtime::cuda::DeviceHost {
 
   // Reads the caller's arguments; keeps the tensors alive, as the caller may clear its list.
   void read(const nb::list& arguments);
+  // Empties the caller's list: from now on this object alone keeps the arguments alive, and lets go
+  // of each as soon as no step needs it.
+  void take_over(const nb::list& arguments);
+  // Fills the list again after a failure; false if some tensor is gone.
+  [[nodiscard]] bool give_back(nb::list arguments) const;
   [[nodiscard]] runtime::common::Call call_data();
   [[nodiscard]] bool has_begun() const { return has_begun_; }
   [[nodiscard]] nb::object take();
@@ -91,6 +96,7 @@ class TorchHost final : public runtime::cuda::DeviceHost {
   runtime::cuda::Stream stream() override;
   void* allocate(std::int64_t bytes) override;
   void release(runtime::common::Handle handle) override;
+  void release_argument(std::uint32_t number) override;
   void copy(const abi::TensorView& from, const abi::TensorView& to) override;
   std::optional<HostTensor> convolution(
       const runtime::cuda::ConvolutionArguments& arguments) override;
@@ -114,6 +120,7 @@ class TorchHost final : public runtime::cuda::DeviceHost {
   std::vector<std::int64_t> versions_;
   std::deque<Slot> slots_;          // handles point into it
   std::vector<PyObject*> outputs_;  // owned
+  bool gives_arguments_ = false;
   bool is_recording_ = false;
   nb::object begin_recording_;
   std::vector<ResultRecipe> recipes_;

@@ -27,6 +27,8 @@ struct Call {
   std::span<const std::int64_t> versions = {};
   Host* host = nullptr;
   Check check = Check::full;
+  // Arguments are given up: the host is told as soon as no step needs one any more.
+  bool gives_arguments = false;
 };
 
 struct MemoryReport {

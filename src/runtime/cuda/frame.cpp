@@ -78,13 +78,17 @@ void Frame::run(const common::Call& call, DeviceHost& host, double* microseconds
       common::check_type(plan_.arguments[a], call.tensors[static_cast<std::size_t>(number)]);
     }
   }
+  // Prepare steps are not among the turns; no backward has any.
+  const bool gives = call.gives_arguments && executable_.prepared_at_.empty();
+  is_fresh_ = is_fresh_ || gives_arguments_ != gives;
+  gives_arguments_ = gives;
   if (executable_.sizes_.evaluate(call.tensors, call.integers, slots_, is_fresh_) || is_fresh_) {
     plan_shapes();
   }
   is_fresh_ = false;
   stream_ = host.stream();
   bind_arguments(call);
-  make_outputs();
+  if (!gives_arguments_ || plan_.steps.empty()) make_outputs();
   host.begin_steps();
   bind_memory(call);
   const bool is_timed = microseconds != nullptr;
@@ -93,7 +97,9 @@ void Frame::run(const common::Call& call, DeviceHost& host, double* microseconds
   for (std::size_t s = 0; s < states_.size(); ++s) {
     if (executable_.steps_[s].is_prepare) continue;
     if (!has_arena_ && s >= arena_first_) bind_arena();
+    if (gives_arguments_) take_memory(s);
     run_timed(s, is_timed);
+    if (gives_arguments_) give_memory(s);
   }
   if (!has_arena_) bind_arena();
   write_back();
@@ -133,11 +139,58 @@ void Frame::read_times(double* microseconds) {
   }
 }
 
+void Frame::plan_turns() {
+  turns_.clear();
+  if (!gives_arguments_) return;
+  std::vector<std::int64_t> bytes;
+  for (const BufferDecl& decl : plan_.buffers) bytes.push_back(slots_[decl.bytes]);
+  std::vector<bool> is_kept = executable_.is_written_;
+  for (const abi::PlanOutput& o : plan_.outputs) {
+    using Output = abi::PlanOutput::Kind;
+    if (o.kind == Output::buffer) is_kept[executable_.roots_[o.index]] = true;
+    if (o.kind != Output::argument) continue;
+    for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
+      const BufferDecl& decl = plan_.buffers[b];
+      if (decl.kind == Kind::argument && decl.index == o.index) is_kept[b] = true;
+    }
+  }
+  turns_ = cuda::plan_turns(plan_, executable_.roots_, bytes, is_kept);
+  pieces_.assign(plan_.buffers.size(), nullptr);
+}
+
+void Frame::take_memory(std::size_t step) {
+  for (const PlanBuffer b : turns_[step].takes) {
+    const BufferDecl& decl = plan_.buffers[b];
+    if (decl.kind == Kind::output) {
+      make_output(b);
+      continue;
+    }
+    const std::int64_t size = slots_[decl.bytes], stride = 1;
+    const HostTensor made = host_->make_output(abi::DType::u8, {&size, 1}, {&stride, 1});
+    pieces_[b] = made.handle;
+    buffers_[b] = made.view.data;
+  }
+}
+
+void Frame::give_memory(std::size_t step) {
+  for (const PlanBuffer b : turns_[step].drops) {
+    if (plan_.buffers[b].kind == Kind::argument) {
+      const std::int32_t number = executable_.tensor_number_[plan_.buffers[b].index];
+      host_->release_argument(static_cast<std::uint32_t>(number));
+    } else {
+      host_->release(pieces_[b]);
+      pieces_[b] = nullptr;
+    }
+    buffers_[b] = nullptr;
+  }
+}
+
 void Frame::plan_arena() {
+  plan_turns();
   lender_ = static_cast<PlanBuffer>(plan_.buffers.size());
   for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
     const BufferDecl& decl = plan_.buffers[b];
-    if (decl.kind != Kind::output || is_on_host(decl)) continue;
+    if (decl.kind != Kind::output || is_on_host(decl) || gives_arguments_) continue;
     if (lender_ == plan_.buffers.size() ||
         slots_[decl.bytes] > slots_[plan_.buffers[lender_].bytes])
       lender_ = static_cast<PlanBuffer>(b);
@@ -157,6 +210,7 @@ void Frame::plan_arena() {
     if (decl.kind != Kind::arena) continue;
     const std::int64_t bytes = slots_[decl.bytes];
     if (bytes < 0) user_error("plan {}: buffer {} has {} bytes", plan_.name, decl.name, bytes);
+    if (gives_arguments_ && bytes >= kLeastPiece && !is_on_host(decl)) continue;
     // Rounded up, so that all start at multiples of what a library likes best.
     const abi::Lifetime lifetime{round_up(bytes), decl.first_use, decl.last_use};
     const bool is_early = has_lender && lifetime.last < written;
@@ -292,12 +346,16 @@ void Frame::write_back() {
 void Frame::make_outputs() {
   for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
     const BufferDecl& decl = plan_.buffers[b];
-    if (decl.kind != Kind::output) continue;
-    const HostTensor made = host_->make_output(decl.dtype, {values(decl.sizes), decl.sizes.size()},
-                                               {values(decl.strides), decl.strides.size()});
-    handles_[b] = made.handle;
-    buffers_[b] = made.view.data;
+    if (decl.kind == Kind::output) make_output(static_cast<PlanBuffer>(b));
   }
+}
+
+void Frame::make_output(PlanBuffer buffer) {
+  const BufferDecl& decl = plan_.buffers[buffer];
+  const HostTensor made = host_->make_output(decl.dtype, {values(decl.sizes), decl.sizes.size()},
+                                             {values(decl.strides), decl.strides.size()});
+  handles_[buffer] = made.handle;
+  buffers_[buffer] = made.view.data;
 }
 
 void Frame::bind_memory(const common::Call& call) {

@@ -12,6 +12,7 @@
 #include "runtime/cuda/executable.h"
 #include "runtime/cuda/host.h"
 #include "runtime/cuda/matmul.h"
+#include "runtime/cuda/turns.h"
 
 namespace inkle::runtime::cuda {
 
@@ -72,12 +73,14 @@ class Frame {
 
   void plan_shapes();
   void plan_arena();
+  void plan_turns();
   void plan_launch(std::size_t step);
   void plan_table(const abi::Launch& launch, State& state) const;
   void find_uploads();
   void bind_arguments(const common::Call& call);
   void align(const abi::PlanArgument& argument, abi::PlanBuffer buffer);
   void make_outputs();
+  void make_output(abi::PlanBuffer buffer);
   void bind_memory(const common::Call& call);
   void bind_arena();
   void write_back();
@@ -92,7 +95,8 @@ class Frame {
   void run_attention(std::size_t number);
   void run_eager(std::size_t number);
   void run_copy(std::size_t number);
-  void release_after(std::uint32_t step);
+  void take_memory(std::size_t step);
+  void give_memory(std::size_t step);
   void take_result(abi::PlanBuffer buffer, const abi::TensorView& expected,
                    const std::optional<common::HostTensor>& result);
   void adopt(abi::PlanBuffer buffer, const common::HostTensor& result, const std::string& name);
@@ -122,6 +126,9 @@ class Frame {
   std::vector<std::pair<abi::PlanBuffer, std::int64_t>> in_output_;  // buffer, offset
   abi::PlanBuffer lender_ = 0;
   std::vector<std::vector<abi::PlanBuffer>> released_;  // by step: externals last used
+  bool gives_arguments_ = false;
+  std::vector<Turn> turns_;             // by step; empty unless arguments are given up
+  std::vector<common::Handle> pieces_;  // by buffer: working memory outside of the arena
   std::vector<Upload> uploads_;
   std::int64_t arena_bytes_ = 0;
   std::uint32_t arena_first_ = 0;  // the first step that uses it
