@@ -31,7 +31,8 @@ def saved_strides(gm: torch.fx.GraphModule) -> dict[int, tuple[int, ...]]:
     for position, node in enumerate(results):
         if position < metadata.num_forward or node not in found or _root(node) in seen:
             continue
-        strides = channels_last(node.meta["val"])
+        value = node.meta["val"]
+        strides = channels_last(value) if value.device.type == "cpu" else None
         if strides is not None:
             chosen[position] = strides
     return chosen
@@ -136,7 +137,7 @@ def channels_last(value: torch.Tensor) -> tuple[int, ...] | None:
     """Strides of a dense tensor with its channels last; None if it makes no difference."""
     n, channels, *spatial = value.shape
     places = math.prod(spatial)
-    if value.device.type != "cpu" or value.numel() == 0 or not value.is_contiguous():
+    if value.numel() == 0 or not value.is_contiguous():
         return None
     if channels == 1 or places == 1:
         return None

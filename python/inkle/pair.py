@@ -31,8 +31,6 @@ class Partition:
         self, gm: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **named: Any
     ) -> Halves:
         failure = Failure()
-        if self._options.partition == "auto" and _uses_gpu(gm):
-            return default_partition(gm, inputs, num_fwd_outputs=num_fwd_outputs, **named)
         try:
             joint = examine(gm, num_fwd_outputs, named.get("static_lifetime_input_indices"))
             return self.compile(joint, failure)
@@ -105,12 +103,6 @@ class Partition:
             made.fails = self._options.fail_stage == "run"
             compiled.append(made)
         return stubs(joint, kept, *compiled)
-
-
-def _uses_gpu(gm: torch.fx.GraphModule) -> bool:
-    """Not measured there yet: torch's allocator keeps memory, and time is counted otherwise."""
-    values = (n.meta.get("val") for n in gm.graph.nodes if n.op == "placeholder")
-    return any(isinstance(v, torch.Tensor) and v.device.type == "cuda" for v in values)
 
 
 def _at_run_time(
