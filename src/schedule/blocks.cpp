@@ -86,6 +86,11 @@ class Chooser {
       scan_ = scan_ || stage.kind == StageKind::scan;
     }
     if (loops_.walked != 0) return walk();
+    if (!has_inner_ && has_odd_rows()) {
+      loops_.stages[0].inner = {loops_.outer.back()};
+      loops_.outer.pop_back();
+      return rows();
+    }
     if (!has_inner_) return elementwise();
     const std::optional<std::size_t> across = column_loop();
     if (serial_) return serial();
@@ -133,6 +138,32 @@ class Chooser {
     auto lanes = static_cast<std::int32_t>(std::min<std::int64_t>(kAccess / narrowest, kMostLanes));
     while (lanes > 1 && !may_end_ragged && !sym::divides(lanes, extent)) lanes /= 2;
     return lanes;
+  }
+
+  // Whether the loops are many long rows that are no whole number of accesses. A block then goes
+  // along a row, which finds whole accesses in it and computes once what a row has in common: the
+  // gradient of cross entropy over 8192 rows of 50257, 0.62 ms of traffic, took 1.95 ms element by
+  // element.
+  bool has_odd_rows() const {
+    if (loops_.outer.size() < 2 || loops_.stages.size() != 1 || kernel_.instances > 1 ||
+        loops_.stages[0].kind != StageKind::pointwise) {
+      return false;
+    }
+    const Dim& last = loops_.outer.back();
+    if (!last.extent.is_constant() || *last.extent.constant() < kLeastRaggedRow) return false;
+    const std::int64_t rows = extent_hint(loops_.outer) / *last.extent.constant();
+    if (rows < 4 * std::int64_t{device_.parallelism}) return false;
+    // Whole accesses start at the same places in all buffers.
+    Expr common;
+    for (const WeightedOffset& access : offsets()) {
+      if (!sym::contains(access.offset, last.variable)) continue;
+      const auto stride = sym::stride(access.offset, last.variable);
+      const bool is_dense = stride && stride->is_constant(1);
+      if (!is_dense || (!common.is_null() && !(common == access.offset))) return false;
+      common = access.offset;
+    }
+    return lanes_along(last.variable, last.extent, false) <
+           lanes_along(last.variable, last.extent, true);
   }
 
   // Fewer lanes where threads would not fill the device.
