@@ -70,6 +70,7 @@ void Frame::run(const common::Call& call, DeviceHost& host, double* microseconds
   host_ = &host;
   kept_count_ = 0;
   clones_.clear();
+  free_pieces_.clear();
   for (Upload& u : uploads_) u.is_done = false;
   if (call.check == common::Check::full) {
     for (std::size_t a = 0; a < plan_.arguments.size(); ++a) {
@@ -155,7 +156,7 @@ void Frame::plan_turns() {
     }
   }
   turns_ = cuda::plan_turns(plan_, executable_.roots_, bytes, is_kept);
-  pieces_.assign(plan_.buffers.size(), nullptr);
+  pieces_.assign(plan_.buffers.size(), {});
 }
 
 void Frame::take_memory(std::size_t step) {
@@ -165,10 +166,17 @@ void Frame::take_memory(std::size_t step) {
       make_output(b);
       continue;
     }
-    const std::int64_t size = slots_[decl.bytes], stride = 1;
-    const HostTensor made = host_->make_output(abi::DType::u8, {&size, 1}, {&stride, 1});
-    pieces_[b] = made.handle;
-    buffers_[b] = made.view.data;
+    const std::int64_t size = round_up(slots_[decl.bytes]), stride = 1;
+    const auto free = std::find_if(free_pieces_.rbegin(), free_pieces_.rend(),
+                                   [&](const Piece& p) { return p.bytes == size; });
+    if (free != free_pieces_.rend()) {
+      pieces_[b] = *free;
+      free_pieces_.erase(std::next(free).base());
+    } else {
+      const HostTensor made = host_->make_output(abi::DType::u8, {&size, 1}, {&stride, 1});
+      pieces_[b] = {made.handle, made.view.data, size};
+    }
+    buffers_[b] = pieces_[b].data;
   }
 }
 
@@ -178,8 +186,7 @@ void Frame::give_memory(std::size_t step) {
       const std::int32_t number = executable_.tensor_number_[plan_.buffers[b].index];
       host_->release_argument(static_cast<std::uint32_t>(number));
     } else {
-      host_->release(pieces_[b]);
-      pieces_[b] = nullptr;
+      free_pieces_.push_back(pieces_[b]);
     }
     buffers_[b] = nullptr;
   }

@@ -127,8 +127,15 @@ class Frame {
   abi::PlanBuffer lender_ = 0;
   std::vector<std::vector<abi::PlanBuffer>> released_;  // by step: externals last used
   bool gives_arguments_ = false;
-  std::vector<Turn> turns_;             // by step; empty unless arguments are given up
-  std::vector<common::Handle> pieces_;  // by buffer: working memory outside of the arena
+  std::vector<Turn> turns_;  // by step; empty unless arguments are given up
+  // Working memory outside of the arena: by buffer, and what has been given back. The next of the
+  // same size has it without asking the host, which takes a microsecond or three.
+  struct Piece {
+    common::Handle handle = nullptr;
+    void* data = nullptr;
+    std::int64_t bytes = 0;
+  };
+  std::vector<Piece> pieces_, free_pieces_;
   std::vector<Upload> uploads_;
   std::int64_t arena_bytes_ = 0;
   std::uint32_t arena_first_ = 0;  // the first step that uses it
