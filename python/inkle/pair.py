@@ -86,11 +86,9 @@ class Partition:
         start = time.perf_counter()
         kept = Kept(joint, walker, cut)
         reports[0].frontend_seconds += time.perf_counter() - start
+        both = compiler.compile_halves(cut, native, walker.targets, as_strided)
         compiled = []
-        for is_backward, report in zip((False, True), reports):
-            made, facts = compiler.compile_half(
-                cut, is_backward, native, walker.targets, as_strided
-            )
+        for is_backward, report, (made, facts) in zip((False, True), reports, both):
             report.take(facts)
             sources = set(cut.eager_sources(is_backward))
             report.eager = [e for e in walker.importer.eager if e[1] in sources]

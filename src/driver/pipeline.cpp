@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -99,6 +100,15 @@ void describe_steps(const schedule::ScheduledProgram& scheduled, const abi::Plan
 
 }  // namespace
 
+namespace {
+
+// What kernels that are alike have in common: the key of their code.
+std::string text_of(const schedule::KernelStep& step) {
+  return schedule::to_string(step.kernel) + schedule::to_string(step.schedule) + "\n";
+}
+
+}  // namespace
+
 std::shared_ptr<abi::Plan> Compiler::generate(const schedule::ScheduledProgram& scheduled,
                                               const CompileOptions& options, Report& report) {
   const std::lock_guard lock(mutex_);
@@ -112,8 +122,7 @@ std::shared_ptr<abi::Plan> Compiler::generate(const schedule::ScheduledProgram& 
     const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
     if (kernel == nullptr) continue;
     steps.push_back(kernel);
-    std::string text =
-        schedule::to_string(kernel->kernel) + schedule::to_string(kernel->schedule) + "\n";
+    std::string text = text_of(*kernel);
     const auto [at, is_new] = number.try_emplace(text, static_cast<std::uint32_t>(unique.size()));
     choices.push_back({at->second, {}});
     if (!is_new) continue;
@@ -123,7 +132,8 @@ std::shared_ptr<abi::Plan> Compiler::generate(const schedule::ScheduledProgram& 
       made.compiled = known->second.kernel;
       made.compiled.scratch_bytes =
           scheduled.program.context->constant(known->second.scratch_bytes);
-      ++report.kernels_reused;
+      if (!known->second.is_new) ++report.kernels_reused;
+      known->second.is_new = false;
     } else {
       units.push_back({&kernel->kernel, kernel->schedule, made.name});
       unit_number.push_back(at->second);
@@ -135,11 +145,7 @@ std::shared_ptr<abi::Plan> Compiler::generate(const schedule::ScheduledProgram& 
   for (std::size_t u = 0; u < units.size(); ++u) {
     UniqueKernel& made = unique[unit_number[u]];
     made.compiled = std::move(compiled[u]);
-    if (const auto bytes = made.compiled.scratch_bytes.constant()) {
-      Known known{made.compiled, *bytes};
-      known.kernel.scratch_bytes = {};
-      known_.emplace(made.text, std::move(known));
-    }
+    remember(made.text, made.compiled);
   }
   // Scratch sizes in terms of each step's own symbols.
   std::vector<const schedule::KernelStep*> first(unique.size(), nullptr);
@@ -222,9 +228,10 @@ void Compiler::tune(schedule::ScheduledProgram& scheduled) {
   for (auto& [schedule, key] : wanted) *schedule = tuned_.at(key);
 }
 
-Compiled Compiler::compile(graph::Graph graph, const CompileOptions& options) {
-  Compiled compiled;
-  Stages stages(options, compiled.report);
+// All stages up to the kernels.
+schedule::ScheduledProgram Compiler::schedule(graph::Graph graph, const CompileOptions& options,
+                                              Report& report) {
+  Stages stages(options, report);
   stages.dump("graph", [&] { return graph::to_string(graph); });
   graph::Graph rewritten = stages.run("passes", [&] {
     passes::PassContext context{options.passes};
@@ -242,7 +249,7 @@ Compiled Compiler::compile(graph::Graph graph, const CompileOptions& options) {
   scheduling.fast_numerics = options.fast_numerics;
   scheduling.training = options.training;
   schedule::ScheduledProgram scheduled = stages.run("schedule", [&] {
-    schedule::ScheduledProgram made = schedule::schedule(std::move(program), scheduling);
+    schedule::ScheduledProgram made = inkle::schedule::schedule(std::move(program), scheduling);
     check_devices(made, target_->location());
     return made;
   });
@@ -253,12 +260,74 @@ Compiled Compiler::compile(graph::Graph graph, const CompileOptions& options) {
     });
   }
   stages.dump("kernels", [&] { return kernels_text(scheduled); });
+  return scheduled;
+}
+
+// And all from there.
+void Compiler::finish(const schedule::ScheduledProgram& scheduled, const CompileOptions& options,
+                      Compiled& compiled) {
+  Stages stages(options, compiled.report);
   const std::shared_ptr<abi::Plan> plan =
       stages.run("codegen", [&] { return generate(scheduled, options, compiled.report); });
   stages.dump("plan", [&] { return abi::to_string(*plan); });
   describe_steps(scheduled, *plan, compiled.report);
   compiled.plan = plan;
+}
+
+Compiled Compiler::compile(graph::Graph graph, const CompileOptions& options) {
+  Compiled compiled;
+  finish(schedule(std::move(graph), options, compiled.report), options, compiled);
   return compiled;
+}
+
+std::pair<Compiled, Compiled> Compiler::compile(graph::Graph first, graph::Graph second,
+                                                const CompileOptions& options) {
+  std::pair<Compiled, Compiled> both;
+  const auto a = schedule(std::move(first), options, both.first.report);
+  const auto b = schedule(std::move(second), options, both.second.report);
+  if (target_->device().kind == abi::DeviceKind::cuda) {
+    Stages stages(options, both.first.report);
+    (void)stages.run("codegen", [&] {
+      compile_kernels({&a, &b}, options);
+      return true;
+    });
+  }
+  finish(a, options, both.first);
+  finish(b, options, both.second);
+  return both;
+}
+
+void Compiler::compile_kernels(std::initializer_list<const schedule::ScheduledProgram*> programs,
+                               const CompileOptions& options) {
+  const std::lock_guard lock(mutex_);
+  std::vector<TargetUnit> units;
+  std::vector<std::string> texts;
+  std::set<std::string> seen;
+  for (const schedule::ScheduledProgram* program : programs) {
+    for (const schedule::Step& step : program->steps) {
+      const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
+      if (kernel == nullptr) continue;
+      std::string text = text_of(*kernel);
+      if (known_.contains(text) || !seen.insert(text).second) continue;
+      units.push_back({&kernel->kernel, kernel->schedule, fmt::format("k{}", units.size())});
+      texts.push_back(std::move(text));
+    }
+  }
+  std::vector<TargetKernel> compiled = target_->compile(units, options.keep_code);
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    remember(texts[u], compiled[u]);
+    if (const auto known = known_.find(texts[u]); known != known_.end()) {
+      known->second.is_new = true;
+    }
+  }
+}
+
+void Compiler::remember(std::string text, const TargetKernel& kernel) {
+  const auto bytes = kernel.scratch_bytes.constant();
+  if (!bytes) return;
+  Known known{kernel, *bytes};
+  known.kernel.scratch_bytes = {};
+  known_.emplace(std::move(text), std::move(known));
 }
 
 partition::Halves Compiler::cut(graph::Graph joint, const partition::Joint& info,

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "abi/plan.h"
@@ -84,6 +86,11 @@ class Compiler {
   // Throws UserError, Unsupported or InternalError, each with notes: stage, op, source line.
   [[nodiscard]] Compiled compile(graph::Graph graph, const CompileOptions& options);
 
+  // Two that belong together, as a forward and its backward. On a GPU the kernels of both are
+  // compiled at once, so that one waits less for the longest of the other.
+  [[nodiscard]] std::pair<Compiled, Compiled> compile(graph::Graph first, graph::Graph second,
+                                                      const CompileOptions& options);
+
   // Starts what the first compilation would wait for; any thread, errors are left for then.
   void warm_up() noexcept { target_->warm_up(); }
 
@@ -107,10 +114,19 @@ class Compiler {
   struct Known {
     TargetKernel kernel;
     std::int64_t scratch_bytes = 0;  // constant; kernels with symbolic scratch are not kept
+    bool is_new = false;             // compiled for programs that have not been generated yet
   };
 
+  schedule::ScheduledProgram schedule(graph::Graph graph, const CompileOptions& options,
+                                      Report& report);
+  void finish(const schedule::ScheduledProgram& scheduled, const CompileOptions& options,
+              Compiled& compiled);
   std::shared_ptr<abi::Plan> generate(const schedule::ScheduledProgram& scheduled,
                                       const CompileOptions& options, Report& report);
+  // Compiles the kernels that are not known; they are then, but those with symbolic scratch.
+  void compile_kernels(std::initializer_list<const schedule::ScheduledProgram*> programs,
+                       const CompileOptions& options);
+  void remember(std::string text, const TargetKernel& kernel);
 
   // Gives kernels their measured schedules.
   void tune(schedule::ScheduledProgram& scheduled);

@@ -165,12 +165,18 @@ driver::CompileOptions compile_options(const Options& options) {
   return o;
 }
 
-nb::tuple compile_graph(driver::Compiler& compiler, graph::Graph graph, const Options& options,
-                        const nb::list& targets, const nb::object& as_strided) {
-  driver::Compiled compiled = compiler.compile(std::move(graph), compile_options(options));
+// (the program as Python calls it, its report)
+nb::tuple loaded(const driver::Compiler& compiler, const driver::Compiled& compiled,
+                 const nb::list& targets, const nb::object& as_strided) {
   auto callable = std::make_shared<TorchCallable>(compiler.load(compiled.plan), compiler.location(),
                                                   targets, as_strided);
   return nb::make_tuple(callable, report_dict(compiled.report));
+}
+
+nb::tuple compile_graph(driver::Compiler& compiler, graph::Graph graph, const Options& options,
+                        const nb::list& targets, const nb::object& as_strided) {
+  return loaded(compiler, compiler.compile(std::move(graph), compile_options(options)), targets,
+                as_strided);
 }
 
 nb::tuple compile(driver::Compiler& compiler, Importer& importer, const Options& options,
@@ -199,11 +205,13 @@ std::shared_ptr<Cut> cut(const driver::Compiler& compiler, Importer& importer,
   return std::make_shared<Cut>(Cut{std::move(halves), std::move(stages)});
 }
 
-nb::tuple compile_half(driver::Compiler& compiler, const Cut& cut, bool is_backward,
-                       const Options& options, const nb::list& targets,
-                       const nb::object& as_strided) {
-  return compile_graph(compiler, is_backward ? cut.halves.backward : cut.halves.forward, options,
-                       targets, as_strided);
+// The same for each half, the forward's first.
+nb::tuple compile_halves(driver::Compiler& compiler, const Cut& cut, const Options& options,
+                         const nb::list& targets, const nb::object& as_strided) {
+  const auto both =
+      compiler.compile(cut.halves.forward, cut.halves.backward, compile_options(options));
+  return nb::make_tuple(loaded(compiler, both.first, targets, as_strided),
+                        loaded(compiler, both.second, targets, as_strided));
 }
 
 void bind_expressions(nb::module_& m) {
@@ -288,7 +296,7 @@ void bind_compiler(nb::module_& m) {
       .def("warm_up", &driver::Compiler::warm_up, nb::call_guard<nb::gil_scoped_release>())
       .def("compile", compile)
       .def("cut", cut)
-      .def("compile_half", compile_half);
+      .def("compile_halves", compile_halves);
   nb::class_<TorchCallable>(m, "TorchCallable", nb::dynamic_attr())
       .def("__call__", &TorchCallable::call)
       .def("set_frozen", &TorchCallable::set_frozen)
