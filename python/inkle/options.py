@@ -21,7 +21,7 @@ class Options:
     partition: str = "auto"
     """In training, what the forward keeps for the backward: "own" computes again what is faster to
     compute than to keep, "smallest" whatever may be where that keeps fewer bytes, "default" is
-    AOTAutograd's own partition; "auto" is "own" on the CPU and "default" on a GPU."""
+    AOTAutograd's own partition; "auto" is "own"."""
     fail_stage: str = ""
     """For tests: the stage of this name fails ("run": each call does)."""
     graphs: bool = False
