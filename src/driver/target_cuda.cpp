@@ -43,6 +43,9 @@ bool is_row_major(const View& view) {
 }
 
 bool can_run_matmul(const schedule::MatmulStep& step, const Program& program) {
+  // A product over nothing is zeros, which the library does not make; others add to them.
+  const bool is_zero = step.a.sizes.back().is_constant(0);
+  if (is_zero && (step.bias.has_value() || !step.epilogue.empty())) return false;
   abi::MatmulCall call;
   call.a = operand(step.a, program);
   call.b = operand(step.b, program);

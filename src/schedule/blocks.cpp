@@ -58,6 +58,7 @@ constexpr std::int64_t kColumnStreams = 6;
 // with its warp alone, which then waits for nobody, more of them, with what is kept of the row.
 // Eight warps' sums, half of them at a time, are joined in 24 KB.
 constexpr std::int64_t kMostWalked = 32;
+constexpr std::int64_t kMostWalkedElements = 16;
 constexpr std::int64_t kMostWalkedOfWarp = 96;
 constexpr std::int32_t kWarp = 32;
 constexpr std::int32_t kWarpsOfWalk = 8;
@@ -478,7 +479,10 @@ WalkTeam walk_team(std::int64_t columns, std::int64_t sums, std::int32_t lanes) 
   const std::int64_t kept = 2 * elements(kWarp) * (kAccess / lanes) / 4;
   if (elements(kWarp) * sums + kept <= kMostWalkedOfWarp) return {kWarp, kWarpsOfWalk * kWarp};
   std::int32_t team = 2 * kWarp;
-  while (team < kMostWalkThreads && elements(team) * sums > kMostWalked) team *= 2;
+  const auto is_much = [&](std::int64_t threads) {
+    return elements(threads) * sums > kMostWalked || elements(threads) > kMostWalkedElements;
+  };
+  while (team < kMostWalkThreads && is_much(team)) team *= 2;
   return {team, team};
 }
 

@@ -246,6 +246,20 @@ graph @nothing(%x: f32[5,0], %y: f32[0,5], %z: f32[5,1]) -> f32[5], f32[], f32[5
   EXPECT_EQ(host.given.size(), 5U);
 }
 
+TEST_F(NullDeviceTest, ProductsOverNothingAreZerosThatOthersAddTo) {
+  compile(R"(
+graph @nothing(%b: f32[3], %x: f32[2,0], %w: f32[0,3], %r: f32[2,3]) -> f32[2,3], f32[2,3] {
+  %0: f32[2,3] = addmm(%b, %x, %w)
+  %1: f32[2,3] = mm(%x, %w)
+  %2: f32[2,3] = add(%1, %r)
+  return %0, %2
+}
+)");
+  NullHost host;
+  run({{3}, {2, 0}, {0, 3}, {2, 3}}, host);
+  EXPECT_EQ(host.given.size(), 2U);
+}
+
 TEST_F(NullDeviceTest, ConvolutionsAreTheLibrarys) {
   constexpr std::string_view kText = R"(
 graph @block(%x: bf16[2,16,8,8]{1024,1,128,16}, %w: bf16[16,16,3,3]{144,1,48,16} param, %s: bf16[16] param, %b: bf16[16] param, %m: bf16[16] param, %v: bf16[16] param) -> bf16[2,16,8,8]{1024,1,128,16} {

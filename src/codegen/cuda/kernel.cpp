@@ -232,7 +232,8 @@ class KernelWriter {
     }
     const bool rows = blocks_.axis == BlockSchedule::Axis::inner;
     const PrepareOptions options{.join_softmax = !rows || !blocks_.keep,
-                                 .join_columns = blocks_.axis == BlockSchedule::Axis::outer};
+                                 .join_columns = blocks_.axis == BlockSchedule::Axis::outer,
+                                 .join_rows = loops_.walked != 0};
     const PreparedKernel prepared = prepare(text_.kernel, loops_, options, context_);
     declare_scratch(prepared);
     Writer body;

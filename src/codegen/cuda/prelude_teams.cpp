@@ -241,27 +241,51 @@ INLINE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"
 template <int Groups> INLINE void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Groups) : "memory");
 }
-// The sums of the teams of a block, each thread with those of its positions, in the first team: by
-// halves, so that their order is one. `slots`: (Teams / 2) * N * Team of them.
-template <int Team, int Teams, class T, int L, int N>
-INLINE void join_teams(Pack<T, L> (&sums)[N], Pack<T, L>* slots, int q, int t) {
+// Sums of the positions that a thread has, on their way from one team to another. `slots`: N * Team
+// for each team that hands over.
+template <int Team, class T, int L, int N>
+INLINE void put_sums(const Pack<T, L> (&sums)[N], Pack<T, L>* slots, int q, int t) {
 #pragma unroll
-  for (int half = Teams / 2; half > 0; half /= 2) {
-    if (q >= half && q < 2 * half) {
+  for (int k = 0; k < N; ++k) slots[(q * N + k) * Team + t] = sums[k];
+}
+template <int Team, class T, int L, int N>
+INLINE void add_sums(Pack<T, L> (&sums)[N], const Pack<T, L>* slots, int q, int t) {
 #pragma unroll
-      for (int k = 0; k < N; ++k) slots[((q - half) * N + k) * Team + t] = sums[k];
-    }
-    __syncthreads();
-    if (q < half) {
+  for (int k = 0; k < N; ++k) {
+    const Pack<T, L> other = slots[(q * N + k) * Team + t];
 #pragma unroll
-      for (int k = 0; k < N; ++k) {
-        const Pack<T, L> other = slots[(q * N + k) * Team + t];
-#pragma unroll
-        for (int l = 0; l < L; ++l) sums[k].at[l] += other.at[l];
-      }
-    }
-    __syncthreads();
+    for (int l = 0; l < L; ++l) sums[k].at[l] += other.at[l];
   }
+}
+// By halves.
+template <class T, int L> INLINE T sum_of(T (&x)[L]) {
+#pragma unroll
+  for (int half = L / 2; half > 0; half /= 2) {
+#pragma unroll
+    for (int l = 0; l < half; ++l) x[l] += x[l + half];
+  }
+  return x[0];
+}
+// Several sums at once: their exchanges do not wait for each other.
+template <int Lanes, class T, int N> INLINE void sum_warp(T (&x)[N]) {
+#pragma unroll
+  for (int d = Lanes / 2; d > 0; d /= 2) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) x[n] += exchange(x[n], d);
+  }
+}
+// `slots` has N places for each warp.
+template <int Threads, class T, int N> INLINE void sum_block(T (&x)[N], T* slots) {
+  constexpr int Warps = Threads / 32;
+  sum_warp<32>(x);
+  if ((threadIdx.x & 31) == 0) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) slots[n * Warps + (threadIdx.x >> 5)] = x[n];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int n = 0; n < N; ++n) x[n] = slots[n * Warps + (threadIdx.x & (Warps - 1))];
+  sum_warp<Warps>(x);
 }
 // Threads of one column lie X apart, Y (a power of two) of them; each gets the result. `slots` has a
 // place for every thread and lane and is used for nothing else. Few of them are joined by each

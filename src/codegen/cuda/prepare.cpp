@@ -40,7 +40,7 @@ class Preparer {
     }
     drop_unread();
     if (options.join_softmax) join_exponentials();
-    if (options.join_columns) join_columns();
+    if (options.join_columns || options.join_rows) join_passes(options.join_rows);
     PreparedKernel result{std::move(done_), std::vector<bool>(loops_.scratch.size(), false)};
     for (const PreparedStage& p : result.stages) {
       for (const Instruction& i : p.stage.body.instructions) {
@@ -198,9 +198,9 @@ class Preparer {
     }
   }
 
-  // --- One pass over columns ------------------------------------------------------------------
+  // --- One pass over columns, or a row --------------------------------------------------------
 
-  void join_columns() {
+  void join_passes(bool sums_only) {
     for (PreparedStage& p : done_) {
       if (p.stage.kind != StageKind::reduction) continue;
       p.reductions = {{p.stage.reduce, p.stage.accumulator, 0, p.rows}};
@@ -208,8 +208,14 @@ class Preparer {
     const bool aliasing = std::any_of(kernel_.params.begin(), kernel_.params.end(),
                                       [](const schedule::Param& p) { return p.may_alias; });
     if (aliasing) return;
+    const auto is_sum = [](const PreparedStage& p) {
+      return p.stage.kind == StageKind::reduction && p.stage.reduce == loop::ReduceOp::sum;
+    };
     for (std::size_t s = 0; s + 1 < done_.size();) {
-      if (can_share_pass(done_[s], done_[s + 1])) {
+      const bool fits =
+          !sums_only || (is_sum(done_[s]) && is_sum(done_[s + 1]) &&
+                         done_[s].stage.accumulator == done_[s + 1].stage.accumulator);
+      if (fits && can_share_pass(done_[s], done_[s + 1])) {
         share_pass(done_[s], done_[s + 1]);
         done_.erase(done_.begin() + static_cast<std::ptrdiff_t>(s) + 1);
       } else {

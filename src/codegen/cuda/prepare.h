@@ -20,7 +20,7 @@ struct PreparedReduction {
 struct PreparedStage {
   schedule::Stage stage;            // inner: at most one loop; equal extents have equal variables
   std::vector<std::uint32_t> rows;  // of a reduction's results
-  // Of columns: all that is reduced in this pass over them (the stage may store as well).
+  // All that is reduced in this pass, of columns (the stage may store as well) or of a walked row.
   std::vector<PreparedReduction> reductions;
 };
 
@@ -34,6 +34,8 @@ struct PrepareOptions {
   bool join_softmax = false;
   // One pass for neighbouring stages over the same columns that do not need each other.
   bool join_columns = false;
+  // One pass for neighbouring sums of a row that do not need each other.
+  bool join_rows = false;
 };
 [[nodiscard]] PreparedKernel prepare(const schedule::Kernel& kernel,
                                      const schedule::LoopKernel& loops, PrepareOptions options,

@@ -126,6 +126,8 @@ void StageText::reduction(const PreparedStage& prepared, std::size_t pass, int p
   if (kept) prefetch(stage, pass);
   if (!by_rows()) {
     reduction_columns(prepared, pass);
+  } else if (walk_ && stage.reduce == ReduceOp::sum && !stage.inner.empty()) {
+    sums_of_row(prepared, pass);
   } else if (stage.reduce == ReduceOp::welford && kept) {
     moments_kept(prepared, pass, part);
   } else if (stage.reduce == ReduceOp::welford) {
@@ -142,9 +144,12 @@ std::string StageText::team_result(const std::string& op, const std::string& typ
   if (blocks_.team == 1 && blocks_.cluster == 1) return value;
   if (blocks_.team <= 32) return fmt::format("reduce_warp<{}, {}>({})", op, blocks_.team, value);
   const int number = kernel_.names++;
-  out_.line("__shared__ {} slots{}[{}];", type, number, blocks_.team / 32);
+  const std::int32_t warps = blocks_.team / 32;
+  // The next row has slots of its own, so that nobody writes what others still read.
+  out_.line("__shared__ {} slots{}[{}];", type, number, (walk_ ? 2 : 1) * warps);
+  const std::string own = walk_ ? fmt::format(" + (w & 1) * {}", warps) : "";
   std::string text =
-      fmt::format("reduce_block<{}, {}>({}, slots{})", op, blocks_.team, value, number);
+      fmt::format("reduce_block<{}, {}>({}, slots{}{})", op, blocks_.team, value, number, own);
   if (blocks_.cluster > 1) {
     out_.line("__shared__ {} whole{};", type, number);
     text = fmt::format("reduce_cluster<{}, {}>({}, &whole{})", op, blocks_.cluster, text, number);

@@ -45,6 +45,7 @@ class StageText {
   void unstage(const Stage& stage, std::size_t pass);
   void stage_row(std::size_t pass, const std::string& row);
   [[nodiscard]] std::int64_t gathered_bytes() const;
+  [[nodiscard]] std::int64_t gathered_bytes(const schedule::Scratch& scratch) const;
   [[nodiscard]] bool needs_barrier(const Stage& stage) const;
   void barrier();
   void note_written(const Stage& stage);
@@ -76,6 +77,7 @@ class StageText {
   void tile(const Stage& stage);
   void reduction(const PreparedStage& prepared, std::size_t pass, int part);
   void simple_rows(const PreparedStage& prepared, std::size_t pass);
+  void sums_of_row(const PreparedStage& prepared, std::size_t pass);
   void search_rows(const PreparedStage& prepared, std::size_t pass);
   void moments_kept(const PreparedStage& prepared, std::size_t pass, int part);
   void moments_rows(const PreparedStage& prepared, std::size_t pass);

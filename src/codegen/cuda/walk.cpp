@@ -7,13 +7,14 @@
 //     stage row w + 8                               the next row takes its place
 //     ...
 //   }
-//   join_teams<32, 8>(sums0, memory, q, t);         the teams' sums, by halves
+//   put_sums..., add_sums...                        the teams' sums, by halves
 //   if (q == 0) { p5[...] = sums0 }
 #include "codegen/cuda/stage.h"
 
 #include <algorithm>
 
 #include "base/error.h"
+#include "codegen/cuda/operation.h"
 
 namespace inkle::codegen::cuda {
 
@@ -38,6 +39,9 @@ void StageText::walk() {
     const std::int64_t each = blocks_.lanes * abi::size_of(stage.body[load.value].dtype);
     bytes = std::max(bytes, load.at + load.count * blocks_.threads * each);
   }
+  if (bytes > kMostMemory + 1024) {
+    unsupported("kernel {}: {} bytes to gather columns in", kernel_.kernel.name, bytes);
+  }
   if (bytes != 0) out_.line("__shared__ alignas(16) char memory[{}];", bytes);
   for (std::size_t n = 0; n < numbers_.size(); ++n) {
     out_.line("{} next{};", type_of(kernel_.kernel.params[numbers_[n].buffer].dtype), n);
@@ -50,25 +54,19 @@ void StageText::walk() {
   for (std::size_t n = 0; n < numbers_.size(); ++n) {
     out_.line("const auto own{} = next{};", n, n);
   }
-  // A later iteration writes the shared memory of this one: once all threads have gone by two
-  // reductions, all have read what the first one wrote.
-  std::size_t reductions = 0;
-  bool shares = false;
+  bool shares = false;  // memory that the next row writes again
   for (std::size_t p = 0; p < passes_.size(); ++p) {
     const Stage& stage = stages_[passes_[p].stage].stage;
     if (stage.phase != Phase::each) continue;
     pass(p);
     stage_row(p, fmt::format("w + {}", walk_->teams));
-    if (stage.kind == StageKind::reduction && !stage.inner.empty()) ++reductions;
     for (const loop::Instruction& i : stage.body.instructions) {
       const std::size_t params = kernel_.kernel.params.size();
       shares = shares || (i.opcode == loop::Opcode::load && i.buffer >= params &&
                           !kernel_.loops.scratch[i.buffer - params].walks);
     }
   }
-  if (shares || (blocks_.team > 32 && reductions < 2)) {
-    out_.raw(blocks_.team > 32 ? "__syncthreads();" : "__syncwarp();");
-  }
+  if (shares) out_.raw(blocks_.team > 32 ? "__syncthreads();" : "__syncwarp();");
   out_.close();
   if (walk_->teams > 1) {
     if (!staged_.empty()) out_.raw("__syncthreads();");
@@ -203,23 +201,80 @@ void StageText::stage_row(std::size_t pass, const std::string& row) {
 
 // --- The end -------------------------------------------------------------------------------------
 
+// Of one team's sums.
+std::int64_t StageText::gathered_bytes(const schedule::Scratch& scratch) const {
+  const std::int64_t step = std::int64_t{blocks_.team} * blocks_.lanes;
+  const std::int64_t count = (*scratch.elements.constant() + step - 1) / step;
+  return scratch.walks ? count * step * abi::size_of(scratch.dtype) : 0;
+}
+
 std::int64_t StageText::gathered_bytes() const {
-  std::int64_t most = 0;
-  for (const schedule::Scratch& scratch : kernel_.loops.scratch) {
-    if (!scratch.walks) continue;
-    const std::int64_t step = std::int64_t{blocks_.team} * blocks_.lanes;
-    const std::int64_t count = (*scratch.elements.constant() + step - 1) / step;
-    most = std::max(most, count * step * abi::size_of(scratch.dtype));
-  }
-  return most * walk_->teams / 2;
+  std::int64_t all = 0;
+  for (const schedule::Scratch& scratch : kernel_.loops.scratch) all += gathered_bytes(scratch);
+  return all * walk_->teams / 2;
 }
 
 void StageText::join_teams() {
-  for (std::size_t s = 0; s < kernel_.loops.scratch.size(); ++s) {
-    const schedule::Scratch& scratch = kernel_.loops.scratch[s];
-    if (!scratch.walks) continue;
-    out_.line("join_teams<{}, {}>(sums{}, (Pack<{}, {}>*)memory, q, t);", blocks_.team,
-              walk_->teams, s, type_of(scratch.dtype), blocks_.lanes);
+  out_.line("#pragma unroll");
+  out_.open(fmt::format("for (int half = {}; half > 0; half /= 2)", walk_->teams / 2));
+  const auto each = [&](std::string_view what, std::string_view team) {
+    std::int64_t at = 0;
+    for (std::size_t s = 0; s < kernel_.loops.scratch.size(); ++s) {
+      const schedule::Scratch& scratch = kernel_.loops.scratch[s];
+      if (!scratch.walks) continue;
+      out_.line("{}<{}>(sums{}, (Pack<{}, {}>*)(memory + {}), {}, t);", what, blocks_.team, s,
+                type_of(scratch.dtype), blocks_.lanes, at, team);
+      at += gathered_bytes(scratch) * walk_->teams / 2;
+    }
+  };
+  out_.open("if (q >= half && q < 2 * half)");
+  each("put_sums", "q - half");
+  out_.close();
+  out_.raw("__syncthreads();");
+  out_.open("if (q < half)");
+  each("add_sums", "q");
+  out_.close();
+  out_.raw("__syncthreads();");
+  out_.close();
+}
+
+// --- Sums of a row -------------------------------------------------------------------------------
+
+// All of a pass at once, each lane with a sum of its own: so many chains of additions beside each
+// other.
+void StageText::sums_of_row(const PreparedStage& prepared, std::size_t pass) {
+  const Stage& stage = prepared.stage;
+  const std::string type = type_of(stage.accumulator);
+  const std::size_t count = prepared.reductions.size();
+  const int lanes = blocks_.lanes;
+  out_.line("{} parts[{}][{}] = {{}};", type, count, lanes);
+  std::vector<std::uint32_t> wanted;
+  for (const PreparedReduction& reduction : prepared.reductions) wanted.push_back(reduction.yield);
+  positions(stage, true, [&](const Place& place) {
+    BodyText body = body_of(stage, place, pass);
+    body.write(out_, wanted, {}, [&](Writer& out, const auto& yields, const std::string& active) {
+      for (std::size_t r = 0; r < count; ++r) {
+        const std::uint32_t yield = prepared.reductions[r].yield;
+        const DType from = stage.body[stage.body.yields[yield]].dtype;
+        out.line("{}parts[{}][{}] += {};", active.empty() ? "" : fmt::format("if ({}) ", active), r,
+                 place.lanes > 1 ? "l" : "0", cast_text(yields[yield], from, stage.accumulator));
+      }
+    });
+  });
+  out_.line("{} sums[{}];", type, count);
+  out_.line("#pragma unroll");
+  out_.line("for (int r = 0; r < {}; ++r) sums[r] = sum_of(parts[r]);", count);
+  if (blocks_.team <= 32) {
+    out_.line("sum_warp<{}>(sums);", blocks_.team);
+  } else {
+    // The next row has slots of its own, so that nobody writes what others still read.
+    const int number = kernel_.names++;
+    const std::int64_t slots = blocks_.team / 32 * static_cast<std::int64_t>(count);
+    out_.line("__shared__ {} slots{}[{}];", type, number, 2 * slots);
+    out_.line("sum_block<{}>(sums, slots{} + (w & 1) * {});", blocks_.team, number, slots);
+  }
+  for (std::size_t r = 0; r < count; ++r) {
+    define_row(prepared.reductions[r].rows[0], fmt::format("sums[{}]", r), stage.accumulator);
   }
 }
 
