@@ -239,7 +239,10 @@ class Chooser {
     b.keep = true;
     const Expr extent = longest();
     b.lanes = row_lanes();
-    while (b.lanes > 1 && !sym::divides(b.lanes, extent)) b.lanes /= 2;
+    for (const Stage& stage : loops_.stages) {
+      if (stage.inner.empty()) continue;
+      while (!sym::divides(b.lanes, extent_product(stage.inner, context_))) b.lanes /= 2;
+    }
     const auto sums = std::count_if(loops_.scratch.begin(), loops_.scratch.end(),
                                     [](const Scratch& scratch) { return scratch.walks; });
     const WalkTeam team = walk_team(sym::hint(extent).value_or(4096), sums, b.lanes);

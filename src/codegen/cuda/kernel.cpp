@@ -383,6 +383,12 @@ class KernelWriter {
     for (std::size_t d = first; d < loops_.outer.size(); ++d) rows = rows * loops_.outer[d].extent;
     WalkText walk;
     walk.teams = blocks_.threads / blocks_.team;
+    for (const schedule::Stage& stage : loops_.stages) {
+      for (const loop::Dim& dim : stage.inner) {
+        if (dim.extent.constant().value_or(0) > 0) continue;
+        unsupported("kernel {}: walks rows of unknown length", text_.kernel.name);
+      }
+    }
     if (blocks_.team % 32 != 0 || !rows.is_constant() || is_wide_extent(rows) ||
         is_wide_extent(iterations(first))) {
       unsupported("kernel {}: walks rows with teams of {} threads", text_.kernel.name,
