@@ -260,6 +260,19 @@ graph @nothing(%b: f32[3], %x: f32[2,0], %w: f32[0,3], %r: f32[2,3]) -> f32[2,3]
   EXPECT_EQ(host.given.size(), 2U);
 }
 
+TEST_F(NullDeviceTest, WhatIsPreparedMayHaveNoElements) {
+  compile(R"(
+graph @nothing(%w: f32[0,3] param, %x: f32[2,0]) -> f32[2,3] {
+  %0: f32[0,3] = exp(%w)
+  %1: f32[2,3] = mm(%x, %0)
+  return %1
+}
+)");
+  NullHost host;
+  run({{0, 3}, {2, 0}}, host);
+  EXPECT_EQ(host.given.size(), 1U);
+}
+
 TEST_F(NullDeviceTest, ConvolutionsAreTheLibrarys) {
   constexpr std::string_view kText = R"(
 graph @block(%x: bf16[2,16,8,8]{1024,1,128,16}, %w: bf16[16,16,3,3]{144,1,48,16} param, %s: bf16[16] param, %b: bf16[16] param, %m: bf16[16] param, %v: bf16[16] param) -> bf16[2,16,8,8]{1024,1,128,16} {

@@ -205,7 +205,9 @@ Executable::PreparedPlace Executable::place_prepared(const common::Call& call, b
   }
   Prepared made;
   for (const std::uint32_t t : watched_) made.addresses.push_back(call.tensors[t].data);
-  made.memory = static_cast<std::byte*>(device_->try_allocate(prepared_bytes_ + sample_bytes_));
+  // Results may have no elements; the driver gives no memory of no bytes.
+  const std::int64_t bytes = std::max<std::int64_t>(prepared_bytes_ + sample_bytes_, 1);
+  made.memory = static_cast<std::byte*>(device_->try_allocate(bytes));
   if (made.memory == nullptr) return {};
   prepared_.push_back(std::move(made));
   return place(prepared_.back().memory, false, false);

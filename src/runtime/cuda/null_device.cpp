@@ -159,7 +159,10 @@ class NullDeviceOf final : public NullDevice {
     recorder_.add(kernel.entry, shape);
   }
 
-  void* allocate(std::int64_t bytes) override { return std::calloc(1, static_cast<size_t>(bytes)); }
+  void* allocate(std::int64_t bytes) override {
+    INKLE_CHECK(bytes > 0, "{} bytes of memory, which a driver refuses", bytes);
+    return std::calloc(1, static_cast<size_t>(bytes));
+  }
   void* try_allocate(std::int64_t bytes) override { return allocate(bytes); }
   void free(void* memory) override { std::free(memory); }
   void* allocate_shared(std::int64_t bytes) override { return allocate(bytes); }
