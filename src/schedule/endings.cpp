@@ -63,6 +63,22 @@ bool is_small(const LoopKernel& loops, std::int64_t most) {
   return true;
 }
 
+Expr rows_of(const LoopKernel& loops, sym::Context& context) {
+  Expr rows = context.constant(1);
+  for (const Dim& dim : loops.outer) rows = rows * dim.extent;
+  return rows;
+}
+
+// Whether threads that share values reach the end of the stages together, or not at all. A warp of
+// several rows of which the last are not there does not: their threads would go on to the ending
+// while the others still wait for the whole warp.
+bool stays_together(const LoopKernel& loops, const BlockSchedule& blocks, sym::Context& context) {
+  constexpr std::int32_t kWarp = 32;
+  if (blocks.axis == Axis::tile) return false;
+  if (blocks.axis == Axis::outer || blocks.team == 1 || blocks.team >= kWarp) return true;
+  return sym::divides(kWarp / blocks.team, rows_of(loops, context));
+}
+
 bool finishes(const LoopKernel& loops) {
   return std::any_of(loops.stages.begin(), loops.stages.end(), [](const Stage& stage) {
     return stage.kind == StageKind::reduction && !stage.inner.empty();
@@ -144,6 +160,18 @@ class Joiner {
     const auto& last = std::get<KernelStep>(steps_[s].action);
     if (!has_blocks || !reads_as_written(*first, last)) return false;
     const bool has_ending = first->kernel.ending.has_value();
+    if (!stays_together(loops, *first->schedule.blocks, *program_.context)) return false;
+    if (!stays_together(loops_of(last), *last.schedule.blocks, *program_.context)) {
+      // Unless it is all that the last block does, at once.
+      const auto rows = rows_of(loops_of(last), *program_.context).constant();
+      if (has_ending || !rows) return false;
+      if (*rows * last.schedule.blocks->team > first->schedule.blocks->threads) return false;
+    }
+    if (has_ending && !std::ranges::all_of(first->kernel.ending->parts, [&](const auto& part) {
+          return stays_together(part.loops, part.blocks, *program_.context);
+        })) {
+      return false;
+    }
     if (has_ending && first->kernel.ending->parts.size() == kMostParts) return false;
     const bool alone = is_small(loops_of(last), kMostAlone * first->schedule.blocks->threads) &&
                        (finishes(loops_of(last)) || is_small(loops_of(last), kMostNumbers));

@@ -286,6 +286,7 @@ void BodyText::write_value(Writer& out, Val v, bool in_lanes) {
 // Every iteration reads elements of its own.
 bool BodyText::is_read_once(Expr offset) const {
   const auto& outer = kernel_.loops.outer;
+  if (!place_.around.is_null() && !sym::contains(offset, place_.around)) return false;
   return std::all_of(outer.begin(), outer.end(), [&](const loop::Dim& dim) {
     return dim.extent.is_constant(1) || sym::contains(offset, dim.variable);
   });

@@ -41,6 +41,7 @@ struct Place {
   // If not aligned: an offset that is a multiple of `lanes` there, at lane variable 0.
   sym::Expr base;
   bool streams = false;  // what is read here once may pass by the first cache
+  sym::Expr around;      // the inner loop along a column; null elsewhere
   bool leaves = false;   // what is stored here may leave the second cache first
   // Active lanes: first <= l < last (texts); empty: all. `whole`: condition that all are active.
   std::string first, last, whole;

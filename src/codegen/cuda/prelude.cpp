@@ -85,17 +85,18 @@ template <int N, int W, class T> INLINE Pack<T, N> load_constant(const T* p) {
   for (int l = 0; l < N; l += S) read_word_constant<S * (int)sizeof(T)>(&r.at[l], p + l);
   return r;
 }
-// What is read once: it need not stay in the first cache.
+// What is read once: it need not stay in the first cache. Volatile, since the compiler may move other
+// assembly out of a condition, and read where nothing is.
 template <int Bytes> INLINE void read_word_once(void* to, const void* from) {
   u32* w = (u32*)to;
   if (Bytes == 16) {
-    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
         : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(from));
   } else if (Bytes == 8) {
-    asm("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+    asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
         : "=r"(w[0]), "=r"(w[1]) : "l"(from));
   } else if (Bytes == 4) {
-    asm("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(w[0]) : "l"(from));
+    asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(w[0]) : "l"(from));
   } else {
     read_word_constant<Bytes>(to, from);
   }

@@ -287,6 +287,7 @@ void StageText::positions(const Stage& stage, bool kept, const AtPlace& f) {
     Place place = column_place();
     place.symbols[stage.inner.front().variable.node()] = {"j", wide};
     place.streams = stage.kind == StageKind::reduction && !is_read_again(stage);
+    place.around = stage.inner.front().variable;
     columns([&] {
       if (blocks_.unroll > 1) out_.line("#pragma unroll {}", blocks_.unroll);
       if (blocks_.team == 1)
