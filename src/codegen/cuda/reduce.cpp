@@ -14,7 +14,6 @@ namespace inkle::codegen::cuda {
 
 using loop::ReduceOp;
 using schedule::StageStore;
-using sym::Expr;
 
 bool has_position(ReduceOp op) { return op == ReduceOp::argmin || op == ReduceOp::argmax; }
 

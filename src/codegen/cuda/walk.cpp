@@ -19,7 +19,6 @@
 namespace inkle::codegen::cuda {
 
 using schedule::Phase;
-using schedule::StageKind;
 
 namespace {
 
