@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "loop/builder.h"
-#include "schedule/linear.h"
+#include "schedule/places.h"
 
 namespace inkle::schedule {
 namespace {
@@ -21,20 +21,6 @@ using loop::Opcode;
 using loop::Program;
 using loop::Val;
 using Map = std::vector<std::pair<Expr, Expr>>;
-
-// A store while stages are built: still a buffer and logical indices.
-struct Pending {
-  BufferId buffer;
-  std::vector<Expr> indices;
-  loop::StoreMode mode;
-  std::uint32_t yield;
-  bool keeps_rest = false;  // elements that are not stored keep what an earlier kernel wrote
-};
-
-struct Draft {
-  Stage stage;
-  std::vector<Pending> stores;
-};
 
 class KernelBuilder {
  public:
@@ -72,11 +58,11 @@ class KernelBuilder {
     drop_unread_scratch();
     for (Draft& draft : drafts_) order_updates(draft);
     std::move(ends_.begin(), ends_.end(), std::back_inserter(drafts_));
-    linearise();
     KernelStep step;
+    const std::function<bool(BufferId)> internal = [&](BufferId b) { return is_internal(b); };
+    place_accesses(drafts_, gathered_, {group_, program_, internal, input_alignment_}, kernel_,
+                   step);
     for (Draft& draft : drafts_) kernel_.stages.push_back(std::move(draft.stage));
-    step.kernel.params = params_;
-    step.buffers = param_buffers_;
     step.kernel.body = std::move(kernel_);
     for (const Member& m : group_.members) {
       auto& sources = step.kernel.sources;
@@ -384,7 +370,7 @@ class KernelBuilder {
                      });
   }
 
-  // --- Places -------------------------------------------------------------------------------
+  // --- Buffers ------------------------------------------------------------------------------
 
   bool is_internal(BufferId buffer) const {
     return !is_gathered(buffer) && written_in_.contains(buffer) && !is_external_(buffer);
@@ -407,125 +393,6 @@ class KernelBuilder {
     });
   }
 
-  std::uint32_t param(BufferId buffer, bool written, bool read) {
-    const auto [at, is_new] =
-        param_of_.try_emplace(buffer, static_cast<std::uint32_t>(params_.size()));
-    if (is_new) {
-      const loop::Buffer& b = program_.buffers[buffer];
-      Param p;
-      p.dtype = b.dtype;
-      const bool ours = b.role == loop::BufferRole::temporary;
-      p.alignment =
-          ours ? 64 : std::max(input_alignment_, static_cast<std::int32_t>(abi::size_of(b.dtype)));
-      p.role = !written ? ParamRole::in : read ? ParamRole::inout : ParamRole::out;
-      p.may_alias = b.writes_into.has_value();
-      params_.push_back(p);
-      param_buffers_.push_back(buffer);
-      return at->second;
-    }
-    Param& p = params_[at->second];
-    if ((written && p.role == ParamRole::in) || (read && p.role == ParamRole::out)) {
-      p.role = ParamRole::inout;
-    }
-    return at->second;
-  }
-
-  // Strides of a scratch array for each logical dimension of the buffer that it stands for.
-  struct ScratchPlace {
-    std::uint32_t number = 0;
-    std::vector<Expr> strides;
-    std::vector<Expr> store_indices;
-  };
-
-  ScratchPlace make_scratch(const Draft& draft, const Pending& store) {
-    ScratchPlace place;
-    place.number = static_cast<std::uint32_t>(kernel_.scratch.size());
-    place.store_indices = store.indices;
-    const std::vector<Dim>& inner = draft.stage.inner;
-    std::vector<Expr> loop_strides(inner.size());
-    Expr running = context_.constant(1);
-    for (std::size_t d = inner.size(); d-- > 0;) {
-      loop_strides[d] = running;
-      running = running * inner[d].extent;
-    }
-    for (const Expr index : store.indices) {
-      Expr stride = context_.constant(0);
-      for (std::size_t d = 0; d < inner.size(); ++d) {
-        if (!sym::contains(index, inner[d].variable)) continue;
-        const auto coefficient = sym::stride(index, inner[d].variable);
-        INKLE_CHECK(coefficient.has_value(), "a store index is not linear in its loops");
-        // The slowest loop in an index has the largest coefficient; the fastest decides.
-        stride = sym::floordiv(loop_strides[d], *coefficient);
-      }
-      place.strides.push_back(stride);
-    }
-    kernel_.scratch.push_back({program_.buffers[store.buffer].dtype, running});
-    return place;
-  }
-
-  Expr scratch_offset(const ScratchPlace& place, const std::vector<Expr>& indices) const {
-    Expr offset = context_.constant(0);
-    for (std::size_t d = 0; d < indices.size(); ++d) {
-      if (place.strides[d].is_constant(0)) continue;
-      Expr inner_part = indices[d];
-      for (const Dim& dim : group_.outer) {
-        const auto coefficient = sym::stride(inner_part, dim.variable);
-        if (coefficient && sym::contains(place.store_indices[d], dim.variable)) {
-          inner_part = inner_part - *coefficient * dim.variable;
-        }
-      }
-      offset = offset + inner_part * place.strides[d];
-    }
-    return offset;
-  }
-
-  void linearise() {
-    std::map<BufferId, ScratchPlace> scratch;
-    for (std::size_t g = 0; g < gathered_.size(); ++g) {
-      ScratchPlace place;
-      place.number = static_cast<std::uint32_t>(g);
-      place.strides = {context_.constant(1)};
-      place.store_indices = {context_.constant(0)};
-      scratch.emplace(static_cast<BufferId>(program_.buffers.size() + g), std::move(place));
-      kernel_.scratch.push_back(gathered_[g]);
-    }
-    for (Draft& draft : drafts_) {
-      for (const Pending& store : draft.stores) {
-        if (is_internal(store.buffer)) scratch.emplace(store.buffer, make_scratch(draft, store));
-      }
-    }
-    for (Draft& draft : drafts_) {
-      for (Instruction& i : draft.stage.body.instructions) {
-        if (i.opcode == Opcode::load && !scratch.contains(i.buffer)) param(i.buffer, false, true);
-      }
-    }
-    for (Draft& draft : drafts_) {
-      for (const Pending& p : draft.stores) {
-        if (!scratch.contains(p.buffer)) param(p.buffer, true, p.keeps_rest);
-      }
-    }
-    const auto count = static_cast<std::uint32_t>(params_.size());
-    const auto place = [&](BufferId buffer, const std::vector<Expr>& indices, bool is_store) {
-      if (const auto at = scratch.find(buffer); at != scratch.end()) {
-        return std::pair(count + at->second.number, scratch_offset(at->second, indices));
-      }
-      const std::uint32_t number = param(buffer, is_store, !is_store);
-      return std::pair(number, linear_offset(program_.buffers[buffer], indices, context_));
-    };
-    for (Draft& draft : drafts_) {
-      for (Instruction& i : draft.stage.body.instructions) {
-        if (i.opcode != Opcode::load) continue;
-        const auto [target, offset] = place(i.buffer, i.indices, false);
-        i.buffer = target;
-        i.indices = {offset};
-      }
-      for (const Pending& p : draft.stores) {
-        const auto [target, offset] = place(p.buffer, p.indices, true);
-        draft.stage.stores.push_back({target, offset, p.mode, p.yield});
-      }
-    }
-  }
-
   const Group& group_;
   const Program& program_;
   sym::Context& context_;
@@ -538,9 +405,6 @@ class KernelBuilder {
   std::map<BufferId, std::uint32_t> row_of_;
   std::map<BufferId, std::vector<Expr>> row_store_;
   std::map<BufferId, std::size_t> written_in_;
-  std::vector<Param> params_;
-  std::vector<BufferId> param_buffers_;
-  std::map<BufferId, std::uint32_t> param_of_;
 };
 
 }  // namespace
@@ -549,53 +413,6 @@ KernelStep build_kernel(const Group& group, const Program& program,
                         const std::function<bool(BufferId)>& is_external,
                         std::int32_t input_alignment) {
   return KernelBuilder(group, program, is_external, input_alignment).run();
-}
-
-void collect_sizes(Kernel& kernel, sym::Context& context) {
-  (void)context;
-  std::set<std::uint32_t> bound;
-  std::map<std::uint32_t, Expr> used;
-  const auto use = [&](Expr e) {
-    if (e.is_null()) return;
-    for (const Expr s : sym::symbols(e)) used.emplace(s.id(), s);
-  };
-  const auto bind = [&](Expr variable) { bound.insert(variable.id()); };
-  const auto use_loops = [&](const LoopKernel& loops) {
-    for (const Dim& dim : loops.outer) {
-      bind(dim.variable);
-      use(dim.extent);
-    }
-    for (const Stage& stage : loops.stages) {
-      for (const Dim& dim : stage.inner) {
-        bind(dim.variable);
-        use(dim.extent);
-      }
-      for (const Instruction& i : stage.body.instructions) {
-        for (const Expr e : i.indices) use(e);
-        if (i.opcode == Opcode::indirect) bind(i.indices.front());
-        if (i.opcode == Opcode::indirect) use(context.info(i.indices.front()).extent);
-      }
-      for (const StageStore& store : stage.stores) use(store.offset);
-    }
-    for (const Scratch& scratch : loops.scratch) use(scratch.elements);
-  };
-  if (auto* loops = std::get_if<LoopKernel>(&kernel.body)) {
-    use_loops(*loops);
-  } else if (auto* a = std::get_if<AttentionKernel>(&kernel.body)) {
-    for (const Expr v : a->variables) bind(v);
-    for (const Expr e :
-         {a->batch, a->heads, a->kv_heads, a->q_length, a->kv_length, a->head_dim, a->value_dim}) {
-      use(e);
-    }
-    for (const Expr e : a->offsets) use(e);
-  }
-  if (kernel.ending) {
-    for (const Ending::Part& part : kernel.ending->parts) use_loops(part.loops);
-  }
-  kernel.sizes.clear();
-  for (const auto& [id, symbol] : used) {
-    if (!bound.contains(id)) kernel.sizes.push_back(symbol);
-  }
 }
 
 }  // namespace inkle::schedule

@@ -1,0 +1,167 @@
+#include "schedule/places.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/error.h"
+#include "schedule/linear.h"
+
+namespace inkle::schedule {
+namespace {
+
+using loop::BufferId;
+using loop::Instruction;
+using loop::Opcode;
+
+class Places {
+ public:
+  Places(const Placing& placing, LoopKernel& kernel, KernelStep& step)
+      : group_(placing.group),
+        program_(placing.program),
+        context_(*placing.program.context),
+        is_internal_(placing.is_internal),
+        input_alignment_(placing.input_alignment),
+        kernel_(kernel),
+        params_(step.kernel.params),
+        param_buffers_(step.buffers) {}
+
+  void linearise(std::vector<Draft>& drafts, const std::vector<Scratch>& gathered) {
+    std::map<BufferId, ScratchPlace> scratch;
+    for (std::size_t g = 0; g < gathered.size(); ++g) {
+      ScratchPlace place;
+      place.number = static_cast<std::uint32_t>(g);
+      place.strides = {context_.constant(1)};
+      place.store_indices = {context_.constant(0)};
+      scratch.emplace(static_cast<BufferId>(program_.buffers.size() + g), std::move(place));
+      kernel_.scratch.push_back(gathered[g]);
+    }
+    for (Draft& draft : drafts) {
+      for (const Pending& store : draft.stores) {
+        if (is_internal_(store.buffer)) scratch.emplace(store.buffer, make_scratch(draft, store));
+      }
+    }
+    for (Draft& draft : drafts) {
+      for (Instruction& i : draft.stage.body.instructions) {
+        if (i.opcode == Opcode::load && !scratch.contains(i.buffer)) param(i.buffer, false, true);
+      }
+    }
+    for (Draft& draft : drafts) {
+      for (const Pending& p : draft.stores) {
+        if (!scratch.contains(p.buffer)) param(p.buffer, true, p.keeps_rest);
+      }
+    }
+    const auto count = static_cast<std::uint32_t>(params_.size());
+    const auto place = [&](BufferId buffer, const std::vector<Expr>& indices, bool is_store) {
+      if (const auto at = scratch.find(buffer); at != scratch.end()) {
+        return std::pair(count + at->second.number, scratch_offset(at->second, indices));
+      }
+      const std::uint32_t number = param(buffer, is_store, !is_store);
+      return std::pair(number, linear_offset(program_.buffers[buffer], indices, context_));
+    };
+    for (Draft& draft : drafts) {
+      for (Instruction& i : draft.stage.body.instructions) {
+        if (i.opcode != Opcode::load) continue;
+        const auto [target, offset] = place(i.buffer, i.indices, false);
+        i.buffer = target;
+        i.indices = {offset};
+      }
+      for (const Pending& p : draft.stores) {
+        const auto [target, offset] = place(p.buffer, p.indices, true);
+        draft.stage.stores.push_back({target, offset, p.mode, p.yield});
+      }
+    }
+  }
+
+ private:
+  std::uint32_t param(BufferId buffer, bool written, bool read) {
+    const auto [at, is_new] =
+        param_of_.try_emplace(buffer, static_cast<std::uint32_t>(params_.size()));
+    if (is_new) {
+      const loop::Buffer& b = program_.buffers[buffer];
+      Param p;
+      p.dtype = b.dtype;
+      const bool ours = b.role == loop::BufferRole::temporary;
+      p.alignment =
+          ours ? 64 : std::max(input_alignment_, static_cast<std::int32_t>(abi::size_of(b.dtype)));
+      p.role = !written ? ParamRole::in : read ? ParamRole::inout : ParamRole::out;
+      p.may_alias = b.writes_into.has_value();
+      params_.push_back(p);
+      param_buffers_.push_back(buffer);
+      return at->second;
+    }
+    Param& p = params_[at->second];
+    if ((written && p.role == ParamRole::in) || (read && p.role == ParamRole::out)) {
+      p.role = ParamRole::inout;
+    }
+    return at->second;
+  }
+
+  // Strides of a scratch array for each logical dimension of the buffer that it stands for.
+  struct ScratchPlace {
+    std::uint32_t number = 0;
+    std::vector<Expr> strides;
+    std::vector<Expr> store_indices;
+  };
+
+  ScratchPlace make_scratch(const Draft& draft, const Pending& store) {
+    ScratchPlace place;
+    place.number = static_cast<std::uint32_t>(kernel_.scratch.size());
+    place.store_indices = store.indices;
+    const std::vector<Dim>& inner = draft.stage.inner;
+    std::vector<Expr> loop_strides(inner.size());
+    Expr running = context_.constant(1);
+    for (std::size_t d = inner.size(); d-- > 0;) {
+      loop_strides[d] = running;
+      running = running * inner[d].extent;
+    }
+    for (const Expr index : store.indices) {
+      Expr stride = context_.constant(0);
+      for (std::size_t d = 0; d < inner.size(); ++d) {
+        if (!sym::contains(index, inner[d].variable)) continue;
+        const auto coefficient = sym::stride(index, inner[d].variable);
+        INKLE_CHECK(coefficient.has_value(), "a store index is not linear in its loops");
+        // The slowest loop in an index has the largest coefficient; the fastest decides.
+        stride = sym::floordiv(loop_strides[d], *coefficient);
+      }
+      place.strides.push_back(stride);
+    }
+    kernel_.scratch.push_back({program_.buffers[store.buffer].dtype, running});
+    return place;
+  }
+
+  Expr scratch_offset(const ScratchPlace& place, const std::vector<Expr>& indices) const {
+    Expr offset = context_.constant(0);
+    for (std::size_t d = 0; d < indices.size(); ++d) {
+      if (place.strides[d].is_constant(0)) continue;
+      Expr inner_part = indices[d];
+      for (const Dim& dim : group_.outer) {
+        const auto coefficient = sym::stride(inner_part, dim.variable);
+        if (coefficient && sym::contains(place.store_indices[d], dim.variable)) {
+          inner_part = inner_part - *coefficient * dim.variable;
+        }
+      }
+      offset = offset + inner_part * place.strides[d];
+    }
+    return offset;
+  }
+
+  const Group& group_;
+  const loop::Program& program_;
+  sym::Context& context_;
+  const std::function<bool(BufferId)>& is_internal_;
+  std::int32_t input_alignment_;
+  LoopKernel& kernel_;
+  std::vector<Param>& params_;
+  std::vector<BufferId>& param_buffers_;
+  std::map<BufferId, std::uint32_t> param_of_;
+};
+
+}  // namespace
+
+void place_accesses(std::vector<Draft>& drafts, const std::vector<Scratch>& gathered,
+                    const Placing& placing, LoopKernel& kernel, KernelStep& step) {
+  Places(placing, kernel, step).linearise(drafts, gathered);
+}
+
+}  // namespace inkle::schedule
