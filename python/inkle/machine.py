@@ -58,6 +58,7 @@ def native_options(options: Options, training: bool, freeze: bool = False) -> An
     native.training = training
     native.freeze = freeze
     native.tune = options.tune
+    native.deterministic = torch.are_deterministic_algorithms_enabled()
     native.fast_numerics = options.numerics == "fast"
     native.fail_stage = options.fail_stage
     native.dump = options.dump or _dump_to_folder()

@@ -248,6 +248,7 @@ schedule::ScheduledProgram Compiler::schedule(graph::Graph graph, const CompileO
   target_->describe(scheduling);
   scheduling.fast_numerics = options.fast_numerics;
   scheduling.training = options.training;
+  scheduling.deterministic = options.deterministic;
   schedule::ScheduledProgram scheduled = stages.run("schedule", [&] {
     schedule::ScheduledProgram made = inkle::schedule::schedule(std::move(program), scheduling);
     check_devices(made, target_->location());

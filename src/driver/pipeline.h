@@ -27,6 +27,7 @@ struct CompileOptions {
   bool verify = true;
   bool fast_numerics = false;
   bool training = false;
+  bool deterministic = false;  // the same results in each run, as schedule::Options has it
   // Gets the text of each stage: "graph", "passes", "loops", "kernels", "plan".
   std::function<void(std::string_view stage, const std::string& text)> dump;
   bool keep_code = false;  // fill Report::code

@@ -146,6 +146,7 @@ struct Options {
   bool fast_numerics = false;
   bool freeze = false;
   bool tune = false;
+  bool deterministic = false;
   std::string fail_stage;
   nb::object dump = nb::none();
 };
@@ -157,6 +158,7 @@ driver::CompileOptions compile_options(const Options& options) {
   o.fail_stage = options.fail_stage;
   o.passes.freeze = options.freeze;
   o.tune = options.tune;
+  o.deterministic = options.deterministic;
   if (!options.dump.is_none()) {
     o.dump = [dump = options.dump](std::string_view stage, const std::string& text) {
       dump(nb::str(stage.data(), stage.size()), text);
@@ -276,6 +278,7 @@ void bind_compiler(nb::module_& m) {
       .def_rw("fast_numerics", &Options::fast_numerics)
       .def_rw("freeze", &Options::freeze)
       .def_rw("tune", &Options::tune)
+      .def_rw("deterministic", &Options::deterministic)
       .def_rw("fail_stage", &Options::fail_stage)
       .def_rw("dump", &Options::dump, nb::arg().none());
   nb::class_<driver::Compiler>(m, "Compiler")

@@ -58,10 +58,11 @@ std::vector<bool> updated_buffers(const Program& program) {
 class Fuser {
  public:
   Fuser(const Program& program, const abi::DeviceDescription& device,
-        const std::vector<BufferId>& gathered)
+        const std::vector<BufferId>& gathered, bool deterministic)
       : program_(program),
         device_(device),
         gathered_(gathered),
+        deterministic_(deterministic),
         mutated_(mutated_buffers(program)),
         updated_(updated_buffers(program)),
         group_of_(program.nests.size()) {}
@@ -200,6 +201,15 @@ class Fuser {
 
   bool is_gpu() const { return device_.kind != abi::DeviceKind::cpu; }
 
+  // Whether a scatter's points may come in any order: sums of integers are the same in all.
+  bool may_run_at_once(const Nest& nest) const {
+    if (!is_gpu() || !deterministic_) return is_gpu();
+    return std::all_of(nest.stores.begin(), nest.stores.end(), [&](const loop::Store& store) {
+      return store.mode == loop::StoreMode::atomic_add &&
+             !abi::is_float(program_.buffers[store.buffer].dtype);
+    });
+  }
+
   // Whether what lies next to each other in memory are different outer iterations.
   bool walks_columns(const Group& group) const {
     if (group.outer.empty()) return false;
@@ -280,7 +290,7 @@ class Fuser {
     const bool may_lead = is_fusable(nest) || (nest.kind == NestKind::scan && !is_gpu());
     fusable_.push_back(may_lead && !touches_mutated(nest));
     if (is_fusable(nest) || nest.kind == NestKind::scan || nest.kind == NestKind::scatter) {
-      groups_.push_back(make_group(nest, *program_.context, is_gpu()));
+      groups_.push_back(make_group(nest, *program_.context, may_run_at_once(nest)));
     } else {
       Group alone;
       alone.open = false;
@@ -330,6 +340,7 @@ class Fuser {
   const Program& program_;
   const abi::DeviceDescription& device_;
   const std::vector<BufferId>& gathered_;
+  bool deterministic_;
   std::vector<bool> mutated_;
   std::vector<bool> updated_;                     // inputs that one elementwise nest overwrites
   std::vector<std::vector<std::size_t>> before_;  // nests that must run before
@@ -342,8 +353,8 @@ class Fuser {
 }  // namespace
 
 std::vector<Group> fuse(const Program& program, const abi::DeviceDescription& device,
-                        const std::vector<BufferId>& gathered) {
-  return Fuser(program, device, gathered).run();
+                        const std::vector<BufferId>& gathered, bool deterministic) {
+  return Fuser(program, device, gathered, deterministic).run();
 }
 
 }  // namespace inkle::schedule

@@ -59,9 +59,10 @@ void drop_unit_dims(loop::Nest& nest, sym::Context& context);
 
 // The program's nests as groups, in an order that respects every dependency. Nests without a loop
 // body (contractions, calls) are groups of one member. `gathered`: results of nests that join the
-// kernel of their rows where they can (schedule/walk.h).
+// kernel of their rows where they can (schedule/walk.h). `deterministic`: as in Options.
 [[nodiscard]] std::vector<Group> fuse(const loop::Program& program,
                                       const abi::DeviceDescription& device,
-                                      const std::vector<loop::BufferId>& gathered = {});
+                                      const std::vector<loop::BufferId>& gathered,
+                                      bool deterministic);
 
 }  // namespace inkle::schedule

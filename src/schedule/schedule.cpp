@@ -383,7 +383,7 @@ ScheduledProgram schedule(Program program, const Options& options) {
   std::vector<BufferId> gathered;
   if (options.training) gathered = cut_columns(program, options.device);
   split_long_reductions(program, options.device, gathered);
-  const std::vector<Group> groups = fuse(program, options.device, gathered);
+  const std::vector<Group> groups = fuse(program, options.device, gathered, options.deterministic);
   ScheduledProgram scheduled;
   scheduled.steps = StepBuilder(program, options, std::move(contractions)).run(groups);
   scheduled.program = std::move(program);

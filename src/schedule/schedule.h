@@ -40,6 +40,9 @@ struct Options {
   // numerics=fast: drops roundings to f16 and bf16 between ops inside a kernel.
   bool fast_numerics = false;
   bool training = false;  // no derived copies of parameters
+  // Results are the same in each run: what is written at indices is written in order, where a
+  // device would else run it at once (torch.use_deterministic_algorithms).
+  bool deterministic = false;
 };
 
 [[nodiscard]] ScheduledProgram schedule(loop::Program program, const Options& options);

@@ -153,23 +153,21 @@ std::string scheduled(std::string_view text, std::span<const std::string> args) 
   return schedule::to_string(program, brief);
 }
 
-// cuda [--arch=sm_90a] [--training]: a graph's kernels as CUDA C++, with # for // where a line
-// begins, since that begins a line of the test file.
+// cuda [--arch=sm_90a] [--training] [--deterministic]: a graph's kernels as CUDA C++, with # for //
+// where a line begins, since that begins a line of the test file.
 std::string cuda(std::string_view text, std::span<const std::string> args) {
   std::string architecture = "sm_90a";
-  bool training = false;
+  schedule::Options options = fixed_options();
   for (const std::string_view arg : args) {
-    if (arg == "--training") {
-      training = true;
+    if (arg == "--training" || arg == "--deterministic") {
+      (arg == "--training" ? options.training : options.deterministic) = true;
       continue;
     }
     if (!arg.starts_with("--arch=")) user_error("cuda: unknown option '{}'", arg);
     architecture = arg.substr(std::string_view("--arch=").size());
   }
   const codegen::cuda::CudaCompiler compiler(codegen::cuda::typical_device(architecture));
-  schedule::Options options = fixed_options();
   options.device = compiler.device();
-  options.training = training;
   const schedule::ScheduledProgram program = schedule::schedule(lowered(text), options);
   std::string out;
   for (const schedule::Step& step : program.steps) {

@@ -241,3 +241,24 @@ def test_sums_of_columns_do_not_depend_on_the_run():
     run, x = torch.compile(model, backend="inkle"), torch.randn(8192, 768, device="cuda")
     first, again = gradients(model, run, x), gradients(model, run, x)
     assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_gradients_at_indices_are_the_same_in_each_run_if_asked_for():
+    table = nn.Embedding(50, 24)
+    tokens, weights = torch.randint(0, 50, (64, 40)), torch.randn(64, 40, 24)
+    run = torch.compile(lambda t: (table(t) * weights).sum(), backend="inkle",
+                        options={"strict": True})
+
+    def gradient(function):
+        table.weight.grad = None
+        function(tokens).backward()
+        return table.weight.grad.clone()
+
+    torch.use_deterministic_algorithms(True)
+    try:
+        wanted = gradient(lambda t: (table(t) * weights).sum())
+        found = [gradient(run) for _ in range(5)]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(torch.equal(found[0], other) for other in found)
+    torch.testing.assert_close(found[0], wanted, rtol=1e-5, atol=1e-5)
