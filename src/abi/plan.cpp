@@ -344,4 +344,9 @@ class Printer {
 
 std::string to_string(const Plan& plan) { return Printer(plan).print(); }
 
+const std::string& place_of_failure(const Plan& plan, const Step& step) {
+  if (!step.checked.empty()) return step.checked;
+  return step.source.empty() ? plan.name : step.source;
+}
+
 }  // namespace inkle::abi

@@ -137,7 +137,8 @@ struct CopyStep {
 
 struct Step {
   std::variant<Launch, LibraryCall, EagerCall, CopyStep> action;
-  std::string source;  // the user's lines, for reports
+  std::string source;   // the user's lines, for reports
+  std::string checked;  // of them, those of ops that may fail at run time; not part of the text
   // Runs only when what it reads has changed: parameters, constants and results of earlier prepare
   // steps. Writes buffers of kind `prepared` alone, each written by this step only; a launch or a
   // library call, with constant slots.
@@ -202,6 +203,10 @@ struct Plan {
   std::vector<PlanOutput> outputs;
   std::shared_ptr<void> code;  // keeps the machine code of `kernels` alive
 };
+
+// Where a step that has failed comes from, for messages: the lines of its ops that may fail, else
+// all of its lines, else the plan's name.
+[[nodiscard]] const std::string& place_of_failure(const Plan& plan, const Step& step);
 
 // Text for tests and people, e.g. "launch k0 (x, r, g, b, t1) over s0*s1".
 [[nodiscard]] std::string to_string(const Plan& plan);

@@ -337,6 +337,7 @@ class Assembler {
   void add_step(const schedule::Step& step) {
     abi::Step result;
     result.source = fmt::format("{}", fmt::join(step.sources, ", "));
+    result.checked = fmt::format("{}", fmt::join(step.checked, ", "));
     result.prepare = step.prepare;
     if (!step.bytes.is_null()) result.bytes = slots_.slot(step.bytes);
     if (!step.flops.is_null()) result.flops = slots_.slot(step.flops);

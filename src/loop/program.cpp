@@ -91,6 +91,14 @@ std::string_view name_of(NestKind kind) {
   return "";
 }
 
+bool may_fail(const Body& body) {
+  return std::any_of(body.instructions.begin(), body.instructions.end(), [](const Instruction& i) {
+    const bool divides = i.opcode == Opcode::div || i.opcode == Opcode::floordiv ||
+                         i.opcode == Opcode::remainder || i.opcode == Opcode::fmod;
+    return i.opcode == Opcode::indirect || (divides && abi::is_integer(i.dtype));
+  });
+}
+
 std::vector<BufferId> reads(const Nest& nest) {
   std::vector<BufferId> list;
   for (const Instruction& i : nest.body.instructions) {

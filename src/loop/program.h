@@ -154,8 +154,11 @@ enum class NestKind : std::uint8_t {
 // Dims of extent 1 are kept, so that dims and a whole result correspond one to one.
 struct Nest {
   NestKind kind = NestKind::pointwise;
-  std::string source;     // the user's lines
-  std::string label;      // the op it came from, for people only
+  std::string source;  // the user's lines
+  std::string label;   // the op it came from, for people only
+  // The lines of ops in the body that may fail at run time (may_fail), for messages only: not part
+  // of the text.
+  std::vector<std::string> checked;
   std::vector<Dim> dims;  // one result element for each point
   std::vector<Dim> reduced;
   Body body;  // pointwise, reduction, scan, scatter
@@ -165,6 +168,9 @@ struct Nest {
   // matmul, convolution, attention, eager
   std::variant<std::monostate, Matmul, Convolution, Attention, EagerCall> detail;
 };
+
+// Whether the body looks an index up that may be out of range, or divides integers.
+[[nodiscard]] bool may_fail(const Body& body);
 
 struct ProgramOutput {
   enum class Kind : std::uint8_t { buffer, input, integer, none };

@@ -90,6 +90,7 @@ class Walk {
   }
 
   void lower_node(const graph::Node& node) {
+    const std::size_t before = program_.nests.size();
     ops::Lowering lowering(state_, node);
     if (node.op->lower != nullptr) {
       node.op->lower(lowering);
@@ -104,6 +105,11 @@ class Walk {
                   "{} did not lower its result {}", node.op->name, i);
     }
     graph::for_each_operand(node, [&](graph::ValueId v) { --state_.remaining[v.index]; });
+    for (std::size_t n = before; n < program_.nests.size(); ++n) {
+      Nest& nest = program_.nests[n];
+      if (!loop::may_fail(nest.body)) continue;
+      nest.checked.push_back(node.source.empty() ? std::string(node.op->name) : node.source);
+    }
   }
 
   // Drops stores into temporaries that no later nest reads, nests without stores, and buffers that

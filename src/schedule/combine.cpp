@@ -252,6 +252,7 @@ class Combiner {
       if (s == members.front()) continue;
       step.bytes = step.bytes + from.bytes;
       if (!step.flops.is_null() && !from.flops.is_null()) step.flops = step.flops + from.flops;
+      add_missing(step.checked, from.checked);
       for (const std::string& source : from.sources) {
         if (step.sources.size() < kMostSources) step.sources.push_back(source);
       }

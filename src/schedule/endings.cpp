@@ -312,11 +312,8 @@ class Joiner {
     first.kernel.ending->parts.push_back({std::move(loops), *last.schedule.blocks});
     collect_sizes(first.kernel, *program_.context);
     before.label += "+" + after.label;
-    for (std::string& source : after.sources) {
-      if (std::find(before.sources.begin(), before.sources.end(), source) == before.sources.end()) {
-        before.sources.push_back(std::move(source));
-      }
-    }
+    add_missing(before.sources, after.sources);
+    add_missing(before.checked, after.checked);
     first.kernel.sources = before.sources;
     if (!before.flops.is_null() && !after.flops.is_null()) {
       before.flops = before.flops + after.flops;

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "loop/builder.h"
 #include "schedule/linear.h"
+#include "schedule/scheduled.h"
 
 namespace inkle::schedule {
 namespace {
@@ -273,6 +274,7 @@ class Inliner {
       for (loop::Store& store_of : consumer.stores) {
         for (Expr& e : store_of.indices) e = sym::substitute(e, renamed);
       }
+      add_missing(consumer.checked, producer.checked);
       for (const BufferId b : loop::reads(producer)) {
         auto& list = uses_.readers[b];
         if (std::find(list.begin(), list.end(), r) == list.end()) list.push_back(r);

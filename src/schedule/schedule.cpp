@@ -199,6 +199,7 @@ class StepBuilder {
     collect_sizes(kernel.kernel, context);
     Step step;
     for (const Member& member : group.members) {
+      add_missing(step.checked, member.nest.checked);
       if (member.nest.label.empty()) continue;
       if (!step.label.empty()) step.label += "+";
       step.label += member.nest.label;

@@ -2,8 +2,10 @@
 // schedule, a library call or a call to eager, over buffers whose layouts are all decided.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -13,6 +15,13 @@
 #include "schedule/kernel.h"
 
 namespace inkle::schedule {
+
+// Adds those lines that are not yet among them.
+inline void add_missing(std::vector<std::string>& lines, std::span<const std::string> more) {
+  for (const std::string& line : more) {
+    if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
+  }
+}
 
 struct KernelStep {
   Kernel kernel;
@@ -72,6 +81,7 @@ struct EagerStep {
 struct Step {
   std::variant<KernelStep, MatmulStep, ConvolutionStep, AttentionStep, EagerStep> action;
   std::vector<std::string> sources;  // the user's lines
+  std::vector<std::string> checked;  // of them, those of ops that may fail at run time
   std::string label;                 // ops it came from
   Expr bytes;                        // read and written: bytes.h
   Expr flops;

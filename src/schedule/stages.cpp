@@ -65,11 +65,7 @@ class KernelBuilder {
     for (Draft& draft : drafts_) kernel_.stages.push_back(std::move(draft.stage));
     step.kernel.body = std::move(kernel_);
     for (const Member& m : group_.members) {
-      auto& sources = step.kernel.sources;
-      if (!m.nest.source.empty() &&
-          std::find(sources.begin(), sources.end(), m.nest.source) == sources.end()) {
-        sources.push_back(m.nest.source);
-      }
+      if (!m.nest.source.empty()) add_missing(step.kernel.sources, {&m.nest.source, 1});
     }
     collect_sizes(step.kernel, context_);
     return step;

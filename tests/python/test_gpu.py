@@ -183,7 +183,7 @@ def test_an_index_out_of_range_is_an_error_of_a_later_call():
     run(good)
     run(torch.full((4,), 11))
     torch.cuda.synchronize()
-    with pytest.raises(IndexError, match="index out of range"):
+    with pytest.raises(IndexError, match=r"index out of range in .*\(embedding\)$"):
         run(good)
     torch.testing.assert_close(run(good), table[:1].expand(4, 64) * 2)
 

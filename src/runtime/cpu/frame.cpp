@@ -317,7 +317,7 @@ void Frame::run_launch(const Executable::Step& step) {
 }
 
 void Frame::fail(std::int64_t status, const abi::Step& step) const {
-  const std::string where = step.source.empty() ? plan_.name : step.source;
+  const std::string& where = abi::place_of_failure(plan_, step);
   switch (static_cast<abi::KernelStatus>(status)) {
     case abi::KernelStatus::index_out_of_range:
       throw OutOfRange(fmt::format("index out of range in {}", where));

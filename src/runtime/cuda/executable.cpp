@@ -361,7 +361,7 @@ void Executable::throw_failures() {
       continue;
     std::fill_n(status_, steps_.size(), 0U);
     const abi::Step& step = plan_->steps[s];
-    const std::string where = step.source.empty() ? plan_->name : step.source;
+    const std::string& where = abi::place_of_failure(*plan_, step);
     if (status == abi::KernelStatus::index_out_of_range) {
       throw common::OutOfRange(fmt::format("index out of range in {}", where));
     }
