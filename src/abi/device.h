@@ -33,6 +33,7 @@ struct DeviceDescription {
 
   // Of a GPU alone.
   std::string architecture;           // what its code is made for: "sm_90a"
+  std::int32_t driver_version = 0;    // as CUDA counts: 13000; 0: none
   std::int32_t block_threads = 0;     // most threads of a block
   std::int32_t resident_threads = 0;  // most threads of a multiprocessor at a time
   std::int32_t registers = 0;         // 32-bit registers of a multiprocessor

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -81,11 +82,15 @@ class Target {
 // The machine that this process runs on. Throws Unsupported if Inkle was built without LLVM.
 [[nodiscard]] std::unique_ptr<Target> make_cpu_target();
 
-// GPU number `index`. Throws Unsupported if there is none, or its driver is missing.
+// GPU number `index`; measured schedules are kept in the user's folder. Throws Unsupported if there
+// is none, or its driver is missing.
 [[nodiscard]] std::unique_ptr<Target> make_cuda_target(std::int32_t index);
 
+// What schedules are measured there is kept in the folder, and found by later processes
+// (measured.h).
+[[nodiscard]] std::unique_ptr<Target> make_target(std::shared_ptr<runtime::cuda::Device> device,
+                                                  std::filesystem::path schedules = {});
 // A GPU of an architecture ("sm_90a") that runs nothing: all of a call but the launches.
-[[nodiscard]] std::unique_ptr<Target> make_target(std::shared_ptr<runtime::cuda::Device> device);
 [[nodiscard]] std::unique_ptr<Target> make_null_target(std::string_view architecture);
 
 }  // namespace inkle::driver

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "codegen/cuda/compiler.h"
+#include "driver/measured.h"
 #include "driver/target.h"
 #include "driver/tune_cuda.h"
 #include "runtime/cuda/cuda_device.h"
@@ -106,8 +107,10 @@ bool can_run_convolution(const schedule::ConvolutionStep& step, const Program& p
 
 class CudaTarget final : public Target {
  public:
-  explicit CudaTarget(std::shared_ptr<runtime::cuda::Device> device)
-      : device_(std::move(device)), generator_(device_->description()) {}
+  CudaTarget(std::shared_ptr<runtime::cuda::Device> device, std::filesystem::path schedules)
+      : device_(std::move(device)),
+        generator_(device_->description()),
+        measured_(std::move(schedules)) {}
 
   const abi::DeviceDescription& device() const override { return device_->description(); }
 
@@ -178,7 +181,7 @@ class CudaTarget final : public Target {
   }
 
   std::vector<schedule::Schedule> tune(std::span<const TuneCase> cases) override {
-    return tune_blocks(cases, generator_, *device_);
+    return tune_blocks(cases, generator_, *device_, measured_);
   }
 
   std::unique_ptr<runtime::common::Executable> load(
@@ -189,16 +192,18 @@ class CudaTarget final : public Target {
  private:
   std::shared_ptr<runtime::cuda::Device> device_;
   codegen::cuda::CudaCompiler generator_;
+  MeasuredSchedules measured_;
 };
 
 }  // namespace
 
-std::unique_ptr<Target> make_target(std::shared_ptr<runtime::cuda::Device> device) {
-  return std::make_unique<CudaTarget>(std::move(device));
+std::unique_ptr<Target> make_target(std::shared_ptr<runtime::cuda::Device> device,
+                                    std::filesystem::path schedules) {
+  return std::make_unique<CudaTarget>(std::move(device), std::move(schedules));
 }
 
 std::unique_ptr<Target> make_cuda_target(std::int32_t index) {
-  return make_target(runtime::cuda::open_device(index));
+  return make_target(runtime::cuda::open_device(index), user_schedules_folder());
 }
 
 std::unique_ptr<Target> make_null_target(std::string_view architecture) {

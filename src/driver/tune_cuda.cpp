@@ -3,10 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
+#include "codegen/cuda/prelude.h"
 #include "schedule/blocks.h"
 
 namespace inkle::driver {
@@ -99,34 +105,47 @@ class Measuring {
   std::vector<std::unique_ptr<Memory>> memory_;
 };
 
-// The model's choice of each case first, then others that can be written at all.
-std::vector<Candidate> candidates_of(std::span<const TuneCase> cases,
-                                     const codegen::cuda::CudaCompiler& generator) {
-  std::vector<Candidate> all;
-  for (std::size_t n = 0; n < cases.size(); ++n) {
-    const TargetUnit& unit = cases[n].unit;
-    all.push_back({n, unit.schedule});
-    for (const schedule::BlockSchedule& blocks :
-         candidate_blocks(*unit.kernel, *unit.schedule.blocks, generator.device())) {
-      schedule::Schedule other = unit.schedule;
-      other.blocks = blocks;
-      try {
-        (void)generator.source({unit.kernel, other, "k"});
-      } catch (const Unsupported&) {
-        continue;
-      }
-      all.push_back({n, other});
+// What there is to choose from, the model's choice first, and all that the choice depends on.
+struct Choices {
+  std::vector<schedule::Schedule> schedules;
+  std::string key;
+};
+
+Choices choices_of(const TuneCase& c, const codegen::cuda::CudaCompiler& generator) {
+  const TargetUnit& unit = c.unit;
+  const abi::DeviceDescription& device = generator.device();
+  Choices result;
+  result.key = fmt::format("{}, {}, driver {}, helpers {}, bytes {}, sizes {}\n", device.name,
+                           device.architecture, device.driver_version,
+                           to_hex(hash128(codegen::cuda::prelude())), fmt::join(c.bytes, " "),
+                           fmt::join(c.sizes, " "));
+  result.key += generator.source({unit.kernel, unit.schedule, "k"});
+  result.schedules.push_back(unit.schedule);
+  for (const schedule::BlockSchedule& blocks :
+       candidate_blocks(*unit.kernel, *unit.schedule.blocks, device)) {
+    schedule::Schedule other = unit.schedule;
+    other.blocks = blocks;
+    try {
+      (void)generator.source({unit.kernel, other, "k"});
+    } catch (const Unsupported&) {
+      continue;
     }
+    result.key += to_string(other) + "\n";
+    result.schedules.push_back(other);
   }
-  return all;
+  return result;
 }
 
-}  // namespace
+struct Found {
+  schedule::Schedule schedule;
+  double microseconds = 0;
+  double models = 0;  // of the model's choice; 0: not measured
+};
 
-std::vector<schedule::Schedule> tune_blocks(std::span<const TuneCase> cases,
-                                            const codegen::cuda::CudaCompiler& generator,
-                                            Device& device) {
-  const std::vector<Candidate> all = candidates_of(cases, generator);
+// Of each case that there are candidates for, its own first.
+std::map<std::size_t, Found> measure(std::span<const TuneCase> cases,
+                                     const std::vector<Candidate>& all,
+                                     const codegen::cuda::CudaCompiler& generator, Device& device) {
   std::vector<CompileUnit> units;
   for (const Candidate& c : all) {
     units.push_back({cases[c.number].unit.kernel, c.schedule, fmt::format("k{}", units.size())});
@@ -135,15 +154,17 @@ std::vector<schedule::Schedule> tune_blocks(std::span<const TuneCase> cases,
   const runtime::cuda::Scope scope(device);
   std::vector<std::unique_ptr<Module>> modules;
   for (const abi::DeviceImage& image : compiled.images) modules.push_back(device.load(image));
-  std::vector<schedule::Schedule> best;
-  std::vector<double> least(cases.size(), 0), first(cases.size(), 0);
-  for (const TuneCase& c : cases) best.push_back(c.unit.schedule);
+  std::map<std::size_t, Found> found;
   Measuring measuring(device);
   bool has_memory = false;
   for (std::size_t u = 0; u < all.size(); ++u) {
     const std::size_t n = all[u].number;
-    const bool is_first = u == 0 || all[u - 1].number != n;
-    if (is_first) has_memory = measuring.take(cases[n]);
+    const bool is_first = !found.contains(n);
+    Found& best = found[n];
+    if (is_first) {
+      best.schedule = all[u].schedule;
+      has_memory = measuring.take(cases[n]);
+    }
     if (!has_memory) continue;
     const CompiledKernel& kernel = compiled.kernels[u];
     double time = 0;
@@ -152,19 +173,50 @@ std::vector<schedule::Schedule> tune_blocks(std::span<const TuneCase> cases,
     } catch (const Unsupported&) {
       continue;  // asks for more registers or shared memory than there are
     }
-    if (is_first) first[n] = time;
-    const double bar = least[n] == 0 ? first[n] * (1 - kLeastGain) : least[n];
+    if (is_first) best.models = best.microseconds = time;
+    const bool is_other = best.microseconds < best.models;
+    const double bar = is_other ? best.microseconds : best.models * (1 - kLeastGain);
     if (is_first || time <= 0 || time >= bar) continue;
-    best[n] = all[u].schedule;
-    least[n] = time;
+    best.schedule = all[u].schedule;
+    best.microseconds = time;
   }
   device.synchronize_all();
   measuring.release();
+  return found;
+}
+
+}  // namespace
+
+std::vector<schedule::Schedule> tune_blocks(std::span<const TuneCase> cases,
+                                            const codegen::cuda::CudaCompiler& generator,
+                                            Device& device, const MeasuredSchedules& known) {
+  std::vector<schedule::Schedule> best;
+  std::vector<std::string> keys;
+  std::vector<Candidate> all;
   for (std::size_t n = 0; n < cases.size(); ++n) {
-    log(LogChannel::codegen, "tuned {}: {} in {:.1f} us, the model's {} in {:.1f} us",
-        cases[n].unit.name, to_string(best[n]), least[n] == 0 ? first[n] : least[n],
-        to_string(cases[n].unit.schedule), first[n]);
+    Choices choices = choices_of(cases[n], generator);
+    const auto kept = known.find(choices.key);
+    const auto same = [&](const schedule::Schedule& s) { return kept && s.blocks == *kept; };
+    const auto at = std::find_if(choices.schedules.begin(), choices.schedules.end(), same);
+    keys.push_back(std::move(choices.key));
+    if (at != choices.schedules.end()) {
+      log(LogChannel::cache, "{}: {}, measured before", cases[n].unit.name, to_string(*at));
+      best.push_back(*at);
+      continue;
+    }
+    best.push_back(cases[n].unit.schedule);
+    for (schedule::Schedule& s : choices.schedules) all.push_back({n, std::move(s)});
   }
+  if (all.empty()) return best;
+  for (auto& [n, found] : measure(cases, all, generator, device)) {
+    log(LogChannel::codegen, "tuned {}: {} in {:.1f} us, the model's {} in {:.1f} us",
+        cases[n].unit.name, to_string(found.schedule), found.microseconds,
+        to_string(cases[n].unit.schedule), found.models);
+    if (found.models <= 0) continue;
+    known.keep(keys[n], *found.schedule.blocks);
+    best[n] = std::move(found.schedule);
+  }
+  known.trim();
   return best;
 }
 

@@ -225,7 +225,8 @@ using abi::kStatusBytes;
 [[nodiscard]] std::string to_string(const Kernel& kernel);
 [[nodiscard]] std::string to_string(const Schedule& schedule);
 [[nodiscard]] std::string to_string(const BlockSchedule& blocks);
-// Reads what to_string writes of a block schedule, from "rows", "columns" or "tile" on.
+// Reads what to_string writes of a block schedule, or that from "rows", "columns" or "tile" on.
+// Throws UserError.
 [[nodiscard]] BlockSchedule parse_blocks(std::string_view text);
 
 }  // namespace inkle::schedule

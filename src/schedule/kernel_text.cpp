@@ -238,7 +238,11 @@ std::string to_string(const BlockSchedule& b) {
 BlockSchedule parse_blocks(std::string_view text) {
   Scanner scanner(text, "schedule");
   BlockSchedule b;
-  const std::string axis(scanner.identifier());
+  std::string axis(scanner.identifier());
+  if (axis == "schedule") {  // all of what to_string writes
+    (void)scanner.identifier();
+    axis = scanner.identifier();
+  }
   if (axis == "rows") {
     b.axis = BlockSchedule::Axis::inner;
   } else if (axis == "columns") {

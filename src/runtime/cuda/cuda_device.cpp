@@ -267,6 +267,7 @@ void CudaDevice::describe() {
                 "asking a GPU for its name");
   d.kind = abi::DeviceKind::cuda;
   d.name = name.data();
+  driver::check(api_, api_.driver_version(&d.driver_version), "asking for the driver's version");
   d.vector_bytes = 16;
   d.input_alignment = 16;
   const std::int64_t major = attribute(driver::kComputeMajor);

@@ -157,6 +157,7 @@ class NullDeviceOf final : public NullDevice {
                 "{} has {} threads a block", kernel.entry, shape.threads);
     INKLE_CHECK(parameters != nullptr, "{} has no parameters", kernel.entry);
     recorder_.add(kernel.entry, shape);
+    if (clock_) now_ += clock_(shape);
   }
 
   void* allocate(std::int64_t bytes) override {
@@ -195,10 +196,15 @@ class NullDeviceOf final : public NullDevice {
   void synchronize(Stream /*stream*/) override {}
   void synchronize_all() override {}
   bool is_capturing(Stream /*stream*/) override { return false; }
-  Event make_event() override { return this; }
-  void free_event(Event /*event*/) override {}
-  void record(Event /*event*/, Stream /*stream*/) override {}
-  double microseconds(Event /*from*/, Event /*to*/) override { return 0; }
+  Event make_event() override { return new double(0); }
+  void free_event(Event event) override { delete static_cast<double*>(event); }
+  void record(Event event, Stream /*stream*/) override { *static_cast<double*>(event) = now_; }
+  double microseconds(Event from, Event to) override {
+    return *static_cast<double*>(to) - *static_cast<double*>(from);
+  }
+  void set_clock(std::function<double(const LaunchShape&)> microseconds) override {
+    clock_ = std::move(microseconds);
+  }
   Gemms& gemms() override { return gemms_; }
   Convolutions* convolutions() override { return has_convolutions_ ? &convolutions_ : nullptr; }
   void lose_convolutions() override { has_convolutions_ = false; }
@@ -212,6 +218,8 @@ class NullDeviceOf final : public NullDevice {
 
  private:
   abi::DeviceDescription description_;
+  std::function<double(const LaunchShape&)> clock_;
+  double now_ = 0;  // microseconds, of launches
   Recorder recorder_;
   NullGemms gemms_;
   NullConvolutions convolutions_;

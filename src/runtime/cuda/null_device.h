@@ -2,6 +2,7 @@
 // run. For tests of everything but the launch, on machines without a GPU.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +23,9 @@ class NullDevice : public Device {
   [[nodiscard]] virtual std::vector<NullLaunch> take_launches() = 0;
   // From now on the device has no library for convolutions.
   virtual void lose_convolutions() = 0;
+  // From now on a launch of this shape takes so many microseconds, between two recorded events;
+  // before, none takes any time.
+  virtual void set_clock(std::function<double(const LaunchShape&)> microseconds) = 0;
 };
 
 [[nodiscard]] std::shared_ptr<NullDevice> make_null_device(abi::DeviceDescription description);
