@@ -44,16 +44,19 @@ def _product(a: int, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def philox(seed: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
-    """The first word of Philox-4x32-10, as the compiler's own code draws it."""
+    """Word ``offset % 4`` of Philox-4x32-10 for counter ``offset // 4``, as the compiler's own code
+    draws it; 32 bits, in i64."""
     key0, key1 = seed & _MASK32, (seed >> 32) & _MASK32
-    zero = torch.zeros_like(offset)
-    c = [offset & _MASK32, (offset >> 32) & _MASK32, zero, zero]
+    zero, counter = torch.zeros_like(offset), offset >> 2
+    c = [counter & _MASK32, (counter >> 32) & _MASK32, zero, zero]
     for _ in range(10):
         high0, low0 = _product(0xD2511F53, c[0])
         high1, low1 = _product(0xCD9E8D57, c[2])
         c = [high1 ^ c[1] ^ key0, low1, high0 ^ c[3] ^ key1, low0]
         key0, key1 = (key0 + 0x9E3779B9) & _MASK32, (key1 + 0xBB67AE85) & _MASK32
-    return c[0]
+    low = torch.where(offset & 1 == 0, c[0], c[1])
+    high = torch.where(offset & 1 == 0, c[2], c[3])
+    return torch.where(offset & 2 == 0, low, high)
 
 
 def _words(

@@ -29,8 +29,9 @@ enum class Opcode : std::uint8_t {
   index,     // i64 value of the expression indices[0]
   load,      // buffer[indices]; operands: none, or {predicate, otherwise}: no access where false
   row,       // result number `integer` of an earlier reduction stage of the same kernel
-  random,    // operands {seed, offset} i64: first word of Philox-4x32-10 with key (seed low, seed
-             // high) and counter (offset low, offset high, 0, 0), as i64 in [0, 2^32)
+  random,    // operands {seed, offset} i64: word offset % 4 of Philox-4x32-10 with key (seed low,
+             // seed high) and counter (low and high of offset / 4, 0, 0), as i64 in [0, 2^32);
+             // offsets are not negative
   // Structure.
   cast,      // to `dtype`: float->int truncates (saturation unspecified), to bool is != 0
   bitcast,   // same width

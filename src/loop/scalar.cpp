@@ -146,7 +146,8 @@ std::int64_t philox(std::int64_t seed, std::int64_t offset) {
   };
   std::uint32_t key0 = low(seed);
   std::uint32_t key1 = high(seed);
-  std::array<std::uint32_t, 4> c = {low(offset), high(offset), 0, 0};
+  const std::int64_t counter = offset >> 2;
+  std::array<std::uint32_t, 4> c = {low(counter), high(counter), 0, 0};
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = kMultiplier0 * c[0];
     const std::uint64_t p1 = kMultiplier1 * c[2];
@@ -155,7 +156,7 @@ std::int64_t philox(std::int64_t seed, std::int64_t offset) {
     key0 += kWeyl0;
     key1 += kWeyl1;
   }
-  return c[0];
+  return c[static_cast<std::size_t>(offset & 3)];
 }
 
 namespace {

@@ -111,8 +111,12 @@ TEST(Scalars, SpecialFunctions) {
   EXPECT_NEAR(real(Opcode::digamma, DType::f64, -0.5), 0.03648997397857652, 1e-13);
 }
 
-// First words that the authors of Random123 publish for their known-answer test.
-TEST(Scalars, PhiloxKnownAnswers) { EXPECT_EQ(philox(0, 0), 0x6627e8d5); }
+// The words that the authors of Random123 publish for their known-answer test.
+TEST(Scalars, PhiloxKnownAnswers) {
+  const std::int64_t words[] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
+  for (std::int64_t i = 0; i < 4; ++i) EXPECT_EQ(philox(0, i), words[i]) << i;
+  EXPECT_NE(philox(0, 4), philox(0, 0));
+}
 
 TEST(Scalars, LosslessConversions) {
   EXPECT_TRUE(is_lossless(DType::bf16, DType::f32));

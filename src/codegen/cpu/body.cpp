@@ -113,6 +113,9 @@ Value* BodyEmitter::emit(Val v, int copy) {
       const RowValue& row = code_.rows[static_cast<std::size_t>(i.integer)];
       return row.copies[row.varying ? static_cast<std::size_t>(copy) : 0];
     }
+    case Opcode::random:
+      if (Value* words = emit_neighbouring_random(i, v, copy)) return words;
+      break;
     default:
       break;
   }
@@ -137,6 +140,33 @@ Value* BodyEmitter::emit_index(const Instruction& i, Val v, int copy) {
   Value* narrow = index_.vector(e, copy, 32);
   return ir_.at_depth(facts_[v].depth,
                       [&] { return ir_.sext(narrow, ir_.integer_type(64, lanes_.lanes)); });
+}
+
+Value* BodyEmitter::emit_neighbouring_random(const Instruction& i, Val v, int copy) {
+  const Instruction& offset = body_[i.operands[1]];
+  if (!facts_[v].varying || facts_[i.operands[0]].varying || offset.opcode != Opcode::index) {
+    return nullptr;
+  }
+  const int lanes = lanes_.lanes, counters = lanes / 4;
+  if (!lanes_.aligned || lanes % 4 != 0) return nullptr;
+  const Expr e = offset.indices[0];
+  const auto stride = index_.lane_stride(e);
+  if (!stride || !stride->is_constant(1)) return nullptr;
+  const std::pair<Expr, Expr> group[] = {
+      {lanes_.variable, e.context().index(e.context().constant(1 << 30)) * lanes}};
+  if (!sym::divides(4, sym::substitute(e, group))) return nullptr;
+  Value* seed = get(i.operands[0], copy);
+  Value* first = index_.scalar(e, copy);
+  return ir_.at_depth(facts_[v].depth, [&] {
+    Type* type = ir_.integer_type(64, counters);
+    Value* counter = ir_.broadcast(ir_.lshr(first, 2), counters);
+    if (counters > 1) counter = ir_.add(counter, ir_.iota(type));
+    const std::array<Value*, 4> words = philox(ir_, ir_.broadcast(seed, counters), counter);
+    std::vector<int> order;
+    for (int lane = 0; lane < lanes; ++lane) order.push_back(lane % 4 * counters + lane / 4);
+    Value* all = ir_.concat(ir_.concat(words[0], words[1]), ir_.concat(words[2], words[3]));
+    return ir_.shuffle(all, all, order);
+  });
 }
 
 // Makes sure that the indirect symbols of e have values for this copy.

@@ -97,6 +97,9 @@ class BodyEmitter {
   Value* emit_load(const loop::Instruction& instruction, loop::Val v, int copy);
   Value* emit_scalar_load(const loop::Instruction& instruction, Value* address);
   Value* emit_indirect(const loop::Instruction& instruction, loop::Val v, int copy);
+  // Random words of lanes that count on from a multiple of 4: four of them share what is computed.
+  // Null where the lanes do not.
+  Value* emit_neighbouring_random(const loop::Instruction& instruction, loop::Val v, int copy);
   void bind_indirect(sym::Expr e, int copy);
   // Of an address: the conjunction of its indirect symbols' checks where a failed one leaves no
   // element to fall back to; null if none does.

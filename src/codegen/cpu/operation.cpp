@@ -188,12 +188,24 @@ Value* sign_of(Ir& ir, Value* a) {
   return ir.icmp(Compare::lt, ir.bitcast(a, integer), Ir::zero(integer));
 }
 
-// Philox-4x32-10 with the key `seed` and the counter {offset, 0}: its first word.
-Value* philox(Ir& ir, Value* seed, Value* offset) {
+Value* random_word(Ir& ir, Value* seed, Value* offset) {
+  const std::array<Value*, 4> words = philox(ir, seed, ir.lshr(offset, 2));
+  Type* type = Ir::type_of(offset);
+  const auto has = [&](int bit) {
+    return ir.icmp(Compare::ne, ir.bit_and(offset, Ir::integer(type, bit)), Ir::zero(type));
+  };
+  Value* odd = has(1);
+  return ir.select(has(2), ir.select(odd, words[3], words[2]), ir.select(odd, words[1], words[0]));
+}
+
+}  // namespace
+
+std::array<Value*, 4> philox(Ir& ir, Value* seed, Value* counter) {
   Type* type = Ir::type_of(seed);
   Value* mask = Ir::integer(type, 0xffffffff);
   Value* key[2] = {ir.bit_and(seed, mask), ir.lshr(seed, 32)};
-  Value* c[4] = {ir.bit_and(offset, mask), ir.lshr(offset, 32), Ir::zero(type), Ir::zero(type)};
+  std::array<Value*, 4> c = {ir.bit_and(counter, mask), ir.lshr(counter, 32), Ir::zero(type),
+                             Ir::zero(type)};
   for (int round = 0; round < 10; ++round) {
     if (round > 0) {
       key[0] = ir.bit_and(ir.add(key[0], Ir::integer(type, 0x9E3779B9)), mask);
@@ -201,14 +213,11 @@ Value* philox(Ir& ir, Value* seed, Value* offset) {
     }
     Value* p0 = ir.mul(c[0], Ir::integer(type, 0xD2511F53));
     Value* p1 = ir.mul(c[2], Ir::integer(type, 0xCD9E8D57));
-    Value* next[4] = {ir.bit_xor(ir.bit_xor(ir.lshr(p1, 32), c[1]), key[0]), ir.bit_and(p1, mask),
-                      ir.bit_xor(ir.bit_xor(ir.lshr(p0, 32), c[3]), key[1]), ir.bit_and(p0, mask)};
-    for (int i = 0; i < 4; ++i) c[i] = next[i];
+    c = {ir.bit_xor(ir.bit_xor(ir.lshr(p1, 32), c[1]), key[0]), ir.bit_and(p1, mask),
+         ir.bit_xor(ir.bit_xor(ir.lshr(p0, 32), c[3]), key[1]), ir.bit_and(p0, mask)};
   }
-  return c[0];
+  return c;
 }
-
-}  // namespace
 
 Value* emit_binary(Ir& ir, Opcode opcode, DType dtype, Value* a, Value* b) {
   const bool real = abi::is_float(dtype);
@@ -305,7 +314,7 @@ Value* emit_operation(Ir& ir, const loop::Instruction& instruction, DType operan
     case Opcode::sign_bit:
       return sign_of(ir, a);
     case Opcode::random:
-      return philox(ir, a, b);
+      return random_word(ir, a, b);
     case Opcode::sqrt:
     case Opcode::rsqrt:
     case Opcode::exp:

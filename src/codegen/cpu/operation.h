@@ -1,6 +1,7 @@
 // Code of one instruction of a body whose operands are known: everything but leaves and memory.
 #pragma once
 
+#include <array>
 #include <span>
 
 #include "codegen/cpu/ir.h"
@@ -21,6 +22,9 @@ struct Faults {
 // The operands have the dtype `operand` and equal lanes. `active`: lanes whose faults count.
 Value* emit_operation(Ir& ir, const loop::Instruction& instruction, DType operand,
                       std::span<Value* const> operands, Value* active, Faults& faults);
+
+// The four words of Philox-4x32-10 with the key `seed` and the counter {counter, 0}, all i64.
+std::array<Value*, 4> philox(Ir& ir, Value* seed, Value* counter);
 
 // One binary operation of a reduction or of the table: add, mul, min, max, bit_and, bit_or.
 Value* emit_binary(Ir& ir, loop::Opcode opcode, DType dtype, Value* a, Value* b);

@@ -102,15 +102,21 @@ std::optional<Expr> BodyText::lane_stride(Expr e) const {
   return context.constant(e.kind() == Kind::mod ? 1 : 0);
 }
 
-int BodyText::access_width(std::uint32_t buffer, Expr offset) const {
-  if (is_scratch(buffer) || place_.lanes == 1) return 0;
-  const auto stride = lane_stride(offset);
-  if (!stride || !stride->is_constant(1)) return 0;
-  const auto size = static_cast<std::int32_t>(abi::size_of(dtype_of(buffer)));
+std::optional<Expr> BodyText::first_of_neighbours(Expr e) const {
+  const auto stride = lane_stride(e);
+  if (!stride || !stride->is_constant(1)) return std::nullopt;
   const Expr group = place_.aligned ? kernel_.context.index(kernel_.context.constant(1 << 30))
                                     : kernel_.context.constant(0);
   const std::pair<Expr, Expr> map[] = {{place_.lane, group * place_.lanes}};
-  Expr at = sym::substitute(offset, map);
+  return sym::substitute(e, map);
+}
+
+int BodyText::access_width(std::uint32_t buffer, Expr offset) const {
+  if (is_scratch(buffer) || place_.lanes == 1) return 0;
+  auto first = first_of_neighbours(offset);
+  if (!first) return 0;
+  const auto size = static_cast<std::int32_t>(abi::size_of(dtype_of(buffer)));
+  Expr at = *first;
   if (!place_.aligned) {
     if (!sym::stride(offset, place_.lane)) return 1;
     at = at - place_.base;
@@ -320,8 +326,24 @@ std::optional<std::string> BodyText::pack_text(Val v) {
   return text;
 }
 
+bool BodyText::make_random_pack(Writer& out, Val v) {
+  const Instruction& i = body_[v];
+  const Instruction& offset = body_[i.operands[1]];
+  if (varying_[i.operands[0]] || offset.opcode != Opcode::index || place_.lanes % 4 != 0) {
+    return false;
+  }
+  const auto first = place_.aligned ? first_of_neighbours(offset.indices[0]) : std::nullopt;
+  if (!first || !sym::divides(4, *first)) return false;
+  const std::string name = fmt::format("a{}", v);
+  out.line("const Pack<i64, {0}> {1} = philox_pack<{0}>({2}, {3});", place_.lanes, name,
+           name_of(i.operands[0], false), offset_text(offset.indices[0], false));
+  packs_[v] = name;
+  return true;
+}
+
 bool BodyText::make_pack(Writer& out, Val v) {
   const Instruction& i = body_[v];
+  if (i.opcode == Opcode::random && !known_.contains(v)) return make_random_pack(out, v);
   if (i.opcode != Opcode::load || known_.contains(v)) return false;
   auto text = pack_text(v);
   if (!text) return false;

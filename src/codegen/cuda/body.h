@@ -75,6 +75,8 @@ class BodyText {
  private:
   [[nodiscard]] bool depends_on_lane(sym::Expr e) const;
   [[nodiscard]] std::optional<sym::Expr> lane_stride(sym::Expr e) const;
+  // e at lane 0, up to the group's number, where it grows by one from lane to lane.
+  [[nodiscard]] std::optional<sym::Expr> first_of_neighbours(sym::Expr e) const;
   [[nodiscard]] std::string lane_active() const;
   [[nodiscard]] DType dtype_of(std::uint32_t buffer) const;
   [[nodiscard]] bool is_scratch(std::uint32_t buffer) const;
@@ -94,6 +96,7 @@ class BodyText {
   std::string validity(sym::Expr offset) const;
   [[nodiscard]] bool is_read_once(sym::Expr offset) const;
   bool make_pack(Writer& out, loop::Val v);
+  bool make_random_pack(Writer& out, loop::Val v);
   void begin_stores(Writer& out, const std::vector<schedule::StageStore>& stores);
   void end_stores(Writer& out);
 

@@ -243,21 +243,40 @@ template <class T> INLINE T shift_right(T a, T n) {
   if ((u64)n > last) return (T)-1 < 0 ? (T)(a >> last) : (T)0;
   return (T)(a >> n);
 }
-INLINE i64 philox(i64 seed, i64 offset) {
+INLINE void philox_words(i64 seed, i64 counter, u32 (&c)[4]) {
   u32 k0 = (u32)seed, k1 = (u32)((u64)seed >> 32);
-  u32 c0 = (u32)offset, c1 = (u32)((u64)offset >> 32), c2 = 0, c3 = 0;
+  c[0] = (u32)counter;
+  c[1] = (u32)((u64)counter >> 32);
+  c[2] = c[3] = 0;
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
-    const u32 h0 = __umulhi(0xD2511F53u, c0), l0 = 0xD2511F53u * c0;
-    const u32 h1 = __umulhi(0xCD9E8D57u, c2), l1 = 0xCD9E8D57u * c2;
-    c0 = h1 ^ c1 ^ k0;
-    c1 = l1;
-    c2 = h0 ^ c3 ^ k1;
-    c3 = l0;
+    const u32 h0 = __umulhi(0xD2511F53u, c[0]), l0 = 0xD2511F53u * c[0];
+    const u32 h1 = __umulhi(0xCD9E8D57u, c[2]), l1 = 0xCD9E8D57u * c[2];
+    c[0] = h1 ^ c[1] ^ k0;
+    c[1] = l1;
+    c[2] = h0 ^ c[3] ^ k1;
+    c[3] = l0;
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
-  return c0;
+}
+INLINE i64 philox(i64 seed, i64 offset) {
+  u32 c[4];
+  philox_words(seed, offset >> 2, c);
+  const u32 low = offset & 1 ? c[1] : c[0], high = offset & 1 ? c[3] : c[2];
+  return offset & 2 ? high : low;
+}
+// Of n offsets from a multiple of 4 on: four of them share what is computed.
+template <int n> INLINE Pack<i64, n> philox_pack(i64 seed, i64 offset) {
+  Pack<i64, n> words;
+#pragma unroll
+  for (int i = 0; i < n; i += 4) {
+    u32 c[4];
+    philox_words(seed, (offset + i) >> 2, c);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) words.at[i + k] = c[k];
+  }
+  return words;
 }
 // Both halves of the line are computed and one is taken: a choice between coefficients takes more
 // instructions. Errors below 1 unit in the last place for |x| < 1, below 1.8 elsewhere; from 4 on
