@@ -16,9 +16,9 @@ using loop::Nest;
 using loop::NestKind;
 using loop::Opcode;
 
-// In additions of a vector: polynomials of 15 to 25 operations, ten rounds of Philox with two wide
-// products each, divisions at a quarter of the rate or less.
-constexpr double kFunction = 20, kRandom = 60, kDivision = 8, kGather = 8;
+// In additions of a vector: polynomials of 15 to 25 operations, a quarter of the ten rounds of
+// Philox with two wide products each, divisions at a quarter of the rate or less.
+constexpr double kFunction = 20, kRandom = 15, kDivision = 8, kGather = 8;
 
 double operations_of(const loop::Body& body) {
   double count = 0;
