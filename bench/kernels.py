@@ -16,6 +16,7 @@ import dataclasses
 import os
 import re
 import statistics
+import subprocess
 import sys
 import time
 from typing import Any, Callable
@@ -342,10 +343,28 @@ def table(results: list[tuple[Class, dict[str, Any]]], systems: list[str]) -> st
     return "\n".join(lines)
 
 
+def clocks() -> str:
+    """Of the card while it is busy, and at most, MHz; empty where nvidia-smi does not tell."""
+    asked = "clocks.sm,clocks.max.sm,clocks.mem,power.limit"
+    torch.cuda._sleep(2_000_000_000)
+    try:
+        said = subprocess.run(
+            ["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader,nounits", "-i", "0"],
+            capture_output=True, text=True, timeout=10, check=True,
+        ).stdout.split(",")  # fmt: skip
+        sm, most, memory, power = (x.strip() for x in said)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return ""
+    finally:
+        torch.cuda.synchronize()
+    return f", {sm} of {most} MHz, memory {memory} MHz, {power} W"
+
+
 def machine() -> str:
     p = torch.cuda.get_device_properties(0)
-    return (f"{p.name}, {p.multi_processor_count} multiprocessors, torch {torch.__version__}, "
-            f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}")  # fmt: skip
+    return (f"{p.name}, {p.multi_processor_count} multiprocessors{clocks()}, torch "
+            f"{torch.__version__}, CUDA {torch.version.cuda}, cuDNN "
+            f"{torch.backends.cudnn.version()}")  # fmt: skip
 
 
 def write(text: str) -> None:
