@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "codegen/cuda/compiler.h"
 #include "driver/measured.h"
 #include "driver/target.h"
@@ -11,6 +13,7 @@
 #include "runtime/cuda/executable.h"
 #include "runtime/cuda/matmul.h"
 #include "runtime/cuda/null_device.h"
+#include "schedule/blocks.h"
 
 namespace inkle::driver {
 namespace {
@@ -160,7 +163,7 @@ class CudaTarget final : public Target {
                                     bool /*keep_code*/) override {
     std::vector<codegen::cuda::CompileUnit> all;
     for (const TargetUnit& unit : units) all.push_back({unit.kernel, unit.schedule, unit.name});
-    codegen::cuda::Compiled made = generator_.compile(all);
+    codegen::cuda::Compiled made = compile_some_way(all);
     std::vector<std::shared_ptr<const abi::DeviceImage>> images;
     for (abi::DeviceImage& image : made.images) {
       images.push_back(std::make_shared<const abi::DeviceImage>(std::move(image)));
@@ -190,6 +193,46 @@ class CudaTarget final : public Target {
   }
 
  private:
+  // What the generator declines runs in a plainer way. If there is none for a kernel, the error
+  // names where that comes from, so that it alone is left to eager.
+  codegen::cuda::Compiled compile_some_way(std::vector<codegen::cuda::CompileUnit>& units) const {
+    try {
+      return generator_.compile(units);
+    } catch (const Unsupported&) {
+      if (!make_plainer(units)) throw;
+    }
+    return generator_.compile(units);
+  }
+
+  // Whether a schedule was replaced.
+  bool make_plainer(std::vector<codegen::cuda::CompileUnit>& units) const {
+    bool any = false;
+    for (codegen::cuda::CompileUnit& unit : units) {
+      const std::string declined = why_declined(unit);
+      if (declined.empty()) continue;
+      const schedule::BlockSchedule chosen = *unit.schedule.blocks;
+      const auto ways = schedule::plainer_blocks(*unit.kernel, chosen, device());
+      const bool found = std::any_of(ways.begin(), ways.end(), [&](const auto& way) {
+        unit.schedule.blocks = way;
+        return why_declined(unit).empty();
+      });
+      if (!found) unsupported("{}: {}", fmt::join(unit.kernel->sources, ", "), declined);
+      log(LogChannel::codegen, "{}; {} instead", declined, to_string(*unit.schedule.blocks));
+      any = true;
+    }
+    return any;
+  }
+
+  // Empty: the generator writes it.
+  std::string why_declined(const codegen::cuda::CompileUnit& unit) const {
+    try {
+      (void)generator_.source(unit);
+      return "";
+    } catch (const Unsupported& error) {
+      return error.what();
+    }
+  }
+
   std::shared_ptr<runtime::cuda::Device> device_;
   codegen::cuda::CudaCompiler generator_;
   MeasuredSchedules measured_;

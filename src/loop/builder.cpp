@@ -1,5 +1,6 @@
 #include "loop/builder.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -326,6 +327,38 @@ Val BodyBuilder::random(Val seed, Val offset) {
   INKLE_CHECK(dtype(seed) == DType::i64 && dtype(offset) == DType::i64, "random of {} and {}",
               abi::name_of(dtype(seed)), abi::name_of(dtype(offset)));
   return make(Opcode::random, DType::i64, {seed, offset});
+}
+
+void drop_unused(Body& body, std::vector<Expr> indices) {
+  const std::size_t count = body.instructions.size();
+  std::vector<bool> needed(count, false);
+  for (const Val v : body.yields) needed[v] = true;
+  const auto named = [&](Expr symbol) {
+    return std::any_of(indices.begin(), indices.end(),
+                       [&](Expr e) { return sym::contains(e, symbol); });
+  };
+  for (std::size_t v = count; v-- > 0;) {
+    const Instruction& i = body.instructions[v];
+    if (i.opcode == Opcode::indirect && named(i.indices[0])) needed[v] = true;
+    if (!needed[v]) continue;
+    for (const Val operand : i.used()) needed[operand] = true;
+    if (i.opcode != Opcode::indirect) {
+      indices.insert(indices.end(), i.indices.begin(), i.indices.end());
+    }
+  }
+  if (std::find(needed.begin(), needed.end(), false) == needed.end()) return;
+  std::vector<Val> place(count, 0);
+  std::vector<Instruction> kept;
+  for (std::size_t v = 0; v < count; ++v) {
+    if (!needed[v]) continue;
+    place[v] = static_cast<Val>(kept.size());
+    kept.push_back(std::move(body.instructions[v]));
+    for (std::size_t k = 0; k < kept.back().operand_count; ++k) {
+      kept.back().operands[k] = place[kept.back().operands[k]];
+    }
+  }
+  body.instructions = std::move(kept);
+  for (Val& v : body.yields) v = place[v];
 }
 
 }  // namespace inkle::loop

@@ -91,4 +91,7 @@ std::vector<Val> inline_body(const Body& from, sym::Substitution indices, BodyBu
                              const LoadRewrite& on_load,
                              std::vector<std::pair<Expr, Expr>>* indirect = nullptr);
 
+// Drops what no yield needs. `indices`: of the stores, which may name indirect symbols.
+void drop_unused(Body& body, std::vector<Expr> indices);
+
 }  // namespace inkle::loop

@@ -118,40 +118,11 @@ void drop_unit_variables(Program& program) {
 namespace {
 
 void drop_dead_values(Nest& nest) {
-  loop::Body& body = nest.body;
-  const std::size_t count = body.instructions.size();
-  std::vector<bool> needed(count, false);
-  for (const Val v : body.yields) needed[v] = true;
-  std::vector<Expr> offsets;
+  std::vector<Expr> indices;
   for (const loop::Store& store : nest.stores) {
-    offsets.insert(offsets.end(), store.indices.begin(), store.indices.end());
+    indices.insert(indices.end(), store.indices.begin(), store.indices.end());
   }
-  const auto named = [&](Expr symbol) {
-    return std::any_of(offsets.begin(), offsets.end(),
-                       [&](Expr e) { return sym::contains(e, symbol); });
-  };
-  for (std::size_t v = count; v-- > 0;) {
-    const loop::Instruction& i = body.instructions[v];
-    if (i.opcode == Opcode::indirect && named(i.indices[0])) needed[v] = true;
-    if (!needed[v]) continue;
-    for (const Val operand : i.used()) needed[operand] = true;
-    if (i.opcode != Opcode::indirect) {
-      offsets.insert(offsets.end(), i.indices.begin(), i.indices.end());
-    }
-  }
-  if (std::find(needed.begin(), needed.end(), false) == needed.end()) return;
-  std::vector<Val> place(count, 0);
-  std::vector<loop::Instruction> kept;
-  for (std::size_t v = 0; v < count; ++v) {
-    if (!needed[v]) continue;
-    place[v] = static_cast<Val>(kept.size());
-    kept.push_back(std::move(body.instructions[v]));
-    for (std::size_t k = 0; k < kept.back().operand_count; ++k) {
-      kept.back().operands[k] = place[kept.back().operands[k]];
-    }
-  }
-  body.instructions = std::move(kept);
-  for (Val& v : body.yields) v = place[v];
+  loop::drop_unused(nest.body, std::move(indices));
 }
 
 }  // namespace

@@ -66,6 +66,13 @@ bool is_sum_over_columns(const Nest& nest) {
          are_constant(nest.reduced);
 }
 
+// Whether the loops are those of `columns`, rows for columns.
+bool turns_loops(const Nest& columns, const Nest& rows) {
+  Map map;
+  return rows.kind == NestKind::reduction && pair_loops(columns.reduced, rows.dims, map) &&
+         pair_loops(columns.dims, rows.reduced, map);
+}
+
 // Whether `rows` reduces each row of memory of which `columns` adds up the columns.
 bool shares_rows(const Nest& columns, const Nest& rows) {
   if (rows.kind != NestKind::reduction) return false;
@@ -185,7 +192,8 @@ class Cutter {
     const Nest& nest = program_.nests[n];
     if (!is_sum_over_columns(nest) || !is_still(nest)) return;
     for (std::size_t rows = 0; rows < program_.nests.size(); ++rows) {
-      if (rows == n || !is_still(program_.nests[rows])) continue;
+      if (rows == n || !turns_loops(nest, program_.nests[rows])) continue;
+      if (!is_still(program_.nests[rows])) continue;
       const bool shares =
           shares_rows(nest, program_.nests[rows]) && (rows < n || may_move(n, rows));
       if (!shares && !follows(n, rows)) continue;

@@ -99,6 +99,31 @@ class Preparer {
     const StageStore* store;
   };
 
+  // Whether what `source` computed for this yield can be computed again in `stage`: no stage since,
+  // itself included, has written to what it reads.
+  bool can_repeat(std::size_t source, Val yield, const Stage& stage) const {
+    loop::Body made = done_[source].stage.body;
+    made.yields = {yield};
+    loop::drop_unused(made, {});
+    // In the stage itself, each position reads before it writes.
+    const auto own = [&](const StageStore& store, const Instruction& load) {
+      return stage.inner.empty() || (store.offset == load.indices[0] &&
+                                     sym::contains(store.offset, stage.inner.front().variable));
+    };
+    return std::none_of(
+        made.instructions.begin(), made.instructions.end(), [&](const Instruction& i) {
+          if (i.opcode != Opcode::load) return false;
+          for (std::size_t s = source; s < done_.size(); ++s) {
+            for (const StageStore& store : done_[s].stage.stores) {
+              if (store.target == i.buffer) return true;
+            }
+          }
+          return std::any_of(
+              stage.stores.begin(), stage.stores.end(),
+              [&](const StageStore& store) { return store.target == i.buffer && !own(store, i); });
+        });
+  }
+
   // The store that made what a load of `stage` reads, if that is at the same place.
   std::optional<Source> source_of(const Instruction& load, const Stage& stage) const {
     // What a walk gathers is another number in each iteration.
@@ -114,7 +139,8 @@ class Preparer {
             (!stage.inner.empty() && earlier.inner.front() == stage.inner.front());
         const bool fits = earlier.kind == StageKind::pointwise && same_place &&
                           store.mode == loop::StoreMode::overwrite &&
-                          store.offset == load.indices.front();
+                          store.offset == load.indices.front() &&
+                          can_repeat(s, earlier.body.yields[store.yield], stage);
         if (!fits) return std::nullopt;
         return Source{&earlier, &store};
       }
@@ -142,9 +168,13 @@ class Preparer {
     };
     body.yields = loop::inline_body(stage.body, {}, builder, on_load, &renamed);
     stage.body = std::move(body);
+    std::vector<Expr> offsets;
     for (StageStore& store : stage.stores) {
       store.offset = sym::substitute(store.offset, renamed);
+      offsets.push_back(store.offset);
     }
+    // What the other stores of a stage took is not read again.
+    loop::drop_unused(stage.body, std::move(offsets));
   }
 
   void drop_unread() {
