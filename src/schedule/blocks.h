@@ -28,9 +28,9 @@ struct WalkTeam {
                                                           const BlockSchedule& chosen,
                                                           const abi::DeviceDescription& device);
 
-// Plainer ways to run a kernel than `chosen`, the fastest first, for where a code generator declines
-// that: without clusters and without keeping rows, one element an access, one thread an iteration.
-// Empty if its loops were cut for one schedule.
+// Plainer ways to run a kernel than `chosen`, the fastest first, for where a code generator
+// declines that: without clusters and without keeping rows, one element an access, one thread an
+// iteration. Empty if its loops were cut for one schedule.
 [[nodiscard]] std::vector<BlockSchedule> plainer_blocks(const Kernel& kernel,
                                                         const BlockSchedule& chosen,
                                                         const abi::DeviceDescription& device);
