@@ -71,10 +71,10 @@ def _words(
 def dropout(input: torch.Tensor, seed: torch.Tensor, number: int, p: float) -> torch.Tensor:
     kept = _words(input.shape, seed, number) >= int(p * 2**32 + 0.5)
     scale = 0.0 if p >= 1 else 1 / (1 - p)
-    factor = kept * torch.tensor(scale, dtype=torch.float32, device=input.device)
     wide = torch.promote_types(input.dtype, torch.float32)
+    factor = kept * torch.tensor(scale, dtype=wide, device=input.device)
     out = torch.empty_like(input)
-    return out.copy_(input.to(wide) * factor.to(wide))
+    return out.copy_(input.to(wide) * factor)
 
 
 def seeded_native_dropout(

@@ -148,6 +148,14 @@ def _call(names: list[str], given: list[Any]) -> Any:
     raise problem or RuntimeError(f"no overload of {names}")
 
 
+def _scalar(value: bool | int | float, beside: list[Any]) -> torch.Tensor:
+    """A number for an op that takes tensors alone: it promotes others as the number would."""
+    is_wide = any(isinstance(t, torch.Tensor) and t.dtype == torch.float64 for t in beside)
+    dtype = torch.float64 if isinstance(value, float) and is_wide else None
+    device = next((t.device for t in beside if isinstance(t, torch.Tensor)), None)
+    return torch.tensor(value, dtype=dtype, device=device)
+
+
 def _overload(name: str) -> Callable[[list[Any]], Any]:
     namespace, _, rest = name.partition("::")
     base, _, overload = rest.partition(".")
@@ -160,6 +168,8 @@ def _overload(name: str) -> Callable[[list[Any]], Any]:
             is_tensor = "Tensor" in str(described.type)
             if isinstance(value, torch.Tensor) and not is_tensor:
                 raise TypeError(f"{name}: {described.name} is no tensor")
+            if isinstance(value, (bool, int, float)) and str(described.type) == "Tensor":
+                value = _scalar(value, given)
             if isinstance(value, str) and described.name in ("layout", "memory_format"):
                 value = getattr(torch, value)
             if described.kwarg_only:

@@ -29,14 +29,34 @@ Types infer_clamp(Inference& args) {
                            : infer::broadcast_all(args, {0, 1}, dtype)};
 }
 
+// The numbers that an integer dtype holds.
+std::pair<std::int64_t, std::int64_t> limits(DType dtype) {
+  if (dtype == DType::u8) return {0, 255};
+  const auto bits = static_cast<int>(8 * abi::size_of(dtype) - 1);
+  const std::int64_t high = bits == 63 ? INT64_MAX : (std::int64_t{1} << bits) - 1;
+  return {-high - 1, high};
+}
+
+// A bound of clamp. Numbers that an integer dtype does not hold become the nearest that it does.
+Val clamp_bound(Lowering& l, BodyBuilder& b, std::size_t arg, Indices i, DType dtype) {
+  const auto* number = std::get_if<Expr>(&l.node().args[arg]);
+  if (number == nullptr || !abi::is_integer(dtype)) return operand(l, b, arg, i, dtype);
+  const auto [low, high] = limits(dtype);
+  if (const auto value = number->constant())
+    return b.constant(dtype, std::clamp(*value, low, high));
+  if (dtype == DType::i64) return operand(l, b, arg, i, dtype);
+  const Expr most = l.context().constant(high);
+  return b.cast(b.index(sym::max(l.context().constant(low), sym::min(*number, most))), dtype);
+}
+
 // kLow and kHigh: positions of the bounds, 0 for none.
 template <std::size_t kLow, std::size_t kHigh>
 void lower_clamp(Lowering& l) {
   const graph::Type& r = l.result_type();
   l.result(l.pointwise(r.sizes, r.dtype, [&](BodyBuilder& b, Indices i) {
     Val x = operand(l, b, 0, i, r.dtype);
-    if (kLow != 0 && !l.args().is_none(kLow)) x = b.max(x, operand(l, b, kLow, i, r.dtype));
-    if (kHigh != 0 && !l.args().is_none(kHigh)) x = b.min(x, operand(l, b, kHigh, i, r.dtype));
+    if (kLow != 0 && !l.args().is_none(kLow)) x = b.max(x, clamp_bound(l, b, kLow, i, r.dtype));
+    if (kHigh != 0 && !l.args().is_none(kHigh)) x = b.min(x, clamp_bound(l, b, kHigh, i, r.dtype));
     return x;
   }));
 }
@@ -47,7 +67,10 @@ void ref_clamp(Evaluation& e) {
   for_each_index(e.result().sizes, [&](std::span<const std::int64_t> i, std::size_t p) {
     const auto value = [&](std::size_t arg) {
       const RefTensor t = e.operand(arg);
-      return round_to(dtype, t.real(broadcast_position(t, i)));
+      const double bound = t.real(broadcast_position(t, i));
+      if (e.is_tensor(arg) || !abi::is_integer(dtype)) return round_to(dtype, bound);
+      const auto [low, high] = limits(dtype);
+      return std::clamp(bound, static_cast<double>(low), static_cast<double>(high));
     };
     const auto pick = [&](double x, double bound, bool low) {
       if (std::isnan(x) || std::isnan(bound)) return std::isnan(x) ? x : bound;
@@ -249,6 +272,11 @@ std::vector<graph::Sample> clamp_samples() {
              return Args{s.free_tensor({3, 5}, -4, 4), graph::None{}, s.constant(1)};
            },
            {DType::f32, DType::i32}},
+          {"bounds that the dtype does not hold",
+           [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 5}, 0, 4), s.constant(-300), s.constant(70000)};
+           },
+           {DType::u8, DType::i8, DType::i16, DType::i64}},
           {"tensors", [](SampleBuilder& s) {
              return Args{s.free_tensor({3, 5}, -4, 4), s.tensor({s.size(5)}, -2, 0),
                          s.tensor({s.size(5)}, 0, 2)};

@@ -117,7 +117,12 @@ bool CudaGraphs::follow(Entry& entry, const TorchHost& host) {
     if (!has_moved || is_parameter_[i] || is_written_[i]) continue;
     const abi::TensorView& v = views[i];
     const auto rank = static_cast<std::size_t>(v.rank);
-    entry.copies[i] = nb::borrow(host.tensors()[i]).attr("clone")();
+    try {
+      entry.copies[i] = nb::borrow(host.tensors()[i]).attr("clone")();
+    } catch (const nb::python_error& error) {
+      give_up(entry, error.what());  // no memory
+      return false;
+    }
     const abi::TensorView made = borrow(entry.copies[i].ptr());
     if (!std::equal(v.strides, v.strides + rank, made.strides)) {
       give_up(entry, "an input with gaps in memory moves");

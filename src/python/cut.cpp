@@ -5,8 +5,13 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <variant>
+
+#include "graph/text.h"
+#include "ops/table.h"
 
 namespace inkle::python {
 namespace {
@@ -152,6 +157,13 @@ nb::list outputs_of(const Cut& cut, bool is_backward) {
   return result;
 }
 
+// A whole program in place of a forward, to be run in eager.
+std::shared_ptr<Cut> cut_of_text(const std::string& text) {
+  Graph graph = graph::parse(text, "text", ops::op_table());
+  Graph none(graph.shared_context(), ops::op_table());
+  return std::make_shared<Cut>(Cut{{std::move(graph), std::move(none), {}, {}, 0, 0}, {}});
+}
+
 bool set_strides(Cut& cut, std::size_t i, const nb::sequence& list) {
   graph::Sizes strides;
   for (const nb::handle h : list) {
@@ -166,6 +178,7 @@ bool set_strides(Cut& cut, std::size_t i, const nb::sequence& list) {
 
 void bind_cut(nb::module_& m) {
   nb::class_<Cut>(m, "Cut")
+      .def_static("of_text", cut_of_text)
       .def_prop_ro("kept", kept_list)
       .def_prop_ro("symbols", [](const Cut& c) { return c.halves.symbols; })
       .def_prop_ro("bytes", [](const Cut& c) { return c.halves.bytes; })

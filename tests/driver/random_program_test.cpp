@@ -7,7 +7,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 
 #include "base/error.h"
 #include "driver/differential.h"
@@ -17,6 +21,7 @@
 namespace inkle::driver {
 namespace {
 
+using nlohmann::json;
 using ops::RefTensor;
 
 // What one rounding, and some arithmetic inside an op, may do.
@@ -45,13 +50,18 @@ struct Sharpness {
   std::size_t compared = 0, sharp = 0;
 };
 
-std::string difference(const RefTensor& want, const RefTensor& got,
-                       const std::vector<const RefTensor*>& noisy, Sharpness* sharpness) {
-  if (want.dtype != got.dtype || want.sizes != got.sizes) return "another type";
+double scale_of(const RefTensor& want) {
   double scale = 0;
   for (std::size_t p = 0; p < want.count(); ++p) {
     if (std::isfinite(want.real(p))) scale = std::max(scale, std::abs(want.real(p)));
   }
+  return scale;
+}
+
+// How far a right result may lie from each element; infinity where the noise makes or takes an
+// infinity.
+std::vector<double> allowances(const RefTensor& want, const std::vector<const RefTensor*>& noisy) {
+  const double scale = scale_of(want);
   std::vector<double> moves(want.count(), 0);
   for (const RefTensor* n : noisy) {
     for (std::size_t p = 0; p < want.count(); ++p) {
@@ -63,16 +73,27 @@ std::string difference(const RefTensor& want, const RefTensor& got,
   std::vector<double> sorted = moves;
   const auto typical = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() * 3 / 4);
   if (!sorted.empty()) std::ranges::nth_element(sorted, typical);
+  std::vector<double> allowed(want.count());
   for (std::size_t p = 0; p < want.count(); ++p) {
-    const double a = want.real(p), b = got.real(p);
-    if (a == b || (std::isnan(a) && std::isnan(b))) continue;
-    bool fickle = false;
-    for (const RefTensor* n : noisy)
-      fickle = fickle || std::isfinite(n->real(p)) != std::isfinite(a);
-    if (fickle) continue;
+    const double a = want.real(p);
     const double floor =
         want.is_real() ? relative(want.dtype) * (std::abs(a) + 0.5 * std::max(scale, 0.5)) : 0;
-    const double allowed = floor + std::max(kBeyondNoise * moves[p], kBeyondTypical * *typical);
+    allowed[p] = floor + std::max(kBeyondNoise * moves[p], kBeyondTypical * *typical);
+    for (const RefTensor* n : noisy) {
+      if (std::isfinite(n->real(p)) != std::isfinite(a)) allowed[p] = HUGE_VAL;
+    }
+  }
+  return allowed;
+}
+
+std::string difference(const RefTensor& want, const RefTensor& got,
+                       const std::vector<const RefTensor*>& noisy, Sharpness* sharpness) {
+  if (want.dtype != got.dtype || want.sizes != got.sizes) return "another type";
+  const double scale = scale_of(want);
+  const std::vector<double> all = allowances(want, noisy);
+  for (std::size_t p = 0; p < want.count(); ++p) {
+    const double a = want.real(p), b = got.real(p), allowed = all[p];
+    if (a == b || (std::isnan(a) && std::isnan(b)) || allowed == HUGE_VAL) continue;
     if (!(std::abs(a - b) <= allowed)) {
       return fmt::format("element {}: {} is {}, {} allowed", p, a, b, allowed);
     }
@@ -83,17 +104,36 @@ std::string difference(const RefTensor& want, const RefTensor& got,
   return "";
 }
 
+// Results, then inputs after the call, as the interpreter has them, and under noise.
+struct Wanted {
+  std::vector<RefTensor> values;
+  std::vector<std::vector<RefTensor>> noisy;
+
+  std::vector<const RefTensor*> moved(std::size_t number) const {
+    std::vector<const RefTensor*> moved;
+    for (const auto& n : noisy) moved.push_back(&n[number]);
+    return moved;
+  }
+};
+
+// Nothing where the noise moves an index out of range.
+std::optional<Wanted> interpret(const Program& program) {
+  Wanted wanted;
+  try {
+    wanted.values = evaluate(program);
+    for (std::uint32_t n = 1; n <= kNoiseRuns; ++n) wanted.noisy.push_back(evaluate(program, n));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  return wanted;
+}
+
 // What is wrong with the compiled program, "" if nothing; what the compiler declines is right.
 std::string failure(const Program& program, bool* declined = nullptr,
                     Sharpness* sharpness = nullptr) {
-  std::vector<RefTensor> want;
-  std::vector<std::vector<RefTensor>> noisy;
-  try {
-    want = evaluate(program);
-    for (std::uint32_t n = 1; n <= kNoiseRuns; ++n) noisy.push_back(evaluate(program, n));
-  } catch (const Error&) {
-    return "";  // the noise has moved an index out of range
-  }
+  const std::optional<Wanted> wanted = interpret(program);
+  if (!wanted) return "";
+  const std::vector<RefTensor>& want = wanted->values;
   std::vector<std::int64_t> integers;
   for (const auto& input : program.graph.inputs) {
     for (const auto& [symbol, value] : program.symbols) {
@@ -113,9 +153,7 @@ std::string failure(const Program& program, bool* declined = nullptr,
   }
   if (got.size() != want.size()) return "another number of results";
   for (std::size_t i = 0; i < want.size(); ++i) {
-    std::vector<const RefTensor*> moved;
-    for (const auto& n : noisy) moved.push_back(&n[i]);
-    const std::string text = difference(want[i], got[i], moved, sharpness);
+    const std::string text = difference(want[i], got[i], wanted->moved(i), sharpness);
     if (!text.empty()) return fmt::format("result {}: {}", i, text);
   }
   return "";
@@ -155,6 +193,69 @@ TEST(RandomPrograms, RunAsTheInterpreterSays) {
       "{} programs declined; {} of {} floats that differ at all were compared to 1e-3 of scale\n",
       declined, sharpness.sharp, sharpness.compared);
   EXPECT_LE(declined, count / 4) << "too many programs are declined to test much";
+}
+
+// The programs with inputs, symbols and what the interpreter says of them, for bench/programs.py,
+// which runs them in PyTorch's eager mode.
+class Recorder {
+ public:
+  explicit Recorder(const std::filesystem::path& folder)
+      : data_(folder / "data.bin", std::ios::binary), index_(folder / "programs.json") {}
+
+  void add(std::uint32_t seed, const Program& program) {
+    const std::optional<Wanted> wanted = interpret(program);
+    if (!wanted) return;
+    json one = {{"seed", seed}, {"text", graph::to_string(program.graph)}};
+    for (const RefTensor& input : program.inputs) one["inputs"].push_back(place(input));
+    for (const auto& [symbol, value] : program.symbols) {
+      one["symbols"][sym::to_string(symbol)] = value;
+    }
+    for (std::size_t i = 0; i < wanted->values.size(); ++i) {
+      json result = place(wanted->values[i]);
+      const std::vector<double> allowed = allowances(wanted->values[i], wanted->moved(i));
+      result["allowed"] = write(std::as_bytes(std::span(allowed)));
+      one["results"].push_back(std::move(result));
+    }
+    programs_.push_back(std::move(one));
+  }
+
+  void finish() { index_ << programs_.dump() << std::endl; }
+
+ private:
+  std::size_t write(std::span<const std::byte> bytes) {
+    const std::size_t at = size_;
+    data_.write(reinterpret_cast<const char*>(bytes.data()),
+                static_cast<std::streamsize>(bytes.size()));
+    size_ += bytes.size();
+    return at;
+  }
+
+  json place(const RefTensor& tensor) {
+    return {{"dtype", abi::name_of(tensor.dtype)},
+            {"sizes", tensor.sizes},
+            {"at", write(ops::to_bytes(tensor))}};
+  }
+
+  std::ofstream data_;
+  std::ofstream index_;
+  std::size_t size_ = 0;
+  json programs_ = json::array();
+};
+
+TEST(RandomPrograms, Record) {
+  const char* folder = std::getenv("INKLE_RECORD_DIR");
+  if (folder == nullptr) GTEST_SKIP() << "INKLE_RECORD_DIR names no folder to record in";
+  const std::uint32_t first = from_environment("INKLE_FUZZ_SEED", 0);
+  const std::uint32_t count = from_environment("INKLE_FUZZ_COUNT", 300);
+  Recorder recorder(folder);
+  for (std::uint32_t seed = first; seed < first + count; ++seed) {
+    try {
+      recorder.add(seed, random_program(seed));
+    } catch (const Unsupported&) {
+      // as_strided of what turned out to have gaps
+    }
+  }
+  recorder.finish();
 }
 
 }  // namespace

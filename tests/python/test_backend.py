@@ -139,6 +139,12 @@ case("conjugates", lambda x: (x.conj() * 2, x.conj()), lambda: [randn(4, dtype=t
 case("promotion", lambda x, y: (x + y, x * y, x / y, x + 1.5, x.bfloat16() + y.float()),
      lambda: [ramp(5, 5, dtype=I64), ramp(5, 5, dtype=torch.int32) + 1])
 case("int64 products", lambda x: x * 2147483647 * 3, lambda: [ramp(5, 5, dtype=I64)])
+case("bounds that a dtype does not hold",
+     lambda x, y, n: (x.clamp(-300, 70000), x.clamp(max=n), y.clamp(-300, 3), y.clamp_min(-n)),
+     lambda: [torch.tensor([0, 5, 200], dtype=torch.uint8), torch.tensor([-5, 5], dtype=torch.int8),
+              1000])
+case("symbolic bounds that a dtype does not hold", lambda x, n: x.clamp(-n, n),
+     lambda: [torch.tensor([0, 5, 200], dtype=torch.uint8), 1000], dynamic=True)
 case("integer division", lambda x, y: (x // y, x % y, torch.div(x, y, rounding_mode="trunc")),
      lambda: [ramp(8, 8, dtype=I64) - 4, torch.tensor([3, -3, 2, -2, 1, 5, 7, 9])])
 

@@ -161,6 +161,28 @@ def test_graphs_follow_moving_inputs_and_new_shapes():
             torch.testing.assert_close(run(x), F.softmax(x, -1) * 2, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.parametrize("moves", [False, True])
+def test_graphs_without_memory_are_given_up(moves):
+    weight = torch.randn(4096, 4096)
+    inputs = [torch.randn(4096, 4096) for _ in range(4 if moves else 1)] * (1 if moves else 4)
+    run = torch.compile(lambda x: torch.softmax(x @ weight, -1), backend="inkle",
+                        mode="reduce-overhead")  # fmt: skip
+    with torch.no_grad():
+        wanted = [torch.softmax(x @ weight, -1).sum() for x in inputs]
+        run(inputs[0])
+        run(inputs[0]).sum() if moves else None
+        torch.cuda.synchronize()
+        total = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 2**23) / total)
+        try:
+            found = [run(x).sum() for x in inputs]
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+    torch.testing.assert_close(found, wanted)
+    recorded, _, reason = inkle.reports()[-1].callable.graphs
+    assert recorded == int(moves) and "memory" in reason
+
+
 def test_graphs_write_to_mutated_arguments():
     def step(x, total):
         total.add_(x.sum(0))

@@ -272,6 +272,10 @@ void CudaDevice::describe() {
   d.input_alignment = 16;
   const std::int64_t major = attribute(driver::kComputeMajor);
   const std::int64_t minor = attribute(driver::kComputeMinor);
+  if (major < 8) {
+    unsupported("the GPU ({}, sm_{}{}) is too old: kernels are for sm_80 and later", d.name, major,
+                minor);
+  }
   // Hopper has instructions that code for later GPUs must not use; they need the "a".
   d.architecture = fmt::format("sm_{}{}{}", major, minor, major == 9 ? "a" : "");
   d.parallelism = static_cast<std::int32_t>(attribute(driver::kMultiprocessors));

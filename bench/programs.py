@@ -1,0 +1,169 @@
+"""Random programs in PyTorch's eager mode, against what the interpreter says of them:
+
+    INKLE_RECORD_DIR=folder INKLE_FUZZ_COUNT=20000 build/tests/test_driver \\
+        --gtest_filter=RandomPrograms.Record
+    python bench/programs.py folder
+
+The same programs run compiled against the interpreter in `RandomPrograms.RunAsTheInterpreterSays`,
+with the same allowance for each element, so that compiled code, interpreter and eager are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import os
+import sys
+from typing import Any
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
+
+import torch
+from inkle import _inkle
+from inkle.eager_half import NAMED_DTYPES, EagerHalf
+
+# Memory that nobody wrote: the interpreter has zeros there.
+_EMPTY = {"aten::empty.memory_format": "aten::zeros", "aten::empty_like": "aten::zeros_like",
+          "aten::new_empty": "aten::new_zeros"}  # fmt: skip
+# What is not specified, or not in ATen: backwards of results that another op made, unsorted bounds,
+# places in the memory of a value; ATen's kernels of some ops take contiguous arguments alone, as
+# their callers make them, and its pixel_unshuffle of no elements has other sizes than its meta
+# function.
+_UNSPECIFIED = ("_scaled_dot_product_flash_attention_for_cpu_backward", "log_sigmoid_backward",
+                "bucketize", "searchsorted", "as_strided", "_weight_norm_interface",
+                "native_layer_norm_backward", "f32[0,12,2,3] = pixel_unshuffle")  # fmt: skip
+
+
+class Program:
+    """A graph as EagerHalf runs it, without writes to inputs: what is written is a further result,
+    since a value stays what it was when an input is written later, as a view in eager does not."""
+
+    def __init__(self, text: str):
+        self._cut = _inkle.Cut.of_text(text)
+        self.inputs, self.literals = self._cut.inputs, self._cut.literals
+        self.written: list[tuple[Any, Any, Any]] = []  # input, value, type
+
+    def nodes(self, is_backward: bool) -> list[Any]:
+        made = []
+        for names, target, args, results, types in self._cut.nodes(is_backward):
+            if names.split()[0] == "aten::copy_":
+                names = "aten::copy"
+                self.written.append((args[0].index, results[0], types[0]))
+            names = " ".join(_EMPTY.get(n, n) for n in names.split())
+            made.append((names, target, args, results, types))
+        return made
+
+    def outputs(self, is_backward: bool) -> list[Any]:
+        return self._cut.outputs(is_backward) + [(v, t, False) for _, v, t in self.written]
+
+
+def _tensor(data: memoryview, place: dict[str, Any]) -> torch.Tensor:
+    dtype = NAMED_DTYPES[place["dtype"]]
+    count = torch.Size(place["sizes"]).numel()
+    if count == 0:
+        return torch.empty(place["sizes"], dtype=dtype)
+    raw = bytearray(data[place["at"] : place["at"] + count * dtype.itemsize])
+    return torch.frombuffer(raw, dtype=dtype).reshape(place["sizes"])
+
+
+def _inputs(cut: Program, program: dict[str, Any], data: memoryview) -> list[Any]:
+    """Tensors, row-major, and the values of symbols."""
+    tensors = iter(program.get("inputs") or [])
+    symbols = program.get("symbols") or {}
+    return [
+        _tensor(data, next(tensors)) if isinstance(entry, _inkle.Value) else symbols[str(entry)]
+        for entry in cut.inputs(False)
+    ]
+
+
+def _difference(got: Any, wanted: torch.Tensor, allowed: torch.Tensor) -> str:
+    if not isinstance(got, torch.Tensor):
+        return f"a {type(got).__name__}"
+    if got.dtype != wanted.dtype or got.shape != wanted.shape:
+        return f"{got.dtype} {list(got.shape)}, not {wanted.dtype} {list(wanted.shape)}"
+    if got.numel() == 0:
+        return ""
+    a, b = got.flatten(), wanted.flatten()
+    same = (a == b) | ((a != a) & (b != b)) | allowed.isinf()
+    distance = (a.double() - b.double()).abs()
+    bad = ~(same | (distance <= allowed))
+    if not bad.any():
+        return ""
+    at = int(bad.nonzero()[0])
+    return f"element {at}: {b[at]} is {a[at]} in eager, {allowed[at]:.3g} allowed"
+
+
+def run(program: dict[str, Any], data: memoryview) -> str:
+    """What differs, or ""."""
+    graph = Program(program["text"])
+    given = _inputs(graph, program, data)
+    results = EagerHalf(graph, False, [])(given)
+    count = len(results) - len(graph.written)
+    after = {place: value for (place, _, _), value in zip(graph.written, results[count:])}
+    entries = [e for e in graph.inputs(False) if isinstance(e, _inkle.Value)]
+    before = [t for t in given if isinstance(t, torch.Tensor)]
+    found = results[:count] + [after.get(e.index, t) for e, t in zip(entries, before)]
+    if len(found) != len(program["results"]):
+        return f"{len(found)} results, not {len(program['results'])}"
+    for number, (got, place) in enumerate(zip(found, program["results"])):
+        wanted = _tensor(data, place)
+        allowed = _tensor(data, {**place, "dtype": "f64", "at": place["allowed"]}).flatten()
+        if different := _difference(got, wanted, allowed):
+            return f"result {number}: {different}"
+    return ""
+
+
+def _judge(program: dict[str, Any], data: memoryview) -> tuple[str, str]:
+    """("right" | "differs" | "refused" | "left out", what to print)."""
+    if any(op in program["text"] for op in _UNSPECIFIED):
+        return "left out", ""
+    try:
+        text = run(program, data)
+    except Exception as error:  # noqa: BLE001: what eager has no kernel for
+        return "refused", " ".join(str(error).split())[:160]
+    return ("differs", f"{text}\n{program['text']}") if text else ("right", "")
+
+
+def _in_child(programs: list[dict[str, Any]], data: memoryview) -> list[tuple[str, str]]:
+    """What comes of the programs in a process of their own, up to one that ends it."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with os.fdopen(writer, "w") as answers:
+            for program in programs:
+                answers.write(json.dumps(_judge(program, data)) + "\n")
+                answers.flush()
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as answers:
+        made = [tuple(json.loads(line)) for line in answers]
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if len(made) < len(programs):
+        made.append(("refused", f"eager ends with signal {-status}"))
+    return made
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    with open(os.path.join(arguments.folder, "programs.json")) as file:
+        programs = json.load(file)
+    with open(os.path.join(arguments.folder, "data.bin"), "rb") as file:
+        data = memoryview(file.read())
+    found: list[tuple[str, str]] = []
+    while len(found) < len(programs):
+        found += _in_child(programs[len(found) :], data)
+    for program, (outcome, text) in zip(programs, found):
+        if text:
+            print(f"seed {program['seed']} {outcome}: {text}")
+    count = collections.Counter(outcome for outcome, _ in found)
+    print(f"{len(programs)} programs: {count['right']} right, {count['differs']} differ, "
+          f"{count['refused']} refused by eager, {count['left out']} left out")  # fmt: skip
+    return 1 if count["differs"] or count["refused"] > len(programs) // 10 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
