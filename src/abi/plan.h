@@ -156,7 +156,10 @@ struct DeviceKernel {
   std::int64_t shared_bytes = 0;    // dynamic shared memory of a block
   std::int32_t cluster_blocks = 1;  // part of the image; the number of blocks is a multiple of it
   bool has_workspace = false;
-  bool can_fail = false;                      // whether it may write its status
+  bool can_fail = false;  // whether it may write its status
+  // It begins by waiting for all that was queued before it, so that its blocks may be brought up
+  // while the last of that still runs.
+  bool waits = false;
   std::shared_ptr<const std::string> source;  // text of the function
 };
 

@@ -203,6 +203,39 @@ graph @block(%x: bf16[s0,64], %w: bf16[32,64] param, %b: bf16[32] param) -> bf16
   }
 }
 
+TEST_F(NullDeviceTest, KernelsAreBroughtUpEarly) {
+  const auto early = [](std::string_view architecture, bool is_capturing) {
+    const auto device =
+        runtime::cuda::make_null_device(codegen::cuda::typical_device(architecture));
+    device->set_capturing(is_capturing);
+    Compiler compiler(make_target(device));
+    graph::Graph graph = graph::parse(R"(
+graph @f(%x: f32[64,64]) -> f32[64,64] {
+  %0: f32[64,64] = exp(%x)
+  return %0
+}
+)",
+                                      "test.ir", ops::op_table());
+    for (std::uint32_t v = 0; v < graph.value_count(); ++v) {
+      graph.type(graph::ValueId{v}).device = {abi::DeviceKind::cuda, 0};
+    }
+    const Compiled compiled = compiler.compile(std::move(graph), {});
+    const auto executable = compiler.load(compiled.plan);
+    NullHost host;
+    const std::vector<std::int64_t> sizes = {64, 64}, strides = {64, 1};
+    const std::vector<abi::TensorView> views = {
+        host.make_output(abi::DType::f32, sizes, strides).view};
+    executable->run({.tensors = views, .host = &host});
+    const auto launches = device->take_launches();
+    EXPECT_EQ(launches.size(), 1U);
+    return launches.at(0).shape.early;
+  };
+  EXPECT_TRUE(early("sm_90a", false));
+  EXPECT_TRUE(early("sm_100", false));
+  EXPECT_FALSE(early("sm_90a", true));
+  EXPECT_FALSE(early("sm_80", false));
+}
+
 TEST_F(NullDeviceTest, ConvolutionAndAttentionAreTheHosts) {
   compile(R"(
 graph @block(%q: bf16[2,4,16,8], %k: bf16[2,4,16,8], %v: bf16[2,4,16,8]) -> bf16[2,4,16,8] {

@@ -2,6 +2,7 @@
 #include "codegen/cuda/compiler.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -85,9 +86,22 @@ std::vector<std::size_t> distribute(const std::vector<double>& work, std::size_t
   return result;
 }
 
+// Whether kernels of "sm_90a" and the like can wait for what is queued before them (kBegin).
+bool can_wait(std::string_view architecture) {
+  constexpr std::string_view kPrefix = "sm_";
+  constexpr int kHopper = 90;
+  int number = 0;
+  if (architecture.starts_with(kPrefix)) {
+    const char* end = architecture.data() + architecture.size();
+    (void)std::from_chars(architecture.data() + kPrefix.size(), end, number);
+  }
+  return number >= kHopper;
+}
+
 }  // namespace
 
-CudaCompiler::CudaCompiler(abi::DeviceDescription device) : device_(std::move(device)) {
+CudaCompiler::CudaCompiler(abi::DeviceDescription device)
+    : device_(std::move(device)), waits_(can_wait(device_.architecture)) {
   INKLE_CHECK(!device_.architecture.empty(), "a device without an architecture");
 }
 
@@ -133,6 +147,7 @@ Compiled CudaCompiler::compile(std::span<const CompileUnit> units) const {
     made.kernel.block_threads = unit.schedule.blocks->threads;
     made.kernel.cluster_blocks = unit.schedule.blocks->cluster;
     made.kernel.can_fail = source.can_fail;
+    made.kernel.waits = waits_;
     made.kernel.source = std::make_shared<const std::string>(source.text);
     made.blocks = schedule::parallel_extent(*unit.kernel, unit.schedule, context);
     made.workspace_bytes = source.workspace_bytes;

@@ -61,6 +61,7 @@ class CudaCompiler {
 
  private:
   abi::DeviceDescription device_;
+  bool waits_;
 };
 
 // Facts of a typical card of an architecture (sm_80, sm_90a, sm_100), for tests and for compiling

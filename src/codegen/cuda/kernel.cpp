@@ -207,6 +207,7 @@ class KernelWriter {
     out_.open(
         fmt::format("extern \"C\" __global__ void {}__launch_bounds__({}{}) {}({}{}u32* status)",
                     cluster, blocks_.threads, blocks_at_once(), name, parameters, workspace));
+    if (kernel.instances == 1) begin();
   }
 
   // All that follows from the number of the block; what is declared before it goes to out_.
@@ -306,9 +307,19 @@ class KernelWriter {
       out_.line("{} = ({}{}*)table.p[at * {} + {}];", parameter(p),
                 text_.written[p] ? "" : "const ", type, kernel.params.size(), p);
     }
+    begin();
     for (std::size_t s = 0; s < kernel.sizes.size(); ++s) {
       out_.line("const i64 n{} = table.n[at * {} + {}];", s, kernel.sizes.size(), s);
     }
+  }
+
+  // Waits for what is queued before the kernel.
+  void begin() {
+    std::vector<std::string> read;
+    for (std::size_t p = 0; p < text_.kernel.params.size(); ++p) {
+      if (!text_.written[p]) read.push_back(fmt::format("p{}", p));
+    }
+    out_.line("begin({});", fmt::join(read, ", "));
   }
 
   void size_symbols() {
@@ -356,6 +367,9 @@ class KernelWriter {
     const bool wide = is_wide_extent(rows);
     const char* type = wide ? "i64" : "int";
     const int team = blocks_.team;
+    if (!std::has_single_bit(static_cast<std::uint32_t>(team))) {
+      unsupported("kernel {}: rows shared by {} threads", text_.kernel.name, team);
+    }
     if (blocks_.chunk != 0) {
       begin_chunks(type);
     } else if (team > 32) {

@@ -16,6 +16,8 @@ struct alignas(2) bf16 { unsigned short bits; };
 struct alignas(2) f16 { unsigned short bits; };
 #define INLINE static __device__ __forceinline__
 
+template <class P> INLINE void launder(P& p) { asm volatile("" : "+l"(p)::"memory"); }
+
 INLINE float to_f32(bf16 x) { return __uint_as_float((u32)x.bits << 16); }
 INLINE float to_f32(f16 x) {
   float r;
@@ -46,6 +48,16 @@ INLINE float round_bf16(float x) {
 INLINE float round_f16(float x) { return to_f32(to_f16(x)); }
 INLINE bf16 make_bf16(unsigned short bits) { bf16 r; r.bits = bits; return r; }
 INLINE f16 make_f16(unsigned short bits) { f16 r; r.bits = bits; return r; }
+// The first thing that a kernel does. Its blocks may be there before what was queued earlier has
+// ended: nothing is read or written before that. The addresses of what is only read come out of
+// here, as the compiler may move such reads as it likes.
+template <class... P> INLINE void begin(P&... p) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  const int each[] = {0, (launder(p), 0)...};
+  (void)each;
+#endif
+}
 // N neighbouring elements.
 template <class T, int N>
 struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) Pack {

@@ -90,6 +90,10 @@ class CudaDevice final : public Device {
   }
   void launch(Function function, const LaunchShape& shape, Stream stream,
               void** parameters) override {
+    if (shape.early) {
+      launch_early(function, shape, stream, parameters);
+      return;
+    }
     driver::check(api_,
                   api_.launch(function, shape.blocks, 1, 1, shape.threads, 1, 1, shape.shared_bytes,
                               stream, parameters, nullptr),
@@ -233,6 +237,20 @@ class CudaDevice final : public Device {
     return value;
   }
   void describe();
+
+  void launch_early(Function function, const LaunchShape& shape, Stream stream,
+                    void** parameters) const {
+    driver::LaunchAttribute attribute{.id = driver::kProgrammaticStreamSerialization};
+    attribute.value[0] = 1;
+    const driver::LaunchConfig config{.grid_x = shape.blocks,
+                                      .block_x = shape.threads,
+                                      .shared_bytes = shape.shared_bytes,
+                                      .stream = stream,
+                                      .attributes = &attribute,
+                                      .attribute_count = 1};
+    driver::check(api_, api_.launch_with(&config, function, parameters, nullptr),
+                  "launching a kernel");
+  }
 
   // Compiled by the driver when first needed; kept as long as the process.
   [[nodiscard]] Function own_kernel(Function& known, const char* code, const char* name) {

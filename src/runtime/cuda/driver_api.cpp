@@ -24,6 +24,7 @@ std::string look_up_all(void* library, Api& api) {
       .get("cuModuleGetFunction", api.module_function)
       .get("cuFuncSetAttribute", api.function_set)
       .get("cuLaunchKernel", api.launch)
+      .get("cuLaunchKernelEx", api.launch_with)
       .get("cuMemAlloc_v2", api.allocate)
       .get("cuMemFree_v2", api.free)
       .get("cuMemHostAlloc", api.host_allocate)

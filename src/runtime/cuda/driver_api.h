@@ -35,6 +35,23 @@ inline constexpr int kFunctionMaxDynamicShared = 8;
 inline constexpr unsigned kHostPortable = 1;
 inline constexpr unsigned kHostMapped = 2;
 
+// As cuLaunchKernelEx takes it.
+struct LaunchAttribute {
+  int id = 0;
+  char padding[4] = {};
+  alignas(8) char value[64] = {};
+};
+struct LaunchConfig {
+  unsigned grid_x = 1, grid_y = 1, grid_z = 1;
+  unsigned block_x = 1, block_y = 1, block_z = 1;
+  unsigned shared_bytes = 0;
+  void* stream = nullptr;
+  LaunchAttribute* attributes = nullptr;
+  unsigned attribute_count = 0;
+};
+// The kernel waits for what is before it in its stream by itself; the value is an int, 1.
+inline constexpr int kProgrammaticStreamSerialization = 6;
+
 struct Api {
   Result (*init)(unsigned flags);
   Result (*error_string)(Result error, const char** text);
@@ -54,6 +71,8 @@ struct Api {
   Result (*launch)(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                    unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                    void* stream, void** parameters, void** extra);
+  Result (*launch_with)(const LaunchConfig* config, void* function, void** parameters,
+                        void** extra);
   Result (*allocate)(Address* address, std::size_t bytes);
   Result (*free)(Address address);
   Result (*host_allocate)(void** address, std::size_t bytes, unsigned flags);

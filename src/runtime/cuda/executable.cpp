@@ -306,6 +306,7 @@ void Executable::make_launch(const abi::Launch& launch, Step& step) {
   step.function = functions_[launch.kernel];
   step.shape.threads = static_cast<std::uint32_t>(kernel.block_threads);
   step.shape.shared_bytes = static_cast<std::uint32_t>(kernel.shared_bytes);
+  step.shape.early = kernel.waits && kernel.cluster_blocks == 1;
   step.has_workspace = kernel.has_workspace;
   step.can_fail = kernel.can_fail;
   for (const PlanBuffer b : launch.buffers) step.buffers.push_back(roots_[b]);

@@ -367,6 +367,7 @@ void Frame::make_output(PlanBuffer buffer) {
 
 void Frame::bind_memory(const common::Call& call) {
   const bool is_capturing = device_.is_capturing(stream_);
+  is_recorded_ = is_capturing;
   void* zeros = nullptr;
   if (kernel_bytes_ > 0 && kernel_bytes_ <= Device::kZeroBytes) {
     zeros = is_capturing ? executable_.zeros_of_recording(kernel_bytes_) : device_.zeros(stream_);
@@ -470,6 +471,8 @@ void Frame::run_launch(std::size_t number) {
   }
   LaunchShape shape = step.shape;
   shape.blocks = state.blocks;
+  // Kernels of a graph follow each other as fast, and their parameters may be set anew.
+  shape.early = shape.early && !is_recorded_;
   device_.launch(step.function, shape, stream_, state.parameters.data());
 }
 

@@ -144,6 +144,7 @@ class Frame {
   // The largest workspace of a kernel. All share it, as each leaves zeros.
   std::int64_t kernel_bytes_ = 0;
   bool needs_workspace_ = false;  // of a library
+  bool is_recorded_ = false;      // this call becomes a graph
   std::byte* memory_ = nullptr;   // arena, uploads, kernels' workspace, library: in this order
   void* workspace_ = nullptr;     // for libraries: the device's, or behind all of these
   struct Clone {

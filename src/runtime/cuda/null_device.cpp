@@ -195,7 +195,8 @@ class NullDeviceOf final : public NullDevice {
   }
   void synchronize(Stream /*stream*/) override {}
   void synchronize_all() override {}
-  bool is_capturing(Stream /*stream*/) override { return false; }
+  bool is_capturing(Stream /*stream*/) override { return is_capturing_; }
+  void set_capturing(bool is_capturing) override { is_capturing_ = is_capturing; }
   Event make_event() override { return new double(0); }
   void free_event(Event event) override { delete static_cast<double*>(event); }
   void record(Event event, Stream /*stream*/) override { *static_cast<double*>(event) = now_; }
@@ -220,6 +221,7 @@ class NullDeviceOf final : public NullDevice {
   abi::DeviceDescription description_;
   std::function<double(const LaunchShape&)> clock_;
   double now_ = 0;  // microseconds, of launches
+  bool is_capturing_ = false;
   Recorder recorder_;
   NullGemms gemms_;
   NullConvolutions convolutions_;
