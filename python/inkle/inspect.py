@@ -95,6 +95,8 @@ def _facts(compiled: Any, texts: Any) -> tuple[Any, Any, dict[str, Any]]:
     report = compiled if isinstance(compiled, GraphReport) else GraphReport("graph", True)
     callable_ = compiled.callable if isinstance(compiled, GraphReport) else compiled
     native = _native(callable_)
+    if native is None and not isinstance(compiled, GraphReport):
+        raise TypeError(f"inkle: a {type(compiled).__name__} is no report of inkle.reports()")
     if native is None:
         reason = f": {report.reason}" if report.reason else ""
         raise ValueError(f"inkle: graph {report.name} was not compiled{reason}")

@@ -47,6 +47,8 @@ def test_arguments_that_share_memory():
 def test_a_graph_in_eager_has_no_profile():
     with pytest.raises(ValueError, match="was not compiled"):
         inkle.profile(inkle.GraphReport("graph", reason="no reason"))
+    with pytest.raises(TypeError, match="a Linear is no report of inkle.reports()"):
+        inkle.profile(torch.nn.Linear(2, 2))
 
 
 @pytest.mark.parametrize("text", [GRAPH, ATTENTION])
