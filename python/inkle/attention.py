@@ -13,7 +13,7 @@ import operator
 import torch
 import torch.nn.functional as F
 
-from inkle import attention_ways
+from inkle import attend, attention_ways
 
 
 @torch.library.custom_op("inkle::attention", mutates_args=())
@@ -187,7 +187,7 @@ def _written(gm: torch.fx.GraphModule) -> set[torch.fx.Node]:
 def _drop_constant_mask(
     node: torch.fx.Node, known: dict[torch.fx.Node, object], written: set[torch.fx.Node]
 ) -> None:
-    given = list(_positional(node))
+    given = list(attend.positional(node))
     mask = given[3]
     if not isinstance(mask, torch.fx.Node) or given[5]:
         return
@@ -228,11 +228,11 @@ def replace(gm: torch.fx.GraphModule, random: str = "fast") -> None:
             written = _written(gm) if written is None else written
             _drop_constant_mask(node, known, written)
         if _may_replace(node):
-            node.args = _positional(node)
+            node.args = attend.positional(node)
             node.target = torch.ops.inkle.attention.default
             node.kwargs = {}
         elif _has_choice(node):
-            given = _positional(node)
+            given = attend.positional(node)
             # Each kernel draws other numbers.
             if given[4] == 0.0 or random != "eager":
                 node.args, node.kwargs, node.target = given, {}, differentiable
@@ -241,15 +241,6 @@ def replace(gm: torch.fx.GraphModule, random: str = "fast") -> None:
 
 def _operand_of(node: torch.fx.Node, index: int, name: str) -> object:
     return node.args[index] if len(node.args) > index else node.kwargs.get(name)
-
-
-def _positional(node: torch.fx.Node) -> tuple:
-    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-    defaults = (None, None, None, None, 0.0, False, None, False)
-    given = list(node.args)
-    for name, default in list(zip(names, defaults))[len(given) :]:
-        given.append(node.kwargs.get(name, default))
-    return tuple(given)
 
 
 # Of the kernel's results and of its backward's arguments those that state how it drew random

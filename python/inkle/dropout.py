@@ -13,7 +13,9 @@ from typing import Sequence
 import torch
 import torch.nn.functional as F
 
-_MASK32 = 0xFFFFFFFF
+from inkle import attend
+from inkle.philox import dropped_below, kept_scale, philox
+
 _LARGEST_SEED = 2**63 - 1
 # Each dropout of a graph has so many random numbers of its own.
 _NUMBERS = 2**40
@@ -36,29 +38,6 @@ def _(like):
     return torch.empty((), dtype=torch.int64, device=like.device)
 
 
-def _product(a: int, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """High and low 32 bits of the product of two numbers of 32 bits, in tensors of i64."""
-    low, high = a * (b & 0xFFFF), a * (b >> 16)
-    middle = high + (low >> 16)
-    return middle >> 16, ((middle & 0xFFFF) << 16) | (low & 0xFFFF)
-
-
-def philox(seed: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
-    """Word ``offset % 4`` of Philox-4x32-10 for counter ``offset // 4``, as the compiler's own code
-    draws it; 32 bits, in i64."""
-    key0, key1 = seed & _MASK32, (seed >> 32) & _MASK32
-    zero, counter = torch.zeros_like(offset), offset >> 2
-    c = [counter & _MASK32, (counter >> 32) & _MASK32, zero, zero]
-    for _ in range(10):
-        high0, low0 = _product(0xD2511F53, c[0])
-        high1, low1 = _product(0xCD9E8D57, c[2])
-        c = [high1 ^ c[1] ^ key0, low1, high0 ^ c[3] ^ key1, low0]
-        key0, key1 = (key0 + 0x9E3779B9) & _MASK32, (key1 + 0xBB67AE85) & _MASK32
-    low = torch.where(offset & 1 == 0, c[0], c[1])
-    high = torch.where(offset & 1 == 0, c[2], c[3])
-    return torch.where(offset & 2 == 0, low, high)
-
-
 def _words(
     sizes: Sequence[int], seed: torch.Tensor, number: int, which: int = 0, count: int = 1
 ) -> torch.Tensor:
@@ -69,10 +48,9 @@ def _words(
 
 @torch.library.custom_op("inkle::dropout", mutates_args=())
 def dropout(input: torch.Tensor, seed: torch.Tensor, number: int, p: float) -> torch.Tensor:
-    kept = _words(input.shape, seed, number) >= int(p * 2**32 + 0.5)
-    scale = 0.0 if p >= 1 else 1 / (1 - p)
+    kept = _words(input.shape, seed, number) >= dropped_below(p)
     wide = torch.promote_types(input.dtype, torch.float32)
-    factor = kept * torch.tensor(scale, dtype=wide, device=input.device)
+    factor = kept * torch.tensor(kept_scale(p), dtype=wide, device=input.device)
     out = torch.empty_like(input)
     return out.copy_(input.to(wide) * factor)
 
@@ -80,7 +58,7 @@ def dropout(input: torch.Tensor, seed: torch.Tensor, number: int, p: float) -> t
 def seeded_native_dropout(
     input: torch.Tensor, seed: torch.Tensor, number: int, p: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    kept = _words(input.shape, seed, number) >= int(p * 2**32 + 0.5)
+    kept = _words(input.shape, seed, number) >= dropped_below(p)
     return dropout(input, seed, number, p), kept
 
 
@@ -157,14 +135,27 @@ def _arguments(node: torch.fx.Node) -> tuple | None:
 def replace(gm: torch.fx.GraphModule) -> None:
     """Replaces the calls in a Dynamo graph, in place; not those that checkpointing repeats."""
     seeds: dict[torch.device, torch.fx.Node] = {}
-    calls = [(node, found) for node in gm.graph.nodes if (found := _arguments(node)) is not None]
-    for number, (node, (x, p)) in enumerate(calls):
+
+    def seed_for(node: torch.fx.Node, x: torch.fx.Node) -> torch.fx.Node:
         device = x.meta["example_value"].device
         if device not in seeds:
             with gm.graph.inserting_before(node):
                 seeds[device] = gm.graph.call_function(torch.ops.inkle.seed.default, (x,))
-        node.target = torch.ops.inkle.dropout.default
-        node.args = (x, seeds[device], number, p)
+        return seeds[device]
+
+    number = 0
+    for node in gm.graph.nodes:
+        if (found := _arguments(node)) is not None:
+            x, p = found
+            node.args = (x, seed_for(node, x), number, p)
+            node.target = torch.ops.inkle.dropout.default
+        elif (found := attend.arguments(node)) is not None:
+            (query, key, value, mask), (p, is_causal, scale) = found
+            node.args = (query, key, value, mask, seed_for(node, query), number, p, is_causal, scale)
+            node.target = attend.dropped
+        else:
+            continue
         node.kwargs = {}
-    if calls:
+        number += 1
+    if number:
         gm.recompile()

@@ -1,4 +1,5 @@
 // Matrix products, convolutions and attention of the reference interpreter.
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -130,21 +131,52 @@ class AttentionRow {
         if (m_.memory[a_.mask->buffer].buffer->dtype != DType::boolean)
           dot += mask.real;
         else if (mask.integer == 0)
-          dot = -std::numeric_limits<long double>::infinity();
+          dot = a_.hidden;
       }
       out.push_back(dot);
     }
     return out;
   }
 
+  // Whether gradients pass through the logit.
+  bool passes(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+    if (a_.is_causal && j > i) return false;
+    if (!a_.mask || m_.memory[a_.mask->buffer].buffer->dtype != DType::boolean) return true;
+    return at(*a_.mask, b, h, i, j).integer != 0;
+  }
+
+  // What dropout multiplies the weight by.
+  long double factor(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+    if (!a_.dropout) return 1;
+    const std::int64_t heads = m_.environment.value(a_.heads);
+    const std::int64_t row = (b * heads + h) * m_.environment.value(a_.q_length) + i;
+    const std::int64_t seed = m_.memory[a_.dropout->seed].read({}).integer;
+    const std::int64_t word = attention_word(seed, a_.dropout->number, row, j);
+    return word < dropped_below(a_.dropout->p) ? 0 : dropout_scale(a_.dropout->p);
+  }
+
+  Scalar query(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t d) {
+    return at(a_.q, b, h, i, d);
+  }
+  Scalar key(std::int64_t b, std::int64_t h, std::int64_t j, std::int64_t d) {
+    return at(a_.k, b, kv_head(h), j, d);
+  }
+  Scalar grad(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t d) {
+    return at(a_.gradient->grad, b, h, i, d);
+  }
+  Scalar out(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t d) {
+    return at(a_.gradient->out, b, h, i, d);
+  }
+
   Scalar value(std::int64_t b, std::int64_t h, std::int64_t j, std::int64_t d) {
     return at(a_.v, b, kv_head(h), j, d);
   }
 
- private:
   std::int64_t kv_head(std::int64_t h) const {
     return h / (m_.environment.value(a_.heads) / m_.environment.value(a_.kv_heads));
   }
+
+ private:
   Scalar at(const Access& access, std::int64_t b, std::int64_t h, std::int64_t r, std::int64_t c) {
     const std::int64_t values[] = {b, h, r, c};
     for (std::size_t n = 0; n < 4; ++n) m_.environment.set(a_.variables[n], values[n]);
@@ -153,6 +185,78 @@ class AttentionRow {
 
   Machine& m_;
   const Attention& a_;
+};
+
+// Adds to the gradients what one row gives.
+class AttentionGradient {
+ public:
+  AttentionGradient(Machine& m, const Nest& nest)
+      : m_(m), a_(std::get<Attention>(nest.detail)), row_(m, a_) {
+    for (std::size_t n = 0; n < 3; ++n) {
+      const Memory& memory = m.memory[nest.stores[n].buffer];
+      memories_[n] = &memory;
+      std::size_t count = 1;
+      for (const std::int64_t size : memory.sizes) count *= static_cast<std::size_t>(size);
+      sums_[n].assign(count, 0);
+    }
+  }
+
+  void add(std::int64_t b, std::int64_t h, std::int64_t i) {
+    std::vector<long double> p = row_.logits(b, h, i);
+    const Memory& statistics = m_.memory[a_.gradient->statistics];
+    const long double most = statistics.read(Point{b, h, i, 0}).real;
+    const long double sum = statistics.read(Point{b, h, i, 1}).real;
+    const bool empty = std::isinf(most) && most < 0;
+    const std::int64_t width = m_.environment.value(a_.value_dim);
+    long double level = 0;
+    for (std::int64_t d = 0; d < width; ++d) {
+      level += static_cast<long double>(row_.grad(b, h, i, d).real) * row_.out(b, h, i, d).real;
+    }
+    for (std::size_t column = 0; column < p.size(); ++column) {
+      const auto j = static_cast<std::int64_t>(column);
+      p[column] = empty ? (a_.safe ? 0 : std::numeric_limits<long double>::quiet_NaN())
+                        : std::exp(p[column] - most) / sum;
+      const long double factor = row_.factor(b, h, i, j);
+      long double dp = 0;
+      for (std::int64_t d = 0; d < width; ++d) {
+        const long double g = row_.grad(b, h, i, d).real;
+        dp += g * row_.value(b, h, j, d).real;
+        add(2, {b, row_.kv_head(h), j, d}, p[column] * factor * g);
+      }
+      if (!row_.passes(b, h, i, j)) continue;
+      const long double ds = p[column] * (dp * factor - level) * a_.scale;
+      for (std::int64_t d = 0; d < m_.environment.value(a_.head_dim); ++d) {
+        add(0, {b, h, i, d}, ds * row_.key(b, h, j, d).real);
+        add(1, {b, row_.kv_head(h), j, d}, ds * row_.query(b, h, i, d).real);
+      }
+    }
+  }
+
+  void store() const {
+    for (std::size_t n = 0; n < 3; ++n) {
+      std::size_t position = 0;
+      for_each_index(memories_[n]->sizes, [&](const Point& at) {
+        const auto value = static_cast<double>(sums_[n][position++]);
+        memories_[n]->write(at, make_scalar(memories_[n]->buffer->dtype, value));
+      });
+    }
+  }
+
+ private:
+  void add(std::size_t n, const Point& at, long double value) {
+    std::size_t position = 0;
+    for (std::size_t d = 0; d < at.size(); ++d) {
+      position = position * static_cast<std::size_t>(memories_[n]->sizes[d]) +
+                 static_cast<std::size_t>(at[d]);
+    }
+    sums_[n][position] += value;
+  }
+
+  Machine& m_;
+  const Attention& a_;
+  AttentionRow row_;
+  std::array<const Memory*, 3> memories_{};
+  std::array<std::vector<long double>, 3> sums_;
 };
 
 }  // namespace
@@ -185,6 +289,14 @@ void run_convolution(Machine& machine, const Nest& nest) {
 
 void run_attention(Machine& machine, const Nest& nest) {
   const auto& a = std::get<Attention>(nest.detail);
+  if (a.gradient) {
+    AttentionGradient gradient(machine, nest);
+    const Point rows = {machine.environment.value(a.batch), machine.environment.value(a.heads),
+                        machine.environment.value(a.q_length)};
+    for_each_index(rows, [&](const Point& at) { gradient.add(at[0], at[1], at[2]); });
+    gradient.store();
+    return;
+  }
   AttentionRow row(machine, a);
   const std::vector<Dim> rows(nest.dims.begin(), nest.dims.begin() + 3);
   const std::vector<Dim> features(nest.dims.begin() + 3, nest.dims.end());
@@ -205,6 +317,18 @@ void run_attention(Machine& machine, const Nest& nest) {
       const double lse = static_cast<double>(empty ? maximum : maximum + std::log(sum));
       const Memory& m = machine.memory[*a.lse];
       m.write(at, make_scalar(m.buffer->dtype, lse));
+    }
+    if (a.statistics) {
+      const Memory& m = machine.memory[*a.statistics];
+      const long double values[] = {maximum, empty ? 0 : sum};
+      for (std::int64_t n = 0; n < 2; ++n) {
+        Point place = at;
+        place.push_back(n);
+        m.write(place, make_scalar(m.buffer->dtype, static_cast<double>(values[n])));
+      }
+    }
+    for (std::size_t j = 0; j < weights.size(); ++j) {
+      weights[j] *= row.factor(at[0], at[1], at[2], static_cast<std::int64_t>(j));
     }
     machine.for_each_point(features, [&] {
       const std::int64_t d = machine.environment.value(features[0].variable);

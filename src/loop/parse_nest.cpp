@@ -379,6 +379,26 @@ class NestParser {
     a.is_causal = s_.accept("causal");
     a.safe = !s_.accept("unsafe");
     if (s_.accept("lse")) a.lse = buffer();
+    if (s_.accept("hidden")) a.hidden = s_.number(is_integer, integer);
+    if (s_.accept("dropout")) {
+      Attention::Dropout dropout;
+      dropout.p = s_.number(is_integer, integer);
+      s_.expect("number");
+      dropout.number = s_.integer();
+      s_.expect("seed");
+      dropout.seed = buffer();
+      a.dropout = dropout;
+    }
+    if (s_.accept("statistics")) a.statistics = buffer();
+    if (s_.accept("gradient")) {
+      Attention::Gradient gradient;
+      gradient.grad = access();
+      s_.expect("out");
+      gradient.out = access();
+      s_.expect("of");
+      gradient.statistics = buffer();
+      a.gradient = std::move(gradient);
+    }
     nest_.detail = std::move(a);
   }
 

@@ -313,6 +313,16 @@ class NestPrinter {
     if (a.is_causal) out += " causal";
     if (!a.safe) out += " unsafe";
     if (a.lse) out += fmt::format(" lse {}", program_.buffers[*a.lse].name);
+    if (std::isfinite(a.hidden)) out += fmt::format(" hidden {}", print_double(a.hidden));
+    if (a.dropout) {
+      out += fmt::format(" dropout {} number {} seed {}", print_double(a.dropout->p),
+                         a.dropout->number, program_.buffers[a.dropout->seed].name);
+    }
+    if (a.statistics) out += fmt::format(" statistics {}", program_.buffers[*a.statistics].name);
+    if (a.gradient) {
+      out += fmt::format(" gradient {} out {} of {}", access(a.gradient->grad),
+                         access(a.gradient->out), program_.buffers[a.gradient->statistics].name);
+    }
     return out;
   }
 

@@ -27,6 +27,11 @@ struct DetailReads {
     add_once(list, a.k.buffer);
     add_once(list, a.v.buffer);
     if (a.mask) add_once(list, a.mask->buffer);
+    if (a.dropout) add_once(list, a.dropout->seed);
+    if (!a.gradient) return;
+    add_once(list, a.gradient->grad.buffer);
+    add_once(list, a.gradient->out.buffer);
+    add_once(list, a.gradient->statistics);
   }
   void operator()(const EagerCall& e) const {
     for (const auto& argument : e.arguments) {
@@ -113,6 +118,7 @@ std::vector<BufferId> writes(const Nest& nest) {
   for (const Store& store : nest.stores) add_once(list, store.buffer);
   if (const auto* attention = std::get_if<Attention>(&nest.detail)) {
     if (attention->lse) add_once(list, *attention->lse);
+    if (attention->statistics) add_once(list, *attention->statistics);
   }
   if (const auto* call = std::get_if<EagerCall>(&nest.detail)) {
     for (const BufferId b : call->results) add_once(list, b);
@@ -138,6 +144,13 @@ void for_each_buffer(Nest& nest, const std::function<void(BufferId&)>& f) {
     f(a->v.buffer);
     if (a->mask) f(a->mask->buffer);
     if (a->lse) f(*a->lse);
+    if (a->dropout) f(a->dropout->seed);
+    if (a->statistics) f(*a->statistics);
+    if (a->gradient) {
+      f(a->gradient->grad.buffer);
+      f(a->gradient->out.buffer);
+      f(a->gradient->statistics);
+    }
   } else if (auto* e = std::get_if<EagerCall>(&nest.detail)) {
     for (auto& argument : e->arguments) {
       if (auto* buffer = std::get_if<BufferId>(&argument)) f(*buffer);

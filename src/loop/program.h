@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -99,7 +100,21 @@ struct Convolution {
 // dtype or bool (false: minus infinity). kv heads: head h reads kv head h / (heads / kv_heads).
 // Causal: row i attends to columns j <= i. Rows with nothing to attend to give 0 when `safe`, else
 // NaN. lse: natural log of the sum of exp of the logits, over (batch, head, row), or none.
+//
+// As a gradient (`gradient` is set) it stores those of q, k and v, in this order, each over (batch,
+// its own head, row, feature): nothing passes where a bool mask is false, and rows with nothing to
+// attend to pass nothing when `safe`, else NaN.
 struct Attention {
+  // Weights are multiplied by 1 / (1 - p) or, with probability p, by 0; see loop::attention_word.
+  struct Dropout {
+    BufferId seed = 0;  // i64, no dimensions
+    std::int64_t number = 0;
+    double p = 0;
+  };
+  struct Gradient {
+    Access grad, out;         // of the result, and the result, over (batch, head, row, feature)
+    BufferId statistics = 0;  // as the forward has written them
+  };
   Access q, k, v;  // over (batch, head, row, feature)
   std::optional<Access> mask;
   Expr batch, heads, kv_heads, q_length, kv_length, head_dim, value_dim;
@@ -110,6 +125,12 @@ struct Attention {
   bool is_causal = false;
   bool safe = true;
   std::optional<BufferId> lse;
+  // Of a bool mask: the logit where it is false.
+  double hidden = -std::numeric_limits<double>::infinity();
+  std::optional<Dropout> dropout;
+  // Over (batch, head, row, 2): a row's largest logit and the sum of exp(logit - that).
+  std::optional<BufferId> statistics;
+  std::optional<Gradient> gradient;
 };
 // A call to the host framework on whole buffers.
 struct EagerCall {
@@ -149,7 +170,8 @@ enum class NestKind : std::uint8_t {
 //                order, or added up; the buffer has been filled by an earlier nest
 //   matmul       dims batch..., m, n; reduced k; accumulates in `accumulator`
 //   convolution  dims n, o, spatial...: the result's logical indices
-//   attention    dims batch, head, row, value feature
+//   attention    dims batch, head, row, value feature; stores of a gradient are in terms of the
+//                detail's variables
 //   eager        no dims, no stores
 // Dims of extent 1 are kept, so that dims and a whole result correspond one to one.
 struct Nest {

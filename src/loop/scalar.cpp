@@ -135,19 +135,23 @@ bool is_lossless(DType from, DType to) {
   return bits <= width_of(to) - 1;
 }
 
-std::int64_t philox(std::int64_t seed, std::int64_t offset) {
+namespace {
+
+using Words = std::array<std::uint32_t, 4>;
+
+std::uint32_t low_word(std::int64_t v) { return static_cast<std::uint32_t>(v); }
+std::uint32_t high_word(std::int64_t v) {
+  return static_cast<std::uint32_t>(static_cast<std::uint64_t>(v) >> 32);
+}
+
+// Philox-4x32-10 (Salmon et al., SC 2011).
+Words philox(std::int64_t seed, Words c) {
   constexpr std::uint64_t kMultiplier0 = 0xD2511F53;
   constexpr std::uint64_t kMultiplier1 = 0xCD9E8D57;
   constexpr std::uint32_t kWeyl0 = 0x9E3779B9;
   constexpr std::uint32_t kWeyl1 = 0xBB67AE85;
-  const auto low = [](std::int64_t v) { return static_cast<std::uint32_t>(v); };
-  const auto high = [](std::int64_t v) {
-    return static_cast<std::uint32_t>(static_cast<std::uint64_t>(v) >> 32);
-  };
-  std::uint32_t key0 = low(seed);
-  std::uint32_t key1 = high(seed);
-  const std::int64_t counter = offset >> 2;
-  std::array<std::uint32_t, 4> c = {low(counter), high(counter), 0, 0};
+  std::uint32_t key0 = low_word(seed);
+  std::uint32_t key1 = high_word(seed);
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = kMultiplier0 * c[0];
     const std::uint64_t p1 = kMultiplier1 * c[2];
@@ -156,8 +160,26 @@ std::int64_t philox(std::int64_t seed, std::int64_t offset) {
     key0 += kWeyl0;
     key1 += kWeyl1;
   }
-  return c[static_cast<std::size_t>(offset & 3)];
+  return c;
 }
+
+}  // namespace
+
+std::int64_t philox(std::int64_t seed, std::int64_t offset) {
+  const std::int64_t counter = offset >> 2;
+  const Words words = philox(seed, Words{low_word(counter), high_word(counter), 0, 0});
+  return words[static_cast<std::size_t>(offset & 3)];
+}
+
+std::int64_t attention_word(std::int64_t seed, std::int64_t number, std::int64_t row,
+                            std::int64_t column) {
+  const Words counter = {low_word(column / 64 * 16 + column % 16), low_word(row), high_word(row),
+                         low_word(number + 1)};
+  return philox(seed, counter)[static_cast<std::size_t>(column % 64 / 16)];
+}
+
+std::int64_t dropped_below(double p) { return std::llround(p * 4294967296.0); }
+double dropout_scale(double p) { return p >= 1 ? 0 : 1 / (1 - p); }
 
 namespace {
 

@@ -36,6 +36,15 @@ struct Scalar {
 [[nodiscard]] std::optional<Scalar> evaluate_exact(Opcode opcode, DType dtype,
                                                    std::span<const Scalar> operands);
 [[nodiscard]] std::int64_t philox(std::int64_t seed, std::int64_t offset);  // Opcode::random
+// 32 random bits for the weight of a row of attention at a column; `row` counts through batches,
+// heads and rows. One run of Philox gives those of four columns, sixteen apart: the counter is
+// {column / 64 * 16 + column % 16, row, number + 1}, so that no op of this seed that draws an
+// element at a time has the same.
+[[nodiscard]] std::int64_t attention_word(std::int64_t seed, std::int64_t number, std::int64_t row,
+                                          std::int64_t column);
+// Weights are kept whose 32 bits are at least this.
+[[nodiscard]] std::int64_t dropped_below(double p);
+[[nodiscard]] double dropout_scale(double p);  // of what is kept
 
 // Elements in memory, `data` at the element.
 [[nodiscard]] Scalar read_element(DType dtype, const std::byte* data);

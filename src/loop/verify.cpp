@@ -190,6 +190,11 @@ class NestVerifier {
     access(a.k.buffer, a.k.indices);
     access(a.v.buffer, a.v.indices);
     if (a.mask) access(a.mask->buffer, a.mask->indices);
+    if (a.gradient) {
+      access(a.gradient->grad.buffer, a.gradient->grad.indices);
+      access(a.gradient->out.buffer, a.gradient->out.indices);
+      INKLE_CHECK(nest_.stores.size() == 3, "{} gradients of attention", nest_.stores.size());
+    }
     INKLE_CHECK(nest_.dims.size() == 4, "attention over {} dimensions", nest_.dims.size());
   }
   void check_store(const Store& store) const {
@@ -197,6 +202,7 @@ class NestVerifier {
     const bool pointwise = nest_.kind == NestKind::pointwise || nest_.kind == NestKind::scatter;
     const std::size_t results = pointwise                           ? nest_.body.yields.size()
                                 : nest_.kind == NestKind::reduction ? result_count(nest_.reduce)
+                                : nest_.kind == NestKind::attention ? nest_.stores.size()
                                                                     : 1;
     INKLE_CHECK(store.result < results, "store of result {} of {}", store.result, results);
     const Buffer& buffer = program_.buffers[store.buffer];

@@ -1,5 +1,7 @@
 // Scaled dot-product attention as one op: the frontend keeps it whole, the loop IR has a node for
 // it. Ranks other than 4 are views.
+#include "ops/attention.h"
+
 #include <cmath>
 #include <limits>
 
@@ -45,19 +47,7 @@ void check_heads(Inference& in, const Positions& p, const Type& q, const Type& k
   }
 }
 void check_mask(Inference& in, const Positions& p, const Type& q, const Type& k) {
-  if (in.optional_tensor(p.mask) == nullptr) return;
-  const Type& mask = infer::computable(in, p.mask);
-  if (mask.dtype != DType::boolean && !abi::is_float(mask.dtype)) {
-    in.fail("the mask must be bool or float");
-  }
-  if (mask.rank() > q.rank() || mask.rank() < 2) unsupported("sdpa: a mask of this rank");
-  Sizes full = q.sizes;
-  full.back() = k.sizes[k.rank() - 2];
-  for (std::size_t d = 0; d < mask.rank(); ++d) {
-    const Expr size = mask.sizes[d];
-    if (size.is_constant(1)) continue;
-    require_same(in, size, full[q.rank() - mask.rank() + d], "the mask does not broadcast");
-  }
+  if (in.optional_tensor(p.mask) != nullptr) check_attention_mask(in, p.mask, q, k);
 }
 
 template <Positions p>
@@ -94,23 +84,6 @@ Tensor with_heads(Lowering& l, const Tensor& t) {
     return std::vector<Expr>{i[0], i[2], i[3]};
   });
 }
-// The mask over (batch, head, row, column), size-1 and missing dimensions broadcast.
-Tensor with_mask_shape(Lowering& l, const Tensor& mask, const Tensor& q, const Tensor& k,
-                       std::size_t rank) {
-  const Sizes sizes = mask.sizes;
-  const std::size_t missing = rank - sizes.size();
-  return l.view(mask, {q.sizes[0], q.sizes[1], q.sizes[2], k.sizes[2]}, [=](Indices i) {
-    std::vector<Expr> full(i.begin(), i.end());
-    if (rank == 3) full.erase(full.begin() + 1);
-    std::vector<Expr> own;
-    for (std::size_t d = 0; d < sizes.size(); ++d) {
-      const Expr index = full[missing + d];
-      own.push_back(sizes[d].is_constant(1) ? index.context().constant(0) : index);
-    }
-    return own;
-  });
-}
-
 template <Positions p>
 void lower_attention(Lowering& l) {
   const std::size_t rank = l.tensor(0).rank();
@@ -119,7 +92,7 @@ void lower_attention(Lowering& l) {
   Lowering::AttentionArguments arguments{.q = &q, .k = &k, .v = &v};
   Tensor mask;
   if (const Tensor* given = l.optional_tensor(p.mask)) {
-    mask = with_mask_shape(l, *given, q, k, rank);
+    mask = attention_mask(l, *given, q, k, rank);
     arguments.mask = &mask;
   }
   if (l.args().is_none(p.scale)) {
@@ -283,6 +256,39 @@ constexpr OpDef kAttention[] = {
 };
 
 }  // namespace
+
+void check_attention_mask(Inference& in, std::size_t argument, const Type& q, const Type& k) {
+  const Type& mask = infer::computable(in, argument);
+  if (mask.dtype != DType::boolean && !abi::is_float(mask.dtype)) {
+    in.fail("the mask must be bool or float");
+  }
+  if (mask.rank() > q.rank() || mask.rank() < 2) unsupported("sdpa: a mask of this rank");
+  Sizes full = q.sizes;
+  full.back() = k.sizes[k.rank() - 2];
+  for (std::size_t d = 0; d < mask.rank(); ++d) {
+    const Expr size = mask.sizes[d];
+    if (size.is_constant(1)) continue;
+    if (!in.context().guard_equal(size, full[q.rank() - mask.rank() + d])) {
+      in.fail("the mask does not broadcast");
+    }
+  }
+}
+
+Tensor attention_mask(Lowering& l, const Tensor& mask, const Tensor& q, const Tensor& k,
+                      std::size_t rank) {
+  const Sizes sizes = mask.sizes;
+  const std::size_t missing = rank - sizes.size();
+  return l.view(mask, {q.sizes[0], q.sizes[1], q.sizes[2], k.sizes[2]}, [=](Indices i) {
+    std::vector<Expr> full(i.begin(), i.end());
+    if (rank == 3) full.erase(full.begin() + 1);
+    std::vector<Expr> own;
+    for (std::size_t d = 0; d < sizes.size(); ++d) {
+      const Expr index = full[missing + d];
+      own.push_back(sizes[d].is_constant(1) ? index.context().constant(0) : index);
+    }
+    return own;
+  });
+}
 
 std::span<const OpDef> attention_ops() { return kAttention; }
 

@@ -1,7 +1,5 @@
 // Dropout where it is the identity, in inference; and with a mask of our own, drawn by Philox from
 // a seed that the host gives, an element at a time: who has the seed can draw the same mask again.
-#include <cmath>
-
 #include "base/error.h"
 #include "ops/axes.h"
 #include "ops/infer.h"
@@ -57,9 +55,8 @@ std::vector<Sample> samples_dropout() {
 
 // --- With a seed: (input, seed, number, p). `number` tells apart the masks of one seed.
 
-// Elements are kept whose 32 random bits are at least this.
-std::int64_t dropped_below(double p) { return std::llround(p * 4294967296.0); }
-double scale_of(double p) { return p >= 1 ? 0 : 1 / (1 - p); }
+using loop::dropout_scale;
+using loop::dropped_below;
 
 Types infer_seeded(Inference& in) {
   const Type& x = infer::computable(in, 0);
@@ -83,8 +80,9 @@ void lower_seeded(Lowering& l) {
   const DType dtype = l.result_type().dtype;
   const DType compute = abi::compute_type(dtype);
   l.result(l.pointwise(l.tensor(0).sizes, dtype, [&](BodyBuilder& b, Indices i) {
-    const Val factor = b.select(is_kept(l, b, i), b.constant(compute, scale_of(l.args().real(3))),
-                                b.constant(compute, 0.0));
+    const Val factor =
+        b.select(is_kept(l, b, i), b.constant(compute, dropout_scale(l.args().real(3))),
+                 b.constant(compute, 0.0));
     return b.mul(b.cast(l.element(b, 0, i, compute), compute), factor);
   }));
   if (l.node().results.size() == 1 || !l.is_used(1)) return;
@@ -97,7 +95,7 @@ void reference_seeded(Evaluation& e) {
   const double p = e.real(3);
   for (std::size_t i = 0; i < x.count(); ++i) {
     const bool kept = seeded::reference_word(e, 1, i) >= dropped_below(p);
-    e.result().set(i, x.real(i) * (kept ? scale_of(p) : 0));
+    e.result().set(i, x.real(i) * (kept ? dropout_scale(p) : 0));
     if (e.result_count() > 1) e.result(1).set(i, std::int64_t{kept});
   }
 }

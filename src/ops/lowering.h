@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -118,8 +119,17 @@ class Lowering {
     const Tensor *q, *k, *v, *mask = nullptr;
     double scale = 1;
     bool is_causal = false, safe = true, want_lse = false;
+    double hidden = -std::numeric_limits<double>::infinity();
+    const Tensor* seed = nullptr;  // of dropout
+    std::int64_t number = 0;
+    double p = 0;
+    bool want_statistics = false;
   };
+  // The result, then the log-sum-exp or the statistics if they are wanted.
   std::vector<Tensor> attention(const AttentionArguments& arguments, DType dtype);
+  // Gradients of q, k and v, from that of the result, the result and its statistics.
+  std::vector<Tensor> attention_gradient(const AttentionArguments& arguments, const Tensor& grad,
+                                         const Tensor& out, const Tensor& statistics);
   // The tensor as a buffer of its own with row-major (or these) strides: copies unless it is one.
   Tensor materialise(const Tensor& t, std::optional<Sizes> strides = std::nullopt);
   // The tensor as a whole buffer in any layout: copies unless it is one.
@@ -137,6 +147,9 @@ class Lowering {
   [[nodiscard]] loop::Program& program() const { return *state_.program; }
   [[nodiscard]] loop::Nest new_nest(loop::NestKind kind) const;
   Tensor new_tensor(Sizes sizes, DType dtype);
+  loop::Attention attention_detail(const AttentionArguments& arguments);
+  loop::Access attention_access(const loop::Attention& detail, const Tensor& t,
+                                const Sizes& extents);
   [[nodiscard]] bool is_needed_later(graph::ValueId value) const;
   [[nodiscard]] bool is_last_use(loop::BufferId buffer) const;
   [[nodiscard]] bool is_overwritten_next(loop::BufferId input) const;

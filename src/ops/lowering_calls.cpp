@@ -95,13 +95,29 @@ Tensor Lowering::convolution(const Tensor& x, const Tensor& w, const Tensor* bia
   return t;
 }
 
-std::vector<Tensor> Lowering::attention(const AttentionArguments& arguments, DType dtype) {
+// Each operand is addressed with variables of its own extents, so that index maps simplify; then
+// they are renamed to the shared ones.
+loop::Access Lowering::attention_access(const loop::Attention& detail, const Tensor& t,
+                                        const Sizes& extents) {
+  std::vector<Expr> own;
+  std::vector<std::pair<Expr, Expr>> renamed;
+  for (std::size_t d = 0; d < 4; ++d) {
+    const Expr variable = context().index(extents[d]);
+    renamed.emplace_back(variable, detail.variables[d]);
+    const std::size_t missing = 4 - t.rank();
+    if (d >= missing) own.push_back(batch_index(context(), t.sizes[d - missing], variable));
+  }
+  Access result{t.buffer, t.buffer_indices(own)};
+  for (Expr& e : result.indices) e = sym::substitute(e, renamed);
+  return result;
+}
+
+loop::Attention Lowering::attention_detail(const AttentionArguments& arguments) {
   const Tensor& q = *arguments.q;
   const Tensor& k = *arguments.k;
   const Tensor& v = *arguments.v;
   INKLE_CHECK(q.rank() == 4 && k.rank() == 4 && v.rank() == 4, "attention of ranks {}, {}, {}",
               q.rank(), k.rank(), v.rank());
-  if (!abi::is_float(dtype)) unsupported("no code for {} attention", abi::name_of(dtype));
   loop::Attention detail{.batch = q.sizes[0],
                          .heads = q.sizes[1],
                          .kv_heads = k.sizes[1],
@@ -111,34 +127,29 @@ std::vector<Tensor> Lowering::attention(const AttentionArguments& arguments, DTy
                          .value_dim = v.sizes[3],
                          .scale = arguments.scale,
                          .is_causal = arguments.is_causal,
-                         .safe = arguments.safe};
+                         .safe = arguments.safe,
+                         .hidden = arguments.hidden};
   detail.variables = {
       context().index(detail.batch), context().index(detail.heads),
       context().index(sym::max(detail.q_length, detail.kv_length)),
       context().index(sym::max(sym::max(detail.head_dim, detail.value_dim), detail.kv_length))};
-  // Each operand is addressed with variables of its own extents, so that index maps simplify; then
-  // they are renamed to the shared ones.
-  const auto access = [&](const Tensor& t, const Sizes& extents) {
-    std::vector<Expr> own;
-    std::vector<std::pair<Expr, Expr>> renamed;
-    for (std::size_t d = 0; d < 4; ++d) {
-      const Expr variable = context().index(extents[d]);
-      renamed.emplace_back(variable, detail.variables[d]);
-      const std::size_t missing = 4 - t.rank();
-      if (d >= missing) own.push_back(batch_index(context(), t.sizes[d - missing], variable));
-    }
-    Access result{t.buffer, t.buffer_indices(own)};
-    for (Expr& e : result.indices) e = sym::substitute(e, renamed);
-    return result;
-  };
-  detail.q = access(q, q.sizes);
-  detail.k = access(k, {q.sizes[0], k.sizes[1], k.sizes[2], k.sizes[3]});
-  detail.v = access(v, {q.sizes[0], v.sizes[1], v.sizes[2], v.sizes[3]});
+  detail.q = attention_access(detail, q, q.sizes);
+  detail.k = attention_access(detail, k, {q.sizes[0], k.sizes[1], k.sizes[2], k.sizes[3]});
+  detail.v = attention_access(detail, v, {q.sizes[0], v.sizes[1], v.sizes[2], v.sizes[3]});
   if (arguments.mask != nullptr) {
     INKLE_CHECK(arguments.mask->rank() <= 4, "a mask of rank {}", arguments.mask->rank());
-    detail.mask =
-        access(*arguments.mask, {detail.batch, detail.heads, detail.q_length, detail.kv_length});
+    detail.mask = attention_access(detail, *arguments.mask,
+                                   {detail.batch, detail.heads, detail.q_length, detail.kv_length});
   }
+  if (arguments.seed != nullptr && arguments.p != 0) {
+    detail.dropout = {whole(*arguments.seed).buffer, arguments.number, arguments.p};
+  }
+  return detail;
+}
+
+std::vector<Tensor> Lowering::attention(const AttentionArguments& arguments, DType dtype) {
+  if (!abi::is_float(dtype)) unsupported("no code for {} attention", abi::name_of(dtype));
+  loop::Attention detail = attention_detail(arguments);
   const Sizes sizes = {detail.batch, detail.heads, detail.q_length, detail.value_dim};
   Nest nest = new_nest(NestKind::attention);
   nest.accumulator = abi::compute_type(dtype);
@@ -152,8 +163,36 @@ std::vector<Tensor> Lowering::attention(const AttentionArguments& arguments, DTy
     results.push_back(new_tensor({sizes[0], sizes[1], sizes[2]}, nest.accumulator));
     detail.lse = results[1].buffer;
   }
+  if (arguments.want_statistics) {
+    results.push_back(
+        new_tensor({sizes[0], sizes[1], sizes[2], context().constant(2)}, nest.accumulator));
+    detail.statistics = results.back().buffer;
+  }
   nest.detail = std::move(detail);
   nest.stores.push_back({.buffer = results[0].buffer, .indices = out});
+  program().nests.push_back(std::move(nest));
+  return results;
+}
+
+std::vector<Tensor> Lowering::attention_gradient(const AttentionArguments& arguments,
+                                                 const Tensor& grad, const Tensor& out,
+                                                 const Tensor& statistics) {
+  const DType dtype = arguments.q->dtype;
+  loop::Attention detail = attention_detail(arguments);
+  const Sizes sizes = {detail.batch, detail.heads, detail.q_length, detail.value_dim};
+  detail.gradient = {attention_access(detail, grad, sizes), attention_access(detail, out, sizes),
+                     whole(statistics).buffer};
+  Nest nest = new_nest(NestKind::attention);
+  nest.accumulator = abi::compute_type(dtype);
+  for (const Expr size : arguments.q->sizes) nest.dims.push_back({context().index(size), size});
+  const std::vector<Expr> at(detail.variables.begin(), detail.variables.end());
+  std::vector<Tensor> results;
+  for (const Tensor* t : {arguments.q, arguments.k, arguments.v}) {
+    results.push_back(new_tensor(t->sizes, dtype));
+    const auto number = static_cast<std::uint32_t>(nest.stores.size());
+    nest.stores.push_back({results.back().buffer, at, loop::StoreMode::overwrite, number});
+  }
+  nest.detail = std::move(detail);
   program().nests.push_back(std::move(nest));
   return results;
 }

@@ -29,6 +29,7 @@ const graph::OpTable& op_table() {
         adaptive_pooling_ops(),
         attention_ops(),
         attention_backward_ops(),
+        attention_training_ops(),
         batch_norm_ops(),
         composite_ops(),
         composite_math_ops(),

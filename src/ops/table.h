@@ -28,6 +28,7 @@ namespace inkle::ops {
 [[nodiscard]] std::span<const graph::OpDef> adaptive_pooling_ops();
 [[nodiscard]] std::span<const graph::OpDef> attention_ops();
 [[nodiscard]] std::span<const graph::OpDef> attention_backward_ops();
+[[nodiscard]] std::span<const graph::OpDef> attention_training_ops();
 [[nodiscard]] std::span<const graph::OpDef> batch_norm_ops();
 [[nodiscard]] std::span<const graph::OpDef> composite_ops();
 [[nodiscard]] std::span<const graph::OpDef> composite_math_ops();

@@ -134,15 +134,18 @@ class Counter {
     }
   }
   void count(const KernelStep& step, const AttentionKernel& a) {
-    const Expr columns[] = {a.head_dim, a.head_dim, a.value_dim, a.value_dim, a.kv_length, {}};
     for (std::size_t p = 0; p < a.offsets.size(); ++p) {
-      const bool is_kv = p == 1 || p == 2;
-      const bool is_lse = p + 1 == a.offsets.size() && a.has_lse;
+      const bool writes = step.kernel.params[p].role != ParamRole::in;
+      if (p == a.seed_at()) {
+        access(step.buffers[p], writes, a.offsets[p], {});
+        continue;
+      }
+      const bool is_kv = a.is_of_keys(p);
       std::vector<Dim> dims = {{a.variables[0], a.batch},
                                {a.variables[1], is_kv ? a.kv_heads : a.heads},
                                {a.variables[2], is_kv ? a.kv_length : a.q_length}};
-      if (!is_lse) dims.push_back({a.variables[3], columns[p]});
-      access(step.buffers[p], p == 3 || is_lse, a.offsets[p], dims);
+      if (p != a.lse_at()) dims.push_back({a.variables[3], a.columns_of(p)});
+      access(step.buffers[p], writes, a.offsets[p], dims);
     }
   }
   void count(const MatmulStep& step) {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -111,8 +112,10 @@ struct AttentionKernel {
   DType dtype = DType::f32;     // of q, k, v and the output
   std::vector<Expr> variables;  // batch, head, row, column
   Expr batch, heads, kv_heads, q_length, kv_length, head_dim, value_dim;
-  // Parameters: q, k, v, out, then mask if any, then lse if any. Offsets in that order. k, v are
-  // addressed by the kv head; mask over (batch, head, row, column); lse over (batch, head, row).
+  // Parameters: q, k, v, out, then mask, lse, statistics and seed if any. Of a gradient: q, k, v,
+  // out, gradient of out, statistics, gradients of q, k and v, then mask and seed if any. Offsets
+  // in that order. k, v and their gradients are addressed by the kv head; mask over (batch, head,
+  // row, column); lse over (batch, head, row), statistics too, two numbers at each.
   std::vector<Expr> offsets;
   bool has_mask = false;
   DType mask_dtype = DType::boolean;
@@ -120,6 +123,28 @@ struct AttentionKernel {
   double scale = 1;
   bool is_causal = false;
   bool safe = true;
+  double hidden = -std::numeric_limits<double>::infinity();
+  bool has_statistics = false;
+  bool is_gradient = false;
+  struct Dropout {
+    std::int64_t number = 0;
+    double p = 0;
+  };
+  std::optional<Dropout> dropout;
+
+  // Where the parameters that may be missing are; SIZE_MAX: missing.
+  [[nodiscard]] std::size_t mask_at() const { return !has_mask ? SIZE_MAX : is_gradient ? 9 : 4; }
+  [[nodiscard]] std::size_t lse_at() const { return has_lse ? 4 + (has_mask ? 1 : 0) : SIZE_MAX; }
+  [[nodiscard]] std::size_t statistics_at() const {
+    if (is_gradient) return 5;
+    return has_statistics ? 4 + (has_mask ? 1 : 0) + (has_lse ? 1 : 0) : SIZE_MAX;
+  }
+  [[nodiscard]] std::size_t seed_at() const { return dropout ? offsets.size() - 1 : SIZE_MAX; }
+  // What the parameter's rows are and have: those of k or of q, and how many columns (none: 0).
+  [[nodiscard]] bool is_of_keys(std::size_t param) const {
+    return param == 1 || param == 2 || (is_gradient && (param == 7 || param == 8));
+  }
+  [[nodiscard]] Expr columns_of(std::size_t param) const;
 };
 
 // How the blocks of a GPU share a loop kernel.
@@ -203,7 +228,8 @@ struct Schedule {
 
 // Parallel iterations [0, extent) of the kernel function under this schedule:
 //   loop kernels: product(outer but the walked), or with vector_outer product(outer but last) *
-//   ceildiv(last, block); attention: batch * heads * ceildiv(q_length, q_block).
+//   ceildiv(last, block); attention: batch * heads * ceildiv(q_length, q_block); its gradient:
+//   batch * kv_heads.
 // With `blocks`: blocks of the grid. An iteration number counts row-major, the last loop fastest
 // (with `strips` the last but one).
 [[nodiscard]] Expr parallel_extent(const Kernel& kernel, const Schedule& schedule,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <span>
 
@@ -204,12 +205,19 @@ class Printer {
     for (std::size_t v = 0; v < a.variables.size(); ++v) names_[a.variables[v].id()] = letters[v];
     out_ += fmt::format(
         "  attention {} batch {} heads {} kv_heads {} q {} kv {} head_dim {} value_dim {} scale "
-        "{}{}{}{}{}\n",
+        "{}{}{}{}{}",
         abi::name_of(a.dtype), text(a.batch), text(a.heads), text(a.kv_heads), text(a.q_length),
         text(a.kv_length), text(a.head_dim), text(a.value_dim), print_double(a.scale),
         a.is_causal ? " causal" : "", a.safe ? " safe" : "",
         a.has_mask ? fmt::format(" mask {}", abi::name_of(a.mask_dtype)) : "",
         a.has_lse ? " lse" : "");
+    if (std::isfinite(a.hidden)) out_ += fmt::format(" hidden {}", print_double(a.hidden));
+    if (a.dropout) {
+      out_ += fmt::format(" dropout {} number {}", print_double(a.dropout->p), a.dropout->number);
+    }
+    if (a.has_statistics) out_ += " statistics";
+    if (a.is_gradient) out_ += " gradient";
+    out_ += "\n";
     for (std::size_t p = 0; p < a.offsets.size(); ++p) {
       out_ += fmt::format("  p{}[{}]\n", p, text(a.offsets[p]));
     }
@@ -277,6 +285,14 @@ std::string to_string(const Schedule& s) {
       s.q_block, s.kv_block, s.grain);
 }
 
+Expr AttentionKernel::columns_of(std::size_t param) const {
+  if (param == mask_at()) return kv_length;
+  if (param == statistics_at()) return head_dim.context().constant(2);
+  const bool is_value = param == 2 || param == 3 || (is_gradient && (param == 4 || param == 8));
+  if (param < 4 || is_gradient) return is_value ? value_dim : head_dim;
+  return head_dim.context().constant(1);
+}
+
 Expr chunks_of(const LoopKernel& loops, const BlockSchedule& b, sym::Context& context) {
   Expr length = context.constant(1);
   for (const Dim& dim : loops.stages.front().inner) length = length * dim.extent;
@@ -314,6 +330,7 @@ Expr grid_extent(const LoopKernel& loops, const BlockSchedule& b, sym::Context& 
 Expr parallel_extent(const Kernel& kernel, const Schedule& schedule, sym::Context& context) {
   Expr extent = context.constant(1);
   if (const auto* attention = std::get_if<AttentionKernel>(&kernel.body)) {
+    if (attention->is_gradient) return attention->batch * attention->kv_heads;
     return attention->batch * attention->heads *
            sym::ceildiv(attention->q_length, schedule.q_block);
   }

@@ -245,7 +245,7 @@ class OperandSettler {
   }
 
   void settle_attention(loop::Attention& attention) {
-    find_groups(attention);
+    if (!attention.gradient) find_groups(attention);
     const auto& v = attention.variables;
     const auto dims = [&](Expr heads, Expr rows, Expr columns) {
       return std::vector<loop::Dim>{
@@ -257,6 +257,10 @@ class OperandSettler {
     if (attention.mask) {
       settle_access(*attention.mask,
                     dims(attention.heads, attention.q_length, attention.kv_length));
+    }
+    if (!attention.gradient) return;
+    for (Access* access : {&attention.gradient->grad, &attention.gradient->out}) {
+      settle_access(*access, dims(attention.heads, attention.q_length, attention.value_dim));
     }
   }
 

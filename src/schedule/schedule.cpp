@@ -1,6 +1,7 @@
 #include "schedule/schedule.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "base/error.h"
@@ -51,8 +52,15 @@ KernelStep attention_kernel(const Nest& nest, const Program& program) {
   operand(a.v, ParamRole::in);
   kernel.variables.assign(a.variables.begin(), a.variables.end());
   const std::vector<Expr>& v = kernel.variables;
-  const BufferId out = nest.stores.front().buffer;
-  operand({out, {v[0], v[1], v[2], v[3]}}, ParamRole::out);
+  if (a.gradient) {
+    operand(a.gradient->out, ParamRole::in);
+    operand(a.gradient->grad, ParamRole::in);
+    operand({a.gradient->statistics, {v[0], v[1], v[2], v[3]}}, ParamRole::in);
+    for (const loop::Store& s : nest.stores) operand({s.buffer, s.indices}, ParamRole::out);
+    kernel.is_gradient = true;
+  } else {
+    operand({nest.stores.front().buffer, {v[0], v[1], v[2], v[3]}}, ParamRole::out);
+  }
   if (a.mask) {
     operand(*a.mask, ParamRole::in);
     kernel.has_mask = true;
@@ -61,6 +69,14 @@ KernelStep attention_kernel(const Nest& nest, const Program& program) {
   if (a.lse) {
     operand({*a.lse, {v[0], v[1], v[2]}}, ParamRole::out);
     kernel.has_lse = true;
+  }
+  if (a.statistics) {
+    operand({*a.statistics, {v[0], v[1], v[2], v[3]}}, ParamRole::out);
+    kernel.has_statistics = true;
+  }
+  if (a.dropout) {
+    operand({a.dropout->seed, {}}, ParamRole::in);
+    kernel.dropout = {a.dropout->number, a.dropout->p};
   }
   kernel.dtype = program.buffers[a.q.buffer].dtype;
   kernel.batch = a.batch;
@@ -73,6 +89,7 @@ KernelStep attention_kernel(const Nest& nest, const Program& program) {
   kernel.scale = a.scale;
   kernel.is_causal = a.is_causal;
   kernel.safe = a.safe;
+  kernel.hidden = a.hidden;
   step.kernel.body = std::move(kernel);
   if (!nest.source.empty()) step.kernel.sources.push_back(nest.source);
   collect_sizes(step.kernel, context);
@@ -82,7 +99,9 @@ KernelStep attention_kernel(const Nest& nest, const Program& program) {
 // Attention as a call of the library.
 std::optional<AttentionStep> attention_call(const Nest& nest, const Program& program) {
   const auto& a = std::get<loop::Attention>(nest.detail);
-  if (a.lse) return std::nullopt;
+  if (a.lse || a.statistics || a.dropout || a.gradient || std::isfinite(a.hidden)) {
+    return std::nullopt;
+  }
   const auto& v = a.variables;
   const auto dims = [&](Expr heads, Expr rows, Expr columns) {
     return std::vector<loop::Dim>{{v[0], a.batch}, {v[1], heads}, {v[2], rows}, {v[3], columns}};
@@ -159,6 +178,7 @@ class StepBuilder {
         kernel.schedule.lanes = options_.device.vector_bytes / 4;
         // Packing the keys costs a tenth to a fifth of a block of 32 rows; from 128 on, little.
         kernel.schedule.q_block = 128;
+        if (a.gradient) kernel.schedule.q_block = 64, kernel.schedule.kv_block = 128;
         step.label = "attention";
         step.sources = kernel.kernel.sources;
         step.action = std::move(kernel);

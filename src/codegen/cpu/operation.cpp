@@ -211,12 +211,19 @@ std::array<Value*, 4> philox(Ir& ir, Value* seed, Value* counter) {
       key[0] = ir.bit_and(ir.add(key[0], Ir::integer(type, 0x9E3779B9)), mask);
       key[1] = ir.bit_and(ir.add(key[1], Ir::integer(type, 0xBB67AE85)), mask);
     }
-    Value* p0 = ir.mul(c[0], Ir::integer(type, 0xD2511F53));
-    Value* p1 = ir.mul(c[2], Ir::integer(type, 0xCD9E8D57));
-    c = {ir.bit_xor(ir.bit_xor(ir.lshr(p1, 32), c[1]), key[0]), ir.bit_and(p1, mask),
-         ir.bit_xor(ir.bit_xor(ir.lshr(p0, 32), c[3]), key[1]), ir.bit_and(p0, mask)};
+    philox_round(ir, c, key);
   }
   return c;
+}
+
+void philox_round(Ir& ir, std::span<Value*, 4> c, std::span<Value* const, 2> key) {
+  Type* type = Ir::type_of(c[0]);
+  Value* mask = Ir::integer(type, 0xffffffff);
+  Value* p0 = ir.mul(c[0], Ir::integer(type, 0xD2511F53));
+  Value* p1 = ir.mul(c[2], Ir::integer(type, 0xCD9E8D57));
+  Value* next[4] = {ir.bit_xor(ir.bit_xor(ir.lshr(p1, 32), c[1]), key[0]), ir.bit_and(p1, mask),
+                    ir.bit_xor(ir.bit_xor(ir.lshr(p0, 32), c[3]), key[1]), ir.bit_and(p0, mask)};
+  for (std::size_t i = 0; i < 4; ++i) c[i] = next[i];
 }
 
 Value* emit_binary(Ir& ir, Opcode opcode, DType dtype, Value* a, Value* b) {

@@ -29,4 +29,7 @@ std::array<Value*, 4> philox(Ir& ir, Value* seed, Value* counter);
 // One binary operation of a reduction or of the table: add, mul, min, max, bit_and, bit_or.
 Value* emit_binary(Ir& ir, loop::Opcode opcode, DType dtype, Value* a, Value* b);
 
+// One of the ten rounds of Philox-4x32: words of 32 bits in lanes of 64.
+void philox_round(Ir& ir, std::span<Value*, 4> counter, std::span<Value* const, 2> key);
+
 }  // namespace inkle::codegen::cpu
