@@ -136,9 +136,13 @@ def attend_backward(
 
 @attend.register_fake
 def _(query, key, value, attn_mask, seed, number, p, is_causal, scale, safe, hidden):
-    sizes = query.shape[:3]
+    # Which strides eager's result has depends on the kernel that it picks: ask it.
+    grouped = query.shape[1] != key.shape[1]
+    out = F.scaled_dot_product_attention(
+        query, key, value, attn_mask, p, is_causal, scale=scale, enable_gqa=grouped
+    )
     wide = torch.promote_types(query.dtype, torch.float32)
-    return (query.new_empty([*sizes, value.shape[3]]), query.new_empty([*sizes, 2], dtype=wide))
+    return out, query.new_empty([*query.shape[:3], 2], dtype=wide)
 
 
 @attend_backward.register_fake
@@ -176,18 +180,19 @@ def positional(node: torch.fx.Node) -> tuple:
     return tuple(given)
 
 
-def dropped(
+def differentiable(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
     attn_mask: torch.Tensor | None,
-    seed: torch.Tensor,
+    seed: torch.Tensor | None,
     number: int,
     p: float,
     is_causal: bool,
     scale: float | None,
 ) -> torch.Tensor:
-    """F.scaled_dot_product_attention on the CPU with dropout, as AOTAutograd traces it."""
+    """F.scaled_dot_product_attention on the CPU, as AOTAutograd traces it; dropout draws from the
+    seed."""
     if torch.is_autocast_enabled("cpu"):  # as it would cast them itself
         dtype = torch.get_autocast_dtype("cpu")
         query, key, value = (t.to(dtype) for t in (query, key, value))
@@ -207,11 +212,11 @@ def dropped(
 
 def arguments(node: torch.fx.Node) -> tuple | None:
     """(query, key, value, mask) and (p, is_causal, scale) of a call in a Dynamo graph that
-    ``dropped`` can stand for."""
+    ``differentiable`` can stand for."""
     if node.op != "call_function" or node.target is not F.scaled_dot_product_attention:
         return None
     *tensors, p, is_causal, scale, enable_gqa = positional(node)
-    if not isinstance(p, (int, float)) or not 0 < p <= 1 or not isinstance(is_causal, bool):
+    if not isinstance(p, (int, float)) or not 0 <= p <= 1 or not isinstance(is_causal, bool):
         return None
     if scale is not None and not isinstance(scale, (int, float)):
         return None

@@ -1,7 +1,8 @@
 """Keeps scaled_dot_product_attention one op through AOTAutograd, which would split it.
 
-In inference the call becomes the custom op ``inkle::attention``. Under autograd what AOTAutograd
-makes of it is compiled; on a GPU by the kernels that were measured to be the fastest. Before that, a
+In inference the call becomes the custom op ``inkle::attention``. Under autograd it becomes an op with
+a gradient of its own on the CPU (``attend.py``); on a GPU what AOTAutograd makes of it is compiled, by
+the kernels that were measured to be the fastest. Before that, a
 mask that the graph computes from nothing but sizes is looked at: one that hides nothing goes, a causal
 one becomes the flag, so that torch may pick its fused kernels for the call.
 """
@@ -83,6 +84,15 @@ def _has_choice(node: torch.fx.Node) -> bool:
     numbers = (_operand_of(node, 4, "dropout_p"), _operand_of(node, 6, "scale"))
     is_plain = all(n is None or isinstance(n, (int, float)) for n in numbers)
     return is_plain and torch.is_grad_enabled() and any(t.requires_grad for t in examples)
+
+
+def _trained(node: torch.fx.Node) -> tuple | None:
+    """The arguments of a call under autograd on the CPU that drops nothing."""
+    found = attend.arguments(node)
+    if found is None or found[1][0] != 0 or not torch.is_grad_enabled():
+        return None
+    is_trained = any(t is not None and t.meta["example_value"].requires_grad for t in found[0])
+    return found if is_trained else None
 
 
 def _may_replace(node: torch.fx.Node) -> bool:
@@ -231,6 +241,10 @@ def replace(gm: torch.fx.GraphModule, random: str = "fast") -> None:
             node.args = attend.positional(node)
             node.target = torch.ops.inkle.attention.default
             node.kwargs = {}
+        elif (found := _trained(node)) is not None:
+            tensors, options = found
+            node.args, node.kwargs = (*tensors, None, 0, *options), {}
+            node.target = attend.differentiable
         elif _has_choice(node):
             given = attend.positional(node)
             # Each kernel draws other numbers.

@@ -149,10 +149,10 @@ def replace(gm: torch.fx.GraphModule) -> None:
             x, p = found
             node.args = (x, seed_for(node, x), number, p)
             node.target = torch.ops.inkle.dropout.default
-        elif (found := attend.arguments(node)) is not None:
+        elif (found := attend.arguments(node)) is not None and found[1][0] > 0:
             (query, key, value, mask), (p, is_causal, scale) = found
             node.args = (query, key, value, mask, seed_for(node, query), number, p, is_causal, scale)
-            node.target = attend.dropped
+            node.target = attend.differentiable
         else:
             continue
         node.kwargs = {}
