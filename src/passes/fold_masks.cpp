@@ -102,6 +102,22 @@ constexpr Rule kRules[] = {
      .match = "_scaled_dot_product_flash_attention_for_cpu(q, k, v, p, false, mask, s)",
      .give = "_scaled_dot_product_flash_attention_for_cpu(q, k, v, p, true, none, s)",
      .condition = causal},
+    {.name = "neutral mask, in training",
+     .match = "attend(q, k, v, mask, seed, n, p, causal, s, safe, h)",
+     .give = "attend(q, k, v, none, seed, n, p, causal, s, safe, h)",
+     .condition = neutral},
+    {.name = "causal mask, in training",
+     .match = "attend(q, k, v, mask, seed, n, p, false, s, safe, h)",
+     .give = "attend(q, k, v, none, seed, n, p, true, s, safe, h)",
+     .condition = causal},
+    {.name = "neutral mask, gradient",
+     .match = "attend_backward(g, q, k, v, out, m, mask, seed, n, p, causal, s, safe, h)",
+     .give = "attend_backward(g, q, k, v, out, m, none, seed, n, p, causal, s, safe, h)",
+     .condition = neutral},
+    {.name = "causal mask, gradient",
+     .match = "attend_backward(g, q, k, v, out, m, mask, seed, n, p, false, s, safe, h)",
+     .give = "attend_backward(g, q, k, v, out, m, none, seed, n, p, true, s, safe, h)",
+     .condition = causal},
 };
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "passes/merge_products.h"
 #include "passes/reinplace.h"
 #include "passes/split_attention.h"
+#include "passes/training_attention.h"
 
 namespace inkle::passes {
 namespace {
@@ -37,6 +38,8 @@ constexpr Pass kPasses[] = {
     {"merge_products", merge_products, "products of one matrix by several weights become one"},
     {"reinplace", reinplace, "scatters write into their base where it dies"},
     {"split_attention", split_attention, "if asked for: attention as products and a softmax"},
+    {"training_attention", training_attention,
+     "of a joint graph: attention written out by hand, and its gradient, become two ops"},
 };
 static_assert(std::ranges::is_sorted(kPasses, {}, &Pass::name));
 
@@ -64,17 +67,10 @@ constexpr std::string_view kStandard[] = {
 
 // Composites are expanded, so that the cut may pass through them; memory is not reused before.
 constexpr std::string_view kJoint[] = {
-    "canonicalise",
-    "cse",
-    "attention",
-    "fold_masks",
-    "joint_attention",
-    "fold_constants",
-    "decompose",
-    "canonicalise",
-    "fold_constants",
-    "cse",
-    "dce",
+    "canonicalise",   "cse",        "training_attention",
+    "attention",      "fold_masks", "joint_attention",
+    "fold_constants", "decompose",  "canonicalise",
+    "fold_constants", "cse",        "dce",
 };
 
 void check(const graph::Graph& graph, std::string_view pass) {
