@@ -132,6 +132,17 @@ def _arguments(node: torch.fx.Node) -> tuple | None:
     return x, float(p)
 
 
+def _is_input_on(node: torch.fx.Node, device: torch.device) -> bool:
+    """What is only read for its device; of an intermediate value passes would see one more reader."""
+    example = node.meta.get("example_value")
+    return (
+        node.op == "placeholder"
+        and isinstance(example, torch.Tensor)
+        and type(example) in (torch._subclasses.FakeTensor, torch.nn.Parameter)
+        and example.device == device
+    )
+
+
 def replace(gm: torch.fx.GraphModule) -> None:
     """Replaces the calls in a Dynamo graph, in place; not those that checkpointing repeats."""
     seeds: dict[torch.device, torch.fx.Node] = {}
@@ -139,8 +150,9 @@ def replace(gm: torch.fx.GraphModule) -> None:
     def seed_for(node: torch.fx.Node, x: torch.fx.Node) -> torch.fx.Node:
         device = x.meta["example_value"].device
         if device not in seeds:
+            like = next((n for n in gm.graph.nodes if _is_input_on(n, device)), x)
             with gm.graph.inserting_before(node):
-                seeds[device] = gm.graph.call_function(torch.ops.inkle.seed.default, (x,))
+                seeds[device] = gm.graph.call_function(torch.ops.inkle.seed.default, (like,))
         return seeds[device]
 
     number = 0
