@@ -96,6 +96,15 @@ KernelStep attention_kernel(const Nest& nest, const Program& program) {
   return step;
 }
 
+// Two blocks of weights are live; rows of up to 512 columns in one (256 KB of a second cache),
+// whose gradients are then as exact as those of a softmax.
+void set_gradient_blocks(Schedule& schedule, const loop::Attention& attention) {
+  constexpr std::int64_t kRows = 64, kColumns = 128, kMostInOne = 512;
+  const auto columns = attention.kv_length.constant();
+  schedule.q_block = kRows;
+  schedule.kv_block = columns && *columns <= kMostInOne ? *columns : kColumns;
+}
+
 // Attention as a call of the library.
 std::optional<AttentionStep> attention_call(const Nest& nest, const Program& program) {
   const auto& a = std::get<loop::Attention>(nest.detail);
@@ -178,7 +187,7 @@ class StepBuilder {
         kernel.schedule.lanes = options_.device.vector_bytes / 4;
         // Packing the keys costs a tenth to a fifth of a block of 32 rows; from 128 on, little.
         kernel.schedule.q_block = 128;
-        if (a.gradient) kernel.schedule.q_block = 64, kernel.schedule.kv_block = 128;
+        if (a.gradient) set_gradient_blocks(kernel.schedule, a);
         step.label = "attention";
         step.sources = kernel.kernel.sources;
         step.action = std::move(kernel);

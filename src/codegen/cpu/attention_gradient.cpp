@@ -11,7 +11,8 @@
 //       for each group of rows
 //         s := q kt, dp := g vt                                      [rows][columns]
 //         p := exp(s - maximum) / sum, p' := p * factor
-//         ds := p * (dp * factor - level), level := sum over d of g * out
+//         ds := p * (dp * factor - level), level := sum over d of g * out, or, where one block has
+//           all columns, over them of p * dp * factor
 //       dv := dv + p'^T g
 //       dk := dk + ds^T q
 //       dq[i] := dq[i] + ds k
@@ -57,6 +58,7 @@ class AttentionGradientEmitter : AttentionTiles {
     prepare_dropout();
     q_length_ = index_.scalar(kernel_.q_length);
     Value* kv_heads = ir_.smax(index_.scalar(kernel_.kv_heads), i64(1));
+    is_whole_ = ir_.icmp(Compare::le, index_.scalar(kernel_.kv_length), i64(column_block_));
     share_ = ir_.smax(ir_.sdiv(index_.scalar(kernel_.heads), kv_heads), i64(1));
     loop(arguments[3], arguments[4], 1, [&](Value* n) {
       batch_ = ir_.udiv(n, kv_heads);
@@ -248,35 +250,55 @@ class AttentionGradientEmitter : AttentionTiles {
       const RowValues of = row_values(place, absolute);
       Value* scores = at(p_, ir_.mul(place, i64(line_)));
       Value* gradients = at(ds_, ir_.mul(place, i64(line_)));
+      // Weights to the place of the scores; their gradients, and undropped weights, to be read
+      // below.
+      Value* undropped = kernel_.dropout ? factors_ : scores;
+      Value* total = ir_.loop(
+          i64(0), count, i64(lanes_), {Ir::zero(vector_)}, false,
+          [&](Value* c, const Values& before) {
+            Value* s = visible(load_vector(at(scores, c)), limit, c, mask_row, first).score;
+            Value* p = ir_.fmul(exp_f32(ir_, ir_.fsub(s, of.centre)), of.inverse);
+            Value* dp = load_vector(at(gradients, c));
+            if (kernel_.dropout) {
+              Value* factor = load_vector(at(factors_, c));
+              ir_.store(ir_.fmul(p, factor), at(scores, c), 4);
+              dp = ir_.fmul(dp, factor);
+            }
+            dp = ir_.select(lanes_before(limit, c), dp, Ir::zero(vector_));
+            ir_.store(p, at(undropped, c), 4);
+            ir_.store(dp, at(gradients, c), 4);
+            return Values{ir_.fma(p, dp, before[0])};
+          })[0];
+      // Where the block has all columns their sum is the better one: it cancels to the last bits.
+      Value* sum = across(total, [&](Value* a, Value* b) { return ir_.fadd(a, b); });
+      Value* level = ir_.broadcast(ir_.select(is_whole_, sum, of.level), lanes_);
       loop(i64(0), count, lanes_, [&](Value* c) {
-        Value* passes = lanes_before(limit, c);
-        Value* s = load_vector(at(scores, c));
-        if (mask_row != nullptr) {
-          Value* m = mask_lanes(mask_row, ir_.add(first, c), passes);
-          const bool is_bool = kernel_.mask_dtype == DType::boolean;
-          s = is_bool ? ir_.select(m, s, Ir::real(vector_, kernel_.hidden)) : ir_.fadd(s, m);
-          s = ir_.select(passes, s, Ir::real(vector_, -kInfinity));
-          if (is_bool) passes = ir_.bit_and(passes, m);
-        } else {
-          s = ir_.select(passes, s, Ir::real(vector_, -kInfinity));
-        }
-        Value* p = ir_.fmul(exp_f32(ir_, ir_.fsub(s, of.centre)), of.inverse);
-        Value* dp = load_vector(at(gradients, c));
-        Value* weight = p;
-        if (kernel_.dropout) {
-          Value* factor = load_vector(at(factors_, c));
-          weight = ir_.fmul(p, factor);
-          dp = ir_.fmul(dp, factor);
-        }
-        Value* ds = ir_.fmul(p, ir_.fsub(dp, of.level));
-        ir_.store(weight, at(scores, c), 4);
+        Value* p = load_vector(at(undropped, c));
+        Value* ds = ir_.fmul(p, ir_.fsub(load_vector(at(gradients, c)), level));
+        Value* passes = visible(p, limit, c, mask_row, first).passes;
         ir_.store(ir_.select(passes, ds, Ir::zero(vector_)), at(gradients, c), 4);
       });
     });
   }
 
+  struct Visible {
+    Value *score, *passes;  // the score with the mask; whether its gradient passes
+  };
+  Visible visible(Value* s, Value* limit, Value* c, Value* mask_row, Value* first) {
+    Value* passes = lanes_before(limit, c);
+    Value* none = Ir::real(vector_, -kInfinity);
+    if (mask_row == nullptr) return {ir_.select(passes, s, none), passes};
+    Value* m = mask_lanes(mask_row, ir_.add(first, c), passes);
+    if (kernel_.mask_dtype != DType::boolean) {
+      return {ir_.select(passes, ir_.fadd(s, m), none), passes};
+    }
+    s = ir_.select(m, s, Ir::real(vector_, kernel_.hidden));
+    return {ir_.select(passes, s, none), ir_.bit_and(passes, m)};
+  }
+
   struct RowValues {
-    Value *centre, *inverse, *level;  // in all lanes
+    Value *centre, *inverse;  // in all lanes
+    Value* level;
   };
   RowValues row_values(Value* place, Value* absolute) {
     const Layout& layout = layouts_[kernel_.statistics_at()];
@@ -299,8 +321,7 @@ class AttentionGradientEmitter : AttentionTiles {
       total = ir_.fma(load_vector(at(grad, i64(d))), o, total);
     }
     Value* level = across(total, [&](Value* a, Value* b) { return ir_.fadd(a, b); });
-    return {ir_.broadcast(centre, lanes_), ir_.broadcast(inverse, lanes_),
-            ir_.broadcast(level, lanes_)};
+    return {ir_.broadcast(centre, lanes_), ir_.broadcast(inverse, lanes_), level};
   }
 
   // As many vectors of a row as registers hold of a few rows; calls body(first vector, vectors,
@@ -418,6 +439,7 @@ class AttentionGradientEmitter : AttentionTiles {
   Value* factors_ = nullptr;
   // Of the iteration.
   Value* q_length_ = nullptr;
+  Value* is_whole_ = nullptr;  // whether one block has all columns
   Value* share_ = nullptr;
   Value* first_head_ = nullptr;
   Value* first_row_ = nullptr;
