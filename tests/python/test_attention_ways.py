@@ -107,6 +107,7 @@ def test_calls_under_autograd(dropout, random, monkeypatch):
     def for_training(tensors, mask, *rest):
         asked.append(([attention_ways._hinted(t) for t in tensors], rest))
 
+    monkeypatch.setattr(attention, "_trained", lambda node: None)
     monkeypatch.setattr(attention, "_has_choice", lambda node: True)
     monkeypatch.setattr(attention_ways, "for_training", for_training)
     torch._dynamo.reset()

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import inkle
-from inkle import attention
+from inkle import attend, attention
 
 
 def _all_true(q, k, v):
@@ -99,14 +99,16 @@ def _given(q, k, v):
 def test_mask(function, expected, grad, monkeypatch):
     found = []
     replace = attention.replace
-    calls = (F.scaled_dot_product_attention, torch.ops.inkle.attention.default)
+    calls = (F.scaled_dot_product_attention, torch.ops.inkle.attention.default,
+             attend.differentiable)  # fmt: skip
 
     def spy(gm, *rest):
         replace(gm, *rest)
         for node in gm.graph.nodes:
             if node.target in calls:
                 mask = attention._operand_of(node, 3, "attn_mask")
-                causal = attention._operand_of(node, 5, "is_causal")
+                at = 7 if node.target is attend.differentiable else 5
+                causal = attention._operand_of(node, at, "is_causal")
                 found.append((mask is not None, bool(causal)))
 
     monkeypatch.setattr(attention, "replace", spy)
