@@ -164,9 +164,6 @@ class AttentionRow {
   Scalar grad(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t d) {
     return at(a_.gradient->grad, b, h, i, d);
   }
-  Scalar out(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t d) {
-    return at(a_.gradient->out, b, h, i, d);
-  }
 
   Scalar value(std::int64_t b, std::int64_t h, std::int64_t j, std::int64_t d) {
     return at(a_.v, b, kv_head(h), j, d);
@@ -208,9 +205,16 @@ class AttentionGradient {
     const long double sum = statistics.read(Point{b, h, i, 1}).real;
     const bool empty = std::isinf(most) && most < 0;
     const std::int64_t width = m_.environment.value(a_.value_dim);
+    // What a row's weights and their gradients add up to: also the product of the result and its
+    // gradient, of which a kernel takes it for long rows.
     long double level = 0;
-    for (std::int64_t d = 0; d < width; ++d) {
-      level += static_cast<long double>(row_.grad(b, h, i, d).real) * row_.out(b, h, i, d).real;
+    for (std::size_t column = 0; column < p.size() && !empty; ++column) {
+      const auto j = static_cast<std::int64_t>(column);
+      long double dp = 0;
+      for (std::int64_t d = 0; d < width; ++d) {
+        dp += static_cast<long double>(row_.grad(b, h, i, d).real) * row_.value(b, h, j, d).real;
+      }
+      level += std::exp(p[column] - most) / sum * row_.factor(b, h, i, j) * dp;
     }
     for (std::size_t column = 0; column < p.size(); ++column) {
       const auto j = static_cast<std::int64_t>(column);

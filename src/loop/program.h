@@ -170,8 +170,8 @@ enum class NestKind : std::uint8_t {
 //                order, or added up; the buffer has been filled by an earlier nest
 //   matmul       dims batch..., m, n; reduced k; accumulates in `accumulator`
 //   convolution  dims n, o, spatial...: the result's logical indices
-//   attention    dims batch, head, row, value feature; stores of a gradient are in terms of the
-//                detail's variables
+//   attention    dims batch, head, row, value feature; a gradient's are those of q, and its stores,
+//                one index for each dimension, stand for all of their buffers
 //   eager        no dims, no stores
 // Dims of extent 1 are kept, so that dims and a whole result correspond one to one.
 struct Nest {

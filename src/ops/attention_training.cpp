@@ -216,7 +216,7 @@ void reference_forward(Evaluation& e) {
 
 void reference_backward(Evaluation& e) {
   const RefTensor &g = e.tensor(kGrad), &q = e.tensor(1), &k = e.tensor(2), &v = e.tensor(3),
-                  &out = e.tensor(kOut), &statistics = e.tensor(kStatistics);
+                  &statistics = e.tensor(kStatistics);
   const double scale = e.real(kBackward.scale());
   const auto add = [](RefTensor& t, std::size_t p, double x) { t.set(p, t.real(p) + x); };
   for_each_index(rows_of(q), [&](std::span<const std::int64_t> i, std::size_t) {
@@ -224,9 +224,15 @@ void reference_backward(Evaluation& e) {
     const double top = statistics.real(row.own(statistics, 0));
     const double sum = statistics.real(row.own(statistics, 1));
     const bool empty = std::isinf(top) && top < 0;
+    // What a row's weights and their gradients add up to: also the product of out and its gradient,
+    // of which a long row takes it.
     double level = 0;
-    for (std::int64_t f = 0; f < v.sizes[3]; ++f) {
-      level += g.real(row.own(g, f)) * out.real(row.own(out, f));
+    for (std::int64_t c = 0; c < k.sizes[2] && !empty; ++c) {
+      double dp = 0;
+      for (std::int64_t f = 0; f < v.sizes[3]; ++f) {
+        dp += g.real(row.own(g, f)) * v.real(row.other(v, c, f));
+      }
+      level += std::exp(row.score(c) - top) / sum * row.factor(c) * dp;
     }
     for (std::int64_t c = 0; c < k.sizes[2]; ++c) {
       const double none =

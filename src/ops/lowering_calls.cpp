@@ -184,8 +184,11 @@ std::vector<Tensor> Lowering::attention_gradient(const AttentionArguments& argum
                      whole(statistics).buffer};
   Nest nest = new_nest(NestKind::attention);
   nest.accumulator = abi::compute_type(dtype);
-  for (const Expr size : arguments.q->sizes) nest.dims.push_back({context().index(size), size});
-  const std::vector<Expr> at(detail.variables.begin(), detail.variables.end());
+  std::vector<Expr> at;
+  for (const Expr size : arguments.q->sizes) {
+    nest.dims.push_back({context().index(size), size});
+    at.push_back(nest.dims.back().variable);
+  }
   std::vector<Tensor> results;
   for (const Tensor* t : {arguments.q, arguments.k, arguments.v}) {
     results.push_back(new_tensor(t->sizes, dtype));

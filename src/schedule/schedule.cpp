@@ -56,7 +56,8 @@ KernelStep attention_kernel(const Nest& nest, const Program& program) {
     operand(a.gradient->out, ParamRole::in);
     operand(a.gradient->grad, ParamRole::in);
     operand({a.gradient->statistics, {v[0], v[1], v[2], v[3]}}, ParamRole::in);
-    for (const loop::Store& s : nest.stores) operand({s.buffer, s.indices}, ParamRole::out);
+    for (const loop::Store& s : nest.stores)
+      operand({s.buffer, {v[0], v[1], v[2], v[3]}}, ParamRole::out);
     kernel.is_gradient = true;
   } else {
     operand({nest.stores.front().buffer, {v[0], v[1], v[2], v[3]}}, ParamRole::out);
