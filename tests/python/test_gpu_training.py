@@ -244,8 +244,9 @@ def test_sums_of_columns_do_not_depend_on_the_run():
 
 
 def test_gradients_at_indices_are_the_same_in_each_run_if_asked_for():
-    table = nn.Embedding(50, 24)
-    tokens, weights = torch.randint(0, 50, (64, 40)), torch.randn(64, 40, 24)
+    table = nn.Embedding(50, 24).cuda()
+    tokens = torch.randint(0, 50, (64, 40), device="cuda")
+    weights = torch.randn(64, 40, 24, device="cuda")
     run = torch.compile(lambda t: (table(t) * weights).sum(), backend="inkle",
                         options={"strict": True})
 
