@@ -71,6 +71,8 @@ class MeasuredTest : public testing::Test {
   }
 
   void SetUp() override {
+    std::string why_not;
+    if (!codegen::cuda::find_nvrtc(why_not)) GTEST_SKIP() << why_not;
     set_log_channels("cache");
     set_log_sink([this](std::string_view line) { said_ += std::string(line) + "\n"; });
   }
