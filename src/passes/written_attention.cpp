@@ -1,0 +1,466 @@
+#include "passes/written_attention.h"
+
+#include <algorithm>
+
+#include "graph/builder.h"
+
+namespace inkle::passes::written_attention {
+namespace {
+
+using abi::DType;
+using graph::Argument;
+using graph::Expr;
+using graph::Graph;
+using graph::has;
+using graph::Node;
+using graph::Sizes;
+using graph::Type;
+
+bool same_size(Expr a, Expr b) { return a == b || sym::equal(a, b).value_or(false); }
+
+std::optional<double> number_of(const Argument& a) {
+  if (const auto* d = std::get_if<double>(&a)) return *d;
+  if (const auto* e = std::get_if<Expr>(&a)) {
+    if (const auto c = e->constant()) return static_cast<double>(*c);
+  }
+  return std::nullopt;
+}
+
+// A matrix, or a stack of them, behind views that change neither of its last two dimensions but
+// may exchange them.
+struct Matrix {
+  ValueId root;
+  bool turned = false;
+  friend bool operator==(const Matrix& a, const Matrix& b) {
+    return a.root.index == b.root.index && a.turned == b.turned;
+  }
+  [[nodiscard]] Matrix other_way() const { return {root, !turned}; }
+};
+
+class Finder {
+ public:
+  explicit Finder(const Graph& graph) : graph_(graph), producer_(graph::producers(graph)) {
+    users_.resize(graph.value_count());
+    is_output_.assign(graph.value_count(), false);
+    std::vector<bool> live(graph.value_count(), false);
+    for (const graph::Output& output : graph.outputs) {
+      const auto* v = std::get_if<ValueId>(&output.value);
+      if (v != nullptr && !v->is_none()) live[v->index] = is_output_[v->index] = true;
+    }
+    for (std::size_t i = graph.nodes.size(); i-- > 0;) {
+      const Node& node = graph.nodes[i];
+      const bool is_live =
+          has(node.op->traits, graph::Trait::effect) || node.eager_target ||
+          std::ranges::any_of(node.results, [&](ValueId v) { return live[v.index]; });
+      if (!is_live) continue;
+      graph::for_each_operand(node, [&](ValueId v) {
+        live[v.index] = true;
+        std::vector<std::size_t>& list = users_[v.index];
+        if (list.empty() || list.back() != i) list.push_back(i);
+      });
+    }
+  }
+
+  std::optional<Found> at(std::size_t n) const {
+    const Node& node = graph_.nodes[n];
+    if (node.op->name != "_softmax_backward_data") return std::nullopt;
+    Found found;
+    const ValueId p = operand(node, 1);
+    if (!forward(n, p, found) || !backward(n, found)) return std::nullopt;
+    if (!fits(found)) return std::nullopt;
+    return found;
+  }
+
+ private:
+  const Node* made_by(ValueId v) const {
+    const std::int32_t n = v.is_none() ? -1 : producer_[v.index];
+    return n < 0 ? nullptr : &graph_.nodes[static_cast<std::size_t>(n)];
+  }
+  static bool is(const Node& node, std::initializer_list<std::string_view> names) {
+    return std::ranges::find(names, node.op->name) != names.end();
+  }
+  static bool is_product(const Node& node) { return is(node, {"bmm", "matmul"}); }
+  static ValueId operand(const Node& node, std::size_t n) {
+    const auto* v = n < node.args.size() ? std::get_if<ValueId>(&node.args[n]) : nullptr;
+    return v == nullptr ? ValueId{} : *v;
+  }
+  const Type& type(ValueId v) const { return graph_.type(v); }
+
+  // Whether a node gives a view that keeps the last two dimensions, or exchanges them.
+  std::optional<bool> view(const Node& node) const {
+    const ValueId from = operand(node, 0);
+    if (from.is_none() || node.results.size() != 1) return std::nullopt;
+    const Type &a = type(from), &b = type(node.results[0]);
+    if (a.rank() < 2 || b.rank() < 2) return std::nullopt;
+    const Expr *x = &a.sizes[a.rank() - 2], *y = &b.sizes[b.rank() - 2];
+    if (is(node, {"view", "_unsafe_view", "reshape"})) {
+      if (same_size(x[0], y[0]) && same_size(x[1], y[1])) return false;
+      return std::nullopt;
+    }
+    if (!is(node, {"transpose"})) return std::nullopt;
+    const auto rank = static_cast<double>(a.rank());
+    double dims[2];
+    for (std::size_t d = 0; d < 2; ++d) {
+      const auto given = number_of(node.args[d + 1]);
+      if (!given) return std::nullopt;
+      dims[d] = *given < 0 ? *given + rank : *given;
+    }
+    if (dims[0] > dims[1]) std::swap(dims[0], dims[1]);
+    if (dims[0] == rank - 2 && dims[1] == rank - 1) return true;
+    return std::nullopt;
+  }
+
+  Matrix resolve(ValueId v) const {
+    Matrix m{v};
+    for (const Node* node = made_by(v); node != nullptr; node = made_by(m.root)) {
+      const auto turns = view(*node);
+      if (!turns) break;
+      m.root = operand(*node, 0);
+      m.turned ^= *turns;
+    }
+    return m;
+  }
+
+  // All products that read v through views; false where anyone else does.
+  bool products(ValueId v, bool turned, std::vector<Use>& uses) const {
+    if (is_output_[v.index]) return false;
+    for (const std::size_t n : users_[v.index]) {
+      const Node& node = graph_.nodes[n];
+      if (is_product(node)) {
+        for (std::size_t o = 0; o < 2; ++o) {
+          if (operand(node, o).index == v.index) uses.push_back({n, o, turned});
+        }
+        continue;
+      }
+      const auto turns = view(node);
+      if (!turns || !products(node.results[0], turned != *turns, uses)) return false;
+    }
+    return true;
+  }
+
+  // The only live user but `except`.
+  const Node* only_user(ValueId v, std::size_t except) const {
+    if (is_output_[v.index]) return nullptr;
+    const Node* found = nullptr;
+    for (const std::size_t n : users_[v.index]) {
+      if (n == except) continue;
+      if (found != nullptr) return nullptr;
+      found = &graph_.nodes[n];
+    }
+    return found;
+  }
+
+  static std::optional<double> factor(const Node& node) {
+    const bool multiplies = is(node, {"mul"});
+    if (!multiplies && !is(node, {"div"})) return std::nullopt;
+    const auto by = number_of(node.args[1]);
+    if (!by || (!multiplies && *by == 0)) return std::nullopt;
+    return multiplies ? *by : 1 / *by;
+  }
+
+  // The number that a scalar tensor, or an argument, holds.
+  std::optional<double> scalar(const Argument& a) const {
+    const auto* v = std::get_if<ValueId>(&a);
+    if (v == nullptr) return number_of(a);
+    const Node* node = made_by(*v);
+    if (node == nullptr || type(*v).rank() != 0) return std::nullopt;
+    if (is(*node, {"scalar_tensor"})) return number_of(node->args[0]);
+    if (is(*node, {"full"})) return number_of(node->args[1]);
+    return is(*node, {"zeros"}) ? std::optional(0.0) : std::nullopt;
+  }
+
+  // Of a node that puts a number in place of some scores: the mask, and which operand the scores
+  // are.
+  std::optional<std::pair<Mask, std::size_t>> replacing(const Node& node) const {
+    Mask mask;
+    std::optional<double> hidden;
+    std::size_t scores = 0;
+    if (is(node, {"masked_fill"})) {
+      mask.flags = operand(node, 1);
+      mask.keeps = false;
+      hidden = scalar(node.args[2]);
+    } else if (is(node, {"where"})) {
+      mask.flags = operand(node, 0);
+      hidden = scalar(node.args[2]);
+      scores = 1;
+      if (!hidden) {
+        hidden = scalar(node.args[1]);
+        mask.keeps = false;
+        scores = 2;
+      }
+    }
+    if (!hidden || mask.flags.is_none() || operand(node, scores).is_none()) return std::nullopt;
+    mask.hidden = *hidden;
+    return std::pair(mask, scores);
+  }
+
+  // From the input of the softmax up to the product that the scores are.
+  std::optional<std::size_t> scores(ValueId x, Found& found) const {
+    bool scaled = false, masked = false;
+    for (const Node* node = made_by(x); node != nullptr; node = made_by(x)) {
+      if (is_product(*node)) return static_cast<std::size_t>(node - graph_.nodes.data());
+      const auto turns = view(*node);
+      if (is(*node, {"_to_copy"}) || (turns && !*turns)) {
+        x = operand(*node, 0);
+      } else if (const auto by = factor(*node)) {
+        found.scale *= *by;
+        scaled = true;
+        x = operand(*node, 0);
+      } else if (scaled || masked) {
+        return std::nullopt;  // a mask of what is scaled afterwards, or a second one
+      } else if (const auto replaced = replacing(*node)) {
+        found.mask = replaced->first;
+        masked = true;
+        x = operand(*node, replaced->second);
+      } else if (is(*node, {"add"})) {
+        const auto alpha = node->args.size() > 2 ? number_of(node->args[2]) : 1.0;
+        const ValueId a = operand(*node, 0), b = operand(*node, 1);
+        if (alpha != 1.0 || a.is_none() || b.is_none()) return std::nullopt;
+        const bool second = comes_from_product(a);
+        found.mask.added = second ? b : a;
+        masked = true;
+        x = second ? a : b;
+      } else {
+        return std::nullopt;
+      }
+    }
+    return std::nullopt;
+  }
+  bool comes_from_product(ValueId x) const {
+    for (const Node* node = made_by(x); node != nullptr; node = made_by(x)) {
+      if (is_product(*node)) return true;
+      const auto turns = view(*node);
+      if (!is(*node, {"_to_copy"}) && !factor(*node) && !(turns && !*turns)) return false;
+      x = operand(*node, 0);
+    }
+    return false;
+  }
+
+  static std::optional<Dropout> dropout(const Node& node) {
+    if (!is(node, {"seeded_dropout"})) return std::nullopt;
+    const auto* number = std::get_if<Expr>(&node.args[2]);
+    const auto p = number_of(node.args[3]);
+    if (number == nullptr || !number->is_constant() || !p) return std::nullopt;
+    return Dropout{operand(node, 1), *number, *p};
+  }
+
+  bool forward(std::size_t n, ValueId p, Found& found) const {
+    const Node* softmax = made_by(p);
+    if (softmax == nullptr || !is(*softmax, {"_softmax", "_safe_softmax"})) return false;
+    const Type& weights = type(p);
+    const auto dim = number_of(softmax->args[1]);
+    const auto rank = static_cast<double>(weights.rank());
+    if ((weights.rank() != 3 && weights.rank() != 4) || (dim != -1.0 && dim != rank - 1)) {
+      return false;
+    }
+    if (weights.device.kind != abi::DeviceKind::cpu) return false;
+    found.safe = softmax->op->name == "_safe_softmax";
+    found.scores = weights.sizes;
+    if (weights.rank() == 3) {
+      found.scores.insert(found.scores.begin() + 1, graph_.context().constant(1));
+    }
+    const auto product = scores(operand(*softmax, 0), found);
+    if (!product) return false;
+    found.q = operand(graph_.nodes[*product], 0);
+    found.kt = operand(graph_.nodes[*product], 1);
+    // Down to the product with the values.
+    ValueId w = p;
+    std::vector<Use> uses;
+    for (std::size_t except = n;; except = ~std::size_t{0}) {
+      const Node* next = only_user(w, except);
+      const auto drops = next == nullptr ? std::nullopt : dropout(*next);
+      if (drops && !found.dropout) {
+        found.dropout = drops;
+      } else if (next == nullptr || !is(*next, {"_to_copy"})) {
+        break;
+      }
+      w = next->results[0];
+    }
+    if (w.index == p.index) return weighted(p, n, found);
+    if (!products(w, false, uses)) return false;
+    return classify(uses, found);
+  }
+
+  // The weights themselves are read by the products, and by their gradient (node n).
+  bool weighted(ValueId p, std::size_t n, Found& found) const {
+    if (is_output_[p.index]) return false;
+    std::vector<Use> uses;
+    for (const std::size_t user : users_[p.index]) {
+      if (user == n) continue;
+      const Node& node = graph_.nodes[user];
+      if (is_product(node)) {
+        for (std::size_t o = 0; o < 2; ++o) {
+          if (operand(node, o).index == p.index) uses.push_back({user, o, false});
+        }
+        continue;
+      }
+      const auto turns = view(node);
+      if (!turns || !products(node.results[0], *turns, uses)) return false;
+    }
+    return classify(uses, found);
+  }
+
+  // Of the products with the weights one is the result; others are told apart once the gradient is
+  // known.
+  bool classify(const std::vector<Use>& uses, Found& found) const {
+    for (const Use& use : uses) {
+      const bool is_out = use.operand == 0 && !use.turned;
+      if (!is_out) continue;
+      if (!found.v.is_none()) return false;
+      found.v = operand(graph_.nodes[use.node], 1);
+      found.parts.emplace_back(use.node, Part::out);
+    }
+    found.uses = uses;
+    return !found.v.is_none();
+  }
+
+  bool backward(std::size_t n, Found& found) const {
+    // Up to the gradient of the weights.
+    ValueId x = operand(graph_.nodes[n], 0);
+    bool dropped = false;
+    const Node* product = made_by(x);
+    for (; product != nullptr && !is_product(*product); product = made_by(x)) {
+      const auto turns = view(*product);
+      if (const auto drops = dropout(*product); drops && !dropped && found.dropout) {
+        const Dropout& d = *found.dropout;
+        const bool same =
+            drops->seed.index == d.seed.index && drops->number == d.number && drops->p == d.p;
+        if (!same) return false;
+        dropped = true;
+      } else if (!is(*product, {"_to_copy"}) && !(turns && !*turns)) {
+        return false;
+      }
+      x = operand(*product, 0);
+    }
+    if (product == nullptr || dropped != found.dropout.has_value()) return false;
+    found.grad = operand(*product, 0);
+    if (!(resolve(operand(*product, 1)) == resolve(found.v).other_way())) return false;
+    found.first_late = static_cast<std::size_t>(product - graph_.nodes.data());
+    return value_gradient(found) && score_gradients(n, found);
+  }
+
+  bool value_gradient(Found& found) const {
+    const Matrix grad = resolve(found.grad);
+    for (const Use& use : found.uses) {
+      if (use.operand == 0 && !use.turned) continue;  // the result
+      const Matrix other = resolve(operand(graph_.nodes[use.node], 1 - use.operand));
+      const bool plain = use.operand == 0 && use.turned && other == grad;
+      const bool turned = use.operand == 1 && !use.turned && other == grad.other_way();
+      if (!plain && !turned) return false;
+      found.parts.emplace_back(use.node, plain ? Part::dv : Part::dv_turned);
+      found.first_late = std::min(found.first_late, use.node);
+    }
+    return true;
+  }
+
+  bool score_gradients(std::size_t n, Found& found) const {
+    ValueId x = graph_.nodes[n].results[0];
+    double scale = 1;
+    bool masked = false;
+    for (const Node* next = only_user(x, ~std::size_t{0}); next != nullptr;
+         next = only_user(x, ~std::size_t{0})) {
+      if (const auto by = factor(*next); by && operand(*next, 0).index == x.index) {
+        scale *= *by;
+      } else if (const auto replaced = replacing(*next)) {
+        const Mask& mask = replaced->first;
+        const bool same = mask.flags.index == found.mask.flags.index &&
+                          mask.keeps == found.mask.keeps && mask.hidden == 0 &&
+                          operand(*next, replaced->second).index == x.index;
+        if (!same || masked || scale != 1) return false;
+        masked = true;
+      } else if (!is(*next, {"_to_copy"})) {
+        break;
+      }
+      x = next->results[0];
+    }
+    if (scale != found.scale || masked != !found.mask.flags.is_none()) return false;
+    std::vector<Use> uses;
+    if (!products(x, false, uses)) return false;
+    const Matrix q = resolve(found.q), kt = resolve(found.kt);
+    for (const Use& use : uses) {
+      const Matrix other = resolve(operand(graph_.nodes[use.node], 1 - use.operand));
+      Part part = Part::dq;
+      if (use.operand == 0 && !use.turned && other == kt.other_way()) {
+        part = Part::dq;
+      } else if (use.operand == 1 && use.turned && other == kt) {
+        part = Part::dq_turned;
+      } else if (use.operand == 0 && use.turned && other == q) {
+        part = Part::dk;
+      } else if (use.operand == 1 && !use.turned && other == q.other_way()) {
+        part = Part::dk_turned;
+      } else {
+        return false;
+      }
+      found.parts.emplace_back(use.node, part);
+    }
+    return true;
+  }
+
+  // (batch, head) of an operand, alone or merged.
+  bool is_stack(ValueId v, const Sizes& scores) const {
+    const Type& t = type(v);
+    if (t.rank() == 4) return same_size(t.sizes[0], scores[0]) && same_size(t.sizes[1], scores[1]);
+    return t.rank() == 3 && same_size(t.sizes[0], scores[0] * scores[1]);
+  }
+
+  bool fits(Found& found) const {
+    const Type &q = type(found.q), &v = type(found.v);
+    const bool known = q.dtype == DType::f32 || abi::is_reduced_float(q.dtype);
+    for (const ValueId x : {found.q, found.kt, found.v, found.grad}) {
+      if (!known || type(x).dtype != q.dtype || !is_stack(x, found.scores)) return false;
+    }
+    found.features = q.sizes.back();
+    found.values = v.sizes.back();
+    if (!found.features.is_constant() || !found.values.is_constant()) return false;
+    std::size_t out = 0;
+    for (const auto& [n, part] : found.parts) {
+      const Node& node = graph_.nodes[n];
+      if (node.keep != graph::Keep::free || type(node.results[0]).dtype != q.dtype) return false;
+      if (part == Part::out) out = n;
+    }
+    if (out >= found.first_late) return false;
+    for (const auto& [n, part] : found.parts) {
+      if (part != Part::out && n < found.first_late) return false;
+    }
+    const ValueId mask = found.mask.flags.is_none() ? found.mask.added : found.mask.flags;
+    return mask.is_none() || mask_fits(mask, found);
+  }
+
+  bool mask_fits(ValueId mask, const Found& found) const {
+    const Type& t = type(mask);
+    const bool is_bool = !found.mask.flags.is_none();
+    if (is_bool ? t.dtype != DType::boolean : !abi::is_float(t.dtype)) return false;
+    const bool is_flat = found.scores[1].is_constant(1) && t.rank() == 3;
+    Sizes wanted = found.scores;
+    if (is_flat) wanted.erase(wanted.begin() + 1);
+    if (t.rank() > wanted.size()) return false;
+    for (std::size_t d = 0; d < t.rank(); ++d) {
+      const Expr size = t.sizes[d];
+      if (!size.is_constant(1) && !same_size(size, wanted[wanted.size() - t.rank() + d]))
+        return false;
+    }
+    return true;
+  }
+
+  const Graph& graph_;
+  std::vector<std::int32_t> producer_;
+  std::vector<std::vector<std::size_t>> users_;  // live ones, by value
+  std::vector<bool> is_output_;
+};
+
+}  // namespace
+
+std::vector<Found> find(const Graph& graph) {
+  std::vector<Found> all;
+  const auto is_gradient = [](const Node& node) {
+    return node.op->name == "_softmax_backward_data";
+  };
+  if (std::ranges::none_of(graph.nodes, is_gradient)) return all;
+  const Finder finder(graph);
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    if (auto found = finder.at(n)) all.push_back(std::move(*found));
+  }
+  return all;
+}
+
+}  // namespace inkle::passes::written_attention

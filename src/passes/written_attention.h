@@ -1,0 +1,57 @@
+// Attention that is written out by hand in a joint graph, with its gradient: what is found of it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace inkle::passes::written_attention {
+
+using graph::ValueId;
+
+// A mask of scores; none: neither is set.
+struct Mask {
+  ValueId added;
+  ValueId flags;
+  bool keeps = true;  // what a flag that is true means
+  double hidden = -std::numeric_limits<double>::infinity();
+};
+
+struct Dropout {
+  ValueId seed;
+  graph::Expr number;
+  double p = 0;
+};
+
+enum class Part : std::uint8_t { out, dq, dq_turned, dk, dk_turned, dv, dv_turned };
+
+struct Use {
+  std::size_t node = 0;
+  std::size_t operand = 0;
+  bool turned = false;
+};
+
+struct Found {
+  ValueId q, kt, v, grad;  // operands of the products
+  graph::Sizes scores;     // batch, head, row, column
+  graph::Expr features, values;
+  double scale = 1;
+  bool safe = false;
+  Mask mask;
+  std::optional<Dropout> dropout;
+  std::vector<Use> uses;                            // of the weights
+  std::vector<std::pair<std::size_t, Part>> parts;  // by node
+  std::size_t first_late = 0;                       // of the backward's products
+  // In the new graph.
+  std::vector<ValueId> forward, backward;
+};
+
+// All in a joint graph, in the order of their gradients of softmax. Not where anyone else reads the
+// weights or their gradients.
+[[nodiscard]] std::vector<Found> find(const graph::Graph& graph);
+
+}  // namespace inkle::passes::written_attention
