@@ -149,7 +149,7 @@ class Recorder:
             if not report.compiled or not hasattr(report.callable, "profile"):
                 continue
             runs = [report.callable.profile(list(arguments)) for _ in range(3)]
-            seconds = [min(times) for times in zip(*runs)]
+            seconds = [min(times) * 1e-9 for times in zip(*runs)]  # from nanoseconds
             total = sum(seconds)
             print(f"\n{report.name}: {len(seconds)} steps, {total * 1e3:.1f} ms, in eager: "
                   f"{[op for op, _, _ in report.eager]}")  # fmt: skip
