@@ -6,7 +6,6 @@
 
 namespace inkle::codegen::cuda {
 
-using schedule::BlockSchedule;
 using sym::Expr;
 
 void IterationWriter::size_symbols() {
