@@ -9,7 +9,6 @@ using loop::Instruction;
 using loop::Opcode;
 
 void collect_sizes(Kernel& kernel, sym::Context& context) {
-  (void)context;
   std::set<std::uint32_t> bound;
   std::map<std::uint32_t, Expr> used;
   const auto use = [&](Expr e) {
