@@ -349,7 +349,8 @@ def clocks() -> str:
     torch.cuda._sleep(2_000_000_000)
     try:
         said = subprocess.run(
-            ["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader,nounits", "-i", "0"],
+            ["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader,nounits",
+             "-i", f"GPU-{torch.cuda.get_device_properties(0).uuid}"],
             capture_output=True, text=True, timeout=10, check=True,
         ).stdout.split(",")  # fmt: skip
         sm, most, memory, power = (x.strip() for x in said)

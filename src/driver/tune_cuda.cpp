@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <array>
 #include <memory>
-#include <optional>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -24,10 +24,11 @@ using runtime::cuda::Device;
 using runtime::cuda::Event;
 using runtime::cuda::Module;
 
-constexpr int kRuns = 10;
-// A candidate must be faster than the model's choice by so much: repeated measurements differ by a
-// hundredth or two.
+constexpr std::size_t kRuns = 11;
+// A candidate must be faster than the model's choice by so much, when first measured and when both
+// run again in turns: repeated measurements differ by a hundredth or two.
 constexpr double kLeastGain = 0.03;
+constexpr int kTurns = 3;
 
 struct Candidate {
   std::size_t number = 0;  // of the case
@@ -52,11 +53,18 @@ class Memory {
 
 class Measuring {
  public:
-  explicit Measuring(Device& device)
-      : device_(device), start_(device.make_event()), end_(device.make_event()) {}
+  Measuring(Device& device, std::int64_t cache_bytes)
+      : device_(device), cache_bytes_(cache_bytes), overwritten_(device, 2 * cache_bytes) {
+    for (auto& [start, end] : events_) {
+      start = device.make_event();
+      end = device.make_event();
+    }
+  }
   ~Measuring() {
-    device_.free_event(start_);
-    device_.free_event(end_);
+    for (const auto& [start, end] : events_) {
+      device_.free_event(start);
+      device_.free_event(end);
+    }
   }
   Measuring(const Measuring&) = delete;
   Measuring& operator=(const Measuring&) = delete;
@@ -74,6 +82,8 @@ class Measuring {
     return memory_.back()->get() != nullptr;
   }
 
+  // The median of kRuns runs; 0 if the kernel cannot run on these sizes. What the second cache does
+  // not hold is found there by no kernel of a model either: then it is overwritten before each run.
   double microseconds(const TuneCase& c, const CompiledKernel& kernel, Module& module) {
     const auto blocks = sym::hint(kernel.blocks);
     const auto workspace = sym::hint(kernel.workspace_bytes);
@@ -90,18 +100,28 @@ class Measuring {
     const runtime::cuda::LaunchShape shape{static_cast<std::uint32_t>(*blocks),
                                            static_cast<std::uint32_t>(kernel.kernel.block_threads),
                                            static_cast<std::uint32_t>(kernel.kernel.shared_bytes)};
+    const auto bytes = std::accumulate(c.bytes.begin(), c.bytes.end(), std::int64_t{0});
+    const bool is_cold = bytes > cache_bytes_ && overwritten_.get() != nullptr;
     device_.launch(function, shape, nullptr, parameters.data());
-    device_.record(start_, nullptr);
-    for (int r = 0; r < kRuns; ++r) device_.launch(function, shape, nullptr, parameters.data());
-    device_.record(end_, nullptr);
-    return device_.microseconds(start_, end_) / kRuns;
+    for (const auto& [start, end] : events_) {
+      if (is_cold) device_.zero(overwritten_.get(), 2 * cache_bytes_, nullptr);
+      device_.record(start, nullptr);
+      device_.launch(function, shape, nullptr, parameters.data());
+      device_.record(end, nullptr);
+    }
+    std::array<double, kRuns> times{};
+    for (std::size_t r = kRuns; r-- > 0;) {  // the last first: one wait
+      times[r] = device_.microseconds(events_[r].first, events_[r].second);
+    }
+    std::nth_element(times.begin(), times.begin() + kRuns / 2, times.end());
+    return times[kRuns / 2];
   }
-
-  void release() { memory_.clear(); }
 
  private:
   Device& device_;
-  Event start_, end_;
+  std::int64_t cache_bytes_;
+  Memory overwritten_;
+  std::array<std::pair<Event, Event>, kRuns> events_{};
   std::vector<std::unique_ptr<Memory>> memory_;
 };
 
@@ -137,53 +157,68 @@ Choices choices_of(const TuneCase& c, const codegen::cuda::CudaCompiler& generat
 }
 
 struct Found {
-  schedule::Schedule schedule;
+  std::size_t models = 0, best = 0;  // candidates: the model's choice and the fastest
+  double models_microseconds = 0;    // 0: not measured
   double microseconds = 0;
-  double models = 0;  // of the model's choice; 0: not measured
 };
 
-// Of each case that there are candidates for, its own first.
-std::map<std::size_t, Found> measure(std::span<const TuneCase> cases,
-                                     const std::vector<Candidate>& all,
-                                     const codegen::cuda::CudaCompiler& generator, Device& device) {
-  std::vector<CompileUnit> units;
-  for (const Candidate& c : all) {
-    units.push_back({cases[c.number].unit.kernel, c.schedule, fmt::format("k{}", units.size())});
-  }
-  const codegen::cuda::Compiled compiled = generator.compile(units);
-  const runtime::cuda::Scope scope(device);
-  std::vector<std::unique_ptr<Module>> modules;
-  for (const abi::DeviceImage& image : compiled.images) modules.push_back(device.load(image));
-  std::map<std::size_t, Found> found;
-  Measuring measuring(device);
-  bool has_memory = false;
-  for (std::size_t u = 0; u < all.size(); ++u) {
-    const std::size_t n = all[u].number;
-    const bool is_first = !found.contains(n);
-    Found& best = found[n];
-    if (is_first) {
-      best.schedule = all[u].schedule;
-      has_memory = measuring.take(cases[n]);
+// The candidates of all cases, compiled and loaded.
+class Field {
+ public:
+  Field(std::span<const TuneCase> cases, const std::vector<Candidate>& all,
+        const codegen::cuda::CudaCompiler& generator, Device& device)
+      : cases_(cases), all_(all), measuring_(device, generator.device().l2_bytes) {
+    std::vector<CompileUnit> units;
+    for (const Candidate& c : all) {
+      units.push_back({cases[c.number].unit.kernel, c.schedule, fmt::format("k{}", units.size())});
     }
-    if (!has_memory) continue;
-    const CompiledKernel& kernel = compiled.kernels[u];
-    double time = 0;
+    compiled_ = generator.compile(units);
+    for (const abi::DeviceImage& image : compiled_.images) modules_.push_back(device.load(image));
+  }
+
+  // Of the candidates from `first` to `last`, all of one case, the model's choice first.
+  Found best(std::size_t first, std::size_t last) {
+    Found found{first, first, 0, 0};
+    if (!measuring_.take(cases_[all_[first].number])) return found;
+    found.models_microseconds = found.microseconds = microseconds(first);
+    for (std::size_t u = first + 1; u < last; ++u) {
+      const double time = microseconds(u);
+      if (time <= 0 || time >= found.microseconds) continue;
+      found.best = u;
+      found.microseconds = time;
+    }
+    if (found.best == first) return found;
+    bool is_faster = is_gain(found);
+    for (int turn = 0; is_faster && turn < kTurns; ++turn) {
+      found.models_microseconds = microseconds(first);
+      found.microseconds = microseconds(found.best);
+      is_faster = is_gain(found);
+    }
+    if (!is_faster) found = {first, first, found.models_microseconds, found.models_microseconds};
+    return found;
+  }
+
+ private:
+  static bool is_gain(const Found& f) {
+    return f.microseconds < f.models_microseconds * (1 - kLeastGain);
+  }
+
+  double microseconds(std::size_t u) {
+    const CompiledKernel& kernel = compiled_.kernels[u];
     try {
-      time = measuring.microseconds(cases[n], kernel, *modules[kernel.kernel.image]);
+      return measuring_.microseconds(cases_[all_[u].number], kernel,
+                                     *modules_[kernel.kernel.image]);
     } catch (const Unsupported&) {
-      continue;  // asks for more registers or shared memory than there are
+      return 0;  // asks for more registers or shared memory than there are
     }
-    if (is_first) best.models = best.microseconds = time;
-    const bool is_other = best.microseconds < best.models;
-    const double bar = is_other ? best.microseconds : best.models * (1 - kLeastGain);
-    if (is_first || time <= 0 || time >= bar) continue;
-    best.schedule = all[u].schedule;
-    best.microseconds = time;
   }
-  device.synchronize_all();
-  measuring.release();
-  return found;
-}
+
+  std::span<const TuneCase> cases_;
+  const std::vector<Candidate>& all_;
+  codegen::cuda::Compiled compiled_;
+  std::vector<std::unique_ptr<Module>> modules_;
+  Measuring measuring_;
+};
 
 }  // namespace
 
@@ -208,14 +243,21 @@ std::vector<schedule::Schedule> tune_blocks(std::span<const TuneCase> cases,
     for (schedule::Schedule& s : choices.schedules) all.push_back({n, std::move(s)});
   }
   if (all.empty()) return best;
-  for (auto& [n, found] : measure(cases, all, generator, device)) {
+  const runtime::cuda::Scope scope(device);
+  Field field(cases, all, generator, device);
+  for (std::size_t first = 0, last = 0; first < all.size(); first = last) {
+    const std::size_t n = all[first].number;
+    while (last < all.size() && all[last].number == n) ++last;
+    const Found found = field.best(first, last);
+    const schedule::Schedule& fastest = all[found.best].schedule;
     log(LogChannel::codegen, "tuned {}: {} in {:.1f} us, the model's {} in {:.1f} us",
-        cases[n].unit.name, to_string(found.schedule), found.microseconds,
-        to_string(cases[n].unit.schedule), found.models);
-    if (found.models <= 0) continue;
-    known.keep(keys[n], *found.schedule.blocks);
-    best[n] = std::move(found.schedule);
+        cases[n].unit.name, to_string(fastest), found.microseconds,
+        to_string(cases[n].unit.schedule), found.models_microseconds);
+    if (found.models_microseconds <= 0) continue;
+    known.keep(keys[n], *fastest.blocks);
+    best[n] = fastest;
   }
+  device.synchronize_all();
   known.trim();
   return best;
 }
