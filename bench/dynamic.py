@@ -2,6 +2,7 @@
 
     python bench/dynamic.py                       MiniLM, bert-base, gpt2, llama
     python bench/dynamic.py --models gpt2 --update
+    python bench/dynamic.py --device cuda         on a GPU, its end waited for after each call
 
 For each model: the number of compilations, the accuracy rule against f64 at every pair, and the time
 of the compiled graph against one compiled for that pair alone, in turns. Times are of the graph's
@@ -25,16 +26,21 @@ import torch
 from training import Recorder
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-BEGIN, END = "<!-- dynamic:begin -->", "<!-- dynamic:end -->"
+MARKS = {
+    "cpu": ("<!-- dynamic:begin -->", "<!-- dynamic:end -->"),
+    "cuda": ("<!-- dynamic-gpu:begin -->", "<!-- dynamic-gpu:end -->"),
+}
 # The first pair is what the dynamic graph is compiled with.
 PAIRS = [(4, 64), (2, 16), (3, 33), (8, 128), (5, 77), (2, 256), (16, 24)]
 ALLOWED = 1.10  # dynamic over static
 
 
-def _inputs(model: torch.nn.Module, batch: int, length: int) -> tuple[torch.Tensor, ...]:
+def _inputs(
+    model: torch.nn.Module, batch: int, length: int, device: str
+) -> tuple[torch.Tensor, ...]:
     generator = torch.Generator().manual_seed(batch * 1000 + length)
     vocabulary = model.model.config.vocab_size
-    ids = torch.randint(5, vocabulary, (batch, length), generator=generator)
+    ids = torch.randint(5, vocabulary, (batch, length), generator=generator).to(device)
     if not model.with_mask:
         return (ids,)
     mask = torch.ones_like(ids)
@@ -50,21 +56,24 @@ def _time(calls: list[tuple[Any, list[Any]]], seconds: float) -> list[list[float
         for (call, arguments), found in zip(calls, times):
             begin = time.perf_counter()
             call(list(arguments))
+            if torch.cuda.is_initialized():
+                torch.cuda.synchronize()
             found.append((time.perf_counter() - begin) * 1e3)
     return times
 
 
-def run_model(name: str, seconds: float) -> tuple[list[list[str]], bool]:
+def run_model(name: str, seconds: float, device: str) -> tuple[list[list[str]], bool]:
     """Rows of the table, and whether all is as promised."""
     import inkle
 
     torch._dynamo.reset()
     inkle.reset()
     case = eight.make(name)
-    model, double = case.model, case.to(torch.float64).model
+    model = case.model.to(device)
+    double = case.to(torch.float64).model
     recorder = Recorder()
     dynamic = torch.compile(model, backend="inkle", dynamic=True, options={"strict": True})
-    inputs = {pair: _inputs(model, *pair) for pair in PAIRS}
+    inputs = {pair: _inputs(model, *pair, device) for pair in PAIRS}
     verdicts, calls = {}, {}
     with torch.no_grad():
         for pair, given in inputs.items():
@@ -94,6 +103,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--models", default="minilm,bert-base,gpt2,llama")
     parser.add_argument("--seconds", type=float, default=2.0, help="of measuring a pair")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", choices=tuple(MARKS), default="cpu")
     parser.add_argument("--update", action="store_true", help="write docs/benchmarks.md")
     return parser.parse_args()
 
@@ -103,7 +113,7 @@ def main() -> int:
     torch.set_num_threads(arguments.threads)
     rows, good = [], True
     for name in arguments.models.split(","):
-        more, fine = run_model(name, arguments.seconds)
+        more, fine = run_model(name, arguments.seconds, arguments.device)
         rows += more
         good &= fine
     text = common.table(["model", "batch x length", "compilations", "static ms, min / median",
@@ -111,7 +121,8 @@ def main() -> int:
                         rows)  # fmt: skip
     print(text)
     if arguments.update:
-        common.update_docs(os.path.join(ROOT, "docs", "benchmarks.md"), BEGIN, END, text)
+        marks = MARKS[arguments.device]
+        common.update_docs(os.path.join(ROOT, "docs", "benchmarks.md"), *marks, text)
     return 0 if good else 1
 
 

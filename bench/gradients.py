@@ -3,6 +3,7 @@
     python bench/gradients.py                                   the eight models, both
     python bench/gradients.py --models gpt2,llama --dtypes f32
     python bench/gradients.py --update                          into docs/coverage.md
+    python bench/gradients.py --device cuda --jobs 4            on a GPU, four processes side by side
 
 Train mode: batch norm uses the batch and updates its statistics, which are compared, too. Dropout is
 off, as its masks differ between f32 and f64. The rule is that of bench/common.py for each parameter
@@ -14,11 +15,14 @@ the largest of the model: biases before a norm, of keys) has the floor of the mo
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import copy
 import json
 import math
 import os
+import subprocess
 import sys
+import tempfile
 from typing import Any
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
@@ -29,7 +33,10 @@ import inkle
 import torch
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-BEGIN, END = "<!-- gradients:begin -->", "<!-- gradients:end -->"
+MARKS = {
+    "cpu": ("<!-- gradients:begin -->", "<!-- gradients:end -->"),
+    "cuda": ("<!-- gradients-gpu:begin -->", "<!-- gradients-gpu:end -->"),
+}
 FLOORS = {"f32": 1e-7, "bf16": 1e-3}
 ZERO_BUT_FOR_ROUNDING = 1e-6
 IMAGES = 4  # in a batch: batch norm wants more than one
@@ -49,7 +56,7 @@ def _case(name: str, small: bool) -> eight.Case:
     return case
 
 
-def _inputs(case: eight.Case, seed: int) -> tuple[torch.Tensor, ...]:
+def _inputs(case: eight.Case, seed: int, device: str) -> tuple[torch.Tensor, ...]:
     """Token numbers of a case in another order; a batch of other images."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -58,17 +65,18 @@ def _inputs(case: eight.Case, seed: int) -> tuple[torch.Tensor, ...]:
             return torch.randn(IMAGES, *x.shape[1:], generator=generator)
         return x[:, torch.randperm(x.shape[1], generator=generator)]
 
-    return tuple(one(x) for x in case.inputs)
+    return tuple(one(x).to(device) for x in case.inputs)
 
 
 def _accumulate(model: Any, owner: torch.nn.Module, calls: Any, autocast: bool) -> dict[str, Any]:
     """Gradients of all calls added up, and the buffers after them."""
     for inputs in calls:
-        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        with torch.autocast(inputs[0].device.type, torch.bfloat16, enabled=autocast):
             y = model(*inputs)
             y = y.flatten(0, -2)
             generator = torch.Generator().manual_seed(3)
             labels = torch.randint(0, y.shape[-1], (y.shape[0],), generator=generator)
+            labels = labels.to(y.device)
             loss = torch.nn.functional.cross_entropy(y, labels)
         loss.backward()
     found = {n: p.grad for n, p in owner.named_parameters() if p.grad is not None}
@@ -76,11 +84,13 @@ def _accumulate(model: Any, owner: torch.nn.Module, calls: Any, autocast: bool) 
     return found | {f"buffer {n}": b.clone() for n, b in buffers.items()}
 
 
-def _measure(name: str, dtype: str, small: bool, first: int) -> dict[str, Any]:
+def _measure(name: str, dtype: str, arguments: argparse.Namespace) -> dict[str, Any]:
     torch._dynamo.reset()
     inkle.reset()
-    case = _case(name, small)
-    calls = [_inputs(case, seed) for seed in (first, first + 1)]
+    case = _case(name, arguments.small)
+    case.model.to(arguments.device)
+    first = 2 * arguments.seed
+    calls = [_inputs(case, seed, arguments.device) for seed in (first, first + 1)]
     plain, double = copy.deepcopy(case.model), copy.deepcopy(case.model).double()
     run = torch.compile(case.model, backend="inkle")
     found = _accumulate(run, case.model, calls, dtype == "bf16")
@@ -121,24 +131,53 @@ def _table(rows: list[dict[str, Any]]) -> str:
     return common.table(head, cells)
 
 
-def main() -> int:
+def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", default=",".join(eight.names()))
     parser.add_argument("--dtypes", default="f32,bf16")
+    parser.add_argument("--device", choices=tuple(MARKS), default="cpu")
+    parser.add_argument("--jobs", type=int, default=1, help="processes, each with a model at a time")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--seed", type=int, default=0, help="of the inputs")
     parser.add_argument("--out", default="", help="JSON file that rows are added to")
     parser.add_argument("--update", action="store_true", help="write docs/coverage.md")
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def _rows_of(name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
+    for dtype in arguments.dtypes.split(","):
+        rows.append(_measure(name, dtype, arguments))
+        common.say(f"  {name} {dtype}: {rows[-1]}")
+    return rows
+
+
+def _rows_elsewhere(name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """The same, in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "rows.json")
+        command = [sys.executable, "-W", "ignore", os.path.abspath(__file__), "--models", name,
+                   "--dtypes", arguments.dtypes, "--device", arguments.device,
+                   "--seed", str(arguments.seed), "--out", out]  # fmt: skip
+        subprocess.run(command + ["--small"] * arguments.small, stdout=subprocess.DEVNULL)
+        if not os.path.exists(out):
+            raise RuntimeError(f"{name}: its process did not end well; run it with --models {name}")
+        with open(out) as file:
+            return json.load(file)
+
+
+def main() -> int:
+    arguments = _parse()
+    rows: list[dict[str, Any]] = []
     if arguments.out and os.path.exists(arguments.out):
         with open(arguments.out) as file:
             rows = json.load(file)
-    for name in filter(None, arguments.models.split(",")):
-        for dtype in arguments.dtypes.split(","):
-            row = _measure(name, dtype, arguments.small, 2 * arguments.seed)
-            common.say(f"  {name} {dtype}: {row}")
-            rows = [r for r in rows if (r["model"], r["dtype"]) != (row["model"], dtype)] + [row]
+    names = list(filter(None, arguments.models.split(",")))
+    measure = _rows_elsewhere if arguments.jobs > 1 else _rows_of
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        for new in pool.map(lambda name: measure(name, arguments), names):
+            known = {(r["model"], r["dtype"]) for r in new}
+            rows = [r for r in rows if (r["model"], r["dtype"]) not in known] + new
             if arguments.out:
                 with open(arguments.out, "w") as file:
                     json.dump(rows, file, indent=1)
@@ -148,7 +187,8 @@ def main() -> int:
         for line in row["failed"]:
             print(f"{row['model']} {row['dtype']} {line}")
     if arguments.update:
-        common.update_docs(os.path.join(ROOT, "docs", "coverage.md"), BEGIN, END, text)
+        marks = MARKS[arguments.device]
+        common.update_docs(os.path.join(ROOT, "docs", "coverage.md"), *marks, text)
     return 1 if any(r["failed"] or r["compiled"] < r["graphs"] for r in rows) else 0
 
 
