@@ -210,14 +210,16 @@ class Kept:
         return node, value if isinstance(value, torch.Tensor) else None
 
     def _choose_strides(self, walker: GraphImporter, cut: Any) -> None:
-        """Those of eager, images with their channels last; row-major for what eager does not have."""
+        """Those of eager, images with their channels last (f32 and f64 on a GPU stay as in eager);
+        row-major for what eager does not have."""
         for i, (input_, (_, sizes, strides, _), source, result) in enumerate(cut.kept):
             if input_ is not None or strides is not None:
                 continue
             node, value = self._value(source, result)
             if value is None or not self._has_sizes(value, sizes):
                 continue
-            chosen = layouts.channels_last(value) if node in self._images else None
+            moves = value.device.type == "cpu" or value.dtype in (torch.float16, torch.bfloat16)
+            chosen = layouts.channels_last(value) if moves and node in self._images else None
             if chosen is None and layouts.is_dense(value):
                 chosen = value.stride()
             if chosen is not None:

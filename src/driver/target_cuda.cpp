@@ -61,6 +61,8 @@ bool can_run_matmul(const schedule::MatmulStep& step, const Program& program) {
   }
   bool row_major = call.has_bias;
   for (const schedule::Epilogue& e : step.epilogue) {
+    // The library's own tanh has fewer bits than f32.
+    if (e.kind == abi::PostOpKind::gelu_tanh && !abi::is_reduced_float(call.c.dtype)) return false;
     abi::PostOp op;
     op.kind = e.kind;
     if (e.operand) {

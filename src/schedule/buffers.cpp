@@ -55,6 +55,16 @@ bool is_channels_last(const Buffer& buffer, sym::Context& context) {
   return true;
 }
 
+bool keeps_order(const Buffer& image) {
+  return image.device.kind == abi::DeviceKind::cuda && !abi::is_reduced_float(image.dtype);
+}
+
+Order convolved_order(const Buffer& image, sym::Context& context) {
+  const std::size_t rank = image.sizes.size();
+  if (!keeps_order(image)) return channels_last(rank);
+  return dense_order(image, context).value_or(row_major(rank));
+}
+
 Buffer temporary(const loop::Program& program, loop::BufferId like, abi::DType dtype,
                  std::vector<Expr> sizes) {
   Buffer buffer;

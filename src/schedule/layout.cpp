@@ -189,9 +189,12 @@ Order wanted_order(const Program& program, const Nest& nest, const Buffer& buffe
   const std::size_t rank = buffer.sizes.size();
   switch (nest.kind) {
     case NestKind::convolution: {
-      const bool is_image = !std::get<loop::Convolution>(nest.detail).weight_gradient;
+      const auto& convolution = std::get<loop::Convolution>(nest.detail);
+      if (!convolution.weight_gradient) {
+        return convolved_order(program.buffers[convolution.x], *program.context);
+      }
       const bool wanted = weights_channels_last && abi::is_reduced_float(buffer.dtype);
-      return is_image || wanted ? channels_last(rank) : row_major(rank);
+      return wanted ? channels_last(rank) : row_major(rank);
     }
     case NestKind::attention:
       if (rank == 4) return {0, 2, 1, 3};
@@ -220,7 +223,8 @@ void choose_layouts(Program& program, bool weights_channels_last) {
     for (const BufferId b : loop::writes(nest)) {
       Buffer& buffer = program.buffers[b];
       if (buffer.strides) continue;
-      const Order order = images[b] && nest.kind == NestKind::pointwise
+      const bool is_image = images[b] && !keeps_order(buffer);
+      const Order order = is_image && nest.kind == NestKind::pointwise
                               ? channels_last(buffer.sizes.size())
                               : wanted_order(program, nest, buffer, weights_channels_last);
       buffer.strides = dense_strides(context, buffer.sizes, order);

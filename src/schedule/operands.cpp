@@ -96,9 +96,11 @@ class OperandSettler {
     const std::size_t rank = original.sizes.size();
     const bool good = nest.kind == NestKind::matmul ? original.sizes.back().is_constant(1) ||
                                                           original.strides->back().is_constant(1)
-                                                    : is_channels_last(original, *program_.context);
+                                                    : is_settled(original);
     if (good || !is_identity(nest.stores.front().indices, nest.dims)) return std::nullopt;
-    const Order order = nest.kind == NestKind::matmul ? row_major(rank) : channels_last(rank);
+    const Order order = nest.kind == NestKind::matmul
+                            ? row_major(rank)
+                            : convolved_order(program_.buffers[convolution->x], *program_.context);
     return copy_result(nest, out, order);
   }
 
@@ -264,15 +266,22 @@ class OperandSettler {
     }
   }
 
-  // A channels-last version of an image.
+  // Whether an image lies as convolutions read and make them.
+  bool is_settled(const Buffer& image) const {
+    sym::Context& context = *program_.context;
+    if (keeps_order(image)) return dense_order(image, context).has_value();
+    return is_channels_last(image, context);
+  }
+
+  // A version of an image that a convolution reads.
   BufferId settle_image(BufferId image) {
     sym::Context& context = *program_.context;
     const Buffer original = program_.buffers[image];
-    if (is_channels_last(original, context)) return image;
+    if (is_settled(original)) return image;
     Nest copy;
-    copy.label = "channels_last";
+    copy.label = keeps_order(original) ? "contiguous" : "channels_last";
     Buffer buffer = temporary(program_, image, original.dtype, original.sizes);
-    buffer.strides = dense_strides(context, original.sizes, channels_last(original.sizes.size()));
+    buffer.strides = dense_strides(context, original.sizes, convolved_order(original, context));
     std::vector<Expr> indices = add_loops(copy, original.sizes, context);
     loop::BodyBuilder body(copy.body, context);
     body.yield(body.load(image, buffer.dtype, indices));
