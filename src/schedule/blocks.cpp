@@ -46,6 +46,14 @@ constexpr std::int64_t kLeastChunks = 4;
 constexpr std::int32_t kChunkAccesses = 4;
 constexpr std::int32_t kMostChunkAccesses = 8;
 
+// Tiles in shared memory: their sides, the most bytes of one, accesses of a thread, and the least
+// threads for each multiprocessor.
+constexpr std::int32_t kLongSide = 128;
+constexpr std::int32_t kShortSide = 64;
+constexpr std::int64_t kTileBytes = 32 << 10;
+constexpr std::int32_t kTileAccesses = 4;
+constexpr std::int64_t kTileThreads = 4096;
+
 // Columns of this length and more, in few blocks: groups of lanes next to each other, and threads
 // of a block.
 constexpr std::int64_t kLongColumn = 128;
@@ -197,6 +205,7 @@ class Chooser {
       return sym::contains(access.offset, variable) && stride && stride->is_constant(1);
     };
     std::int64_t narrowest = kAccess;
+    std::int64_t turned = 0;  // bytes of an element
     std::optional<std::size_t> other;
     for (const WeightedOffset& access : offsets()) {
       const std::int64_t size = abi::size_of(kernel_.params[access.buffer].dtype);
@@ -208,6 +217,7 @@ class Chooser {
             sym::contains(access.offset, last.variable)) {
           other = d;
           narrowest = std::min(narrowest, size);
+          turned += size;
         }
       }
     }
@@ -223,7 +233,30 @@ class Chooser {
     b.axis = Axis::tile;
     b.threads = kTileAcross * kTileDown;
     b.lanes = lanes;
+    share_tile(b, turned);
     return b;
+  }
+
+  // Tiles of blocks, where they fill the device and hardly reach over the ends; `turned`: bytes of
+  // an iteration that lie the other way.
+  void share_tile(BlockSchedule& b, std::int64_t turned) const {
+    const std::int64_t across = sym::hint(loops_.outer.back().extent).value_or(4096);
+    const std::int64_t down =
+        sym::hint(loops_.outer[loops_.outer.size() - 2].extent).value_or(4096);
+    if (across < 1 || down < 1) return;
+    for (const std::int32_t side : {kLongSide, kShortSide}) {
+      const std::int64_t tiles = ((across + side - 1) / side) * ((down + side - 1) / side);
+      const std::int64_t area = tiles * side * side;
+      const std::int64_t all = extent_hint(loops_.outer) / (across * down) * tiles;
+      const std::int32_t threads = side * side / (kTileAccesses * b.lanes);
+      if (turned * side * side > kTileBytes || 8 * area > 9 * across * down ||
+          all * threads < kTileThreads * device_.parallelism) {
+        continue;
+      }
+      b.side = side;
+      b.threads = threads;
+      return;
+    }
   }
 
   BlockSchedule serial() {

@@ -28,6 +28,7 @@ class Neighbours {
         columns();
         break;
       case Axis::tile:
+        tiles();
         break;
     }
     return std::move(found_);
@@ -62,7 +63,7 @@ class Neighbours {
         add_row(b);
       }
     } else {
-      for (const std::int32_t threads : {64, 128, 256, 512}) {
+      for (const std::int32_t threads : {32, 64, 128, 256, 512}) {
         BlockSchedule b = chosen_;
         b.threads = threads;
         add_row(b);
@@ -98,6 +99,20 @@ class Neighbours {
         b.threads = across * team;
         b.unroll = unroll;
         if (team > 1) add(b);
+      }
+    }
+  }
+
+  void tiles() {
+    BlockSchedule b = chosen_;
+    b.side = 0;
+    b.threads = kTileAcross * kTileDown;
+    add(b);
+    for (const std::int32_t side : {64, 128}) {
+      for (const std::int32_t accesses : {2, 4}) {
+        b.side = side;
+        b.threads = side * side / (accesses * b.lanes);
+        add(b);
       }
     }
   }

@@ -152,7 +152,7 @@ struct BlockSchedule {
   enum class Axis : std::uint8_t {
     inner,  // a team of threads runs along the inner loops of one outer iteration (a row)
     outer,  // threads run along the last outer loop (columns), each with `lanes` of them
-    tile,   // as outer, without inner loops; what is transposed goes through shared memory
+    tile,   // as outer, without inner loops; what is transposed is turned around on the chip
   };
   Axis axis = Axis::outer;
   std::int32_t threads = 256;  // of a block
@@ -165,6 +165,9 @@ struct BlockSchedule {
   std::int32_t unroll = 1;  // accesses in flight of a loop that is not kept
   // inner, of one scan: blocks share a row, each thread has so many accesses of it; 0: they do not.
   std::int32_t chunk = 0;
+  // tile: a block has a square of so many iterations each way, which it turns around in shared
+  // memory; 0: each thread one of `lanes`, in registers.
+  std::int32_t side = 0;
   // What is read was written just before, and no one needs it or the results soon.
   bool recent = false;
   friend bool operator==(const BlockSchedule&, const BlockSchedule&) = default;
@@ -200,8 +203,9 @@ struct Kernel {
   std::vector<std::string> sources;  // the user's lines, for reports only
 };
 
-// Threads of a tile along the last loop and along the one before it. A warp has 8 by 4 of them, so
-// that it reads 128 bytes of each of 4 x lanes rows, or 64 of each of 8 x lanes the other way.
+// Threads of a tile in registers along the last loop and along the one before it. A warp has 8 by 4
+// of them, so that it reads 128 bytes of each of 4 x lanes rows, or 64 of each of 8 x lanes the
+// other way.
 inline constexpr std::int32_t kTileAcross = 8;
 inline constexpr std::int32_t kTileDown = 16;
 

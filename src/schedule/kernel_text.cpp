@@ -237,10 +237,10 @@ std::string to_string(const BlockSchedule& b) {
   const char* axis = b.axis == BlockSchedule::Axis::inner   ? "rows"
                      : b.axis == BlockSchedule::Axis::outer ? "columns"
                                                             : "tile";
-  return fmt::format("schedule blocks {} threads {} team {} lanes {} cluster {}{} unroll {}{}{}",
+  return fmt::format("schedule blocks {} threads {} team {} lanes {} cluster {}{} unroll {}{}{}{}",
                      axis, b.threads, b.team, b.lanes, b.cluster, b.keep ? " keep" : "", b.unroll,
                      b.chunk != 0 ? fmt::format(" chunk {}", b.chunk) : "",
-                     b.recent ? " recent" : "");
+                     b.side != 0 ? fmt::format(" side {}", b.side) : "", b.recent ? " recent" : "");
 }
 
 BlockSchedule parse_blocks(std::string_view text) {
@@ -261,8 +261,8 @@ BlockSchedule parse_blocks(std::string_view text) {
     user_error("a block schedule has no '{}'", axis);
   }
   const std::pair<std::string_view, std::int32_t*> numbers[] = {
-      {"threads", &b.threads}, {"team", &b.team},     {"lanes", &b.lanes},
-      {"cluster", &b.cluster}, {"unroll", &b.unroll}, {"chunk", &b.chunk}};
+      {"threads", &b.threads}, {"team", &b.team},   {"lanes", &b.lanes}, {"cluster", &b.cluster},
+      {"unroll", &b.unroll},   {"chunk", &b.chunk}, {"side", &b.side}};
   while (!scanner.at_end()) {
     const std::string name(scanner.identifier());
     if (name == "keep" || name == "recent") {
@@ -319,9 +319,10 @@ Expr grid_extent(const LoopKernel& loops, const BlockSchedule& b, sym::Context& 
     }
     case BlockSchedule::Axis::tile: {
       multiply(count - 2);
-      return rest *
-             sym::ceildiv(loops.outer[count - 1].extent, std::int64_t{kTileAcross} * b.lanes) *
-             sym::ceildiv(loops.outer[count - 2].extent, std::int64_t{kTileDown} * b.lanes);
+      const std::int64_t across = b.side != 0 ? b.side : std::int64_t{kTileAcross} * b.lanes;
+      const std::int64_t down = b.side != 0 ? b.side : std::int64_t{kTileDown} * b.lanes;
+      return rest * sym::ceildiv(loops.outer[count - 1].extent, across) *
+             sym::ceildiv(loops.outer[count - 2].extent, down);
     }
   }
   return rest;

@@ -409,3 +409,52 @@ def test_gelu_of_every_narrow_number(dtype, digits):
     bound = 1.01 * exact.abs() + torch.finfo(dtype).tiny
     bound = bound * 2.0**-digits + x.abs() * 3e-7
     assert bool((error <= bound[~overflows]).all())
+
+
+# Sizes for which blocks turn tiles around, whole ones and not; those that are no multiple of an
+# access are not turned, nor are bytes.
+_TRANSPOSED = {
+    "whole": lambda: (lambda x, y: x.t() + y, bf16(4352, 4224), bf16(4224, 4352)),
+    "tails": lambda: (lambda x, y: x.t() + y, bf16(4328, 4200), bf16(4200, 4328)),
+    "no accesses": lambda: (lambda x, y: x.t() + y, bf16(4333, 4201), bf16(4201, 4333)),
+    "one row": lambda: (lambda x, y: x.t() + y, bf16(1 << 20, 8), bf16(8, 1 << 20)),
+    "f16": lambda: (lambda x, y: x.t() - y, bf16(4328, 4200).half(), bf16(4200, 4328).half()),
+    "f32": lambda: (lambda x, y: x.t() * y, torch.randn(4324, 3012), torch.randn(3012, 4324)),
+    "f64": lambda: (lambda x, y: x.t() * y, torch.randn(2050, 1026, dtype=torch.float64),
+                    torch.randn(1026, 2050, dtype=torch.float64)),
+    "bytes": lambda: (lambda x, y: x.t() + y, torch.randint(0, 100, (4352, 4224), dtype=torch.uint8),
+                      torch.randint(0, 100, (4224, 4352), dtype=torch.uint8)),
+    "integers": lambda: (lambda x, y: x.t() + y, torch.randint(0, 100, (4324, 3012)),
+                         torch.randint(0, 100, (3012, 4324))),
+    "copied": lambda: (lambda x: x.t().contiguous(), bf16(4328, 4200)),
+    "narrow transposed": lambda: (lambda x, y: x.t() + y, bf16(4328, 4200), torch.randn(4200, 4328)),
+    "wide transposed": lambda: (lambda x, y: x.t() + y, torch.randn(4328, 4200), bf16(4200, 4328)),
+    "two": lambda: (lambda x, y, z: torch.maximum(x.t() + y, z.t()), bf16(4328, 4200),
+                    bf16(4200, 4328), bf16(4328, 4200)),
+    "three": lambda: (lambda x, y, z: x.t() + y.t() * z.t(), bf16(4328, 4200), bf16(4328, 4200),
+                      bf16(4328, 4200)),
+    "both ways": lambda: (lambda x: x.t() + x, bf16(4328, 4328)),
+    "batch": lambda: (lambda x, y: x.transpose(1, 2) + y, bf16(40, 632, 1016), bf16(40, 1016, 632)),
+    "moved": lambda: (lambda x, y: x.permute(2, 1, 3, 0) + y, bf16(1016, 6, 8, 632),
+                      bf16(8, 6, 632, 1016)),
+    "rows and columns": lambda: (lambda x, r, c: torch.relu(x.t() + r) * c, bf16(4328, 4200),
+                                 bf16(4328), bf16(4200, 1)),
+    "several results": lambda: (lambda x, y: (x.t() + y, x.t() > y), bf16(4328, 4200),
+                                bf16(4200, 4328)),
+    "looked up": lambda: (lambda x, y, i: x.t() + y[i], bf16(4328, 4200), bf16(100, 4328),
+                          torch.randint(0, 100, (4200,))),
+    "in place": lambda: (lambda x, y: (y * 1).add_(x.t()).mul_(2), bf16(4328, 4200),
+                         bf16(4200, 4328)),
+    "into an argument": lambda: (lambda x, y: y.add_(x.t()), bf16(4328, 4200), bf16(4200, 4328)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", _TRANSPOSED)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_transposed_operands(case, dynamic):
+    function, *arguments = _TRANSPOSED[case]()
+    run = compiled(function, dynamic=dynamic)
+    with torch.no_grad():
+        wanted = function(*[a.clone() for a in arguments])
+        found = run(*arguments)
+    torch.testing.assert_close(found, wanted)

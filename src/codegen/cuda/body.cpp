@@ -315,6 +315,7 @@ std::optional<std::string> BodyText::pack_text(Val v) {
   const bool constant = !kernel_.written[i.buffer] && !kernel_.aliasing;
   const std::string at = fmt::format("p{} + ({})", i.buffer, offset_text(i.indices[0], false));
   const char* how = !constant                                      ? "load"
+                    : place_.ahead                                 ? "load_now"
                     : place_.streams && is_read_once(i.indices[0]) ? "load_once"
                                                                    : "load_constant";
   std::string text = fmt::format("{}<{}, {}>({})", how, place_.lanes, width, at);

@@ -170,18 +170,23 @@ void IterationWriter::begin_tile() {
   const std::size_t last = loops_.outer.size() - 1;
   constexpr int kAcross = schedule::kTileAcross;
   constexpr int kDown = schedule::kTileDown;
-  const auto tiles = [&](std::size_t d, int side) {
-    return index_text(sym::ceildiv(loops_.outer[d].extent, side * blocks_.lanes), symbols_, false);
+  const bool is_shared = blocks_.side != 0;
+  const auto tiles = [&](std::size_t d, int threads) {
+    const int side = is_shared ? blocks_.side : threads * blocks_.lanes;
+    return index_text(sym::ceildiv(loops_.outer[d].extent, side), symbols_, false);
   };
   out_.line("const int across = {} % ({});", block_, tiles(last, kAcross));
   out_.line("const int above = {} / ({});", block_, tiles(last, kAcross));
   out_.line("const int down = above % ({});", tiles(last - 1, kDown));
   out_.line("const int outer = above / ({});", tiles(last - 1, kDown));
-  out_.line("const int a = (across * {0} + threadIdx.x % {0}) * {1};", kAcross, blocks_.lanes);
-  out_.line("const int b = (down * {0} + threadIdx.x / {1}) * {2};", kDown, kAcross, blocks_.lanes);
-  out_.line("if (a >= {} || b >= {}) return;",
-            index_text(loops_.outer[last].extent, symbols_, false),
-            index_text(loops_.outer[last - 1].extent, symbols_, false));
+  if (!is_shared) {
+    out_.line("const int a = (across * {0} + threadIdx.x % {0}) * {1};", kAcross, blocks_.lanes);
+    out_.line("const int b = (down * {0} + threadIdx.x / {1}) * {2};", kDown, kAcross,
+              blocks_.lanes);
+    out_.line("if (a >= {} || b >= {}) return;",
+              index_text(loops_.outer[last].extent, symbols_, false),
+              index_text(loops_.outer[last - 1].extent, symbols_, false));
+  }
   symbols_[loops_.outer[last].variable.node()] = {"a", false};
   symbols_[loops_.outer[last - 1].variable.node()] = {"b", false};
   if (last > 1) decompose("outer", last - 1, false);

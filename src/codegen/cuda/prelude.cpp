@@ -120,6 +120,27 @@ template <int N, int W, class T> INLINE Pack<T, N> load_once(const T* p) {
   for (int l = 0; l < N; l += S) read_word_once<S * (int)sizeof(T)>(&r.at[l], p + l);
   return r;
 }
+// Of memory that nobody writes, before what comes after it in the text.
+template <int Bytes> INLINE void read_word_now(void* to, const void* from) {
+  u32* w = (u32*)to;
+  if (Bytes == 16) {
+    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(from));
+  } else if (Bytes == 8) {
+    asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "l"(from));
+  } else if (Bytes == 4) {
+    asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(w[0]) : "l"(from));
+  } else {
+    read_word_constant<Bytes>(to, from);
+  }
+}
+template <int N, int W, class T> INLINE Pack<T, N> load_now(const T* p) {
+  Pack<T, N> r;
+  constexpr int S = sizeof(T) * W > 16 ? 16 / (int)sizeof(T) : W;
+#pragma unroll
+  for (int l = 0; l < N; l += S) read_word_now<S * (int)sizeof(T)>(&r.at[l], p + l);
+  return r;
+}
 // Elements first <= l < last alone, the others 0.
 template <int N, class T> INLINE Pack<T, N> load_part(const T* p, i64 first, i64 last) {
   Pack<T, N> r;
@@ -397,11 +418,57 @@ INLINE void add_to(f16* p, f16 v) {
 }
 )";
 
+constexpr const char* kTiles = R"(
+// A square of elements that a block turns around in shared memory: put along b, in which they lie,
+// and got along a, N at a time. Neighbours along a are put as one word. The 16 bytes of a row change
+// places with each other from N rows to N rows, so that 8 threads side by side along b and 4 along a
+// use all banks when they put a word each, and 8 along a when they get 16 bytes each.
+template <class T, int N, int Side, int Threads> struct Square {
+  static constexpr int kSize = sizeof(T);
+  static constexpr int kRows = kSize < 4 ? 4 / kSize : 1;
+  static constexpr int kCount = Side * Side / N / Threads;
+  uint4 memory[Side * Side * kSize / 16];
+
+  // Where the thread's access k along b is.
+  INLINE u32 pair(int k) { return threadIdx.x + k / kRows * Threads; }
+  INLINE u32 a_of(int k) { return pair(k) / 8 % (Side / kRows) * kRows + k % kRows; }
+  INLINE u32 b_of(int k) { return (pair(k) % 8 + pair(k) / 8 / (Side / kRows) * 8) * N; }
+  // Bytes before element a of row b, of a group of N rows.
+  INLINE u32 place(u32 a, u32 group) {
+    return ((a * kSize / 16) ^ (group % 8)) * 16 + a * kSize % 16;
+  }
+  __device__ __forceinline__ void put(const Pack<T, N> (&x)[kCount]) {
+#pragma unroll
+    for (int k = 0; k < kCount; k += kRows) {
+      const u32 at = b_of(k) * (Side * kSize) + place(a_of(k), b_of(k) / N);
+#pragma unroll
+      for (int l = 0; l < N; ++l) {
+        Pack<T, kRows> word;
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) word.at[r] = x[k + r].at[l];
+        *(Pack<T, kRows>*)((char*)memory + at + l * (Side * kSize)) = word;
+      }
+    }
+  }
+  // Access n of the block, which has them row by row.
+  __device__ __forceinline__ Pack<T, N> get(u32 n) const {
+    constexpr u32 kAcross = Side / N;
+    Pack<T, N> r;
+#pragma unroll
+    for (int l = 0; l < N; l += 16 / kSize) {
+      const u32 at = n / kAcross * (Side * kSize) + place(n % kAcross * N + l, n / kAcross / N);
+      read_word<16>(&r.at[l], (const char*)memory + at);
+    }
+    return r;
+  }
+};
+)";
+
 }  // namespace
 
 const std::string& prelude() {
   static const std::string text = std::string("// Made by Inkle. Compile with --fmad=false.") +
-                                  kTypes + kOperations + team_helpers();
+                                  kTypes + kTiles + kOperations + team_helpers();
   return text;
 }
 

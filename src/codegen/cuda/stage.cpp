@@ -180,41 +180,4 @@ void StageText::pointwise(const Stage& stage, std::size_t pass) {
   });
 }
 
-// Each thread has a square of `lanes` rows of `lanes` elements. What lies along the other way is
-// loaded along that and turned around in registers.
-void StageText::tile(const Stage& stage) {
-  const int lanes = blocks_.lanes;
-  const Expr along = kernel_.loops.outer[kernel_.loops.outer.size() - 2].variable;
-  Place place = column_place();
-  Place other = place;
-  other.lane = along;
-  other.symbols[columns_.node()] = {"(a + i)", false};
-  BodyText turned(kernel_, stage.body, other);
-  std::vector<std::pair<loop::Val, std::string>> known;
-  for (loop::Val v = 0; v < stage.body.instructions.size(); ++v) {
-    const Instruction& i = stage.body[v];
-    if (i.opcode != Opcode::load || i.operand_count != 0) continue;
-    // What is the same for all columns (the index of a looked-up row) has nothing to turn.
-    if (!sym::contains(i.indices.front(), columns_)) continue;
-    const auto text = turned.pack_text(v);
-    if (!text) continue;
-    const std::string name = fmt::format("c{}", kernel_.names++);
-    out_.line("Pack<{}, {}> {}[{}];", type_of(i.dtype), lanes, name, lanes);
-    out_.line("#pragma unroll");
-    out_.line("for (int i = 0; i < {}; ++i) {}[i] = {};", lanes, name, *text);
-    known.emplace_back(v, fmt::format("{}[l].at[q]", name));
-  }
-  place.symbols[along.node()] = {"(b + q)", false};
-  out_.line("#pragma unroll");
-  out_.open(fmt::format("for (int q = 0; q < {}; ++q)", lanes));
-  BodyText body(kernel_, stage.body, place);
-  for (const auto& [v, text] : known) body.know(v, text);
-  std::vector<std::uint32_t> wanted;
-  for (const StageStore& store : stage.stores) wanted.push_back(store.yield);
-  body.write(out_, wanted, stage.stores, [&](Writer& out, const auto&, const auto&) {
-    for (const StageStore& store : stage.stores) body.store_yield(out, store);
-  });
-  out_.close();
-}
-
 }  // namespace inkle::codegen::cuda

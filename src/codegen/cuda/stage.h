@@ -30,6 +30,12 @@ class StageText {
  private:
   using Stage = schedule::Stage;
 
+  struct Ahead {  // a load ahead of its use
+    loop::Val value;
+    std::string name;
+    std::string text;
+  };
+
   [[nodiscard]] bool by_rows() const {
     return blocks_.axis == schedule::BlockSchedule::Axis::inner;
   }
@@ -75,6 +81,13 @@ class StageText {
   void pointwise(const Stage& stage, std::size_t pass);
   void once(const Stage& stage);
   void tile(const Stage& stage);
+  void tile_of_thread(const Stage& stage);
+  void tile_of_block(const Stage& stage);
+  // Loads that lie along the last outer loop but one; `place` has its lanes along that.
+  [[nodiscard]] std::vector<Ahead> turned_loads(const Stage& stage, const Place& place);
+  [[nodiscard]] bool is_of_place(const loop::Instruction& load) const;
+  void each_access(const std::string& square, const std::function<void()>& f);
+  void store_all(const Stage& stage, BodyText& body);
   void reduction(const PreparedStage& prepared, std::size_t pass, int part);
   void simple_rows(const PreparedStage& prepared, std::size_t pass);
   void sums_of_row(const PreparedStage& prepared, std::size_t pass);
@@ -95,12 +108,6 @@ class StageText {
   [[nodiscard]] std::string team_result(const std::string& op, const std::string& type,
                                         const std::string& value);
   void define_row(std::uint32_t row, const std::string& value, DType from);
-
-  struct Ahead {  // a load ahead of its use
-    loop::Val value;
-    std::string name;
-    std::string text;
-  };
 
   // A load of a walked row that is under way to shared memory while the row before is worked on.
   // Each thread copies what it reads itself.
