@@ -46,11 +46,12 @@ constexpr std::int64_t kLeastChunks = 4;
 constexpr std::int32_t kChunkAccesses = 4;
 constexpr std::int32_t kMostChunkAccesses = 8;
 
-// Tiles in shared memory: their sides, the most bytes of one, accesses of a thread, and the least
-// threads for each multiprocessor.
+// Tiles in shared memory: their sides, the most bytes of one and the least of a row, accesses of a
+// thread, and the least threads for each multiprocessor.
 constexpr std::int32_t kLongSide = 128;
 constexpr std::int32_t kShortSide = 64;
 constexpr std::int64_t kTileBytes = 32 << 10;
+constexpr std::int64_t kTileRow = 128;
 constexpr std::int32_t kTileAccesses = 4;
 constexpr std::int64_t kTileThreads = 4096;
 
@@ -205,7 +206,8 @@ class Chooser {
       return sym::contains(access.offset, variable) && stride && stride->is_constant(1);
     };
     std::int64_t narrowest = kAccess;
-    std::int64_t turned = 0;  // bytes of an element
+    std::int64_t turned = 0;  // bytes of an iteration that lie the other way
+    std::int64_t narrowest_turned = kAccess;
     std::optional<std::size_t> other;
     for (const WeightedOffset& access : offsets()) {
       const std::int64_t size = abi::size_of(kernel_.params[access.buffer].dtype);
@@ -218,12 +220,14 @@ class Chooser {
           other = d;
           narrowest = std::min(narrowest, size);
           turned += size;
+          narrowest_turned = std::min(narrowest_turned, size);
         }
       }
     }
-    const auto lanes = static_cast<std::int32_t>(kAccess / narrowest);
+    const auto lanes =
+        static_cast<std::int32_t>(std::min<std::int64_t>(kAccess / narrowest, kMostLanes));
     const sym::Range total = sym::bounds(extent_product(loops_.outer, context_));
-    if (!other || lanes < 2 || lanes > kMostLanes || total.high > (std::int64_t{1} << 31) - 1 ||
+    if (!other || lanes < 2 || total.high > (std::int64_t{1} << 31) - 1 ||
         !sym::divides(lanes, last.extent) || !sym::divides(lanes, loops_.outer[*other].extent)) {
       return std::nullopt;
     }
@@ -233,13 +237,12 @@ class Chooser {
     b.axis = Axis::tile;
     b.threads = kTileAcross * kTileDown;
     b.lanes = lanes;
-    share_tile(b, turned);
+    share_tile(b, turned, narrowest_turned);
     return b;
   }
 
-  // Tiles of blocks, where they fill the device and hardly reach over the ends; `turned`: bytes of
-  // an iteration that lie the other way.
-  void share_tile(BlockSchedule& b, std::int64_t turned) const {
+  // Tiles of blocks, where they fill the device and hardly reach over the ends.
+  void share_tile(BlockSchedule& b, std::int64_t turned, std::int64_t narrowest) const {
     const std::int64_t across = sym::hint(loops_.outer.back().extent).value_or(4096);
     const std::int64_t down =
         sym::hint(loops_.outer[loops_.outer.size() - 2].extent).value_or(4096);
@@ -249,8 +252,8 @@ class Chooser {
       const std::int64_t area = tiles * side * side;
       const std::int64_t all = extent_hint(loops_.outer) / (across * down) * tiles;
       const std::int32_t threads = side * side / (kTileAccesses * b.lanes);
-      if (turned * side * side > kTileBytes || 8 * area > 9 * across * down ||
-          all * threads < kTileThreads * device_.parallelism) {
+      if (turned * side * side > kTileBytes || narrowest * side < kTileRow ||
+          8 * area > 9 * across * down || all * threads < kTileThreads * device_.parallelism) {
         continue;
       }
       b.side = side;

@@ -453,11 +453,12 @@ template <class T, int N, int Side, int Threads> struct Square {
   // Access n of the block, which has them row by row.
   __device__ __forceinline__ Pack<T, N> get(u32 n) const {
     constexpr u32 kAcross = Side / N;
+    constexpr int kBytes = N * kSize < 16 ? N * kSize : 16;
     Pack<T, N> r;
 #pragma unroll
-    for (int l = 0; l < N; l += 16 / kSize) {
+    for (int l = 0; l < N; l += kBytes / kSize) {
       const u32 at = n / kAcross * (Side * kSize) + place(n % kAcross * N + l, n / kAcross / N);
-      read_word<16>(&r.at[l], (const char*)memory + at);
+      read_word<kBytes>(&r.at[l], (const char*)memory + at);
     }
     return r;
   }

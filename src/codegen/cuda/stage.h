@@ -83,6 +83,7 @@ class StageText {
   void tile(const Stage& stage);
   void tile_of_thread(const Stage& stage);
   void tile_of_block(const Stage& stage);
+  [[noreturn]] void unsupported_tile() const;
   // Loads that lie along the last outer loop but one; `place` has its lanes along that.
   [[nodiscard]] std::vector<Ahead> turned_loads(const Stage& stage, const Place& place);
   [[nodiscard]] bool is_of_place(const loop::Instruction& load) const;

@@ -84,18 +84,24 @@ void StageText::tile_of_thread(const Stage& stage) {
   out_.close();
 }
 
+void StageText::unsupported_tile() const {
+  unsupported("kernel {}: tiles of {} by {} in blocks of {}", kernel_.kernel.name, blocks_.side,
+              blocks_.side, blocks_.threads);
+}
+
 // A block has a square of `side` rows of `side` elements, which its threads read as they lie, put
 // into shared memory and take out of it along the rows.
 void StageText::tile_of_block(const Stage& stage) {
   const int lanes = blocks_.lanes;
   const int side = blocks_.side;
   const std::int64_t all = std::int64_t{side} * side / lanes;
-  // A warp writes 8 accesses side by side (the prelude's Square), and each thread pairs of them.
-  if (side % (8 * lanes) != 0 || all % (2 * std::int64_t{blocks_.threads}) != 0) {
-    unsupported("kernel {}: tiles of {} by {} in blocks of {}", kernel_.kernel.name, side, side,
-                blocks_.threads);
-  }
   const std::int64_t count = all / blocks_.threads;
+  // What the prelude's Square takes: 8 threads side by side, 8 times 16 bytes of a row, and as many
+  // accesses of a thread as make words.
+  const auto fits = [&](std::int64_t size) {
+    return side * size % 128 == 0 && count % std::max<std::int64_t>(4 / size, 1) == 0;
+  };
+  if (side % (8 * lanes) != 0 || all % blocks_.threads != 0) unsupported_tile();
   Place place = column_place();
   Place other = place;
   other.ahead = true;
@@ -108,6 +114,7 @@ void StageText::tile_of_block(const Stage& stage) {
   std::int64_t ahead = 0;
   for (const Ahead& load : turned) {
     const DType dtype = stage.body[load.value].dtype;
+    if (!fits(abi::size_of(dtype))) unsupported_tile();
     shared += std::int64_t{side} * side * abi::size_of(dtype);
     ahead += registers(load.value);
     out_.line("__shared__ Square<{}, {}, {}, {}> square_{};", type_of(dtype), lanes, side,
@@ -115,9 +122,7 @@ void StageText::tile_of_block(const Stage& stage) {
     out_.line("Pack<{}, {}> {}[{}];", type_of(dtype), lanes, load.name, count);
     each_access("square_" + load.name, [&] { out_.line("{}[k] = {};", load.name, load.text); });
   }
-  if (shared > kStaticShared) {
-    unsupported("kernel {}: {} bytes of tiles", kernel_.kernel.name, shared);
-  }
+  if (shared > kStaticShared) unsupported_tile();
   BodyText body(kernel_, stage.body, place);
   place.ahead = true;
   BodyText before(kernel_, stage.body, place);
