@@ -238,12 +238,16 @@ class KernelWriter : private IterationWriter {
     return body.text();
   }
 
+  // Two blocks of 1024 threads that turn tiles around are at work side by side: one waits for its
+  // loads while the other stores.
+  //
   // Threads that walk rows take few enough registers for half as many of them as there could be,
   // where each has few elements of a row: 120 to 128 for 24 elements of two sums each, with 56
   // bytes at most in memory; with 32 elements it would be 200 to 400 bytes.
   std::string blocks_at_once() const {
     constexpr std::int64_t kFewElements = 24;
     constexpr std::int64_t kThreads = 512;
+    if (blocks_.side != 0 && blocks_.threads == 1024) return ", 2";
     std::int64_t elements = 0;
     for (const schedule::Scratch& scratch : loops_.scratch) {
       if (!scratch.walks) continue;
