@@ -376,6 +376,9 @@ class GraphImporter:
     def integer(self, value: Any) -> Any:
         return self._integer(value)
 
+    def type(self, value: Any) -> tuple[Any, ...]:
+        return self._type(value)
+
     def device(self, device: torch.device) -> Any:
         return self._device(device)
 

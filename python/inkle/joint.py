@@ -49,6 +49,22 @@ class Joint:
     def outputs(self) -> list[Any]:
         return arg_tree_leaves(*self.gm.graph.output_node().args)
 
+    @property
+    def mode(self) -> Any:
+        """Of the fake tensors."""
+        values = (n.meta.get("val") for n in self.placeholders)
+        return detect_fake_mode([v for v in values if isinstance(v, torch.Tensor)])
+
+    @property
+    def symbols(self) -> dict[str, torch.SymInt]:
+        """Sizes that are arguments, by name."""
+        values = (n.meta.get("val") for n in self.placeholders)
+        return {
+            v.node.expr.name: v
+            for v in values
+            if isinstance(v, torch.SymInt) and v.node.expr.is_Symbol
+        }
+
 
 def examine(
     gm: torch.fx.GraphModule, num_forward_outputs: int, static: Sequence[int] | None
@@ -189,13 +205,7 @@ class Kept:
         self._joint = joint
         self._nodes = {n.name: n for n in joint.gm.graph.nodes}
         self._images = layouts.images(joint.gm)
-        values = [n.meta.get("val") for n in joint.placeholders]
-        self._mode = detect_fake_mode([v for v in values if isinstance(v, torch.Tensor)])
-        self._symbols = {
-            v.node.expr.name: v
-            for v in values
-            if isinstance(v, torch.SymInt) and v.node.expr.is_Symbol
-        }
+        self._mode, self._symbols = joint.mode, joint.symbols
         self._choose_strides(walker, cut)
         self.entries = [self._entry(i, *described) for i, described in enumerate(cut.kept)]
         self.symbols = [joint.placeholders[i] for i in cut.symbols]

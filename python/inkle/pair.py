@@ -11,6 +11,7 @@ from torch._functorch.partitioners import default_partition
 from inkle import _inkle
 from inkle.eager_half import EagerHalf
 from inkle.importer import GraphImporter, UnsupportedGraph, named_nodes
+from inkle.library_attention import LibraryAttention
 from inkle.joint import Halves, Joint, Kept, examine, stubs
 from inkle.machine import as_strided, get_compiler, gpu_of, native_options
 from inkle.options import Options
@@ -75,12 +76,14 @@ class Partition:
             raise
         failure.stage = ""
         reports[0].frontend_seconds += time.perf_counter() - start
-        compiler = get_compiler(gpu_of(joint.gm))
+        gpu = gpu_of(joint.gm)
+        compiler = get_compiler(gpu)
+        library = None if gpu is None else LibraryAttention(walker, joint.mode, joint.symbols)
         native = native_options(self._options, training=True)
         cut = compiler.cut(
             walker.importer, native, joint.num_forward_outputs, joint.tangents, joint.written,
             joint.fixed, joint.saved_outputs, joint.default_bytes,
-            self._options.partition == "smallest",
+            self._options.partition == "smallest", library,
         )  # fmt: skip
         reports[0].stages += cut.stages
         start = time.perf_counter()
@@ -91,11 +94,12 @@ class Partition:
         for is_backward, report, (made, facts) in zip((False, True), reports, both):
             report.take(facts)
             sources = set(cut.eager_sources(is_backward))
-            report.eager = [e for e in walker.importer.eager if e[1] in sources]
+            calls = [] if library is None else library.calls
+            report.eager = [e for e in (*walker.importer.eager, *calls) if e[1] in sources]
             report.callable = made
             report.kept_bytes = cut.bytes
             made._boxed_call = True
-            made.gives_arguments = is_backward and gpu_of(joint.gm) is not None
+            made.gives_arguments = is_backward and gpu is not None
             if not self._options.strict and not walker.writes_in_eager:
                 made.set_fallback(_at_run_time(joint.gm, report, cut, is_backward, walker.targets))
             made.fails = self._options.fail_stage == "run"

@@ -16,9 +16,12 @@ using graph::ValueId;
 // end of the range: exp(-1e30) is 0 in every type, and models write the lowest float or -inf.
 constexpr double kHidden = -1e30;
 
-bool shows(double element, DType dtype) { return element == (dtype == DType::boolean ? 1 : 0); }
-bool hides(double element, DType dtype) {
-  return dtype == DType::boolean ? element == 0 : element <= kHidden;
+// Whether an element says that a score stays as it is, or vanishes; `keeps`: what true means.
+bool shows(double element, DType dtype, bool keeps) {
+  return dtype == DType::boolean ? (element != 0) == keeps : element == 0;
+}
+bool hides(double element, DType dtype, bool keeps) {
+  return dtype == DType::boolean ? (element != 0) != keeps : element <= kHidden;
 }
 
 struct MaskIndices {
@@ -48,42 +51,33 @@ std::optional<double> element(const Elements& elements, const MaskIndices& at, E
   return elements.constant_at(indices);
 }
 
-std::optional<Elements> mask_of(Match& m) {
-  if (!m.is_tensor("mask")) return std::nullopt;
-  const ValueId mask = m.value("mask");
-  if (m.graph().type(mask).rank() < 2) return std::nullopt;
-  return Elements::of(m.graph(), mask);
-}
-
-bool neutral(Match& m) {
-  const auto elements = mask_of(m);
-  if (!elements) return false;
-  sym::Context& context = m.graph().context();
-  const Type& type = m.type("mask");
-  const MaskIndices at = indices_of(context, type);
+bool is_neutral(const Elements& elements, const MaskIndices& at, const Type& type, bool keeps) {
+  sym::Context& context = at.q_size.context();
   const auto e =
-      element(*elements, at, free_index(context, at.q_size), free_index(context, at.k_size));
-  return e && shows(*e, type.dtype);
+      element(elements, at, free_index(context, at.q_size), free_index(context, at.k_size));
+  return e && shows(*e, type.dtype, keeps);
 }
 
 // For k <= q: q = k + d with d >= 0. For k > q: k = q + 1 + d. Where the mask is not square only
 // part of these exist; what holds for all of them holds for those.
-bool causal(Match& m) {
-  const auto elements = mask_of(m);
-  if (!elements) return false;
-  sym::Context& context = m.graph().context();
-  const Type& type = m.type("mask");
-  const MaskIndices at = indices_of(context, type);
+bool is_causal(const Elements& elements, const MaskIndices& at, const Type& type, bool keeps) {
+  sym::Context& context = at.q_size.context();
   // A mask that is broadcast along either index is not causal.
   if (at.q_size.is_constant(1) || at.k_size.is_constant(1)) return false;
   const Expr d = context.index(sym::max(at.q_size, at.k_size));
   const Expr k = context.index(at.k_size);
-  const auto seen = element(*elements, at, k + d, k);
-  if (!seen || !shows(*seen, type.dtype)) return false;
+  const auto seen = element(elements, at, k + d, k);
+  if (!seen || !shows(*seen, type.dtype, keeps)) return false;
   const Expr q = context.index(at.q_size);
-  const auto hidden = element(*elements, at, q, q + d + 1);
-  return hidden && hides(*hidden, type.dtype);
+  const auto hidden = element(elements, at, q, q + d + 1);
+  return hidden && hides(*hidden, type.dtype, keeps);
 }
+
+MaskKind kind_of(Match& m) {
+  return m.is_tensor("mask") ? mask_kind(m.graph(), m.value("mask"), true) : MaskKind::other;
+}
+bool neutral(Match& m) { return kind_of(m) == MaskKind::neutral; }
+bool causal(Match& m) { return kind_of(m) == MaskKind::causal; }
 
 constexpr Rule kRules[] = {
     {.name = "neutral mask",
@@ -121,6 +115,16 @@ constexpr Rule kRules[] = {
 };
 
 }  // namespace
+
+MaskKind mask_kind(const Graph& graph, ValueId mask, bool keeps) {
+  const Type& type = graph.type(mask);
+  if (type.rank() < 2) return MaskKind::other;
+  const auto elements = Elements::of(graph, mask);
+  if (!elements) return MaskKind::other;
+  const MaskIndices at = indices_of(graph.context(), type);
+  if (is_neutral(*elements, at, type, keeps)) return MaskKind::neutral;
+  return is_causal(*elements, at, type, keeps) ? MaskKind::causal : MaskKind::other;
+}
 
 RuleSet mask_rules(const graph::OpTable& table) { return {kRules, {}, table}; }
 

@@ -18,6 +18,11 @@ namespace inkle::passes {
 
 std::optional<graph::Graph> fold_masks(const graph::Graph& graph, PassContext& context);
 
+// What a mask of scores is proved to say, for all sizes.
+enum class MaskKind : std::uint8_t { other, neutral, causal };
+// `keeps`: of a bool mask, what true means; else it hides.
+[[nodiscard]] MaskKind mask_kind(const graph::Graph& graph, graph::ValueId mask, bool keeps);
+
 [[nodiscard]] RuleSet mask_rules(const graph::OpTable& table);
 
 }  // namespace inkle::passes

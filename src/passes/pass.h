@@ -4,8 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "graph/graph.h"
 
@@ -18,6 +21,25 @@ struct ProductCosts {
       0;  // of a library call, beside its arithmetic: launch, first and last tiles
 };
 
+// Attention written out by hand, and its gradient, as a pair of calls to the host would take it.
+struct AttentionRequest {
+  // (batch, head, row, feature), with the strides that they would have where nothing is copied.
+  graph::Type query, key, value, grad;
+  graph::Type backward_query;
+  std::optional<graph::Type> bias;  // added to the scores, of as many dimensions or fewer
+  bool is_causal = false;
+  double scale = 1, dropout = 0;
+  std::string forward_source, backward_source;
+};
+struct AttentionCalls {
+  std::string name;
+  // Numbers of the host's calls: (query, key, value[, bias]) -> results; (grad, query, key, value,
+  // results..., [, bias]) -> gradients.
+  std::uint32_t forward = 0, backward = 0;
+  std::vector<graph::Type> results;  // attention, and what the backward reads of the forward
+  std::vector<graph::Type> gradients;  // of query, key and value
+};
+
 struct Options {
   // Weights have become literals: passes may compute with literals of any size.
   bool freeze = false;
@@ -27,6 +49,8 @@ struct Options {
   std::size_t forward_outputs = 0;
   // Products of one matrix by several parameters may become one.
   std::optional<ProductCosts> products;
+  // The host's attention with its gradient, for joint graphs on a device; nothing where it has none.
+  std::function<std::optional<AttentionCalls>(const AttentionRequest&)> attention;
 };
 
 struct PassContext {

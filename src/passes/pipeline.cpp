@@ -15,6 +15,7 @@
 #include "passes/fold_batch_norm.h"
 #include "passes/fold_constants.h"
 #include "passes/fold_masks.h"
+#include "passes/library_attention.h"
 #include "passes/merge_products.h"
 #include "passes/reinplace.h"
 #include "passes/split_attention.h"
@@ -35,6 +36,8 @@ constexpr Pass kPasses[] = {
      "attention masks that are neutral vanish, causal ones become a flag"},
     {"joint_attention", joint_attention,
      "of a joint graph: the same where the gradient reads the weights"},
+    {"library_attention", library_attention,
+     "of a joint graph: attention written out by hand, and its gradient, become two calls"},
     {"merge_products", merge_products, "products of one matrix by several weights become one"},
     {"reinplace", reinplace, "scatters write into their base where it dies"},
     {"split_attention", split_attention, "if asked for: attention as products and a softmax"},
@@ -67,9 +70,8 @@ constexpr std::string_view kStandard[] = {
 
 // Composites are expanded, so that the cut may pass through them; memory is not reused before.
 constexpr std::string_view kJoint[] = {
-    "canonicalise",   "cse",        "training_attention",
-    "attention",      "fold_masks", "joint_attention",
-    "fold_constants", "decompose",  "canonicalise",
+    "canonicalise", "cse",        "training_attention", "library_attention", "attention",
+    "fold_masks",   "joint_attention", "fold_constants",     "decompose",         "canonicalise",
     "fold_constants", "cse",        "dce",
 };
 

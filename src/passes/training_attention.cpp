@@ -98,7 +98,7 @@ class Writer {
 }  // namespace
 
 std::optional<Graph> training_attention(const Graph& graph, PassContext&) {
-  std::vector<Found> all = written_attention::find(graph);
+  std::vector<Found> all = written_attention::find(graph, abi::DeviceKind::cpu);
   if (all.empty()) return std::nullopt;
   std::unordered_map<std::size_t, std::pair<std::size_t, Part>> parts;
   std::unordered_map<std::size_t, std::size_t> late;

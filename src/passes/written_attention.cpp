@@ -26,20 +26,10 @@ std::optional<double> number_of(const Argument& a) {
   return std::nullopt;
 }
 
-// A matrix, or a stack of them, behind views that change neither of its last two dimensions but
-// may exchange them.
-struct Matrix {
-  ValueId root;
-  bool turned = false;
-  friend bool operator==(const Matrix& a, const Matrix& b) {
-    return a.root.index == b.root.index && a.turned == b.turned;
-  }
-  [[nodiscard]] Matrix other_way() const { return {root, !turned}; }
-};
-
 class Finder {
  public:
-  explicit Finder(const Graph& graph) : graph_(graph), producer_(graph::producers(graph)) {
+  Finder(const Graph& graph, abi::DeviceKind kind)
+      : graph_(graph), kind_(kind), producer_(graph::producers(graph)) {
     users_.resize(graph.value_count());
     is_output_.assign(graph.value_count(), false);
     std::vector<bool> live(graph.value_count(), false);
@@ -68,6 +58,10 @@ class Finder {
     const ValueId p = operand(node, 1);
     if (!forward(n, p, found) || !backward(n, found)) return std::nullopt;
     if (!fits(found)) return std::nullopt;
+    found.query = by_heads(found.q, found.scores[2], found.features, found.scores);
+    found.key = by_heads(found.kt, found.features, found.scores[3], found.scores).other_way();
+    found.values_of_keys = by_heads(found.v, found.scores[3], found.values, found.scores);
+    found.gradient = by_heads(found.grad, found.scores[2], found.values, found.scores);
     return found;
   }
 
@@ -119,6 +113,23 @@ class Finder {
       m.turned ^= *turns;
     }
     return m;
+  }
+
+  // The first value behind views that is over (batch, head, rows, columns), or turned.
+  Matrix by_heads(ValueId v, Expr rows, Expr columns, const Sizes& scores) const {
+    Matrix m{v};
+    while (true) {
+      const Sizes& s = type(m.root).sizes;
+      if (s.size() == 4 && same_size(s[0], scores[0]) && same_size(s[1], scores[1]) &&
+          same_size(s[2], m.turned ? columns : rows) && same_size(s[3], m.turned ? rows : columns)) {
+        return m;
+      }
+      const Node* node = made_by(m.root);
+      const auto turns = node == nullptr ? std::nullopt : view(*node);
+      if (!turns) return {v};
+      m.root = operand(*node, 0);
+      m.turned ^= *turns;
+    }
   }
 
   // All products that read v through views; false where anyone else does.
@@ -253,7 +264,7 @@ class Finder {
     if ((weights.rank() != 3 && weights.rank() != 4) || (dim != -1.0 && dim != rank - 1)) {
       return false;
     }
-    if (weights.device.kind != abi::DeviceKind::cpu) return false;
+    if (weights.device.kind != kind_) return false;
     found.safe = softmax->op->name == "_safe_softmax";
     found.scores = weights.sizes;
     if (weights.rank() == 3) {
@@ -443,6 +454,7 @@ class Finder {
   }
 
   const Graph& graph_;
+  abi::DeviceKind kind_;
   std::vector<std::int32_t> producer_;
   std::vector<std::vector<std::size_t>> users_;  // live ones, by value
   std::vector<bool> is_output_;
@@ -450,13 +462,13 @@ class Finder {
 
 }  // namespace
 
-std::vector<Found> find(const Graph& graph) {
+std::vector<Found> find(const Graph& graph, abi::DeviceKind kind) {
   std::vector<Found> all;
   const auto is_gradient = [](const Node& node) {
     return node.op->name == "_softmax_backward_data";
   };
   if (std::ranges::none_of(graph.nodes, is_gradient)) return all;
-  const Finder finder(graph);
+  const Finder finder(graph, kind);
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     if (auto found = finder.at(n)) all.push_back(std::move(*found));
   }

@@ -35,6 +35,17 @@ struct Use {
   bool turned = false;
 };
 
+// A matrix, or a stack of them, behind views that change neither of its last two dimensions but
+// may exchange them.
+struct Matrix {
+  ValueId root;
+  bool turned = false;
+  friend bool operator==(const Matrix& a, const Matrix& b) {
+    return a.root.index == b.root.index && a.turned == b.turned;
+  }
+  [[nodiscard]] Matrix other_way() const { return {root, !turned}; }
+};
+
 struct Found {
   ValueId q, kt, v, grad;  // operands of the products
   graph::Sizes scores;     // batch, head, row, column
@@ -46,12 +57,15 @@ struct Found {
   std::vector<Use> uses;                            // of the weights
   std::vector<std::pair<std::size_t, Part>> parts;  // by node
   std::size_t first_late = 0;                       // of the backward's products
+  // Query, key, value and gradient where they are (batch, head, row, feature), or with the last two
+  // exchanged; the operands themselves where they never are.
+  Matrix query, key, values_of_keys, gradient;
   // In the new graph.
   std::vector<ValueId> forward, backward;
 };
 
-// All in a joint graph, in the order of their gradients of softmax. Not where anyone else reads the
+// All in a joint graph whose tensors lie on a device of this kind, in the order of their gradients of softmax. Not where anyone else reads the
 // weights or their gradients.
-[[nodiscard]] std::vector<Found> find(const graph::Graph& graph);
+[[nodiscard]] std::vector<Found> find(const graph::Graph& graph, abi::DeviceKind kind);
 
 }  // namespace inkle::passes::written_attention

@@ -64,13 +64,6 @@ struct ToObject {
   }
 };
 
-nb::object type_object(const Type& type) {
-  nb::object strides = nb::none();
-  if (type.strides) strides = exprs_list(*type.strides);
-  return nb::make_tuple(std::string(abi::name_of(type.dtype)), exprs_list(type.sizes), strides,
-                        device_tuple(type.device));
-}
-
 // (position among the inputs or None, type, source, result)
 nb::list kept_list(const Cut& cut) {
   nb::list result;
@@ -175,6 +168,13 @@ bool set_strides(Cut& cut, std::size_t i, const nb::sequence& list) {
 }
 
 }  // namespace
+
+nb::object type_object(const Type& type) {
+  nb::object strides = nb::none();
+  if (type.strides) strides = exprs_list(*type.strides);
+  return nb::make_tuple(std::string(abi::name_of(type.dtype)), exprs_list(type.sizes), strides,
+                        device_tuple(type.device));
+}
 
 void bind_cut(nb::module_& m) {
   nb::class_<Cut>(m, "Cut")

@@ -15,6 +15,9 @@ struct Cut {
   std::vector<driver::StageTime> stages;
 };
 
+// (dtype, sizes, strides or None, (device, number)).
+[[nodiscard]] nanobind::object type_object(const graph::Type& type);
+
 void bind_cut(nanobind::module_& m);
 
 }  // namespace inkle::python

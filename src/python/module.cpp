@@ -188,13 +188,39 @@ nb::tuple compile(driver::Compiler& compiler, Importer& importer, const Options&
 
 using partition::Halves;
 
+// What the host makes of attention that is written out by hand; see LibraryAttention.
+std::optional<passes::AttentionCalls> attention_calls(Importer& importer, const nb::object& host,
+                                                      const passes::AttentionRequest& request) {
+  nb::list tensors;
+  for (const auto* type : {&request.query, &request.key, &request.value, &request.grad,
+                           &request.backward_query}) {
+    tensors.append(type_object(*type));
+  }
+  const nb::object bias = request.bias ? type_object(*request.bias) : nb::none();
+  const nb::object answer =
+      host(tensors, bias, request.is_causal, request.dropout, request.scale,
+           nb::make_tuple(request.forward_source, request.backward_source));
+  if (answer.is_none()) return std::nullopt;
+  const auto types = [&](nb::handle list) {
+    std::vector<Type> made;
+    for (const nb::handle h : nb::cast<nb::list>(list)) made.push_back(to_type(importer, h));
+    return made;
+  };
+  const auto given = nb::cast<nb::tuple>(answer);
+  return passes::AttentionCalls{.name = nb::cast<std::string>(given[0]),
+                                .forward = nb::cast<std::uint32_t>(given[1]),
+                                .backward = nb::cast<std::uint32_t>(given[2]),
+                                .results = types(given[3]),
+                                .gradients = types(given[4])};
+}
+
 // `tangents`, `written`, `fixed`: of each input of the importer, in order; `saved`: of each output
 // of the forward.
 std::shared_ptr<Cut> cut(const driver::Compiler& compiler, Importer& importer,
                          const Options& options, std::size_t forward_outputs,
                          std::vector<bool> tangents, std::vector<bool> written,
                          std::vector<bool> fixed, std::vector<bool> saved, std::int64_t most_bytes,
-                         bool by_bytes) {
+                         bool by_bytes, const nb::object& attention) {
   const partition::Joint info{.forward_outputs = forward_outputs,
                               .is_tangent = std::move(tangents),
                               .is_written = std::move(written),
@@ -203,7 +229,13 @@ std::shared_ptr<Cut> cut(const driver::Compiler& compiler, Importer& importer,
                               .most_bytes = most_bytes};
   std::vector<driver::StageTime> stages;
   const auto weigh = by_bytes ? partition::Weigh::bytes : partition::Weigh::time;
-  Halves halves = compiler.cut(importer.take(), info, weigh, compile_options(options), stages);
+  driver::CompileOptions how = compile_options(options);
+  if (!attention.is_none()) {
+    how.passes.attention = [&](const passes::AttentionRequest& request) {
+      return attention_calls(importer, attention, request);
+    };
+  }
+  Halves halves = compiler.cut(importer.take(), info, weigh, how, stages);
   return std::make_shared<Cut>(Cut{std::move(halves), std::move(stages)});
 }
 
@@ -298,7 +330,8 @@ void bind_compiler(nb::module_& m) {
       .def_prop_ro("device", [](const driver::Compiler& c) { return c.device().name; })
       .def("warm_up", &driver::Compiler::warm_up, nb::call_guard<nb::gil_scoped_release>())
       .def("compile", compile)
-      .def("cut", cut)
+      .def("cut", cut, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+           nb::arg(), nb::arg(), nb::arg("attention").none() = nb::none())
       .def("compile_halves", compile_halves);
   nb::class_<TorchCallable>(m, "TorchCallable", nb::dynamic_attr())
       .def("__call__", &TorchCallable::call)

@@ -1,0 +1,28 @@
+// In a joint forward-backward graph on a device whose host has attention with its gradient, attention
+// that is written out by hand becomes a call of it, and its gradient another:
+//
+//   %s = mul(bmm(%q, %kt), 0.1)                        %o, %m, .. = eager "flash"(%q, t(%kt), %v)
+//   %p = _softmax(%s, -1)                        =>    %dq, %dk, %dv =
+//   %o = bmm(%p, %v)                                       eager "flash backward"(%g, %q, t(%kt),
+//   %dv = bmm(t(%p), %g)                                                    %v, %o, %m, ..)
+//   %dp = bmm(%g, t(%v)) ...
+//
+// for the patterns of training_attention. Which call, and whether any, says the host
+// (Options::attention), which draws dropout's numbers itself: what is kept lets the backward draw
+// them again. Masks that are proved neutral or causal are not handed over; others become numbers
+// added to the scores. As in eager, rows that see nothing are NaN where -inf hides, and look at all
+// columns alike, without a gradient of query and key, where a number is filled in. Runs with
+// training_attention.
+#pragma once
+
+#include <optional>
+
+#include "graph/graph.h"
+#include "passes/pass.h"
+
+namespace inkle::passes {
+
+[[nodiscard]] std::optional<graph::Graph> library_attention(const graph::Graph& graph,
+                                                            PassContext& context);
+
+}  // namespace inkle::passes
