@@ -149,6 +149,11 @@ class GraphImporter:
         if e.is_Symbol:
             return self._symbol(e, shape_env)
         kind = type(e).__name__
+        if kind == "CeilToInt" and type(e.args[0]).__name__ == "IntTrueDiv":
+            above, below = e.args[0].args
+            if below.is_Integer and below > 0:
+                whole = self._expression(above, shape_env) + (int(below) - 1)
+                return whole // self.importer.constant(int(below))
         parts = [self._expression(a, shape_env) for a in e.args]
         as_expr = [self.importer.constant(p) if isinstance(p, int) else p for p in parts]
         if kind == "Add" or kind == "Mul":

@@ -65,10 +65,11 @@ def _flash_backward(
 def _padded(bias: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
     if bias is None:
         return None
-    missing = -k.shape[2] % _BIAS_ALIGNMENT
+    columns = k.shape[2]
+    missing = -columns % _BIAS_ALIGNMENT if isinstance(columns, int) else 0
     if missing:
-        bias = F.pad(bias, (0, missing))[..., : k.shape[2]]
-    return bias.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+        bias = F.pad(bias, (0, missing))[..., :columns]
+    return bias.expand(q.shape[0], q.shape[1], q.shape[2], columns)
 
 
 def _efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, c: Call) -> list[Tensor]:

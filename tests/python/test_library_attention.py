@@ -1,0 +1,135 @@
+"""Attention written out by hand in joint graphs on a GPU that is not there: what becomes of it."""
+
+from __future__ import annotations
+
+import pytest
+import test_gpu_attention as forms
+import torch
+from torch._guards import detect_fake_mode
+
+import inkle
+from inkle import _inkle, library_attention, pair
+
+KERNELS = {k.name: k for k in library_attention.KERNELS.values()}
+
+
+class _Compiled(BaseException):
+    """The joint graph was compiled; nothing can be run."""
+
+
+def _on_gpu(gm):
+    """A joint graph that was traced on the CPU, as if its tensors lay on a GPU."""
+    mode = detect_fake_mode([n.meta["val"] for n in gm.graph.nodes if n.op == "placeholder"])
+
+    def moved(value):
+        if not isinstance(value, torch.Tensor):
+            return torch.device("cuda:0") if isinstance(value, torch.device) else value
+        with mode:
+            return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda:0")
+
+    for node in gm.graph.nodes:
+        value = node.meta.get("val")
+        if value is not None:
+            several = isinstance(value, (list, tuple))
+            node.meta["val"] = type(value)(map(moved, value)) if several else moved(value)
+        node.args = torch.fx.node.map_aggregate(node.args, moved)
+        node.kwargs = torch.fx.node.map_aggregate(node.kwargs, moved)
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """A function that compiles a training step and gives the reports of both halves."""
+    torch._dynamo.reset()
+    inkle.reset()
+    torch.manual_seed(0)
+    run = pair.Partition.__call__
+
+    def partition(self, gm, inputs, **named):
+        _on_gpu(gm)
+        run(self, gm, inputs, **named)
+        raise _Compiled
+
+    monkeypatch.setattr(pair.Partition, "__call__", partition)
+    monkeypatch.setattr(pair, "get_compiler", lambda gpu: _inkle.Compiler.null("sm_90a"))
+
+    def step(model, x, autocast=torch.bfloat16, kernel="efficient", **how):
+        monkeypatch.setattr(library_attention, "choose", lambda *given: KERNELS.get(kernel))
+        x = x.detach().requires_grad_()
+        options = {"strict": True, "random": how.pop("random", "fast")}
+        with torch.autocast("cpu", autocast, enabled=autocast is not None), pytest.raises(_Compiled):
+            torch.compile(model, backend="inkle", options=options, **how)(x)
+        reports = inkle.reports()
+        assert len(reports) == 2 and all(r.compiled for r in reports), [r.reason for r in reports]
+        return reports
+
+    return step
+
+
+def labels(reports):
+    return [step["label"] for r in reports for step in r.steps]
+
+
+@pytest.mark.parametrize("kind", forms.KINDS)
+@pytest.mark.parametrize("form", forms.FORMS)
+def test_forms(form, kind, compiled):
+    dtype, autocast = forms.KINDS[kind]
+    model, x = forms.made(form, dtype, autocast, "cpu")
+    reports = compiled(model, x, autocast)
+    if forms.stays(form, kind):
+        assert forms.attention_calls() == []
+        return
+    assert forms.attention_calls() == forms.pair_of("efficient")
+    assert not any("softmax" in label for label in labels(reports))
+    # Query, key, value and gradient are read where they lie, but where eager copies them, too.
+    if form not in ("by batch", "cross", "grouped"):
+        assert not {"copy", "eager"} & set(labels(reports)), labels(reports)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_dropout(kernel, compiled):
+    model = forms.Attention(forms.dropped(0.1))
+    reports = compiled(model, torch.randn(2, 64, forms.HEADS * forms.WIDTH), kernel=kernel)
+    assert forms.attention_calls() == forms.pair_of(kernel)
+    assert not any("dropout" in label for label in labels(reports))
+
+
+def test_eagers_dropout_stays(compiled):
+    model = forms.Attention(forms.dropped(0.1))
+    compiled(model, torch.randn(2, 64, forms.HEADS * forms.WIDTH), random="eager")
+    assert not any("attention" in op for op in forms.attention_calls())
+
+
+@pytest.mark.parametrize("form", ["causal", "buffer", "odd"])
+def test_dynamic_sizes(form, compiled):
+    model, x = forms.made(form, torch.float32, torch.bfloat16, "cpu")
+    x = torch.cat([x, x])
+    compiled(model, x, dynamic=form != "buffer" or None)
+    assert forms.attention_calls() == forms.pair_of("efficient")
+
+
+def test_nothing_where_torch_has_no_kernel(compiled):
+    model, x = forms.made("plain", torch.float32, torch.bfloat16, "cpu")
+    assert any("softmax" in label for label in labels(compiled(model, x, kernel=None)))
+    assert forms.attention_calls() == []
+
+
+def test_weights_that_others_read(compiled):
+    def function(q, k, v, mask):
+        weights = torch.softmax(forms.scores_of(q, k), -1)
+        return weights @ v + weights.sum(-1, keepdim=True) * weights.amax()
+
+    compiled(forms.Attention(function), torch.randn(2, 64, forms.HEADS * forms.WIDTH))
+    assert forms.attention_calls() == []
+
+
+def test_an_f32_mask_of_many_values_stays(compiled):
+    model = forms.Attention(forms.added, torch.randn(1, forms.HEADS, 64, 64))
+    compiled(model, torch.randn(2, 64, forms.HEADS * forms.WIDTH))
+    assert forms.attention_calls() == []
+
+
+def test_the_weights_are_not_kept(compiled):
+    rows = 512
+    model = forms.Attention(forms.filled, forms.ones_tril(rows, rows))
+    reports = compiled(model, torch.randn(2, rows, forms.HEADS * forms.WIDTH))
+    assert reports[0].kept_bytes < 2 * forms.HEADS * rows * rows * 2
