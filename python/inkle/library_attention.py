@@ -159,8 +159,7 @@ class LibraryAttention:
         self, tensors: list[Any], bias: Any, is_causal: bool, dropout: float, scale: float,
         sources: tuple[str, str],
     ) -> tuple[Any, ...] | None:  # fmt: skip
-        """``tensors``: types of query, key, value, the result's gradient, and the query as the backward has
-        it. Gives (name, number of
+        """``tensors``: types of query, key, value and the result's gradient. Gives (name, number of
         the forward, of the backward, types of the forward's results, of gradients)."""
         try:
             return self._answer(tensors, bias, Call(dropout, is_causal, scale), sources)
@@ -172,7 +171,7 @@ class LibraryAttention:
         self, tensors: list[Any], bias_type: Any, call: Call, sources: tuple[str, str]
     ) -> tuple[Any, ...] | None:
         with self._mode, torch.no_grad():
-            q, k, v, grad, backward_q = (self._fake(t) for t in tensors)
+            q, k, v, grad = (self._fake(t) for t in tensors)
             bias = None if bias_type is None else self._fake(bias_type)
             if bias is not None and bias.dim() < 4:
                 bias = bias.view(*[1] * (4 - bias.dim()), *bias.shape)
@@ -181,7 +180,7 @@ class LibraryAttention:
             if kernel is None:
                 return None
             results = kernel.forward(q, k, v, bias, call)
-            gradients = kernel.backward(grad, backward_q, k, v, results, bias, call)
+            gradients = kernel.backward(grad, q, k, v, results, bias, call)
             results = [
                 torch.empty_like(r, device="cpu") if i in kernel.on_cpu else r
                 for i, r in enumerate(results)

@@ -28,20 +28,28 @@ using written_attention::Part;
 
 // exp(-1e30) is 0 beside any score, and kernels may multiply it by log2(e).
 constexpr double kHidden = -1e30;
-// A number filled in that leaves no weight beside any score that a model has: the largest of f16 and
-// what models of wider types write.
-constexpr double kHides = -1e9, kHidesHalf = -6e4;
+// Numbers that leave no weight beside any score that a model has, and none of a score where they
+// are added: what models of f16 and of wider types write.
+constexpr double kHidesHalf = -6e4, kHides = -1e9;
 // An added mask of products with so large a number says which columns are seen, not how much.
 constexpr double kLargeFactor = 1e4;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // How the scores' mask is handed over.
 struct Bias {
-  enum class Kind { none, causal, flags, added } kind = Kind::none;
-  // Rows that see nothing look at all columns alike: beside so low a number their scores do not count,
-  // and the gradient has none of them.
-  bool has_blind_rows = false;
+  // Replaced by minus infinity, by another number, or added to.
+  enum class Kind { none, causal, removed, replaced, added } kind = Kind::none;
+
+  [[nodiscard]] bool is_given() const { return kind != Kind::none && kind != Kind::causal; }
+  // Rows that see nothing look at all columns alike, as their scores do not count beside so low a
+  // number. They are handed over with a query of 0 and nothing added: the logarithm of a sum that
+  // is kept for the backward would lose the sum beside the number.
+  [[nodiscard]] bool has_blind_rows() const {
+    return kind == Kind::replaced || kind == Kind::added;
+  }
 };
+
+double hiding(DType dtype) { return dtype == DType::f16 ? kHidesHalf : kHides; }
 
 const Node* made_by(const Graph& graph, const std::vector<std::int32_t>& producers, ValueId v) {
   const std::int32_t n = v.is_none() ? -1 : producers[v.index];
@@ -89,7 +97,7 @@ std::optional<Bias> bias_of(const Graph& graph, const std::vector<std::int32_t>&
   if (mask.added.is_none() && mask.flags.is_none()) return Bias{};
   const bool is_added = mask.flags.is_none();
   const ValueId value = is_added ? mask.added : mask.flags;
-  const bool replaces_all = mask.hidden <= (dtype == DType::f16 ? kHidesHalf : kHides);
+  const bool replaces_all = mask.hidden <= hiding(dtype);
   const MaskKind kind = mask_kind(graph, value, is_added || mask.keeps);
   if (kind == MaskKind::neutral) return Bias{};
   if (kind == MaskKind::causal && (is_added || replaces_all)) return Bias{Bias::Kind::causal};
@@ -99,16 +107,14 @@ std::optional<Bias> bias_of(const Graph& graph, const std::vector<std::int32_t>&
     return std::nullopt;
   }
   if (is_added) {
-    const bool is_rounded = type.dtype == DType::f32 && dtype == DType::bf16;
+    const bool is_rounded = type.dtype == DType::f32 && abi::is_reduced_float(dtype);
     if (type.dtype != dtype && !(is_rounded && says_which(graph, producers, value))) {
       return std::nullopt;
     }
     return Bias{Bias::Kind::added};
   }
-  if (mask.hidden == -kInfinity) return Bias{Bias::Kind::flags};
-  // In f16 no number is below all scores.
-  if (!replaces_all || dtype == DType::f16) return std::nullopt;
-  return Bias{Bias::Kind::flags, true};
+  if (mask.hidden == -kInfinity) return Bias{Bias::Kind::removed};
+  return replaces_all ? std::optional(Bias{Bias::Kind::replaced}) : std::nullopt;
 }
 
 // One attention in the new graph.
@@ -138,24 +144,20 @@ class Writer {
                           : part == Part::dk || part == Part::dk_turned ? 1
                                                                         : 2;
     ValueId v = found_.backward[n];
-    if (n == 0 && bias_.has_blind_rows) v = b_.node("where", {sees_any(), v, 0.0});
+    // What was replaced has no gradient; what was added to has.
+    if (n == 0 && bias_.kind == Bias::Kind::replaced) v = b_.node("where", {sees_any(), v, 0.0});
     return shaped(v, sizes, turned);
   }
 
   void gradient() {
     if (!found_.backward.empty()) return;
-    const ValueId grad =
-        operand(found_.gradient, found_.scores[2], found_.values);
+    const ValueId grad = operand(found_.gradient, found_.scores[2], found_.values);
     std::vector<Argument> args = operands();
-    if (bias_.has_blind_rows) {
-      const ValueId q = std::get<ValueId>(args[0]);
-      args[0] = laid(b_.node("where", {sees_any(), q, 0.0}), row_major(b_.type(q).sizes));
-    }
     args.insert(args.begin(), grad);
     args.insert(args.end(), found_.forward.begin(), found_.forward.end());
     add_bias(args);
-    found_.backward = b_.eager(calls_.name + "_backward", calls_.backward, std::move(args),
-                               calls_.gradients);
+    found_.backward =
+        b_.eager(calls_.name + "_backward", calls_.backward, std::move(args), calls_.gradients);
   }
 
   // Of an operand over (batch, head, row, feature), as it lies where nothing is copied.
@@ -197,7 +199,14 @@ class Writer {
 
   std::vector<Argument> operands() {
     const Sizes& s = found_.scores;
-    const ValueId q = operand(found_.query, s[2], found_.features);
+    ValueId q = operand(found_.query, s[2], found_.features);
+    if (bias_.has_blind_rows()) {
+      const ValueId sees = sees_any();
+      // Kept, the query, key and value that one product gave would each be kept for themselves.
+      b_.set_keep(graph::Keep::recomputed);
+      q = laid(b_.node("where", {sees, q, 0.0}), row_major(b_.type(q).sizes));
+      b_.set_keep(graph::Keep::free);
+    }
     const ValueId k = operand(found_.key, s[3], found_.features);
     const ValueId v = operand(found_.values_of_keys, s[3], found_.values);
     return {q, k, v};
@@ -213,25 +222,28 @@ class Writer {
     const ValueId v = at_least_flat(r_.mapped(found_.mask.flags));
     return found_.mask.keeps ? v : b_.node("logical_not", {v});
   }
+  ValueId added() { return at_least_flat(r_.mapped(found_.mask.added)); }
+  ValueId top() { return b_.node("amax", {added(), Sizes{b_.integer(-1)}, true}); }
   // By row, with one column.
-  ValueId sees_any() { return b_.node("any_dim", {shown(), b_.integer(-1), true}); }
+  ValueId sees_any() {
+    if (bias_.kind != Bias::Kind::added) return b_.node("any_dim", {shown(), b_.integer(-1), true});
+    return b_.node("gt", {top(), hiding(b_.type(added()).dtype)});
+  }
 
   void add_bias(std::vector<Argument>& args) {
-    if (bias_.kind != Bias::Kind::flags && bias_.kind != Bias::Kind::added) return;
+    if (!bias_.is_given()) return;
     const DType dtype = b_.type(r_.mapped(found_.q)).dtype;
-    // Of f16 no number is low enough; minus infinity is, but for rows of nothing else.
+    // Of f16 no number is low enough.
     const double hidden = dtype == DType::f16 ? -kInfinity : kHidden;
     ValueId bias;
-    if (bias_.kind == Bias::Kind::flags) {
-      bias = b_.node("where", {shown(), 0.0, hidden});
-      if (!bias_.has_blind_rows) {
-        bias = b_.node("where", {sees_any(), bias, std::nan("")});
-      }
+    if (bias_.kind == Bias::Kind::added) {
+      const ValueId v = added();
+      const ValueId seen = dtype == DType::f16 ? v : b_.node("clamp_min", {v, kHidden});
+      // NaN where the mask is minus infinity all along.
+      bias = b_.node("where", {sees_any(), seen, b_.node("sub", {v, top()})});
     } else {
-      const ValueId added = at_least_flat(r_.mapped(found_.mask.added));
-      const ValueId top = b_.node("amax", {added, Sizes{b_.integer(-1)}, true});
-      bias = dtype == DType::f16 ? added : b_.node("clamp_min", {added, kHidden});
-      bias = b_.node("where", {b_.node("eq", {top, -kInfinity}), std::nan(""), bias});
+      const double blind = bias_.kind == Bias::Kind::removed ? std::nan("") : 0.0;
+      bias = b_.node("where", {sees_any(), b_.node("where", {shown(), 0.0, hidden}), blind});
     }
     if (b_.type(bias).dtype != dtype) bias = b_.node("_to_copy", {bias, dtype});
     args.emplace_back(laid(bias, row_major(b_.type(bias).sizes)));
@@ -284,14 +296,10 @@ std::optional<Attention> ask(const Graph& graph, const Graph& natural,
   for (const auto& [n, part] : found.parts) {
     if (part == Part::out) request.forward_source = graph.nodes[n].source;
   }
-  request.backward_query = request.query;
-  if (bias->has_blind_rows) {
-    request.backward_query.strides =
-        graph::contiguous_strides(graph.context(), request.query.sizes);
+  if (bias->has_blind_rows()) {
+    request.query.strides = graph::contiguous_strides(graph.context(), request.query.sizes);
   }
-  if (bias->kind == Bias::Kind::flags || bias->kind == Bias::Kind::added) {
-    request.bias = bias_type(graph, found);
-  }
+  if (bias->is_given()) request.bias = bias_type(graph, found);
   auto calls = options.attention(request);
   if (!calls) return std::nullopt;
   return Attention{std::move(found), *bias, std::move(*calls)};
@@ -340,15 +348,12 @@ std::optional<Graph> library_attention(const Graph& graph, PassContext& context)
   return std::move(rewriter).run([&](Rewriter& r, const Node&,
                                      const Node& node) -> std::optional<std::vector<ValueId>> {
     const auto n = static_cast<std::size_t>(&node - graph.nodes.data());
-    const auto writer = [&](Attention& a) {
-      return Writer(r, natural, a.found, a.bias, a.calls);
-    };
+    const auto writer = [&](Attention& a) { return Writer(r, natural, a.found, a.bias, a.calls); };
     if (const auto at = late.find(n); at != late.end()) writer(all[at->second]).gradient();
     const auto at = parts.find(n);
     if (at == parts.end()) return std::nullopt;
     const auto [a, part] = at->second;
-    return std::vector<ValueId>{
-        writer(all[a]).part(part, graph.type(node.results[0]).sizes)};
+    return std::vector<ValueId>{writer(all[a]).part(part, graph.type(node.results[0]).sizes)};
   });
 }
 

@@ -1,5 +1,5 @@
-// In a joint forward-backward graph on a device whose host has attention with its gradient, attention
-// that is written out by hand becomes a call of it, and its gradient another:
+// In a joint forward-backward graph on a device whose host has attention with its gradient,
+// attention that is written out by hand becomes a call of it, and its gradient another:
 //
 //   %s = mul(bmm(%q, %kt), 0.1)                        %o, %m, .. = eager "flash"(%q, t(%kt), %v)
 //   %p = _softmax(%s, -1)                        =>    %dq, %dk, %dv =
@@ -10,9 +10,15 @@
 // for the patterns of training_attention. Which call, and whether any, says the host
 // (Options::attention), which draws dropout's numbers itself: what is kept lets the backward draw
 // them again. Masks that are proved neutral or causal are not handed over; others become numbers
-// added to the scores. As in eager, rows that see nothing are NaN where -inf hides, and look at all
-// columns alike, without a gradient of query and key, where a number is filled in. Runs with
-// training_attention.
+// added to the scores, as said here for rows that see nothing:
+//
+//   hidden by         in eager                             here
+//   minus infinity    NaN                                  NaN
+//   a number put in   all columns alike                    the same; no gradient of query and key
+//   a number added    all columns alike, as no score       the same, but that they have no part in
+//                     counts beside it                     the gradient of the key
+//
+// Runs with training_attention.
 #pragma once
 
 #include <optional>

@@ -25,7 +25,6 @@ struct ProductCosts {
 struct AttentionRequest {
   // (batch, head, row, feature), with the strides that they would have where nothing is copied.
   graph::Type query, key, value, grad;
-  graph::Type backward_query;
   std::optional<graph::Type> bias;  // added to the scores, of as many dimensions or fewer
   bool is_causal = false;
   double scale = 1, dropout = 0;
@@ -36,7 +35,7 @@ struct AttentionCalls {
   // Numbers of the host's calls: (query, key, value[, bias]) -> results; (grad, query, key, value,
   // results..., [, bias]) -> gradients.
   std::uint32_t forward = 0, backward = 0;
-  std::vector<graph::Type> results;  // attention, and what the backward reads of the forward
+  std::vector<graph::Type> results;    // attention, and what the backward reads of the forward
   std::vector<graph::Type> gradients;  // of query, key and value
 };
 
@@ -49,7 +48,8 @@ struct Options {
   std::size_t forward_outputs = 0;
   // Products of one matrix by several parameters may become one.
   std::optional<ProductCosts> products;
-  // The host's attention with its gradient, for joint graphs on a device; nothing where it has none.
+  // The host's attention with its gradient, for joint graphs on a device; nothing where it has
+  // none.
   std::function<std::optional<AttentionCalls>(const AttentionRequest&)> attention;
 };
 

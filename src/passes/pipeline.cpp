@@ -70,9 +70,10 @@ constexpr std::string_view kStandard[] = {
 
 // Composites are expanded, so that the cut may pass through them; memory is not reused before.
 constexpr std::string_view kJoint[] = {
-    "canonicalise", "cse",        "training_attention", "library_attention", "attention",
-    "fold_masks",   "joint_attention", "fold_constants",     "decompose",         "canonicalise",
-    "fold_constants", "cse",        "dce",
+    "canonicalise", "cse",          "training_attention", "library_attention",
+    "attention",    "fold_masks",   "joint_attention",    "fold_constants",
+    "decompose",    "canonicalise", "fold_constants",     "cse",
+    "dce",
 };
 
 void check(const graph::Graph& graph, std::string_view pass) {

@@ -121,7 +121,8 @@ class Finder {
     while (true) {
       const Sizes& s = type(m.root).sizes;
       if (s.size() == 4 && same_size(s[0], scores[0]) && same_size(s[1], scores[1]) &&
-          same_size(s[2], m.turned ? columns : rows) && same_size(s[3], m.turned ? rows : columns)) {
+          same_size(s[2], m.turned ? columns : rows) &&
+          same_size(s[3], m.turned ? rows : columns)) {
         return m;
       }
       const Node* node = made_by(m.root);

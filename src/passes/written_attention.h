@@ -64,8 +64,8 @@ struct Found {
   std::vector<ValueId> forward, backward;
 };
 
-// All in a joint graph whose tensors lie on a device of this kind, in the order of their gradients of softmax. Not where anyone else reads the
-// weights or their gradients.
+// All in a joint graph whose tensors lie on a device of this kind, in the order of their gradients
+// of softmax. Not where anyone else reads the weights or their gradients.
 [[nodiscard]] std::vector<Found> find(const graph::Graph& graph, abi::DeviceKind kind);
 
 }  // namespace inkle::passes::written_attention

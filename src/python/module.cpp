@@ -192,14 +192,12 @@ using partition::Halves;
 std::optional<passes::AttentionCalls> attention_calls(Importer& importer, const nb::object& host,
                                                       const passes::AttentionRequest& request) {
   nb::list tensors;
-  for (const auto* type : {&request.query, &request.key, &request.value, &request.grad,
-                           &request.backward_query}) {
+  for (const auto* type : {&request.query, &request.key, &request.value, &request.grad}) {
     tensors.append(type_object(*type));
   }
   const nb::object bias = request.bias ? type_object(*request.bias) : nb::none();
-  const nb::object answer =
-      host(tensors, bias, request.is_causal, request.dropout, request.scale,
-           nb::make_tuple(request.forward_source, request.backward_source));
+  const nb::object answer = host(tensors, bias, request.is_causal, request.dropout, request.scale,
+                                 nb::make_tuple(request.forward_source, request.backward_source));
   if (answer.is_none()) return std::nullopt;
   const auto types = [&](nb::handle list) {
     std::vector<Type> made;

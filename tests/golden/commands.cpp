@@ -24,8 +24,28 @@ std::vector<std::string_view> split(std::string_view list) {
   return out;
 }
 
-// opt [--passes=a,b | --pipeline] [--freeze] [--merge] [--skip=a,b] [--stop-after=n]: the graph
-// after passes.
+// What a host might answer: results are row-major.
+std::optional<passes::AttentionCalls> some_attention(const passes::AttentionRequest& request) {
+  const auto dense = [&](graph::Type type) {
+    type.strides = graph::contiguous_strides(type.sizes[0].context(), type.sizes);
+    return type;
+  };
+  graph::Type out = request.query, rows = request.query;
+  out.sizes.back() = request.value.sizes.back();
+  rows.sizes.pop_back();
+  rows.dtype = graph::DType::f32;
+  const std::string name = fmt::format("attention{} {} {}", request.is_causal ? " causal" : "",
+                                       request.scale, request.dropout);
+  return passes::AttentionCalls{
+      .name = name,
+      .forward = 0,
+      .backward = 1,
+      .results = {dense(out), dense(rows)},
+      .gradients = {dense(request.query), dense(request.key), dense(request.value)}};
+}
+
+// opt [--passes=a,b | --pipeline] [--freeze] [--merge] [--attention] [--skip=a,b]
+// [--stop-after=n]: the graph after passes.
 std::string opt(std::string_view text, std::span<const std::string> args) {
   std::vector<std::string_view> names;
   passes::PassContext context;
@@ -38,6 +58,8 @@ std::string opt(std::string_view text, std::span<const std::string> args) {
       names.assign(passes::standard_pipeline().begin(), passes::standard_pipeline().end());
     } else if (arg == "--freeze") {
       context.options.freeze = true;
+    } else if (arg == "--attention") {
+      context.options.attention = some_attention;
     } else if (arg == "--merge") {
       context.options.products = passes::ProductCosts{800e12, 2.5e-6};  // of a GPU
     } else if (arg.starts_with("--joint=")) {
