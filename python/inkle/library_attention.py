@@ -126,13 +126,13 @@ class _Recorder(TorchDispatchMode):
 
     def __init__(self, tensors: Sequence[Tensor]):
         super().__init__()
-        self._shapes = [t.shape for t in tensors]
+        self._given = [(t.shape, t.dtype) for t in tensors]
         self.found: Kernel | None = None
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kernel = KERNELS.get(func)
-        # Not where torch pads them first.
-        if kernel is not None and [t.shape for t in args[:3]] == self._shapes:
+        # Not where torch pads or casts them first.
+        if kernel is not None and [(t.shape, t.dtype) for t in args[:3]] == self._given:
             self.found = kernel
         return func(*args, **(kwargs or {}))
 
@@ -170,7 +170,7 @@ class LibraryAttention:
     def _answer(
         self, tensors: list[Any], bias_type: Any, call: Call, sources: tuple[str, str]
     ) -> tuple[Any, ...] | None:
-        with self._mode, torch.no_grad():
+        with self._mode, torch.no_grad(), torch._C._DisableAutocast():
             q, k, v, grad = (self._fake(t) for t in tensors)
             bias = None if bias_type is None else self._fake(bias_type)
             if bias is not None and bias.dim() < 4:
