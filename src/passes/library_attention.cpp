@@ -1,5 +1,6 @@
 #include "passes/library_attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <unordered_map>
@@ -117,6 +118,46 @@ std::optional<Bias> bias_of(const Graph& graph, const std::vector<std::int32_t>&
   return replaces_all ? std::optional(Bias{Bias::Kind::replaced}) : std::nullopt;
 }
 
+// Elements that kernels read at once, of 16 bits.
+constexpr std::int64_t kAtOnce = 8;
+
+bool is_whole(Expr e) { return sym::divides(kAtOnce, e); }
+
+// Whether what a view's results start with, as far into its operand, is a multiple of those.
+bool starts_whole(const Graph& natural, const Node& node, ValueId from) {
+  const std::string_view name = node.op->name;
+  for (const char* same : {"view", "_unsafe_view", "reshape", "transpose", "permute", "t", "expand",
+                           "unsqueeze", "squeeze", "squeeze_dim", "squeeze_dims", "movedim"}) {
+    if (name == same) return true;
+  }
+  const bool by_size = name == "split" || name == "split_with_sizes";
+  if (!by_size && name != "slice" && name != "select" && name != "unbind") return false;
+  const Type& type = natural.type(from);
+  const auto* dim = std::get_if<Expr>(&node.args[by_size ? 2 : 1]);
+  if (dim == nullptr || !dim->is_constant() || !type.strides) return false;
+  const std::int64_t d = *dim->constant();
+  const std::size_t at =
+      static_cast<std::size_t>(d < 0 ? d + static_cast<std::int64_t>(type.rank()) : d);
+  if (at >= type.rank()) return false;
+  if (is_whole((*type.strides)[at])) return true;
+  if (name == "slice" && std::holds_alternative<graph::None>(node.args[2])) return true;
+  const Argument& steps = node.args[name == "slice" ? 2 : 1];
+  if (const auto* list = std::get_if<Sizes>(&steps)) return std::ranges::all_of(*list, is_whole);
+  const auto* step = std::get_if<Expr>(&steps);
+  return name != "select" && name != "unbind" && step != nullptr && is_whole(*step);
+}
+bool starts_whole(const Graph& natural, ValueId v) {
+  const std::vector<std::int32_t> producers = graph::producers(natural);
+  for (const Node* node = made_by(natural, producers, v);
+       node != nullptr && has(node->op->traits, graph::Trait::view);
+       node = made_by(natural, producers, v)) {
+    const auto* from = node->args.empty() ? nullptr : std::get_if<ValueId>(&node->args[0]);
+    if (from == nullptr || from->is_none() || !starts_whole(natural, *node, *from)) return false;
+    v = *from;
+  }
+  return true;
+}
+
 // One attention in the new graph.
 class Writer {
  public:
@@ -160,7 +201,8 @@ class Writer {
         b_.eager(calls_.name + "_backward", calls_.backward, std::move(args), calls_.gradients);
   }
 
-  // Of an operand over (batch, head, row, feature), as it lies where nothing is copied.
+  // Of an operand over (batch, head, row, feature), as it lies where nothing is copied; row-major
+  // where kernels could not read that 16 bytes at a time.
   static Type type_of(const Graph& natural, const Found& found, const Matrix& m, Expr rows,
                       Expr columns) {
     Type type = natural.type(m.root);
@@ -168,8 +210,10 @@ class Writer {
     if (strides.size() == 3) strides.insert(strides.begin(), strides[0] * found.scores[1]);
     if (m.turned && strides.size() == 4) std::swap(strides[2], strides[3]);
     type.sizes = {found.scores[0], found.scores[1], rows, columns};
-    const bool is_dense = strides.size() == 4 && strides[3].is_constant(1);
-    type.strides = is_dense ? strides : graph::contiguous_strides(natural.context(), type.sizes);
+    const bool is_read = strides.size() == 4 && strides[3].is_constant(1) &&
+                         std::all_of(strides.begin(), strides.begin() + 3, is_whole) &&
+                         starts_whole(natural, m.root);
+    type.strides = is_read ? strides : graph::contiguous_strides(natural.context(), type.sizes);
     return type;
   }
 
