@@ -43,6 +43,9 @@ class Kernel(NamedTuple):
     backward: Callable[..., list[Tensor]]
     # Of the results of the forward those that lie on the CPU, whatever torch states.
     on_cpu: tuple[int, ...] = ()
+    # The gradient must lie as the result does: plans that torch keeps for cuDNN by the geometry of
+    # query, key, value and bias read every gradient with the strides of the first.
+    as_result: bool = False
 
 
 def _flash(q: Tensor, k: Tensor, v: Tensor, bias: None, c: Call) -> list[Tensor]:
@@ -117,7 +120,7 @@ KERNELS = {
     _aten._scaled_dot_product_flash_attention.default: Kernel("flash", _flash, _flash_backward),
     _aten._scaled_dot_product_efficient_attention.default:
         Kernel("efficient", _efficient, _efficient_backward, (2, 3)),
-    _aten._scaled_dot_product_cudnn_attention.default: Kernel("cudnn", _cudnn, _cudnn_backward),
+    _aten._scaled_dot_product_cudnn_attention.default: Kernel("cudnn", _cudnn, _cudnn_backward, (), True),
 }  # fmt: skip
 
 
@@ -220,6 +223,9 @@ def _pair(
 
     def backward(*flat: Tensor) -> list[Tensor]:
         with torch.no_grad(), torch._C._DisableAutocast():
-            return kernel.backward(*flat[:4], flat[4 : 4 + results], bias_of(flat), call)
+            grad, out = flat[0], flat[4]
+            if kernel.as_result and grad.stride() != out.stride():
+                grad = torch.empty_like(out).copy_(grad)
+            return kernel.backward(grad, *flat[1:4], flat[4 : 4 + results], bias_of(flat), call)
 
     return forward, backward

@@ -121,6 +121,13 @@ std::optional<Bias> bias_of(const Graph& graph, const std::vector<std::int32_t>&
 // Elements that kernels read at once, of 16 bits.
 constexpr std::int64_t kAtOnce = 8;
 
+// Of sizes (batch, head, row, feature): rows with all heads' features lie side by side, as products
+// write them and read them.
+Sizes by_rows(sym::Context& context, const Sizes& sizes) {
+  const Sizes s = graph::contiguous_strides(context, {sizes[0], sizes[2], sizes[1], sizes[3]});
+  return {s[0], s[2], s[1], s[3]};
+}
+
 bool is_whole(Expr e) { return sym::divides(kAtOnce, e); }
 
 // Whether what a view's results start with, as far into its operand, is a multiple of those.
@@ -248,7 +255,8 @@ class Writer {
       const ValueId sees = sees_any();
       // Kept, the query, key and value that one product gave would each be kept for themselves.
       b_.set_keep(graph::Keep::recomputed);
-      q = laid(b_.node("where", {sees, q, 0.0}), row_major(b_.type(q).sizes));
+      q = b_.node("where", {sees, q, 0.0});
+      q = laid(q, by_rows(b_.context(), b_.type(q).sizes));
       b_.set_keep(graph::Keep::free);
     }
     const ValueId k = operand(found_.key, s[3], found_.features);
@@ -341,7 +349,7 @@ std::optional<Attention> ask(const Graph& graph, const Graph& natural,
     if (part == Part::out) request.forward_source = graph.nodes[n].source;
   }
   if (bias->has_blind_rows()) {
-    request.query.strides = graph::contiguous_strides(graph.context(), request.query.sizes);
+    request.query.strides = by_rows(graph.context(), request.query.sizes);
   }
   if (bias->is_given()) request.bias = bias_type(graph, found);
   auto calls = options.attention(request);

@@ -130,3 +130,28 @@ def test_the_weights_are_not_kept(compiled):
     model = forms.Attention(forms.filled, forms.ones_tril(rows, rows))
     reports = compiled(model, torch.randn(2, rows, forms.HEADS * forms.WIDTH))
     assert reports[0].kept_bytes < 2 * forms.HEADS * rows * rows * 2
+
+
+@pytest.mark.parametrize(("rest", "start", "in_place"), [(8, 8, True), (8, 1, False), (1, 0, False)])
+def test_what_kernels_cannot_read_at_once_is_copied(rest, start, in_place, compiled):
+    width = forms.HEADS * forms.WIDTH
+
+    class Joined(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv = torch.nn.Linear(width, 3 * width + rest)
+
+        def forward(self, x):
+            parts = self.qkv(x)
+            q, k, v = (
+                parts[..., start + i * width : start + (i + 1) * width]
+                .unflatten(-1, (-1, forms.WIDTH))
+                .transpose(1, 2)
+                for i in range(3)
+            )
+            return forms.plain(q, k, v, None).transpose(1, 2).flatten(2)
+
+    reports = compiled(Joined(), torch.randn(2, 64, width))
+    assert forms.attention_calls() == forms.pair_of("efficient")
+    forward = [step["label"] for step in reports[0].steps]
+    assert ("eager" in forward) != in_place, forward
