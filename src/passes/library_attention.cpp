@@ -130,11 +130,11 @@ Sizes by_rows(sym::Context& context, const Sizes& sizes) {
 
 bool is_whole(Expr e) { return sym::divides(kAtOnce, e); }
 
-// Whether what a view's results start with, as far into its operand, is a multiple of those.
+// Whether a view's results start a multiple of those after its operand.
 bool starts_whole(const Graph& natural, const Node& node, ValueId from) {
   const std::string_view name = node.op->name;
   for (const char* same : {"view", "_unsafe_view", "reshape", "transpose", "permute", "t", "expand",
-                           "unsqueeze", "squeeze", "squeeze_dim", "squeeze_dims", "movedim"}) {
+                           "unsqueeze", "squeeze", "squeeze_dims", "movedim"}) {
     if (name == same) return true;
   }
   const bool by_size = name == "split" || name == "split_with_sizes";
@@ -143,8 +143,7 @@ bool starts_whole(const Graph& natural, const Node& node, ValueId from) {
   const auto* dim = std::get_if<Expr>(&node.args[by_size ? 2 : 1]);
   if (dim == nullptr || !dim->is_constant() || !type.strides) return false;
   const std::int64_t d = *dim->constant();
-  const std::size_t at =
-      static_cast<std::size_t>(d < 0 ? d + static_cast<std::int64_t>(type.rank()) : d);
+  const auto at = static_cast<std::size_t>(d < 0 ? d + static_cast<std::int64_t>(type.rank()) : d);
   if (at >= type.rank()) return false;
   if (is_whole((*type.strides)[at])) return true;
   if (name == "slice" && std::holds_alternative<graph::None>(node.args[2])) return true;
@@ -333,6 +332,9 @@ Type bias_type(const Graph& graph, const Found& found) {
 std::optional<Attention> ask(const Graph& graph, const Graph& natural,
                              const std::vector<std::int32_t>& producers, Found found,
                              const Options& options) {
+  // A safe softmax is what torch itself makes of its attention where no kernel takes it; kernels do
+  // not drop everything.
+  if (found.safe || (found.dropout && found.dropout->p >= 1)) return std::nullopt;
   const auto bias = bias_of(graph, producers, found);
   if (!bias) return std::nullopt;
   const Sizes& s = found.scores;
