@@ -76,7 +76,7 @@ def inkle(
         return compiled
 
     is_own = parsed.partition != "default"
-    warm_up(example_inputs)
+    warm_up(gm, example_inputs)
     with _no_collection():
         return aot_module_simplified(
             gm,

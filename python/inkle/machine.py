@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import re
 import threading
 from typing import Any, Callable, Sequence
 
@@ -29,15 +31,41 @@ def get_compiler(gpu: int | None) -> Any:
         return _compilers[gpu]
 
 
-def warm_up(inputs: Sequence[Any]) -> None:
-    """Opens what a GPU's first compilation needs, beside the caller, who traces meanwhile."""
+@atexit.register
+def _settle() -> None:
+    """What compilers have started beside their callers is over before the libraries go."""
+    for gpu, compiler in list(_compilers.items()):
+        if gpu is not None:
+            compiler.settle()
+
+
+_CONVOLUTION = re.compile(r"conv(_transpose)?[123]d|convolution")
+_warm: set[tuple[int, str]] = set()  # GPU and what was opened for it
+
+
+def warm_up(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
+    """Opens what a GPU's first compilation and call need, beside the caller, who traces meanwhile.
+
+    ``gm``: Dynamo's graph.
+    """
     gpus = {t.device.index or 0 for t in inputs if isinstance(t, torch.Tensor) and t.is_cuda}
-    for gpu in gpus - _compilers.keys():
+    if not gpus:
+        return
+    convolves = any(_CONVOLUTION.search(str(n.target)) for n in gm.graph.nodes)
+    for gpu in gpus:
         try:
             compiler = get_compiler(gpu)
         except Exception:  # noqa: BLE001: reported when the graph is compiled
             continue
-        threading.Thread(target=compiler.warm_up, name="inkle warm up").start()
+        _once(gpu, "kernels", compiler.warm_up)
+        what = "convolutions" if convolves else "products"
+        _once(gpu, what, lambda c=compiler: c.warm_up_libraries(convolves))
+
+
+def _once(gpu: int, what: str, run: Callable[[], None]) -> None:
+    if (gpu, what) not in _warm:
+        _warm.add((gpu, what))
+        threading.Thread(target=run, name=f"inkle warm up {what}").start()
 
 
 def gpu_of(gm: torch.fx.GraphModule) -> int | None:

@@ -275,9 +275,28 @@ void Compiler::finish(const schedule::ScheduledProgram& scheduled, const Compile
   compiled.plan = plan;
 }
 
+void Compiler::foresee(const schedule::ScheduledProgram& scheduled) {
+  if (target_->device().kind != abi::DeviceKind::cuda) return;
+  std::vector<KernelChoice> none;
+  bool any = false;
+  for (const schedule::Step& step : scheduled.steps) {
+    any = any || std::holds_alternative<schedule::ConvolutionStep>(step.action);
+    if (!std::holds_alternative<schedule::KernelStep>(step.action)) continue;
+    none.push_back({0, scheduled.program.context->constant(0)});
+  }
+  if (!any) return;
+  try {
+    target_->foresee(assemble(scheduled, none, {}, *target_));
+  } catch (const std::exception& error) {  // said again where it matters
+    log(LogChannel::driver, "looking ahead: {}", error.what());
+  }
+}
+
 Compiled Compiler::compile(graph::Graph graph, const CompileOptions& options) {
   Compiled compiled;
-  finish(schedule(std::move(graph), options, compiled.report), options, compiled);
+  const auto scheduled = schedule(std::move(graph), options, compiled.report);
+  foresee(scheduled);
+  finish(scheduled, options, compiled);
   return compiled;
 }
 
@@ -286,6 +305,8 @@ std::pair<Compiled, Compiled> Compiler::compile(graph::Graph first, graph::Graph
   std::pair<Compiled, Compiled> both;
   const auto a = schedule(std::move(first), options, both.first.report);
   const auto b = schedule(std::move(second), options, both.second.report);
+  foresee(a);
+  foresee(b);
   if (target_->device().kind == abi::DeviceKind::cuda) {
     Stages stages(options, both.first.report);
     (void)stages.run("codegen", [&] {

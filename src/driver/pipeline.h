@@ -92,8 +92,12 @@ class Compiler {
   [[nodiscard]] std::pair<Compiled, Compiled> compile(graph::Graph first, graph::Graph second,
                                                       const CompileOptions& options);
 
-  // Starts what the first compilation would wait for; any thread, errors are left for then.
+  // What the first compilation would wait for, and what the first call would; any thread, errors are
+  // left for then. `convolutions`: the program will have such.
   void warm_up() noexcept { target_->warm_up(); }
+  void warm_up_libraries(bool convolutions) noexcept { target_->warm_up_libraries(convolutions); }
+  // Waits for what was started beside callers; before the process ends.
+  void settle() noexcept { target_->settle(); }
 
   [[nodiscard]] const abi::DeviceDescription& device() const { return target_->device(); }
 
@@ -120,6 +124,8 @@ class Compiler {
 
   schedule::ScheduledProgram schedule(graph::Graph graph, const CompileOptions& options,
                                       Report& report);
+  // Tells the target what libraries will be asked for, to look for it while kernels are compiled.
+  void foresee(const schedule::ScheduledProgram& scheduled);
   void finish(const schedule::ScheduledProgram& scheduled, const CompileOptions& options,
               Compiled& compiled);
   std::shared_ptr<abi::Plan> generate(const schedule::ScheduledProgram& scheduled,

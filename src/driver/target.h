@@ -57,7 +57,15 @@ class Target {
   [[nodiscard]] virtual abi::Device location() const { return {}; }
   // Adds the device, and what its libraries can do, to what the scheduler is told.
   virtual void describe(schedule::Options& options) const = 0;
+  // Opens what a first compilation waits for.
   virtual void warm_up() noexcept {}
+  // Opens libraries that a first call waits for; `convolutions`: it has such.
+  virtual void warm_up_libraries(bool /*convolutions*/) noexcept {}
+  // Is given, before its kernels are compiled, a plan that lacks them: what its calls of libraries
+  // take to find may be looked for meanwhile.
+  virtual void foresee(const abi::Plan& /*plan*/) {}
+  // Waits for what runs beside.
+  virtual void settle() noexcept {}
   // If products that share an operand are worth merging there: what they cost.
   [[nodiscard]] virtual std::optional<passes::ProductCosts> products() const { return {}; }
   // The step is run by the host, which allocates its result (a convolution or attention).

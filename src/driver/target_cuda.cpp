@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "base/error.h"
@@ -9,6 +10,9 @@
 #include "driver/measured.h"
 #include "driver/target.h"
 #include "driver/tune_cuda.h"
+#include "runtime/common/size_program.h"
+#include "runtime/cuda/convolution.h"
+#include "runtime/cuda/convolutions.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/executable.h"
 #include "runtime/cuda/matmul.h"
@@ -116,6 +120,7 @@ class CudaTarget final : public Target {
       : device_(std::move(device)),
         generator_(device_->description()),
         measured_(std::move(schedules)) {}
+  ~CudaTarget() override { settle(); }
 
   const abi::DeviceDescription& device() const override { return device_->description(); }
 
@@ -145,6 +150,36 @@ class CudaTarget final : public Target {
   }
 
   void warm_up() noexcept override { generator_.warm_up(); }
+
+  void warm_up_libraries(bool convolutions) noexcept override {
+    try {
+      const runtime::cuda::Scope scope(*device_);
+      (void)device_->gemms();
+      if (!convolutions) return;
+      if (auto* library = device_->convolutions(); library != nullptr) library->warm_up();
+    } catch (const std::exception& error) {
+      log(LogChannel::runtime, "warming up: {}", error.what());
+    }
+  }
+
+  void foresee(const abi::Plan& plan) override {
+    const runtime::common::SizeProgram sizes(plan);
+    if (!sizes.is_constant() || device_->convolutions() == nullptr) return;
+    looks_ahead_ = true;
+    std::vector<runtime::cuda::ConvolutionShape> shapes;
+    for (const abi::Step& step : plan.steps) {
+      const auto* library = std::get_if<abi::LibraryCall>(&step.action);
+      const auto* call = library == nullptr ? nullptr : std::get_if<abi::ConvolutionCall>(library);
+      if (call == nullptr) continue;
+      const auto shape = runtime::cuda::plan_convolution(*call, sizes.constant_slots());
+      if (shape) shapes.push_back(*shape);
+    }
+    device_->convolutions()->foresee(std::move(shapes));
+  }
+
+  void settle() noexcept override {
+    if (looks_ahead_) device_->convolutions()->settle();
+  }
 
   std::optional<passes::ProductCosts> products() const override {
     // Of an H200: a product of bf16 runs at four fifths of the datasheet's rate.
@@ -237,6 +272,7 @@ class CudaTarget final : public Target {
 
   std::shared_ptr<runtime::cuda::Device> device_;
   codegen::cuda::CudaCompiler generator_;
+  std::atomic<bool> looks_ahead_ = false;
   MeasuredSchedules measured_;
 };
 

@@ -341,6 +341,9 @@ graph @block(%x: bf16[2,16,8,8]{1024,1,128,16}, %w: bf16[16,16,3,3]{144,1,48,16}
   const std::string call = "convolution bias residual relu";
   EXPECT_THAT(launched(), ::testing::ElementsAre(::testing::_, call));
   EXPECT_THAT(launched(), ::testing::ElementsAre(call));
+  // What the first call asks the library for is what was foreseen while kernels were compiled.
+  EXPECT_EQ(device_->foreseen().size(), 1U);
+  EXPECT_EQ(device_->foreseen(), device_->asked());
   ++versions[3];
   EXPECT_FALSE(executable_->is_prepared({.tensors = views, .versions = versions}));
   EXPECT_THAT(launched(), ::testing::ElementsAre(::testing::_, call));
@@ -355,6 +358,42 @@ graph @block(%x: bf16[2,16,8,8]{1024,1,128,16}, %w: bf16[16,16,3,3]{144,1,48,16}
   EXPECT_THAT(launched(), ::testing::ElementsAre(call));
   EXPECT_TRUE(executable_->is_prepared({.tensors = views, .versions = versions}));
   EXPECT_THAT(host.calls, ::testing::IsEmpty());
+}
+
+TEST_F(NullDeviceTest, ForeseesConvolutionsWhoseSizesAreKnown) {
+  const auto foreseen_of = [&](std::string_view type, std::string_view rows, std::string_view where,
+                               const CompileOptions& options) {
+    graph::Graph graph = graph::parse(fmt::format(R"(
+graph @one(%x: {0}[{1},16,8,8], %w: {0}[16,16,3,3] param) -> {0}[{1},16,8,8]{2} {{
+  %0: {0}[{1},16,8,8] = convolution(%x, %w, none, [1, 1], [1, 1], [1, 1], false, [0, 0], 1)
+  %1: {0}[{1},16,8,8] = exp(%0)
+  return %1
+}}
+)",
+                                                  type, rows, where),
+                                      "test.ir", ops::op_table());
+    for (std::uint32_t v = 0; v < graph.value_count(); ++v) {
+      graph.type(graph::ValueId{v}).device = {abi::DeviceKind::cuda, 0};
+    }
+    const std::size_t before = device_->foreseen().size();
+    try {
+      (void)compiler_.compile(std::move(graph), options);
+    } catch (const InternalError&) {
+      EXPECT_EQ(options.fail_stage, "codegen");
+    }
+    return device_->foreseen().size() - before;
+  };
+  EXPECT_EQ(foreseen_of("bf16", "2", "", {}), 1U);
+  EXPECT_EQ(foreseen_of("f16", "2", "", {}), 1U);
+  EXPECT_EQ(foreseen_of("f32", "2", "", {}), 0U);  // the host's
+  EXPECT_EQ(foreseen_of("bf16", "s0", " where s0 in 2..64", {}), 0U);
+  // A program that cannot be compiled afterwards leaves the device as it was.
+  CompileOptions fails;
+  fails.fail_stage = "codegen";
+  EXPECT_EQ(foreseen_of("bf16", "4", "", fails), 1U);
+  EXPECT_EQ(foreseen_of("bf16", "4", "", {}), 1U);
+  device_->lose_convolutions();
+  EXPECT_EQ(foreseen_of("bf16", "8", "", {}), 0U);
 }
 
 TEST(Samples, LieInTheirTensorsEachInAnotherPart) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "abi/dtype.h"
 #include "runtime/cuda/device.h"
@@ -68,8 +69,15 @@ class Convolutions {
 
   virtual ~Convolutions() = default;
   // Finds ways for shapes that will be asked for, side by side: asking the library one after the
-  // other takes a tenth of a second each.
+  // other takes a tenth of a second each. Throws as the library fails.
   virtual void prepare(std::span<const ConvolutionShape> /*shapes*/) {}
+  // The same beside the caller, who need not be in the device's Scope; find() waits for it. Takes
+  // no memory of the device but the library's own, and no stream.
+  virtual void foresee(std::vector<ConvolutionShape> /*shapes*/) {}
+  // Loads what the first search would wait for. Throws as the library fails.
+  virtual void warm_up() {}
+  // Waits for what runs beside, before the process ends.
+  virtual void settle() noexcept {}
   // The best known way for a shape, measured on these pointers (whose result it overwrites) unless
   // the stream is being captured; null if the library knows none.
   [[nodiscard]] virtual std::shared_ptr<const Convolution> find(const ConvolutionShape& shape,

@@ -3,15 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <array>
 #include <mutex>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
-#include "base/log.h"
-#include "base/threads.h"
+#include "runtime/cuda/convolution_choice.h"
 #include "runtime/cuda/cudnn_api.h"
 
 namespace inkle::runtime::cuda {
@@ -19,12 +17,7 @@ namespace {
 
 using cudnn::Api;
 
-// Candidates of the library's own model that are measured, and runs of each after a first one.
-constexpr int kCandidates = 8;
-// Threads that look for candidates.
-constexpr std::size_t kHandles = 8;
-constexpr int kRuns = 3;
-// Of those, ways that the library compiles first, which takes a tenth of a second each.
+// Ways that the library compiles first, which takes a tenth of a second each.
 constexpr int kCompiled = 2;
 // None for gradients: a model has three times as many of them as a forward alone.
 constexpr int kCompiledGradients = 0;
@@ -240,17 +233,22 @@ struct Context {
   std::mutex mutex;
 };
 
-class CudnnConvolution final : public Convolution {
+class CudnnConvolution final : public Way {
  public:
   CudnnConvolution(Context& context, const ConvolutionShape& shape, Descriptor plan,
                    std::string name)
       : context_(context), shape_(shape), plan_(std::move(plan)), name_(std::move(name)) {}
 
   void run(const ConvolutionPointers& p, void* workspace, Stream stream) const override {
-    check(context_.api, try_run(p, workspace, stream), "running a convolution");
+    check(context_.api, execute(p, workspace, stream), "running a convolution");
   }
+  bool try_run(const ConvolutionPointers& p, void* workspace, Stream stream) const override {
+    return execute(p, workspace, stream) == cudnn::kSuccess;
+  }
+  std::string name() const override { return name_; }
 
-  [[nodiscard]] cudnn::Status try_run(const ConvolutionPointers& p, void* workspace,
+ private:
+  [[nodiscard]] cudnn::Status execute(const ConvolutionPointers& p, void* workspace,
                                       Stream stream) const {
     std::array<std::int64_t, 5> ids{kX, kW, kY};
     std::array<const void*, 5> pointers{p.x, p.w, p.y};
@@ -271,90 +269,38 @@ class CudnnConvolution final : public Convolution {
     return context_.api.execute(context_.handle, plan_.get(), pack.get());
   }
 
-  std::string name() const override { return name_; }
-  double microseconds() const override { return microseconds_; }
-  void set_microseconds(double value) { microseconds_ = value; }
-
- private:
   Context& context_;
   ConvolutionShape shape_;
   Descriptor plan_;
   std::string name_;
-  double microseconds_ = 0;
 };
 
-class CudnnConvolutions final : public Convolutions {
+// Asks the library for ways. Each handle is one thread's at a time.
+class CudnnFinder final : public WayFinder {
  public:
-  CudnnConvolutions(const Api& api, Device& device) : context_(api), device_(device) {
-    check(api, api.create(&context_.handle), "starting");
-  }
+  explicit CudnnFinder(const Api& api) : api_(api) { (void)context(0); }
 
-  void prepare(std::span<const ConvolutionShape> shapes) override {
-    const std::lock_guard lock(mutex_);
-    std::vector<ConvolutionShape> wanted;
-    for (const ConvolutionShape& shape : shapes) {
-      const bool is_new = !known_.contains(shape) && !ready_.contains(shape) &&
-                          std::find(wanted.begin(), wanted.end(), shape) == wanted.end();
-      if (is_new) wanted.push_back(shape);
-    }
-    if (wanted.size() < 2) return;
-    // A handle is one thread's, also later, when what it has found runs.
-    const std::size_t count = std::min(wanted.size(), kHandles);
-    while (others_.size() < count) {
-      others_.push_back(std::make_unique<Context>(context_.api));
-      check(context_.api, context_.api.create(&others_.back()->handle), "starting");
-    }
-    std::vector<Candidates> found(wanted.size());
-    parallel_for(
-        0, static_cast<std::int64_t>(count), 1, [&](std::int64_t first, std::int64_t last) {
-          const Scope scope(device_);
-          for (auto c = static_cast<std::size_t>(first); c < static_cast<std::size_t>(last); ++c) {
-            for (std::size_t w = c; w < wanted.size(); w += count) {
-              found[w] = candidates(*others_[c], wanted[w], kCandidates);
-            }
-          }
-        });
-    for (std::size_t w = 0; w < wanted.size(); ++w) ready_[wanted[w]] = std::move(found[w]);
-  }
-
-  std::shared_ptr<const Convolution> find(const ConvolutionShape& shape,
-                                          const ConvolutionPointers& pointers, void* workspace,
-                                          Stream stream) override {
-    const std::lock_guard lock(mutex_);
-    if (const auto known = known_.find(shape); known != known_.end()) return known->second;
-    const bool is_in_place = shape.has_residual && pointers.residual == pointers.y;
-    const bool may_measure = !is_in_place && !device_.is_capturing(stream);
-    Candidates all;
-    if (const auto ready = ready_.find(shape); ready != ready_.end()) {
-      all = std::move(ready->second);
-      ready_.erase(ready);
-    } else {
-      all = candidates(context_, shape, may_measure ? kCandidates : 1);
-    }
-    if (all.empty()) {
-      log(LogChannel::runtime, "convolution {}: cuDNN knows no way", describe(shape));
-      return known_[shape] = nullptr;
-    }
-    if (!may_measure) return all.front();
-    return known_[shape] = fastest(shape, all, pointers, workspace, stream);
+  Ways ways(std::size_t worker, const ConvolutionShape& shape, int most) override {
+    Context& used = context(worker);
+    const std::lock_guard lock(used.mutex);
+    return ways(used, shape, most);
   }
 
  private:
-  using Candidates = std::vector<std::shared_ptr<CudnnConvolution>>;
-
-  static std::string describe(const ConvolutionShape& s) {
-    const char* what = s.result == ConvolutionShape::Result::x   ? "gradient of "
-                       : s.result == ConvolutionShape::Result::w ? "gradient of the weights of "
-                                                                 : "";
-    return fmt::format("{}{}x{}x{}x{} by {}x{}x{}x{}{}{}{}", what, s.x[0], s.x[1], s.x[3], s.x[4],
-                       s.w[0], s.w[1], s.w[3], s.w[4], s.has_bias ? " bias" : "",
-                       s.has_residual ? " residual" : "", s.relu ? " relu" : "");
+  Context& context(std::size_t worker) {
+    std::unique_ptr<Context>& made = contexts_.at(worker);
+    if (!made) {
+      auto fresh = std::make_unique<Context>(api_);
+      check(api_, api_.create(&fresh->handle), "starting");
+      made = std::move(fresh);
+    }
+    return *made;
   }
 
   // Ways that fit the workspace, the library's favourite first.
-  static Candidates candidates(Context& context, const ConvolutionShape& shape, int most) {
+  static Ways ways(Context& context, const ConvolutionShape& shape, int most) {
     const Descriptor graph = GraphBuilder(context.api, shape).run(context.handle);
-    Candidates result;
+    Ways result;
     int compiled = 0;
     for (const int mode : {cudnn::kModeA, cudnn::kModeFallback}) {
       if (!result.empty()) break;
@@ -367,7 +313,7 @@ class CudnnConvolutions final : public Convolutions {
   }
 
   static void add_candidate(Context& context, const ConvolutionShape& shape,
-                            const Descriptor& config, int& compiled, Candidates& result) {
+                            const Descriptor& config, int& compiled, Ways& result) {
     const auto [name, compiles] = describe_engine(context.api, config);
     const int most = shape.result == ConvolutionShape::Result::y ? kCompiled : kCompiledGradients;
     if (compiles && compiled >= most) return;
@@ -380,7 +326,7 @@ class CudnnConvolutions final : public Convolutions {
     check(context.api,
           context.api.get(plan.get(), cudnn::kPlanWorkspace, cudnn::kTypeInt64, 1, &count, &bytes),
           "asking for the workspace");
-    if (bytes > kWorkspaceBytes) return;
+    if (bytes > Convolutions::kWorkspaceBytes) return;
     if (compiles) ++compiled;
     result.push_back(std::make_shared<CudnnConvolution>(context, shape, std::move(plan), name));
   }
@@ -433,36 +379,8 @@ class CudnnConvolutions final : public Convolutions {
     return result;
   }
 
-  std::shared_ptr<const Convolution> fastest(const ConvolutionShape& shape, const Candidates& all,
-                                             const ConvolutionPointers& pointers, void* workspace,
-                                             Stream stream) {
-    const Event start = device_.make_event();
-    const Event end = device_.make_event();
-    std::shared_ptr<CudnnConvolution> best;
-    std::string times;
-    for (const auto& candidate : all) {
-      if (candidate->try_run(pointers, workspace, stream) != cudnn::kSuccess) continue;
-      device_.record(start, stream);
-      for (int r = 0; r < kRuns; ++r) candidate->run(pointers, workspace, stream);
-      device_.record(end, stream);
-      const double time = device_.microseconds(start, end) / kRuns;
-      candidate->set_microseconds(time);
-      times += fmt::format(" {} {:.1f},", candidate->name(), time);
-      if (!best || time < best->microseconds()) best = candidate;
-    }
-    device_.free_event(start);
-    device_.free_event(end);
-    log(LogChannel::runtime, "convolution {}: {} of{} us", describe(shape),
-        best ? best->name() : "none", times);
-    return best;
-  }
-
-  Context context_;
-  Device& device_;
-  std::mutex mutex_;
-  std::map<ConvolutionShape, std::shared_ptr<const Convolution>> known_;
-  std::map<ConvolutionShape, Candidates> ready_;  // found ahead, not measured yet
-  std::vector<std::unique_ptr<Context>> others_;  // for finding side by side
+  const Api& api_;
+  std::array<std::unique_ptr<Context>, kWorkers> contexts_;
 };
 
 }  // namespace
@@ -471,7 +389,7 @@ std::unique_ptr<Convolutions> make_cudnn(Device& device, std::string& why_not) {
   const Api* api = cudnn::find(why_not);
   if (api == nullptr) return nullptr;
   try {
-    return std::make_unique<CudnnConvolutions>(*api, device);
+    return choose_among(std::make_unique<CudnnFinder>(*api), device);
   } catch (const InternalError& error) {
     why_not = error.what();
     return nullptr;

@@ -85,6 +85,11 @@ class Device {
   virtual void synchronize_all() = 0;
   // The stream is being recorded into a graph: nothing may wait for it.
   [[nodiscard]] virtual bool is_capturing(Stream stream) = 0;
+  // From now on what the calling thread does apart from streams (allocate, load code) neither
+  // breaks other threads' recordings nor is refused for them; returns what step_back() takes to
+  // undo it.
+  [[nodiscard]] virtual int stand_apart() = 0;
+  virtual void step_back(int before) = 0;
 
   [[nodiscard]] virtual Event make_event() = 0;
   virtual void free_event(Event event) = 0;
@@ -118,6 +123,19 @@ class Scope {
 
  private:
   Device& device_;
+};
+
+// The calling thread stands apart from recordings for the life of this object.
+class Apart {
+ public:
+  explicit Apart(Device& device) : device_(device), before_(device.stand_apart()) {}
+  ~Apart() { device_.step_back(before_); }
+  Apart(const Apart&) = delete;
+  Apart& operator=(const Apart&) = delete;
+
+ private:
+  Device& device_;
+  int before_;
 };
 
 }  // namespace inkle::runtime::cuda

@@ -33,6 +33,7 @@ std::string look_up_all(void* library, Api& api) {
       .get("cuMemsetD8Async", api.fill)
       .get("cuStreamSynchronize", api.stream_synchronize)
       .get("cuStreamIsCapturing", api.stream_is_capturing)
+      .get("cuThreadExchangeStreamCaptureMode", api.exchange_capture_mode)
       .get("cuEventCreate", api.event_create)
       .get("cuEventDestroy_v2", api.event_destroy)
       .get("cuEventRecord", api.event_record)

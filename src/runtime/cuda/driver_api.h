@@ -32,6 +32,8 @@ inline constexpr int kRegistersPerMultiprocessor = 82;
 inline constexpr int kMaxSharedBytesPerBlock = 97;
 
 inline constexpr int kFunctionMaxDynamicShared = 8;
+// A thread may do all while others record streams.
+inline constexpr int kCaptureRelaxed = 2;
 inline constexpr unsigned kHostPortable = 1;
 inline constexpr unsigned kHostMapped = 2;
 
@@ -81,6 +83,7 @@ struct Api {
   Result (*fill)(Address at, unsigned char value, std::size_t bytes, void* stream);
   Result (*stream_synchronize)(void* stream);
   Result (*stream_is_capturing)(void* stream, int* status);
+  Result (*exchange_capture_mode)(int* mode);
   Result (*event_create)(void** event, unsigned flags);
   Result (*event_destroy)(void* event);
   Result (*event_record)(void* event, void* stream);

@@ -115,6 +115,10 @@ class NullConvolutions final : public Convolutions {
  public:
   explicit NullConvolutions(Recorder& recorder) : recorder_(recorder) {}
 
+  void foresee(std::vector<ConvolutionShape> shapes) override {
+    const std::lock_guard lock(recorder_.mutex);
+    foreseen.insert(foreseen.end(), shapes.begin(), shapes.end());
+  }
   std::shared_ptr<const Convolution> find(const ConvolutionShape& shape,
                                           const ConvolutionPointers& /*pointers*/,
                                           void* /*workspace*/, Stream /*stream*/) override {
@@ -122,8 +126,12 @@ class NullConvolutions final : public Convolutions {
       INKLE_CHECK(shape.x[d] > 0 && shape.w[d] > 0 && shape.y[d] > 0, "an empty convolution");
     }
     INKLE_CHECK(shape.x[1] % shape.w[1] == 0, "a convolution of channels that do not fit");
+    const std::lock_guard lock(recorder_.mutex);
+    asked.push_back(shape);
     return std::make_shared<NullConvolution>(shape, recorder_);
   }
+
+  std::vector<ConvolutionShape> foreseen, asked;
 
  private:
   Recorder& recorder_;
@@ -196,6 +204,8 @@ class NullDeviceOf final : public NullDevice {
   void synchronize(Stream /*stream*/) override {}
   void synchronize_all() override {}
   bool is_capturing(Stream /*stream*/) override { return is_capturing_; }
+  int stand_apart() override { return 0; }
+  void step_back(int /*before*/) override {}
   void set_capturing(bool is_capturing) override { is_capturing_ = is_capturing; }
   Event make_event() override { return new double(0); }
   void free_event(Event event) override { delete static_cast<double*>(event); }
@@ -208,6 +218,14 @@ class NullDeviceOf final : public NullDevice {
   }
   Gemms& gemms() override { return gemms_; }
   Convolutions* convolutions() override { return has_convolutions_ ? &convolutions_ : nullptr; }
+  std::vector<ConvolutionShape> foreseen() override {
+    const std::lock_guard lock(recorder_.mutex);
+    return convolutions_.foreseen;
+  }
+  std::vector<ConvolutionShape> asked() override {
+    const std::lock_guard lock(recorder_.mutex);
+    return convolutions_.asked;
+  }
   void lose_convolutions() override { has_convolutions_ = false; }
   void* workspace(Stream /*stream*/) override { return workspace_.data(); }
   void* zeros(Stream /*stream*/) override { return workspace_.data(); }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/cuda/convolutions.h"
 #include "runtime/cuda/device.h"
 
 namespace inkle::runtime::cuda {
@@ -21,6 +22,9 @@ struct NullLaunch {
 class NullDevice : public Device {
  public:
   [[nodiscard]] virtual std::vector<NullLaunch> take_launches() = 0;
+  // The convolutions that were foreseen, and those that were then asked for, in order.
+  [[nodiscard]] virtual std::vector<ConvolutionShape> foreseen() = 0;
+  [[nodiscard]] virtual std::vector<ConvolutionShape> asked() = 0;
   // From now on the device has no library for convolutions.
   virtual void lose_convolutions() = 0;
   virtual void set_capturing(bool is_capturing) = 0;

@@ -1,0 +1,235 @@
+#include "runtime/cuda/convolution_choice.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/threads.h"
+
+namespace inkle::runtime::cuda {
+namespace {
+
+// Candidates of the library's own model that are measured, and runs of each after a first one.
+constexpr int kCandidates = 8;
+constexpr int kRuns = 3;
+// What takes so much longer in one run than the best so far is run no more; in so few microseconds
+// one run says little, and more cost nothing.
+constexpr double kHopeless = 1.5;
+constexpr double kShort = 300;
+
+std::string describe(const ConvolutionShape& s) {
+  const char* what = s.result == ConvolutionShape::Result::x   ? "gradient of "
+                     : s.result == ConvolutionShape::Result::w ? "gradient of the weights of "
+                                                               : "";
+  return fmt::format("{}{}x{}x{}x{} by {}x{}x{}x{}{}{}{}", what, s.x[0], s.x[1], s.x[3], s.x[4],
+                     s.w[0], s.w[1], s.w[3], s.w[4], s.has_bias ? " bias" : "",
+                     s.has_residual ? " residual" : "", s.relu ? " relu" : "");
+}
+
+// A small one of channels-last images.
+ConvolutionShape small_shape() {
+  ConvolutionShape s;
+  s.x = s.y = {1, 64, 1, 16, 16};
+  s.w = {64, 64, 1, 3, 3};
+  s.x_strides = s.y_strides = {64 * 256, 1, 64 * 256, 64 * 16, 64};
+  s.w_strides = {64 * 9, 1, 64 * 9, 64 * 3, 64};
+  s.stride = s.dilation = {1, 1, 1};
+  s.padding = {0, 1, 1};
+  return s;
+}
+
+class Choice final : public Convolutions {
+ public:
+  Choice(std::unique_ptr<WayFinder> finder, Device& device)
+      : finder_(std::move(finder)), device_(device) {}
+  ~Choice() override {
+    settle();
+    // A child neither has the thread nor may wait for it.
+    if (ahead_.joinable()) (void)new std::jthread(std::move(ahead_));
+  }
+
+  void prepare(std::span<const ConvolutionShape> shapes) override {
+    const std::vector<ConvolutionShape> wanted = claim(shapes, 2);
+    if (!wanted.empty()) search(wanted);
+  }
+
+  void foresee(std::vector<ConvolutionShape> shapes) override {
+    if (is_forked()) return;
+    std::vector<ConvolutionShape> wanted = claim(shapes, 1);
+    if (wanted.empty()) return;
+    const std::lock_guard lock(ahead_mutex_);
+    try {
+      ahead_ = std::jthread([this, before = std::move(ahead_), wanted]() mutable {
+        if (before.joinable()) before.join();
+        try {
+          search(wanted);
+        } catch (const std::exception& error) {  // said again to whoever asks for one
+          log(LogChannel::runtime, "looking for convolutions ahead: {}", error.what());
+        }
+      });
+    } catch (const std::system_error& error) {
+      log(LogChannel::runtime, "looking for convolutions ahead: {}", error.what());
+      release(wanted);
+    }
+  }
+
+  void warm_up() override {
+    const std::lock_guard lock(search_mutex_);
+    const Scope scope(device_);
+    const Apart apart(device_);
+    (void)finder_->ways(0, small_shape(), kCandidates);
+  }
+
+  void settle() noexcept override {
+    if (is_forked()) return;
+    const std::lock_guard lock(ahead_mutex_);
+    if (ahead_.joinable()) ahead_.join();
+  }
+
+  std::shared_ptr<const Convolution> find(const ConvolutionShape& shape,
+                                          const ConvolutionPointers& pointers, void* workspace,
+                                          Stream stream) override {
+    std::unique_lock lock(mutex_);
+    if (const auto known = known_.find(shape); known != known_.end()) return known->second;
+    // For all: whoever measures wants the processor for itself.
+    searched_.wait(lock, [&] { return claimed_.empty(); });
+    if (const auto known = known_.find(shape); known != known_.end()) return known->second;
+    const bool is_in_place = shape.has_residual && pointers.residual == pointers.y;
+    const bool may_measure = !is_in_place && !device_.is_capturing(stream);
+    Ways all;
+    if (const auto ready = ready_.find(shape); ready != ready_.end()) {
+      all = std::move(ready->second);
+      ready_.erase(ready);
+    } else {
+      const std::lock_guard asking(search_mutex_);
+      all = finder_->ways(0, shape, may_measure ? kCandidates : 1);
+    }
+    if (all.empty()) {
+      log(LogChannel::runtime, "convolution {}: the library knows no way", describe(shape));
+      return known_[shape] = nullptr;
+    }
+    if (!may_measure) return all.front();
+    return known_[shape] = fastest(shape, all, pointers, workspace, stream);
+  }
+
+ private:
+  // Those that nobody has found or looks for, if there are `least` of them: find() does not wait
+  // for them longer than for itself.
+  std::vector<ConvolutionShape> claim(std::span<const ConvolutionShape> shapes, std::size_t least) {
+    const std::lock_guard lock(mutex_);
+    std::set<ConvolutionShape> wanted;
+    for (const ConvolutionShape& shape : shapes) {
+      if (known_.contains(shape) || ready_.contains(shape) || claimed_.contains(shape)) continue;
+      wanted.insert(shape);
+    }
+    if (wanted.size() < least) return {};
+    claimed_.insert(wanted.begin(), wanted.end());
+    return {wanted.begin(), wanted.end()};
+  }
+
+  void release(const std::vector<ConvolutionShape>& shapes) {
+    const std::lock_guard lock(mutex_);
+    for (const ConvolutionShape& shape : shapes) claimed_.erase(shape);
+    searched_.notify_all();
+  }
+
+  // Of claimed shapes, which are claimed no more at the end.
+  void search(const std::vector<ConvolutionShape>& wanted) {
+    try {
+      std::vector<Ways> found = ways_of(wanted);
+      const std::lock_guard lock(mutex_);
+      for (std::size_t w = 0; w < wanted.size(); ++w) ready_[wanted[w]] = std::move(found[w]);
+    } catch (...) {
+      release(wanted);
+      throw;
+    }
+    release(wanted);
+  }
+
+  std::vector<Ways> ways_of(const std::vector<ConvolutionShape>& wanted) {
+    const std::lock_guard lock(search_mutex_);
+    const auto start = std::chrono::steady_clock::now();
+    const auto workers = std::min(wanted.size(), WayFinder::kWorkers);
+    std::vector<Ways> found(wanted.size());
+    parallel_for(
+        0, static_cast<std::int64_t>(workers), 1, [&](std::int64_t first, std::int64_t last) {
+          const Scope scope(device_);
+          const Apart apart(device_);
+          for (auto c = static_cast<std::size_t>(first); c < static_cast<std::size_t>(last); ++c) {
+            for (std::size_t w = c; w < wanted.size(); w += workers) {
+              found[w] = finder_->ways(c, wanted[w], kCandidates);
+            }
+          }
+        });
+    const std::chrono::duration<double, std::milli> spent =
+        std::chrono::steady_clock::now() - start;
+    log(LogChannel::runtime, "ways for {} convolutions, asked for by {} threads in {:.0f} ms",
+        wanted.size(), workers, spent.count());
+    return found;
+  }
+
+  std::shared_ptr<const Convolution> fastest(const ConvolutionShape& shape, const Ways& all,
+                                             const ConvolutionPointers& pointers, void* workspace,
+                                             Stream stream) {
+    const Event start = device_.make_event();
+    const Event end = device_.make_event();
+    const auto time_of = [&](const Way& way, int runs) {
+      device_.record(start, stream);
+      for (int r = 0; r < runs; ++r) way.run(pointers, workspace, stream);
+      device_.record(end, stream);
+      return device_.microseconds(start, end) / runs;
+    };
+    std::shared_ptr<Way> best;
+    std::string times;
+    for (const auto& way : all) {
+      if (!way->try_run(pointers, workspace, stream)) continue;
+      double time = best ? time_of(*way, 1) : 0;
+      if (!best || time < std::max(kShort, kHopeless * best->microseconds())) {
+        time = time_of(*way, kRuns);
+      }
+      way->set_microseconds(time);
+      times += fmt::format(" {} {:.1f},", way->name(), time);
+      if (!best || time < best->microseconds()) best = way;
+    }
+    device_.free_event(start);
+    device_.free_event(end);
+    log(LogChannel::runtime, "convolution {}: {} of{} us", describe(shape),
+        best ? best->name() : "none", times);
+    return best;
+  }
+
+  // A child has no thread of its parent's.
+  [[nodiscard]] bool is_forked() const { return ::getpid() != process_; }
+
+  std::unique_ptr<WayFinder> finder_;
+  Device& device_;
+  const ::pid_t process_ = ::getpid();
+  std::mutex search_mutex_;  // of the finder; taken after the other
+  std::mutex mutex_;
+  std::condition_variable searched_;
+  std::set<ConvolutionShape> claimed_;  // being looked for
+  std::map<ConvolutionShape, std::shared_ptr<const Convolution>> known_;
+  std::map<ConvolutionShape, Ways> ready_;  // found ahead, not measured yet
+  std::mutex ahead_mutex_;
+  std::jthread ahead_;
+};
+
+}  // namespace
+
+std::unique_ptr<Convolutions> choose_among(std::unique_ptr<WayFinder> finder, Device& device) {
+  return std::make_unique<Choice>(std::move(finder), device);
+}
+
+}  // namespace inkle::runtime::cuda

@@ -1,0 +1,45 @@
+// The fastest of a library's ways for each convolution: found by shape, also ahead and beside the
+// caller, and measured once where it is first run.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "runtime/cuda/convolutions.h"
+
+namespace inkle::runtime::cuda {
+
+// A convolution that has not been chosen yet.
+class Way : public Convolution {
+ public:
+  // As run(), but false where the library refuses, which some ways do only then.
+  [[nodiscard]] virtual bool try_run(const ConvolutionPointers& pointers, void* workspace,
+                                     Stream stream) const = 0;
+  [[nodiscard]] double microseconds() const override { return microseconds_; }
+  void set_microseconds(double value) { microseconds_ = value; }
+
+ private:
+  double microseconds_ = 0;
+};
+
+using Ways = std::vector<std::shared_ptr<Way>>;
+
+// What asks the library. Its ways live no longer than it does.
+class WayFinder {
+ public:
+  // Threads that ask at once.
+  static constexpr std::size_t kWorkers = 8;
+
+  virtual ~WayFinder() = default;
+  // Ways that fit the workspace, `most` at most, the library's favourite first. Called by several
+  // threads at once with different workers below kWorkers, each in a Scope of the device. Throws as
+  // the library fails.
+  [[nodiscard]] virtual Ways ways(std::size_t worker, const ConvolutionShape& shape, int most) = 0;
+};
+
+// Convolutions on `device`, which outlives them.
+[[nodiscard]] std::unique_ptr<Convolutions> choose_among(std::unique_ptr<WayFinder> finder,
+                                                         Device& device);
+
+}  // namespace inkle::runtime::cuda
