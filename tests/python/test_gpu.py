@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -343,6 +345,45 @@ def test_convolutions(bias, activation):
         wanted, found = function(x), compiled(function)(x)
     assert found.stride() == wanted.stride()
     torch.testing.assert_close(found, wanted, rtol=2e-2, atol=2e-2)
+
+
+def _many_convolutions():
+    """Sixteen of sizes of their own."""
+    layers = [torch.nn.Conv2d(8 * i, 8 * i + 8, 3, padding=1) for i in range(1, 17)]
+    return torch.nn.Sequential(*layers).to(torch.bfloat16, memory_format=torch.channels_last)
+
+
+def test_convolutions_are_searched_beside_recordings():
+    # The search goes on after a compilation that failed, and no recording is the worse for it.
+    model = _many_convolutions()
+    x = bf16(4, 8, 28, 28).to(memory_format=torch.channels_last)
+    options = {"strict": False, "fail_stage": "codegen"}
+    failing = torch.compile(model, backend="inkle", options=options)
+    y = torch.ones(1000)
+    (y + 1).sum()
+    torch.cuda.synchronize()
+    with torch.no_grad():
+        found = failing(x)
+        for _ in range(50):
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                z = y * 2
+            graph.replay()
+            assert z.sum().item() == 2000
+        torch._dynamo.reset()
+        torch.testing.assert_close(compiled(model)(x), found, rtol=2e-2, atol=2e-2)
+
+
+def test_convolutions_of_two_graphs_are_searched_at_once():
+    models = [_many_convolutions() for _ in range(2)]
+    x = bf16(3, 8, 30, 30).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        wanted = [model(x) for model in models]
+        runs = [compiled(model) for model in models]
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            found = list(pool.map(lambda run: torch.no_grad()(run)(x), runs))
+        for w, f in zip(wanted, found):
+            torch.testing.assert_close(f, w, rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.parametrize("columns", [4099, 4096, 4098])
