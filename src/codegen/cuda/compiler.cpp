@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -71,6 +72,18 @@ double work_of(const std::string& text, const schedule::BlockSchedule& blocks) {
   return kHeader + static_cast<double>(text.size()) * blocks.lanes * blocks.unroll;
 }
 
+// How many programs to make of kernels. NVRTC reads programs one after the other, whatever the
+// threads, 19 ms each for the helpers; what follows, for these kernels together `work`, runs side
+// by side. So n programs take n * kProgram + work / n, the least for n = sqrt(work / kProgram).
+std::size_t programs_for(const std::vector<double>& work) {
+  constexpr double kProgram = 27000;  // as work_of counts
+  const double all = std::accumulate(work.begin(), work.end(), 0.0);
+  const auto best = static_cast<std::size_t>(std::lround(std::sqrt(all / kProgram)));
+  const auto threads = static_cast<std::size_t>(std::max(1, num_threads()));
+  const std::size_t least = (work.size() + kMostKernels - 1) / kMostKernels;
+  return std::max(least, std::min({best, work.size(), threads}));
+}
+
 // The programs that kernels go to: the longest first, each to the program with the least work.
 std::vector<std::size_t> distribute(const std::vector<double>& work, std::size_t programs) {
   std::vector<std::size_t> order(work.size());
@@ -124,10 +137,6 @@ Compiled CudaCompiler::compile(std::span<const CompileUnit> units) const {
   Compiled compiled;
   const auto start = Clock::now();
   const std::size_t count = units.size();
-  const auto threads = static_cast<std::size_t>(std::max(1, num_threads()));
-  const std::size_t programs =
-      count == 0 ? 0
-                 : std::max((count + kMostKernels - 1) / kMostKernels, std::min(count, threads));
   std::vector<KernelSource> sources;
   std::vector<double> work;
   for (const CompileUnit& unit : units) {
@@ -135,6 +144,7 @@ Compiled CudaCompiler::compile(std::span<const CompileUnit> units) const {
         write_kernel(*unit.kernel, unit.schedule, unit.name, context_of(*unit.kernel)));
     work.push_back(work_of(sources.back().text, *unit.schedule.blocks));
   }
+  const std::size_t programs = programs_for(work);
   const std::vector<std::size_t> program_of = distribute(work, programs);
   std::vector<Batch> batches(programs);
   for (std::size_t u = 0; u < count; ++u) {
