@@ -92,10 +92,12 @@ class Compiler {
   [[nodiscard]] std::pair<Compiled, Compiled> compile(graph::Graph first, graph::Graph second,
                                                       const CompileOptions& options);
 
-  // What the first compilation would wait for, and what the first call would; any thread, errors are
-  // left for then. `convolutions`: the program will have such.
+  // What the first compilation would wait for, and what the first call would; any thread, errors
+  // are left for then. `convolutions`: the program has such, `grouped`: also of groups.
   void warm_up() noexcept { target_->warm_up(); }
-  void warm_up_libraries(bool convolutions) noexcept { target_->warm_up_libraries(convolutions); }
+  void warm_up_libraries(bool convolutions, bool grouped) noexcept {
+    target_->warm_up_libraries(convolutions, grouped);
+  }
   // Waits for what was started beside callers; before the process ends.
   void settle() noexcept { target_->settle(); }
 

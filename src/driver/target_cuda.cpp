@@ -151,12 +151,12 @@ class CudaTarget final : public Target {
 
   void warm_up() noexcept override { generator_.warm_up(); }
 
-  void warm_up_libraries(bool convolutions) noexcept override {
+  void warm_up_libraries(bool convolutions, bool grouped) noexcept override {
     try {
       const runtime::cuda::Scope scope(*device_);
       (void)device_->gemms();
       if (!convolutions) return;
-      if (auto* library = device_->convolutions(); library != nullptr) library->warm_up();
+      if (auto* library = device_->convolutions(); library != nullptr) library->warm_up(grouped);
     } catch (const std::exception& error) {
       log(LogChannel::runtime, "warming up: {}", error.what());
     }
@@ -165,7 +165,7 @@ class CudaTarget final : public Target {
   void foresee(const abi::Plan& plan) override {
     const runtime::common::SizeProgram sizes(plan);
     if (!sizes.is_constant() || device_->convolutions() == nullptr) return;
-    looks_ahead_ = true;
+    ahead_ = device_->convolutions();
     std::vector<runtime::cuda::ConvolutionShape> shapes;
     for (const abi::Step& step : plan.steps) {
       const auto* library = std::get_if<abi::LibraryCall>(&step.action);
@@ -174,11 +174,11 @@ class CudaTarget final : public Target {
       const auto shape = runtime::cuda::plan_convolution(*call, sizes.constant_slots());
       if (shape) shapes.push_back(*shape);
     }
-    device_->convolutions()->foresee(std::move(shapes));
+    ahead_.load()->foresee(std::move(shapes));
   }
 
   void settle() noexcept override {
-    if (looks_ahead_) device_->convolutions()->settle();
+    if (runtime::cuda::Convolutions* library = ahead_.load()) library->settle();
   }
 
   std::optional<passes::ProductCosts> products() const override {
@@ -272,7 +272,7 @@ class CudaTarget final : public Target {
 
   std::shared_ptr<runtime::cuda::Device> device_;
   codegen::cuda::CudaCompiler generator_;
-  std::atomic<bool> looks_ahead_ = false;
+  std::atomic<runtime::cuda::Convolutions*> ahead_ = nullptr;  // what looks for something
   MeasuredSchedules measured_;
 };
 

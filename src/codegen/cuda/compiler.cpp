@@ -68,15 +68,16 @@ void compile_batch(Batch& batch, const std::string& architecture) {
 // What compiling a kernel takes, in characters: bodies are written out for each lane and each
 // iteration that is unrolled (resnet50's: 60 ms for pointwise kernels, 130 to 260 for moments).
 double work_of(const std::string& text, const schedule::BlockSchedule& blocks) {
-  constexpr double kHeader = 20000;
+  constexpr double kHeader = 50000;
   return kHeader + static_cast<double>(text.size()) * blocks.lanes * blocks.unroll;
 }
 
 // How many programs to make of kernels. NVRTC reads programs one after the other, whatever the
-// threads, 19 ms each for the helpers; what follows, for these kernels together `work`, runs side
-// by side. So n programs take n * kProgram + work / n, the least for n = sqrt(work / kProgram).
+// threads, 11 to 17 ms each for the helpers; what follows, for these kernels together `work`, runs
+// side by side. So n programs take n * kProgram + work / n, the least for n = sqrt(work /
+// kProgram).
 std::size_t programs_for(const std::vector<double>& work) {
-  constexpr double kProgram = 27000;  // as work_of counts
+  constexpr double kProgram = 22000;  // as work_of counts
   const double all = std::accumulate(work.begin(), work.end(), 0.0);
   const auto best = static_cast<std::size_t>(std::lround(std::sqrt(all / kProgram)));
   const auto threads = static_cast<std::size_t>(std::max(1, num_threads()));
