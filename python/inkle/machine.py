@@ -51,21 +51,15 @@ def warm_up(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
     gpus = {t.device.index or 0 for t in inputs if isinstance(t, torch.Tensor) and t.is_cuda}
     if not gpus:
         return
-    convolutions = [n for n in gm.graph.nodes if _CONVOLUTION.search(str(n.target))]
-    grouped = any(_groups_of(n) != 1 for n in convolutions)
+    convolves = any(_CONVOLUTION.search(str(n.target)) for n in gm.graph.nodes)
     for gpu in gpus:
         try:
             compiler = get_compiler(gpu)
         except Exception:  # noqa: BLE001: reported when the graph is compiled
             continue
         _once(gpu, "kernels", compiler.warm_up)
-        what = "grouped " * grouped + "convolutions" if convolutions else "products"
-        _once(gpu, what, lambda c=compiler: c.warm_up_libraries(bool(convolutions), grouped))
-
-
-def _groups_of(node: torch.fx.Node) -> Any:
-    position = 6  # of torch's functions, transposed or not
-    return node.args[position] if len(node.args) > position else node.kwargs.get("groups", 1)
+        what = "convolutions" if convolves else "products"
+        _once(gpu, what, lambda c=compiler: c.warm_up_libraries(convolves))
 
 
 def _once(gpu: int, what: str, run: Callable[[], None]) -> None:

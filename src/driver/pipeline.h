@@ -93,11 +93,9 @@ class Compiler {
                                                       const CompileOptions& options);
 
   // What the first compilation would wait for, and what the first call would; any thread, errors
-  // are left for then. `convolutions`: the program has such, `grouped`: also of groups.
+  // are left for then. `convolutions`: the program has such.
   void warm_up() noexcept { target_->warm_up(); }
-  void warm_up_libraries(bool convolutions, bool grouped) noexcept {
-    target_->warm_up_libraries(convolutions, grouped);
-  }
+  void warm_up_libraries(bool convolutions) noexcept { target_->warm_up_libraries(convolutions); }
   // Waits for what was started beside callers; before the process ends.
   void settle() noexcept { target_->settle(); }
 

@@ -59,9 +59,8 @@ class Target {
   virtual void describe(schedule::Options& options) const = 0;
   // Opens what a first compilation waits for.
   virtual void warm_up() noexcept {}
-  // Opens libraries that a first call waits for; `convolutions`: it has such, `grouped`: also of
-  // groups.
-  virtual void warm_up_libraries(bool /*convolutions*/, bool /*grouped*/) noexcept {}
+  // Opens libraries that a first call waits for; `convolutions`: it has such.
+  virtual void warm_up_libraries(bool /*convolutions*/) noexcept {}
   // Is given, before its kernels are compiled, a plan that lacks them: what its calls of libraries
   // take to find may be looked for meanwhile.
   virtual void foresee(const abi::Plan& /*plan*/) {}

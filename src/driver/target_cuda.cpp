@@ -151,12 +151,12 @@ class CudaTarget final : public Target {
 
   void warm_up() noexcept override { generator_.warm_up(); }
 
-  void warm_up_libraries(bool convolutions, bool grouped) noexcept override {
+  void warm_up_libraries(bool convolutions) noexcept override {
     try {
       const runtime::cuda::Scope scope(*device_);
       (void)device_->gemms();
       if (!convolutions) return;
-      if (auto* library = device_->convolutions(); library != nullptr) library->warm_up(grouped);
+      if (auto* library = device_->convolutions(); library != nullptr) library->warm_up();
     } catch (const std::exception& error) {
       log(LogChannel::runtime, "warming up: {}", error.what());
     }

@@ -328,7 +328,7 @@ void bind_compiler(nb::module_& m) {
       .def_prop_ro("device", [](const driver::Compiler& c) { return c.device().name; })
       .def("warm_up", &driver::Compiler::warm_up, nb::call_guard<nb::gil_scoped_release>())
       .def("warm_up_libraries", &driver::Compiler::warm_up_libraries, nb::arg("convolutions"),
-           nb::arg("grouped"), nb::call_guard<nb::gil_scoped_release>())
+           nb::call_guard<nb::gil_scoped_release>())
       .def("settle", &driver::Compiler::settle, nb::call_guard<nb::gil_scoped_release>())
       .def("compile", compile)
       .def("cut", cut, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),

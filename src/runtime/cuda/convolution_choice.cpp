@@ -38,14 +38,13 @@ std::string describe(const ConvolutionShape& s) {
                      s.has_residual ? " residual" : "", s.relu ? " relu" : "");
 }
 
-// A small one of channels-last images; each channel for itself, if grouped.
-ConvolutionShape small_shape(bool grouped) {
+// A small one of channels-last images.
+ConvolutionShape small_shape() {
   ConvolutionShape s;
   s.x = s.y = {1, 64, 1, 16, 16};
-  const std::int64_t channels = grouped ? 1 : 64;
-  s.w = {64, channels, 1, 3, 3};
+  s.w = {64, 64, 1, 3, 3};
   s.x_strides = s.y_strides = {64 * 256, 1, 64 * 256, 64 * 16, 64};
-  s.w_strides = {channels * 9, 1, channels * 9, channels * 3, channels};
+  s.w_strides = {64 * 9, 1, 64 * 9, 64 * 3, 64};
   s.stride = s.dilation = {1, 1, 1};
   s.padding = {0, 1, 1};
   return s;
@@ -86,12 +85,11 @@ class Choice final : public Convolutions {
     }
   }
 
-  void warm_up(bool grouped) override {
+  void warm_up() override {
     const std::lock_guard lock(search_mutex_);
     const Scope scope(device_);
     const Apart apart(device_);
-    (void)finder_->ways(0, small_shape(false), kCandidates);
-    if (grouped) (void)finder_->ways(0, small_shape(true), kCandidates);
+    (void)finder_->ways(0, small_shape(), kCandidates);
   }
 
   void settle() noexcept override {

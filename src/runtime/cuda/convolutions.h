@@ -74,9 +74,8 @@ class Convolutions {
   // The same beside the caller, who need not be in the device's Scope; find() waits for it. Takes
   // no memory of the device but the library's own, and no stream.
   virtual void foresee(std::vector<ConvolutionShape> /*shapes*/) {}
-  // Loads what the first search would wait for, also one for convolutions of groups, whose best
-  // ways cuDNN compiles itself. Throws as the library fails.
-  virtual void warm_up(bool /*grouped*/) {}
+  // Loads what the first search would wait for. Throws as the library fails.
+  virtual void warm_up() {}
   // Waits for what runs beside, before the process ends.
   virtual void settle() noexcept {}
   // The best known way for a shape, measured on these pointers (whose result it overwrites) unless
