@@ -60,9 +60,11 @@ CudaGraphs::CudaGraphs(runtime::common::Executable& executable, const HostContex
   reason_ = executable_.why_not_recorded();
 }
 
-CudaGraphs::Entry* CudaGraphs::find(TorchHost& host, bool& is_new) {
+template <class W>
+CudaGraphs::Entry* CudaGraphs::find(TorchHost& host, bool& is_new, W& watch) {
   key_.clear();
   key_.push_back(reinterpret_cast<std::intptr_t>(host.stream()));
+  watch.done(ReplayPart::stream);
   key_.insert(key_.end(), host.integers().begin(), host.integers().end());
   for (const abi::TensorView& v : host.views()) {
     key_.push_back(static_cast<std::int64_t>(v.dtype) << 16 | v.device.index << 8 | v.rank);
@@ -89,20 +91,29 @@ bool CudaGraphs::has_moved(const Entry& entry, std::span<const abi::TensorView> 
   return false;
 }
 
-nb::object CudaGraphs::call(TorchHost& host, const nb::list& arguments) {
+template <class W>
+nb::object CudaGraphs::call(TorchHost& host, const nb::list& arguments, W& watch) {
   if (!reason_.empty() && recorded_ == 0) return {};
   bool is_new = false;
-  Entry& entry = *find(host, is_new);
+  Entry& entry = *find(host, is_new, watch);
+  watch.done(ReplayPart::shapes);
   if (is_new || entry.is_hopeless) return {};  // a first call warms up what measures and loads
   if ((entry.addresses.empty() || has_moved(entry, host.views())) && !follow(entry, host)) {
     return {};
   }
+  watch.done(ReplayPart::addresses);
   executable_.throw_failures();
+  watch.done(ReplayPart::failures);
   // Changed weights are prepared by a usual call, into the memory that the recordings read.
   if (!executable_.is_prepared(host.call_data())) return {};
+  watch.done(ReplayPart::prepared);
   Recording* const recording = choose(entry, arguments);
-  return recording == nullptr ? nb::object() : replay(entry, *recording, host);
+  watch.done(ReplayPart::alive);
+  return recording == nullptr ? nb::object() : replay(entry, *recording, host, watch);
 }
+
+template nb::object CudaGraphs::call(TorchHost&, const nb::list&, NoWatch&);
+template nb::object CudaGraphs::call(TorchHost&, const nb::list&, Watch&);
 
 // Notes where the tensors lie now; what was recorded for other places goes.
 bool CudaGraphs::follow(Entry& entry, const TorchHost& host) {
@@ -202,14 +213,18 @@ CudaGraphs::Recording* CudaGraphs::record(Entry& entry, const nb::list& argument
   return &entry.recordings.back();
 }
 
-nb::object CudaGraphs::replay(Entry& entry, const Recording& recording, const TorchHost& host) {
+template <class W>
+nb::object CudaGraphs::replay(Entry& entry, const Recording& recording, const TorchHost& host,
+                              W& watch) {
   for (std::size_t i = 0; i < entry.copies.size(); ++i) {
     if (entry.copies[i].is_valid()) {
       entry.copies[i].attr("copy_")(nb::borrow(host.tensors()[i]));
     }
   }
+  watch.done(ReplayPart::copies);
   recording.graph.attr("replay")();
   ++replayed_;
+  watch.done(ReplayPart::launch);
   // Each tensor that results are views of is given, or copied, once.
   std::vector<std::pair<PyObject*, nb::object>> given;
   const auto give = [&](const nb::object& base) {
@@ -232,6 +247,7 @@ nb::object CudaGraphs::replay(Entry& entry, const Recording& recording, const To
     PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(r),
                      host.make(recipe, base).release().ptr());
   }
+  watch.done(ReplayPart::results);
   return tuple;
 }
 

@@ -7,14 +7,55 @@
 
 #include <nanobind/nanobind.h>
 
+#include <array>
+#include <chrono>
 #include <cstdint>
 #include <list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "python/torch_host.h"
 
 namespace inkle::python {
+
+// What a replayed call does, in order.
+enum class ReplayPart : std::uint8_t {
+  read,       // tensors, their geometry and versions out of the caller's list
+  stream,     // torch's current one
+  shapes,     // the recording of these sizes, strides and dtypes, made the latest used
+  addresses,  // does each tensor lie where it was recorded?
+  failures,   // what kernels of earlier calls have reported
+  prepared,   // is what was derived from weights current?
+  alive,      // does the caller still have results of a recording?
+  copies,     // inputs that move
+  launch,     // of the graph
+  results,    // made for the caller
+};
+inline constexpr std::array<std::string_view, 10> kReplayParts = {
+    "read",     "stream", "shapes", "addresses", "failures",
+    "prepared", "alive",  "copies", "launch",    "results"};
+
+// Of a call that nobody times.
+struct NoWatch {
+  static void done(ReplayPart /*part*/) {}
+};
+
+// Of a call that is timed: microseconds of each part.
+class Watch {
+ public:
+  void done(ReplayPart part) {
+    const auto now = std::chrono::steady_clock::now();
+    microseconds_[static_cast<std::size_t>(part)] +=
+        std::chrono::duration<double, std::micro>(now - last_).count();
+    last_ = std::chrono::steady_clock::now();  // without what was done here
+  }
+  [[nodiscard]] const auto& microseconds() const { return microseconds_; }
+
+ private:
+  std::array<double, kReplayParts.size()> microseconds_{};
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
 
 class CudaGraphs {
  public:
@@ -22,8 +63,9 @@ class CudaGraphs {
   CudaGraphs(runtime::common::Executable& executable, const HostContext& context);
 
   // `host` has read `arguments`. The result, or an invalid object if the call is to run as usual.
-  // The interpreter's lock is held throughout.
-  [[nodiscard]] nb::object call(TorchHost& host, const nb::list& arguments);
+  // The interpreter's lock is held throughout. `watch`: NoWatch or Watch.
+  template <class W>
+  [[nodiscard]] nb::object call(TorchHost& host, const nb::list& arguments, W& watch);
 
   // (shapes recorded, calls replayed, why not "").
   [[nodiscard]] nb::object report() const;
@@ -46,12 +88,14 @@ class CudaGraphs {
     bool is_hopeless = false;
   };
 
-  Entry* find(TorchHost& host, bool& is_new);
+  template <class W>
+  Entry* find(TorchHost& host, bool& is_new, W& watch);
   [[nodiscard]] bool has_moved(const Entry& entry, std::span<const abi::TensorView> views) const;
   bool follow(Entry& entry, const TorchHost& host);
   Recording* choose(Entry& entry, const nb::list& arguments);
   Recording* record(Entry& entry, const nb::list& arguments);
-  nb::object replay(Entry& entry, const Recording& recording, const TorchHost& host);
+  template <class W>
+  nb::object replay(Entry& entry, const Recording& recording, const TorchHost& host, W& watch);
   void give_up(Entry& entry, std::string reason);
 
   runtime::common::Executable& executable_;
@@ -64,5 +108,8 @@ class CudaGraphs {
   std::int64_t replayed_ = 0;
   std::string reason_;
 };
+
+extern template nb::object CudaGraphs::call(TorchHost&, const nb::list&, NoWatch&);
+extern template nb::object CudaGraphs::call(TorchHost&, const nb::list&, Watch&);
 
 }  // namespace inkle::python

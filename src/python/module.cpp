@@ -343,6 +343,7 @@ void bind_compiler(nb::module_& m) {
       .def("use_graphs", &TorchCallable::use_graphs)
       .def_prop_ro("graphs", &TorchCallable::graph_report)
       .def("profile", &TorchCallable::profile)
+      .def("time_replay", &TorchCallable::time_replay)
       .def_prop_ro("plan", [](const TorchCallable& c) { return abi::to_string(c.plan()); })
       .def_prop_ro("kernel_texts",
                    [](const TorchCallable& c) {

@@ -152,7 +152,9 @@ nb::object TorchCallable::run(const nb::list& arguments, bool is_call, Run&& run
 nb::object TorchCallable::call(const nb::list& arguments) {
   return run(arguments, true, [&](TorchHost& host) {
     if (graphs_) {
-      if (nb::object result = graphs_->call(host, arguments); result.is_valid()) return result;
+      NoWatch watch;
+      nb::object result = graphs_->call(host, arguments, watch);
+      if (result.is_valid()) return result;
     }
     executable_->run(host.call_data());
     return host.take();
@@ -166,6 +168,22 @@ void TorchCallable::use_graphs() {
 
 nb::object TorchCallable::graph_report() const {
   return graphs_ ? graphs_->report() : nb::object(nb::none());
+}
+
+std::vector<std::pair<std::string, double>> TorchCallable::time_replay(const nb::list& arguments) {
+  if (!graphs_) user_error("{}: its calls are not recorded", plan_->name);
+  const CurrentDevice current(context_.device);
+  const std::unique_ptr<TorchHost> host = take_host();
+  Watch watch;
+  host->read(arguments);
+  watch.done(ReplayPart::read);
+  const nb::object result = graphs_->call(*host, arguments, watch);
+  if (!result.is_valid()) user_error("{}: this call is not replayed", plan_->name);
+  std::vector<std::pair<std::string, double>> times;
+  for (std::size_t p = 0; p < kReplayParts.size(); ++p) {
+    times.emplace_back(kReplayParts[p], watch.microseconds()[p]);
+  }
+  return times;
 }
 
 std::vector<double> TorchCallable::profile(const nb::list& arguments) {

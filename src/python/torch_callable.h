@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "python/torch_host.h"
@@ -45,6 +47,9 @@ class TorchCallable {
   void use_graphs();
   // What became of that: (shapes recorded, calls replayed, why not), or nothing without it.
   [[nodiscard]] nb::object graph_report() const;
+  // For benchmarks: calls, and gives (part, microseconds) of what a replay consists of. Throws
+  // UserError if the call was none.
+  [[nodiscard]] std::vector<std::pair<std::string, double>> time_replay(const nb::list& arguments);
   // For tests: each call fails.
   bool fails = false;
   // A call takes the tensors out of the caller's list, and on a GPU each dies when no step needs it
