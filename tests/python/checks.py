@@ -21,6 +21,7 @@ def same(found, wanted, tolerance: float = 1e-5) -> None:
         assert found == wanted, (found, wanted)
         return
     assert found.dtype == wanted.dtype, (found.dtype, wanted.dtype)
+    assert found.device == wanted.device, (found.device, wanted.device)
     assert found.shape == wanted.shape, (found.shape, wanted.shape)
     assert found.requires_grad == wanted.requires_grad
     if wanted.layout == torch.strided:
@@ -73,6 +74,8 @@ def check(
     torch._dynamo.reset()
     inkle.reset()
     with_copy = isinstance(function, torch.nn.Module)
+    if with_copy:
+        function.to(torch.get_default_device())
     wanted_function = copy.deepcopy(function) if with_copy else function
     run = compiled(function, strict, dynamic, **options)
     for _ in range(calls):
@@ -107,7 +110,7 @@ def check_training(
     """Two steps of accumulated gradients: outputs, gradients and buffers. Returns the reports."""
     torch._dynamo.reset()
     inkle.reset()
-    module = module.train()
+    module = module.to(torch.get_default_device()).train()
     plain = copy.deepcopy(module)
     wanted_args, found_args = make(), make()
     wanted = _step(plain, list(plain.parameters()), wanted_args)
@@ -147,6 +150,11 @@ def randn(*sizes: int, **kwargs: Any) -> torch.Tensor:
     if made.device == torch.get_default_device():
         return made
     return made.detach().to(torch.get_default_device()).requires_grad_(made.requires_grad)
+
+
+def narrow(enabled: bool = True) -> torch.autocast:
+    """Autocast to bf16 on the default device."""
+    return torch.autocast(torch.get_default_device().type, torch.bfloat16, enabled=enabled)
 
 
 def ramp(count: int, *sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

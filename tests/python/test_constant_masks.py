@@ -9,6 +9,8 @@ import torch.nn.functional as F
 import inkle
 from inkle import attend, attention
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 def _all_true(q, k, v):
     rows = torch.arange(q.shape[2], device=q.device)[None, None, :, None] >= 0

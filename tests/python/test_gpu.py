@@ -1,4 +1,4 @@
-"""The numeric tests of the backend, repeated with every tensor on the GPU; and what only a GPU has."""
+"""What only a GPU has: recorded graphs, streams, devices, attention's kernels, long rows."""
 
 from __future__ import annotations
 
@@ -10,11 +10,6 @@ import torch.nn.functional as F
 
 import inkle
 from inkle import attention_ways
-from test_backend import *  # noqa: F401,F403: its tests, collected here once more
-from test_layouts import *  # noqa: F401,F403
-
-# It counts the kernels of the CPU's schedules.
-del test_residual_stream_stays_channels_last  # noqa: F821
 
 pytestmark = [
     pytest.mark.gpu,
@@ -22,19 +17,8 @@ pytestmark = [
 ]
 
 
-# Cases about tensors that lie on the CPU, or that hold some since this file was read; and bounds that
-# eager refuses on a GPU.
-_OF_THE_CPU = {"misaligned", "batch norm", "literals", "constants only", "random",
-               "random in order", "sizes in arithmetic", "bounds that a dtype does not hold",
-               "symbolic bounds that a dtype does not hold"}  # fmt: skip
-
-
 @pytest.fixture(autouse=True)
-def on_gpu(request):
-    if getattr(request.node, "callspec", None) and _OF_THE_CPU & set(
-        request.node.callspec.id.split("-")
-    ):
-        pytest.skip("about the CPU")
+def on_gpu():
     torch._dynamo.reset()
     inkle.reset()
     torch.backends.cudnn.allow_tf32 = False  # eager picks other algorithms for other layouts

@@ -7,6 +7,8 @@ import torch
 
 import inkle  # noqa: F401: registers the backend
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 def plan_of(f, *args):
     """Compiles and runs `f`; its plan's text, after comparing value and strides with eager."""
@@ -48,6 +50,7 @@ def test_product_returned_transposed():
         assert results(plan_of(f, a, b), "matmul") == [""]
 
 
+@pytest.mark.cpu_only
 def test_residual_stream_stays_channels_last():
     """Blocks of ConvNeXt: products over channels between convolutions, no copy of the image."""
     conv = torch.randn(32, 1, 3, 3) / 3

@@ -1,5 +1,6 @@
 """Small variants of the eight models of docs/benchmarks.md through torch.compile, against eager."""
 
+import dataclasses
 import pathlib
 import sys
 
@@ -13,6 +14,8 @@ import eight  # noqa: E402
 
 import inkle  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("device")
+
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -24,14 +27,23 @@ def fresh():
     torch._dynamo.reset()
 
 
+def make(name, dtype):
+    """Made on the CPU, wherever it runs: the same numbers."""
+    device = torch.get_default_device()
+    with torch.device("cpu"):
+        case = eight.make(name, small=True).to(DTYPES[dtype])
+    inputs = tuple(x.to(device) for x in case.inputs)
+    return dataclasses.replace(case, model=case.model.to(device), inputs=inputs)
+
+
 def disturbed(case, seed):
     """The inputs of a case with other values: token numbers and masks stay what they are."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator("cpu").manual_seed(seed)
 
     def one(x):
         if x.is_floating_point():
-            return torch.randn(x.shape, generator=generator).to(x.dtype)
-        return x[:, torch.randperm(x.shape[1], generator=generator)]
+            return torch.randn(x.shape, generator=generator, device="cpu").to(x)
+        return x[:, torch.randperm(x.shape[1], generator=generator, device="cpu").to(x.device)]
 
     return tuple(one(x) for x in case.inputs)
 
@@ -59,7 +71,7 @@ def assert_all_compiled():
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", eight.names())
 def test_static(name, dtype):
-    case = eight.make(name, small=True).to(DTYPES[dtype])
+    case = make(name, dtype)
     compiled = torch.compile(case.model, backend="inkle", dynamic=False, options={"strict": True})
     check(case, compiled, DTYPES[dtype], [disturbed(case, seed) for seed in range(4)])
     assert_all_compiled()
@@ -80,7 +92,7 @@ def longer(case):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", eight.names())
 def test_dynamic(name, dtype):
-    case = eight.make(name, small=True).to(DTYPES[dtype])
+    case = make(name, dtype)
     compiled = torch.compile(case.model, backend="inkle", dynamic=True, options={"strict": True})
     inputs = [disturbed(case, 0), disturbed(case, 1), longer(case)]
     check(case, compiled, DTYPES[dtype], inputs)

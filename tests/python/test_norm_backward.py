@@ -10,6 +10,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import inkle
+from checks import narrow, randn
+
+pytestmark = pytest.mark.usefixtures("device")
 
 
 @pytest.fixture(autouse=True)
@@ -36,9 +39,9 @@ class Block(nn.Module):
 def gradients(model, run, x, autocast):
     x = x.detach().clone().requires_grad_()
     model.zero_grad(set_to_none=True)
-    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+    with narrow(autocast):
         y = run(x)
-        loss = (y.to(x.dtype) * torch.randn(y.shape, generator=torch.Generator().manual_seed(1)).to(x.dtype)).sum()
+        loss = (y.to(x.dtype) * randn(*y.shape).to(x.dtype)).sum()
     loss.backward()
     return {"x": x.grad} | {name: p.grad for name, p in model.named_parameters()}
 
@@ -62,6 +65,7 @@ def test_norms(kind, mode, sizes):
         assert ours <= 1.5 * theirs + floor * scale, f"{name}: {ours:.3e}, eager {theirs:.3e}"
 
 
+@pytest.mark.cpu_only
 def test_the_backward_of_a_norm_is_one_walk_and_its_second_stage():
     norm, x = nn.LayerNorm(96), torch.randn(1024, 96, requires_grad=True)
     run = torch.compile(norm, backend="inkle", fullgraph=True, options={"strict": True})
@@ -69,6 +73,7 @@ def test_the_backward_of_a_norm_is_one_walk_and_its_second_stage():
     assert [r.launches for r in inkle.reports()] == [1, 2]
 
 
+@pytest.mark.cpu_only
 def test_sums_do_not_depend_on_threads():
     norm, x, d = nn.LayerNorm(96), torch.randn(2048, 96), torch.randn(2048, 96)
     run = torch.compile(norm, backend="inkle", fullgraph=True)

@@ -9,6 +9,8 @@ from torch import nn
 import inkle
 from checks import compiled, randn, same
 
+pytestmark = pytest.mark.usefixtures("device")
+
 LARGE = [(33, 65), (129,), (7, 3, 5), (2048, 3), (17,)]
 MIXED = [*LARGE, (), (1,), (0,), (3, 0)]
 
@@ -17,19 +19,24 @@ def rate():
     return torch.tensor(0.01)
 
 
+def steps_of_tensors():
+    """On a GPU these optimizers count their steps there only if told to."""
+    return {"capturable": torch.get_default_device().type == "cuda"}
+
+
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=rate(), momentum=0.9, weight_decay=0.01),
     "sgd nesterov": lambda p: torch.optim.SGD(p, lr=rate(), momentum=0.9, nesterov=True),
     "sgd foreach": lambda p: torch.optim.SGD(p, lr=rate(), momentum=0.9, foreach=True),
-    "adam": lambda p: torch.optim.Adam(p, lr=rate()),
-    "adam amsgrad": lambda p: torch.optim.Adam(p, lr=rate(), amsgrad=True, weight_decay=0.1),
-    "adamw": lambda p: torch.optim.AdamW(p, lr=rate()),
-    "adamw foreach": lambda p: torch.optim.AdamW(p, lr=0.01, foreach=True),
+    "adam": lambda p: torch.optim.Adam(p, lr=rate(), **steps_of_tensors()),
+    "adam amsgrad": lambda p: torch.optim.Adam(p, lr=rate(), amsgrad=True, weight_decay=0.1, **steps_of_tensors()),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=rate(), **steps_of_tensors()),
+    "adamw foreach": lambda p: torch.optim.AdamW(p, lr=0.01, foreach=True, **steps_of_tensors()),
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=rate()),
-    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=rate(), momentum=0.9, centered=True),
-    "rmsprop foreach": lambda p: torch.optim.RMSprop(p, lr=rate(), foreach=True),
-    "nadam": lambda p: torch.optim.NAdam(p, lr=rate()),
-    "nadam foreach": lambda p: torch.optim.NAdam(p, lr=rate(), foreach=True),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=rate(), momentum=0.9, centered=True, **steps_of_tensors()),
+    "rmsprop foreach": lambda p: torch.optim.RMSprop(p, lr=rate(), foreach=True, **steps_of_tensors()),
+    "nadam": lambda p: torch.optim.NAdam(p, lr=rate(), **steps_of_tensors()),
+    "nadam foreach": lambda p: torch.optim.NAdam(p, lr=rate(), foreach=True, **steps_of_tensors()),
 }
 
 
@@ -137,7 +144,7 @@ def test_rate_changes_without_a_new_compilation():
 def test_several_groups():
     def make(p):
         groups = [{"params": p[:2], "lr": rate()}, {"params": p[2:], "lr": rate() / 2}]
-        return torch.optim.AdamW(groups, weight_decay=0.1)
+        return torch.optim.AdamW(groups, weight_decay=0.1, **steps_of_tensors())
 
     assert run_steps(make, LARGE)[-1].launches <= 4
 

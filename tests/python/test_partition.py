@@ -12,8 +12,10 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import inkle
-from checks import check_training, compiled, randn
+from checks import check_training, compiled, narrow, randn
 from inkle import pair
+
+pytestmark = pytest.mark.usefixtures("device")
 
 
 class Block(nn.Module):
@@ -321,11 +323,11 @@ def test_cross_entropy_under_autocast_keeps_narrow_logits(inside):
     def loss(x):
         if not inside:
             return F.cross_entropy(layer(x), target)
-        with torch.autocast("cpu", torch.bfloat16):
+        with narrow():
             return F.cross_entropy(layer(x), target)
 
     run = compiled(loss)
-    with torch.autocast("cpu", torch.bfloat16, enabled=not inside):
+    with narrow(not inside):
         found = run(x)
         wanted = loss(x)
     assert found.dtype == wanted.dtype == torch.float32
@@ -352,6 +354,7 @@ class WrittenOut(nn.Module):
         return (weights @ v).transpose(1, 2).flatten(2)
 
 
+@pytest.mark.cpu_only  # elsewhere written attention stays products
 @pytest.mark.parametrize("choice", ["smallest", "own"])
 def test_no_weights_of_attention_are_kept(choice):
     torch.manual_seed(0)
@@ -409,7 +412,7 @@ class Narrow(nn.Module):
         self.block = Block()
 
     def forward(self, x):
-        with torch.autocast("cpu", torch.bfloat16):
+        with narrow():
             return self.block(x).float()
 
 

@@ -10,6 +10,8 @@ from torch import nn
 import inkle
 from checks import compiled, randn
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 def fresh(function, **options):
     torch._dynamo.reset()

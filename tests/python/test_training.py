@@ -7,7 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from checks import check_training, randn
+from checks import check_training, narrow, randn
+
+pytestmark = pytest.mark.usefixtures("device")
 
 CASES = {}
 
@@ -38,6 +40,10 @@ def heads(x):
     return x.view(x.shape[0], x.shape[1], 2, 4).transpose(1, 2)
 
 
+def lower():
+    return torch.ones(5, 5, dtype=torch.bool).tril()
+
+
 def attention(self, x, **how):
     q, k, v = (heads(part) for part in self.l(x).chunk(3, -1))
     y = F.scaled_dot_product_attention(q, k, v, **how)
@@ -62,12 +68,12 @@ def tied():
 
 
 def autocast(self, x):
-    with torch.autocast("cpu", torch.bfloat16):
+    with narrow():
         return self.l(x).relu()
 
 
 def loss_under_autocast(self, x, y):
-    with torch.autocast("cpu", torch.bfloat16):
+    with narrow():
         logits = self.l(x)
         return F.cross_entropy(logits, y), F.cross_entropy(logits * 2, y, reduction="sum")
 
@@ -77,8 +83,6 @@ def checkpointed(self, x):
         lambda z: F.gelu(self.l(z)).sin(), x, use_reentrant=False
     )
 
-
-MASK = torch.ones(5, 5, dtype=torch.bool).tril()
 
 torch.manual_seed(0)  # the weights of all cases
 
@@ -112,7 +116,7 @@ case("causal", Call(lambda s, x: attention(s, x, is_causal=True), l=nn.Linear(8,
      lambda: [randn(2, 5, 8)])
 case("dynamic attention", Call(lambda s, x: attention(s, x, is_causal=True), l=nn.Linear(8, 24)),
      lambda: [randn(2, 5, 8)], dynamic=True)
-case("masked", Call(lambda s, x: attention(s, x, attn_mask=MASK, dropout_p=0.2),
+case("masked", Call(lambda s, x: attention(s, x, attn_mask=lower(), dropout_p=0.2),
                     l=nn.Linear(8, 24)), lambda: [randn(2, 5, 8)])
 case("encoder", nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True),
      lambda: [randn(2, 5, 8)])

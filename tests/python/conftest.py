@@ -1,0 +1,34 @@
+"""Devices: a test with the fixture `device` runs on each, there as torch's default device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+ON_GPU = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
+]
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=ON_GPU)])
+def device(request):
+    if request.param == "cpu":
+        yield "cpu"
+        return
+    tf32 = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False  # eager picks other algorithms for other layouts
+    torch.set_default_device(request.param)
+    yield request.param
+    torch.set_default_device(None)
+    torch.backends.cudnn.allow_tf32 = tf32
+
+
+def pytest_collection_modifyitems(items):
+    """A test or a case marked `cpu_only` is none on another device."""
+    items[:] = [
+        item for item in items
+        if not item.get_closest_marker("cpu_only")
+        or getattr(item, "callspec", None) is None
+        or item.callspec.params.get("device", "cpu") == "cpu"
+    ]  # fmt: skip
