@@ -74,6 +74,23 @@ function(inkle_test folder)
   set_tests_properties(${folder} PROPERTIES TIMEOUT 300 LABELS fast)
 endfunction()
 
+# What needs a GPU, under the label gpu. The Python tests need torch and the module in that Python.
+function(inkle_gpu_tests)
+  if(NOT Python_EXECUTABLE)
+    return()
+  endif()
+  set(script ${CMAKE_SOURCE_DIR}/scripts/test_gpu)
+  foreach(what kernels memcheck racecheck)
+    add_test(NAME gpu/${what} COMMAND ${script} ${what} $<TARGET_FILE:test_driver> ${Python_EXECUTABLE})
+    list(APPEND names gpu/${what})
+  endforeach()
+  if(TARGET _inkle)
+    add_test(NAME gpu/python COMMAND ${script} python ${Python_EXECUTABLE})
+    list(APPEND names gpu/python)
+  endif()
+  set_tests_properties(${names} PROPERTIES LABELS gpu SKIP_RETURN_CODE 77 TIMEOUT 3600 RUN_SERIAL ON)
+endfunction()
+
 # Every <folder>/<name>_fuzz.cpp is a libFuzzer program of its name if INKLE_FUZZERS is on; else it
 # becomes <name>_fuzz_replay, a test that runs <folder>/corpus/<name>_fuzz/ and mutations of it.
 function(inkle_fuzzers folder)

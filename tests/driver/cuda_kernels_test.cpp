@@ -274,7 +274,9 @@ class Recorder {
 TEST(CudaKernels, Record) {
   const char* folder = std::getenv("INKLE_RECORD_DIR");
   if (folder == nullptr) GTEST_SKIP() << "INKLE_RECORD_DIR names no folder to record in";
-  const CudaCompiler compiler(codegen::cuda::typical_device("sm_90a"));
+  const char* architecture = std::getenv("INKLE_RECORD_ARCHITECTURE");
+  const CudaCompiler compiler(
+      codegen::cuda::typical_device(architecture == nullptr ? "sm_90a" : architecture));
   Recorder recorder(compiler, folder);
   for (const graph::OpDef* row : ops::op_table().all()) {
     if (row->samples == nullptr || (row->lower == nullptr && row->decompose == nullptr)) continue;
