@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "python/tensor_reader.h"
 
 namespace inkle::python {
 namespace {
@@ -95,6 +96,15 @@ bool is_tensor(PyObject* object) {
 }
 
 abi::TensorView borrow(PyObject* object) {
+  static TensorReader* const reader = new TensorReader;  // never freed, as torch() above
+  abi::TensorView view;
+  if (reader->read(object, view)) return view;
+  view = borrow_by_exchange(object);
+  reader->learn(object, view);
+  return view;
+}
+
+abi::TensorView borrow_by_exchange(PyObject* object) {
   dlpack::Tensor t{};
   if (exchange_api().tensor_from_object(object, &t) != 0) throw nb::python_error();
   abi::TensorView view;

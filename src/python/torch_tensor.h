@@ -23,6 +23,8 @@ namespace nb = nanobind;
 // The tensor's memory and geometry, valid as long as the tensor is alive and not resized. Throws
 // python_error where torch has no strided memory to show.
 [[nodiscard]] abi::TensorView borrow(PyObject* tensor);
+// The same through torch's exchange table alone, for tests.
+[[nodiscard]] abi::TensorView borrow_by_exchange(PyObject* tensor);
 
 // A new tensor, as torch.empty_strided makes it; on torch's current device of that kind. Throws
 // python_error.
