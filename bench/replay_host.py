@@ -23,11 +23,12 @@ import torch
 LIMIT = 5.0  # microseconds
 CHECKS = {
     "read": "arguments read: data, dtype, sizes, strides",
+    "versions": "versions of weights with prepared copies",
     "stream": "torch's current stream",
     "shapes": "dtypes, sizes and strides; recording found, LRU",
     "addresses": "addresses of inputs and parameters",
     "failures": "failures of kernels before",
-    "prepared": "weights behind prepared copies",
+    "prepared": "prepared copies, current or not",
     "alive": "results that the caller still has",
 }
 WORK = {

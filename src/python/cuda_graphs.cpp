@@ -180,6 +180,7 @@ CudaGraphs::Recording* CudaGraphs::record(Entry& entry, const nb::list& argument
   TorchHost recorder(context_);
   try {
     recorder.read(arguments);
+    recorder.read_versions();
     for (std::size_t i = 0; i < entry.copies.size(); ++i) {
       if (entry.copies[i].is_valid()) recorder.replace(i, entry.copies[i]);
     }

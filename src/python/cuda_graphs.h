@@ -21,7 +21,8 @@ namespace inkle::python {
 
 // What a replayed call does, in order.
 enum class ReplayPart : std::uint8_t {
-  read,       // tensors, their geometry and versions out of the caller's list
+  read,       // tensors and their geometry out of the caller's list
+  versions,   // of weights that derived copies are kept of
   stream,     // torch's current one
   shapes,     // the recording of these sizes, strides and dtypes, made the latest used
   addresses,  // does each tensor lie where it was recorded?
@@ -32,9 +33,9 @@ enum class ReplayPart : std::uint8_t {
   launch,     // of the graph
   results,    // made for the caller
 };
-inline constexpr std::array<std::string_view, 10> kReplayParts = {
-    "read",     "stream", "shapes", "addresses", "failures",
-    "prepared", "alive",  "copies", "launch",    "results"};
+inline constexpr std::array<std::string_view, 11> kReplayParts = {
+    "read",     "versions", "stream", "shapes", "addresses", "failures",
+    "prepared", "alive",    "copies", "launch", "results"};
 
 // Of a call that nobody times.
 struct NoWatch {

@@ -362,6 +362,36 @@ void bind_compiler(nb::module_& m) {
       });
 }
 
+// (address, dtype, device kind, device index, sizes, strides)
+nb::tuple described(const abi::TensorView& v) {
+  const auto rank = static_cast<std::size_t>(v.rank);
+  return nb::make_tuple(reinterpret_cast<std::uintptr_t>(v.data),
+                        std::string(abi::name_of(v.dtype)), static_cast<int>(v.device.kind),
+                        v.device.index, std::vector<std::int64_t>(v.sizes, v.sizes + rank),
+                        std::vector<std::int64_t>(v.strides, v.strides + rank));
+}
+
+// For tests: what a call finds out about a tensor, in both ways; the short one gives None where it
+// cannot be gone.
+void bind_reading(nb::module_& m) {
+  const auto check = [](nb::handle tensor) {
+    if (!is_tensor(tensor.ptr())) throw nb::type_error("a tensor is needed");
+  };
+  m.def("read_tensor", [check](nb::handle tensor) {
+    check(tensor);
+    return described(borrow(tensor.ptr()));
+  });
+  m.def("read_tensor_by_exchange", [check](nb::handle tensor) {
+    check(tensor);
+    return described(borrow_by_exchange(tensor.ptr()));
+  });
+  m.def("read_tensor_directly", [check](nb::handle tensor) {
+    check(tensor);
+    abi::TensorView view;
+    return borrow_directly(tensor.ptr(), view) ? nb::object(described(view)) : nb::none();
+  });
+}
+
 }  // namespace
 
 NB_MODULE(_inkle, m) {
@@ -382,6 +412,7 @@ NB_MODULE(_inkle, m) {
   bind_cut(m);
   bind_compiler(m);
   bind_inspect(m);
+  bind_reading(m);
   m.def("ops_markdown", &ops::ops_markdown);
   m.def("has_row", [](const std::string& overload) {
     const graph::OpDef* row = ops::op_table().find_aten(overload);

@@ -1,7 +1,8 @@
-// The short way to read a tensor: torch's C functions over tensors (those that its compiled packages
-// call), which want a handle. A handle is the address of a pointer to torch's implementation of a
-// tensor, and a Python tensor holds such a pointer; where, is looked for once and checked, since no
-// header says so. Torch's DLPack table, the long way, takes 37 ns a tensor, this 12.
+// The short way to read a tensor: torch's C functions over tensors (those that its compiled
+// packages call), which want a handle. A handle is the address of a pointer to torch's
+// implementation of a tensor, and a Python tensor holds such a pointer; where, is looked for once
+// and checked, since no header says so. Torch's DLPack table, the long way, takes 37 ns a tensor,
+// this 12.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,12 +13,12 @@ namespace inkle::python {
 
 class TensorReader {
  public:
-  // Looks for functions and place; the interpreter's lock must be held. Never throws: where anything
-  // is not as expected, read() reads nothing.
+  // Looks for functions and place; the interpreter's lock must be held. Never throws: where
+  // anything is not as expected, read() reads nothing.
   TensorReader() noexcept;
 
-  // False where the long way must be gone: other types than torch.Tensor and Parameter, layouts that
-  // are not strided, and what this reader has not learned().
+  // False where the long way must be gone: other types than torch.Tensor and Parameter, layouts
+  // that are not strided, and what this reader has not learned().
   [[nodiscard]] bool read(PyObject* tensor, abi::TensorView& view) const noexcept;
 
   // `view` is what the long way has found: from now on tensors of its dtype and kind of device are

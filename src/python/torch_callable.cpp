@@ -125,6 +125,7 @@ nb::object TorchCallable::run(const nb::list& arguments, bool is_call, Run&& run
     const CurrentDevice current(context_.device);
     if (fails) throw InternalError("made to fail by option fail_stage");
     host->read(arguments);
+    host->read_versions();
     if (gives_arguments && is_call) host->take_over(arguments);
     nb::object result = run(*host);
     host->clear();
@@ -177,6 +178,8 @@ std::vector<std::pair<std::string, double>> TorchCallable::time_replay(const nb:
   Watch watch;
   host->read(arguments);
   watch.done(ReplayPart::read);
+  host->read_versions();
+  watch.done(ReplayPart::versions);
   const nb::object result = graphs_->call(*host, arguments, watch);
   if (!result.is_valid()) user_error("{}: this call is not replayed", plan_->name);
   std::vector<std::pair<std::string, double>> times;

@@ -77,6 +77,9 @@ void TorchHost::read(const nb::list& arguments) {
     tensors_.push_back(object);
     views_.push_back(borrow(object));
   }
+}
+
+void TorchHost::read_versions() {
   const auto watched = context_.watched;
   if (watched.empty()) return;
   versions_.assign(tensors_.size(), 0);

@@ -58,6 +58,8 @@ class TorchHost final : public runtime::cuda::DeviceHost {
 
   // Reads the caller's arguments; keeps the tensors alive, as the caller may clear its list.
   void read(const nb::list& arguments);
+  // Then: counters of writes to the weights that derived copies are kept of.
+  void read_versions();
   // Empties the caller's list: from now on this object alone keeps the arguments alive, and lets go
   // of each as soon as no step needs it.
   void take_over(const nb::list& arguments);

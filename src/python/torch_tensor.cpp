@@ -68,6 +68,11 @@ const Torch& torch() {
   return *found;
 }
 
+TensorReader& reader() {
+  static TensorReader* const made = new TensorReader;  // never freed, as above
+  return *made;
+}
+
 }  // namespace
 
 const dlpack::ExchangeApi& exchange_api() {
@@ -96,12 +101,15 @@ bool is_tensor(PyObject* object) {
 }
 
 abi::TensorView borrow(PyObject* object) {
-  static TensorReader* const reader = new TensorReader;  // never freed, as torch() above
   abi::TensorView view;
-  if (reader->read(object, view)) return view;
+  if (reader().read(object, view)) return view;
   view = borrow_by_exchange(object);
-  reader->learn(object, view);
+  reader().learn(object, view);
   return view;
+}
+
+bool borrow_directly(PyObject* object, abi::TensorView& view) {
+  return reader().read(object, view);
 }
 
 abi::TensorView borrow_by_exchange(PyObject* object) {

@@ -23,8 +23,10 @@ namespace nb = nanobind;
 // The tensor's memory and geometry, valid as long as the tensor is alive and not resized. Throws
 // python_error where torch has no strided memory to show.
 [[nodiscard]] abi::TensorView borrow(PyObject* tensor);
-// The same through torch's exchange table alone, for tests.
+// Its two ways, for tests: through torch's exchange table, and past it (tensor_reader.h), where
+// that is possible and a tensor of this dtype has been borrowed before.
 [[nodiscard]] abi::TensorView borrow_by_exchange(PyObject* tensor);
+[[nodiscard]] bool borrow_directly(PyObject* tensor, abi::TensorView& view);
 
 // A new tensor, as torch.empty_strided makes it; on torch's current device of that kind. Throws
 // python_error.
