@@ -1,4 +1,4 @@
-// Tensors of torch as the runtime sees them: read through torch's DLPack exchange table, made by
+// Tensors of torch as the runtime sees them: read by torch's C functions or its DLPack table, made by
 // torch's own allocator. The interpreter's lock must be held.
 #pragma once
 
