@@ -1,5 +1,5 @@
-// Tensors of torch as the runtime sees them: read by torch's C functions or its DLPack table, made by
-// torch's own allocator. The interpreter's lock must be held.
+// Tensors of torch as the runtime sees them: read by torch's C functions or its DLPack table, made
+// by torch's own allocator. The interpreter's lock must be held.
 #pragma once
 
 #include <nanobind/nanobind.h>
