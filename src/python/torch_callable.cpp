@@ -30,6 +30,7 @@ TorchCallable::TorchCallable(std::unique_ptr<runtime::common::Executable> execut
     context_.is_integer.push_back(a.is_integer);
   }
   list_size_ = context_.positions.size();
+  context_.is_guarded.resize(list_size_, false);
   for (const abi::BufferDecl& b : plan_->buffers) {
     const abi::BufferDecl* root = &b;
     while (root->kind == abi::BufferDecl::Kind::alias) root = &plan_->buffers[root->index];
@@ -165,6 +166,10 @@ nb::object TorchCallable::call(const nb::list& arguments) {
 void TorchCallable::use_graphs() {
   if (context_.device.kind != abi::DeviceKind::cuda) return;
   graphs_ = std::make_unique<CudaGraphs>(*executable_, context_);
+  if (!executable_->why_not_recorded().empty()) return;
+  for (std::size_t a = 0; a < plan_->arguments.size(); ++a) {
+    context_.is_guarded[a] = plan_->arguments[a].is_parameter;
+  }
 }
 
 nb::object TorchCallable::graph_report() const {

@@ -43,8 +43,15 @@ nb::object device_op(const char* name) {
 }
 
 std::int64_t version_of(PyObject* tensor) {
-  static PyObject* const name = PyUnicode_InternFromString("_version");
-  PyObject* const version = PyObject_GetAttr(tensor, name);
+  // What the attribute's lookup would find, which takes longer than its call.
+  static const PyGetSetDef* const found = [] {
+    const nb::object type = nb::module_::import_("torch").attr("_C").attr("TensorBase");
+    const nb::object descriptor = nb::object(type.attr("__dict__"))["_version"];
+    const bool is_found = Py_TYPE(descriptor.ptr()) == &PyGetSetDescr_Type;
+    return is_found ? reinterpret_cast<PyGetSetDescrObject*>(descriptor.ptr())->d_getset : nullptr;
+  }();
+  PyObject* const version = found != nullptr ? found->get(tensor, found->closure)
+                                             : PyObject_GetAttrString(tensor, "_version");
   if (version == nullptr) {  // tensors made in inference mode have none
     PyErr_Clear();
     return 0;
@@ -75,7 +82,9 @@ void TorchHost::read(const nb::list& arguments) {
     }
     Py_INCREF(object);
     tensors_.push_back(object);
-    views_.push_back(borrow(object));
+    const abi::PlanArgument& declared = context_.plan->arguments[a];
+    views_.push_back(context_.is_guarded[a] ? borrow_known(object, declared.dtype, context_.device)
+                                            : borrow(object));
   }
 }
 

@@ -31,6 +31,9 @@ struct HostContext {
   nb::object as_strided;
   std::vector<bool> is_integer;          // by argument of the plan
   std::vector<std::uint32_t> positions;  // by argument of the plan: in the caller's list
+  // By argument of the plan: a weight whose dtype and device the guards of Dynamo have compared.
+  // Where a call is replayed, reading them again would take longer than all else.
+  std::vector<bool> is_guarded;
 };
 
 // One result of a call: nothing, an integer, or a view of a tensor.

@@ -108,6 +108,13 @@ abi::TensorView borrow(PyObject* object) {
   return view;
 }
 
+abi::TensorView borrow_known(PyObject* object, abi::DType dtype, abi::Device device) {
+  abi::TensorView view;
+  view.dtype = dtype;
+  view.device = device;
+  return reader().read_rest(object, view) ? view : borrow(object);
+}
+
 bool borrow_directly(PyObject* object, abi::TensorView& view) {
   return reader().read(object, view);
 }

@@ -152,9 +152,9 @@ def randn(*sizes: int, **kwargs: Any) -> torch.Tensor:
     return made.detach().to(torch.get_default_device()).requires_grad_(made.requires_grad)
 
 
-def narrow(enabled: bool = True) -> torch.autocast:
-    """Autocast to bf16 on the default device."""
-    return torch.autocast(torch.get_default_device().type, torch.bfloat16, enabled=enabled)
+def narrow(x: torch.Tensor, enabled: bool = True) -> torch.autocast:
+    """Autocast to bf16 on the device of ``x``."""
+    return torch.autocast(x.device.type, torch.bfloat16, enabled=enabled)
 
 
 def ramp(count: int, *sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -84,7 +84,7 @@ CASES = {
 def gradients(module, x, dtype=None):
     module.zero_grad(set_to_none=True)
     x = x.clone().requires_grad_()
-    with narrow(dtype is not None):
+    with narrow(x, dtype is not None):
         y = module(x)
     y.float().square().sum().backward()
     return [y.detach(), x.grad, *(p.grad.clone() for p in module.parameters())]

@@ -19,59 +19,59 @@ def _all_true(q, k, v):
 
 
 def _causal(q, k, v):
-    at = torch.arange(q.shape[2])
+    at = torch.arange(q.shape[2], device=q.device)
     mask = (at[None, :] <= at[:, None])[None, None].expand(q.shape[0], 1, -1, -1)
     return F.scaled_dot_product_attention(q, k, v, mask)
 
 
 def _packed(q, k, v):
     """As transformers computes it where positions may start anew."""
-    at = torch.arange(q.shape[2])
+    at = torch.arange(q.shape[2], device=q.device)
     positions = at[None, :].expand(q.shape[0], -1)
     sequence = (torch.diff(positions, prepend=positions[:, :1] - 1, dim=-1) != 1).cumsum(-1)
     row, column = at[None, None, :, None], at[None, None, None, :]
-    image = torch.arange(q.shape[0])[:, None, None, None]
+    image = torch.arange(q.shape[0], device=q.device)[:, None, None, None]
     mask = row.new_ones((), dtype=torch.bool) & (column <= row)
     mask = mask & (sequence[image, row] == sequence[image, column])
     return F.scaled_dot_product_attention(q, k, v, mask.expand(q.shape[0], -1, -1, -1))
 
 
 def _compared_by_method(q, k, v):
-    at = torch.arange(q.shape[2])
+    at = torch.arange(q.shape[2], device=q.device)
     mask = at[None, :].__le__(at[:, None]).__and__(torch.zeros_like(at).__eq__(0))
     return F.scaled_dot_product_attention(q, k, v, mask)
 
 
 def _written_by_a_method(q, k, v):
-    mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
-    mask.__iand__(torch.arange(k.shape[2]) < 3)
+    mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device)
+    mask.__iand__(torch.arange(k.shape[2], device=q.device) < 3)
     return F.scaled_dot_product_attention(q, k, v, mask)
 
 
 def _one_more(q, k, v):
-    at = torch.arange(q.shape[2])
+    at = torch.arange(q.shape[2], device=q.device)
     return F.scaled_dot_product_attention(q, k, v, at[None, :] <= at[:, None] + 1)
 
 
 def _zeros(q, k, v):
-    return F.scaled_dot_product_attention(q, k, v, torch.zeros(q.shape[2], k.shape[2]))
+    return F.scaled_dot_product_attention(q, k, v, torch.zeros(q.shape[2], k.shape[2], device=q.device))
 
 
 def _written(q, k, v):
-    mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
+    mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device)
     mask[0, 1] = False
     return F.scaled_dot_product_attention(q, k, v, mask)
 
 
 def _written_through_a_view(q, k, v):
-    mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
+    mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device)
     row = mask[0].view(-1)
-    row.logical_and_(torch.arange(k.shape[2]) < 3)
+    row.logical_and_(torch.arange(k.shape[2], device=q.device) < 3)
     return F.scaled_dot_product_attention(q, k, v, mask)
 
 
 def _result_written(q, k, v):
-    at = torch.arange(q.shape[2])
+    at = torch.arange(q.shape[2], device=q.device)
     result = F.scaled_dot_product_attention(q, k, v, at[None, :] <= at[:, None])
     result = result * 2
     result += 1
@@ -79,9 +79,9 @@ def _result_written(q, k, v):
 
 
 def _written_by_an_operator(q, k, v):
-    mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
+    mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device)
     other = mask[:]
-    other &= torch.arange(k.shape[2]) < 3
+    other &= torch.arange(k.shape[2], device=q.device) < 3
     return F.scaled_dot_product_attention(q, k, v, mask)
 
 

@@ -39,7 +39,7 @@ class Block(nn.Module):
 def gradients(model, run, x, autocast):
     x = x.detach().clone().requires_grad_()
     model.zero_grad(set_to_none=True)
-    with narrow(autocast):
+    with narrow(x, autocast):
         y = run(x)
         loss = (y.to(x.dtype) * randn(*y.shape).to(x.dtype)).sum()
     loss.backward()

@@ -146,7 +146,7 @@ def test_never_keeps_more(name, choice, cuts):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_tensors_that_autograd_keeps(name):
+def test_tensors_that_autograd_keeps(name, device):
     """What the hooks of saved tensors see is no more than with the default partition."""
     make, arguments, _ = ALL[name]
     torch.manual_seed(0)
@@ -154,7 +154,9 @@ def test_tensors_that_autograd_keeps(name):
     found = {}
     for choice in ("own", "smallest", "default"):
         torch._dynamo.reset()
-        run = compiled(copy.deepcopy(module), partition=choice)
+        # On a GPU AOTAutograd's partition gives the random state as an argument, which is left to eager.
+        is_eager = device == "cuda" and choice == "default"
+        run = compiled(copy.deepcopy(module), strict=not is_eager, partition=choice)
         run(*arguments()).sum().backward()
         kept = {}
 
@@ -323,11 +325,11 @@ def test_cross_entropy_under_autocast_keeps_narrow_logits(inside):
     def loss(x):
         if not inside:
             return F.cross_entropy(layer(x), target)
-        with narrow():
+        with narrow(x):
             return F.cross_entropy(layer(x), target)
 
     run = compiled(loss)
-    with narrow(not inside):
+    with narrow(x, not inside):
         found = run(x)
         wanted = loss(x)
     assert found.dtype == wanted.dtype == torch.float32
@@ -412,7 +414,7 @@ class Narrow(nn.Module):
         self.block = Block()
 
     def forward(self, x):
-        with narrow():
+        with narrow(x):
             return self.block(x).float()
 
 
@@ -447,7 +449,7 @@ class Drawn(nn.Module):
 
     def forward(self, x):
         h = self.l(x)
-        whole = torch.randint(-3, 9, h.shape)
+        whole = torch.randint(-3, 9, h.shape, device=h.device)
         return F.dropout(h, 0.3) * torch.randn_like(h) * torch.rand_like(h) * whole.float()
 
 

@@ -40,8 +40,8 @@ def heads(x):
     return x.view(x.shape[0], x.shape[1], 2, 4).transpose(1, 2)
 
 
-def lower():
-    return torch.ones(5, 5, dtype=torch.bool).tril()
+def lower(x):
+    return torch.ones(5, 5, dtype=torch.bool, device=x.device).tril()
 
 
 def attention(self, x, **how):
@@ -68,12 +68,12 @@ def tied():
 
 
 def autocast(self, x):
-    with narrow():
+    with narrow(x):
         return self.l(x).relu()
 
 
 def loss_under_autocast(self, x, y):
-    with narrow():
+    with narrow(x):
         logits = self.l(x)
         return F.cross_entropy(logits, y), F.cross_entropy(logits * 2, y, reduction="sum")
 
@@ -116,7 +116,7 @@ case("causal", Call(lambda s, x: attention(s, x, is_causal=True), l=nn.Linear(8,
      lambda: [randn(2, 5, 8)])
 case("dynamic attention", Call(lambda s, x: attention(s, x, is_causal=True), l=nn.Linear(8, 24)),
      lambda: [randn(2, 5, 8)], dynamic=True)
-case("masked", Call(lambda s, x: attention(s, x, attn_mask=lower(), dropout_p=0.2),
+case("masked", Call(lambda s, x: attention(s, x, attn_mask=lower(x), dropout_p=0.2),
                     l=nn.Linear(8, 24)), lambda: [randn(2, 5, 8)])
 case("encoder", nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True),
      lambda: [randn(2, 5, 8)])

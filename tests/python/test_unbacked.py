@@ -34,7 +34,7 @@ def number(x):
     n = x.abs().sum().int().item()
     torch._check(n >= 1)
     torch._check(n <= 1000)
-    return torch.zeros(n) + x.sum(), torch.arange(n) * 2, x + n
+    return x.new_zeros(n) + x.sum(), torch.arange(n, device=x.device) * 2, x + n
 
 
 def real(x):
@@ -107,7 +107,7 @@ def test_asserts_are_checked():
         n = x.sum().int().item()
         torch._check(n <= 5)
         torch._check(n >= 1)
-        return torch.ones(n) * 2
+        return x.new_ones(n) * 2
 
     run = torch.compile(limited, backend="inkle", fullgraph=True, options={"strict": True})
     assert run(torch.ones(3)).shape == (3,)
@@ -131,8 +131,8 @@ def test_training():
 
 
 def factors(a):
-    s = a @ a.mT + 5 * torch.eye(6)
-    factor = torch.linalg.cholesky(s.cos() + 8 * torch.eye(6))
+    s = a @ a.mT + 5 * torch.eye(6, device=a.device)
+    factor = torch.linalg.cholesky(s.cos() + 8 * torch.eye(6, device=a.device))
     return (factor * 2).sum() + torch.linalg.inv(s).tanh()
 
 
