@@ -26,11 +26,10 @@ TorchCallable::TorchCallable(std::unique_ptr<runtime::common::Executable> execut
       otherwise_(nb::none()),
       fallback_(nb::none()) {
   for (const abi::PlanArgument& a : plan_->arguments) {
-    context_.positions.push_back(static_cast<std::uint32_t>(context_.is_integer.size()));
-    context_.is_integer.push_back(a.is_integer);
+    const auto position = static_cast<std::uint32_t>(context_.arguments.size());
+    context_.arguments.push_back({position, a.dtype, a.is_integer});
   }
-  list_size_ = context_.positions.size();
-  context_.is_guarded.resize(list_size_, false);
+  list_size_ = context_.arguments.size();
   for (const abi::BufferDecl& b : plan_->buffers) {
     const abi::BufferDecl* root = &b;
     while (root->kind == abi::BufferDecl::Kind::alias) root = &plan_->buffers[root->index];
@@ -41,21 +40,22 @@ TorchCallable::TorchCallable(std::unique_ptr<runtime::common::Executable> execut
 TorchCallable::~TorchCallable() = default;
 
 void TorchCallable::set_frozen(const nb::list& objects, nb::object otherwise) {
-  context_.positions.clear();
+  std::vector<std::uint32_t> positions;
   frozen_.clear();
   list_size_ = nb::len(objects);
   for (std::size_t i = 0; i < list_size_; ++i) {
     const nb::object object = objects[i];
     if (object.is_none()) {
-      context_.positions.push_back(static_cast<std::uint32_t>(i));
+      positions.push_back(static_cast<std::uint32_t>(i));
       frozen_.emplace_back();
     } else {
       frozen_.push_back(object);
     }
   }
-  if (context_.positions.size() != context_.is_integer.size()) {
+  if (positions.size() != context_.arguments.size()) {
     throw InternalError("frozen arguments and those of the plan do not add up");
   }
+  for (std::size_t a = 0; a < positions.size(); ++a) context_.arguments[a].position = positions[a];
   otherwise_ = std::move(otherwise);
 }
 
@@ -168,7 +168,7 @@ void TorchCallable::use_graphs() {
   graphs_ = std::make_unique<CudaGraphs>(*executable_, context_);
   if (!executable_->why_not_recorded().empty()) return;
   for (std::size_t a = 0; a < plan_->arguments.size(); ++a) {
-    context_.is_guarded[a] = plan_->arguments[a].is_parameter;
+    context_.arguments[a].is_guarded = plan_->arguments[a].is_parameter;
   }
 }
 

@@ -64,10 +64,10 @@ std::int64_t version_of(PyObject* tensor) {
 }  // namespace
 
 void TorchHost::read(const nb::list& arguments) {
-  const std::vector<std::uint32_t>& positions = context_.positions;
-  for (std::size_t a = 0; a < positions.size(); ++a) {
-    PyObject* const object = PyList_GET_ITEM(arguments.ptr(), positions[a]);
-    if (context_.is_integer[a]) {
+  for (std::size_t a = 0; a < context_.arguments.size(); ++a) {
+    const HostContext::Argument& declared = context_.arguments[a];
+    PyObject* const object = PyList_GET_ITEM(arguments.ptr(), declared.position);
+    if (declared.is_integer) {
       if (!PyLong_Check(object)) {
         throw WrongArgument(fmt::format("argument {}: expected an integer, got a {}",
                                         context_.plan->arguments[a].name,
@@ -82,9 +82,8 @@ void TorchHost::read(const nb::list& arguments) {
     }
     Py_INCREF(object);
     tensors_.push_back(object);
-    const abi::PlanArgument& declared = context_.plan->arguments[a];
-    views_.push_back(context_.is_guarded[a] ? borrow_known(object, declared.dtype, context_.device)
-                                            : borrow(object));
+    views_.push_back(declared.is_guarded ? borrow_known(object, declared.dtype, context_.device)
+                                         : borrow(object));
   }
 }
 
@@ -106,8 +105,8 @@ bool TorchHost::give_back(nb::list arguments) const {
   if (std::find(tensors_.begin(), tensors_.end(), nullptr) != tensors_.end()) return false;
   auto tensor = tensors_.begin();
   auto integer = integers_.begin();
-  for (const bool is_integer : context_.is_integer) {
-    arguments.append(is_integer ? nb::object(nb::int_(*integer++)) : nb::borrow(*tensor++));
+  for (const HostContext::Argument& a : context_.arguments) {
+    arguments.append(a.is_integer ? nb::object(nb::int_(*integer++)) : nb::borrow(*tensor++));
   }
   return true;
 }

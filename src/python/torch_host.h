@@ -29,11 +29,16 @@ struct HostContext {
   abi::Device device;                      // that everything runs on
   nb::list targets;                        // Python callables for calls to eager, by number
   nb::object as_strided;
-  std::vector<bool> is_integer;          // by argument of the plan
-  std::vector<std::uint32_t> positions;  // by argument of the plan: in the caller's list
-  // By argument of the plan: a weight whose dtype and device the guards of Dynamo have compared.
-  // Where a call is replayed, reading them again would take longer than all else.
-  std::vector<bool> is_guarded;
+  // Of each argument of the plan, what every call looks at, close together.
+  struct Argument {
+    std::uint32_t position = 0;  // in the caller's list
+    abi::DType dtype = abi::DType::opaque;
+    bool is_integer = false;
+    // A weight whose dtype and device the guards of Dynamo have compared. Where calls are replayed,
+    // reading them again would take longer than the rest of what is checked.
+    bool is_guarded = false;
+  };
+  std::vector<Argument> arguments;
 };
 
 // One result of a call: nothing, an integer, or a view of a tensor.
