@@ -149,11 +149,8 @@ class GraphImporter:
         if e.is_Symbol:
             return self._symbol(e, shape_env)
         kind = type(e).__name__
-        if kind == "CeilToInt" and type(e.args[0]).__name__ == "IntTrueDiv":
-            above, below = e.args[0].args
-            if below.is_Integer and below > 0:
-                whole = self._expression(above, shape_env) + (int(below) - 1)
-                return whole // self.importer.constant(int(below))
+        if kind in ("CeilToInt", "FloorToInt"):
+            return self._rounded(e, kind == "CeilToInt", shape_env)
         parts = [self._expression(a, shape_env) for a in e.args]
         as_expr = [self.importer.constant(p) if isinstance(p, int) else p for p in parts]
         if kind == "Add" or kind == "Mul":
@@ -166,7 +163,7 @@ class GraphImporter:
             for _ in range(parts[1] - 1):
                 total = total * as_expr[0]
             return total
-        if kind in ("FloorDiv", "CleanDiv", "IntTrueDiv"):
+        if kind in ("FloorDiv", "CleanDiv"):
             return as_expr[0] // as_expr[1]
         if kind in ("Mod", "PythonMod"):
             return as_expr[0] % as_expr[1]
@@ -178,6 +175,19 @@ class GraphImporter:
                 total = total.minimum(part) if kind == "Min" else total.maximum(part)
             return total
         raise UnsupportedGraph(f"size expression {e} of kind {kind}")
+
+    def _rounded(self, e: Any, up: bool, shape_env: Any) -> Any:
+        """A quotient rounded to an integer, where the divisor is a positive number."""
+        (quotient,) = e.args
+        divisor = quotient.args[1] if type(quotient).__name__ == "IntTrueDiv" else None
+        if divisor is None or not divisor.is_Integer or int(divisor) <= 0:
+            raise UnsupportedGraph(f"size expression {e} of kind {type(e).__name__}")
+        divided = self._expression(quotient.args[0], shape_env)
+        if isinstance(divided, int):
+            divided = self.importer.constant(divided)
+        if up:
+            divided = divided + (int(divisor) - 1)
+        return divided // self.importer.constant(int(divisor))
 
     def _symbol(self, symbol: Any, shape_env: Any) -> Any:
         known = self._symbols.get(symbol)

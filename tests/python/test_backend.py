@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -191,6 +193,10 @@ case("sizes in arithmetic", lambda x: (x.reshape(x.shape[0] // 2, -1), x.sum(0),
                                        torch.arange(x.shape[0], device=x.device),
                                        x.new_zeros(x.shape[0] + 1)),
      lambda: [randn(6, 4)], dynamic=True)
+case("quotients of sizes, rounded",
+     lambda x: (x.new_ones(math.ceil(x.shape[0] / 3)) * 2, math.ceil(x.shape[0] / 3) + x.sum(),
+                math.floor(x.shape[1] / 4) + x.sum()),
+     lambda: [randn(7, 9)], dynamic=True)
 case("sizes as arguments", lambda x, n: (x[:n] * 2, n + 1, x.sum() + n), lambda: [randn(8), 5],
      dynamic=True)
 
