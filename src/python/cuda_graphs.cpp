@@ -66,7 +66,10 @@ CudaGraphs::Entry* CudaGraphs::find(TorchHost& host, bool& is_new, W& watch) {
   key_.push_back(reinterpret_cast<std::intptr_t>(host.stream()));
   watch.done(ReplayPart::stream);
   key_.insert(key_.end(), host.integers().begin(), host.integers().end());
-  for (const abi::TensorView& v : host.views()) {
+  const auto views = host.views();
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    if (is_parameter_[i]) continue;  // one set of shapes, which guards have compared
+    const abi::TensorView& v = views[i];
     key_.push_back(static_cast<std::int64_t>(v.dtype) << 16 | v.device.index << 8 | v.rank);
     key_.insert(key_.end(), v.sizes, v.sizes + v.rank);
     key_.insert(key_.end(), v.strides, v.strides + v.rank);

@@ -100,34 +100,29 @@ bool TensorReader::read(PyObject* tensor, abi::TensorView& view) const noexcept 
   void* const handle = handle_of(tensor);
   if (handle == nullptr) return false;
   const int place = place_of_meaning(handle);
-  std::int32_t index = 0;
-  if (place < 0 || !meanings_[place].is_known || functions_.device_index(handle, &index) != 0) {
-    return false;
-  }
-  view.dtype = meanings_[place].dtype;
-  const abi::DeviceKind kind = meanings_[place].device;
-  view.device = {kind, kind == abi::DeviceKind::cpu ? 0 : index};  // torch says -1 of the processor
-  return read_rest_of(handle, view);
-}
-
-bool TensorReader::read_rest(PyObject* tensor, abi::TensorView& view) const noexcept {
-  void* const handle = handle_of(tensor);
-  return handle != nullptr && read_rest_of(handle, view);
-}
-
-bool TensorReader::read_rest_of(void* handle, abi::TensorView& view) const noexcept {
+  if (place < 0 || !meanings_[place].is_known) return false;
   void* data = nullptr;
   std::int64_t rank = 0;
   std::int64_t *sizes = nullptr, *strides = nullptr;
+  std::int32_t index = 0;
   if (functions_.data(handle, &data) != 0 || functions_.rank(handle, &rank) != 0 ||
-      functions_.sizes(handle, &sizes) != 0 || functions_.strides(handle, &strides) != 0) {
+      functions_.sizes(handle, &sizes) != 0 || functions_.strides(handle, &strides) != 0 ||
+      functions_.device_index(handle, &index) != 0) {
     return false;
   }
   view.data = data;
+  view.dtype = meanings_[place].dtype;
+  const abi::DeviceKind kind = meanings_[place].device;
+  view.device = {kind, kind == abi::DeviceKind::cpu ? 0 : index};  // torch says -1 of the processor
   view.rank = static_cast<std::int32_t>(rank);
   view.sizes = sizes;
   view.strides = strides;
   return true;
+}
+
+bool TensorReader::read_address(PyObject* tensor, void*& data) const noexcept {
+  void* const handle = handle_of(tensor);
+  return handle != nullptr && functions_.data(handle, &data) == 0;
 }
 
 void TensorReader::learn(PyObject* tensor, const abi::TensorView& view) noexcept {

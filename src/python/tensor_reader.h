@@ -20,8 +20,8 @@ class TensorReader {
   // False where the long way must be gone: other types than torch.Tensor and Parameter, layouts
   // that are not strided, and what this reader has not learned().
   [[nodiscard]] bool read(PyObject* tensor, abi::TensorView& view) const noexcept;
-  // The same in half the time for a strided tensor whose dtype and device `view` holds already.
-  [[nodiscard]] bool read_rest(PyObject* tensor, abi::TensorView& view) const noexcept;
+  // Of a strided tensor only where it lies.
+  [[nodiscard]] bool read_address(PyObject* tensor, void*& data) const noexcept;
 
   // `view` is what the long way has found: from now on tensors of its dtype and kind of device are
   // read here.
@@ -47,7 +47,6 @@ class TensorReader {
     int (*layout)(void*, std::int32_t*);
   };
 
-  bool read_rest_of(void* handle, abi::TensorView& view) const noexcept;
   bool find_functions();
   bool find_place();
   // Null where the object has none.

@@ -27,7 +27,7 @@ TorchCallable::TorchCallable(std::unique_ptr<runtime::common::Executable> execut
       fallback_(nb::none()) {
   for (const abi::PlanArgument& a : plan_->arguments) {
     const auto position = static_cast<std::uint32_t>(context_.arguments.size());
-    context_.arguments.push_back({position, a.dtype, a.is_integer});
+    context_.arguments.push_back({position, a.is_integer, a.is_parameter});
   }
   list_size_ = context_.arguments.size();
   for (const abi::BufferDecl& b : plan_->buffers) {
@@ -125,7 +125,7 @@ nb::object TorchCallable::run(const nb::list& arguments, bool is_call, Run&& run
   try {
     const CurrentDevice current(context_.device);
     if (fails) throw InternalError("made to fail by option fail_stage");
-    host->read(arguments);
+    host->read(arguments, is_call && graphs_ != nullptr);
     host->read_versions();
     if (gives_arguments && is_call) host->take_over(arguments);
     nb::object result = run(*host);
@@ -157,6 +157,7 @@ nb::object TorchCallable::call(const nb::list& arguments) {
       NoWatch watch;
       nb::object result = graphs_->call(host, arguments, watch);
       if (result.is_valid()) return result;
+      host.read_rest();
     }
     executable_->run(host.call_data());
     return host.take();
@@ -166,10 +167,6 @@ nb::object TorchCallable::call(const nb::list& arguments) {
 void TorchCallable::use_graphs() {
   if (context_.device.kind != abi::DeviceKind::cuda) return;
   graphs_ = std::make_unique<CudaGraphs>(*executable_, context_);
-  if (!executable_->why_not_recorded().empty()) return;
-  for (std::size_t a = 0; a < plan_->arguments.size(); ++a) {
-    context_.arguments[a].is_guarded = plan_->arguments[a].is_parameter;
-  }
 }
 
 nb::object TorchCallable::graph_report() const {
@@ -181,7 +178,7 @@ std::vector<std::pair<std::string, double>> TorchCallable::time_replay(const nb:
   const CurrentDevice current(context_.device);
   const std::unique_ptr<TorchHost> host = take_host();
   Watch watch;
-  host->read(arguments);
+  host->read(arguments, true);
   watch.done(ReplayPart::read);
   host->read_versions();
   watch.done(ReplayPart::versions);

@@ -63,7 +63,8 @@ std::int64_t version_of(PyObject* tensor) {
 
 }  // namespace
 
-void TorchHost::read(const nb::list& arguments) {
+void TorchHost::read(const nb::list& arguments, bool places_only) {
+  has_places_only_ = places_only;
   for (std::size_t a = 0; a < context_.arguments.size(); ++a) {
     const HostContext::Argument& declared = context_.arguments[a];
     PyObject* const object = PyList_GET_ITEM(arguments.ptr(), declared.position);
@@ -82,9 +83,18 @@ void TorchHost::read(const nb::list& arguments) {
     }
     Py_INCREF(object);
     tensors_.push_back(object);
-    views_.push_back(declared.is_guarded ? borrow_known(object, declared.dtype, context_.device)
-                                         : borrow(object));
+    if (places_only && declared.is_parameter) {
+      views_.emplace_back().data = address_of(object);
+    } else {
+      views_.push_back(borrow(object));
+    }
   }
+}
+
+void TorchHost::read_rest() {
+  if (!has_places_only_) return;
+  for (std::size_t t = 0; t < tensors_.size(); ++t) views_[t] = borrow(tensors_[t]);
+  has_places_only_ = false;
 }
 
 void TorchHost::read_versions() {

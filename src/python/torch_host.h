@@ -32,11 +32,8 @@ struct HostContext {
   // Of each argument of the plan, what every call looks at, close together.
   struct Argument {
     std::uint32_t position = 0;  // in the caller's list
-    abi::DType dtype = abi::DType::opaque;
     bool is_integer = false;
-    // A weight whose dtype and device the guards of Dynamo have compared. Where calls are replayed,
-    // reading them again would take longer than the rest of what is checked.
-    bool is_guarded = false;
+    bool is_parameter = false;
   };
   std::vector<Argument> arguments;
 };
@@ -64,8 +61,12 @@ class TorchHost final : public runtime::cuda::DeviceHost {
   TorchHost(const TorchHost&) = delete;
   TorchHost& operator=(const TorchHost&) = delete;
 
-  // Reads the caller's arguments; keeps the tensors alive, as the caller may clear its list.
-  void read(const nb::list& arguments);
+  // Reads the caller's arguments; keeps the tensors alive, as the caller may clear its list. With
+  // `places_only`, of weights only where they lie: the guards of Dynamo have compared the rest, and
+  // reading it once more would take longer than all else that a replay needs.
+  void read(const nb::list& arguments, bool places_only = false);
+  // Reads what `places_only` has left out.
+  void read_rest();
   // Then: counters of writes to the weights that derived copies are kept of.
   void read_versions();
   // Empties the caller's list: from now on this object alone keeps the arguments alive, and lets go
@@ -130,6 +131,7 @@ class TorchHost final : public runtime::cuda::DeviceHost {
   std::vector<std::int64_t> versions_;
   std::deque<Slot> slots_;          // handles point into it
   std::vector<PyObject*> outputs_;  // owned
+  bool has_places_only_ = false;
   bool gives_arguments_ = false;
   bool is_recording_ = false;
   nb::object begin_recording_;

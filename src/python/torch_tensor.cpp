@@ -108,11 +108,9 @@ abi::TensorView borrow(PyObject* object) {
   return view;
 }
 
-abi::TensorView borrow_known(PyObject* object, abi::DType dtype, abi::Device device) {
-  abi::TensorView view;
-  view.dtype = dtype;
-  view.device = device;
-  return reader().read_rest(object, view) ? view : borrow(object);
+void* address_of(PyObject* object) {
+  void* data = nullptr;
+  return reader().read_address(object, data) ? data : borrow(object).data;
 }
 
 bool borrow_directly(PyObject* object, abi::TensorView& view) {
