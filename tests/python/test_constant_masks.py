@@ -96,13 +96,15 @@ def _given(q, k, v):
      (_compared_by_method, (False, True)), (_written_by_a_method, (True, False)),
      (_one_more, (True, False)), (_zeros, (False, False)), (_result_written, (False, True)),
      (_written, (True, False)), (_written_through_a_view, (True, False)),
-     (_written_by_an_operator, (True, False)), (_given, (True, False))],
+     (_written_by_an_operator, (True, False)),
+     # On a GPU eager refuses a mask that is expanded along its last dimension.
+     pytest.param(_given, (True, False), marks=pytest.mark.cpu_only)],
 )  # fmt: skip
-def test_mask(function, expected, grad, monkeypatch):
+def test_mask(function, expected, grad, device, monkeypatch):
     found = []
     replace = attention.replace
     calls = (F.scaled_dot_product_attention, torch.ops.inkle.attention.default,
-             attend.differentiable)  # fmt: skip
+             attend.differentiable, attention.differentiable)  # fmt: skip
 
     def spy(gm, *rest):
         replace(gm, *rest)
@@ -121,7 +123,9 @@ def test_mask(function, expected, grad, monkeypatch):
     wanted = function(*inputs)
     got = torch.compile(function, backend="inkle", fullgraph=True)(*inputs)
     assert found == [expected]
-    assert got.stride() == wanted.stride()
+    # On a GPU eager has other kernels for attention without a mask, with results in another order.
+    if device == "cpu" or expected[0]:
+        assert got.stride() == wanted.stride()
     torch.testing.assert_close(got, wanted)
     if grad:
         seed = torch.randn_like(wanted)

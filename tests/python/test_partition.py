@@ -169,8 +169,10 @@ def test_tensors_that_autograd_keeps(name, device):
             outputs = run(*arguments())
         found[choice] = sum(kept.values())
         outputs.sum().backward()
-    assert 0 < found["smallest"] <= found["default"], found
-    assert 0 < found["own"] <= found["default"], found
+    # In eager the random state of a checkpoint, 16 bytes, is none of the tensors that are kept.
+    most = found["default"] + (16 if device == "cuda" and name == "checkpointed" else 0)
+    assert 0 < found["smallest"] <= most, found
+    assert 0 < found["own"] <= most, found
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -33,6 +33,7 @@ def callable_of(function, *args, **options):
     return inkle.reports()[-1].callable
 
 
+@pytest.mark.cpu_only  # with another default device lines of torch stand between
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_failing_stage_ends_in_eager_with_one_warning(stage, caplog):
     run = compiled(lambda x: (x.sin() + 1).sum(0), strict=False, fail_stage=stage)
@@ -105,7 +106,7 @@ def test_wrong_arguments_of_a_direct_call(args, message):
 def test_out_of_memory_is_an_error_and_the_process_goes_on():
     torch._dynamo.reset()
     run = compiled(lambda x: (x + 1).expand(1 << 24, 1 << 24) * 2.0, dynamic=False)
-    with torch.no_grad(), pytest.raises(RuntimeError, match="memory"):
+    with torch.no_grad(), pytest.raises(RuntimeError, match="memory|blocks"):
         run(randn(1, 1))
     same(compiled(lambda x: x + 1)(randn(3)), randn(3) + 1)
 
@@ -269,6 +270,7 @@ def test_freeze_leaves_training_alone():
     assert all(p.grad is not None for p in module.parameters())
 
 
+@pytest.mark.cpu_only
 def test_reports():
     module = nn.Linear(4, 3)
     with torch.no_grad():

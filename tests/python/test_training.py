@@ -151,8 +151,10 @@ case("autograd function", Call(lambda s, x: Double.apply(s.l(x)), l=nn.Linear(4,
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_gradients(name):
+def test_gradients(name, device):
     module, make, how = CASES[name]
+    if device == "cuda" and name == "cross entropy under autocast":
+        how = {**how, "tolerance": 1e-2}  # logits in bf16, of sums in another order
     reports = check_training(module, make, **how)
     assert len(reports) == 2 and all(r.compiled for r in reports)
 
