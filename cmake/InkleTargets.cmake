@@ -76,7 +76,7 @@ endfunction()
 
 # What needs a GPU, under the label gpu. The Python tests need torch and the module in that Python.
 function(inkle_gpu_tests)
-  if(NOT Python_EXECUTABLE)
+  if(NOT Python_EXECUTABLE OR NOT TARGET test_driver)
     return()
   endif()
   set(script ${CMAKE_SOURCE_DIR}/scripts/test_gpu)
