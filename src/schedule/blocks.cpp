@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "schedule/density.h"
-#include "schedule/inline.h"
 #include "schedule/linear.h"
+#include "schedule/tiles.h"
 
 namespace inkle::schedule {
 namespace {
@@ -25,9 +25,9 @@ constexpr std::int64_t kKeptAccesses = 4;
 constexpr std::int64_t kMostKeptAccesses = 8;
 
 // Accesses of a thread from which a warp that has a row is a block of its own: 32 blocks of a
-// multiprocessor have enough on the way (layer norm of a sum, 16384 x 768: 24.2 us, 25.1 with two
-// warps, 25.4 with four).
-constexpr std::int64_t kOwnBlockAccesses = 6;
+// multiprocessor have enough on the way (layer norms of 16384 rows of 768: 19.1 us, 20.4 with four
+// warps; of sums of 1024: 31.5, 32.9; but with two accesses, softmax of 512: 65, 53).
+constexpr std::int64_t kOwnBlockAccesses = 3;
 
 // Shorter rows that are no whole number of accesses are read element by element.
 constexpr std::int64_t kLeastRaggedRow = 512;
@@ -51,19 +51,6 @@ constexpr std::int64_t kFewRows = 4;
 constexpr std::int64_t kLeastChunks = 4;
 constexpr std::int32_t kChunkAccesses = 4;
 constexpr std::int32_t kMostChunkAccesses = 8;
-
-// Tiles in shared memory. Two accesses of a thread: all its loads are in flight, in few registers.
-// Bytes of a row: x.t() + y of 8192 x 8192 numbers of bf16 takes 99.5 us with 256, 101 with 128,
-// and 103.5 with tiles of threads; where one operand is of f32, 107, 93.5 (of its bytes: 256) and
-// 119. Rows of 16 bytes 8 times at least, which the tile is spread over.
-constexpr std::int32_t kTileAccesses = 2;
-constexpr std::int64_t kTileRow = 256;
-constexpr std::int32_t kSides[] = {128, 64};
-constexpr std::int64_t kTileBytes = 32 << 10;
-// Tiles of 1024 threads, of which two are at work on a multiprocessor: the least number for each,
-// and the most loads of an iteration (one function more, and one of them is left).
-constexpr std::int64_t kLargeTiles = 4;
-constexpr std::int64_t kLargeTileLoads = 2;
 
 // Columns of this length and more, in few blocks: groups of lanes next to each other, and threads
 // of a block.
@@ -216,14 +203,13 @@ class Chooser {
       return sym::contains(access.offset, variable) && stride && stride->is_constant(1);
     };
     std::int64_t narrowest = kAccess;
-    std::int64_t widest = 1;
-    std::int64_t turned = 0;  // bytes of an iteration that lie the other way
+    TurnedBytes turned;
     std::optional<std::size_t> other;
     for (const WeightedOffset& access : offsets()) {
       const std::int64_t size = abi::size_of(kernel_.params[access.buffer].dtype);
       if (is_dense(access, last.variable)) {
         narrowest = std::min(narrowest, size);
-        widest = std::max(widest, size);
+        turned.widest = std::max(turned.widest, size);
       }
       if (access.is_store && !is_dense(access, last.variable)) return std::nullopt;
       for (std::size_t d = 0; d + 1 < loops_.outer.size(); ++d) {
@@ -232,14 +218,16 @@ class Chooser {
             sym::contains(access.offset, last.variable)) {
           other = d;
           narrowest = std::min(narrowest, size);
-          widest = std::max(widest, size);
-          turned += size;
+          turned.widest = std::max(turned.widest, size);
+          turned.narrowest = std::min(turned.narrowest, size);
+          turned.of_iteration += size;
         }
       }
     }
-    const auto lanes = static_cast<std::int32_t>(kAccess / narrowest);
+    const auto lanes =
+        static_cast<std::int32_t>(std::min<std::int64_t>(kAccess / narrowest, kMostLanes));
     const sym::Range total = sym::bounds(extent_product(loops_.outer, context_));
-    if (!other || lanes < 2 || lanes > kMostLanes || total.high > (std::int64_t{1} << 31) - 1 ||
+    if (!other || lanes < 2 || total.high > (std::int64_t{1} << 31) - 1 ||
         !sym::divides(lanes, last.extent) || !sym::divides(lanes, loops_.outer[*other].extent)) {
       return std::nullopt;
     }
@@ -249,31 +237,8 @@ class Chooser {
     b.axis = Axis::tile;
     b.threads = kTileAcross * kTileDown;
     b.lanes = lanes;
-    share_tile(b, turned, widest);
+    share_tile(b, loops_, turned, device_);
     return b;
-  }
-
-  // Tiles of blocks, where they hardly reach over the ends.
-  void share_tile(BlockSchedule& b, std::int64_t turned, std::int64_t widest) const {
-    const std::int64_t across = sym::hint(loops_.outer.back().extent).value_or(4096);
-    const std::int64_t down =
-        sym::hint(loops_.outer[loops_.outer.size() - 2].extent).value_or(4096);
-    if (across < 1 || down < 1) return;
-    const BodyCost cost = cost_of(loops_.stages.front().body);
-    for (const std::int32_t side : kSides) {
-      const std::int64_t of_one = ((across + side - 1) / side) * ((down + side - 1) / side);
-      const std::int64_t tiles = extent_hint(loops_.outer) / (across * down) * of_one;
-      const std::int32_t threads = side * side / (kTileAccesses * b.lanes);
-      const bool is_large = threads == device_.block_threads;
-      const bool fits = side * widest <= kTileRow && turned * side * side <= kTileBytes &&
-                        8 * of_one * side * side <= 9 * across * down;
-      const bool may_be_large = tiles >= kLargeTiles * device_.parallelism &&
-                                cost.loads <= kLargeTileLoads && cost.expensive == 0;
-      if (!fits || (is_large ? !may_be_large : tiles < device_.parallelism)) continue;
-      b.side = side;
-      b.threads = threads;
-      return;
-    }
   }
 
   BlockSchedule serial() {
@@ -417,7 +382,8 @@ class Chooser {
     b.threads = std::max(b.team, b.team <= 32 ? 128 : b.team);
     b.keep = can_keep && accesses <= std::int64_t{b.team} * kMostKeptAccesses;
     if (can_keep && !b.keep) read_twice_or_share(b, accesses);
-    if (b.keep && b.team == kWarp && accesses * row_loads() >= kOwnBlockAccesses * kWarp) {
+    if (b.keep && b.team == kWarp && stores_rows() &&
+        accesses * row_loads() >= kOwnBlockAccesses * kWarp) {
       b.threads = kWarp;
     }
     if (!b.keep && !scan_) {
@@ -444,6 +410,11 @@ class Chooser {
                                           }));
     }
     return most;
+  }
+
+  bool stores_rows() const {
+    const Stage& last = loops_.stages.back();
+    return last.kind == StageKind::pointwise && !last.inner.empty();
   }
 
   bool is_of_row(const loop::Instruction& load) const {

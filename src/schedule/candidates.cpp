@@ -108,7 +108,7 @@ class Neighbours {
     b.side = 0;
     b.threads = kTileAcross * kTileDown;
     add(b);
-    for (const std::int32_t side : {64, 128}) {
+    for (const std::int32_t side : {32, 64, 128}) {
       for (const std::int32_t accesses : {2, 4}) {
         b.side = side;
         b.threads = side * side / (accesses * b.lanes);

@@ -72,6 +72,9 @@ TEST(Tiles, AreSharedWhereTheyFillTheDevice) {
   EXPECT_NE(chosen(same(4096, 8192, "f32")).side, 0);
   EXPECT_NE(chosen(same(5000, 8008, "bf16")).side, 0) << "over the end by little";
   EXPECT_NE(chosen(two(8192, 8192)).side, 0);
+  EXPECT_NE(chosen(same(8192, 8192, "u8")).side, 0);
+  EXPECT_NE(chosen(same(4096, 4096, "i64")).side, 0);
+  EXPECT_EQ(chosen(sum(8192, 8192, "u8", "f32", "f32")).side, 0) << "no tile fits both";
   const BlockSchedule few = chosen(same(512, 1024, "bf16"));
   EXPECT_EQ(few.axis, BlockSchedule::Axis::tile);
   EXPECT_EQ(few.side, 0);
@@ -91,7 +94,7 @@ class TileTexts : public ::testing::TestWithParam<const char*> {};
 TEST_P(TileTexts, OfAllCandidatesCompile) {
   const CudaCompiler compiler(codegen::cuda::typical_device(GetParam()));
   std::vector<schedule::ScheduledProgram> programs;
-  for (const std::string_view dtype : {"bf16", "f16", "f32", "f64", "i64"}) {
+  for (const std::string_view dtype : {"u8", "bf16", "f16", "f32", "f64", "i64"}) {
     programs.push_back(scheduled(same(8192, 4096, dtype), compiler.device()));
     programs.push_back(scheduled(same(4104, 5080, dtype), compiler.device()));
   }

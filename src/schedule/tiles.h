@@ -1,0 +1,22 @@
+// Tiles of elementwise kernels with transposed operands, on a GPU.
+#pragma once
+
+#include "abi/device.h"
+#include "schedule/scheduled.h"
+
+namespace inkle::schedule {
+
+// What lies along the last outer loop but one, in bytes.
+struct TurnedBytes {
+  std::int64_t of_iteration = 0;
+  std::int64_t narrowest = 16;  // element
+  std::int64_t widest = 1;      // element, of what lies along either loop
+};
+
+// Makes the tiles of threads that `blocks` has into tiles of blocks, turned around in shared
+// memory, where they hardly reach over the ends of the last two outer loops and there are enough of
+// them.
+void share_tile(BlockSchedule& blocks, const LoopKernel& loops, const TurnedBytes& turned,
+                const abi::DeviceDescription& device);
+
+}  // namespace inkle::schedule
