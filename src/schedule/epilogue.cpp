@@ -307,12 +307,15 @@ class ContractionBuilder {
     if (!ok) return buffer;
     Nest taken = std::move(program_.nests[n]);
     program_.nests[n] = Nest{};
-    taken.body = std::move(into.body);
-    std::erase_if(taken.body.instructions, [&](const Instruction& i) {
+    // What post-ops read stays among what the step reads: theirs, and those of the ones before
+    // them.
+    std::vector<Instruction>& reads = taken.body.instructions;
+    reads.insert(reads.end(), into.body.instructions.begin(), into.body.instructions.end());
+    std::erase_if(reads, [&](const Instruction& i) {
       return i.opcode != Opcode::load || i.buffer == buffer;
     });
     taken.body.yields.clear();
-    for (Instruction& i : taken.body.instructions) i.operand_count = 0;
+    for (Instruction& i : reads) i.operand_count = 0;
     taken.stores = into.stores;
     step.label += "+" + into.label;
     if (!into.source.empty() && into.source != taken.source) step.sources.push_back(into.source);
