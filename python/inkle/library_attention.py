@@ -175,6 +175,9 @@ class LibraryAttention:
     ) -> tuple[Any, ...] | None:
         with self._mode, torch.no_grad(), torch._C._DisableAutocast():
             q, k, v, grad = (self._fake(t) for t in tensors)
+            # In f32 the kernels may be five times as far from f64 as the products that eager runs.
+            if q.dtype not in (torch.float16, torch.bfloat16):
+                return None
             bias = None if bias_type is None else self._fake(bias_type)
             if bias is not None and bias.dim() < 4:
                 bias = bias.view(*[1] * (4 - bias.dim()), *bias.shape)

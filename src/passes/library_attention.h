@@ -13,7 +13,7 @@
 // added to the scores, as said here for rows that see nothing:
 //
 //   hidden by         in eager                             here
-//   minus infinity    NaN                                  NaN
+//   minus infinity    NaN, also the gradient of the value  NaN, also the gradients of query and key
 //   a number put in   all columns alike                    the same; no gradient of query and key
 //   a number added    all columns alike, as no score       the same, but that they have no part in
 //                     counts beside it                     the gradient of the key

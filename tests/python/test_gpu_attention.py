@@ -234,7 +234,7 @@ def test_gradients(form, kind):
     model, x = made(form, dtype, autocast)
     check(model, x, autocast)
     calls = attention_calls()
-    assert any(calls == pair_of(k) for k in KERNELS), calls
+    assert calls == [] if kind == "f32" else any(calls == pair_of(k) for k in KERNELS), calls
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

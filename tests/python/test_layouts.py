@@ -31,6 +31,7 @@ def results(plan, call):
     return [x.split("; ")[1] if "; " in x else "" for x in found]
 
 
+@pytest.mark.cpu_only  # on a GPU f32 stays as eager has it
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("groups", [1, 8, 64])
 def test_convolution_into_rows_of_pixels(relu, groups):

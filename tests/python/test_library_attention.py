@@ -75,6 +75,9 @@ def test_forms(form, kind, compiled):
     dtype, autocast = forms.KINDS[kind]
     model, x = forms.made(form, dtype, autocast, "cpu")
     reports = compiled(model, x, autocast)
+    if kind == "f32":  # not as exact as eager's products
+        assert forms.attention_calls() == []
+        return
     assert forms.attention_calls() == forms.pair_of("efficient")
     assert not any("softmax" in label for label in labels(reports))
     # Query, key, value and gradient are read where they lie, but where eager copies them, too.

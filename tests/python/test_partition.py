@@ -335,7 +335,11 @@ def test_cross_entropy_under_autocast_keeps_narrow_logits(inside):
         found = run(x)
         wanted = loss(x)
     assert found.dtype == wanted.dtype == torch.float32
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    if x.is_cuda:  # whose eager rounds the logarithms to bf16
+        exact = F.cross_entropy(copy.deepcopy(layer).double()(x.double()), target)
+        assert (found - exact).abs() <= 1.5 * (wanted - exact).abs() + 1e-3 * exact
+    else:
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
     # Logits in bf16 and a number a row.
     assert inkle.reports()[0].kept_bytes < 64 * 1000 * 2 + 64 * 64
     found.backward()

@@ -154,7 +154,7 @@ case("autograd function", Call(lambda s, x: Double.apply(s.l(x)), l=nn.Linear(4,
 def test_gradients(name, device):
     module, make, how = CASES[name]
     if device == "cuda" and name == "cross entropy under autocast":
-        how = {**how, "tolerance": 1e-2}  # logits in bf16, of sums in another order
+        how = {**how, "tolerance": 5e-2}  # eager rounds the logarithms, of 4 and more, to bf16 there
     reports = check_training(module, make, **how)
     assert len(reports) == 2 and all(r.compiled for r in reports)
 
