@@ -22,7 +22,7 @@ import torch
 
 LIMIT = 5.0  # microseconds
 CHECKS = {
-    "read": "arguments read: data, dtype, sizes, strides",
+    "read": "arguments read (of weights: the address)",
     "versions": "versions of weights with prepared copies",
     "stream": "torch's current stream",
     "shapes": "dtypes, sizes and strides; recording found, LRU",
