@@ -94,6 +94,7 @@ def test_index_out_of_range(function, op):
         ([randn(4, 5).double()], r"argument .*expected f32.*got f64"),
         ([3], "expected a tensor, got a int"),
         ([None], "expected a tensor, got a NoneType"),
+        ([torch._efficientzerotensor(4, 5)], r"argument .*f32\[4,5\].*has no memory"),
     ],
 )
 def test_wrong_arguments_of_a_direct_call(args, message):

@@ -44,6 +44,10 @@ void check_geometry(const abi::PlanArgument& expected, const abi::TensorView& gi
   for (std::size_t d = 0; d < expected.strides.size() && !is_empty; ++d) {
     is_right &= given.sizes[d] == 1 || given.strides[d] == slots[expected.strides[d]];
   }
+  if (given.data == nullptr && !is_empty) {
+    throw WrongArgument(fmt::format("argument {}: {} has no memory: was its storage freed?",
+                                    expected.name, describe(given)));
+  }
   if (is_right) return;
   std::vector<std::int64_t> sizes;
   std::vector<std::int64_t> strides;

@@ -13,7 +13,8 @@ namespace inkle::runtime::common {
 // what came.
 void check_type(const abi::PlanArgument& expected, const abi::TensorView& given);
 
-// Sizes and strides; a stride matters only where there is more than one element along it.
+// Sizes and strides, and that there is memory; a stride matters only where there is more than one
+// element along it.
 void check_geometry(const abi::PlanArgument& expected, const abi::TensorView& given,
                     std::span<const std::int64_t> slots);
 
