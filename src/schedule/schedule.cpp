@@ -22,6 +22,7 @@
 #include "schedule/rewrite.h"
 #include "schedule/scalars.h"
 #include "schedule/stages.h"
+#include "schedule/verify.h"
 #include "schedule/walk.h"
 
 namespace inkle::schedule {
@@ -431,6 +432,7 @@ ScheduledProgram schedule(Program program, const Options& options) {
     find_recent(scheduled.steps, scheduled.program, options.device);
   }
   count_bytes(scheduled);
+  verify(scheduled);
   return scheduled;
 }
 
