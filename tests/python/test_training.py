@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -153,8 +155,11 @@ case("autograd function", Call(lambda s, x: Double.apply(s.l(x)), l=nn.Linear(4,
 @pytest.mark.parametrize("name", CASES)
 def test_gradients(name, device):
     module, make, how = CASES[name]
-    if device == "cuda" and name == "cross entropy under autocast":
-        how = {**how, "tolerance": 5e-2}  # eager rounds the logarithms, of 4 and more, to bf16 there
+    if name == "cross entropy under autocast":
+        reports = check_training(copy.deepcopy(module), make, floor=1e-3)
+        assert len(reports) == 2 and all(r.compiled for r in reports)
+        if device == "cuda":  # where eager rounds the logarithms to bf16
+            return
     reports = check_training(module, make, **how)
     assert len(reports) == 2 and all(r.compiled for r in reports)
 
