@@ -140,6 +140,29 @@ def factors(a):
     return (factor * 2).sum() + torch.linalg.inv(s).tanh()
 
 
+def test_sizes_that_torch_foresees_wrong(monkeypatch):
+    """Older versions of torch say that what is unique of an index, in index_fill's backward, is one."""
+
+    def one(mode, func, index, *options):
+        return index.new_empty(1), index.new_empty(0)
+
+    monkeypatch.setitem(
+        torch._subclasses.fake_impls.op_implementations_dict, torch.ops.aten._unique.default, one
+    )
+
+    class Filled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.value = nn.Parameter(torch.tensor(0.5))
+
+        def forward(self, x, index):
+            return x.index_fill(0, index, self.value).sin()
+
+    check_training(
+        Filled(), lambda: [randn(5, 3, requires_grad=True), torch.tensor([0, 2, 2])], strict=False
+    )
+
+
 def test_effects_in_order():
     reports = check(factors, lambda: [randn(6, 6)])
     assert all(r.compiled for r in reports)
