@@ -170,6 +170,8 @@ struct BlockSchedule {
   std::int32_t side = 0;
   // What is read was written just before, and no one needs it or the results soon.
   bool recent = false;
+  // What is read once leaves the cache that all share after the rest.
+  bool lasting = false;
   friend bool operator==(const BlockSchedule&, const BlockSchedule&) = default;
 };
 

@@ -237,10 +237,12 @@ std::string to_string(const BlockSchedule& b) {
   const char* axis = b.axis == BlockSchedule::Axis::inner   ? "rows"
                      : b.axis == BlockSchedule::Axis::outer ? "columns"
                                                             : "tile";
-  return fmt::format("schedule blocks {} threads {} team {} lanes {} cluster {}{} unroll {}{}{}{}",
-                     axis, b.threads, b.team, b.lanes, b.cluster, b.keep ? " keep" : "", b.unroll,
-                     b.chunk != 0 ? fmt::format(" chunk {}", b.chunk) : "",
-                     b.side != 0 ? fmt::format(" side {}", b.side) : "", b.recent ? " recent" : "");
+  return fmt::format(
+      "schedule blocks {} threads {} team {} lanes {} cluster {}{} unroll {}{}{}{}{}", axis,
+      b.threads, b.team, b.lanes, b.cluster, b.keep ? " keep" : "", b.unroll,
+      b.chunk != 0 ? fmt::format(" chunk {}", b.chunk) : "",
+      b.side != 0 ? fmt::format(" side {}", b.side) : "", b.recent ? " recent" : "",
+      b.lasting ? " lasting" : "");
 }
 
 BlockSchedule parse_blocks(std::string_view text) {
@@ -263,10 +265,14 @@ BlockSchedule parse_blocks(std::string_view text) {
   const std::pair<std::string_view, std::int32_t*> numbers[] = {
       {"threads", &b.threads}, {"team", &b.team},   {"lanes", &b.lanes}, {"cluster", &b.cluster},
       {"unroll", &b.unroll},   {"chunk", &b.chunk}, {"side", &b.side}};
+  const std::pair<std::string_view, bool*> flags[] = {
+      {"keep", &b.keep}, {"recent", &b.recent}, {"lasting", &b.lasting}};
   while (!scanner.at_end()) {
     const std::string name(scanner.identifier());
-    if (name == "keep" || name == "recent") {
-      (name == "keep" ? b.keep : b.recent) = true;
+    const auto flag = std::find_if(std::begin(flags), std::end(flags),
+                                   [&](const auto& f) { return f.first == name; });
+    if (flag != std::end(flags)) {
+      *flag->second = true;
       continue;
     }
     const auto at = std::find_if(std::begin(numbers), std::end(numbers),

@@ -9,6 +9,7 @@
 #include "loop/builder.h"
 #include "schedule/blocks.h"
 #include "schedule/bytes.h"
+#include "schedule/cache_hints.h"
 #include "schedule/combine.h"
 #include "schedule/endings.h"
 #include "schedule/epilogue.h"
@@ -18,7 +19,6 @@
 #include "schedule/linear.h"
 #include "schedule/loops.h"
 #include "schedule/numbers.h"
-#include "schedule/recent.h"
 #include "schedule/rewrite.h"
 #include "schedule/scalars.h"
 #include "schedule/stages.h"
@@ -429,7 +429,7 @@ ScheduledProgram schedule(Program program, const Options& options) {
   combine(scheduled.steps, scheduled.program, options.device);
   pass_numbers(scheduled.steps, *scheduled.program.context);
   if (options.device.kind != abi::DeviceKind::cpu) {
-    find_recent(scheduled.steps, scheduled.program, options.device);
+    set_cache_hints(scheduled.steps, scheduled.program, options.device);
   }
   count_bytes(scheduled);
   verify(scheduled);

@@ -316,6 +316,7 @@ std::optional<std::string> BodyText::pack_text(Val v) {
   const std::string at = fmt::format("p{} + ({})", i.buffer, offset_text(i.indices[0], false));
   const char* how = !constant                                      ? "load"
                     : place_.ahead                                 ? "load_now"
+                    : place_.lasts && is_read_once(i.indices[0])   ? "load_lasting"
                     : place_.streams && is_read_once(i.indices[0]) ? "load_once"
                                                                    : "load_constant";
   std::string text = fmt::format("{}<{}, {}>({})", how, place_.lanes, width, at);

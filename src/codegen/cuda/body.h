@@ -44,6 +44,7 @@ struct Place {
   sym::Expr around;      // the inner loop along a column; null elsewhere
   bool ahead = false;    // loads stay before what follows them in the text
   bool leaves = false;   // what is stored here may leave the second cache first
+  bool lasts = false;    // what is read here once leaves it last
   // Active lanes: first <= l < last (texts); empty: all. `whole`: condition that all are active.
   std::string first, last, whole;
 };

@@ -51,6 +51,7 @@ Expr StageText::skew_of(const Stage& stage) const {
 
 Place StageText::row_place(const Stage& stage) const {
   Place place;
+  place.lasts = blocks_.lasting;
   place.symbols = symbols_;
   const Expr extent = stage.inner.front().extent;
   const bool wide = is_wide_extent(extent);

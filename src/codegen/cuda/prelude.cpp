@@ -120,6 +120,21 @@ template <int N, int W, class T> INLINE Pack<T, N> load_once(const T* p) {
   for (int l = 0; l < N; l += S) read_word_once<S * (int)sizeof(T)>(&r.at[l], p + l);
   return r;
 }
+// What is read once and stays in the cache that all share after the rest has left it.
+template <int N, int W, class T> INLINE Pack<T, N> load_lasting(const T* p) {
+  constexpr int S = sizeof(T) * W > 16 ? 16 / (int)sizeof(T) : W;
+  if (S * sizeof(T) != 16) return load_once<N, W>(p);
+  u64 policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  Pack<T, N> r;
+#pragma unroll
+  for (int l = 0; l < N; l += S) {
+    u32* w = (u32*)&r.at[l];
+    asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+        : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(p + l), "l"(policy));
+  }
+  return r;
+}
 // Of memory that nobody writes, before what comes after it in the text.
 template <int Bytes> INLINE void read_word_now(void* to, const void* from) {
   u32* w = (u32*)to;
