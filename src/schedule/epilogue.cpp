@@ -131,6 +131,13 @@ class ChainReader {
     if (value->opcode == Opcode::constant) {
       if (!allowed(abi::PostOpKind::linear)) return false;
       const double c = negate ? -value->real : value->real;
+      const bool completes = is_add && !chain_.empty() &&
+                             chain_.back().kind == abi::PostOpKind::linear &&
+                             chain_.back().beta == 0;
+      if (completes) {
+        chain_.back().beta = c;
+        return true;
+      }
       chain_.push_back({abi::PostOpKind::linear, is_add ? 1.0 : c, is_add ? c : 0.0, std::nullopt});
       return true;
     }

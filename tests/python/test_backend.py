@@ -315,3 +315,39 @@ def test_large_graph():
     with torch.no_grad():
         reports = check(function, lambda: [randn(64)], tolerance=1e-4)
     assert reports[0].launches < 100
+
+
+PRODUCTS = {
+    "mm": (lambda a, b: a @ b, [(5, 6), (6, 7)]),
+    "mm of a transpose": (lambda a, b: a @ b.T, [(5, 6), (7, 6)]),
+    "bmm": (lambda a, b: a @ b, [(3, 5, 6), (3, 6, 7)]),
+    "linear": (lambda a, b: F.linear(a, b), [(8, 16), (32, 16)]),
+    "conv": (lambda a, b: F.conv2d(a, b), [(2, 16, 8, 8), (32, 16, 3, 3)]),
+}
+CHAINS = {
+    "two factors": lambda x: x * 2.0 * 3.0,
+    "factor of a sum": lambda x: (x + 2.0) * 3.0,
+    "sum of a product": lambda x: x * 2.0 + 3.0,
+    "two sums": lambda x: x * 2.0 + 3.0 + 4.0,
+    "around relu": lambda x: F.relu(x * 2.0) * 3.0,
+    "around silu": lambda x: F.silu(x * 0.5) * 2.0 - 1.0,
+    "two slopes": lambda x: F.leaky_relu(F.leaky_relu(x, 0.1), 0.3),
+    "relu, elu": lambda x: F.elu(F.relu(x) - 1.0, 0.5),
+    "elu, elu": lambda x: F.elu(F.elu(x, 2.0), 0.5),
+    "leaky, relu": lambda x: F.relu(F.leaky_relu(x, 0.2) + 0.1),
+    "two clamps": lambda x: x.clamp(-1.0, 2.0).clamp(-0.5, 3.0),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_numbers_behind_products(product, chain, dtype):
+    """Each with its own factors and slopes, whoever computes them."""
+    function, sizes = PRODUCTS[product]
+    with torch.no_grad():
+        check(
+            lambda *tensors: CHAINS[chain](function(*tensors)),
+            lambda: [randn(*s).to(dtype) for s in sizes],
+            tolerance=1e-5 if dtype == torch.float32 else 3e-2,
+        )

@@ -19,6 +19,16 @@ bool is_native(const PostOpDescription& p) {
   return supported(abi::PostOp{.kind = p.kind, .alpha = p.alpha, .beta = p.beta, .operand = {}});
 }
 
+// oneDNN 2.6's products scale and shift in all linear post-ops by the first one's numbers; no two
+// of another kind are trusted either.
+bool takes_anothers_numbers(const PostOpDescription& op,
+                            const std::vector<PostOpDescription>& fused) {
+  if (has_operand(op.kind)) return false;
+  return std::any_of(fused.begin(), fused.end(), [&](const PostOpDescription& f) {
+    return f.kind == op.kind && (f.alpha != op.alpha || f.beta != op.beta);
+  });
+}
+
 }  // namespace
 
 TensorDescription resolve(const abi::Operand& operand, std::span<const std::int64_t> slots) {
@@ -102,7 +112,8 @@ void split_post_ops(std::vector<PostOpDescription> all, CompiledCall& call,
                     std::vector<PostOpDescription>& fused) {
   call.rest_operand = static_cast<std::size_t>(Role::first_post_op);
   for (PostOpDescription& p : all) {
-    if (call.rest.empty() && fits(p, call.destination, call.channel)) {
+    if (call.rest.empty() && fits(p, call.destination, call.channel) &&
+        !takes_anothers_numbers(p, fused)) {
       if (has_operand(p.kind)) ++call.rest_operand;
       fused.push_back(std::move(p));
     } else {
