@@ -35,7 +35,7 @@ class Printer {
     out_ += ")";
     for (std::size_t s = 0; s < kernel_.sizes.size(); ++s) {
       names_[kernel_.sizes[s].id()] = fmt::format("s{}", s);
-      out_ += fmt::format("{}s{}", s == 0 ? " sizes " : ", ", s);
+      out_ += fmt::format("{}s{}{}", s == 0 ? " sizes " : ", ", s, facts_of(kernel_.sizes[s]));
     }
     if (kernel_.instances > 1) out_ += fmt::format(" table of {}", kernel_.instances);
     out_ += " {\n";
@@ -61,6 +61,15 @@ class Printer {
   }
 
  private:
+  // What generated code may rely on: 32-bit counts, whole vectors, indices that are in range.
+  static std::string facts_of(Expr size) {
+    const auto [low, high] = sym::bounds(size);
+    std::int64_t divisor = 1;
+    if (size.kind() == sym::Kind::symbol) divisor = size.context().info(size).divisor;
+    return fmt::format(" in {}..{}{}", low, high == sym::Range::kMax ? "" : std::to_string(high),
+                       divisor == 1 ? "" : fmt::format(" by {}", divisor));
+  }
+
   std::string text(Expr e) {
     using sym::Kind;
     std::vector<std::string> parts;
@@ -184,11 +193,14 @@ class Printer {
         case Opcode::row:
           detail = fmt::format("r{}", i.integer);
           break;
-        case Opcode::indirect:
-          names_[i.indices.front().id()] = fmt::format("x{}", indirects_++);
-          detail = fmt::format("{} below {}", names_[i.indices.front().id()],
-                               text(i.indices.front().context().info(i.indices.front()).extent));
+        case Opcode::indirect: {
+          const Expr position = i.indices.front();
+          const Expr extent = position.context().info(position).extent;
+          const std::string& name = names_[position.id()] = fmt::format("x{}", indirects_++);
+          detail = extent.is_null() ? name + facts_of(position)
+                                    : fmt::format("{} below {}", name, text(extent));
           break;
+        }
         default:
           break;
       }
