@@ -125,6 +125,16 @@ void set_num_threads(int count) {
   set_pool_size(count);
 }
 
+LibraryThreads::LibraryThreads() noexcept {
+  if (!in_forked_child.load(std::memory_order_relaxed) || pool_size() == 1) return;
+  before_ = pool_size();
+  set_pool_size(1);
+}
+
+LibraryThreads::~LibraryThreads() {
+  if (before_ != 0) set_pool_size(before_);
+}
+
 void parallel_run(ParallelBody body, void* context, std::int64_t begin, std::int64_t end,
                   std::int64_t grain) noexcept {
   if (end <= begin) return;

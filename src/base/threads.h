@@ -16,6 +16,20 @@ namespace inkle {
 // For parallel calls of the calling thread; `count` below one throws UserError.
 void set_num_threads(int count);
 
+// Around a library's planning or running of parallel regions of its own: in a forked child its team
+// has one thread, and a plan for the number that torch gives each new thread would leave a part of
+// the work undone. The calling thread's number is one there while this lives; elsewhere as it was.
+class LibraryThreads {
+ public:
+  LibraryThreads() noexcept;
+  ~LibraryThreads();
+  LibraryThreads(const LibraryThreads&) = delete;
+  LibraryThreads& operator=(const LibraryThreads&) = delete;
+
+ private:
+  int before_ = 0;  // 0: nothing to restore
+};
+
 // Calls body(first, last) for consecutive parts that cover [begin, end) once, at most num_threads()
 // of them, each but a lone one of at least `grain` indices (a grain below one counts as one);
 // returns when all have ended. The partition depends on the arguments and num_threads() only. An

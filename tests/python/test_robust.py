@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import re
+import subprocess
+import sys
 import threading
 
 import numpy
@@ -179,6 +181,33 @@ def test_fork_after_compilation():
     done, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     same(run([x])[0], torch.from_numpy(wanted))
+
+
+_IN_A_CHILD = """
+import os, sys, threading, torch, inkle
+torch.set_num_threads(2)
+x, y = torch.ones(128, 256), torch.ones(256, 512)
+def multiply():
+    found = torch.compile(lambda x, y: x @ y, backend="inkle")(x, y)
+    return bool((found == 256).all())
+if (child := os.fork()) == 0:
+    right = [multiply()]
+    torch._dynamo.reset(); inkle.reset()
+    thread = threading.Thread(target=lambda: right.append(multiply()))
+    thread.start(); thread.join()
+    os._exit(0 if right == [True, True] else 2)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.cpu_only
+def test_products_compiled_in_a_forked_child(tmp_path):
+    """Torch gives each new thread its number of threads, the child's teams have one."""
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+    (tmp_path / "program.py").write_text(_IN_A_CHILD)
+    process = subprocess.run([sys.executable, "-W", "ignore", tmp_path / "program.py"], timeout=120,
+                             env=environment, stderr=subprocess.PIPE)  # fmt: skip
+    assert process.returncode == 0, process.stderr.decode()[-2000:]
 
 
 def test_outputs_outlive_later_calls_and_are_torchs_own():

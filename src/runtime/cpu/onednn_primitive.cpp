@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/threads.h"
 
 namespace inkle::runtime::cpu {
 namespace {
@@ -314,6 +315,7 @@ class OneDnnExecution final : public Execution {
   static constexpr auto kDestination = static_cast<std::size_t>(Role::destination);
 
   void execute(const dnnl::primitive& primitive, const std::vector<dnnl_exec_arg_t>& arguments) {
+    const LibraryThreads threads;
     const dnnl_status_t status = dnnl_primitive_execute(
         primitive.get(), stream_.get(), static_cast<int>(arguments.size()), arguments.data());
     if (status == dnnl_out_of_memory) user_error("out of memory in a oneDNN call");
@@ -336,6 +338,7 @@ class OneDnnExecution final : public Execution {
 
 void OneDnnPrimitive::pack(const void* weights, void* packed) const {
   try {
+    const LibraryThreads threads;
     dnnl::stream stream(cpu_engine());
     memory from(plain_weights_, cpu_engine(), const_cast<void*>(weights));
     memory to(weights_, cpu_engine(), packed);
@@ -357,6 +360,7 @@ std::unique_ptr<Execution> OneDnnPrimitive::bind() const {
 }  // namespace
 
 std::shared_ptr<const Primitive> Primitive::make(const PrimitiveDescription& d) {
+  const LibraryThreads threads;
   try {
     return std::make_shared<const OneDnnPrimitive>(d);
   } catch (const dnnl::error& e) {
