@@ -1,10 +1,12 @@
 #include "python/cuda_graphs.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "python/made_once.h"
 #include "python/torch_tensor.h"
 
 namespace inkle::python {
@@ -22,9 +24,12 @@ constexpr std::int64_t kMostCopiedBytes = 1 << 20;
 
 // Tensors that share the storage of this one, and what else counts in torch.
 std::int64_t uses_of(const nb::object& tensor) {
-  static PyObject* const count =
-      nb::object(nb::module_::import_("torch._C").attr("_storage_Use_Count")).release().ptr();
-  return nb::cast<std::int64_t>(nb::borrow(count)(tensor.attr("untyped_storage")().attr("_cdata")));
+  static constinit MadeOnce<nb::object> found;
+  const nb::object& count = found.get([] {
+    return std::make_unique<nb::object>(
+        nb::module_::import_("torch._C").attr("_storage_Use_Count"));
+  });
+  return nb::cast<std::int64_t>(count(tensor.attr("untyped_storage")().attr("_cdata")));
 }
 
 std::int64_t result_bytes(const std::vector<ResultRecipe>& results) {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "python/cuda_graphs.h"
+#include "python/made_once.h"
 #include "runtime/common/errors.h"
 
 namespace inkle::python {
@@ -83,7 +84,8 @@ class CurrentDevice {
  public:
   explicit CurrentDevice(abi::Device device) {
     if (device.kind != abi::DeviceKind::cuda) return;
-    static const Functions functions;
+    static constinit MadeOnce<const Functions> found;
+    const Functions& functions = found.get([] { return std::make_unique<const Functions>(); });
     if (functions.is_single) return;
     functions_ = &functions;
     before_ = nb::cast<int>(functions.exchange(device.index));
@@ -102,8 +104,7 @@ class CurrentDevice {
 
  private:
   struct Functions {
-    nb::handle exchange =
-        nb::object(nb::module_::import_("torch._C").attr("_cuda_exchangeDevice")).release();
+    nb::object exchange = nb::module_::import_("torch._C").attr("_cuda_exchangeDevice");
     bool is_single =
         nb::cast<int>(nb::module_::import_("torch").attr("cuda").attr("device_count")()) == 1;
   };

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 
 #include "base/error.h"
+#include "python/made_once.h"
 #include "python/torch_tensor.h"
 #include "runtime/common/errors.h"
 #include "runtime/cuda/host.h"
@@ -38,18 +40,26 @@ bool is_within(const void* at, const abi::TensorView& view) {
 
 // A function of inkle/device_ops.py.
 nb::object device_op(const char* name) {
-  static PyObject* const module = nb::module_::import_("inkle.device_ops").release().ptr();
-  return nb::borrow(module).attr(name);
+  static constinit MadeOnce<nb::object> module;
+  return module
+      .get([] { return std::make_unique<nb::object>(nb::module_::import_("inkle.device_ops")); })
+      .attr(name);
 }
 
-std::int64_t version_of(PyObject* tensor) {
-  // What the attribute's lookup would find, which takes longer than its call.
-  static const PyGetSetDef* const found = [] {
+// What the lookup of a tensor's _version would find, which takes longer than its call; may be null.
+const PyGetSetDef* version_getter() {
+  static constinit MadeOnce<const PyGetSetDef*> found;
+  return found.get([] {
     const nb::object type = nb::module_::import_("torch").attr("_C").attr("TensorBase");
     const nb::object descriptor = nb::object(type.attr("__dict__"))["_version"];
     const bool is_found = Py_TYPE(descriptor.ptr()) == &PyGetSetDescr_Type;
-    return is_found ? reinterpret_cast<PyGetSetDescrObject*>(descriptor.ptr())->d_getset : nullptr;
-  }();
+    return std::make_unique<const PyGetSetDef*>(
+        is_found ? reinterpret_cast<PyGetSetDescrObject*>(descriptor.ptr())->d_getset : nullptr);
+  });
+}
+
+std::int64_t version_of(PyObject* tensor) {
+  const PyGetSetDef* const found = version_getter();
   PyObject* const version = found != nullptr ? found->get(tensor, found->closure)
                                              : PyObject_GetAttrString(tensor, "_version");
   if (version == nullptr) {  // tensors made in inference mode have none

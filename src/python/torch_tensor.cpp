@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "python/made_once.h"
 #include "python/tensor_reader.h"
 
 namespace inkle::python {
@@ -33,7 +34,7 @@ constexpr std::array kNames = {
 };
 static_assert(kNames.size() == static_cast<std::size_t>(abi::DType::opaque));
 
-// What is looked up in torch once; never freed, as the interpreter may be gone by then.
+// What is looked up in torch once.
 struct Torch {
   PyTypeObject* tensor = nullptr;
   PyTypeObject* parameter = nullptr;
@@ -45,8 +46,9 @@ struct Torch {
 };
 
 const Torch& torch() {
-  static const Torch* const found = [] {
-    auto* t = new Torch;
+  static constinit MadeOnce<Torch> found;
+  return found.get([] {
+    auto t = std::make_unique<Torch>();
     const nb::module_ m = nb::module_::import_("torch");
     t->tensor = reinterpret_cast<PyTypeObject*>(nb::object(m.attr("Tensor")).release().ptr());
     t->parameter =
@@ -64,19 +66,19 @@ const Torch& torch() {
       t->dtypes[i] = nb::object(dtype).release().ptr();
     }
     return t;
-  }();
-  return *found;
+  });
 }
 
 TensorReader& reader() {
-  static TensorReader* const made = new TensorReader;  // never freed, as above
-  return *made;
+  static constinit MadeOnce<TensorReader> made;
+  return made.get([] { return std::make_unique<TensorReader>(); });
 }
 
 }  // namespace
 
 const dlpack::ExchangeApi& exchange_api() {
-  static const dlpack::ExchangeApi* api = [] {
+  static constinit MadeOnce<const dlpack::ExchangeApi*> found;
+  return *found.get([] {
     const nb::object type = nb::module_::import_("torch").attr("Tensor");
     if (!nb::hasattr(type, "__dlpack_c_exchange_api__")) {
       unsupported("this torch has no DLPack exchange table; torch 2.11 or later is needed");
@@ -89,9 +91,8 @@ const dlpack::ExchangeApi& exchange_api() {
       unsupported("torch's DLPack exchange table is of version {}.{}; 1.x is needed",
                   table->header.version.major, table->header.version.minor);
     }
-    return table;
-  }();
-  return *api;
+    return std::make_unique<const dlpack::ExchangeApi*>(table);
+  });
 }
 
 bool is_tensor(PyObject* object) {
