@@ -260,6 +260,17 @@ nb::object CudaGraphs::replay(Entry& entry, const Recording& recording, const To
   return tuple;
 }
 
+int CudaGraphs::traverse(visitproc visit, void* arg) const {
+  for (const Entry& entry : entries_) {
+    for (const nb::object& copy : entry.copies) Py_VISIT(copy.ptr());
+    for (const Recording& recording : entry.recordings) {
+      Py_VISIT(recording.graph.ptr());
+      for (const ResultRecipe& recipe : recording.results) Py_VISIT(recipe.base.ptr());
+    }
+  }
+  return 0;
+}
+
 void CudaGraphs::give_up(Entry& entry, std::string reason) {
   entry.recordings.clear();
   entry.copies.clear();

@@ -68,6 +68,9 @@ class CudaGraphs {
   template <class W>
   [[nodiscard]] nb::object call(TorchHost& host, const nb::list& arguments, W& watch);
 
+  // As TorchCallable's.
+  int traverse(visitproc visit, void* argument) const;
+
   // (shapes recorded, calls replayed, why not "").
   [[nodiscard]] nb::object report() const;
 

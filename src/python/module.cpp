@@ -9,6 +9,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -301,6 +302,31 @@ void bind_importer(nb::module_& m) {
       });
 }
 
+// Programs stand in cycles: each knows what runs in its place, which knows the report of the
+// program, which knows the program. The attributes that Python code gives a program are looked at
+// here, too, since nanobind leaves all to a class that has slots of its own.
+PyObject** attributes_of(PyObject* self) {
+  return reinterpret_cast<PyObject**>(reinterpret_cast<std::byte*>(self) +
+                                      Py_TYPE(self)->tp_dictoffset);
+}
+
+int traverse_callable(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(*attributes_of(self));
+  if (!nb::inst_ready(self)) return 0;
+  return nb::inst_ptr<TorchCallable>(self)->traverse(visit, arg);
+}
+
+int clear_callable(PyObject* self) {
+  Py_CLEAR(*attributes_of(self));
+  if (nb::inst_ready(self)) nb::inst_ptr<TorchCallable>(self)->drop_references();
+  return 0;
+}
+
+const PyType_Slot kCallableSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_callable)},
+                                      {Py_tp_clear, reinterpret_cast<void*>(clear_callable)},
+                                      {0, nullptr}};
+
 void bind_compiler(nb::module_& m) {
   nb::class_<Options>(m, "Options")
       .def(nb::init<>())
@@ -334,7 +360,7 @@ void bind_compiler(nb::module_& m) {
       .def("cut", cut, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
            nb::arg(), nb::arg(), nb::arg("attention").none() = nb::none())
       .def("compile_halves", compile_halves);
-  nb::class_<TorchCallable>(m, "TorchCallable", nb::dynamic_attr())
+  nb::class_<TorchCallable>(m, "TorchCallable", nb::dynamic_attr(), nb::type_slots(kCallableSlots))
       .def("__call__", &TorchCallable::call)
       .def("set_frozen", &TorchCallable::set_frozen)
       .def("set_fallback", &TorchCallable::set_fallback)

@@ -70,6 +70,34 @@ bool TorchCallable::is_frozen_as(const nb::list& arguments) const {
   return true;
 }
 
+// What a host owns it owns during a call, which keeps this object alive.
+int TorchCallable::traverse(visitproc visit, void* arg) const {
+  Py_VISIT(context_.targets.ptr());
+  Py_VISIT(context_.as_strided.ptr());
+  Py_VISIT(otherwise_.ptr());
+  Py_VISIT(fallback_.ptr());
+  for (const nb::object& object : frozen_) Py_VISIT(object.ptr());
+  return graphs_ ? graphs_->traverse(visit, arg) : 0;
+}
+
+void TorchCallable::drop_references() {
+  list_size_ = kDropped;
+  // What is dropped may call this object once more, so it is put into order before anything goes.
+  const std::vector<nb::object> frozen = std::exchange(frozen_, {});
+  const nb::object otherwise = std::exchange(otherwise_, nb::none());
+  const nb::object fallback = std::exchange(fallback_, nb::none());
+  const nb::object as_strided = std::exchange(context_.as_strided, nb::none());
+  const nb::object targets = std::move(context_.targets);
+  const std::unique_ptr<CudaGraphs> graphs = std::move(graphs_);
+}
+
+void TorchCallable::check_length(const nb::list& arguments) const {
+  if (nb::len(arguments) == list_size_) return;
+  if (list_size_ == kDropped) throw InternalError("a program is called after its end");
+  throw WrongArgument(fmt::format("{} takes {} arguments, {} were given", plan_->name, list_size_,
+                                  nb::len(arguments)));
+}
+
 std::unique_ptr<TorchHost> TorchCallable::take_host() {
   if (idle_.empty()) return std::make_unique<TorchHost>(context_);
   std::unique_ptr<TorchHost> host = std::move(idle_.back());
@@ -116,10 +144,7 @@ class CurrentDevice {
 
 template <class Run>
 nb::object TorchCallable::run(const nb::list& arguments, bool is_call, Run&& run) {
-  if (nb::len(arguments) != list_size_) {
-    throw WrongArgument(fmt::format("{} takes {} arguments, {} were given", plan_->name, list_size_,
-                                    nb::len(arguments)));
-  }
+  check_length(arguments);
   if (!frozen_.empty() && !is_frozen_as(arguments)) return otherwise_(arguments);
   std::unique_ptr<TorchHost> host = take_host();
   std::string failure;

@@ -3,7 +3,9 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -38,6 +40,12 @@ class TorchCallable {
   // anything was written: otherwise(list, message). None: the error is raised.
   void set_fallback(nb::object otherwise) { fallback_ = std::move(otherwise); }
 
+  // The garbage collector's: calls visit(object, argument) for each reference that this object
+  // owns, and stops at what is not 0.
+  int traverse(visitproc visit, void* argument) const;
+  // Drops them all; a call raises from then on.
+  void drop_references();
+
   // Throws WrongArgument if types, sizes or strides are not the plan's; OutOfRange, UserError; what
   // calls to eager raise.
   [[nodiscard]] nb::object call(const nb::list& arguments);
@@ -63,6 +71,8 @@ class TorchCallable {
  private:
   template <class Run>
   nb::object run(const nb::list& arguments, bool is_call, Run&& run);
+  // Throws WrongArgument.
+  void check_length(const nb::list& arguments) const;
   [[nodiscard]] bool is_frozen_as(const nb::list& arguments) const;
   std::unique_ptr<TorchHost> take_host();
 
@@ -71,7 +81,8 @@ class TorchCallable {
   HostContext context_;
   nb::object otherwise_;
   nb::object fallback_;
-  std::size_t list_size_ = 0;       // of the caller's list
+  static constexpr std::size_t kDropped = std::numeric_limits<std::size_t>::max();
+  std::size_t list_size_ = 0;       // of the caller's list; kDropped: no call is possible any more
   std::vector<nb::object> frozen_;  // by position in the caller's list; null: none
   bool writes_arguments_ = false;
   std::vector<std::unique_ptr<TorchHost>> idle_;  // guarded by the interpreter's lock

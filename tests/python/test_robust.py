@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import re
 import subprocess
 import sys
 import threading
+import weakref
 
 import numpy
 import pytest
@@ -312,3 +314,52 @@ def test_reports():
     assert report.launches + report.library_calls == len(report.steps) > 0
     assert report.kernels >= 1 and report.library_calls == 1
     assert any("test_robust.py" in step["source"] for step in report.steps)
+
+
+def freed(train=False, **options):
+    """Whether weights and programs are gone when nothing uses them any more."""
+    module, x = nn.Linear(8, 8).to(torch.get_default_device()), randn(2, 8)
+    run = compiled(module, **options)
+    if train:
+        run(x).sum().backward()
+    else:
+        with torch.no_grad():
+            run(x)
+    assert inkle.reports()
+    for report in inkle.reports():
+        report.callable.probe = Probe()
+    probes = [weakref.ref(report.callable.probe) for report in inkle.reports()]
+    weight = weakref.ref(module.weight)
+    del module, run, report
+    torch._dynamo.reset()
+    inkle.reset()
+    gc.collect()
+    gc.collect()
+    return weight() is None, all(probe() is None for probe in probes)
+
+
+class Probe:
+    pass
+
+
+@pytest.mark.parametrize("options", [{"strict": False}, {"strict": True}, {"freeze": True},
+                                     {"freeze": True, "strict": False}], ids=str)  # fmt: skip
+def test_programs_that_nobody_uses_are_freed(options):
+    assert freed(**options) == (True, True)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_programs_of_training_are_freed(strict):
+    assert freed(train=True, strict=strict) == (True, True)
+
+
+def test_attributes_of_a_program_are_seen_by_the_collector():
+    run = callable_of(lambda x: x + 1, randn(4))
+    run.itself, probe = run, Probe()
+    run.probe, seen = probe, weakref.ref(probe)
+    del run, probe
+    torch._dynamo.reset()
+    inkle.reset()
+    gc.collect()
+    gc.collect()
+    assert seen() is None
