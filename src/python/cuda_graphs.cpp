@@ -101,6 +101,18 @@ bool CudaGraphs::has_moved(const Entry& entry, std::span<const abi::TensorView> 
 
 template <class W>
 nb::object CudaGraphs::call(TorchHost& host, const nb::list& arguments, W& watch) {
+  if (is_busy_) return {};
+  struct Busy {
+    explicit Busy(bool& flag) : flag_(flag) { flag_ = true; }
+    ~Busy() { flag_ = false; }
+    bool& flag_;
+  };
+  const Busy busy(is_busy_);
+  return call_alone(host, arguments, watch);
+}
+
+template <class W>
+nb::object CudaGraphs::call_alone(TorchHost& host, const nb::list& arguments, W& watch) {
   if (!reason_.empty() && recorded_ == 0) return {};
   bool is_new = false;
   Entry& entry = *find(host, is_new, watch);

@@ -64,7 +64,10 @@ class CudaGraphs {
   CudaGraphs(runtime::common::Executable& executable, const HostContext& context);
 
   // `host` has read `arguments`. The result, or an invalid object if the call is to run as usual.
-  // The interpreter's lock is held throughout. `watch`: NoWatch or Watch.
+  // The interpreter's lock is held at the start and the end; torch's copies, clones and replays,
+  // and the run that is recorded, let go of it. So one call at a time is looked at: one that comes
+  // meanwhile, of another thread or of a call to eager within, runs as usual. `watch`: NoWatch or
+  // Watch.
   template <class W>
   [[nodiscard]] nb::object call(TorchHost& host, const nb::list& arguments, W& watch);
 
@@ -93,6 +96,8 @@ class CudaGraphs {
   };
 
   template <class W>
+  nb::object call_alone(TorchHost& host, const nb::list& arguments, W& watch);
+  template <class W>
   Entry* find(TorchHost& host, bool& is_new, W& watch);
   [[nodiscard]] bool has_moved(const Entry& entry, std::span<const abi::TensorView> views) const;
   bool follow(Entry& entry, const TorchHost& host);
@@ -108,6 +113,7 @@ class CudaGraphs {
   std::vector<bool> is_written_;
   std::list<Entry> entries_;  // the most recently used first
   std::vector<std::int64_t> key_;
+  bool is_busy_ = false;  // guarded by the interpreter's lock
   std::int64_t recorded_ = 0;
   std::int64_t replayed_ = 0;
   std::string reason_;

@@ -172,6 +172,32 @@ def test_graphs_without_memory_are_given_up(moves):
     assert recorded == int(moves) and "memory" in reason
 
 
+@pytest.mark.parametrize("rows", [32, 1024])  # results that are copied, and lent
+def test_graphs_of_one_callable_in_two_threads(rows):
+    def function(x):
+        return (x * 2 + 1).softmax(-1)
+
+    run = torch.compile(function, backend="inkle", mode="reduce-overhead", dynamic=False)
+    inputs = [torch.randn(rows, 1024) for _ in range(32)]
+    with torch.no_grad():
+        run(inputs[0])
+    program = inkle.reports()[0].callable
+
+    def work(first):
+        kept = []
+        for i in range(400):
+            x = inputs[(2 * i + first) % len(inputs)]
+            kept = kept[-2:] + [(x, program([x])[0])]
+            for x, found in kept:
+                torch.testing.assert_close(found, function(x))
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(work, first) for first in (0, 1)]:
+            done.result(timeout=120)
+    recorded, replayed, reason = program.graphs
+    assert recorded >= 1 and replayed >= 100, reason
+
+
 def test_graphs_write_to_mutated_arguments():
     def step(x, total):
         total.add_(x.sum(0))
