@@ -292,12 +292,13 @@ def _compile(
 
 def _at_run_time(
     gm: torch.fx.GraphModule, report: GraphReport, strides: Strides
-) -> Callable[[list[Any], str], Any]:
+) -> Callable[[list[Any], str, bool], Any]:
     """What runs instead of a call that failed before it wrote anything."""
 
-    def run(args: list[Any], message: str) -> Any:
-        report.reason = report.fault = message
-        warn(gm, report, "a call runs in eager", "a fault at run time", message, Failure("run"))
+    def run(args: list[Any], message: str, is_fault: bool) -> Any:
+        report.call_failed(message, is_fault)
+        kind = "a fault at run time" if is_fault else "not supported"
+        warn(gm, report, "a call runs in eager", kind, message, Failure("run"))
         with torch._C._DisableAutocast():
             return gm.forward(*layouts.as_traced(gm, args, strides.arguments))
 

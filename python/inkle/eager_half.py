@@ -152,6 +152,8 @@ def _scalar(value: bool | int | float, beside: list[Any]) -> torch.Tensor:
     """A number for an op that takes tensors alone: it promotes others as the number would."""
     is_wide = any(isinstance(t, torch.Tensor) and t.dtype == torch.float64 for t in beside)
     dtype = torch.float64 if isinstance(value, float) and is_wide else None
+    if isinstance(value, int) and value >= 1 << 63:
+        dtype = torch.uint64
     device = next((t.device for t in beside if isinstance(t, torch.Tensor)), None)
     return torch.tensor(value, dtype=dtype, device=device)
 

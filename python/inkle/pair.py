@@ -109,12 +109,12 @@ class Partition:
 
 def _at_run_time(
     gm: torch.fx.GraphModule, report: GraphReport, cut: Any, is_backward: bool, targets: list[Any]
-) -> Callable[[list[Any], str], Any]:
+) -> Callable[[list[Any], str, bool], Any]:
     """What runs instead of a call that failed before it wrote anything."""
 
-    def run(arguments: list[Any], message: str) -> Any:
-        report.reason = report.fault = message
-        kind = "a fault at run time"
+    def run(arguments: list[Any], message: str, is_fault: bool) -> Any:
+        report.call_failed(message, is_fault)
+        kind = "a fault at run time" if is_fault else "not supported"
         warn(gm, report, "a call runs in eager", kind, message, Failure("run"))
         return EagerHalf(cut, is_backward, targets)(arguments)
 

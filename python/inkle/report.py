@@ -48,6 +48,12 @@ class GraphReport:
             elif key != "eager" and hasattr(self, key):
                 setattr(self, key, value)
 
+    def call_failed(self, message: str, is_fault: bool) -> None:
+        """A call ran in eager."""
+        self.reason = message
+        if is_fault:
+            self.fault = message
+
     @property
     def seconds(self) -> float:
         """Inkle's own share of the compile time."""

@@ -148,6 +148,7 @@ nb::object TorchCallable::run(const nb::list& arguments, bool is_call, Run&& run
   if (!frozen_.empty() && !is_frozen_as(arguments)) return otherwise_(arguments);
   std::unique_ptr<TorchHost> host = take_host();
   std::string failure;
+  bool is_fault = true;
   try {
     const CurrentDevice current(context_.device);
     if (fails) throw InternalError("made to fail by option fail_stage");
@@ -169,12 +170,13 @@ nb::object TorchCallable::run(const nb::list& arguments, bool is_call, Run&& run
     const bool is_callers = host->has_begun() && dynamic_cast<const UserError*>(&error) != nullptr;
     if (fallback_.is_none() || !is_untouched || is_callers || !host->give_back(arguments)) throw;
     failure = error.what();
+    is_fault = dynamic_cast<const Unsupported*>(&error) == nullptr;
   } catch (...) {
     host->end_steps();
     throw;
   }
   host.reset();
-  return fallback_(arguments, nb::str(failure.data(), failure.size()));
+  return fallback_(arguments, nb::str(failure.data(), failure.size()), is_fault);
 }
 
 nb::object TorchCallable::call(const nb::list& arguments) {

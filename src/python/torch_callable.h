@@ -37,7 +37,8 @@ class TorchCallable {
   // otherwise(list).
   void set_frozen(const nb::list& objects, nb::object otherwise);
   // What runs, and gives the result, when a call fails for a reason that is not the caller's before
-  // anything was written: otherwise(list, message). None: the error is raised.
+  // anything was written: otherwise(list, message, whether it is a fault of ours). None: the error
+  // is raised.
   void set_fallback(nb::object otherwise) { fallback_ = std::move(otherwise); }
 
   // The garbage collector's: calls visit(object, argument) for each reference that this object

@@ -84,7 +84,12 @@ void TorchHost::read(const nb::list& arguments, bool places_only) {
                                         context_.plan->arguments[a].name,
                                         Py_TYPE(object)->tp_name));
       }
-      integers_.push_back(nb::cast<std::int64_t>(nb::handle(object)));
+      int overflow = 0;
+      integers_.push_back(PyLong_AsLongLongAndOverflow(object, &overflow));
+      if (overflow != 0) {
+        unsupported("argument {}: an integer of more than 64 bits",
+                    context_.plan->arguments[a].name);
+      }
       continue;
     }
     if (!is_tensor(object)) {

@@ -108,6 +108,20 @@ def test_wrong_arguments_of_a_direct_call(args, message):
     same(run([randn(4, 5)])[0], randn(4, 5) + 1)
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_an_integer_of_more_than_64_bits_goes_to_eager(training, caplog):
+    run = compiled(lambda x, n: x * n, strict=False, dynamic=True)
+    with caplog.at_level(logging.WARNING, "inkle"):
+        for n in (2, 3, 2**63 - 1, -(2**63), 2**63, 2**63):
+            x = randn(3, requires_grad=training)
+            same(run(x, n), x * n)
+        for n in (2**64, -(2**63) - 1):
+            with pytest.raises((OverflowError, ValueError)):  # eager raises the first
+                run(randn(3, requires_grad=training), n)
+    assert "not supported" in caplog.text and "more than 64 bits" in caplog.text
+    assert not any(r.fault for r in inkle.reports())
+
+
 def test_out_of_memory_is_an_error_and_the_process_goes_on():
     torch._dynamo.reset()
     run = compiled(lambda x: (x + 1).expand(1 << 24, 1 << 24) * 2.0, dynamic=False)
