@@ -362,8 +362,9 @@ void bind_compiler(nb::module_& m) {
       .def("compile_halves", compile_halves);
   nb::class_<TorchCallable>(m, "TorchCallable", nb::dynamic_attr(), nb::type_slots(kCallableSlots))
       .def("__call__", &TorchCallable::call)
-      .def("set_frozen", &TorchCallable::set_frozen)
-      .def("set_fallback", &TorchCallable::set_fallback)
+      .def("set_frozen", &TorchCallable::set_frozen, nb::arg("objects"),
+           nb::arg("otherwise").none())
+      .def("set_fallback", &TorchCallable::set_fallback, nb::arg("otherwise").none())
       .def_rw("fails", &TorchCallable::fails)
       .def_rw("gives_arguments", &TorchCallable::gives_arguments)
       .def("use_graphs", &TorchCallable::use_graphs)

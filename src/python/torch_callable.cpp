@@ -15,6 +15,10 @@ namespace inkle::python {
 using runtime::common::OutOfRange;
 using runtime::common::WrongArgument;
 
+namespace {
+constexpr const char* kOtherWeights = ": given other weights than it was compiled for";
+}  // namespace
+
 TorchCallable::TorchCallable(std::unique_ptr<runtime::common::Executable> executable,
                              abi::Device device, nb::list targets, nb::object as_strided)
     : executable_(std::move(executable)),
@@ -42,22 +46,22 @@ TorchCallable::~TorchCallable() = default;
 
 void TorchCallable::set_frozen(const nb::list& objects, nb::object otherwise) {
   std::vector<std::uint32_t> positions;
-  frozen_.clear();
-  list_size_ = nb::len(objects);
-  for (std::size_t i = 0; i < list_size_; ++i) {
-    const nb::object object = objects[i];
+  std::vector<nb::object> frozen;
+  for (std::size_t i = 0; i < nb::len(objects); ++i) {
+    nb::object object = objects[i];
     if (object.is_none()) {
       positions.push_back(static_cast<std::uint32_t>(i));
-      frozen_.emplace_back();
-    } else {
-      frozen_.push_back(object);
+      object.reset();
     }
+    frozen.push_back(std::move(object));
   }
   if (positions.size() != context_.arguments.size()) {
     throw InternalError("frozen arguments and those of the plan do not add up");
   }
   for (std::size_t a = 0; a < positions.size(); ++a) context_.arguments[a].position = positions[a];
-  otherwise_ = std::move(otherwise);
+  list_size_ = frozen.size();
+  frozen_.swap(frozen);
+  std::swap(otherwise_, otherwise);
 }
 
 bool TorchCallable::is_frozen_as(const nb::list& arguments) const {
@@ -145,7 +149,10 @@ class CurrentDevice {
 template <class Run>
 nb::object TorchCallable::run(const nb::list& arguments, bool is_call, Run&& run) {
   check_length(arguments);
-  if (!frozen_.empty() && !is_frozen_as(arguments)) return otherwise_(arguments);
+  if (!frozen_.empty() && !is_frozen_as(arguments)) {
+    if (otherwise_.is_none()) throw WrongArgument(plan_->name + kOtherWeights);
+    return otherwise_(arguments);
+  }
   std::unique_ptr<TorchHost> host = take_host();
   std::string failure;
   bool is_fault = true;
@@ -160,6 +167,7 @@ nb::object TorchCallable::run(const nb::list& arguments, bool is_call, Run&& run
     idle_.push_back(std::move(host));
     return result;
   } catch (const WrongArgument&) {
+    host->end_steps();
     throw;
   } catch (const OutOfRange&) {
     host->end_steps();
@@ -203,6 +211,8 @@ nb::object TorchCallable::graph_report() const {
 
 std::vector<std::pair<std::string, double>> TorchCallable::time_replay(const nb::list& arguments) {
   if (!graphs_) user_error("{}: its calls are not recorded", plan_->name);
+  check_length(arguments);
+  if (!is_frozen_as(arguments)) throw WrongArgument(plan_->name + kOtherWeights);
   const CurrentDevice current(context_.device);
   const std::unique_ptr<TorchHost> host = take_host();
   Watch watch;

@@ -34,7 +34,7 @@ class TorchCallable {
 
   // Position `i` of the list given to call() must be the object objects[i], whose contents the plan
   // holds, or is an argument of the plan where that is None. Where it is another, call() returns
-  // otherwise(list).
+  // otherwise(list), or throws WrongArgument if that is None.
   void set_frozen(const nb::list& objects, nb::object otherwise);
   // What runs, and gives the result, when a call fails for a reason that is not the caller's before
   // anything was written: otherwise(list, message, whether it is a fault of ours). None: the error
@@ -57,7 +57,7 @@ class TorchCallable {
   // What became of that: (shapes recorded, calls replayed, why not), or nothing without it.
   [[nodiscard]] nb::object graph_report() const;
   // For benchmarks: calls, and gives (part, microseconds) of what a replay consists of. Throws
-  // UserError if the call was none.
+  // UserError if the call was none, WrongArgument where it holds other frozen weights.
   [[nodiscard]] std::vector<std::pair<std::string, double>> time_replay(const nb::list& arguments);
   // For tests: each call fails.
   bool fails = false;

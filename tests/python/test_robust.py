@@ -130,6 +130,25 @@ def test_out_of_memory_is_an_error_and_the_process_goes_on():
     same(compiled(lambda x: x + 1)(randn(3)), randn(3) + 1)
 
 
+@pytest.mark.cpu_only
+def test_what_runs_in_place_of_a_call_may_be_nothing():
+    x, weight = randn(3), randn(3)
+    run = callable_of(lambda x: x + 1, x, strict=False)
+    run.set_frozen([None, weight], None)
+    same(run([x, weight])[0], x + 1)
+    with pytest.raises(inkle.WrongArgument, match="other weights"):
+        run([x, randn(3)])
+    with pytest.raises(RuntimeError, match="do not add up"):
+        run.set_frozen([None, None], None)
+    same(run([x, weight])[0], x + 1)  # as before
+    run.fails = True
+    run.set_fallback(lambda arguments, message, is_fault: (len(arguments), is_fault))
+    assert run([x, weight]) == (2, True)
+    run.set_fallback(None)
+    with pytest.raises(RuntimeError, match="made to fail"):
+        run([x, weight])
+
+
 def test_errors_of_eager_ops_come_through():
     run = compiled(lambda x: torch.linalg.cholesky_ex(x, check_errors=True)[0], strict=False)
     with torch.no_grad(), pytest.raises(RuntimeError):
