@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <random>
 #include <ranges>
@@ -30,12 +31,23 @@ using Values = std::vector<std::optional<RefTensor>>;
 // Beyond this a value is clamped before it is used, so that nothing overflows or drowns the rest.
 constexpr double kLargest = 64;
 
+// What a library computes, with what follows it.
+bool is_product(const OpDef& row) {
+  constexpr std::array<std::string_view, 5> kProducts = {"mm", "bmm", "addmm", "baddbmm",
+                                                         "convolution"};
+  return std::ranges::find(kProducts, row.name) != kProducts.end();
+}
+
+// Products several times: they are few among the rows, many in programs.
 std::vector<const OpDef*> eligible_rows() {
+  constexpr std::size_t kTimes = 6;
   std::vector<const OpDef*> rows;
   for (const OpDef* row : ops::op_table().all()) {
     const bool runs = row->lower != nullptr || row->decompose != nullptr;
     const bool odd = has(row->traits, Trait::random) || has(row->traits, Trait::effect);
-    if (runs && row->samples != nullptr && !odd) rows.push_back(row);
+    if (runs && row->samples != nullptr && !odd) {
+      rows.insert(rows.end(), is_product(*row) ? kTimes : 1, row);
+    }
   }
   return rows;
 }
@@ -283,7 +295,29 @@ class Grower {
         !abi::is_float(program_.graph.type(std::get<ValueId>(arguments[0])).dtype)) {
       return;
     }
-    if (nodes(row.name, std::move(arguments))) ++made_;
+    const auto results = nodes(row.name, std::move(arguments));
+    if (!results) return;
+    ++made_;
+    if (below(is_product(row) ? 2 : 12) == 0) scale(results->front());
+  }
+
+  // Numbers and activations behind a value: what libraries take as post-ops.
+  void scale(std::optional<ValueId> v) {
+    for (std::uint32_t i = 2 + below(3); i > 0 && v; --i) {
+      if (!abi::is_float(program_.graph.type(*v).dtype)) return;
+      const double number = 0.25 * (1.0 + below(12));
+      switch (below(4)) {
+        case 0:
+          v = push("add", {*v, number, 1.0});
+          break;
+        case 1:
+          v = push("relu", {*v});
+          break;
+        default:
+          v = push("mul", {*v, number});
+          break;
+      }
+    }
   }
 
   void finish() {
