@@ -1,9 +1,8 @@
 // Chooses the strides of every buffer that has none: dense, in the order of dimensions that its
 // producer and consumers want. Inputs, outputs and operands of calls to eager are fixed already.
 //
-// - convolutions want channels last on both sides, and pointwise nests pass that order on (f32 and
-// f64
-//   on a GPU: the order that eager has);
+// - convolutions want channels last on both sides, and pointwise nests pass that order on (of f32
+//   and f64 on a GPU: the order that eager has);
 // - products want dimensions that they take for one next to each other;
 // - attention writes (batch, row, head, feature), so that joining the heads is free;
 // - all else is row-major.

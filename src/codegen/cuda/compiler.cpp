@@ -100,7 +100,7 @@ std::vector<std::size_t> distribute(const std::vector<double>& work, std::size_t
   return result;
 }
 
-// Whether kernels of "sm_90a" and the like can wait for what is queued before them (kBegin).
+// Whether kernels of "sm_90a" and the like can wait for what is queued before them (`begin`).
 bool can_wait(std::string_view architecture) {
   constexpr std::string_view kPrefix = "sm_";
   constexpr int kHopper = 90;

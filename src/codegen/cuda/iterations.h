@@ -3,9 +3,8 @@
 //   rows      a team of threads has an outer iteration: t is the thread's number in the team
 //   columns   a thread has `lanes` iterations of the last outer loop and one of the others; if a
 //             team shares a column, y is the thread's number in the team
-//   tile      a thread has a square of iterations of the last two outer loops, which begins at (b,
-//   a);
-//             or a block has one, the tile (down, across)
+//   tile      a thread has a square of iterations of the last two outer loops, which begins at
+//             (b, a); or a block has one, the tile (down, across)
 // Where rows are walked, a block has a part of them, and its teams one row after the other.
 #pragma once
 

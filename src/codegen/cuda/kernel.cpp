@@ -21,8 +21,6 @@ using sym::Expr;
 
 namespace {
 
-// Static shared memory that every architecture gives a block.
-constexpr std::int64_t kStaticShared = 48 << 10;
 // A thread's own scratch, in elements.
 constexpr std::int64_t kThreadScratch = 64;
 // Of a block whose kernel has an ending: the count, and a value of each warp for the reductions of

@@ -69,8 +69,7 @@ void StageText::pass(std::size_t p) {
   note_written(stage);
 }
 
-// --- Bodies
-// ---------------------------------------------------------------------------------------
+// --- Bodies --------------------------------------------------------------------------------------
 
 BodyText StageText::body_of(const Stage& stage, const Place& place, std::size_t pass) {
   BodyText body(kernel_, stage.body, place);

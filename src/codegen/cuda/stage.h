@@ -10,6 +10,9 @@
 
 namespace inkle::codegen::cuda {
 
+// Static shared memory that every architecture gives a block, in bytes.
+constexpr std::int64_t kStaticShared = 48 << 10;
+
 // The loop over a part's rows, where a kernel walks them.
 struct WalkText {
   std::int64_t rows = 0;   // of a part

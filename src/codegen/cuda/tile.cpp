@@ -15,8 +15,6 @@ using sym::Expr;
 
 namespace {
 
-// Static shared memory that every architecture gives a block.
-constexpr std::int64_t kStaticShared = 48 << 10;
 // Registers of a thread for what it reads ahead of the barrier.
 constexpr std::int64_t kAheadRegisters = 48;
 
