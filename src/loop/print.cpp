@@ -313,7 +313,7 @@ class NestPrinter {
     if (a.is_causal) out += " causal";
     if (!a.safe) out += " unsafe";
     if (a.lse) out += fmt::format(" lse {}", program_.buffers[*a.lse].name);
-    if (std::isfinite(a.hidden)) out += fmt::format(" hidden {}", print_double(a.hidden));
+    if (a.hidden != kHides) out += fmt::format(" hidden {}", print_double(a.hidden));
     if (a.dropout) {
       out += fmt::format(" dropout {} number {} seed {}", print_double(a.dropout->p),
                          a.dropout->number, program_.buffers[a.dropout->seed].name);

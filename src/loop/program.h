@@ -96,6 +96,8 @@ struct Convolution {
   bool transposed = false;
   bool weight_gradient = false;
 };
+// The logit of a column that a row may not see.
+inline constexpr double kHides = -std::numeric_limits<double>::infinity();
 // out[b..., h, q, d] = softmax(scale * q k^T + mask) v; mask over (b..., h, q, k), additive in its
 // dtype or bool (false: minus infinity). kv heads: head h reads kv head h / (heads / kv_heads).
 // Causal: row i attends to columns j <= i. Rows with nothing to attend to give 0 when `safe`, else
@@ -126,7 +128,7 @@ struct Attention {
   bool safe = true;
   std::optional<BufferId> lse;
   // Of a bool mask: the logit where it is false.
-  double hidden = -std::numeric_limits<double>::infinity();
+  double hidden = kHides;
   std::optional<Dropout> dropout;
   // Over (batch, head, row, 2): a row's largest logit and the sum of exp(logit - that).
   std::optional<BufferId> statistics;

@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -123,7 +122,7 @@ struct AttentionKernel {
   double scale = 1;
   bool is_causal = false;
   bool safe = true;
-  double hidden = -std::numeric_limits<double>::infinity();
+  double hidden = loop::kHides;
   bool has_statistics = false;
   bool is_gradient = false;
   struct Dropout {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <span>
 
@@ -223,7 +222,7 @@ class Printer {
         a.is_causal ? " causal" : "", a.safe ? " safe" : "",
         a.has_mask ? fmt::format(" mask {}", abi::name_of(a.mask_dtype)) : "",
         a.has_lse ? " lse" : "");
-    if (std::isfinite(a.hidden)) out_ += fmt::format(" hidden {}", print_double(a.hidden));
+    if (a.hidden != loop::kHides) out_ += fmt::format(" hidden {}", print_double(a.hidden));
     if (a.dropout) {
       out_ += fmt::format(" dropout {} number {}", print_double(a.dropout->p), a.dropout->number);
     }

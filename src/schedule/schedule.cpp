@@ -1,7 +1,6 @@
 #include "schedule/schedule.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "base/error.h"
@@ -110,7 +109,7 @@ void set_gradient_blocks(Schedule& schedule, const loop::Attention& attention) {
 // Attention as a call of the library.
 std::optional<AttentionStep> attention_call(const Nest& nest, const Program& program) {
   const auto& a = std::get<loop::Attention>(nest.detail);
-  if (a.lse || a.statistics || a.dropout || a.gradient || std::isfinite(a.hidden)) {
+  if (a.lse || a.statistics || a.dropout || a.gradient || a.hidden != loop::kHides) {
     return std::nullopt;
   }
   const auto& v = a.variables;

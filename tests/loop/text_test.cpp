@@ -59,6 +59,15 @@ constexpr const char* kEveryKind = R"(loops @kinds {
 
 TEST(LoopText, EveryKindOfNest) { round_trip(kEveryKind); }
 
+TEST(LoopText, LogitsOfHiddenColumns) {
+  const std::string before = " unsafe lse lse";
+  for (const char* hidden : {"-10000.0", "inf", "nan"}) {
+    std::string text = kEveryKind;
+    text.insert(text.find(before) + before.size(), fmt::format(" hidden {}", hidden));
+    round_trip(text);
+  }
+}
+
 TEST(LoopText, Expressions) {
   round_trip(R"(loops @ops {
   arguments x, h, k, b

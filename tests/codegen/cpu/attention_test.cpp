@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <set>
+#include <string>
 
 #include "codegen/cpu/kernel_fixture.h"
 
@@ -211,6 +213,19 @@ TEST(Attention, Masks) {
 TEST(Attention, ReducedTypes) {
   check_attention({.dtype = DType::bf16});
   check_attention({.dim = 64, .value_dim = 64, .dtype = DType::f16, .causal = true});
+}
+
+// Equal texts share their code.
+TEST(Attention, TextTellsWhatHiddenColumnsCountAs) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  std::set<std::string> texts;
+  for (const double hidden : {-kInfinity, kInfinity, std::nan(""), -1e4}) {
+    Built b;
+    build({.mask = true, .mask_dtype = DType::boolean}, b);
+    std::get<schedule::AttentionKernel>(b.kernel.body).hidden = hidden;
+    texts.insert(schedule::to_string(b.kernel));
+  }
+  EXPECT_EQ(texts.size(), 4U);
 }
 
 // Not a test of speed, but prints it: INKLE_TEST_VERBOSE=1.
