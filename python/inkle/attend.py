@@ -77,9 +77,12 @@ def attend(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The result, and of each row the largest score and the sum of exp(score - that)."""
     scores = _scores(query, key, attn_mask, is_causal, scale, hidden)
-    most = scores.amax(-1, keepdim=True)
+    if scores.shape[-1] == 0:
+        most = scores.new_full((*scores.shape[:-1], 1), -_INFINITY)
+    else:
+        most = scores.amax(-1, keepdim=True)
     centre = torch.where(most == -_INFINITY, 0.0, most)
-    weights = (scores - centre).exp()
+    weights = (scores - centre).exp()  # no columns at all give zeros, whatever `safe` says
     total = weights.sum(-1, keepdim=True)
     divisor = torch.where(total == 0, 1.0, total) if safe else total
     weights = weights / divisor
@@ -137,7 +140,7 @@ def attend_backward(
 @attend.register_fake
 def _(query, key, value, attn_mask, seed, number, p, is_causal, scale, safe, hidden):
     # Which strides eager's result has depends on the kernel that it picks: ask it.
-    grouped = query.shape[1] != key.shape[1]
+    grouped = bool(query.shape[1] != key.shape[1])
     out = F.scaled_dot_product_attention(
         query, key, value, attn_mask, p, is_causal, scale=scale, enable_gqa=grouped
     )
@@ -234,6 +237,8 @@ def arguments(node: torch.fx.Node) -> tuple | None:
     if any(q.shape[0] != t.shape[0] for t in (k, v)):
         return None
     if q.dim() == 4 and (k.shape[1] != v.shape[1] or (not enable_gqa and q.shape[1] != k.shape[1])):
+        return None
+    if q.dim() == 4 and k.shape[1] == 0:
         return None
     if tensors[3] is not None:
         if type(mask) is not torch._subclasses.FakeTensor or mask.requires_grad or is_causal:

@@ -336,7 +336,8 @@ void run_attention(Machine& machine, const Nest& nest) {
     }
     machine.for_each_point(features, [&] {
       const std::int64_t d = machine.environment.value(features[0].variable);
-      long double total = empty && !a.safe ? std::numeric_limits<long double>::quiet_NaN() : 0;
+      long double total =
+          empty && !a.safe && !weights.empty() ? std::numeric_limits<long double>::quiet_NaN() : 0;
       for (std::size_t j = 0; j < weights.size(); ++j) {
         if (weights[j] == 0) continue;
         total += weights[j] * row.value(at[0], at[1], static_cast<std::int64_t>(j), d).real;

@@ -170,7 +170,8 @@ void reference_attention(Evaluation& e) {
     double sum = 0;
     for (const double s : scores) sum += masked ? 0 : std::exp(s - top);
     for (std::int64_t f = 0; f < v.sizes.back(); ++f) {
-      double y = masked && !safe ? std::numeric_limits<double>::quiet_NaN() : 0;
+      const bool is_nan = masked && !safe && !scores.empty();
+      double y = is_nan ? std::numeric_limits<double>::quiet_NaN() : 0;
       for (std::size_t c = 0; c < scores.size() && !masked; ++c) {
         kv[length] = static_cast<std::int64_t>(c);
         kv[length + 1] = f;

@@ -202,8 +202,8 @@ void reference_forward(Evaluation& e) {
     const bool empty = std::isinf(top) && top < 0;
     for (double& x : p) sum += x = empty ? 0 : std::exp(x - top);
     for (std::int64_t f = 0; f < v.sizes[3]; ++f) {
-      double y =
-          empty && !e.boolean(kForward.safe()) ? std::numeric_limits<double>::quiet_NaN() : 0;
+      const bool is_nan = empty && !p.empty() && !e.boolean(kForward.safe());
+      double y = is_nan ? std::numeric_limits<double>::quiet_NaN() : 0;
       for (std::int64_t c = 0; c < v.sizes[2] && !empty; ++c) {
         y += p[static_cast<std::size_t>(c)] / sum * row.factor(c) * v.real(row.other(v, c, f));
       }

@@ -221,6 +221,19 @@ std::vector<double> attend(const std::string& flags, Tensor mask) {
                     {&q, &k, &v, &mask})[0]);
 }
 
+TEST(Reference, AttentionToNoColumns) {
+  for (const std::string flags : {"", " unsafe"}) {
+    Tensor q = floats({1, 1, 2, 1}, {1, 2}), k = floats({1, 1, 0, 1}, {});
+    EXPECT_THAT(values(run(R"(loops @p { arguments q, k
+    q: input 0 f32[1,1,2,1]{2,2,1,1} k: input 1 f32[1,1,0,1]{1,1,1,1} y: output 0 f32[1,1,2,1]{2,2,1,1}
+    n0: attention f32 [i0: 1, i1: 1, i2: 2, i3: 1] -> y[i0,i1,i2,i3] over [a0: 1, a1: 1, a2: 2, a3: 1]
+      q q[a0,a1,a2,a3] k k[a0,a1,a2,a3] v k[a0,a1,a2,a3] sizes [1,1,1,2,0,1,1] scale 1.0)" +
+                               flags + " return y [1,1,2,1]{2,2,1,1} }",
+                           {&q, &k})[0]),
+                ElementsAre(0, 0));
+  }
+}
+
 double blend(double difference) { return 10 + 10 / (1 + std::exp(-difference)); }
 
 TEST(Reference, Attention) {

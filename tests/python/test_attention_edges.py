@@ -43,3 +43,38 @@ def test_scores_filled_with_other_numbers_share_no_code(grad):
             return F.softmax(scores, -1) @ v
 
         check(function, (q, k, v))
+
+
+def by_hand(q, k, v):
+    return F.softmax(q @ k.transpose(-2, -1), -1) @ v
+
+
+@pytest.mark.parametrize("function", [by_hand, F.scaled_dot_product_attention])
+@pytest.mark.parametrize("grad", [False, True])
+def test_no_columns_give_zeros(function, grad):
+    check(function, tensors((2, 2, 7, 8), (2, 2, 0, 8), (2, 2, 0, 8), grad=grad))
+
+
+@pytest.mark.cpu_only
+@pytest.mark.parametrize("safe", [False, True])
+def test_the_op_in_eager_without_columns(safe):
+    q, k, v = tensors((2, 2, 7, 8), (2, 2, 0, 8), (2, 2, 0, 8), grad=True)
+    how = (None, None, 0, 0.0, False, 1.0, safe, -math.inf)
+    out, _ = torch.ops.inkle.attend(q, k, v, *how)
+    assert not out.any()
+    assert not torch.autograd.grad(out.sum(), q)[0].any()
+
+
+@pytest.mark.parametrize("function", [by_hand, F.scaled_dot_product_attention])
+@pytest.mark.parametrize("grad", [False, True])
+def test_no_heads(function, grad):
+    check(function, tensors((2, 0, 7, 8), (2, 0, 9, 8), (2, 0, 9, 8), grad=grad))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_symbolic_number_of_heads(grad):
+    def function(x):
+        q = x.permute(1, 2, 0, 3)[..., 1:10]
+        return F.scaled_dot_product_attention(q, q, q)
+
+    check(function, tensors((6, 2, 2, 12), grad=grad), dynamic=True)

@@ -273,8 +273,12 @@ class AttentionEmitter : AttentionTiles {
       Value* to = row_address(layout, head_, row);
       Value* sum = load_float(at(sum_, r));
       Value* empty = ir_.fcmp(Compare::eq, sum, Ir::zero(float_));
-      // 0 / 1 is the 0 that `safe` asks for, 0 / 0 the NaN otherwise.
-      Value* divisor = kernel_.safe ? ir_.select(empty, Ir::real(float_, 1), sum) : sum;
+      // 0 / 1 is the 0 that `safe` asks for, and that no columns at all give; 0 / 0 the NaN
+      // otherwise.
+      if (!kernel_.safe) {
+        empty = ir_.icmp(Compare::le, index_.scalar(kernel_.kv_length), i64(0));
+      }
+      Value* divisor = ir_.select(empty, Ir::real(float_, 1), sum);
       divisor = ir_.broadcast(divisor, lanes_);
       for (std::int64_t d = 0; d < value_dim_; d += lanes_) {
         Value* from = at(out_, ir_.add(ir_.mul(r, i64(value_width_)), i64(d)));

@@ -36,7 +36,7 @@ void build(const Case& c, Built& b) {
   schedule::AttentionKernel a;
   const auto size = [&](const char* name, std::int64_t v) {
     if (!c.dynamic) return b.context.constant(v);
-    Expr s = b.context.symbol(name, {.range = {1, 1 << 16}, .hint = v});
+    Expr s = b.context.symbol(name, {.range = {0, 1 << 16}, .hint = v});
     b.kernel.sizes.push_back(s);
     b.sizes.push_back(v);
     return s;
@@ -136,7 +136,7 @@ void reference(const Case& c, std::vector<Array>& arrays) {
             o += p[static_cast<std::size_t>(j)] * arrays[2].get((g * c.kv + j) * c.value_dim + d);
           }
           arrays[3].set(((b * c.q + i) * c.heads + h) * c.value_dim + d,
-                        sum == 0 && c.safe ? 0 : o / sum);
+                        sum == 0 && (c.safe || c.kv == 0) ? 0 : o / sum);
         }
         if (c.lse) arrays.back().set((b * c.heads + h) * c.q + i, most + std::log(sum));
       }
@@ -206,6 +206,14 @@ TEST(Attention, Masks) {
     }
     for (const bool safe : {false, true}) {
       check_attention({.mask = true, .mask_dtype = d, .safe = safe, .empty_row = true});
+    }
+  }
+}
+
+TEST(Attention, NoColumns) {
+  for (const bool safe : {false, true}) {
+    for (const bool dynamic : {false, true}) {
+      check_attention({.kv = 0, .lse = true, .safe = safe, .dynamic = dynamic});
     }
   }
 }
