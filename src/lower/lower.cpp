@@ -130,14 +130,15 @@ class Walk {
       auto* attention = std::get_if<loop::Attention>(&nest.detail);
       const bool has_lse = attention != nullptr && attention->lse && live[*attention->lse];
       if (attention != nullptr && !has_lse) attention->lse.reset();
+      const bool has_statistics =
+          attention != nullptr && attention->statistics && live[*attention->statistics];
+      if (attention != nullptr && !has_statistics) attention->statistics.reset();
       // Attention writes its result also where only the log-sum-exp of its rows is read, and all
       // of its gradients where one of them is.
       const bool is_whole =
-          attention != nullptr &&
-          ((attention->statistics && live[*attention->statistics]) ||
-           (attention->gradient &&
-            std::ranges::any_of(nest.stores, [&](const auto& s) { return live[s.buffer]; })));
-      if (!has_lse && !is_whole) {
+          attention != nullptr && attention->gradient &&
+          std::ranges::any_of(nest.stores, [&](const auto& s) { return live[s.buffer]; });
+      if (!has_lse && !has_statistics && !is_whole) {
         std::erase_if(nest.stores, [&](const loop::Store& s) { return !live[s.buffer]; });
       }
       const bool keeps = !nest.stores.empty() || nest.kind == NestKind::eager;
