@@ -45,11 +45,9 @@ class Printer {
     }
     if (kernel_.ending) {
       for (const Ending::Part& part : kernel_.ending->parts) {
-        out_ += fmt::format("}} then the last block{}, {} {{\n",
-                            kernel_.ending->by_strips     ? " of a strip"
-                            : kernel_.ending->after_reads ? " to read"
-                                                          : "",
-                            to_string(part.blocks));
+        out_ += fmt::format("}} then the last block{}{}, {} {{\n",
+                            kernel_.ending->by_strips ? " of a strip" : "",
+                            kernel_.ending->after_reads ? " to read" : "", to_string(part.blocks));
         for (const std::uint32_t cell : kernel_.ending->cells) {
           out_ += fmt::format("  cell p{}\n", cell);
         }
@@ -125,8 +123,9 @@ class Printer {
   void print(const LoopKernel& kernel) {
     std::string indent = "  ";
     for (std::size_t s = 0; s < kernel.scratch.size(); ++s) {
-      out_ += fmt::format("{}scratch t{}: {}[{}]\n", indent, s,
-                          abi::name_of(kernel.scratch[s].dtype), text(kernel.scratch[s].elements));
+      const Scratch& scratch = kernel.scratch[s];
+      out_ += fmt::format("{}scratch t{}: {}[{}]{}\n", indent, s, abi::name_of(scratch.dtype),
+                          text(scratch.elements), scratch.walks ? " walks" : "");
     }
     int next = 0;
     const std::span<const Dim> outer = kernel.outer;
