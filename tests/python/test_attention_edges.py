@@ -78,3 +78,11 @@ def test_a_symbolic_number_of_heads(grad):
         return F.scaled_dot_product_attention(q, q, q)
 
     check(function, tensors((6, 2, 2, 12), grad=grad), dynamic=True)
+
+
+@pytest.mark.parametrize("width, value_width", [(1, 8), (8, 1), (1, 1)])
+def test_one_feature_and_several_blocks_of_keys(width, value_width):
+    check(
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v).sin(),
+        tensors((2, 2, 70, width), (2, 2, 600, width), (2, 2, 600, value_width), grad=True),
+    )

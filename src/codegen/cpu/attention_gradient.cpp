@@ -46,8 +46,9 @@ class AttentionGradientEmitter : AttentionTiles {
       row_block_ = std::clamp<std::int64_t>(*length, 1, row_block_);
     }
     padded_rows_ = round_up(row_block_, kRows);
-    // A line more, so that the rows of one column are not all in the same sets of a cache.
-    line_ = column_block_ + lanes_;
+    // A line more, so that the rows of one column are not all in the same sets of a cache, and that
+    // the last group of columns does not read the next row.
+    line_ = column_block_ + round_up(kMostRows, lanes_);
     read_layouts();
     const Layout& dq = layouts_[kDq];
     gathers_in_place_ = dq.dtype == DType::f32 && dq.contiguous && head_width_ == head_dim_;

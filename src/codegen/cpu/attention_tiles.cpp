@@ -94,6 +94,7 @@ Value* AttentionTiles::load_lanes(const Layout& layout, Value* row, Value* first
   Value* loaded = nullptr;
   if (layout.constant) {
     loaded = ir_.broadcast(ir_.load(element, row, alignment), lanes_);
+    if (mask != nullptr) loaded = ir_.select(mask, loaded, Ir::zero(type));
   } else if (layout.contiguous) {
     Value* address = ir_.address(element, row, first);
     loaded = mask == nullptr ? ir_.load(type, address, alignment)
