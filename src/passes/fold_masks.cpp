@@ -78,6 +78,12 @@ MaskKind kind_of(Match& m) {
 }
 bool neutral(Match& m) { return kind_of(m) == MaskKind::neutral; }
 bool causal(Match& m) { return kind_of(m) == MaskKind::causal; }
+// Of an op whose flags put the number h in place of scores. Under a causal mask every row sees its
+// first column, so that none is left with such numbers alone.
+bool causal_and_hidden(Match& m) {
+  if (!causal(m)) return false;
+  return m.type("mask").dtype != DType::boolean || m.number("h").value_or(0) <= kHidden;
+}
 
 constexpr Rule kRules[] = {
     {.name = "neutral mask",
@@ -103,7 +109,7 @@ constexpr Rule kRules[] = {
     {.name = "causal mask, in training",
      .match = "attend(q, k, v, mask, seed, n, p, false, s, safe, h)",
      .give = "attend(q, k, v, none, seed, n, p, true, s, safe, h)",
-     .condition = causal},
+     .condition = causal_and_hidden},
     {.name = "neutral mask, gradient",
      .match = "attend_backward(g, q, k, v, out, m, mask, seed, n, p, causal, s, safe, h)",
      .give = "attend_backward(g, q, k, v, out, m, none, seed, n, p, causal, s, safe, h)",
@@ -111,7 +117,7 @@ constexpr Rule kRules[] = {
     {.name = "causal mask, gradient",
      .match = "attend_backward(g, q, k, v, out, m, mask, seed, n, p, false, s, safe, h)",
      .give = "attend_backward(g, q, k, v, out, m, none, seed, n, p, true, s, safe, h)",
-     .condition = causal},
+     .condition = causal_and_hidden},
 };
 
 }  // namespace

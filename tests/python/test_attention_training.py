@@ -278,3 +278,16 @@ def test_rows_that_see_nothing(safe):
     check_one_op(reports)
     for f, w in zip(found, gradients(module, x)):
         torch.testing.assert_close(f, w, rtol=1e-3, atol=1e-3, equal_nan=True)
+
+
+@pytest.mark.parametrize("number", [0.0, -5.0, 2.5, math.inf, math.nan])
+def test_a_number_put_in_place_of_later_columns_has_its_weight(number):
+    def function(q, k, v):
+        scores = (q @ k.transpose(-2, -1)) * 0.2
+        return F.softmax(scores.masked_fill(torch.ones(ROWS, ROWS).tril() == 0, number), -1) @ v
+
+    torch.manual_seed(0)
+    module, x = Attention(function), torch.randn(BATCH, ROWS, HEADS * WIDTH)
+    found, _ = compiled_gradients(module, x)
+    for f, w in zip(found, gradients(module, x)):
+        torch.testing.assert_close(f, w, rtol=1e-3, atol=1e-3, equal_nan=True)
