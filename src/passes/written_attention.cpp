@@ -26,6 +26,11 @@ std::optional<double> number_of(const Argument& a) {
   return std::nullopt;
 }
 
+bool is_last(const Argument& dim, const Type& type) {
+  const auto d = number_of(dim);
+  return d == -1.0 || d == static_cast<double>(type.rank()) - 1;
+}
+
 class Finder {
  public:
   Finder(const Graph& graph, abi::DeviceKind kind)
@@ -54,8 +59,9 @@ class Finder {
   std::optional<Found> at(std::size_t n) const {
     const Node& node = graph_.nodes[n];
     if (node.op->name != "_softmax_backward_data") return std::nullopt;
-    Found found;
     const ValueId p = operand(node, 1);
+    if (!is_last(node.args[2], type(p))) return std::nullopt;
+    Found found;
     if (!forward(n, p, found) || !backward(n, found)) return std::nullopt;
     if (!fits(found)) return std::nullopt;
     found.query = by_heads(found.q, found.scores[2], found.features, found.scores);
@@ -260,9 +266,7 @@ class Finder {
     const Node* softmax = made_by(p);
     if (softmax == nullptr || !is(*softmax, {"_softmax", "_safe_softmax"})) return false;
     const Type& weights = type(p);
-    const auto dim = number_of(softmax->args[1]);
-    const auto rank = static_cast<double>(weights.rank());
-    if ((weights.rank() != 3 && weights.rank() != 4) || (dim != -1.0 && dim != rank - 1)) {
+    if ((weights.rank() != 3 && weights.rank() != 4) || !is_last(softmax->args[1], weights)) {
       return false;
     }
     if (weights.device.kind != kind_) return false;
