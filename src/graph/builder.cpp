@@ -83,6 +83,12 @@ Rewriter::Rewriter(const Graph& from, std::string_view name)
   own_.assign(to_.value_count(), true);
 }
 
+ValueId Rewriter::mapped(ValueId old) const {
+  const ValueId now = map_.at(old.index);
+  INKLE_CHECK(!now.is_none(), "a rewrite reads a value of {} before it is there", from_.name);
+  return now;
+}
+
 // The value that stands for `original` when the visitor gave `replacement`.
 ValueId Rewriter::adopt(ValueId original, ValueId replacement) {
   own_.resize(to_.value_count(), false);

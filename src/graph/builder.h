@@ -58,7 +58,8 @@ class Rewriter {
   Rewriter(const Graph& from, std::string_view name);
   [[nodiscard]] Builder& builder() { return builder_; }
   [[nodiscard]] const Graph& from() const { return from_; }
-  [[nodiscard]] ValueId mapped(ValueId old) const { return map_[old.index]; }
+  // Of a value that `run` has come by.
+  [[nodiscard]] ValueId mapped(ValueId old) const;
   // Whether any visit has replaced a node.
   [[nodiscard]] bool changed() const { return changed_; }
 

@@ -364,9 +364,17 @@ class Finder {
       const bool turned = use.operand == 1 && !use.turned && other == grad.other_way();
       if (!plain && !turned) return false;
       found.parts.emplace_back(use.node, plain ? Part::dv : Part::dv_turned);
-      found.first_late = std::min(found.first_late, use.node);
+      if (use.node >= found.first_late) continue;
+      found.first_late = use.node;
+      // The other product may read it through a view that comes later.
+      if (plain && !is_before(found.grad, use.node)) {
+        found.grad = operand(graph_.nodes[use.node], 1);
+      }
     }
-    return true;
+    return is_before(found.grad, found.first_late);
+  }
+  bool is_before(ValueId v, std::size_t n) const {
+    return producer_[v.index] < static_cast<std::int32_t>(n);
   }
 
   bool score_gradients(std::size_t n, Found& found) const {

@@ -291,3 +291,38 @@ def test_a_number_put_in_place_of_later_columns_has_its_weight(number):
     found, _ = compiled_gradients(module, x)
     for f, w in zip(found, gradients(module, x)):
         torch.testing.assert_close(f, w, rtol=1e-3, atol=1e-3, equal_nan=True)
+
+
+class Own(torch.autograd.Function):
+    """Attention with a gradient of its own, whose ``order`` says how that is written."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, order):
+        weights = F.softmax(q @ k.mT * 0.3, -1)
+        ctx.save_for_backward(q, k, v, weights)
+        ctx.order = order
+        return weights @ v
+
+    @staticmethod
+    def backward(ctx, grad):
+        q, k, v, weights = ctx.saved_tensors
+        flat = weights.flatten(0, 1).mT
+        if ctx.order == "values first":
+            dv = (flat @ grad.flatten(0, 1)).view(v.shape)
+            dp = grad.reshape(grad.shape[1], grad.shape[0], *grad.shape[2:]).view(grad.shape) @ v.mT
+        else:
+            dp = grad @ v.mT
+            dv = (flat @ grad.flatten(0, 1)).view(v.shape)
+        dim = -2 if ctx.order == "over rows" else -1
+        ds = torch.ops.aten._softmax_backward_data(dp, weights, dim, torch.float32) * 0.3
+        return ds @ k, ds.mT @ q, dv, None
+
+
+@pytest.mark.parametrize("order", ["plain", "values first", "over rows"])
+def test_gradients_that_are_written_by_hand(order):
+    torch.manual_seed(0)
+    module = Attention(lambda q, k, v: Own.apply(q, k, v, order))
+    x = torch.randn(BATCH, ROWS, HEADS * WIDTH)
+    found, _ = compiled_gradients(module, x)
+    for f, w in zip(found, gradients(module, x)):
+        torch.testing.assert_close(f, w, rtol=1e-3, atol=1e-3)
