@@ -326,3 +326,18 @@ def test_gradients_that_are_written_by_hand(order):
     found, _ = compiled_gradients(module, x)
     for f, w in zip(found, gradients(module, x)):
         torch.testing.assert_close(f, w, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("other", [math.inf, math.nan, 0.0])
+def test_kernels_that_put_other_numbers_in_place_are_others(other):
+    mask = make_mask("bool")
+
+    def function(q, k, v):
+        scores = q @ k.transpose(-2, -1)
+        results = (F.softmax(scores.masked_fill(~mask, n), -1) @ v for n in (-math.inf, other))
+        return torch.cat(list(results), 1)
+
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(BATCH, HEADS, ROWS, WIDTH, requires_grad=True) for _ in range(3))
+    found = torch.compile(function, backend="inkle", options={"strict": True})(q, k, v)
+    torch.testing.assert_close(found, function(q, k, v), rtol=1e-3, atol=1e-3, equal_nan=True)
