@@ -69,6 +69,14 @@ def differentiable(
         )
 
 
+def _is_transformed(node: torch.fx.Node) -> bool:
+    """Whether it stands inside of vmap, grad or the like: they know no batching rule of our ops, nor do
+    their tensors say whether what is around them needs gradients."""
+    examples = [n.meta.get("example_value") for n in node.all_input_nodes]
+    is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    return any(isinstance(e, torch.Tensor) and is_wrapped(e) for e in examples)
+
+
 def _has_choice(node: torch.fx.Node) -> bool:
     """Whether it is a call under autograd that several kernels of a GPU might run."""
     tensors = [_operand_of(node, i, name) for i, name in enumerate(("query", "key", "value"))]
@@ -232,7 +240,7 @@ def replace(gm: torch.fx.GraphModule, random: str = "fast") -> None:
     for node in gm.graph.nodes:
         if node.op != "call_function":
             continue
-        if node.target is not F.scaled_dot_product_attention:
+        if node.target is not F.scaled_dot_product_attention or _is_transformed(node):
             continue
         if isinstance(_operand_of(node, 3, "attn_mask"), torch.fx.Node):
             written = _written(gm) if written is None else written

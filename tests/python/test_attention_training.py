@@ -341,3 +341,26 @@ def test_kernels_that_put_other_numbers_in_place_are_others(other):
     q, k, v = (torch.randn(BATCH, HEADS, ROWS, WIDTH, requires_grad=True) for _ in range(3))
     found = torch.compile(function, backend="inkle", options={"strict": True})(q, k, v)
     torch.testing.assert_close(found, function(q, k, v), rtol=1e-3, atol=1e-3, equal_nan=True)
+
+
+@pytest.mark.cpu_only
+@pytest.mark.parametrize("is_trained", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_calls_inside_vmap_stay_as_they_are(is_trained, masked):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(BATCH, HEADS, 9, 8, requires_grad=is_trained) for _ in range(3))
+    mask = torch.rand(BATCH, 1, 9, 9) > 0.3
+    mask[..., 0] = True
+
+    def function(q, k, v, mask):
+        if masked:
+            one = lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m)
+            return torch.vmap(one)(q, k, v, mask)
+        return torch.vmap(F.scaled_dot_product_attention)(q, k, v)
+
+    wanted = function(q, k, v, mask)
+    found = torch.compile(function, backend="inkle")(q, k, v, mask)
+    torch.testing.assert_close(found, wanted)
+    if is_trained:
+        grads = torch.autograd.grad(found.square().sum(), (q, k, v))
+        torch.testing.assert_close(grads, torch.autograd.grad(wanted.square().sum(), (q, k, v)))
