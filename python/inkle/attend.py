@@ -232,6 +232,8 @@ def arguments(node: torch.fx.Node) -> tuple | None:
         return None
     if type(q.shape[-1]) is not int or type(v.shape[-1]) is not int:
         return None
+    if q.shape[-1] == 0 or v.shape[-1] == 0:
+        return None
     if not torch.is_autocast_enabled("cpu") and not q.dtype == k.dtype == v.dtype:
         return None
     if any(q.shape[0] != t.shape[0] for t in (k, v)):

@@ -118,6 +118,9 @@ loop::Attention Lowering::attention_detail(const AttentionArguments& arguments) 
   const Tensor& v = *arguments.v;
   INKLE_CHECK(q.rank() == 4 && k.rank() == 4 && v.rank() == 4, "attention of ranks {}, {}, {}",
               q.rank(), k.rank(), v.rank());
+  if (q.sizes[3].is_constant(0) || v.sizes[3].is_constant(0)) {
+    unsupported("attention whose heads have no features");
+  }
   loop::Attention detail{.batch = q.sizes[0],
                          .heads = q.sizes[1],
                          .kv_heads = k.sizes[1],

@@ -364,3 +364,23 @@ def test_calls_inside_vmap_stay_as_they_are(is_trained, masked):
     if is_trained:
         grads = torch.autograd.grad(found.square().sum(), (q, k, v))
         torch.testing.assert_close(grads, torch.autograd.grad(wanted.square().sum(), (q, k, v)))
+
+
+@pytest.mark.parametrize("is_trained", [False, True])
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize("features, values", [(0, 0), (0, 4), (4, 0)])
+def test_heads_without_features(features, values, by_hand, is_trained):
+    sizes = [(2, 3, 17, features), (2, 3, 19, features), (2, 3, 19, values)]
+    tensors = [torch.randn(s, requires_grad=is_trained) for s in sizes]
+
+    def function(q, k, v):
+        if by_hand:
+            return F.softmax(q @ k.mT * 0.3, -1) @ v
+        return F.scaled_dot_product_attention(q, k, v)
+
+    wanted = function(*tensors)
+    found = torch.compile(function, backend="inkle")(*tensors)
+    torch.testing.assert_close(found, wanted, equal_nan=True)
+    if is_trained:
+        grads = torch.autograd.grad(found.sum(), tensors)
+        torch.testing.assert_close(grads, torch.autograd.grad(wanted.sum(), tensors))

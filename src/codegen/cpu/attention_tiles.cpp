@@ -15,6 +15,8 @@ AttentionTiles::AttentionTiles(KernelCode& code, const schedule::AttentionKernel
   const auto head_dim = kernel.head_dim.constant();
   const auto value_dim = kernel.value_dim.constant();
   if (!head_dim || !value_dim) unsupported("attention whose head size is not constant");
+  INKLE_CHECK(*head_dim > 0 && *value_dim > 0, "attention of head sizes {} and {}", *head_dim,
+              *value_dim);
   if (kernel.dtype != DType::f32 && !abi::is_reduced_float(kernel.dtype)) {
     unsupported("attention of {}", abi::name_of(kernel.dtype));
   }
