@@ -77,6 +77,15 @@ bool mask_fits(const Type& mask, const Type& q, const Type& kt) {
   return true;
 }
 
+// Scores and weights are computed in f32, and rounded to the query's type at the end alone.
+bool has_own_dtypes(const Match& m) {
+  return std::ranges::all_of(std::array{"s", "x", "w", "y"}, [&](const char* name) {
+    if (m.find(name) == nullptr) return true;
+    const DType dtype = m.type(name).dtype;
+    return dtype == DType::f32 || dtype == m.type("q").dtype;
+  });
+}
+
 bool is_attention(Match& m) {
   const Type& q = m.type("q");
   const Type& kt = m.type("kt");
@@ -89,6 +98,8 @@ bool is_attention(Match& m) {
   if (!dtypes || !equal_sizes(batch(q), batch(kt)) || !equal_sizes(batch(q), batch(v))) {
     return false;
   }
+  const bool is_empty = q.sizes.back().is_constant(0) || v.sizes.back().is_constant(0);
+  if (is_empty || !has_own_dtypes(m)) return false;
   const graph::Argument* mask = m.find("mask");
   if (mask == nullptr) {
     m.bind("mask", None{});
@@ -118,36 +129,36 @@ constexpr Definition kDefinitions[] = {
      "matmul/bmm(mul(q, %cq), mul(kt, %ck)) | matmul/bmm(mul(q, %cq), kt) | "
      "matmul/bmm(div(q, %dq), kt) | matmul/bmm(q, mul(kt, %ck)) | matmul/bmm(q, kt)"},
     {"scores", "mul($product, %c) | div($product, %d) | $product"},
-    {"scores32", "_to_copy($scores, ...) | $scores"},
+    {"scores32", "s: _to_copy($scores, ...) | $scores"},
     {"added", "add($scores32, mask) | $scores32"},
-    {"masked", "_to_copy($added, ...) | $added"},
+    {"masked", "x: _to_copy($added, ...) | $added"},
     {"kept", "where(keep, $scores32, %hidden)"},
     {"filled", "masked_fill($scores32, gone, %hidden)"},
-    {"soft", "_softmax/softmax($masked, dim, ...)"},
-    {"safe", "_safe_softmax($masked, dim, ...)"},
-    {"soft_kept", "_softmax/softmax(_to_copy($kept, ...) | $kept, dim, ...)"},
-    {"soft_filled", "_softmax/softmax(_to_copy($filled, ...) | $filled, dim, ...)"},
+    {"soft", "w: _softmax/softmax($masked, dim, ...)"},
+    {"safe", "w: _safe_softmax($masked, dim, ...)"},
+    {"soft_kept", "w: _softmax/softmax(x: _to_copy($kept, ...) | $kept, dim, ...)"},
+    {"soft_filled", "w: _softmax/softmax(x: _to_copy($filled, ...) | $filled, dim, ...)"},
 };
 
 constexpr Rule kAttention[] = {
     {.name = "attention",
-     .match = "matmul/bmm(_to_copy($soft, ...) | $soft, v)",
+     .match = "matmul/bmm(y: _to_copy($soft, ...) | $soft, v)",
      .give = "sdpa(q, transpose(kt, -2, -1), v, mask, 0.0, false, scale, false, false)",
      .condition = is_attention,
      .consumes = true},
     {.name = "safe attention",
-     .match = "matmul/bmm(_to_copy($safe, ...) | $safe, v)",
+     .match = "matmul/bmm(y: _to_copy($safe, ...) | $safe, v)",
      .give = "sdpa(q, transpose(kt, -2, -1), v, mask, 0.0, false, scale, false, true)",
      .condition = is_attention,
      .consumes = true},
     {.name = "attention with selected scores",
-     .match = "matmul/bmm(_to_copy($soft_kept, ...) | $soft_kept, v)",
+     .match = "matmul/bmm(y: _to_copy($soft_kept, ...) | $soft_kept, v)",
      .give = "sdpa(q, transpose(kt, -2, -1), v, _to_copy(where(keep, 0.0, hidden), dtype), 0.0, "
              "false, scale, false, false)",
      .condition = is_selected,
      .consumes = true},
     {.name = "attention with filled scores",
-     .match = "matmul/bmm(_to_copy($soft_filled, ...) | $soft_filled, v)",
+     .match = "matmul/bmm(y: _to_copy($soft_filled, ...) | $soft_filled, v)",
      .give = "sdpa(q, transpose(kt, -2, -1), v, _to_copy(where(gone, hidden, 0.0), dtype), 0.0, "
              "false, scale, false, false)",
      .condition =

@@ -218,7 +218,7 @@ class Finder {
     for (const Node* node = made_by(x); node != nullptr; node = made_by(x)) {
       if (is_product(*node)) return static_cast<std::size_t>(node - graph_.nodes.data());
       const auto turns = view(*node);
-      if (is(*node, {"_to_copy"}) || (turns && !*turns)) {
+      if (casts(*node, found) || (turns && !*turns)) {
         x = operand(*node, 0);
       } else if (const auto by = factor(*node)) {
         found.scale *= *by;
@@ -243,6 +243,12 @@ class Finder {
       }
     }
     return std::nullopt;
+  }
+  // Whether a node is a cast; notes to what.
+  bool casts(const Node& node, Found& found) const {
+    if (!is(node, {"_to_copy"})) return false;
+    found.dtypes.push_back(type(node.results[0]).dtype);
+    return true;
   }
   bool comes_from_product(ValueId x) const {
     for (const Node* node = made_by(x); node != nullptr; node = made_by(x)) {
@@ -271,6 +277,8 @@ class Finder {
     }
     if (weights.device.kind != kind_) return false;
     found.safe = softmax->op->name == "_safe_softmax";
+    found.dtypes = {weights.dtype, type(graph_.nodes[n].results[0]).dtype};
+    found.device = weights.device;
     found.scores = weights.sizes;
     if (weights.rank() == 3) {
       found.scores.insert(found.scores.begin() + 1, graph_.context().constant(1));
@@ -287,7 +295,7 @@ class Finder {
       const auto drops = next == nullptr ? std::nullopt : dropout(*next);
       if (drops && !found.dropout) {
         found.dropout = drops;
-      } else if (next == nullptr || !is(*next, {"_to_copy"})) {
+      } else if (next == nullptr || !casts(*next, found)) {
         break;
       }
       w = next->results[0];
@@ -343,7 +351,7 @@ class Finder {
             drops->seed.index == d.seed.index && drops->number == d.number && drops->p == d.p;
         if (!same) return false;
         dropped = true;
-      } else if (!is(*product, {"_to_copy"}) && !(turns && !*turns)) {
+      } else if (!casts(*product, found) && !(turns && !*turns)) {
         return false;
       }
       x = operand(*product, 0);
@@ -392,7 +400,7 @@ class Finder {
                           operand(*next, replaced->second).index == x.index;
         if (!same || masked || scale != 1) return false;
         masked = true;
-      } else if (!is(*next, {"_to_copy"})) {
+      } else if (!casts(*next, found)) {
         break;
       }
       x = next->results[0];
@@ -431,11 +439,21 @@ class Finder {
     const Type &q = type(found.q), &v = type(found.v);
     const bool known = q.dtype == DType::f32 || abi::is_reduced_float(q.dtype);
     for (const ValueId x : {found.q, found.kt, found.v, found.grad}) {
-      if (!known || type(x).dtype != q.dtype || !is_stack(x, found.scores)) return false;
+      const Type& t = type(x);
+      if (!known || t.dtype != q.dtype || t.device != found.device) return false;
+      if (!is_stack(x, found.scores)) return false;
     }
+    // All is computed in f32, and rounded to the query's type at the end alone.
+    for (const DType dtype : found.dtypes) {
+      if (dtype != DType::f32 && dtype != q.dtype) return false;
+    }
+    if (!same_size(q.sizes[q.rank() - 2], found.scores[2])) return false;
+    if (!same_size(type(found.kt).sizes.back(), found.scores[3])) return false;
     found.features = q.sizes.back();
     found.values = v.sizes.back();
-    if (!found.features.is_constant() || !found.values.is_constant()) return false;
+    for (const Expr width : {found.features, found.values}) {
+      if (!width.is_constant() || width.is_constant(0)) return false;
+    }
     std::size_t out = 0;
     for (const auto& [n, part] : found.parts) {
       const Node& node = graph_.nodes[n];
@@ -453,7 +471,9 @@ class Finder {
   bool mask_fits(ValueId mask, const Found& found) const {
     const Type& t = type(mask);
     const bool is_bool = !found.mask.flags.is_none();
-    if (is_bool ? t.dtype != DType::boolean : !abi::is_float(t.dtype)) return false;
+    const bool is_number = t.dtype == DType::f32 || abi::is_reduced_float(t.dtype);
+    if (is_bool ? t.dtype != DType::boolean : !is_number) return false;
+    if (t.device != found.device) return false;
     const bool is_flat = found.scores[1].is_constant(1) && t.rank() == 3;
     Sizes wanted = found.scores;
     if (is_flat) wanted.erase(wanted.begin() + 1);

@@ -49,11 +49,13 @@ struct Matrix {
 struct Found {
   ValueId q, kt, v, grad;  // operands of the products
   graph::Sizes scores;     // batch, head, row, column
+  abi::Device device;      // of all tensors
   graph::Expr features, values;
   double scale = 1;
   bool safe = false;
   Mask mask;
   std::optional<Dropout> dropout;
+  std::vector<abi::DType> dtypes;                   // that scores, weights and gradients go through
   std::vector<Use> uses;                            // of the weights
   std::vector<std::pair<std::size_t, Part>> parts;  // by node
   std::size_t first_late = 0;                       // of the backward's products

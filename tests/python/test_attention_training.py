@@ -384,3 +384,22 @@ def test_heads_without_features(features, values, by_hand, is_trained):
     if is_trained:
         grads = torch.autograd.grad(found.sum(), tensors)
         torch.testing.assert_close(grads, torch.autograd.grad(wanted.sum(), tensors))
+
+
+@pytest.mark.cpu_only
+@pytest.mark.parametrize("is_trained", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_scores_that_are_rounded_stay_rounded(dtype, is_trained):
+    torch.manual_seed(0)
+    tensors = [torch.randn(2, 3, n, 8, requires_grad=is_trained) for n in (17, 19, 19)]
+
+    def function(q, k, v):
+        return F.softmax((q @ k.mT * 0.3).to(dtype), -1).to(q.dtype) @ v
+
+    wanted = function(*tensors)
+    found = torch.compile(function, backend="inkle")(*tensors)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    if is_trained:
+        grads = torch.autograd.grad(found.sum(), tensors)
+        wanted = torch.autograd.grad(wanted.sum(), tensors)
+        torch.testing.assert_close(grads, wanted, rtol=1e-4, atol=1e-4)
