@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -21,8 +22,8 @@ namespace {
 using codegen::cuda::CompiledKernel;
 using codegen::cuda::CompileUnit;
 using runtime::cuda::Device;
-using runtime::cuda::Event;
 using runtime::cuda::Module;
+using runtime::cuda::OwnedEvent;
 
 constexpr std::size_t kRuns = 11;
 // A candidate must be faster than the model's choice by so much, when first measured and when both
@@ -39,7 +40,12 @@ struct Candidate {
 class Memory {
  public:
   Memory(Device& device, std::int64_t bytes) : device_(device), at_(device.try_allocate(bytes)) {
-    if (at_ != nullptr) device_.zero(at_, bytes, nullptr);
+    try {
+      if (at_ != nullptr) device_.zero(at_, bytes, nullptr);
+    } catch (...) {
+      device_.free(at_);
+      throw;
+    }
   }
   ~Memory() { device_.free(at_); }
   Memory(const Memory&) = delete;
@@ -55,15 +61,9 @@ class Measuring {
  public:
   Measuring(Device& device, std::int64_t cache_bytes)
       : device_(device), cache_bytes_(cache_bytes), overwritten_(device, 2 * cache_bytes) {
-    for (auto& [start, end] : events_) {
-      start = device.make_event();
-      end = device.make_event();
-    }
-  }
-  ~Measuring() {
-    for (const auto& [start, end] : events_) {
-      device_.free_event(start);
-      device_.free_event(end);
+    for (std::size_t r = 0; r < kRuns; ++r) {
+      starts_.emplace_back(device);
+      ends_.emplace_back(device);
     }
   }
   Measuring(const Measuring&) = delete;
@@ -103,15 +103,15 @@ class Measuring {
     const auto bytes = std::accumulate(c.bytes.begin(), c.bytes.end(), std::int64_t{0});
     const bool is_cold = bytes > cache_bytes_ && overwritten_.get() != nullptr;
     device_.launch(function, shape, nullptr, parameters.data());
-    for (const auto& [start, end] : events_) {
+    for (std::size_t r = 0; r < kRuns; ++r) {
       if (is_cold) device_.zero(overwritten_.get(), 2 * cache_bytes_, nullptr);
-      device_.record(start, nullptr);
+      device_.record(starts_[r].get(), nullptr);
       device_.launch(function, shape, nullptr, parameters.data());
-      device_.record(end, nullptr);
+      device_.record(ends_[r].get(), nullptr);
     }
     std::array<double, kRuns> times{};
     for (std::size_t r = kRuns; r-- > 0;) {  // the last first: one wait
-      times[r] = device_.microseconds(events_[r].first, events_[r].second);
+      times[r] = device_.microseconds(starts_[r].get(), ends_[r].get());
     }
     std::nth_element(times.begin(), times.begin() + kRuns / 2, times.end());
     return times[kRuns / 2];
@@ -121,7 +121,7 @@ class Measuring {
   Device& device_;
   std::int64_t cache_bytes_;
   Memory overwritten_;
-  std::array<std::pair<Event, Event>, kRuns> events_{};
+  std::deque<OwnedEvent> starts_, ends_;  // kRuns of each
   std::vector<std::unique_ptr<Memory>> memory_;
 };
 

@@ -6,16 +6,16 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <map>
+#include <exception>
 #include <mutex>
 #include <set>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/recent_map.h"
 #include "base/threads.h"
 
 namespace inkle::runtime::cuda {
@@ -28,6 +28,9 @@ constexpr int kRuns = 3;
 // one run says little, and more cost nothing.
 constexpr double kHopeless = 1.5;
 constexpr double kShort = 300;
+
+// That are kept; a network has up to a few hundred, more come from sizes that change.
+constexpr std::size_t kMostShapes = 1024;
 
 std::string describe(const ConvolutionShape& s) {
   const char* what = s.result == ConvolutionShape::Result::x   ? "gradient of "
@@ -67,10 +70,10 @@ class Choice final : public Convolutions {
 
   void foresee(std::vector<ConvolutionShape> shapes) override {
     if (is_forked()) return;
-    std::vector<ConvolutionShape> wanted = claim(shapes, 1);
+    const std::vector<ConvolutionShape> wanted = claim(shapes, 1);
     if (wanted.empty()) return;
-    const std::lock_guard lock(ahead_mutex_);
     try {
+      const std::lock_guard lock(ahead_mutex_);
       ahead_ = std::jthread([this, before = std::move(ahead_), wanted]() mutable {
         if (before.joinable()) before.join();
         try {
@@ -79,9 +82,9 @@ class Choice final : public Convolutions {
           log(LogChannel::runtime, "looking for convolutions ahead: {}", error.what());
         }
       });
-    } catch (const std::system_error& error) {
-      log(LogChannel::runtime, "looking for convolutions ahead: {}", error.what());
+    } catch (const std::exception& error) {  // no thread, no memory
       release(wanted);
+      log(LogChannel::runtime, "looking for convolutions ahead: {}", error.what());
     }
   }
 
@@ -102,26 +105,34 @@ class Choice final : public Convolutions {
                                           const ConvolutionPointers& pointers, void* workspace,
                                           Stream stream) override {
     std::unique_lock lock(mutex_);
-    if (const auto known = known_.find(shape); known != known_.end()) return known->second;
+    if (const auto* known = known_.find(shape); known != nullptr) return *known;
     // For all: whoever measures wants the processor for itself.
     searched_.wait(lock, [&] { return claimed_.empty(); });
-    if (const auto known = known_.find(shape); known != known_.end()) return known->second;
+    if (const auto* known = known_.find(shape); known != nullptr) return *known;
     const bool is_in_place = shape.has_residual && pointers.residual == pointers.y;
     const bool may_measure = !is_in_place && !device_.is_capturing(stream);
+    const Ways* ready = ready_.find(shape);
+    if (ready == nullptr && !may_measure) ready = unmeasured_.find(shape);
     Ways all;
-    if (const auto ready = ready_.find(shape); ready != ready_.end()) {
-      all = std::move(ready->second);
-      ready_.erase(ready);
+    if (ready != nullptr) {
+      all = *ready;
     } else {
       const std::lock_guard asking(search_mutex_);
       all = finder_->ways(0, shape, may_measure ? kCandidates : 1);
     }
+    std::shared_ptr<const Convolution> found;
     if (all.empty()) {
       log(LogChannel::runtime, "convolution {}: the library knows no way", describe(shape));
-      return known_[shape] = nullptr;
+    } else if (may_measure) {
+      found = fastest(shape, all, pointers, workspace, stream);
+    } else {
+      if (ready == nullptr) unmeasured_.set(shape, all);
+      return all.front();
     }
-    if (!may_measure) return all.front();
-    return known_[shape] = fastest(shape, all, pointers, workspace, stream);
+    known_.set(shape, found);
+    ready_.erase(shape);
+    unmeasured_.erase(shape);
+    return found;
   }
 
  private:
@@ -135,8 +146,9 @@ class Choice final : public Convolutions {
       wanted.insert(shape);
     }
     if (wanted.size() < least) return {};
-    claimed_.insert(wanted.begin(), wanted.end());
-    return {wanted.begin(), wanted.end()};
+    std::vector<ConvolutionShape> list(wanted.begin(), wanted.end());
+    claimed_.merge(wanted);  // last, and takes no memory: nobody releases what is claimed in vain
+    return list;
   }
 
   void release(const std::vector<ConvolutionShape>& shapes) {
@@ -150,7 +162,9 @@ class Choice final : public Convolutions {
     try {
       std::vector<Ways> found = ways_of(wanted);
       const std::lock_guard lock(mutex_);
-      for (std::size_t w = 0; w < wanted.size(); ++w) ready_[wanted[w]] = std::move(found[w]);
+      for (std::size_t w = 0; w < wanted.size(); ++w) {
+        ready_.set(wanted[w], std::move(found[w]));
+      }
     } catch (...) {
       release(wanted);
       throw;
@@ -183,13 +197,13 @@ class Choice final : public Convolutions {
   std::shared_ptr<const Convolution> fastest(const ConvolutionShape& shape, const Ways& all,
                                              const ConvolutionPointers& pointers, void* workspace,
                                              Stream stream) {
-    const Event start = device_.make_event();
-    const Event end = device_.make_event();
+    const OwnedEvent start(device_);
+    const OwnedEvent end(device_);
     const auto time_of = [&](const Way& way, int runs) {
-      device_.record(start, stream);
+      device_.record(start.get(), stream);
       for (int r = 0; r < runs; ++r) way.run(pointers, workspace, stream);
-      device_.record(end, stream);
-      return device_.microseconds(start, end) / runs;
+      device_.record(end.get(), stream);
+      return device_.microseconds(start.get(), end.get()) / runs;
     };
     std::shared_ptr<Way> best;
     std::string times;
@@ -203,8 +217,6 @@ class Choice final : public Convolutions {
       times += fmt::format(" {} {:.1f},", way->name(), time);
       if (!best || time < best->microseconds()) best = way;
     }
-    device_.free_event(start);
-    device_.free_event(end);
     log(LogChannel::runtime, "convolution {}: {} of{} us", describe(shape),
         best ? best->name() : "none", times);
     return best;
@@ -220,8 +232,10 @@ class Choice final : public Convolutions {
   std::mutex mutex_;
   std::condition_variable searched_;
   std::set<ConvolutionShape> claimed_;  // being looked for
-  std::map<ConvolutionShape, std::shared_ptr<const Convolution>> known_;
-  std::map<ConvolutionShape, Ways> ready_;  // found ahead, not measured yet
+  RecentMap<ConvolutionShape, std::shared_ptr<const Convolution>> known_{kMostShapes};
+  RecentMap<ConvolutionShape, Ways> ready_{kMostShapes};  // found ahead, not measured yet
+  // The library's favourites, of shapes that were asked for only where nothing may be measured.
+  RecentMap<ConvolutionShape, Ways> unmeasured_{kMostShapes};
   std::mutex ahead_mutex_;
   std::jthread ahead_;
 };

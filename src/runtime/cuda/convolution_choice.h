@@ -2,6 +2,7 @@
 // caller, and measured once where it is first run.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -20,7 +21,7 @@ class Way : public Convolution {
   void set_microseconds(double value) { microseconds_ = value; }
 
  private:
-  double microseconds_ = 0;
+  std::atomic<double> microseconds_ = 0;  // measured while others may have it, unmeasured
 };
 
 using Ways = std::vector<std::shared_ptr<Way>>;

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <map>
+#include <cstddef>
 #include <mutex>
 #include <span>
 #include <string>
@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/recent_map.h"
 #include "runtime/cuda/cublaslt_api.h"
 
 namespace inkle::runtime::cuda {
@@ -24,6 +25,8 @@ using cublaslt::Layout;
 // Candidates of the library's own model that are measured, and runs of each after a first one. Its
 // favourite is the fastest for about half of the shapes of transformers.
 constexpr int kCandidates = 8;
+// That are kept; a network has up to a few hundred, more come from sizes that change.
+constexpr std::size_t kMostShapes = 1024;
 constexpr int kRuns = 4;
 
 int type_of(abi::DType dtype) {
@@ -170,12 +173,14 @@ class LtGemms final : public Gemms {
   std::shared_ptr<const Gemm> find(const GemmShape& shape, const GemmPointers& pointers,
                                    void* workspace, Stream stream) override {
     const std::lock_guard lock(mutex_);
-    if (const auto known = known_.find(shape); known != known_.end()) return known->second;
+    if (const auto* known = known_.find(shape); known != nullptr) return *known;
     std::vector<std::shared_ptr<LtGemm>> all = candidates(shape, pointers);
     // A result that is added to what it replaces must be computed once.
     const bool is_in_place = shape.has_residual && pointers.c == pointers.d;
     if (is_in_place || device_.is_capturing(stream)) return all.front();
-    return known_[shape] = fastest(shape, all, pointers, workspace, stream);
+    std::shared_ptr<const Gemm> found = fastest(shape, all, pointers, workspace, stream);
+    known_.set(shape, found);
+    return found;
   }
 
  private:
@@ -219,25 +224,23 @@ class LtGemms final : public Gemms {
                                       const std::vector<std::shared_ptr<LtGemm>>& all,
                                       const GemmPointers& pointers, void* workspace,
                                       Stream stream) {
-    const Event start = device_.make_event();
-    const Event end = device_.make_event();
+    const OwnedEvent start(device_);
+    const OwnedEvent end(device_);
     std::shared_ptr<const LtGemm> best;
     double least = 0;
     double first = 0;
     for (const auto& candidate : all) {
       if (candidate->try_run(pointers, workspace, stream) != cublaslt::kSuccess) continue;
-      device_.record(start, stream);
+      device_.record(start.get(), stream);
       for (int r = 0; r < kRuns; ++r) candidate->run(pointers, workspace, stream);
-      device_.record(end, stream);
-      const double time = device_.microseconds(start, end) / kRuns;
+      device_.record(end.get(), stream);
+      const double time = device_.microseconds(start.get(), end.get()) / kRuns;
       if (first == 0) first = time;
       if (!best || time < least) {
         best = candidate;
         least = time;
       }
     }
-    device_.free_event(start);
-    device_.free_event(end);
     if (!best) unsupported("cuBLASLt runs none of its own ways for [{}, {}] x {}", s.m, s.n, s.k);
     log(LogChannel::runtime, "product [{}, {}] k {} batch {}: {} in {:.1f} us, first {:.1f} us",
         s.m, s.n, s.k, s.batch, best->name(), least, first);
@@ -248,7 +251,7 @@ class LtGemms final : public Gemms {
   Device& device_;
   cublaslt::Handle handle_ = nullptr;
   std::mutex mutex_;
-  std::map<GemmShape, std::shared_ptr<const Gemm>> known_;
+  RecentMap<GemmShape, std::shared_ptr<const Gemm>> known_{kMostShapes};
 };
 
 }  // namespace

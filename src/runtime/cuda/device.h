@@ -125,6 +125,20 @@ class Scope {
   Device& device_;
 };
 
+// An event that is given back.
+class OwnedEvent {
+ public:
+  explicit OwnedEvent(Device& device) : device_(device), event_(device.make_event()) {}
+  ~OwnedEvent() { device_.free_event(event_); }
+  OwnedEvent(const OwnedEvent&) = delete;
+  OwnedEvent& operator=(const OwnedEvent&) = delete;
+  [[nodiscard]] Event get() const { return event_; }
+
+ private:
+  Device& device_;
+  Event event_;
+};
+
 // The calling thread stands apart from recordings for the life of this object.
 class Apart {
  public:

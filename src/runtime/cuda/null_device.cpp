@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -207,8 +208,15 @@ class NullDeviceOf final : public NullDevice {
   int stand_apart() override { return 0; }
   void step_back(int /*before*/) override {}
   void set_capturing(bool is_capturing) override { is_capturing_ = is_capturing; }
-  Event make_event() override { return new double(0); }
-  void free_event(Event event) override { delete static_cast<double*>(event); }
+  Event make_event() override {
+    ++events_;
+    return new double(0);
+  }
+  void free_event(Event event) override {
+    --events_;
+    delete static_cast<double*>(event);
+  }
+  int events() const override { return events_; }
   void record(Event event, Stream /*stream*/) override { *static_cast<double*>(event) = now_; }
   double microseconds(Event from, Event to) override {
     return *static_cast<double*>(to) - *static_cast<double*>(from);
@@ -240,6 +248,7 @@ class NullDeviceOf final : public NullDevice {
   std::function<double(const LaunchShape&)> clock_;
   double now_ = 0;  // microseconds, of launches
   bool is_capturing_ = false;
+  std::atomic<int> events_ = 0;
   Recorder recorder_;
   NullGemms gemms_;
   NullConvolutions convolutions_;

@@ -7,15 +7,34 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <new>
 #include <thread>
 
 #include "base/error.h"
 #include "runtime/cuda/null_device.h"
+
+namespace {
+// Allocations of this thread until one fails; negative: none does.
+thread_local int allocations_left = -1;
+}  // namespace
+
+// Not inline, or the compiler sees malloc and delete, or new and free, as pairs that do not match.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  if (allocations_left >= 0 && allocations_left-- == 0) throw std::bad_alloc();
+  if (void* const made = std::malloc(std::max<std::size_t>(bytes, 1)); made != nullptr) return made;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t /*bytes*/) noexcept {
+  std::free(memory);
+}
 
 namespace inkle::runtime::cuda {
 namespace {
@@ -30,6 +49,7 @@ struct Library {
   std::condition_variable changed;
   bool is_shut = false;                 // nobody is answered
   bool fails = false;                   // an answer is an error
+  bool breaks = false;                  // a run is an error
   std::vector<std::int64_t> asked;      // batches
   std::map<std::string, int> runs;      // by name
   std::map<std::int64_t, Times> known;  // by batch
@@ -58,6 +78,7 @@ class TestWay final : public Way {
                Stream /*stream*/) const override {
     const std::lock_guard lock(library_.mutex);
     ++library_.runs[name_];
+    if (library_.breaks) throw InternalError("the device is out of order");
     if (time_ < 0) return false;
     library_.spend(time_);
     return true;
@@ -245,6 +266,62 @@ TEST_F(ConvolutionChoice, NothingIsMeasuredInARecordingOrInPlace) {
   EXPECT_EQ(choice_->find(adds, p, nullptr, nullptr)->name(), "1.0");
   EXPECT_TRUE(library_.runs.empty());
   EXPECT_EQ(find(1), "1.1");
+}
+
+TEST_F(ConvolutionChoice, WhatIsFoundAheadIsKeptUntilItIsMeasured) {
+  library_.known[1] = {50, 40};
+  choice_->foresee({shape(1)});
+  choice_->settle();
+  device_->set_capturing(true);
+  EXPECT_EQ(find(1), "1.0");
+  EXPECT_EQ(find(1), "1.0");
+  device_->set_capturing(false);
+  EXPECT_EQ(find(1), "1.1");
+  EXPECT_THAT(library_.asked, ElementsAre(1));
+}
+
+TEST_F(ConvolutionChoice, TheFavouriteIsAskedForOnceWhereNothingIsMeasured) {
+  library_.known[1] = {50, 40};
+  device_->set_capturing(true);
+  EXPECT_EQ(find(1), "1.0");
+  EXPECT_EQ(find(1), "1.0");
+  EXPECT_THAT(library_.asked, ElementsAre(1));
+  device_->set_capturing(false);
+  EXPECT_EQ(find(1), "1.1");
+}
+
+TEST_F(ConvolutionChoice, EventsAreFreedWhereARunFails) {
+  library_.known[1] = {50, 40};
+  library_.breaks = true;
+  EXPECT_THROW((void)find(1), InternalError);
+  EXPECT_EQ(device_->events(), 0);
+  library_.breaks = false;
+  EXPECT_EQ(find(1), "1.1");
+  EXPECT_EQ(device_->events(), 0);
+}
+
+TEST_F(ConvolutionChoice, AThousandShapesAreKept) {
+  for (std::int64_t b = 0; b < 1100; ++b) library_.known[b] = {10};
+  for (std::int64_t b = 0; b < 1100; ++b) EXPECT_EQ(find(b), fmt::format("{}.0", b));
+  EXPECT_EQ(find(1099), "1099.0");
+  EXPECT_EQ(library_.asked.size(), 1100U);
+  EXPECT_EQ(find(0), "0.0");  // the first to go
+  EXPECT_EQ(library_.asked.size(), 1101U);
+}
+
+TEST_F(ConvolutionChoice, NobodyWaitsForASearchThatMemoryLackedFor) {
+  ::alarm(60);
+  for (int n = 0; n < 40; ++n) {
+    std::vector<ConvolutionShape> shapes = {shape(2 * n), shape(2 * n + 1)};
+    allocations_left = n;
+    try {
+      choice_->foresee(std::move(shapes));
+    } catch (const std::bad_alloc&) {  // before anything was claimed
+    }
+    allocations_left = -1;
+    EXPECT_EQ(find(2 * n), "none");
+  }
+  ::alarm(0);
 }
 
 TEST_F(ConvolutionChoice, ItsEndWaitsForTheSearch) {
