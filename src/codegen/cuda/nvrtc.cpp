@@ -59,10 +59,11 @@ std::vector<std::string> environment_packages() {
   std::vector<std::string> found;
   const char* environment = std::getenv("VIRTUAL_ENV");
   if (environment == nullptr) return found;
-  std::error_code none;
+  std::error_code error;  // what cannot be read has no packages
   const std::filesystem::path folder = std::filesystem::path(environment) / "lib";
-  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
-    found.push_back((entry.path() / "site-packages").string());
+  std::filesystem::directory_iterator at(folder, error);
+  for (; !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
+    found.push_back((at->path() / "site-packages").string());
   }
   return found;
 }
