@@ -54,6 +54,7 @@ def inkle(
     one warning (or an exception with ``options={"strict": True}``).
     """
     parsed = parse(mode, options)
+    machine.check_settings()
     label = name or "graph"
     attention.replace(gm, parsed.random)
     loss.replace(gm)

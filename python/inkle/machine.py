@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
 import threading
@@ -14,6 +15,7 @@ from inkle import _inkle
 from inkle.importer import UnsupportedGraph
 from inkle.options import Options
 
+_log = logging.getLogger("inkle")
 _lock = threading.Lock()
 _compilers: dict[int | None, Any] = {}  # by number of the GPU; None: the processor
 
@@ -29,6 +31,15 @@ def get_compiler(gpu: int | None) -> Any:
         if gpu not in _compilers:
             _compilers[gpu] = _inkle.Compiler() if gpu is None else _inkle.Compiler.cuda(gpu)
         return _compilers[gpu]
+
+
+def check_settings() -> None:
+    """UserError names a variable of the environment that is wrong, and what is allowed.
+
+    Within a compilation it would send the graph to eager, as a fault of the compiler.
+    """
+    if os.environ.get("INKLE_ISA"):
+        get_compiler(None)
 
 
 @atexit.register
@@ -99,19 +110,27 @@ def as_strided(base: Any, sizes: Sequence[int], strides: Sequence[int], byte_off
 
 
 _dump_count = 0
+_dump_faults: set[str] = set()  # folders that were warned of
 
 
 def _dump_to_folder() -> Callable[[str, str], None] | None:
-    """Numbered files of every stage in the folder that INKLE_DUMP_DIR names."""
+    """Numbered files of every stage in the folder that INKLE_DUMP_DIR names; a folder that cannot be
+    written to is warned of once."""
     folder = os.environ.get("INKLE_DUMP_DIR")
-    if not folder:
+    if not folder or folder in _dump_faults:
         return None
-    os.makedirs(folder, exist_ok=True)
 
     def write(stage: str, text: str) -> None:
         global _dump_count
+        if folder in _dump_faults:
+            return
         _dump_count += 1
-        with open(os.path.join(folder, f"{_dump_count:03}-{stage}.txt"), "w") as file:
-            file.write(text)
+        try:
+            os.makedirs(folder, exist_ok=True)
+            with open(os.path.join(folder, f"{_dump_count:03}-{stage}.txt"), "w") as file:
+                file.write(text)
+        except (OSError, ValueError) as error:
+            _dump_faults.add(folder)
+            _log.warning("inkle: INKLE_DUMP_DIR=%s gets no more files: %s", folder, error)
 
     return write

@@ -170,6 +170,35 @@ def test_unknown_options_name_what_is_allowed(options, allowed):
         run(randn(3))
 
 
+@pytest.mark.cpu_only
+def test_an_unknown_instruction_set_names_what_is_allowed(monkeypatch, caplog):
+    monkeypatch.setenv("INKLE_ISA", "nonsense")
+    message = "INKLE_ISA is 'nonsense', expected avx2 or avx512"
+    with caplog.at_level(logging.WARNING, "inkle"):
+        with pytest.raises(Exception, match=message):
+            compiled(lambda x: x + 1, strict=False)(randn(3))
+    assert not caplog.records
+    monkeypatch.delenv("INKLE_ISA")
+    same(compiled(lambda x: x + 1)(randn(3)), randn(3) + 1)
+
+
+@pytest.mark.cpu_only
+@pytest.mark.parametrize("folder", ["/proc/nowhere", "/dev/null", "full"])
+def test_a_folder_that_takes_no_texts_is_warned_of_once(folder, monkeypatch, caplog, tmp_path):
+    if folder == "full":
+        folder = str(tmp_path)
+        for number in range(50):  # a device that is full
+            os.symlink("/dev/full", tmp_path / f"{number:03}-passes.txt")
+        monkeypatch.setattr(inkle.machine, "_dump_count", 0)
+    monkeypatch.setenv("INKLE_DUMP_DIR", folder)
+    with caplog.at_level(logging.WARNING, "inkle"):
+        for i in range(2):
+            same(compiled(lambda x: x.sin() + i)(randn(3)), randn(3).sin() + i)
+            torch._dynamo.reset()
+    messages = [r.getMessage() for r in caplog.records if r.name == "inkle"]
+    assert len(messages) == 1 and f"INKLE_DUMP_DIR={folder} " in messages[0], messages
+
+
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune"])
 def test_modes(mode):
     same(torch.compile(lambda x: x + 1, backend="inkle", mode=mode)(randn(3)), randn(3) + 1)
