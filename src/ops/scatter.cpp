@@ -191,7 +191,8 @@ void lower_along(Lowering& l) {
       [&](BodyBuilder& b, Indices i) {
         std::vector<Expr> at(i.begin(), i.end());
         const Val value = element_as(l, b, index, i.subspan(dim, 1), DType::i64);
-        at[dim] = b.indirect(value, x.sizes[dim]);
+        at[dim] = along == Along::fill ? b.indirect_wrapped(value, x.sizes[dim])
+                                       : b.indirect(value, x.sizes[dim]);
         return at;
       },
       [&](BodyBuilder& b, Indices i) {
@@ -215,6 +216,7 @@ void reference_along(Evaluation& e) {
   for_each_index(sizes, [&](std::span<const std::int64_t> i, std::size_t) {
     std::vector<std::int64_t> at(i.begin(), i.end());
     at[dim] = index.integer(static_cast<std::size_t>(i[dim]));
+    if (along == Along::fill && at[dim] < 0) at[dim] += y.sizes[dim];
     if (at[dim] < 0 || at[dim] >= y.sizes[dim]) user_error("index {} is out of range", at[dim]);
     const std::size_t p = y.at(at), q = source.rank() == 0 ? 0 : source.at(i);
     if (along != Along::add)
@@ -433,7 +435,7 @@ constexpr OpDef kScatter[] = {
      .samples = samples_along<Along::copy>},
     {.name = "index_fill",
      .schema = "(self: tensor, dim: integer, index: tensor, value: scalar) -> tensor",
-     .doc = "self with a number in the slices along dim that index names.",
+     .doc = "self with a number in the slices along dim that index names, from the end below 0.",
      .traits = Trait::update,
      .infer = infer_along<Along::fill>,
      .lower = lower_along<Along::fill>,

@@ -166,9 +166,13 @@ nb::object TorchCallable::run(const nb::list& arguments, bool is_call, Run&& run
     host->clear();
     idle_.push_back(std::move(host));
     return result;
-  } catch (const WrongArgument&) {
+  } catch (const WrongArgument& error) {
+    // Torch guards what users give; a half is given what the other kept, which torch may have
+    // foreseen wrong.
     host->end_steps();
-    throw;
+    if (fallback_.is_none() || host->has_begun() || !host->give_back(arguments)) throw;
+    failure = error.what();
+    is_fault = false;
   } catch (const OutOfRange&) {
     host->end_steps();
     throw;

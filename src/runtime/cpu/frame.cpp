@@ -402,7 +402,8 @@ void Frame::run_eager(const Executable::Step& step, Host& host) {
   }
 }
 
-// The plan relies on the geometry it foresaw: other sizes are an error, other strides a copy.
+// The plan relies on the geometry it foresaw: with other sizes the call is eager's, other strides
+// are a copy.
 void Frame::adopt(PlanBuffer buffer, const HostTensor& result, Host& host,
                   const std::string& name) {
   const abi::TensorView expected = view_of(buffer);
@@ -412,8 +413,8 @@ void Frame::adopt(PlanBuffer buffer, const HostTensor& result, Host& host,
     same_sizes = given.sizes[d] == expected.sizes[d];
   }
   if (!same_sizes) {
-    user_error("{} returned a tensor of another dtype or size than the plan {} foresaw", name,
-               plan_.name);
+    unsupported("{} returned a tensor of another dtype or size than the plan {} foresaw", name,
+                plan_.name);
   }
   bool same_strides = true;
   for (std::int32_t d = 0; d < given.rank; ++d) {

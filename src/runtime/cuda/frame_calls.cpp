@@ -266,12 +266,13 @@ void Frame::run_eager(std::size_t number) {
   }
 }
 
-// The plan relies on the geometry it foresaw: other sizes are an error, other strides a copy.
+// The plan relies on the geometry it foresaw: with other sizes the call is eager's, other strides
+// are a copy.
 void Frame::adopt(PlanBuffer buffer, const HostTensor& result, const std::string& name) {
   const abi::TensorView expected = view_of(buffer);
   if (!same_sizes(result.view, expected)) {
-    user_error("{} returned a tensor of another dtype or size than the plan {} foresaw", name,
-               plan_.name);
+    unsupported("{} returned a tensor of another dtype or size than the plan {} foresaw", name,
+                plan_.name);
   }
   if (result.view.device.kind != plan_.buffers[buffer].device.kind) {
     user_error("{} returned a tensor on another device than the plan {} foresaw", name, plan_.name);
