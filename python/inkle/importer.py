@@ -12,6 +12,7 @@ from torch.fx.node import Node
 from torch.utils._pytree import arg_tree_leaves, tree_flatten, tree_unflatten
 
 from inkle import _inkle, attention
+from inkle.returned import Returned, settled
 from inkle.seeded import SeededOps
 
 DTYPES = {
@@ -479,6 +480,7 @@ class GraphImporter:
         raise UnsupportedGraph(f"{name} returns nothing that can be compiled")
 
     def _output(self, node: Node) -> None:
+        returned = Returned(self, node)
         for position, value in enumerate(arg_tree_leaves(*node.args)):
             if value is None:
                 self.importer.output_none()
@@ -497,6 +499,8 @@ class GraphImporter:
             if isinstance(found, _Held):
                 raise UnsupportedGraph(f"the graph returns {value.name}")
             strides = self.output_strides.get(position)
+            if isinstance(found, _inkle.Value) and strides is None:
+                found = returned.value(value, found)
             if strides is None:
                 self.importer.output(found)
             elif not self.importer.output_as(found, strides):
@@ -541,7 +545,7 @@ def _tensors_of(node: Node, kinds: list[Any]) -> Callable[[Any], list[Any]]:
     """Takes those results of an op that are tensors out of what it returned.
 
     In the dtypes that FX states, which what follows counts on: running statistics of narrow floats
-    are stated wider than eager makes them.
+    are stated wider than eager makes them. Their memory holds their values: what follows reads it.
     """
     meta = node.meta.get("val")
     several = isinstance(meta, (list, tuple))
@@ -550,7 +554,9 @@ def _tensors_of(node: Node, kinds: list[Any]) -> Callable[[Any], list[Any]]:
 
     def take(result: Any) -> list[Any]:
         parts = result if several else [result]
-        return [p if p.dtype == d else p.to(d) for p, d in ((parts[i], dtypes[i]) for i in wanted)]
+        return [
+            settled(p if p.dtype == d else p.to(d)) for p, d in ((parts[i], dtypes[i]) for i in wanted)
+        ]
 
     return take
 
