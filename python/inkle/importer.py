@@ -350,6 +350,9 @@ class GraphImporter:
         if self._seeded and not reason:
             if (seeded := self._seeded.call(node, arguments, kinds)) is not None:
                 return seeded
+        if node.target is torch.ops.aten.as_strided.default and not reason:
+            offset = node.args[0].meta["val"].storage_offset()
+            reason = "" if isinstance(offset, int) and offset == 0 else "its operand lies inside another"
         bias = None if reason else _bias_apart(node, arguments)
         if bias is not None:
             arguments = [*arguments[:2], None, *arguments[3:]]
@@ -390,6 +393,15 @@ class GraphImporter:
 
     def argument(self, value: Any) -> Any:
         return self._argument(value)
+
+    def source(self, node: Node) -> str:
+        return source_line(node)
+
+    def names_in_eager(self) -> set[str]:
+        return {node_name(source) for _, source, _ in self.importer.eager}
+
+    def refuse(self, message: str) -> None:
+        raise UnsupportedGraph(message)
 
     def integer(self, value: Any) -> Any:
         return self._integer(value)
@@ -500,8 +512,8 @@ class GraphImporter:
                 raise UnsupportedGraph(f"the graph returns {value.name}")
             strides = self.output_strides.get(position)
             if isinstance(found, _inkle.Value) and strides is None:
-                found = returned.value(value, found)
-            if strides is None:
+                self.importer.output(*returned.value(value, found))
+            elif strides is None:
                 self.importer.output(found)
             elif not self.importer.output_as(found, strides):
                 del self.output_strides[position]

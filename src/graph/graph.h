@@ -65,6 +65,9 @@ struct Output {
   // another output. Without it such a value is returned as that view. Printed as "fresh %1" where
   // it makes a difference.
   bool is_fresh = false;
+  // Where not empty: who returns it, of whom the caller asks where in an argument or another output
+  // it lies, so that a copy would mislead him. Not part of the text: it only makes lowering refuse.
+  std::string never_copied = {};
 };
 
 struct ConstantData {  // contents of a literal tensor

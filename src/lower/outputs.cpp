@@ -54,9 +54,13 @@ class OutputRecorder {
     for (const graph::Output& output : graph_.outputs) {
       const auto* v = std::get_if<ValueId>(&output.value);
       const bool is_fresh = v != nullptr && !v->is_none() && output.is_fresh;
+      const std::size_t buffers = program_.buffers.size();
       program_.outputs.push_back(
           is_fresh ? record_fresh(*v)
                    : std::visit([&](const auto& value) { return record(value); }, output.value));
+      if (!output.never_copied.empty() && program_.buffers.size() != buffers) {
+        unsupported("{}: a view that cannot be returned without a copy", output.never_copied);
+      }
     }
   }
 

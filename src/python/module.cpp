@@ -290,7 +290,12 @@ void bind_importer(nb::module_& m) {
            })
       .def("call", call)
       .def("set_keep", [](Importer& i, int keep) { i.set_keep(static_cast<graph::Keep>(keep)); })
-      .def("output", [](Importer& i, ValueId v) { i.output(v); })
+      .def(
+          "output",
+          [](Importer& i, ValueId v, std::string never_copied) {
+            i.output(v, std::move(never_copied));
+          },
+          nb::arg("value"), nb::arg("never_copied") = "")
       .def("output", [](Importer& i, Expr e) { i.output(e); })
       .def("output_as", [](Importer& i, ValueId v,
                            nb::sequence strides) { return i.output_as(v, to_exprs(i, strides)); })

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -44,6 +45,42 @@ bool same_sizes(const graph::Sizes& a, const graph::Sizes& b) {
     if (!(a[d] == b[d]) && !sym::equal(a[d], b[d]).value_or(false)) return false;
   }
   return true;
+}
+
+// The arguments of a row "narrow" for a slice of a length that torch knows by its guards
+// (s0 of min(s1, s0 + 1) - 1); nothing if the place where it starts is not known as well.
+std::optional<std::vector<Argument>> as_narrow(const graph::Graph& graph,
+                                               const std::vector<Argument>& slice,
+                                               const Type& result) {
+  if (slice.size() != 5 || !std::holds_alternative<ValueId>(slice[0])) return std::nullopt;
+  const Type& x = graph.type(std::get<ValueId>(slice[0]));
+  const auto integer = [&](std::size_t i) -> std::optional<Expr> {
+    const auto* e = std::get_if<Expr>(&slice[i]);
+    return e == nullptr ? std::nullopt : std::optional(*e);
+  };
+  const auto given = integer(1), start = integer(2), end = integer(3), step = integer(4);
+  if (!given || !given->is_constant() || !step || !step->is_constant(1)) return std::nullopt;
+  const std::int64_t d = *given->constant() + (*given->constant() < 0 ? x.rank() : 0);
+  if (d < 0 || d >= static_cast<std::int64_t>(x.rank()) || result.rank() != x.rank()) {
+    return std::nullopt;
+  }
+  const auto dim = static_cast<std::size_t>(d);
+  const Expr zero = graph.context().constant(0), size = x.sizes[dim], length = result.sizes[dim];
+  const auto not_negative = [&](Expr e) { return sym::bounds(e).low >= 0 ? e : max(e, zero); };
+  constexpr std::int64_t kNoEnd = std::numeric_limits<std::int64_t>::max();
+  Expr from = zero;
+  if (!end || end->is_constant(kNoEnd)) {
+    from = not_negative(size - length);
+  } else if (start && sym::bounds(*start).high < 0) {
+    from = not_negative(size + *start);
+  } else if (start) {
+    // What is not empty starts inside.
+    const bool is_inside =
+        sym::bounds(length).low >= 1 || sym::less_equal(*start, size).value_or(false);
+    if (sym::bounds(*start).low < 0 || !is_inside) return std::nullopt;
+    from = *start;
+  }
+  return std::vector<Argument>{slice[0], *given, from, length};
 }
 
 constexpr std::string_view kForeach = "aten::_foreach_";
@@ -234,6 +271,12 @@ std::vector<ValueId> Importer::call(std::string_view overload, std::vector<Argum
       }
     }
     results = native(*row, args, meta, why_not);
+    if (!results && row->name == "slice" && meta.size() == 1) {
+      if (auto narrow = as_narrow(graph_, args, meta[0])) {
+        std::string refusal;
+        results = native(*graph_.table().find("narrow"), *std::move(narrow), meta, refusal);
+      }
+    }
     // A view row stands for the op that copies too (aten::expand_copy).
     if (results && graph::has(row->traits, graph::Trait::view) &&
         overload.find("_copy") != std::string_view::npos) {
@@ -262,9 +305,9 @@ void Importer::fix_strides(ValueId value) {
   if (value.index < strides_.size() && strides_[value.index]) type.strides = strides_[value.index];
 }
 
-void Importer::output(ValueId value) {
+void Importer::output(ValueId value, std::string never_copied) {
   fix_strides(value);
-  graph_.outputs.push_back({value});
+  graph_.outputs.push_back({.value = value, .never_copied = std::move(never_copied)});
 }
 bool Importer::output_as(ValueId value, graph::Sizes strides) {
   Type& type = graph_.type(value);

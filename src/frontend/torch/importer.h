@@ -52,7 +52,8 @@ class Importer {
   // Of the nodes to come.
   void set_keep(graph::Keep keep) { builder_.set_keep(keep); }
 
-  void output(ValueId value);
+  // `never_copied`: of graph::Output.
+  void output(ValueId value, std::string never_copied = {});
   // With these strides instead of those that FX states. False: something in eager reads the value
   // as FX states it, and so it is returned.
   [[nodiscard]] bool output_as(ValueId value, graph::Sizes strides);
