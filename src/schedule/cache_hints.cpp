@@ -4,6 +4,8 @@
 #include <limits>
 #include <optional>
 
+#include "schedule/bytes.h"
+
 namespace inkle::schedule {
 namespace {
 
@@ -60,6 +62,15 @@ bool reads_one_of(const Step& step, const std::vector<BufferId>& buffers, const 
   });
 }
 
+// Whether at least so much of what the step moves is written.
+constexpr std::int64_t kLeastWritten = 4;  // a fourth
+
+bool writes_much(const Step& step, const Program& program, std::int64_t bytes) {
+  std::int64_t written = 0;
+  for (const Traffic& t : traffic(step, program)) written += sym::hint(t.written).value_or(0);
+  return written * kLeastWritten >= bytes;
+}
+
 }  // namespace
 
 void set_cache_hints(std::vector<Step>& steps, const Program& program,
@@ -75,7 +86,7 @@ void set_cache_hints(std::vector<Step>& steps, const Program& program,
       const std::int64_t bytes = sym::hint(step.bytes).value_or(0);
       const bool is_new =
           reads_one_of(step, written, program, 1, std::numeric_limits<std::int64_t>::max());
-      rows->lasting = bytes > (is_new ? 2 * cache : cache);
+      rows->lasting = bytes > (is_new ? 2 * cache : cache) && writes_much(step, program, bytes);
     }
     written = writes(step);
   }
