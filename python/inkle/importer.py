@@ -316,8 +316,6 @@ class GraphImporter:
             return
         if isinstance(meta, torch.SymFloat):
             raise UnsupportedGraph(f"{node.name} is a symbolic float")
-        if _is_foreseen_wrong(node, meta):
-            raise UnsupportedGraph(f"torch foresees a fixed size of {node.name}")
         several = isinstance(meta, (list, tuple))
         values = meta if several else [meta]
         kinds = [self._type(v) for v in values]
@@ -530,13 +528,6 @@ def _bias_apart(node: Node, arguments: list[Any]) -> Node | None:
         return None
     users = [user.target for user in node.users]
     return None if users == [torch.ops.aten.relu.default] else arguments[2]
-
-
-def _is_foreseen_wrong(node: Node, meta: Any) -> bool:
-    """Whether torch says a number for a size that depends on data: older ones count what is unique
-    among zeros."""
-    unique = torch.ops.aten._unique.default
-    return node.target is unique and isinstance(meta[0].shape[0], int) and meta[0].shape[0] == 1
 
 
 def _all_arguments(node: Node) -> list[Any]:

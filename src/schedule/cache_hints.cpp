@@ -62,13 +62,12 @@ bool reads_one_of(const Step& step, const std::vector<BufferId>& buffers, const 
   });
 }
 
-// Whether at least so much of what the step moves is written.
-constexpr std::int64_t kLeastWritten = 4;  // a fourth
-
+// Whether a fourth or more of the `bytes` that the step moves is written.
 bool writes_much(const Step& step, const Program& program, std::int64_t bytes) {
+  constexpr std::int64_t kMostOfWritten = 4;
   std::int64_t written = 0;
   for (const Traffic& t : traffic(step, program)) written += sym::hint(t.written).value_or(0);
-  return written * kLeastWritten >= bytes;
+  return written * kMostOfWritten >= bytes;
 }
 
 }  // namespace
