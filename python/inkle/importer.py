@@ -11,9 +11,10 @@ import torch
 from torch.fx.node import Node
 from torch.utils._pytree import arg_tree_leaves, tree_flatten, tree_unflatten
 
-from inkle import _inkle, attention
+from inkle import _inkle, attention, layouts
 from inkle.returned import Returned, settled
 from inkle.seeded import SeededOps
+from inkle.sizes import LARGEST_SIZE, SymbolicSizes, UnsupportedGraph
 
 DTYPES = {
     torch.bool: "bool",
@@ -41,15 +42,7 @@ DTYPES = {
 # The type of what is no tensor that can be computed with.
 _NOTHING = ("opaque", [], None, _inkle.Device(False, 0))
 
-# A size symbol without an upper bound of its own: no tensor has more elements than this.
-_LARGEST_SIZE = 2**48
-
-
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-
-
-class UnsupportedGraph(Exception):
-    """The graph as a whole cannot be compiled; it runs in eager."""
 
 
 def source_line(node: Node) -> str:
@@ -113,10 +106,7 @@ class GraphImporter:
         self.current: Node | None = None
         self.writes_in_eager = False
         self._values: dict[Node, Any] = {}
-        self._symbols: dict[Any, Any] = {}
-        # Symbols that are arguments, so that their values are known.
-        numbers = (n.meta.get("val") for n in gm.graph.nodes if n.op == "placeholder")
-        self._given = {v.node.expr for v in numbers if isinstance(v, torch.SymInt)}
+        self._sizes = SymbolicSizes(self.importer, gm)
 
     def run(self) -> None:
         attention.correct_devices(self._gm)
@@ -140,79 +130,7 @@ class GraphImporter:
 
     def _integer(self, value: Any) -> Any:
         """int or SymInt -> int or Expr."""
-        if isinstance(value, torch.SymInt):
-            return self._expression(value.node.expr, value.node.shape_env)
-        return int(value)
-
-    def _expression(self, e: Any, shape_env: Any) -> Any:
-        if e.is_Integer:
-            return int(e)
-        if e.is_Symbol:
-            return self._symbol(e, shape_env)
-        kind = type(e).__name__
-        if kind in ("CeilToInt", "FloorToInt"):
-            return self._rounded(e, kind == "CeilToInt", shape_env)
-        parts = [self._expression(a, shape_env) for a in e.args]
-        as_expr = [self.importer.constant(p) if isinstance(p, int) else p for p in parts]
-        if kind == "Add" or kind == "Mul":
-            total = as_expr[0]
-            for part in as_expr[1:]:
-                total = total + part if kind == "Add" else total * part
-            return total
-        if kind == "Pow" and isinstance(parts[1], int) and parts[1] > 0:
-            total = as_expr[0]
-            for _ in range(parts[1] - 1):
-                total = total * as_expr[0]
-            return total
-        if kind in ("FloorDiv", "CleanDiv"):
-            return as_expr[0] // as_expr[1]
-        if kind in ("Mod", "PythonMod"):
-            return as_expr[0] % as_expr[1]
-        if kind == "ModularIndexing":
-            return (as_expr[0] // as_expr[1]) % as_expr[2]
-        if kind in ("Min", "Max"):
-            total = as_expr[0]
-            for part in as_expr[1:]:
-                total = total.minimum(part) if kind == "Min" else total.maximum(part)
-            return total
-        raise UnsupportedGraph(f"size expression {e} of kind {kind}")
-
-    def _rounded(self, e: Any, up: bool, shape_env: Any) -> Any:
-        """A quotient rounded to an integer, where the divisor is a positive number."""
-        (quotient,) = e.args
-        divisor = quotient.args[1] if type(quotient).__name__ == "IntTrueDiv" else None
-        if divisor is None or not divisor.is_Integer or int(divisor) <= 0:
-            raise UnsupportedGraph(f"size expression {e} of kind {type(e).__name__}")
-        divided = self._expression(quotient.args[0], shape_env)
-        if isinstance(divided, int):
-            divided = self.importer.constant(divided)
-        if up:
-            divided = divided + (int(divisor) - 1)
-        return divided // self.importer.constant(int(divisor))
-
-    def _symbol(self, symbol: Any, shape_env: Any) -> Any:
-        known = self._symbols.get(symbol)
-        if known is not None:
-            return known
-        if symbol not in self._given and symbol.name.startswith(("u", "zuf")):
-            raise UnsupportedGraph(f"the size {symbol} depends on data")
-        bounds = shape_env.var_to_range.get(symbol)
-        low = self._bound(bounds.lower if bounds else 0, 0)
-        high = self._bound(bounds.upper if bounds else _LARGEST_SIZE, _LARGEST_SIZE)
-        hints = getattr(shape_env, "backed_var_to_val", None)
-        hints = shape_env.var_to_val if hints is None else hints
-        hint = hints.get(symbol)
-        made = self.importer.symbol(symbol.name, low, high, None if hint is None else int(hint))
-        self._symbols[symbol] = made
-        return made
-
-    @staticmethod
-    def _bound(value: Any, otherwise: int) -> int:
-        try:
-            number = int(value)
-        except (TypeError, OverflowError, ValueError, AttributeError):
-            return otherwise
-        return max(min(number, _LARGEST_SIZE), -_LARGEST_SIZE)
+        return self._sizes.integer(value)
 
     @staticmethod
     def _device(device: torch.device) -> Any:
@@ -237,7 +155,7 @@ class GraphImporter:
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):
             expression = value.node.expr
-            known = self._expression(expression, value.node.shape_env)
+            known = self._integer(value)
             # What is no symbol of its own is known already: the argument is not read.
             symbol = known if expression.is_Symbol else self._unread_integer(node.name)
             self.importer.integer_input(node.name, symbol)
@@ -263,7 +181,7 @@ class GraphImporter:
         self._values[node] = self.importer.input(node.name, kind, position in self._parameters)
 
     def _unread_integer(self, name: str) -> Any:
-        return self.importer.symbol(f"unread_{name}", -_LARGEST_SIZE, _LARGEST_SIZE, None)
+        return self.importer.symbol(f"unread_{name}", -LARGEST_SIZE, LARGEST_SIZE, None)
 
     def _literal(self, node: Node) -> None:
         """A tensor that the graph module holds; other things are for eager."""
@@ -348,9 +266,10 @@ class GraphImporter:
         if self._seeded and not reason:
             if (seeded := self._seeded.call(node, arguments, kinds)) is not None:
                 return seeded
-        if node.target is torch.ops.aten.as_strided.default and not reason:
-            offset = node.args[0].meta["val"].storage_offset()
-            reason = "" if isinstance(offset, int) and offset == 0 else "its operand lies inside another"
+        elsewhere, is_eager = layouts.why_elsewhere(node, arguments)
+        if elsewhere and not is_eager:
+            self.refuse(f"{node.name}: {elsewhere}")
+        reason = reason or elsewhere
         bias = None if reason else _bias_apart(node, arguments)
         if bias is not None:
             arguments = [*arguments[:2], None, *arguments[3:]]

@@ -20,7 +20,8 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from inkle import layouts, segments
 from inkle.eager_half import NAMED_DTYPES, size_of
-from inkle.importer import GraphImporter, UnsupportedGraph, node_name
+from inkle.importer import GraphImporter, node_name
+from inkle.sizes import UnsupportedGraph
 
 Halves = tuple[torch.fx.GraphModule, torch.fx.GraphModule]
 

@@ -14,6 +14,12 @@ import torch
 from torch.fx.node import Node
 
 _CONVOLUTIONS = (torch.ops.aten.convolution.default,)
+# Ops that take strides through memory: at which position the offset lies.
+_STRIDED = {
+    torch.ops.aten.as_strided.default: 3,
+    torch.ops.aten.as_strided_copy.default: 3,
+    torch.ops.aten.as_strided_scatter.default: 4,
+}
 _SAME = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
 
 
@@ -78,6 +84,29 @@ def as_traced(
         )  # fmt: skip
         result[i] = made.copy_(result[i])
     return result
+
+
+def why_elsewhere(node: Node, arguments: Sequence[Any]) -> tuple[str, bool]:
+    """Why strides through the memory of the operand cannot be those through the operand, "" if they
+    can; and whether eager can take them where the rest of the graph is compiled. No guard says where
+    in its memory an argument lies, so an offset from there is known of none; and of a view the
+    compiler gives eager only what the view covers.
+    """
+    if node.target not in _STRIDED:
+        return "", True
+    operand = node.args[0]
+    value, begin = operand.meta["val"], operand.meta["val"].storage_offset()
+    is_first = isinstance(begin, int) and begin == 0
+    if arguments[_STRIDED[node.target]] is None:
+        return "" if is_first else "its operand lies inside another", True
+    if operand.op == "placeholder":
+        return "its offset is one in the memory of an argument", True
+    storage = value.untyped_storage()._cdata
+    for placeholder in node.graph.find_nodes(op="placeholder"):
+        argument = placeholder.meta.get("val")
+        is_plain = isinstance(argument, torch.Tensor) and argument.layout == torch.strided
+        is_first &= not is_plain or argument.untyped_storage()._cdata != storage
+    return "" if is_first else "its offset is one in the memory of what it views", False
 
 
 def is_dense(value: torch.Tensor) -> bool:

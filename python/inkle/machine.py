@@ -12,8 +12,8 @@ from typing import Any, Callable, Sequence
 import torch
 
 from inkle import _inkle
-from inkle.importer import UnsupportedGraph
 from inkle.options import Options
+from inkle.sizes import UnsupportedGraph
 
 _log = logging.getLogger("inkle")
 _lock = threading.Lock()

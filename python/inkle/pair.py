@@ -10,12 +10,13 @@ from torch._functorch.partitioners import default_partition
 
 from inkle import _inkle
 from inkle.eager_half import EagerHalf
-from inkle.importer import GraphImporter, UnsupportedGraph, named_nodes
+from inkle.importer import GraphImporter, named_nodes
 from inkle.library_attention import LibraryAttention
 from inkle.joint import Halves, Joint, Kept, examine, stubs
 from inkle.machine import as_strided, get_compiler, gpu_of, native_options
 from inkle.options import Options
 from inkle.report import Failure, GraphReport, add, fault_of, warn
+from inkle.sizes import UnsupportedGraph
 
 # As many nodes may turn out, one after another, to be for eager.
 _MAX_ATTEMPTS = 12

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from inkle import _inkle
-from inkle.importer import UnsupportedGraph, source_line
+from inkle.importer import source_line
+from inkle.sizes import UnsupportedGraph
 
 _log = logging.getLogger("inkle")
 

@@ -344,14 +344,6 @@ constexpr OpDef kBinary[] = {
                samples::binary_float),
     float_row<Opcode::hypot, [](double a, double b) { return std::hypot(a, b); }>(
         "hypot", "aten::hypot", "Square root of the sum of squares, without overflow."),
-    binary_row("ldexp", "aten::ldexp.Tensor", "self times two to the power of other.",
-               infer::binary_float,
-               lower_binary<[](BodyBuilder& b, Val x, Val y) {
-                 return b.mul(x, b.unary(Opcode::exp2, y));
-               },
-                            In::as_float>,
-               ref_binary<[](double a, double b) { return a * std::exp2(b); }, In::as_float>,
-               samples::binary_float),
     binary_row("logaddexp", "aten::logaddexp", "log(exp(self) + exp(other)).", infer::binary,
                lower_binary<logaddexp_value<false>>, ref_binary<logaddexp_reference<false>>,
                samples::binary_float),

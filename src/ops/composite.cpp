@@ -189,6 +189,16 @@ std::vector<ValueId> decompose_outer(Builder& b, const Node& node) {
   const ValueId column = b.node("unsqueeze", {operand_of(node, 0), b.integer(1)});
   return {b.node("mul", {column, operand_of(node, 1)})};
 }
+// The power is rounded to the exponent's type first; that of an integer has f64's range.
+std::vector<ValueId> decompose_ldexp(Builder& b, const Node& node) {
+  const ValueId x = operand_of(node, 0);
+  ValueId exponent = operand_of(node, 1);
+  const Type type = b.type(x);
+  const bool is_wide = abi::is_float(type.dtype) && !abi::is_float(b.type(exponent).dtype);
+  if (is_wide) exponent = b.node("_to_copy", {exponent, DType::f64});
+  const ValueId product = b.node("mul", {x, b.node("pow", {2.0, exponent})});
+  return {is_wide ? b.node("_to_copy", {product, type.dtype}) : product};
+}
 Types infer_matrix_transpose(Inference& in) {
   const Type& x = infer::computable(in, 0);
   if (x.rank() < 2) in.fail("needs a matrix");
@@ -297,6 +307,13 @@ std::vector<Sample> samples_transpose() {
            },
            number_dtypes()}};
 }
+std::vector<Sample> samples_ldexp() {
+  return {{"matrices",
+           [](SampleBuilder& s) -> std::vector<Argument> {
+             return {s.free_tensor({3, 7}), s.free_tensor({3, 7})};
+           },
+           float_dtypes()}};
+}
 std::vector<Sample> samples_pad() {
   return {{"constant",
            [](SampleBuilder& s) -> std::vector<Argument> {
@@ -330,6 +347,13 @@ constexpr OpDef kComposite[] = {
      .decompose = decompose_expand_as,
      .aten = "aten::expand_as",
      .samples = samples_expand_as},
+    {.name = "ldexp",
+     .schema = "(self: tensor, other: tensor) -> tensor",
+     .doc = "self times two to the power of other.",
+     .infer = infer::binary_float,
+     .decompose = decompose_ldexp,
+     .aten = "aten::ldexp.Tensor",
+     .samples = samples_ldexp},
     {.name = "mT",
      .schema = "(self: tensor) -> tensor",
      .doc = "The last two dimensions swapped.",

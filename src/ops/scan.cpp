@@ -20,6 +20,11 @@ Types infer_scan(Inference& in) {
   const DType dtype = in.dtype(2).value_or(abi::is_float(x.dtype) ? x.dtype : DType::i64);
   return {infer::make(x, dtype, x.sizes)};
 }
+// As eager has it: on the processor f32 is added up in f64, where it may overflow and come back.
+DType accumulator_of(const Type& result) {
+  const bool is_wide = result.dtype == DType::f32 && result.device.kind == abi::DeviceKind::cpu;
+  return is_wide ? DType::f64 : abi::compute_type(result.dtype);
+}
 template <ReduceOp op>
 void lower_scan(Lowering& l) {
   const Tensor& x = l.tensor(0);
@@ -30,7 +35,7 @@ void lower_scan(Lowering& l) {
     return;
   }
   const std::size_t dim = l.args().dim(l.args().constant_integer(1), x.rank());
-  l.result(l.scan(op, x.sizes, dim, abi::compute_type(dtype), dtype, element));
+  l.result(l.scan(op, x.sizes, dim, accumulator_of(l.result_type()), dtype, element));
 }
 template <bool is_product>
 void reference_scan(Evaluation& e) {
