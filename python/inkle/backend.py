@@ -73,7 +73,8 @@ def inkle(
         saved = Strides(arguments=layouts.argument_strides(g, inputs))
         compiled = compile_graph(g, label, parsed, training=True, strides=saved)
         if isinstance(compiled, _inkle.TorchCallable) and gpu_of(g) is not None:
-            compiled.gives_arguments = True
+            made = [r for r in reports() if r.callable is compiled]
+            compiled.gives_arguments = all(r.is_foreseen for r in made)
         return compiled
 
     is_own = parsed.partition != "default"

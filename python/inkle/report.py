@@ -61,6 +61,13 @@ class GraphReport:
         return self.frontend_seconds + sum(s for _, s in self.stages)
 
 
+    @property
+    def is_foreseen(self) -> bool:
+        """Whether torch is known to foresee the sizes of all that eager returns: of attention's
+        kernels. A call that returns others is repeated in eager, which needs its arguments."""
+        return all("attention" in op for op, _, _ in self.eager)
+
+
 _reports: list[GraphReport] = []
 _lock = threading.Lock()
 _warned: set[str] = set()

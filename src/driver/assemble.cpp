@@ -32,6 +32,7 @@ class Assembler {
 
   abi::Plan run() {
     plan_.name = program_.name;
+    find_written();
     add_arguments();
     find_uses();
     find_host_results();
@@ -57,6 +58,7 @@ class Assembler {
         a.strides = slots_.slots(*buffer.strides);
         a.alignment = alignment_of(*argument.buffer);
         a.is_parameter = buffer.is_parameter;
+        a.may_be_written = may_be_written_[*argument.buffer];
       }
       plan_.arguments.push_back(std::move(a));
     }
@@ -70,11 +72,27 @@ class Assembler {
       if (kernel == nullptr) continue;
       for (std::size_t p = 0; p < kernel->buffers.size(); ++p) {
         const BufferId b = kernel->buffers[p];
-        if (program_.buffers[b].writes_into.value_or(b) != argument) continue;
+        if (memory_of(b) != argument) continue;
         bytes = std::max(bytes, kernel->param(p).alignment);
       }
     }
     return bytes;
+  }
+
+  // The buffer in whose memory one lies: itself, or what it is written into.
+  BufferId memory_of(BufferId b) const {
+    while (program_.buffers[b].writes_into) b = *program_.buffers[b].writes_into;
+    return b;
+  }
+
+  // Of what an op in eager is given nobody says whether the op writes to it.
+  void find_written() {
+    may_be_written_.assign(program_.buffers.size(), false);
+    for (const schedule::Step& step : scheduled_.steps) {
+      for (const BufferId b : schedule::writes(step)) may_be_written_[memory_of(b)] = true;
+      if (!std::holds_alternative<schedule::EagerStep>(step.action)) continue;
+      for (const BufferId b : schedule::reads(step)) may_be_written_[memory_of(b)] = true;
+    }
   }
 
   void find_uses() {
@@ -428,7 +446,8 @@ class Assembler {
   std::vector<std::uint32_t> first_;
   std::vector<std::uint32_t> last_;
   std::vector<bool> is_hosts_;
-  std::vector<bool> is_prepared_;  // made by a prepare step
+  std::vector<bool> is_prepared_;     // made by a prepare step
+  std::vector<bool> may_be_written_;  // itself or through another that lies in it
   std::size_t next_kernel_ = 0;
 };
 

@@ -235,6 +235,7 @@ schedule::ScheduledProgram Compiler::schedule(graph::Graph graph, const CompileO
   stages.dump("graph", [&] { return graph::to_string(graph); });
   graph::Graph rewritten = stages.run("passes", [&] {
     passes::PassContext context{options.passes};
+    context.options.safe_attention = target_->device().kind == abi::DeviceKind::cuda;
     if (!options.training) context.options.products = target_->products();
     passes::RunOptions run;
     run.skip = options.skip_passes;

@@ -44,6 +44,8 @@ struct Options {
   bool freeze = false;
   // No library has attention: it becomes products and a softmax.
   bool split_attention = false;
+  // A library runs attention, for which rows that see nothing are 0.
+  bool safe_attention = false;
   // Of a joint graph that is to keep few bytes, how many of its first outputs are the forward's.
   std::size_t forward_outputs = 0;
   // Products of one matrix by several parameters may become one.

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "passes/attention.h"
+#include "passes/blind_rows.h"
 #include "passes/canonicalise.h"
 #include "passes/cse.h"
 #include "passes/dce.h"
@@ -26,6 +27,7 @@ namespace {
 
 constexpr Pass kPasses[] = {
     {"attention", attention, "attention written out by hand becomes one op"},
+    {"blind_rows", blind_rows, "where a library attends: rows that see nothing become NaN"},
     {"canonicalise", canonicalise, "drops and shortens what computes nothing"},
     {"cse", cse, "merges nodes that compute the same"},
     {"dce", dce, "drops what nobody uses"},
@@ -50,21 +52,14 @@ static_assert(std::ranges::is_sorted(kPasses, {}, &Pass::name));
 // folded, while a causal one is still a comparison of two ranges, and after, as folding shows more
 // attention; constants are folded again after decompositions, which make more.
 constexpr std::string_view kStandard[] = {
-    "canonicalise",
-    "cse",
-    "attention",
-    "fold_masks",
-    "fold_constants",
-    "fold_batch_norm",
-    "attention",
-    "fold_masks",
-    "split_attention",
-    "decompose",
-    "canonicalise",
-    "fold_constants",
-    "cse",
-    "merge_products",
-    "dce",
+    "canonicalise",    "cse",
+    "attention",       "fold_masks",
+    "fold_constants",  "fold_batch_norm",
+    "attention",       "fold_masks",
+    "split_attention", "blind_rows",
+    "decompose",       "canonicalise",
+    "fold_constants",  "cse",
+    "merge_products",  "dce",
     "reinplace",
 };
 

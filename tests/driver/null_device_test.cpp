@@ -46,19 +46,26 @@ class NullHost final : public runtime::cuda::DeviceHost {
                                .strides = t.strides.data()};
     return {&t, view};
   }
-  void call(std::uint32_t, std::span<const runtime::common::EagerOperand>,
-            std::span<HostTensor>) override {
-    unsupported("no op runs in eager here");
+  // One result like the first operand, at an odd place.
+  void call(std::uint32_t, std::span<const runtime::common::EagerOperand> operands,
+            std::span<HostTensor> results) override {
+    calls.push_back("eager");
+    results[0] = same(operands[0].view);
+    results[0].view.data = static_cast<std::byte*>(results[0].view.data) + 4;
+    made = results[0].view.data;
+    if (last_allocated != nullptr) *last_allocated = std::byte{42};
   }
   void give(std::uint32_t, const runtime::common::Output& output) override {
     given.push_back(output.kind);
+    last_given = output.view.data;
   }
   runtime::cuda::Stream stream() override { return this; }
   void* allocate(std::int64_t bytes) override {
     allocated += bytes;
     Tensor& t = tensors_.emplace_back();
     t.data.resize(static_cast<std::size_t>(bytes));
-    return t.data.data();
+    last_allocated = t.data.data();
+    return last_allocated;
   }
   void release(runtime::common::Handle) override { ++released; }
   void copy(const abi::TensorView&, const abi::TensorView&) override { calls.push_back("copy"); }
@@ -73,6 +80,9 @@ class NullHost final : public runtime::cuda::DeviceHost {
 
   std::vector<std::string> calls;
   std::vector<abi::PlanOutput::Kind> given;
+  const void* made = nullptr;  // by the last op in eager
+  const void* last_given = nullptr;
+  std::byte* last_allocated = nullptr;  // ops in eager write to it
   std::int64_t allocated = 0;
   int released = 0;
 
@@ -248,6 +258,59 @@ graph @block(%q: bf16[2,4,16,8], %k: bf16[2,4,16,8], %v: bf16[2,4,16,8]) -> bf16
   run({{2, 4, 16, 8}, {2, 4, 16, 8}, {2, 4, 16, 8}}, host);
   EXPECT_THAT(host.calls, ::testing::ElementsAre("attention"));
   EXPECT_EQ(host.released, 1);
+}
+
+TEST_F(NullDeviceTest, WhatEagerReturnsIsCopiedForKernelsAlone) {
+  compile(R"(
+graph @returned(%x: f32[8,16]) -> f32[8,16] {
+  %0: f32[8,16] = eager "aten::sort" 0 (%x)
+  return %0
+}
+)");
+  NullHost host;
+  run({{8, 16}}, host);
+  EXPECT_THAT(host.calls, ::testing::ElementsAre("eager"));
+  EXPECT_EQ(host.last_given, host.made);  // it may be a view of an argument
+  compile(R"(
+graph @read(%x: f32[8,16]) -> f32[8,16] {
+  %0: f32[8,16] = eager "aten::sort" 0 (%x)
+  %1: f32[8,16] = relu(%0)
+  return %1
+}
+)");
+  NullHost other;
+  run({{8, 16}}, other);
+  EXPECT_THAT(other.calls, ::testing::ElementsAre("eager", "copy"));
+}
+
+TEST_F(NullDeviceTest, WhatIsWrittenToAnAlignedCopyIsWrittenBack) {
+  const auto written = [&](std::string_view text) {
+    compile(text);
+    NullHost host;
+    const std::vector<std::int64_t> sizes = {8, 16}, strides = {16, 1};
+    abi::TensorView x = host.make_output(abi::DType::f32, sizes, strides).view;
+    const abi::TensorView y = host.make_output(abi::DType::f32, sizes, strides).view;
+    x.data = static_cast<std::byte*>(x.data) + 4;
+    const std::vector<abi::TensorView> views = {x, y};
+    executable_->run({.tensors = views, .host = &host});
+    EXPECT_NE(host.last_allocated, nullptr);  // the copy
+    return *static_cast<const std::byte*>(x.data) == std::byte{42};
+  };
+  EXPECT_TRUE(written(R"(
+graph @stored(%x: f32[8,16], %y: f32[8,16]) -> f32[] {
+  %0: f32[8,16] = eager "aten::foo" 0 (%y)
+  %1: f32[] = sum(%0)
+  %2: f32[8,16] = copy_(%x, %0)
+  return %1
+}
+)"));
+  EXPECT_FALSE(written(R"(
+graph @read(%x: f32[8,16], %y: f32[8,16]) -> f32[8,16] {
+  %0: f32[8,16] = eager "aten::foo" 0 (%y)
+  %1: f32[8,16] = add(%x, %0)
+  return %1
+}
+)"));
 }
 
 TEST_F(NullDeviceTest, RowsThatAreLookedUpCompile) {

@@ -44,8 +44,8 @@ std::optional<passes::AttentionCalls> some_attention(const passes::AttentionRequ
       .gradients = {dense(request.query), dense(request.key), dense(request.value)}};
 }
 
-// opt [--passes=a,b | --pipeline] [--freeze] [--merge] [--attention] [--skip=a,b]
-// [--stop-after=n]: the graph after passes.
+// opt [--passes=a,b | --pipeline] [--freeze] [--merge] [--attention]
+// [--safe-attention] [--joint=n] [--skip=a,b] [--stop-after=n]: the graph after passes.
 std::string opt(std::string_view text, std::span<const std::string> args) {
   std::vector<std::string_view> names;
   passes::PassContext context;
@@ -60,6 +60,8 @@ std::string opt(std::string_view text, std::span<const std::string> args) {
       context.options.freeze = true;
     } else if (arg == "--attention") {
       context.options.attention = some_attention;
+    } else if (arg == "--safe-attention") {
+      context.options.safe_attention = true;
     } else if (arg == "--merge") {
       context.options.products = passes::ProductCosts{800e12, 2.5e-6};  // of a GPU
     } else if (arg.starts_with("--joint=")) {

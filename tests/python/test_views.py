@@ -132,6 +132,9 @@ def made(kind):
 # the argument, where sizes are symbols; and writes through windows that overlap.
 TORCHS_OWN = {("bits", True), ("bytes", True)}
 OVERLAPPING = ("unfold", "unfold after a slice")
+# With a default device an older TorchDynamo cuts the graph at unflatten, and its AOTAutograd returns the
+# argument of what it has written to.
+CUT = torch.__version__ < torch.torch_version.TorchVersion("2.15")
 
 
 def geometry(tensor, argument):
@@ -180,6 +183,8 @@ def test_returned_view(name, kind, dynamic):
 @pytest.mark.parametrize("name", VIEWS)
 def test_returned_view_of_written_argument(name, dynamic):
     if (name, dynamic) in TORCHS_OWN or name in OVERLAPPING:
+        pytest.skip("AOTAutograd's own")
+    if name == "parted" and not dynamic and CUT:
         pytest.skip("AOTAutograd's own")
     view = VIEWS[name]
     compare_view(lambda x, d, e: view(x.mul_(2), d, e), "dense", dynamic)

@@ -282,6 +282,7 @@ void Executable::expect_recording(std::int64_t bytes, Stream stream) {
 }
 
 void Executable::make_steps() {
+  is_of_device_.assign(plan_->buffers.size(), false);
   for (const abi::Step& s : plan_->steps) {
     Step step;
     if (const auto* launch = std::get_if<abi::Launch>(&s.action)) {
@@ -294,6 +295,11 @@ void Executable::make_steps() {
     } else {
       step.kind = Step::Kind::copy;
       step.copy = &std::get<abi::CopyStep>(s.action);
+    }
+    for (const PlanBuffer b : step.buffers) is_of_device_[b] = true;
+    if (step.call) {
+      abi::for_each_operand(*step.call,
+                            [&](const abi::Operand& o) { is_of_device_[o.buffer] = true; });
     }
     steps_.push_back(std::move(step));
   }

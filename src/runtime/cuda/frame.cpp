@@ -340,7 +340,7 @@ void Frame::align(const abi::PlanArgument& argument, PlanBuffer buffer) {
   }
   void* copy = host_->allocate(bytes);
   device_.copy(copy, buffers_[buffer], bytes, stream_);
-  clones_.push_back({copy, buffers_[buffer], bytes, executable_.is_written_[buffer]});
+  clones_.push_back({copy, buffers_[buffer], bytes, argument.may_be_written});
   buffers_[buffer] = copy;
 }
 

@@ -267,7 +267,8 @@ void Frame::run_eager(std::size_t number) {
 }
 
 // The plan relies on the geometry it foresaw: with other sizes the call is eager's, other strides
-// are a copy.
+// are a copy, and so is what kernels would not find aligned. What is only returned stays where it
+// is: it may be a view of an argument.
 void Frame::adopt(PlanBuffer buffer, const HostTensor& result, const std::string& name) {
   const abi::TensorView expected = view_of(buffer);
   if (!same_sizes(result.view, expected)) {
@@ -282,7 +283,8 @@ void Frame::adopt(PlanBuffer buffer, const HostTensor& result, const std::string
   }
   const bool is_on_cpu = result.view.device.kind == abi::DeviceKind::cpu;
   if (same_strides(result.view, expected) &&
-      (is_on_cpu || common::is_aligned(result.view.data, kAssumedAlignment))) {
+      (is_on_cpu || !executable_.is_of_device_[buffer] ||
+       common::is_aligned(result.view.data, kAssumedAlignment))) {
     buffers_[buffer] = result.view.data;
     handles_[buffer] = result.handle;
     return;
@@ -293,7 +295,14 @@ void Frame::adopt(PlanBuffer buffer, const HostTensor& result, const std::string
   const auto rank = static_cast<std::size_t>(expected.rank);
   const HostTensor made =
       host_->make_output(expected.dtype, {expected.sizes, rank}, {expected.strides, rank});
-  host_->copy(result.view, made.view);
+  // Elements that lie in one place are copied once.
+  abi::TensorView from = result.view, to = made.view;
+  std::vector<std::int64_t> sizes(expected.sizes, expected.sizes + rank);
+  for (std::size_t d = 0; d < rank; ++d) {
+    if (expected.strides[d] == 0) sizes[d] = std::min<std::int64_t>(sizes[d], 1);
+  }
+  from.sizes = to.sizes = sizes.data();
+  host_->copy(from, to);
   host_->release(result.handle);
   buffers_[buffer] = made.view.data;
   handles_[buffer] = made.handle;
