@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import inkle  # noqa: F401: registers the backend
 
 pytestmark = pytest.mark.usefixtures("device")
 
