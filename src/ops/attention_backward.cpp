@@ -1,6 +1,7 @@
 // The gradient of attention, written out: scores again from query and key, then products. What it
 // stores is (batch, head, row, column) in size, so long sequences stay with the host's tiled
 // kernel.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -108,11 +109,13 @@ void reference_backward(Evaluation& e) {
   for_each_index(rows, [&](std::span<const std::int64_t> i, std::size_t) {
     const std::int64_t a = i[0], h = i[1], row = i[2];
     std::vector<double> p;
-    double sum = 0, level = 0;
+    double top = -std::numeric_limits<double>::infinity(), sum = 0, level = 0;
     for (std::int64_t column = 0; column < k.sizes[2]; ++column) {
-      p.push_back(std::exp(score_of({a, h, row, column})));
-      sum += p.back();
+      p.push_back(score_of({a, h, row, column}));
+      top = std::max(top, p.back());
     }
+    const bool sees_any = !std::isinf(top);
+    for (double& x : p) sum += x = sees_any ? std::exp(x - top) : 0;
     for (std::int64_t f = 0; f < v.sizes[3]; ++f) {
       level += g.real(at(g, a, h, row, f)) * out.real(at(out, a, h, row, f));
     }

@@ -84,5 +84,16 @@ graph @halves(%x: f64[3,5,37]) -> f16[3,5] {
 )");
 }
 
+// Whose exponentials doubles do not hold.
+TEST(Found, GradientOfAttentionWithLargeScores) {
+  expect_text_as_interpreted(R"(
+graph @large(%g: f32[1,2,5,8], %x: f32[1,2,5,8], %k: f32[1,2,5,8], %lse: f32[1,2,5]) -> f32[1,2,5,8] {
+  %0: f32[1,2,5,8] = mul(%x, 600.0)
+  %1: f32[1,2,5,8], %2: f32[1,2,5,8], %3: f32[1,2,5,8] = _scaled_dot_product_flash_attention_for_cpu_backward(%g, %0, %k, %g, %x, %lse, 0.0, true)
+  return %3
+}
+)");
+}
+
 }  // namespace
 }  // namespace inkle::driver
