@@ -286,7 +286,7 @@ def _compile(
         if not options.strict and not walker.writes_in_eager:
             compiled.set_fallback(_at_run_time(gm, report, strides))
         compiled.fails = options.fail_stage == "run"
-        if options.graphs and not training:
+        if options.graphs and not training and not walker.writes_in_eager:
             compiled.use_graphs()
         layouts.report(gm, walker.output_strides)
         return compiled

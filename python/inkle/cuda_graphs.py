@@ -53,3 +53,16 @@ def capture(
         graph.capture_end()
     current.wait_stream(side)
     return graph
+
+
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the strides of a tensor that has gaps in memory, or repeats, which ``clone`` drops."""
+    made = torch.empty_strided(
+        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+    )
+    to = made
+    for dim, stride in enumerate(tensor.stride()):
+        if stride == 0 and tensor.shape[dim] > 1:
+            tensor, to = tensor.narrow(dim, 0, 1), to.narrow(dim, 0, 1)
+    to.copy_(tensor)
+    return made

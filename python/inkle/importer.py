@@ -277,9 +277,10 @@ class GraphImporter:
         if any(_holds(a) for a in args):
             reason = reason or "an argument is for eager only"
             args = [_without_held(a) for a in args]
-        self.writes_in_eager |= schema.is_mutable and not _inkle.has_row(overload)
         self.targets.append(self._eager_overload(node, arguments, kinds))
         results = self.importer.call(overload, args, source_line(node), kinds, target, reason)
+        if schema.is_mutable:
+            self.writes_in_eager |= node.name in self.names_in_eager()
         return results if bias is None else self._add_bias(node, results[0], bias, kinds)
 
     def _add_bias(self, node: Node, y: Any, bias: Node, kinds: list[Any]) -> list[Any]:

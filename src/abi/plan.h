@@ -59,9 +59,9 @@ struct PlanArgument {
   Device device;
   std::vector<Slot> sizes;  // expected
   std::vector<Slot> strides;
-  std::int32_t alignment = 1;   // bytes that generated code assumes of the data pointer
-  bool is_parameter = false;    // a weight: stays the same tensor from call to call
-  bool may_be_written = false;  // by a step, also through an alias; not part of the text
+  std::int32_t alignment = 1;  // bytes that generated code assumes of the data pointer
+  bool is_parameter = false;   // a weight: stays the same tensor from call to call
+  bool is_written = false;  // by a kernel or library call, also through an alias; not in the text
 };
 
 struct BufferDecl {

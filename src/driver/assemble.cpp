@@ -58,7 +58,7 @@ class Assembler {
         a.strides = slots_.slots(*buffer.strides);
         a.alignment = alignment_of(*argument.buffer);
         a.is_parameter = buffer.is_parameter;
-        a.may_be_written = may_be_written_[*argument.buffer];
+        a.is_written = is_written_[*argument.buffer];
       }
       plan_.arguments.push_back(std::move(a));
     }
@@ -85,13 +85,10 @@ class Assembler {
     return b;
   }
 
-  // Of what an op in eager is given nobody says whether the op writes to it.
   void find_written() {
-    may_be_written_.assign(program_.buffers.size(), false);
+    is_written_.assign(program_.buffers.size(), false);
     for (const schedule::Step& step : scheduled_.steps) {
-      for (const BufferId b : schedule::writes(step)) may_be_written_[memory_of(b)] = true;
-      if (!std::holds_alternative<schedule::EagerStep>(step.action)) continue;
-      for (const BufferId b : schedule::reads(step)) may_be_written_[memory_of(b)] = true;
+      for (const BufferId b : schedule::writes(step)) is_written_[memory_of(b)] = true;
     }
   }
 
@@ -446,8 +443,8 @@ class Assembler {
   std::vector<std::uint32_t> first_;
   std::vector<std::uint32_t> last_;
   std::vector<bool> is_hosts_;
-  std::vector<bool> is_prepared_;     // made by a prepare step
-  std::vector<bool> may_be_written_;  // itself or through another that lies in it
+  std::vector<bool> is_prepared_;  // made by a prepare step
+  std::vector<bool> is_written_;   // itself or through another that lies in it
   std::size_t next_kernel_ = 0;
 };
 

@@ -44,23 +44,23 @@ std::int64_t result_bytes(const std::vector<ResultRecipe>& results) {
   return bytes;
 }
 
+// With the strides that views of it rely on.
+nb::object copy_of(const nb::object& tensor) {
+  nb::object made = tensor.attr("clone")();
+  const abi::TensorView from = borrow(tensor.ptr()), to = borrow(made.ptr());
+  if (std::equal(from.strides, from.strides + from.rank, to.strides)) return made;
+  return nb::module_::import_("inkle.cuda_graphs").attr("copied")(tensor);
+}
+
 }  // namespace
 
 CudaGraphs::CudaGraphs(runtime::common::Executable& executable, const HostContext& context)
     : executable_(executable), context_(context) {
   const abi::Plan& plan = *context.plan;
-  std::vector<std::size_t> number(plan.arguments.size(), 0);
-  for (std::size_t a = 0; a < plan.arguments.size(); ++a) {
-    number[a] = is_parameter_.size();
-    if (!plan.arguments[a].is_integer) is_parameter_.push_back(plan.arguments[a].is_parameter);
-  }
-  is_written_.assign(is_parameter_.size(), false);
-  for (const abi::BufferDecl& b : plan.buffers) {
-    const abi::BufferDecl* root = &b;
-    while (root->kind == abi::BufferDecl::Kind::alias) root = &plan.buffers[root->index];
-    if (root != &b && root->kind == abi::BufferDecl::Kind::argument) {
-      is_written_[number[root->index]] = true;
-    }
+  for (const abi::PlanArgument& a : plan.arguments) {
+    if (a.is_integer) continue;
+    is_parameter_.push_back(a.is_parameter);
+    is_written_.push_back(a.is_written);
   }
   reason_ = executable_.why_not_recorded();
 }
@@ -252,7 +252,7 @@ nb::object CudaGraphs::replay(Entry& entry, const Recording& recording, const To
     for (const auto& [known, tensor] : given) {
       if (known == base.ptr()) return tensor;
     }
-    given.emplace_back(base.ptr(), base.attr(recording.is_copied ? "clone" : "detach")());
+    given.emplace_back(base.ptr(), recording.is_copied ? copy_of(base) : base.attr("detach")());
     return given.back().second;
   };
   nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(recording.results.size())));

@@ -33,13 +33,9 @@ TorchCallable::TorchCallable(std::unique_ptr<runtime::common::Executable> execut
   for (const abi::PlanArgument& a : plan_->arguments) {
     const auto position = static_cast<std::uint32_t>(context_.arguments.size());
     context_.arguments.push_back({position, a.is_integer, a.is_parameter});
+    writes_arguments_ = writes_arguments_ || a.is_written;
   }
   list_size_ = context_.arguments.size();
-  for (const abi::BufferDecl& b : plan_->buffers) {
-    const abi::BufferDecl* root = &b;
-    while (root->kind == abi::BufferDecl::Kind::alias) root = &plan_->buffers[root->index];
-    if (root != &b && root->kind == abi::BufferDecl::Kind::argument) writes_arguments_ = true;
-  }
 }
 
 TorchCallable::~TorchCallable() = default;

@@ -213,6 +213,38 @@ def test_graphs_write_to_mutated_arguments():
     torch.testing.assert_close(total, expected)
 
 
+@pytest.mark.parametrize("kind", ["dense", "odd", "gaps", "complex"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_graphs_write_to_arguments_that_move(kind, dynamic):
+    """Written through views, so that a kernel stores to the argument itself; results with gaps."""
+
+    def function(x):
+        x[1:].mul_(2)
+        x[:, :1] = 0
+        x.copy_(x + x.flip(0))
+        return x.t(), x[1:] * 2, x.real[:1]
+
+    def argument(number):
+        torch.manual_seed(number)
+        memory = torch.randn(64 + 4 * 40, dtype=torch.complex64 if kind == "complex" else None)
+        begin = 1 + 2 * number if kind == "odd" else 4 * number
+        if kind == "gaps":
+            return memory, memory[begin : begin + 64].view(4, 16)[:, :9]
+        return memory, memory[begin : begin + 36].view(4, 9)
+
+    torch._dynamo.reset()
+    run = torch.compile(function, backend="inkle", mode="reduce-overhead", dynamic=dynamic)
+    kept = []
+    for number in (0, 0, 5, 1, 7, 7, 30):
+        (ours, x), (eagers, y) = argument(number), argument(number)
+        found, wanted = run(x), function(y)
+        kept.append((ours, found, eagers, wanted))
+        for memory, results, wanted_memory, wanted_results in kept:
+            torch.testing.assert_close(memory, wanted_memory)
+            for a, b in zip(results, wanted_results):
+                torch.testing.assert_close(a, b)
+
+
 def test_an_index_out_of_range_is_an_error_of_a_later_call():
     table = torch.randn(10, 64)
     run = compiled(lambda i: F.embedding(i, table) * 2)

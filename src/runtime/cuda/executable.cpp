@@ -283,6 +283,7 @@ void Executable::expect_recording(std::int64_t bytes, Stream stream) {
 
 void Executable::make_steps() {
   is_of_device_.assign(plan_->buffers.size(), false);
+  is_of_host_.assign(plan_->buffers.size(), false);
   for (const abi::Step& s : plan_->steps) {
     Step step;
     if (const auto* launch = std::get_if<abi::Launch>(&s.action)) {
@@ -292,6 +293,10 @@ void Executable::make_steps() {
     } else if (const auto* eager = std::get_if<abi::EagerCall>(&s.action)) {
       step.kind = Step::Kind::eager;
       step.eager = eager;
+      for (const abi::EagerArgument& a : eager->arguments) {
+        if (a.kind == abi::EagerArgument::Kind::slot) continue;
+        is_of_host_[roots_[a.part ? a.part->buffer : a.index]] = true;
+      }
     } else {
       step.kind = Step::Kind::copy;
       step.copy = &std::get<abi::CopyStep>(s.action);

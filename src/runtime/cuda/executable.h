@@ -92,6 +92,7 @@ class Executable final : public common::Executable {
   std::vector<abi::PlanBuffer> roots_;       // by buffer: itself, or what it is an alias of
   std::vector<bool> is_written_;             // by buffer, roots: an alias of it exists
   std::vector<bool> is_of_device_;           // by buffer, roots: a kernel or library call has it
+  std::vector<bool> is_of_host_;             // likewise: an op in eager has it, and may write to it
   std::vector<std::int32_t> tensor_number_;  // by plan argument; -1 for integers
   std::uint32_t tensor_count_ = 0;
   std::uint32_t integer_count_ = 0;

@@ -340,7 +340,8 @@ void Frame::align(const abi::PlanArgument& argument, PlanBuffer buffer) {
   }
   void* copy = host_->allocate(bytes);
   device_.copy(copy, buffers_[buffer], bytes, stream_);
-  clones_.push_back({copy, buffers_[buffer], bytes, argument.may_be_written});
+  clones_.push_back(
+      {copy, buffers_[buffer], bytes, argument.is_written || executable_.is_of_host_[buffer]});
   buffers_[buffer] = copy;
 }
 
