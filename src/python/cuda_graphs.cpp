@@ -1,13 +1,17 @@
 #include "python/cuda_graphs.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "python/made_once.h"
 #include "python/torch_tensor.h"
+#include "runtime/common/arguments.h"
 
 namespace inkle::python {
 namespace {
@@ -44,6 +48,16 @@ std::int64_t result_bytes(const std::vector<ResultRecipe>& results) {
   return bytes;
 }
 
+// The error and its message alone: what() goes through the frames of all callers, too.
+std::string message_of(const nb::python_error& error) {
+  const nb::handle value = error.value();
+  try {
+    return fmt::format("{}: {}", Py_TYPE(value.ptr())->tp_name, nb::str(value).c_str());
+  } catch (const nb::python_error&) {
+    return Py_TYPE(value.ptr())->tp_name;
+  }
+}
+
 // With the strides that views of it rely on.
 nb::object copy_of(const nb::object& tensor) {
   nb::object made = tensor.attr("clone")();
@@ -61,6 +75,7 @@ CudaGraphs::CudaGraphs(runtime::common::Executable& executable, const HostContex
     if (a.is_integer) continue;
     is_parameter_.push_back(a.is_parameter);
     is_written_.push_back(a.is_written);
+    alignment_.push_back(a.alignment);
   }
   reason_ = executable_.why_not_recorded();
 }
@@ -142,16 +157,24 @@ bool CudaGraphs::follow(Entry& entry, const TorchHost& host) {
     return false;
   }
   const auto views = host.views();
+  const bool is_first = entry.addresses.empty();
   entry.copies.resize(views.size());
-  for (std::size_t i = 0; i < views.size() && !entry.addresses.empty(); ++i) {
-    const bool has_moved = !entry.copies[i].is_valid() && views[i].data != entry.addresses[i];
-    if (!has_moved || is_parameter_[i] || is_written_[i]) continue;
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    if (entry.copies[i].is_valid()) continue;
+    // Kernels would read an aligned copy of it, made in each call, which no recording has.
+    const bool is_odd = !runtime::common::is_aligned(views[i].data, alignment_[i]);
+    if (is_odd && (is_written_[i] || is_parameter_[i])) {
+      give_up(entry, "a weight, or an argument that is written, lies at an odd address");
+      return false;
+    }
+    const bool has_moved = !is_first && views[i].data != entry.addresses[i];
+    if (!is_odd && (!has_moved || is_parameter_[i] || is_written_[i])) continue;
     const abi::TensorView& v = views[i];
     const auto rank = static_cast<std::size_t>(v.rank);
     try {
       entry.copies[i] = nb::borrow(host.tensors()[i]).attr("clone")();
     } catch (const nb::python_error& error) {
-      give_up(entry, error.what());  // no memory
+      give_up(entry, message_of(error));  // no memory
       return false;
     }
     const abi::TensorView made = borrow(entry.copies[i].ptr());
@@ -220,7 +243,7 @@ CudaGraphs::Recording* CudaGraphs::record(Entry& entry, const nb::list& argument
     ++recorded_;
   } catch (nb::python_error& error) {
     recorder.end_steps();
-    give_up(entry, error.what());
+    give_up(entry, message_of(error));
     return nullptr;
   }
   recorder.clear();  // its own references to the results

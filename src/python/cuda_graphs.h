@@ -111,6 +111,7 @@ class CudaGraphs {
   const HostContext& context_;
   std::vector<bool> is_parameter_;  // by tensor argument
   std::vector<bool> is_written_;
+  std::vector<std::int32_t> alignment_;
   std::list<Entry> entries_;  // the most recently used first
   std::vector<std::int64_t> key_;
   bool is_busy_ = false;  // guarded by the interpreter's lock
