@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from typing import Any, Callable
 
@@ -10,6 +11,20 @@ import torch
 # By device and stream: what is replayed on one stream never runs at once, so it may share memory. The
 # empty recording keeps the pool when there is no other: results of earlier ones may lie in it.
 _pools: dict[tuple[int, int], tuple[Any, torch.cuda.CUDAGraph]] = {}
+
+
+# torch's allocator goes on asking a graph whose recording has failed, which may not die then.
+_failed: list[torch.cuda.CUDAGraph] = []
+
+
+def _end(graph: torch.cuda.CUDAGraph, device: int, pool: Any) -> None:
+    try:
+        graph.capture_end()
+    except RuntimeError:
+        _failed.append(graph)
+        with contextlib.suppress(RuntimeError):
+            torch._C._cuda_endAllocateToPool(device, pool)
+        raise
 
 
 def _pool(device: int, stream: int, side: torch.cuda.Stream) -> Any:
@@ -44,13 +59,11 @@ def capture(
         try:
             run(begin)
         except BaseException:
-            try:
+            with contextlib.suppress(RuntimeError):  # what stopped the recording has made it invalid
                 if has_begun:
-                    graph.capture_end()
-            except RuntimeError:
-                pass  # what stopped the recording has made it invalid
+                    _end(graph, device, pool)
             raise
-        graph.capture_end()
+        _end(graph, device, pool)
     current.wait_stream(side)
     return graph
 

@@ -98,7 +98,8 @@ class Assembler {
     for (std::uint32_t s = 0; s < scheduled_.steps.size(); ++s) {
       const auto use = [&](BufferId b) {
         first_[b] = std::min(first_[b], s);
-        last_[b] = std::max(last_[b], s);
+        // Memory is used by what lies in it, too.
+        for (const BufferId at : {b, memory_of(b)}) last_[at] = std::max(last_[at], s);
       };
       for (const BufferId b : schedule::reads(scheduled_.steps[s])) use(b);
       for (const BufferId b : schedule::writes(scheduled_.steps[s])) use(b);
@@ -110,7 +111,8 @@ class Assembler {
     }
     const auto end = static_cast<std::uint32_t>(scheduled_.steps.size());
     for (const auto& output : program_.outputs) {
-      if (output.kind == loop::ProgramOutput::Kind::buffer) last_[output.buffer] = end;
+      if (output.kind != loop::ProgramOutput::Kind::buffer) continue;
+      last_[output.buffer] = last_[memory_of(output.buffer)] = end;
     }
   }
 

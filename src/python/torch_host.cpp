@@ -314,7 +314,9 @@ ResultRecipe TorchHost::describe(const Output& output) const {
   if (output.argument >= 0) {
     data = views_[static_cast<std::size_t>(output.argument)].data;
   } else {
+    INKLE_CHECK(output.handle != nullptr, "a result has been let go of");
     const Slot& slot = *static_cast<const Slot*>(output.handle);
+    INKLE_CHECK(slot.object.is_valid(), "a result has been let go of");
     recipe.base = slot.object;
     recipe.is_early = slot.is_early;
     data = slot.view.data;

@@ -385,9 +385,13 @@ void Executable::throw_failures() {
 }
 
 std::string Executable::why_not_recorded() const {
-  for (const BufferDecl& b : plan_->buffers) {
-    if (b.device.kind == abi::DeviceKind::cpu && b.kind != Kind::constant) {
-      return fmt::format("{} is a tensor of the CPU", b.name);
+  if (steps_.empty()) return "nothing is launched";
+  for (std::size_t b = 0; b < plan_->buffers.size(); ++b) {
+    const BufferDecl& decl = plan_->buffers[b];
+    // Constants that kernels read are copied over once, those of ops in eager by the op.
+    const bool is_held = decl.kind == Kind::constant && !is_of_host_[b];
+    if (decl.device.kind == abi::DeviceKind::cpu && !is_held) {
+      return fmt::format("{} is a tensor of the CPU", decl.name);
     }
   }
   return {};
