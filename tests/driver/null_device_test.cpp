@@ -313,6 +313,29 @@ graph @read(%x: f32[8,16], %y: f32[8,16]) -> f32[8,16] {
 )"));
 }
 
+TEST_F(NullDeviceTest, ViewsThatEagerMakesAreNotRecorded) {
+  const auto why_not = [&](std::string_view text) {
+    compile(text);
+    return executable_->why_not_recorded();
+  };
+  EXPECT_THAT(why_not(R"(
+graph @view(%x: f32[8,16]) -> f32[8,16] {
+  %0: f32[8,16] = eager "inkle::view" 0 (%x)
+  return %0
+}
+)"),
+              ::testing::HasSubstr("a view"));
+  EXPECT_EQ(why_not("graph @nothing(%x: f32[8]) -> f32[8] {\n  return %x\n}\n"),
+            "nothing is launched");
+  EXPECT_EQ(why_not(R"(
+graph @sorted(%x: f32[8,16]) -> f32[8,16] {
+  %0: f32[8,16] = eager "aten::sort" 0 (%x)
+  return %0
+}
+)"),
+            "");
+}
+
 TEST_F(NullDeviceTest, RowsThatAreLookedUpCompile) {
   compile(R"(
 graph @rows(%t: f32[10,64] param, %i: i64[4]) -> f32[4,64] {

@@ -386,6 +386,13 @@ void Executable::throw_failures() {
 
 std::string Executable::why_not_recorded() const {
   if (steps_.empty()) return "nothing is launched";
+  for (const Step& step : steps_) {
+    // A recording gives copies, or views of copies of arguments.
+    if (step.eager != nullptr &&
+        (step.eager->name == "inkle::view" || step.eager->name == "aten::as_strided")) {
+      return "an op in eager makes a view of an argument";
+    }
+  }
   for (std::size_t b = 0; b < plan_->buffers.size(); ++b) {
     const BufferDecl& decl = plan_->buffers[b];
     // Constants that kernels read are copied over once, those of ops in eager by the op.
