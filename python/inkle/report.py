@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
+import weakref
 from typing import Any
 
 import torch
@@ -39,7 +40,17 @@ class GraphReport:
     eager: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
     # Of a half of a graph that Inkle has cut: what the forward keeps for the backward alone.
     kept_bytes: int | None = None
-    callable: Any = None
+    _program: Any = dataclasses.field(default=None, repr=False)  # a weak reference
+
+    @property
+    def callable(self) -> Any:
+        """The ``_inkle.TorchCallable``; None where nothing was compiled, or nobody can call it any
+        more: a report keeps neither its kernels nor its copies of weights."""
+        return None if self._program is None else self._program()
+
+    @callable.setter
+    def callable(self, program: Any) -> None:
+        self._program = weakref.ref(program)
 
     def take(self, facts: dict[str, Any]) -> None:
         """What the compiler tells."""

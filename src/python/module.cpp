@@ -365,7 +365,8 @@ void bind_compiler(nb::module_& m) {
       .def("cut", cut, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
            nb::arg(), nb::arg(), nb::arg("attention").none() = nb::none())
       .def("compile_halves", compile_halves);
-  nb::class_<TorchCallable>(m, "TorchCallable", nb::dynamic_attr(), nb::type_slots(kCallableSlots))
+  nb::class_<TorchCallable>(m, "TorchCallable", nb::dynamic_attr(), nb::is_weak_referenceable(),
+                            nb::type_slots(kCallableSlots))
       .def("__call__", &TorchCallable::call)
       .def("set_frozen", &TorchCallable::set_frozen, nb::arg("objects"),
            nb::arg("otherwise").none())
