@@ -228,13 +228,8 @@ CudaGraphs::Recording* CudaGraphs::record(Entry& entry, const nb::list& argument
       if (entry.copies[i].is_valid()) recorder.replace(i, entry.copies[i]);
     }
     const nb::object run = nb::cpp_function([&](nb::object begin) {
-      try {
-        recorder.record_results(std::move(begin));
-        executable_.run(recorder.call_data());
-      } catch (...) {
-        recorder.end_steps();
-        throw;
-      }
+      recorder.record_results(std::move(begin));
+      recorder.run(executable_);
     });
     made.graph = nb::module_::import_("inkle.cuda_graphs")
                      .attr("capture")(run, context_.device.index,
@@ -242,7 +237,6 @@ CudaGraphs::Recording* CudaGraphs::record(Entry& entry, const nb::list& argument
     made.results = recorder.take_recipes();
     ++recorded_;
   } catch (nb::python_error& error) {
-    recorder.end_steps();
     give_up(entry, message_of(error));
     return nullptr;
   }

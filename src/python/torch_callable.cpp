@@ -165,23 +165,17 @@ nb::object TorchCallable::run(const nb::list& arguments, bool is_call, Run&& run
   } catch (const WrongArgument& error) {
     // Torch guards what users give; a half is given what the other kept, which torch may have
     // foreseen wrong.
-    host->end_steps();
     if (fallback_.is_none() || host->has_begun() || !host->give_back(arguments)) throw;
     failure = error.what();
     is_fault = false;
   } catch (const OutOfRange&) {
-    host->end_steps();
     throw;
   } catch (const Error& error) {
-    host->end_steps();
     const bool is_untouched = !host->has_begun() || !writes_arguments_;
     const bool is_callers = host->has_begun() && dynamic_cast<const UserError*>(&error) != nullptr;
     if (fallback_.is_none() || !is_untouched || is_callers || !host->give_back(arguments)) throw;
     failure = error.what();
     is_fault = dynamic_cast<const Unsupported*>(&error) == nullptr;
-  } catch (...) {
-    host->end_steps();
-    throw;
   }
   host.reset();
   return fallback_(arguments, nb::str(failure.data(), failure.size()), is_fault);
@@ -195,7 +189,7 @@ nb::object TorchCallable::call(const nb::list& arguments) {
       if (result.is_valid()) return result;
       host.read_rest();
     }
-    executable_->run(host.call_data());
+    host.run(*executable_);
     return host.take();
   });
 }
@@ -232,7 +226,7 @@ std::vector<std::pair<std::string, double>> TorchCallable::time_replay(const nb:
 std::vector<double> TorchCallable::profile(const nb::list& arguments) {
   std::vector<double> times;
   (void)run(arguments, false, [&](TorchHost& host) {
-    times = executable_->run_profiled(host.call_data());
+    times = host.run_profiled(*executable_);
     return host.take();
   });
   return times;

@@ -159,6 +159,28 @@ void TorchHost::end_steps() {
   thread_ = nullptr;
 }
 
+// Programs that fail, or have no results, would leave without the lock.
+class TorchHost::EndOfSteps {
+ public:
+  explicit EndOfSteps(TorchHost& host) : host_(host) {}
+  ~EndOfSteps() { host_.end_steps(); }
+  EndOfSteps(const EndOfSteps&) = delete;
+  EndOfSteps& operator=(const EndOfSteps&) = delete;
+
+ private:
+  TorchHost& host_;
+};
+
+void TorchHost::run(runtime::common::Executable& executable) {
+  const EndOfSteps end(*this);
+  executable.run(call_data());
+}
+
+std::vector<double> TorchHost::run_profiled(runtime::common::Executable& executable) {
+  const EndOfSteps end(*this);
+  return executable.run_profiled(call_data());
+}
+
 void TorchHost::clear() {
   for (PyObject* const t : tensors_) Py_XDECREF(t);
   for (PyObject*& o : outputs_) {
@@ -345,7 +367,6 @@ void TorchHost::replace(std::size_t number, nb::object tensor) {
 }
 
 nb::object TorchHost::take() {
-  end_steps();  // a program without results has given none
   const auto count = static_cast<Py_ssize_t>(outputs_.size());
   nb::object tuple = nb::steal(PyTuple_New(count));
   if (!tuple.is_valid()) throw nb::python_error();

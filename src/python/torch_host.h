@@ -75,6 +75,10 @@ class TorchHost final : public runtime::cuda::DeviceHost {
   // Fills the list again after a failure; false if some tensor is gone.
   [[nodiscard]] bool give_back(nb::list arguments) const;
   [[nodiscard]] runtime::common::Call call_data();
+  // The call of what was read, results to take() after it; the interpreter's lock is held again
+  // however it ends. The other one gives microseconds of each step.
+  void run(runtime::common::Executable& executable);
+  [[nodiscard]] std::vector<double> run_profiled(runtime::common::Executable& executable);
   [[nodiscard]] bool has_begun() const { return has_begun_; }
   [[nodiscard]] nb::object take();
   // Of the arguments that were read.
@@ -92,8 +96,6 @@ class TorchHost final : public runtime::cuda::DeviceHost {
   [[nodiscard]] std::vector<ResultRecipe> take_recipes() { return std::move(recipes_); }
   // The result that a recipe describes; `base` is the tensor that it is a view of.
   [[nodiscard]] nb::object make(const ResultRecipe& recipe, const nb::object& base) const;
-  // Takes the interpreter's lock back if a call ended early.
-  void end_steps();
   // Drops all references; the vectors keep their memory.
   void clear();
 
@@ -120,6 +122,10 @@ class TorchHost final : public runtime::cuda::DeviceHost {
     bool is_early = false;  // made before any step
   };
 
+  class EndOfSteps;
+
+  // Takes the interpreter's lock back if a call has ended without a result.
+  void end_steps();
   HostTensor keep(nb::object tensor);
   nb::object operand_object(const EagerOperand& operand) const;
   ResultRecipe describe(const Output& output) const;

@@ -213,6 +213,29 @@ def test_graphs_write_to_mutated_arguments():
     torch.testing.assert_close(total, expected)
 
 
+@pytest.mark.parametrize("mode", [None, "reduce-overhead"])
+def test_programs_without_results(mode):
+    """Recording one, too, the interpreter's lock is held again after the launches."""
+
+    def function(x, total):
+        total.add_(x.sum(0))
+        x.mul_(2)
+
+    run = torch.compile(function, backend="inkle", mode=mode)
+    torch.manual_seed(0)
+    ours, eagers = [[torch.randn(8, 64), torch.zeros(64)] for _ in range(2)]
+    for a, b in zip(ours, eagers):
+        b.copy_(a)
+    with torch.no_grad():
+        for _ in range(6):
+            run(*ours)
+            function(*eagers)
+    torch.testing.assert_close(ours, eagers)
+    if mode is not None:
+        recorded, replayed, reason = inkle.reports()[-1].callable.graphs
+        assert recorded >= 1 and replayed >= 4, reason
+
+
 @pytest.mark.parametrize("kind", ["dense", "odd", "gaps", "complex"])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_graphs_write_to_arguments_that_move(kind, dynamic):
