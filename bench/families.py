@@ -3,17 +3,22 @@
     python bench/families.py --seed 1 --count 30            inference
     python bench/families.py --seed 1 --count 30 --train    gradients of a scalar of all outputs
     python bench/families.py --only bert,timm/test_vit --time --json out.json
+    python bench/families.py --device cuda --dtype bf16 --graphs --shard 0/14
 
 For each family: values by the accuracy rule of bench/common.py, dtypes, strides, number of graphs
 and graph breaks, and for every op of the graphs whether it was native, decomposed, a library call or
-eager. Families run in a worker process that is restarted after a crash or a timeout.
+eager. Families run in a worker process that is restarted after a crash or a timeout. In bf16 a model
+is of that type in inference and runs under autocast in training. With recorded graphs the last of four
+calls counts, two of which are replays.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import copy
+import dataclasses
 import json
 import os
 import sys
@@ -24,12 +29,52 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 # A model that cannot run in f64 is compared with eager itself, to this part of the scale.
-NO_REFERENCE_FLOOR = 2e-6
+FLOOR_ALONE = 2e-6
+BF16_FLOOR, BF16_FLOOR_ALONE = 1e-3, 3e-2
+
+# Of a recorded graph: the usual call, the recording, and replays.
+GRAPH_CALLS = 4
 
 # --- Worker: one family -----------------------------------------------------------------------------
 
 
-def _run_inference(built: Any, compiled: Any, double: Any) -> dict[str, Any]:
+def _placed(built: Any, arguments: argparse.Namespace) -> Any:
+    """The family on the device, its model of the type of inference."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    dtype = torch.bfloat16 if arguments.dtype == "bf16" and not arguments.train else None
+
+    def place(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        return value.to(arguments.device, dtype if value.is_floating_point() else None)
+
+    def call(model: Any, inputs: Any) -> Any:
+        double = torch.get_default_dtype() == torch.float64
+        is_cast = arguments.train and arguments.dtype == "bf16" and not double
+        cast = torch.autocast(arguments.device, torch.bfloat16)
+        with cast if is_cast else contextlib.nullcontext():
+            return built.call(model, inputs)
+
+    model = built.model.to(arguments.device, dtype)
+    floors = (BF16_FLOOR, BF16_FLOOR_ALONE) if arguments.dtype == "bf16" else (None, FLOOR_ALONE)
+    return Placed(model, lambda seed: pytree.tree_map(place, built.inputs(seed)), call, *floors)
+
+
+@dataclasses.dataclass
+class Placed:
+    """zoo.Built on a device, how to call one of its models, and what errors count from: of f32's or
+    bf16's type where a f64 model tells eager's own error, and where there is none."""
+
+    model: Any
+    inputs: Any
+    call: Any
+    floor: float | None
+    floor_alone: float
+
+
+def _run_inference(built: Any, compiled: Any, double: Any, calls: int) -> dict[str, Any]:
     import common
     import torch
 
@@ -39,12 +84,13 @@ def _run_inference(built: Any, compiled: Any, double: Any) -> dict[str, Any]:
             inputs = built.inputs(seed)
             torch.manual_seed(seed)
             eager = built.call(built.model, inputs)
-            torch.manual_seed(seed)
-            got = built.call(compiled, inputs)
+            for _ in range(calls):
+                torch.manual_seed(seed)
+                got = built.call(compiled, inputs)
             reference = _reference(built, double, inputs, seed, eager)
             without = reference is None
             one = common.compare(got, eager, common.to_double(eager) if without else reference,
-                                 NO_REFERENCE_FLOOR if without else None)  # fmt: skip
+                                 built.floor_alone if without else built.floor)  # fmt: skip
             pooled = one if pooled is None else _pool(pooled, one)
             # Few numbers make a noisy ratio: a first miss is judged over five inputs together.
             if pooled.ok or pooled.bad:
@@ -92,7 +138,7 @@ def _step(built: Any, model: Any, owner: Any, inputs: Any) -> tuple[list[Any], d
     outputs = [t for t in common.tensors_of(built.call(model, inputs)) if t.requires_grad]
     generator = torch.Generator().manual_seed(7)
     loss = sum(
-        (t * torch.randn(t.shape, generator=generator).to(t.dtype)).sum() / t.numel() ** 0.5
+        (t * torch.randn(t.shape, generator=generator).to(t)).sum() / t.numel() ** 0.5
         for t in outputs
     )
     loss.backward()
@@ -100,7 +146,7 @@ def _step(built: Any, model: Any, owner: Any, inputs: Any) -> tuple[list[Any], d
     return [t.detach() for t in outputs], gradients
 
 
-def _run_training(built: Any, compile_model: Any) -> dict[str, Any]:
+def _run_training(built: Any, compile_model: Any, calls: int) -> dict[str, Any]:
     import common
 
     built.model.train()
@@ -108,7 +154,9 @@ def _run_training(built: Any, compile_model: Any) -> dict[str, Any]:
     run = compile_model(models[1])
     pooled: dict[str, Any] = {}
     for seed in range(5):
-        made = _train_once(built, models, run, built.inputs(seed))
+        inputs = built.inputs(seed)
+        for _ in range(calls):  # each moves statistics on
+            made = _train_once(built, models, run, inputs)
         if isinstance(made, str):
             return {"ok": False, "accuracy": made}
         for name, one in made.items():
@@ -132,14 +180,15 @@ def _train_once(built: Any, models: list[Any], run: Any, inputs: Any) -> dict[st
     import torch
 
     eager, eager_gradients = _step(built, models[0], models[0], inputs)
-    floor = None
+    floor = built.floor
+    has_reference = True
     try:
         torch.set_default_dtype(torch.float64)
         reference, gradients = _step(built, models[2], models[2], common.to_double(inputs))
         if [n for n in gradients] != [n for n in eager_gradients]:
             raise ValueError("other gradients in f64")
     except Exception:  # noqa: BLE001: whatever the model's own code objects to
-        floor = NO_REFERENCE_FLOOR
+        floor, has_reference = built.floor_alone, False
         reference = common.to_double(eager)
         gradients = {n: g.double() for n, g in eager_gradients.items()}
     finally:
@@ -153,13 +202,13 @@ def _train_once(built: Any, models: list[Any], run: Any, inputs: Any) -> dict[st
     for number, (g, e, r) in enumerate(zip(got, eager, reference)):
         result[f"output {number}"] = common.compare(g, e, r, floor)
     # A gradient that is zero but for rounding is judged by the scale of all gradients.
-    overall = max((g.abs().max().item() for g in gradients.values()), default=0.0)
+    overall = max((g.abs().max().item() for g in gradients.values() if g.numel()), default=0.0)
     for name, gradient in gradients.items():
         one = common.compare(got_gradients[name], eager_gradients[name], gradient, floor)
         one.scale = max(one.scale, overall)
         result[f"gradient {name}"] = one
     # Statistics that the step has updated.
-    exact = dict(models[2].named_buffers()) if floor is None else {}
+    exact = dict(models[2].named_buffers()) if has_reference else {}
     for (name, a), (_, b) in zip(models[0].named_buffers(), models[1].named_buffers()):
         result[f"buffer {name}"] = common.compare(b, a, exact.get(name, a.double()), floor)
     return result
@@ -207,9 +256,10 @@ def _family(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     counters.clear()
     inkle.reset()
     result: dict[str, Any] = {"name": name, "ok": False}
-    built = zoo.build(name)
+    built = _placed(zoo.build(name), arguments)
     found = counted.Counted()
-    options = {"random": "eager", "strict": bool(arguments.strict)}
+    options = {"random": "eager", "strict": arguments.strict, "graphs": arguments.graphs}
+    calls = GRAPH_CALLS if arguments.graphs else 1
 
     def compile_model(model: Any) -> Any:
         return torch.compile(model, backend="inkle", dynamic=arguments.dynamic or None,
@@ -218,10 +268,10 @@ def _family(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     start = time.perf_counter()
     try:
         if arguments.train:
-            result |= _run_training(built, compile_model)
+            result |= _run_training(built, compile_model, calls)
         else:
             double = copy.deepcopy(built.model).double()
-            result |= _run_inference(built, compile_model(built.model), double)
+            result |= _run_inference(built, compile_model(built.model), double, calls)
         result["seconds"] = time.perf_counter() - start
         if arguments.time and not arguments.train:
             result |= _time(built, None)
@@ -240,6 +290,8 @@ def _family(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     result["fallbacks"] = found.fallbacks
     result["inkle_seconds"] = found.inkle_seconds
     result["kernels"] = sum(r.kernels for r in inkle.reports())
+    recorded = [r.callable.graphs for r in inkle.reports() if r.callable is not None]
+    result["recorded"] = [list(g) for g in recorded if g is not None]
     return result
 
 
@@ -262,6 +314,7 @@ def worker(arguments: argparse.Namespace) -> None:
     transformers.logging.set_verbosity_error()
     logging.getLogger("inkle").setLevel(logging.ERROR)
     torch.set_num_threads(arguments.threads)
+    torch.backends.cudnn.allow_tf32 = False  # eager picks other algorithms for other layouts
     for line in sys.stdin:
         try:
             result = _family(line.strip(), arguments)
@@ -287,6 +340,10 @@ def summary_line(r: dict[str, Any]) -> str:
         text += "  eager: " + ", ".join(f"{k} {v}" for k, v in r["eager"].items())
     if r.get("fallbacks"):
         text += f"  FALLBACK x{len(r['fallbacks'])}: {r['fallbacks'][0][:160]}"
+    if r.get("recorded"):
+        text += f" recorded {sum(g[0] for g in r['recorded'])} replayed {sum(g[1] for g in r['recorded'])}"
+        if reasons := sorted({g[2] for g in r["recorded"] if g[2]}):
+            text += f" NOT: {'; '.join(reasons)[:160]}"
     if not r["ok"]:
         text += "  " + (r.get("error") or r.get("accuracy") or "")[:240]
     return text
@@ -333,6 +390,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="names or parts of names, with commas")
     parser.add_argument("--library", choices=("transformers", "timm"), help="only these")
     parser.add_argument("--train", action="store_true")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
+    parser.add_argument("--graphs", action="store_true", help="as mode reduce-overhead does")
+    parser.add_argument("--shard", default="0/1", help="K/N: every Nth family from the Kth on")
     parser.add_argument("--dynamic", action="store_true")
     parser.add_argument("--strict", action="store_true", help="no fallback to eager")
     parser.add_argument("--time", action="store_true", help="also against TorchInductor")
@@ -362,6 +423,8 @@ def main() -> int:
         chosen = [n for n in zoo.names() if n in exact or n.split("/")[1] in parts]
     if arguments.library:
         chosen = [n for n in chosen if n.startswith(arguments.library)]
+    first, step = (int(n) for n in arguments.shard.split("/"))
+    chosen = chosen[first::step]
     results: list[dict[str, Any]] = []
     progress = common.Progress(len(chosen), "families")
     pool = Workers(__file__, arguments.timeout, arguments.threads, arguments.verbose)
