@@ -45,8 +45,10 @@ class Accuracy:
     def add(self, got: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor) -> None:
         got, eager, reference = (t.detach().double() for t in (got, eager, reference))
         finite = torch.isfinite(eager)
-        if not torch.equal(finite, torch.isfinite(got)):
-            self.bad = "NaN or infinity in other places than in eager"
+        ours = torch.isfinite(got)
+        if not torch.equal(finite, ours):
+            counts = [int((~f).sum()) for f in (ours, finite)]
+            self.bad = f"{counts[0]} NaN or infinite, in other places than {counts[1]} in eager"
             return
         if not torch.equal(got[~finite].nan_to_num(), eager[~finite].nan_to_num()):
             self.bad = "other infinities than eager"

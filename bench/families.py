@@ -9,7 +9,8 @@ For each family: values by the accuracy rule of bench/common.py, dtypes, strides
 and graph breaks, and for every op of the graphs whether it was native, decomposed, a library call or
 eager. Families run in a worker process that is restarted after a crash or a timeout. In bf16 a model
 is of that type in inference and runs under autocast in training. With recorded graphs the last of four
-calls counts, two of which are replays.
+calls counts, two of which are replays. In training, a family whose misses an eager model with weights
+disturbed in their last bit has, too, is "near".
 """
 
 from __future__ import annotations
@@ -59,19 +60,33 @@ def _placed(built: Any, arguments: argparse.Namespace) -> Any:
 
     model = built.model.to(arguments.device, dtype)
     floors = (BF16_FLOOR, BF16_FLOOR_ALONE) if arguments.dtype == "bf16" else (None, FLOOR_ALONE)
-    return Placed(model, lambda seed: pytree.tree_map(place, built.inputs(seed)), call, *floors)
+    return Placed(model, lambda seed: pytree.tree_map(place, built.inputs(seed)), call, *floors,
+                  _poison if arguments.poison else lambda: None)  # fmt: skip
+
+
+def _poison() -> None:
+    """Makes NaN of the free memory that torch's allocator of the GPU has, of all sizes."""
+    import torch
+
+    torch.cuda.empty_cache()
+    sizes = [1 << 9] * 4096 + [1 << 16] * 512 + [1 << 20] * 256 + [1 << 27] * 8  # elements
+    made = [torch.empty(n, dtype=torch.bfloat16, device="cuda") for n in sizes]
+    torch._foreach_add_(made, float("nan"))
+    del made
 
 
 @dataclasses.dataclass
 class Placed:
-    """zoo.Built on a device, how to call one of its models, and what errors count from: of f32's or
-    bf16's type where a f64 model tells eager's own error, and where there is none."""
+    """zoo.Built on a device, how to call one of its models, what errors count from (of f32's or
+    bf16's type where a f64 model tells eager's own error, and where there is none), and what is done
+    before Inkle's turn."""
 
     model: Any
     inputs: Any
     call: Any
     floor: float | None
     floor_alone: float
+    before: Any
 
 
 def _run_inference(built: Any, compiled: Any, double: Any, calls: int) -> dict[str, Any]:
@@ -86,6 +101,7 @@ def _run_inference(built: Any, compiled: Any, double: Any, calls: int) -> dict[s
             eager = built.call(built.model, inputs)
             for _ in range(calls):
                 torch.manual_seed(seed)
+                built.before()
                 got = built.call(compiled, inputs)
             reference = _reference(built, double, inputs, seed, eager)
             without = reference is None
@@ -150,25 +166,74 @@ def _run_training(built: Any, compile_model: Any, calls: int) -> dict[str, Any]:
     import common
 
     built.model.train()
-    models = [built.model, copy.deepcopy(built.model), copy.deepcopy(built.model).double()]
-    run = compile_model(models[1])
+    pooled = _pooled_training(built, compile_model, calls)
+    if isinstance(pooled, str):
+        return {"ok": False, "accuracy": pooled}
+    worst, where = common.Accuracy(1e-7), "nothing"
+    for name, one in pooled.items():
+        if common.worse(worst, one) is one:
+            worst, where = one, name
+    result = {"ok": worst.ok, "accuracy": f"{where}: {worst}"}
+    if not worst.ok and not worst.bad:
+        disturbed = [_pooled_training(built, _disturbing(n), calls, False) for n in range(3)]
+        result["by_chance"] = _is_by_chance(pooled, disturbed)
+    return result
+
+
+def _pooled_training(
+    built: Any, made_of: Any, calls: int, ends_early: bool = True
+) -> dict[str, Any] | str:
+    """Accuracy over up to five inputs of what ``made_of`` makes of a copy of the model, by name."""
+    models = [copy.deepcopy(built.model), copy.deepcopy(built.model)]
+    models.append(copy.deepcopy(built.model).double())
+    run = made_of(models[1])
     pooled: dict[str, Any] = {}
     for seed in range(5):
         inputs = built.inputs(seed)
         for _ in range(calls):  # each moves statistics on
             made = _train_once(built, models, run, inputs)
         if isinstance(made, str):
-            return {"ok": False, "accuracy": made}
+            return made
         for name, one in made.items():
             pooled[name] = _pool(pooled[name], one) if name in pooled else one
         # Few numbers make a noisy ratio: a first miss is judged over five inputs together.
-        if all(one.ok for one in pooled.values()) or any(one.bad for one in pooled.values()):
+        is_done = all(one.ok for one in pooled.values()) or any(one.bad for one in pooled.values())
+        if ends_early and is_done:
             break
-    worst, where = common.Accuracy(1e-7), "nothing"
-    for name, one in pooled.items():
-        if common.worse(worst, one) is one:
-            worst, where = one, name
-    return {"ok": worst.ok, "accuracy": f"{where}: {worst} ({seed + 1} inputs)"}
+    return pooled
+
+
+def _disturbing(seed: int) -> Any:
+    """Gives a model, in eager, whose weights are off by up to a half of their last bit."""
+    import torch
+
+    def disturb(model: Any) -> Any:
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for p in model.parameters():
+                if p.is_floating_point():
+                    noise = torch.rand(p.shape, generator=generator).to(p) - 0.5
+                    p.mul_(1 + noise * torch.finfo(p.dtype).eps)
+        return model
+
+    return disturb
+
+
+def _is_by_chance(found: dict[str, Any], disturbed: list[Any]) -> bool:
+    """Whether what misses the rule meets it with the errors of eager models that are disturbed in the
+    last bit: where statistics are of a few numbers, layer after layer makes much of rounding."""
+    if any(isinstance(d, str) for d in disturbed):
+        return False
+    for name, one in found.items():
+        if one.ok:
+            continue
+        probe = copy.copy(one)
+        rms = max(one.eager_rms, *(d[name].rms for d in disturbed))
+        probe.eager_squares = rms * rms * one.count
+        probe.eager_largest = max(one.eager_largest, *(d[name].largest for d in disturbed))
+        if not probe.ok:
+            return False
+    return True
 
 
 def _train_once(built: Any, models: list[Any], run: Any, inputs: Any) -> dict[str, Any] | str:
@@ -193,6 +258,7 @@ def _train_once(built: Any, models: list[Any], run: Any, inputs: Any) -> dict[st
         gradients = {n: g.double() for n, g in eager_gradients.items()}
     finally:
         torch.set_default_dtype(torch.float32)
+    built.before()
     got, got_gradients = _step(built, run, models[1], inputs)
     if len(got) != len(eager):
         return f"{len(got)} outputs, {len(eager)} in eager"
@@ -331,7 +397,8 @@ def summary_line(r: dict[str, Any]) -> str:
     ways = r.get("ways", {})
     total = sum(ways.values())
     share = 100.0 * (total - ways.get("eager", 0)) / total if total else 0.0
-    text = f"{'ok  ' if r['ok'] else 'FAIL'} {r['name']:<38} graphs {r.get('graphs', 0):2} breaks "
+    label = "ok  " if r["ok"] else "near" if r.get("by_chance") else "FAIL"
+    text = f"{label} {r['name']:<38} graphs {r.get('graphs', 0):2} breaks "
     text += f"{r.get('breaks', 0):2} ops {total:4} ours {share:5.1f}%"
     if "inkle_ms" in r:
         text += f" eager {r['eager_ms']:.2f} inductor {r['inductor_ms']:.2f} inkle {r['inkle_ms']:.2f}"
@@ -372,7 +439,9 @@ def totals(results: list[dict[str, Any]]) -> str:
     for r in results:
         ways.update(r.get("ways", {}))
     total = max(sum(ways.values()), 1)
-    lines = [f"{sum(r['ok'] for r in results)} of {len(results)} families right; non-view ops: " +
+    near = sum(r.get("by_chance", False) for r in results)
+    lines = [f"{sum(r['ok'] for r in results)} of {len(results)} families right, {near} more but for what "
+             "eager makes of a last bit; non-view ops: " +
              ", ".join(f"{k} {v} ({100 * v / total:.1f}%)" for k, v in ways.most_common())]  # fmt: skip
     ratios = [r["inductor_ms"] / r["inkle_ms"] for r in results if "inkle_ms" in r]
     if ratios:
@@ -393,6 +462,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
     parser.add_argument("--graphs", action="store_true", help="as mode reduce-overhead does")
+    parser.add_argument("--poison", action="store_true",
+                        help="on a GPU, free memory is NaN before Inkle's turn")  # fmt: skip
     parser.add_argument("--shard", default="0/1", help="K/N: every Nth family from the Kth on")
     parser.add_argument("--dynamic", action="store_true")
     parser.add_argument("--strict", action="store_true", help="no fallback to eager")
@@ -442,7 +513,7 @@ def main() -> int:
                 json.dump(results, file, indent=1)
     pool.close()
     print("\n" + text if results else "no family of that name")
-    return 0 if all(r["ok"] for r in results) else 1
+    return 0 if all(r["ok"] or r.get("by_chance") for r in results) else 1
 
 
 if __name__ == "__main__":

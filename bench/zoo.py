@@ -82,7 +82,7 @@ _TRANSFORMERS: dict[str, dict[str, Any]] = {
     data2vec-text data2vec-vision deberta deberta-v2 deit diffllama dinov2 dinov3_vit distilbert doge
     dpr dpt electra ernie ernie4_5 eurobert exaone4 falcon falcon_mamba flaubert flava fnet focalnet
     fsmt gemma gemma2 gemma3_text git glm glm4 glpn gpt2 gpt_bigcode gpt_neox gpt_oss granite
-    groupvit gte helium hiera hubert ibert ijepa imagegpt jamba jetmoe layoutlm led lfm2 llama
+    groupvit gte helium hiera ibert ijepa imagegpt jamba jetmoe layoutlm led lfm2 llama
     longformer longt5 m2m_100 mamba marian mbart megatron-bert mistral mixtral mobilebert
     mobilenet_v2 mobilevit modernbert mpnet mpt mt5 nystromformer olmo olmo2 olmoe opt owlvit pegasus
     persimmon phi phi3 pixtral plbart poolformer prophetnet pvt_v2 qwen2 qwen2_moe qwen3 rembert
@@ -95,6 +95,7 @@ _TRANSFORMERS |= {
     "convnext": {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 24, 32], "image_size": 64},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "num_layers": 2},
     "gptj": {"rotary_dim": 8},
+    "hubert": {"mask_time_prob": 0.0},
     "mamba2": {"num_heads": 8, "head_dim": 8, "state_size": 16, "n_groups": 2, "chunk_size": 8},
     "swin": {"embed_dim": 12, "depths": [1, 1], "num_heads": [2, 4], "patch_size": 2,
              "window_size": 4, "hidden_size": 24},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
+import itertools
 import time
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
@@ -234,8 +235,8 @@ def _hold_frozen(
     hold(first, frozen)
 
 
-# A graph in which more nodes than this turn out, one after another, not to be supported is not
-# worth compiling.
+# A graph in which nodes turn out, one after another, not to be supported is not worth compiling after
+# so many.
 _MAX_ATTEMPTS = 12
 
 
@@ -252,7 +253,7 @@ def _compile(
 ) -> Any:
     """Compiles; nodes that a later stage does not support are left to eager in a new attempt."""
     in_eager: dict[str, str] = {}
-    while True:
+    for attempt in itertools.count(1):
         start = time.perf_counter()
         failure.stage = "frontend"
         walker = GraphImporter(
@@ -276,7 +277,7 @@ def _compile(
             )
         except _inkle.Unsupported as error:
             nodes = named_nodes(str(error), gm) - in_eager.keys()
-            if not nodes or len(in_eager) + len(nodes) > _MAX_ATTEMPTS:
+            if not nodes or attempt == _MAX_ATTEMPTS:
                 raise
             report.stages.append(("retry", time.perf_counter() - start))
             in_eager.update((node, str(error).splitlines()[0]) for node in nodes)

@@ -73,9 +73,13 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
     made = torch.empty_strided(
         tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
     )
-    to = made
-    for dim, stride in enumerate(tensor.stride()):
-        if stride == 0 and tensor.shape[dim] > 1:
+    fill(made, tensor)
+    return made
+
+
+def fill(to: torch.Tensor, tensor: torch.Tensor) -> None:
+    """Copies ``tensor``; where elements of ``to`` repeat, those of ``tensor`` do, too."""
+    for dim, stride in enumerate(to.stride()):
+        if stride == 0 and to.shape[dim] > 1:
             tensor, to = tensor.narrow(dim, 0, 1), to.narrow(dim, 0, 1)
     to.copy_(tensor)
-    return made

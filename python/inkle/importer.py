@@ -12,6 +12,8 @@ from torch.fx.node import Node
 from torch.utils._pytree import arg_tree_leaves, tree_flatten, tree_unflatten
 
 from inkle import _inkle, attention, layouts
+from inkle.host_constants import host_constants, may_be_returned
+from inkle.machine import gpu_of
 from inkle.returned import Returned, settled
 from inkle.seeded import SeededOps
 from inkle.sizes import LARGEST_SIZE, SymbolicSizes, UnsupportedGraph
@@ -110,10 +112,15 @@ class GraphImporter:
 
     def run(self) -> None:
         attention.correct_devices(self._gm)
+        constants, unneeded = host_constants(self._gm) if gpu_of(self._gm) is not None else ({}, ())
         position = 0
         for node in self._gm.graph.nodes:
             self.current = node
-            if node.op == "placeholder":
+            if node in unneeded:
+                continue
+            if node in constants:
+                self._values[node] = self._host_constant(node, constants[node])
+            elif node.op == "placeholder":
                 self._placeholder(node, position)
                 position += 1
             elif node.op == "call_function":
@@ -195,6 +202,17 @@ class GraphImporter:
         if kind[0] == "opaque":
             raise UnsupportedGraph(f"{node.target} has layout {held.layout}, {held.dtype}")
         self._values[node] = self._tensor_literal(kind, held)
+
+    def _host_constant(self, node: Node, tensor: torch.Tensor) -> Any:
+        kind = self._type(node.meta["val"])
+        value = self._tensor_literal(kind, tensor)
+        if not may_be_returned(node):
+            return value
+
+        def in_eager(x: torch.Tensor) -> list[torch.Tensor]:
+            return [x.clone()]
+
+        return self.import_call(node, "aten::lift_fresh_copy", [value], [kind], in_eager)[0]
 
     def _tensor_literal(self, kind: tuple[Any, ...], tensor: torch.Tensor) -> Any:
         with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():

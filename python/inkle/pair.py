@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any, Callable
 
@@ -18,7 +19,7 @@ from inkle.options import Options
 from inkle.report import Failure, GraphReport, add, fault_of, warn
 from inkle.sizes import UnsupportedGraph
 
-# As many nodes may turn out, one after another, to be for eager.
+# So often nodes may turn out to be for eager.
 _MAX_ATTEMPTS = 12
 
 
@@ -46,13 +47,13 @@ class Partition:
         """Nodes that a later stage does not support are left to eager in a new attempt."""
         in_eager: dict[str, str] = {}
         reports = GraphReport(self._name), GraphReport(self._name)
-        while True:
+        for attempt in itertools.count(1):
             try:
                 halves = self._attempt(joint, in_eager, reports, failure)
                 break
             except _inkle.Unsupported as error:
                 nodes = named_nodes(str(error), joint.gm) - in_eager.keys()
-                if not nodes or len(in_eager) + len(nodes) > _MAX_ATTEMPTS:
+                if not nodes or attempt == _MAX_ATTEMPTS:
                     raise
                 in_eager.update((node, str(error).splitlines()[0]) for node in nodes)
         for report in reports:

@@ -48,17 +48,24 @@ class Stages {
   Report& report_;
 };
 
-// What computes a tensor of another device is not ours: on a GPU, sizes and scalars of the CPU.
+// What computes a tensor of another device is not ours: on a GPU, sizes and scalars of the CPU. All of
+// it is named at once, as it goes to eager in another attempt.
 void check_devices(const schedule::ScheduledProgram& scheduled, const abi::Device& device) {
   if (device.kind == abi::DeviceKind::cpu) return;
+  const auto is_elsewhere = [&](loop::BufferId b) {
+    return scheduled.program.buffers[b].device.kind != device.kind;
+  };
+  std::vector<std::string> labels, sources;
   for (const schedule::Step& step : scheduled.steps) {
     if (std::holds_alternative<schedule::EagerStep>(step.action)) continue;
-    for (const loop::BufferId b : schedule::writes(step)) {
-      if (scheduled.program.buffers[b].device.kind == device.kind) continue;
-      unsupported("{} makes a tensor of the CPU in a program of a GPU: {}", step.label,
-                  fmt::format("{}", fmt::join(step.sources, ", ")));
-    }
+    const auto writes = schedule::writes(step);
+    if (std::none_of(writes.begin(), writes.end(), is_elsewhere)) continue;
+    labels.push_back(step.label);
+    sources.insert(sources.end(), step.sources.begin(), step.sources.end());
   }
+  if (labels.empty()) return;
+  unsupported("{} makes a tensor of the CPU in a program of a GPU: {}", fmt::join(labels, ", "),
+              fmt::join(sources, ", "));
 }
 
 std::string kernels_text(const schedule::ScheduledProgram& scheduled) {

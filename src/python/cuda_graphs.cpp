@@ -25,6 +25,8 @@ constexpr int kMostMoves = 8;
 constexpr std::size_t kMostLent = 3;
 // Results up to here are copied: that takes less than another recording.
 constexpr std::int64_t kMostCopiedBytes = 1 << 20;
+// Copies of larger inputs take at most so many times the memory of their elements.
+constexpr std::int64_t kWidest = 8;
 
 // Tensors that share the storage of this one, and what else counts in torch.
 std::int64_t uses_of(const nb::object& tensor) {
@@ -56,6 +58,30 @@ std::string message_of(const nb::python_error& error) {
   } catch (const nb::python_error&) {
     return Py_TYPE(value.ptr())->tp_name;
   }
+}
+
+// Of an input that moves: why no copy with its strides is kept, or "".
+std::string why_not_copied(const abi::TensorView& v) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // strides, sizes
+  for (std::int32_t d = 0; d < v.rank; ++d) {
+    if (v.sizes[d] > 1 && v.strides[d] != 0) dims.emplace_back(v.strides[d], v.sizes[d]);
+  }
+  std::sort(dims.begin(), dims.end());
+  std::int64_t span = 1, elements = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride < span) return "an input whose elements share memory moves";
+    span += (size - 1) * stride;
+    elements *= size;
+  }
+  const bool is_wide = span > kWidest * elements && span * abi::size_of(v.dtype) > kMostCopiedBytes;
+  return is_wide ? "an input with wide gaps in memory moves" : "";
+}
+
+bool repeats_elements(const abi::TensorView& v) {
+  for (std::int32_t d = 0; d < v.rank; ++d) {
+    if (v.sizes[d] > 1 && v.strides[d] == 0) return true;
+  }
+  return false;
 }
 
 // With the strides that views of it rely on.
@@ -169,17 +195,14 @@ bool CudaGraphs::follow(Entry& entry, const TorchHost& host) {
     }
     const bool has_moved = !is_first && views[i].data != entry.addresses[i];
     if (!is_odd && (!has_moved || is_parameter_[i] || is_written_[i])) continue;
-    const abi::TensorView& v = views[i];
-    const auto rank = static_cast<std::size_t>(v.rank);
-    try {
-      entry.copies[i] = nb::borrow(host.tensors()[i]).attr("clone")();
-    } catch (const nb::python_error& error) {
-      give_up(entry, message_of(error));  // no memory
+    if (std::string reason = why_not_copied(views[i]); !reason.empty()) {
+      give_up(entry, std::move(reason));
       return false;
     }
-    const abi::TensorView made = borrow(entry.copies[i].ptr());
-    if (!std::equal(v.strides, v.strides + rank, made.strides)) {
-      give_up(entry, "an input with gaps in memory moves");
+    try {
+      entry.copies[i] = copy_of(nb::borrow(host.tensors()[i]));
+    } catch (const nb::python_error& error) {
+      give_up(entry, message_of(error));  // no memory
       return false;
     }
   }
@@ -255,8 +278,12 @@ template <class W>
 nb::object CudaGraphs::replay(Entry& entry, const Recording& recording, const TorchHost& host,
                               W& watch) {
   for (std::size_t i = 0; i < entry.copies.size(); ++i) {
-    if (entry.copies[i].is_valid()) {
-      entry.copies[i].attr("copy_")(nb::borrow(host.tensors()[i]));
+    if (!entry.copies[i].is_valid()) continue;
+    const nb::object from = nb::borrow(host.tensors()[i]);
+    if (repeats_elements(host.views()[i])) {
+      nb::module_::import_("inkle.cuda_graphs").attr("fill")(entry.copies[i], from);
+    } else {
+      entry.copies[i].attr("copy_")(from);
     }
   }
   watch.done(ReplayPart::copies);

@@ -60,6 +60,9 @@ constexpr std::int32_t kColumnThreads = 512;
 // With more loads in a pass, fewer of its iterations are in flight.
 constexpr std::int64_t kColumnStreams = 6;
 
+// Bytes that the rows of a block hand over between their threads, beside what joins their sums.
+constexpr std::int64_t kMostHandedOver = 32 << 10;
+
 // Rows that are walked: registers of a thread for their sums, at most; of one that shares a row
 // with its warp alone, which then waits for nobody, more of them, with what is kept of the row.
 // Eight warps' sums, half of them at a time, are joined in 24 KB.
@@ -101,7 +104,7 @@ class Chooser {
     if (!has_inner_) return elementwise();
     const std::optional<std::size_t> across = column_loop();
     if (serial_) return serial();
-    if (!across) return rows();
+    if (!across || handed_over() > 0) return rows();
     move_last(*across);
     return columns();
   }
@@ -306,6 +309,44 @@ class Chooser {
     return dense_somewhere ? lanes : 1;
   }
 
+  // Bytes of a row's values that its threads hand over to each other, which a block keeps: those
+  // that are read at other places than where they are made, and so not computed again.
+  std::int64_t handed_over() const {
+    std::vector<bool> is_read(loops_.scratch.size(), false);
+    for (const Stage& stage : loops_.stages) {
+      for (const loop::Instruction& i : stage.body.instructions) {
+        if (i.opcode != Opcode::load || i.buffer < kernel_.params.size()) continue;
+        if (!is_read_in_place(i, stage)) is_read[i.buffer - kernel_.params.size()] = true;
+      }
+    }
+    std::int64_t bytes = 0;
+    for (std::size_t s = 0; s < loops_.scratch.size(); ++s) {
+      const Scratch& scratch = loops_.scratch[s];
+      if (!is_read[s] || scratch.walks || scratch.elements.is_constant(1)) continue;
+      bytes += sym::hint(scratch.elements).value_or(4096) * abi::size_of(scratch.dtype);
+    }
+    return bytes;
+  }
+
+  bool is_read_in_place(const loop::Instruction& load, const Stage& reader) const {
+    const auto is_dense = [&](Expr offset, const Stage& stage) {
+      Expr running = context_.constant(1), dense = context_.constant(0);
+      for (std::size_t d = stage.inner.size(); d-- > 0;) {
+        dense = dense + stage.inner[d].variable * running;
+        running = running * stage.inner[d].extent;
+      }
+      return offset == dense;
+    };
+    for (const Stage& stage : loops_.stages) {
+      for (const StageStore& store : stage.stores) {
+        if (store.target != load.buffer) continue;
+        return extent_product(stage.inner, context_) == extent_product(reader.inner, context_) &&
+               is_dense(store.offset, stage) && is_dense(load.indices[0], reader);
+      }
+    }
+    return false;
+  }
+
   // Whether every stage's loop along the row has a length that is known and not 0: what is kept of
   // a row is declared by its length.
   bool inner_is_constant() const {
@@ -380,6 +421,9 @@ class Chooser {
       b.team = std::min(power_above((accesses + each - 1) / each), 1024);
     }
     b.threads = std::max(b.team, b.team <= 32 ? 128 : b.team);
+    while (b.threads > b.team && handed_over() * (b.threads / b.team) > kMostHandedOver) {
+      b.threads /= 2;
+    }
     b.keep = can_keep && accesses <= std::int64_t{b.team} * kMostKeptAccesses;
     if (can_keep && !b.keep) read_twice_or_share(b, accesses);
     if (b.keep && b.team == kWarp && stores_rows() &&

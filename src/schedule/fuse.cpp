@@ -7,6 +7,7 @@
 #include "schedule/group.h"
 #include "schedule/inline.h"
 #include "schedule/linear.h"
+#include "schedule/matcher.h"
 #include "schedule/walk.h"
 
 namespace inkle::schedule {
@@ -32,6 +33,8 @@ constexpr std::int64_t kLongRow = 8192;
 // than one kernel's start.
 constexpr std::int64_t kColumnTeam = 8;
 constexpr std::int64_t kManyElements = 1 << 20;
+// Bytes that a block keeps of values of a row that other places of the row need.
+constexpr std::int64_t kMostKeptOfRow = 32 << 10;
 
 bool is_fusable(const Nest& nest) {
   return nest.kind == NestKind::pointwise || nest.kind == NestKind::reduction;
@@ -259,6 +262,47 @@ class Fuser {
     return longest >= kLongRow && threads < double{kRowThreads} * device_.parallelism / 2;
   }
 
+  // On a GPU: whether the last member needs values that the group makes at other places along its
+  // inner loops, which the threads of a block would have to hand over: of a column there are too
+  // many for that, and of a long row.
+  bool needs_other_places(const Group& joined) const {
+    if (!is_gpu()) return false;
+    const Member& last = joined.members.back();
+    for (const loop::Instruction& i : last.nest.body.instructions) {
+      if (i.opcode != loop::Opcode::load) continue;
+      const auto made = find_store(joined, i.buffer);
+      if (!made || made->member == &last) continue;
+      const std::vector<loop::Dim>& inner = made->member->inner;
+      const bool is_of_row =
+          std::none_of(made->store->indices.begin(), made->store->indices.end(),
+                       [&](Expr index) { return contains_any(index, inner); });
+      if (is_of_row || is_same_place(i, last, *made)) continue;
+      const auto elements = extent_product(inner, *program_.context).constant();
+      const std::int64_t size = abi::size_of(program_.buffers[i.buffer].dtype);
+      if (walks_columns(joined) || !elements || *elements * size > kMostKeptOfRow) return true;
+    }
+    return false;
+  }
+
+  bool is_same_place(const loop::Instruction& load, const Member& reader,
+                     const StoreOf& made) const {
+    const std::vector<loop::Dim>& inner = made.member->inner;
+    if (load.operand_count != 0) return false;
+    if (reader.inner.size() != inner.size()) {  // loops that are one, or several, may be the same
+      sym::Context& context = *program_.context;
+      return extent_product(reader.inner, context) == extent_product(inner, context);
+    }
+    std::vector<std::pair<Expr, Expr>> map;
+    for (std::size_t d = 0; d < inner.size(); ++d) {
+      if (!(reader.inner[d].extent == inner[d].extent)) return false;
+      map.emplace_back(reader.inner[d].variable, inner[d].variable);
+    }
+    for (std::size_t d = 0; d < load.indices.size(); ++d) {
+      if (!(sym::substitute(load.indices[d], map) == made.store->indices[d])) return false;
+    }
+    return true;
+  }
+
   void place(std::size_t n) {
     const Nest& nest = program_.nests[n];
     if (is_fusable(nest) && !touches_mutated(nest)) {
@@ -276,6 +320,10 @@ class Fuser {
         if (joined && starves(groups_[g], *joined)) {
           joined.reset();
           why_not = "few long rows would leave the device idle";
+        }
+        if (joined && needs_other_places(*joined)) {
+          joined.reset();
+          why_not = "threads would have to hand over too much";
         }
         report(g, n, joined.has_value(), joined ? "shared loops" : why_not);
         if (!joined) continue;

@@ -268,6 +268,33 @@ def test_graphs_write_to_arguments_that_move(kind, dynamic):
                 torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize("kind", ["gaps", "repeated", "turned", "shared", "wide"])
+def test_graphs_copy_inputs_that_move(kind):
+    """Each call has another address; what cannot be copied with its strides is not recorded."""
+
+    def argument(number):
+        torch.manual_seed(number)
+        memory = torch.randn(128, 4096)
+        return {
+            "gaps": lambda: memory[:, :1000],
+            "repeated": lambda: memory[:1, :100].expand(128, 100),
+            "turned": lambda: memory[:32].t()[:, ::2],
+            "shared": lambda: memory.as_strided((64, 100), (50, 1)),
+            "wide": lambda: memory[:, :4],
+        }[kind]()
+
+    run = torch.compile(lambda x: x.softmax(-1) + x[:1], backend="inkle", mode="reduce-overhead")
+    with torch.no_grad():
+        held = [argument(number) for number in range(6)]
+        for x in held:
+            torch.testing.assert_close(run(x), x.softmax(-1) + x[:1])
+    recorded, replayed, reason = inkle.reports()[-1].callable.graphs
+    if kind in ("shared", "wide"):
+        assert "moves" in reason
+    else:
+        assert recorded >= 1 and replayed >= 3 and not reason, (recorded, replayed, reason)
+
+
 def test_an_index_out_of_range_is_an_error_of_a_later_call():
     table = torch.randn(10, 64)
     run = compiled(lambda i: F.embedding(i, table) * 2)

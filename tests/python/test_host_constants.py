@@ -1,0 +1,122 @@
+"""Constants that programs of a GPU compute on the CPU: with a null device here, with a GPU where there is one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import inkle
+from inkle import _inkle, host_constants
+from inkle.importer import GraphImporter
+from inkle.machine import as_strided, native_options
+from inkle.options import parse
+
+
+def table(x):
+    positions = torch.arange(5).float()
+    return x * (positions / 10).cos().to(x.device)
+
+
+def literals(x):
+    return x[:, torch.tensor([2, 1, 0]).to(x.device)] * torch.tensor(2.5)
+
+
+def returned(x):
+    order = torch.arange(3).to(x.device)
+    return order, order[1:], x + 1
+
+
+def returned_of_host(x):
+    positions = torch.arange(3).float()
+    return positions, x[:, :3] * positions.to(x.device)
+
+
+def turned(x):
+    return x @ torch.ones(3, 5).t().to(x.device)
+
+
+def drawn(x):
+    return x + torch.rand(5).to(x.device)
+
+
+def large(x):
+    return x.sum() + torch.arange(1 << 22).to(x.device)
+
+
+def of_input(x):
+    return x + torch.arange(x.shape[1]).to(x.device)
+
+
+def traced(function):
+    """Its graph, as if its argument lay on a GPU."""
+    with FakeTensorMode():
+        x = torch.empty(4, 5, device="cuda:0")
+    return make_fx(function, tracing_mode="fake")(x)
+
+
+@pytest.mark.parametrize("function, in_eager", [
+    (table, []), (literals, []), (returned, []), (of_input, []),
+    (returned_of_host, ["aten::_to_copy"]), (drawn, ["aten::rand", "aten::_to_copy"]),
+    (large, ["aten::arange", "aten::_to_copy"]),
+])  # fmt: skip
+def test_what_is_left_to_eager(function, in_eager):
+    gm = traced(function)
+    walker = GraphImporter(gm, "program", set(), {})
+    walker.run()
+    compiler = _inkle.Compiler.null("sm_90a")
+    options = native_options(parse(None, {}), False)
+    for _ in range(2):
+        try:
+            compiler.compile(walker.importer, options, walker.targets, as_strided)
+            break
+        except _inkle.Unsupported as error:  # what has to be eager is named at once
+            names = {n.name: str(error) for n in gm.graph.nodes if f"({n.name})" in str(error)}
+            walker = GraphImporter(gm, "program", set(), names)
+            walker.run()
+    assert [op for op, *_ in walker.importer.eager] == in_eager
+
+
+def test_values_are_eagers():
+    gm = traced(table)
+    values, unneeded = host_constants.host_constants(gm)
+    assert [n.meta["val"].device.type for n in values] == ["cuda"] and len(unneeded) == 4
+    (value,) = values.values()
+    assert value.device.type == "cpu" and torch.equal(value, (torch.arange(5).float() / 10).cos())
+
+
+def test_symbolic_sizes_are_no_constants():
+    gm = make_fx(of_input, tracing_mode="symbolic")(torch.empty(4, 5))
+    assert host_constants.host_constants(gm) == ({}, set())
+
+
+def test_what_eager_cannot_compute_stays():
+    def function(x):
+        return x + torch.arange(3)[torch.tensor([7])].to(x.device)
+
+    assert host_constants.host_constants(traced(function)) == ({}, set())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("mode", [None, "reduce-overhead"])
+@pytest.mark.parametrize("function", [table, literals, returned, returned_of_host, turned, of_input])
+def test_on_a_gpu(function, mode):
+    torch._dynamo.reset()
+    inkle.reset()
+    run = torch.compile(function, backend="inkle", mode=mode, dynamic=False)
+    x = torch.randn(4, 5, device="cuda")
+    with torch.no_grad():
+        for _ in range(4):
+            found, wanted = run(x), function(x)
+            torch.testing.assert_close(found, wanted)
+            if isinstance(found, tuple):
+                for results in (found, wanted):  # the caller's, to write to; one is a view of another
+                    results[0].add_(7)
+                torch.testing.assert_close(found, wanted)
+    (report,) = inkle.reports()
+    assert report.compiled and not report.fault
+    if function in (table, literals, of_input):
+        assert not report.eager
+        assert mode is None or report.callable.graphs[1] >= 2, report.callable.graphs
