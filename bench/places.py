@@ -2,6 +2,7 @@
 
     python bench/places.py --seconds 60                  on the CPU
     python bench/places.py --device cuda --seed 100000   on a GPU; some of them record CUDA graphs
+    python bench/places.py --device cuda --graphs        all of them
 
 Each program is compiled once and called four times with arguments at other addresses, some of which
 are no multiple of 16 bytes, transposed or with gaps. Results, their strides and where they lie, and all
@@ -241,10 +242,11 @@ def _is_torchs(program: Program, call: int, device: str, wanted: Outcome) -> boo
         return True
 
 
-def check(seed: int, device: str) -> tuple[str, bool]:
+def check(seed: int, device: str, graphs: bool = False) -> tuple[str, bool]:
     """What differs between the program compiled and in eager, "" if nothing; and whether that is
-    AOTAutograd's own doing."""
+    AOTAutograd's own doing. ``graphs``: recorded, whatever the seed says."""
     program = Program(seed)
+    program.mode = "reduce-overhead" if graphs else program.mode
     torch._dynamo.reset()
     compiled = torch.compile(program, backend="inkle", mode=program.mode, dynamic=program.dynamic)
     for call in range(_CALLS):
@@ -269,12 +271,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first")
     parser.add_argument("--count", type=int, default=0, help="of programs; 0: as --seconds says")
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--graphs", action="store_true", help="all with CUDA graphs")
     arguments = parser.parse_args()
     faulthandler.enable()
     end = time.monotonic() + arguments.seconds
     tried = wrong = torchs = 0
     while tried < arguments.count or (arguments.count == 0 and time.monotonic() < end):
-        text, is_torchs = check(arguments.seed + tried, arguments.device)
+        text, is_torchs = check(arguments.seed + tried, arguments.device, arguments.graphs)
         tried += 1
         if text:
             wrong += not is_torchs

@@ -48,8 +48,8 @@ class Stages {
   Report& report_;
 };
 
-// What computes a tensor of another device is not ours: on a GPU, sizes and scalars of the CPU. All of
-// it is named at once, as it goes to eager in another attempt.
+// What computes a tensor of another device is not ours: on a GPU, sizes and scalars of the CPU. All
+// of it is named at once, as it goes to eager in another attempt.
 void check_devices(const schedule::ScheduledProgram& scheduled, const abi::Device& device) {
   if (device.kind == abi::DeviceKind::cpu) return;
   const auto is_elsewhere = [&](loop::BufferId b) {

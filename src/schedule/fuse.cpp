@@ -273,9 +273,8 @@ class Fuser {
       const auto made = find_store(joined, i.buffer);
       if (!made || made->member == &last) continue;
       const std::vector<loop::Dim>& inner = made->member->inner;
-      const bool is_of_row =
-          std::none_of(made->store->indices.begin(), made->store->indices.end(),
-                       [&](Expr index) { return contains_any(index, inner); });
+      const bool is_of_row = std::none_of(made->store->indices.begin(), made->store->indices.end(),
+                                          [&](Expr index) { return contains_any(index, inner); });
       if (is_of_row || is_same_place(i, last, *made)) continue;
       const auto elements = extent_product(inner, *program_.context).constant();
       const std::int64_t size = abi::size_of(program_.buffers[i.buffer].dtype);
