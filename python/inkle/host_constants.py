@@ -93,7 +93,10 @@ def _may_be_constant(value: torch.Tensor, node: Node) -> bool:
 
 def may_be_returned(node: Node) -> bool:
     """Whether the program may return the memory of a node, which the caller may write to."""
-    return any(user.op == "output" or _is_view(user.target) for user in node.users)
+    return any(
+        user.op == "output" or (_is_view(user.target) and may_be_returned(user))
+        for user in node.users
+    )
 
 
 def _is_view(target: Any) -> bool:

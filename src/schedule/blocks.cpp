@@ -503,6 +503,7 @@ class Chooser {
     constexpr std::int64_t kPart = 512 * kMostKeptAccesses;
     const std::int32_t cluster = power_above((accesses + kPart - 1) / kPart);
     if (rows >= device_.parallelism || cluster > device_.cluster_blocks) return;
+    if (handed_over() > 0) return;  // within one block
     b.team = b.threads = 512;
     b.cluster = cluster;
     b.keep = true;

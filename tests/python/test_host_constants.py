@@ -45,6 +45,10 @@ def large(x):
     return x.sum() + torch.arange(1 << 22).to(x.device)
 
 
+def viewed(x):
+    return x + torch.arange(10).to(x.device).view(2, 5)[1].unsqueeze(0)
+
+
 def of_input(x):
     return x + torch.arange(x.shape[1]).to(x.device)
 
@@ -57,7 +61,7 @@ def traced(function):
 
 
 @pytest.mark.parametrize("function, in_eager", [
-    (table, []), (literals, []), (returned, []), (of_input, []),
+    (table, []), (literals, []), (returned, []), (viewed, []), (of_input, []),
     (returned_of_host, ["aten::_to_copy"]), (drawn, ["aten::rand", "aten::_to_copy"]),
     (large, ["aten::arange", "aten::_to_copy"]),
 ])  # fmt: skip
@@ -101,7 +105,7 @@ def test_what_eager_cannot_compute_stays():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"])
-@pytest.mark.parametrize("function", [table, literals, returned, returned_of_host, turned, of_input])
+@pytest.mark.parametrize("function", [table, literals, returned, returned_of_host, turned, viewed, of_input])
 def test_on_a_gpu(function, mode):
     torch._dynamo.reset()
     inkle.reset()
@@ -117,6 +121,6 @@ def test_on_a_gpu(function, mode):
                 torch.testing.assert_close(found, wanted)
     (report,) = inkle.reports()
     assert report.compiled and not report.fault
-    if function in (table, literals, of_input):
+    if function in (table, literals, viewed, of_input):
         assert not report.eager
         assert mode is None or report.callable.graphs[1] >= 2, report.callable.graphs
