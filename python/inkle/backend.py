@@ -18,7 +18,7 @@ from inkle import report as reporting
 from inkle import segments
 from inkle.importer import GraphImporter, named_nodes
 from inkle.machine import as_strided, get_compiler, gpu_of, native_options, warm_up
-from inkle.options import Options, parse
+from inkle.options import WHY_NO_GRAPHS_IN_TRAINING, Options, parse
 from inkle.report import Failure, GraphReport, add, fault_of, reports, warn
 
 __all__ = ["GraphReport", "inkle", "reports", "reset"]
@@ -287,10 +287,17 @@ def _compile(
         if not options.strict and not walker.writes_in_eager:
             compiled.set_fallback(_at_run_time(gm, report, strides))
         compiled.fails = options.fail_stage == "run"
-        if options.graphs and not training and not walker.writes_in_eager:
-            compiled.use_graphs()
+        if options.graphs:
+            compiled.use_graphs(why_not=_why_no_graphs(training, walker.writes_in_eager))
         layouts.report(gm, walker.output_strides)
         return compiled
+
+
+def _why_no_graphs(training: bool, writes_in_eager: bool) -> str:
+    """Why calls are never recorded as CUDA graphs, or ""."""
+    if training:
+        return WHY_NO_GRAPHS_IN_TRAINING
+    return "an op in eager writes to memory that it is given" if writes_in_eager else ""
 
 
 def _at_run_time(

@@ -25,7 +25,8 @@ class Options:
     fail_stage: str = ""
     """For tests: the stage of this name fails ("run": each call does)."""
     graphs: bool = False
-    """On a GPU, calls of equal shapes are recorded once and replayed (mode "reduce-overhead")."""
+    """On a GPU, calls of equal shapes are recorded once and replayed (mode "reduce-overhead"); in
+    inference."""
     tune: bool = False
     """On a GPU, schedules of kernels are measured (modes "max-autotune...")."""
     dump: Callable[[str, str], None] | None = None
@@ -39,6 +40,9 @@ _CHOICES = {
     "partition": ("auto", "own", "smallest", "default"),
     "fail_stage": _STAGES,
 }
+
+# What `graphs` says of training.
+WHY_NO_GRAPHS_IN_TRAINING = "in training, what is kept for the backward would have to stay where it lies"
 _MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 

@@ -15,7 +15,7 @@ from inkle.importer import GraphImporter, named_nodes
 from inkle.library_attention import LibraryAttention
 from inkle.joint import Halves, Joint, Kept, examine, stubs
 from inkle.machine import as_strided, get_compiler, gpu_of, native_options
-from inkle.options import Options
+from inkle.options import WHY_NO_GRAPHS_IN_TRAINING, Options
 from inkle.report import Failure, GraphReport, add, fault_of, warn
 from inkle.sizes import UnsupportedGraph
 
@@ -105,6 +105,8 @@ class Partition:
             if not self._options.strict and not walker.writes_in_eager:
                 made.set_fallback(_at_run_time(joint.gm, report, cut, is_backward, walker.targets))
             made.fails = self._options.fail_stage == "run"
+            if self._options.graphs:
+                made.use_graphs(why_not=WHY_NO_GRAPHS_IN_TRAINING)
             compiled.append(made)
         return stubs(joint, kept, *compiled)
 

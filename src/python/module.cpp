@@ -373,7 +373,7 @@ void bind_compiler(nb::module_& m) {
       .def("set_fallback", &TorchCallable::set_fallback, nb::arg("otherwise").none())
       .def_rw("fails", &TorchCallable::fails)
       .def_rw("gives_arguments", &TorchCallable::gives_arguments)
-      .def("use_graphs", &TorchCallable::use_graphs)
+      .def("use_graphs", &TorchCallable::use_graphs, nb::arg("why_not") = "")
       .def_prop_ro("graphs", &TorchCallable::graph_report)
       .def("profile", &TorchCallable::profile)
       .def("time_replay", &TorchCallable::time_replay)

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "python/cuda_graphs.h"
 #include "python/made_once.h"
 #include "runtime/common/errors.h"
@@ -194,17 +195,24 @@ nb::object TorchCallable::call(const nb::list& arguments) {
   });
 }
 
-void TorchCallable::use_graphs() {
+void TorchCallable::use_graphs(std::string why_not) {
   if (context_.device.kind != abi::DeviceKind::cuda) return;
-  graphs_ = std::make_unique<CudaGraphs>(*executable_, context_);
+  why_no_graphs_ = std::move(why_not);
+  if (why_no_graphs_.empty()) {
+    graphs_ = std::make_unique<CudaGraphs>(*executable_, context_);
+  } else {
+    log(LogChannel::fallback, "{}: calls are not recorded: {}", plan_->name, why_no_graphs_);
+  }
 }
 
 nb::object TorchCallable::graph_report() const {
-  return graphs_ ? graphs_->report() : nb::object(nb::none());
+  if (graphs_) return graphs_->report();
+  if (why_no_graphs_.empty()) return nb::none();
+  return nb::make_tuple(0, 0, nb::str(why_no_graphs_.data(), why_no_graphs_.size()));
 }
 
 std::vector<std::pair<std::string, double>> TorchCallable::time_replay(const nb::list& arguments) {
-  if (!graphs_) user_error("{}: its calls are not recorded", plan_->name);
+  if (!graphs_) user_error("{}: its calls are not recorded: {}", plan_->name, why_no_graphs_);
   check_length(arguments);
   if (!is_frozen_as(arguments)) throw WrongArgument(plan_->name + kOtherWeights);
   const CurrentDevice current(context_.device);

@@ -52,8 +52,8 @@ class TorchCallable {
   [[nodiscard]] nb::object call(const nb::list& arguments);
   // Microseconds of each step of one call.
   [[nodiscard]] std::vector<double> profile(const nb::list& arguments);
-  // On a GPU: calls of the same shapes are recorded once and then replayed.
-  void use_graphs();
+  // On a GPU: calls of the same shapes are recorded once and then replayed; or not, for a reason.
+  void use_graphs(std::string why_not);
   // What became of that: (shapes recorded, calls replayed, why not), or nothing without it.
   [[nodiscard]] nb::object graph_report() const;
   // For benchmarks: calls, and gives (part, microseconds) of what a replay consists of. Throws
@@ -88,6 +88,7 @@ class TorchCallable {
   bool writes_arguments_ = false;
   std::vector<std::unique_ptr<TorchHost>> idle_;  // guarded by the interpreter's lock
   std::unique_ptr<CudaGraphs> graphs_;
+  std::string why_no_graphs_;
 };
 
 }  // namespace inkle::python

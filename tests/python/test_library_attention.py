@@ -55,7 +55,7 @@ def compiled(monkeypatch):
     def step(model, x, autocast=torch.bfloat16, kernel="efficient", **how):
         monkeypatch.setattr(library_attention, "choose", lambda *given: KERNELS.get(kernel))
         x = x.detach().requires_grad_()
-        options = {"strict": True, "random": how.pop("random", "fast")}
+        options = {"strict": True, "random": how.pop("random", "fast"), "graphs": how.pop("graphs", False)}
         with torch.autocast("cpu", autocast, enabled=autocast is not None), pytest.raises(_Compiled):
             torch.compile(model, backend="inkle", options=options, **how)(x)
         reports = inkle.reports()
@@ -105,6 +105,13 @@ def test_dynamic_sizes(form, compiled):
     x = torch.cat([x, x])
     compiled(model, x, dynamic=form != "buffer" or None)
     assert forms.attention_calls() == forms.pair_of("efficient")
+
+
+def test_training_says_why_it_is_not_recorded(compiled):
+    reports = compiled(torch.nn.Linear(8, 8), torch.randn(4, 8), graphs=True)
+    for report in reports:
+        recorded, replayed, reason = report.callable.graphs
+        assert recorded == replayed == 0 and "backward" in reason
 
 
 def test_nothing_where_torch_has_no_kernel(compiled):
