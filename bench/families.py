@@ -173,7 +173,8 @@ def _run_training(built: Any, compile_model: Any, calls: int) -> dict[str, Any]:
     for name, one in pooled.items():
         if common.worse(worst, one) is one:
             worst, where = one, name
-    result = {"ok": worst.ok, "accuracy": f"{where}: {worst}"}
+    misses = [f"{name}: {one}" for name, one in pooled.items() if not one.ok]
+    result = {"ok": worst.ok, "accuracy": f"{where}: {worst}", "misses": misses}
     if not worst.ok and not worst.bad:
         disturbed = [_pooled_training(built, _disturbing(n), calls, False) for n in range(3)]
         result["by_chance"] = _is_by_chance(pooled, disturbed)
