@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import fractions
+import functools
+import operator
 from typing import Any
 
 import torch
 
 # A size symbol without an upper bound of its own: no tensor has more elements than this.
 LARGEST_SIZE = 2**48
+# Of 1 in a float of such sizes that is exact.
+_MOST_PARTS = 16
 
 
 class UnsupportedGraph(Exception):
@@ -64,17 +69,45 @@ class SymbolicSizes:
         raise UnsupportedGraph(f"size expression {e} of kind {kind}")
 
     def _rounded(self, e: Any, up: bool, shape_env: Any) -> Any:
-        """A quotient rounded to an integer, where the divisor is a positive number."""
+        """A quotient rounded to an integer: of an integer by a positive number, or of floats that are
+        computed without rounding."""
         (quotient,) = e.args
         divisor = quotient.args[1] if type(quotient).__name__ == "IntTrueDiv" else None
-        if divisor is None or not divisor.is_Integer or int(divisor) <= 0:
-            raise UnsupportedGraph(f"size expression {e} of kind {type(e).__name__}")
-        divided = self._expression(quotient.args[0], shape_env)
+        if divisor is not None and divisor.is_Integer and int(divisor) > 0:
+            divided, by = self._expression(quotient.args[0], shape_env), int(divisor)
+        else:
+            exact = self._exact_quotient(quotient, shape_env)
+            if exact is None:
+                raise UnsupportedGraph(f"size expression {e} of kind {type(e).__name__}")
+            divided, by = exact
         if isinstance(divided, int):
             divided = self._importer.constant(divided)
-        if up:
-            divided = divided + (int(divisor) - 1)
-        return divided // self._importer.constant(int(divisor))
+        return (divided + (by - 1) if up else divided) // self._importer.constant(by)
+
+    def _exact_quotient(self, e: Any, shape_env: Any) -> tuple[Any, int] | None:
+        """A float that is linear in sizes as an integer over a power of two; None where it may be
+        rounded: with other fractions, or more than four bits of one."""
+        kind = type(e).__name__
+        if e.is_number:
+            fraction = fractions.Fraction(float(e))
+            is_small = abs(fraction.numerator) <= 2**40 and fraction.denominator <= _MOST_PARTS
+            return (fraction.numerator, fraction.denominator) if is_small else None
+        if kind == "ToFloat":
+            return self._expression(e.args[0], shape_env), 1
+        parts = [self._exact_quotient(a, shape_env) for a in e.args]
+        if any(p is None for p in parts):
+            return None
+        if kind == "Add":
+            by = max(p[1] for p in parts)
+            terms = sorted((p[0] * (by // p[1]) for p in parts), key=lambda t: isinstance(t, int))
+            return functools.reduce(operator.add, terms), by
+        if kind == "Mul" and len(parts) == 2 and isinstance(parts[0][0], int):
+            return parts[1][0] * parts[0][0], parts[0][1] * parts[1][1]
+        if kind in ("FloatTrueDiv", "IntTrueDiv") and isinstance(parts[1][0], int):
+            (number, over), (size, by) = parts[1], parts[0]
+            if abs(number) & (abs(number) - 1) == 0 and number != 0 and abs(number) * by <= _MOST_PARTS:
+                return size * (over if number > 0 else -over), by * abs(number)
+        return None
 
     def _symbol(self, symbol: Any, shape_env: Any) -> Any:
         known = self._symbols.get(symbol)

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import inkle  # noqa: F401: registers the backend
+import inkle
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -118,6 +118,22 @@ def test_a_symbolic_number_of_heads(grad):
         return F.scaled_dot_product_attention(q, q, q)
 
     check(function, tensors((6, 2, 2, 12), grad=grad), dynamic=True)
+
+
+def test_a_symbolic_number_of_features():
+    """Attention alone is left to eager where it has no code, not the graph."""
+
+    def function(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, scale=0.3) * 2 + 1
+
+    torch._dynamo.reset()
+    inkle.reset()
+    run = torch.compile(function, backend="inkle", dynamic=True)
+    for shape in [(2, 4, 16, 8), (3, 4, 20, 24)]:
+        given = tensors(shape, shape, shape, grad=False)
+        torch.testing.assert_close(run(*given), function(*given), rtol=1e-4, atol=1e-5)
+    (report,) = inkle.reports()
+    assert report.compiled and len(report.eager) <= 1
 
 
 @pytest.mark.parametrize("width, value_width", [(1, 8), (8, 1), (1, 1)])

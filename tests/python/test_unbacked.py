@@ -9,6 +9,7 @@ import torch
 import torch._dynamo
 import torch._higher_order_ops.effects
 
+import inkle
 from checks import check, check_training, randn
 from torch import nn
 
@@ -82,7 +83,6 @@ def test_sizes_of_zero_and_all(value):
 
 def test_one_graph_serves_all_sizes():
     torch._dynamo.reset()
-    import inkle
 
     inkle.reset()
     run = torch.compile(masked, backend="inkle", fullgraph=True, options={"strict": True})
@@ -103,6 +103,35 @@ def test_with_dynamic_sizes():
         x = randn(*size)
         for a, b in zip(run(x), chained(x)):
             torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("numbers", [
+    lambda n: torch.arange(n, -n, -1.0), lambda n: torch.arange(0.5, n, 1.0),
+    lambda n: torch.arange(0.0, n, 0.5), lambda n: torch.arange(-n, 2 * n, 2.0),
+    lambda n: torch.arange(n, 0.75, -0.25), lambda n: torch.arange(-0.5, n // 2, 4.0),
+])  # fmt: skip
+def test_counts_of_steps_that_are_floats(numbers):
+    """Their number is a float rounded up, which is exact."""
+
+    def function(x):
+        y = numbers(x.shape[0]).to(x.device)
+        return x.sum() + y, x.new_ones(y.shape)
+
+    torch._dynamo.reset()
+    inkle.reset()
+    run = torch.compile(function, backend="inkle", dynamic=True)
+    for size in (4, 7, 10, 33):
+        x = randn(size, 3)
+        for a, b in zip(run(x), function(x)):
+            torch.testing.assert_close(a, b)
+    assert all(r.compiled for r in inkle.reports()), [r.reason for r in inkle.reports()]
+
+
+def test_steps_that_are_rounded_run_in_eager():
+    torch._dynamo.reset()
+    run = torch.compile(lambda x: torch.arange(0.0, x.shape[0], 0.3), backend="inkle", dynamic=True)
+    for size in (4, 7, 10, 33):
+        torch.testing.assert_close(run(torch.ones(size)), torch.arange(0.0, size, 0.3))
 
 
 def test_asserts_are_checked():

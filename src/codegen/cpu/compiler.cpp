@@ -193,6 +193,20 @@ CpuCompiler::CpuCompiler(TargetOptions options) : impl_(std::make_unique<Impl>()
 
 CpuCompiler::~CpuCompiler() = default;
 
+namespace {
+
+// What has no code is told with the user's lines, by which the caller leaves it to another way.
+EmittedKernel emit(Ir& module, const CompileUnit& unit, const Target& target) {
+  const schedule::Kernel& kernel = *unit.kernel;
+  try {
+    return emit_kernel(module, kernel, unit.schedule, target, "kernel." + kernel.name);
+  } catch (const Unsupported& error) {
+    unsupported("{}: {}", fmt::join(kernel.sources, ", "), error.what());
+  }
+}
+
+}  // namespace
+
 std::vector<CompiledKernel> CpuCompiler::compile(std::span<const CompileUnit> units,
                                                  const CompileOptions& options) {
   std::vector<CompiledKernel> out(units.size());
@@ -201,8 +215,7 @@ std::vector<CompiledKernel> CpuCompiler::compile(std::span<const CompileUnit> un
     const auto start = Clock::now();
     const schedule::Kernel& kernel = *units[i].kernel;
     modules[i] = std::make_unique<Ir>(kernel.name);
-    const EmittedKernel emitted =
-        emit_kernel(*modules[i], kernel, units[i].schedule, impl_->target, "kernel." + kernel.name);
+    const EmittedKernel emitted = emit(*modules[i], units[i], impl_->target);
     out[i].scratch_bytes = emitted.scratch_bytes;
     out[i].can_fail = emitted.can_fail;
     if (options.keep_ir) out[i].ir = modules[i]->text();
