@@ -201,6 +201,7 @@ EmittedKernel emit(Ir& module, const CompileUnit& unit, const Target& target) {
   try {
     return emit_kernel(module, kernel, unit.schedule, target, "kernel." + kernel.name);
   } catch (const Unsupported& error) {
+    if (kernel.sources.empty()) throw;
     unsupported("{}: {}", fmt::join(kernel.sources, ", "), error.what());
   }
 }
