@@ -8,6 +8,10 @@ from typing import Any, Callable
 import torch
 
 import inkle
+from inkle import _inkle
+from inkle.importer import GraphImporter
+from inkle.machine import as_strided, native_options
+from inkle.options import parse
 
 
 def leaves(value) -> list:
@@ -182,3 +186,22 @@ def narrow(x: torch.Tensor, enabled: bool = True) -> torch.autocast:
 
 def ramp(count: int, *sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.arange(count, dtype=dtype).reshape(sizes)
+
+
+def left_to_eager(gm: torch.fx.GraphModule, training: bool = False) -> list[str]:
+    """The ops of an AOTAutograd graph that are not compiled for a GPU, which need not be there. What
+    has no code must be named at once."""
+    names: dict[str, str] = {}
+    compiler = _inkle.Compiler.null("sm_90a")
+    options = native_options(parse(None, {}), training)
+    while True:
+        walker = GraphImporter(gm, "program", set(), names)
+        walker.run()
+        try:
+            compiler.compile(walker.importer, options, walker.targets, as_strided)
+        except _inkle.Unsupported as error:
+            assert not names, error
+            names = {n.name: str(error) for n in gm.graph.nodes if f"({n.name})" in str(error)}
+            assert names, error
+            continue
+        return [op for op, *_ in walker.importer.eager]

@@ -8,10 +8,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import inkle
-from inkle import _inkle, host_constants
-from inkle.importer import GraphImporter
-from inkle.machine import as_strided, native_options
-from inkle.options import parse
+from checks import left_to_eager
+from inkle import host_constants
 
 
 def table(x):
@@ -66,20 +64,7 @@ def traced(function):
     (large, ["aten::arange", "aten::_to_copy"]),
 ])  # fmt: skip
 def test_what_is_left_to_eager(function, in_eager):
-    gm = traced(function)
-    walker = GraphImporter(gm, "program", set(), {})
-    walker.run()
-    compiler = _inkle.Compiler.null("sm_90a")
-    options = native_options(parse(None, {}), False)
-    for _ in range(2):
-        try:
-            compiler.compile(walker.importer, options, walker.targets, as_strided)
-            break
-        except _inkle.Unsupported as error:  # what has to be eager is named at once
-            names = {n.name: str(error) for n in gm.graph.nodes if f"({n.name})" in str(error)}
-            walker = GraphImporter(gm, "program", set(), names)
-            walker.run()
-    assert [op for op, *_ in walker.importer.eager] == in_eager
+    assert left_to_eager(traced(function)) == in_eager
 
 
 def test_values_are_eagers():

@@ -83,7 +83,6 @@ def test_sizes_of_zero_and_all(value):
 
 def test_one_graph_serves_all_sizes():
     torch._dynamo.reset()
-
     inkle.reset()
     run = torch.compile(masked, backend="inkle", fullgraph=True, options={"strict": True})
     for shift in range(20):
