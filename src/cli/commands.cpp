@@ -21,7 +21,7 @@ void add_compile_options(CLI::App& command, CompileArguments& a) {
 }
 
 void add_device_option(CLI::App& command, CompileArguments& a) {
-  command.add_option("--device", a.device, "cpu, cuda, or cuda:NUMBER")->capture_default_str();
+  command.add_option("--device", a.device, "cpu, cuda, or cuda:NUMBER; null:sm_90a: no launches")->capture_default_str();
 }
 
 void add_input_options(CLI::App& command, ArgumentOptions& a) {
@@ -32,12 +32,6 @@ void add_input_options(CLI::App& command, ArgumentOptions& a) {
   command.add_option("--size", a.sizes, "SYMBOL=NUMBER, a size of random inputs (again for more)")
       ->allow_extra_args(false);
   command.add_option("--seed", a.seed, "of random inputs");
-}
-
-driver::Compiled compile(const Model& model, const CompileArguments& arguments,
-                         driver::CompileOptions options) {
-  driver::Compiler compiler;
-  return compile(compiler, model.graph, arguments, std::move(options));
 }
 
 driver::Compiled compile(driver::Compiler& compiler, graph::Graph graph,

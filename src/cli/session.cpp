@@ -50,41 +50,50 @@ std::shared_ptr<runtime::cuda::Device> open_gpu(const std::string& name) {
   return runtime::cuda::open_device(index);
 }
 
+DeviceCompiler::DeviceCompiler(const std::string& device)
+    : gpu(open_gpu(device)),
+      compiler(gpu == nullptr ? std::make_unique<driver::Compiler>()
+                              : std::make_unique<driver::Compiler>(driver::make_target(gpu))) {}
+
+graph::Graph DeviceCompiler::placed(graph::Graph graph) const {
+  if (gpu != nullptr) move_to(graph, compiler->location());
+  return graph;
+}
+
+driver::CompileOptions DeviceCompiler::options() const {
+  return {.passes = {.split_attention = gpu != nullptr}};
+}
+
 Session::Session(const Model& model, const CompileArguments& options, const Arguments& arguments)
-    : gpu_(open_gpu(options.device)) {
-  compiler_ = gpu_ == nullptr ? std::make_unique<driver::Compiler>()
-                              : std::make_unique<driver::Compiler>(driver::make_target(gpu_));
-  graph::Graph graph = model.graph;
-  if (gpu_ != nullptr) move_to(graph, compiler_->location());
-  compiled_ = compile(*compiler_, std::move(graph), options,
-                      {.passes = {.split_attention = gpu_ != nullptr}});
-  executable_ = compiler_->load(compiled_.plan);
+    : on_(options.device) {
+  compiled_ = compile(*on_.compiler, on_.placed(model.graph), options, on_.options());
+  executable_ = on_.compiler->load(compiled_.plan);
   views_ = arguments.views();
-  if (gpu_ != nullptr) upload(arguments);
+  if (on_.gpu != nullptr) upload(arguments);
   call_ = {.tensors = views_, .integers = arguments.integers, .versions = versions_};
 }
 
 void Session::upload(const Arguments& arguments) {
-  arguments_memory_ = std::make_unique<GpuMemory>(*gpu_);
-  memory_ = std::make_unique<GpuMemory>(*gpu_);
-  const runtime::cuda::Scope scope(*gpu_);
+  arguments_memory_ = std::make_unique<GpuMemory>(*on_.gpu);
+  memory_ = std::make_unique<GpuMemory>(*on_.gpu);
+  const runtime::cuda::Scope scope(*on_.gpu);
   for (std::size_t i = 0; i < views_.size(); ++i) {
     abi::TensorView& view = views_[i];
     const auto rank = static_cast<std::size_t>(view.rank);
     const auto bytes =
         frontend::pt2::span_bytes(view.dtype, {view.sizes, rank}, {view.strides, rank});
     void* const at = arguments_memory_->take(bytes.value_or(0));
-    gpu_->copy(at, view.data, bytes.value_or(0), nullptr);
+    on_.gpu->copy(at, view.data, bytes.value_or(0), nullptr);
     view.data = at;
-    view.device = compiler_->location();
+    view.device = on_.compiler->location();
   }
-  gpu_->synchronize(nullptr);
+  on_.gpu->synchronize(nullptr);
   versions_.assign(arguments.tensors.size(), 0);  // weights never change here
 }
 
 template <class Call>
 auto Session::with_host(bool keep, Call&& call) {
-  if (gpu_ == nullptr) {
+  if (on_.gpu == nullptr) {
     PlainHost host(keep);
     call_.host = &host;
     return call(host);
@@ -97,9 +106,9 @@ auto Session::with_host(bool keep, Call&& call) {
 std::vector<PlainHost::Result> Session::run(bool keep) {
   return with_host(keep, [&](auto& host) {
     executable_->run(call_);
-    if (gpu_ != nullptr) {
-      const runtime::cuda::Scope scope(*gpu_);
-      gpu_->synchronize(nullptr);
+    if (on_.gpu != nullptr) {
+      const runtime::cuda::Scope scope(*on_.gpu);
+      on_.gpu->synchronize(nullptr);
       executable_->throw_failures();
     }
     return host.take_results();

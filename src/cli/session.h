@@ -19,6 +19,17 @@ namespace inkle::cli {
 // other names; Unsupported, with the reason, where there is no such GPU.
 [[nodiscard]] std::shared_ptr<runtime::cuda::Device> open_gpu(const std::string& name);
 
+// A compiler for the device of that name, which is as open_gpu() takes it.
+struct DeviceCompiler {
+  explicit DeviceCompiler(const std::string& device);
+  // The graph with all its tensors on the device, and options that suit it.
+  [[nodiscard]] graph::Graph placed(graph::Graph graph) const;
+  [[nodiscard]] driver::CompileOptions options() const;
+
+  std::shared_ptr<runtime::cuda::Device> gpu;  // null: the processor
+  std::unique_ptr<driver::Compiler> compiler;
+};
+
 class Session {
  public:
   // Throws as compile() does. `arguments` outlive this object.
@@ -26,8 +37,8 @@ class Session {
 
   [[nodiscard]] const driver::Compiled& compiled() const { return compiled_; }
   [[nodiscard]] runtime::common::Executable& executable() const { return *executable_; }
-  [[nodiscard]] const abi::DeviceDescription& device() const { return compiler_->device(); }
-  [[nodiscard]] bool is_on_gpu() const { return gpu_ != nullptr; }
+  [[nodiscard]] const abi::DeviceDescription& device() const { return on_.compiler->device(); }
+  [[nodiscard]] bool is_on_gpu() const { return on_.gpu != nullptr; }
 
   // One call, to its end. Without `keep` results stay where they are.
   std::vector<PlainHost::Result> run(bool keep);
@@ -38,8 +49,7 @@ class Session {
   template <class Call>
   auto with_host(bool keep, Call&& call);
 
-  std::shared_ptr<runtime::cuda::Device> gpu_;  // null: the processor
-  std::unique_ptr<driver::Compiler> compiler_;
+  DeviceCompiler on_;
   driver::Compiled compiled_;
   std::unique_ptr<GpuMemory> arguments_memory_;
   std::unique_ptr<GpuMemory> memory_;

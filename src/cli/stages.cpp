@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/session.h"
 #include "graph/text.h"
 #include "loop/program.h"
 #include "lower/lower.h"
@@ -62,15 +63,17 @@ struct StageArguments {
 
 void print_stage(const StageArguments& a) {
   const Model model = load_model(a.compile.file, a.compile.load);
-  driver::CompileOptions options;
+  const DeviceCompiler on(a.compile.device);
+  driver::CompileOptions options = on.options();
   options.fast_numerics = a.compile.fast_numerics;
   options.skip_passes = a.compile.skip_passes;
   options.passes.freeze = a.compile.load.freeze;
   options.dump = [&](std::string_view stage, const std::string& text) {
     if (stage == a.stage || a.stage == "all") print(text);
   };
-  driver::Compiler compiler;
-  (void)compiler.compile(model.graph, options);
+  options.keep_code = a.stage == "code";
+  const driver::Compiled compiled = on.compiler->compile(on.placed(model.graph), options);
+  for (const driver::KernelCodeText& kernel : compiled.report.code) print(kernel.ir);
 }
 
 }  // namespace
@@ -104,9 +107,12 @@ void add_compile(CLI::App& app) {
   auto arguments = std::make_shared<StageArguments>();
   CLI::App* command = app.add_subcommand("compile", "Compile a model and print a stage.");
   add_compile_options(*command, arguments->compile);
-  command->add_option("--stage", arguments->stage, "graph, passes, loops, kernels, plan or all")
+  add_device_option(*command, arguments->compile);
+  command
+      ->add_option("--stage", arguments->stage,
+                   "graph, passes, loops, kernels, plan or all; code: LLVM IR or CUDA C++")
       ->capture_default_str()
-      ->check(CLI::IsMember({"graph", "passes", "loops", "kernels", "plan", "all"}));
+      ->check(CLI::IsMember({"graph", "passes", "loops", "kernels", "plan", "all", "code"}));
   command->callback([arguments] { print_stage(*arguments); });
 }
 

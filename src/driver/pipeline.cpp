@@ -116,7 +116,7 @@ std::string text_of(const schedule::KernelStep& step) {
 
 }  // namespace
 
-std::shared_ptr<abi::Plan> Compiler::generate(const schedule::ScheduledProgram& scheduled,
+std::shared_ptr<abi::Plan> Compiler::generate(schedule::ScheduledProgram& scheduled,
                                               const CompileOptions& options, Report& report) {
   const std::lock_guard lock(mutex_);
   std::vector<KernelChoice> choices;
@@ -124,9 +124,9 @@ std::shared_ptr<abi::Plan> Compiler::generate(const schedule::ScheduledProgram& 
   std::unordered_map<std::string, std::uint32_t> number;  // by text, in this program
   std::vector<TargetUnit> units;
   std::vector<std::uint32_t> unit_number;
-  std::vector<const schedule::KernelStep*> steps;
-  for (const schedule::Step& step : scheduled.steps) {
-    const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
+  std::vector<schedule::KernelStep*> steps;
+  for (schedule::Step& step : scheduled.steps) {
+    auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
     if (kernel == nullptr) continue;
     steps.push_back(kernel);
     std::string text = text_of(*kernel);
@@ -153,6 +153,9 @@ std::shared_ptr<abi::Plan> Compiler::generate(const schedule::ScheduledProgram& 
     UniqueKernel& made = unique[unit_number[u]];
     made.compiled = std::move(compiled[u]);
     remember(made.text, made.compiled);
+  }
+  for (std::size_t k = 0; k < steps.size(); ++k) {
+    steps[k]->schedule = unique[choices[k].number].compiled.schedule;
   }
   // Scratch sizes in terms of each step's own symbols.
   std::vector<const schedule::KernelStep*> first(unique.size(), nullptr);
@@ -273,7 +276,7 @@ schedule::ScheduledProgram Compiler::schedule(graph::Graph graph, const CompileO
 }
 
 // And all from there.
-void Compiler::finish(const schedule::ScheduledProgram& scheduled, const CompileOptions& options,
+void Compiler::finish(schedule::ScheduledProgram& scheduled, const CompileOptions& options,
                       Compiled& compiled) {
   Stages stages(options, compiled.report);
   const std::shared_ptr<abi::Plan> plan =
@@ -302,7 +305,7 @@ void Compiler::foresee(const schedule::ScheduledProgram& scheduled) {
 
 Compiled Compiler::compile(graph::Graph graph, const CompileOptions& options) {
   Compiled compiled;
-  const auto scheduled = schedule(std::move(graph), options, compiled.report);
+  auto scheduled = schedule(std::move(graph), options, compiled.report);
   foresee(scheduled);
   finish(scheduled, options, compiled);
   return compiled;
@@ -311,8 +314,8 @@ Compiled Compiler::compile(graph::Graph graph, const CompileOptions& options) {
 std::pair<Compiled, Compiled> Compiler::compile(graph::Graph first, graph::Graph second,
                                                 const CompileOptions& options) {
   std::pair<Compiled, Compiled> both;
-  const auto a = schedule(std::move(first), options, both.first.report);
-  const auto b = schedule(std::move(second), options, both.second.report);
+  auto a = schedule(std::move(first), options, both.first.report);
+  auto b = schedule(std::move(second), options, both.second.report);
   foresee(a);
   foresee(b);
   if (target_->device().kind == abi::DeviceKind::cuda) {

@@ -126,9 +126,10 @@ class Compiler {
                                       Report& report);
   // Tells the target what libraries will be asked for, to look for it while kernels are compiled.
   void foresee(const schedule::ScheduledProgram& scheduled);
-  void finish(const schedule::ScheduledProgram& scheduled, const CompileOptions& options,
+  void finish(schedule::ScheduledProgram& scheduled, const CompileOptions& options,
               Compiled& compiled);
-  std::shared_ptr<abi::Plan> generate(const schedule::ScheduledProgram& scheduled,
+  // Steps get the schedules that their kernels were compiled with.
+  std::shared_ptr<abi::Plan> generate(schedule::ScheduledProgram& scheduled,
                                       const CompileOptions& options, Report& report);
   // Compiles the kernels that are not known; they are then, but those with symbolic scratch.
   void compile_kernels(std::initializer_list<const schedule::ScheduledProgram*> programs,

@@ -41,6 +41,7 @@ struct TargetKernel {
   abi::KernelFunction function = nullptr;
   std::optional<abi::DeviceKernel> device;
   std::shared_ptr<const abi::DeviceImage> image;  // that `device` is in
+  schedule::Schedule schedule;                    // what it was made with; launches follow it
   sym::Expr scratch_bytes;                        // of a launch, in terms of the kernel's sizes
   std::shared_ptr<void> code;                     // keeps `function` valid
   std::string ir;                                 // what the machine code was made of
@@ -73,7 +74,8 @@ class Target {
                                                const loop::Program& /*program*/) const {
     return false;
   }
-  // In the order of the units; `keep_code` fills ir and assembly. Throws as code generators do.
+  // In the order of the units; `keep_code` fills ir and assembly. A kernel's schedule may be another
+  // than its unit's, which has no code. Throws as code generators do.
   [[nodiscard]] virtual std::vector<TargetKernel> compile(std::span<const TargetUnit> units,
                                                           bool keep_code) = 0;
   // The fastest schedule of each case, measured there; what there is no memory to measure in, and

@@ -49,6 +49,7 @@ class CpuTarget final : public Target {
          generator_.compile(all, {.keep_ir = keep_code, .keep_assembly = keep_code})) {
       TargetKernel kernel;
       kernel.function = made.function;
+      kernel.schedule = units[result.size()].schedule;
       kernel.scratch_bytes = made.scratch_bytes;
       kernel.code = std::move(made.code);
       kernel.ir = std::move(made.ir);

@@ -211,6 +211,7 @@ class CudaTarget final : public Target {
     for (codegen::cuda::CompiledKernel& kernel : made.kernels) {
       TargetKernel one;
       one.image = images.at(kernel.kernel.image);
+      one.schedule = all[result.size()].schedule;
       one.scratch_bytes = kernel.workspace_bytes;
       if (kernel.kernel.source) one.ir = *kernel.kernel.source;
       one.device = std::move(kernel.kernel);

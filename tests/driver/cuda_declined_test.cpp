@@ -4,11 +4,13 @@
 
 #include "base/error.h"
 #include "codegen/cuda/compiler.h"
+#include "driver/pipeline.h"
 #include "driver/target.h"
 #include "graph/text.h"
 #include "lower/lower.h"
 #include "ops/table.h"
 #include "passes/pipeline.h"
+#include "runtime/common/size_program.h"
 #include "schedule/blocks.h"
 #include "schedule/schedule.h"
 
@@ -49,6 +51,50 @@ TEST_F(Declined, RunsInAPlainerWay) {
   const auto compiled = target_->compile({&unit, 1}, false);
   ASSERT_EQ(compiled.size(), 1U);
   EXPECT_NE(compiled[0].ir.find("cluster 1"), std::string::npos) << compiled[0].ir;
+}
+
+// Batch norm, max pooling and the statistics of the next batch norm are one kernel, whose columns by
+// lanes of eight need more shared memory than there is.
+constexpr std::string_view kPooledNorms = R"(
+graph @g(%x: bf16[2,10,32,32]{10240,1,320,10}) -> bf16[2,10,16,16]{2560,1,160,10} {
+  %0: f32[2,10,32,32] = _to_copy(%x, f32)
+  %1: f32[10], %2: f32[10] = var_mean(%0, [0, 2, 3], 0.0)
+  %3: f32[10,1,1] = reshape(%2, [10, 1, 1])
+  %4: f32[2,10,32,32] = sub(%0, %3)
+  %5: f32[10,1,1] = reshape(%1, [10, 1, 1])
+  %6: f32[2,10,32,32] = mul(%4, %5)
+  %7: bf16[2,10,32,32] = _to_copy(%6, bf16)
+  %8: bf16[2,10,16,16]{2560,1,160,10}, %9: i64[2,10,16,16] =
+      max_pool2d_with_indices(%7, [3, 3], [2, 2], [1, 1], [1, 1], false)
+  %10: f32[2,10,16,16] = _to_copy(%8, f32)
+  %11: f32[10], %12: f32[10] = var_mean(%10, [0, 2, 3], 0.0)
+  %13: f32[10,1,1] = reshape(%12, [10, 1, 1])
+  %14: f32[2,10,16,16] = sub(%10, %13)
+  %15: f32[10,1,1] = reshape(%11, [10, 1, 1])
+  %16: f32[2,10,16,16] = mul(%14, %15)
+  %17: bf16[2,10,16,16] = _to_copy(%16, bf16)
+  return %17
+})";
+
+TEST_F(Declined, IsLaunchedInThePlainerWay) {
+  (void)kernel_of(kPooledNorms);
+  const codegen::cuda::CudaCompiler generator(target_->device());
+  const auto& step = std::get<schedule::KernelStep>(program_.steps.at(1).action);
+  EXPECT_THROW((void)generator.source({&step.kernel, step.schedule, "k"}), Unsupported);
+  EXPECT_TRUE(schedule::parallel_extent(step.kernel, step.schedule, *program_.program.context)
+                  .is_constant(2));
+
+  Compiler compiler(make_null_target("sm_90a"));
+  graph::Graph graph = graph::parse(kPooledNorms, "test.ir", ops::op_table());
+  for (std::uint32_t v = 0; v < graph.value_count(); ++v) {
+    graph.type(graph::ValueId{v}).device = compiler.location();
+  }
+  const auto compiled = compiler.compile(std::move(graph), {});
+  const auto& launch = std::get<abi::Launch>(compiled.plan->steps.at(1).action);
+  const abi::DeviceKernel& kernel = *compiled.plan->kernels.at(launch.kernel).device;
+  EXPECT_NE(kernel.source->find("threads 512 team 512 lanes 1"), std::string::npos);
+  const runtime::common::SizeProgram sizes(*compiled.plan);
+  EXPECT_EQ(sizes.constant_slots()[launch.extent], 10);  // a block for each column
 }
 
 TEST_F(Declined, EndsWithOneThreadAnIteration) {

@@ -53,3 +53,26 @@ def test_pooling_beside_sums_of_columns_on_a_gpu():
         found = torch.compile(pooled_columns, backend="inkle", options={"strict": True})(*xs)
         torch.testing.assert_close(found, pooled_columns(*xs), rtol=2e-2, atol=2e-2)
     assert inkle.reports()[-1].eager == []
+
+
+def pooled_norms(x, weight, bias):
+    """Two batch norms in training with pooling between them: columns in too much shared memory, by
+    lanes of eight, so that the kernel runs in a plainer way."""
+    first = torch.nn.functional.batch_norm(x, None, None, weight, bias, True)
+    pooled = torch.nn.functional.max_pool2d(torch.nn.functional.silu(first), 3, 2, 1)
+    return torch.nn.functional.batch_norm(pooled, None, None, weight, bias, True)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("channels", [3, 10, 24, 130])
+def test_columns_in_a_plainer_way_are_all_there(channels):
+    torch.manual_seed(0)
+    x = torch.randn(2, channels, 32, 32, device="cuda", dtype=torch.bfloat16)
+    x = x.to(memory_format=torch.channels_last)
+    weight, bias = torch.rand(2, channels, device="cuda").unbind()
+    expected = pooled_norms(x, weight, bias)
+    poison = [torch.full((1 << k,), float("nan"), device="cuda") for k in range(8, 22) for _ in "123"]
+    del poison  # memory that nothing has written is NaN
+    run = torch.compile(pooled_norms, backend="inkle", options={"strict": True})
+    torch.testing.assert_close(run(x, weight, bias), expected, rtol=2e-2, atol=2e-2)
