@@ -19,10 +19,19 @@ bool is_zip(std::span<const std::byte> bytes) {
   return bytes.size() >= 4 && bytes[0] == std::byte{'P'} && bytes[1] == std::byte{'K'};
 }
 
+// Of a text; comments may hold any letters, in UTF-8.
+bool is_of_text(char c) {
+  return static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t' || c == '\r';
+}
+
 graph::Graph parse_file(const frontend::pt2::MappedFile& file) {
   const std::span<const std::byte> bytes = file.bytes();
   if (bytes.size() > kTextLimit) user_error("{}: too large for graph text", file.name());
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (!std::all_of(text.begin(), text.end(), is_of_text) || file.name().ends_with(".pt2")) {
+    user_error("{}: neither an archive of torch.export (a .pt2 file is a zip) nor a graph's text",
+               file.name());
+  }
   return graph::parse(text, file.name(), ops::op_table());
 }
 

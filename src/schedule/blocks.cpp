@@ -421,7 +421,8 @@ class Chooser {
       b.team = std::min(power_above((accesses + each - 1) / each), 1024);
     }
     b.threads = std::max(b.team, b.team <= 32 ? 128 : b.team);
-    while (b.threads > b.team && handed_over() * (b.threads / b.team) > kMostHandedOver) {
+    const std::int64_t handed = handed_over();
+    while (b.threads > b.team && handed * (b.threads / b.team) > kMostHandedOver) {
       b.threads /= 2;
     }
     b.keep = can_keep && accesses <= std::int64_t{b.team} * kMostKeptAccesses;

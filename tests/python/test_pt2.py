@@ -136,6 +136,10 @@ def test_damaged_files(tmp_path):
     for damaged in (content[: len(content) // 2], b"PK" + b"\0" * 50, content[:-1]):
         bad.write_bytes(damaged)
         assert str(bad) in inkle("run", bad, "--random", code=1).stderr
+    for name, no_archive in (("bad.pt2", b"graph @g() {}"), ("bad.ir", b"\1\2\3\xff"), ("none.pt2", b"")):
+        (tmp_path / name).write_bytes(no_archive)
+        message = inkle("run", tmp_path / name, "--random", code=1).stderr
+        assert message.startswith(f"error: {tmp_path / name}: neither an archive"), message
     for at in range(100, len(content) - 2000, 911):
         bad.write_bytes(content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :])
         assert "error: " in inkle("run", bad, "--random", code=1).stderr
