@@ -21,7 +21,8 @@ void add_compile_options(CLI::App& command, CompileArguments& a) {
 }
 
 void add_device_option(CLI::App& command, CompileArguments& a) {
-  command.add_option("--device", a.device, "cpu, cuda, or cuda:NUMBER; null:sm_90a: no launches")->capture_default_str();
+  command.add_option("--device", a.device, "cpu, cuda, or cuda:NUMBER; null:sm_90a: no launches")
+      ->capture_default_str();
 }
 
 void add_input_options(CLI::App& command, ArgumentOptions& a) {

@@ -13,9 +13,8 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "cli/commands.h"
-#include "cli/host.h"
+#include "cli/session.h"
 #include "driver/inspect.h"
-#include "runtime/cpu/executor.h"
 
 namespace inkle::cli {
 namespace {
@@ -62,8 +61,7 @@ class FusionLog {
 
 // Least times of calls and of each step, after one call to warm up: what else the machine does
 // only adds.
-void measure(runtime::cpu::Executable& executable, runtime::cpu::Call call, double seconds,
-             driver::Inspection& inspection) {
+void measure(Session& session, double seconds, driver::Inspection& inspection) {
   constexpr std::size_t kLeast = 5;
   constexpr std::size_t kMost = 1000;
   const auto repeat = [&](auto&& once) {
@@ -71,23 +69,19 @@ void measure(runtime::cpu::Executable& executable, runtime::cpu::Call call, doub
     for (std::size_t i = 0; i < kMost; ++i) {
       const std::chrono::duration<double> spent = Clock::now() - begin;
       if (i >= kLeast && spent.count() > seconds / 2) break;
-      PlainHost host(false);
-      call.host = &host;
       once();
     }
   };
-  PlainHost host(false);
-  call.host = &host;
-  executable.run(call);
+  session.run(false);
   std::vector<double> calls;
   repeat([&] {
     const auto start = Clock::now();
-    executable.run(call);
+    session.run(false);
     calls.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
   });
-  std::vector<double> steps(executable.plan().steps.size(), INFINITY);
+  std::vector<double> steps(inspection.plan->steps.size(), INFINITY);
   repeat([&] {
-    const std::vector<double> times = executable.run_profiled(call);
+    const std::vector<double> times = session.run_profiled();
     for (std::size_t s = 0; s < times.size(); ++s) steps[s] = std::min(steps[s], times[s]);
   });
   inspection.runs = static_cast<int>(calls.size());
@@ -95,15 +89,12 @@ void measure(runtime::cpu::Executable& executable, runtime::cpu::Call call, doub
   inspection.step_microseconds = std::move(steps);
 }
 
-void run_plan(const InspectArguments& a, const Arguments& arguments,
-              driver::Inspection& inspection) {
-  runtime::cpu::Executable executable(inspection.plan);
-  const std::vector<abi::TensorView> views = arguments.views();
-  measure(executable, {.tensors = views, .integers = arguments.integers}, a.seconds, inspection);
+void run_plan(Session& session, double seconds, driver::Inspection& inspection) {
+  measure(session, seconds, inspection);
   for (std::size_t s = 0; s < inspection.plan->steps.size(); ++s) {
-    inspection.implementations.push_back(executable.implementation(s));
+    inspection.implementations.push_back(session.executable().implementation(s));
   }
-  const runtime::cpu::MemoryReport memory = executable.memory();
+  const runtime::common::MemoryReport memory = session.executable().memory();
   inspection.scratch_bytes = memory.scratch_bytes;
   inspection.packed_weight_bytes = memory.packed_weight_bytes;
 }
@@ -114,7 +105,8 @@ driver::Inspection inspect_model(const InspectArguments& a) {
   if (a.compile.threads > 0) set_num_threads(a.compile.threads);
   driver::Inspection inspection;
   inspection.title = std::filesystem::path(a.compile.file).filename().string();
-  driver::CompileOptions options;
+  DeviceCompiler on(a.compile.device);
+  driver::CompileOptions options = on.options();
   options.fast_numerics = a.compile.fast_numerics;
   options.skip_passes = a.compile.skip_passes;
   options.passes.freeze = a.compile.load.freeze;
@@ -122,22 +114,24 @@ driver::Inspection inspect_model(const InspectArguments& a) {
   options.dump = [&](std::string_view stage, const std::string& text) {
     if (stage != "kernels") inspection.texts.emplace_back(stage, text);
   };
-  driver::Compiler compiler;
+  driver::Compiled compiled;
   {
     const FusionLog log(inspection.fusion);
-    driver::Compiled compiled = compiler.compile(model.graph, options);
-    inspection.plan = std::move(compiled.plan);
-    inspection.report = std::move(compiled.report);
+    compiled = on.compiler->compile(on.placed(model.graph), options);
   }
-  inspection.device = fmt::format("{}, {} threads", compiler.device().name, num_threads());
+  inspection.plan = compiled.plan;
+  inspection.report = compiled.report;
+  inspection.device = on.compiler->device().name;
+  if (on.gpu == nullptr) inspection.device += fmt::format(", {} threads", num_threads());
   inspection.slots = driver::slots_of(*inspection.plan, arguments.views(), arguments.integers);
   if (a.no_run) {
     inspection.not_run = "the program was not run (--no-run).";
   } else if (!inspection.report.eager.empty()) {
     inspection.not_run = "ops that are left to PyTorch's eager mode cannot run in the command.";
   } else {
-    run_plan(a, arguments, inspection);
-    inspection.limits = driver::measure_limits(compiler.device());
+    Session session(std::move(on), std::move(compiled), arguments);
+    run_plan(session, a.seconds, inspection);
+    inspection.limits = driver::measure_limits(session.device());
   }
   return inspection;
 }
@@ -167,6 +161,7 @@ void add_inspect(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "inspect", "Write a page: what was fused, each kernel, time, memory, limits of the machine.");
   add_compile_options(*command, arguments->compile);
+  add_device_option(*command, arguments->compile);
   add_input_options(*command, arguments->inputs);
   command->add_option("-o,--output", arguments->output,
                       "the page; without it the model's name with .html, in this folder");

@@ -67,6 +67,15 @@ driver::CompileOptions DeviceCompiler::options() const {
 Session::Session(const Model& model, const CompileArguments& options, const Arguments& arguments)
     : on_(options.device) {
   compiled_ = compile(*on_.compiler, on_.placed(model.graph), options, on_.options());
+  load(arguments);
+}
+
+Session::Session(DeviceCompiler on, driver::Compiled compiled, const Arguments& arguments)
+    : on_(std::move(on)), compiled_(std::move(compiled)) {
+  load(arguments);
+}
+
+void Session::load(const Arguments& arguments) {
   executable_ = on_.compiler->load(compiled_.plan);
   views_ = arguments.views();
   if (on_.gpu != nullptr) upload(arguments);

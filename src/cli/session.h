@@ -34,6 +34,8 @@ class Session {
  public:
   // Throws as compile() does. `arguments` outlive this object.
   Session(const Model& model, const CompileArguments& options, const Arguments& arguments);
+  // Of a program that `on` has compiled; throws as its loading does.
+  Session(DeviceCompiler on, driver::Compiled compiled, const Arguments& arguments);
 
   [[nodiscard]] const driver::Compiled& compiled() const { return compiled_; }
   [[nodiscard]] runtime::common::Executable& executable() const { return *executable_; }
@@ -45,6 +47,7 @@ class Session {
   [[nodiscard]] std::vector<double> run_profiled();
 
  private:
+  void load(const Arguments& arguments);
   void upload(const Arguments& arguments);
   template <class Call>
   auto with_host(bool keep, Call&& call);

@@ -155,7 +155,10 @@ std::shared_ptr<abi::Plan> Compiler::generate(schedule::ScheduledProgram& schedu
     remember(made.text, made.compiled);
   }
   for (std::size_t k = 0; k < steps.size(); ++k) {
-    steps[k]->schedule = unique[choices[k].number].compiled.schedule;
+    UniqueKernel& made = unique[choices[k].number];
+    if (steps[k]->schedule.blocks == made.compiled.schedule.blocks) continue;
+    steps[k]->schedule = made.compiled.schedule;
+    made.text = text_of(*steps[k]);
   }
   // Scratch sizes in terms of each step's own symbols.
   std::vector<const schedule::KernelStep*> first(unique.size(), nullptr);

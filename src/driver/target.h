@@ -74,8 +74,8 @@ class Target {
                                                const loop::Program& /*program*/) const {
     return false;
   }
-  // In the order of the units; `keep_code` fills ir and assembly. A kernel's schedule may be another
-  // than its unit's, which has no code. Throws as code generators do.
+  // In the order of the units; `keep_code` fills ir and assembly. A kernel's schedule may be
+  // another than its unit's, which has no code. Throws as code generators do.
   [[nodiscard]] virtual std::vector<TargetKernel> compile(std::span<const TargetUnit> units,
                                                           bool keep_code) = 0;
   // The fastest schedule of each case, measured there; what there is no memory to measure in, and

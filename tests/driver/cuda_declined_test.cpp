@@ -53,8 +53,8 @@ TEST_F(Declined, RunsInAPlainerWay) {
   EXPECT_NE(compiled[0].ir.find("cluster 1"), std::string::npos) << compiled[0].ir;
 }
 
-// Batch norm, max pooling and the statistics of the next batch norm are one kernel, whose columns by
-// lanes of eight need more shared memory than there is.
+// Batch norm, max pooling and the statistics of the next batch norm are one kernel, whose columns
+// by lanes of eight need more shared memory than there is.
 constexpr std::string_view kPooledNorms = R"(
 graph @g(%x: bf16[2,10,32,32]{10240,1,320,10}) -> bf16[2,10,16,16]{2560,1,160,10} {
   %0: f32[2,10,32,32] = _to_copy(%x, f32)
@@ -91,8 +91,10 @@ TEST_F(Declined, IsLaunchedInThePlainerWay) {
   }
   const auto compiled = compiler.compile(std::move(graph), {});
   const auto& launch = std::get<abi::Launch>(compiled.plan->steps.at(1).action);
-  const abi::DeviceKernel& kernel = *compiled.plan->kernels.at(launch.kernel).device;
-  EXPECT_NE(kernel.source->find("threads 512 team 512 lanes 1"), std::string::npos);
+  const abi::KernelDecl& kernel = compiled.plan->kernels.at(launch.kernel);
+  for (const std::string& text : {kernel.text, *kernel.device->source}) {
+    EXPECT_NE(text.find("threads 512 team 512 lanes 1"), std::string::npos) << text;
+  }
   const runtime::common::SizeProgram sizes(*compiled.plan);
   EXPECT_EQ(sizes.constant_slots()[launch.extent], 10);  // a block for each column
 }

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+import test_inspect
 import test_pt2
 
 import inkle
@@ -60,6 +61,12 @@ def test_the_command_runs_all_but_the_launches(tmp_path, text, monkeypatch):
     assert "bound by" in test_pt2.inkle("profile", path, "--device", "null:sm_90a").stdout
     assert "output0: bf16" in test_pt2.inkle("run", path, "--random", "--device", "null:sm_90a").stdout
     assert "min" in test_pt2.inkle("bench", path, "--runs", 2, "--device", "null:sm_90a").stdout
+    code = test_pt2.inkle("compile", path, "--stage", "code", "--device", "null:sm_90a").stdout
+    page = tmp_path / "page.html"
+    test_pt2.inkle("inspect", path, "-o", page, "--seconds", 0.01, "--device", "null:sm_90a")
+    shown = page.read_text(encoding="utf-8")
+    test_inspect.check(shown)
+    assert "__global__" in code and "CUDA C++" in shown and "LLVM IR" not in shown
 
 
 def test_wrong_devices_are_errors_in_words(tmp_path):
