@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <string>
 
 #include "driver/inspect_facts.h"
@@ -181,6 +183,46 @@ TEST(MachineLimits, AreMeasured) {
   EXPECT_EQ(&limits.level(INT64_MAX), &limits.levels.back());
   EXPECT_EQ(&limits.level(1), &limits.levels.front());
 }
+
+#if defined(__x86_64__)
+// Fused multiply-adds of ten registers, `rounds` times: written out, no compiler merges them.
+void multiply_adds(std::int64_t rounds, bool is_wide) {
+#define INKLE_TEN(x) x(0) x(1) x(2) x(3) x(4) x(5) x(6) x(7) x(8) x(9)
+#define INKLE_ZMM(i) "vfmadd231ps %%zmm10, %%zmm10, %%zmm" #i "\n\t"
+#define INKLE_YMM(i) "vfmadd231ps %%ymm10, %%ymm10, %%ymm" #i "\n\t"
+#define INKLE_CLEAR(i) "vxorps %%xmm" #i ", %%xmm" #i ", %%xmm" #i "\n\t"
+#define INKLE_CLOBBERS \
+  "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10"
+  asm volatile(INKLE_TEN(INKLE_CLEAR) INKLE_CLEAR(10)::: INKLE_CLOBBERS);
+  if (is_wide) {
+    asm volatile("1:\n\t" INKLE_TEN(INKLE_ZMM) "dec %0\n\tjnz 1b" : "+r"(rounds)::INKLE_CLOBBERS);
+  } else {
+    asm volatile("1:\n\t" INKLE_TEN(INKLE_YMM) "dec %0\n\tjnz 1b" : "+r"(rounds)::INKLE_CLOBBERS);
+  }
+}
+
+TEST(MachineLimits, OperationsAreThoseThatAreDone) {
+  using Clock = std::chrono::steady_clock;
+  const Compiler compiler;
+  const bool is_wide = compiler.device().vector_bytes >= 64;
+  if (compiler.device().vector_bytes < 32) GTEST_SKIP() << "no AVX2";
+  constexpr std::int64_t kRounds = 50'000;
+  double ratio = INFINITY;  // the least: what else the machine does disturbs either side
+  for (int i = 0; i < 5 && ratio > 1.1; ++i) {
+    double best = 0;
+    for (int call = 0; call < 500; ++call) {
+      const auto start = Clock::now();
+      multiply_adds(kRounds, is_wide);
+      const std::chrono::duration<double> seconds = Clock::now() - start;
+      best = std::max(best, kRounds * 10 * (is_wide ? 16 : 8) * 2 / seconds.count());
+    }
+    const MachineLimits limits = measure_limits(compiler.device());
+    ratio = std::min(ratio, limits.flops_f32 / limits.threads / best);
+  }
+  EXPECT_LT(ratio, 1.1);
+  EXPECT_GT(ratio, 0.3);
+}
+#endif
 
 }  // namespace
 }  // namespace inkle::driver
