@@ -130,8 +130,12 @@ driver::Inspection inspect_model(const InspectArguments& a) {
     inspection.not_run = "ops that are left to PyTorch's eager mode cannot run in the command.";
   } else {
     Session session(std::move(on), std::move(compiled), arguments);
-    run_plan(session, a.seconds, inspection);
-    inspection.limits = driver::measure_limits(session.device());
+    try {
+      run_plan(session, a.seconds, inspection);
+      inspection.limits = driver::measure_limits(session.device());
+    } catch (const Unsupported& error) {  // calls that PyTorch would make
+      inspection.not_run = fmt::format("{}.", error.what());
+    }
   }
   return inspection;
 }

@@ -69,6 +69,16 @@ def test_the_command_runs_all_but_the_launches(tmp_path, text, monkeypatch):
     assert "__global__" in code and "CUDA C++" in shown and "LLVM IR" not in shown
 
 
+def test_a_page_without_times_says_why(tmp_path, monkeypatch):
+    monkeypatch.setitem(os.environ, "VIRTUAL_ENV", sys.prefix)
+    page = tmp_path / "page.html"
+    model = test_inspect.DATA / "residual.pt2"
+    test_pt2.inkle("inspect", model, "-o", page, "--device", "null:sm_90a")
+    shown = page.read_text(encoding="utf-8")
+    test_inspect.check(shown)
+    assert "a convolution of f32 needs PyTorch" in shown and "CUDA C++" in shown
+
+
 def test_wrong_devices_are_errors_in_words(tmp_path):
     path = tmp_path / "graph.ir"
     path.write_text(GRAPH)
