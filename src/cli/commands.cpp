@@ -1,10 +1,5 @@
 #include "cli/commands.h"
 
-#include <fmt/format.h>
-
-#include "base/error.h"
-#include "base/threads.h"
-
 namespace inkle::cli {
 
 void add_compile_options(CLI::App& command, CompileArguments& a) {
@@ -33,20 +28,6 @@ void add_input_options(CLI::App& command, ArgumentOptions& a) {
   command.add_option("--size", a.sizes, "SYMBOL=NUMBER, a size of random inputs (again for more)")
       ->allow_extra_args(false);
   command.add_option("--seed", a.seed, "of random inputs");
-}
-
-driver::Compiled compile(driver::Compiler& compiler, graph::Graph graph,
-                         const CompileArguments& arguments, driver::CompileOptions options) {
-  if (arguments.threads > 0) set_num_threads(arguments.threads);
-  options.fast_numerics = arguments.fast_numerics;
-  options.skip_passes = arguments.skip_passes;
-  options.passes.freeze = arguments.load.freeze;
-  driver::Compiled compiled = compiler.compile(std::move(graph), options);
-  if (!compiled.report.eager.empty()) {
-    unsupported("{}: these ops need PyTorch's eager mode, which the command has not: {}",
-                arguments.file, fmt::format("{}", fmt::join(compiled.report.eager, ", ")));
-  }
-  return compiled;
 }
 
 }  // namespace inkle::cli

@@ -35,9 +35,4 @@ void add_compile_options(CLI::App& command, CompileArguments& arguments);
 void add_device_option(CLI::App& command, CompileArguments& arguments);
 void add_input_options(CLI::App& command, ArgumentOptions& arguments);
 
-// Sets the number of threads and compiles; Unsupported naming the ops if some would need eager.
-[[nodiscard]] driver::Compiled compile(driver::Compiler& compiler, graph::Graph graph,
-                                       const CompileArguments& arguments,
-                                       driver::CompileOptions options = {});
-
 }  // namespace inkle::cli

@@ -102,22 +102,17 @@ void run_plan(Session& session, double seconds, driver::Inspection& inspection) 
 driver::Inspection inspect_model(const InspectArguments& a) {
   const Model model = load_model(a.compile.file, a.compile.load);
   const Arguments arguments = make_arguments(model, a.inputs);
-  if (a.compile.threads > 0) set_num_threads(a.compile.threads);
   driver::Inspection inspection;
   inspection.title = std::filesystem::path(a.compile.file).filename().string();
-  DeviceCompiler on(a.compile.device);
-  driver::CompileOptions options = on.options();
-  options.fast_numerics = a.compile.fast_numerics;
-  options.skip_passes = a.compile.skip_passes;
-  options.passes.freeze = a.compile.load.freeze;
-  options.keep_code = !a.no_code;
-  options.dump = [&](std::string_view stage, const std::string& text) {
+  DeviceCompiler on(a.compile);
+  on.options.keep_code = !a.no_code;
+  on.options.dump = [&](std::string_view stage, const std::string& text) {
     if (stage != "kernels") inspection.texts.emplace_back(stage, text);
   };
   driver::Compiled compiled;
   {
     const FusionLog log(inspection.fusion);
-    compiled = on.compiler->compile(on.placed(model.graph), options);
+    compiled = on.compile(model.graph);
   }
   inspection.plan = compiled.plan;
   inspection.report = compiled.report;

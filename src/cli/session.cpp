@@ -50,23 +50,28 @@ std::shared_ptr<runtime::cuda::Device> open_gpu(const std::string& name) {
   return runtime::cuda::open_device(index);
 }
 
-DeviceCompiler::DeviceCompiler(const std::string& device)
-    : gpu(open_gpu(device)),
-      compiler(gpu == nullptr ? std::make_unique<driver::Compiler>()
-                              : std::make_unique<driver::Compiler>(driver::make_target(gpu))) {}
-
-graph::Graph DeviceCompiler::placed(graph::Graph graph) const {
-  if (gpu != nullptr) move_to(graph, compiler->location());
-  return graph;
+DeviceCompiler::DeviceCompiler(const CompileArguments& arguments)
+    : gpu(open_gpu(arguments.device)) {
+  if (arguments.threads > 0) set_num_threads(arguments.threads);
+  compiler = gpu == nullptr ? std::make_unique<driver::Compiler>()
+                            : std::make_unique<driver::Compiler>(driver::make_target(gpu));
+  options.fast_numerics = arguments.fast_numerics;
+  options.skip_passes = arguments.skip_passes;
+  options.passes.freeze = arguments.load.freeze;
+  options.passes.split_attention = gpu != nullptr;
 }
 
-driver::CompileOptions DeviceCompiler::options() const {
-  return {.passes = {.split_attention = gpu != nullptr}};
+driver::Compiled DeviceCompiler::compile(graph::Graph graph) const {
+  if (gpu != nullptr) move_to(graph, compiler->location());
+  return compiler->compile(std::move(graph), options);
 }
 
 Session::Session(const Model& model, const CompileArguments& options, const Arguments& arguments)
-    : on_(options.device) {
-  compiled_ = compile(*on_.compiler, on_.placed(model.graph), options, on_.options());
+    : on_(options), compiled_(on_.compile(model.graph)) {
+  if (const auto& eager = compiled_.report.eager; !eager.empty()) {
+    unsupported("{}: these ops need PyTorch's eager mode, which the command has not: {}",
+                options.file, fmt::join(eager, ", "));
+  }
   load(arguments);
 }
 

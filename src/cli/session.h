@@ -19,20 +19,22 @@ namespace inkle::cli {
 // other names; Unsupported, with the reason, where there is no such GPU.
 [[nodiscard]] std::shared_ptr<runtime::cuda::Device> open_gpu(const std::string& name);
 
-// A compiler for the device of that name, which is as open_gpu() takes it.
+// A compiler as a command's options ask for it.
 struct DeviceCompiler {
-  explicit DeviceCompiler(const std::string& device);
-  // The graph with all its tensors on the device, and options that suit it.
-  [[nodiscard]] graph::Graph placed(graph::Graph graph) const;
-  [[nodiscard]] driver::CompileOptions options() const;
+  // Sets the number of threads; throws as open_gpu() does.
+  explicit DeviceCompiler(const CompileArguments& arguments);
+  // With all tensors of the graph on the device. Throws as the compiler does.
+  [[nodiscard]] driver::Compiled compile(graph::Graph graph) const;
 
   std::shared_ptr<runtime::cuda::Device> gpu;  // null: the processor
   std::unique_ptr<driver::Compiler> compiler;
+  driver::CompileOptions options;
 };
 
 class Session {
  public:
-  // Throws as compile() does. `arguments` outlive this object.
+  // Throws as DeviceCompiler does, and Unsupported naming the ops if some would need eager.
+  // `arguments` outlive this object.
   Session(const Model& model, const CompileArguments& options, const Arguments& arguments);
   // Of a program that `on` has compiled; throws as its loading does.
   Session(DeviceCompiler on, driver::Compiled compiled, const Arguments& arguments);

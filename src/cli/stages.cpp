@@ -63,16 +63,12 @@ struct StageArguments {
 
 void print_stage(const StageArguments& a) {
   const Model model = load_model(a.compile.file, a.compile.load);
-  const DeviceCompiler on(a.compile.device);
-  driver::CompileOptions options = on.options();
-  options.fast_numerics = a.compile.fast_numerics;
-  options.skip_passes = a.compile.skip_passes;
-  options.passes.freeze = a.compile.load.freeze;
-  options.dump = [&](std::string_view stage, const std::string& text) {
+  DeviceCompiler on(a.compile);
+  on.options.dump = [&](std::string_view stage, const std::string& text) {
     if (stage == a.stage || a.stage == "all") print(text);
   };
-  options.keep_code = a.stage == "code";
-  const driver::Compiled compiled = on.compiler->compile(on.placed(model.graph), options);
+  on.options.keep_code = a.stage == "code";
+  const driver::Compiled compiled = on.compile(model.graph);
   for (const driver::KernelCodeText& kernel : compiled.report.code) print(kernel.ir);
 }
 
