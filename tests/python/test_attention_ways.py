@@ -162,3 +162,25 @@ def test_states_of_efficient_attention_lie_on_the_processor():
     kinds = [node.meta["val"].device.type for node in (*parts, *given)]
     assert kinds == ["cuda", "cuda", "cpu", "cpu"] + ["cuda"] * 6 + ["cpu", "cpu"]
     assert [t.device.type for t in forward.meta["val"]] == kinds[:4]
+
+
+@pytest.mark.parametrize(
+    "keywords, repeated",
+    [({}, True), ({"dtype": torch.bfloat16}, False), ({"masked": True}, False), ({"shared": 3}, False),
+     ({"shared": 0}, False), ({"as_they_are": EFFICIENT}, False), ({"wide": 0}, False)],
+)  # fmt: skip
+def test_keys_that_queries_share_are_repeated_where_only_then_there_is_a_kernel(
+    monkeypatch, keywords, repeated
+):
+    given = {"dtype": torch.float32, "masked": False, "shared": 2, "as_they_are": 0, "wide": EFFICIENT}
+    given |= keywords
+
+    def choice(q, k, v, mask, dropout, is_causal, scale, enable_gqa=False):
+        assert enable_gqa or q.shape == k.shape == v.shape
+        return given["as_they_are"] if enable_gqa else given["wide"]
+
+    monkeypatch.setattr(torch, "_fused_sdp_choice", choice)
+    q, k, v = (torch.zeros(2, heads, 5, 4, dtype=given["dtype"])
+               for heads in (8, given["shared"], given["shared"]))  # fmt: skip
+    mask = torch.ones(5, 5, dtype=torch.bool) if given["masked"] else None
+    assert attention_ways._has_kernel_only_for_repeated(q, k, v, mask, False, 0.5) == repeated

@@ -512,6 +512,25 @@ def test_attention_by_each_kernel(way, kind, mode, monkeypatch):
                 torch.testing.assert_close(run(q, k, v), function(q, k, v), rtol=3e-2, atol=3e-2)
 
 
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("mode", [None, "reduce-overhead"])
+def test_attention_in_f32_of_queries_that_share_keys_is_one_kernel(is_causal, mode):
+    def function(q, k, v):
+        y = F.scaled_dot_product_attention(q * 2, k, v, is_causal=is_causal, enable_gqa=True)
+        return y.transpose(1, 2).reshape(q.shape[0], -1, 512) + 1
+
+    run = torch.compile(function, backend="inkle", mode=mode, dynamic=True)
+    for batch, length in [(2, 256), (3, 77), (16, 24)]:
+        q, k, v = (torch.randn(batch, heads, length, 64) for heads in (8, 2, 2))
+        with torch.no_grad():
+            run(q, k, v)
+            with torch.profiler.profile() as profile:
+                found = run(q, k, v)
+        wanted = function(q.double(), k.double(), v.double())
+        torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
+        assert not any("attention_math" in event.name for event in profile.events())
+
+
 def test_training():
     def make():
         torch.manual_seed(0)
