@@ -77,9 +77,24 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
     return made
 
 
-def fill(to: torch.Tensor, tensor: torch.Tensor) -> None:
+def fill(to: torch.Tensor, tensor: torch.Tensor, non_blocking: bool = False) -> None:
     """Copies ``tensor``; where elements of ``to`` repeat, those of ``tensor`` do, too."""
     for dim, stride in enumerate(to.stride()):
         if stride == 0 and to.shape[dim] > 1:
             tensor, to = tensor.narrow(dim, 0, 1), to.narrow(dim, 0, 1)
-    to.copy_(tensor)
+    to.copy_(tensor, non_blocking=non_blocking)
+
+
+def on_device(tensor: torch.Tensor, device: int) -> torch.Tensor:
+    """A copy of a tensor of the CPU, with its strides."""
+    made = torch.empty_strided(
+        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=f"cuda:{device}"
+    )
+    fill(made, tensor)
+    return made
+
+
+def send(to: torch.Tensor, tensor: torch.Tensor) -> None:
+    """Copies a tensor of the CPU without waiting for the device. What lies in ordinary memory, as a
+    clone does, the driver has read when it returns."""
+    fill(to, tensor.clone(), non_blocking=True)

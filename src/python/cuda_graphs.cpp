@@ -25,6 +25,8 @@ constexpr int kMostMoves = 8;
 constexpr std::size_t kMostLent = 3;
 // Results up to here are copied: that takes less than another recording.
 constexpr std::int64_t kMostCopiedBytes = 1 << 20;
+// Inputs of the CPU up to here are compared with what they were in each replayed call.
+constexpr std::size_t kMostComparedBytes = 4096;
 // Copies of larger inputs take at most so many times the memory of their elements.
 constexpr std::int64_t kWidest = 8;
 
@@ -82,6 +84,17 @@ bool repeats_elements(const abi::TensorView& v) {
     if (v.sizes[d] > 1 && v.strides[d] == 0) return true;
   }
   return false;
+}
+
+// From the first to the last element of a tensor of the CPU.
+std::span<const std::byte> bytes_of(const abi::TensorView& v) {
+  std::int64_t span = 1;
+  for (std::int32_t d = 0; d < v.rank; ++d) {
+    if (v.sizes[d] == 0) return {};
+    span += (v.sizes[d] - 1) * v.strides[d];
+  }
+  return {static_cast<const std::byte*>(v.data),
+          static_cast<std::size_t>(span * abi::size_of(v.dtype))};
 }
 
 // With the strides that views of it rely on.
@@ -185,24 +198,21 @@ bool CudaGraphs::follow(Entry& entry, const TorchHost& host) {
   const auto views = host.views();
   const bool is_first = entry.addresses.empty();
   entry.copies.resize(views.size());
+  entry.values.resize(views.size());
   for (std::size_t i = 0; i < views.size(); ++i) {
     if (entry.copies[i].is_valid()) continue;
+    const bool is_of_cpu = views[i].device.kind == abi::DeviceKind::cpu;
     // Kernels would read an aligned copy of it, made in each call, which no recording has.
     const bool is_odd = !runtime::common::is_aligned(views[i].data, alignment_[i]);
-    if (is_odd && (is_written_[i] || is_parameter_[i])) {
+    if (is_odd && !is_of_cpu && (is_written_[i] || is_parameter_[i])) {
       give_up(entry, "a weight, or an argument that is written, lies at an odd address");
       return false;
     }
     const bool has_moved = !is_first && views[i].data != entry.addresses[i];
-    if (!is_odd && (!has_moved || is_parameter_[i] || is_written_[i])) continue;
-    if (std::string reason = why_not_copied(views[i]); !reason.empty()) {
+    const bool may_stay = !is_odd && (!has_moved || is_parameter_[i] || is_written_[i]);
+    if (may_stay && !is_of_cpu) continue;
+    if (std::string reason = make_copy(entry, host, i); !reason.empty()) {
       give_up(entry, std::move(reason));
-      return false;
-    }
-    try {
-      entry.copies[i] = copy_of(nb::borrow(host.tensors()[i]));
-    } catch (const nb::python_error& error) {
-      give_up(entry, message_of(error));  // no memory
       return false;
     }
   }
@@ -210,6 +220,44 @@ bool CudaGraphs::follow(Entry& entry, const TorchHost& host) {
   entry.addresses.clear();
   for (const abi::TensorView& v : views) entry.addresses.push_back(v.data);
   return true;
+}
+
+std::string CudaGraphs::make_copy(Entry& entry, const TorchHost& host, std::size_t number) const {
+  const abi::TensorView& view = host.views()[number];
+  const nb::object tensor = nb::borrow(host.tensors()[number]);
+  if (std::string reason = why_not_copied(view); !reason.empty()) return reason;
+  try {
+    if (view.device.kind != abi::DeviceKind::cpu) {
+      entry.copies[number] = copy_of(tensor);
+      return "";
+    }
+    const std::span<const std::byte> bytes = bytes_of(view);
+    if (bytes.size() > kMostComparedBytes) return "an input is a large tensor of the CPU";
+    entry.values[number].assign(bytes.begin(), bytes.end());
+    entry.copies[number] = nb::module_::import_("inkle.cuda_graphs")
+                               .attr("on_device")(tensor, context_.device.index);
+  } catch (const nb::python_error& error) {
+    return message_of(error);  // no memory
+  }
+  return "";
+}
+
+void CudaGraphs::refresh_copies(Entry& entry, const TorchHost& host) {
+  for (std::size_t i = 0; i < entry.copies.size(); ++i) {
+    if (!entry.copies[i].is_valid()) continue;
+    const abi::TensorView& view = host.views()[i];
+    const nb::object from = nb::borrow(host.tensors()[i]);
+    if (view.device.kind == abi::DeviceKind::cpu) {
+      const std::span<const std::byte> bytes = bytes_of(view);
+      if (std::ranges::equal(bytes, entry.values[i])) continue;
+      nb::module_::import_("inkle.cuda_graphs").attr("send")(entry.copies[i], from);
+      entry.values[i].assign(bytes.begin(), bytes.end());
+    } else if (repeats_elements(view)) {
+      nb::module_::import_("inkle.cuda_graphs").attr("fill")(entry.copies[i], from);
+    } else {
+      entry.copies[i].attr("copy_")(from);
+    }
+  }
 }
 
 // A recording whose results the caller does not have, made if need be; null if that fails.
@@ -277,15 +325,7 @@ CudaGraphs::Recording* CudaGraphs::record(Entry& entry, const nb::list& argument
 template <class W>
 nb::object CudaGraphs::replay(Entry& entry, const Recording& recording, const TorchHost& host,
                               W& watch) {
-  for (std::size_t i = 0; i < entry.copies.size(); ++i) {
-    if (!entry.copies[i].is_valid()) continue;
-    const nb::object from = nb::borrow(host.tensors()[i]);
-    if (repeats_elements(host.views()[i])) {
-      nb::module_::import_("inkle.cuda_graphs").attr("fill")(entry.copies[i], from);
-    } else {
-      entry.copies[i].attr("copy_")(from);
-    }
-  }
+  refresh_copies(entry, host);
   watch.done(ReplayPart::copies);
   recording.graph.attr("replay")();
   ++replayed_;
@@ -330,6 +370,7 @@ int CudaGraphs::traverse(visitproc visit, void* arg) const {
 void CudaGraphs::give_up(Entry& entry, std::string reason) {
   entry.recordings.clear();
   entry.copies.clear();
+  entry.values.clear();
   entry.is_hopeless = true;
   log(LogChannel::fallback, "calls are not recorded: {}", reason);
   reason_ = std::move(reason);

@@ -1,6 +1,7 @@
 // Calls of a program on a GPU as recorded graphs: for each set of shapes the second call is
 // recorded, later ones are replayed. Parameters are read where they lie. Another input that has
-// moved is from then on copied to where the recording reads it. Large results are the caller's as
+// moved is from then on copied to where the recording reads it; a small one of the CPU (a number) is
+// when its value changes. Large results are the caller's as
 // they are: a recording is replayed again when the caller has dropped them, and there are a few.
 // Small results, and those of callers that keep more, are copied.
 #pragma once
@@ -9,6 +10,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <list>
 #include <string>
@@ -91,6 +93,8 @@ class CudaGraphs {
     std::list<Recording> recordings;     // the one replayed last comes last
     std::vector<const void*> addresses;  // of the tensors, when they were recorded
     std::vector<nb::object> copies;      // that they read in place of a tensor; null: none
+    // Of copies of tensors of the CPU: what was copied.
+    std::vector<std::vector<std::byte>> values;
     int moves = 0;                       // after which all was recorded anew
     bool is_hopeless = false;
   };
@@ -101,6 +105,9 @@ class CudaGraphs {
   Entry* find(TorchHost& host, bool& is_new, W& watch);
   [[nodiscard]] bool has_moved(const Entry& entry, std::span<const abi::TensorView> views) const;
   bool follow(Entry& entry, const TorchHost& host);
+  // Makes the copy of one tensor; "" or why there is none.
+  [[nodiscard]] std::string make_copy(Entry& entry, const TorchHost& host, std::size_t number) const;
+  static void refresh_copies(Entry& entry, const TorchHost& host);
   Recording* choose(Entry& entry, const nb::list& arguments);
   Recording* record(Entry& entry, const nb::list& arguments);
   template <class W>

@@ -144,6 +144,7 @@ runtime::common::Call TorchHost::call_data() {
   call.host = this;
   call.check = runtime::common::Check::full;
   call.gives_arguments = gives_arguments_;
+  call.has_device_copies = is_recording_;
   return call;
 }
 
@@ -361,7 +362,9 @@ nb::object TorchHost::make(const ResultRecipe& recipe, const nb::object& base) c
 }
 
 void TorchHost::replace(std::size_t number, nb::object tensor) {
+  const abi::Device device = views_[number].device;
   views_[number] = borrow(tensor.ptr());
+  views_[number].device = device;  // as the program has it
   Py_DECREF(tensors_[number]);
   tensors_[number] = tensor.release().ptr();
 }

@@ -52,6 +52,8 @@ constexpr std::int64_t kLeastChunks = 4;
 constexpr std::int32_t kChunkAccesses = 4;
 constexpr std::int32_t kMostChunkAccesses = 8;
 
+// Of sizes that are not known, over those that a program is compiled with.
+constexpr std::int64_t kExpectedGrowth = 4;
 // Columns of this length and more, in few blocks: groups of lanes next to each other, and threads
 // of a block.
 constexpr std::int64_t kLongColumn = 128;
@@ -176,8 +178,11 @@ class Chooser {
            lanes_along(last.variable, last.extent, true);
   }
 
-  // Fewer lanes where threads would not fill the device.
-  std::int32_t fill(std::int32_t lanes, std::int64_t elements) const {
+  // Fewer lanes where threads would not fill the device. Sizes that are not known are taken to be
+  // larger than those at hand: few lanes cost a large call more than many a small one.
+  std::int32_t fill(std::int32_t lanes) const {
+    const bool is_known = extent_product(loops_.outer, context_).is_constant();
+    const std::int64_t elements = extent_hint(loops_.outer) * (is_known ? 1 : kExpectedGrowth);
     const std::int64_t wanted = std::int64_t{device_.parallelism} * 512;
     while (lanes > 1 && elements / lanes < wanted) lanes /= 2;
     return lanes;
@@ -188,8 +193,7 @@ class Chooser {
     BlockSchedule b;
     b.axis = Axis::outer;
     const Dim& last = loops_.outer.back();
-    b.lanes = fill(lanes_along(last.variable, last.extent, loops_.outer.size() == 1),
-                   extent_hint(loops_.outer));
+    b.lanes = fill(lanes_along(last.variable, last.extent, loops_.outer.size() == 1));
     b.threads = 128;
     return b;
   }
@@ -518,7 +522,7 @@ class Chooser {
     const std::int64_t length = sym::hint(longest()).value_or(4096);
     b.lanes = lanes_along(last.variable, last.extent, loops_.outer.size() == 1);
     if (scan_) {
-      b.lanes = fill(b.lanes, elements);
+      b.lanes = fill(b.lanes);
       b.threads = 128;
       b.unroll = 4;
       return b;

@@ -105,11 +105,14 @@ class NullDeviceTest : public ::testing::Test {
     if (!codegen::cuda::find_nvrtc(why_not)) GTEST_SKIP() << why_not;
   }
 
-  // Compiles for the null device; all tensors are of the GPU.
+  // Compiles for the null device; all tensors are of the GPU, but for arguments named cpu...
   void compile(std::string_view text) {
     graph::Graph graph = graph::parse(text, "test.ir", ops::op_table());
     for (std::uint32_t v = 0; v < graph.value_count(); ++v) {
       graph.type(graph::ValueId{v}).device = {abi::DeviceKind::cuda, 0};
+    }
+    for (const graph::Input& input : graph.inputs) {
+      if (input.name.starts_with("cpu")) graph.type(input.value).device = {abi::DeviceKind::cpu, 0};
     }
     compiled_ = compiler_.compile(std::move(graph), {});
     executable_ = compiler_.load(compiled_.plan);
@@ -122,7 +125,9 @@ class NullDeviceTest : public ::testing::Test {
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       std::vector<std::int64_t> strides(sizes[i].size(), 1);
       for (std::size_t d = sizes[i].size(); d-- > 1;) strides[d - 1] = strides[d] * sizes[i][d];
-      views.push_back(host.make_output(compiled_.plan->arguments[i].dtype, sizes[i], strides).view);
+      const abi::PlanArgument& argument = compiled_.plan->arguments[i];
+      views.push_back(host.make_output(argument.dtype, sizes[i], strides).view);
+      views.back().device = argument.device;
     }
     executable_->run({.tensors = views, .host = &host});
     return {};
@@ -334,6 +339,61 @@ graph @sorted(%x: f32[8,16]) -> f32[8,16] {
 }
 )"),
             "");
+}
+
+constexpr std::string_view kNumbers = R"(
+graph @numbers(%x: f32[8,16], %cpu_a: f64[], %cpu_b: f64[], %cpu_c: f32[], %cpu_i: i64[40]) -> f32[8,16], f32[40,16] {
+  %0: f32[8,16] = mul(%x, %cpu_a)
+  %1: f32[8,16] = add(%0, %cpu_b)
+  %2: f32[8,16] = add(%1, %cpu_c)
+  %3: f32[40,16] = index(%x, [%cpu_i])
+  return %2, %3
+}
+)";
+
+TEST_F(NullDeviceTest, SmallArgumentsOfTheCpuGoOverAtOnce) {
+  compile(kNumbers);
+  NullHost host;
+  for (int call = 0; call < 2; ++call) {
+    static_cast<void>(device_->take_copies());
+    run({{8, 16}, {}, {}, {}, {40}}, host);
+    EXPECT_THAT(device_->take_copies(), ::testing::ElementsAre(3 * 16, 320));
+  }
+}
+
+TEST_F(NullDeviceTest, ArgumentsOfTheCpuAreRecordedWhereKernelsAloneReadThem) {
+  compile(kNumbers);
+  EXPECT_EQ(executable_->why_not_recorded(), "");
+  const auto why_not = [&](std::string_view text) {
+    compile(text);
+    return executable_->why_not_recorded();
+  };
+  EXPECT_THAT(why_not(R"(
+graph @written(%x: f32[16], %cpu_a: f32[]) -> f32[16] {
+  %0: f32[16] = mul(%x, %cpu_a)
+  %1: f32[16] = eager "aten::foo" 0 (%x, %cpu_a)
+  return %0
+}
+)"),
+              ::testing::HasSubstr("cpu_a is a tensor of the CPU"));
+}
+
+TEST_F(NullDeviceTest, CopiesOnTheDeviceStandForArgumentsOfTheCpu) {
+  compile(kNumbers);
+  NullHost host;
+  const std::vector<std::int64_t> rows = {8, 16}, of_rows = {16, 1}, one = {1};
+  const std::vector<std::int64_t> many = {40};
+  std::vector<abi::TensorView> views = {
+      host.make_output(abi::DType::f32, rows, of_rows).view,
+      host.make_output(abi::DType::f64, {}, {}).view,
+      host.make_output(abi::DType::f64, {}, {}).view,
+      host.make_output(abi::DType::f32, {}, {}).view,
+      host.make_output(abi::DType::i64, many, one).view,
+  };
+  for (std::size_t i = 1; i < views.size(); ++i) views[i].device = {abi::DeviceKind::cpu, 0};
+  static_cast<void>(device_->take_copies());
+  executable_->run({.tensors = views, .host = &host, .has_device_copies = true});
+  EXPECT_THAT(device_->take_copies(), ::testing::IsEmpty());
 }
 
 TEST_F(NullDeviceTest, RowsThatAreLookedUpCompile) {

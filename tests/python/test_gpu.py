@@ -214,6 +214,49 @@ def test_graphs_write_to_mutated_arguments():
 
 
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"])
+def test_numbers_of_the_cpu(mode):
+    """Numbers that change, as dynamic shapes make them of floats, and rows to look up."""
+
+    def function(x, number, other, rows):
+        return ((x * number + other).softmax(-1))[rows]
+
+    run = torch.compile(function, backend="inkle", mode=mode, dynamic=True)
+    rows = torch.arange(100, device="cpu").remainder_(8).pin_memory()
+    with torch.no_grad():
+        for i in range(12):
+            x = torch.randn(8, 16)
+            numbers = [torch.tensor(0.5 + (i // 3), dtype=torch.float64, device="cpu"),
+                       torch.tensor(float(i), device="cpu")]  # fmt: skip
+            wanted = function(x, *numbers, rows)
+            found = run(x, *numbers, rows)
+            rows.add_(1).remainder_(8)  # what was asked before has read it
+            numbers[0].zero_()
+            torch.testing.assert_close(found, wanted)
+    if mode is not None:
+        recorded, replayed, reason = inkle.reports()[-1].callable.graphs
+        assert recorded >= 1 and replayed >= 8, reason
+
+
+def test_floats_of_dynamic_shapes_are_recorded():
+    class Scaled(torch.nn.Module):
+        def __init__(self, eps):
+            super().__init__()
+            self.eps = eps
+
+        def forward(self, x, factor):
+            return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * factor
+
+    model = torch.nn.Sequential(Scaled(1e-6))[0]
+    run = torch.compile(model, backend="inkle", mode="reduce-overhead", dynamic=True)
+    with torch.no_grad():
+        for i in range(16):
+            x = torch.randn(4 + i // 8, 64)
+            torch.testing.assert_close(run(x, 0.5 + i), model(x, 0.5 + i))
+    recorded, replayed, reason = inkle.reports()[-1].callable.graphs
+    assert 2 <= recorded <= 4 and replayed >= 12, reason  # anew once inputs move
+
+
+@pytest.mark.parametrize("mode", [None, "reduce-overhead"])
 def test_programs_without_results(mode):
     """Recording one, too, the interpreter's lock is held again after the launches."""
 

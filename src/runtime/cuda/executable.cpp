@@ -300,6 +300,7 @@ void Executable::make_steps() {
     } else {
       step.kind = Step::Kind::copy;
       step.copy = &std::get<abi::CopyStep>(s.action);
+      for (const PlanBuffer b : {step.copy->from, step.copy->to}) is_of_host_[roots_[b]] = true;
     }
     for (const PlanBuffer b : step.buffers) is_of_device_[b] = true;
     if (step.call) {
@@ -384,6 +385,12 @@ void Executable::throw_failures() {
   }
 }
 
+bool Executable::is_given_alone(PlanBuffer root) const {
+  const BufferDecl& decl = plan_->buffers[root];
+  return decl.kind == Kind::argument && !plan_->arguments[decl.index].is_written &&
+         !is_of_host_[root];
+}
+
 std::string Executable::why_not_recorded() const {
   if (steps_.empty()) return "nothing is launched";
   for (const Step& step : steps_) {
@@ -395,8 +402,10 @@ std::string Executable::why_not_recorded() const {
   }
   for (std::size_t b = 0; b < plan_->buffers.size(); ++b) {
     const BufferDecl& decl = plan_->buffers[b];
-    // Constants that kernels read are copied over once, those of ops in eager by the op.
-    const bool is_held = decl.kind == Kind::constant && !is_of_host_[b];
+    // Constants that kernels read are copied over once, those of ops in eager by the op; arguments
+    // by who records.
+    const bool is_held =
+        is_given_alone(roots_[b]) || (decl.kind == Kind::constant && !is_of_host_[b]);
     if (decl.device.kind == abi::DeviceKind::cpu && !is_held) {
       return fmt::format("{} is a tensor of the CPU", decl.name);
     }

@@ -83,6 +83,8 @@ class Executable final : public common::Executable {
   void make_steps();
   void make_launch(const abi::Launch& launch, Step& step);
   void make_call(const abi::LibraryCall& call, Step& step) const;
+  // Whether nothing but kernels and library calls has this argument, and they only read it.
+  [[nodiscard]] bool is_given_alone(abi::PlanBuffer root) const;
   void run_with(const common::Call& call, double* microseconds);
   [[nodiscard]] std::unique_ptr<Frame> take_frame();
 
@@ -92,7 +94,7 @@ class Executable final : public common::Executable {
   std::vector<abi::PlanBuffer> roots_;       // by buffer: itself, or what it is an alias of
   std::vector<bool> is_written_;             // by buffer, roots: an alias of it exists
   std::vector<bool> is_of_device_;           // by buffer, roots: a kernel or library call has it
-  std::vector<bool> is_of_host_;             // likewise: an op in eager has it, and may write to it
+  std::vector<bool> is_of_host_;             // likewise: an op in eager or a copy, which may write
   std::vector<std::int32_t> tensor_number_;  // by plan argument; -1 for integers
   std::uint32_t tensor_count_ = 0;
   std::uint32_t integer_count_ = 0;

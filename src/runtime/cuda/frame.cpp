@@ -17,13 +17,7 @@ using abi::PlanBuffer;
 using common::HostTensor;
 using Kind = BufferDecl::Kind;
 
-constexpr std::int64_t kAlignment = 256;
-
-std::int64_t round_up(std::int64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-bool is_on_host(const BufferDecl& decl) { return decl.device.kind == abi::DeviceKind::cpu; }
+std::int64_t round_up(std::int64_t bytes) { return round_up_to(kMemoryAlignment, bytes); }
 
 }  // namespace
 
@@ -49,29 +43,13 @@ Frame::~Frame() {
   for (const Event event : events_) device_.free_event(event);
 }
 
-// Tensors of the CPU that steps on the device read: each is copied over once a call.
-void Frame::find_uploads() {
-  const auto add = [&](PlanBuffer b) {
-    const BufferDecl& decl = plan_.buffers[b];
-    const bool is_known = std::any_of(uploads_.begin(), uploads_.end(),
-                                      [&](const Upload& u) { return u.buffer == b; });
-    if (is_on_host(decl) && decl.kind != Kind::constant && decl.kind != Kind::arena &&
-        decl.kind != Kind::prepared && !is_known) {
-      uploads_.push_back({b});
-    }
-  };
-  for (Executable::Step& step : executable_.steps_) {
-    for (const PlanBuffer b : step.buffers) add(b);
-    if (step.call) abi::for_each_operand(*step.call, [&](abi::Operand& o) { add(o.buffer); });
-  }
-}
-
 void Frame::run(const common::Call& call, DeviceHost& host, double* microseconds) {
   host_ = &host;
   kept_count_ = 0;
   clones_.clear();
   free_pieces_.clear();
   for (Upload& u : uploads_) u.is_done = false;
+  has_copies_ = call.has_device_copies;
   if (call.check == common::Check::full) {
     for (std::size_t a = 0; a < plan_.arguments.size(); ++a) {
       const std::int32_t number = executable_.tensor_number_[a];
@@ -92,6 +70,7 @@ void Frame::run(const common::Call& call, DeviceHost& host, double* microseconds
   if (!gives_arguments_ || plan_.steps.empty()) make_outputs();
   host.begin_steps();
   bind_memory(call);
+  upload_arguments();
   const bool is_timed = microseconds != nullptr;
   while (is_timed && events_.size() < 2 * states_.size()) events_.push_back(device_.make_event());
   prepare(call, is_timed);
@@ -245,11 +224,7 @@ void Frame::plan_arena() {
 // Everything that follows from the slots.
 void Frame::plan_shapes() {
   plan_arena();
-  upload_bytes_ = 0;
-  for (Upload& u : uploads_) {
-    u.at = upload_bytes_;
-    upload_bytes_ += round_up(slots_[plan_.buffers[u.buffer].bytes]);
-  }
+  plan_uploads();
   kernel_bytes_ = 0;
   needs_workspace_ = false;
   std::vector<ConvolutionShape> convolutions;
@@ -416,20 +391,6 @@ void Frame::bind_arena() {
   }
   for (const auto& [buffer, offset] : arena_) buffers_[buffer] = memory_ + offset;
   has_arena_ = true;
-}
-
-void* Frame::on_device(PlanBuffer root) {
-  const BufferDecl& decl = plan_.buffers[root];
-  if (!is_on_host(decl) || decl.kind == Kind::constant) [[likely]]
-    return buffers_[root];
-  for (Upload& u : uploads_) {
-    if (u.buffer != root) continue;
-    void* const to = memory_ + arena_bytes_ + u.at;
-    if (!u.is_done) device_.copy(to, buffers_[root], slots_[decl.bytes], stream_);
-    u.is_done = true;
-    return to;
-  }
-  return buffers_[root];  // working memory, which is all on the device
 }
 
 void Frame::run_step(std::size_t number) {

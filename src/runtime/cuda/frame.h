@@ -1,6 +1,7 @@
 // The state of one call of an Executable, kept for the next call of the same shapes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -15,6 +16,17 @@
 #include "runtime/cuda/turns.h"
 
 namespace inkle::runtime::cuda {
+
+// Of each piece of working memory.
+inline constexpr std::int64_t kMemoryAlignment = 256;
+
+inline std::int64_t round_up_to(std::int64_t alignment, std::int64_t bytes) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+inline bool is_on_host(const abi::BufferDecl& decl) {
+  return decl.device.kind == abi::DeviceKind::cpu;
+}
 
 // What a step does, with aliases resolved.
 struct Executable::Step {
@@ -68,6 +80,7 @@ class Frame {
   struct Upload {
     abi::PlanBuffer buffer = 0;
     std::int64_t at = 0;
+    bool is_packed = false;
     bool is_done = false;
   };
 
@@ -77,6 +90,9 @@ class Frame {
   void plan_launch(std::size_t step);
   void plan_table(const abi::Launch& launch, State& state) const;
   void find_uploads();
+  void plan_uploads();
+  void upload_arguments();
+  void upload(const void* from, std::int64_t bytes, void* to);
   void bind_arguments(const common::Call& call);
   void align(const abi::PlanArgument& argument, abi::PlanBuffer buffer);
   void make_outputs();
@@ -141,6 +157,9 @@ class Frame {
   std::uint32_t arena_first_ = 0;  // the first step that uses it
   bool has_arena_ = false;         // this call has taken it
   std::int64_t upload_bytes_ = 0;
+  std::vector<std::byte> packed_;  // small arguments of the CPU, as they go over
+  std::vector<std::byte> staged_;  // another tensor of the CPU, likewise
+  bool has_copies_ = false;        // arguments of the CPU are given as copies on the device
   // The largest workspace of a kernel. All share it, as each leaves zeros.
   std::int64_t kernel_bytes_ = 0;
   bool needs_workspace_ = false;  // of a library

@@ -179,6 +179,8 @@ class NullDeviceOf final : public NullDevice {
   void free_shared(void* memory) override { std::free(memory); }
   void copy(void* to, const void* from, std::int64_t bytes, Stream /*stream*/) override {
     if (bytes > 0) std::memmove(to, from, static_cast<std::size_t>(bytes));
+    const std::lock_guard lock(recorder_.mutex);
+    copies_.push_back(bytes);
   }
   void zero(void* at, std::int64_t bytes, Stream /*stream*/) override {
     if (bytes > 0) std::memset(at, 0, static_cast<std::size_t>(bytes));
@@ -242,6 +244,10 @@ class NullDeviceOf final : public NullDevice {
     const std::lock_guard lock(recorder_.mutex);
     return std::exchange(recorder_.launches, {});
   }
+  std::vector<std::int64_t> take_copies() override {
+    const std::lock_guard lock(recorder_.mutex);
+    return std::exchange(copies_, {});
+  }
 
  private:
   abi::DeviceDescription description_;
@@ -250,6 +256,7 @@ class NullDeviceOf final : public NullDevice {
   bool is_capturing_ = false;
   std::atomic<int> events_ = 0;
   Recorder recorder_;
+  std::vector<std::int64_t> copies_;  // bytes
   NullGemms gemms_;
   NullConvolutions convolutions_;
   bool has_convolutions_ = true;

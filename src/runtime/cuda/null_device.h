@@ -28,6 +28,8 @@ class NullDevice : public Device {
   // From now on the device has no library for convolutions.
   virtual void lose_convolutions() = 0;
   virtual void set_capturing(bool is_capturing) = 0;
+  // Bytes of each copy that was asked for since this was asked last.
+  [[nodiscard]] virtual std::vector<std::int64_t> take_copies() = 0;
   // That have been made and not freed.
   [[nodiscard]] virtual int events() const = 0;
   // From now on a launch of this shape takes so many microseconds, between two recorded events;
