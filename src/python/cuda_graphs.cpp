@@ -114,6 +114,7 @@ CudaGraphs::CudaGraphs(runtime::common::Executable& executable, const HostContex
     if (a.is_integer) continue;
     is_parameter_.push_back(a.is_parameter);
     is_written_.push_back(a.is_written);
+    is_of_cpu_.push_back(a.device.kind == abi::DeviceKind::cpu);
     alignment_.push_back(a.alignment);
   }
   reason_ = executable_.why_not_recorded();
@@ -201,16 +202,15 @@ bool CudaGraphs::follow(Entry& entry, const TorchHost& host) {
   entry.values.resize(views.size());
   for (std::size_t i = 0; i < views.size(); ++i) {
     if (entry.copies[i].is_valid()) continue;
-    const bool is_of_cpu = views[i].device.kind == abi::DeviceKind::cpu;
     // Kernels would read an aligned copy of it, made in each call, which no recording has.
     const bool is_odd = !runtime::common::is_aligned(views[i].data, alignment_[i]);
-    if (is_odd && !is_of_cpu && (is_written_[i] || is_parameter_[i])) {
+    if (is_odd && (is_written_[i] || is_parameter_[i])) {
       give_up(entry, "a weight, or an argument that is written, lies at an odd address");
       return false;
     }
     const bool has_moved = !is_first && views[i].data != entry.addresses[i];
     const bool may_stay = !is_odd && (!has_moved || is_parameter_[i] || is_written_[i]);
-    if (may_stay && !is_of_cpu) continue;
+    if (may_stay && !is_of_cpu_[i]) continue;
     if (std::string reason = make_copy(entry, host, i); !reason.empty()) {
       give_up(entry, std::move(reason));
       return false;
@@ -227,7 +227,7 @@ std::string CudaGraphs::make_copy(Entry& entry, const TorchHost& host, std::size
   const nb::object tensor = nb::borrow(host.tensors()[number]);
   if (std::string reason = why_not_copied(view); !reason.empty()) return reason;
   try {
-    if (view.device.kind != abi::DeviceKind::cpu) {
+    if (!is_of_cpu_[number]) {
       entry.copies[number] = copy_of(tensor);
       return "";
     }
@@ -242,12 +242,12 @@ std::string CudaGraphs::make_copy(Entry& entry, const TorchHost& host, std::size
   return "";
 }
 
-void CudaGraphs::refresh_copies(Entry& entry, const TorchHost& host) {
+void CudaGraphs::refresh_copies(Entry& entry, const TorchHost& host) const {
   for (std::size_t i = 0; i < entry.copies.size(); ++i) {
     if (!entry.copies[i].is_valid()) continue;
     const abi::TensorView& view = host.views()[i];
     const nb::object from = nb::borrow(host.tensors()[i]);
-    if (view.device.kind == abi::DeviceKind::cpu) {
+    if (is_of_cpu_[i]) {
       const std::span<const std::byte> bytes = bytes_of(view);
       if (std::ranges::equal(bytes, entry.values[i])) continue;
       nb::module_::import_("inkle.cuda_graphs").attr("send")(entry.copies[i], from);

@@ -107,7 +107,7 @@ class CudaGraphs {
   bool follow(Entry& entry, const TorchHost& host);
   // Makes the copy of one tensor; "" or why there is none.
   [[nodiscard]] std::string make_copy(Entry& entry, const TorchHost& host, std::size_t number) const;
-  static void refresh_copies(Entry& entry, const TorchHost& host);
+  void refresh_copies(Entry& entry, const TorchHost& host) const;
   Recording* choose(Entry& entry, const nb::list& arguments);
   Recording* record(Entry& entry, const nb::list& arguments);
   template <class W>
@@ -118,6 +118,7 @@ class CudaGraphs {
   const HostContext& context_;
   std::vector<bool> is_parameter_;  // by tensor argument
   std::vector<bool> is_written_;
+  std::vector<bool> is_of_cpu_;  // the views of weights do not always say it
   std::vector<std::int32_t> alignment_;
   std::list<Entry> entries_;  // the most recently used first
   std::vector<std::int64_t> key_;

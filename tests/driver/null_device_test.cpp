@@ -376,6 +376,13 @@ graph @written(%x: f32[16], %cpu_a: f32[]) -> f32[16] {
 }
 )"),
               ::testing::HasSubstr("cpu_a is a tensor of the CPU"));
+  EXPECT_THAT(why_not(R"(
+graph @weight(%x: f32[16], %cpu_a: f32[] param) -> f32[16] {
+  %0: f32[16] = mul(%x, %cpu_a)
+  return %0
+}
+)"),
+              ::testing::HasSubstr("cpu_a is a tensor of the CPU"));
 }
 
 TEST_F(NullDeviceTest, CopiesOnTheDeviceStandForArgumentsOfTheCpu) {

@@ -403,9 +403,11 @@ std::string Executable::why_not_recorded() const {
   for (std::size_t b = 0; b < plan_->buffers.size(); ++b) {
     const BufferDecl& decl = plan_->buffers[b];
     // Constants that kernels read are copied over once, those of ops in eager by the op; arguments
-    // by who records.
-    const bool is_held =
-        is_given_alone(roots_[b]) || (decl.kind == Kind::constant && !is_of_host_[b]);
+    // but for weights by who records.
+    const BufferDecl& root = plan_->buffers[roots_[b]];
+    const bool is_argument =
+        is_given_alone(roots_[b]) && !plan_->arguments[root.index].is_parameter;
+    const bool is_held = is_argument || (decl.kind == Kind::constant && !is_of_host_[b]);
     if (decl.device.kind == abi::DeviceKind::cpu && !is_held) {
       return fmt::format("{} is a tensor of the CPU", decl.name);
     }
