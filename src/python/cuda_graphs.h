@@ -1,9 +1,9 @@
 // Calls of a program on a GPU as recorded graphs: for each set of shapes the second call is
 // recorded, later ones are replayed. Parameters are read where they lie. Another input that has
 // moved is from then on copied to where the recording reads it; a small one of the CPU (a number) is
-// when its value changes. Large results are the caller's as
-// they are: a recording is replayed again when the caller has dropped them, and there are a few.
-// Small results, and those of callers that keep more, are copied.
+// when its value changes. Large results are the caller's as they are: a recording is replayed again
+// when the caller has dropped them, and there are a few. Small results, and those of callers that
+// keep more, are copied.
 #pragma once
 
 #include <nanobind/nanobind.h>
