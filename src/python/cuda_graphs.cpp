@@ -234,8 +234,8 @@ std::string CudaGraphs::make_copy(Entry& entry, const TorchHost& host, std::size
     const std::span<const std::byte> bytes = bytes_of(view);
     if (bytes.size() > kMostComparedBytes) return "an input is a large tensor of the CPU";
     entry.values[number].assign(bytes.begin(), bytes.end());
-    entry.copies[number] = nb::module_::import_("inkle.cuda_graphs")
-                               .attr("on_device")(tensor, context_.device.index);
+    entry.copies[number] =
+        nb::module_::import_("inkle.cuda_graphs").attr("on_device")(tensor, context_.device.index);
   } catch (const nb::python_error& error) {
     return message_of(error);  // no memory
   }

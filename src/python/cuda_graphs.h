@@ -1,9 +1,9 @@
 // Calls of a program on a GPU as recorded graphs: for each set of shapes the second call is
 // recorded, later ones are replayed. Parameters are read where they lie. Another input that has
-// moved is from then on copied to where the recording reads it; a small one of the CPU (a number) is
-// when its value changes. Large results are the caller's as they are: a recording is replayed again
-// when the caller has dropped them, and there are a few. Small results, and those of callers that
-// keep more, are copied.
+// moved is from then on copied to where the recording reads it; a small one of the CPU (a number)
+// is when its value changes. Large results are the caller's as they are: a recording is replayed
+// again when the caller has dropped them, and there are a few. Small results, and those of callers
+// that keep more, are copied.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -95,7 +95,7 @@ class CudaGraphs {
     std::vector<nb::object> copies;      // that they read in place of a tensor; null: none
     // Of copies of tensors of the CPU: what was copied.
     std::vector<std::vector<std::byte>> values;
-    int moves = 0;                       // after which all was recorded anew
+    int moves = 0;  // after which all was recorded anew
     bool is_hopeless = false;
   };
 
@@ -106,7 +106,8 @@ class CudaGraphs {
   [[nodiscard]] bool has_moved(const Entry& entry, std::span<const abi::TensorView> views) const;
   bool follow(Entry& entry, const TorchHost& host);
   // Makes the copy of one tensor; "" or why there is none.
-  [[nodiscard]] std::string make_copy(Entry& entry, const TorchHost& host, std::size_t number) const;
+  [[nodiscard]] std::string make_copy(Entry& entry, const TorchHost& host,
+                                      std::size_t number) const;
   void refresh_copies(Entry& entry, const TorchHost& host) const;
   Recording* choose(Entry& entry, const nb::list& arguments);
   Recording* record(Entry& entry, const nb::list& arguments);

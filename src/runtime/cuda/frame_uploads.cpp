@@ -1,6 +1,7 @@
-// Tensors of the CPU that steps on the device read, as numbers that are no constants of the program:
-// small arguments go over in one copy when a call begins, others each when it is first read. All from
-// ordinary memory, which a driver has read when it returns: a caller may write to his own at once.
+// Tensors of the CPU that steps on the device read, as numbers that are no constants of the
+// program: small arguments go over in one copy when a call begins, others each when it is first
+// read. All from ordinary memory, which a driver has read when it returns: a caller may write to
+// his own at once.
 #include <algorithm>
 #include <cstring>
 
