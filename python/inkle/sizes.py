@@ -43,6 +43,8 @@ class SymbolicSizes:
         kind = type(e).__name__
         if kind in ("CeilToInt", "FloorToInt"):
             return self._rounded(e, kind == "CeilToInt", shape_env)
+        if kind == "TruncToInt":
+            return self._truncated(e, shape_env)
         parts = [self._expression(a, shape_env) for a in e.args]
         as_expr = [self._importer.constant(p) if isinstance(p, int) else p for p in parts]
         if kind == "Add" or kind == "Mul":
@@ -68,6 +70,14 @@ class SymbolicSizes:
             return total
         raise UnsupportedGraph(f"size expression {e} of kind {kind}")
 
+    def _truncated(self, e: Any, shape_env: Any) -> Any:
+        """Towards zero, as ``int`` rounds (``F.interpolate`` with a factor)."""
+        down = self._rounded(e, False, shape_env)
+        if shape_env.bound_sympy(e.args[0]).lower >= 0 or isinstance(down, int):
+            return down
+        zero = self._importer.constant(0)
+        return down.maximum(zero) + self._rounded(e, True, shape_env).minimum(zero)
+
     def _rounded(self, e: Any, up: bool, shape_env: Any) -> Any:
         """A quotient rounded to an integer: of an integer by a positive number, or of floats that are
         computed without rounding."""
@@ -92,8 +102,8 @@ class SymbolicSizes:
             fraction = fractions.Fraction(float(e))
             is_small = abs(fraction.numerator) <= 2**40 and fraction.denominator <= _MOST_PARTS
             return (fraction.numerator, fraction.denominator) if is_small else None
-        if kind == "ToFloat":
-            return self._expression(e.args[0], shape_env), 1
+        if kind == "ToFloat" or e.is_integer:
+            return self._expression(e.args[0] if kind == "ToFloat" else e, shape_env), 1
         parts = [self._exact_quotient(a, shape_env) for a in e.args]
         if any(p is None for p in parts):
             return None

@@ -6,6 +6,7 @@ import inspect
 
 import pytest
 import torch
+import torch.nn.functional as F
 import torch._dynamo
 import torch._higher_order_ops.effects
 
@@ -123,6 +124,21 @@ def test_counts_of_steps_that_are_floats(numbers):
         x = randn(size, 3)
         for a, b in zip(run(x), function(x)):
             torch.testing.assert_close(a, b)
+    assert all(r.compiled for r in inkle.reports()), [r.reason for r in inkle.reports()]
+
+
+@pytest.mark.parametrize("resized", [
+    lambda x: F.interpolate(x, scale_factor=2), lambda x: F.interpolate(x, scale_factor=0.5, mode="bilinear"),
+    lambda x: F.interpolate(x, scale_factor=(1.5, 2.0), mode="bicubic"),
+    lambda x: x.new_ones(int((x.shape[2] - 20) * 1.5) + 40), lambda x: x.new_ones(int(x.shape[3] / -2) + 40),
+])  # fmt: skip
+def test_sizes_that_are_floats_are_truncated(resized):
+    torch._dynamo.reset()
+    inkle.reset()
+    run = torch.compile(resized, backend="inkle", dynamic=True)
+    for height, width in [(4, 7), (19, 6), (20, 21), (21, 9), (33, 4)]:
+        x = randn(2, 3, height, width)
+        torch.testing.assert_close(run(x), resized(x))
     assert all(r.compiled for r in inkle.reports()), [r.reason for r in inkle.reports()]
 
 
