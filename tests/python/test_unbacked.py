@@ -176,9 +176,24 @@ class Selected(nn.Module):
 
 
 def test_training(device):
-    # On a GPU the backward may be given a truth value, which is left to eager.
-    reports = check_training(Selected(), lambda: [randn(8, 4)], strict=device == "cpu")
-    assert device == "cuda" or all(r.compiled for r in reports)
+    reports = check_training(Selected(), lambda: [randn(8, 4)], strict=True)
+    assert all(r.compiled for r in reports)
+
+
+def test_asserts_are_checked_in_training():
+    def limited(x, w):
+        y = (x * w)[x > 0]
+        torch._check(y.shape[0] <= 5)
+        return y.square().sum()
+
+    torch._dynamo.reset()
+    run = torch.compile(limited, backend="inkle", fullgraph=True, options={"strict": True})
+    x, w = torch.ones(7), torch.full((7,), 2.0).requires_grad_()
+    with pytest.raises(RuntimeError, match="<= 5"):
+        run(x, w)
+    x[:3] = -1
+    run(x, w).backward()
+    assert w.grad.tolist() == [0, 0, 0, 4, 4, 4, 4]
 
 
 def factors(a):
