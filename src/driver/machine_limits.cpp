@@ -33,6 +33,23 @@ constexpr int kAccumulators = 10;  // latency of 4 or 5 cycles, two a cycle
 // Where each starts: what a compiler cannot tell apart from its neighbour it computes once.
 constexpr float kStarts[kAccumulators] = {.1F, .2F, .3F, .4F, .5F, .6F, .7F, .8F, .9F, 1};
 
+// Compiled for the instructions of each caller.
+template <class Vector>
+[[gnu::always_inline]] inline float multiply_adds(const float* start, std::int64_t rounds) {
+  const Vector x = Vector{} + 0.999F, y = Vector{} + 0.001F;
+  Vector v[kAccumulators];
+#pragma GCC unroll 10
+  for (int a = 0; a < kAccumulators; ++a) v[a] = Vector{} + start[a];
+  for (std::int64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 10
+    for (int a = 0; a < kAccumulators; ++a) v[a] = v[a] * x + y;
+  }
+  Vector sum = v[0];
+#pragma GCC unroll 10
+  for (int a = 1; a < kAccumulators; ++a) sum += v[a];
+  return sum[0] + sum[sizeof(Vector) / sizeof(float) - 1];
+}
+
 #if defined(__x86_64__)
 
 __attribute__((target("avx512f"))) void triad_512(float* a, const float* b, const float* c,
@@ -45,29 +62,7 @@ __attribute__((target("avx512f"))) void triad_512(float* a, const float* b, cons
 
 __attribute__((target("avx512f"))) float multiply_adds_512(const float* start,
                                                            std::int64_t rounds) {
-  const __m512 x = _mm512_set1_ps(0.999F);
-  const __m512 y = _mm512_set1_ps(0.001F);
-  __m512 v0 = _mm512_set1_ps(start[0]), v1 = _mm512_set1_ps(start[1]),
-         v2 = _mm512_set1_ps(start[2]);
-  __m512 v3 = _mm512_set1_ps(start[3]), v4 = _mm512_set1_ps(start[4]),
-         v5 = _mm512_set1_ps(start[5]);
-  __m512 v6 = _mm512_set1_ps(start[6]), v7 = _mm512_set1_ps(start[7]),
-         v8 = _mm512_set1_ps(start[8]);
-  __m512 v9 = _mm512_set1_ps(start[9]);
-  for (std::int64_t i = 0; i < rounds; ++i) {
-    v0 = _mm512_fmadd_ps(v0, x, y);
-    v1 = _mm512_fmadd_ps(v1, x, y);
-    v2 = _mm512_fmadd_ps(v2, x, y);
-    v3 = _mm512_fmadd_ps(v3, x, y);
-    v4 = _mm512_fmadd_ps(v4, x, y);
-    v5 = _mm512_fmadd_ps(v5, x, y);
-    v6 = _mm512_fmadd_ps(v6, x, y);
-    v7 = _mm512_fmadd_ps(v7, x, y);
-    v8 = _mm512_fmadd_ps(v8, x, y);
-    v9 = _mm512_fmadd_ps(v9, x, y);
-  }
-  const __m512 sum = v0 + v1 + v2 + v3 + v4 + v5 + v6 + v7 + v8 + v9;
-  return sum[0] + sum[15];
+  return multiply_adds<float __attribute__((vector_size(64)))>(start, rounds);
 }
 
 __attribute__((target("avx2,fma"))) void triad_256(float* a, const float* b, const float* c,
@@ -80,29 +75,7 @@ __attribute__((target("avx2,fma"))) void triad_256(float* a, const float* b, con
 
 __attribute__((target("avx2,fma"))) float multiply_adds_256(const float* start,
                                                             std::int64_t rounds) {
-  const __m256 x = _mm256_set1_ps(0.999F);
-  const __m256 y = _mm256_set1_ps(0.001F);
-  __m256 v0 = _mm256_set1_ps(start[0]), v1 = _mm256_set1_ps(start[1]),
-         v2 = _mm256_set1_ps(start[2]);
-  __m256 v3 = _mm256_set1_ps(start[3]), v4 = _mm256_set1_ps(start[4]),
-         v5 = _mm256_set1_ps(start[5]);
-  __m256 v6 = _mm256_set1_ps(start[6]), v7 = _mm256_set1_ps(start[7]),
-         v8 = _mm256_set1_ps(start[8]);
-  __m256 v9 = _mm256_set1_ps(start[9]);
-  for (std::int64_t i = 0; i < rounds; ++i) {
-    v0 = _mm256_fmadd_ps(v0, x, y);
-    v1 = _mm256_fmadd_ps(v1, x, y);
-    v2 = _mm256_fmadd_ps(v2, x, y);
-    v3 = _mm256_fmadd_ps(v3, x, y);
-    v4 = _mm256_fmadd_ps(v4, x, y);
-    v5 = _mm256_fmadd_ps(v5, x, y);
-    v6 = _mm256_fmadd_ps(v6, x, y);
-    v7 = _mm256_fmadd_ps(v7, x, y);
-    v8 = _mm256_fmadd_ps(v8, x, y);
-    v9 = _mm256_fmadd_ps(v9, x, y);
-  }
-  const __m256 sum = v0 + v1 + v2 + v3 + v4 + v5 + v6 + v7 + v8 + v9;
-  return sum[0] + sum[7];
+  return multiply_adds<float __attribute__((vector_size(32)))>(start, rounds);
 }
 
 Kernels host_kernels(const abi::DeviceDescription& device) {
@@ -120,25 +93,7 @@ void triad_128(float* a, const float* b, const float* c, std::int64_t first, std
 }
 
 float multiply_adds_128(const float* start, std::int64_t rounds) {
-  const float32x4_t x = vdupq_n_f32(0.999F);
-  const float32x4_t y = vdupq_n_f32(0.001F);
-  float32x4_t v0 = vdupq_n_f32(start[0]), v1 = vdupq_n_f32(start[1]), v2 = vdupq_n_f32(start[2]);
-  float32x4_t v3 = vdupq_n_f32(start[3]), v4 = vdupq_n_f32(start[4]), v5 = vdupq_n_f32(start[5]);
-  float32x4_t v6 = vdupq_n_f32(start[6]), v7 = vdupq_n_f32(start[7]), v8 = vdupq_n_f32(start[8]);
-  float32x4_t v9 = vdupq_n_f32(start[9]);
-  for (std::int64_t i = 0; i < rounds; ++i) {
-    v0 = vfmaq_f32(y, v0, x);
-    v1 = vfmaq_f32(y, v1, x);
-    v2 = vfmaq_f32(y, v2, x);
-    v3 = vfmaq_f32(y, v3, x);
-    v4 = vfmaq_f32(y, v4, x);
-    v5 = vfmaq_f32(y, v5, x);
-    v6 = vfmaq_f32(y, v6, x);
-    v7 = vfmaq_f32(y, v7, x);
-    v8 = vfmaq_f32(y, v8, x);
-    v9 = vfmaq_f32(y, v9, x);
-  }
-  return vaddvq_f32(v0 + v1 + v2 + v3 + v4 + v5 + v6 + v7 + v8 + v9);
+  return multiply_adds<float __attribute__((vector_size(16)))>(start, rounds);
 }
 
 Kernels host_kernels(const abi::DeviceDescription&) { return {triad_128, multiply_adds_128, 4}; }
