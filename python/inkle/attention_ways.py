@@ -186,7 +186,8 @@ def attend(
     """The attention of these tensors on the current stream; ``strides``: what the caller would like
     of the result, which it copies if they differ."""
     grouped = k.shape[1] != q.shape[1]
-    if grouped and _has_kernel_only_for_repeated(q, k, v, mask, is_causal, scale):
+    # Not with a mask: kernels differ in what they give for rows that see nothing.
+    if grouped and mask is None and _wants_repeated(q, k, v, is_causal, scale):
         each = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(each, 1), v.repeat_interleave(each, 1)
         grouped = False
@@ -225,19 +226,13 @@ def attend(
         return run()
 
 
-def _has_kernel_only_for_repeated(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    mask: torch.Tensor | None,
-    is_causal: bool,
-    scale: float,
+def _wants_repeated(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool, scale: float
 ) -> bool:
-    """Whether one of torch's kernels takes these tensors once each head of key and value is there
-    for each of the query's that reads it, and none as they are: so in f32. Not with a mask: kernels
-    differ in what they give for rows that see nothing."""
+    """Whether one of torch's kernels takes these tensors, without a mask, once each head of key and
+    value is there for each of the query's that reads it, and none as they are: so in f32."""
     heads, shared = q.shape[1], k.shape[1]
-    if q.dtype != torch.float32 or mask is not None:
+    if q.dtype != torch.float32:
         return False
     if shared == 0 or heads % shared != 0 or v.shape[1] != shared:
         return False

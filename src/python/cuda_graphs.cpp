@@ -250,8 +250,10 @@ void CudaGraphs::refresh_copies(Entry& entry, const TorchHost& host) const {
     if (is_of_cpu_[i]) {
       const std::span<const std::byte> bytes = bytes_of(view);
       if (std::ranges::equal(bytes, entry.values[i])) continue;
+      // Noted before it is sent: what another thread writes meanwhile differs in the next call.
+      std::vector<std::byte> noted(bytes.begin(), bytes.end());
       nb::module_::import_("inkle.cuda_graphs").attr("send")(entry.copies[i], from);
-      entry.values[i].assign(bytes.begin(), bytes.end());
+      entry.values[i] = std::move(noted);
     } else if (repeats_elements(view)) {
       nb::module_::import_("inkle.cuda_graphs").attr("fill")(entry.copies[i], from);
     } else {

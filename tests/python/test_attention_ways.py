@@ -166,13 +166,13 @@ def test_states_of_efficient_attention_lie_on_the_processor():
 
 @pytest.mark.parametrize(
     "keywords, repeated",
-    [({}, True), ({"dtype": torch.bfloat16}, False), ({"masked": True}, False), ({"shared": 3}, False),
-     ({"shared": 0}, False), ({"as_they_are": EFFICIENT}, False), ({"wide": 0}, False)],
+    [({}, True), ({"dtype": torch.bfloat16}, False), ({"shared": 3}, False), ({"shared": 0}, False),
+     ({"as_they_are": EFFICIENT}, False), ({"wide": 0}, False)],
 )  # fmt: skip
 def test_keys_that_queries_share_are_repeated_where_only_then_there_is_a_kernel(
     monkeypatch, keywords, repeated
 ):
-    given = {"dtype": torch.float32, "masked": False, "shared": 2, "as_they_are": 0, "wide": EFFICIENT}
+    given = {"dtype": torch.float32, "shared": 2, "as_they_are": 0, "wide": EFFICIENT}
     given |= keywords
 
     def choice(q, k, v, mask, dropout, is_causal, scale, enable_gqa=False):
@@ -182,5 +182,18 @@ def test_keys_that_queries_share_are_repeated_where_only_then_there_is_a_kernel(
     monkeypatch.setattr(torch, "_fused_sdp_choice", choice)
     q, k, v = (torch.zeros(2, heads, 5, 4, dtype=given["dtype"])
                for heads in (8, given["shared"], given["shared"]))  # fmt: skip
-    mask = torch.ones(5, 5, dtype=torch.bool) if given["masked"] else None
-    assert attention_ways._has_kernel_only_for_repeated(q, k, v, mask, False, 0.5) == repeated
+    assert attention_ways._wants_repeated(q, k, v, False, 0.5) == repeated
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_keys_are_not_repeated_beside_a_mask(monkeypatch, masked):
+    asked = []
+    monkeypatch.setattr(attention_ways, "_wants_repeated", lambda *given: asked.append(given))
+    q, k = torch.randn(2, 8, 5, 4), torch.randn(2, 2, 5, 4)
+    mask = torch.ones(5, 5, dtype=torch.bool) if masked else None
+    monkeypatch.setattr(attention_ways, "choose", lambda *given: None)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    found = attention_ways.attend(q, k, k, mask, False, 0.5, (160, 20, 4, 1))
+    wanted = F.scaled_dot_product_attention(q, k, k, mask, scale=0.5, enable_gqa=True)
+    torch.testing.assert_close(found, wanted)
+    assert bool(asked) == (not masked)
