@@ -205,3 +205,7 @@ def left_to_eager(gm: torch.fx.GraphModule, training: bool = False) -> list[str]
             assert names, error
             continue
         return [op for op, *_ in walker.importer.eager]
+
+
+def bf16(*sizes: int) -> torch.Tensor:
+    return torch.randn(*sizes, dtype=torch.bfloat16)

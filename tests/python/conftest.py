@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+import inkle
+
 ON_GPU = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
@@ -20,6 +22,19 @@ def device(request):
     torch.backends.cudnn.allow_tf32 = False  # eager picks other algorithms for other layouts
     torch.set_default_device(request.param)
     yield request.param
+    torch.set_default_device(None)
+    torch.backends.cudnn.allow_tf32 = tf32
+
+
+@pytest.fixture
+def on_gpu():
+    """Torch's default device, and compilers that know nothing."""
+    torch._dynamo.reset()
+    inkle.reset()
+    tf32 = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False  # eager picks other algorithms for other layouts
+    torch.set_default_device("cuda")
+    yield
     torch.set_default_device(None)
     torch.backends.cudnn.allow_tf32 = tf32
 
