@@ -8,7 +8,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import inkle
 from checks import bf16
 from inkle import attention_ways
 
