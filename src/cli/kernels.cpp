@@ -37,6 +37,7 @@ schedule::ScheduledProgram scheduled_for(const std::string& file,
   options.can_convolve = [](abi::DType) { return true; };
   options.can_post_op = [](abi::PostOpKind) { return false; };
   options.pads_rows = true;
+  options.needs_matrices = true;
   options.least_channels = 8;
   options.weights_channels_last = true;
   return schedule::schedule(lower::lower(graph), options);

@@ -18,6 +18,7 @@
 #include "runtime/cuda/matmul.h"
 #include "runtime/cuda/null_device.h"
 #include "schedule/blocks.h"
+#include "schedule/linear.h"
 
 namespace inkle::driver {
 namespace {
@@ -32,21 +33,9 @@ abi::Operand operand(const View& view, const Program& program) {
   return result;
 }
 
-// One step of a matrix is 1 and the other not known to be smaller than the extent along the first.
-bool is_matrix(const View& view) {
-  const std::size_t rank = view.strides.size();
-  const auto unit = [&](std::size_t d) {
-    return view.strides[d].is_constant(1) || view.sizes[d].is_constant(1);
-  };
-  const auto repeats = [&](std::size_t d) {
-    return view.strides[d].is_constant(0) && !view.sizes[d].is_constant(1);
-  };
-  return (unit(rank - 1) && !repeats(rank - 2)) || (unit(rank - 2) && !repeats(rank - 1));
-}
-
 bool is_row_major(const View& view) {
   const std::size_t rank = view.strides.size();
-  return is_matrix(view) &&
+  return schedule::is_matrix(view) &&
          (view.strides[rank - 1].is_constant(1) || view.sizes[rank - 1].is_constant(1));
 }
 
@@ -80,7 +69,9 @@ bool can_run_matmul(const schedule::MatmulStep& step, const Program& program) {
     }
     call.post_ops.push_back(std::move(op));
   }
-  if (!is_matrix(step.a) || !is_matrix(step.b) || !is_matrix(step.c)) return false;
+  for (const View* view : {&step.a, &step.b, &step.c}) {
+    if (!schedule::is_matrix(*view)) return false;
+  }
   if (row_major && !is_row_major(step.c)) return false;
   return runtime::cuda::why_not(call).empty();
 }
@@ -143,6 +134,7 @@ class CudaTarget final : public Target {
     options.keep_roundings = true;
     options.adds_before_rounding = true;
     options.pads_rows = true;
+    options.needs_matrices = true;
     if (device_->convolutions() != nullptr) {
       options.least_channels = 8;
       options.weights_channels_last = true;

@@ -20,6 +20,7 @@ void choose_layouts(loop::Program& program, bool weights_channels_last);
 // Makes every operand of a matmul, a convolution or attention one that can be read in place:
 // a pure copy that stands before it is skipped where the original has linear offsets, and a copy
 // is put before it where it has not (or, for a convolution, where channels are not last).
-void settle_operands(loop::Program& program);
+// `needs_matrices`: what a product reads is a matrix (is_matrix), or is copied to be one.
+void settle_operands(loop::Program& program, bool needs_matrices);
 
 }  // namespace inkle::schedule

@@ -48,6 +48,19 @@ std::optional<View> strided_view(const loop::Program& program, const loop::Acces
   return view;
 }
 
+bool is_matrix(const View& view) {
+  const auto lies = [&](std::size_t line, std::size_t along) {
+    const Expr step = view.strides[line];
+    const Expr length = view.sizes[along];
+    if (!view.strides[along].is_constant(1) && !length.is_constant(1)) return false;
+    if (view.sizes[line].is_constant(1)) return true;
+    if (!step.is_constant() || !length.is_constant()) return !step.is_constant(0);
+    return *step.constant() >= *length.constant();
+  };
+  const std::size_t rank = view.strides.size();
+  return lies(rank - 2, rank - 1) || lies(rank - 1, rank - 2);
+}
+
 Expr extent_product(std::span<const loop::Dim> dims, sym::Context& context) {
   Expr product = context.constant(1);
   for (const loop::Dim& dim : dims) product = product * dim.extent;

@@ -23,6 +23,10 @@ namespace inkle::schedule {
                                                const loop::Access& access,
                                                std::span<const loop::Dim> dims);
 
+// Whether the last two dimensions of a view are a matrix as BLAS reads one: the step along one of
+// them is 1, and along the other not known to be less than the extent of the first.
+[[nodiscard]] bool is_matrix(const View& view);
+
 [[nodiscard]] Expr extent_product(std::span<const loop::Dim> dims, sym::Context& context);
 // The product's hint; `fallback` where a symbol has none.
 [[nodiscard]] std::int64_t extent_hint(std::span<const loop::Dim> dims,

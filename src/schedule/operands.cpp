@@ -23,8 +23,8 @@ using loop::Program;
 
 class OperandSettler {
  public:
-  explicit OperandSettler(Program& program)
-      : program_(program), mutated_(mutated_buffers(program)) {
+  OperandSettler(Program& program, bool needs_matrices)
+      : program_(program), needs_matrices_(needs_matrices), mutated_(mutated_buffers(program)) {
     producer_.assign(program.buffers.size(), -1);
     for (std::size_t n = 0; n < program.nests.size(); ++n) {
       for (const BufferId b : loop::writes(program.nests[n])) {
@@ -52,12 +52,14 @@ class OperandSettler {
  private:
   void settle(Nest& nest) {
     if (auto* matmul = std::get_if<loop::Matmul>(&nest.detail)) {
-      std::vector<loop::Dim> dims = nest.dims;
-      dims.insert(dims.end(), nest.reduced.begin(), nest.reduced.end());
       // Loops over batches come first; libraries want a unit stride in one of the others.
-      const std::size_t batches = nest.dims.size() < 2 ? 0 : nest.dims.size() - 2;
-      settle_access(matmul->a, dims, batches);
-      settle_access(matmul->b, dims, batches);
+      const std::size_t batches = nest.dims.size() - 2;
+      for (const std::size_t other : {batches + 1, batches}) {
+        std::vector<loop::Dim> dims = nest.dims;
+        dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(other));
+        dims.push_back(nest.reduced.front());
+        settle_access(other == batches ? matmul->b : matmul->a, dims, batches);
+      }
     } else if (auto* attention = std::get_if<loop::Attention>(&nest.detail)) {
       settle_attention(*attention);
     } else if (auto* convolution = std::get_if<loop::Convolution>(&nest.detail)) {
@@ -151,12 +153,13 @@ class OperandSettler {
     return original;
   }
 
-  // Whether an operand can be read where it lies. From `matrix` on, one of the loops that move it
-  // must do so element by element.
+  // Whether an operand can be read where it lies. From `matrix` on, one of the two loops must move it
+  // element by element, if any moves it at all.
   bool is_readable(const Access& access, const std::vector<loop::Dim>& dims,
                    std::optional<std::size_t> matrix) const {
     const auto view = strided_view(program_, access, dims);
     if (!view || !matrix) return view.has_value();
+    if (needs_matrices_) return is_matrix(*view);
     bool moves = false;
     for (std::size_t d = *matrix; d < dims.size(); ++d) {
       const Expr stride = view->strides[d];
@@ -173,11 +176,12 @@ class OperandSettler {
       if (!is_readable(original, dims, matrix)) break;
       access = original;
     }
-    if (!is_readable(access, dims, matrix)) copy_operand(access, dims);
+    if (is_readable(access, dims, matrix)) return;
+    copy_operand(access, dims, needs_matrices_ && matrix ? *matrix : dims.size());
   }
 
-  // access := a row-major copy over those dims that it depends on.
-  void copy_operand(Access& access, const std::vector<loop::Dim>& dims) {
+  // access := a row-major copy over those dims that it depends on, and all from `whole` on.
+  void copy_operand(Access& access, const std::vector<loop::Dim>& dims, std::size_t whole) {
     sym::Context& context = *program_.context;
     Nest copy;
     copy.kind = NestKind::pointwise;
@@ -185,10 +189,11 @@ class OperandSettler {
     std::vector<std::pair<Expr, Expr>> map;
     std::vector<Expr> new_indices;
     Buffer buffer = temporary(program_, access.buffer, program_.buffers[access.buffer].dtype, {});
-    for (const loop::Dim& dim : dims) {
+    for (std::size_t d = 0; d < dims.size(); ++d) {
+      const loop::Dim& dim = dims[d];
       const bool used = std::any_of(access.indices.begin(), access.indices.end(),
                                     [&](Expr e) { return sym::contains(e, dim.variable); });
-      if (!used) continue;
+      if (!used && d < whole) continue;
       const Expr variable = context.index(dim.extent);
       copy.dims.push_back({variable, dim.extent});
       map.emplace_back(dim.variable, variable);
@@ -294,6 +299,7 @@ class OperandSettler {
   }
 
   Program& program_;
+  bool needs_matrices_;
   std::vector<bool> mutated_;
   std::vector<std::int64_t> producer_;  // nest index before settling
   std::vector<Nest> copies_;
@@ -301,6 +307,8 @@ class OperandSettler {
 
 }  // namespace
 
-void settle_operands(Program& program) { OperandSettler(program).run(); }
+void settle_operands(Program& program, bool needs_matrices) {
+  OperandSettler(program, needs_matrices).run();
+}
 
 }  // namespace inkle::schedule

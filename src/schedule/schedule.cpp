@@ -406,7 +406,7 @@ ScheduledProgram schedule(Program program, const Options& options) {
   inline_pointwise(program, options.keep_roundings);
   choose_layouts(program, options.weights_channels_last);
   pad_channels(program, options.least_channels);
-  settle_operands(program);
+  settle_operands(program, options.needs_matrices);
   contractions_to_loops(program, options);
   if (!options.training) fold_channel_factors(program);
   ContractionSteps contractions = build_contractions(program, options);

@@ -32,6 +32,8 @@ struct Options {
   std::int64_t longest_sum = 0;
   // Rows of odd lengths that products read are made longer (pad_products).
   bool pads_rows = false;
+  // Products read matrices alone (is_matrix): rows or columns that repeat or overlap are copied.
+  bool needs_matrices = false;
   // The library makes gradients of weights of f16 and bf16 with channels last.
   bool weights_channels_last = false;
   // A tensor that is added to a contraction's rounded result may be added before the rounding, by

@@ -446,6 +446,25 @@ graph @nothing(%b: f32[3], %x: f32[2,0], %w: f32[0,3], %r: f32[2,3]) -> f32[2,3]
   EXPECT_EQ(host.given.size(), 2U);
 }
 
+TEST_F(NullDeviceTest, RowsThatRepeatAreCopiedForProducts) {
+  compile(R"(
+graph @repeated(%g: f32[], %x: f32[s0,4], %w: f32[3,4], %q: f32[s1,s0,4]) -> f32[3,4], f32[s0,4], f32[s1,s0,3] where s0 in 2..64 hint 6, s1 in 2..8 hint 2 {
+  %0: f32[s0,3]{0,0} = expand(%g, [s0, 3])
+  %1: f32[3,s0]{0,0} = t(%0)
+  %2: f32[3,4] = mm(%1, %x)
+  %3: f32[s0,4] = mm(%0, %w)
+  %4: f32[4,3] = t(%w)
+  %5: f32[s1,4,3]{0,1,4} = expand(%4, [s1, 4, 3])
+  %6: f32[s1,s0,3] = bmm(%q, %5)
+  return %2, %3, %6
+}
+)");
+  NullHost host;
+  run({{}, {6, 4}, {3, 4}, {2, 6, 4}}, host);
+  run({{}, {9, 4}, {3, 4}, {5, 9, 4}}, host);
+  EXPECT_EQ(host.given.size(), 6U);
+}
+
 TEST_F(NullDeviceTest, WhatIsPreparedMayHaveNoElements) {
   compile(R"(
 graph @nothing(%x: f32[2,0], %y: f32[0,3]) -> f32[2,3] {

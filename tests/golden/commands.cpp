@@ -166,7 +166,7 @@ std::string scheduled(std::string_view text, std::span<const std::string> args) 
     } else if (arg == "--short-sums") {
       options.longest_sum = 384;
     } else if (arg == "--library") {
-      options.keep_roundings = options.adds_before_rounding = true;
+      options.keep_roundings = options.adds_before_rounding = options.needs_matrices = true;
       options.least_channels = 8;
       options.can_matmul = [](abi::DType a, abi::DType b, abi::DType) { return a == b; };
     } else {

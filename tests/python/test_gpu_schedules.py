@@ -76,3 +76,49 @@ def test_columns_in_a_plainer_way_are_all_there(channels):
     del poison  # memory that nothing has written is NaN
     run = torch.compile(pooled_norms, backend="inkle", options={"strict": True})
     torch.testing.assert_close(run(x, weight, bias), expected, rtol=2e-2, atol=2e-2)
+
+
+def repeated_rows(total, x, weight, sequence, batches):
+    """What cuBLASLt does not read: rows that repeat (the gradients of a sum of a linear layer's
+    results) or overlap (windows of a sequence), and batches that repeat, which it does."""
+    grad = total.expand(x.shape[0], weight.shape[0])
+    windows = sequence.unfold(0, weight.shape[1], 1)
+    repeated = weight.t().expand(batches.shape[0], -1, -1)
+    return grad.t() @ x, grad @ weight, windows @ weight.t(), torch.bmm(batches, repeated)
+
+
+def repeated_rows_of(device, dtype):
+    sizes = [(), (96, 40), (24, 40), (103,), (3, 10, 40)]
+    return [torch.randn(s, device=device, dtype=dtype) for s in sizes]
+
+
+def test_rows_that_repeat_are_copied_for_products():
+    with FakeTensorMode():
+        xs = repeated_rows_of("cuda:0", torch.bfloat16)
+    assert left_to_eager(make_fx(repeated_rows, tracing_mode="fake")(*xs)) == []
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_rows_that_repeat_are_copied_for_products_on_a_gpu(dtype, dynamic):
+    torch.manual_seed(0)
+    xs = repeated_rows_of("cuda", dtype)
+    strict = {"strict": True}
+    run = torch.compile(repeated_rows, backend="inkle", options=strict, dynamic=dynamic)
+    with torch.no_grad():
+        torch.testing.assert_close(run(*xs), repeated_rows(*xs))
+    assert inkle.reports()[-1].eager == []
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_sum_of_a_linear_layer_is_trained_natively():
+    layer = torch.nn.Linear(40, 24, device="cuda")
+    x = torch.randn(96, 40, device="cuda", requires_grad=True)
+    torch.compile(layer, backend="inkle", options={"strict": True})(x).sum().backward()
+    found = [p.grad for p in (x, *layer.parameters())]
+    wanted = torch.autograd.grad(layer(x).sum(), [x, *layer.parameters()])
+    torch.testing.assert_close(found, list(wanted))
+    assert all(r.eager == [] for r in inkle.reports()[-2:])
