@@ -54,9 +54,12 @@ bool is_matrix(const View& view) {
     const Expr length = view.sizes[along];
     if (!view.strides[along].is_constant(1) && !length.is_constant(1)) return false;
     if (view.sizes[line].is_constant(1)) return true;
-    if (!step.is_constant() || !length.is_constant()) return !step.is_constant(0);
-    return *step.constant() >= *length.constant();
+    if (!step.is_constant()) return true;
+    const std::int64_t most = std::max<std::int64_t>(sym::hint(length).value_or(0), 2);
+    return *step.constant() >= length.constant().value_or(most);
   };
+  const auto is_zero = [](Expr size) { return size.is_constant(0); };
+  if (std::any_of(view.sizes.begin(), view.sizes.end(), is_zero)) return true;
   const std::size_t rank = view.strides.size();
   return lies(rank - 2, rank - 1) || lies(rank - 1, rank - 2);
 }

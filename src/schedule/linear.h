@@ -24,7 +24,8 @@ namespace inkle::schedule {
                                                std::span<const loop::Dim> dims);
 
 // Whether the last two dimensions of a view are a matrix as BLAS reads one: the step along one of
-// them is 1, and along the other not known to be less than the extent of the first.
+// them is 1, and along the other not known to be less than the extent of the first. What has no
+// elements is one, and may have no memory to be copied from.
 [[nodiscard]] bool is_matrix(const View& view);
 
 [[nodiscard]] Expr extent_product(std::span<const loop::Dim> dims, sym::Context& context);

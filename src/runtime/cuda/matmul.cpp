@@ -85,11 +85,12 @@ class Planner {
   }
 
   // One step of a matrix must be 1 and the other at least the extent; steps along extent 1 may be
-  // chosen. Returns (step along the first dimension, step along the second).
+  // chosen, and all of a matrix without elements. Returns (step along the first dimension, step along the second).
   [[nodiscard]] static std::array<std::int64_t, 2> matrix(std::int64_t first,
                                                           std::int64_t first_step,
                                                           std::int64_t second,
                                                           std::int64_t second_step) {
+    if (first == 0 || second == 0) return {std::max<std::int64_t>(second, 1), 1};
     if (second == 1 && first_step != 1) second_step = 1;
     if (first == 1 && second_step != 1) first_step = 1;
     if (second_step == 1) {
