@@ -55,8 +55,9 @@ bool is_matrix(const View& view) {
     if (!view.strides[along].is_constant(1) && !length.is_constant(1)) return false;
     if (view.sizes[line].is_constant(1)) return true;
     if (!step.is_constant()) return true;
-    const std::int64_t most = std::max<std::int64_t>(sym::hint(length).value_or(0), 2);
-    return *step.constant() >= length.constant().value_or(most);
+    // Sizes that are symbols are at least 2, and what they are called with is near their hints.
+    const std::int64_t likely = std::max<std::int64_t>(sym::hint(length).value_or(0), 2);
+    return *step.constant() >= length.constant().value_or(likely);
   };
   const auto is_zero = [](Expr size) { return size.is_constant(0); };
   if (std::any_of(view.sizes.begin(), view.sizes.end(), is_zero)) return true;

@@ -153,8 +153,8 @@ class OperandSettler {
     return original;
   }
 
-  // Whether an operand can be read where it lies. From `matrix` on, one of the two loops must move it
-  // element by element, if any moves it at all.
+  // Whether an operand can be read where it lies. From `matrix` on, one of the two loops must move
+  // it element by element, if any moves it at all.
   bool is_readable(const Access& access, const std::vector<loop::Dim>& dims,
                    std::optional<std::size_t> matrix) const {
     const auto view = strided_view(program_, access, dims);

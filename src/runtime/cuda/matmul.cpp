@@ -85,7 +85,8 @@ class Planner {
   }
 
   // One step of a matrix must be 1 and the other at least the extent; steps along extent 1 may be
-  // chosen, and all of a matrix without elements. Returns (step along the first dimension, step along the second).
+  // chosen, and all of a matrix without elements. Returns (step along the first dimension, step
+  // along the second).
   [[nodiscard]] static std::array<std::int64_t, 2> matrix(std::int64_t first,
                                                           std::int64_t first_step,
                                                           std::int64_t second,
