@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <ranges>
 
@@ -36,6 +37,21 @@ bool is_product(const OpDef& row) {
   constexpr std::array<std::string_view, 5> kProducts = {"mm", "bmm", "addmm", "baddbmm",
                                                          "convolution"};
   return std::ranges::find(kProducts, row.name) != kProducts.end();
+}
+
+// All elements of a tensor or a row with each other.
+bool multiplies(const OpDef& row) {
+  return row.name == "prod" || row.name == "prod_dim" || row.name == "cumprod";
+}
+
+// Whether such a product of floats may leave f32's range on its way. What comes of it then, with a
+// zero behind it for instance, depends on the order, which is nobody's.
+bool may_overflow(const RefTensor& x) {
+  double bits = 0;
+  for (std::size_t p = 0; x.is_real() && p < x.count(); ++p) {
+    if (std::abs(x.real(p)) > 1) bits += std::log2(std::abs(x.real(p)));
+  }
+  return bits >= std::numeric_limits<float>::max_exponent - 1;
 }
 
 // Products several times: they are few among the rows, many in programs.
@@ -295,6 +311,7 @@ class Grower {
         !abi::is_float(program_.graph.type(std::get<ValueId>(arguments[0])).dtype)) {
       return;
     }
+    if (multiplies(row) && may_overflow(known(std::get<ValueId>(arguments[0])))) return;
     const auto results = nodes(row.name, std::move(arguments));
     if (!results) return;
     ++made_;
