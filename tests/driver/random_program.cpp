@@ -40,7 +40,7 @@ bool is_product(const OpDef& row) {
 }
 
 // All elements of a tensor or a row with each other.
-bool multiplies(const OpDef& row) {
+bool multiplies_elements(const OpDef& row) {
   return row.name == "prod" || row.name == "prod_dim" || row.name == "cumprod";
 }
 
@@ -311,7 +311,7 @@ class Grower {
         !abi::is_float(program_.graph.type(std::get<ValueId>(arguments[0])).dtype)) {
       return;
     }
-    if (multiplies(row) && may_overflow(known(std::get<ValueId>(arguments[0])))) return;
+    if (multiplies_elements(row) && may_overflow(known(std::get<ValueId>(arguments[0])))) return;
     const auto results = nodes(row.name, std::move(arguments));
     if (!results) return;
     ++made_;
