@@ -65,6 +65,18 @@ class Accuracy:
         self.largest = max(self.largest, error.abs().max().item())
         self.eager_largest = max(self.eager_largest, eager_error.abs().max().item())
 
+    def pool(self, other: Accuracy) -> Accuracy:
+        """Takes in the sample of ``other``; gives itself."""
+        self.bad = self.bad or other.bad
+        self.floor = max(self.floor, other.floor)
+        self.count += other.count
+        self.scale = max(self.scale, other.scale)
+        self.squares += other.squares
+        self.eager_squares += other.eager_squares
+        self.largest = max(self.largest, other.largest)
+        self.eager_largest = max(self.eager_largest, other.eager_largest)
+        return self
+
     @property
     def rms(self) -> float:
         return (self.squares / max(self.count, 1)) ** 0.5

@@ -83,7 +83,7 @@ def run_inference(built: Any, compiled: Any, double: Any, calls: int) -> dict[st
                 built.before()
                 got = built.call(compiled, inputs)
             one = _compared(built, got, eager, double, inputs, seed)
-            pooled = one if pooled is None else _pool(pooled, one)
+            pooled = one if pooled is None else pooled.pool(one)
             # Few numbers make a noisy ratio: a first miss is judged over five inputs together.
             if pooled.ok or pooled.bad:
                 break
@@ -107,7 +107,7 @@ def run_other_batch(built: Any, compiled: Any, double: Any) -> dict[str, Any]:
                 return {}
             torch.manual_seed(seed)
             one = _compared(built, built.call(compiled, inputs), eager, double, inputs, seed)
-        pooled = one if pooled is None else _pool(pooled, one)
+        pooled = one if pooled is None else pooled.pool(one)
         if pooled.ok or pooled.bad:
             break
     result = {"new_graphs": len(inkle.reports()) - before}
@@ -120,19 +120,6 @@ def _compared(built: Any, got: Any, eager: Any, double: Any, inputs: Any, seed: 
     if reference is None:
         return common.compare(got, eager, common.to_double(eager), built.floor_alone)
     return common.compare(got, eager, reference, built.floor)
-
-
-def _pool(a: Any, b: Any) -> Any:
-    if a.bad or b.bad:
-        return a if a.bad else b
-    a.floor = max(a.floor, b.floor)
-    a.count += b.count
-    a.squares += b.squares
-    a.eager_squares += b.eager_squares
-    a.scale = max(a.scale, b.scale)
-    a.largest = max(a.largest, b.largest)
-    a.eager_largest = max(a.eager_largest, b.eager_largest)
-    return a
 
 
 def _reference(built: Any, double: Any, inputs: Any, seed: int, eager: Any) -> Any:
@@ -198,7 +185,7 @@ def _pooled_training(
         if isinstance(made, str):
             return made
         for name, one in made.items():
-            pooled[name] = _pool(pooled[name], one) if name in pooled else one
+            pooled[name] = pooled[name].pool(one) if name in pooled else one
         # Few numbers make a noisy ratio: a first miss is judged over five inputs together.
         is_done = all(one.ok for one in pooled.values()) or any(one.bad for one in pooled.values())
         if ends_early and is_done:

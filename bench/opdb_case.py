@@ -1,0 +1,292 @@
+"""How a case of op_db is judged (``opdb.py``): its samples compiled as whole graphs, against eager."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Callable
+
+import common
+import counted
+import torch
+from torch.utils import _pytree as pytree
+
+import inkle
+
+# Values are whatever was in memory.
+UNINITIALISED = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty",
+                 "new_empty_strided")  # fmt: skip
+
+# From worst to best: what a case is called is the worst that one of its ops was.
+WAYS = ("eager", "library", "decomposed", "native", "view")
+OUTCOMES = ("right", "wrong", "crash", "fault", "torch", "untraced", "no graph", "no sample")
+
+# Arguments that what misses the accuracy rule is judged over, together: few numbers make a noisy ratio.
+POOLED = 5
+
+
+class Wrong(Exception):
+    """A difference between compiled and eager."""
+
+
+class Judge:
+    """Compares values with eager's, over one or several arguments. What is not within torch's own
+    tolerance is judged by its error against f64, that of all arguments since then together."""
+
+    def __init__(self) -> None:
+        self._pooled: dict[str, common.Accuracy] = {}
+
+    def misses(self) -> list[str]:
+        return [f"{name}: {a}" for name, a in self._pooled.items() if not a.ok]
+
+    def compare(
+        self, found: Any, wanted: Any, what: str, layout_only: bool, reference: Any
+    ) -> None:
+        """Raises Wrong for what is no matter of accuracy. ``reference`` gives the values in f64."""
+        a, b = _leaves(found), _leaves(wanted)
+        if len(a) != len(b):
+            raise Wrong(f"{what}: {len(a)} values, {len(b)} in eager")
+        exact = None
+        for i, (x, y) in enumerate(zip(a, b)):
+            name = f"{what} {i}"
+            _same_kind(x, y, name)
+            if layout_only or not isinstance(x, torch.Tensor):
+                continue
+            x, y = x.detach(), y.detach()
+            difference = _difference(x, y)
+            if not difference and name not in self._pooled:
+                continue
+            if reference is None or not y.is_floating_point() or y.layout != torch.strided:
+                raise Wrong(f"{name}: {difference}")
+            if exact is None:
+                exact = _exact(reference)
+            if i >= len(exact) or exact[i].shape != y.shape:
+                raise Wrong(f"{name}: {difference}")
+            one = common.Accuracy(common.FLOORS[y.dtype])
+            one.add(x, y, exact[i])
+            if one.bad:
+                raise Wrong(f"{name}: {one}")
+            self._pooled.setdefault(name, common.Accuracy(one.floor)).pool(one)
+
+
+def _same_kind(x: Any, y: Any, name: str) -> None:
+    """Raises Wrong where ``x`` is no tensor laid out as ``y``, or no equal number."""
+    if isinstance(x, torch.Tensor) != isinstance(y, torch.Tensor):
+        raise Wrong(f"{name}: {type(x).__name__}, {type(y).__name__} in eager")
+    if not isinstance(x, torch.Tensor):
+        if x != y and x == x:
+            raise Wrong(f"{name}: {x}, {y} in eager")
+    elif y.layout == torch.strided and (difference := common.layout_difference(x, y)):
+        raise Wrong(f"{name}: {difference}")
+
+
+def _difference(x: torch.Tensor, y: torch.Tensor) -> str:
+    """In what they differ by more than torch's own tolerance."""
+    try:
+        torch.testing.assert_close(x, y, equal_nan=True)
+    except AssertionError as error:
+        return " ".join(str(error).split())[:200]
+    return ""
+
+
+class Case:
+    """One entry in one dtype; compares its samples."""
+
+    def __init__(self, entry: Any, dtype: Any, with_grad: bool, limit: int, device: str):
+        self.entry, self.dtype, self.with_grad, self.limit = entry, dtype, with_grad, limit
+        self.device = device
+
+    def samples(self, seed: int = 0) -> list[Any]:
+        torch.manual_seed(seed)
+        random.seed(seed)
+        found = self.entry.sample_inputs(self.device, self.dtype, requires_grad=self.with_grad)
+        every = [s for _, s in zip(range(200), found)]
+        if len(every) <= self.limit:
+            return every
+        # The first, the last, and some between.
+        step = (len(every) - 1) / (self.limit - 1) if self.limit > 1 else 1
+        return [every[round(i * step)] for i in range(self.limit)]
+
+    def check(self, number: int, sample: Any, backend: str) -> None:
+        """Compares sample ``number``. Raises Wrong, or what tracing or running raises."""
+        judge = Judge()
+        self._check_sample(sample, backend, judge)
+        for seed in range(1, POOLED) if judge.misses() else ():
+            others = self.samples(seed)
+            if number < len(others):
+                self._check_sample(others[number], backend, judge)
+        if misses := judge.misses():
+            raise Wrong(misses[0])
+
+    def _check_sample(self, sample: Any, backend: str, judge: Judge) -> None:
+        self._check_call(self.entry.get_op(), sample, backend, judge, in_place=False)
+        if self.entry.inplace_variant is not None and not self.with_grad:
+            if not sample.broadcasts_input:
+                self._check_call(self.entry.inplace_variant, sample, backend, judge, in_place=True)
+
+    def _check_call(
+        self, op: Callable[..., Any], sample: Any, backend: str, judge: Judge, in_place: bool
+    ) -> None:
+        def run(first: Any, args: Any, kwargs: Any) -> Any:
+            return op(first, *args, **kwargs)
+
+        wanted_arguments, found_arguments = _copied(sample), _copied(sample)
+        torch.manual_seed(1)
+        try:
+            wanted = run(*wanted_arguments)
+        except (RuntimeError, TypeError, ValueError):
+            if in_place:  # a dtype that the result does not fit into
+                return
+            raise
+        torch.manual_seed(1)
+        torch._dynamo.reset()
+        compiled = torch.compile(run, backend=backend, fullgraph=True)
+        found = compiled(*found_arguments)
+        place = " in place" if in_place else ""
+        is_random = self.entry.name in UNINITIALISED
+        judge.compare(found, wanted, f"result{place}", is_random, self._reference(op, sample))
+        judge.compare(found_arguments, wanted_arguments, f"argument{place} afterwards", is_random,
+                      self._reference(op, sample, afterwards=True))  # fmt: skip
+        if _aliases(found, found_arguments) != _aliases(wanted, wanted_arguments):
+            raise Wrong(f"{'in place ' if in_place else ''}results alias arguments otherwise")
+        if self.with_grad:
+            self._check_gradients(op, sample, (found, found_arguments), (wanted, wanted_arguments),
+                                  judge)  # fmt: skip
+
+    def _reference(
+        self, op: Callable[..., Any], sample: Any, afterwards: bool = False
+    ) -> Callable[[], Any] | None:
+        """The result in f64, or the arguments ``afterwards``, for floats."""
+        if not self.dtype.is_floating_point or self.dtype == torch.float64:
+            return None
+
+        def compute() -> Any:
+            first, args, kwargs = _copied(sample, self.dtype)
+            torch.manual_seed(1)
+            result = op(first, *args, **kwargs)
+            return (first, args, kwargs) if afterwards else result
+
+        return compute
+
+    def _check_gradients(
+        self, op: Callable[..., Any], sample: Any, found: Any, wanted: Any, judge: Judge
+    ) -> None:
+        processed = sample.output_process_fn_grad
+        reference_arguments = _copied(sample, self.dtype)
+
+        def reference() -> Any:
+            torch.manual_seed(1)
+            first, args, kwargs = reference_arguments
+            return _gradients(processed(op(first, *args, **kwargs)), reference_arguments)
+
+        a = _gradients(processed(found[0]), found[1])
+        b = _gradients(processed(wanted[0]), wanted[1])
+        judge.compare(a, b, "gradient", False, reference if self.dtype != torch.float64 else None)
+
+
+def _copied(sample: Any, narrow: Any = None) -> tuple[Any, Any, Any]:
+    """Argument tensors of its own, with the same strides; those of dtype ``narrow`` in f64."""
+    def copy(leaf: Any) -> Any:
+        if leaf is narrow and isinstance(leaf, torch.dtype):
+            return torch.float64
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        made = leaf.detach()
+        if made.layout == torch.strided and made.numel() > 0:
+            base = torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype,
+                                       device=leaf.device)  # fmt: skip
+            overlaps = any(s == 0 and n > 1 for s, n in zip(leaf.stride(), leaf.size()))
+            made = made.clone() if overlaps else base.copy_(made)
+        else:
+            made = made.clone()
+        if narrow is not None and made.dtype == narrow:
+            made = made.double()
+        if leaf.requires_grad:
+            made.requires_grad_()
+        return made
+
+    return pytree.tree_map(copy, (sample.input, sample.args, sample.kwargs))
+
+
+def _leaves(value: Any) -> list[Any]:
+    return [t for t in pytree.tree_leaves(value) if isinstance(t, (torch.Tensor, int, float))]
+
+
+def _aliases(results: Any, arguments: Any) -> list[tuple[int, int]]:
+    """Which results share storage with which arguments."""
+    def storage(t: Any) -> int:
+        plain = isinstance(t, torch.Tensor) and t.layout == torch.strided and t.numel() > 0
+        return t.untyped_storage().data_ptr() if plain else 0
+
+    a, b = [storage(t) for t in _leaves(results)], [storage(t) for t in _leaves(arguments)]
+    return [(i, j) for i, x in enumerate(a) for j, y in enumerate(b) if x == y != 0]
+
+
+def _gradients(outputs: Any, arguments: Any) -> list[Any]:
+    outputs = [t for t in _leaves(outputs) if isinstance(t, torch.Tensor) and t.requires_grad]
+    inputs = [t for t in _leaves(arguments) if isinstance(t, torch.Tensor) and t.requires_grad]
+    if not outputs or not inputs:
+        return []
+    generator = torch.Generator().manual_seed(7)
+    seeds = []
+    for t in outputs:
+        kind = torch.complex64 if t.is_complex() else torch.float32
+        seeds.append(torch.randn(t.shape, generator=generator, dtype=kind).to(t.device, t.dtype))
+    made = torch.autograd.grad(outputs, inputs, seeds, allow_unused=True)
+    return [t.new_zeros(()) if g is None else g for g, t in zip(made, inputs)]
+
+
+def _exact(reference: Callable[[], Any]) -> list[Any]:
+    try:
+        return [t.detach() if hasattr(t, "detach") else torch.tensor(t) for t in _leaves(reference())]
+    except Exception:  # noqa: BLE001: an op that has no f64
+        return []
+
+
+def message_of(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines[:3])}"[:300]
+
+
+def run_case(case: Case) -> dict[str, Any]:
+    """What becomes of one case: an outcome, a message, and how its ops ran."""
+    result: dict[str, Any] = {"outcome": "no sample", "message": "", "graphs": 0}
+    found = counted.Counted()
+    try:
+        samples = case.samples()
+        for number, sample in enumerate(samples):
+            inkle.reset()
+            outcome, message = _outcome(case, number, sample)
+            reports = inkle.reports()
+            result["graphs"] += len(reports)
+            if outcome == "right" and any(r.fault for r in reports):
+                outcome, message = "fault", next(r.fault for r in reports if r.fault)
+            worse = OUTCOMES.index(outcome) if result["outcome"] != "no sample" else -1
+            order = ("wrong", "fault", "torch", "untraced", "right", "no sample")
+            if worse == -1 or order.index(outcome) < order.index(result["outcome"]):
+                result["outcome"] = outcome
+                result["message"] = f"sample {number}: {message}" if message else ""
+    finally:
+        found.remove()
+        torch._dynamo.reset()
+    ways = found.ways
+    result["way"] = next((w for w in WAYS if ways.get(w)), "view")
+    result["eager"] = sorted(found.in_eager)
+    result["why"] = {k: v for k, v in found.why.items()}
+    result["fallbacks"] = sorted(set(found.fallbacks))
+    if result["outcome"] == "right" and result["graphs"] == 0:
+        result["outcome"] = "no graph"
+    return result
+
+
+def _outcome(case: Case, number: int, sample: Any) -> tuple[str, str]:
+    try:
+        case.check(number, sample, "inkle")
+        return "right", ""
+    except Exception as error:  # noqa: BLE001: judged below
+        mine = error
+    try:
+        case.check(number, sample, "aot_eager")
+    except Exception as error:  # noqa: BLE001: torch itself does not do it
+        kind = "torch" if isinstance(error, Wrong) else "untraced"
+        return kind, message_of(error)
+    return ("wrong" if isinstance(mine, Wrong) else "fault"), message_of(mine)
