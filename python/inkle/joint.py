@@ -42,8 +42,10 @@ class Joint:
     written: list[bool]
     fixed: list[bool]
     keep: dict[Node, int]
-    # What the default partition saves, and by output of the forward whether it saves its memory.
+    # What the default partition saves, and by placeholder and by output of the forward whether it
+    # saves its memory.
     default_bytes: int
+    saved_inputs: list[bool]
     saved_outputs: list[bool]
 
     @property
@@ -80,12 +82,13 @@ def examine(
     fixed = [i in set(static or ()) and not t for i, t in enumerate(tangents)]
     has_tags = partitioners.has_recomputable_ops(gm)
     keep = _tags(gm) if has_tags else {}
-    most, saved = _NO_LIMIT, [False] * num_forward_outputs
-    if not has_tags:
-        most, saved = default_bytes(gm, num_forward_outputs), saved_outputs(gm, num_forward_outputs)
+    saved = DefaultSaved() if has_tags else default_saved(gm, num_forward_outputs)
+    outputs = arg_tree_leaves(*gm.graph.output_node().args)[:num_forward_outputs]
     return Joint(
         gm, num_forward_outputs, placeholders, tangents, _written(gm, placeholders), fixed,
-        keep, most, saved,
+        keep, saved.bytes,
+        [n in saved.storages for n in placeholders],
+        [isinstance(o, Node) and _storage(o) in saved.storages for o in outputs],
     )  # fmt: skip
 
 
@@ -136,19 +139,21 @@ def _written(gm: torch.fx.GraphModule, placeholders: list[Node]) -> list[bool]:
 # --- What the default partition saves -------------------------------------------------------------
 
 
-def default_bytes(gm: torch.fx.GraphModule, num_forward_outputs: int) -> int:
-    """Bytes of the storages that AOTAutograd's default partition keeps for the backward alone."""
+@dataclasses.dataclass
+class DefaultSaved:
+    """What AOTAutograd's default partition keeps for the backward: the nodes that made the storages,
+    and bytes of those that neither an argument nor an output of the forward has."""
+
+    storages: set[Node] = dataclasses.field(default_factory=set)
+    bytes: int = _NO_LIMIT
+
+
+def default_saved(gm: torch.fx.GraphModule, num_forward_outputs: int) -> DefaultSaved:
     outputs = arg_tree_leaves(*gm.graph.output_node().args)
     alive = {_storage(o) for o in outputs[:num_forward_outputs] if isinstance(o, Node)}
-    storages = _saved_storages(gm, num_forward_outputs) - alive
-    return sum(_bytes(n) for n in storages if n.op == "call_function")
-
-
-def saved_outputs(gm: torch.fx.GraphModule, num_forward_outputs: int) -> list[bool]:
-    """By output of the forward, whether the default partition keeps its storage for the backward."""
     storages = _saved_storages(gm, num_forward_outputs)
-    outputs = arg_tree_leaves(*gm.graph.output_node().args)[:num_forward_outputs]
-    return [isinstance(o, Node) and _storage(o) in storages for o in outputs]
+    kept = [n for n in storages - alive if n.op == "call_function"]
+    return DefaultSaved(storages, sum(_bytes(n) for n in kept))
 
 
 def _saved_storages(gm: torch.fx.GraphModule, num_forward_outputs: int) -> set[Node]:

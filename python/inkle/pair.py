@@ -83,9 +83,11 @@ class Partition:
         library = None if gpu is None else LibraryAttention(walker, joint.mode, joint.symbols)
         native = native_options(self._options, training=True)
         cut = compiler.cut(
-            walker.importer, native, joint.num_forward_outputs, joint.tangents, joint.written,
-            joint.fixed, joint.saved_outputs, joint.default_bytes,
-            self._options.partition == "smallest", library,
+            walker.importer, native, forward_outputs=joint.num_forward_outputs,
+            tangents=joint.tangents, written=joint.written, fixed=joint.fixed,
+            saved_inputs=joint.saved_inputs, saved_outputs=joint.saved_outputs,
+            most_bytes=joint.default_bytes, by_bytes=self._options.partition == "smallest",
+            attention=library,
         )  # fmt: skip
         reports[0].stages += cut.stages
         start = time.perf_counter()

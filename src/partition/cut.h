@@ -32,10 +32,13 @@ struct Joint {
   // By input: the host changes it after the forward.
   std::vector<bool> is_written;
   // By input: a tensor that stays as it is from step to step, as weights do. Other inputs are kept
-  // only where the backward reads them anyway, since a user may write to them in between.
+  // only where the backward reads them here or in the host's own partition, since a user may write
+  // to them in between.
   std::vector<bool> is_static;
-  // By output of the forward: the backward reads its memory in the host's own partition. Others are
-  // kept only where the backward reads them itself, for the same reason.
+  // By input, and by output of the forward: the backward reads its memory in the host's own
+  // partition. Other outputs are kept only where the backward reads them itself, for the same
+  // reason.
+  std::vector<bool> is_saved_input = {};
   std::vector<bool> is_saved_output = {};
   // Never more than this, at the hints of sizes.
   std::int64_t most_bytes = std::int64_t{1} << 60;

@@ -157,7 +157,8 @@ void Roles::find_readers() {
 
 bool Roles::may_keep_input(std::size_t input) const {
   const ValueId v = joint_.inputs[input].value;
-  return direct_[v.index] || (info_.is_static[input] && !written_[v.index]);
+  const bool is_saved = input < info_.is_saved_input.size() && info_.is_saved_input[input];
+  return direct_[v.index] || ((info_.is_static[input] || is_saved) && !written_[v.index]);
 }
 
 bool Roles::is_stored(std::size_t node, ValueId v) const {

@@ -31,7 +31,10 @@ constexpr std::int64_t kSide = 3;
 class RandomJoint {
  public:
   explicit RandomJoint(std::uint32_t seed)
-      : random_(seed), graph_(std::make_shared<sym::Context>(), ops::op_table()), b_(graph_) {}
+      : random_(seed),
+        is_saved_(seed % 2 == 1),
+        graph_(std::make_shared<sym::Context>(), ops::op_table()),
+        b_(graph_) {}
 
   Graph make(std::size_t forward_nodes, std::size_t backward_nodes) {
     for (const char* name : {"x", "y"}) add_input(name, false);
@@ -62,6 +65,7 @@ class RandomJoint {
     info.is_tangent = {false, false, false, false, true, true};
     info.is_static = {false, false, true, true, false, false};
     info.is_written.assign(6, false);
+    info.is_saved_input = {is_saved_, false, false, false, false, false};
     return info;
   }
 
@@ -97,6 +101,7 @@ class RandomJoint {
   }
 
   std::mt19937 random_;
+  bool is_saved_;  // the first input, by the host's own partition
   Graph graph_;
   Builder b_;
   std::vector<ValueId> values_;

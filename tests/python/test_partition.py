@@ -102,6 +102,7 @@ MODELS = {
     "block": (Block, sequence, True),
     "images": (images, lambda: [randn(4, 3, 10, 10, requires_grad=True)], True),
     "masked": (Masked, lambda: [*sequence(), torch.tensor([5, 12])], True),
+    "norm": (lambda: nn.BatchNorm2d(4), lambda: [randn(4, 4, 6, 6, requires_grad=True)], True),
     "mlp": (mlp, lambda: [randn(32, 16, requires_grad=True)], False),
     "tied": (Tied, lambda: [torch.tensor([[1, 2, 3, 3], [0, 15, 7, 2]])], True),
 }
@@ -389,6 +390,21 @@ def test_an_output_may_be_written_to():
         gradients.append(x.grad)
     for found in gradients[:-1]:
         torch.testing.assert_close(found, gradients[-1], rtol=1e-4, atol=1e-5)
+
+
+def test_an_argument_may_not_be_written_to():
+    """Batch norm's gradient reads ``x - mean``, made of an argument again: eager keeps that, too."""
+    torch._dynamo.reset()
+    inkle.reset()
+    run, x = compiled(nn.BatchNorm2d(4).train()), randn(4, 4, 6, 6)
+    leaf = x.clone().requires_grad_()
+    own = leaf * 1
+    y = run(own)
+    assert [r.kept_bytes for r in inkle.reports()] == [2 * 4 * 4] * 2
+    with torch.no_grad():
+        own.zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.square().sum().backward()
 
 
 class Shared(nn.Module):
