@@ -45,7 +45,8 @@ def placed(built: Any, arguments: argparse.Namespace) -> Any:
 
     model = built.model.to(arguments.device, dtype)
     floors = (BF16_FLOOR, BF16_FLOOR_ALONE) if arguments.dtype == "bf16" else (None, FLOOR_ALONE)
-    return Placed(model, lambda seed: pytree.tree_map(place, built.inputs(seed)), call, *floors,
+    eps = torch.finfo(torch.bfloat16 if arguments.dtype == "bf16" else torch.float32).eps
+    return Placed(model, lambda seed: pytree.tree_map(place, built.inputs(seed)), call, *floors, eps,
                   _poison if arguments.poison else lambda: None)  # fmt: skip
 
 
@@ -61,13 +62,14 @@ def _poison() -> None:
 @dataclasses.dataclass
 class Placed:
     """zoo.Built on a device, how to call one of its models, what errors count from (of f32's or
-    bf16's type where a f64 model tells eager's own error, and where there is none), and what is done
-    before Inkle's turn."""
+    bf16's type where a f64 model tells eager's own error, and where there is none), the last bit of
+    what products read, of 1, and what is done before Inkle's turn."""
     model: Any
     inputs: Any
     call: Any
     floor: float | None
     floor_alone: float
+    eps: float
     before: Any
 
 
@@ -165,7 +167,7 @@ def run_training(built: Any, compile_model: Any, calls: int) -> dict[str, Any]:
     if not worst.ok and not worst.bad:
         disturbed: list[Any] = []
         while len(disturbed) < DISTURBED and not result.get("by_chance"):
-            disturbed.append(_pooled_training(built, _disturbing(len(disturbed)), calls, False))
+            disturbed.append(_pooled_training(built, _disturbing(len(disturbed), built.eps), calls, False))
             result["by_chance"] = _is_by_chance(pooled, disturbed)
     return result
 
@@ -193,15 +195,15 @@ def _pooled_training(
     return pooled
 
 
-def _disturbing(seed: int) -> Any:
-    """Gives a model, in eager, whose weights are off by up to a half of their last bit."""
+def _disturbing(seed: int, eps: float) -> Any:
+    """Gives a model, in eager, whose weights are off by up to a half of their last bit, ``eps`` of 1."""
     def disturb(model: Any) -> Any:
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for p in model.parameters():
                 if p.is_floating_point():
                     noise = torch.rand(p.shape, generator=generator).to(p) - 0.5
-                    p.mul_(1 + noise * torch.finfo(p.dtype).eps)
+                    p.mul_(1 + noise * eps)
         return model
 
     return disturb
