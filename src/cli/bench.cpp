@@ -110,10 +110,10 @@ void add_bench(CLI::App& app) {
   add_input_options(*command, arguments->inputs);
   command->add_option("--seconds", arguments->seconds, "stop after this time")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least(0));
   command->add_option("--runs", arguments->runs, "stop after this many calls")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   command->add_flag("--steps", arguments->steps, "the time of each step, too");
   command->callback([arguments] { bench(*arguments); });
 }

@@ -1,5 +1,7 @@
 #include "cli/commands.h"
 
+#include <fmt/format.h>
+
 namespace inkle::cli {
 
 void add_compile_options(CLI::App& command, CompileArguments& a) {
@@ -12,7 +14,17 @@ void add_compile_options(CLI::App& command, CompileArguments& a) {
                    "drop roundings to f16 and bf16 between fused ops");
   command.add_option("--skip-pass", a.skip_passes, "leave this pass out (again for more)")
       ->allow_extra_args(false);
-  command.add_option("--threads", a.threads, "number of threads")->check(CLI::PositiveNumber);
+  command.add_option("--threads", a.threads, "number of threads")->check(at_least(1));
+}
+
+CLI::Validator at_least(int least) {
+  const auto problem = [least](const std::string& text) {
+    double number = 0;
+    const bool is_number = CLI::detail::lexical_cast(text, number);
+    return is_number && number >= least ? std::string()
+                                        : fmt::format("{} is no number from {} on", text, least);
+  };
+  return {problem, fmt::format("{} or more", least)};
 }
 
 void add_device_option(CLI::App& command, CompileArguments& a) {

@@ -34,5 +34,7 @@ void add_compile_options(CLI::App& command, CompileArguments& arguments);
 // --device, for commands that run on any.
 void add_device_option(CLI::App& command, CompileArguments& arguments);
 void add_input_options(CLI::App& command, ArgumentOptions& arguments);
+// Checks that a number is at least `least`; CLI11's own checks tell the largest double, too.
+[[nodiscard]] CLI::Validator at_least(int least);
 
 }  // namespace inkle::cli

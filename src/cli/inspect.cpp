@@ -166,7 +166,7 @@ void add_inspect(CLI::App& app) {
                       "the page; without it the model's name with .html, in this folder");
   command->add_option("--seconds", arguments->seconds, "to spend on measuring calls")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least(0));
   command->add_flag("--no-run", arguments->no_run, "compile only: no times, no limits");
   command->add_flag("--no-code", arguments->no_code, "leave out LLVM IR and assembly");
   command->callback([arguments] { inspect(*arguments); });

@@ -1,8 +1,12 @@
 // `inkle`: the command. Exit codes: 0, 1 for a wrong or unsupported program or file, 2 for a wrong
 // command line, 3 for a bug of Inkle's.
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -13,6 +17,11 @@ int report(const char* kind, const char* message, int code) {
   std::fflush(stdout);
   std::fprintf(stderr, "%s: %s\n", kind, message);
   return code;
+}
+
+bool has_command(const CLI::App& app, std::string_view name) {
+  return !app.get_subcommands([&](const CLI::App* command) { return command->get_name() == name; })
+              .empty();
 }
 
 }  // namespace
@@ -38,6 +47,10 @@ int main(int argc, char** argv) {
     return 0;
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);
+    if (argc > 1 && argv[1][0] != '-' && !has_command(app, argv[1])) {
+      const std::string message = fmt::format("no command '{}': inkle --help lists them", argv[1]);
+      return report("error", message.c_str(), 2);
+    }
     return report("error", e.what(), 2);
   } catch (const inkle::UserError& e) {
     return report("error", e.what(), 1);

@@ -60,10 +60,10 @@ void add_profile(CLI::App& app) {
   add_input_options(*command, arguments->inputs);
   command->add_option("--seconds", arguments->seconds, "to spend on measuring")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least(0));
   command->add_option("--most", arguments->most, "lines of the table")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   command->callback([arguments] { profile(*arguments); });
 }
 

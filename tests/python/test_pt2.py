@@ -124,6 +124,17 @@ def test_wrong_inputs(tmp_path):
     assert inkle("run", code=2).stderr.startswith("error: ")
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [("frobnicate", "error: no command 'frobnicate': inkle --help lists them\n"),
+     ("run a.txt --threads 0", "error: --threads: 0 is no number from 1 on\n"),
+     ("bench a.txt --runs many", "error: --runs: many is no number from 1 on\n"),
+     ("profile a.txt --seconds -1", "error: --seconds: -1 is no number from 0 on\n")],
+)  # fmt: skip
+def test_wrong_command_lines(line, message):
+    assert inkle(*line.split(), code=2).stderr == message
+
+
 def test_an_index_out_of_range_is_an_error(tmp_path):
     numpy.save(tmp_path / "ids.npy", numpy.full((2, 6), 99))
     model = ROOT / "tests" / "pt2" / "data" / "decoder.pt2"
