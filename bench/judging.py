@@ -19,10 +19,6 @@ import inkle
 FLOOR_ALONE = 2e-6
 BF16_FLOOR, BF16_FLOOR_ALONE = 1e-3, 3e-2
 
-# The most models that tell how much chance there is in eager's own errors. A gate behind a batch norm
-# of two numbers is off by ten times the usual in every second of them.
-DISTURBED = 8
-
 # Of a recorded graph: the usual call, the recording, and replays.
 GRAPH_CALLS = 4
 
@@ -166,7 +162,7 @@ def run_training(built: Any, compile_model: Any, calls: int) -> dict[str, Any]:
     result = {"ok": worst.ok, "accuracy": f"{where}: {worst}", "misses": misses}
     if not worst.ok and not worst.bad:
         disturbed: list[Any] = []
-        while len(disturbed) < DISTURBED and not result.get("by_chance"):
+        while len(disturbed) < common.DISTURBED and not result.get("by_chance"):
             disturbed.append(_pooled_training(built, _disturbing(len(disturbed), built.eps), calls, False))
             result["by_chance"] = _is_by_chance(pooled, disturbed)
     return result
@@ -214,16 +210,7 @@ def _is_by_chance(found: dict[str, Any], disturbed: list[Any]) -> bool:
     last bit: where statistics are of a few numbers, layer after layer makes much of rounding."""
     if any(isinstance(d, str) for d in disturbed):
         return False
-    for name, one in found.items():
-        if one.ok:
-            continue
-        probe = copy.copy(one)
-        rms = max(one.eager_rms, *(d[name].rms for d in disturbed))
-        probe.eager_squares = rms * rms * one.count
-        probe.eager_largest = max(one.eager_largest, *(d[name].largest for d in disturbed))
-        if not probe.ok:
-            return False
-    return True
+    return all(o.ok or o.ok_beside([d[name] for d in disturbed]) for name, o in found.items())
 
 
 def _train_once(built: Any, models: list[Any], run: Any, inputs: Any) -> dict[str, Any] | str:

@@ -51,7 +51,7 @@ def worker(arguments: argparse.Namespace) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     import torch
-    from opdb_case import Case, message_of, run_case
+    from opdb_case import Case, every_entry, message_of, run_case
 
     logging.getLogger("inkle").setLevel(logging.ERROR)
     for name in ("torch._dynamo", "torch._functorch"):
@@ -70,12 +70,6 @@ def worker(arguments: argparse.Namespace) -> None:
         answers.flush()
 
 
-def every_entry() -> list[Any]:
-    from torch.testing._internal.common_methods_invocations import op_db
-
-    return list(op_db)
-
-
 # --- Parent ---------------------------------------------------------------------------------------
 
 
@@ -86,6 +80,7 @@ def entry_name(entry: Any) -> str:
 def cases_of(arguments: argparse.Namespace) -> list[tuple[str, str]]:
     """(line for a worker, name) of what was asked for."""
     import torch
+    from opdb_case import every_entry
 
     chosen = []
     only = [o for o in arguments.only.split(",") if o]
