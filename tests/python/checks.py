@@ -14,6 +14,10 @@ from inkle.machine import as_strided, native_options
 from inkle.options import parse
 
 
+# Eager itself refuses or lacks a few things there.
+IS_OLDER_TORCH = torch.__version__ < torch.torch_version.TorchVersion("2.15")
+
+
 def leaves(value) -> list:
     return torch.utils._pytree.tree_leaves(value)
 

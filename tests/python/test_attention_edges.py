@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import inkle
+from checks import IS_OLDER_TORCH
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -103,6 +104,8 @@ def test_the_op_in_eager_without_columns(safe):
 @pytest.mark.parametrize("grad", [False, True])
 def test_no_heads(function, grad):
     given = tensors((2, 0, 7, 8), (2, 0, 9, 8), (2, 0, 9, 8), grad=grad)
+    if IS_OLDER_TORCH and function is not by_hand and not given[0].is_cuda:
+        pytest.skip("eager divides by the number of heads")
     if grad and function is not by_hand and given[0].is_cuda:
         # Eager fails: its kernel has no backward for no heads.
         torch.compile(function, backend="inkle")(*given).sum().backward()

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import inkle
-from checks import check, compiled, eager_ops, narrow, ramp, randn, same
+from checks import IS_OLDER_TORCH, check, compiled, eager_ops, narrow, ramp, randn, same
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -222,6 +222,8 @@ _OF_THE_CPU = ("misaligned", "literals", "bounds that a dtype does not hold",
     pytest.param(name, marks=pytest.mark.cpu_only if name in _OF_THE_CPU else ()) for name in CASES
 ])
 def test_like_eager(name):
+    if IS_OLDER_TORCH and "does not hold" in name:
+        pytest.skip("eager refuses such bounds")
     function, make, how = CASES[name]
     with torch.no_grad():
         reports = check(function, make, **how)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from checks import check, compiled, leaves, randn
+from checks import IS_OLDER_TORCH, check, compiled, leaves, randn
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -134,7 +134,7 @@ TORCHS_OWN = {("bits", True), ("bytes", True)}
 OVERLAPPING = ("unfold", "unfold after a slice")
 # With a default device an older TorchDynamo cuts the graph at unflatten, and its AOTAutograd returns the
 # argument of what it has written to.
-CUT = torch.__version__ < torch.torch_version.TorchVersion("2.15")
+CUT = IS_OLDER_TORCH
 
 
 def geometry(tensor, argument):
