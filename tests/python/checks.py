@@ -14,7 +14,7 @@ from inkle.machine import as_strided, native_options
 from inkle.options import parse
 
 
-# Eager itself refuses or lacks a few things there.
+# Torch 2.11, whose eager itself refuses or lacks a few things.
 IS_OLDER_TORCH = torch.__version__ < torch.torch_version.TorchVersion("2.15")
 
 
