@@ -8,8 +8,8 @@
 For each family: values by the accuracy rule of bench/common.py, dtypes, strides, number of graphs
 and graph breaks, and for every op of the graphs whether it was native, decomposed, a library call or
 eager. Families run in a worker process that is restarted after a crash or a timeout. In bf16 a model
-is of that type in inference and runs under autocast in training. With recorded graphs the last of four
-calls counts, two of which are replays. In training, a family whose misses an eager model with weights
+is of that type in inference and runs under autocast in training. The second call counts, with recorded
+graphs the fourth, which is a replay. In training, a family whose misses an eager model with weights
 disturbed in their last bit has, too, is "near".
 """
 
@@ -76,7 +76,7 @@ def _family(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     built = judging.placed(zoo.build(name), arguments)
     found = counted.Counted()
     options = {"random": "eager", "strict": arguments.strict, "graphs": arguments.graphs}
-    calls = judging.GRAPH_CALLS if arguments.graphs else 1
+    calls = judging.GRAPH_CALLS if arguments.graphs else judging.CALLS
 
     def compile_model(model: Any) -> Any:
         return torch.compile(model, backend="inkle", dynamic=arguments.dynamic or None,

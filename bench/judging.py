@@ -19,8 +19,9 @@ import inkle
 FLOOR_ALONE = 2e-6
 BF16_FLOOR, BF16_FLOOR_ALONE = 1e-3, 3e-2
 
-# Of a recorded graph: the usual call, the recording, and replays.
-GRAPH_CALLS = 4
+# The second call reads what the first has left. Of a recorded graph: the usual call, the recording, and
+# replays.
+CALLS, GRAPH_CALLS = 2, 4
 
 
 def placed(built: Any, arguments: argparse.Namespace) -> Any:

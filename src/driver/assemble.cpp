@@ -126,14 +126,15 @@ class Assembler {
     return sym::max(elements, program_.context->constant(0)) * abi::size_of(buffer.dtype);
   }
 
-  // Buffers that are memory of the host's own: results of its ops, whole.
+  // Buffers that are memory of the host's own: results of its ops, whole. What is prepared stays
+  // from call to call, so it is copied to memory of the plan.
   void find_host_results() {
     is_hosts_.assign(program_.buffers.size(), false);
     for (const schedule::Step& step : scheduled_.steps) {
       if (const auto* eager = std::get_if<schedule::EagerStep>(&step.action)) {
         for (const BufferId b : eager->call.results) is_hosts_[b] = true;
       }
-      if (!target_.host_makes_result(step, program_)) continue;
+      if (step.prepare || !target_.host_makes_result(step, program_)) continue;
       const auto* convolution = std::get_if<schedule::ConvolutionStep>(&step.action);
       const View& view = convolution != nullptr
                              ? convolution->y

@@ -56,6 +56,41 @@ graph @block(%q: bf16[2,4,16,8], %k: bf16[2,4,16,8], %v: bf16[2,4,16,8]) -> bf16
   EXPECT_EQ(host.released, 1);
 }
 
+// The host's memory is gone after a call.
+TEST_F(NullDeviceTest, WhatTheHostPreparesIsKept) {
+  compile(R"(
+graph @positions(%x: f32[2,3,8,8], %w: f32[3,3,1,1] param) -> f32[2,3,8,8] {
+  %0: f32[2,3,8,8] = full_like(%x, 0.5)
+  %1: f32[2,3,8,8] = convolution(%0, %w, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)
+  %2: f32[2,3,8,8] = mul(%x, %1)
+  return %2
+}
+)");
+  NullHost host;
+  const std::vector<abi::TensorView> views = {
+      host.make_output(abi::DType::f32, std::vector<std::int64_t>{2, 3, 8, 8},
+                       std::vector<std::int64_t>{192, 64, 8, 1})
+          .view,
+      host.make_output(abi::DType::f32, std::vector<std::int64_t>{3, 3, 1, 1},
+                       std::vector<std::int64_t>{3, 1, 1, 1})
+          .view};
+  std::vector<std::int64_t> versions(views.size(), 1);
+  const auto calls = [&] {
+    host.calls.clear();
+    (void)device_->take_launches();
+    executable_->run({.tensors = views, .versions = versions, .host = &host});
+    for (const auto& launch : device_->take_launches()) host.calls.push_back(launch.what);
+    return host.calls;
+  };
+  const std::vector<std::string> first = calls();
+  ASSERT_GE(first.size(), 3U);
+  EXPECT_THAT(std::vector(first.begin(), first.begin() + 2),
+              ::testing::ElementsAre("convolution", "copy"));
+  EXPECT_THAT(calls(), ::testing::ElementsAre(first.back()));
+  ++versions[1];
+  EXPECT_EQ(calls(), first);
+}
+
 TEST_F(NullDeviceTest, RowsThatAreLookedUpCompile) {
   compile(R"(
 graph @rows(%t: f32[10,64] param, %i: i64[4]) -> f32[4,64] {

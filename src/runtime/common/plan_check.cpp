@@ -30,7 +30,13 @@ class Checker {
     }
     for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
       place_ = fmt::format("step {}", i);
-      std::visit([this](const auto& action) { check(action); }, plan_.steps[i].action);
+      const abi::Step& step = plan_.steps[i];
+      prepares_ = step.prepare;
+      if (prepares_ && !std::holds_alternative<abi::Launch>(step.action) &&
+          !std::holds_alternative<abi::LibraryCall>(step.action)) {
+        fail("only launches and library calls can be prepare steps");
+      }
+      std::visit([this](const auto& action) { check(action); }, step.action);
     }
     for (std::size_t i = 0; i < plan_.outputs.size(); ++i) {
       place_ = fmt::format("output {}", i);
@@ -55,6 +61,25 @@ class Checker {
   }
   void buffer(abi::PlanBuffer b) const {
     if (b >= plan_.buffers.size()) fail(fmt::format("buffer {} of {}", b, plan_.buffers.size()));
+  }
+
+  // Of a step: prepare steps run before all others and not in every call, so they use what stays.
+  void used(abi::PlanBuffer b) const {
+    buffer(b);
+    if (prepares_) stays(b);
+  }
+  void stays(abi::PlanBuffer b) const {
+    for (std::size_t hops = 0; plan_.buffers[b].kind == BufferDecl::Kind::alias; ++hops) {
+      if (hops > plan_.buffers.size()) fail("aliases in a circle");
+      b = plan_.buffers[b].index;
+    }
+    const BufferDecl& decl = plan_.buffers[b];
+    const bool is_parameter =
+        decl.kind == BufferDecl::Kind::argument && plan_.arguments[decl.index].is_parameter;
+    if (!is_parameter && decl.kind != BufferDecl::Kind::constant &&
+        decl.kind != BufferDecl::Kind::prepared) {
+      fail(fmt::format("a prepare step uses {}, which changes from call to call", decl.name));
+    }
   }
 
   void buffer_declaration(const BufferDecl& b) {
@@ -85,7 +110,7 @@ class Checker {
 
   void check(const abi::Launch& l) const {
     if (l.kernel >= plan_.kernels.size()) fail("no such kernel");
-    for (const abi::PlanBuffer b : l.buffers) buffer(b);
+    for (const abi::PlanBuffer b : l.buffers) used(b);
     slots(l.sizes);
     slots(l.extents);
     if (l.buffers.size() % l.instances() != 0 || l.sizes.size() % l.instances() != 0) {
@@ -96,7 +121,7 @@ class Checker {
     slot(l.scratch_bytes);
   }
   void operand(const abi::Operand& o) const {
-    buffer(o.buffer);
+    used(o.buffer);
     slot(o.offset);
     geometry(o.sizes, o.strides);
   }
@@ -176,6 +201,7 @@ class Checker {
 
   const abi::Plan& plan_;
   std::string place_;
+  bool prepares_ = false;  // the step at hand
 };
 
 }  // namespace

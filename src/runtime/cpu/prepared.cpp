@@ -77,7 +77,7 @@ class Planner {
       must_be_constant(launch->grain);
       must_be_constant(launch->scratch_bytes);
       for (const PlanBuffer b : launch->buffers) result.push_back(roots_[b]);
-    } else if (call != nullptr) {
+    } else {
       for (const abi::Operand* o : call->operands()) {
         if (o == nullptr) continue;
         must_be_constant(o->offset);
@@ -85,19 +85,12 @@ class Planner {
         must_be_constant(o->strides);
         result.push_back(o->buffer);
       }
-    } else {
-      fail("only launches and library calls can be prepare steps");
     }
     for (const PlanBuffer b : result) {
       const BufferDecl& decl = plan_.buffers[b];
       must_be_constant(decl.sizes);
       must_be_constant(decl.strides);
       must_be_constant(decl.bytes);
-      const bool is_parameter =
-          decl.kind == Kind::argument && plan_.arguments[decl.index].is_parameter;
-      if (!is_parameter && decl.kind != Kind::constant && decl.kind != Kind::prepared) {
-        fail(fmt::format("a prepare step uses {}, which changes from call to call", decl.name));
-      }
     }
     return result;
   }

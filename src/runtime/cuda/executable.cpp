@@ -128,9 +128,6 @@ void Executable::plan_prepared() {
   };
   for (std::size_t s = 0; s < steps_.size(); ++s) {
     if (!plan_->steps[s].prepare) continue;
-    if (steps_[s].eager != nullptr || steps_[s].copy != nullptr) {
-      user_error("plan {}: step {} is prepared but is a call of the host", plan_->name, s);
-    }
     steps_[s].is_prepare = true;
     for (const PlanBuffer b : steps_[s].buffers) watch(b);
     if (steps_[s].call) {
