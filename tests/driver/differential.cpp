@@ -56,14 +56,17 @@ Memory allocate(abi::DType dtype, std::vector<std::int64_t> sizes,
 }
 
 // In the strides of the type, at the hints of its symbols; row-major where it has none.
-Memory to_memory(const RefTensor& t, const graph::Type& type) {
+Memory memory_for(const RefTensor& t, const graph::Type& type) {
   std::vector<std::int64_t> strides = dense(t.sizes);
   if (type.strides && !graph::is_contiguous(type)) {
     for (std::size_t d = 0; d < strides.size(); ++d) {
       strides[d] = sym::hint((*type.strides)[d]).value();
     }
   }
-  Memory m = allocate(t.dtype, t.sizes, std::move(strides));
+  return allocate(t.dtype, t.sizes, std::move(strides));
+}
+
+void write(const RefTensor& t, const Memory& m) {
   const auto width = static_cast<std::size_t>(abi::size_of(t.dtype));
   const std::vector<std::byte> bytes = ops::to_bytes(t);
   ops::for_each_index(t.sizes, [&](std::span<const std::int64_t> index, std::size_t p) {
@@ -72,7 +75,6 @@ Memory to_memory(const RefTensor& t, const graph::Type& type) {
     std::copy_n(bytes.data() + p * width, width,
                 m.data + offset * static_cast<std::int64_t>(width));
   });
-  return m;
 }
 
 RefTensor from_view(const abi::TensorView& view) {
@@ -160,6 +162,27 @@ void expect_equal(const RefTensor& want, const RefTensor& got) {
   }
 }
 
+bool same_bytes(const RefTensor& a, const RefTensor& b) {
+  return a.dtype == b.dtype && a.sizes == b.sizes && ops::to_bytes(a) == ops::to_bytes(b);
+}
+
+// A call with the same arguments gives the same, whatever the one before it has left.
+void check_second_call(const RunResult& first, const std::vector<ops::InterpretedOutput>& outputs,
+                       const std::vector<RefTensor>& inputs) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const auto& a = first.outputs[i];
+    const auto& b = outputs[i];
+    const bool is_same = a.integer == b.integer && a.tensor.has_value() == b.tensor.has_value() &&
+                         (!a.tensor || same_bytes(*a.tensor, *b.tensor));
+    if (!is_same) throw InternalError(fmt::format("result {} of a second call is another", i));
+  }
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!same_bytes(first.inputs[i], inputs[i])) {
+      throw InternalError(fmt::format("input {} after a second call is another", i));
+    }
+  }
+}
+
 }  // namespace
 
 Compiler& shared_compiler() {
@@ -178,7 +201,7 @@ RunResult compile_and_run(graph::Graph graph, const std::vector<RefTensor>& inpu
   std::vector<Memory> memory;
   for (const graph::Input& input : graph.inputs) {
     if (input.value.is_none()) continue;
-    memory.push_back(to_memory(inputs[memory.size()], graph.type(input.value)));
+    memory.push_back(memory_for(inputs[memory.size()], graph.type(input.value)));
   }
   Compiled compiled = shared_compiler().compile(std::move(graph), with_text);
   runtime::cpu::ExecutableOptions executable_options;
@@ -186,10 +209,16 @@ RunResult compile_and_run(graph::Graph graph, const std::vector<RefTensor>& inpu
   runtime::cpu::Executable executable(compiled.plan, executable_options);
   std::vector<abi::TensorView> views;
   for (const Memory& m : memory) views.push_back(m.view);
-  TestHost host;
-  executable.run({.tensors = views, .integers = integers, .host = &host});
-  result.outputs = std::move(host.results);
-  for (const abi::TensorView& view : views) result.inputs.push_back(from_view(view));
+  for (int call = 0; call < 2; ++call) {
+    for (std::size_t i = 0; i < memory.size(); ++i) write(inputs[i], memory[i]);
+    TestHost host;
+    executable.run({.tensors = views, .integers = integers, .host = &host});
+    std::vector<RefTensor> after;
+    for (const abi::TensorView& view : views) after.push_back(from_view(view));
+    if (call > 0) check_second_call(result, host.results, after);
+    result.outputs = std::move(host.results);
+    result.inputs = std::move(after);
+  }
   result.plan = compiled.plan;
   result.report = std::move(compiled.report);
   return result;

@@ -337,6 +337,11 @@ class Grower {
     }
     for (const ValueId v : outputs) graph.outputs.push_back({v});
     if (below(3) == 0) mutate();
+    if (below(2) == 0) {
+      for (graph::Input& input : graph.inputs) {
+        input.is_parameter = !input.value.is_none() && below(2) == 0;
+      }
+    }
     for (const graph::Output& output : graph.outputs) {
       Type& type = graph.type(std::get<ValueId>(output.value));
       if (!type.strides) type.strides = output_strides(type.sizes);

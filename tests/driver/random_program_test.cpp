@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -58,8 +59,20 @@ double scale_of(const RefTensor& want) {
   return scale;
 }
 
+double largest(abi::DType dtype) {
+  switch (dtype) {
+    case abi::DType::f16:
+      return 65504;
+    case abi::DType::bf16:
+    case abi::DType::f32:
+      return std::numeric_limits<float>::max();
+    default:
+      return std::numeric_limits<double>::max();
+  }
+}
+
 // How far a right result may lie from each element; infinity where the noise makes or takes an
-// infinity.
+// infinity, or may as far as it moves the element.
 std::vector<double> allowances(const RefTensor& want, const std::vector<const RefTensor*>& noisy) {
   const double scale = scale_of(want);
   std::vector<double> moves(want.count(), 0);
@@ -79,6 +92,7 @@ std::vector<double> allowances(const RefTensor& want, const std::vector<const Re
     const double floor =
         want.is_real() ? relative(want.dtype) * (std::abs(a) + 0.5 * std::max(scale, 0.5)) : 0;
     allowed[p] = floor + std::max(kBeyondNoise * moves[p], kBeyondTypical * *typical);
+    if (want.is_real() && std::abs(a) + allowed[p] > largest(want.dtype)) allowed[p] = HUGE_VAL;
     for (const RefTensor* n : noisy) {
       if (std::isfinite(n->real(p)) != std::isfinite(a)) allowed[p] = HUGE_VAL;
     }
