@@ -108,7 +108,7 @@ void lower_layer_norm(Lowering& l) {
   }
 }
 
-// The mean and 1 / sqrt(variance + eps) of some elements.
+// The mean and 1 / sqrt(variance + eps) of some elements; of none 0 and NaN, as in eager.
 struct Moments {
   double mean = 0, rstd = 0;
 };
@@ -116,7 +116,7 @@ Moments moments_of(const RefTensor& x, const std::vector<std::size_t>& group, do
   const double count = static_cast<double>(group.size());
   double sum = 0, squares = 0;
   for (const std::size_t j : group) sum += x.real(j);
-  const double mean = sum / count;
+  const double mean = group.empty() ? 0 : sum / count;
   for (const std::size_t j : group) squares += (x.real(j) - mean) * (x.real(j) - mean);
   return {mean, 1 / std::sqrt(squares / count + eps)};
 }

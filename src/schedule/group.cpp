@@ -19,13 +19,15 @@ using loop::Store;
 using sym::Expr;
 using Map = std::vector<std::pair<Expr, Expr>>;
 
-// What the nest overwrites, the group reads at just that element in the same iteration, if at all.
+// What the nest overwrites, the group reads at just that element in the same iteration, if at all,
+// and elementwise: a reduction, also of one element, is a stage of its own that may come later.
 bool overwrites_own_element(const Group& group, const Member& joining, const Nest& nest) {
   for (const Store& store : nest.stores) {
     for (const Member& member : group.members) {
       for (const Instruction& i : member.nest.body.instructions) {
         if (i.opcode != Opcode::load || i.buffer != store.buffer) continue;
         if (!member.inner.empty() || !joining.inner.empty()) return false;
+        if (member.nest.kind != NestKind::pointwise) return false;
         if (!(i.indices == store.indices)) return false;
       }
     }

@@ -95,5 +95,31 @@ graph @large(%g: f32[1,2,5,8], %x: f32[1,2,5,8], %k: f32[1,2,5,8], %lse: f32[1,2
 )");
 }
 
+// The mean of nothing is 0, its deviation NaN, in eager too.
+TEST(Found, MomentsOfNothing) {
+  expect_text_as_interpreted(R"(
+graph @nothing(%x: bf16[3,0,7]) -> bf16[3,1,1], bf16[3,1,1] {
+  %0: bf16[3,0,7], %1: bf16[3,1,1], %2: bf16[3,1,1] = native_layer_norm(%x, [0, 7], none, none, 1e-12)
+  return %1, %2
+}
+)");
+}
+
+// A product over one number, a reduction, reads an input that is overwritten.
+TEST(Found, UpdatesComeBehindProductsOfOneNumber) {
+  expect_text_as_interpreted(R"(
+graph @product(%x: f32[1,1,1], %w: f32[1,1]) -> f64[1,4,1,8] {
+  %0: f32[1,1,1] = baddbmm(%x, %x, %x, 1.0, 0.25)
+  %1: f32[1,1]{1,1} = reshape(%x, [1, 1])
+  %2: f32[1,1] = mm(%w, %1)
+  %3: f32[1,1] = mul(%2, 2.5)
+  %4: f32[1,4,1,8] = expand(%3, [1, 4, 1, 8])
+  %5: f64[1,4,1,8] = _to_copy(%4, f64)
+  %6: f32[1,1,1]{1,1,1} = copy_(%x, %0)
+  return %5
+}
+)");
+}
+
 }  // namespace
 }  // namespace inkle::driver
