@@ -3,9 +3,11 @@
     INKLE_RECORD_DIR=folder INKLE_FUZZ_COUNT=20000 build/tests/test_driver \\
         --gtest_filter=RandomPrograms.Record
     python bench/programs.py folder
+    python bench/programs.py folder --compiled --device cuda --shard 0/8    as a user compiles them
 
 The same programs run compiled against the interpreter in `RandomPrograms.RunAsTheInterpreterSays`,
 with the same allowance for each element, so that compiled code, interpreter and eager are compared.
+With ``--compiled`` what eager has right is traced, goes through torch.compile and is called twice.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from typing import Any
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
 
+import inkle
 import torch
 from inkle import _inkle
 from inkle.eager_half import NAMED_DTYPES, EagerHalf
+from torch.fx.experimental.proxy_tensor import make_fx
 
 # Memory that nobody wrote: the interpreter has zeros there.
 _EMPTY = {"aten::empty.memory_format": "aten::zeros", "aten::empty_like": "aten::zeros_like",
@@ -91,14 +95,40 @@ def _difference(got: Any, wanted: torch.Tensor, allowed: torch.Tensor) -> str:
     if not bad.any():
         return ""
     at = int(bad.nonzero()[0])
-    return f"element {at}: {b[at]} is {a[at]} in eager, {allowed[at]:.3g} allowed"
+    return f"element {at}: {b[at]} is {a[at]}, {allowed[at]:.3g} allowed"
 
 
-def run(program: dict[str, Any], data: memoryview) -> str:
+class Untraced(Exception):
+    """A program that looks at values on its way."""
+
+
+def _compiled(half: EagerHalf, given: list[Any]) -> list[Any]:
+    """The results of a second call of the traced program, compiled."""
+    torch._dynamo.reset()
+    inkle.reset()
+    tensors = [t for t in given if isinstance(t, torch.Tensor)]
+
+    def call(*arguments: torch.Tensor) -> list[Any]:
+        left = iter(arguments)
+        return half([next(left) if isinstance(g, torch.Tensor) else g for g in given])
+
+    try:
+        traced = make_fx(call)(*tensors)
+    except RuntimeError as error:
+        raise Untraced(str(error)) from error
+    run = torch.compile(traced, backend="inkle", dynamic=False)
+    with torch.no_grad():
+        run(*tensors)
+        return list(run(*tensors))
+
+
+def run(program: dict[str, Any], data: memoryview, device: str, compiled: bool) -> str:
     """What differs, or ""."""
     graph = Program(program["text"])
     given = _inputs(graph, program, data)
-    results = EagerHalf(graph, False, [])(given)
+    given = [g.to(device) if isinstance(g, torch.Tensor) else g for g in given]
+    half = EagerHalf(graph, False, [])
+    results = _compiled(half, given) if compiled else half(given)
     count = len(results) - len(graph.written)
     after = {place: value for (place, _, _), value in zip(graph.written, results[count:])}
     entries = [e for e in graph.inputs(False) if isinstance(e, _inkle.Value)]
@@ -109,30 +139,43 @@ def run(program: dict[str, Any], data: memoryview) -> str:
     for number, (got, place) in enumerate(zip(found, program["results"])):
         wanted = _tensor(data, place)
         allowed = _tensor(data, {**place, "dtype": "f64", "at": place["allowed"]}).flatten()
+        got = got.cpu() if isinstance(got, torch.Tensor) else got
         if different := _difference(got, wanted, allowed):
             return f"result {number}: {different}"
     return ""
 
 
-def _judge(program: dict[str, Any], data: memoryview) -> tuple[str, str]:
-    """("right" | "differs" | "refused" | "left out", what to print)."""
+def _judge(program: dict[str, Any], data: memoryview, arguments: argparse.Namespace) -> tuple[str, str]:
+    """("right" | "differs" | "refused" | "left out" | "failed", what to print)."""
     if any(op in program["text"] for op in _UNSPECIFIED):
         return "left out", ""
     try:
-        text = run(program, data)
+        text = run(program, data, arguments.device, False)
     except Exception as error:  # noqa: BLE001: what eager has no kernel for
         return "refused", " ".join(str(error).split())[:160]
-    return ("differs", f"{text}\n{program['text']}") if text else ("right", "")
+    if text or not arguments.compiled:
+        return ("differs", f"in eager: {text}\n{program['text']}") if text else ("right", "")
+    try:
+        text = run(program, data, arguments.device, True)
+    except Untraced:
+        return "left out", ""
+    except Exception as error:  # noqa: BLE001: eager has run it
+        return "failed", f"{type(error).__name__}: {error}\n{program['text']}"
+    return ("differs", f"compiled: {text}\n{program['text']}") if text else ("right", "")
 
 
-def _in_child(programs: list[dict[str, Any]], data: memoryview) -> list[tuple[str, str]]:
+def _in_child(
+    programs: list[dict[str, Any]], data: memoryview, arguments: argparse.Namespace
+) -> list[tuple[str, str]]:
     """What comes of the programs in a process of their own, up to one that ends it."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
+        torch.set_default_device(arguments.device)
+        torch.backends.cudnn.allow_tf32 = False
         with os.fdopen(writer, "w") as answers:
             for program in programs:
-                answers.write(json.dumps(_judge(program, data)) + "\n")
+                answers.write(json.dumps(_judge(program, data, arguments)) + "\n")
                 answers.flush()
         os._exit(0)
     os.close(writer)
@@ -140,29 +183,37 @@ def _in_child(programs: list[dict[str, Any]], data: memoryview) -> list[tuple[st
         made = [tuple(json.loads(line)) for line in answers]
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if len(made) < len(programs):
-        made.append(("refused", f"eager ends with signal {-status}"))
+        outcome = "failed" if arguments.compiled else "refused"
+        made.append((outcome, f"the process ends with signal {-status}"))
     return made
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder")
+    parser.add_argument("--compiled", action="store_true", help="by torch.compile, too")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--shard", default="0/1", help="i/n: each n-th program from the i-th")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     with open(os.path.join(arguments.folder, "programs.json")) as file:
         programs = json.load(file)
     with open(os.path.join(arguments.folder, "data.bin"), "rb") as file:
         data = memoryview(file.read())
+    first, step = map(int, arguments.shard.split("/"))
+    programs = programs[first::step]
     found: list[tuple[str, str]] = []
     while len(found) < len(programs):
-        found += _in_child(programs[len(found) :], data)
+        found += _in_child(programs[len(found) :], data, arguments)
     for program, (outcome, text) in zip(programs, found):
         if text:
             print(f"seed {program['seed']} {outcome}: {text}")
     count = collections.Counter(outcome for outcome, _ in found)
     print(f"{len(programs)} programs: {count['right']} right, {count['differs']} differ, "
-          f"{count['refused']} refused by eager, {count['left out']} left out")  # fmt: skip
-    return 1 if count["differs"] or count["refused"] > len(programs) // 10 else 0
+          f"{count['failed']} fail, {count['refused']} refused by eager, "
+          f"{count['left out']} left out")  # fmt: skip
+    is_wrong = count["differs"] or count["failed"] or count["refused"] > len(programs) // 10
+    return 1 if is_wrong else 0
 
 
 if __name__ == "__main__":
