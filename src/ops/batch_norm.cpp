@@ -47,6 +47,18 @@ DType saved_dtype(const Type& x) {
   return x.device.kind == abi::DeviceKind::cpu ? x.dtype : abi::compute_type(x.dtype);
 }
 
+// ATen adds up f32 in f64 on the CPU. So do moments of few elements here (as far as is known),
+// whose roundings do not average out; of many it takes three times as long.
+constexpr std::int64_t kFewElements = 1024;
+DType moments_dtype(Builder& b, const Type& x) {
+  const DType compute = abi::compute_type(x.dtype);
+  if (x.device.kind != abi::DeviceKind::cpu || x.dtype != DType::f32) return compute;
+  Sizes counted = x.sizes;
+  counted.erase(counted.begin() + 1);
+  const auto count = sym::hint(sym::product(b.context(), counted));
+  return count && *count <= kFewElements ? DType::f64 : compute;
+}
+
 template <Positions p>
 Types infer_batch_norm(Inference& in) {
   const Type& x = float_tensor(in, 0);
@@ -112,16 +124,19 @@ std::vector<ValueId> decompose_batch_norm(Builder& b, const Node& node) {
   for (std::size_t d = 0; d < type.rank(); ++d) {
     if (d != 1) axes.push_back(b.integer(static_cast<std::int64_t>(d)));
   }
-  ValueId mean, var;
+  const DType exact = training ? moments_dtype(b, type) : compute;
+  const ValueId counted = to(b, x, exact);
+  ValueId exact_mean, var;
   if (training) {
-    const std::vector<ValueId> moments = b.nodes("var_mean", {wide, axes, 0.0, false});
+    const std::vector<ValueId> moments = b.nodes("var_mean", {counted, axes, 0.0, false});
     var = moments[0];
-    mean = moments[1];
+    exact_mean = moments[1];
   } else {
-    mean = to(b, stat(p.mean), compute);
+    exact_mean = to(b, stat(p.mean), compute);
     var = to(b, stat(p.var), compute);
   }
-  const ValueId rstd = b.node("rsqrt", {b.node("add", {var, in.real(at(p.eps))})});
+  const ValueId mean = to(b, exact_mean, compute);
+  const ValueId rstd = to(b, b.node("rsqrt", {b.node("add", {var, in.real(at(p.eps))})}), compute);
   const auto parameter = [&](std::size_t arg) -> std::optional<ValueId> {
     const auto* v = std::get_if<ValueId>(&node.args[arg]);
     return v == nullptr ? std::nullopt : std::optional(to(b, *v, compute));
@@ -156,9 +171,9 @@ std::vector<ValueId> decompose_batch_norm(Builder& b, const Node& node) {
   std::vector<ValueId> results = {y, to(b, mean, saved), to(b, rstd, saved)};
   if (p.functional) {
     const double momentum = in.real(at(p.momentum));
-    const ValueId unbiased = b.node("var", {wide, axes, 1.0, false});
-    results.push_back(running(b, stat(p.mean), mean, momentum, compute));
-    results.push_back(running(b, stat(p.var), unbiased, momentum, compute));
+    const ValueId unbiased = b.node("var", {counted, axes, 1.0, false});
+    results.push_back(running(b, stat(p.mean), exact_mean, momentum, exact));
+    results.push_back(running(b, stat(p.var), unbiased, momentum, exact));
   }
   return results;
 }

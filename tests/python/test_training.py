@@ -197,6 +197,26 @@ def test_long_sums_are_as_exact_as_eagers(shape, mean):
     assert error_ratio(lambda t: (t * t).mean((0, 1)), x) < 1.5
 
 
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("shape", [(2, 64, 1, 1), (4, 64, 2, 2), (8, 64, 8, 8), (8, 64, 11, 11)])
+def test_statistics_of_few_elements_are_rounded_once(shape, channels_last):
+    if torch.get_default_device().type != "cpu":
+        pytest.skip("eager's are of f32 there")
+    run = torch.compile(nn.BatchNorm2d(64), backend="inkle")
+    errors = []
+    for factor in range(1, 11):
+        x = randn(*shape) * factor + 5
+        x = x.to(memory_format=torch.channels_last) if channels_last else x
+        run.reset_running_stats()
+        run(x)
+        exact = x.double().transpose(0, 1).flatten(1)
+        for found, wanted in ((run.running_mean, 0.1 * exact.mean(1)),
+                              (run.running_var, 0.9 + 0.1 * exact.var(1))):  # fmt: skip
+            errors.append(((found - wanted) / wanted).square().mean())
+    # Roundings to the nearest of 24 bits are 2^-24 at most, 2.6e-8 in RMS.
+    assert torch.stack(errors).mean().sqrt() < 3.2e-8
+
+
 @pytest.mark.parametrize("whole", [False, True], ids=["one", "row"])
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
 def test_cross_entropy_of_what_is_not_finite(value, whole):
