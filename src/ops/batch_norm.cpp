@@ -125,7 +125,7 @@ std::vector<ValueId> decompose_batch_norm(Builder& b, const Node& node) {
     if (d != 1) axes.push_back(b.integer(static_cast<std::int64_t>(d)));
   }
   const DType exact = training ? moments_dtype(b, type) : compute;
-  const ValueId counted = to(b, x, exact);
+  const ValueId counted = exact == compute ? wide : to(b, x, exact);
   ValueId exact_mean, var;
   if (training) {
     const std::vector<ValueId> moments = b.nodes("var_mean", {counted, axes, 0.0, false});
