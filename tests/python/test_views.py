@@ -228,3 +228,21 @@ def test_strides_through_the_memory_of_an_argument(name, first):
         found = run(ours[begin : begin + 9].view(3, 3))
         assert torch.equal(found, wanted)
         assert torch.equal(ours, eagers)
+
+
+# --- Writes into repeated tensors ------------------------------------------------------------------
+
+# Torch 2.11 states strides of 0 for what these return.
+SCATTERS = {
+    "slice": lambda x, y: torch.slice_scatter(x.expand(3, 9), y, 1, 2, 8, 2),
+    "slice, transposed": lambda x, y: torch.slice_scatter(x.expand(3, 9), y, 1, 2, 8, 2).t().cumsum(0).sum(1),
+    "row": lambda x, y: torch.select_scatter(x.expand(3, 9), y.reshape(9), 0, 1),
+    "row, summed": lambda x, y: torch.select_scatter(x.expand(3, 9), y.reshape(9), 0, 1).sum(0),
+    "diagonal": lambda x, y: torch.diagonal_scatter(x.expand(3, 9), y[0]),
+    "memory": lambda x, y: torch.as_strided_scatter(x.expand(3, 9), y, (3, 3), (3, 1)),
+}
+
+
+@pytest.mark.parametrize("name", SCATTERS)
+def test_writes_into_repeated_tensors(name):
+    check(SCATTERS[name], lambda: [randn(3)[0], randn(3, 3)], strict=False, calls=2)

@@ -115,6 +115,13 @@ Argument element(const Argument& argument, std::size_t i, sym::Context& context)
   return argument;
 }
 
+bool repeats(const Type& type) {
+  for (std::size_t d = 0; type.strides && d < type.rank(); ++d) {
+    if ((*type.strides)[d].is_constant(0) && !type.sizes[d].is_constant(1)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Importer::Importer(std::string name)
@@ -289,14 +296,33 @@ std::vector<ValueId> Importer::call(std::string_view overload, std::vector<Argum
     graph::Node probe;
     probe.args = args;
     graph::for_each_operand(probe, [&](ValueId v) { fix_strides(v); });
-    results = in_eager(overload, target, std::move(args), meta);
+    std::vector<Type> types = meta;
+    for (Type& type : types) {
+      if (is_misstated(row, args, type)) type.strides.reset();
+    }
+    results = in_eager(overload, target, args, types);
   }
   strides_.resize(graph_.value_count());
   for (std::size_t r = 0; r < results->size() && r < meta.size(); ++r) {
-    if ((*results)[r].is_none()) continue;
-    strides_[(*results)[r].index] = meta[r].strides;
+    const ValueId result = (*results)[r];
+    if (result.is_none()) continue;
+    if (is_misstated(row, args, meta[r])) {
+      misstated_.insert(result);
+    } else {
+      strides_[result.index] = meta[r].strides;
+    }
   }
   return *results;
+}
+
+// What an op writes has an element for each index. Where FX states a stride of 0 (torch 2.11 does
+// for slice_scatter of an expanded tensor), eager's result is contiguous.
+bool Importer::is_misstated(const graph::OpDef* row, const std::vector<Argument>& args,
+                            const Type& meta) const {
+  if (row == nullptr) return false;
+  if (!graph::has(row->traits, graph::Trait::view)) return repeats(meta);
+  const auto* base = args.empty() ? nullptr : std::get_if<ValueId>(&args.front());
+  return base != nullptr && misstated_.contains(*base);
 }
 
 void Importer::fix_strides(ValueId value) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -77,11 +78,15 @@ class Importer {
   std::vector<ValueId> in_eager(std::string_view overload, std::uint32_t target,
                                 std::vector<Argument> args, const std::vector<Type>& meta);
   void fix_strides(ValueId value);
+  // FX states other strides than the result of `row` has in eager.
+  [[nodiscard]] bool is_misstated(const graph::OpDef* row, const std::vector<Argument>& args,
+                                  const Type& meta) const;
 
   std::shared_ptr<sym::Context> context_;
   graph::Graph graph_;
   graph::Builder builder_;
   std::vector<std::optional<graph::Sizes>> strides_;  // FX's, by ValueId
+  std::set<ValueId> misstated_;
   std::vector<EagerReason> eager_;
 };
 
