@@ -1,0 +1,37 @@
+#include "kernel/function.h"
+
+#include <array>
+#include <cmath>
+
+namespace inkle::kernel {
+namespace {
+
+double exp_term(std::span<const double> x) { return std::exp(x[0]); }
+double erf_plus_one(std::span<const double> x) { return std::erfc(-x[0]); }
+double quotient(std::span<const double> x) { return x[0] / x[1]; }
+
+// exp_term: the rounding of x * log2(e) makes it off by |x| 2^-24 of itself, two units of the
+// approximate exp2 come on top; below the least normal number it is 0. A term is a small part of
+// the sum where |x| is large.
+constexpr std::array kRows = {
+    FunctionRow{NamedFunction::exp_term, "exp_term", 1, exp_term, 0x1p-17, 0x1p-126},
+    FunctionRow{NamedFunction::erf_plus_one, "erf_plus_one", 1, erf_plus_one, 0, 3e-7},
+    FunctionRow{NamedFunction::quotient, "quotient", 2, quotient, 0x1.8p-23, 0x1p-149},
+};
+
+}  // namespace
+
+std::span<const FunctionRow> functions() { return kRows; }
+
+const FunctionRow& row_of(NamedFunction function) {
+  return kRows.at(static_cast<std::size_t>(function));
+}
+
+std::optional<NamedFunction> function_from_name(std::string_view name) {
+  for (const FunctionRow& row : kRows) {
+    if (row.name == name) return row.function;
+  }
+  return std::nullopt;
+}
+
+}  // namespace inkle::kernel

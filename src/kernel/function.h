@@ -1,0 +1,28 @@
+// Functions that are no opcode of loop bodies: one row each, the only place that says what one is.
+// Each printer has one fixed expansion for a name.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "kernel/operation.h"
+
+namespace inkle::kernel {
+
+struct FunctionRow {
+  NamedFunction function;
+  std::string_view name;
+  int operands = 1;
+  double (*meaning)(std::span<const double> operands) = nullptr;  // exact but for double's rounding
+  // An expansion is right if it differs from the meaning by at most this much, relative to the
+  // meaning or absolute, whichever is larger.
+  double relative_error = 0;
+  double absolute_error = 0;
+};
+
+[[nodiscard]] std::span<const FunctionRow> functions();  // in order of the enumeration
+[[nodiscard]] const FunctionRow& row_of(NamedFunction function);
+[[nodiscard]] std::optional<NamedFunction> function_from_name(std::string_view name);
+
+}  // namespace inkle::kernel
