@@ -130,9 +130,7 @@ Values Builder::loop(LoopKind kind, Expr end, const Values& initial, const LoopB
 Values Builder::loop(Loop info, const Values& initial, const LoopBody& body) {
   if (info.variable.is_null()) {
     info.variable = context_.index(info.end);
-    sym::SymbolInfo facts;
-    facts.range = {sym::bounds(info.begin).low, sym::bounds(info.end).high};
-    context_.set_info(info.variable, std::move(facts));
+    context_.set_info(info.variable, facts_of(info));
   }
   const Expr variable = info.variable;
   const std::vector<Type> types = types_of(kernel_, initial);

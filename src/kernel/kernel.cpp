@@ -54,6 +54,21 @@ std::int64_t element_bytes(const Memory& memory) {
   return memory.space == Space::barrier ? 8 : abi::size_of(memory.dtype);
 }
 
+sym::SymbolInfo facts_of(const Loop& loop) {
+  sym::SymbolInfo facts;
+  if (loop.begin.is_constant(0)) {
+    facts.range.low = 0;
+    facts.extent = loop.end;
+  } else {
+    const std::int64_t high = sym::bounds(loop.end).high;
+    facts.range = {sym::bounds(loop.begin).low, high == sym::Range::kMax ? high : high - 1};
+    if (facts.range.high < facts.range.low) facts.range = {};  // a loop that never runs
+  }
+  const std::int64_t step = loop.step.constant().value_or(1);
+  if (step > 1 && sym::divides(step, loop.begin)) facts.divisor = step;
+  return facts;
+}
+
 const Access* access_of(const Operation& operation) {
   switch (operation.op) {
     case Op::load:

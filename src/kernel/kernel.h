@@ -100,6 +100,9 @@ struct Kernel {
 [[nodiscard]] Expr element_count(const Memory& memory);
 [[nodiscard]] std::int64_t element_bytes(const Memory& memory);
 
+// What is known of a loop's variable inside of the loop: for the context that owns the symbol.
+[[nodiscard]] sym::SymbolInfo facts_of(const Loop& loop);
+
 // The access of an operation of memory, barriers or copies' target; null where there is none.
 [[nodiscard]] const Access* access_of(const Operation& operation);
 

@@ -37,17 +37,18 @@ enum class Op : std::uint8_t {
   fold,    // {initial totals...} -> totals...: Fold; see there
   roles,   // Roles; one region for each, run by different warps of a block
 
-  // --- Memory: Access. With `indices_are_operands`, one operand for each dimension comes first;
-  // with `remote`, the rank of a block of the cluster last.
+  // --- Memory: Access. With `indices_are_operands`, one operand (i32 or i64) for each dimension
+  // comes first; with `remote`, the rank (i32 or i64) of a block of the cluster last.
   load,      // -> value of the memory's dtype
   store,     // {..., value}
-  atomic,    // {..., operand} -> old value (Atomic)
+  atomic,    // {..., operand} -> old value (Atomic); compare_exchange {..., expected, desired}
   prefetch,  // into L2; no access
 
   // --- Threads that work together. All threads of the scope come here, or none.
   reduce,     // {states...} -> merged...: Collective; region (a..., b...) yields merged...; every
               // thread gets the result
-  scan,       // {states...} -> states...: likewise; inclusive or exclusive
+  scan,       // {states...} -> states...: likewise; inclusive, or exclusive {states..., first...}:
+              // the first participant gets `first`, the others the merge of all before them
   broadcast,  // {value} -> the value of participant number `from`: Collective
   shuffle,    // {value[, i32 by]} -> value of another lane of the warp: Shuffle
   barrier,    // of a warp, a block, a cluster or so many threads of a block: Barrier
@@ -55,14 +56,15 @@ enum class Op : std::uint8_t {
 
   // --- Asynchronous copies
   copy_async,  // {}: cp.async of elements from global to shared memory: Copy; by the thread itself,
-               // visible to it after copy_wait
+               // visible to it after copy_wait. Operands that are indices: of `from`, then `to`
   copy_commit,     // those since the last commit are a group
   copy_wait,       // until at most `count` of the last groups are under way (Count)
   barrier_init,    // mbarrier {}: Access; Count: arrivals of a phase
   barrier_arrive,  // mbarrier {}: Access; Count: bytes that this phase is to receive, or 0
   barrier_wait,    // mbarrier {bool or i32 parity}: until the phase of that parity is complete
   tma_load,   // bulk copy of a map's box to shared memory, by one thread; completes on an mbarrier:
-              // Bulk; operands: indices of the box's first element
+              // Bulk; operands (i32 or i64): indices of the box's first element; then indices of
+              // the shared memory and the barrier where those are operands
   tma_store,  // likewise from shared memory, in the thread's bulk group
   bulk_commit,
   bulk_wait,  // until at most `count` of the last bulk groups are still reading (Count)
@@ -76,7 +78,7 @@ enum class Op : std::uint8_t {
                    // elements...; row and column are symbols
   convert_layout,  // {fragment} -> fragment of the same shape in another layout
   mma,             // {c, a, b} -> c + a * b: MatrixMultiply; a, b: fragments, or of wgmma tiles of
-                   // shared memory (FragmentAccess)
+                   // shared memory (FragmentAccess), whose indices, where operands, come last
   mma_fence,       // wgmma.fence: registers and shared memory written before are seen by later mma
   mma_commit,      // the wgmma since the last commit are a group
   mma_wait,        // until at most `count` of the last groups are under way (Count)
@@ -139,7 +141,8 @@ struct Vector {
 // Takes states through loops, in a stated order. The `loops` are run one inside of the other, the
 // last fastest; at each point `step` makes new states of the old ones. With a chunk, the loop of
 // that number is cut into parts of so many iterations: `begin` makes the states of a part from the
-// totals, `step` runs through the part (and the loops inside), and `merge` joins totals and part.
+// totals, `step` runs through the part (and the loops inside), and `merge` joins totals and part;
+// `begin` and `merge` see the variables of the loops around that loop alone.
 //   regions  step (states...) yields states...
 //            begin (totals...) yields states...        with a chunk
 //            merge (totals..., states...) yields totals...   with a chunk
