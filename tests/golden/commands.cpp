@@ -5,6 +5,7 @@
 #include "codegen/cuda/compiler.h"
 #include "golden/golden.h"
 #include "graph/text.h"
+#include "kernel/parse.h"
 #include "lower/lower.h"
 #include "ops/table.h"
 #include "partition/partition.h"
@@ -210,8 +211,18 @@ std::string cuda(std::string_view text, std::span<const std::string> args) {
   return out;
 }
 
+// kernel: a kernel's canonical text.
+std::string kernel_text(std::string_view text, std::span<const std::string>) {
+  const kernel::ParsedKernel parsed = kernel::parse_kernel(text, "in");
+  const std::string out = kernel::to_string(parsed.kernel);
+  const std::string again = kernel::to_string(kernel::parse_kernel(out, "out").kernel);
+  if (again != out) user_error("the text does not read back:\n{}\nbecame\n{}", out, again);
+  return out;
+}
+
 constexpr Command kCommands[] = {
-    {"cuda", cuda}, {"cut", cut}, {"opt", opt}, {"loops", loops}, {"schedule", scheduled},
+    {"cuda", cuda},   {"cut", cut}, {"kernel", kernel_text},
+    {"loops", loops}, {"opt", opt}, {"schedule", scheduled},
 };
 
 }  // namespace

@@ -1,0 +1,504 @@
+// Operations without control from text.
+#include <fmt/format.h>
+
+#include "kernel/derive.h"
+#include "kernel/function.h"
+#include "kernel/parser.h"
+
+namespace inkle::kernel {
+
+using loop::Opcode;
+
+// `word` is a name of the set, with a suffix behind a dot, or an opcode or a named function.
+Parser::Values Parser::operation(std::string_view word, const Wanted& wanted) {
+  const std::size_t dot = word.find('.');
+  const std::string_view base = word.substr(0, dot);
+  const std::string_view suffix =
+      dot == std::string_view::npos ? std::string_view() : word.substr(dot + 1);
+  const auto opcode = loop::opcode_from_name(base);
+  if (opcode && is_compute(*opcode)) return compute(*opcode, suffix);
+  if (const auto function = function_from_name(word)) {
+    s_.expect("(");
+    Values operands = values(")");
+    const std::vector<Type> types = types_of(operands);
+    const std::string wrong = check_function(*function, types);
+    if (!wrong.empty()) s_.fail(wrong);
+    return append(Op::function, std::move(operands), {types[0]}, Function{*function});
+  }
+  const auto op = kOps.find(base);
+  const bool is_named = op && *op != Op::constant && *op != Op::compute && *op != Op::function &&
+                        *op != Op::indirect && *op != Op::bind;
+  const bool has_suffix = op == Op::atomic || op == Op::shuffle || op == Op::mma;
+  if (!is_named || has_suffix != !suffix.empty()) {
+    s_.fail(fmt::format("'{}' is no operation", word));
+  }
+  return dispatch(*op, suffix, wanted);
+}
+
+Parser::Values Parser::dispatch(Op op, std::string_view suffix, const Wanted& wanted) {
+  switch (op) {
+    case Op::index: {
+      s_.expect("(");
+      const Expr e = expression();
+      s_.expect(")");
+      return append(op, {}, {scalar_type(DType::i64)}, IndexOf{e});
+    }
+    case Op::loop:
+      return loop_operation();
+    case Op::repeat:
+      return repeat();
+    case Op::branch:
+      return branch();
+    case Op::vector:
+      return vector();
+    case Op::fold:
+      return fold();
+    case Op::roles:
+      return roles();
+    case Op::load:
+      return load();
+    case Op::store:
+      return store();
+    case Op::atomic:
+      return atomic(suffix, wanted);
+    case Op::prefetch: {
+      Values operands;
+      ValueId rank = kNone;
+      Access a = access(operands, &rank);
+      return append(op, std::move(operands), {}, std::move(a));
+    }
+    case Op::reduce:
+    case Op::scan:
+    case Op::broadcast:
+      return collective(op);
+    case Op::shuffle:
+      return shuffle(suffix);
+    case Op::barrier:
+      return barrier();
+    case Op::fence:
+      return fence();
+    case Op::copy_async:
+      return copy();
+    case Op::copy_wait:
+    case Op::barrier_init:
+    case Op::barrier_arrive:
+    case Op::barrier_wait:
+    case Op::bulk_wait:
+    case Op::mma_wait:
+      return count_operation(op);
+    case Op::tma_load:
+    case Op::tma_store:
+      return bulk(op);
+    case Op::fragment_fill:
+    case Op::fragment_load:
+    case Op::fragment_store:
+    case Op::convert_layout:
+      return fragment(op);
+    case Op::fragment_map:
+      return fragment_map();
+    case Op::mma:
+      return mma(suffix);
+    case Op::report: {
+      Report report;
+      if (s_.next_is_number()) report.status = count("status");
+      return append(op, {}, {}, report);
+    }
+    case Op::copy_commit:
+    case Op::bulk_commit:
+    case Op::mma_fence:
+    case Op::mma_commit:
+    case Op::dependency_wait:
+    case Op::launch_dependents:
+      return append(op, {}, {}, {});
+    case Op::constant:
+    case Op::compute:
+    case Op::function:
+    case Op::indirect:
+    case Op::bind:
+      break;  // written otherwise
+  }
+  s_.fail("no operation");
+}
+
+Parser::Values Parser::compute(Opcode opcode, std::string_view suffix) {
+  Compute info{opcode, Form::each};
+  DType to = DType::f32;
+  if (opcode == Opcode::cast || opcode == Opcode::bitcast) {
+    to = dtype(suffix);
+  } else if (opcode == Opcode::random && !suffix.empty()) {
+    info.form = suffix_named(kForms, suffix, "form");
+  } else if (!suffix.empty()) {
+    s_.fail(fmt::format("{} has no form", loop::name_of(opcode)));
+  }
+  s_.expect("(");
+  Values operands = values(")");
+  const std::vector<Type> types = types_of(operands);
+  if (types.size() != loop::operand_count(opcode)) {
+    s_.fail(fmt::format("{} of {} operands, not {}", loop::name_of(opcode), types.size(),
+                        loop::operand_count(opcode)));
+  }
+  const Type result = scalar_type(result_of(opcode, types, to));
+  const std::string wrong = check_compute(opcode, types, result);
+  if (!wrong.empty()) s_.fail(wrong);
+  return append(Op::compute, std::move(operands), {result}, info);
+}
+
+// --- Memory
+// ----------------------------------------------------------------------------------------
+
+// The operands that it names come behind `operands`, but for the rank.
+Access Parser::access(Values& operands, ValueId* rank) {
+  Access a;
+  a.memory = memory_id();
+  const std::size_t dimensions = k_.memories[a.memory].shape.size();
+  std::size_t indices = 0;
+  if (s_.accept("(")) {
+    a.indices_are_operands = true;
+    while (!s_.accept(")")) {
+      if (indices++ > 0) s_.expect(",");
+      operands.push_back(index_value());
+    }
+  } else {
+    s_.expect("[");
+    a.indices = expressions("]");
+    indices = a.indices.size();
+  }
+  if (indices != dimensions) {
+    s_.fail(fmt::format("{} indices into '{}' of rank {}", indices, k_.memories[a.memory].name,
+                        dimensions));
+  }
+  for (const Form form : {Form::wide, Form::splat}) {
+    if (s_.accept(name_of(form))) a.form = form;
+  }
+  for (const Hint hint : {Hint::once, Hint::lasting, Hint::first}) {
+    if (s_.accept(name_of(hint))) a.hint = hint;
+  }
+  a.constant = s_.accept("constant");
+  for (const std::string_view order : kOrders.names) {
+    if (!s_.accept(order)) continue;
+    a.order = *kOrders.find(order);
+    a.scope = named(kScopes, "scope");
+    break;
+  }
+  if (rank != nullptr && s_.accept("at")) {
+    a.remote = true;
+    *rank = index_value();
+  }
+  return a;
+}
+
+Parser::Values Parser::load() {
+  Values operands;
+  ValueId rank = kNone;
+  Access a = access(operands, &rank);
+  if (a.remote) operands.push_back(rank);
+  const DType dtype = k_.memories[a.memory].dtype;
+  if (!abi::is_computable(dtype)) s_.fail("a value of a type without arithmetic");
+  return append(Op::load, std::move(operands), {scalar_type(dtype)}, std::move(a));
+}
+
+Parser::Values Parser::store() {
+  Values operands;
+  ValueId rank = kNone;
+  Access a = access(operands, &rank);
+  s_.expect("=");
+  operands.push_back(value());
+  expect_types({type_of(operands.back())}, {scalar_type(k_.memories[a.memory].dtype)},
+               "a stored value");
+  if (a.remote) operands.push_back(rank);
+  return append(Op::store, std::move(operands), {}, std::move(a));
+}
+
+Parser::Values Parser::atomic(std::string_view suffix, const Wanted& wanted) {
+  Atomic info;
+  info.op = suffix_named(kAtomicOps, suffix, "atomic operation");
+  info.needs_old = wanted.is_value || !wanted.names.empty();
+  Values operands;
+  ValueId rank = kNone;
+  info.access = access(operands, &rank);
+  const Type type = scalar_type(k_.memories[info.access.memory].dtype);
+  for (int n = info.op == AtomicOp::compare_exchange ? 2 : 1; n > 0; --n) {
+    s_.expect(",");
+    operands.push_back(value());
+    expect_types({type_of(operands.back())}, {type}, "an operand of an atomic operation");
+  }
+  if (info.access.remote) operands.push_back(rank);
+  return append(Op::atomic, std::move(operands), {type}, std::move(info));
+}
+
+// --- Threads
+// ---------------------------------------------------------------------------------------
+
+Parser::Values Parser::collective(Op op) {
+  Collective info;
+  if (op == Op::scan) info.exclusive = s_.accept("exclusive");
+  s_.expect("over");
+  if (s_.accept("lanes")) {
+    info.lanes = true;
+  } else {
+    do {
+      const Scanner::Mark start = s_.mark();
+      const auto found = axes_.find(s_.identifier());
+      if (found == axes_.end()) {
+        s_.reset(start);
+        s_.fail("no axis of the launch");
+      }
+      info.axes.push_back(found->second);
+    } while (s_.accept(","));
+  }
+  if (s_.accept("sequential")) info.sequential = count("number of participants");
+  if (op == Op::broadcast) {
+    s_.expect("from");
+    info.from = count("participant");
+  }
+  s_.expect("of");
+  s_.expect("(");
+  Values states = values(")");
+  std::vector<Type> types = types_of(states);
+  if (types.empty()) s_.fail("a collective without states");
+  if (s_.accept("using")) {
+    do {
+      info.scratch.push_back(memory_id());
+    } while (s_.accept(","));
+  }
+  if (op == Op::broadcast) {
+    if (types.size() != 1) s_.fail("broadcast of one value");
+    return append(op, std::move(states), types, std::move(info));
+  }
+  if (info.exclusive) {
+    if (types.size() % 2 != 0) s_.fail("an exclusive scan takes states and as many first ones");
+    const std::vector<Type> firsts(types.begin() + static_cast<std::ptrdiff_t>(types.size() / 2),
+                                   types.end());
+    types.resize(types.size() / 2);
+    expect_types(firsts, types, "first states");
+  }
+  s_.expect("merge");
+  const auto list = arguments(nullptr);
+  std::vector<Type> taken;
+  for (const auto& [unused, type] : list) taken.push_back(type);
+  std::vector<Type> both = types;
+  both.insert(both.end(), types.begin(), types.end());
+  expect_types(taken, both, "merge takes values");
+  const auto [id, yields] = region(list);
+  expect_types(yields, types, "merge yields values");
+  return append(op, std::move(states), types, std::move(info), {id});
+}
+
+Parser::Values Parser::shuffle(std::string_view suffix) {
+  Shuffle info;
+  info.kind = suffix_named(kShuffleKinds, suffix, "shuffle");
+  s_.expect("(");
+  Values operands = values(")");
+  if (operands.size() == 1) {
+    s_.expect("by");
+    info.by = count("distance");
+  } else if (operands.size() != 2 || type_of(operands[1]) != scalar_type(DType::i32)) {
+    s_.fail("shuffle takes a value, and an i32 where the distance is no constant");
+  }
+  const Type type = type_of(operands[0]);
+  if (type.kind != TypeKind::scalar) s_.fail("shuffle of what is no scalar");
+  if (s_.accept("width")) info.width = count("width");
+  if (s_.accept("partial")) info.whole_warp = false;
+  return append(Op::shuffle, std::move(operands), {type}, info);
+}
+
+Parser::Values Parser::barrier() {
+  Barrier info;
+  info.scope = named(kScopes, "scope");
+  if (s_.accept("number")) info.number = count("number");
+  if (s_.accept("threads")) info.threads = count("number of threads");
+  if (s_.accept("arrive")) {
+    info.part = Barrier::Part::arrive;
+  } else if (s_.accept("wait")) {
+    info.part = Barrier::Part::wait;
+  }
+  return append(Op::barrier, {}, {}, info);
+}
+
+Parser::Values Parser::fence() {
+  Fence info;
+  const Scanner::Mark start = s_.mark();
+  if (const auto order = kOrders.find(s_.identifier())) {
+    info.order = *order;
+  } else {
+    s_.reset(start);
+  }
+  info.scope = named(kScopes, "scope");
+  info.proxy = s_.accept("proxy");
+  return append(Op::fence, {}, {}, info);
+}
+
+// --- Asynchronous copies
+// ---------------------------------------------------------------------------
+
+Parser::Values Parser::copy() {
+  Copy info;
+  info.elements = count("number of elements");
+  Values operands;
+  s_.expect("from");
+  info.from = access(operands, nullptr);
+  s_.expect("to");
+  info.to = access(operands, nullptr);
+  return append(Op::copy_async, std::move(operands), {}, std::move(info));
+}
+
+Parser::Values Parser::count_operation(Op op) {
+  Count info;
+  Values operands;
+  if (op == Op::copy_wait || op == Op::bulk_wait || op == Op::mma_wait) {
+    info.count = count("number of groups");
+    return append(op, {}, {}, std::move(info));
+  }
+  ValueId rank = kNone;
+  info.access = access(operands, &rank);
+  if (op == Op::barrier_init) {
+    s_.expect("count");
+    info.count = count("number of arrivals");
+  } else if (op == Op::barrier_arrive) {
+    if (s_.accept("bytes")) info.count = count("number of bytes");
+  } else {
+    s_.expect("parity");
+    const ValueId parity = value();
+    const Type type = type_of(parity);
+    if (type != scalar_type(DType::boolean) && type != scalar_type(DType::i32)) {
+      s_.fail("a parity that is no bool or i32");
+    }
+    operands.push_back(parity);
+  }
+  if (info.access.remote) operands.push_back(rank);
+  return append(op, std::move(operands), {}, std::move(info));
+}
+
+Parser::Values Parser::bulk(Op op) {
+  Bulk info;
+  Values operands;
+  info.map = memory_id();
+  s_.expect("(");
+  std::size_t indices = 0;
+  while (!s_.accept(")")) {
+    if (indices++ > 0) s_.expect(",");
+    operands.push_back(index_value());
+  }
+  if (indices != k_.memories[info.map].shape.size()) {
+    s_.fail(fmt::format("{} indices into '{}' of rank {}", indices, k_.memories[info.map].name,
+                        k_.memories[info.map].shape.size()));
+  }
+  s_.expect(op == Op::tma_load ? "to" : "from");
+  info.shared = access(operands, nullptr);
+  if (op == Op::tma_load) {
+    s_.expect("signals");
+    info.barrier = access(operands, nullptr);
+  }
+  return append(op, std::move(operands), {}, std::move(info));
+}
+
+// --- Fragments
+// -------------------------------------------------------------------------------------
+
+FragmentAccess Parser::fragment_access(Values& operands) {
+  FragmentAccess f;
+  f.access = access(operands, nullptr);
+  s_.expect("by");
+  s_.expect("(");
+  f.row_stride = expression();
+  s_.expect(",");
+  f.column_stride = expression();
+  s_.expect(")");
+  if (s_.accept("rows")) f.row_limit = expression();
+  if (s_.accept("columns")) f.column_limit = expression();
+  return f;
+}
+
+Parser::Values Parser::fragment(Op op) {
+  Values operands;
+  if (op == Op::fragment_store) {
+    FragmentAccess f = fragment_access(operands);
+    s_.expect("=");
+    operands.push_back(value());
+    if (!is_fragment(operands.back())) s_.fail("fragment_store of what is no fragment");
+    const FragmentType& type = k_.fragments[type_of(operands.back()).fragment];
+    f.rows = type.rows;
+    f.columns = type.columns;
+    return append(op, std::move(operands), {}, std::move(f));
+  }
+  const Type type = this->type();
+  if (type.kind != TypeKind::fragment) s_.fail("expected the type of a fragment");
+  if (op == Op::fragment_load) {
+    FragmentAccess f = fragment_access(operands);
+    f.rows = k_.fragments[type.fragment].rows;
+    f.columns = k_.fragments[type.fragment].columns;
+    return append(op, std::move(operands), {type}, std::move(f));
+  }
+  s_.expect("(");
+  operands.push_back(value());
+  s_.expect(")");
+  const bool fills = op == Op::fragment_fill;
+  if (fills && type_of(operands[0]) != scalar_type(type.dtype)) {
+    s_.fail("fragment_fill with a value of another type");
+  }
+  if (!fills && !is_fragment(operands[0])) s_.fail("convert_layout of what is no fragment");
+  return append(op, std::move(operands), {type}, {});
+}
+
+Parser::Values Parser::fragment_map() {
+  const std::string row(s_.identifier());
+  s_.expect(",");
+  const std::string column(s_.identifier());
+  s_.expect("of");
+  s_.expect("(");
+  Values operands = values(")");
+  std::vector<Type> elements;
+  for (const ValueId v : operands) {
+    if (!is_fragment(v)) s_.fail("fragment_map of what is no fragment");
+    elements.push_back(scalar_type(type_of(v).dtype));
+  }
+  if (operands.empty()) s_.fail("fragment_map of no fragment");
+  const FragmentType shape = k_.fragments[type_of(operands[0]).fragment];
+  FragmentMap info;
+  info.row = declare_index(row, names_.constant(shape.rows));
+  info.column = declare_index(column, names_.constant(shape.columns));
+  s_.expect("do");
+  const auto list = arguments(nullptr);
+  std::vector<Type> taken;
+  for (const auto& [unused, type] : list) taken.push_back(type);
+  expect_types(taken, elements, "fragment_map takes elements");
+  const auto [id, yields] = region(list);
+  std::vector<Type> results;
+  for (const Type& type : yields) {
+    if (type.kind != TypeKind::scalar) s_.fail("fragment_map yields what is no scalar");
+    FragmentType made = shape;
+    made.dtype = type.dtype;
+    results.push_back(k_.fragment_type(made));
+  }
+  return append(Op::fragment_map, std::move(operands), results, std::move(info), {id});
+}
+
+Parser::Values Parser::mma(std::string_view suffix) {
+  MatrixMultiply info;
+  info.unit = suffix_named(kMatrixUnits, suffix, "matrix unit");
+  s_.expect("(");
+  Values operands = values(")");
+  for (const ValueId v : operands) {
+    if (!is_fragment(v)) s_.fail("mma of what is no fragment");
+  }
+  const std::size_t fragments = operands.size();
+  if (s_.accept("with")) {
+    do {
+      FragmentAccess f = fragment_access(operands);
+      s_.expect("tile");
+      s_.expect("[");
+      f.rows = count("rows");
+      s_.expect(",");
+      f.columns = count("columns");
+      s_.expect("]");
+      info.shared.push_back(std::move(f));
+    } while (s_.accept(","));
+  }
+  if (fragments == 0 || fragments + info.shared.size() != 3) {
+    s_.fail("mma takes an accumulator and two matrices");
+  }
+  const Type type = type_of(operands[0]);
+  return append(Op::mma, std::move(operands), {type}, std::move(info));
+}
+
+}  // namespace inkle::kernel
