@@ -22,7 +22,7 @@ Parser::Values Parser::operation(std::string_view word, const Wanted& wanted) {
     Values operands = values(")");
     const std::vector<Type> types = types_of(operands);
     const std::string wrong = check_function(*function, types);
-    if (!wrong.empty()) s_.fail(wrong);
+    if (!wrong.empty()) refuse(wrong);
     return append(Op::function, std::move(operands), {types[0]}, Function{*function});
   }
   const auto op = kOps.find(base);
@@ -30,7 +30,7 @@ Parser::Values Parser::operation(std::string_view word, const Wanted& wanted) {
                         *op != Op::indirect && *op != Op::bind;
   const bool has_suffix = op == Op::atomic || op == Op::shuffle || op == Op::mma;
   if (!is_named || has_suffix != !suffix.empty()) {
-    s_.fail(fmt::format("'{}' is no operation", word));
+    refuse(fmt::format("'{}' is no operation", word));
   }
   return dispatch(*op, suffix, wanted);
 }
@@ -117,7 +117,7 @@ Parser::Values Parser::dispatch(Op op, std::string_view suffix, const Wanted& wa
     case Op::bind:
       break;  // written otherwise
   }
-  s_.fail("no operation");
+  refuse("no operation");
 }
 
 Parser::Values Parser::compute(Opcode opcode, std::string_view suffix) {
@@ -128,18 +128,18 @@ Parser::Values Parser::compute(Opcode opcode, std::string_view suffix) {
   } else if (opcode == Opcode::random && !suffix.empty()) {
     info.form = suffix_named(kForms, suffix, "form");
   } else if (!suffix.empty()) {
-    s_.fail(fmt::format("{} has no form", loop::name_of(opcode)));
+    refuse(fmt::format("{} has no form", loop::name_of(opcode)));
   }
   s_.expect("(");
   Values operands = values(")");
   const std::vector<Type> types = types_of(operands);
   if (types.size() != loop::operand_count(opcode)) {
-    s_.fail(fmt::format("{} of {} operands, not {}", loop::name_of(opcode), types.size(),
-                        loop::operand_count(opcode)));
+    refuse(fmt::format("{} of {} operands, not {}", loop::name_of(opcode), types.size(),
+                       loop::operand_count(opcode)));
   }
   const Type result = scalar_type(result_of(opcode, types, to));
   const std::string wrong = check_compute(opcode, types, result);
-  if (!wrong.empty()) s_.fail(wrong);
+  if (!wrong.empty()) refuse(wrong);
   return append(Op::compute, std::move(operands), {result}, info);
 }
 
@@ -164,8 +164,8 @@ Access Parser::access(Values& operands, ValueId* rank) {
     indices = a.indices.size();
   }
   if (indices != dimensions) {
-    s_.fail(fmt::format("{} indices into '{}' of rank {}", indices, k_.memories[a.memory].name,
-                        dimensions));
+    refuse(fmt::format("{} indices into '{}' of rank {}", indices, k_.memories[a.memory].name,
+                       dimensions));
   }
   for (const Form form : {Form::wide, Form::splat}) {
     if (s_.accept(name_of(form))) a.form = form;
@@ -255,18 +255,18 @@ Parser::Values Parser::collective(Op op) {
   s_.expect("(");
   Values states = values(")");
   std::vector<Type> types = types_of(states);
-  if (types.empty()) s_.fail("a collective without states");
+  if (types.empty()) refuse("a collective without states");
   if (s_.accept("using")) {
     do {
       info.scratch.push_back(memory_id());
     } while (s_.accept(","));
   }
   if (op == Op::broadcast) {
-    if (types.size() != 1) s_.fail("broadcast of one value");
+    if (types.size() != 1) refuse("broadcast of one value");
     return append(op, std::move(states), types, std::move(info));
   }
   if (info.exclusive) {
-    if (types.size() % 2 != 0) s_.fail("an exclusive scan takes states and as many first ones");
+    if (types.size() % 2 != 0) refuse("an exclusive scan takes states and as many first ones");
     const std::vector<Type> firsts(types.begin() + static_cast<std::ptrdiff_t>(types.size() / 2),
                                    types.end());
     types.resize(types.size() / 2);
@@ -293,10 +293,10 @@ Parser::Values Parser::shuffle(std::string_view suffix) {
     s_.expect("by");
     info.by = count("distance");
   } else if (operands.size() != 2 || type_of(operands[1]) != scalar_type(DType::i32)) {
-    s_.fail("shuffle takes a value, and an i32 where the distance is no constant");
+    refuse("shuffle takes a value, and an i32 where the distance is no constant");
   }
   const Type type = type_of(operands[0]);
-  if (type.kind != TypeKind::scalar) s_.fail("shuffle of what is no scalar");
+  if (type.kind != TypeKind::scalar) refuse("shuffle of what is no scalar");
   if (s_.accept("width")) info.width = count("width");
   if (s_.accept("partial")) info.whole_warp = false;
   return append(Op::shuffle, std::move(operands), {type}, info);
@@ -361,7 +361,7 @@ Parser::Values Parser::count_operation(Op op) {
     const ValueId parity = value();
     const Type type = type_of(parity);
     if (type != scalar_type(DType::boolean) && type != scalar_type(DType::i32)) {
-      s_.fail("a parity that is no bool or i32");
+      refuse("a parity that is no bool or i32");
     }
     operands.push_back(parity);
   }
@@ -380,8 +380,8 @@ Parser::Values Parser::bulk(Op op) {
     operands.push_back(index_value());
   }
   if (indices != k_.memories[info.map].shape.size()) {
-    s_.fail(fmt::format("{} indices into '{}' of rank {}", indices, k_.memories[info.map].name,
-                        k_.memories[info.map].shape.size()));
+    refuse(fmt::format("{} indices into '{}' of rank {}", indices, k_.memories[info.map].name,
+                       k_.memories[info.map].shape.size()));
   }
   s_.expect(op == Op::tma_load ? "to" : "from");
   info.shared = access(operands, nullptr);
@@ -415,7 +415,7 @@ Parser::Values Parser::fragment(Op op) {
     FragmentAccess f = fragment_access(operands);
     s_.expect("=");
     operands.push_back(value());
-    if (!is_fragment(operands.back())) s_.fail("fragment_store of what is no fragment");
+    if (!is_fragment(operands.back())) refuse("fragment_store of what is no fragment");
     const FragmentType& type = k_.fragments[type_of(operands.back()).fragment];
     f.rows = type.rows;
     f.columns = type.columns;
@@ -434,9 +434,9 @@ Parser::Values Parser::fragment(Op op) {
   s_.expect(")");
   const bool fills = op == Op::fragment_fill;
   if (fills && type_of(operands[0]) != scalar_type(type.dtype)) {
-    s_.fail("fragment_fill with a value of another type");
+    refuse("fragment_fill with a value of another type");
   }
-  if (!fills && !is_fragment(operands[0])) s_.fail("convert_layout of what is no fragment");
+  if (!fills && !is_fragment(operands[0])) refuse("convert_layout of what is no fragment");
   return append(op, std::move(operands), {type}, {});
 }
 
@@ -449,10 +449,10 @@ Parser::Values Parser::fragment_map() {
   Values operands = values(")");
   std::vector<Type> elements;
   for (const ValueId v : operands) {
-    if (!is_fragment(v)) s_.fail("fragment_map of what is no fragment");
+    if (!is_fragment(v)) refuse("fragment_map of what is no fragment");
     elements.push_back(scalar_type(type_of(v).dtype));
   }
-  if (operands.empty()) s_.fail("fragment_map of no fragment");
+  if (operands.empty()) refuse("fragment_map of no fragment");
   const FragmentType shape = k_.fragments[type_of(operands[0]).fragment];
   FragmentMap info;
   info.row = declare_index(row, names_.constant(shape.rows));
@@ -465,7 +465,7 @@ Parser::Values Parser::fragment_map() {
   const auto [id, yields] = region(list);
   std::vector<Type> results;
   for (const Type& type : yields) {
-    if (type.kind != TypeKind::scalar) s_.fail("fragment_map yields what is no scalar");
+    if (type.kind != TypeKind::scalar) refuse("fragment_map yields what is no scalar");
     FragmentType made = shape;
     made.dtype = type.dtype;
     results.push_back(k_.fragment_type(made));
@@ -479,7 +479,7 @@ Parser::Values Parser::mma(std::string_view suffix) {
   s_.expect("(");
   Values operands = values(")");
   for (const ValueId v : operands) {
-    if (!is_fragment(v)) s_.fail("mma of what is no fragment");
+    if (!is_fragment(v)) refuse("mma of what is no fragment");
   }
   const std::size_t fragments = operands.size();
   if (s_.accept("with")) {
@@ -495,7 +495,7 @@ Parser::Values Parser::mma(std::string_view suffix) {
     } while (s_.accept(","));
   }
   if (fragments == 0 || fragments + info.shared.size() != 3) {
-    s_.fail("mma takes an accumulator and two matrices");
+    refuse("mma takes an accumulator and two matrices");
   }
   const Type type = type_of(operands[0]);
   return append(Op::mma, std::move(operands), {type}, std::move(info));

@@ -42,6 +42,11 @@ RegionId Parser::open_region() {
   return static_cast<RegionId>(k_.regions.size() - 1);
 }
 
+void Parser::refuse(std::string_view message) {
+  s_.reset(start_);
+  s_.fail(message);
+}
+
 // --- Names and types
 // -------------------------------------------------------------------------------
 
@@ -52,7 +57,7 @@ std::string Parser::value_name() {
 }
 
 void Parser::define(const std::string& name, ValueId value) {
-  if (!values_.emplace(name, value).second) s_.fail(fmt::format("%{} is defined twice", name));
+  if (!values_.emplace(name, value).second) refuse(fmt::format("%{} is defined twice", name));
   scope_.push_back(name);
 }
 
@@ -67,7 +72,7 @@ Type Parser::type() {
   if (word == "token") return {TypeKind::token, DType::f32, 0};
   if (word != "frag") {
     const DType scalar = dtype(word);
-    if (!abi::is_computable(scalar)) s_.fail("a value of a type without arithmetic");
+    if (!abi::is_computable(scalar)) refuse("a value of a type without arithmetic");
     return scalar_type(scalar);
   }
   FragmentType f;
@@ -91,14 +96,14 @@ std::vector<Type> Parser::types_of(const Values& values) const {
 }
 
 void Parser::expect_types(const std::vector<Type>& got, const std::vector<Type>& wanted,
-                          std::string_view what) const {
+                          std::string_view what) {
   if (got == wanted) return;
   const auto list = [&](const std::vector<Type>& types) {
     std::string out;
     for (const Type& t : types) out += (out.empty() ? "" : ", ") + to_string(k_, t);
     return "(" + out + ")";
   };
-  s_.fail(fmt::format("{} of {}, not {}", what, list(got), list(wanted)));
+  refuse(fmt::format("{} of {}, not {}", what, list(got), list(wanted)));
 }
 
 // --- Values
@@ -106,7 +111,9 @@ void Parser::expect_types(const std::vector<Type>& got, const std::vector<Type>&
 
 ValueId Parser::value() {
   if (++depth_ > kDeepest) s_.fail("values nested too deeply");
+  const Scanner::Mark start = start_;
   const ValueId v = nested_value();
+  start_ = start;
   --depth_;
   return v;
 }
@@ -121,15 +128,15 @@ ValueId Parser::nested_value() {
     s_.fail(fmt::format("no value %{} here", name));
   }
   if (s_.next_is_number() || s_.next_is("true") || s_.next_is("false")) return number();
-  const Scanner::Mark start = s_.mark();
+  start_ = s_.mark();
   const std::string word(s_.identifier());
   const Values results = operation(word, {.is_value = true});
   if (results.size() == 1) return results[0];
-  s_.reset(start);
-  s_.fail(fmt::format("{} gives {} values, not one", word, results.size()));
+  refuse(fmt::format("{} gives {} values, not one", word, results.size()));
 }
 
 ValueId Parser::number() {
+  const Scanner::Mark begin = s_.mark();
   Immediate immediate;
   DType dtype = DType::boolean;
   if (s_.accept("true")) {
@@ -143,6 +150,7 @@ ValueId Parser::number() {
     if (abi::is_float(dtype)) {
       immediate.integer = 0;
     } else if (!is_integer || !fits(dtype, immediate.integer)) {
+      s_.reset(begin);
       s_.fail(fmt::format("the constant is no {}", abi::name_of(dtype)));
     } else {
       immediate.real = 0;
@@ -164,7 +172,7 @@ ValueId Parser::index_value() {
   const ValueId v = value();
   const Type type = type_of(v);
   if (type != scalar_type(DType::i64) && type != scalar_type(DType::i32)) {
-    s_.fail(fmt::format("an index of {}", to_string(k_, type)));
+    refuse(fmt::format("an index of {}", to_string(k_, type)));
   }
   return v;
 }
@@ -181,6 +189,7 @@ void Parser::statements() {
 
 void Parser::statement() {
   Wanted wanted;
+  start_ = s_.mark();
   while (s_.next_is("%")) {
     wanted.names.push_back(value_name());
     if (!s_.accept(",")) break;
@@ -200,7 +209,7 @@ void Parser::statement() {
       results = operation(std::string(s_.identifier()), wanted);
     }
     if (results.size() != wanted.names.size()) {
-      s_.fail(fmt::format("{} names for {} results", wanted.names.size(), results.size()));
+      refuse(fmt::format("{} names for {} results", wanted.names.size(), results.size()));
     }
   }
   for (std::size_t i = 0; i < wanted.names.size(); ++i) define(wanted.names[i], results[i]);
@@ -208,7 +217,7 @@ void Parser::statement() {
 
 // "%0, j0 in n = indirect(v)" from "in" on.
 void Parser::symbolic(const std::vector<std::string>& results, const std::string& name) {
-  if (results.size() > 1) s_.fail("an index is one value");
+  if (results.size() > 1) refuse("an index is one value");
   s_.expect("in");
   // A range begins with a number or dots and has dots; else it is an extent.
   const Scanner::Mark start = s_.mark();
@@ -221,7 +230,7 @@ void Parser::symbolic(const std::vector<std::string>& results, const std::string
   s_.expect(is_range ? "bind" : "indirect");
   s_.expect("(");
   const ValueId operand = value();
-  if (type_of(operand) != scalar_type(DType::i64)) s_.fail("an index that is no i64");
+  if (type_of(operand) != scalar_type(DType::i64)) refuse("an index that is no i64");
   s_.expect(")");
   Symbolic detail;
   if (is_range) {
@@ -260,6 +269,7 @@ std::pair<RegionId, std::vector<Type>> Parser::region(
   const RegionId id = open_region();
   const RegionId outside = std::exchange(region_, id);
   const std::size_t names = scope_.size();
+  const Scanner::Mark start = start_;
   for (const auto& [name, type] : arguments) {
     const auto value = static_cast<ValueId>(k_.values.size());
     k_.values.push_back({type, kNone, id});
@@ -267,6 +277,7 @@ std::pair<RegionId, std::vector<Type>> Parser::region(
     define(name, value);
   }
   statements();
+  start_ = s_.mark();
   Values yields;
   if (s_.accept("yield")) {
     do {
@@ -278,6 +289,7 @@ std::pair<RegionId, std::vector<Type>> Parser::region(
   s_.expect("}");
   for (; scope_.size() > names; scope_.pop_back()) values_.erase(scope_.back());
   region_ = outside;
+  start_ = start;
   --depth_;
   return {id, std::move(types)};
 }
@@ -334,7 +346,7 @@ Parser::Values Parser::repeat() {
 
 Parser::Values Parser::branch() {
   const ValueId condition = value();
-  if (type_of(condition) != scalar_type(DType::boolean)) s_.fail("a condition that is no bool");
+  if (type_of(condition) != scalar_type(DType::boolean)) refuse("a condition that is no bool");
   Branch info;
   if (s_.accept("limit")) info.limit = count("limit");
   if (s_.accept("unlikely")) info.is_likely = false;
@@ -356,7 +368,7 @@ Parser::Values Parser::vector() {
   const std::string name(s_.identifier());
   s_.expect("in");
   info.width = count("width");
-  if (info.width < 1) s_.fail("a width below 1");
+  if (info.width < 1) refuse("a width below 1");
   if (s_.accept("native")) info.native = count("width");
   info.lane = declare_index(name, names_.constant(info.width));
   const auto [id, types] = region({});
@@ -380,7 +392,7 @@ Parser::Values Parser::fold() {
     if (info.chunked_loop < 0) s_.fail("no loop of the fold");
     s_.expect("by");
     info.chunk = count("chunk");
-    if (info.chunk < 1) s_.fail("a chunk below 1");
+    if (info.chunk < 1) refuse("a chunk below 1");
   }
   s_.expect("from");
   s_.expect("(");
@@ -426,11 +438,11 @@ Parser::Values Parser::roles() {
     role.first_warp = count("warp");
     s_.expect("..");
     role.warps = count("warp") - role.first_warp;
-    if (role.warps < 1) s_.fail("a role without warps");
+    if (role.warps < 1) refuse("a role without warps");
     if (s_.accept("registers")) role.registers = count("number of registers");
     info.roles.push_back(std::move(role));
     const auto [id, types] = region({});
-    if (!types.empty()) s_.fail("a role yields nothing");
+    if (!types.empty()) refuse("a role yields nothing");
     regions.push_back(id);
   }
   return append(Op::roles, {}, {}, std::move(info), std::move(regions));

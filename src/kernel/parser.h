@@ -76,7 +76,8 @@ class Parser {
   std::pair<RegionId, std::vector<Type>> region(
       const std::vector<std::pair<std::string, Type>>& arguments);
   void expect_types(const std::vector<Type>& got, const std::vector<Type>& wanted,
-                    std::string_view what) const;
+                    std::string_view what);
+  [[noreturn]] void refuse(std::string_view message);  // the operation that is being read
   Loop loop();
   Values loop_operation();
   Values repeat();
@@ -117,9 +118,9 @@ class Parser {
     s_.fail(std::string("unknown ") + std::string(what));
   }
   template <class E, std::size_t N>
-  E suffix_named(const Names<E, N>& table, std::string_view suffix, std::string_view what) const {
+  E suffix_named(const Names<E, N>& table, std::string_view suffix, std::string_view what) {
     const auto found = table.find(suffix);
-    if (!found) s_.fail("unknown " + std::string(what) + " '" + std::string(suffix) + "'");
+    if (!found) refuse("unknown " + std::string(what) + " '" + std::string(suffix) + "'");
     return *found;
   }
 
@@ -134,6 +135,7 @@ class Parser {
   std::map<std::string, ValueId, std::less<>> values_;  // in scope
   std::vector<std::string> scope_;                      // their names in order of definition
   RegionId region_ = kNone;
+  Scanner::Mark start_{};  // of the operation that is being read
   int depth_ = 0;
 };
 
