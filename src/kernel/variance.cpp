@@ -24,6 +24,7 @@ VarianceAnalysis::VarianceAnalysis(const Kernel& kernel)
   }
   declare_axes();
   collect_writes(k_.body);
+  spread_writes();
   do {
     changed_ = false;
     region(k_.body);
@@ -39,6 +40,17 @@ void VarianceAnalysis::collect_writes(RegionId region) {
       if (of < written_.size()) written_[of] = true;
     } else if (o.op == Op::store || o.op == Op::atomic || o.op == Op::fragment_store) {
       written_[access_of(o)->memory] = true;
+    }
+  }
+}
+
+// What overlaps a written parameter is written.
+void VarianceAnalysis::spread_writes() {
+  const std::vector<bool> direct = written_;
+  for (MemoryId m = 0; m < k_.parameter_count; ++m) {
+    for (MemoryId other = 0; other < k_.parameter_count; ++other) {
+      const bool may_overlap = k_.memories[m].may_alias || k_.memories[other].may_alias;
+      if (direct[other] && may_overlap) written_[m] = true;
     }
   }
 }
