@@ -214,8 +214,11 @@ Machine::Matrix Machine::read_tile(Thread& thread, std::uint32_t number, const A
   matrix.values.resize(static_cast<std::size_t>(tile.rows) *
                        static_cast<std::size_t>(tile.columns));
   const Record record{actor.channel, actor.clock, at(thread).operation, Scope::thread, false, true};
-  for (std::int32_t r = 0; r < tile.rows; ++r) {
-    for (std::int32_t c = 0; c < tile.columns; ++c) {
+  const std::int64_t rows = tile.row_limit == kNone ? tile.rows : index(thread, tile.row_limit, 0);
+  const std::int64_t columns =
+      tile.column_limit == kNone ? tile.columns : index(thread, tile.column_limit, 0);
+  for (std::int32_t r = 0; r < std::min<std::int64_t>(tile.rows, rows); ++r) {
+    for (std::int32_t c = 0; c < std::min<std::int64_t>(tile.columns, columns); ++c) {
       const std::int64_t element = fragment_element_place(thread, tile, r, c);
       if (element < 0) continue;
       const Place from = place(*thread.block, code.memory, element);
