@@ -197,13 +197,11 @@ class Checker {
     std::vector<Node> nodes;
     for (;;) {
       if (!result_.findings.empty()) return false;
-      if (++result_.orders > options_.max_orders) {
-        result_.orders = options_.max_orders;
-        return false;
-      }
+      if (++tried_ > options_.max_orders) return false;
       Copies copies(instances_);
       Machine machine(kernel_, program_, copies.instances(), interpret_options(resident));
       if (run_order(machine, nodes)) {
+        ++result_.orders;
         take(machine, copies, fmt::format("order {}", result_.orders), resident);
       }
       // The next order differs as late as can be.
@@ -257,6 +255,7 @@ class Checker {
   std::vector<Instance> instances_;
   CheckOptions options_;
   CheckResult result_;
+  std::int64_t tried_ = 0;  // orders, with those that others stand for
 };
 
 }  // namespace

@@ -222,12 +222,14 @@ std::string kernel_text(std::string_view text, std::span<const std::string>) {
   return out;
 }
 
-// Values of a parameter, as many to a line as fit.
+// The first values of a parameter, as many to a line as fit.
 std::string values_of(const kernel::Memory& memory, std::span<const std::byte> data) {
   std::string out;
   std::string line = memory.name + ":";
+  constexpr std::size_t kMost = 64;
   const auto size = static_cast<std::size_t>(kernel::element_bytes(memory));
   for (std::size_t at = 0; at < data.size(); at += size) {
+    if (at == kMost * size) return out + line + " ...\n";
     const loop::Scalar value = loop::read_element(memory.dtype, data.data() + at);
     line += abi::is_float(memory.dtype) ? fmt::format(" {}", value.real)
                                         : fmt::format(" {}", value.integer);
