@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "kernel/names.h"
+#include "kernel/verify.h"
 
 namespace inkle::kernel {
 namespace {
@@ -302,6 +303,7 @@ std::vector<MutationOutcome> try_mutations(const Kernel& kernel,
     // A wrong kernel may run for ever: a good one says how long is long.
     check_options.max_steps = 20 * right.steps / right.runs + 100'000;
     try {
+      verify(wrong, "mutate");
       const CheckResult result = check(wrong, instances, check_options);
       if (!result.findings.empty()) {
         outcome.verdict = Verdict::interpreter;

@@ -7,6 +7,7 @@
 #include "graph/text.h"
 #include "kernel/interpret_inputs.h"
 #include "kernel/parse.h"
+#include "kernel/verify.h"
 #include "loop/scalar.h"
 #include "lower/lower.h"
 #include "ops/table.h"
@@ -213,9 +214,21 @@ std::string cuda(std::string_view text, std::span<const std::string> args) {
   return out;
 }
 
-// kernel: a kernel's canonical text.
-std::string kernel_text(std::string_view text, std::span<const std::string>) {
+// kernel [--shared=bytes]: a kernel's canonical text once it is verified, for a machine with so
+// much shared memory.
+std::string kernel_text(std::string_view text, std::span<const std::string> args) {
   const kernel::ParsedKernel parsed = kernel::parse_kernel(text, "in");
+  kernel::Limits limits;
+  bool verifies = true;
+  for (const std::string_view arg : args) {
+    if (arg == "--text") {
+      verifies = false;
+      continue;
+    }
+    if (!arg.starts_with("--shared=")) user_error("kernel: unknown option '{}'", arg);
+    limits.shared_bytes = std::stol(std::string(arg.substr(arg.find('=') + 1)));
+  }
+  if (verifies) kernel::verify(parsed.kernel, "", limits);
   const std::string out = kernel::to_string(parsed.kernel);
   const std::string again = kernel::to_string(kernel::parse_kernel(out, "out").kernel);
   if (again != out) user_error("the text does not read back:\n{}\nbecame\n{}", out, again);

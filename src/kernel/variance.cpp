@@ -1,0 +1,344 @@
+// A fixpoint over the kernel: values start uniform and are raised until nothing changes.
+#include "kernel/variance.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace inkle::kernel {
+namespace {
+
+constexpr std::int64_t kWarp = 32;
+
+}  // namespace
+
+VarianceAnalysis::VarianceAnalysis(const Kernel& kernel)
+    : k_(kernel),
+      local_(scratch_),
+      values_(kernel.values.size(), Variance::kernel),
+      written_(kernel.memories.size(), false) {
+  for (const Expr size : k_.sizes) {
+    if (mapped_.contains(size.id())) continue;
+    sym::SymbolInfo info = size.context().info(size);
+    info.extent = Expr();
+    declare(size, info, Variance::kernel);
+  }
+  declare_axes();
+  collect_writes(k_.body);
+  do {
+    changed_ = false;
+    region(k_.body);
+  } while (changed_);
+}
+
+void VarianceAnalysis::collect_writes(RegionId region) {
+  for (const OperationId id : k_.regions[region].operations) {
+    const Operation& o = k_[id];
+    for (const RegionId r : o.regions) collect_writes(r);
+    if (o.op == Op::tma_store) {
+      const MemoryId of = k_.memories[std::get<Bulk>(o.detail).map].of;
+      if (of < written_.size()) written_[of] = true;
+    } else if (o.op == Op::store || o.op == Op::atomic || o.op == Op::fragment_store) {
+      written_[access_of(o)->memory] = true;
+    }
+  }
+}
+
+// --- Symbols
+// ---------------------------------------------------------------------------------------
+
+Expr VarianceAnalysis::fresh(sym::SymbolInfo facts, Variance variance) {
+  const Expr symbol = scratch_.index(scratch_.constant(1));
+  scratch_.set_info(symbol, std::move(facts));
+  symbols_[symbol.id()] = variance;
+  return symbol;
+}
+
+void VarianceAnalysis::map(Expr symbol, Expr to) {
+  mapped_[symbol.id()] = to;
+  local_.map(symbol, to);
+}
+
+void VarianceAnalysis::declare(Expr symbol, sym::SymbolInfo facts, Variance variance) {
+  if (symbol.is_null()) return;
+  if (mapped_.contains(symbol.id())) {
+    raise_symbol(symbol, variance);
+  } else {
+    map(symbol, fresh(std::move(facts), variance));
+  }
+}
+
+void VarianceAnalysis::raise_symbol(Expr symbol, Variance variance) {
+  Variance& own = symbols_[mapped_.at(symbol.id()).id()];
+  if (variance > own) {
+    own = variance;
+    changed_ = true;
+  }
+}
+
+// A thread axis as (numbers of warps) * factor + (numbers within a warp), so that floordiv(t, 32)
+// is seen to be one for all threads of a warp.
+Expr VarianceAnalysis::thread_axis(const Axis& axis, std::int64_t inner) {
+  const std::int64_t extent = axis.extent.constant().value_or(1);
+  const auto part = [&](std::int64_t count, Variance variance) {
+    return fresh({.range = {.low = 0}, .extent = scratch_.constant(count)}, variance);
+  };
+  if (extent == 1) return scratch_.constant(0);
+  if (inner % kWarp == 0) return part(extent, Variance::warp);
+  const std::int64_t within = kWarp % inner == 0 ? kWarp / inner : extent;
+  if (extent <= within || extent % within != 0) return part(extent, Variance::thread);
+  return part(extent / within, Variance::warp) * within + part(within, Variance::thread);
+}
+
+void VarianceAnalysis::declare_axes() {
+  const std::vector<Axis>& axes = k_.launch.axes;
+  std::int64_t inner = 1;
+  for (std::size_t i = axes.size(); i-- > 0;) {
+    const Axis& axis = axes[i];
+    if (axis.kind == AxisKind::thread) {
+      map(axis.variable, thread_axis(axis, inner));
+      inner *= axis.extent.constant().value_or(1);
+      continue;
+    }
+    const bool one_a_cluster = axis.kind == AxisKind::grid;
+    declare(axis.variable, {.range = {.low = 0}, .extent = local(axis.extent)},
+            one_a_cluster ? Variance::cluster : Variance::block);
+  }
+}
+
+Expr VarianceAnalysis::local(Expr e) {
+  for (const Expr symbol : sym::symbols(e)) {
+    if (!mapped_.contains(symbol.id())) map(symbol, fresh({}, Variance::lane));
+  }
+  return local_(e);
+}
+
+Variance VarianceAnalysis::of(Expr expression) {
+  Variance out = Variance::kernel;
+  if (expression.is_null()) return out;
+  for (const Expr symbol : sym::symbols(local(expression))) {
+    out = std::max(out, symbols_[symbol.id()]);
+  }
+  return out;
+}
+
+// --- Values
+// ----------------------------------------------------------------------------------------
+
+void VarianceAnalysis::raise(ValueId value, Variance variance) {
+  if (values_[value] >= variance) return;
+  values_[value] = variance;
+  changed_ = true;
+}
+
+Variance VarianceAnalysis::most(const std::vector<ValueId>& values) const {
+  Variance out = Variance::kernel;
+  for (const ValueId v : values) out = std::max(out, values_[v]);
+  return out;
+}
+
+Variance VarianceAnalysis::access(const Access& access, const std::vector<ValueId>& operands) {
+  Variance out = most(operands);
+  for (const Expr e : access.indices) out = std::max(out, of(e));
+  return out;
+}
+
+Variance VarianceAnalysis::loaded(const Access& a, const std::vector<ValueId>& operands) {
+  const Variance index = access(a, operands);
+  // Two threads that read one element at different times may see different values.
+  if (a.order != Order::weak) return std::max(index, Variance::thread);
+  switch (k_.memories[a.memory].space) {
+    case Space::registers:
+    case Space::stack:
+      return std::max(index, Variance::thread);
+    case Space::shared:
+    case Space::barrier:
+      return std::max(index, a.remote ? Variance::cluster : Variance::block);
+    case Space::global:
+      return written_[a.memory] ? std::max(index, Variance::block) : index;
+    case Space::workspace:
+    case Space::map:
+      return std::max(index, Variance::block);
+  }
+  return Variance::lane;
+}
+
+// Of the result that all participants of a reduction or broadcast get.
+Variance VarianceAnalysis::collected(const Operation& o) const {
+  const auto& c = std::get<Collective>(o.detail);
+  const Variance states = most(o.operands);
+  if (c.lanes) return std::min(states, Variance::thread);
+  if (states == Variance::lane) return states;  // of each lane by itself
+  bool all_threads = true;
+  bool whole_warp = true;
+  bool whole_cluster = true;
+  std::int64_t inner = 1;
+  for (std::size_t i = k_.launch.axes.size(); i-- > 0;) {
+    const Axis& axis = k_.launch.axes[i];
+    const std::int64_t extent = axis.extent.constant().value_or(0);
+    const bool covered = extent == 1 || std::find(c.axes.begin(), c.axes.end(), i) != c.axes.end();
+    if (axis.kind == AxisKind::cluster && !covered) whole_cluster = false;
+    if (axis.kind != AxisKind::thread) continue;
+    if (!covered) {
+      all_threads = false;
+      if (inner < kWarp) whole_warp = false;
+    }
+    inner *= extent;
+  }
+  Variance out = whole_warp ? Variance::warp : Variance::thread;
+  if (all_threads) out = whole_cluster ? Variance::cluster : Variance::block;
+  return std::min(states, out);
+}
+
+void VarianceAnalysis::region(RegionId id) {
+  for (const OperationId o : k_.regions[id].operations) operation(k_[o]);
+}
+
+Variance VarianceAnalysis::trip(const Loop& loop) {
+  return std::max({of(loop.begin), of(loop.end), of(loop.step)});
+}
+
+void VarianceAnalysis::loop_variable(const Loop& loop) {
+  Loop here = loop;
+  for (Expr* e : {&here.begin, &here.end, &here.step}) *e = local(*e);
+  declare(loop.variable, facts_of(here), std::max(of(loop.begin), of(loop.step)));
+}
+
+// States that go around in the operation's first region; `trip` is what the number of rounds
+// depends on. The region yields a condition first where it yields one value more.
+void VarianceAnalysis::looped(const Operation& o, Variance trip) {
+  const Region& inside = k_.regions[o.regions[0]];
+  const std::size_t skip = inside.yields.size() - inside.arguments.size();
+  for (std::size_t i = 0; i < inside.arguments.size(); ++i) {
+    raise(inside.arguments[i], values_[o.operands[i]]);
+    raise(inside.arguments[i], values_[inside.yields[i + skip]]);
+  }
+  region(o.regions[0]);
+  for (std::size_t i = 0; i < o.results.size(); ++i) {
+    raise(o.results[i], trip);
+    raise(o.results[i], values_[o.operands[i]]);
+    raise(o.results[i], values_[inside.yields[i + skip]]);
+  }
+}
+
+void VarianceAnalysis::fold(const Operation& o) {
+  const auto& f = std::get<Fold>(o.detail);
+  Variance rounds = Variance::kernel;
+  for (const Loop& loop : f.loops) {
+    loop_variable(loop);
+    rounds = std::max(rounds, trip(loop));
+  }
+  if (f.chunked_loop < 0) return looped(o, rounds);
+  // Totals and states are joined: each depends on all.
+  Variance all = std::max(most(o.operands), rounds);
+  for (const RegionId r : o.regions) all = std::max(all, most(k_.regions[r].yields));
+  for (const RegionId r : o.regions) {
+    for (const ValueId v : k_.regions[r].arguments) raise(v, all);
+    region(r);
+  }
+  for (const ValueId v : o.results) raise(v, all);
+}
+
+void VarianceAnalysis::operation(const Operation& o) {
+  Variance result = most(o.operands);
+  switch (o.op) {
+    case Op::index:
+      result = of(std::get<IndexOf>(o.detail).expression);
+      break;
+    case Op::compute:
+      if (std::get<Compute>(o.detail).form == Form::wide) result = Variance::lane;
+      break;
+    case Op::indirect: {
+      const auto& s = std::get<Symbolic>(o.detail);
+      declare(s.symbol, {.range = {.low = 0}, .extent = local(s.extent)}, result);
+      break;
+    }
+    case Op::bind: {
+      const auto& s = std::get<Symbolic>(o.detail);
+      const sym::SymbolInfo& info = s.symbol.context().info(s.symbol);
+      declare(s.symbol, {.range = info.range, .divisor = info.divisor}, result);
+      break;
+    }
+    case Op::loop: {
+      const auto& l = std::get<Loop>(o.detail);
+      loop_variable(l);
+      return looped(o, trip(l));
+    }
+    case Op::repeat:
+      return looped(o, values_[k_.regions[o.regions[0]].yields[0]]);
+    case Op::branch:
+      for (const RegionId r : o.regions) {
+        region(r);
+        const std::vector<ValueId>& yields = k_.regions[r].yields;
+        for (std::size_t i = 0; i < o.results.size(); ++i) raise(o.results[i], values_[yields[i]]);
+      }
+      break;
+    case Op::vector: {
+      const auto& v = std::get<Vector>(o.detail);
+      declare(v.lane, {.range = {.low = 0}, .extent = scratch_.constant(v.width)}, Variance::lane);
+      region(o.regions[0]);
+      const std::vector<ValueId>& yields = k_.regions[o.regions[0]].yields;
+      for (std::size_t i = 0; i < o.results.size(); ++i) raise(o.results[i], values_[yields[i]]);
+      return;
+    }
+    case Op::fold:
+      return fold(o);
+    case Op::roles:
+      for (const RegionId r : o.regions) region(r);
+      return;
+    case Op::load:
+      result = loaded(std::get<Access>(o.detail), o.operands);
+      break;
+    case Op::atomic:
+      result = std::max(access(std::get<Atomic>(o.detail).access, o.operands), Variance::thread);
+      break;
+    case Op::reduce:
+      for (const ValueId v : k_.regions[o.regions[0]].arguments) raise(v, result);
+      region(o.regions[0]);
+      result = collected(o);
+      break;
+    case Op::broadcast:
+      result = collected(o);
+      break;
+    case Op::scan:
+      for (const ValueId v : k_.regions[o.regions[0]].arguments) raise(v, result);
+      region(o.regions[0]);
+      result = std::max(result, Variance::thread);
+      break;
+    case Op::shuffle: {
+      const auto& s = std::get<Shuffle>(o.detail);
+      const Variance by = o.operands.size() > 1 ? values_[o.operands[1]] : Variance::kernel;
+      if (values_[o.operands[0]] <= Variance::warp) {
+        result = values_[o.operands[0]];
+      } else if (s.kind == ShuffleKind::from && s.width == kWarp && result == Variance::thread) {
+        result = std::max(by, Variance::warp);
+      }
+      break;
+    }
+    case Op::fragment_load: {
+      const auto& f = std::get<FragmentAccess>(o.detail);
+      result = std::max({loaded(f.access, o.operands), of(f.row_limit), of(f.column_limit)});
+      break;
+    }
+    case Op::fragment_map: {
+      const auto& m = std::get<FragmentMap>(o.detail);
+      const FragmentType& shape = k_.fragments[k_.type_of(o.operands[0]).fragment];
+      const bool of_core = shape.holder == Holder::core || shape.holder == Holder::tile;
+      const Variance element = of_core ? Variance::lane : Variance::thread;
+      const auto extent = [&](std::int64_t n) {
+        return sym::SymbolInfo{.range = {.low = 0}, .extent = scratch_.constant(n)};
+      };
+      declare(m.row, extent(shape.rows), element);
+      declare(m.column, extent(shape.columns), element);
+      for (const ValueId v : k_.regions[o.regions[0]].arguments) raise(v, element);
+      region(o.regions[0]);
+      break;
+    }
+    default:
+      break;
+  }
+  for (const ValueId v : o.results) raise(v, result);
+}
+
+std::vector<Variance> variances(const Kernel& kernel) { return VarianceAnalysis(kernel).values(); }
+
+}  // namespace inkle::kernel

@@ -1,0 +1,435 @@
+// Operands, results and details of operations.
+#include <algorithm>
+
+#include "kernel/derive.h"
+#include "kernel/function.h"
+#include "kernel/names.h"
+#include "kernel/verifier.h"
+
+namespace inkle::kernel {
+
+const Memory& Verifier::memory(MemoryId id) const {
+  require(id < k_.memories.size(), "a memory that does not exist");
+  return k_.memories[id];
+}
+
+// Each operation has the detail that operation.h states.
+void Verifier::detail_of(const Operation& o) const {
+  const auto is = [&]<class D>(const D*) {
+    require(std::holds_alternative<D>(o.detail), "the detail of another operation");
+  };
+  switch (o.op) {
+    case Op::constant:
+      return is(static_cast<Immediate*>(nullptr));
+    case Op::index:
+      return is(static_cast<IndexOf*>(nullptr));
+    case Op::compute:
+      return is(static_cast<Compute*>(nullptr));
+    case Op::function:
+      return is(static_cast<Function*>(nullptr));
+    case Op::indirect:
+    case Op::bind:
+      return is(static_cast<Symbolic*>(nullptr));
+    case Op::loop:
+      return is(static_cast<Loop*>(nullptr));
+    case Op::branch:
+      return is(static_cast<Branch*>(nullptr));
+    case Op::vector:
+      return is(static_cast<Vector*>(nullptr));
+    case Op::fold: {
+      is(static_cast<Fold*>(nullptr));
+      const auto& f = std::get<Fold>(o.detail);
+      require(!f.loops.empty(), "a fold without loops");
+      require(f.chunked_loop >= -1 && f.chunked_loop < static_cast<std::int32_t>(f.loops.size()),
+              "a chunked loop that is none of the fold's");
+      require(f.chunked_loop < 0 || f.chunk >= 1, "a chunk of {}", f.chunk);
+      return;
+    }
+    case Op::roles:
+      return is(static_cast<Roles*>(nullptr));
+    case Op::load:
+    case Op::store:
+    case Op::prefetch:
+      return is(static_cast<Access*>(nullptr));
+    case Op::atomic:
+      return is(static_cast<Atomic*>(nullptr));
+    case Op::reduce:
+    case Op::scan:
+    case Op::broadcast:
+      return is(static_cast<Collective*>(nullptr));
+    case Op::shuffle:
+      return is(static_cast<Shuffle*>(nullptr));
+    case Op::barrier:
+      return is(static_cast<Barrier*>(nullptr));
+    case Op::fence:
+      return is(static_cast<Fence*>(nullptr));
+    case Op::copy_async:
+      return is(static_cast<Copy*>(nullptr));
+    case Op::copy_wait:
+    case Op::barrier_init:
+    case Op::barrier_arrive:
+    case Op::barrier_wait:
+    case Op::bulk_wait:
+    case Op::mma_wait:
+      return is(static_cast<Count*>(nullptr));
+    case Op::tma_load:
+    case Op::tma_store:
+      return is(static_cast<Bulk*>(nullptr));
+    case Op::fragment_load:
+    case Op::fragment_store:
+      return is(static_cast<FragmentAccess*>(nullptr));
+    case Op::fragment_map:
+      return is(static_cast<FragmentMap*>(nullptr));
+    case Op::mma:
+      return is(static_cast<MatrixMultiply*>(nullptr));
+    case Op::report:
+      return is(static_cast<Report*>(nullptr));
+    case Op::repeat:
+    case Op::copy_commit:
+    case Op::bulk_commit:
+    case Op::fragment_fill:
+    case Op::convert_layout:
+    case Op::mma_fence:
+    case Op::mma_commit:
+    case Op::dependency_wait:
+    case Op::launch_dependents:
+      return is(static_cast<std::monostate*>(nullptr));
+  }
+  fail("an unknown operation");
+}
+
+std::size_t Verifier::index_operands(const Access& a) const {
+  const std::size_t rank = memory(a.memory).shape.size();
+  require(a.indices_are_operands ? a.indices.empty() : a.indices.size() == rank,
+          "{} indices into {} of rank {}", a.indices.size(), memory(a.memory).name, rank);
+  return (a.indices_are_operands ? rank : 0);
+}
+
+void Verifier::operands_are(const Operation& o, std::size_t first, std::size_t count,
+                            std::string_view what) const {
+  for (std::size_t i = first; i < first + count && i < o.operands.size(); ++i) {
+    const Type& type = k_.type_of(o.operands[i]);
+    require(type == scalar_type(DType::i32) || type == scalar_type(DType::i64), "{} of type {}",
+            what, to_string(k_, type));
+  }
+}
+
+// What stands before the values of an access is checked; `values` come then, and a rank.
+void Verifier::access_types(const Operation& o) const {
+  const Access& a = *access_of(o);
+  const std::size_t indices = index_operands(a);
+  std::vector<Type> values;
+  std::vector<Type> results;
+  const Type element = scalar_type(memory(a.memory).dtype);
+  if (o.op == Op::load) results = {element};
+  if (o.op == Op::store) values = {element};
+  if (o.op == Op::atomic) {
+    const bool compares = std::get<Atomic>(o.detail).op == AtomicOp::compare_exchange;
+    values.assign(compares ? 2 : 1, element);
+    results = {element};
+  }
+  if (o.op == Op::barrier_wait) {
+    const std::size_t at = indices;
+    require(o.operands.size() > at, "barrier_wait without a parity");
+    const Type parity = k_.type_of(o.operands[at]);
+    require(parity == scalar_type(DType::boolean) || parity == scalar_type(DType::i32),
+            "a parity of {}", to_string(k_, parity));
+    values = {parity};
+  }
+  const std::size_t wanted = indices + values.size() + (a.remote ? 1 : 0);
+  require(o.operands.size() == wanted, "{} operands, not {}", o.operands.size(), wanted);
+  operands_are(o, 0, indices, "an index");
+  if (a.remote) operands_are(o, wanted - 1, 1, "a rank");
+  const auto begin = o.operands.begin() + static_cast<std::ptrdiff_t>(indices);
+  const std::vector<ValueId> given(begin, begin + static_cast<std::ptrdiff_t>(values.size()));
+  same(types_of(given), values, "operands");
+  same(types_of(o.results), results, "results");
+}
+
+void Verifier::copy_types(const Operation& o) const {
+  std::size_t indices = 0;
+  if (o.op == Op::copy_async) {
+    const auto& c = std::get<Copy>(o.detail);
+    indices = index_operands(c.from) + index_operands(c.to);
+  } else {
+    const auto& b = std::get<Bulk>(o.detail);
+    indices = memory(b.map).shape.size() + index_operands(b.shared);
+    if (o.op == Op::tma_load) indices += index_operands(b.barrier);
+  }
+  require(o.operands.size() == indices, "{} operands, not {}", o.operands.size(), indices);
+  operands_are(o, 0, indices, "an index");
+  same(types_of(o.results), {}, "results");
+}
+
+void Verifier::symbolic_types(const Operation& o) const {
+  same(types_of(o.operands), {scalar_type(DType::i64)}, "operands");
+  same(types_of(o.results), {scalar_type(DType::i64)}, "results");
+  const auto& s = std::get<Symbolic>(o.detail);
+  require(!s.symbol.is_null() && s.symbol.kind() == sym::Kind::symbol, "a missing symbol");
+  require(o.op == Op::bind || !s.extent.is_null(), "a missing extent");
+}
+
+// --- Fragments
+// -------------------------------------------------------------------------------------
+
+const FragmentType& Verifier::fragment_of(const Type& type) const {
+  require(type.kind == TypeKind::fragment, "{} where a fragment is expected", to_string(k_, type));
+  return k_.fragments[type.fragment];
+}
+
+const FragmentType& Verifier::fragment(ValueId value) const {
+  return fragment_of(k_.type_of(value));
+}
+
+namespace {
+
+// What is wrong with a fragment's shape under its layout; empty: nothing.
+std::string check_fragment(const FragmentType& f) {
+  const auto wrong = [&] {
+    return fmt::format("{} x {} of {} in layout {} held by a {}", f.rows, f.columns,
+                       abi::name_of(f.dtype), name_of(f.layout), name_of(f.holder));
+  };
+  if (f.rows < 1 || f.columns < 1 || !abi::is_computable(f.dtype)) return wrong();
+  const auto of = [&](Holder holder, std::int32_t rows, std::int32_t columns) {
+    return f.holder == holder && f.rows % rows == 0 && f.columns % columns == 0;
+  };
+  bool holds = false;
+  switch (f.layout) {
+    case FragmentLayout::rows:
+    case FragmentLayout::splat:
+      holds = f.holder == Holder::core;
+      break;
+    case FragmentLayout::tile:
+      // bf16: of operand B, 16 rows of pairs; of operand A, 16 rows of 64 bytes.
+      holds = f.holder == Holder::tile &&
+              static_cast<std::int64_t>(f.rows) * f.columns * abi::size_of(f.dtype) <= 1024;
+      break;
+    case FragmentLayout::mma_a:
+      holds = of(Holder::warp, 16, 16) && abi::is_reduced_float(f.dtype);
+      break;
+    case FragmentLayout::mma_b:
+      holds = of(Holder::warp, 16, 8) && abi::is_reduced_float(f.dtype);
+      break;
+    case FragmentLayout::mma_c:
+      holds = of(Holder::warp, 16, 8);
+      break;
+    case FragmentLayout::wgmma_c:
+      holds = of(Holder::warpgroup, 64, 8);
+      break;
+  }
+  return holds ? std::string() : wrong();
+}
+
+}  // namespace
+
+void Verifier::fragment_types(const Operation& o) const {
+  const auto counts = [&](std::size_t operands, std::size_t results) {
+    require(o.operands.size() == operands && o.results.size() == results,
+            "{} operands and {} results, not {} and {}", o.operands.size(), o.results.size(),
+            operands, results);
+  };
+  switch (o.op) {
+    case Op::fragment_fill:
+      counts(1, 1);
+      same(types_of(o.operands), {scalar_type(fragment(o.results[0]).dtype)}, "operands");
+      break;
+    case Op::fragment_load:
+    case Op::fragment_store: {
+      const auto& f = std::get<FragmentAccess>(o.detail);
+      const std::size_t indices = index_operands(f.access);
+      const bool loads = o.op == Op::fragment_load;
+      counts(indices + (loads ? 0 : 1), loads ? 1 : 0);
+      operands_are(o, 0, indices, "an index");
+      const FragmentType& type = fragment(loads ? o.results[0] : o.operands.back());
+      require(type.dtype == memory(f.access.memory).dtype, "a fragment of {} in {} of {}",
+              abi::name_of(type.dtype), memory(f.access.memory).name,
+              abi::name_of(memory(f.access.memory).dtype));
+      require(f.rows == type.rows && f.columns == type.columns,
+              "{} x {} elements of a fragment of {} x {}", f.rows, f.columns, type.rows,
+              type.columns);
+      break;
+    }
+    case Op::fragment_map: {
+      require(!o.operands.empty(), "a map of no fragment");
+      const FragmentType& first = fragment(o.operands[0]);
+      const auto alike = [&](ValueId v) {
+        FragmentType other = fragment(v);
+        other.dtype = first.dtype;
+        require(other == first, "fragments of two shapes or layouts in one map");
+      };
+      std::ranges::for_each(o.operands, alike);
+      std::ranges::for_each(o.results, alike);
+      break;
+    }
+    case Op::convert_layout: {
+      counts(1, 1);
+      const FragmentType& from = fragment(o.operands[0]);
+      const FragmentType& to = fragment(o.results[0]);
+      require(from.dtype == to.dtype && from.rows == to.rows && from.columns == to.columns,
+              "convert_layout between {} and {}", to_string(k_, k_.type_of(o.operands[0])),
+              to_string(k_, k_.type_of(o.results[0])));
+      break;
+    }
+    default:
+      mma_types(o);
+  }
+  for (const ValueId v : o.results) {
+    const std::string wrong = check_fragment(fragment(v));
+    require(wrong.empty(), "a fragment of {}", wrong);
+  }
+}
+
+void Verifier::mma_types(const Operation& o) const {
+  const auto& m = std::get<MatrixMultiply>(o.detail);
+  const bool is_wgmma = m.unit == MatrixUnit::wgmma;
+  require(m.shared.size() <= 2 && (is_wgmma ? !m.shared.empty() : m.shared.empty()),
+          "{} matrices in shared memory", m.shared.size());
+  const std::size_t fragments = 3 - m.shared.size();
+  std::size_t indices = 0;
+  for (const FragmentAccess& f : m.shared) indices += index_operands(f.access);
+  require(o.operands.size() == fragments + indices && o.results.size() == 1,
+          "{} operands and {} results, not {} and 1", o.operands.size(), o.results.size(),
+          fragments + indices);
+  operands_are(o, fragments, indices, "an index");
+  same(types_of(o.results), {k_.type_of(o.operands[0])}, "results");
+  struct Matrix {
+    DType dtype;
+    std::int32_t rows, columns;
+    std::optional<FragmentLayout> layout;
+  };
+  std::vector<Matrix> parts;
+  for (std::size_t i = 0; i < fragments; ++i) {
+    const FragmentType& f = fragment(o.operands[i]);
+    parts.push_back({f.dtype, f.rows, f.columns, f.layout});
+  }
+  for (const FragmentAccess& f : m.shared) {
+    parts.push_back({memory(f.access.memory).dtype, f.rows, f.columns, std::nullopt});
+    require(memory(f.access.memory).space == Space::shared, "a matrix of wgmma in {}",
+            name_of(memory(f.access.memory).space));
+  }
+  const Matrix &c = parts[0], &a = parts[1], &b = parts[2];
+  require(a.rows == c.rows && b.columns == c.columns && a.columns == b.rows,
+          "{} x {} and {} x {} multiplied to {} x {}", a.rows, a.columns, b.rows, b.columns, c.rows,
+          c.columns);
+  require(a.dtype == b.dtype, "{} multiplied with {}", abi::name_of(a.dtype),
+          abi::name_of(b.dtype));
+  const bool is_wide = c.dtype == DType::f32 && abi::is_reduced_float(a.dtype);
+  const auto layouts = [&](FragmentLayout lc, FragmentLayout la, FragmentLayout lb) {
+    return c.layout == lc && a.layout == la && b.layout == lb;
+  };
+  using enum FragmentLayout;
+  bool holds = false;
+  switch (m.unit) {
+    case MatrixUnit::fma:
+      holds = c.dtype == a.dtype && (a.dtype == DType::f32 || a.dtype == DType::f64) &&
+              layouts(rows, splat, rows);
+      break;
+    case MatrixUnit::bf16:
+      holds = is_wide && a.dtype == DType::bf16 && a.columns % 2 == 0 && layouts(rows, splat, rows);
+      break;
+    case MatrixUnit::amx:
+      holds = is_wide && a.dtype == DType::bf16 && a.columns % 2 == 0 && layouts(tile, tile, tile);
+      break;
+    case MatrixUnit::sync:
+      holds = is_wide && layouts(mma_c, mma_a, mma_b);
+      break;
+    case MatrixUnit::wgmma:
+      // A fragment as A lies as an accumulator does: 16 columns of one are those of the other.
+      holds = is_wide && c.layout == wgmma_c && (!a.layout || a.layout == wgmma_c) &&
+              a.columns % 16 == 0 && c.columns <= 256;
+      break;
+  }
+  require(holds, "mma.{} of {} and {} to {} with these layouts", kMatrixUnits.name(m.unit),
+          abi::name_of(a.dtype), abi::name_of(b.dtype), abi::name_of(c.dtype));
+}
+
+// --- All operations
+// --------------------------------------------------------------------------------
+
+void Verifier::types(const Operation& o) const {
+  const std::vector<Type> operands = types_of(o.operands);
+  const auto plain = [&](const std::vector<Type>& takes, const std::vector<Type>& gives) {
+    same(operands, takes, "operands");
+    same(types_of(o.results), gives, "results");
+  };
+  const auto one_result = [&] {
+    require(o.results.size() == 1, "{} results, not 1", o.results.size());
+    return k_.type_of(o.results[0]);
+  };
+  switch (o.op) {
+    case Op::constant:
+      same(operands, {}, "operands");
+      require(one_result().kind == TypeKind::scalar, "a constant that is no scalar");
+      return;
+    case Op::index:
+      return plain({}, {scalar_type(DType::i64)});
+    case Op::compute: {
+      const std::string wrong =
+          check_compute(std::get<Compute>(o.detail).opcode, operands, one_result());
+      return require(wrong.empty(), "{}", wrong);
+    }
+    case Op::function: {
+      const std::string wrong = check_function(std::get<Function>(o.detail).function, operands);
+      require(wrong.empty(), "{}", wrong);
+      return same(types_of(o.results), {operands[0]}, "results");
+    }
+    case Op::indirect:
+    case Op::bind:
+      return symbolic_types(o);
+    case Op::branch:
+      return same(operands, {scalar_type(DType::boolean)}, "operands");
+    case Op::vector:
+    case Op::roles:
+      same(operands, {}, "operands");
+      return require(o.op != Op::roles || o.results.empty(), "roles give no values");
+    case Op::load:
+    case Op::store:
+    case Op::prefetch:
+    case Op::atomic:
+    case Op::barrier_init:
+    case Op::barrier_arrive:
+    case Op::barrier_wait:
+      return access_types(o);
+    case Op::broadcast:
+      require(operands.size() == 1, "a broadcast of {} values", operands.size());
+      return same(types_of(o.results), operands, "results");
+    case Op::shuffle:
+      require(
+          operands.size() == 1 || (operands.size() == 2 && operands[1] == scalar_type(DType::i32)),
+          "shuffle takes a value and an i32");
+      require(operands[0].kind == TypeKind::scalar, "a shuffle of what is no scalar");
+      return same(types_of(o.results), {operands[0]}, "results");
+    case Op::copy_async:
+    case Op::tma_load:
+    case Op::tma_store:
+      return copy_types(o);
+    case Op::fragment_fill:
+    case Op::fragment_load:
+    case Op::fragment_store:
+    case Op::fragment_map:
+    case Op::convert_layout:
+    case Op::mma:
+      return fragment_types(o);
+    case Op::loop:
+    case Op::repeat:
+    case Op::fold:
+    case Op::reduce:
+    case Op::scan:
+      return;  // with their regions
+    case Op::barrier:
+    case Op::fence:
+    case Op::copy_commit:
+    case Op::copy_wait:
+    case Op::bulk_commit:
+    case Op::bulk_wait:
+    case Op::mma_fence:
+    case Op::mma_commit:
+    case Op::mma_wait:
+    case Op::dependency_wait:
+    case Op::launch_dependents:
+    case Op::report:
+      return plain({}, {});
+  }
+}
+
+}  // namespace inkle::kernel
