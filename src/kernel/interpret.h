@@ -54,6 +54,7 @@ enum class ReportKind : std::uint8_t {
   hang,               // nobody can go on, or nothing changes any more
   phase,              // a wait for a phase that is over and followed by a complete one
   arrivals,           // more arrivals at an mbarrier than its phase has, or a bad count
+  unfinished,         // a bulk copy that nobody waits for before its block ends
   early_use,          // of the result of asynchronous work before it was waited for
   mma_fence,          // registers given to wgmma without mma_fence after they were written
   before_dependency,  // an access before dependency_wait

@@ -12,7 +12,10 @@ Channel Machine::new_channel(Block& block, AgentKind kind, std::int64_t thread) 
   return {block.page, block.channels++};
 }
 
-void Machine::commit(Groups& groups) { ++groups.committed; }
+void Machine::commit(Groups& groups) {
+  ++groups.committed;
+  groups.is_open = false;
+}
 
 // All but the last `count` groups are done.
 void Machine::wait(Thread& thread, Groups& groups, std::int64_t count) {
@@ -251,11 +254,42 @@ void Machine::tma_load(Thread& thread, const Instruction& i) {
   }
   copy.seen = snapshot(thread);
   copy.fenced = thread.fenced;
+  copy.barrier->last_copy = static_cast<std::uint32_t>(copy.barrier->phase + 1);
+  copy.barrier->copied_by = i.operation;
   ++thread.changes;
   if (options_.interleaving == Interleaving::in_order) {
     perform(std::move(copy));
   } else {
     bulk_copies_.push_back(std::move(copy));
+  }
+}
+
+// The last thread of a block has ended.
+void Machine::check_finished(Thread& last) {
+  Block& block = *last.block;
+  const auto unfinished = [&](OperationId operation, MemoryId memory, const char* what) {
+    Finding finding;
+    finding.kind = ReportKind::unfinished;
+    finding.operation = operation;
+    finding.memory = memory;
+    finding.agents = {agent_of(last)};
+    finding.message = fmt::format("the block ends and nobody has waited until the copy {}", what);
+    add(std::move(finding));
+  };
+  for (MemoryId m = 0; m < block.phase_barriers.size(); ++m) {
+    for (const PhaseBarrier& barrier : block.phase_barriers[m]) {
+      if (barrier.last_copy == 0) continue;
+      const bool is_seen = std::any_of(
+          block.threads.begin(), block.threads.end(),
+          [&](const Thread& t) { return t.seen.get(barrier.channel) >= barrier.last_copy; });
+      if (!is_seen) unfinished(barrier.copied_by, m, "has written its memory");
+    }
+  }
+  for (const Thread& thread : block.threads) {
+    if (thread.bulks.last == kNone) continue;
+    if (thread.seen.get(thread.bulks.channel) < thread.bulks.committed || thread.bulks.is_open) {
+      unfinished(thread.bulks.last, kNone, "has read its memory");
+    }
   }
 }
 
@@ -343,6 +377,8 @@ void Machine::tma_store(Thread& thread, const Instruction& i) {
     record_write(thread, map.of, to, size, writer, written);
     std::copy_n(storage.data() + byte, size, to.storage->data() + to.byte);
   });
+  thread.bulks.last = i.operation;
+  thread.bulks.is_open = true;
   ++thread.changes;
 }
 

@@ -8,7 +8,7 @@ namespace inkle::kernel {
 
 namespace {
 
-constexpr std::array<std::string_view, 20> kReportKinds = {"outside",
+constexpr std::array<std::string_view, 21> kReportKinds = {"outside",
                                                            "misaligned",
                                                            "uninitialised",
                                                            "read_only",
@@ -22,6 +22,7 @@ constexpr std::array<std::string_view, 20> kReportKinds = {"outside",
                                                            "hang",
                                                            "phase",
                                                            "arrivals",
+                                                           "unfinished",
                                                            "early_use",
                                                            "mma_fence",
                                                            "before_dependency",

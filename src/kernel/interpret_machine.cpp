@@ -215,6 +215,7 @@ void Machine::retire(Thread& thread) {
   --unfinished_;
   Block& block = *thread.block;
   if (--block.alive > 0) return;
+  check_finished(thread);
   Cluster& cluster = *block.cluster;
   if (--cluster.alive > 0) return;
   resident_ -= cluster_size_;

@@ -41,6 +41,8 @@ struct PhaseBarrier {
   Clock completed, completed_fenced;  // of the last
   Channel channel;                    // of the copies that complete on it
   std::vector<Thread*> waiting;
+  std::uint32_t last_copy = 0;  // clock of the last that was issued
+  OperationId copied_by = kNone;
 };
 
 // A barrier of a warp, a block, a cluster.
@@ -65,6 +67,8 @@ struct Rendezvous {
 struct Groups {
   Channel channel;
   std::uint32_t committed = 0;
+  bool is_open = false;      // something was issued since
+  OperationId last = kNone;  // by this operation
 };
 
 struct ReadEntry {
@@ -302,6 +306,7 @@ class Machine {
   void commit(Groups& groups);
   void wait(Thread& thread, Groups& groups, std::int64_t count);
   PhaseBarrier* phase_barrier(Thread& thread, std::uint32_t access, Block** block = nullptr);
+  void check_finished(Thread& last);  // of its block: bulk copies that nobody has waited for
   void check_initialised(Thread& thread, const PhaseBarrier& barrier, const AccessCode& access,
                          bool is_asynchronous);
   void barrier_init(Thread& thread, const Instruction& i);
