@@ -1,0 +1,108 @@
+// `inkle kernel`: texts of the kernel IR. `run` interprets one with all its threads under many
+// schedules and says what is wrong with it; `mutate` makes it wrong in one place after the other
+// and says what was noticed.
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "kernel/interpret_inputs.h"
+#include "kernel/mutate.h"
+#include "kernel/parse.h"
+#include "kernel/verify.h"
+
+namespace inkle::cli {
+namespace {
+
+struct KernelTextArguments {
+  std::string file;
+  std::vector<std::string> sizes;
+  std::uint64_t inputs = 0;
+  std::int64_t every = 1;
+  bool all = false;
+  kernel::CheckOptions check;
+};
+
+kernel::ParsedKernel load_kernel(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) user_error("{}: cannot be read", path);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  return kernel::parse_kernel(text, path);
+}
+
+void run_kernel(const KernelTextArguments& a) {
+  const kernel::ParsedKernel parsed = load_kernel(a.file);
+  kernel::verify(parsed.kernel);
+  const kernel::Inputs inputs =
+      kernel::make_inputs(parsed.kernel, kernel::choose_sizes(parsed.kernel, a.sizes), a.inputs);
+  const kernel::CheckResult result = kernel::check(parsed.kernel, inputs.instances, a.check);
+  for (const kernel::Finding& finding : result.findings) {
+    fmt::print("{}: {}\n", result.schedule, kernel::to_string(parsed.kernel, finding));
+  }
+  fmt::print("{} runs, {} steps, {} findings", result.runs, result.steps, result.findings.size());
+  if (a.check.max_orders > 0) {
+    fmt::print(", {} orders{}", result.orders, result.all_orders ? ", which are all" : "");
+  }
+  if (result.status != 0) fmt::print(", the call failed with status {}", result.status);
+  fmt::print("\n");
+  if (!result.findings.empty()) user_error("{}: the kernel is wrong", a.file);
+}
+
+void mutate_kernel(const KernelTextArguments& a) {
+  const kernel::ParsedKernel parsed = load_kernel(a.file);
+  kernel::verify(parsed.kernel);
+  const kernel::Inputs inputs =
+      kernel::make_inputs(parsed.kernel, kernel::choose_sizes(parsed.kernel, a.sizes), a.inputs);
+  constexpr std::array<std::string_view, 4> kVerdicts = {"verifier", "interpreter", "result",
+                                                         "survived"};
+  std::array<std::size_t, 4> counts{};
+  const kernel::MutationOptions options{a.every, a.check};
+  for (const kernel::MutationOutcome& outcome :
+       kernel::try_mutations(parsed.kernel, inputs.instances, options)) {
+    const auto verdict = static_cast<std::size_t>(outcome.verdict);
+    ++counts.at(verdict);
+    if (a.all || outcome.verdict == kernel::Verdict::survived) {
+      fmt::print("{:12} {}{}\n", kVerdicts.at(verdict),
+                 kernel::to_string(parsed.kernel, outcome.mutation),
+                 outcome.why.empty() ? "" : "\n             " + outcome.why);
+    }
+  }
+  fmt::print("caught by the verifier {}, by the interpreter {}, by the result {}; survived {}\n",
+             counts[0], counts[1], counts[2], counts[3]);
+}
+
+void add_options(CLI::App& command, KernelTextArguments& a) {
+  command.add_option("file", a.file, "kernel text")->required();
+  command.add_option("--size", a.sizes, "values of sizes, s0=5; else hints or small ones");
+  command.add_option("--inputs", a.inputs, "seed of the arguments' values");
+  command.add_option("--seeds", a.check.seeds, "random schedules")->capture_default_str();
+  command.add_option("--orders", a.check.max_orders,
+                     "explores so many orders of the accesses by which threads synchronise");
+  command.add_option("--steps", a.check.max_steps, "most operations of single threads a run")
+      ->capture_default_str();
+  command.add_flag("!--any-order", a.check.compare_results,
+                   "results may depend on the schedule, as those of float atomics do");
+}
+
+}  // namespace
+
+void add_kernel(CLI::App& app) {
+  auto arguments = std::make_shared<KernelTextArguments>();
+  CLI::App* command = app.add_subcommand("kernel", "Check a kernel text without a GPU.");
+  command->require_subcommand(1);
+  CLI::App* run = command->add_subcommand(
+      "run", "Run it with all threads under many schedules: bounds, races, barriers, hangs.");
+  add_options(*run, *arguments);
+  run->callback([arguments] { run_kernel(*arguments); });
+  CLI::App* mutate = command->add_subcommand(
+      "mutate", "Make it wrong in one place after the other: what is noticed, what is not.");
+  add_options(*mutate, *arguments);
+  mutate->add_option("--every", arguments->every, "try only every so manyth mutation")
+      ->check(at_least(1));
+  mutate->add_flag("--all", arguments->all, "print those that were noticed, too");
+  mutate->callback([arguments] { mutate_kernel(*arguments); });
+}
+
+}  // namespace inkle::cli

@@ -1,0 +1,258 @@
+// Collectives in their high form and shuffles: values cross between threads, memory is not ordered.
+#include <algorithm>
+
+#include "base/error.h"
+#include "kernel/interpret_machine.h"
+
+namespace inkle::kernel {
+
+Rendezvous* Machine::meet(Thread& thread, std::uint64_t group, std::int64_t position,
+                          std::int64_t participants) {
+  const std::uint64_t key = (static_cast<std::uint64_t>(thread.pc) << 40) + group;
+  Rendezvous& meeting = rendezvous_[key];
+  meeting.participants.resize(static_cast<std::size_t>(participants));
+  meeting.participants[static_cast<std::size_t>(position)] = &thread;
+  thread.status = Status::blocked;
+  return ++meeting.arrived == participants ? &meeting : nullptr;
+}
+
+void Machine::release(Rendezvous& rendezvous) {
+  const std::vector<Thread*> participants = std::move(rendezvous.participants);
+  rendezvous.participants.clear();
+  rendezvous.arrived = 0;
+  for (Thread* thread : participants) {
+    thread->status = Status::ready;
+    ++thread->pc;
+  }
+}
+
+void Machine::run_merge(Thread& thread, const MergeCode& code) {
+  const std::uint32_t pc = std::exchange(thread.pc, code.entry);
+  while (at(thread).code != Code::region_end && !is_stopped_) {
+    ++result_.steps;
+    if (!step(thread)) INKLE_CHECK(false, "the merge of a collective waits");
+  }
+  thread.pc = pc;
+}
+
+void Machine::merge(Thread& thread, const MergeCode& code, std::vector<std::int64_t>& first,
+                    const std::vector<std::int64_t>& second) {
+  for (std::size_t s = 0; s < first.size(); ++s) {
+    set(thread, code.first[s], 0, first[s]);
+    set(thread, code.second[s], 0, second[s]);
+  }
+  run_merge(thread, code);
+  for (std::size_t s = 0; s < first.size(); ++s)
+    first[s] = get(thread, code.yields[s], thread.lane);
+}
+
+bool Machine::collective(Thread& thread, const Instruction& i) {
+  const auto& info = kernel_.detail<Collective>(i.operation);
+  if (info.lanes) {
+    collective_lanes(thread, i);
+    ++thread.pc;
+    return true;
+  }
+  const Block& block = *thread.block;
+  const Table& table = tables_[static_cast<std::size_t>(block.instance)];
+  // Number of the group, and of the thread in it.
+  std::uint64_t group = static_cast<std::uint64_t>(block.instance);
+  std::int64_t position = 0;
+  std::int64_t participants = 1;
+  for (std::size_t a = 0; a < table.extents.size(); ++a) {
+    const std::int64_t at = get(thread, program_.axes[a], 0);
+    const bool takes_part =
+        std::find(info.axes.begin(), info.axes.end(), static_cast<AxisId>(a)) != info.axes.end();
+    if (takes_part) {
+      position = position * table.extents[a] + at;
+      participants *= table.extents[a];
+    } else {
+      group = group * static_cast<std::uint64_t>(table.extents[a]) + static_cast<std::uint64_t>(at);
+    }
+  }
+  Rendezvous* meeting = meet(thread, group, position, participants);
+  if (meeting == nullptr) return false;
+  collective_axes(meeting->participants, i);
+  release(*meeting);
+  return true;
+}
+
+void Machine::collective_axes(std::span<Thread* const> participants, const Instruction& i) {
+  const auto& info = kernel_.detail<Collective>(i.operation);
+  const MergeCode& code = program_.merges[i.detail];
+  const std::uint32_t count = static_cast<std::uint32_t>(code.dtypes.size());
+  const Table& table = tables_[static_cast<std::size_t>(participants[0]->block->instance)];
+  const auto n = participants.size();
+  for (std::uint32_t l = 0; l < static_cast<std::uint32_t>(i.width); ++l) {
+    States states(n);
+    for (std::size_t p = 0; p < n; ++p) {
+      participants[p]->lane = l;
+      for (std::uint32_t s = 0; s < count; ++s) {
+        states[p].push_back(get(*participants[p], operand(i, s), l));
+      }
+    }
+    const auto result = [&](std::uint32_t s) { return operand(i, i.operand_count - count + s); };
+    const auto give = [&](std::size_t p, const std::vector<std::int64_t>& values) {
+      for (std::uint32_t s = 0; s < count; ++s) set(*participants[p], result(s), l, values[s]);
+    };
+    if (i.code == Code::broadcast) {
+      for (std::size_t p = 0; p < n; ++p) give(p, states.at(static_cast<std::size_t>(info.from)));
+    } else if (i.code == Code::reduce) {
+      // Participant 0 of each axis, the last first, gets the others' states.
+      std::size_t stride = 1;
+      for (std::size_t a = info.axes.size(); a-- > 0;) {
+        const auto extent = static_cast<std::size_t>(table.extents[info.axes[a]]);
+        for (std::size_t base = 0; base < n; base += stride * extent) {
+          const auto join = [&](std::size_t to, std::size_t from) {
+            const std::size_t first = base + to * stride;
+            merge(*participants[first], code, states[first], states[base + from * stride]);
+          };
+          if (static_cast<std::int64_t>(extent) < info.sequential) {
+            for (std::size_t p = 1; p < extent; ++p) join(0, p);
+          } else {
+            for (std::size_t left = extent; left > 1; left = (left + 1) / 2) {
+              const std::size_t half = (left + 1) / 2;
+              for (std::size_t p = 0; p + half < left; ++p) join(p, p + half);
+            }
+          }
+        }
+        stride *= extent;
+      }
+      for (std::size_t p = 0; p < n; ++p) give(p, states[0]);
+    } else {
+      // Prefixes one after the other; exclusive: `first` of participant 0 before them.
+      std::vector<std::int64_t> total;
+      for (std::uint32_t s = 0; s < count && info.exclusive; ++s) {
+        total.push_back(get(*participants[0], operand(i, count + s), l));
+      }
+      for (std::size_t p = 0; p < n; ++p) {
+        if (info.exclusive) {
+          give(p, total);
+          if (p == 0) {
+            total = states[0];
+          } else {
+            merge(*participants[p], code, total, states[p]);
+          }
+        } else {
+          if (p == 0) {
+            total = states[0];
+          } else {
+            merge(*participants[p], code, total, states[p]);
+          }
+          give(p, total);
+        }
+      }
+    }
+  }
+  // What crosses warps goes through the scratch memory.
+  for (Thread* thread : participants) {
+    thread->lane = 0;
+    for (const MemoryId memory : info.scratch) {
+      Storage& storage = *thread->block->shared[memory];
+      for (std::int64_t u = 0; u < storage.units(); ++u) storage.cell(u).is_initialised = false;
+    }
+  }
+}
+
+// Of the lanes of a vector region: copies in pairs until one is left, then lanes by halves.
+void Machine::collective_lanes(Thread& thread, const Instruction& i) {
+  const auto& info = kernel_.detail<Collective>(i.operation);
+  const MergeCode& code = program_.merges[i.detail];
+  const auto count = static_cast<std::uint32_t>(code.dtypes.size());
+  const auto width = static_cast<std::size_t>(i.width);
+  States states(width);
+  for (std::uint32_t l = 0; l < width; ++l) {
+    if (!is_active(thread, i, l)) {
+      add(ReportKind::divergence, thread, kNone, 0, 0,
+          fmt::format("lane {} is masked off in a collective of lanes", l));
+    }
+    for (std::uint32_t s = 0; s < count; ++s) states[l].push_back(get(thread, operand(i, s), l));
+  }
+  const auto result = [&](std::uint32_t s) { return operand(i, i.operand_count - count + s); };
+  if (i.code == Code::scan) {
+    std::vector<std::int64_t> total = states[0];
+    for (std::uint32_t l = 0; l < width; ++l) {
+      for (std::uint32_t s = 0; s < count && info.exclusive; ++s) {
+        set(thread, result(s), l, l == 0 ? get(thread, operand(i, count + s), 0) : total[s]);
+      }
+      if (l > 0) merge(thread, code, total, states[l]);
+      for (std::uint32_t s = 0; s < count && !info.exclusive; ++s) {
+        set(thread, result(s), l, total[s]);
+      }
+    }
+    return;
+  }
+  if (i.code == Code::broadcast) {
+    for (std::uint32_t s = 0; s < count; ++s) {
+      set(thread, result(s), 0, states.at(static_cast<std::size_t>(info.from))[s]);
+    }
+    return;
+  }
+  const auto native = static_cast<std::size_t>(i.target);
+  for (std::size_t apart = 1; apart < width / native; apart *= 2) {
+    for (std::size_t c = 0; c + apart < width / native; c += 2 * apart) {
+      for (std::size_t l = 0; l < native; ++l) {
+        merge(thread, code, states[c * native + l], states[(c + apart) * native + l]);
+      }
+    }
+  }
+  for (std::size_t left = native; left > 1; left = (left + 1) / 2) {
+    const std::size_t half = (left + 1) / 2;
+    for (std::size_t l = 0; l + half < left; ++l) merge(thread, code, states[l], states[l + half]);
+  }
+  for (std::uint32_t s = 0; s < count; ++s) set(thread, result(s), 0, states[0][s]);
+}
+
+// --- Shuffles
+
+bool Machine::shuffle(Thread& thread, const Instruction& i) {
+  const auto& info = kernel_.detail<Shuffle>(i.operation);
+  const std::int64_t size = info.whole_warp ? 32 : info.width;
+  const std::int64_t first = thread.number / size * size;
+  const std::int64_t there = std::min(size, threads_per_block_ - first);
+  if (there < size) {
+    add(ReportKind::divergence, thread, kNone, 0, 0,
+        fmt::format("{} lanes are to take part and the block has {} of them", size, there));
+  }
+  const std::uint64_t group =
+      (static_cast<std::uint64_t>(thread.block->page) << 12) + static_cast<std::uint64_t>(first);
+  Rendezvous* meeting = meet(thread, group, thread.number - first, there);
+  if (meeting == nullptr) return false;
+  exchange(meeting->participants, i);
+  release(*meeting);
+  return true;
+}
+
+void Machine::exchange(std::span<Thread* const> lanes, const Instruction& i) {
+  const auto& info = kernel_.detail<Shuffle>(i.operation);
+  const std::int64_t width = info.width;
+  for (std::uint32_t l = 0; l < static_cast<std::uint32_t>(i.width); ++l) {
+    std::vector<std::int64_t> values;
+    for (Thread* thread : lanes) values.push_back(get(*thread, operand(i, 0), l));
+    for (std::size_t p = 0; p < lanes.size(); ++p) {
+      const std::int64_t lane = static_cast<std::int64_t>(p) % width;
+      const std::int64_t base = static_cast<std::int64_t>(p) - lane;
+      const std::int64_t by = i.operand_count > 1 ? get(*lanes[p], operand(i, 1), l) : info.by;
+      std::int64_t from = lane;
+      switch (info.kind) {
+        case ShuffleKind::exclusive_or:
+          from = lane ^ by;
+          break;
+        case ShuffleKind::up:
+          from = lane - by;
+          break;
+        case ShuffleKind::down:
+          from = lane + by;
+          break;
+        case ShuffleKind::from:
+          from = by & (width - 1);
+          break;
+      }
+      if (from < 0 || from >= width) from = lane;  // its own value
+      const auto source = static_cast<std::size_t>(base + from);
+      if (source < values.size()) set(*lanes[p], i.result, l, values[source]);
+    }
+  }
+}
+
+}  // namespace inkle::kernel

@@ -1,0 +1,227 @@
+// Happens-before: what each access of memory that threads share is checked against, and what
+// acquires, releases and fences order.
+#include <algorithm>
+
+#include "kernel/interpret_machine.h"
+
+namespace inkle::kernel {
+
+Actor Machine::actor_of(const Thread& thread) const {
+  return {thread.channel, thread.clock, &thread.seen, &thread.fenced, true, false};
+}
+
+// Whether an operation of `from` at this scope is seen by `to`.
+bool Machine::reaches(Scope scope, Channel from, Channel to) const {
+  const Page& a = pages_[from.page];
+  const Page& b = pages_[to.page];
+  switch (scope) {
+    case Scope::thread:
+      return from == to;
+    case Scope::warp:
+      return from.page == to.page && from.position / 32 == to.position / 32;
+    case Scope::block:
+      return from.page == to.page;
+    case Scope::cluster:
+      return a.instance == b.instance && a.cluster == b.cluster;
+    case Scope::gpu:
+    case Scope::system:
+      return true;
+  }
+  return false;
+}
+
+namespace {
+
+bool sees(const Actor& actor, const Record& earlier) {
+  if (actor.is_thread && earlier.channel == actor.channel) return true;
+  return actor.seen->get(earlier.channel) >= earlier.clock;
+}
+
+// Whoever is ordered after `later` is ordered after `earlier`, and is checked against `later` at
+// least as strictly.
+bool covers(const Actor& actor, const Record& later, const Record& earlier) {
+  if (!sees(actor, earlier)) return false;
+  if (later.is_asynchronous != earlier.is_asynchronous) return false;
+  return !later.is_strong || (earlier.is_strong && earlier.scope == later.scope);
+}
+
+}  // namespace
+
+void Machine::check_order(const Thread& thread, MemoryId memory, Place place, const Record& earlier,
+                          bool earlier_writes, const Actor& actor, const Record& record) {
+  const std::int64_t begin = place.byte - place.offset;
+  const std::int64_t end = begin + place.storage->unit();
+  if (!sees(actor, earlier)) {
+    const bool both_strong = earlier.is_strong && record.is_strong &&
+                             reaches(earlier.scope, earlier.channel, record.channel) &&
+                             reaches(record.scope, record.channel, earlier.channel);
+    if (both_strong) return;
+    add(ReportKind::race, thread, memory, begin, end,
+        fmt::format("nothing orders it after {} by {}", earlier_writes ? "a write" : "a read",
+                    to_string(agent_of(earlier.channel))),
+        &earlier);
+    return;
+  }
+  // What threads have read need not be fenced: a read is over when its value is there.
+  if (!record.is_asynchronous || earlier.is_asynchronous || !earlier_writes) return;
+  if (actor.fenced->get(earlier.channel) >= earlier.clock) return;
+  add(ReportKind::proxy, thread, memory, begin, end,
+      fmt::format("no proxy fence stands between it and a write by {}",
+                  to_string(agent_of(earlier.channel))),
+      &earlier);
+}
+
+void Machine::record_read(const Thread& thread, MemoryId memory, Place place, std::int64_t bytes,
+                          const Actor& actor, Record record, bool is_constant) {
+  Storage& storage = *place.storage;
+  for (std::int64_t b = place.byte; b < place.byte + bytes; b += storage.unit()) {
+    Storage::Cell& cell = storage.cell(b / storage.unit());
+    const Place here{&storage, b, place.offset};
+    if (!cell.is_initialised) {
+      add(ReportKind::uninitialised, thread, memory, b - place.offset,
+          b - place.offset + storage.unit(), "it is read before it is written");
+      cell.is_initialised = true;  // once is enough
+    }
+    if (is_constant) {
+      cell.is_read_as_constant = true;
+      if (cell.writes > 0) {
+        add(ReportKind::constant_written, thread, memory, b - place.offset,
+            b - place.offset + storage.unit(), "the launch has written what it reads as constant",
+            &cell.write);
+      }
+    }
+    if (!cell.write.is_none()) {
+      check_order(thread, memory, here, cell.write, true, actor, record);
+    }
+    if (Storage::More* more = storage.more(cell)) {
+      for (const Record& w : more->writes)
+        check_order(thread, memory, here, w, true, actor, record);
+      std::erase_if(more->reads, [&](const Record& r) { return covers(actor, record, r); });
+    }
+    if (cell.read.is_none() || covers(actor, record, cell.read)) {
+      cell.read = record;
+    } else {
+      storage.make_more(cell).reads.push_back(record);
+    }
+  }
+}
+
+void Machine::record_write(const Thread& thread, MemoryId memory, Place place, std::int64_t bytes,
+                           const Actor& actor, Record record) {
+  Storage& storage = *place.storage;
+  for (std::int64_t b = place.byte; b < place.byte + bytes; b += storage.unit()) {
+    Storage::Cell& cell = storage.cell(b / storage.unit());
+    const Place here{&storage, b, place.offset};
+    if (cell.is_read_as_constant) {
+      add(ReportKind::constant_written, thread, memory, b - place.offset,
+          b - place.offset + storage.unit(), "the launch writes what it has read as constant",
+          &cell.read);
+    }
+    cell.is_initialised = true;
+    cell.writes = static_cast<std::uint8_t>(std::min(cell.writes + 1, 2));
+    if (!cell.write.is_none()) {
+      check_order(thread, memory, here, cell.write, true, actor, record);
+    }
+    if (!cell.read.is_none()) {
+      check_order(thread, memory, here, cell.read, false, actor, record);
+    }
+    if (Storage::More* more = storage.more(cell)) {
+      for (const Record& w : more->writes)
+        check_order(thread, memory, here, w, true, actor, record);
+      for (const Record& r : more->reads) {
+        check_order(thread, memory, here, r, false, actor, record);
+      }
+      std::erase_if(more->writes, [&](const Record& w) { return covers(actor, record, w); });
+      std::erase_if(more->reads, [&](const Record& r) { return covers(actor, record, r); });
+    }
+    if (!cell.read.is_none() && covers(actor, record, cell.read)) cell.read = {};
+    if (cell.write.is_none() || covers(actor, record, cell.write)) {
+      cell.write = record;
+    } else {
+      storage.make_more(cell).writes.push_back(record);
+    }
+  }
+}
+
+// --- Acquire and release
+
+Clock Machine::snapshot(const Thread& thread) const {
+  Clock clock = thread.seen;
+  clock.raise(thread.channel, thread.clock);
+  return clock;
+}
+
+namespace {
+
+// Kept few: what the same block has published at the same scope is joined.
+void add_release(std::vector<Release>& list, const Release& release) {
+  for (Release& r : list) {
+    if (r.channel.page != release.channel.page || r.scope != release.scope) continue;
+    if (r.scope < Scope::block && r.channel != release.channel) continue;
+    r.seen.join(release.seen);
+    r.fenced.join(release.fenced);
+    return;
+  }
+  list.push_back(release);
+}
+
+}  // namespace
+
+// A read of a location that is at least relaxed: what was published there is seen, now (acquire) or
+// with the next fence.
+void Machine::acquire(Thread& thread, Place place, Order order, Scope scope) {
+  auto& releases = place.storage->releases();
+  const auto at = releases.find(place.byte / place.storage->unit());
+  if (at == releases.end()) return;
+  const bool now = order == Order::acquire || order == Order::acquire_release;
+  for (const Release& release : at->second) {
+    if (!reaches(release.scope, release.channel, thread.channel)) continue;
+    if (!reaches(scope, thread.channel, release.channel)) continue;
+    if (now) {
+      thread.seen.join(release.seen);
+      thread.fenced.join(release.fenced);
+    } else {
+      add_release(thread.pending, release);
+    }
+  }
+}
+
+// A write of a location that is at least relaxed. `continues`: it is an atomic, so what others have
+// published there still holds.
+void Machine::publish(Thread& thread, Place place, Order order, Scope scope, bool continues) {
+  const std::int64_t unit = place.byte / place.storage->unit();
+  std::vector<Release>& releases = place.storage->releases()[unit];
+  if (!continues) releases.clear();
+  if (order == Order::release || order == Order::acquire_release) {
+    add_release(releases, {snapshot(thread), thread.fenced, thread.channel, scope});
+    ++thread.clock;
+  } else if (thread.fence_release) {
+    Release release = *thread.fence_release;
+    release.scope = std::min(release.scope, scope);
+    add_release(releases, release);
+  }
+}
+
+void Machine::fence(Thread& thread, const Instruction& i) {
+  const auto& info = kernel_.detail<Fence>(i.operation);
+  if (info.proxy) {
+    thread.fenced.join(snapshot(thread));
+    ++thread.clock;
+    return;
+  }
+  const bool acquires = info.order == Order::acquire || info.order == Order::acquire_release;
+  const bool releases = info.order == Order::release || info.order == Order::acquire_release;
+  if (acquires) {
+    for (const Release& release : thread.pending) {
+      if (!reaches(info.scope, thread.channel, release.channel)) continue;
+      thread.seen.join(release.seen);
+      thread.fenced.join(release.fenced);
+    }
+  }
+  if (releases) {
+    thread.fence_release = Release{snapshot(thread), thread.fenced, thread.channel, info.scope};
+    ++thread.clock;
+  }
+}
+
+}  // namespace inkle::kernel
