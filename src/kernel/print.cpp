@@ -336,7 +336,8 @@ std::string Printer::loop(const Loop& l) {
   const std::string step = text(l.step);
   Loop here = l;
   for (Expr* e : {&here.begin, &here.end, &here.step}) *e = local(*e);
-  declare(l.variable, 'i', facts_of(here));
+  const bool is_complete = !l.begin.is_null() && !l.end.is_null() && !l.step.is_null();
+  declare(l.variable, 'i', is_complete ? facts_of(here) : sym::SymbolInfo());
   out = text(l.variable) + " in ";
   if (begin != "0") out += begin + " .. ";
   out += end;

@@ -45,6 +45,10 @@ class VarianceAnalysis {
   void operation(const Operation& o);
   void looped(const Operation& o, Variance trip);
   void fold(const Operation& o);
+  void yielded(const Operation& o);
+  void symbolic(const Operation& o, Variance value);
+  Variance shuffled(const Operation& o) const;
+  void mapped(const Operation& o);
   void loop_variable(const Loop& loop);
 
   const Kernel& k_;

@@ -15,9 +15,14 @@ const Memory& Verifier::memory(MemoryId id) const {
 
 void Verifier::detail_of(const Operation& o) const {
   require(has_own_detail(o), "the detail of another operation");
+  const auto complete = [&](const Loop& l) {
+    require(!l.begin.is_null() && !l.end.is_null() && !l.step.is_null(), "a missing expression");
+  };
+  if (const auto* l = std::get_if<Loop>(&o.detail)) complete(*l);
   if (o.op != Op::fold) return;
   const auto& f = std::get<Fold>(o.detail);
   require(!f.loops.empty(), "a fold without loops");
+  std::ranges::for_each(f.loops, complete);
   require(f.chunked_loop >= -1 && f.chunked_loop < static_cast<std::int32_t>(f.loops.size()),
           "a chunked loop that is none of the fold's");
   require(f.chunked_loop < 0 || f.chunk >= 1, "a chunk of {}", f.chunk);

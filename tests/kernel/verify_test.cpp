@@ -115,6 +115,10 @@ TEST_F(Broken, MissingExpression) {
   std::get<Access>(get(Op::load).detail).indices[0] = Expr();
   expect("a missing expression");
 }
+TEST_F(Broken, MissingBound) {
+  std::get<Loop>(get(Op::loop).detail).end = Expr();
+  expect("a missing expression");
+}
 TEST_F(Broken, TooFewIndices) {
   std::get<Access>(get(Op::load).detail).indices.clear();
   expect("0 indices into x of rank 1");
