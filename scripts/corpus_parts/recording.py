@@ -171,22 +171,43 @@ def record_eight(recorder: Recorder, small: bool) -> None:
             print(recorder.cases[-1].name, file=sys.stderr)
 
 
+def _decompose_attention(model: torch.nn.Module) -> None:
+    """As matrix products and a softmax."""
+    if hasattr(model, "set_attn_implementation"):
+        model.set_attn_implementation("eager")
+    for module in model.modules():
+        if hasattr(module, "fused_attn"):
+            module.fused_attn = False
+
+
 def record_training(recorder: Recorder) -> None:
-    """Forward, backward and AdamW of the models of bench/training.py."""
+    """Forward, backward and AdamW of the models of bench/training.py; those with attention also with
+    it decomposed, which has kernels for every target."""
     import training
 
     for name, make in training.MODELS.items():
-        for dtype_name, dtype in _DTYPES.items():
-            torch.manual_seed(0)
-            _, model, loss_of = make()
-            if dtype != F32 and name in ("resnet50", "vit"):
-                continue  # their inputs are f32
-            model = model.to(dtype).train()
-            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-            recorder.begin(f"training/{name}/{dtype_name}")
-            loss_of(torch.compile(model, backend="inkle")).backward()
-            torch.compile(optimizer.step, backend="inkle")()
-            print(recorder.cases[-1].name, file=sys.stderr)
+        for kind in ("", "-decomposed") if name != "resnet50" else ("",):
+            for dtype_name, dtype in _DTYPES.items():
+                torch.manual_seed(0)
+                _, model, loss_of = make()
+                if kind:
+                    _decompose_attention(model)
+                model = model.to(dtype).train()
+                optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+                recorder.begin(f"training/{name}{kind}/{dtype_name}")
+                loss_of(_compiled(model, dtype)).backward()
+                torch.compile(optimizer.step, backend="inkle")()
+                print(recorder.cases[-1].name, file=sys.stderr)
+
+
+def _compiled(model: torch.nn.Module, dtype: torch.dtype) -> Callable[..., Any]:
+    """Takes images of f32."""
+    run = torch.compile(model, backend="inkle")
+
+    def call(*images: torch.Tensor, **named: torch.Tensor) -> Any:
+        return run(*(i.to(dtype) for i in images), **named)
+
+    return call
 
 
 # --- Classes of kernels ---------------------------------------------------------------------------

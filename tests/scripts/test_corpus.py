@@ -260,6 +260,16 @@ def test_inputs_of_a_graph():
     assert texts.case_of("n", text).inputs == [(-2.0, 2.0), (0.0, 3.0)]
 
 
+def test_targets_leave_out_what_takes_them_minutes():
+    def taken(target):
+        names = ("models/gpt2/f32", "models/gpt2/bf16", "training/vit/bf16.1", "samples/add/m/bf16/fixed")
+        return [n for n in names if making.TARGETS[target].takes(cases.Case(n, ""))]
+
+    assert taken("avx512") == taken("sm_90a") and len(taken("avx512")) == 4
+    assert taken("avx2") == ["models/gpt2/f32", "samples/add/m/bf16/fixed"]
+    assert taken("amx") == ["models/gpt2/f32", "models/gpt2/bf16", "training/vit/bf16.1"]
+
+
 def test_every_recorded_group_is_there():
     for group in cases.GROUPS:
         found = cases.read(cases.FOLDER / (group + cases.SUFFIX))
