@@ -6,6 +6,8 @@
 
 #include "abi/half.h"
 #include "base/error.h"
+#include "base/hash.h"
+#include "cli/uniform.h"
 #include "frontend/pt2/npy.h"
 
 namespace inkle::cli {
@@ -193,9 +195,28 @@ class ArgumentMaker {
       user_error("input {}: sizes are too large", input(i).name);
     }
     TensorData dense = frontend::pt2::make_tensor(type(i).dtype, sizes);
-    const std::int64_t count = dense.element_count();
-    for (std::int64_t e = 0; e < count; ++e) fill(dense, e);
+    if (!options_.ranges.empty()) {
+      const Range& range = range_of(i);
+      fill_uniform(dense, range.low, range.high, hash_combine(options_.seed, i));
+    } else {
+      const std::int64_t count = dense.element_count();
+      for (std::int64_t e = 0; e < count; ++e) fill(dense, e);
+    }
     return frontend::pt2::rearranged(dense.view(), strides_of(type(i), sizes));
+  }
+
+  // Of the graph's input `i`; inputs that are integers have none.
+  [[nodiscard]] const Range& range_of(std::size_t i) const {
+    std::size_t at = 0, tensors = 0;
+    for (std::size_t n = 0; n < given_.size(); ++n) {
+      if (input(n).value.is_none()) continue;
+      at += n < i ? 1 : 0;
+      ++tensors;
+    }
+    if (tensors != options_.ranges.size()) {
+      user_error("{} ranges for {} tensors", options_.ranges.size(), tensors);
+    }
+    return options_.ranges[at];
   }
 
   template <class T>

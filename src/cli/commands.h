@@ -20,6 +20,7 @@ void add_lower(CLI::App& app);
 void add_compile(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_kernels(CLI::App& app);
+void add_corpus(CLI::App& app);
 void add_kernel(CLI::App& app);
 
 // Options that commands share.

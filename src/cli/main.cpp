@@ -42,6 +42,7 @@ int main(int argc, char** argv) {
   inkle::cli::add_compile(app);
   inkle::cli::add_inspect(app);
   inkle::cli::add_kernels(app);
+  inkle::cli::add_corpus(app);
   inkle::cli::add_kernel(app);
   try {
     app.parse(argc, argv);

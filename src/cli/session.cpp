@@ -15,6 +15,15 @@
 namespace inkle::cli {
 namespace {
 
+// Of results whose type depends on the device: moments of norms in bf16 are f32 on a GPU.
+void infer_dtypes(graph::Graph& graph, const graph::Node& node) {
+  if (node.op->infer == nullptr) return;
+  const std::vector<graph::Type> types = graph::infer_types(graph, *node.op, node.args);
+  for (std::size_t i = 0; i < types.size() && i < node.results.size(); ++i) {
+    graph.type(node.results[i]).dtype = types[i].dtype;
+  }
+}
+
 // Every tensor of the graph on this device, those that nodes create among them.
 void move_to(graph::Graph& graph, abi::Device device) {
   for (std::uint32_t v = 0; v < graph.value_count(); ++v) {
@@ -29,6 +38,7 @@ void move_to(graph::Graph& graph, abi::Device device) {
       const bool is_given = std::holds_alternative<graph::Device>(node.args[a]);
       if (is_device && (is_given || !has_tensor)) node.args[a] = device;
     }
+    infer_dtypes(graph, node);
   }
 }
 

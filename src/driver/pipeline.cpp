@@ -109,6 +109,11 @@ void describe_steps(const schedule::ScheduledProgram& scheduled, const abi::Plan
 
 namespace {
 
+CodeOptions code_options(const CompileOptions& options) {
+  return {
+      .text = options.keep_code, .object = options.keep_objects, .only_text = options.only_text};
+}
+
 // What kernels that are alike have in common: the key of their code.
 std::string text_of(const schedule::KernelStep& step) {
   return schedule::to_string(step.kernel) + schedule::to_string(step.schedule) + "\n";
@@ -148,7 +153,7 @@ std::shared_ptr<abi::Plan> Compiler::generate(schedule::ScheduledProgram& schedu
     made.text = std::move(text);
     unique.push_back(std::move(made));
   }
-  std::vector<TargetKernel> compiled = target_->compile(units, options.keep_code);
+  std::vector<TargetKernel> compiled = target_->compile(units, code_options(options));
   for (std::size_t u = 0; u < units.size(); ++u) {
     UniqueKernel& made = unique[unit_number[u]];
     made.compiled = std::move(compiled[u]);
@@ -171,9 +176,10 @@ std::shared_ptr<abi::Plan> Compiler::generate(schedule::ScheduledProgram& schedu
     }
     choices[k].scratch_bytes = sym::substitute(unique[n].compiled.scratch_bytes, map);
   }
-  if (options.keep_code) {
+  if (options.keep_code || options.keep_objects) {
     for (const UniqueKernel& made : unique) {
-      report.code.push_back({made.compiled.ir, made.compiled.assembly, made.compiled.seconds});
+      report.code.push_back(
+          {made.compiled.ir, made.compiled.assembly, made.compiled.object, made.compiled.seconds});
     }
   }
   report.kernels = static_cast<std::uint32_t>(unique.size());
@@ -349,7 +355,7 @@ void Compiler::compile_kernels(std::initializer_list<const schedule::ScheduledPr
       texts.push_back(std::move(text));
     }
   }
-  std::vector<TargetKernel> compiled = target_->compile(units, options.keep_code);
+  std::vector<TargetKernel> compiled = target_->compile(units, code_options(options));
   for (std::size_t u = 0; u < units.size(); ++u) {
     remember(texts[u], compiled[u]);
     if (const auto known = known_.find(texts[u]); known != known_.end()) {

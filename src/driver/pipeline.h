@@ -1,6 +1,7 @@
 // Every stage in order: graph -> passes -> loop nests -> fused kernels -> machine code -> plan.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -30,7 +31,10 @@ struct CompileOptions {
   bool deterministic = false;  // the same results in each run, as schedule::Options has it
   // Gets the text of each stage: "graph", "passes", "loops", "kernels", "plan".
   std::function<void(std::string_view stage, const std::string& text)> dump;
-  bool keep_code = false;  // fill Report::code
+  bool keep_code = false;     // fill Report::code with text
+  bool keep_objects = false;  // fill Report::code with object files
+  // A GPU's kernels are written and not compiled; the plan cannot be run.
+  bool only_text = false;
   // Schedules are measured where the target can, once a kernel and set of sizes; else the model's.
   bool tune = false;
   // For tests: the stage of this name throws InternalError.
@@ -54,13 +58,14 @@ struct StepReport {
 struct KernelCodeText {
   std::string ir;  // LLVM IR, or CUDA C++
   std::string assembly;
-  double seconds = 0;  // to emit and compile it
+  std::shared_ptr<const std::vector<std::byte>> object;  // of the CPU
+  double seconds = 0;                                    // to emit and compile it
 };
 
 struct Report {
   std::vector<StageTime> stages;
   std::vector<StepReport> steps;
-  std::vector<KernelCodeText> code;  // by the plan's kernels, if CompileOptions::keep_code
+  std::vector<KernelCodeText> code;  // by the plan's kernels, if that is kept
   std::uint32_t kernels = 0;         // distinct generated kernels
   std::uint32_t kernels_reused = 0;  // of those, compiled for an earlier program
   std::uint32_t launches = 0;

@@ -2,6 +2,7 @@
 // what runs there. One implementation for each folder of codegen/ and runtime/.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -37,6 +38,14 @@ struct TuneCase {
   std::vector<std::int64_t> sizes;
 };
 
+// What is kept of the code that is made.
+struct CodeOptions {
+  bool text = false;    // fill TargetKernel::ir and assembly
+  bool object = false;  // fill TargetKernel::object
+  // A GPU's kernels are written and never compiled: their images are empty.
+  bool only_text = false;
+};
+
 struct TargetKernel {
   abi::KernelFunction function = nullptr;
   std::optional<abi::DeviceKernel> device;
@@ -46,7 +55,8 @@ struct TargetKernel {
   std::shared_ptr<void> code;                     // keeps `function` valid
   std::string ir;                                 // what the machine code was made of
   std::string assembly;
-  double seconds = 0;  // to emit and compile it
+  std::shared_ptr<const std::vector<std::byte>> object;  // of the CPU: its object file
+  double seconds = 0;                                    // to emit and compile it
 };
 
 class Target {
@@ -74,10 +84,10 @@ class Target {
                                                const loop::Program& /*program*/) const {
     return false;
   }
-  // In the order of the units; `keep_code` fills ir and assembly. A kernel's schedule may be
-  // another than its unit's, which has no code. Throws as code generators do.
+  // In the order of the units. A kernel's schedule may be another than its unit's, which has no
+  // code. Throws as code generators do.
   [[nodiscard]] virtual std::vector<TargetKernel> compile(std::span<const TargetUnit> units,
-                                                          bool keep_code) = 0;
+                                                          const CodeOptions& options) = 0;
   // The fastest schedule of each case, measured there; what there is no memory to measure in, and
   // all where nothing is measured, keeps its own.
   [[nodiscard]] virtual std::vector<schedule::Schedule> tune(std::span<const TuneCase> cases) {

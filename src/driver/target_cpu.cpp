@@ -41,12 +41,13 @@ class CpuTarget final : public Target {
     };
   }
 
-  std::vector<TargetKernel> compile(std::span<const TargetUnit> units, bool keep_code) override {
+  std::vector<TargetKernel> compile(std::span<const TargetUnit> units,
+                                    const CodeOptions& options) override {
     std::vector<codegen::cpu::CompileUnit> all;
     for (const TargetUnit& unit : units) all.push_back({unit.kernel, unit.schedule});
     std::vector<TargetKernel> result;
     for (codegen::cpu::CompiledKernel& made :
-         generator_.compile(all, {.keep_ir = keep_code, .keep_assembly = keep_code})) {
+         generator_.compile(all, {.keep_ir = options.text, .keep_assembly = options.text})) {
       TargetKernel kernel;
       kernel.function = made.function;
       kernel.schedule = units[result.size()].schedule;
@@ -54,6 +55,7 @@ class CpuTarget final : public Target {
       kernel.code = std::move(made.code);
       kernel.ir = std::move(made.ir);
       kernel.assembly = std::move(made.assembly);
+      if (options.object) kernel.object = std::move(made.object);
       kernel.seconds = made.emit_seconds + made.compile_seconds;
       result.push_back(std::move(kernel));
     }

@@ -189,10 +189,10 @@ class CudaTarget final : public Target {
   }
 
   std::vector<TargetKernel> compile(std::span<const TargetUnit> units,
-                                    bool /*keep_code*/) override {
+                                    const CodeOptions& options) override {
     std::vector<codegen::cuda::CompileUnit> all;
     for (const TargetUnit& unit : units) all.push_back({unit.kernel, unit.schedule, unit.name});
-    codegen::cuda::Compiled made = compile_some_way(all);
+    codegen::cuda::Compiled made = compile_some_way(all, options.only_text);
     std::vector<std::shared_ptr<const abi::DeviceImage>> images;
     for (abi::DeviceImage& image : made.images) {
       images.push_back(std::make_shared<const abi::DeviceImage>(std::move(image)));
@@ -225,13 +225,14 @@ class CudaTarget final : public Target {
  private:
   // What the generator declines runs in a plainer way. If there is none for a kernel, the error
   // names where that comes from, so that it alone is left to eager.
-  codegen::cuda::Compiled compile_some_way(std::vector<codegen::cuda::CompileUnit>& units) const {
+  codegen::cuda::Compiled compile_some_way(std::vector<codegen::cuda::CompileUnit>& units,
+                                           bool only_text) const {
     try {
-      return generator_.compile(units);
+      return generator_.compile(units, only_text);
     } catch (const Unsupported&) {
       if (!make_plainer(units)) throw;
     }
-    return generator_.compile(units);
+    return generator_.compile(units, only_text);
   }
 
   // Whether a schedule was replaced.

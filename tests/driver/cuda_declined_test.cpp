@@ -48,7 +48,7 @@ TEST_F(Declined, RunsInAPlainerWay) {
   const codegen::cuda::CudaCompiler generator(target_->device());
   EXPECT_THROW((void)generator.source({&step.kernel, step.schedule, "k"}), Unsupported);
   const TargetUnit unit{&step.kernel, step.schedule, "k"};
-  const auto compiled = target_->compile({&unit, 1}, false);
+  const auto compiled = target_->compile({&unit, 1}, {});
   ASSERT_EQ(compiled.size(), 1U);
   EXPECT_NE(compiled[0].ir.find("cluster 1"), std::string::npos) << compiled[0].ir;
 }
@@ -133,7 +133,7 @@ TEST_F(Declined, NamesWhereItComesFrom) {
   step.schedule.blocks = schedule::BlockSchedule{};
   const TargetUnit unit{&attention, step.schedule, "k"};
   try {
-    (void)target_->compile({&unit, 1}, false);
+    (void)target_->compile({&unit, 1}, {});
     FAIL() << "attention is no kernel here";
   } catch (const Unsupported& error) {
     EXPECT_NE(std::string(error.what()).find("(sdpa)"), std::string::npos) << error.what();

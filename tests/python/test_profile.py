@@ -69,6 +69,22 @@ def test_the_command_runs_all_but_the_launches(tmp_path, text, monkeypatch):
     assert "__global__" in code and "CUDA C++" in shown and "LLVM IR" not in shown
 
 
+# On the CPU the moments are bf16.
+NORM = """graph @norm(%x: bf16[8,64], %g: bf16[64], %b: bf16[64]) -> bf16[8,64] {
+  %0: bf16[8,64], %1: bf16[8,1], %2: bf16[8,1] = native_layer_norm(%x, [64], %g, %b, 1e-05)
+  %3: bf16[8,64] = mul(%0, %1)
+  return %3
+}
+"""
+
+
+def test_a_graph_of_the_cpu_gets_the_types_of_a_gpu(tmp_path):
+    path = tmp_path / "graph.ir"
+    path.write_text(NORM)
+    shown = test_pt2.inkle("compile", path, "--stage", "graph", "--device", "null:sm_90a").stdout
+    assert "%0: bf16[8,64]@cuda:0, %1: f32[8,1]@cuda:0, %2: f32[8,1]@cuda:0 = native" in shown
+
+
 def test_a_page_without_times_says_why(tmp_path, monkeypatch):
     monkeypatch.setitem(os.environ, "VIRTUAL_ENV", sys.prefix)
     page = tmp_path / "page.html"

@@ -134,7 +134,7 @@ std::string CudaCompiler::source(const CompileUnit& unit) const {
   return write_kernel(*unit.kernel, unit.schedule, unit.name, context_of(*unit.kernel)).text;
 }
 
-Compiled CudaCompiler::compile(std::span<const CompileUnit> units) const {
+Compiled CudaCompiler::compile(std::span<const CompileUnit> units, bool only_text) const {
   Compiled compiled;
   const auto start = Clock::now();
   const std::size_t count = units.size();
@@ -175,12 +175,13 @@ Compiled CudaCompiler::compile(std::span<const CompileUnit> units) const {
   }
   compiled.emit_seconds = seconds_since(start);
   const auto begin = Clock::now();
-  parallel_for(
-      0, static_cast<std::int64_t>(programs), 1, [&](std::int64_t first, std::int64_t last) {
-        for (auto b = static_cast<std::size_t>(first); b < static_cast<std::size_t>(last); ++b) {
-          compile_batch(batches[b], device_.architecture);
-        }
-      });
+  parallel_for(0, only_text ? 0 : static_cast<std::int64_t>(programs), 1,
+               [&](std::int64_t first, std::int64_t last) {
+                 for (auto b = static_cast<std::size_t>(first); b < static_cast<std::size_t>(last);
+                      ++b) {
+                   compile_batch(batches[b], device_.architecture);
+                 }
+               });
   for (Batch& batch : batches) {
     compiled.images.push_back({device_.architecture, std::make_shared<const std::vector<std::byte>>(
                                                          std::move(batch.code))});

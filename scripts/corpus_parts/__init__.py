@@ -1,0 +1,1 @@
+"""The parts of scripts/corpus: what the compiler makes of recorded graphs, frozen and compared."""
