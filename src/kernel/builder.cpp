@@ -74,8 +74,8 @@ ValueId Builder::integer(DType dtype, std::int64_t value) {
   return operation(Op::constant, {}, {scalar_type(dtype)}, Immediate{0, value})[0];
 }
 
-ValueId Builder::index(Expr expression) {
-  return operation(Op::index, {}, {scalar_type(DType::i64)}, IndexOf{expression})[0];
+ValueId Builder::index(Expr expression, DType dtype) {
+  return operation(Op::index, {}, {scalar_type(dtype)}, IndexOf{expression})[0];
 }
 
 ValueId Builder::compute(loop::Opcode opcode, DType result, const Values& operands, Form form) {

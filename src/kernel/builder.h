@@ -34,7 +34,7 @@ class Builder {
   // --- Values
   ValueId real(DType dtype, double value);
   ValueId integer(DType dtype, std::int64_t value);
-  ValueId index(Expr expression);
+  ValueId index(Expr expression, DType dtype = DType::i64);
   ValueId compute(loop::Opcode opcode, DType result, const Values& operands,
                   Form form = Form::each);
   ValueId function(NamedFunction function, const Values& operands);

@@ -98,6 +98,8 @@ bool has_own_detail(const Operation& o) {
       return std::holds_alternative<Immediate>(o.detail);
     case Op::index:
       return std::holds_alternative<IndexOf>(o.detail);
+    case Op::divide_index:
+      return std::holds_alternative<IndexDivision>(o.detail);
     case Op::compute:
       return std::holds_alternative<Compute>(o.detail);
     case Op::function:

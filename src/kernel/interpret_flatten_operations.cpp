@@ -15,6 +15,9 @@ void Flattener::operation(OperationId id) {
     case Op::indirect:
     case Op::bind:
       return value_operation(id);
+    case Op::divide_index:
+      unsupported("kernel {}: the interpreter runs kernels whose indices are expressions",
+                  kernel_.name);
     case Op::loop:
       return loop(id);
     case Op::repeat:

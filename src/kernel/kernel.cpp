@@ -54,6 +54,8 @@ std::int64_t element_bytes(const Memory& memory) {
   return memory.space == Space::barrier ? 8 : abi::size_of(memory.dtype);
 }
 
+std::size_t rank_of(const Memory& memory) { return memory.shape.empty() ? 1 : memory.shape.size(); }
+
 sym::SymbolInfo facts_of(const Loop& loop) {
   sym::SymbolInfo facts;
   if (loop.begin.is_constant(0)) {

@@ -99,6 +99,8 @@ struct Kernel {
 // Elements of a memory with padding; its bytes.
 [[nodiscard]] Expr element_count(const Memory& memory);
 [[nodiscard]] std::int64_t element_bytes(const Memory& memory);
+// Indices of an access: 1 where the shape is not stated.
+[[nodiscard]] std::size_t rank_of(const Memory& memory);
 
 // What is known of a loop's variable inside of the loop: for the context that owns the symbol.
 [[nodiscard]] sym::SymbolInfo facts_of(const Loop& loop);

@@ -25,9 +25,10 @@ struct Names {
   }
 };
 
-inline constexpr Names<Op, 44> kOps{{
+inline constexpr Names<Op, 45> kOps{{
     "constant",
     "index",
+    "divide_index",
     "compute",
     "function",
     "indirect",

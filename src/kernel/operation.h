@@ -16,17 +16,19 @@ namespace inkle::kernel {
 enum class Op : std::uint8_t {
   // --- Values
   constant,  // Immediate
-  index,     // i64 value of an expression (IndexOf)
+  index,     // value of an expression (IndexOf), as i64, or as i32 where it and its parts fit that
+  divide_index,  // {a, b} i64 or i32: floor quotient or modulo (IndexDivision); by 0: as by 1
   compute,   // opcode of loop bodies from `cast` on but `indirect`, and `random`: Compute. Integer
              // division by 0 reports a failed call; nothing is divided in lanes that are masked off
   function,  // a named function that is no opcode: Function, its error bound in function.h
-  indirect,  // {i64}: checked 0 <= v < extent; the result is v (0 where the check fails, which is
+  indirect,  // {i64[, i64 extent, once lowered]}: checked 0 <= v < extent; the result is v (0 where
+             // the check fails, which is
              // reported) and the value of a new symbol (Symbolic)
   bind,      // {i64}: the value of a new symbol whose range is promised, and checked by the
              // interpreter alone (Symbolic); the result is the operand
 
   // --- Control. A loop variable, a lane and an axis are symbols of index expressions.
-  loop,    // {initial...} -> final...: Loop; region (carried...) yields carried...
+  loop,    // {[begin, end,] initial...} -> final...: Loop; region (carried...) yields carried...
   repeat,  // {initial...} -> final...; region (carried...) yields {bool again, carried...}: at
            // least once
   branch,  // {bool} -> results...: Branch; regions then, else (both yield the results). A condition
@@ -38,7 +40,10 @@ enum class Op : std::uint8_t {
   roles,   // Roles; one region for each, run by different warps of a block
 
   // --- Memory: Access. With `indices_are_operands`, one operand (i32 or i64) for each dimension
-  // comes first; with `remote`, the rank (i32 or i64) of a block of the cluster last.
+  // comes first. With `is_lowered` it is the element's linear offset, layout included (i64, of a
+  // wide access that of lane 0); an access of `each` form inside of a vector region may have a
+  // second one (i32 or i64), the lane's own offset from there. With `remote`, the rank (i32 or i64)
+  // of a block of the cluster comes last.
   load,      // -> value of the memory's dtype
   store,     // {..., value}
   atomic,    // {..., operand} -> old value (Atomic); compare_exchange {..., expected, desired}
@@ -98,6 +103,11 @@ struct Immediate {
 struct IndexOf {
   Expr expression;
 };
+struct IndexDivision {
+  bool modulo = false;
+  bool non_negative = false;  // both operands are at least 0
+  bool narrow = false;        // and fit 32 bits
+};
 struct Compute {
   loop::Opcode opcode = loop::Opcode::add;
   Form form = Form::each;  // random: `wide` where lanes have consecutive offsets from a multiple of
@@ -124,11 +134,14 @@ struct Loop {
   LoopKind kind = LoopKind::serial;
   Expr variable;  // begin <= variable < end, in steps
   Expr begin, end, step;
-  std::int32_t unroll = 1;  // serial: so many iterations at a time are a hint for the machine
+  bool is_lowered = false;     // begin and end are the first two operands, i64
+  bool at_least_once = false;  // begin < end is promised, where sym/ cannot see it
+  std::int32_t unroll = 1;     // serial: so many iterations at a time are a hint for the machine
 };
 struct Branch {
   // Of a condition that varies by lane: lanes from here on never fulfil it; 0: any may.
   std::int32_t limit = 0;
+  bool some_lane = false;  // of such a condition: at least one lane fulfils it
   bool is_likely = true;
 };
 struct Vector {
@@ -166,6 +179,8 @@ struct Access {
   MemoryId memory = 0;
   std::vector<Expr> indices;  // one for each dimension; empty once lowered
   bool indices_are_operands = false;
+  bool is_lowered = false;
+  bool has_lane_offset = false;  // lowered: the second operand
   bool remote = false;
   Form form = Form::each;
   Hint hint = Hint::none;
@@ -252,8 +267,8 @@ struct Report {
 };
 
 using Detail =
-    std::variant<std::monostate, Immediate, IndexOf, Compute, Function, Symbolic, Loop, Branch,
-                 Vector, Fold, Roles, Access, Atomic, Collective, Shuffle, Barrier, Fence, Copy,
-                 Count, Bulk, FragmentAccess, FragmentMap, MatrixMultiply, Report>;
+    std::variant<std::monostate, Immediate, IndexOf, IndexDivision, Compute, Function, Symbolic,
+                 Loop, Branch, Vector, Fold, Roles, Access, Atomic, Collective, Shuffle, Barrier,
+                 Fence, Copy, Count, Bulk, FragmentAccess, FragmentMap, MatrixMultiply, Report>;
 
 }  // namespace inkle::kernel

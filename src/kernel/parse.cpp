@@ -147,7 +147,7 @@ void Parser::skip_parameter() {
     } else if (s_.accept("]") || s_.accept(")")) {
       --open;
     } else if (!(s_.accept(",") || s_.accept(":") || s_.accept("+") || s_.accept("*") ||
-                 s_.accept("-"))) {
+                 s_.accept("-") || s_.accept("?"))) {
       static_cast<void>(s_.integer());
     }
   }
@@ -229,8 +229,12 @@ void Parser::memory(Space space, Role role) {
   s_.expect(":");
   m.dtype = dtype(s_.identifier());
   s_.expect("[");
-  m.shape = expressions("]");
-  if (m.shape.empty()) s_.fail("a memory without dimensions");
+  if (m.space == Space::global && s_.accept("?")) {
+    s_.expect("]");
+  } else {
+    m.shape = expressions("]");
+    if (m.shape.empty()) s_.fail("a memory without dimensions");
+  }
   const auto id = static_cast<MemoryId>(k_.memories.size());
   if (space == Space::map) {
     s_.expect("of");

@@ -29,7 +29,8 @@ Parser::Values Parser::operation(std::string_view word, const Wanted& wanted) {
   const bool is_named = op && *op != Op::constant && *op != Op::compute && *op != Op::function &&
                         *op != Op::indirect && *op != Op::bind;
   const bool has_suffix = op == Op::atomic || op == Op::shuffle || op == Op::mma;
-  if (!is_named || has_suffix != !suffix.empty()) {
+  const bool may_have = has_suffix || op == Op::index || op == Op::divide_index;
+  if (!is_named || (suffix.empty() ? has_suffix : !may_have)) {
     refuse(fmt::format("'{}' is no operation", word));
   }
   return dispatch(*op, suffix, wanted);
@@ -41,8 +42,11 @@ Parser::Values Parser::dispatch(Op op, std::string_view suffix, const Wanted& wa
       s_.expect("(");
       const Expr e = expression();
       s_.expect(")");
-      return append(op, {}, {scalar_type(DType::i64)}, IndexOf{e});
+      const DType dtype = suffix.empty() ? DType::i64 : this->dtype(suffix);
+      return append(op, {}, {scalar_type(dtype)}, IndexOf{e});
     }
+    case Op::divide_index:
+      return divide_index(suffix);
     case Op::loop:
       return loop_operation();
     case Op::repeat:
@@ -120,6 +124,21 @@ Parser::Values Parser::dispatch(Op op, std::string_view suffix, const Wanted& wa
   refuse("no operation");
 }
 
+Parser::Values Parser::divide_index(std::string_view suffix) {
+  IndexDivision info;
+  info.modulo = suffix == "modulo";
+  if (!suffix.empty() && !info.modulo) refuse(fmt::format("'divide_index.{}'", suffix));
+  s_.expect("(");
+  Values operands = values(")");
+  info.non_negative = s_.accept("non_negative");
+  info.narrow = s_.accept("narrow");
+  if (operands.size() != 2 || type_of(operands[0]) != type_of(operands[1])) {
+    refuse("a quotient of indices needs two of one type");
+  }
+  const Type type = type_of(operands[0]);
+  return append(Op::divide_index, std::move(operands), {type}, info);
+}
+
 Parser::Values Parser::compute(Opcode opcode, std::string_view suffix) {
   Compute info{opcode, Form::each};
   DType to = DType::f32;
@@ -150,9 +169,16 @@ Parser::Values Parser::compute(Opcode opcode, std::string_view suffix) {
 Access Parser::access(Values& operands, ValueId* rank) {
   Access a;
   a.memory = memory_id();
-  const std::size_t dimensions = k_.memories[a.memory].shape.size();
+  const std::size_t dimensions = rank_of(k_.memories[a.memory]);
   std::size_t indices = 0;
-  if (s_.accept("(")) {
+  if (s_.accept("{")) {
+    a.is_lowered = true;
+    indices = dimensions;
+    operands.push_back(index_value());
+    a.has_lane_offset = s_.accept(",");
+    if (a.has_lane_offset) operands.push_back(index_value());
+    s_.expect("}");
+  } else if (s_.accept("(")) {
     a.indices_are_operands = true;
     while (!s_.accept(")")) {
       if (indices++ > 0) s_.expect(",");

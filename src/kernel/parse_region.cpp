@@ -231,6 +231,8 @@ void Parser::symbolic(const std::vector<std::string>& results, const std::string
   s_.expect("(");
   const ValueId operand = value();
   if (type_of(operand) != scalar_type(DType::i64)) refuse("an index that is no i64");
+  Values operands{operand};
+  if (!is_range && s_.accept(",")) operands.push_back(value());
   s_.expect(")");
   Symbolic detail;
   if (is_range) {
@@ -240,7 +242,7 @@ void Parser::symbolic(const std::vector<std::string>& results, const std::string
     detail.extent = global_(extent);
   }
   const Values values =
-      append(is_range ? Op::bind : Op::indirect, {operand}, {scalar_type(DType::i64)}, detail);
+      append(is_range ? Op::bind : Op::indirect, operands, {scalar_type(DType::i64)}, detail);
   if (!results.empty()) define(results[0], values[0]);
 }
 
@@ -307,6 +309,7 @@ Loop Parser::loop() {
   local.step = names_.constant(1);
   if (s_.accept("by")) local.step = local_expression();
   if (local.step.constant() && *local.step.constant() < 1) s_.fail("a step below 1");
+  local.at_least_once = s_.accept("runs");
   if (s_.accept("unroll")) {
     if (s_.next_is_number()) {
       local.unroll = count("unrolling");
@@ -323,13 +326,23 @@ Loop Parser::loop() {
 
 Parser::Values Parser::loop_operation() {
   Loop info = loop();
+  Values operands;
+  if (s_.accept("over")) {
+    info.is_lowered = true;
+    s_.expect("(");
+    operands.push_back(index_value());
+    s_.expect(",");
+    operands.push_back(index_value());
+    s_.expect(")");
+  }
   Values initial;
   std::vector<std::pair<std::string, Type>> carried;
   if (s_.accept("carry")) carried = arguments(&initial);
   const std::vector<Type> types = types_of(initial);
   const auto [id, yields] = region(carried);
   expect_types(yields, types, "the loop yields values");
-  return append(Op::loop, std::move(initial), types, std::move(info), {id});
+  operands.insert(operands.end(), initial.begin(), initial.end());
+  return append(Op::loop, std::move(operands), types, std::move(info), {id});
 }
 
 Parser::Values Parser::repeat() {
@@ -349,6 +362,7 @@ Parser::Values Parser::branch() {
   if (type_of(condition) != scalar_type(DType::boolean)) refuse("a condition that is no bool");
   Branch info;
   if (s_.accept("limit")) info.limit = count("limit");
+  info.some_lane = s_.accept("some");
   if (s_.accept("unlikely")) info.is_likely = false;
   const auto [then, types] = region({});
   RegionId otherwise = kNone;

@@ -64,6 +64,7 @@ class Parser {
   ValueId nested_value();
   ValueId number();
   Values values(std::string_view end);
+  Values divide_index(std::string_view suffix);
   ValueId index_value();  // i32 or i64
   Type type();
   DType dtype(std::string_view name) const;

@@ -28,6 +28,7 @@ bool may_stand_inside(Op op) {
   switch (op) {
     case Op::constant:
     case Op::index:
+    case Op::divide_index:
     case Op::compute:
     case Op::function:
     case Op::load:
@@ -125,8 +126,9 @@ std::string Printer::memory_name(MemoryId id) const {
 
 std::string Printer::memory(const Memory& m, bool is_parameter) {
   const bool has_role = is_parameter && m.space == Space::global;
-  std::string out = fmt::format("{} {}: {}[{}]", has_role ? name_of(m.role) : name_of(m.space),
-                                m.name, abi::name_of(m.dtype), texts(m.shape));
+  std::string out =
+      fmt::format("{} {}: {}[{}]", has_role ? name_of(m.role) : name_of(m.space), m.name,
+                  abi::name_of(m.dtype), m.shape.empty() ? "?" : texts(m.shape));
   if (m.space == Space::map) out += " of " + memory_name(m.of);
   if (!m.box.empty()) out += fmt::format(" box [{}]", fmt::join(m.box, ","));
   if (m.alignment != 1) out += fmt::format(" align {}", m.alignment);
@@ -289,7 +291,7 @@ void Printer::operation(OperationId id) {
     }
     const std::string value = used ? results(o) + ", " : "";
     line(fmt::format("{}{} in {} = {}({})", value, text(detail.symbol), facts, name_of(o.op),
-                     texts.take()));
+                     texts.rest()));
     return;
   }
   const bool hides = o.op == Op::atomic && !std::get<Atomic>(o.detail).needs_old && !used;
@@ -342,6 +344,7 @@ std::string Printer::loop(const Loop& l) {
   if (begin != "0") out += begin + " .. ";
   out += end;
   if (step != "1") out += " by " + step;
+  if (l.at_least_once) out += " runs";
   if (l.kind == LoopKind::unroll) return out + " unroll";
   if (l.unroll != 1) out += fmt::format(" unroll {}", l.unroll);
   return out;
@@ -363,7 +366,12 @@ void Printer::control(OperationId id, const std::string& results, Texts texts) {
   };
   switch (o.op) {
     case Op::loop: {
-      out_ += "for " + loop(std::get<Loop>(o.detail));
+      const auto& l = std::get<Loop>(o.detail);
+      out_ += "for " + loop(l);
+      if (l.is_lowered) {
+        const std::string begin = texts.take();
+        out_ += fmt::format(" over ({}, {})", begin, texts.take());
+      }
       out_ += carried() + " ";
       break;
     }
@@ -421,6 +429,7 @@ void Printer::branch(const Operation& o, const std::string& condition) {
   const auto& b = std::get<Branch>(o.detail);
   out_ += fmt::format("if {} ", condition);
   if (b.limit != 0) out_ += fmt::format("limit {} ", b.limit);
+  if (b.some_lane) out_ += "some ";
   if (!b.is_likely) out_ += "unlikely ";
   for (std::size_t r = 0; r < o.regions.size(); ++r) {
     const Region& inside = region_of(o.regions[r]);

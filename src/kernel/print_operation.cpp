@@ -40,8 +40,12 @@ std::string Printer::literal(const Operation& o) {
 
 std::string Printer::access(const Access& a, Texts& texts) {
   std::string out = memory_name(a.memory);
-  if (a.indices_are_operands) {
-    const std::size_t rank = a.memory < k_.memories.size() ? k_.memories[a.memory].shape.size() : 0;
+  if (a.is_lowered) {
+    out += "{" + texts.take();
+    if (a.has_lane_offset) out += ", " + texts.take();
+    out += "}";
+  } else if (a.indices_are_operands) {
+    const std::size_t rank = a.memory < k_.memories.size() ? rank_of(k_.memories[a.memory]) : 0;
     std::string list;
     for (std::size_t d = 0; d < rank; ++d) list += (d == 0 ? "" : ", ") + texts.take();
     out += "(" + list + ")";
@@ -201,7 +205,14 @@ std::string Printer::expression(const Operation& o, Texts& texts) {
     case Op::constant:
       return literal(o);
     case Op::index:
-      return fmt::format("index({})", text(std::get<IndexOf>(o.detail).expression));
+      return fmt::format("index{}({})",
+                         k_.type_of(o.results.at(0)).dtype == DType::i32 ? ".i32" : "",
+                         text(std::get<IndexOf>(o.detail).expression));
+    case Op::divide_index: {
+      const auto& d = std::get<IndexDivision>(o.detail);
+      return fmt::format("divide_index{}({}){}{}", d.modulo ? ".modulo" : "", texts.rest(),
+                         d.non_negative ? " non_negative" : "", d.narrow ? " narrow" : "");
+    }
     case Op::compute: {
       const auto& c = std::get<Compute>(o.detail);
       std::string name(loop::name_of(c.opcode));

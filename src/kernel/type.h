@@ -93,7 +93,7 @@ struct Memory {
   Space space = Space::global;
   DType dtype = DType::f32;
   // Elements, row-major. A global memory has one dimension; how many elements it has may depend on
-  // size symbols.
+  // size symbols, or is not stated: no shape.
   std::vector<Expr> shape;
   std::int32_t alignment = 1;  // bytes, of the first element
   // Parameters. No two of them overlap unless one is `may_alias`.

@@ -149,7 +149,7 @@ Variance VarianceAnalysis::most(const std::vector<ValueId>& values) const {
 }
 
 Variance VarianceAnalysis::access(const Access& access, const std::vector<ValueId>& operands) {
-  Variance out = most(operands);
+  Variance out = access.is_lowered && access.form == Form::wide ? Variance::lane : most(operands);
   for (const Expr e : access.indices) out = std::max(out, of(e));
   return out;
 }
@@ -220,14 +220,15 @@ void VarianceAnalysis::loop_variable(const Loop& loop) {
 void VarianceAnalysis::looped(const Operation& o, Variance trip) {
   const Region& inside = k_.regions[o.regions[0]];
   const std::size_t skip = inside.yields.size() - inside.arguments.size();
+  const std::size_t bounds = o.operands.size() - inside.arguments.size();  // of a lowered loop
   for (std::size_t i = 0; i < inside.arguments.size(); ++i) {
-    raise(inside.arguments[i], values_[o.operands[i]]);
+    raise(inside.arguments[i], values_[o.operands[i + bounds]]);
     raise(inside.arguments[i], values_[inside.yields[i + skip]]);
   }
   region(o.regions[0]);
   for (std::size_t i = 0; i < o.results.size(); ++i) {
     raise(o.results[i], trip);
-    raise(o.results[i], values_[o.operands[i]]);
+    raise(o.results[i], values_[o.operands[i + bounds]]);
     raise(o.results[i], values_[inside.yields[i + skip]]);
   }
 }

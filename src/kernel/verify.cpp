@@ -173,10 +173,18 @@ void Verifier::shape_of_regions(const Operation& o) {
   const std::vector<Type> operands = types_of(o.operands);
   const std::vector<Type> results = types_of(o.results);
   switch (o.op) {
-    case Op::loop:
+    case Op::loop: {
       count(1);
-      same(results, operands, "results");
-      return region_takes(o.regions[0], operands, operands);
+      std::vector<Type> states = operands;
+      if (std::get<Loop>(o.detail).is_lowered) {
+        const Type bound = scalar_type(DType::i64);
+        require(operands.size() >= 2 && operands[0] == bound && operands[1] == bound,
+                "a lowered loop without bounds");
+        states.erase(states.begin(), states.begin() + 2);
+      }
+      same(results, states, "results");
+      return region_takes(o.regions[0], states, states);
+    }
     case Op::repeat: {
       count(1);
       same(results, operands, "results");

@@ -51,8 +51,9 @@ void Verifier::memory_is_well_formed(const Memory& m, bool is_parameter) const {
   require(is_parameter ? may_be_parameter : m.space != Space::global && m.space != Space::map,
           "memory {}: {} {}", m.name, name_of(m.space),
           is_parameter ? "as a parameter" : "that is no parameter");
-  require(!m.shape.empty(), "memory {} has no shape", m.name);
-  const bool may_be_symbolic = may_be_parameter;
+  require(!m.shape.empty() || m.space == Space::global, "memory {} has no shape", m.name);
+  // A task's stack is made for the sizes of a call.
+  const bool may_be_symbolic = may_be_parameter || m.space == Space::stack;
   for (const Expr extent : m.shape) {
     require(!extent.is_null(), "memory {}: a missing extent", m.name);
     sizes_alone(extent, fmt::format("the shape of memory {}", m.name));
@@ -61,8 +62,8 @@ void Verifier::memory_is_well_formed(const Memory& m, bool is_parameter) const {
             "memory {}: an extent that is no constant from 1 on", m.name);
     require(sym::bounds(extent).high >= 0, "memory {}: a negative extent", m.name);
   }
-  require(!is_device_memory(m.space) || m.shape.size() == 1,
-          "memory {}: {} memory of {} dimensions", m.name, name_of(m.space), m.shape.size());
+  require(!is_device_memory(m.space) || rank_of(m) == 1, "memory {}: {} memory of {} dimensions",
+          m.name, name_of(m.space), m.shape.size());
   require(is_power_of_two(m.alignment) && m.alignment <= 4096, "memory {}: alignment {}", m.name,
           m.alignment);
   require(m.padding >= 0 && m.padding <= 4096 && (m.padding == 0 || m.space == Space::shared),
@@ -228,6 +229,11 @@ void Verifier::form(const Operation& o, const Access& a, const Place& place) {
             "a splat store of a value that varies by lane");
     return;
   }
+  if (a.is_lowered) {
+    require(!a.has_lane_offset && variance_->of(o.operands[0]) < Variance::lane,
+            "a wide access of {} at an offset that varies by lane", m.name);
+    return;
+  }
   if (a.indices_are_operands) {
     require(variance_->of(o.operands[index_operands(a) - 1]) == Variance::lane,
             "a wide access of {} at an index that does not vary by lane", m.name);
@@ -265,7 +271,9 @@ void Verifier::registers(const Access& a) const {
 // threads that surely run.
 void Verifier::bounds(const Access& a, const Place& place, std::int64_t elements) const {
   const Memory& m = memory(a.memory);
-  if (!place.is_certain || a.indices_are_operands || m.space == Space::map) return;
+  if (!place.is_certain || a.indices_are_operands || m.space == Space::map || m.shape.empty()) {
+    return;
+  }
   for (std::size_t d = 0; d < a.indices.size(); ++d) {
     const Expr last = d + 1 == a.indices.size() ? m.shape[d] - (elements - 1) : m.shape[d];
     for (const auto* corner : {&lows_, &highs_}) {

@@ -29,7 +29,11 @@ void Verifier::detail_of(const Operation& o) const {
 }
 
 std::size_t Verifier::index_operands(const Access& a) const {
-  const std::size_t rank = memory(a.memory).shape.size();
+  const std::size_t rank = rank_of(memory(a.memory));
+  if (a.is_lowered) {
+    require(a.indices.empty(), "a lowered access with indices");
+    return a.has_lane_offset ? 2 : 1;
+  }
   require(a.indices_are_operands ? a.indices.empty() : a.indices.size() == rank,
           "{} indices into {} of rank {}", a.indices.size(), memory(a.memory).name, rank);
   return (a.indices_are_operands ? rank : 0);
@@ -92,7 +96,8 @@ void Verifier::copy_types(const Operation& o) const {
 }
 
 void Verifier::symbolic_types(const Operation& o) const {
-  same(types_of(o.operands), {scalar_type(DType::i64)}, "operands");
+  const std::size_t count = o.op == Op::indirect && o.operands.size() == 2 ? 2 : 1;
+  same(types_of(o.operands), std::vector<Type>(count, scalar_type(DType::i64)), "operands");
   same(types_of(o.results), {scalar_type(DType::i64)}, "results");
   const auto& s = std::get<Symbolic>(o.detail);
   require(!s.symbol.is_null() && s.symbol.kind() == sym::Kind::symbol, "a missing symbol");
@@ -292,7 +297,13 @@ void Verifier::types(const Operation& o) const {
       require(one_result().kind == TypeKind::scalar, "a constant that is no scalar");
       return;
     case Op::index:
-      return plain({}, {scalar_type(DType::i64)});
+      require(one_result() == scalar_type(DType::i32) || one_result() == scalar_type(DType::i64),
+              "an index of type {}", to_string(k_, one_result()));
+      return same(operands, {}, "operands");
+    case Op::divide_index:
+      require(one_result() == scalar_type(DType::i32) || one_result() == scalar_type(DType::i64),
+              "a quotient of type {}", to_string(k_, one_result()));
+      return same(operands, {one_result(), one_result()}, "operands");
     case Op::compute: {
       const std::string wrong =
           check_compute(std::get<Compute>(o.detail).opcode, operands, one_result());

@@ -1,0 +1,37 @@
+// The passes over kernels: tables of names and functions, and the runner, which can verify, dump,
+// skip and stop after each.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernel/kernel.h"
+
+namespace inkle::kernel {
+
+struct KernelPass {
+  std::string_view name;
+  void (*function)(Kernel& kernel, sym::Context& context) = nullptr;
+  std::string_view doc;
+};
+
+// What runs between the expansion of a schedule and the printer of a CPU, in order.
+[[nodiscard]] std::span<const KernelPass> cpu_passes();
+
+struct PassOptions {
+  std::vector<std::string> skip;             // names of passes that are not run
+  std::size_t stop_after = ~std::size_t{0};  // number of passes, for bisection
+  bool verify_each = false;                  // the kernel before the first and after each pass
+  bool verify_last = true;                   // after the last alone
+  std::function<void(std::string_view pass, const Kernel& kernel)> dump;  // after each
+};
+
+// An unknown name in `skip` is a UserError. Errors get a note naming the pass; a kernel that does
+// not verify is an InternalError.
+void run_passes(Kernel& kernel, sym::Context& context, std::span<const KernelPass> passes,
+                const PassOptions& options = {});
+
+}  // namespace inkle::kernel
