@@ -40,12 +40,11 @@ class AttentionEmitter : AttentionTiles {
   Expr run(const Values& arguments) {
     const std::int64_t bytes = place_scratch(arguments[2]);
     prepare_dropout();
-    Value* q_length = index_.scalar(kernel_.q_length);
+    Value* q_length = sizes_(kernel_.q_length);
     Value* blocks = ir_.sdiv(ir_.add(q_length, i64(row_block_ - 1)), i64(row_block_));
     blocks = ir_.smax(blocks, i64(1));
-    Value* heads = ir_.smax(index_.scalar(kernel_.heads), i64(1));
-    Value* share =
-        ir_.smax(ir_.sdiv(heads, ir_.smax(index_.scalar(kernel_.kv_heads), i64(1))), i64(1));
+    Value* heads = ir_.smax(sizes_(kernel_.heads), i64(1));
+    Value* share = ir_.smax(ir_.sdiv(heads, ir_.smax(sizes_(kernel_.kv_heads), i64(1))), i64(1));
     ir_.loop(arguments[3], arguments[4], i64(1), {}, false, [&](Value* n, const Values&) {
       Value* rest = ir_.udiv(n, blocks);
       batch_ = ir_.udiv(rest, heads);
@@ -89,7 +88,7 @@ class AttentionEmitter : AttentionTiles {
   void iteration() {
     Value* groups = ir_.sdiv(ir_.add(rows_, i64(group_ - 1)), i64(group_));
     prepare_rows(ir_.mul(groups, i64(group_)));
-    Value* end = index_.scalar(kernel_.kv_length);
+    Value* end = sizes_(kernel_.kv_length);
     if (kernel_.is_causal) end = ir_.smin(end, ir_.add(first_row_, rows_));
     loop(i64(0), end, column_block_, [&](Value* first) {
       Value* count = ir_.smin(ir_.sub(end, first), i64(column_block_));
@@ -276,7 +275,7 @@ class AttentionEmitter : AttentionTiles {
       // 0 / 1 is the 0 that `safe` asks for, and that no columns at all give; 0 / 0 the NaN
       // otherwise.
       if (!kernel_.safe) {
-        empty = ir_.icmp(Compare::le, index_.scalar(kernel_.kv_length), i64(0));
+        empty = ir_.icmp(Compare::le, sizes_(kernel_.kv_length), i64(0));
       }
       Value* divisor = ir_.select(empty, Ir::real(float_, 1), sum);
       divisor = ir_.broadcast(divisor, lanes_);

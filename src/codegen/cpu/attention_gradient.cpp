@@ -57,10 +57,10 @@ class AttentionGradientEmitter : AttentionTiles {
   Expr run(const Values& arguments) {
     const std::int64_t bytes = place_scratch(arguments[2]);
     prepare_dropout();
-    q_length_ = index_.scalar(kernel_.q_length);
-    Value* kv_heads = ir_.smax(index_.scalar(kernel_.kv_heads), i64(1));
-    is_whole_ = ir_.icmp(Compare::le, index_.scalar(kernel_.kv_length), i64(column_block_));
-    share_ = ir_.smax(ir_.sdiv(index_.scalar(kernel_.heads), kv_heads), i64(1));
+    q_length_ = sizes_(kernel_.q_length);
+    Value* kv_heads = ir_.smax(sizes_(kernel_.kv_heads), i64(1));
+    is_whole_ = ir_.icmp(Compare::le, sizes_(kernel_.kv_length), i64(column_block_));
+    share_ = ir_.smax(ir_.sdiv(sizes_(kernel_.heads), kv_heads), i64(1));
     loop(arguments[3], arguments[4], 1, [&](Value* n) {
       batch_ = ir_.udiv(n, kv_heads);
       kv_head_ = ir_.urem(n, kv_heads);
@@ -114,7 +114,7 @@ class AttentionGradientEmitter : AttentionTiles {
     for_each_head([&](Value* number) {
       loop(i64(0), q_length_, 1, [&](Value* r) { clear(gathered(number, r), head_width_); });
     });
-    Value* end = index_.scalar(kernel_.kv_length);
+    Value* end = sizes_(kernel_.kv_length);
     loop(i64(0), end, column_block_, [&](Value* first) {
       Value* count = ir_.smin(ir_.sub(end, first), i64(column_block_));
       pack_transposed(layouts_[1], head_dim_, kt_, column_block_, first, count);

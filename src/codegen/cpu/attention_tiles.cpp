@@ -11,7 +11,7 @@ namespace inkle::codegen::cpu {
 using sym::Expr;
 
 AttentionTiles::AttentionTiles(KernelCode& code, const schedule::AttentionKernel& kernel)
-    : code_(code), ir_(code.ir), kernel_(kernel), index_(code, code.symbols, no_lanes_) {
+    : code_(code), ir_(code.ir), kernel_(kernel), sizes_(code.sizes) {
   const auto head_dim = kernel.head_dim.constant();
   const auto value_dim = kernel.value_dim.constant();
   if (!head_dim || !value_dim) unsupported("attention whose head size is not constant");
@@ -44,7 +44,7 @@ void AttentionTiles::read_layouts() {
       const Expr variable = kernel_.variables.at(d);
       const auto stride = sym::stride(kernel_.offsets[p], variable);
       if (!stride) unsupported("attention whose operand is not linear in its indices");
-      layout.strides[d] = index_.scalar(*stride);
+      layout.strides[d] = sizes_(*stride);
       if (d == 3) {
         layout.contiguous = stride->is_constant(1);
         layout.constant = stride->is_constant(0);
@@ -53,7 +53,7 @@ void AttentionTiles::read_layouts() {
       origin = sym::substitute(origin, {&zero, 1});
     }
     Type* element = memory_type(ir_, layout.dtype, 1);
-    layout.base = ir_.address(element, code_.params[p], index_.scalar(origin));
+    layout.base = ir_.address(element, code_.params[p], sizes_(origin));
     layouts_.push_back(layout);
   }
 }
@@ -253,8 +253,8 @@ void AttentionTiles::draw_factors(Value* to, Value* absolute, Value* first, Valu
   INKLE_CHECK(lanes_ <= kApart, "vectors of {} lanes", lanes_);
   Type* word = ir_.integer_type(64, lanes_);
   Value* mask = Ir::integer(word, 0xffffffff);
-  Value* row = ir_.add(ir_.mul(batch_, index_.scalar(kernel_.heads)), head_);
-  row = ir_.add(ir_.mul(row, index_.scalar(kernel_.q_length)), absolute);
+  Value* row = ir_.add(ir_.mul(batch_, sizes_(kernel_.heads)), head_);
+  row = ir_.add(ir_.mul(row, sizes_(kernel_.q_length)), absolute);
   Value* rows[2] = {ir_.broadcast(ir_.bit_and(row, i64(0xffffffff)), lanes_),
                     ir_.broadcast(ir_.lshr(row, 32), lanes_)};
   const std::int64_t number = (kernel_.dropout->number + 1) & 0xffffffff;

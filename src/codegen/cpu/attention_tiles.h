@@ -7,8 +7,8 @@
 #include <functional>
 #include <vector>
 
-#include "codegen/cpu/body.h"
 #include "codegen/cpu/kernel_code.h"
+#include "codegen/cpu/values.h"
 
 namespace inkle::codegen::cpu {
 
@@ -91,8 +91,7 @@ class AttentionTiles {
   KernelCode& code_;
   Ir& ir_;
   const schedule::AttentionKernel& kernel_;
-  LaneGroup no_lanes_;
-  IndexEmitter index_;
+  SizeValues& sizes_;
   int lanes_ = 0;
   int vectors_ = 0;
   std::int64_t head_dim_ = 0;

@@ -1,0 +1,192 @@
+// A loop kernel's parameters, tasks and outer loops; stages are in expand_stage.cpp.
+//
+//   inner vectors   task per outer iteration { stages }
+//   outer vectors   task per outer iteration but the last, and block of the last loop
+//                   { for each group of its elements { vector { stages } } }
+//   walked loops    task per outer iteration { first stages; for each walked iteration { stages };
+//                   last stages }
+#include "schedule/expand.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "schedule/expand_parts.h"
+
+namespace inkle::schedule {
+
+using expansion::Expansion;
+using expansion::Lanes;
+using kernel::Memory;
+using kernel::Values;
+
+namespace {
+
+class KernelExpander {
+ public:
+  KernelExpander(kernel::Kernel& made, const Kernel& scheduled, const Schedule& schedule,
+                 sym::Context& context)
+      : builder_(made, context),
+        loops_(std::get<LoopKernel>(scheduled.body)),
+        expansion_{builder_, scheduled, loops_, schedule, {}, false, {}, {}} {
+    expansion_.columns = schedule.vector_outer && !loops_.outer.empty();
+    INKLE_CHECK(loops_.walked == 0 || (!expansion_.columns && loops_.walked < loops_.outer.size()),
+                "kernel {} walks what runs along lanes", scheduled.name);
+    expansion_.rows.resize(loops_.rows.size());
+    shape_ = column_shape();
+  }
+
+  void run() {
+    declare_parameters();
+    declare_scratch();
+    const std::size_t scalars = loops_.outer.size() - loops_.walked - (expansion_.columns ? 1 : 0);
+    std::vector<kernel::Axis> axes;
+    for (std::size_t d = 0; d < scalars; ++d) {
+      axes.push_back({kernel::AxisKind::task, loops_.outer[d].variable, loops_.outer[d].extent});
+    }
+    Expr block;
+    if (expansion_.columns) {
+      const Expr count = sym::ceildiv(loops_.outer.back().extent, expansion_.schedule.block);
+      block = builder_.context().index(count);
+      axes.push_back({kernel::AxisKind::task, block, count});
+      // With strips, the blocks count slower than the outer variable before the last.
+      if (expansion_.schedule.strips && loops_.outer.size() >= 2) {
+        std::swap(axes[scalars - 1], axes[scalars]);
+      }
+    }
+    builder_.kernel().launch.axes = std::move(axes);
+    if (expansion_.columns) {
+      columns(block);
+      return;
+    }
+    stages(Phase::first);
+    walk(scalars);
+    stages(Phase::last);
+  }
+
+ private:
+  Lanes column_shape() const {
+    Lanes shape;
+    if (!expansion_.columns) return shape;
+    shape.lanes = std::max(expansion_.schedule.lanes, 1);
+    shape.copies = std::max(expansion_.schedule.unroll, 1);
+    shape.variable = loops_.outer.back().variable;
+    int weight = 0;
+    bool reduces = false;
+    for (const Stage& stage : loops_.stages) {
+      weight = std::max(weight, weight_of(stage.body));
+      reduces = reduces || stage.kind == StageKind::reduction || stage.kind == StageKind::scan;
+    }
+    if (weight > 48)
+      shape.copies = 1;
+    else if (weight > 16 || !reduces)
+      shape.copies = std::min(shape.copies, 2);
+    if (shape.lanes == 1) shape.copies = 1;
+    return shape;
+  }
+
+  void declare_parameters() {
+    const auto& params = expansion_.scheduled.params;
+    for (std::size_t p = 0; p < params.size(); ++p) {
+      Memory memory;
+      if (!abi::is_computable(params[p].dtype)) {
+        unsupported("no code for values of type {}", abi::name_of(params[p].dtype));
+      }
+      memory.name = fmt::format("p{}", p);
+      memory.dtype = params[p].dtype;
+      memory.role = params[p].role == ParamRole::in    ? kernel::Role::in
+                    : params[p].role == ParamRole::out ? kernel::Role::out
+                                                       : kernel::Role::inout;
+      memory.alignment = params[p].alignment;
+      memory.may_alias = params[p].may_alias;
+      expansion_.memories.push_back(builder_.parameter(std::move(memory)));
+    }
+  }
+
+  void declare_scratch() {
+    const std::int64_t group = std::int64_t{shape_.lanes} * shape_.copies;
+    for (std::size_t s = 0; s < loops_.scratch.size(); ++s) {
+      Memory memory;
+      memory.name = fmt::format("t{}", s);
+      memory.space = kernel::Space::stack;
+      memory.dtype = loops_.scratch[s].dtype;
+      memory.shape = {loops_.scratch[s].elements};
+      if (expansion_.columns) memory.shape.push_back(builder_.context().constant(group));
+      memory.alignment = 64;
+      expansion_.memories.push_back(builder_.memory(std::move(memory)));
+    }
+  }
+
+  void stages(Phase phase) {
+    for (const Stage& stage : loops_.stages) {
+      if (stage.phase == phase) expansion::expand_stage(expansion_, stage, nullptr);
+    }
+  }
+
+  // The walked loops from outer loop `d` on.
+  void walk(std::size_t d) {
+    if (d == loops_.outer.size()) {
+      stages(Phase::each);
+      return;
+    }
+    kernel::Loop info;
+    info.variable = loops_.outer[d].variable;
+    info.begin = builder_.context().constant(0);
+    info.end = loops_.outer[d].extent;
+    info.step = builder_.context().constant(1);
+    info.at_least_once = true;
+    builder_.loop(std::move(info), {}, [&](Expr, const Values&) {
+      walk(d + 1);
+      return Values();
+    });
+  }
+
+  void columns(Expr block) {
+    const loop::Dim& dim = loops_.outer.back();
+    const std::int64_t size = expansion_.schedule.block;
+    const auto extent = dim.extent.constant();
+    Expr first = block * size;
+    std::optional<std::int64_t> count;
+    if (extent && *extent <= size) {
+      count = extent;
+      first = builder_.context().constant(0);
+    } else if (extent && *extent % size == 0) {
+      count = size;
+    }
+    const expansion::LaneRange range{first, sym::min(first + size, dim.extent), count};
+    const auto body = [&](const Lanes& group, int, const Values&) {
+      for (const Stage& stage : loops_.stages) {
+        expansion::expand_stage(expansion_, stage, &group);
+      }
+      return Values();
+    };
+    if (shape_.lanes == 1) {
+      expansion::lane_loop(expansion_, shape_, range, {}, nullptr, body);
+      return;
+    }
+    builder_.vector(shape_.lanes, shape_.lanes, [&](Expr lane) {
+      shape_.lane = lane;
+      expansion::lane_loop(expansion_, shape_, range, {}, nullptr, body);
+      return Values();
+    });
+  }
+
+  kernel::Builder builder_;
+  const LoopKernel& loops_;
+  Expansion expansion_;
+  Lanes shape_;
+};
+
+}  // namespace
+
+kernel::Kernel expand(const Kernel& scheduled, const Schedule& schedule, sym::Context& context) {
+  INKLE_CHECK(std::holds_alternative<LoopKernel>(scheduled.body) && !schedule.blocks,
+              "kernel {} is no loop kernel of a CPU", scheduled.name);
+  kernel::Kernel made;
+  made.name = scheduled.name;
+  made.sizes = scheduled.sizes;
+  made.sources = scheduled.sources;
+  KernelExpander(made, scheduled, schedule, context).run();
+  return made;
+}
+
+}  // namespace inkle::schedule

@@ -1,0 +1,111 @@
+// What the parts of the expansion share.
+#pragma once
+
+#include <functional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "kernel/builder.h"
+#include "schedule/expand.h"
+#include "schedule/kernel.h"
+
+namespace inkle::schedule::expansion {
+
+using kernel::ValueId;
+using kernel::Values;
+using Replacements = std::vector<std::pair<Expr, Expr>>;
+
+// What runs along the lanes at one place of the code: in copy u, `variable` is base + u * lanes +
+// lane. Without a variable there is one lane and one copy.
+struct Lanes {
+  Expr variable;
+  Expr lane;  // of the vector region around; null: one lane
+  Expr base;
+  int lanes = 1;
+  int copies = 1;
+};
+
+// A result of a reduction: of each copy, or one value for all lanes.
+struct Row {
+  Values copies;
+  bool varies = false;
+};
+
+struct Expansion {
+  kernel::Builder& b;
+  const Kernel& scheduled;
+  const LoopKernel& loops;
+  const Schedule& schedule;
+  std::vector<kernel::MemoryId> memories;  // parameters, then scratch
+  bool columns = false;                    // lanes run along the last outer loop
+  std::vector<Row> rows;
+  Replacements replaced;  // variables of loops that run once
+};
+
+// The operations of a body at one place. Values that are equal for all lanes are there once, the
+// others once for each copy.
+class BodyExpander {
+ public:
+  BodyExpander(Expansion& expansion, const loop::Body& body, Lanes lanes);
+
+  ValueId value(loop::Val v, int copy);
+  // A position as i64 or i32.
+  ValueId index(Expr e, int copy, DType dtype);
+  void store(const StageStore& store, int copy);
+  // Another value in place of the yield; `varies`: from lane to lane.
+  void store(const StageStore& store, ValueId value, bool varies, int copy);
+
+ private:
+  [[nodiscard]] bool varies(Expr e) const;
+  void analyse(loop::Val v);
+  ValueId emit(loop::Val v, int copy);
+  ValueId load(const loop::Instruction& instruction, int copy);
+  ValueId random(const loop::Instruction& instruction, loop::Val v, int copy);
+  ValueId indirect(const loop::Instruction& instruction, loop::Val v, int copy);
+  // The expression at this copy: base and lane for the lane variable, values for indirect symbols.
+  Expr at(Expr e, int copy);
+  kernel::Access access(std::uint32_t buffer, Expr offset, int copy);
+  // Where an indirect index of the offset may have no element at all: whether it has.
+  ValueId valid(Expr offset, int copy);
+  [[nodiscard]] bool is_scratch(std::uint32_t buffer) const;
+
+  Expansion& expansion_;
+  kernel::Builder& b_;
+  const loop::Body& body_;
+  Lanes lanes_;
+  std::vector<bool> varying_;
+  std::vector<Values> values_;                                // [copy or 0][val]
+  std::unordered_map<const sym::Node*, loop::Val> indirect_;  // symbol -> its instruction
+  std::vector<Replacements> symbols_;                         // [copy]: indirect symbols
+  std::vector<std::unordered_map<const sym::Node*, ValueId>> valid_;
+};
+
+// e with the lane variable's floor divisions by multiples of the lanes taken apart, where the lanes
+// start at such a multiple: floordiv(64*i + l, 64) is i, mod(64*i + l, 64) is l.
+[[nodiscard]] Expr split_lanes(Expr e, Expr lane, std::int64_t lanes);
+
+// One stage. `columns`: the lanes of the last outer loop, or null.
+void expand_stage(Expansion& expansion, const Stage& stage, const Lanes* columns);
+
+// Loops over a lane variable in groups of whole vectors with a masked rest, and over others.
+struct Chunks {
+  std::int64_t steps = 0;
+  std::function<Values(const Values& totals)> begin;
+  std::function<Values(const Values& totals, const Values& part)> merge;
+};
+struct LaneRange {
+  Expr begin, end;
+  std::optional<std::int64_t> count;  // end - begin where that is known now
+};
+// Runs the body for the copies of a group. Of a rest with fewer copies, only the accumulators of
+// those change; `rest`: of the last copy, which lanes are active (none: all).
+using GroupBody = std::function<Values(const Lanes& group, int first_copy, const Values& carried)>;
+
+// `shape`: lanes, copies, variable and lane symbol.
+Values lane_loop(Expansion& expansion, const Lanes& shape, const LaneRange& range, Values carried,
+                 const Chunks* chunks, const GroupBody& body);
+Values scalar_loop(Expansion& expansion, const loop::Dim& dim, Values carried, const Chunks* chunks,
+                   const std::function<Values(const Values& carried)>& body);
+
+}  // namespace inkle::schedule::expansion

@@ -1,0 +1,38 @@
+// Accumulators of reductions: what they start with, how they take an element and how two meet. What
+// each reduction means is said at loop::ReduceOp.
+#pragma once
+
+#include "kernel/builder.h"
+#include "loop/program.h"
+
+namespace inkle::schedule::expansion {
+
+using abi::DType;
+using kernel::ValueId;
+using kernel::Values;
+
+class Reducer {
+ public:
+  // `position`: the type of positions of searches, i32 or i64.
+  Reducer(kernel::Builder& b, loop::ReduceOp op, DType accumulator, DType position);
+
+  [[nodiscard]] bool has_position() const;
+  // Long sums and products of floats are made in parts, which meet in f64.
+  [[nodiscard]] bool wants_chunks() const;
+  [[nodiscard]] std::size_t registers() const { return has_position() ? 2 : 1; }
+  Values identity();
+  Values step(const Values& before, ValueId x, ValueId position);
+  Values merge(const Values& a, const Values& b);
+
+ private:
+  ValueId extreme(bool greatest);
+  ValueId is_better(ValueId a, ValueId b);
+  ValueId combine(ValueId a, ValueId b);
+
+  kernel::Builder& b_;
+  loop::ReduceOp op_;
+  DType dtype_;
+  DType position_;
+};
+
+}  // namespace inkle::schedule::expansion
