@@ -7,12 +7,14 @@
 #include "graph/text.h"
 #include "kernel/interpret_inputs.h"
 #include "kernel/parse.h"
+#include "kernel/passes.h"
 #include "kernel/verify.h"
 #include "loop/scalar.h"
 #include "lower/lower.h"
 #include "ops/table.h"
 #include "partition/partition.h"
 #include "passes/pipeline.h"
+#include "schedule/expand.h"
 #include "schedule/schedule.h"
 
 namespace inkle::golden {
@@ -235,6 +237,41 @@ std::string kernel_text(std::string_view text, std::span<const std::string> args
   return out;
 }
 
+// expand [--training] [--passes=a,b]: a graph's loop kernels as kernel IR, of a CPU with AVX-512,
+// before or after kernel passes. Each is verified and read back.
+std::string expanded(std::string_view text, std::span<const std::string> args) {
+  schedule::Options options = fixed_options();
+  kernel::PassOptions passes{.verify_each = true};
+  for (const kernel::KernelPass& pass : kernel::cpu_passes()) passes.skip.emplace_back(pass.name);
+  for (const std::string_view arg : args) {
+    if (arg == "--training") {
+      options.training = true;
+    } else if (arg.starts_with("--passes=")) {
+      for (const std::string_view name : split(arg.substr(std::string_view("--passes=").size()))) {
+        std::erase(passes.skip, name);
+      }
+    } else {
+      user_error("expand: unknown option '{}'", arg);
+    }
+  }
+  const schedule::ScheduledProgram program = schedule::schedule(lowered(text), options);
+  std::string out;
+  for (const schedule::Step& step : program.steps) {
+    const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
+    if (kernel == nullptr || !std::holds_alternative<schedule::LoopKernel>(kernel->kernel.body)) {
+      continue;
+    }
+    sym::Context& context = *program.program.context;
+    kernel::Kernel made = schedule::expand(kernel->kernel, kernel->schedule, context);
+    kernel::run_passes(made, context, kernel::cpu_passes(), passes);
+    const std::string one = kernel::to_string(made);
+    const std::string again = kernel::to_string(kernel::parse_kernel(one, "out").kernel);
+    if (again != one) user_error("the text does not read back:\n{}\nbecame\n{}", one, again);
+    out += one;
+  }
+  return out;
+}
+
 // The first values of a parameter, as many to a line as fit.
 std::string values_of(const kernel::Memory& memory, std::span<const std::byte> data) {
   std::string out;
@@ -317,8 +354,8 @@ std::string interpret(std::string_view text, std::span<const std::string> args) 
 }
 
 constexpr Command kCommands[] = {
-    {"cuda", cuda},   {"cut", cut}, {"interpret", interpret}, {"kernel", kernel_text},
-    {"loops", loops}, {"opt", opt}, {"schedule", scheduled},
+    {"cuda", cuda},          {"cut", cut},     {"expand", expanded}, {"interpret", interpret},
+    {"kernel", kernel_text}, {"loops", loops}, {"opt", opt},         {"schedule", scheduled},
 };
 
 }  // namespace
