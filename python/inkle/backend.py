@@ -275,7 +275,7 @@ def _compile(
             compiled, facts = get_compiler(gpu_of(gm)).compile(
                 walker.importer, native, walker.targets, as_strided
             )
-        except _inkle.Unsupported as error:
+        except (_inkle.Unsupported, _inkle.UserError) as error:
             nodes = named_nodes(str(error), gm) - in_eager.keys()
             if not nodes or attempt == _MAX_ATTEMPTS:
                 raise

@@ -16,7 +16,7 @@ from inkle.host_constants import host_constants, may_be_returned
 from inkle.machine import gpu_of
 from inkle.returned import Returned, settled
 from inkle.seeded import SeededOps
-from inkle.sizes import LARGEST_SIZE, SymbolicSizes, UnsupportedGraph
+from inkle.sizes import LARGEST_INTEGER, LEAST_INTEGER, SymbolicSizes, UnsupportedGraph
 
 DTYPES = {
     torch.bool: "bool",
@@ -136,7 +136,7 @@ class GraphImporter:
     # --- Types ------------------------------------------------------------------------------------
 
     def _integer(self, value: Any) -> Any:
-        """int or SymInt -> int or Expr."""
+        """int, SymInt or SymBool -> int or Expr; of a condition 0 or 1."""
         return self._sizes.integer(value)
 
     @staticmethod
@@ -160,21 +160,20 @@ class GraphImporter:
 
     def _placeholder(self, node: Node, position: int) -> None:
         value = node.meta.get("val")
-        if isinstance(value, torch.SymInt):
-            expression = value.node.expr
+        if isinstance(value, torch.SymBool) and all("_assert" in str(u.target) for u in node.users):
+            # A backward (of torch 2.11) asserts once more what the forward has.
+            self.importer.integer_input(node.name, self._unread_integer(node.name))
+            return
+        if isinstance(value, (torch.SymInt, torch.SymBool)):
             known = self._integer(value)
             # What is no symbol of its own is known already: the argument is not read.
-            symbol = known if expression.is_Symbol else self._unread_integer(node.name)
+            symbol = known if self._sizes.is_read(value) else self._unread_integer(node.name)
             self.importer.integer_input(node.name, symbol)
             self._values[node] = known
             return
         if isinstance(value, int):
             self.importer.integer_input(node.name, self._unread_integer(node.name))
             self._values[node] = value
-            return
-        if isinstance(value, torch.SymBool) and all("_assert" in str(u.target) for u in node.users):
-            # A backward (of torch 2.11) asserts once more what the forward has.
-            self.importer.integer_input(node.name, self._unread_integer(node.name))
             return
         if not isinstance(value, torch.Tensor):
             raise UnsupportedGraph(f"argument {node.name} is a {type(value).__name__}")
@@ -192,7 +191,7 @@ class GraphImporter:
         self._values[node] = self.importer.input(node.name, kind, position in self._parameters)
 
     def _unread_integer(self, name: str) -> Any:
-        return self.importer.symbol(f"unread_{name}", -LARGEST_SIZE, LARGEST_SIZE, None)
+        return self.importer.symbol(f"unread_{name}", LEAST_INTEGER, LARGEST_INTEGER, None)
 
     def _literal(self, node: Node) -> None:
         """A tensor that the graph module holds; other things are for eager."""
@@ -228,7 +227,7 @@ class GraphImporter:
             if found is not self:
                 return found
             meta = value.meta.get("val")
-            if isinstance(meta, (torch.SymInt, int)):
+            if isinstance(meta, (torch.SymInt, torch.SymBool, int)):
                 return self._integer(meta)
             raise UnsupportedGraph(f"{value.name} is used as an argument")
         if value is None or isinstance(value, (bool, int, float, str)):
@@ -241,7 +240,7 @@ class GraphImporter:
             return self._device(value)
         if isinstance(value, (torch.layout, torch.memory_format)):
             return str(value).removeprefix("torch.")
-        if isinstance(value, torch.SymInt):
+        if isinstance(value, (torch.SymInt, torch.SymBool)):
             return self._integer(value)
         return _Held(value)
 
@@ -366,10 +365,12 @@ class GraphImporter:
                 for v, leaf, h in zip(values, leaves, held)]
         self.writes_in_eager = True
         operator_, select = node.target, _tensors_of(node, kinds)
+        is_condition = [_is_condition(leaf) for leaf in leaves]
 
         def run(*flat: Any) -> Any:
             given = iter(flat)
             made = [next(given) if is_one else h for is_one, h in zip(is_operand, held)]
+            made = [bool(m) if is_one else m for m, is_one in zip(made, is_condition)]
             positional, keywords = tree_unflatten(made, spec)
             with torch.no_grad(), torch._C._DisableAutocast():
                 return select(operator_(*positional, **keywords))
@@ -386,15 +387,16 @@ class GraphImporter:
         target, values, select = node.target, self._values, _tensors_of(node, kinds)
 
         def of_node(known: Any, operands: Any) -> Any:
-            if known is None:
-                return None
+            if known is None or isinstance(known, bool):
+                return known
             if isinstance(known, list):
                 return [of_node(k, operands) for k in known]
             return known.value if isinstance(known, _Held) else next(operands)
 
         def rebuild(value: Any, operands: Any) -> Any:
             if isinstance(value, Node):
-                return of_node(values.get(value, value), operands)
+                made = of_node(values.get(value, value), operands)
+                return bool(made) if _is_condition(value) else made
             if isinstance(value, torch.SymInt):
                 return next(operands)
             if isinstance(value, int) and not isinstance(value, bool):
@@ -423,11 +425,11 @@ class GraphImporter:
         if isinstance(meta, torch.SymInt):
             self._values[node] = self._integer(meta)
             return
-        if isinstance(meta, int) and not isinstance(meta, bool):
-            self._values[node] = int(meta)
+        if isinstance(meta, int):
+            self._values[node] = meta
             return
         name = str(node.target)
-        if isinstance(meta, (torch.SymBool, bool)) or "_assert" in name or "sym_constrain" in name:
+        if isinstance(meta, torch.SymBool) or "_assert" in name or "sym_constrain" in name:
             return
         raise UnsupportedGraph(f"{name} returns nothing that can be compiled")
 
@@ -457,6 +459,10 @@ class GraphImporter:
                 self.importer.output(found)
             elif not self.importer.output_as(found, strides):
                 del self.output_strides[position]
+
+
+def _is_condition(argument: Any) -> bool:
+    return isinstance(argument, Node) and isinstance(argument.meta.get("val"), torch.SymBool)
 
 
 def _bias_apart(node: Node, arguments: list[Any]) -> Node | None:

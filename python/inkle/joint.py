@@ -96,7 +96,7 @@ def _refuse(gm: torch.fx.GraphModule) -> None:
     if torch._dynamo.config.compiled_autograd:
         raise UnsupportedGraph("compiled autograd reads the nodes of the backward")
     if segments.must_cut(gm):
-        raise UnsupportedGraph("sizes or numbers depend on data, or calls have effects in order")
+        raise UnsupportedGraph("the graph is cut: at numbers, effects or tensors of other kinds")
     for node in gm.graph.nodes:
         if node.op == "get_attr" and isinstance(getattr(gm, node.target, None), torch.nn.Module):
             raise UnsupportedGraph("there are graphs inside of the graph")

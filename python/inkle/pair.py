@@ -51,7 +51,7 @@ class Partition:
             try:
                 halves = self._attempt(joint, in_eager, reports, failure)
                 break
-            except _inkle.Unsupported as error:
+            except (_inkle.Unsupported, _inkle.UserError) as error:
                 nodes = named_nodes(str(error), joint.gm) - in_eager.keys()
                 if not nodes or attempt == _MAX_ATTEMPTS:
                     raise

@@ -1,29 +1,38 @@
-"""Graphs with sizes or numbers that depend on data, or with effects in order, cut at those.
+"""Graphs with sizes or numbers that depend on data, with effects in order, or with tensors that the
+compiler has no type for, cut at those.
 
 Ops whose results have such sizes (``nonzero``, an index by a mask, ``item()``) run in eager, and so
 do calls with an effect (``with_effects``: the check behind ``linalg.cholesky``, prints), which a
-token orders; what lies between them are graphs of their own, for which these sizes are symbols like
-others.
+token orders, and ops on other devices (meta) or layouts (sparse); what lies between them are graphs
+of their own, for which these sizes are symbols like others. Arithmetic that the compiler has no
+expression for (``host_sizes``) is Python's, too.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import operator
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 import torch
 from torch.fx.node import Node
+
+from inkle import host_sizes
+from inkle.sizes import is_jagged, tensors_of
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def must_cut(gm: torch.fx.GraphModule) -> bool:
-    """Whether a size or number of the graph is known only while it runs, or calls have effects."""
-    return any(
-        node.op == "call_function" and (_binds(node) or _is_float(node) or _has_effect(node))
+    """Whether a size or number of the graph is known only while it runs or has no value, calls have
+    effects, or there are tensors that the compiler has no type for."""
+    is_cut = any(
+        _binds(node) or _is_float(node) or _has_effect(node) or _is_foreign(node)
+        if node.op == "call_function"
+        else node.op == "placeholder" and is_jagged(node.meta.get("val"))
         for node in gm.graph.nodes
     )
+    return is_cut or bool(host_sizes.expressions(gm))
 
 
 def compile_segments(
@@ -33,12 +42,13 @@ def compile_segments(
 ) -> Callable[..., Any]:
     """A boxed callable for the graph. ``parameters``: positions of arguments that are weights;
     ``compile_part`` compiles a graph without cuts, as ``compile_graph`` does."""
+    computed = host_sizes.add_nodes(gm)
     placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
     weights = {placeholders[i] for i in parameters}
     steps: list[_Eager | _Part] = []
     for level in _levels(gm):
         steps += [_Eager(node) for node in level.scalars]
-        part = _make_part(gm, level.nodes)
+        part = _make_part(gm, level.nodes, computed)
         if part is not None:
             positions = {i for i, n in enumerate(part.inputs) if n in weights}
             part.run = compile_part(part.module, positions)
@@ -62,9 +72,26 @@ def _has_effect(node: Node) -> bool:
     return node.target is torch.ops.higher_order.with_effects
 
 
+def _is_foreign(node: Node) -> bool:
+    """Makes or takes a tensor that the compiler has no type for."""
+    return any(_has_foreign(n.meta.get("val")) for n in (node, *node.all_input_nodes))
+
+
+def _has_foreign(value: Any) -> bool:
+    tensors = value if isinstance(value, (list, tuple)) else [value]
+    return any(
+        isinstance(t, torch.Tensor)
+        and (t.layout != torch.strided or t.device.type not in ("cpu", "cuda"))
+        for t in tensors
+    )
+
+
 def _is_cut(node: Node) -> bool:
     """Runs in eager, between graphs."""
-    return _binds(node) or _has_effect(node) or (_is_float(node) and not _is_scalar(node))
+    if node.target is operator.getitem and isinstance(node.args[0], Node):
+        return False
+    is_float = _is_float(node) and not _is_scalar(node)
+    return _binds(node) or _has_effect(node) or _is_foreign(node) or is_float
 
 
 def _is_scalar(node: Node) -> bool:
@@ -163,6 +190,10 @@ class _Eager:
         return self.node.all_input_nodes
 
     def step(self, values: dict[Node, Any]) -> None:
+        if self.node.op == "get_attr":
+            values[self.node] = operator.attrgetter(self.node.target)(self.node.graph.owning_module)
+            return
+
         def value(argument: Any) -> Any:
             return torch.fx.node.map_arg(argument, lambda n: values[n])
 
@@ -171,7 +202,10 @@ class _Eager:
         values[self.node] = made
 
 
-def _make_part(gm: torch.fx.GraphModule, nodes: list[Node]) -> _Part | None:
+def _make_part(
+    gm: torch.fx.GraphModule, nodes: list[Node], computed: dict[Any, Node]
+) -> _Part | None:
+    """``computed``: nodes of expressions that Python computes."""
     if not nodes:
         return None
     own = set(nodes)
@@ -182,6 +216,8 @@ def _make_part(gm: torch.fx.GraphModule, nodes: list[Node]) -> _Part | None:
         source = next((n for n in gm.graph.nodes if symbol in _symbols_of([n], True)), None)
         if source is not None:
             inputs.insert(0, source)
+    mentioned = [e for e in computed if _mentions(inputs + nodes, e)]
+    inputs = list(dict.fromkeys([*(computed[e] for e in mentioned), *inputs]))
     graph = torch.fx.Graph()
     made: dict[Node, Node] = {}
     for node in inputs:
@@ -200,7 +236,7 @@ def _symbols_of(nodes: list[Node], whole: bool) -> dict[Any, Node]:
     found: dict[Any, Node] = {}
 
     def add(value: Any, node: Node) -> None:
-        if not isinstance(value, torch.SymInt):
+        if not isinstance(value, (torch.SymInt, torch.SymBool)):
             return
         expression = value.node.expr
         if whole:
@@ -213,16 +249,19 @@ def _symbols_of(nodes: list[Node], whole: bool) -> dict[Any, Node]:
     for node in nodes:
         value = node.meta.get("val")
         add(value, node)
-        for tensor in _tensors(value) if not whole else ():
+        for tensor in tensors_of(value) if not whole else ():
             for size in (*tensor.shape, *tensor.stride()):
                 add(size, node)
     return found
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    for one in value if isinstance(value, (list, tuple)) else [value]:
-        if isinstance(one, torch.Tensor) and one.layout == torch.strided:
-            yield one
+def _mentions(nodes: list[Node], expression: Any) -> bool:
+    """Whether it appears in the nodes' sizes."""
+    return any(
+        isinstance(size, (torch.SymInt, torch.SymBool)) and size.node.expr.has(expression)
+        for node in nodes
+        for size in host_sizes.numbers_of(node)
+    )
 
 
 # --- The call -------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ Types infer_adaptive(Inference& in) {
 }
 
 // Window o of `count` along a dimension of `size`: floor(o * size / count) to the ceiling of
-// (o + 1) * size / count.
+// (o + 1) * size / count. `count` is at least 1: of no windows nothing is asked.
 struct Slices {
   Expr size, count;
 
@@ -55,7 +55,7 @@ void lower_adaptive(Lowering& l) {
   std::vector<Slices> slices;
   Sizes reduced;
   for (std::size_t d = first; d < x.rank(); ++d) {
-    slices.push_back({x.sizes[d], sizes[d]});
+    slices.push_back({x.sizes[d], max(sizes[d], l.context().constant(1))});
     reduced.push_back(slices.back().longest());
   }
   const auto term = [&](BodyBuilder& b, Indices o, Indices r) {
@@ -121,6 +121,11 @@ std::vector<Sample> samples_adaptive() {
              return {plane<rank>(s), same(s, rank, 1)};
            },
            float_dtypes()},
+          {"none",
+           [](SampleBuilder& s) -> std::vector<Argument> {
+             return {plane<rank>(s), same(s, rank, 0)};
+           },
+           {DType::f32}},
           {"uneven",
            [](SampleBuilder& s) -> std::vector<Argument> {
              return {plane<rank>(s), same(s, rank, 4)};

@@ -176,7 +176,8 @@ nb::object TorchCallable::run(const nb::list& arguments, bool is_call, Run&& run
     const bool is_callers = host->has_begun() && dynamic_cast<const UserError*>(&error) != nullptr;
     if (fallback_.is_none() || !is_untouched || is_callers || !host->give_back(arguments)) throw;
     failure = error.what();
-    is_fault = dynamic_cast<const Unsupported*>(&error) == nullptr;
+    // Sizes that overflow or that the program was not compiled for are no faults.
+    is_fault = dynamic_cast<const InternalError*>(&error) != nullptr;
   }
   host.reset();
   return fallback_(arguments, nb::str(failure.data(), failure.size()), is_fault);

@@ -14,6 +14,7 @@
 #include "schedule/epilogue.h"
 #include "schedule/group.h"
 #include "schedule/inline.h"
+#include "schedule/integers.h"
 #include "schedule/layout.h"
 #include "schedule/linear.h"
 #include "schedule/loops.h"
@@ -427,6 +428,7 @@ ScheduledProgram schedule(Program program, const Options& options) {
   mark_prepared(scheduled, options);
   combine(scheduled.steps, scheduled.program, options.device);
   pass_numbers(scheduled.steps, *scheduled.program.context);
+  pass_integers(scheduled.steps, *scheduled.program.context);
   if (options.device.kind != abi::DeviceKind::cpu) {
     set_cache_hints(scheduled.steps, scheduled.program, options.device);
   }

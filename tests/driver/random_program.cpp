@@ -86,6 +86,7 @@ class Grower {
  public:
   explicit Grower(std::uint32_t seed)
       : random_(seed),
+        integers_(~seed),
         program_{Graph(std::make_shared<sym::Context>(), ops::op_table()), {}, {}},
         scratch_(program_.graph.shared_context(), ops::op_table()),
         builder_(program_.graph) {
@@ -112,6 +113,7 @@ class Grower {
       samples.set_dtype(sample.dtypes[any ? below(count) : 0]);
       apply(row, sample, samples);
     }
+    if (integers_() % 4 == 0) add_integers();
     finish();
     return std::move(program_);
   }
@@ -323,6 +325,53 @@ class Grower {
     }
   }
 
+  // --- Integers of any value --------------------------------------------------------------------
+
+  std::int64_t any_integer() {
+    const auto bits = static_cast<std::uint64_t>(integers_()) << 32 | integers_();
+    // Small ones on both sides of 0, and all of 64 bits.
+    if (integers_() % 2 == 0) return static_cast<std::int64_t>(bits % 19) - 9;
+    return static_cast<std::int64_t>(bits) >> integers_() % 64;
+  }
+
+  Expr arithmetic(Expr n) {
+    sym::Context& context = n.context();
+    const Expr c = context.constant(std::array{-4, -1, 2, 3, 5, 7}[integers_() % 6]);
+    const Expr zero = context.constant(0), one = context.constant(1);
+    switch (integers_() % 8) {
+      case 0:
+        return sym::mod(n, c);
+      case 1:
+        return sym::floordiv(n, c);
+      case 2:
+        return sym::max(n, c);
+      case 3:
+        return sym::min(n, c);
+      case 4:  // |n|
+        return sym::max(n, -n);
+      case 5:  // n < c
+        return sym::min(sym::max(c - n, zero), one);
+      case 6:
+        return sym::mod(n + c, c * c);
+      default:
+        return n;
+    }
+  }
+
+  // An argument of whose range nothing is stated, as a number beside a few values.
+  void add_integers() {
+    const std::int64_t value = any_integer();
+    const Expr n = program_.graph.context().symbol("n", {.hint = value});
+    bind(n);
+    for (std::uint32_t tries = 0, made = 0; tries < 12 && made < 3; ++tries) {
+      const ValueId v = pool_[integers_() % pool_.size()];
+      const DType dtype = program_.graph.type(v).dtype;
+      if (dtype != DType::i64 && dtype != DType::f32) continue;
+      static constexpr std::array kOps = {"add", "mul", "eq", "lt", "ge"};
+      if (push(kOps[integers_() % kOps.size()], {v, arithmetic(n)})) ++made;
+    }
+  }
+
   void finish() {
     Graph& graph = program_.graph;
     std::vector<ValueId> made;
@@ -379,6 +428,7 @@ class Grower {
   }
 
   std::mt19937 random_;
+  std::mt19937 integers_;  // draws of their own, so that all else of a seed stays what it is
   Program program_;
   Graph scratch_;  // samples are written here; its inputs say what an op wants
   graph::Builder builder_;

@@ -142,6 +142,13 @@ class Tiny(nn.Module):
         return torch.softmax(x @ self.w, -1)[1:].relu_()
 
 
+class Integers(nn.Module):
+    """An int that may be negative: its remainder, and itself where it is above 0."""
+
+    def forward(self, x, n):
+        return x + n % 5, x + max(n, 0), x * (n // 3)
+
+
 def samples():
     dim = torch.export.Dim
     rows, words = dim("rows", min=4, max=64), dim("words", min=2, max=16)
@@ -154,6 +161,7 @@ def samples():
         "encoder": (Encoder(), (ids, mask), ({0: batch, 1: words}, {0: batch, 1: words})),
         "decoder": (Decoder(), (ids,), ({0: batch, 1: words},)),
         "residual": (Residual(), (torch.randn(2, 3, 32, 32),), ({0: batch},)),
+        "integers": (Integers(), (torch.arange(8), -3), ({0: rows}, dim.DYNAMIC)),
         "tiny": (Tiny(), (torch.randn(6, 4),), None),
     }
 

@@ -95,6 +95,16 @@ def test_dynamic_sizes(name, rows, words, tmp_path):
     compare(call(tmp_path / "m.pt2", given, tmp_path), eager(name, given))
 
 
+@pytest.mark.parametrize("n", [3, 0, -1, -3, -7, 2**40, -(2**63), 2**63 - 1])
+def test_integers_may_be_negative(n, tmp_path):
+    program, _ = make_samples.export("integers")
+    torch.export.save(program, tmp_path / "m.pt2")
+    (symbol,) = (v.meta["val"] for v in program.graph.nodes if v.name == "n")
+    x = torch.arange(5)
+    found = call(tmp_path / "m.pt2", (x,), tmp_path, "--size", f"{symbol}={n}")
+    compare(found, eager("integers", (x, n)))
+
+
 def test_stored_samples_are_those_that_are_made():
     for name in SAMPLES:
         program, args = make_samples.export(name)

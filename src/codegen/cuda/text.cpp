@@ -147,6 +147,7 @@ class IndexPrinter {
 
  private:
   std::string constant(std::int64_t value) const {
+    if (value == std::numeric_limits<std::int64_t>::min()) return literal(DType::i64, 0, value);
     return wide_ ? fmt::format("{}ll", value) : fmt::format("{}", value);
   }
 

@@ -114,9 +114,10 @@ void GraphReader::set_ranges(const Json& constraints) {
     sym::SymbolInfo info;
     const Json* low = find_member(range, "min_val");
     const Json* high = find_member(range, "max_val");
-    info.range.low = low == nullptr ? 0 : std::max<std::int64_t>(integer(place_, *low), 0);
-    info.range.high =
-        high == nullptr ? kLargestSize : std::min(integer(place_, *high), kLargestSize);
+    if (low != nullptr && !low->is_null()) info.range.low = integer(place_, *low);
+    // Torch states 0 of every dynamic dimension, and of integers that are below 0 in its example.
+    if (info.range.low == 0) info.range.low = sym::Range::kMin;
+    if (high != nullptr && !high->is_null()) info.range.high = integer(place_, *high);
     if (info.range.low > info.range.high)
       place_.fail(fmt::format("the range of {} is empty", name));
     ranges_.emplace(name, info);
@@ -133,9 +134,17 @@ Expr GraphReader::symbol(std::string_view name) {
   if (!is_name) place_.fail("a size symbol's name is no name");
   if (name[0] == 'u' || name.starts_with("zu")) unsupported("the size {} depends on data", name);
   sym::SymbolInfo info;
-  info.range = {0, kLargestSize};
   if (const auto at = ranges_.find(name); at != ranges_.end()) info = at->second;
   return graph_.context().symbol(name, info);
+}
+
+// What is the size of a tensor is not negative, and no tensor has more elements than this.
+void GraphReader::mark_size(Expr symbol) {
+  sym::SymbolInfo info = graph_.context().info(symbol);
+  if (info.range.low >= 0 && info.range.high <= kLargestSize) return;
+  info.range.low = std::max<std::int64_t>(info.range.low, 0);
+  info.range.high = std::min(info.range.high, kLargestSize);
+  graph_.context().set_info(symbol, info);
 }
 
 Expr GraphReader::size(const Json& sym_int) {
@@ -168,6 +177,9 @@ graph::Type GraphReader::type(const Json& tensor_meta) {
   result.dtype = scalar_type(place_, member(place_, tensor_meta, "dtype"));
   result.device = device(place_, member(place_, tensor_meta, "device"));
   result.sizes = sizes(array(place_, tensor_meta, "sizes"));
+  for (const Expr size : result.sizes) {
+    if (size.kind() == sym::Kind::symbol) mark_size(size);
+  }
   result.strides = sizes(array(place_, tensor_meta, "strides"));
   if (result.sizes.size() != result.strides->size())
     place_.fail("as many strides as sizes are due");

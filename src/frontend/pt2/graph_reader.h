@@ -85,6 +85,7 @@ class GraphReader {
 
   // --- Reading (graph_reader.cpp) ---
   Expr symbol(std::string_view name);
+  void mark_size(Expr symbol);
   [[nodiscard]] std::vector<Expr> sizes(const Json& list);
   [[nodiscard]] const Json* meta(const std::string& name) const;
   Operand argument(const Json& value);

@@ -39,11 +39,17 @@ Argument convert(Argument argument, graph::ParamKind kind) {
   return argument;
 }
 
-bool same_sizes(const graph::Sizes& a, const graph::Sizes& b) {
+// Both are stated of the same tensor: where that cannot be shown it becomes a guard.
+bool same_sizes(const graph::Sizes& a, const graph::Sizes& b, sym::Context& context) {
   if (a.size() != b.size()) return false;
+  std::vector<std::size_t> guarded;
   for (std::size_t d = 0; d < a.size(); ++d) {
-    if (!(a[d] == b[d]) && !sym::equal(a[d], b[d]).value_or(false)) return false;
+    if (a[d] == b[d] || sym::equal(a[d], b[d]).value_or(false)) continue;
+    const auto left = sym::hint(a[d]), right = sym::hint(b[d]);
+    if (sym::equal(a[d], b[d]).has_value() || !left || left != right) return false;
+    guarded.push_back(d);
   }
+  for (const std::size_t d : guarded) (void)context.guard_equal(a[d], b[d]);
   return true;
 }
 
@@ -196,7 +202,7 @@ std::optional<std::vector<ValueId>> Importer::native(const graph::OpDef& row,
   for (std::size_t r = 0; r < results.size() && r < meta.size(); ++r) {
     if (meta[r].dtype == abi::DType::opaque) continue;
     const Type& inferred = graph_.type(results[r]);
-    if (inferred.dtype != meta[r].dtype || !same_sizes(inferred.sizes, meta[r].sizes)) {
+    if (inferred.dtype != meta[r].dtype || !same_sizes(inferred.sizes, meta[r].sizes, context())) {
       why_not = fmt::format("result {} was inferred as {} and is {}", r, graph::to_string(inferred),
                             graph::to_string(meta[r]));
       graph_.nodes.resize(nodes_before);

@@ -145,8 +145,8 @@ TEST_P(Golden, SampleBecomesItsGraph) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Pt2, Golden,
-                         testing::Values("decoder", "encoder", "mutations", "residual", "tables",
-                                         "tiny"));
+                         testing::Values("decoder", "encoder", "integers", "mutations", "residual",
+                                         "tables", "tiny"));
 
 // --- Weights
 // --------------------------------------------------------------------------------------

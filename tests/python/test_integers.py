@@ -1,0 +1,375 @@
+"""Python ints and sizes as symbols: of any sign, in arithmetic that the compiler has and has not."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any, Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import inkle
+from checks import IS_OLDER_TORCH, leaves, randn, same
+
+pytestmark = pytest.mark.usefixtures("device")
+
+LEAST, LARGEST = -(2**63), 2**63 - 1
+# Small ones on both sides of 0, what a float holds no more, and the ends of 64 bits.
+INTEGERS = [3, 5, -3, 0, -7, 1, -1, 2**40 + 1, -(2**53) - 1, LEAST, LARGEST]
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    inkle.reset()
+
+
+def outcome(function: Callable[..., Any], arguments: tuple) -> Any:
+    """The result, or the type of the error."""
+    try:
+        return function(*arguments)
+    except Exception as error:  # noqa: BLE001
+        return type(error)
+
+
+def check_calls(
+    function: Callable[..., Any], calls: list[tuple], *, dynamic: bool | None = True
+) -> list[Any]:
+    """Compiled calls as eager's; every graph is compiled. The reports, of which some calls may have
+    run in eager (integers of more than 64 bits)."""
+    run = torch.compile(function, backend="inkle", dynamic=dynamic)
+    for arguments in calls:
+        wanted, found = outcome(function, arguments), outcome(run, arguments)
+        if isinstance(wanted, type):
+            assert isinstance(found, type), (arguments, found, wanted)
+            continue
+        assert not isinstance(found, type), (arguments, found)
+        for a, b in zip(leaves(found), leaves(wanted), strict=True):
+            same(a, b)
+    reports = list(inkle.reports())
+    assert reports and all(r.compiled for r in reports), [(r.compiled, r.reason) for r in reports]
+    assert not any(r.fault for r in reports), [r.fault for r in reports]
+    return reports
+
+
+def in_eager(reports: list[Any]) -> list[str]:
+    return [op for r in reports for op, _, _ in r.eager]
+
+
+def whole(reports: list[Any]) -> bool:
+    """Nothing ran in eager."""
+    return not in_eager(reports) and not any(r.reason for r in reports)
+
+
+# --- Of any sign ----------------------------------------------------------------------------------
+
+
+def folded(x, n):
+    return x + n % 5, x + max(n, 0), torch.minimum(torch.tensor(0), torch.tensor(n)), x + min(0, n)
+
+
+@pytest.mark.parametrize("dynamic", [True, None])
+def test_an_int_may_be_negative(dynamic):
+    calls = [(torch.ones(2), n) for n in INTEGERS]
+    assert whole(check_calls(folded, calls, dynamic=dynamic))
+
+
+def test_an_int_that_torch_knows_to_be_negative():
+    def below_zero(x, n):
+        return x + n if n < 0 else x
+
+    assert whole(check_calls(below_zero, [(torch.ones(2), n) for n in (-1, -2, -3, 4)], dynamic=None))
+
+
+@pytest.mark.parametrize("divisor", [3, -4, -1])
+def test_quotients_round_down(divisor):
+    def divided(i, n):
+        return i + n // divisor, i + n % divisor
+
+    i = torch.arange(6)
+    reports = check_calls(divided, [(i, n) for n in INTEGERS if n != LEAST])
+    assert whole(reports)
+
+
+def test_a_divisor_of_any_sign():
+    def by(i, n):
+        return i + 7 // n + -7 % n
+
+    reports = check_calls(by, [(torch.arange(6), n) for n in (3, -3, 0, -1, LARGEST, LEAST)])
+    assert not in_eager(reports)
+
+
+def test_abs():
+    def magnitude(x, n):
+        return (x @ x).relu() + abs(n)
+
+    assert whole(check_calls(magnitude, [(torch.ones(2, 2), n) for n in (3, -5, 0, -(2**40))]))
+
+
+def test_sums_that_leave_64_bits_are_not_wrapped():
+    """Python's integers have no end: such calls run in eager."""
+
+    def above(x, i, n):
+        return x + (n + 1) % 5, i * ((n - 3) // 7)
+
+    calls = [(torch.ones(3), torch.ones(3, dtype=torch.int64), n) for n in INTEGERS]
+    reports = check_calls(above, calls)
+    assert "64 bits" in reports[0].reason
+
+
+@pytest.mark.parametrize("size", [4, 9])
+def test_places(size):
+    def places(x, n):
+        return x[n:] * 2, x[:n] + 1, torch.roll(x, n), torch.arange(n, n + 4) % 7
+
+    calls = [(torch.arange(float(size)), n) for n in (3, 5, -3, -2, 0, 100, -100)]
+    assert whole(check_calls(places, calls))
+
+
+def test_int_arguments_of_ops():
+    def ops(x, i, n):
+        return x**n, i.clamp(n), i.clamp(max=n), i > n, x >= n, i == n, x * n
+
+    calls = [(torch.arange(1.0, 6), torch.arange(5), n) for n in INTEGERS]
+    assert whole(check_calls(ops, calls))
+
+
+def test_results():
+    def results(x, n):
+        return x + 1, n * 2, n % 3, abs(n)
+
+    assert whole(check_calls(results, [(torch.ones(2), n) for n in (3, -4, 0, 2**40)]))
+
+
+def test_gradients():
+    def graph(x, n):
+        return (x * (n % 5) + max(n, 0) * x.sin() + abs(n) * (n >= 2)).sum()
+
+    run = torch.compile(graph, backend="inkle", dynamic=True)
+    for n in (3, -4, 0):
+        x = randn(5).requires_grad_()
+        (wanted,) = torch.autograd.grad(graph(x, n), x)
+        same(torch.autograd.grad(run(x, n), x)[0], wanted)
+    assert all(r.compiled for r in inkle.reports())
+
+
+# --- Conditions as numbers ------------------------------------------------------------------------
+
+
+def test_comparisons_of_sizes_are_arguments():
+    def reached(x, most):
+        done = torch.full((x.shape[0],), x.shape[1] >= most, dtype=torch.bool)
+        return done | (x.sum(1) > 0), x * (x.shape[1] != 4), x + (x.shape[0] < most)
+
+    calls = [(randn(2, n), most) for n in (3, 5, 4) for most in (4, -1)]
+    assert whole(check_calls(reached, calls))
+
+
+def test_comparisons_of_ints():
+    def compared(i, n):
+        return i + (n >= 4), i + (n < -2), i * (n == 5), i * (n != 0), i + (n > LARGEST - 2)
+
+    assert not in_eager(check_calls(compared, [(torch.arange(4), n) for n in INTEGERS]))
+
+
+def test_a_condition_keeps_its_type():
+    def typed(b, n):
+        return torch.full((3,), n >= 4), b * (n == 5), torch.where(b, n < 0, False)
+
+    check_calls(typed, [(torch.tensor([True, False]), n) for n in (3, 5, -1)])
+
+
+def test_a_condition_of_control_flow():
+    def chosen(x, n):
+        return torch.cond(x.shape[0] > n, lambda x: x.sin(), lambda x: x.cos(), (x,)) + 1
+
+    reports = check_calls(chosen, [(randn(4), n) for n in (2, 5, -3)])
+    assert set(in_eager(reports)) == {"higher_order::cond"}
+
+
+# --- Numbers that Python computes -----------------------------------------------------------------
+
+
+def test_the_side_of_a_square():
+    def side(x):
+        h = int(x.shape[1] ** 0.5)
+        return x.transpose(1, 2).reshape(x.shape[0], x.shape[2], h, h).relu() + 1
+
+    assert whole(check_calls(side, [(randn(2, n, 8),) for n in (16, 25, 36)]))
+
+
+def test_the_side_of_a_square_in_training():
+    def side(x, w):
+        h = int(x.shape[1] ** 0.5)
+        return (x @ w).transpose(1, 2).reshape(x.shape[0], -1, h, h).relu().sum((2, 3))
+
+    run = torch.compile(side, backend="inkle", dynamic=True)
+    for n in (16, 25):
+        x, w = randn(2, n, 8).requires_grad_(), randn(8, 4).requires_grad_()
+        wanted = torch.autograd.grad(side(x, w).sum(), (x, w))
+        for a, b in zip(torch.autograd.grad(run(x, w).sum(), (x, w)), wanted):
+            same(a, b, 1e-4)
+    assert all(r.compiled for r in inkle.reports())
+
+
+def test_padding_to_a_multiple():
+    def padded(x):
+        rest = math.ceil(x.shape[0] / 7) * 7 - x.shape[0]
+        return F.pad(x, (0, rest)).view(-1, 7).sum(1), x.repeat(math.ceil(x.shape[0] / 1.7))
+
+    assert whole(check_calls(padded, [(randn(n),) for n in (4, 9, 14, 15)]))
+
+
+def test_scale_factors():
+    def scaled(x):
+        return F.interpolate(x, scale_factor=1.3).exp() + 1
+
+    calls = [(randn(1, 2, a, b),) for a, b in ((8, 8), (9, 11), (10, 13))]
+    assert whole(check_calls(scaled, calls))
+
+
+def test_shifts_bits_and_powers():
+    def bits(i, n):
+        return i * (n << 2), i + (n & 3), i + (n | 1), i + (n ^ 5), i + n**3
+
+    calls = [(torch.arange(4), n) for n in (3, 5, -3, 0, -7, 2**20)]
+    assert whole(check_calls(bits, calls))
+
+
+def test_exponents():
+    def power(i, n):
+        return i + 2**n
+
+    assert whole(check_calls(power, [(torch.arange(4), n) for n in (3, 5, 7, 40)]))
+
+
+def test_quotients_of_large_ints_are_rounded_as_floats():
+    def quotient(i, n):
+        return i + int(n / 3), i + math.floor(n / 3), i + int(n / 2)
+
+    calls = [(torch.arange(4), n) for n in INTEGERS]
+    assert whole(check_calls(quotient, calls))
+
+
+# --- Nodes that cost themselves alone -------------------------------------------------------------
+
+
+def test_a_node_on_the_meta_device():
+    def meta(x):
+        return (x @ x).relu(), torch.zeros(2, device="meta"), x.to("meta").sum()
+
+    run = torch.compile(meta, backend="inkle")
+    x = randn(4, 4)
+    found = run(x)
+    same(found[0], (x @ x).relu())
+    assert [(t.device.type, t.shape) for t in found[1:]] == [("meta", (2,)), ("meta", ())]
+    (report,) = inkle.reports()
+    assert report.compiled and report.library_calls + report.launches > 0
+
+
+@pytest.mark.cpu_only
+def test_a_sparse_result():
+    reports = check_calls(lambda x: (x.relu().to_sparse(), x.sin() * 2), [(randn(3, 3),)], dynamic=None)
+    assert all(r.launches > 0 for r in reports)
+
+
+def jagged(v):
+    offsets = torch.tensor([0, 3, 7, 12])
+    h = torch.nested.nested_tensor_from_jagged(v, offsets=offsets).unflatten(-1, (2, 4))
+    h = h.transpose(1, 2)
+    return F.scaled_dot_product_attention(h, h, h).transpose(1, 2).flatten(2).values()
+
+
+@pytest.mark.cpu_only
+def test_attention_on_jagged_tensors():
+    with torch.no_grad():
+        check_calls(jagged, [(randn(12, 8),)], dynamic=None)
+
+
+@pytest.mark.cpu_only
+@pytest.mark.skipif(IS_OLDER_TORCH, reason="its layouts of jagged tensors differ")
+def test_a_jagged_argument():
+    def product(x, w):
+        return (x @ w).sin()
+
+    run, w = torch.compile(product, backend="inkle", dynamic=True), randn(8, 8)
+    for lengths in ((3, 5), (2, 7, 1)):
+        x = torch.nested.nested_tensor([randn(n, 8) for n in lengths], layout=torch.jagged)
+        found = run(x, w)
+        same(found.values(), product(x, w).values())
+        assert found.shape == x.shape
+    assert all(r.compiled and not r.reason for r in inkle.reports())
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_pooling_to_nothing(dynamic):
+    def pooled(x):
+        return F.adaptive_avg_pool2d(x.relu(), 0), F.adaptive_avg_pool2d(x, (0, 3)), x + 1
+
+    assert whole(check_calls(pooled, [(randn(2, 3, n, 4),) for n in (4, 5)], dynamic=dynamic))
+
+
+# --- Random programs ------------------------------------------------------------------------------
+
+
+class Draw:
+    """A random program of one tensor of integers and two ints: expressions as steps, offsets,
+    exponents, divisors and comparisons."""
+
+    def __init__(self, seed: int):
+        self._random = random.Random(seed)
+        self.text = ", ".join(self._result() for _ in range(3))
+
+    def integer(self) -> int:
+        if self._random.random() < 0.5:
+            return self._random.randint(-9, 9)
+        return self._random.randint(LEAST, LARGEST) >> self._random.randint(0, 63)
+
+    def _number(self, depth: int = 2) -> str:
+        pick = self._random.choice
+        if depth == 0 or self._random.random() < 0.2:
+            return pick(["n", "m", "n", "m", str(self._random.randint(-6, 6)), "x.shape[0]"])
+        a, b = self._number(depth - 1), self._number(depth - 1)
+        # Torch states -n for the float n / -1, without its rounding, and a // (b * c) for a // b // c,
+        # which are equal for c > 0.
+        constant, above_one = pick([-7, -3, -1, 2, 5, 12]), pick([-7, -3, 2, 5, 12])
+        divisor = pick([2, 5, 12]) if "//" in a else constant
+        b = b if "//" not in a else "3"
+        return pick([
+            f"({a} + {b})", f"({a} - {b})", f"({a} * {constant})", f"({a} // {divisor})",
+            f"({a} % {constant})", f"({a} // {b})", f"({a} % {b})", f"max({a}, {b})",
+            f"min({a}, {b})", f"abs({a})", f"({a} ** 2)", f"int({a} / {above_one})", f"({a} & 12)",
+        ])  # fmt: skip
+
+    def _result(self) -> str:
+        a, b = self._number(), self._number()
+        return self._random.choice([
+            f"x + {a}", f"x * ({a} < {b})", f"torch.where(x > {a}, {b}, 0)", f"x.remainder({a})",
+            f"x.clamp({a}, {b})", f"x[{a} % 5 :]", f"torch.roll(x, {a} % 11)",
+            f"torch.arange({a} % 9 - 4, 12, abs({b}) % 3 + 1)", f"x == {a}", f"f * {a}",
+            f"f ** ({a} % 4)", f"x[::{a} % 3 + 1]",
+        ])  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_programs(seed):
+    draw = Draw(seed)
+    names = {"torch": torch}
+    program = eval(f"lambda x, f, n, m: ({draw.text})", names)  # noqa: S307
+    x = torch.arange(-3, 4)
+    calls = [(x, x.float(), draw.integer(), draw.integer()) for _ in range(6)]
+    run = torch.compile(program, backend="inkle", dynamic=True)
+    for arguments in calls:
+        wanted, found = outcome(program, arguments), outcome(run, arguments)
+        if isinstance(wanted, type):  # an error of Python's or of the op
+            continue
+        if isinstance(found, type):  # of torch's tracing, whatever compiles its graphs
+            torch._dynamo.reset()
+            plain = torch.compile(program, backend="aot_eager", dynamic=True)
+            assert found in [outcome(plain, c) for c in calls], (draw.text, arguments, found)
+            return
+        for a, b in zip(leaves(found), leaves(wanted), strict=True):
+            same(a, b)
+    assert all(r.compiled and not r.fault for r in inkle.reports()), draw.text
