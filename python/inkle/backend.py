@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import gc
 import itertools
@@ -10,6 +11,7 @@ import time
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
+from torch._dynamo.exc import RestartAnalysis, SkipFrame
 from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
 from torch._functorch.partitioners import default_partition
 
@@ -52,44 +54,101 @@ def inkle(
     """Backend of torch.compile.
 
     ``options`` are those of ``inkle.options.Options``. What cannot be compiled runs in eager, with
-    one warning (or an exception with ``options={"strict": True}``).
+    one warning (or an exception with ``options={"strict": True}``): also all of ``gm``, where
+    AOTAutograd raises. UserError: options or settings that there are not.
     """
     parsed = parse(mode, options)
     machine.check_settings()
     label = name or "graph"
-    attention.replace(gm, parsed.random)
+    failure = Failure("replacement")
+    as_given = copy.deepcopy(gm.graph)
+    try:
+        _replace(gm, parsed)
+        warm_up(gm, example_inputs)
+        failure.stage = _AOT
+        with _no_collection():
+            return _through_aot(gm, example_inputs, label, parsed)
+    except (RestartAnalysis, SkipFrame):
+        raise  # Dynamo's own ways
+    except Exception as error:  # noqa: BLE001: whatever happens in here, the user's program runs
+        report = GraphReport(label)
+        add(report)
+        plain = torch.fx.GraphModule(gm, as_given)
+        _tell(plain, report, parsed, error, failure)
+        return plain.forward
+
+
+# The stage in which nothing raises but AOTAutograd: what Inkle does for it has exceptions of its own.
+_AOT = "AOTAutograd"
+
+
+def _replace(gm: torch.fx.GraphModule, options: Options) -> None:
+    """Ops of a Dynamo graph of which there are better ones, in place."""
+    attention.replace(gm, options.random)
     loss.replace(gm)
-    if parsed.random == "fast":
+    if options.random == "fast":
         dropout.replace(gm)
+
+
+def _through_aot(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], label: str, options: Options
+) -> Callable[..., Any]:
     given = list(example_inputs)
 
     def compile_inference(g: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        return compile_graph(g, label, parsed, training=False, given=given)
+        return compile_graph(g, label, options, training=False, given=given)
 
     def compile_forward(g: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         saved = Strides(results=layouts.saved_strides(g))
-        return compile_graph(g, label, parsed, training=True, strides=saved)
+        return compile_graph(g, label, options, training=True, strides=saved)
 
     def compile_backward(g: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         saved = Strides(arguments=layouts.argument_strides(g, inputs))
-        compiled = compile_graph(g, label, parsed, training=True, strides=saved)
+        compiled = compile_graph(g, label, options, training=True, strides=saved)
         if isinstance(compiled, _inkle.TorchCallable) and gpu_of(g) is not None:
             made = [r for r in reports() if r.callable is compiled]
             compiled.gives_arguments = all(r.is_foreseen for r in made)
         return compiled
 
-    is_own = parsed.partition != "default"
-    warm_up(gm, example_inputs)
-    with _no_collection():
-        return aot_module_simplified(
-            gm,
-            example_inputs,
-            fw_compiler=compile_forward,
-            bw_compiler=compile_backward,
-            inference_compiler=compile_inference,
-            partition_fn=pair.Partition(label, parsed) if is_own else default_partition,
-            keep_inference_input_mutations=True,
-        )
+    is_own = options.partition != "default"
+    return aot_module_simplified(
+        gm,
+        example_inputs,
+        fw_compiler=_or_eager(compile_forward, label, options),
+        bw_compiler=_or_eager(compile_backward, label, options),
+        inference_compiler=_or_eager(compile_inference, label, options),
+        partition_fn=pair.Partition(label, options) if is_own else default_partition,
+        keep_inference_input_mutations=True,
+    )
+
+
+def _or_eager(
+    compile_one: Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]],
+    label: str,
+    options: Options,
+) -> Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
+    """``compile_one`` for AOTAutograd: a graph for which it raises runs in eager."""
+
+    def compile_or_fall_back(
+        g: torch.fx.GraphModule, inputs: Sequence[Any]
+    ) -> Callable[..., Any]:
+        try:
+            return compile_one(g, inputs)
+        except Exception as error:  # noqa: BLE001
+            report = GraphReport(label)
+            add(report)
+            _tell(g, report, options, error, Failure())
+
+        def run(args: list[Any]) -> Any:
+            # What a compiled forward has kept may lie otherwise than this graph was traced with.
+            given = list(layouts.as_traced(g, args, layouts.argument_strides(g, args)))
+            args.clear()
+            return g.forward(*given)
+
+        run._boxed_call = True
+        return run
+
+    return compile_or_fall_back
 
 
 @contextlib.contextmanager
@@ -323,13 +382,7 @@ def _fall_back(
     error: Exception,
     failure: Failure,
 ) -> Callable[..., Any]:
-    report.reason = str(error)
-    if options.strict:
-        raise error
-    kind, message = fault_of(error)
-    if kind != "not supported":
-        report.fault = report.reason
-    warn(gm, report, "a graph runs in eager", kind, message, failure)
+    _tell(gm, report, options, error, failure)
     if not strides.arguments:
         return make_boxed_func(gm.forward)
 
@@ -340,3 +393,22 @@ def _fall_back(
 
     run._boxed_call = True
     return run
+
+
+def _tell(
+    gm: torch.fx.GraphModule,
+    report: GraphReport,
+    options: Options,
+    error: Exception,
+    failure: Failure,
+) -> None:
+    """That all of a graph runs in eager; with ``strict`` raises ``error``."""
+    report.reason = str(error)
+    if options.strict:
+        raise error
+    kind, message = fault_of(error)
+    if failure.stage == _AOT:
+        kind = "not supported"
+    if kind != "not supported":
+        report.fault = report.reason
+    warn(gm, report, "a graph runs in eager", kind, message, failure)

@@ -39,9 +39,11 @@ class Partition:
             return self.compile(joint, failure)
         except Exception as error:  # noqa: BLE001: the default partition serves all graphs
             kind, message = fault_of(error)
-            report = GraphReport(self._name)
-            warn(gm, report, "a joint graph has the default partition", kind, message, failure)
-        return default_partition(gm, inputs, num_fwd_outputs=num_fwd_outputs, **named)
+        # Where that raises too, nothing is told here: all runs in eager, and the backend tells why.
+        halves = default_partition(gm, inputs, num_fwd_outputs=num_fwd_outputs, **named)
+        report = GraphReport(self._name)
+        warn(gm, report, "a joint graph has the default partition", kind, message, failure)
+        return halves
 
     def compile(self, joint: Joint, failure: Failure) -> Halves:
         """Nodes that a later stage does not support are left to eager in a new attempt."""
@@ -76,12 +78,12 @@ class Partition:
         except Exception:
             failure.node = walker.current
             raise
+        native = native_options(self._options, training=True)
         failure.stage = ""
         reports[0].frontend_seconds += time.perf_counter() - start
         gpu = gpu_of(joint.gm)
         compiler = get_compiler(gpu)
         library = None if gpu is None else LibraryAttention(walker, joint.mode, joint.symbols)
-        native = native_options(self._options, training=True)
         cut = compiler.cut(
             walker.importer, native, forward_outputs=joint.num_forward_outputs,
             tangents=joint.tangents, written=joint.written, fixed=joint.fixed,
