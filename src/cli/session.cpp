@@ -81,7 +81,7 @@ Session::Session(DeviceCompiler on, driver::Compiled compiled, const Arguments& 
 }
 
 void Session::load(const Arguments& arguments) {
-  executable_ = on_.compiler->load(compiled_.plan);
+  executable_ = on_.compiler->load(compiled_);
   views_ = arguments.views();
   if (on_.gpu != nullptr) upload(arguments);
   call_ = {.tensors = views_, .integers = arguments.integers, .versions = versions_};

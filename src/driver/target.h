@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "abi/code.h"
 #include "abi/device.h"
 #include "abi/plan.h"
 #include "passes/pass.h"
@@ -44,7 +45,9 @@ struct TargetKernel {
   schedule::Schedule schedule;                    // what it was made with; launches follow it
   sym::Expr scratch_bytes;                        // of a launch, in terms of the kernel's sizes
   std::shared_ptr<void> code;                     // keeps `function` valid
-  std::string ir;                                 // what the machine code was made of
+  std::shared_ptr<const std::vector<std::byte>> object;  // that `function` was loaded from
+  std::shared_ptr<const std::string> source;             // text of `device`'s function
+  std::string ir;                                        // what the machine code was made of
   std::string assembly;
   double seconds = 0;  // to emit and compile it
 };
@@ -86,7 +89,7 @@ class Target {
     return same;
   }
   [[nodiscard]] virtual std::unique_ptr<runtime::common::Executable> load(
-      std::shared_ptr<const abi::Plan> plan) const = 0;
+      abi::PlanAndCode made) const = 0;
 };
 
 // The machine that this process runs on. Throws Unsupported if Inkle was built without LLVM.

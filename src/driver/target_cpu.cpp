@@ -52,6 +52,7 @@ class CpuTarget final : public Target {
       kernel.schedule = units[result.size()].schedule;
       kernel.scratch_bytes = made.scratch_bytes;
       kernel.code = std::move(made.code);
+      kernel.object = std::move(made.object);
       kernel.ir = std::move(made.ir);
       kernel.assembly = std::move(made.assembly);
       kernel.seconds = made.emit_seconds + made.compile_seconds;
@@ -60,9 +61,8 @@ class CpuTarget final : public Target {
     return result;
   }
 
-  std::unique_ptr<runtime::common::Executable> load(
-      std::shared_ptr<const abi::Plan> plan) const override {
-    return std::make_unique<runtime::cpu::Executable>(std::move(plan));
+  std::unique_ptr<runtime::common::Executable> load(abi::PlanAndCode made) const override {
+    return std::make_unique<runtime::cpu::Executable>(std::move(made));
   }
 
  private:

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "abi/code.h"
 #include "abi/device.h"
 #include "abi/plan.h"
 #include "schedule/kernel.h"

@@ -20,15 +20,17 @@ bool is_weight(const abi::LibraryCall& call) {
   return c != nullptr && c->w_is_weight;
 }
 
-std::shared_ptr<const abi::Plan> checked(std::shared_ptr<const abi::Plan> plan) {
-  check_references(*plan);
-  return plan;
+abi::PlanAndCode checked(abi::PlanAndCode made) {
+  check_references(*made.plan);
+  common::check_code(*made.plan, *made.code);
+  return made;
 }
 
 }  // namespace
 
-Executable::Executable(std::shared_ptr<const abi::Plan> plan, ExecutableOptions options)
-    : plan_(checked(std::move(plan))),
+Executable::Executable(abi::PlanAndCode made, ExecutableOptions options)
+    : plan_(checked(made).plan),
+      code_(std::move(made.code)),
       options_(std::move(options)),
       sizes_(*plan_),
       weights_(options_.packed_weights_limit) {
@@ -78,10 +80,10 @@ void Executable::number_arguments() {
 
 // Generated code may assume cache-line alignment of constants.
 void Executable::align_constants() {
-  for (const abi::ConstantDecl& c : plan_->constants) {
-    const auto bytes = static_cast<std::int64_t>(c.data->size());
+  for (const abi::SharedBytes& c : code_->constants) {
+    const auto bytes = static_cast<std::int64_t>(c.data.size());
     constants_.emplace_back(std::max<std::int64_t>(bytes, 1), "a constant");
-    if (bytes != 0) std::memcpy(constants_.back().data(), c.data->data(), c.data->size());
+    if (bytes != 0) std::memcpy(constants_.back().data(), c.data.data(), c.data.size());
     constant_data_.push_back(constants_.back().data());
   }
 }
@@ -103,7 +105,7 @@ void Executable::make_steps() {
     if (const auto* launch = std::get_if<abi::Launch>(&s.action)) {
       step.kind = Step::Kind::launch;
       step.launch = launch;
-      step.function = plan_->kernels[launch->kernel].function;
+      step.function = code_->functions[launch->kernel];
       if (step.function == nullptr) {
         user_error("plan {}: kernel {} has no code", plan_->name,
                    plan_->kernels[launch->kernel].name);

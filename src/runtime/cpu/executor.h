@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "abi/code.h"
 #include "abi/plan.h"
 #include "abi/tensor_view.h"
 #include "runtime/cpu/common.h"
@@ -35,7 +36,7 @@ class Executable final : public common::Executable {
  public:
   // Checks the plan. Shapes that do not depend on arguments are planned and compiled here. Throws
   // UserError for a plan that makes no sense (packages come from files) and what compile() throws.
-  explicit Executable(std::shared_ptr<const abi::Plan> plan, ExecutableOptions options = {});
+  explicit Executable(abi::PlanAndCode made, ExecutableOptions options = {});
   ~Executable() override;
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
@@ -43,6 +44,7 @@ class Executable final : public common::Executable {
   void run(const Call& call) override;
   [[nodiscard]] std::vector<double> run_profiled(const Call& call) override;
   [[nodiscard]] const abi::Plan& plan() const override { return *plan_; }
+  [[nodiscard]] const abi::Code& code() const override { return *code_; }
   [[nodiscard]] std::span<const std::uint32_t> watched() const override { return watched_; }
   [[nodiscard]] MemoryReport memory() const override;
   [[nodiscard]] std::string implementation(std::size_t step) const override;
@@ -64,6 +66,7 @@ class Executable final : public common::Executable {
   void run_with(const Call& call, double* microseconds);
 
   std::shared_ptr<const abi::Plan> plan_;
+  std::shared_ptr<const abi::Code> code_;
   ExecutableOptions options_;
   SizeProgram sizes_;
   mutable WeightCache weights_;              // thread-safe

@@ -19,9 +19,10 @@ using abi::BufferDecl;
 using abi::PlanBuffer;
 using Kind = BufferDecl::Kind;
 
-std::shared_ptr<const abi::Plan> checked(std::shared_ptr<const abi::Plan> plan) {
-  common::check_references(*plan);
-  return plan;
+abi::PlanAndCode checked(abi::PlanAndCode made) {
+  common::check_references(*made.plan);
+  common::check_code(*made.plan, *made.code);
+  return made;
 }
 
 // Generated code may assume so much of constants.
@@ -29,12 +30,15 @@ constexpr std::int64_t kConstantAlignment = 256;
 
 }  // namespace
 
-Executable::Executable(std::shared_ptr<const abi::Plan> plan, std::shared_ptr<Device> device)
-    : plan_(checked(std::move(plan))), device_(std::move(device)), sizes_(*plan_) {
+Executable::Executable(abi::PlanAndCode made, std::shared_ptr<Device> device)
+    : plan_(checked(made).plan),
+      code_(std::move(made.code)),
+      device_(std::move(device)),
+      sizes_(*plan_) {
   const Scope scope(*device_);
   resolve_aliases();
   number_arguments();
-  for (const abi::DeviceImage& image : plan_->images) modules_.push_back(device_->load(image));
+  for (const abi::DeviceImage& image : code_->images) modules_.push_back(device_->load(image));
   for (const abi::KernelDecl& kernel : plan_->kernels) {
     if (!kernel.device || kernel.device->image >= modules_.size()) {
       user_error("plan {}: kernel {} has no code for a GPU", plan_->name, kernel.name);
@@ -94,15 +98,15 @@ void Executable::number_arguments() {
 
 void Executable::load_constants() {
   std::int64_t bytes = 0;
-  for (const abi::ConstantDecl& c : plan_->constants) {
+  for (const abi::SharedBytes& c : code_->constants) {
     constant_at_.push_back(bytes);
-    const auto size = static_cast<std::int64_t>(c.data->size());
+    const auto size = static_cast<std::int64_t>(c.data.size());
     bytes += (size + kConstantAlignment - 1) / kConstantAlignment * kConstantAlignment;
   }
   if (bytes == 0) return;
   constants_ = device_->allocate(bytes);
-  for (std::size_t i = 0; i < plan_->constants.size(); ++i) {
-    const auto& data = *plan_->constants[i].data;
+  for (std::size_t i = 0; i < code_->constants.size(); ++i) {
+    const std::span<const std::byte> data = code_->constants[i].data;
     device_->copy(static_cast<std::byte*>(constants_) + constant_at_[i], data.data(),
                   static_cast<std::int64_t>(data.size()), nullptr);
   }

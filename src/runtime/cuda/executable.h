@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "abi/code.h"
 #include "abi/plan.h"
 #include "runtime/common/executable.h"
 #include "runtime/common/size_program.h"
@@ -24,7 +25,7 @@ class Executable final : public common::Executable {
  public:
   // Checks the plan, loads its code and constants. Throws UserError for a plan that makes no sense,
   // Unsupported for what the runtime or the device cannot do.
-  Executable(std::shared_ptr<const abi::Plan> plan, std::shared_ptr<Device> device);
+  Executable(abi::PlanAndCode made, std::shared_ptr<Device> device);
   ~Executable() override;
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
@@ -39,6 +40,7 @@ class Executable final : public common::Executable {
   [[nodiscard]] bool is_prepared(const common::Call& call) override;
 
   [[nodiscard]] const abi::Plan& plan() const override { return *plan_; }
+  [[nodiscard]] const abi::Code& code() const override { return *code_; }
   [[nodiscard]] std::span<const std::uint32_t> watched() const override { return watched_; }
   [[nodiscard]] common::MemoryReport memory() const override;
   [[nodiscard]] std::string implementation(std::size_t step) const override;
@@ -89,6 +91,7 @@ class Executable final : public common::Executable {
   [[nodiscard]] std::unique_ptr<Frame> take_frame();
 
   std::shared_ptr<const abi::Plan> plan_;
+  std::shared_ptr<const abi::Code> code_;
   std::shared_ptr<Device> device_;
   common::SizeProgram sizes_;
   std::vector<abi::PlanBuffer> roots_;       // by buffer: itself, or what it is an alias of

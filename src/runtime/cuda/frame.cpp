@@ -453,7 +453,7 @@ abi::TensorView Frame::view_of(PlanBuffer declared) {
   void* data = buffers_[root];
   if (is_on_host(decl) && memory.kind == Kind::constant) {
     // Read only, by calls to eager: kernels read the copy on the device.
-    data = const_cast<std::byte*>(plan_.constants[memory.index].data->data());
+    data = const_cast<std::byte*>(executable_.code_->constants[memory.index].data.data());
   }
   return {.data = data,
           .dtype = decl.dtype,
