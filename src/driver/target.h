@@ -92,8 +92,10 @@ class Target {
       abi::PlanAndCode made) const = 0;
 };
 
-// The machine that this process runs on. Throws Unsupported if Inkle was built without LLVM.
-[[nodiscard]] std::unique_ptr<Target> make_cpu_target();
+// The machine that this process runs on. Code is for an instruction set of image/processor.h if one
+// is named, else for this very processor. Throws Unsupported if Inkle was built without LLVM,
+// UserError for an instruction set that is unknown, or not this machine's.
+[[nodiscard]] std::unique_ptr<Target> make_cpu_target(std::string_view instruction_set = {});
 
 // GPU number `index`; measured schedules are kept in the user's folder. Throws Unsupported if there
 // is none, or its driver is missing.

@@ -13,7 +13,7 @@ namespace {
 
 class CpuTarget final : public Target {
  public:
-  CpuTarget() : generator_(codegen::cpu::TargetOptions::from_environment()) {}
+  explicit CpuTarget(codegen::cpu::TargetOptions options) : generator_(std::move(options)) {}
 
   const abi::DeviceDescription& device() const override { return generator_.device(); }
 
@@ -71,9 +71,13 @@ class CpuTarget final : public Target {
 
 }  // namespace
 
-std::unique_ptr<Target> make_cpu_target() { return std::make_unique<CpuTarget>(); }
+std::unique_ptr<Target> make_cpu_target(std::string_view instruction_set) {
+  auto options = codegen::cpu::TargetOptions::from_environment();
+  options.instruction_set = instruction_set;
+  return std::make_unique<CpuTarget>(std::move(options));
+}
 #else
-std::unique_ptr<Target> make_cpu_target() {
+std::unique_ptr<Target> make_cpu_target(std::string_view /*instruction_set*/) {
   unsupported("built without LLVM: there is no code generator for the CPU");
 }
 #endif
