@@ -422,6 +422,7 @@ TEST(Executor, RefusesPlansThatReferToNothing) {
               HasSubstr("buffer x: slot 1000"));
   EXPECT_THAT(error_with([](PlanBuilder& b) { b.code.functions[0] = nullptr; }),
               HasSubstr("kernel k0 has no code"));
+  EXPECT_THAT(error_with([](PlanBuilder& b) { ++b.plan.slot_count; }), HasSubstr("are computed"));
   EXPECT_THAT(error_with([](PlanBuilder& b) { b.code.functions.clear(); }),
               HasSubstr("code of 0 kernels, 1 are needed"));
   EXPECT_THAT(error_with([](PlanBuilder& b) { b.plan.constants.push_back({.sizes = {3}}); }),
