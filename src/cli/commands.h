@@ -20,6 +20,8 @@ void add_lower(CLI::App& app);
 void add_compile(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_kernels(CLI::App& app);
+void add_build(CLI::App& app);
+void add_check(CLI::App& app);
 
 // Options that commands share.
 struct CompileArguments {
