@@ -5,6 +5,7 @@
 #include "runtime/common/errors.h"
 #include "runtime/common/executable.h"
 #include "runtime/common/plan_check.h"
+#include "runtime/common/plan_facts.h"
 #include "runtime/common/size_program.h"
 
 namespace inkle::runtime::cpu {

@@ -53,10 +53,8 @@ class Executable final : public common::Executable {
   friend class Frame;
   struct Step;
 
-  void resolve_aliases();
-  void number_arguments();
+  void list_buffers();
   void align_constants();
-  void check_outputs() const;
   void make_steps();
   void add_library_step(const abi::LibraryCall& call, bool prepare);
   void make_groups();
@@ -69,11 +67,8 @@ class Executable final : public common::Executable {
   std::shared_ptr<const abi::Code> code_;
   ExecutableOptions options_;
   SizeProgram sizes_;
-  mutable WeightCache weights_;              // thread-safe
-  std::vector<abi::PlanBuffer> roots_;       // by buffer: itself, or what it is an alias of
-  std::vector<std::int32_t> tensor_number_;  // by plan argument; -1 for integers
-  std::uint32_t tensor_count_ = 0;
-  std::uint32_t integer_count_ = 0;
+  common::PlanFacts facts_;
+  mutable WeightCache weights_;                                 // thread-safe
   std::vector<std::vector<abi::PlanBuffer>> argument_buffers_;  // by plan argument
   std::vector<abi::PlanBuffer> output_buffers_;
   std::vector<abi::LibraryCall> calls_;  // with roots for buffers; stable addresses

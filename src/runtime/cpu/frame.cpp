@@ -104,7 +104,7 @@ void Frame::run(const Call& call, double* microseconds) {
   if (!library_.empty()) magnitudes_.reset(buffers_.size());
   if (call.check == Check::full) {
     for (std::size_t a = 0; a < plan_.arguments.size(); ++a) {
-      const std::int32_t number = executable_.tensor_number_[a];
+      const std::int32_t number = executable_.facts_.tensor_number[a];
       if (number >= 0)
         check_type(plan_.arguments[a], call.tensors[static_cast<std::size_t>(number)]);
     }
@@ -176,7 +176,7 @@ void Frame::plan_shapes() {
 
 void Frame::bind_arguments(const Call& call) {
   for (std::size_t a = 0; a < plan_.arguments.size(); ++a) {
-    const std::int32_t number = executable_.tensor_number_[a];
+    const std::int32_t number = executable_.facts_.tensor_number[a];
     if (number < 0) continue;
     const abi::TensorView& given = call.tensors[static_cast<std::size_t>(number)];
     if (call.check == Check::full) check_geometry(plan_.arguments[a], given, slots_);
@@ -340,7 +340,8 @@ void Frame::run_library(const Executable::Step& step, const Call& call, Block& b
     version = set ? set->generation() : 0;
     is_sampled = false;
   } else if (weights.kind == Kind::argument && !call.versions.empty()) {
-    version = call.versions[static_cast<std::size_t>(executable_.tensor_number_[weights.index])];
+    version =
+        call.versions[static_cast<std::size_t>(executable_.facts_.tensor_number[weights.index])];
   }
   std::byte* const workspace = block.data() == nullptr ? nullptr : block.data() + arena_bytes_;
   library.run(buffers_, slots_, library_[step.library], workspace, executable_.weights_, version,
@@ -366,7 +367,7 @@ const std::int64_t* Frame::values(const std::vector<abi::Slot>& dims) {
 
 abi::TensorView Frame::view_of(PlanBuffer declared) {
   const BufferDecl& decl = plan_.buffers[declared];
-  return {.data = buffers_[executable_.roots_[declared]],
+  return {.data = buffers_[executable_.facts_.roots[declared]],
           .dtype = decl.dtype,
           .device = {},
           .rank = static_cast<std::int32_t>(decl.sizes.size()),
@@ -385,11 +386,11 @@ void Frame::run_eager(const Executable::Step& step, Host& host) {
       operand.is_integer = true;
       operand.integer = slots_[a.index];
     } else {
-      const PlanBuffer root = executable_.roots_[a.index];
+      const PlanBuffer root = executable_.facts_.roots[a.index];
       operand.view = view_of(a.index);
       // Aliases may have another geometry than the tensor the host knows.
       if (root == a.index && plan_.buffers[root].kind == Kind::argument) {
-        operand.argument = executable_.tensor_number_[plan_.buffers[root].index];
+        operand.argument = executable_.facts_.tensor_number[plan_.buffers[root].index];
       }
       if (root == a.index) operand.handle = handles_[root];
     }
@@ -445,7 +446,7 @@ void Frame::give_results(const Call& call) {
         output.integer = slots_[declared.index];
         break;
       case abi::PlanOutput::Kind::argument:
-        output.argument = executable_.tensor_number_[declared.index];
+        output.argument = executable_.facts_.tensor_number[declared.index];
         output.is_whole = true;
         output.view = call.tensors[static_cast<std::size_t>(output.argument)];
         break;
@@ -458,13 +459,13 @@ void Frame::give_results(const Call& call) {
 }
 
 void Frame::describe_output(const abi::PlanOutput& declared, const Call& call, Output& output) {
-  const PlanBuffer root = executable_.roots_[declared.index];
+  const PlanBuffer root = executable_.facts_.roots[declared.index];
   const BufferDecl& decl = plan_.buffers[root];
   abi::TensorView storage = view_of(root);
   void* data = buffers_[root];
   output.handle = handles_[root];
   if (decl.kind == Kind::argument) {
-    output.argument = executable_.tensor_number_[decl.index];
+    output.argument = executable_.facts_.tensor_number[decl.index];
     storage = call.tensors[static_cast<std::size_t>(output.argument)];
     data = storage.data;  // not an aligned copy of it
   } else if (decl.kind == Kind::constant) {

@@ -34,10 +34,9 @@ Executable::Executable(abi::PlanAndCode made, std::shared_ptr<Device> device)
     : plan_(checked(made).plan),
       code_(std::move(made.code)),
       device_(std::move(device)),
-      sizes_(*plan_) {
+      sizes_(*plan_),
+      facts_(*plan_) {
   const Scope scope(*device_);
-  resolve_aliases();
-  number_arguments();
   for (const abi::DeviceImage& image : code_->images) modules_.push_back(device_->load(image));
   for (const abi::KernelDecl& kernel : plan_->kernels) {
     if (!kernel.device || kernel.device->image >= modules_.size()) {
@@ -68,34 +67,6 @@ Executable::~Executable() {
   }
 }
 
-void Executable::resolve_aliases() {
-  roots_.resize(plan_->buffers.size());
-  is_written_.assign(plan_->buffers.size(), false);
-  for (std::size_t b = 0; b < roots_.size(); ++b) {
-    auto root = static_cast<PlanBuffer>(b);
-    for (std::size_t hops = 0; plan_->buffers[root].kind == Kind::alias; ++hops) {
-      if (hops > roots_.size()) user_error("plan {}: aliases in a circle", plan_->name);
-      root = plan_->buffers[root].index;
-    }
-    roots_[b] = root;
-    if (root != b) is_written_[root] = true;
-  }
-  for (const abi::PlanOutput& o : plan_->outputs) {
-    if (o.kind != abi::PlanOutput::Kind::buffer) continue;
-    const Kind kind = plan_->buffers[roots_[o.index]].kind;
-    if (kind == Kind::arena || kind == Kind::prepared) {
-      user_error("plan {}: output {} lies in the arena", plan_->name, plan_->buffers[o.index].name);
-    }
-  }
-}
-
-void Executable::number_arguments() {
-  for (const abi::PlanArgument& a : plan_->arguments) {
-    tensor_number_.push_back(a.is_integer ? -1 : static_cast<std::int32_t>(tensor_count_));
-    ++(a.is_integer ? integer_count_ : tensor_count_);
-  }
-}
-
 void Executable::load_constants() {
   std::int64_t bytes = 0;
   for (const abi::SharedBytes& c : code_->constants) {
@@ -123,9 +94,9 @@ void Executable::plan_prepared() {
     prepared_bytes_ += (bytes + kConstantAlignment - 1) / kConstantAlignment * kConstantAlignment;
   }
   const auto watch = [&](PlanBuffer b) {
-    const BufferDecl& decl = plan_->buffers[roots_[b]];
+    const BufferDecl& decl = plan_->buffers[facts_.roots[b]];
     if (decl.kind != Kind::argument) return;
-    const auto tensor = static_cast<std::uint32_t>(tensor_number_[decl.index]);
+    const auto tensor = static_cast<std::uint32_t>(facts_.tensor_number[decl.index]);
     if (std::find(watched_.begin(), watched_.end(), tensor) == watched_.end()) {
       watched_.push_back(tensor);
     }
@@ -296,12 +267,13 @@ void Executable::make_steps() {
       step.eager = eager;
       for (const abi::EagerArgument& a : eager->arguments) {
         if (a.kind == abi::EagerArgument::Kind::slot) continue;
-        is_of_host_[roots_[a.part ? a.part->buffer : a.index]] = true;
+        is_of_host_[facts_.roots[a.part ? a.part->buffer : a.index]] = true;
       }
     } else {
       step.kind = Step::Kind::copy;
       step.copy = &std::get<abi::CopyStep>(s.action);
-      for (const PlanBuffer b : {step.copy->from, step.copy->to}) is_of_host_[roots_[b]] = true;
+      for (const PlanBuffer b : {step.copy->from, step.copy->to})
+        is_of_host_[facts_.roots[b]] = true;
     }
     for (const PlanBuffer b : step.buffers) is_of_device_[b] = true;
     if (step.call) {
@@ -322,12 +294,12 @@ void Executable::make_launch(const abi::Launch& launch, Step& step) {
   step.shape.early = kernel.waits && kernel.cluster_blocks == 1;
   step.has_workspace = kernel.has_workspace;
   step.can_fail = kernel.can_fail;
-  for (const PlanBuffer b : launch.buffers) step.buffers.push_back(roots_[b]);
+  for (const PlanBuffer b : launch.buffers) step.buffers.push_back(facts_.roots[b]);
 }
 
 void Executable::make_call(const abi::LibraryCall& call, Step& step) const {
   step.call = call;
-  abi::for_each_operand(*step.call, [&](abi::Operand& o) { o.buffer = roots_[o.buffer]; });
+  abi::for_each_operand(*step.call, [&](abi::Operand& o) { o.buffer = facts_.roots[o.buffer]; });
   if (std::holds_alternative<abi::MatmulCall>(call)) {
     step.kind = Step::Kind::matmul;
   } else if (std::holds_alternative<abi::ConvolutionCall>(call)) {
@@ -350,10 +322,7 @@ std::unique_ptr<Frame> Executable::take_frame() {
 }
 
 void Executable::run_with(const common::Call& call, double* microseconds) {
-  if (call.tensors.size() != tensor_count_ || call.integers.size() != integer_count_) {
-    user_error("plan {} takes {} tensors and {} integers, got {} and {}", plan_->name,
-               tensor_count_, integer_count_, call.tensors.size(), call.integers.size());
-  }
+  facts_.check_counts(*plan_, call);
   auto* host = dynamic_cast<DeviceHost*>(call.host);
   INKLE_CHECK(host != nullptr, "a plan for a GPU needs a host with one");
   throw_failures();
@@ -405,9 +374,9 @@ std::string Executable::why_not_recorded() const {
     const BufferDecl& decl = plan_->buffers[b];
     // Constants that kernels read are copied over once, those of ops in eager by the op; arguments
     // but for weights by who records.
-    const BufferDecl& root = plan_->buffers[roots_[b]];
+    const BufferDecl& root = plan_->buffers[facts_.roots[b]];
     const bool is_argument =
-        is_given_alone(roots_[b]) && !plan_->arguments[root.index].is_parameter;
+        is_given_alone(facts_.roots[b]) && !plan_->arguments[root.index].is_parameter;
     const bool is_held = is_argument || (decl.kind == Kind::constant && !is_of_host_[b]);
     if (decl.device.kind == abi::DeviceKind::cpu && !is_held) {
       return fmt::format("{} is a tensor of the CPU", decl.name);

@@ -14,6 +14,7 @@
 #include "abi/code.h"
 #include "abi/plan.h"
 #include "runtime/common/executable.h"
+#include "runtime/common/plan_facts.h"
 #include "runtime/common/size_program.h"
 #include "runtime/cuda/device.h"
 
@@ -58,8 +59,6 @@ class Executable final : public common::Executable {
     bool is_made = false;
   };
 
-  void resolve_aliases();
-  void number_arguments();
   void load_constants();
   void plan_prepared();
   [[nodiscard]] Prepared* find_prepared(const common::Call& call);
@@ -94,13 +93,9 @@ class Executable final : public common::Executable {
   std::shared_ptr<const abi::Code> code_;
   std::shared_ptr<Device> device_;
   common::SizeProgram sizes_;
-  std::vector<abi::PlanBuffer> roots_;       // by buffer: itself, or what it is an alias of
-  std::vector<bool> is_written_;             // by buffer, roots: an alias of it exists
-  std::vector<bool> is_of_device_;           // by buffer, roots: a kernel or library call has it
-  std::vector<bool> is_of_host_;             // likewise: an op in eager or a copy, which may write
-  std::vector<std::int32_t> tensor_number_;  // by plan argument; -1 for integers
-  std::uint32_t tensor_count_ = 0;
-  std::uint32_t integer_count_ = 0;
+  common::PlanFacts facts_;
+  std::vector<bool> is_of_device_;  // by buffer, roots: a kernel or library call has it
+  std::vector<bool> is_of_host_;    // likewise: an op in eager or a copy, which may write
   std::vector<std::unique_ptr<Module>> modules_;  // by image
   std::vector<Function> functions_;               // by kernel
   std::vector<Step> steps_;

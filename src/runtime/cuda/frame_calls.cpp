@@ -246,14 +246,14 @@ void Frame::run_eager(std::size_t number) {
     } else if (a.part) {
       operand.view = view_of(*a.part);
     } else {
-      const PlanBuffer root = executable_.roots_[a.index];
+      const PlanBuffer root = executable_.facts_.roots[a.index];
       operand.view = view_of(a.index);
       // Aliases may have another geometry than the tensor the host knows; a copy lies elsewhere.
       const bool is_itself =
           root == a.index && std::none_of(clones_.begin(), clones_.end(),
                                           [&](const Clone& c) { return c.copy == buffers_[root]; });
       if (is_itself && plan_.buffers[root].kind == Kind::argument) {
-        operand.argument = executable_.tensor_number_[plan_.buffers[root].index];
+        operand.argument = executable_.facts_.tensor_number[plan_.buffers[root].index];
       }
       if (is_itself) operand.handle = handles_[root];
     }
@@ -319,7 +319,7 @@ void Frame::give_results(const common::Call& call) {
         output.integer = slots_[declared.index];
         break;
       case abi::PlanOutput::Kind::argument:
-        output.argument = executable_.tensor_number_[declared.index];
+        output.argument = executable_.facts_.tensor_number[declared.index];
         output.is_whole = true;
         output.view = call.tensors[static_cast<std::size_t>(output.argument)];
         break;
@@ -333,13 +333,13 @@ void Frame::give_results(const common::Call& call) {
 
 void Frame::describe_output(const abi::PlanOutput& declared, const common::Call& call,
                             common::Output& output) {
-  const PlanBuffer root = executable_.roots_[declared.index];
+  const PlanBuffer root = executable_.facts_.roots[declared.index];
   const BufferDecl& decl = plan_.buffers[root];
   abi::TensorView storage = view_of(root);
   void* data = buffers_[root];
   output.handle = handles_[root];
   if (decl.kind == Kind::argument) {
-    output.argument = executable_.tensor_number_[decl.index];
+    output.argument = executable_.facts_.tensor_number[decl.index];
     storage = call.tensors[static_cast<std::size_t>(output.argument)];
     data = storage.data;  // not an aligned copy of it
   } else if (decl.kind == Kind::constant) {
