@@ -4,6 +4,7 @@
 #include "runtime/common/arguments.h"
 #include "runtime/common/errors.h"
 #include "runtime/common/executable.h"
+#include "runtime/common/frame_pool.h"
 #include "runtime/common/plan_check.h"
 #include "runtime/common/plan_facts.h"
 #include "runtime/common/size_program.h"

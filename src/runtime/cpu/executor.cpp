@@ -43,7 +43,7 @@ Executable::Executable(abi::PlanAndCode made, ExecutableOptions options)
   if (sizes_.is_constant()) {  // what no argument can change is compiled now
     auto frame = take_frame();
     frame->prepare();
-    give_back(std::move(frame));
+    frames_.give_back(std::move(frame));
   }
 }
 
@@ -135,25 +135,12 @@ void Executable::make_groups() {
 
 // Idle frames let go of prepared sets that have been replaced or dropped.
 void Executable::release_outdated() const {
-  const std::lock_guard lock(mutex_);
-  for (const auto& frame : idle_) frame->release_outdated();
+  frames_.for_each([](Frame& frame) { frame.release_outdated(); });
 }
 
 std::unique_ptr<Frame> Executable::take_frame() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!idle_.empty()) {
-      std::unique_ptr<Frame> frame = std::move(idle_.back());
-      idle_.pop_back();
-      return frame;
-    }
-  }
-  return std::make_unique<Frame>(*this);
-}
-
-void Executable::give_back(std::unique_ptr<Frame> frame) {
-  const std::lock_guard lock(mutex_);
-  idle_.push_back(std::move(frame));
+  std::unique_ptr<Frame> frame = frames_.take();
+  return frame ? std::move(frame) : std::make_unique<Frame>(*this);
 }
 
 void Executable::run_with(const Call& call, double* microseconds) {
@@ -165,7 +152,7 @@ void Executable::run_with(const Call& call, double* microseconds) {
   } catch (const std::bad_alloc&) {
     user_error("out of memory in plan {}", plan_->name);
   }
-  give_back(std::move(frame));
+  frames_.give_back(std::move(frame));
 }
 
 void Executable::run(const Call& call) { run_with(call, nullptr); }
@@ -177,19 +164,19 @@ std::vector<double> Executable::run_profiled(const Call& call) {
 }
 
 MemoryReport Executable::memory() const {
-  const std::lock_guard lock(mutex_);
-  MemoryReport report;
-  if (!idle_.empty()) report = idle_.back()->memory();
+  MemoryReport report =
+      frames_.latest(MemoryReport(), [](const Frame& frame) { return frame.memory(); });
   report.packed_weight_bytes = weights_.bytes();
   for (const PreparedGroup& g : groups_) report.prepared_bytes += g.sets->bytes();
   return report;
 }
 
 std::string Executable::implementation(std::size_t step) const {
-  const std::lock_guard lock(mutex_);
-  if (step >= steps_.size() || steps_[step].kind != Step::Kind::library || idle_.empty()) return {};
-  const auto& compiled = idle_.back()->library_state(steps_[step].library).compiled;
-  return compiled && compiled->primitive ? compiled->primitive->implementation() : std::string();
+  if (step >= steps_.size() || steps_[step].kind != Step::Kind::library) return {};
+  return frames_.latest(std::string(), [&](const Frame& frame) {
+    const auto& compiled = frame.library_state(steps_[step].library).compiled;
+    return compiled && compiled->primitive ? compiled->primitive->implementation() : std::string();
+  });
 }
 
 }  // namespace inkle::runtime::cpu

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
@@ -60,7 +59,6 @@ class Executable final : public common::Executable {
   void make_groups();
   void release_outdated() const;
   [[nodiscard]] std::unique_ptr<Frame> take_frame();
-  void give_back(std::unique_ptr<Frame> frame);
   void run_with(const Call& call, double* microseconds);
 
   std::shared_ptr<const abi::Plan> plan_;
@@ -80,10 +78,7 @@ class Executable final : public common::Executable {
   std::vector<Block> constants_;  // aligned copies
   std::vector<void*> constant_data_;
 
-  mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<Frame>> idle_;
-  MemoryReport report_;
-  std::vector<std::string> implementations_;  // by library step
+  common::FramePool<Frame> frames_;
 };
 
 }  // namespace inkle::runtime::cpu

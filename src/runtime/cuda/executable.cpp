@@ -56,7 +56,7 @@ Executable::~Executable() {
   // A device that fails now has failed before, and whoever asks it for something hears of that.
   try {
     const Scope scope(*device_);
-    idle_.clear();
+    frames_.clear();
     modules_.clear();
     for (const Prepared& p : prepared_) device_->free(p.memory);
     for (void* zeros : zeros_) device_->free(zeros);
@@ -310,15 +310,8 @@ void Executable::make_call(const abi::LibraryCall& call, Step& step) const {
 }
 
 std::unique_ptr<Frame> Executable::take_frame() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!idle_.empty()) {
-      std::unique_ptr<Frame> frame = std::move(idle_.back());
-      idle_.pop_back();
-      return frame;
-    }
-  }
-  return std::make_unique<Frame>(*this);
+  std::unique_ptr<Frame> frame = frames_.take();
+  return frame ? std::move(frame) : std::make_unique<Frame>(*this);
 }
 
 void Executable::run_with(const common::Call& call, double* microseconds) {
@@ -330,8 +323,7 @@ void Executable::run_with(const common::Call& call, double* microseconds) {
   // A frame that an exception left halfway is dropped, not given back.
   std::unique_ptr<Frame> frame = take_frame();
   frame->run(call, *host, microseconds);
-  const std::lock_guard lock(mutex_);
-  idle_.push_back(std::move(frame));
+  frames_.give_back(std::move(frame));
 }
 
 // What kernels of earlier calls have reported.
@@ -395,16 +387,17 @@ std::vector<double> Executable::run_profiled(const common::Call& call) {
 }
 
 common::MemoryReport Executable::memory() const {
+  common::MemoryReport report =
+      frames_.latest(common::MemoryReport(), [](const Frame& frame) { return frame.memory(); });
   const std::lock_guard lock(mutex_);
-  common::MemoryReport report = idle_.empty() ? common::MemoryReport{} : idle_.back()->memory();
   report.prepared_bytes = static_cast<std::int64_t>(prepared_.size()) * prepared_bytes_;
   return report;
 }
 
 std::string Executable::implementation(std::size_t step) const {
-  const std::lock_guard lock(mutex_);
-  return idle_.empty() || step >= steps_.size() ? std::string()
-                                                : idle_.back()->implementation(step);
+  if (step >= steps_.size()) return {};
+  return frames_.latest(std::string(),
+                        [&](const Frame& frame) { return frame.implementation(step); });
 }
 
 }  // namespace inkle::runtime::cuda

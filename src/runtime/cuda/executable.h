@@ -14,6 +14,7 @@
 #include "abi/code.h"
 #include "abi/plan.h"
 #include "runtime/common/executable.h"
+#include "runtime/common/frame_pool.h"
 #include "runtime/common/plan_facts.h"
 #include "runtime/common/size_program.h"
 #include "runtime/cuda/device.h"
@@ -115,7 +116,7 @@ class Executable final : public common::Executable {
   bool has_next_ = false;
 
   mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<Frame>> idle_;
+  common::FramePool<Frame> frames_;
 };
 
 }  // namespace inkle::runtime::cuda
