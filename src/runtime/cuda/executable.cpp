@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "runtime/common/errors.h"
+#include "runtime/common/kernel_status.h"
 #include "runtime/common/plan_check.h"
 #include "runtime/cuda/frame.h"
 #include "runtime/cuda/samples.h"
@@ -335,15 +335,7 @@ void Executable::throw_failures() {
     if (status == abi::KernelStatus::ok) [[likely]]
       continue;
     std::fill_n(status_, steps_.size(), 0U);
-    const abi::Step& step = plan_->steps[s];
-    const std::string& where = abi::place_of_failure(*plan_, step);
-    if (status == abi::KernelStatus::index_out_of_range) {
-      throw common::OutOfRange(fmt::format("index out of range in {}", where));
-    }
-    if (status == abi::KernelStatus::division_by_zero) {
-      user_error("integer division by zero in {}", where);
-    }
-    throw InternalError(fmt::format("kernel status {} in {}", static_cast<int>(status), where));
+    common::throw_status(status, *plan_, plan_->steps[s]);
   }
 }
 

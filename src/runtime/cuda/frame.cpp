@@ -45,7 +45,7 @@ Frame::~Frame() {
 
 void Frame::run(const common::Call& call, DeviceHost& host, double* microseconds) {
   host_ = &host;
-  kept_count_ = 0;
+  numbers_.clear();
   clones_.clear();
   free_pieces_.clear();
   for (Upload& u : uploads_) u.is_done = false;
@@ -438,14 +438,6 @@ void Frame::run_launch(std::size_t number) {
   // Kernels of a graph follow each other as fast, and their parameters may be set anew.
   shape.early = shape.early && !is_recorded_;
   device_.launch(step.function, shape, stream_, state.parameters.data());
-}
-
-const std::int64_t* Frame::values(const std::vector<abi::Slot>& dims) {
-  if (kept_count_ == kept_values_.size()) kept_values_.emplace_back();
-  std::vector<std::int64_t>& kept = kept_values_[kept_count_++];
-  kept.resize(dims.size());
-  for (std::size_t d = 0; d < dims.size(); ++d) kept[d] = slots_[dims[d]];
-  return kept.data();
 }
 
 abi::TensorView Frame::view_of(PlanBuffer declared) {
