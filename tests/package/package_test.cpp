@@ -8,6 +8,7 @@
 #include <random>
 #include <string>
 
+#include "abi/plan_text.h"
 #include "base/error.h"
 #include "package/built.h"
 #include "runtime/common/plan_check.h"
@@ -200,7 +201,15 @@ TEST(Contents, UnpackingIsTheInverseOfPacking) {
       Package::from_bytes("f", built().bytes, Package::Use::read)->check_all().at(0);
   const std::vector<std::byte> packed = pack(contents);
   EXPECT_EQ(pack(unpack(packed)), packed);
-  EXPECT_EQ(abi::to_string(unpack(packed).plan), abi::to_string(*built().compiled.plan));
+  EXPECT_EQ(abi::print_plan(unpack(packed).plan), abi::print_plan(*built().compiled.plan));
+}
+
+TEST(Contents, TextHoldsAllThatTheBinaryFormDoes) {
+  Contents contents =
+      Package::from_bytes("f", built().bytes, Package::Use::read)->check_all().at(0);
+  const std::vector<std::byte> packed = pack(contents);
+  contents.plan = abi::parse_plan(abi::print_plan(contents.plan), "f");
+  EXPECT_EQ(pack(contents), packed);
 }
 
 TEST(Hash, LeavesDifferFromTheirList) {
