@@ -76,9 +76,10 @@ TensorData weight_of(const package::Package& package, const package::PackageWeig
     user_error("weight {} has {} bytes, {} are needed", argument.name, weight.data.size(),
                bytes.value_or(0));
   }
-  tensor.data = const_cast<std::byte*>(weight.data.data());  // no plan writes into a weight
+  tensor.data = const_cast<std::byte*>(weight.data.data());
   tensor.owner = std::move(owner);
-  return tensor;
+  // The file is mapped read-only; what the program writes (a running mean) is copied.
+  return argument.is_written ? frontend::pt2::rearranged(tensor.view(), tensor.strides) : tensor;
 }
 
 Model load_package(const std::string& path, const LoadOptions& options) {
