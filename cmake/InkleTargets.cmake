@@ -44,6 +44,21 @@ function(inkle_library folder)
   inkle_precompile(${name})
 endfunction()
 
+# inkle_flatbuffer(folder schema header): <header> is made of src/<folder>/<schema> in the build
+# tree, for the sources of that folder.
+function(inkle_flatbuffer folder schema header)
+  string(REPLACE "/" "_" name inkle_${folder})
+  set(made ${CMAKE_BINARY_DIR}/generated/${folder})
+  get_filename_component(stem ${schema} NAME_WE)
+  add_custom_command(OUTPUT ${made}/${header}
+    COMMAND ${INKLE_FLATC} --cpp --cpp-std c++17 --scoped-enums -o ${made}
+      ${CMAKE_SOURCE_DIR}/src/${folder}/${schema}
+    COMMAND ${CMAKE_COMMAND} -E rename ${made}/${stem}_generated.h ${made}/${header}
+    DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/${schema} VERBATIM)
+  target_sources(${name} PRIVATE ${made}/${header})
+  target_include_directories(${name} SYSTEM PRIVATE ${made})
+endfunction()
+
 # The standard headers that nearly every file includes.
 function(inkle_precompile target)
   if(INKLE_PCH)

@@ -23,6 +23,7 @@ THIRD_PARTIES = {
     "sqlite3.h": "sqlite", "CLI/": "CLI", "nanobind/": "nanobind", "Python.h": "nanobind",
     "cuda": "cuda", "nvrtc.h": "nvrtc", "cublas": "cublas", "cudnn": "cudnn", "nccl.h": "nccl",
     "torch/": "torch", "ATen/": "torch", "c10/": "torch", "google/protobuf/": "protobuf",
+    "flatbuffers/": "flatbuffers", "inkle_plan_generated.h": "flatbuffers", "sodium": "sodium",
 }
 # What the C library and the compiler bring along.
 SYSTEM = re.compile(

@@ -1,11 +1,11 @@
-// The plan: all that the runtime sees of a compiled program. A flat immutable list of steps over
-// buffers, with a small program that computes every size from the arguments. Several threads may
-// run one plan at once; the state of one call is a Frame of the runtime.
+// The plan: all that the runtime sees of a compiled program, as data without pointers. A flat
+// immutable list of steps over buffers, with a small program that computes every size from the
+// arguments. Machine code and constants stand beside it, by number (abi/code.h). Several threads
+// may run one plan at once; the state of one call is a Frame of the runtime.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -86,11 +86,6 @@ struct BufferDecl {
   Device device;
 };
 
-// A generated kernel: void(buffers, sizes, scratch, begin, end) over [0, extent), split between
-// threads in chunks of at least `grain`. scratch: private to the thread, 64-byte aligned.
-using KernelFunction = void (*)(void* const* buffers, const std::int64_t* sizes, void* scratch,
-                                std::int64_t begin, std::int64_t end);
-
 // Memory layout of a launch's scratch on the CPU: 64 bytes of status, then what the generator
 // needs. The status word (i64 at offset 0) is 0; a kernel sets it to one of these when it meets
 // them, and goes on without touching memory out of bounds.
@@ -149,7 +144,7 @@ struct Step {
   std::optional<Slot> flops;
 };
 
-// A kernel as a device runs it: a function of one of Plan::images.
+// A kernel as a device runs it: a function of one of Code::images.
 struct DeviceKernel {
   std::uint32_t image = 0;
   std::string entry;                // its name in the image
@@ -161,27 +156,20 @@ struct DeviceKernel {
   // It begins by waiting for all that was queued before it, so that its blocks may be brought up
   // while the last of that still runs.
   bool waits = false;
-  std::shared_ptr<const std::string> source;  // text of the function
 };
 
-// Machine code for a device, with the kernels of one or more steps.
-struct DeviceImage {
-  std::string architecture;
-  std::shared_ptr<const std::vector<std::byte>> data;
-};
-
+// Its code is Code::functions, or in one of Code::images, by the kernel's number.
 struct KernelDecl {
   std::string name;
-  std::string text;                   // canonical text of kernel and schedule
-  std::string code_key;               // hash of the text
-  KernelFunction function = nullptr;  // resolved by the code loader; null for a device's kernel
+  std::string text;      // canonical text of kernel and schedule
+  std::string code_key;  // hash of the text
   std::optional<DeviceKernel> device;
 };
 
+// Its bytes are Code::constants, by the constant's number.
 struct ConstantDecl {
   DType dtype = DType::f32;
   std::vector<std::int64_t> sizes;  // contiguous
-  std::shared_ptr<const std::vector<std::byte>> data;
 };
 
 struct PlanOutput {
@@ -202,10 +190,8 @@ struct Plan {
   std::vector<BufferDecl> buffers;
   std::vector<ConstantDecl> constants;
   std::vector<KernelDecl> kernels;
-  std::vector<DeviceImage> images;
   std::vector<Step> steps;
   std::vector<PlanOutput> outputs;
-  std::shared_ptr<void> code;  // keeps the machine code of `kernels` alive
 };
 
 // Where a step that has failed comes from, for messages: the lines of its ops that may fail, else

@@ -5,7 +5,8 @@
 namespace inkle::cli {
 
 void add_compile_options(CLI::App& command, CompileArguments& a) {
-  command.add_option("file", a.file, ".pt2 file of torch.export, or graph text")->required();
+  command.add_option("file", a.file, ".pt2 file of torch.export, package, or graph text")
+      ->required();
   command.add_flag("--freeze", a.load.freeze,
                    "treat the weights of a .pt2 file as constants that are computed with");
   command.add_option("--weights", a.load.weights,

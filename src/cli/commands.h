@@ -22,6 +22,8 @@ void add_inspect(CLI::App& app);
 void add_kernels(CLI::App& app);
 void add_corpus(CLI::App& app);
 void add_kernel(CLI::App& app);
+void add_build(CLI::App& app);
+void add_check(CLI::App& app);
 
 // Options that commands share.
 struct CompileArguments {

@@ -115,6 +115,7 @@ driver::Inspection inspect_model(const InspectArguments& a) {
     compiled = on.compile(model.graph);
   }
   inspection.plan = compiled.plan;
+  inspection.code = compiled.code;
   inspection.report = compiled.report;
   inspection.device = on.compiler->device().name;
   if (on.gpu == nullptr) inspection.device += fmt::format(", {} threads", num_threads());

@@ -34,6 +34,8 @@ int main(int argc, char** argv) {
       "Example: inkle run model.pt2 --input input_ids=ids.npy --output out\n"
       "Environment: INKLE_LOG=fusion,passes,... or all says what was decided, to standard error;\n"
       "OMP_NUM_THREADS sets the number of threads.");
+  inkle::cli::add_build(app);
+  inkle::cli::add_check(app);
   inkle::cli::add_run(app);
   inkle::cli::add_bench(app);
   inkle::cli::add_profile(app);

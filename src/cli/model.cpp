@@ -9,6 +9,8 @@
 #include "frontend/pt2/safetensors.h"
 #include "graph/text.h"
 #include "ops/table.h"
+#include "runtime/common/plan_check.h"
+#include "runtime/common/size_program.h"
 
 namespace inkle::cli {
 namespace {
@@ -53,6 +55,56 @@ void attach_weights(Model& model, const std::string& path) {
   }
 }
 
+// A weight of the package as the plan declares the argument, whose sizes are constant.
+TensorData weight_of(const package::Package& package, const package::PackageWeight& weight,
+                     std::shared_ptr<void> owner) {
+  const abi::Plan& plan = *package.made().plan;
+  const abi::PlanArgument& argument = plan.arguments[weight.argument];
+  const runtime::common::SizeProgram sizes(plan);
+  TensorData tensor;
+  tensor.dtype = argument.dtype;
+  for (const abi::Slot s : argument.sizes) {
+    if (!sizes.is_constant(s)) user_error("weight {} has sizes that change", argument.name);
+    tensor.sizes.push_back(sizes.constant_slots()[s]);
+  }
+  for (const abi::Slot s : argument.strides) {
+    if (!sizes.is_constant(s)) user_error("weight {} has strides that change", argument.name);
+    tensor.strides.push_back(sizes.constant_slots()[s]);
+  }
+  const auto bytes = frontend::pt2::span_bytes(tensor.dtype, tensor.sizes, tensor.strides);
+  if (!bytes || static_cast<std::uint64_t>(*bytes) != weight.data.size()) {
+    user_error("weight {} has {} bytes, {} are needed", argument.name, weight.data.size(),
+               bytes.value_or(0));
+  }
+  tensor.data = const_cast<std::byte*>(weight.data.data());
+  tensor.owner = std::move(owner);
+  // The file is mapped read-only; what the program writes (a running mean) is copied.
+  return argument.is_written ? frontend::pt2::rearranged(tensor.view(), tensor.strides) : tensor;
+}
+
+Model load_package(const std::string& path, const LoadOptions& options) {
+  if (options.freeze || !options.weights.empty()) {
+    user_error("{}: a package is compiled already: --freeze and --weights are for models", path);
+  }
+  const auto package = package::Package::open(path);
+  const abi::Plan& plan = *package->made().plan;
+  runtime::common::check_references(plan);
+  Model model{graph::parse(package->graph_text(), path, ops::op_table()),
+              {},
+              package->output_names(),
+              package};
+  if (model.graph.inputs.size() != plan.arguments.size() ||
+      model.outputs.size() != plan.outputs.size()) {
+    user_error("{}: its graph has not the plan's arguments and outputs", path);
+  }
+  model.weights.resize(model.graph.inputs.size());
+  const std::shared_ptr<void> owner(std::const_pointer_cast<package::Package>(package));
+  for (const package::PackageWeight& weight : package->weights()) {
+    model.weights[weight.argument] = weight_of(*package, weight, owner);
+  }
+  return model;
+}
+
 }  // namespace
 
 graph::Graph load_graph(const std::string& path) {
@@ -63,10 +115,11 @@ graph::Graph load_graph(const std::string& path) {
 
 Model load_model(const std::string& path, const LoadOptions& options) {
   const auto file = frontend::pt2::MappedFile::open(path);
+  if (package::Package::is_package(file->bytes())) return load_package(path, options);
   if (is_zip(file->bytes())) {
     if (!options.weights.empty()) user_error("--weights is for text graphs; {} has its own", path);
     frontend::pt2::Program program = frontend::pt2::import_pt2(file, {.freeze = options.freeze});
-    Model model{std::move(program.graph), {}, std::move(program.outputs)};
+    Model model{std::move(program.graph), {}, std::move(program.outputs), nullptr};
     for (frontend::pt2::ProgramInput& input : program.inputs) {
       const bool is_weight = input.kind == frontend::pt2::ProgramInput::Kind::weight;
       model.weights.emplace_back(is_weight ? std::optional(std::move(input.tensor)) : std::nullopt);
@@ -74,7 +127,7 @@ Model load_model(const std::string& path, const LoadOptions& options) {
     return model;
   }
   if (options.freeze) user_error("--freeze is for .pt2 files, whose weights are known");
-  Model model{parse_file(*file), {}, {}};
+  Model model{parse_file(*file), {}, {}, nullptr};
   model.weights.resize(model.graph.inputs.size());
   for (std::size_t i = 0; i < model.graph.outputs.size(); ++i) {
     model.outputs.push_back(fmt::format("output{}", i));

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "frontend/pt2/tensor_data.h"
 #include "graph/graph.h"
+#include "package/package.h"
 
 namespace inkle::cli {
 
@@ -19,6 +21,8 @@ struct Model {
   // By the graph's inputs: data of weights that came with the file.
   std::vector<std::optional<TensorData>> weights;
   std::vector<std::string> outputs;  // names, by the graph's outputs
+  // What it was compiled to, if the file was a package.
+  std::shared_ptr<const package::Package> package = nullptr;
 };
 
 struct LoadOptions {
@@ -26,8 +30,8 @@ struct LoadOptions {
   std::string weights;  // path of a safetensors file for the parameters of a text graph; or empty
 };
 
-// By content: a zip archive is a torch.export program, all else is graph text. UserError and
-// Unsupported name the file.
+// By content: a zip archive is a torch.export program, a .inkle file a package, all else is graph
+// text. UserError and Unsupported name the file.
 [[nodiscard]] Model load_model(const std::string& path, const LoadOptions& options);
 // A graph from its text.
 [[nodiscard]] graph::Graph load_graph(const std::string& path);

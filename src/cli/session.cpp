@@ -9,6 +9,7 @@
 #include "codegen/cuda/compiler.h"
 #include "driver/target.h"
 #include "frontend/pt2/tensor_data.h"
+#include "runtime/cpu/executor.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/null_device.h"
 
@@ -42,6 +43,32 @@ void move_to(graph::Graph& graph, abi::Device device) {
   }
 }
 
+// What a package holds, with as much of a report as its plan tells.
+driver::Compiled compiled_of(const package::Package& package, const CompileArguments& options) {
+  if (options.device != "cpu") {
+    user_error("{}: a package for {}, not for {}", options.file, package.target(), options.device);
+  }
+  driver::Compiled compiled{package.made().plan, package.made().code, {}};
+  driver::Report& report = compiled.report;
+  report.kernels = static_cast<std::uint32_t>(compiled.plan->kernels.size());
+  for (const abi::Step& step : compiled.plan->steps) {
+    driver::StepReport described{.kind = {}, .label = {}, .source = step.source, .kernel = {}};
+    if (const auto* launch = std::get_if<abi::Launch>(&step.action)) {
+      described.kind = "kernel";
+      described.kernel = compiled.plan->kernels[launch->kernel].name;
+      ++report.launches;
+    } else if (std::holds_alternative<abi::LibraryCall>(step.action)) {
+      described.kind = "library";
+      ++report.library_calls;
+    } else if (const auto* eager = std::get_if<abi::EagerCall>(&step.action)) {
+      described.kind = "eager";
+      report.eager.push_back(eager->name);
+    }
+    report.steps.push_back(std::move(described));
+  }
+  return compiled;
+}
+
 }  // namespace
 
 std::shared_ptr<runtime::cuda::Device> open_gpu(const std::string& name) {
@@ -60,11 +87,13 @@ std::shared_ptr<runtime::cuda::Device> open_gpu(const std::string& name) {
   return runtime::cuda::open_device(index);
 }
 
-DeviceCompiler::DeviceCompiler(const CompileArguments& arguments)
+DeviceCompiler::DeviceCompiler(const CompileArguments& arguments, bool compiles)
     : gpu(open_gpu(arguments.device)) {
   if (arguments.threads > 0) set_num_threads(arguments.threads);
-  compiler = gpu == nullptr ? std::make_unique<driver::Compiler>()
-                            : std::make_unique<driver::Compiler>(driver::make_target(gpu));
+  if (compiles) {
+    compiler = gpu == nullptr ? std::make_unique<driver::Compiler>()
+                              : std::make_unique<driver::Compiler>(driver::make_target(gpu));
+  }
   options.fast_numerics = arguments.fast_numerics;
   options.skip_passes = arguments.skip_passes;
   options.passes.freeze = arguments.load.freeze;
@@ -77,7 +106,9 @@ driver::Compiled DeviceCompiler::compile(graph::Graph graph) const {
 }
 
 Session::Session(const Model& model, const CompileArguments& options, const Arguments& arguments)
-    : on_(options), compiled_(on_.compile(model.graph)) {
+    : on_(options, model.package == nullptr),
+      compiled_(model.package != nullptr ? compiled_of(*model.package, options)
+                                         : on_.compile(model.graph)) {
   if (const auto& eager = compiled_.report.eager; !eager.empty()) {
     unsupported("{}: these ops need PyTorch's eager mode, which the command has not: {}",
                 options.file, fmt::join(eager, ", "));
@@ -91,7 +122,9 @@ Session::Session(DeviceCompiler on, driver::Compiled compiled, const Arguments& 
 }
 
 void Session::load(const Arguments& arguments) {
-  executable_ = on_.compiler->load(compiled_.plan);
+  executable_ = on_.compiler != nullptr ? on_.compiler->load(compiled_)
+                                        : std::make_unique<runtime::cpu::Executable>(
+                                              abi::PlanAndCode{compiled_.plan, compiled_.code});
   views_ = arguments.views();
   if (on_.gpu != nullptr) upload(arguments);
   call_ = {.tensors = views_, .integers = arguments.integers, .versions = versions_};

@@ -21,8 +21,9 @@ namespace inkle::cli {
 
 // A compiler as a command's options ask for it.
 struct DeviceCompiler {
-  // Sets the number of threads; throws as open_gpu() does.
-  explicit DeviceCompiler(const CompileArguments& arguments);
+  // Sets the number of threads; throws as open_gpu() does. Without `compiles` there is no compiler,
+  // which takes milliseconds to make.
+  explicit DeviceCompiler(const CompileArguments& arguments, bool compiles = true);
   // With all tensors of the graph on the device. Throws as the compiler does.
   [[nodiscard]] driver::Compiled compile(graph::Graph graph) const;
 
@@ -33,14 +34,15 @@ struct DeviceCompiler {
 
 class Session {
  public:
-  // Throws as DeviceCompiler does, and Unsupported naming the ops if some would need eager.
-  // `arguments` outlive this object.
+  // Throws as DeviceCompiler does, and Unsupported naming the ops if some would need eager. A model
+  // of a package is not compiled. `arguments` outlive this object.
   Session(const Model& model, const CompileArguments& options, const Arguments& arguments);
   // Of a program that `on` has compiled; throws as its loading does.
   Session(DeviceCompiler on, driver::Compiled compiled, const Arguments& arguments);
 
   [[nodiscard]] const driver::Compiled& compiled() const { return compiled_; }
   [[nodiscard]] runtime::common::Executable& executable() const { return *executable_; }
+  // Not of a package's program.
   [[nodiscard]] const abi::DeviceDescription& device() const { return on_.compiler->device(); }
   [[nodiscard]] bool is_on_gpu() const { return on_.gpu != nullptr; }
 

@@ -30,7 +30,7 @@ class Assembler {
         target_(target),
         slots_(plan_, scheduled.program) {}
 
-  abi::Plan run() {
+  Assembled run() {
     plan_.name = program_.name;
     find_written();
     add_arguments();
@@ -41,7 +41,7 @@ class Assembler {
     for (const schedule::Step& step : scheduled_.steps) add_step(step);
     add_outputs();
     add_guards();
-    return std::move(plan_);
+    return {std::move(plan_), std::move(code_)};
   }
 
  private:
@@ -196,9 +196,8 @@ class Assembler {
       plan_.buffers.push_back(std::move(decl));
     }
     for (const auto& constant : program_.constants) {
-      abi::ConstantDecl decl;
-      decl.data = constant.bytes;
-      plan_.constants.push_back(std::move(decl));
+      plan_.constants.emplace_back();
+      code_.constants.emplace_back(constant.bytes);
     }
     for (const loop::Buffer& buffer : program_.buffers) {
       if (buffer.role != BufferRole::constant) continue;
@@ -212,30 +211,31 @@ class Assembler {
   }
 
   void add_kernels() {
-    std::vector<std::shared_ptr<void>> code;
     for (const UniqueKernel& kernel : kernels_) {
       abi::KernelDecl decl;
       decl.name = kernel.name;
       decl.text = kernel.text;
       decl.code_key = fmt::format("{:016x}", hash_bytes(kernel.text));
-      decl.function = kernel.compiled.function;
       if (kernel.compiled.device) {
         decl.device = kernel.compiled.device;
         decl.device->image = image(kernel.compiled.image);
       }
       plan_.kernels.push_back(std::move(decl));
-      code.push_back(kernel.compiled.code);
+      code_.functions.push_back(kernel.compiled.function);
+      if (kernel.compiled.code) code_.owners.push_back(kernel.compiled.code);
+      code_.objects.push_back(kernel.compiled.object ? abi::SharedBytes(kernel.compiled.object)
+                                                     : abi::SharedBytes());
+      code_.sources.push_back(kernel.compiled.source);
     }
-    plan_.code = std::make_shared<std::vector<std::shared_ptr<void>>>(std::move(code));
   }
 
-  // The plan's number of an image; equal ones are one.
+  // The code's number of an image; equal ones are one.
   std::uint32_t image(const std::shared_ptr<const abi::DeviceImage>& wanted) {
-    for (std::uint32_t i = 0; i < plan_.images.size(); ++i) {
-      if (plan_.images[i].data == wanted->data) return i;
+    for (std::uint32_t i = 0; i < code_.images.size(); ++i) {
+      if (code_.images[i].data == wanted->data) return i;
     }
-    plan_.images.push_back(*wanted);
-    return static_cast<std::uint32_t>(plan_.images.size() - 1);
+    code_.images.push_back(*wanted);
+    return static_cast<std::uint32_t>(code_.images.size() - 1);
   }
 
   PlanBuffer buffer(BufferId b) const {
@@ -441,6 +441,7 @@ class Assembler {
   std::span<const UniqueKernel> kernels_;
   const Target& target_;
   abi::Plan plan_;
+  abi::Code code_;
   SlotTable slots_;
   std::vector<PlanBuffer> map_;
   std::vector<std::uint32_t> first_;
@@ -453,7 +454,7 @@ class Assembler {
 
 }  // namespace
 
-abi::Plan assemble(const schedule::ScheduledProgram& scheduled,
+Assembled assemble(const schedule::ScheduledProgram& scheduled,
                    std::span<const KernelChoice> choices, std::span<const UniqueKernel> kernels,
                    const Target& target) {
   return Assembler(scheduled, choices, kernels, target).run();

@@ -1,9 +1,10 @@
-// Scheduled steps and their compiled kernels -> the plan that the runtime executes.
+// Scheduled steps and their compiled kernels -> the plan that the runtime executes, with its code.
 #pragma once
 
 #include <span>
 #include <vector>
 
+#include "abi/code.h"
 #include "abi/plan.h"
 #include "driver/target.h"
 #include "schedule/scheduled.h"
@@ -22,7 +23,12 @@ struct UniqueKernel {
   TargetKernel compiled;
 };
 
-[[nodiscard]] abi::Plan assemble(const schedule::ScheduledProgram& scheduled,
+struct Assembled {
+  abi::Plan plan;
+  abi::Code code;
+};
+
+[[nodiscard]] Assembled assemble(const schedule::ScheduledProgram& scheduled,
                                  std::span<const KernelChoice> choices,
                                  std::span<const UniqueKernel> kernels, const Target& target);
 

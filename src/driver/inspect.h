@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "abi/code.h"
 #include "abi/plan.h"
 #include "abi/tensor_view.h"
 #include "driver/machine_limits.h"
@@ -22,6 +23,7 @@ struct Inspection {
   std::string title;   // the model, e.g. its file
   std::string device;  // processor
   std::shared_ptr<const abi::Plan> plan;
+  std::shared_ptr<const abi::Code> code;                   // or none
   Report report;                                           // steps as many as the plan's, or none
   std::vector<std::pair<std::string, std::string>> texts;  // stage and its text, in order
   std::vector<std::string> fusion;                         // lines of the log's channel `fusion`

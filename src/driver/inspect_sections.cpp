@@ -250,9 +250,11 @@ std::string kernel_card(const Page& page, std::size_t k) {
   if (code != nullptr && code->seconds > 0)
     body += fact("compiled in", time_text(code->seconds * 1e6));
   body = "<dl class=\"facts\">" + body + "</dl>" + code_block(text);
-  const bool is_device = kernel.device && kernel.device->source != nullptr;
-  if (is_device) body += folded("CUDA C++", plain_block(*kernel.device->source));
-  if (!is_device && code != nullptr && !code->ir.empty())
+  const std::string* const source = page.in.code == nullptr || k >= page.in.code->sources.size()
+                                        ? nullptr
+                                        : page.in.code->sources[k].get();
+  if (source != nullptr) body += folded("CUDA C++", plain_block(*source));
+  if (source == nullptr && code != nullptr && !code->ir.empty())
     body += folded("LLVM IR", plain_block(code->ir));
   if (code != nullptr && !code->assembly.empty()) {
     body += folded("Assembly", plain_block(code->assembly));

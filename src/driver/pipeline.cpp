@@ -121,8 +121,8 @@ std::string text_of(const schedule::KernelStep& step) {
 
 }  // namespace
 
-std::shared_ptr<abi::Plan> Compiler::generate(schedule::ScheduledProgram& scheduled,
-                                              const CompileOptions& options, Report& report) {
+abi::PlanAndCode Compiler::generate(schedule::ScheduledProgram& scheduled,
+                                    const CompileOptions& options, Report& report) {
   const std::lock_guard lock(mutex_);
   std::vector<KernelChoice> choices;
   std::vector<UniqueKernel> unique;
@@ -183,7 +183,9 @@ std::shared_ptr<abi::Plan> Compiler::generate(schedule::ScheduledProgram& schedu
     }
   }
   report.kernels = static_cast<std::uint32_t>(unique.size());
-  return std::make_shared<abi::Plan>(assemble(scheduled, choices, unique, *target_));
+  Assembled made = assemble(scheduled, choices, unique, *target_);
+  return {std::make_shared<const abi::Plan>(std::move(made.plan)),
+          std::make_shared<const abi::Code>(std::move(made.code))};
 }
 
 namespace {
@@ -288,11 +290,12 @@ schedule::ScheduledProgram Compiler::schedule(graph::Graph graph, const CompileO
 void Compiler::finish(schedule::ScheduledProgram& scheduled, const CompileOptions& options,
                       Compiled& compiled) {
   Stages stages(options, compiled.report);
-  const std::shared_ptr<abi::Plan> plan =
+  const abi::PlanAndCode made =
       stages.run("codegen", [&] { return generate(scheduled, options, compiled.report); });
-  stages.dump("plan", [&] { return abi::to_string(*plan); });
-  describe_steps(scheduled, *plan, compiled.report);
-  compiled.plan = plan;
+  compiled.plan = made.plan;
+  compiled.code = made.code;
+  stages.dump("plan", [&] { return abi::to_string(*compiled.plan); });
+  describe_steps(scheduled, *compiled.plan, compiled.report);
 }
 
 void Compiler::foresee(const schedule::ScheduledProgram& scheduled) {
@@ -306,7 +309,7 @@ void Compiler::foresee(const schedule::ScheduledProgram& scheduled) {
   }
   if (!any) return;
   try {
-    target_->foresee(assemble(scheduled, none, {}, *target_));
+    target_->foresee(assemble(scheduled, none, {}, *target_).plan);
   } catch (const std::exception& error) {  // said again where it matters
     log(LogChannel::driver, "looking ahead: {}", error.what());
   }

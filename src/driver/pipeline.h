@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "abi/code.h"
 #include "abi/plan.h"
 #include "driver/target.h"
 #include "graph/graph.h"
@@ -79,6 +80,7 @@ struct Report {
 
 struct Compiled {
   std::shared_ptr<const abi::Plan> plan;
+  std::shared_ptr<const abi::Code> code;
   Report report;
 };
 
@@ -115,9 +117,8 @@ class Compiler {
                                       std::vector<StageTime>& stages) const;
 
   // A plan of this compiler, ready to run. Throws as the runtime does.
-  [[nodiscard]] std::unique_ptr<runtime::common::Executable> load(
-      std::shared_ptr<const abi::Plan> plan) const {
-    return target_->load(std::move(plan));
+  [[nodiscard]] std::unique_ptr<runtime::common::Executable> load(const Compiled& compiled) const {
+    return target_->load({compiled.plan, compiled.code});
   }
 
  private:
@@ -134,8 +135,8 @@ class Compiler {
   void finish(schedule::ScheduledProgram& scheduled, const CompileOptions& options,
               Compiled& compiled);
   // Steps get the schedules that their kernels were compiled with.
-  std::shared_ptr<abi::Plan> generate(schedule::ScheduledProgram& scheduled,
-                                      const CompileOptions& options, Report& report);
+  abi::PlanAndCode generate(schedule::ScheduledProgram& scheduled, const CompileOptions& options,
+                            Report& report);
   // Compiles the kernels that are not known; they are then, but those with symbolic scratch.
   void compile_kernels(std::initializer_list<const schedule::ScheduledProgram*> programs,
                        const CompileOptions& options);

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "abi/code.h"
 #include "abi/device.h"
 #include "abi/plan.h"
 #include "passes/pass.h"
@@ -53,7 +54,9 @@ struct TargetKernel {
   schedule::Schedule schedule;                    // what it was made with; launches follow it
   sym::Expr scratch_bytes;                        // of a launch, in terms of the kernel's sizes
   std::shared_ptr<void> code;                     // keeps `function` valid
-  std::string ir;                                 // what the machine code was made of
+  std::shared_ptr<const std::vector<std::byte>> object;  // that `function` was loaded from
+  std::shared_ptr<const std::string> source;             // text of `device`'s function
+  std::string ir;                                        // what the machine code was made of
   std::string assembly;
   std::shared_ptr<const std::vector<std::byte>> object;  // of the CPU: its object file
   double seconds = 0;                                    // to emit and compile it
@@ -96,11 +99,13 @@ class Target {
     return same;
   }
   [[nodiscard]] virtual std::unique_ptr<runtime::common::Executable> load(
-      std::shared_ptr<const abi::Plan> plan) const = 0;
+      abi::PlanAndCode made) const = 0;
 };
 
-// The machine that this process runs on. Throws Unsupported if Inkle was built without LLVM.
-[[nodiscard]] std::unique_ptr<Target> make_cpu_target();
+// The machine that this process runs on. Code is for an instruction set of image/processor.h if one
+// is named, else for this very processor. Throws Unsupported if Inkle was built without LLVM,
+// UserError for an instruction set that is unknown, or not this machine's.
+[[nodiscard]] std::unique_ptr<Target> make_cpu_target(std::string_view instruction_set = {});
 
 // GPU number `index`; measured schedules are kept in the user's folder. Throws Unsupported if there
 // is none, or its driver is missing.

@@ -13,7 +13,7 @@ namespace {
 
 class CpuTarget final : public Target {
  public:
-  CpuTarget() : generator_(codegen::cpu::TargetOptions::from_environment()) {}
+  explicit CpuTarget(codegen::cpu::TargetOptions options) : generator_(std::move(options)) {}
 
   const abi::DeviceDescription& device() const override { return generator_.device(); }
 
@@ -53,6 +53,7 @@ class CpuTarget final : public Target {
       kernel.schedule = units[result.size()].schedule;
       kernel.scratch_bytes = made.scratch_bytes;
       kernel.code = std::move(made.code);
+      kernel.object = std::move(made.object);
       kernel.ir = std::move(made.ir);
       kernel.assembly = std::move(made.assembly);
       if (options.object) kernel.object = std::move(made.object);
@@ -62,9 +63,8 @@ class CpuTarget final : public Target {
     return result;
   }
 
-  std::unique_ptr<runtime::common::Executable> load(
-      std::shared_ptr<const abi::Plan> plan) const override {
-    return std::make_unique<runtime::cpu::Executable>(std::move(plan));
+  std::unique_ptr<runtime::common::Executable> load(abi::PlanAndCode made) const override {
+    return std::make_unique<runtime::cpu::Executable>(std::move(made));
   }
 
  private:
@@ -73,9 +73,13 @@ class CpuTarget final : public Target {
 
 }  // namespace
 
-std::unique_ptr<Target> make_cpu_target() { return std::make_unique<CpuTarget>(); }
+std::unique_ptr<Target> make_cpu_target(std::string_view instruction_set) {
+  auto options = codegen::cpu::TargetOptions::from_environment();
+  options.instruction_set = instruction_set;
+  return std::make_unique<CpuTarget>(std::move(options));
+}
 #else
-std::unique_ptr<Target> make_cpu_target() {
+std::unique_ptr<Target> make_cpu_target(std::string_view /*instruction_set*/) {
   unsupported("built without LLVM: there is no code generator for the CPU");
 }
 #endif

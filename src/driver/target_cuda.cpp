@@ -205,7 +205,8 @@ class CudaTarget final : public Target {
       one.image = images.at(kernel.kernel.image);
       one.schedule = all[result.size()].schedule;
       one.scratch_bytes = kernel.workspace_bytes;
-      if (kernel.kernel.source) one.ir = *kernel.kernel.source;
+      if (kernel.source) one.ir = *kernel.source;
+      one.source = std::move(kernel.source);
       one.device = std::move(kernel.kernel);
       one.seconds = each;
       result.push_back(std::move(one));
@@ -217,9 +218,8 @@ class CudaTarget final : public Target {
     return tune_blocks(cases, generator_, *device_, measured_);
   }
 
-  std::unique_ptr<runtime::common::Executable> load(
-      std::shared_ptr<const abi::Plan> plan) const override {
-    return std::make_unique<runtime::cuda::Executable>(std::move(plan), device_);
+  std::unique_ptr<runtime::common::Executable> load(abi::PlanAndCode made) const override {
+    return std::make_unique<runtime::cuda::Executable>(std::move(made), device_);
   }
 
  private:

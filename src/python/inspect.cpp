@@ -99,6 +99,7 @@ driver::Report report_of(const nb::dict& facts) {
 driver::Inspection inspection_of(const TorchCallable& callable, const nb::dict& facts) {
   driver::Inspection inspection;
   inspection.plan = {std::shared_ptr<void>(), &callable.plan()};
+  inspection.code = {std::shared_ptr<void>(), &callable.executable().code()};
   inspection.title = get<std::string>(facts, "title");
   inspection.report = report_of(facts);
   inspection.texts = get<std::vector<std::pair<std::string, std::string>>>(facts, "texts");

@@ -171,7 +171,7 @@ driver::CompileOptions compile_options(const Options& options) {
 // (the program as Python calls it, its report)
 nb::tuple loaded(const driver::Compiler& compiler, const driver::Compiled& compiled,
                  const nb::list& targets, const nb::object& as_strided) {
-  auto callable = std::make_shared<TorchCallable>(compiler.load(compiled.plan), compiler.location(),
+  auto callable = std::make_shared<TorchCallable>(compiler.load(compiled), compiler.location(),
                                                   targets, as_strided);
   return nb::make_tuple(callable, report_dict(compiled.report));
 }

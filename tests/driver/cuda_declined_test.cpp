@@ -92,7 +92,7 @@ TEST_F(Declined, IsLaunchedInThePlainerWay) {
   const auto compiled = compiler.compile(std::move(graph), {});
   const auto& launch = std::get<abi::Launch>(compiled.plan->steps.at(1).action);
   const abi::KernelDecl& kernel = compiled.plan->kernels.at(launch.kernel);
-  for (const std::string& text : {kernel.text, *kernel.device->source}) {
+  for (const std::string& text : {kernel.text, *compiled.code->sources.at(launch.kernel)}) {
     EXPECT_NE(text.find("threads 512 team 512 lanes 1"), std::string::npos) << text;
   }
   const runtime::common::SizeProgram sizes(*compiled.plan);

@@ -206,7 +206,7 @@ RunResult compile_and_run(graph::Graph graph, const std::vector<RefTensor>& inpu
   Compiled compiled = shared_compiler().compile(std::move(graph), with_text);
   runtime::cpu::ExecutableOptions executable_options;
   executable_options.poison = 0xA5;
-  runtime::cpu::Executable executable(compiled.plan, executable_options);
+  runtime::cpu::Executable executable({compiled.plan, compiled.code}, executable_options);
   std::vector<abi::TensorView> views;
   for (const Memory& m : memory) views.push_back(m.view);
   for (int call = 0; call < 2; ++call) {

@@ -111,7 +111,7 @@ class NullDeviceTest : public ::testing::Test {
       if (input.name.starts_with("cpu")) graph.type(input.value).device = {abi::DeviceKind::cpu, 0};
     }
     compiled_ = compiler_.compile(std::move(graph), {});
-    executable_ = compiler_.load(compiled_.plan);
+    executable_ = compiler_.load(compiled_);
   }
 
   // Calls the program with tensors of these sizes, dense.

@@ -1,6 +1,6 @@
 // Kernels to machine code of the host: LLVM's code generator makes an object file of each kernel,
-// load_object puts it into memory. No optimisation pass of LLVM runs but those of instruction
-// selection: the emitter writes what it wants.
+// those of one call are linked to one image and put into memory. No optimisation pass of LLVM runs
+// but those of instruction selection: the emitter writes what it wants.
 #include "codegen/cpu/compiler.h"
 
 #include <llvm/ADT/SmallVector.h>
@@ -25,7 +25,8 @@
 #include "base/threads.h"
 #include "codegen/cpu/ir.h"
 #include "codegen/cpu/kernel_code.h"
-#include "codegen/cpu/object_code.h"
+#include "image/image.h"
+#include "image/processor.h"
 
 namespace inkle::codegen::cpu {
 
@@ -55,6 +56,21 @@ std::string feature_text(const llvm::StringMap<bool>& features, std::int32_t vec
   }
   std::sort(all.begin(), all.end());
   return fmt::format("{}", fmt::join(all, ","));
+}
+
+const image::InstructionSet* chosen_set(const std::string& name) {
+  if (name.empty()) return nullptr;
+  const image::InstructionSet* const set = image::instruction_set_named(name);
+  if (set == nullptr) {
+    std::vector<std::string_view> known;
+    for (const image::InstructionSet& one : image::instruction_sets()) known.push_back(one.name);
+    user_error("no instruction set {}, only {}", name, fmt::join(known, ", "));
+  }
+  const auto missing = image::missing_features(image::required_bits(*set));
+  if (!missing.empty()) {
+    user_error("this processor lacks what {} needs: {}", name, fmt::join(missing, ", "));
+  }
+  return set;
 }
 
 std::int64_t cache_bytes(int name, std::int64_t otherwise) {
@@ -143,9 +159,6 @@ struct CpuCompiler::Impl {
     const auto* first = reinterpret_cast<const std::byte*>(object.data());
     out.object = std::make_shared<const std::vector<std::byte>>(first, first + object.size());
     give_back(std::move(target_machine));
-    LoadedObject loaded = load_object(*out.object);
-    out.code = std::move(loaded.memory);
-    out.function = reinterpret_cast<abi::KernelFunction>(loaded.entry);
     out.compile_seconds = seconds_since(start);
   }
 };
@@ -159,6 +172,8 @@ CpuCompiler::CpuCompiler(TargetOptions options) : impl_(std::make_unique<Impl>()
   const auto features = llvm::sys::getHostCPUFeatures();
   const std::int32_t widest = host_vector_bytes(features);
   if (widest == 0) unsupported("this processor has no AVX2 with FMA");
+  const image::InstructionSet* const set = chosen_set(options.instruction_set);
+  if (set != nullptr) options.vector_bytes = set->vector_bytes;
   const std::int32_t width = options.vector_bytes == 0 ? widest : options.vector_bytes;
   if (width != 32 && width != 64) user_error("no vectors of {} bytes, only 32 and 64", width);
   if (width > widest) user_error("this processor has no vectors of {} bytes", width);
@@ -174,6 +189,10 @@ CpuCompiler::CpuCompiler(TargetOptions options) : impl_(std::make_unique<Impl>()
   impl.target = {.vector_bytes = width,
                  .cpu = llvm::sys::getHostCPUName().str(),
                  .features = feature_text(features, width)};
+  if (set != nullptr) {
+    impl.target.cpu = set->name;
+    impl.target.features = image::feature_text(*set);
+  }
   if (options.optimization < 0 || options.optimization > 3) {
     user_error("no optimization level {}, only 0 to 3", options.optimization);
   }
@@ -206,6 +225,18 @@ EmittedKernel emit(Ir& module, const CompileUnit& unit, const Target& target) {
   }
 }
 
+// One image of all.
+void load_into(std::vector<CompiledKernel>& kernels) {
+  std::vector<image::Object> objects;
+  for (const CompiledKernel& kernel : kernels) objects.emplace_back(*kernel.object);
+  const image::Image linked = image::link(objects);
+  const image::LoadedImage loaded = image::load(linked.bytes, linked.layout);
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    kernels[i].code = loaded.memory;
+    kernels[i].function = loaded.functions[i];
+  }
+}
+
 }  // namespace
 
 std::vector<CompiledKernel> CpuCompiler::compile(std::span<const CompileUnit> units,
@@ -232,6 +263,7 @@ std::vector<CompiledKernel> CpuCompiler::compile(std::span<const CompileUnit> un
           modules[i].reset();
         }
       });
+  load_into(out);
   return out;
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "abi/code.h"
 #include "abi/device.h"
 #include "abi/plan.h"
 #include "schedule/kernel.h"
@@ -22,6 +23,9 @@ struct TargetOptions {
   // Bytes of a vector register: 64 (AVX-512), 32 (AVX2) or 0 (the widest that the host has); more
   // than the host has throws UserError.
   std::int32_t vector_bytes = 0;
+  // "x86-64-v3" or "x86-64-v4": code for every processor that has this instruction set, with its
+  // widest vectors; empty: for the host. UserError for another, or one that the host lacks.
+  std::string instruction_set = {};
   // Effort of instruction selection, 0 to 3.
   std::int32_t optimization = 2;
 
@@ -45,14 +49,14 @@ struct CompiledKernel {
   sym::Expr scratch_bytes;
   // Whether the kernel may set the status word of its scratch.
   bool can_fail = false;
-  // Object file of the kernel, for load_object of another process with the same features.
+  // Object file of the kernel, for image::link().
   std::shared_ptr<const std::vector<std::byte>> object;
   // Keeps `function` valid.
   std::shared_ptr<void> code;
   std::string ir;
   std::string assembly;
   double emit_seconds = 0;     // kernel to LLVM IR
-  double compile_seconds = 0;  // LLVM IR to machine code in memory
+  double compile_seconds = 0;  // LLVM IR to an object file
 };
 
 class CpuCompiler {

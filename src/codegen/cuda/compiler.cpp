@@ -159,7 +159,7 @@ Compiled CudaCompiler::compile(std::span<const CompileUnit> units, bool only_tex
     made.kernel.cluster_blocks = unit.schedule.blocks->cluster;
     made.kernel.can_fail = source.can_fail;
     made.kernel.waits = waits_;
-    made.kernel.source = std::make_shared<const std::string>(source.text);
+    made.source = std::make_shared<const std::string>(source.text);
     made.blocks = schedule::parallel_extent(*unit.kernel, unit.schedule, context);
     made.workspace_bytes = source.workspace_bytes;
     made.kernel.has_workspace = !source.workspace_bytes.is_constant(0);

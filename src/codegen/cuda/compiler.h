@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "abi/code.h"
 #include "abi/device.h"
 #include "abi/plan.h"
 #include "schedule/kernel.h"
@@ -26,9 +27,10 @@ struct CompileUnit {
 };
 
 struct CompiledKernel {
-  abi::DeviceKernel kernel;   // its image counts in Compiled::images
-  sym::Expr blocks;           // of the grid, in terms of the kernel's sizes
-  sym::Expr workspace_bytes;  // constant 0: none
+  abi::DeviceKernel kernel;                   // its image counts in Compiled::images
+  sym::Expr blocks;                           // of the grid, in terms of the kernel's sizes
+  sym::Expr workspace_bytes;                  // constant 0: none
+  std::shared_ptr<const std::string> source;  // text of the function
 };
 
 struct Compiled {

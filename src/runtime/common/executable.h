@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "abi/code.h"
 #include "abi/plan.h"
 #include "abi/tensor_view.h"
 #include "runtime/common/host.h"
@@ -62,6 +63,7 @@ class Executable {
   [[nodiscard]] virtual bool is_prepared(const Call& /*call*/) { return true; }
 
   [[nodiscard]] virtual const abi::Plan& plan() const = 0;
+  [[nodiscard]] virtual const abi::Code& code() const = 0;
   // Tensor arguments, by number, that derived copies are kept of: their versions are of use.
   [[nodiscard]] virtual std::span<const std::uint32_t> watched() const = 0;
   [[nodiscard]] virtual MemoryReport memory() const = 0;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -12,6 +13,15 @@ namespace inkle::runtime::common {
 namespace {
 
 using abi::BufferDecl;
+
+// Of all elements; nothing for sizes below 0 or beyond 64 bits.
+std::optional<std::uint64_t> bytes_of(const abi::ConstantDecl& constant) {
+  std::int64_t bytes = abi::size_of(constant.dtype);
+  for (const std::int64_t size : constant.sizes) {
+    if (size < 0 || __builtin_mul_overflow(bytes, size, &bytes)) return {};
+  }
+  return static_cast<std::uint64_t>(bytes);
+}
 
 class Checker {
  public:
@@ -26,7 +36,7 @@ class Checker {
     for (const BufferDecl& b : plan_.buffers) buffer_declaration(b);
     for (std::size_t i = 0; i < plan_.constants.size(); ++i) {
       place_ = fmt::format("constant {}", i);
-      if (plan_.constants[i].data == nullptr) fail("no data");
+      if (!bytes_of(plan_.constants[i])) fail("sizes that no memory has");
     }
     for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
       place_ = fmt::format("step {}", i);
@@ -207,5 +217,21 @@ class Checker {
 }  // namespace
 
 void check_references(const abi::Plan& plan) { Checker(plan).run(); }
+
+void check_code(const abi::Plan& plan, const abi::Code& code) {
+  if (code.functions.size() != plan.kernels.size()) {
+    user_error("plan {}: code of {} kernels, {} are needed", plan.name, code.functions.size(),
+               plan.kernels.size());
+  }
+  if (code.constants.size() != plan.constants.size()) {
+    user_error("plan {}: {} constants, {} are needed", plan.name, code.constants.size(),
+               plan.constants.size());
+  }
+  for (std::size_t i = 0; i < plan.constants.size(); ++i) {
+    if (code.constants[i].data.size() == bytes_of(plan.constants[i])) continue;
+    user_error("plan {}: constant {} has {} bytes, {} are needed", plan.name, i,
+               code.constants[i].data.size(), bytes_of(plan.constants[i]).value_or(0));
+  }
+}
 
 }  // namespace inkle::runtime::common

@@ -65,7 +65,13 @@ bool holds(Guard::Relation relation, std::int64_t a, std::int64_t b) {
 
 }  // namespace
 
-SizeProgram::SizeProgram(const abi::Plan& plan) : plan_(&plan), constants_(plan.slot_count, 0) {
+SizeProgram::SizeProgram(const abi::Plan& plan) : plan_(&plan) {
+  // So no slot stays unset, and a small file cannot ask for much memory.
+  if (plan.slot_count != plan.size_program.size()) {
+    user_error("plan {}: {} slots, {} are computed", plan.name, plan.slot_count,
+               plan.size_program.size());
+  }
+  constants_.assign(plan.slot_count, 0);
   std::vector<std::uint32_t> rank_in_kind;
   std::uint32_t integers = 0;
   std::uint32_t tensors = 0;

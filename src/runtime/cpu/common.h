@@ -4,7 +4,11 @@
 #include "runtime/common/arguments.h"
 #include "runtime/common/errors.h"
 #include "runtime/common/executable.h"
+#include "runtime/common/frame_pool.h"
+#include "runtime/common/kernel_status.h"
 #include "runtime/common/plan_check.h"
+#include "runtime/common/plan_facts.h"
+#include "runtime/common/results.h"
 #include "runtime/common/size_program.h"
 
 namespace inkle::runtime::cpu {

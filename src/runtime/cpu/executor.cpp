@@ -20,51 +20,36 @@ bool is_weight(const abi::LibraryCall& call) {
   return c != nullptr && c->w_is_weight;
 }
 
-std::shared_ptr<const abi::Plan> checked(std::shared_ptr<const abi::Plan> plan) {
-  check_references(*plan);
-  return plan;
+abi::PlanAndCode checked(abi::PlanAndCode made) {
+  check_references(*made.plan);
+  common::check_code(*made.plan, *made.code);
+  return made;
 }
 
 }  // namespace
 
-Executable::Executable(std::shared_ptr<const abi::Plan> plan, ExecutableOptions options)
-    : plan_(checked(std::move(plan))),
+Executable::Executable(abi::PlanAndCode made, ExecutableOptions options)
+    : plan_(checked(made).plan),
+      code_(std::move(made.code)),
       options_(std::move(options)),
       sizes_(*plan_),
+      facts_(*plan_),
       weights_(options_.packed_weights_limit) {
   if (!options_.memory) options_.memory = std::make_shared<MemoryPool>();
-  resolve_aliases();
-  number_arguments();
+  list_buffers();
   align_constants();
-  check_outputs();
   make_steps();
   make_groups();
   if (sizes_.is_constant()) {  // what no argument can change is compiled now
     auto frame = take_frame();
     frame->prepare();
-    give_back(std::move(frame));
+    frames_.give_back(std::move(frame));
   }
 }
 
 Executable::~Executable() = default;
 
-void Executable::resolve_aliases() {
-  roots_.resize(plan_->buffers.size());
-  for (std::size_t b = 0; b < roots_.size(); ++b) {
-    auto root = static_cast<PlanBuffer>(b);
-    for (std::size_t hops = 0; plan_->buffers[root].kind == Kind::alias; ++hops) {
-      if (hops > roots_.size()) user_error("plan {}: aliases in a circle", plan_->name);
-      root = plan_->buffers[root].index;
-    }
-    roots_[b] = root;
-  }
-}
-
-void Executable::number_arguments() {
-  for (const abi::PlanArgument& a : plan_->arguments) {
-    tensor_number_.push_back(a.is_integer ? -1 : static_cast<std::int32_t>(tensor_count_));
-    ++(a.is_integer ? integer_count_ : tensor_count_);
-  }
+void Executable::list_buffers() {
   argument_buffers_.resize(plan_->arguments.size());
   for (std::size_t b = 0; b < plan_->buffers.size(); ++b) {
     const BufferDecl& decl = plan_->buffers[b];
@@ -78,20 +63,11 @@ void Executable::number_arguments() {
 
 // Generated code may assume cache-line alignment of constants.
 void Executable::align_constants() {
-  for (const abi::ConstantDecl& c : plan_->constants) {
-    const auto bytes = static_cast<std::int64_t>(c.data->size());
+  for (const abi::SharedBytes& c : code_->constants) {
+    const auto bytes = static_cast<std::int64_t>(c.data.size());
     constants_.emplace_back(std::max<std::int64_t>(bytes, 1), "a constant");
-    if (bytes != 0) std::memcpy(constants_.back().data(), c.data->data(), c.data->size());
+    if (bytes != 0) std::memcpy(constants_.back().data(), c.data.data(), c.data.size());
     constant_data_.push_back(constants_.back().data());
-  }
-}
-
-void Executable::check_outputs() const {
-  for (const abi::PlanOutput& o : plan_->outputs) {
-    if (o.kind != abi::PlanOutput::Kind::buffer) continue;
-    if (plan_->buffers[roots_[o.index]].kind == Kind::arena) {
-      user_error("plan {}: output {} lies in the arena", plan_->name, plan_->buffers[o.index].name);
-    }
   }
 }
 
@@ -103,7 +79,7 @@ void Executable::make_steps() {
     if (const auto* launch = std::get_if<abi::Launch>(&s.action)) {
       step.kind = Step::Kind::launch;
       step.launch = launch;
-      step.function = plan_->kernels[launch->kernel].function;
+      step.function = code_->functions[launch->kernel];
       if (step.function == nullptr) {
         user_error("plan {}: kernel {} has no code", plan_->name,
                    plan_->kernels[launch->kernel].name);
@@ -121,14 +97,14 @@ void Executable::make_steps() {
       step.kind = Step::Kind::copy;
       step.declared = {copy.from, copy.to};
     }
-    for (const PlanBuffer b : step.declared) step.buffers.push_back(roots_[b]);
+    for (const PlanBuffer b : step.declared) step.buffers.push_back(facts_.roots[b]);
     steps_.push_back(std::move(step));
   }
 }
 
 void Executable::add_library_step(const abi::LibraryCall& call, bool prepare) {
   calls_.push_back(call);
-  abi::for_each_operand(calls_.back(), [&](abi::Operand& o) { o.buffer = roots_[o.buffer]; });
+  abi::for_each_operand(calls_.back(), [&](abi::Operand& o) { o.buffer = facts_.roots[o.buffer]; });
   library_steps_.push_back(std::make_unique<LibraryStep>(calls_.back(), false));
   if (prepare || !is_weight(call)) return;  // a packed copy for a single use would be a waste
   const BufferDecl& weights = plan_->buffers[library_steps_.back()->weights_buffer()];
@@ -140,7 +116,7 @@ void Executable::add_library_step(const abi::LibraryCall& call, bool prepare) {
 }
 
 void Executable::make_groups() {
-  groups_ = plan_prepared(*plan_, roots_, tensor_number_, sizes_, library_steps_);
+  groups_ = plan_prepared(*plan_, facts_.roots, facts_.tensor_number, sizes_, library_steps_);
   group_of_.assign(plan_->buffers.size(), 0);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     PreparedGroup& group = groups_[g];
@@ -151,7 +127,7 @@ void Executable::make_groups() {
   for (const auto& step : library_steps_) {
     const BufferDecl& weights = plan_->buffers[step->weights_buffer()];
     if (!step->has_stable_weights() || weights.kind != Kind::argument) continue;
-    watched_.push_back(static_cast<std::uint32_t>(tensor_number_[weights.index]));
+    watched_.push_back(static_cast<std::uint32_t>(facts_.tensor_number[weights.index]));
   }
   std::sort(watched_.begin(), watched_.end());
   watched_.erase(std::unique(watched_.begin(), watched_.end()), watched_.end());
@@ -159,34 +135,16 @@ void Executable::make_groups() {
 
 // Idle frames let go of prepared sets that have been replaced or dropped.
 void Executable::release_outdated() const {
-  const std::lock_guard lock(mutex_);
-  for (const auto& frame : idle_) frame->release_outdated();
+  frames_.for_each([](Frame& frame) { frame.release_outdated(); });
 }
 
 std::unique_ptr<Frame> Executable::take_frame() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!idle_.empty()) {
-      std::unique_ptr<Frame> frame = std::move(idle_.back());
-      idle_.pop_back();
-      return frame;
-    }
-  }
-  return std::make_unique<Frame>(*this);
-}
-
-void Executable::give_back(std::unique_ptr<Frame> frame) {
-  const std::lock_guard lock(mutex_);
-  idle_.push_back(std::move(frame));
+  std::unique_ptr<Frame> frame = frames_.take();
+  return frame ? std::move(frame) : std::make_unique<Frame>(*this);
 }
 
 void Executable::run_with(const Call& call, double* microseconds) {
-  if (call.tensors.size() != tensor_count_ || call.integers.size() != integer_count_) {
-    user_error("plan {} takes {} tensors and {} integers, got {} and {}", plan_->name,
-               tensor_count_, integer_count_, call.tensors.size(), call.integers.size());
-  }
-  INKLE_CHECK(call.versions.empty() || call.versions.size() == tensor_count_,
-              "{} versions for {} tensors", call.versions.size(), tensor_count_);
+  facts_.check_counts(*plan_, call);
   // A frame that an exception left halfway is dropped, not given back.
   std::unique_ptr<Frame> frame = take_frame();
   try {
@@ -194,7 +152,7 @@ void Executable::run_with(const Call& call, double* microseconds) {
   } catch (const std::bad_alloc&) {
     user_error("out of memory in plan {}", plan_->name);
   }
-  give_back(std::move(frame));
+  frames_.give_back(std::move(frame));
 }
 
 void Executable::run(const Call& call) { run_with(call, nullptr); }
@@ -206,19 +164,19 @@ std::vector<double> Executable::run_profiled(const Call& call) {
 }
 
 MemoryReport Executable::memory() const {
-  const std::lock_guard lock(mutex_);
-  MemoryReport report;
-  if (!idle_.empty()) report = idle_.back()->memory();
+  MemoryReport report =
+      frames_.latest(MemoryReport(), [](const Frame& frame) { return frame.memory(); });
   report.packed_weight_bytes = weights_.bytes();
   for (const PreparedGroup& g : groups_) report.prepared_bytes += g.sets->bytes();
   return report;
 }
 
 std::string Executable::implementation(std::size_t step) const {
-  const std::lock_guard lock(mutex_);
-  if (step >= steps_.size() || steps_[step].kind != Step::Kind::library || idle_.empty()) return {};
-  const auto& compiled = idle_.back()->library_state(steps_[step].library).compiled;
-  return compiled && compiled->primitive ? compiled->primitive->implementation() : std::string();
+  if (step >= steps_.size() || steps_[step].kind != Step::Kind::library) return {};
+  return frames_.latest(std::string(), [&](const Frame& frame) {
+    const auto& compiled = frame.library_state(steps_[step].library).compiled;
+    return compiled && compiled->primitive ? compiled->primitive->implementation() : std::string();
+  });
 }
 
 }  // namespace inkle::runtime::cpu

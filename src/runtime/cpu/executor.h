@@ -4,10 +4,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
+#include "abi/code.h"
 #include "abi/plan.h"
 #include "abi/tensor_view.h"
 #include "runtime/cpu/common.h"
@@ -35,7 +35,7 @@ class Executable final : public common::Executable {
  public:
   // Checks the plan. Shapes that do not depend on arguments are planned and compiled here. Throws
   // UserError for a plan that makes no sense (packages come from files) and what compile() throws.
-  explicit Executable(std::shared_ptr<const abi::Plan> plan, ExecutableOptions options = {});
+  explicit Executable(abi::PlanAndCode made, ExecutableOptions options = {});
   ~Executable() override;
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
@@ -43,6 +43,7 @@ class Executable final : public common::Executable {
   void run(const Call& call) override;
   [[nodiscard]] std::vector<double> run_profiled(const Call& call) override;
   [[nodiscard]] const abi::Plan& plan() const override { return *plan_; }
+  [[nodiscard]] const abi::Code& code() const override { return *code_; }
   [[nodiscard]] std::span<const std::uint32_t> watched() const override { return watched_; }
   [[nodiscard]] MemoryReport memory() const override;
   [[nodiscard]] std::string implementation(std::size_t step) const override;
@@ -51,26 +52,21 @@ class Executable final : public common::Executable {
   friend class Frame;
   struct Step;
 
-  void resolve_aliases();
-  void number_arguments();
+  void list_buffers();
   void align_constants();
-  void check_outputs() const;
   void make_steps();
   void add_library_step(const abi::LibraryCall& call, bool prepare);
   void make_groups();
   void release_outdated() const;
   [[nodiscard]] std::unique_ptr<Frame> take_frame();
-  void give_back(std::unique_ptr<Frame> frame);
   void run_with(const Call& call, double* microseconds);
 
   std::shared_ptr<const abi::Plan> plan_;
+  std::shared_ptr<const abi::Code> code_;
   ExecutableOptions options_;
   SizeProgram sizes_;
-  mutable WeightCache weights_;              // thread-safe
-  std::vector<abi::PlanBuffer> roots_;       // by buffer: itself, or what it is an alias of
-  std::vector<std::int32_t> tensor_number_;  // by plan argument; -1 for integers
-  std::uint32_t tensor_count_ = 0;
-  std::uint32_t integer_count_ = 0;
+  common::PlanFacts facts_;
+  mutable WeightCache weights_;                                 // thread-safe
   std::vector<std::vector<abi::PlanBuffer>> argument_buffers_;  // by plan argument
   std::vector<abi::PlanBuffer> output_buffers_;
   std::vector<abi::LibraryCall> calls_;  // with roots for buffers; stable addresses
@@ -82,10 +78,7 @@ class Executable final : public common::Executable {
   std::vector<Block> constants_;  // aligned copies
   std::vector<void*> constant_data_;
 
-  mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<Frame>> idle_;
-  MemoryReport report_;
-  std::vector<std::string> implementations_;  // by library step
+  common::FramePool<Frame> frames_;
 };
 
 }  // namespace inkle::runtime::cpu

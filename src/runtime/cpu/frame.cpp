@@ -99,12 +99,12 @@ void Frame::prepare() {
 }
 
 void Frame::run(const Call& call, double* microseconds) {
-  kept_count_ = 0;
+  numbers_.clear();
   clones_.clear();
   if (!library_.empty()) magnitudes_.reset(buffers_.size());
   if (call.check == Check::full) {
     for (std::size_t a = 0; a < plan_.arguments.size(); ++a) {
-      const std::int32_t number = executable_.tensor_number_[a];
+      const std::int32_t number = executable_.facts_.tensor_number[a];
       if (number >= 0)
         check_type(plan_.arguments[a], call.tensors[static_cast<std::size_t>(number)]);
     }
@@ -176,7 +176,7 @@ void Frame::plan_shapes() {
 
 void Frame::bind_arguments(const Call& call) {
   for (std::size_t a = 0; a < plan_.arguments.size(); ++a) {
-    const std::int32_t number = executable_.tensor_number_[a];
+    const std::int32_t number = executable_.facts_.tensor_number[a];
     if (number < 0) continue;
     const abi::TensorView& given = call.tensors[static_cast<std::size_t>(number)];
     if (call.check == Check::full) check_geometry(plan_.arguments[a], given, slots_);
@@ -311,22 +311,11 @@ void Frame::run_launch(const Executable::Step& step) {
   for (std::int64_t w = 0; w < work.workers; ++w) {
     std::int64_t status = 0;
     std::memcpy(&status, scratch_.data() + w * scratch_stride_, sizeof status);
-    if (status != 0) [[unlikely]]
-      fail(status, plan_.steps[step_number_]);
+    if (status != 0) [[unlikely]] {
+      common::throw_status(static_cast<abi::KernelStatus>(status), plan_,
+                           plan_.steps[step_number_]);
+    }
   }
-}
-
-void Frame::fail(std::int64_t status, const abi::Step& step) const {
-  const std::string& where = abi::place_of_failure(plan_, step);
-  switch (static_cast<abi::KernelStatus>(status)) {
-    case abi::KernelStatus::index_out_of_range:
-      throw OutOfRange(fmt::format("index out of range in {}", where));
-    case abi::KernelStatus::division_by_zero:
-      user_error("integer division by zero in {}", where);
-    case abi::KernelStatus::ok:
-      break;
-  }
-  throw InternalError(fmt::format("kernel status {} in {}", status, where));
 }
 
 void Frame::run_library(const Executable::Step& step, const Call& call, Block& block) {
@@ -340,7 +329,8 @@ void Frame::run_library(const Executable::Step& step, const Call& call, Block& b
     version = set ? set->generation() : 0;
     is_sampled = false;
   } else if (weights.kind == Kind::argument && !call.versions.empty()) {
-    version = call.versions[static_cast<std::size_t>(executable_.tensor_number_[weights.index])];
+    version =
+        call.versions[static_cast<std::size_t>(executable_.facts_.tensor_number[weights.index])];
   }
   std::byte* const workspace = block.data() == nullptr ? nullptr : block.data() + arena_bytes_;
   library.run(buffers_, slots_, library_[step.library], workspace, executable_.weights_, version,
@@ -356,17 +346,9 @@ void Frame::run_copy(const Executable::Step& step) {
                {values(to.strides), to.strides.size()});
 }
 
-const std::int64_t* Frame::values(const std::vector<abi::Slot>& dims) {
-  if (kept_count_ == kept_values_.size()) kept_values_.emplace_back();
-  std::vector<std::int64_t>& kept = kept_values_[kept_count_++];
-  kept.resize(dims.size());
-  for (std::size_t d = 0; d < dims.size(); ++d) kept[d] = slots_[dims[d]];
-  return kept.data();
-}
-
 abi::TensorView Frame::view_of(PlanBuffer declared) {
   const BufferDecl& decl = plan_.buffers[declared];
-  return {.data = buffers_[executable_.roots_[declared]],
+  return {.data = buffers_[executable_.facts_.roots[declared]],
           .dtype = decl.dtype,
           .device = {},
           .rank = static_cast<std::int32_t>(decl.sizes.size()),
@@ -385,11 +367,11 @@ void Frame::run_eager(const Executable::Step& step, Host& host) {
       operand.is_integer = true;
       operand.integer = slots_[a.index];
     } else {
-      const PlanBuffer root = executable_.roots_[a.index];
+      const PlanBuffer root = executable_.facts_.roots[a.index];
       operand.view = view_of(a.index);
       // Aliases may have another geometry than the tensor the host knows.
       if (root == a.index && plan_.buffers[root].kind == Kind::argument) {
-        operand.argument = executable_.tensor_number_[plan_.buffers[root].index];
+        operand.argument = executable_.facts_.tensor_number[plan_.buffers[root].index];
       }
       if (root == a.index) operand.handle = handles_[root];
     }
@@ -435,57 +417,11 @@ void Frame::adopt(PlanBuffer buffer, const HostTensor& result, Host& host,
 }
 
 void Frame::give_results(const Call& call) {
-  for (std::size_t i = 0; i < plan_.outputs.size(); ++i) {
-    const abi::PlanOutput& declared = plan_.outputs[i];
-    Output output{.kind = declared.kind};
-    switch (declared.kind) {
-      case abi::PlanOutput::Kind::none:
-        break;
-      case abi::PlanOutput::Kind::integer:
-        output.integer = slots_[declared.index];
-        break;
-      case abi::PlanOutput::Kind::argument:
-        output.argument = executable_.tensor_number_[declared.index];
-        output.is_whole = true;
-        output.view = call.tensors[static_cast<std::size_t>(output.argument)];
-        break;
-      case abi::PlanOutput::Kind::buffer:
-        describe_output(declared, call, output);
-        break;
-    }
-    call.host->give(static_cast<std::uint32_t>(i), output);
-  }
-}
-
-void Frame::describe_output(const abi::PlanOutput& declared, const Call& call, Output& output) {
-  const PlanBuffer root = executable_.roots_[declared.index];
-  const BufferDecl& decl = plan_.buffers[root];
-  abi::TensorView storage = view_of(root);
-  void* data = buffers_[root];
-  output.handle = handles_[root];
-  if (decl.kind == Kind::argument) {
-    output.argument = executable_.tensor_number_[decl.index];
-    storage = call.tensors[static_cast<std::size_t>(output.argument)];
-    data = storage.data;  // not an aligned copy of it
-  } else if (decl.kind == Kind::constant) {
-    const HostTensor made = call.host->make_output(decl.dtype, {storage.sizes, decl.sizes.size()},
-                                                   {storage.strides, decl.sizes.size()});
-    std::memcpy(made.view.data, data, static_cast<std::size_t>(slots_[decl.bytes]));
-    data = made.view.data;
-    output.handle = made.handle;
-  }
-  const abi::DType dtype = plan_.buffers[declared.index].dtype;
-  const std::int64_t offset = slots_[declared.offset];
-  output.view = {.data = static_cast<std::byte*>(data) + offset * abi::size_of(dtype),
-                 .dtype = dtype,
-                 .device = {},
-                 .rank = static_cast<std::int32_t>(declared.sizes.size()),
-                 .sizes = values(declared.sizes),
-                 .strides = values(declared.strides)};
-  output.is_whole =
-      offset == 0 && dtype == storage.dtype && output.view.rank == storage.rank &&
-      std::equal(output.view.sizes, output.view.sizes + storage.rank, storage.sizes) &&
-      std::equal(output.view.strides, output.view.strides + storage.rank, storage.strides);
+  const auto view = [this](PlanBuffer root) { return view_of(root); };
+  const auto copy = [this](PlanBuffer root, const abi::TensorView& to, std::int64_t bytes) {
+    std::memcpy(to.data, buffers_[root], static_cast<std::size_t>(bytes));
+  };
+  common::give_results({plan_, executable_.facts_, call, slots_, handles_, numbers_, view, copy});
 }
 
 MemoryReport Frame::memory() const {

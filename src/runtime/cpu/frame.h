@@ -65,11 +65,11 @@ class Frame {
   void adopt(abi::PlanBuffer buffer, const HostTensor& result, Host& host, const std::string& name);
   void write_back();
   void give_results(const Call& call);
-  void describe_output(const abi::PlanOutput& declared, const Call& call, Output& output);
-  [[noreturn]] void fail(std::int64_t status, const abi::Step& step) const;
 
   // Numbers of `dims` slots, in memory that lives until the next call of the frame.
-  const std::int64_t* values(const std::vector<abi::Slot>& dims);
+  const std::int64_t* values(const std::vector<abi::Slot>& dims) {
+    return numbers_.of(dims, slots_);
+  }
   abi::TensorView view_of(abi::PlanBuffer declared);
 
   const Executable& executable_;
@@ -95,8 +95,7 @@ class Frame {
   std::vector<std::vector<std::int64_t>> starts_;
   std::vector<void*> launch_buffers_;
   std::vector<std::int64_t> launch_sizes_;
-  std::vector<std::vector<std::int64_t>> kept_values_;
-  std::size_t kept_count_ = 0;
+  common::ViewNumbers numbers_;
   std::vector<Clone> clones_;
   std::size_t step_number_ = 0;
 };

@@ -40,12 +40,6 @@ class Planner {
         check_ordinary(step, call);
       }
     }
-    for (const abi::PlanOutput& o : plan_.outputs) {
-      if (o.kind != abi::PlanOutput::Kind::buffer) continue;
-      if (kind_of(roots_[o.index]) == Kind::prepared) {
-        user_error("plan {}: output {} is prepared memory", plan_.name, name_of(o.index));
-      }
-    }
     std::erase_if(groups_, [](const PreparedGroup& g) { return g.steps.empty(); });
     for (PreparedGroup& g : groups_) place(g);
     return std::move(groups_);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "abi/code.h"
 #include "abi/device.h"
 #include "abi/plan.h"
 

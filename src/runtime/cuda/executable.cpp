@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "runtime/common/errors.h"
+#include "runtime/common/kernel_status.h"
 #include "runtime/common/plan_check.h"
 #include "runtime/cuda/frame.h"
 #include "runtime/cuda/samples.h"
@@ -19,9 +19,10 @@ using abi::BufferDecl;
 using abi::PlanBuffer;
 using Kind = BufferDecl::Kind;
 
-std::shared_ptr<const abi::Plan> checked(std::shared_ptr<const abi::Plan> plan) {
-  common::check_references(*plan);
-  return plan;
+abi::PlanAndCode checked(abi::PlanAndCode made) {
+  common::check_references(*made.plan);
+  common::check_code(*made.plan, *made.code);
+  return made;
 }
 
 // Generated code may assume so much of constants.
@@ -29,12 +30,14 @@ constexpr std::int64_t kConstantAlignment = 256;
 
 }  // namespace
 
-Executable::Executable(std::shared_ptr<const abi::Plan> plan, std::shared_ptr<Device> device)
-    : plan_(checked(std::move(plan))), device_(std::move(device)), sizes_(*plan_) {
+Executable::Executable(abi::PlanAndCode made, std::shared_ptr<Device> device)
+    : plan_(checked(made).plan),
+      code_(std::move(made.code)),
+      device_(std::move(device)),
+      sizes_(*plan_),
+      facts_(*plan_) {
   const Scope scope(*device_);
-  resolve_aliases();
-  number_arguments();
-  for (const abi::DeviceImage& image : plan_->images) modules_.push_back(device_->load(image));
+  for (const abi::DeviceImage& image : code_->images) modules_.push_back(device_->load(image));
   for (const abi::KernelDecl& kernel : plan_->kernels) {
     if (!kernel.device || kernel.device->image >= modules_.size()) {
       user_error("plan {}: kernel {} has no code for a GPU", plan_->name, kernel.name);
@@ -53,7 +56,7 @@ Executable::~Executable() {
   // A device that fails now has failed before, and whoever asks it for something hears of that.
   try {
     const Scope scope(*device_);
-    idle_.clear();
+    frames_.clear();
     modules_.clear();
     for (const Prepared& p : prepared_) device_->free(p.memory);
     for (void* zeros : zeros_) device_->free(zeros);
@@ -64,45 +67,17 @@ Executable::~Executable() {
   }
 }
 
-void Executable::resolve_aliases() {
-  roots_.resize(plan_->buffers.size());
-  is_written_.assign(plan_->buffers.size(), false);
-  for (std::size_t b = 0; b < roots_.size(); ++b) {
-    auto root = static_cast<PlanBuffer>(b);
-    for (std::size_t hops = 0; plan_->buffers[root].kind == Kind::alias; ++hops) {
-      if (hops > roots_.size()) user_error("plan {}: aliases in a circle", plan_->name);
-      root = plan_->buffers[root].index;
-    }
-    roots_[b] = root;
-    if (root != b) is_written_[root] = true;
-  }
-  for (const abi::PlanOutput& o : plan_->outputs) {
-    if (o.kind != abi::PlanOutput::Kind::buffer) continue;
-    const Kind kind = plan_->buffers[roots_[o.index]].kind;
-    if (kind == Kind::arena || kind == Kind::prepared) {
-      user_error("plan {}: output {} lies in the arena", plan_->name, plan_->buffers[o.index].name);
-    }
-  }
-}
-
-void Executable::number_arguments() {
-  for (const abi::PlanArgument& a : plan_->arguments) {
-    tensor_number_.push_back(a.is_integer ? -1 : static_cast<std::int32_t>(tensor_count_));
-    ++(a.is_integer ? integer_count_ : tensor_count_);
-  }
-}
-
 void Executable::load_constants() {
   std::int64_t bytes = 0;
-  for (const abi::ConstantDecl& c : plan_->constants) {
+  for (const abi::SharedBytes& c : code_->constants) {
     constant_at_.push_back(bytes);
-    const auto size = static_cast<std::int64_t>(c.data->size());
+    const auto size = static_cast<std::int64_t>(c.data.size());
     bytes += (size + kConstantAlignment - 1) / kConstantAlignment * kConstantAlignment;
   }
   if (bytes == 0) return;
   constants_ = device_->allocate(bytes);
-  for (std::size_t i = 0; i < plan_->constants.size(); ++i) {
-    const auto& data = *plan_->constants[i].data;
+  for (std::size_t i = 0; i < code_->constants.size(); ++i) {
+    const std::span<const std::byte> data = code_->constants[i].data;
     device_->copy(static_cast<std::byte*>(constants_) + constant_at_[i], data.data(),
                   static_cast<std::int64_t>(data.size()), nullptr);
   }
@@ -119,9 +94,9 @@ void Executable::plan_prepared() {
     prepared_bytes_ += (bytes + kConstantAlignment - 1) / kConstantAlignment * kConstantAlignment;
   }
   const auto watch = [&](PlanBuffer b) {
-    const BufferDecl& decl = plan_->buffers[roots_[b]];
+    const BufferDecl& decl = plan_->buffers[facts_.roots[b]];
     if (decl.kind != Kind::argument) return;
-    const auto tensor = static_cast<std::uint32_t>(tensor_number_[decl.index]);
+    const auto tensor = static_cast<std::uint32_t>(facts_.tensor_number[decl.index]);
     if (std::find(watched_.begin(), watched_.end(), tensor) == watched_.end()) {
       watched_.push_back(tensor);
     }
@@ -292,12 +267,13 @@ void Executable::make_steps() {
       step.eager = eager;
       for (const abi::EagerArgument& a : eager->arguments) {
         if (a.kind == abi::EagerArgument::Kind::slot) continue;
-        is_of_host_[roots_[a.part ? a.part->buffer : a.index]] = true;
+        is_of_host_[facts_.roots[a.part ? a.part->buffer : a.index]] = true;
       }
     } else {
       step.kind = Step::Kind::copy;
       step.copy = &std::get<abi::CopyStep>(s.action);
-      for (const PlanBuffer b : {step.copy->from, step.copy->to}) is_of_host_[roots_[b]] = true;
+      for (const PlanBuffer b : {step.copy->from, step.copy->to})
+        is_of_host_[facts_.roots[b]] = true;
     }
     for (const PlanBuffer b : step.buffers) is_of_device_[b] = true;
     if (step.call) {
@@ -318,12 +294,12 @@ void Executable::make_launch(const abi::Launch& launch, Step& step) {
   step.shape.early = kernel.waits && kernel.cluster_blocks == 1;
   step.has_workspace = kernel.has_workspace;
   step.can_fail = kernel.can_fail;
-  for (const PlanBuffer b : launch.buffers) step.buffers.push_back(roots_[b]);
+  for (const PlanBuffer b : launch.buffers) step.buffers.push_back(facts_.roots[b]);
 }
 
 void Executable::make_call(const abi::LibraryCall& call, Step& step) const {
   step.call = call;
-  abi::for_each_operand(*step.call, [&](abi::Operand& o) { o.buffer = roots_[o.buffer]; });
+  abi::for_each_operand(*step.call, [&](abi::Operand& o) { o.buffer = facts_.roots[o.buffer]; });
   if (std::holds_alternative<abi::MatmulCall>(call)) {
     step.kind = Step::Kind::matmul;
   } else if (std::holds_alternative<abi::ConvolutionCall>(call)) {
@@ -334,22 +310,12 @@ void Executable::make_call(const abi::LibraryCall& call, Step& step) const {
 }
 
 std::unique_ptr<Frame> Executable::take_frame() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!idle_.empty()) {
-      std::unique_ptr<Frame> frame = std::move(idle_.back());
-      idle_.pop_back();
-      return frame;
-    }
-  }
-  return std::make_unique<Frame>(*this);
+  std::unique_ptr<Frame> frame = frames_.take();
+  return frame ? std::move(frame) : std::make_unique<Frame>(*this);
 }
 
 void Executable::run_with(const common::Call& call, double* microseconds) {
-  if (call.tensors.size() != tensor_count_ || call.integers.size() != integer_count_) {
-    user_error("plan {} takes {} tensors and {} integers, got {} and {}", plan_->name,
-               tensor_count_, integer_count_, call.tensors.size(), call.integers.size());
-  }
+  facts_.check_counts(*plan_, call);
   auto* host = dynamic_cast<DeviceHost*>(call.host);
   INKLE_CHECK(host != nullptr, "a plan for a GPU needs a host with one");
   throw_failures();
@@ -357,8 +323,7 @@ void Executable::run_with(const common::Call& call, double* microseconds) {
   // A frame that an exception left halfway is dropped, not given back.
   std::unique_ptr<Frame> frame = take_frame();
   frame->run(call, *host, microseconds);
-  const std::lock_guard lock(mutex_);
-  idle_.push_back(std::move(frame));
+  frames_.give_back(std::move(frame));
 }
 
 // What kernels of earlier calls have reported.
@@ -370,15 +335,7 @@ void Executable::throw_failures() {
     if (status == abi::KernelStatus::ok) [[likely]]
       continue;
     std::fill_n(status_, steps_.size(), 0U);
-    const abi::Step& step = plan_->steps[s];
-    const std::string& where = abi::place_of_failure(*plan_, step);
-    if (status == abi::KernelStatus::index_out_of_range) {
-      throw common::OutOfRange(fmt::format("index out of range in {}", where));
-    }
-    if (status == abi::KernelStatus::division_by_zero) {
-      user_error("integer division by zero in {}", where);
-    }
-    throw InternalError(fmt::format("kernel status {} in {}", static_cast<int>(status), where));
+    common::throw_status(status, *plan_, plan_->steps[s]);
   }
 }
 
@@ -401,9 +358,9 @@ std::string Executable::why_not_recorded() const {
     const BufferDecl& decl = plan_->buffers[b];
     // Constants that kernels read are copied over once, those of ops in eager by the op; arguments
     // but for weights by who records.
-    const BufferDecl& root = plan_->buffers[roots_[b]];
+    const BufferDecl& root = plan_->buffers[facts_.roots[b]];
     const bool is_argument =
-        is_given_alone(roots_[b]) && !plan_->arguments[root.index].is_parameter;
+        is_given_alone(facts_.roots[b]) && !plan_->arguments[root.index].is_parameter;
     const bool is_held = is_argument || (decl.kind == Kind::constant && !is_of_host_[b]);
     if (decl.device.kind == abi::DeviceKind::cpu && !is_held) {
       return fmt::format("{} is a tensor of the CPU", decl.name);
@@ -422,16 +379,17 @@ std::vector<double> Executable::run_profiled(const common::Call& call) {
 }
 
 common::MemoryReport Executable::memory() const {
+  common::MemoryReport report =
+      frames_.latest(common::MemoryReport(), [](const Frame& frame) { return frame.memory(); });
   const std::lock_guard lock(mutex_);
-  common::MemoryReport report = idle_.empty() ? common::MemoryReport{} : idle_.back()->memory();
   report.prepared_bytes = static_cast<std::int64_t>(prepared_.size()) * prepared_bytes_;
   return report;
 }
 
 std::string Executable::implementation(std::size_t step) const {
-  const std::lock_guard lock(mutex_);
-  return idle_.empty() || step >= steps_.size() ? std::string()
-                                                : idle_.back()->implementation(step);
+  if (step >= steps_.size()) return {};
+  return frames_.latest(std::string(),
+                        [&](const Frame& frame) { return frame.implementation(step); });
 }
 
 }  // namespace inkle::runtime::cuda

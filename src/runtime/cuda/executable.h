@@ -11,8 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "abi/code.h"
 #include "abi/plan.h"
 #include "runtime/common/executable.h"
+#include "runtime/common/frame_pool.h"
+#include "runtime/common/plan_facts.h"
 #include "runtime/common/size_program.h"
 #include "runtime/cuda/device.h"
 
@@ -24,7 +27,7 @@ class Executable final : public common::Executable {
  public:
   // Checks the plan, loads its code and constants. Throws UserError for a plan that makes no sense,
   // Unsupported for what the runtime or the device cannot do.
-  Executable(std::shared_ptr<const abi::Plan> plan, std::shared_ptr<Device> device);
+  Executable(abi::PlanAndCode made, std::shared_ptr<Device> device);
   ~Executable() override;
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
@@ -39,6 +42,7 @@ class Executable final : public common::Executable {
   [[nodiscard]] bool is_prepared(const common::Call& call) override;
 
   [[nodiscard]] const abi::Plan& plan() const override { return *plan_; }
+  [[nodiscard]] const abi::Code& code() const override { return *code_; }
   [[nodiscard]] std::span<const std::uint32_t> watched() const override { return watched_; }
   [[nodiscard]] common::MemoryReport memory() const override;
   [[nodiscard]] std::string implementation(std::size_t step) const override;
@@ -56,8 +60,6 @@ class Executable final : public common::Executable {
     bool is_made = false;
   };
 
-  void resolve_aliases();
-  void number_arguments();
   void load_constants();
   void plan_prepared();
   [[nodiscard]] Prepared* find_prepared(const common::Call& call);
@@ -89,15 +91,12 @@ class Executable final : public common::Executable {
   [[nodiscard]] std::unique_ptr<Frame> take_frame();
 
   std::shared_ptr<const abi::Plan> plan_;
+  std::shared_ptr<const abi::Code> code_;
   std::shared_ptr<Device> device_;
   common::SizeProgram sizes_;
-  std::vector<abi::PlanBuffer> roots_;       // by buffer: itself, or what it is an alias of
-  std::vector<bool> is_written_;             // by buffer, roots: an alias of it exists
-  std::vector<bool> is_of_device_;           // by buffer, roots: a kernel or library call has it
-  std::vector<bool> is_of_host_;             // likewise: an op in eager or a copy, which may write
-  std::vector<std::int32_t> tensor_number_;  // by plan argument; -1 for integers
-  std::uint32_t tensor_count_ = 0;
-  std::uint32_t integer_count_ = 0;
+  common::PlanFacts facts_;
+  std::vector<bool> is_of_device_;  // by buffer, roots: a kernel or library call has it
+  std::vector<bool> is_of_host_;    // likewise: an op in eager or a copy, which may write
   std::vector<std::unique_ptr<Module>> modules_;  // by image
   std::vector<Function> functions_;               // by kernel
   std::vector<Step> steps_;
@@ -117,7 +116,7 @@ class Executable final : public common::Executable {
   bool has_next_ = false;
 
   mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<Frame>> idle_;
+  common::FramePool<Frame> frames_;
 };
 
 }  // namespace inkle::runtime::cuda

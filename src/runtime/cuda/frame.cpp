@@ -45,14 +45,14 @@ Frame::~Frame() {
 
 void Frame::run(const common::Call& call, DeviceHost& host, double* microseconds) {
   host_ = &host;
-  kept_count_ = 0;
+  numbers_.clear();
   clones_.clear();
   free_pieces_.clear();
   for (Upload& u : uploads_) u.is_done = false;
   has_copies_ = call.has_device_copies;
   if (call.check == common::Check::full) {
     for (std::size_t a = 0; a < plan_.arguments.size(); ++a) {
-      const std::int32_t number = executable_.tensor_number_[a];
+      const std::int32_t number = executable_.facts_.tensor_number[a];
       if (number < 0) continue;
       common::check_type(plan_.arguments[a], call.tensors[static_cast<std::size_t>(number)]);
     }
@@ -124,17 +124,17 @@ void Frame::plan_turns() {
   if (!gives_arguments_) return;
   std::vector<std::int64_t> bytes;
   for (const BufferDecl& decl : plan_.buffers) bytes.push_back(slots_[decl.bytes]);
-  std::vector<bool> is_kept = executable_.is_written_;
+  std::vector<bool> is_kept = executable_.facts_.has_alias;
   for (const abi::PlanOutput& o : plan_.outputs) {
     using Output = abi::PlanOutput::Kind;
-    if (o.kind == Output::buffer) is_kept[executable_.roots_[o.index]] = true;
+    if (o.kind == Output::buffer) is_kept[executable_.facts_.roots[o.index]] = true;
     if (o.kind != Output::argument) continue;
     for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
       const BufferDecl& decl = plan_.buffers[b];
       if (decl.kind == Kind::argument && decl.index == o.index) is_kept[b] = true;
     }
   }
-  turns_ = cuda::plan_turns(plan_, executable_.roots_, bytes, is_kept);
+  turns_ = cuda::plan_turns(plan_, executable_.facts_.roots, bytes, is_kept);
   pieces_.assign(plan_.buffers.size(), {});
 }
 
@@ -162,7 +162,7 @@ void Frame::take_memory(std::size_t step) {
 void Frame::give_memory(std::size_t step) {
   for (const PlanBuffer b : turns_[step].drops) {
     if (plan_.buffers[b].kind == Kind::argument) {
-      const std::int32_t number = executable_.tensor_number_[plan_.buffers[b].index];
+      const std::int32_t number = executable_.facts_.tensor_number[plan_.buffers[b].index];
       host_->release_argument(static_cast<std::uint32_t>(number));
     } else {
       free_pieces_.push_back(pieces_[b]);
@@ -185,7 +185,7 @@ void Frame::plan_arena() {
   // Aliases write into the output, too.
   std::uint32_t written = has_lender ? plan_.buffers[lender_].first_use : 0;
   for (std::size_t b = 0; b < plan_.buffers.size() && has_lender; ++b) {
-    if (executable_.roots_[b] != lender_) continue;
+    if (executable_.facts_.roots[b] != lender_) continue;
     written = std::min(written, plan_.buffers[b].first_use);
   }
   std::vector<abi::Lifetime> early, late;
@@ -215,7 +215,9 @@ void Frame::plan_arena() {
   arena_bytes_ = round_up(layout.bytes);
   arena_first_ = ~std::uint32_t{0};
   for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
-    const auto is_here = [&](const auto& placed) { return placed.first == executable_.roots_[b]; };
+    const auto is_here = [&](const auto& placed) {
+      return placed.first == executable_.facts_.roots[b];
+    };
     if (!std::any_of(arena_.begin(), arena_.end(), is_here)) continue;
     arena_first_ = std::min(arena_first_, plan_.buffers[b].first_use);
   }
@@ -297,7 +299,7 @@ void Frame::bind_arguments(const common::Call& call) {
     if (decl.kind != Kind::argument) continue;
     const abi::PlanArgument& argument = plan_.arguments[decl.index];
     const abi::TensorView& given =
-        call.tensors[static_cast<std::size_t>(executable_.tensor_number_[decl.index])];
+        call.tensors[static_cast<std::size_t>(executable_.facts_.tensor_number[decl.index])];
     if (call.check == common::Check::full) common::check_geometry(argument, given, slots_);
     buffers_[b] = given.data;
     if (!common::is_aligned(given.data, argument.alignment)) {
@@ -438,22 +440,14 @@ void Frame::run_launch(std::size_t number) {
   device_.launch(step.function, shape, stream_, state.parameters.data());
 }
 
-const std::int64_t* Frame::values(const std::vector<abi::Slot>& dims) {
-  if (kept_count_ == kept_values_.size()) kept_values_.emplace_back();
-  std::vector<std::int64_t>& kept = kept_values_[kept_count_++];
-  kept.resize(dims.size());
-  for (std::size_t d = 0; d < dims.size(); ++d) kept[d] = slots_[dims[d]];
-  return kept.data();
-}
-
 abi::TensorView Frame::view_of(PlanBuffer declared) {
   const BufferDecl& decl = plan_.buffers[declared];
-  const PlanBuffer root = executable_.roots_[declared];
+  const PlanBuffer root = executable_.facts_.roots[declared];
   const BufferDecl& memory = plan_.buffers[root];
   void* data = buffers_[root];
   if (is_on_host(decl) && memory.kind == Kind::constant) {
     // Read only, by calls to eager: kernels read the copy on the device.
-    data = const_cast<std::byte*>(plan_.constants[memory.index].data->data());
+    data = const_cast<std::byte*>(executable_.code_->constants[memory.index].data.data());
   }
   return {.data = data,
           .dtype = decl.dtype,

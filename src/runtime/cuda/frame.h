@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/common/results.h"
 #include "runtime/cuda/convolutions.h"
 #include "runtime/cuda/executable.h"
 #include "runtime/cuda/host.h"
@@ -117,13 +118,13 @@ class Frame {
                    const std::optional<common::HostTensor>& result);
   void adopt(abi::PlanBuffer buffer, const common::HostTensor& result, const std::string& name);
   void give_results(const common::Call& call);
-  void describe_output(const abi::PlanOutput& declared, const common::Call& call,
-                       common::Output& output);
   void read_times(double* microseconds);
 
   // Where a step on the device finds a buffer.
   [[nodiscard]] void* on_device(abi::PlanBuffer root);
-  const std::int64_t* values(const std::vector<abi::Slot>& dims);
+  const std::int64_t* values(const std::vector<abi::Slot>& dims) {
+    return numbers_.of(dims, slots_);
+  }
   abi::TensorView view_of(abi::PlanBuffer declared);
   abi::TensorView view_of(const abi::Operand& operand);
 
@@ -173,8 +174,7 @@ class Frame {
     bool is_written;
   };
   std::vector<Clone> clones_;
-  std::vector<std::vector<std::int64_t>> kept_values_;
-  std::size_t kept_count_ = 0;
+  common::ViewNumbers numbers_;
   Executable::PreparedPlace prepared_;
   std::vector<Event> events_;  // two a step: before and after
 };

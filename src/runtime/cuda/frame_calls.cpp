@@ -246,14 +246,14 @@ void Frame::run_eager(std::size_t number) {
     } else if (a.part) {
       operand.view = view_of(*a.part);
     } else {
-      const PlanBuffer root = executable_.roots_[a.index];
+      const PlanBuffer root = executable_.facts_.roots[a.index];
       operand.view = view_of(a.index);
       // Aliases may have another geometry than the tensor the host knows; a copy lies elsewhere.
       const bool is_itself =
           root == a.index && std::none_of(clones_.begin(), clones_.end(),
                                           [&](const Clone& c) { return c.copy == buffers_[root]; });
       if (is_itself && plan_.buffers[root].kind == Kind::argument) {
-        operand.argument = executable_.tensor_number_[plan_.buffers[root].index];
+        operand.argument = executable_.facts_.tensor_number[plan_.buffers[root].index];
       }
       if (is_itself) operand.handle = handles_[root];
     }
@@ -309,61 +309,14 @@ void Frame::adopt(PlanBuffer buffer, const HostTensor& result, const std::string
 }
 
 void Frame::give_results(const common::Call& call) {
-  for (std::size_t i = 0; i < plan_.outputs.size(); ++i) {
-    const abi::PlanOutput& declared = plan_.outputs[i];
-    common::Output output{.kind = declared.kind};
-    switch (declared.kind) {
-      case abi::PlanOutput::Kind::none:
-        break;
-      case abi::PlanOutput::Kind::integer:
-        output.integer = slots_[declared.index];
-        break;
-      case abi::PlanOutput::Kind::argument:
-        output.argument = executable_.tensor_number_[declared.index];
-        output.is_whole = true;
-        output.view = call.tensors[static_cast<std::size_t>(output.argument)];
-        break;
-      case abi::PlanOutput::Kind::buffer:
-        describe_output(declared, call, output);
-        break;
-    }
-    host_->give(static_cast<std::uint32_t>(i), output);
-  }
-}
-
-void Frame::describe_output(const abi::PlanOutput& declared, const common::Call& call,
-                            common::Output& output) {
-  const PlanBuffer root = executable_.roots_[declared.index];
-  const BufferDecl& decl = plan_.buffers[root];
-  abi::TensorView storage = view_of(root);
-  void* data = buffers_[root];
-  output.handle = handles_[root];
-  if (decl.kind == Kind::argument) {
-    output.argument = executable_.tensor_number_[decl.index];
-    storage = call.tensors[static_cast<std::size_t>(output.argument)];
-    data = storage.data;  // not an aligned copy of it
-  } else if (decl.kind == Kind::constant) {
-    if (decl.device.kind == abi::DeviceKind::cpu) {
+  const auto view = [this](PlanBuffer root) { return view_of(root); };
+  const auto copy = [this](PlanBuffer root, const abi::TensorView& to, std::int64_t bytes) {
+    if (is_on_host(plan_.buffers[root])) {
       unsupported("a constant of the CPU is returned by a program of a GPU");
     }
-    const HostTensor made = host_->make_output(decl.dtype, {storage.sizes, decl.sizes.size()},
-                                               {storage.strides, decl.sizes.size()});
-    device_.copy(made.view.data, data, slots_[decl.bytes], stream_);
-    data = made.view.data;
-    output.handle = made.handle;
-  }
-  const abi::DType dtype = plan_.buffers[declared.index].dtype;
-  const std::int64_t offset = slots_[declared.offset];
-  output.view = {.data = static_cast<std::byte*>(data) + offset * abi::size_of(dtype),
-                 .dtype = dtype,
-                 .device = storage.device,
-                 .rank = static_cast<std::int32_t>(declared.sizes.size()),
-                 .sizes = values(declared.sizes),
-                 .strides = values(declared.strides)};
-  output.is_whole =
-      offset == 0 && dtype == storage.dtype && output.view.rank == storage.rank &&
-      std::equal(output.view.sizes, output.view.sizes + storage.rank, storage.sizes) &&
-      std::equal(output.view.strides, output.view.strides + storage.rank, storage.strides);
+    device_.copy(to.data, buffers_[root], bytes, stream_);
+  };
+  common::give_results({plan_, executable_.facts_, call, slots_, handles_, numbers_, view, copy});
 }
 
 }  // namespace inkle::runtime::cuda

@@ -328,7 +328,8 @@ TEST(Executor, ConstantsAreReturnedAsCopies) {
   auto bytes = std::make_shared<std::vector<std::byte>>(12);
   const float values[] = {1, 2, 3};
   std::memcpy(bytes->data(), values, 12);
-  b.plan.constants.push_back({.dtype = DType::f32, .sizes = {3}, .data = bytes});
+  b.plan.constants.push_back({.dtype = DType::f32, .sizes = {3}});
+  b.code.constants.emplace_back(bytes);
   const auto c = b.buffer(abi::BufferDecl::Kind::constant, "c", {3}, {1}, DType::f32, 0);
   b.plan.outputs.push_back({.kind = abi::PlanOutput::Kind::buffer,
                             .index = c,
@@ -419,8 +420,22 @@ TEST(Executor, RefusesPlansThatReferToNothing) {
               HasSubstr("step 0: buffer 9 of 2"));
   EXPECT_THAT(error_with([](PlanBuilder& b) { b.plan.buffers[0].bytes = 1000; }),
               HasSubstr("buffer x: slot 1000"));
-  EXPECT_THAT(error_with([](PlanBuilder& b) { b.plan.kernels[0].function = nullptr; }),
+  EXPECT_THAT(error_with([](PlanBuilder& b) { b.code.functions[0] = nullptr; }),
               HasSubstr("kernel k0 has no code"));
+  EXPECT_THAT(error_with([](PlanBuilder& b) { ++b.plan.slot_count; }), HasSubstr("are computed"));
+  EXPECT_THAT(error_with([](PlanBuilder& b) { b.code.functions.clear(); }),
+              HasSubstr("code of 0 kernels, 1 are needed"));
+  EXPECT_THAT(error_with([](PlanBuilder& b) { b.plan.constants.push_back({.sizes = {3}}); }),
+              HasSubstr("0 constants, 1 are needed"));
+  EXPECT_THAT(error_with([](PlanBuilder& b) {
+                b.plan.constants.push_back({.sizes = {3}});
+                b.code.constants.emplace_back(std::make_shared<std::vector<std::byte>>(11));
+              }),
+              HasSubstr("constant 0 has 11 bytes, 12 are needed"));
+  EXPECT_THAT(error_with([](PlanBuilder& b) {
+                b.plan.constants.push_back({.sizes = {std::int64_t{1} << 62, 8}});
+              }),
+              HasSubstr("constant 0: sizes that no memory has"));
   EXPECT_THAT(
       error_with([](PlanBuilder& b) { b.plan.buffers[1].kind = abi::BufferDecl::Kind::arena; }),
       HasSubstr("output y lies in the arena"));

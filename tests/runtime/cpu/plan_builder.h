@@ -119,8 +119,8 @@ class PlanBuilder {
   void launch(abi::KernelFunction function, std::vector<abi::PlanBuffer> buffers,
               const Shape& sizes, std::int64_t extent, std::int64_t grain = 1,
               std::int64_t scratch = abi::kStatusBytes) {
-    plan.kernels.push_back(
-        {.name = "k" + std::to_string(plan.kernels.size()), .function = function});
+    plan.kernels.push_back({.name = "k" + std::to_string(plan.kernels.size())});
+    code.functions.push_back(function);
     abi::Launch l{.kernel = static_cast<std::uint32_t>(plan.kernels.size() - 1),
                   .buffers = std::move(buffers),
                   .sizes = slots(sizes),
@@ -132,9 +132,12 @@ class PlanBuilder {
   void call(abi::LibraryCall call) {
     plan.steps.push_back({.action = std::move(call), .source = "model.py:9"});
   }
-  std::shared_ptr<const abi::Plan> done() { return std::make_shared<const abi::Plan>(plan); }
+  abi::PlanAndCode done() {
+    return {std::make_shared<const abi::Plan>(plan), std::make_shared<const abi::Code>(code)};
+  }
 
   abi::Plan plan;
+  abi::Code code;
 };
 
 // Tensors on the heap; remembers what it was given.

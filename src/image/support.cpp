@@ -2,12 +2,11 @@
 #include <array>
 #include <cmath>
 #include <string_view>
-#include <utility>
 
-#include "codegen/cpu/object_code.h"
-#include "loop/scalar.h"
+#include "base/special_functions.h"
+#include "image/image.h"
 
-namespace inkle::codegen::cpu {
+namespace inkle::image {
 
 namespace {
 
@@ -26,16 +25,9 @@ void* two(F2 f) { return reinterpret_cast<void*>(f); }
 void* one_f(G1 f) { return reinterpret_cast<void*>(f); }
 void* two_f(G2 f) { return reinterpret_cast<void*>(f); }
 
-double evaluated(loop::Opcode opcode, double x) {
-  const loop::Scalar operand{.real = x};
-  return loop::evaluate(opcode, abi::DType::f64, {&operand, 1}).real;
-}
-double digamma(double x) { return evaluated(loop::Opcode::digamma, x); }
-double erfinv(double x) { return evaluated(loop::Opcode::erfinv, x); }
-
 }  // namespace
 
-void* support_function(std::string_view name) {
+void* import_named(std::string_view name) {
   static const std::array entries = {
       Entry{"acos", one(std::acos)},
       Entry{"acosh", one(std::acosh)},
@@ -55,8 +47,8 @@ void* support_function(std::string_view name) {
       Entry{"fmod", two(std::fmod)},
       Entry{"fmodf", two_f(std::fmod)},
       Entry{"hypot", two(std::hypot)},
-      Entry{"inkle_digamma", one(digamma)},
-      Entry{"inkle_erfinv", one(erfinv)},
+      Entry{"inkle_digamma", one(inkle::digamma)},
+      Entry{"inkle_erfinv", one(inkle::erfinv)},
       Entry{"lgamma", one(std::lgamma)},
       Entry{"log", one(std::log)},
       Entry{"log10", one(std::log10)},
@@ -80,4 +72,4 @@ void* support_function(std::string_view name) {
   return nullptr;
 }
 
-}  // namespace inkle::codegen::cpu
+}  // namespace inkle::image

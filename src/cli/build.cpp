@@ -1,0 +1,105 @@
+// `inkle build`: a model to a package that needs no compiler. `inkle check`: every byte of one.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdio>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/session.h"
+#include "graph/text.h"
+#include "image/processor.h"
+#include "package/package.h"
+#include "package/writer.h"
+#include "runtime/common/plan_check.h"
+#include "runtime/common/size_program.h"
+
+namespace inkle::cli {
+namespace {
+
+struct BuildArguments {
+  CompileArguments compile;
+  std::vector<std::string> targets;
+  std::string output;
+  std::string weights = "together";
+};
+
+std::vector<package::GivenWeight> weights_of(const Model& model) {
+  std::vector<package::GivenWeight> weights;
+  for (std::size_t i = 0; i < model.weights.size(); ++i) {
+    if (!model.weights[i]) continue;
+    weights.push_back({static_cast<std::uint32_t>(i), model.weights[i]->view()});
+  }
+  return weights;
+}
+
+void build(const BuildArguments& a) {
+  const Model model = load_model(a.compile.file, a.compile.load);
+  if (model.package != nullptr) user_error("{} is a package already", a.compile.file);
+  package::PackageInput input;
+  std::vector<std::string> targets = a.targets;
+  if (targets.empty()) {
+    const image::InstructionSet* const here = image::instruction_set_here();
+    if (here == nullptr) unsupported("this processor has no AVX2 with FMA");
+    targets.emplace_back(here->name);
+  }
+  const DeviceCompiler settings(a.compile, false);
+  for (const std::string& target : targets) {
+    driver::Compiler compiler(driver::make_cpu_target(target));
+    const driver::Compiled compiled = compiler.compile(model.graph, settings.options);
+    input.targets.push_back({image::instruction_set_named(target), {compiled.plan, compiled.code}});
+  }
+  if (a.weights == "together") input.weights = weights_of(model);
+  input.output_names = model.outputs;
+  input.graph = graph::to_string(model.graph);
+  package::write_package(a.output, input);
+}
+
+void check(const std::string& path) {
+  const auto package = package::Package::open(path, package::Package::Use::read);
+  const auto all = package->check_all();
+  for (const package::Contents& contents : all) {
+    runtime::common::check_references(contents.plan);
+    const runtime::common::SizeProgram sizes(contents.plan);
+  }
+  for (const package::Section& section : package->sections()) {
+    std::printf("%-10s %-10s %12llu bytes at %llu\n",
+                std::string(package::name_of(section.kind)).c_str(), section.target.c_str(),
+                static_cast<unsigned long long>(section.bytes),
+                static_cast<unsigned long long>(section.offset));
+  }
+  std::printf("%s: ok\n", path.c_str());
+}
+
+}  // namespace
+
+void add_build(CLI::App& app) {
+  auto arguments = std::make_shared<BuildArguments>();
+  CLI::App* command =
+      app.add_subcommand("build", "Compile a model to a package that runs without a compiler.");
+  CompileArguments& compile = arguments->compile;
+  command->add_option("file", compile.file, ".pt2 file of torch.export, or graph text")->required();
+  command->add_option("-o,--output", arguments->output, "the package")->required();
+  command
+      ->add_option("--target", arguments->targets,
+                   "x86-64-v3 or x86-64-v4, again for more, the best first; else this machine's")
+      ->allow_extra_args(false);
+  command->add_option("--weights", arguments->weights, "together: in the package; none: inputs")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"together", "none"}));
+  command->add_flag("--freeze", compile.load.freeze,
+                    "treat the weights of a .pt2 file as constants that are computed with");
+  command->add_flag("--fast-numerics", compile.fast_numerics,
+                    "drop roundings to f16 and bf16 between fused ops");
+  command->add_option("--threads", compile.threads, "number of threads")->check(at_least(1));
+  command->callback([arguments] { build(*arguments); });
+}
+
+void add_check(CLI::App& app) {
+  auto path = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("check", "Check every byte of a package.");
+  command->add_option("file", *path, "package")->required();
+  command->callback([path] { check(*path); });
+}
+
+}  // namespace inkle::cli

@@ -1,0 +1,153 @@
+#include "image/processor.h"
+
+#include <cpuid.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+namespace inkle::image {
+namespace {
+
+// Extended state that the operating system must save, as bits of XCR0.
+constexpr std::uint64_t kAvxState = 0x6;
+constexpr std::uint64_t kAvx512State = 0xe6;
+
+struct Feature {
+  std::string_view name;  // as LLVM has it
+  std::uint32_t leaf;
+  std::uint32_t register_number;
+  std::uint32_t bit;
+  int level;  // of the least instruction set that has it
+  std::uint64_t state = 0;
+};
+
+constexpr std::uint32_t kEbx = 1;
+constexpr std::uint32_t kEcx = 2;
+constexpr std::uint32_t kExtended = 0x80000001;
+
+// Subleaf 0 all; sorted by name.
+constexpr std::array kFeatures = {
+    Feature{"avx", 1, kEcx, 28, 3, kAvxState},
+    Feature{"avx2", 7, kEbx, 5, 3, kAvxState},
+    Feature{"avx512bw", 7, kEbx, 30, 4, kAvx512State},
+    Feature{"avx512cd", 7, kEbx, 28, 4, kAvx512State},
+    Feature{"avx512dq", 7, kEbx, 17, 4, kAvx512State},
+    Feature{"avx512f", 7, kEbx, 16, 4, kAvx512State},
+    Feature{"avx512vl", 7, kEbx, 31, 4, kAvx512State},
+    Feature{"bmi", 7, kEbx, 3, 3},
+    Feature{"bmi2", 7, kEbx, 8, 3},
+    Feature{"cx16", 1, kEcx, 13, 3},
+    Feature{"f16c", 1, kEcx, 29, 3, kAvxState},
+    Feature{"fma", 1, kEcx, 12, 3, kAvxState},
+    Feature{"lzcnt", kExtended, kEcx, 5, 3},
+    Feature{"movbe", 1, kEcx, 22, 3},
+    Feature{"popcnt", 1, kEcx, 23, 3},
+    Feature{"sahf", kExtended, kEcx, 0, 3},
+    Feature{"sse3", 1, kEcx, 0, 3},
+    Feature{"sse4.1", 1, kEcx, 19, 3},
+    Feature{"sse4.2", 1, kEcx, 20, 3},
+    Feature{"ssse3", 1, kEcx, 9, 3},
+    Feature{"xsave", 1, kEcx, 27, 3},  // as the operating system has enabled it
+};
+
+constexpr std::array kSets = {InstructionSet{"x86-64-v3", 32}, InstructionSet{"x86-64-v4", 64}};
+
+int level_of(const InstructionSet& set) { return set.vector_bytes == 64 ? 4 : 3; }
+
+std::uint32_t register_here(const CpuidBits& wanted) {
+  std::array<std::uint32_t, 4> registers{};
+  // A leaf beyond the last reads as the last one; its bits mean something else.
+  const std::uint32_t last = __get_cpuid_max(wanted.leaf & 0x80000000, nullptr);
+  if (last < wanted.leaf || wanted.register_number >= registers.size()) return 0;
+  __cpuid_count(wanted.leaf, wanted.subleaf, registers[0], registers[1], registers[2],
+                registers[3]);
+  return registers[wanted.register_number];
+}
+
+// What the operating system saves of a thread's registers; none without XGETBV.
+std::uint64_t enabled_state() {
+  constexpr std::uint32_t kOsXsave = 1U << 27;
+  if ((register_here({1, 0, kEcx, 0}) & kOsXsave) == 0) return 0;
+  std::uint32_t low = 0;
+  std::uint32_t high = 0;
+  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (std::uint64_t{high} << 32) | low;
+}
+
+const Feature* feature_of(const CpuidBits& place, std::uint32_t bit) {
+  const auto found = std::find_if(kFeatures.begin(), kFeatures.end(), [&](const Feature& f) {
+    return f.leaf == place.leaf && place.subleaf == 0 &&
+           f.register_number == place.register_number && f.bit == bit;
+  });
+  return found == kFeatures.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+std::span<const InstructionSet> instruction_sets() { return kSets; }
+
+const InstructionSet* instruction_set_named(std::string_view name) {
+  for (const InstructionSet& set : kSets) {
+    if (set.name == name) return &set;
+  }
+  return nullptr;
+}
+
+const InstructionSet* instruction_set_here() {
+  const InstructionSet* greatest = nullptr;
+  for (const InstructionSet& set : kSets) {
+    if (missing_features(required_bits(set)).empty()) greatest = &set;
+  }
+  return greatest;
+}
+
+std::vector<CpuidBits> required_bits(const InstructionSet& set) {
+  std::vector<CpuidBits> required;
+  for (const Feature& f : kFeatures) {
+    if (f.level > level_of(set)) continue;
+    const auto same = std::find_if(required.begin(), required.end(), [&](const CpuidBits& b) {
+      return b.leaf == f.leaf && b.register_number == f.register_number;
+    });
+    if (same != required.end()) {
+      same->bits |= 1U << f.bit;
+    } else {
+      required.push_back({f.leaf, 0, f.register_number, 1U << f.bit});
+    }
+  }
+  std::sort(required.begin(), required.end(), [](const CpuidBits& a, const CpuidBits& b) {
+    return std::tie(a.leaf, a.subleaf, a.register_number) <
+           std::tie(b.leaf, b.subleaf, b.register_number);
+  });
+  return required;
+}
+
+std::string feature_text(const InstructionSet& set) {
+  std::string text;
+  for (const Feature& f : kFeatures) {
+    if (f.level <= level_of(set)) text += fmt::format("{}+{}", text.empty() ? "" : ",", f.name);
+  }
+  return text;
+}
+
+std::vector<std::string> missing_features(std::span<const CpuidBits> required) {
+  const std::uint64_t state = enabled_state();
+  std::vector<std::string> missing;
+  for (const CpuidBits& wanted : required) {
+    const std::uint32_t here = register_here(wanted);
+    for (std::uint32_t bit = 0; bit < 32; ++bit) {
+      if ((wanted.bits >> bit & 1) == 0) continue;
+      const Feature* const feature = feature_of(wanted, bit);
+      const bool has_bit = (here >> bit & 1) != 0;
+      if (has_bit && (feature == nullptr || (state & feature->state) == feature->state)) continue;
+      missing.push_back(feature != nullptr
+                            ? std::string(feature->name)
+                            : fmt::format("bit {} of register {} of CPUID leaf {:#x}.{}", bit,
+                                          wanted.register_number, wanted.leaf, wanted.subleaf));
+    }
+  }
+  return missing;
+}
+
+}  // namespace inkle::image

@@ -1,0 +1,44 @@
+// Which processors machine code runs on: the instruction sets that packages are made for, and the
+// features of this processor, as CPUID tells them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace inkle::image {
+
+// Bits of one register of one CPUID leaf that must be set.
+struct CpuidBits {
+  std::uint32_t leaf = 0;
+  std::uint32_t subleaf = 0;
+  std::uint32_t register_number = 0;  // eax, ebx, ecx, edx
+  std::uint32_t bits = 0;
+  friend bool operator==(const CpuidBits&, const CpuidBits&) = default;
+};
+
+// An instruction set of the x86-64 psABI's levels.
+struct InstructionSet {
+  std::string_view name;  // "x86-64-v3", as LLVM names it
+  std::int32_t vector_bytes = 0;
+};
+
+// From the least to the greatest.
+[[nodiscard]] std::span<const InstructionSet> instruction_sets();
+// Null for an unknown name.
+[[nodiscard]] const InstructionSet* instruction_set_named(std::string_view name);
+// The greatest that this processor has; null if it has none of them.
+[[nodiscard]] const InstructionSet* instruction_set_here();
+
+// What an instruction set needs, sorted by leaf, subleaf and register.
+[[nodiscard]] std::vector<CpuidBits> required_bits(const InstructionSet& set);
+// "+avx,+avx2,...", sorted, as LLVM names the features.
+[[nodiscard]] std::string feature_text(const InstructionSet& set);
+
+// Names of the required features that this processor, or its operating system, lacks; empty: none.
+// Bits that have no name here are told by their numbers.
+[[nodiscard]] std::vector<std::string> missing_features(std::span<const CpuidBits> required);
+
+}  // namespace inkle::image

@@ -1,0 +1,240 @@
+#include "package/package.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "image/image.h"
+
+namespace inkle::package {
+namespace {
+
+abi::SharedBytes map_file(const std::filesystem::path& path) {
+  const auto fail = [&](int error) {
+    user_error("{}: cannot be read: {}", path.string(), std::strerror(error));
+  };
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) fail(errno);
+  struct stat facts {};
+  if (::fstat(descriptor, &facts) != 0 || !S_ISREG(facts.st_mode) || facts.st_size == 0) {
+    ::close(descriptor);
+    user_error("{}: is no file, or empty", path.string());
+  }
+  const auto size = static_cast<std::size_t>(facts.st_size);
+  void* const at = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+  const int error = errno;
+  ::close(descriptor);
+  if (at == MAP_FAILED) fail(error);
+  return {std::span(static_cast<const std::byte*>(at), size),
+          std::shared_ptr<const void>(
+              at, [size](const void* p) { ::munmap(const_cast<void*>(p), size); })};
+}
+
+std::span<const std::byte> part_of(std::span<const std::byte> section, const Range& range,
+                                   std::string_view what) {
+  if (range.offset > section.size() || section.size() - range.offset < range.bytes) {
+    user_error("{} lies outside of its section", what);
+  }
+  return section.subspan(range.offset, range.bytes);
+}
+
+bool is_zero(std::span<const std::byte> bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
+}  // namespace
+
+bool Package::is_package(std::span<const std::byte> start) {
+  return start.size() >= sizeof kMagic && std::memcmp(start.data(), kMagic, sizeof kMagic) == 0;
+}
+
+std::shared_ptr<const Package> Package::open(const std::filesystem::path& path, Use use) {
+  return make(path.string(), map_file(path), use);
+}
+
+std::shared_ptr<const Package> Package::from_bytes(std::string name, std::vector<std::byte> bytes,
+                                                   Use use) {
+  auto kept = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+  return make(std::move(name), abi::SharedBytes(std::move(kept)), use);
+}
+
+std::shared_ptr<const Package> Package::make(std::string name, abi::SharedBytes file, Use use) {
+  const std::shared_ptr<Package> package(new Package(std::move(name), std::move(file)));
+  try {
+    package->sections_ = read_header(package->file_.data);
+    if (use == Use::run) package->load();
+  } catch (const UserError& error) {
+    user_error("{}: {}", package->name_, error.what());
+  }
+  return package;
+}
+
+Package::Package(std::string name, abi::SharedBytes file)
+    : name_(std::move(name)), file_(std::move(file)) {}
+
+const Section* Package::find(SectionKind kind, std::string_view target) const {
+  const auto found = std::find_if(sections_.begin(), sections_.end(), [&](const Section& s) {
+    return s.kind == kind && s.target == target;
+  });
+  return found == sections_.end() ? nullptr : &*found;
+}
+
+std::span<const std::byte> Package::bytes_of(const Section& section) const {
+  return file_.data.subspan(section.offset, section.bytes);
+}
+
+std::span<const std::byte> Package::checked(SectionKind kind, std::string_view target) const {
+  const Section* const section = find(kind, target);
+  if (section == nullptr) return {};
+  const std::span<const std::byte> bytes = bytes_of(*section);
+  if (hash_of_section(bytes) != section->hash) {
+    user_error("section {} is damaged: its hash is another", name_of(kind));
+  }
+  return bytes;
+}
+
+Contents Package::contents_of(const Section& plan) const {
+  Contents contents = unpack(checked(SectionKind::plan, plan.target));
+  for (const Weight& w : contents.weights) {
+    if (w.argument >= contents.plan.arguments.size() ||
+        contents.plan.arguments[w.argument].is_integer) {
+      user_error("a weight is of argument {}, which takes none", w.argument);
+    }
+  }
+  if (contents.constants.size() != contents.plan.constants.size()) {
+    user_error("{} constants, {} are needed", contents.constants.size(),
+               contents.plan.constants.size());
+  }
+  return contents;
+}
+
+void Package::load() {
+  std::vector<std::string> refused;
+  for (const Section& section : sections_) {
+    if (section.kind != SectionKind::plan) continue;
+    Contents contents = contents_of(section);
+    const auto missing = image::missing_features(contents.processor);
+    if (missing.empty()) {
+      target_ = section.target;
+      load_target(std::move(contents));
+      const auto text = checked(SectionKind::graph, "");
+      graph_ = {reinterpret_cast<const char*>(text.data()), text.size()};
+      return;
+    }
+    refused.push_back(fmt::format("{} needs {}", section.target, fmt::join(missing, ", ")));
+  }
+  if (refused.empty()) user_error("the file has no plan");
+  user_error("this processor runs none of its targets: {}", fmt::join(refused, "; "));
+}
+
+void Package::load_target(Contents contents) {
+  output_names_ = std::move(contents.output_names);
+  weights_ = std::move(contents.weights);
+  abi::Code code;
+  image::LoadedImage loaded = image::load(checked(SectionKind::code, target_), contents.layout);
+  code.functions = std::move(loaded.functions);
+  code.owners.push_back(std::move(loaded.memory));
+  const std::span<const std::byte> constants = checked(SectionKind::constants, "");
+  for (const Range& range : contents.constants) {
+    code.constants.emplace_back(part_of(constants, range, "a constant"), file_.owner);
+  }
+  made_ = {std::make_shared<const abi::Plan>(std::move(contents.plan)),
+           std::make_shared<const abi::Code>(std::move(code))};
+}
+
+std::vector<PackageWeight> Package::weights() const {
+  std::vector<PackageWeight> result;
+  if (weights_.empty()) return result;
+  const Section* const section = find(SectionKind::weights, "");
+  if (section == nullptr) user_error("{}: its weights are not in the file", name_);
+  try {
+    for (const Weight& w : weights_) {
+      result.push_back({w.argument, part_of(bytes_of(*section), w.data, "a weight")});
+      if (w.data.bytes == 0) continue;
+      check_leaves(w.data.offset / kChunkBytes,
+                   (w.data.offset + w.data.bytes - 1) / kChunkBytes + 1);
+    }
+  } catch (const UserError& error) {
+    user_error("{}: {}", name_, error.what());
+  }
+  return result;
+}
+
+// Chunks [first, last) of the weights.
+void Package::check_leaves(std::uint64_t first, std::uint64_t last) const {
+  const std::lock_guard lock(mutex_);
+  const Section& section = *find(SectionKind::weights, "");
+  const std::span<const std::byte> bytes = bytes_of(section);
+  if (leaves_.empty()) {
+    const auto list = checked(SectionKind::leaves, "");
+    const std::uint64_t count = (bytes.size() + kChunkBytes - 1) / kChunkBytes;
+    if (list.size() != count * sizeof(Hash)) user_error("the list of leaf hashes is too short");
+    std::vector<Hash> leaves(count);
+    std::memcpy(leaves.data(), list.data(), list.size());
+    if (hash_of_leaves(leaves) != section.hash) {
+      user_error("the list of leaf hashes is not that of the weights");
+    }
+    leaves_ = std::move(leaves);
+    is_checked_.assign(count, false);
+  }
+  for (std::uint64_t i = first; i < last; ++i) {
+    if (is_checked_[i]) continue;
+    const std::uint64_t at = i * kChunkBytes;
+    const auto chunk = bytes.subspan(at, std::min<std::uint64_t>(kChunkBytes, bytes.size() - at));
+    if (hash_of_chunk(chunk) != leaves_[i]) {
+      user_error("the weights are damaged in bytes {} to {} of the file", section.offset + at,
+                 section.offset + at + chunk.size());
+    }
+    is_checked_[i] = true;
+  }
+}
+
+std::vector<Contents> Package::check_all() const {
+  std::vector<Contents> all;
+  try {
+    std::uint64_t end = sizeof(FileHeader) + sections_.size() * sizeof(SectionEntry);
+    for (const Section& section : sections_) {
+      if (!is_zero(file_.data.subspan(end, section.offset - end))) {
+        user_error("bytes {} to {} of the file are not zeros", end, section.offset);
+      }
+      end = section.offset + section.bytes;
+      if (hash_of_section(bytes_of(section)) != section.hash) {
+        user_error("section {} {} is damaged: its hash is another", name_of(section.kind),
+                   section.target);
+      }
+      if (section.kind == SectionKind::plan) all.push_back(check_target(section));
+    }
+    if (all.empty()) user_error("the file has no plan");
+    if (find(SectionKind::weights, "") != nullptr) check_leaves(0, 0);
+  } catch (const UserError& error) {
+    user_error("{}: {}", name_, error.what());
+  }
+  return all;
+}
+
+// All but the hashes of its sections.
+Contents Package::check_target(const Section& plan) const {
+  Contents contents = contents_of(plan);
+  const Section* const code = find(SectionKind::code, plan.target);
+  if (code == nullptr) user_error("there is no code for {}", plan.target);
+  (void)image::load(bytes_of(*code), contents.layout);
+  const auto part = [&](SectionKind kind, const Range& range, std::string_view what) {
+    const Section* const section = find(kind, "");
+    if (section == nullptr) user_error("{} of {} is not in the file", what, plan.target);
+    (void)part_of(bytes_of(*section), range, what);
+  };
+  for (const Range& r : contents.constants) part(SectionKind::constants, r, "a constant");
+  for (const Weight& w : contents.weights) part(SectionKind::weights, w.data, "a weight");
+  return contents;
+}
+
+}  // namespace inkle::package

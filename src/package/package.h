@@ -1,0 +1,87 @@
+// A .inkle file, mapped. Opening checks the header, the plan and the code of the best target that
+// this processor runs, which takes milliseconds; weights are checked when they are asked for.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "abi/code.h"
+#include "package/contents.h"
+#include "package/format.h"
+
+namespace inkle::package {
+
+// An argument that comes with the program; its bytes live as long as the package.
+struct PackageWeight {
+  std::uint32_t argument = 0;  // of the plan
+  std::span<const std::byte> data;
+};
+
+class Package {
+ public:
+  // A file that starts as packages do, whatever follows.
+  [[nodiscard]] static bool is_package(std::span<const std::byte> start);
+
+  enum class Use : std::uint8_t {
+    run,   // load the best target that this processor runs
+    read,  // load none: for check_all(), on any processor
+  };
+  // Throws UserError naming the file and what is wrong with it: damaged, of another version, for
+  // processors with features that this one lacks (by name).
+  [[nodiscard]] static std::shared_ptr<const Package> open(const std::filesystem::path& path,
+                                                           Use use = Use::run);
+  // Of a file's bytes in memory; `name` is for messages.
+  [[nodiscard]] static std::shared_ptr<const Package> from_bytes(std::string name,
+                                                                 std::vector<std::byte> bytes,
+                                                                 Use use = Use::run);
+
+  [[nodiscard]] const std::string& target() const { return target_; }
+  [[nodiscard]] const std::vector<Section>& sections() const { return sections_; }
+  [[nodiscard]] const std::vector<std::string>& output_names() const { return output_names_; }
+  // The constants are read from the mapped file for as long as the code lives.
+  [[nodiscard]] const abi::PlanAndCode& made() const { return made_; }
+  // Empty if the file has none.
+  [[nodiscard]] std::string_view graph_text() const { return graph_; }
+
+  // Checks the chunks that they lie in, once. Throws UserError if one is damaged.
+  [[nodiscard]] std::vector<PackageWeight> weights() const;
+
+  // Checks every byte: all sections of all targets, and the zeros between them. The contents of all
+  // targets, whose plans a runtime checks further.
+  [[nodiscard]] std::vector<Contents> check_all() const;
+
+ private:
+  Package(std::string name, abi::SharedBytes file);
+  [[nodiscard]] static std::shared_ptr<const Package> make(std::string name, abi::SharedBytes file,
+                                                           Use use);
+  void load();
+  void load_target(Contents contents);
+  [[nodiscard]] const Section* find(SectionKind kind, std::string_view target) const;
+  [[nodiscard]] std::span<const std::byte> bytes_of(const Section& section) const;
+  // Those of a section whose hash has been checked.
+  [[nodiscard]] std::span<const std::byte> checked(SectionKind kind, std::string_view target) const;
+  [[nodiscard]] Contents contents_of(const Section& plan) const;
+  [[nodiscard]] Contents check_target(const Section& plan) const;
+  void check_leaves(std::uint64_t first, std::uint64_t last) const;
+
+  std::string name_;
+  abi::SharedBytes file_;
+  std::vector<Section> sections_;
+  std::string target_;
+  std::vector<std::string> output_names_;
+  abi::PlanAndCode made_;
+  std::vector<Weight> weights_;
+  std::string_view graph_;
+
+  mutable std::mutex mutex_;
+  mutable std::vector<Hash> leaves_;      // of the weights
+  mutable std::vector<bool> is_checked_;  // by leaf
+};
+
+}  // namespace inkle::package

@@ -1,0 +1,198 @@
+#include "package/writer.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "image/image.h"
+#include "package/contents.h"
+#include "package/format.h"
+
+namespace inkle::package {
+namespace {
+
+// Of each tensor in its section: a cache line and the widest vector.
+constexpr std::uint64_t kTensorAlignment = 64;
+
+std::uint64_t span_bytes(const abi::TensorView& t) {
+  std::int64_t last = 0;
+  for (std::int32_t d = 0; d < t.rank; ++d) {
+    if (t.sizes[d] == 0) return 0;
+    last += (t.sizes[d] - 1) * t.strides[d];
+  }
+  return static_cast<std::uint64_t>((last + 1) * abi::size_of(t.dtype));
+}
+
+// Tensors one after the other; equal ones are one.
+class TensorSection {
+ public:
+  Range add(std::span<const std::byte> data) {
+    const Hash hash = hash_of_section(data);
+    const auto [at, is_new] = known_.try_emplace({data.size(), hash});
+    if (is_new) {
+      bytes_.resize((bytes_.size() + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment);
+      at->second = {bytes_.size(), data.size()};
+      bytes_.insert(bytes_.end(), data.begin(), data.end());
+    }
+    return at->second;
+  }
+  [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::map<std::pair<std::uint64_t, Hash>, Range> known_;
+  std::vector<std::byte> bytes_;
+};
+
+void refuse_eager(const PackageInput& input) {
+  std::set<std::string> names;
+  for (const TargetProgram& target : input.targets) {
+    for (const abi::Step& step : target.made.plan->steps) {
+      const auto* eager = std::get_if<abi::EagerCall>(&step.action);
+      if (eager == nullptr) continue;
+      names.insert(step.source.empty() ? eager->name
+                                       : fmt::format("{} ({})", eager->name, step.source));
+    }
+  }
+  if (names.empty()) return;
+  unsupported("a package runs without a framework, and these ops need one: {}",
+              fmt::join(names, ", "));
+}
+
+image::Image link_code(const TargetProgram& target) {
+  std::vector<image::Object> objects;
+  for (const abi::SharedBytes& object : target.made.code->objects) {
+    INKLE_CHECK(!object.data.empty(), "a kernel of {} has no object code", target.made.plan->name);
+    objects.push_back(object.data);
+  }
+  return image::link(objects);
+}
+
+class File {
+ public:
+  explicit File(std::filesystem::path path)
+      : path_(std::move(path)), temporary_(path_.string() + ".part") {
+    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (descriptor_ < 0) fail();
+  }
+  ~File() {
+    if (descriptor_ < 0) return;
+    ::close(descriptor_);
+    ::unlink(temporary_.c_str());
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  void write(std::uint64_t offset, std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const ssize_t done =
+          ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+      if (done < 0 && errno == EINTR) continue;
+      if (done <= 0) fail();
+      bytes = bytes.subspan(static_cast<std::size_t>(done));
+      offset += static_cast<std::uint64_t>(done);
+    }
+  }
+  void finish() {
+    const int closed = ::close(std::exchange(descriptor_, -1));
+    if (closed != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+      const int error = errno;
+      ::unlink(temporary_.c_str());
+      errno = error;
+      fail();
+    }
+  }
+
+ private:
+  [[noreturn]] void fail() const {
+    user_error("{}: cannot be written: {}", path_.string(), std::strerror(errno));
+  }
+  std::filesystem::path path_, temporary_;
+  int descriptor_ = -1;
+};
+
+class Writer {
+ public:
+  explicit Writer(const PackageInput& input) : input_(input) {
+    for (const TargetProgram& target : input.targets) add_target(target);
+    if (!input.weights.empty()) add_weights();
+    if (!constants_.bytes().empty()) add(SectionKind::constants, "", constants_.bytes());
+    if (!input.graph.empty()) {
+      add(SectionKind::graph, "", std::as_bytes(std::span(input.graph)));
+    }
+  }
+
+  void write(const std::filesystem::path& path) {
+    const std::vector<std::byte> header = write_header(sections_, hashes_);
+    File file(path);
+    file.write(0, header);
+    for (std::size_t i = 0; i < sections_.size(); ++i) file.write(sections_[i].offset, data_[i]);
+    file.finish();
+  }
+
+ private:
+  void add(SectionKind kind, std::string target, std::span<const std::byte> data) {
+    sections_.push_back({.kind = kind, .target = std::move(target), .bytes = data.size()});
+    hashes_.push_back(hash_of_section(data));
+    data_.push_back(data);
+  }
+  void add_owned(SectionKind kind, std::string target, std::vector<std::byte> data) {
+    owned_.push_back(std::move(data));
+    add(kind, std::move(target), owned_.back());
+  }
+
+  void add_target(const TargetProgram& target) {
+    const abi::Plan& plan = *target.made.plan;
+    image::Image linked = link_code(target);
+    Contents contents;
+    contents.plan = plan;
+    contents.output_names = input_.output_names;
+    for (const abi::SharedBytes& c : target.made.code->constants) {
+      contents.constants.push_back(constants_.add(c.data));
+    }
+    for (const GivenWeight& w : input_.weights) {
+      INKLE_CHECK(w.argument < plan.arguments.size(), "no argument {}", w.argument);
+      const std::span<const std::byte> data(static_cast<const std::byte*>(w.tensor.data),
+                                            span_bytes(w.tensor));
+      contents.weights.push_back({w.argument, weights_.add(data)});
+    }
+    contents.layout = std::move(linked.layout);
+    contents.processor = image::required_bits(*target.instruction_set);
+    const std::string name(target.instruction_set->name);
+    add_owned(SectionKind::plan, name, pack(contents));
+    add_owned(SectionKind::code, name, std::move(linked.bytes));
+  }
+
+  void add_weights() {
+    const std::vector<Hash> leaves = leaves_of(weights_.bytes());
+    const auto bytes = std::as_bytes(std::span(leaves));
+    add_owned(SectionKind::leaves, "", {bytes.begin(), bytes.end()});
+    add(SectionKind::weights, "", weights_.bytes());
+  }
+
+  const PackageInput& input_;
+  TensorSection constants_, weights_;
+  std::vector<Section> sections_;
+  std::vector<Hash> hashes_;
+  std::vector<std::span<const std::byte>> data_;
+  std::deque<std::vector<std::byte>> owned_;
+};
+
+}  // namespace
+
+void write_package(const std::filesystem::path& path, const PackageInput& input) {
+  INKLE_CHECK(!input.targets.empty(), "a package of no target");
+  refuse_eager(input);
+  Writer(input).write(path);
+}
+
+}  // namespace inkle::package

@@ -1,0 +1,129 @@
+#include "package/built.h"
+
+#include <unistd.h>
+
+#include <cstring>
+#include <deque>
+#include <fstream>
+#include <iterator>
+
+#include "graph/text.h"
+#include "ops/table.h"
+#include "runtime/cpu/executor.h"
+
+namespace inkle::package {
+namespace {
+
+constexpr std::string_view kGraph =
+    R"(graph @layer(%x: f32[s0,24], %w: f32[40,24] param, %s0: int) -> f32[s0,40], f32[s0] where s0 in 2..4096 hint 32 {
+  %c0: f32[40] = literal [0.5, -0.25, 1.0, 2.0, 0.125, 0.5, -0.25, 1.0, 2.0, 0.125, 0.5, -0.25, 1.0, 2.0, 0.125, 0.5, -0.25, 1.0, 2.0, 0.125, 0.5, -0.25, 1.0, 2.0, 0.125, 0.5, -0.25, 1.0, 2.0, 0.125, 0.5, -0.25, 1.0, 2.0, 0.125, 0.5, -0.25, 1.0, 2.0, 0.125]
+  %0: f32[24,40] = permute(%w, [1, 0])
+  %1: f32[s0,40] = mm(%x, %0)
+  %2: f32[s0,40] = add(%1, %c0)
+  %3: f32[s0,40] = tan(%2)
+  %4: f32[s0] = sum_dim(%3, [1], false)
+  return %3, %4
+}
+)";
+
+class Host final : public runtime::common::Host {
+ public:
+  runtime::common::HostTensor make_output(abi::DType dtype, std::span<const std::int64_t> sizes,
+                                          std::span<const std::int64_t> strides) override {
+    std::size_t bytes = static_cast<std::size_t>(abi::size_of(dtype));
+    for (const std::int64_t s : sizes) bytes *= static_cast<std::size_t>(s);
+    auto& made = memory_.emplace_back(bytes + 64);
+    kept_.emplace_back(sizes.begin(), sizes.end());
+    const std::int64_t* kept_sizes = kept_.back().data();
+    kept_.emplace_back(strides.begin(), strides.end());
+    auto at = reinterpret_cast<std::uintptr_t>(made.data());
+    at = (at + 63) / 64 * 64;
+    return {&made, abi::TensorView{reinterpret_cast<void*>(at),
+                                   dtype,
+                                   {},
+                                   static_cast<std::int32_t>(sizes.size()),
+                                   kept_sizes,
+                                   kept_.back().data()}};
+  }
+  void call(std::uint32_t, std::span<const runtime::common::EagerOperand>,
+            std::span<runtime::common::HostTensor>) override {}
+  void give(std::uint32_t, const runtime::common::Output& output) override {
+    std::size_t elements = 1;
+    for (std::int32_t d = 0; d < output.view.rank; ++d) {
+      elements *= static_cast<std::size_t>(output.view.sizes[d]);
+    }
+    const std::size_t before = bits.size();
+    bits.resize(before + elements);
+    std::memcpy(bits.data() + before, output.view.data, elements * sizeof bits[0]);
+  }
+
+  std::vector<std::uint32_t> bits;
+
+ private:
+  std::deque<std::vector<std::byte>> memory_;
+  std::deque<std::vector<std::int64_t>> kept_;
+};
+
+std::vector<float> numbers(std::size_t count, std::uint64_t state) {
+  std::vector<float> made(count);
+  for (float& value : made) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    value = static_cast<float>(static_cast<std::int32_t>(state >> 33)) / 1073741824.0F - 1.0F;
+  }
+  return made;
+}
+
+constexpr std::int64_t kWeightSizes[] = {40, 24};
+constexpr std::int64_t kWeightStrides[] = {24, 1};
+
+abi::TensorView weight_view(const float* weights) {
+  return {const_cast<float*>(weights), abi::DType::f32, {}, 2, kWeightSizes, kWeightStrides};
+}
+
+}  // namespace
+
+Built build(const std::string& instruction_set) {
+  Built built;
+  driver::Compiler compiler(driver::make_cpu_target(instruction_set));
+  graph::Graph graph = graph::parse(kGraph, "layer.ir", ops::op_table());
+  built.input.graph = graph::to_string(graph);
+  built.compiled = compiler.compile(std::move(graph), {});
+  built.weights = numbers(40 * 24, 1);
+  built.input.targets.push_back(
+      {image::instruction_set_named(instruction_set), {built.compiled.plan, built.compiled.code}});
+  built.input.weights.push_back({1, weight_view(built.weights.data())});
+  built.input.output_names = {"y", "sums"};
+  built.bytes = bytes_of(built.input);
+  return built;
+}
+
+std::vector<std::byte> bytes_of(const PackageInput& input) {
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("inkle_package_test_" + std::to_string(::getpid()) + ".inkle");
+  write_package(path, input);
+  std::ifstream file(path, std::ios::binary);
+  const std::vector<char> text{std::istreambuf_iterator<char>(file), {}};
+  std::filesystem::remove(path);
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+std::vector<std::uint32_t> run(const abi::PlanAndCode& made, const float* weights,
+                               std::int64_t rows) {
+  const std::vector<float> x = numbers(static_cast<std::size_t>(rows) * 24, 7);
+  const std::int64_t sizes[] = {rows, 24};
+  const std::int64_t strides[] = {24, 1};
+  const abi::TensorView views[] = {
+      {const_cast<float*>(x.data()), abi::DType::f32, {}, 2, sizes, strides}, weight_view(weights)};
+  runtime::cpu::Executable executable(made);
+  Host host;
+  executable.run({.tensors = views, .integers = {&rows, 1}, .host = &host});
+  return host.bits;
+}
+
+std::vector<std::uint32_t> run(const Package& package, std::int64_t rows) {
+  const std::vector<PackageWeight> weights = package.weights();
+  return run(package.made(), reinterpret_cast<const float*>(weights.at(0).data.data()), rows);
+}
+
+}  // namespace inkle::package

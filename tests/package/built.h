@@ -1,0 +1,34 @@
+// A small program as a package, and what a call of it gives: the bits of every output.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "driver/pipeline.h"
+#include "package/package.h"
+#include "package/writer.h"
+
+namespace inkle::package {
+
+// A hidden layer with weights, a constant, a size that changes, a reduction, and a function of the
+// C library.
+struct Built {
+  driver::Compiled compiled;
+  PackageInput input;
+  std::vector<float> weights;
+  std::vector<std::byte> bytes;  // of the file
+};
+
+[[nodiscard]] Built build(const std::string& instruction_set = "x86-64-v3");
+[[nodiscard]] std::vector<std::byte> bytes_of(const PackageInput& input);
+
+// Runs the program for `rows` rows; `weights` are the package's, or those it was built from.
+[[nodiscard]] std::vector<std::uint32_t> run(const abi::PlanAndCode& made, const float* weights,
+                                             std::int64_t rows);
+[[nodiscard]] std::vector<std::uint32_t> run(const Package& package, std::int64_t rows);
+
+}  // namespace inkle::package

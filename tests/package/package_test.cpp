@@ -1,0 +1,229 @@
+// Packages as files: what runs out of one, and what is refused of a damaged one.
+#include "package/package.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <string>
+
+#include "abi/plan_text.h"
+#include "base/error.h"
+#include "package/built.h"
+#include "runtime/common/plan_check.h"
+#include "runtime/common/size_program.h"
+
+namespace inkle::package {
+namespace {
+
+using testing::HasSubstr;
+
+template <class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const UserError& error) {
+    return error.what();
+  } catch (const Unsupported& error) {
+    return std::string("unsupported: ") + error.what();
+  }
+  return "no error";
+}
+
+const Built& built() {
+  static const Built made = build();
+  return made;
+}
+
+std::string refusal_of(std::vector<std::byte> bytes) {
+  return error_of([&] { (void)Package::from_bytes("f", std::move(bytes))->weights(); });
+}
+
+TEST(Package, RunsToTheSameBits) {
+  const auto package = Package::from_bytes("f", built().bytes);
+  EXPECT_EQ(package->target(), "x86-64-v3");
+  EXPECT_EQ(package->output_names(), (std::vector<std::string>{"y", "sums"}));
+  EXPECT_EQ(package->graph_text(), built().input.graph);
+  EXPECT_EQ(abi::to_string(*package->made().plan), abi::to_string(*built().compiled.plan));
+  for (const std::int64_t rows : {2, 17, 300}) {
+    const auto direct =
+        run({built().compiled.plan, built().compiled.code}, built().weights.data(), rows);
+    ASSERT_EQ(direct.size(), static_cast<std::size_t>(rows) * 41);
+    EXPECT_EQ(run(*package, rows), direct) << rows;
+  }
+}
+
+TEST(Package, OutlivesWhatMadeIt) {
+  abi::PlanAndCode made;
+  {
+    const auto package = Package::from_bytes("f", build().bytes);
+    made = package->made();
+  }
+  EXPECT_EQ(run(made, built().weights.data(), 5), run(*Package::from_bytes("f", built().bytes), 5));
+}
+
+TEST(Package, BuildingTwiceGivesTheSameBytes) { EXPECT_EQ(build().bytes, built().bytes); }
+
+TEST(Package, TheBestTargetThatRunsIsTaken) {
+  if (image::instruction_set_here()->name != "x86-64-v4") GTEST_SKIP() << "no AVX-512 here";
+  Built wide = build("x86-64-v4");
+  wide.input.targets.push_back(built().input.targets[0]);
+  const auto package = Package::from_bytes("f", bytes_of(wide.input));
+  EXPECT_EQ(package->target(), "x86-64-v4");
+  EXPECT_EQ(package->check_all().size(), 2U);
+  std::swap(wide.input.targets[0], wide.input.targets[1]);
+  EXPECT_EQ(Package::from_bytes("f", bytes_of(wide.input))->target(), "x86-64-v3");
+}
+
+TEST(Package, OpsOfAFrameworkAreRefusedByName) {
+  PackageInput input = built().input;
+  abi::Plan plan = *input.targets[0].made.plan;
+  plan.steps.push_back(
+      {.action = abi::EagerCall{.target = 0, .name = "aten::sort"}, .source = "model.py:3"});
+  plan.steps.push_back({.action = abi::EagerCall{.target = 1, .name = "aten::eig"}});
+  input.targets[0].made.plan = std::make_shared<const abi::Plan>(plan);
+  EXPECT_EQ(error_of([&] { (void)bytes_of(input); }),
+            "unsupported: a package runs without a framework, and these ops need one: aten::eig, "
+            "aten::sort (model.py:3)");
+}
+
+TEST(Package, OtherFilesAndVersionsAreRefused) {
+  std::vector<std::byte> bytes = built().bytes;
+  bytes[1] = std::byte{'X'};
+  EXPECT_THAT(refusal_of(bytes), HasSubstr("f: this is no .inkle file"));
+  bytes = built().bytes;
+  bytes[offsetof(FileHeader, format_version)] = std::byte{9};
+  EXPECT_THAT(refusal_of(bytes), HasSubstr("version 9, this runtime reads version 1"));
+  bytes = built().bytes;
+  bytes[offsetof(FileHeader, abi_version)] = std::byte{7};
+  EXPECT_THAT(refusal_of(bytes), HasSubstr("built for ABI 7"));
+  bytes = built().bytes;
+  bytes.pop_back();
+  EXPECT_THAT(refusal_of(bytes), HasSubstr("its header says"));
+  EXPECT_THAT(refusal_of({}), HasSubstr("0 bytes are too few"));
+  EXPECT_THAT(error_of([] { (void)Package::open("no/such/file"); }), HasSubstr("cannot be read"));
+}
+
+TEST(Package, EachSectionIsCheckedByItsHash) {
+  const auto package = Package::from_bytes("f", built().bytes);
+  for (const Section& section : package->sections()) {
+    std::vector<std::byte> bytes = built().bytes;
+    bytes[section.offset + section.bytes / 2] ^= std::byte{4};
+    const std::string message = refusal_of(bytes);
+    EXPECT_THAT(message, HasSubstr("damaged")) << name_of(section.kind);
+    const auto read = Package::from_bytes("f", bytes, Package::Use::read);
+    EXPECT_THAT(
+        error_of([&] { (void)read->check_all(); }),
+        HasSubstr(fmt::format("section {} {} is damaged", name_of(section.kind), section.target)));
+  }
+}
+
+TEST(Package, WhatLiesBetweenSectionsIsZeros) {
+  std::vector<std::byte> bytes = built().bytes;
+  bytes[kSectionAlignment - 1] = std::byte{1};
+  EXPECT_EQ(refusal_of(bytes), "no error");  // nobody reads it
+  const auto read = Package::from_bytes("f", bytes, Package::Use::read);
+  EXPECT_THAT(error_of([&] { (void)read->check_all(); }), HasSubstr("are not zeros"));
+}
+
+TEST(Package, ProcessorsWithoutAFeatureAreToldItsName) {
+  const Contents contents =
+      Package::from_bytes("f", built().bytes, Package::Use::read)->check_all().at(0);
+  EXPECT_EQ(contents.processor, image::required_bits(*image::instruction_set_named("x86-64-v3")));
+  const image::CpuidBits none{0x4fffffff, 0, 2, 1U << 3};
+  EXPECT_THAT(image::missing_features({&none, 1}),
+              testing::ElementsAre("bit 3 of register 2 of CPUID leaf 0x4fffffff.0"));
+}
+
+// Every file that differs from the right one is refused with a reason, or gives the same bits.
+TEST(Package, TenThousandCorruptionsAreRefusedOrHarmless) {
+  const std::vector<std::uint32_t> right = run(*Package::from_bytes("f", built().bytes), 9);
+  std::mt19937_64 random(1);
+  int refused = 0;
+  int harmless = 0;
+  for (int i = 0; i < 10000; ++i) {
+    std::vector<std::byte> bytes = built().bytes;
+    const std::uint64_t kind = random() % 4;
+    const std::size_t at = random() % bytes.size();
+    if (kind == 0) {
+      bytes[at] ^= std::byte{1} << (random() % 8);
+    } else if (kind == 1) {
+      for (std::size_t j = at; j < std::min(bytes.size(), at + 64); ++j)
+        bytes[j] = std::byte(random());
+    } else if (kind == 2) {
+      bytes.resize(at);
+    } else {  // of the header and the table, which are a small part of the file
+      bytes[at % 1024] = std::byte(random());
+    }
+    try {
+      const auto package = Package::from_bytes("f", std::move(bytes));
+      (void)package->weights();
+      ++harmless;
+      if (harmless % 50 == 0) {
+        ASSERT_EQ(run(*package, 9), right) << i;
+      }
+    } catch (const UserError& error) {
+      ++refused;
+      ASSERT_GT(std::strlen(error.what()), 10U);
+    }
+  }
+  EXPECT_GT(refused, 5000);
+  EXPECT_GT(harmless, 100);  // zeros between sections
+}
+
+// With hashes that are right again, the verifiers behind them see the damage: no crash, whatever
+// they say.
+TEST(Package, DamagedPlansOfRightHashesDoNotCrashTheVerifiers) {
+  const std::vector<std::byte> plan =
+      pack(Package::from_bytes("f", built().bytes, Package::Use::read)->check_all().at(0));
+  std::mt19937_64 random(2);
+  int accepted = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::vector<std::byte> bytes = plan;
+    for (std::uint64_t flips = 1 + random() % 3; flips > 0; --flips) {
+      bytes[random() % bytes.size()] = std::byte(random());
+    }
+    try {
+      const Contents contents = unpack(bytes);
+      runtime::common::check_references(contents.plan);
+      const runtime::common::SizeProgram sizes(contents.plan);
+      ++accepted;
+    } catch (const UserError&) {
+    }
+  }
+  EXPECT_GT(accepted, 0);
+  EXPECT_LT(accepted, 20000);
+}
+
+TEST(Contents, UnpackingIsTheInverseOfPacking) {
+  const Contents contents =
+      Package::from_bytes("f", built().bytes, Package::Use::read)->check_all().at(0);
+  const std::vector<std::byte> packed = pack(contents);
+  EXPECT_EQ(pack(unpack(packed)), packed);
+  EXPECT_EQ(abi::print_plan(unpack(packed).plan), abi::print_plan(*built().compiled.plan));
+}
+
+TEST(Contents, TextHoldsAllThatTheBinaryFormDoes) {
+  Contents contents =
+      Package::from_bytes("f", built().bytes, Package::Use::read)->check_all().at(0);
+  const std::vector<std::byte> packed = pack(contents);
+  contents.plan = abi::parse_plan(abi::print_plan(contents.plan), "f");
+  EXPECT_EQ(pack(contents), packed);
+}
+
+TEST(Hash, LeavesDifferFromTheirList) {
+  const std::vector<std::byte> chunk(kChunkBytes, std::byte{1});
+  std::vector<std::byte> two = chunk;
+  two.insert(two.end(), chunk.begin(), chunk.end());
+  two.push_back(std::byte{2});
+  const std::vector<Hash> leaves = leaves_of(two);
+  ASSERT_EQ(leaves.size(), 3U);
+  EXPECT_EQ(leaves[0], leaves[1]);
+  EXPECT_EQ(leaves[0], hash_of_chunk(chunk));
+  EXPECT_NE(hash_of_leaves(leaves), hash_of_chunk(std::as_bytes(std::span(leaves))));
+  EXPECT_EQ(hash_of_section(two), hash_of_leaves(leaves));
+}
+
+}  // namespace
+}  // namespace inkle::package

@@ -1,0 +1,89 @@
+"""`inkle build`, `inkle check` and `inkle run` on a package: the bits that the model itself gives."""
+import pathlib
+import subprocess
+
+import numpy
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DATA = ROOT / "tests" / "pt2" / "data"
+COMMAND = ROOT / "build" / "inkle"
+
+pytestmark = pytest.mark.skipif(not COMMAND.exists(), reason="the command is not built")
+
+
+def inkle(*arguments, code=0):
+    done = subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr + done.stdout
+    return done
+
+
+def outputs(model, folder, *arguments):
+    inkle("run", model, "--random", "--output", folder, *arguments)
+    files = sorted(folder.glob("*.npy"))
+    assert files
+    return {f.name: f.read_bytes() for f in files}
+
+
+@pytest.mark.parametrize("name", sorted(p.stem for p in DATA.glob("*.pt2")))
+def test_a_package_gives_the_bits_of_its_model(name, tmp_path):
+    package = tmp_path / "m.inkle"
+    inkle("build", DATA / f"{name}.pt2", "-o", package)
+    assert inkle("check", package).stdout.endswith(": ok\n")
+    want = outputs(DATA / f"{name}.pt2", tmp_path / "model")
+    assert outputs(package, tmp_path / "package") == want
+
+
+def test_other_targets_and_frozen_weights(tmp_path):
+    package = tmp_path / "m.inkle"
+    inkle("build", DATA / "residual.pt2", "-o", package, "--target", "x86-64-v3", "--freeze")
+    want = outputs(DATA / "residual.pt2", tmp_path / "model", "--freeze")
+    got = outputs(package, tmp_path / "package")
+    assert want.keys() == got.keys()
+    for name in want:
+        a, b = (numpy.load(tmp_path / folder / name) for folder in ("model", "package"))
+        numpy.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    assert "plan       x86-64-v3" in inkle("check", package).stdout
+    assert "no instruction set pentium" in inkle("build", DATA / "tiny.pt2", "-o", package, "--target",
+                                                 "pentium", code=1).stderr
+
+
+def test_building_twice_gives_the_same_bytes_without_paths(tmp_path):
+    (tmp_path / "a").mkdir()
+    inkle("build", DATA / "encoder.pt2", "-o", tmp_path / "a" / "one.inkle")
+    inkle("build", DATA / "encoder.pt2", "-o", tmp_path / "two.inkle", "--threads", "1")
+    one = (tmp_path / "a" / "one.inkle").read_bytes()
+    assert one == (tmp_path / "two.inkle").read_bytes()
+    assert str(ROOT).encode() not in one and str(tmp_path).encode() not in one
+    assert [p.name for p in tmp_path.iterdir() if p.suffix == ".part"] == []
+
+
+def test_damage_is_refused_with_a_reason(tmp_path):
+    package = tmp_path / "m.inkle"
+    inkle("build", DATA / "tiny.pt2", "-o", package)
+    good = package.read_bytes()
+    for at in (0, 9, 100, 4096 + 40, len(good) - 1):
+        package.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1:])
+        for command in (("run", package, "--random"), ("check", package)):
+            assert inkle(*command, code=1).stderr.startswith(f"error: {package}: ")
+    package.write_bytes(good[:-1])
+    assert "its header says" in inkle("run", package, "--random", code=1).stderr
+    assert "a package already" in inkle("build", write(package, good), "-o", tmp_path / "x", code=1).stderr
+
+
+def write(path, content):
+    path.write_bytes(content)
+    return path
+
+
+def test_ops_of_a_framework_are_named(tmp_path):
+    torch = pytest.importorskip("torch")
+
+    class Sorted(torch.nn.Module):
+        def forward(self, x):
+            return torch.linalg.svd(x)[1] + torch.linalg.eigvalsh(x)
+
+    torch.export.save(torch.export.export(Sorted(), (torch.randn(4, 4),)), tmp_path / "m.pt2")
+    message = inkle("build", tmp_path / "m.pt2", "-o", tmp_path / "m.inkle", code=1).stderr
+    assert "linalg_svd" in message and "eig" in message and "test_package.py:" in message
+    assert not (tmp_path / "m.inkle").exists()
