@@ -60,7 +60,31 @@ class Program:
         return made
 
     def outputs(self, is_backward: bool) -> list[Any]:
-        return self._cut.outputs(is_backward) + [(v, t, False) for _, v, t in self.written]
+        """What lies in a written argument lies in its new contents."""
+        contents = {argument: value for argument, value, _ in self.written}
+
+        def moved(memory: Any) -> Any:
+            if not isinstance(memory, tuple) or not isinstance(memory[0], _inkle.Value):
+                return memory
+            return contents.get(memory[0].index, memory[0]), memory[1]
+
+        outputs = [(v, t, moved(memory)) for v, t, memory in self._cut.outputs(is_backward)]
+        return outputs + [(v, t, "own") for _, v, t in self.written]
+
+    def sharing(self) -> list[Any]:
+        """For each result a name of its storage: equal where two are in one, None for any. Of an
+        argument its number among the tensors."""
+        values = (e.index for e in self.inputs(False) if isinstance(e, _inkle.Value))
+        arguments = {index: number for number, index in enumerate(values)}
+        names: list[Any] = []
+        for number, (_, _, memory) in enumerate(self.outputs(False)):
+            if isinstance(memory, str):
+                names.append(("own", number) if memory == "own" else None)
+            elif isinstance(memory[0], int):
+                names.append(("storage", memory[0]))
+            else:
+                names.append(arguments.get(memory[0].index, ("value", memory[0].index)))
+        return names
 
 
 def _tensor(data: memoryview, place: dict[str, Any]) -> torch.Tensor:
@@ -99,6 +123,38 @@ def _difference(got: Any, wanted: torch.Tensor, allowed: torch.Tensor) -> str:
         return ""
     at = int(bad.nonzero()[0])
     return f"element {at}: {b[at]} is {a[at]}, {allowed[at]:.3g} allowed"
+
+
+def _unshared(names: list[Any], results: list[Any], arguments: list[torch.Tensor]) -> str:
+    """Which results do not share memory with each other and with arguments as their names say, ""
+    if all do; then writes to each, and says which others change that must not, or do not."""
+    tensors = [*results, *arguments]
+    names = [*names, *range(len(arguments))]
+    places = [t.untyped_storage().data_ptr() if _has_memory(t) else None for t in tensors]
+    for i, a in enumerate(places):
+        for j in range(i):
+            if None in (a, places[j], names[i], names[j]) or j >= len(results):
+                continue
+            if (a == places[j]) != (names[i] == names[j]):
+                return f"results {j} and {i} share memory: {a == places[j]}"
+    for number, result in enumerate(results):
+        if places[number] is None or any(t == 0 < s - 1 for s, t in zip(result.shape, result.stride())):
+            continue
+        before = [t.clone() if isinstance(t, torch.Tensor) else t for t in tensors]
+        result.copy_((result == 0).to(result.dtype))  # every element becomes another
+        for other, (was, now) in enumerate(zip(before, tensors)):
+            if places[other] is None or names[other] is None or names[number] is None:
+                continue
+            changed = not bool(((was == now) | ((was != was) & (now != now))).all())
+            if changed and names[other] != names[number]:
+                return f"a write to result {number} changes {other}"
+            if other == number and not changed:
+                return f"a write to result {number} does not change it"
+    return ""
+
+
+def _has_memory(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.numel() > 0
 
 
 class Untraced(Exception):
@@ -148,7 +204,7 @@ def run(program: dict[str, Any], data: memoryview, device: str, compiled: bool) 
         got = got.cpu() if isinstance(got, torch.Tensor) else got
         if different := _difference(got, wanted, allowed):
             return f"result {number}: {different}"
-    return ""
+    return _unshared(graph.sharing(), results, before)
 
 
 def _judge(
