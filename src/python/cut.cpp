@@ -95,6 +95,16 @@ nb::list inputs_of(const Cut& cut, bool is_backward) {
   return result;
 }
 
+// Of each input its type; None of an integer.
+nb::list input_types_of(const Cut& cut, bool is_backward) {
+  const Graph& half = half_of(cut, is_backward);
+  nb::list result;
+  for (const graph::Input& input : half.inputs) {
+    result.append(input.value.is_none() ? nb::none() : type_object(half.type(input.value)));
+  }
+  return result;
+}
+
 // (value, type, bytes)
 nb::list literals_of(const Cut& cut, bool is_backward) {
   const Graph& half = half_of(cut, is_backward);
@@ -201,6 +211,7 @@ void bind_cut(nb::module_& m) {
       .def("settle_strides", [](Cut& c) { c.halves.settle_strides(); })
       .def("set_strides", set_strides)
       .def("inputs", inputs_of)
+      .def("input_types", input_types_of)
       .def("literals", literals_of)
       .def("nodes", nodes_of)
       .def("eager_sources", eager_sources)
