@@ -24,7 +24,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import inkle
 import torch
 from inkle import _inkle
-from inkle.eager_half import NAMED_DTYPES, EagerHalf
+from inkle.eager_half import NAMED_DTYPES, EagerHalf, size_of
 from torch.fx.experimental.proxy_tensor import make_fx
 
 # Memory that nobody wrote: the interpreter has zeros there.
@@ -46,7 +46,8 @@ class Program:
 
     def __init__(self, text: str):
         self._cut = _inkle.Cut.of_text(text)
-        self.inputs, self.literals = self._cut.inputs, self._cut.literals
+        self.inputs, self.input_types = self._cut.inputs, self._cut.input_types
+        self.literals = self._cut.literals
         self.written: list[tuple[Any, Any, Any]] = []  # input, value, type
 
     def nodes(self, is_backward: bool) -> list[Any]:
@@ -60,7 +61,31 @@ class Program:
         return made
 
     def outputs(self, is_backward: bool) -> list[Any]:
-        return self._cut.outputs(is_backward) + [(v, t, False) for _, v, t in self.written]
+        """What lies in a written argument lies in its new contents."""
+        contents = {argument: value for argument, value, _ in self.written}
+
+        def moved(memory: Any) -> Any:
+            if not isinstance(memory, tuple) or not isinstance(memory[0], _inkle.Value):
+                return memory
+            return contents.get(memory[0].index, memory[0]), memory[1]
+
+        outputs = [(v, t, moved(memory)) for v, t, memory in self._cut.outputs(is_backward)]
+        return outputs + [(v, t, "own") for _, v, t in self.written]
+
+    def sharing(self) -> list[Any]:
+        """For each result a name of its storage: equal where two are in one, None for any. Of an
+        argument its number among the tensors."""
+        values = (e.index for e in self.inputs(False) if isinstance(e, _inkle.Value))
+        arguments = {index: number for number, index in enumerate(values)}
+        names: list[Any] = []
+        for number, (_, _, memory) in enumerate(self.outputs(False)):
+            if isinstance(memory, str):
+                names.append(("own", number) if memory == "own" else None)
+            elif isinstance(memory[0], int):
+                names.append(("storage", memory[0]))
+            else:
+                names.append(arguments.get(memory[0].index, ("value", memory[0].index)))
+        return names
 
 
 def _tensor(data: memoryview, place: dict[str, Any]) -> torch.Tensor:
@@ -73,13 +98,18 @@ def _tensor(data: memoryview, place: dict[str, Any]) -> torch.Tensor:
 
 
 def _inputs(cut: Program, program: dict[str, Any], data: memoryview) -> list[Any]:
-    """Tensors, row-major, and the values of symbols."""
+    """Tensors, with the strides of the graph, and the values of symbols."""
     tensors = iter(program.get("inputs") or [])
     symbols = program.get("symbols") or {}
-    return [
-        _tensor(data, next(tensors)) if isinstance(entry, _inkle.Value) else symbols[str(entry)]
-        for entry in cut.inputs(False)
-    ]
+    found: list[Any] = []
+    for entry, kind in zip(cut.inputs(False), cut.input_types(False)):
+        if kind is None:
+            found.append(symbols[str(entry)])
+            continue
+        dense = _tensor(data, next(tensors))
+        strides = [size_of(s, symbols) for s in kind[2]]
+        found.append(torch.empty_strided(dense.shape, strides, dtype=dense.dtype).copy_(dense))
+    return found
 
 
 def _difference(got: Any, wanted: torch.Tensor, allowed: torch.Tensor) -> str:
@@ -99,6 +129,38 @@ def _difference(got: Any, wanted: torch.Tensor, allowed: torch.Tensor) -> str:
         return ""
     at = int(bad.nonzero()[0])
     return f"element {at}: {b[at]} is {a[at]}, {allowed[at]:.3g} allowed"
+
+
+def _unshared(names: list[Any], results: list[Any], arguments: list[torch.Tensor]) -> str:
+    """Which results do not share memory with each other and with arguments as their names say, ""
+    if all do; then writes to each, and says which others change that must not, or do not."""
+    tensors = [*results, *arguments]
+    names = [*names, *range(len(arguments))]
+    places = [t.untyped_storage().data_ptr() if _has_memory(t) else None for t in tensors]
+    for i, a in enumerate(places):
+        for j in range(i):
+            if None in (a, places[j], names[i], names[j]) or j >= len(results):
+                continue
+            if (a == places[j]) != (names[i] == names[j]):
+                return f"results {j} and {i} share memory: {a == places[j]}"
+    for number, result in enumerate(results):
+        if places[number] is None or any(t == 0 < s - 1 for s, t in zip(result.shape, result.stride())):
+            continue
+        before = [t.clone() if isinstance(t, torch.Tensor) else t for t in tensors]
+        result.copy_((result == 0).to(result.dtype))  # every element becomes another
+        for other, (was, now) in enumerate(zip(before, tensors)):
+            if places[other] is None or names[other] is None or names[number] is None:
+                continue
+            changed = not bool(((was == now) | ((was != was) & (now != now))).all())
+            if changed and names[other] != names[number]:
+                return f"a write to result {number} changes {other}"
+            if other == number and not changed:
+                return f"a write to result {number} does not change it"
+    return ""
+
+
+def _has_memory(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.numel() > 0
 
 
 class Untraced(Exception):
@@ -148,7 +210,7 @@ def run(program: dict[str, Any], data: memoryview, device: str, compiled: bool) 
         got = got.cpu() if isinstance(got, torch.Tensor) else got
         if different := _difference(got, wanted, allowed):
             return f"result {number}: {different}"
-    return ""
+    return _unshared(graph.sharing()[:count], results[:count], before)
 
 
 def _judge(

@@ -17,11 +17,12 @@ from torch._functorch.partitioners import default_partition
 
 from inkle import _inkle, attention, dropout, joint, layouts, loss, machine, pair
 from inkle import report as reporting
-from inkle import segments
+from inkle import returned, segments
 from inkle.importer import GraphImporter, named_nodes
 from inkle.machine import as_strided, get_compiler, gpu_of, native_options, warm_up
 from inkle.options import WHY_NO_GRAPHS_IN_TRAINING, Options, parse
 from inkle.report import Failure, GraphReport, add, fault_of, reports, warn
+from inkle.returned import Callers
 
 __all__ = ["GraphReport", "inkle", "reports", "reset"]
 
@@ -96,15 +97,17 @@ def _through_aot(
     given = list(example_inputs)
 
     def compile_inference(g: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        return compile_graph(g, label, options, training=False, given=given)
+        callers = returned.forward_callers()
+        return compile_graph(g, label, options, training=False, given=given, callers=callers)
 
     def compile_forward(g: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        saved = Strides(results=layouts.saved_strides(g))
-        return compile_graph(g, label, options, training=True, strides=saved)
+        saved, callers = Strides(results=layouts.saved_strides(g)), returned.saving_callers()
+        return compile_graph(g, label, options, training=True, strides=saved, callers=callers)
 
     def compile_backward(g: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         saved = Strides(arguments=layouts.argument_strides(g, inputs))
-        compiled = compile_graph(g, label, options, training=True, strides=saved)
+        callers = returned.BACKWARD
+        compiled = compile_graph(g, label, options, training=True, strides=saved, callers=callers)
         if isinstance(compiled, _inkle.TorchCallable) and gpu_of(g) is not None:
             made = [r for r in reports() if r.callable is compiled]
             compiled.gives_arguments = all(r.is_foreseen for r in made)
@@ -190,6 +193,7 @@ def compile_graph(
     training: bool,
     given: Sequence[Any] = (),
     strides: Strides = NO_STRIDES,
+    callers: Callers = Callers(),
 ) -> Callable[..., Any]:
     """An AOTAutograd graph -> a boxed callable: compiled, or eager with the reason reported.
 
@@ -208,7 +212,9 @@ def compile_graph(
     frozen: dict[int, torch.Tensor] = {}
     if options.freeze and not training:
         frozen = _frozen(gm, parameters, given)
-    compiled = _compile_or_fall_back(gm, name, options, training, parameters, frozen, strides)
+    compiled = _compile_or_fall_back(
+        gm, name, options, training, parameters, frozen, strides, callers
+    )
     if frozen and isinstance(compiled, _inkle.TorchCallable):
         _hold_frozen(gm, name, options, parameters, frozen, compiled)
     return compiled
@@ -222,13 +228,14 @@ def _compile_or_fall_back(
     parameters: set[int],
     frozen: dict[int, torch.Tensor],
     strides: Strides = NO_STRIDES,
+    callers: Callers = Callers(),
 ) -> Callable[..., Any]:
     report = GraphReport(name)
     add(report)
     failure = Failure()
     try:
         compiled = _compile(
-            gm, name, options, training, report, parameters, frozen, strides, failure
+            gm, name, options, training, report, parameters, frozen, strides, callers, failure
         )
     except Exception as error:  # noqa: BLE001: whatever happens in here, the user's program runs
         return _fall_back(gm, report, options, strides, error, failure)
@@ -308,6 +315,7 @@ def _compile(
     parameters: set[int],
     frozen: dict[int, torch.Tensor],
     strides: Strides,
+    callers: Callers,
     failure: Failure,
 ) -> Any:
     """Compiles; nodes that a later stage does not support are left to eager in a new attempt."""
@@ -317,7 +325,7 @@ def _compile(
         failure.stage = "frontend"
         walker = GraphImporter(
             gm, name, parameters, in_eager, frozen, strides.arguments, strides.results,
-            own_random=options.random == "fast",
+            own_random=options.random == "fast", callers=callers,
         )  # fmt: skip
         if options.fail_stage == "frontend":
             raise RuntimeError("made to fail by option fail_stage")

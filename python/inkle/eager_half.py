@@ -53,6 +53,10 @@ class EagerHalf:
         self._outputs = cut.outputs(is_backward)
         self._literals = cut.literals(is_backward)
         self._targets = targets
+        # By value that outputs share the memory of.
+        self._strides: dict[int, Any] = {v.index: t[2] for v, t, _ in self._literals}
+        for _, _, _, results, types in self._nodes:
+            self._strides.update((v.index, t[2]) for v, t in zip(results, types) if v is not None)
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         with torch.no_grad(), torch._C._DisableAutocast():
@@ -106,22 +110,49 @@ class EagerHalf:
     ) -> list[Any]:
         results: list[Any] = []
         taken = {a.untyped_storage().data_ptr() for a in arguments if isinstance(a, torch.Tensor)}
-        for value, type_, is_fresh in self._outputs:
+        storages: dict[int, torch.Tensor] = {}  # by number: what outputs are views of
+        for value, type_, memory in self._outputs:
             if type_ is None:
                 results.append(None if value is None else size_of(value, symbols))
                 continue
-            tensor, strides = values[value.index], type_[2]
-            wanted = tuple(size_of(s, symbols) for s in strides) if strides else None
-            if wanted is not None and tensor.stride() != wanted:
-                like = torch.empty_strided(
-                    tensor.shape, wanted, dtype=tensor.dtype, device=tensor.device
-                )
-                tensor = like.copy_(tensor)
-            elif is_fresh and tensor.untyped_storage().data_ptr() in taken:
-                tensor = tensor.clone()
-            taken.add(tensor.untyped_storage().data_ptr())
-            results.append(tensor)
+            sizes, strides = ([size_of(s, symbols) for s in part or ()] for part in type_[1:3])
+            if isinstance(memory, tuple):
+                where, offset = memory
+                if not isinstance(where, int):
+                    base = values[where.index]
+                elif where not in storages:
+                    base = self._own(values[value.index], self._strides[value.index], symbols, taken)
+                    storages[where] = base
+                else:
+                    base = storages[where]
+                at = base.storage_offset() + size_of(offset, symbols)
+                results.append(base.as_strided(sizes, strides, at))
+                continue
+            is_own = memory == "own"
+            wanted = strides if type_[2] is not None else None
+            results.append(self._laid_out(values[value.index], wanted, taken if is_own else set()))
+            taken.add(results[-1].untyped_storage().data_ptr())
         return results
+
+    def _own(
+        self, tensor: torch.Tensor, strides: list[Any], symbols: dict[str, Any], taken: set[int]
+    ) -> torch.Tensor:
+        """What several results are views of."""
+        tensor = self._laid_out(tensor, [size_of(s, symbols) for s in strides], taken)
+        taken.add(tensor.untyped_storage().data_ptr())
+        return tensor
+
+    @staticmethod
+    def _laid_out(
+        tensor: torch.Tensor, strides: list[int] | None, taken: set[int]
+    ) -> torch.Tensor:
+        """The tensor with these strides, in no storage that is taken."""
+        if strides is not None and list(tensor.stride()) != strides:
+            like = torch.empty_strided(
+                tensor.shape, strides, dtype=tensor.dtype, device=tensor.device
+            )
+            return like.copy_(tensor)
+        return tensor.clone() if tensor.untyped_storage().data_ptr() in taken else tensor
 
 
 def _flat(values: list[Any]) -> Iterator[Any]:

@@ -14,7 +14,7 @@ from torch.utils._pytree import arg_tree_leaves, tree_flatten, tree_unflatten
 from inkle import _inkle, attention, layouts
 from inkle.host_constants import host_constants, may_be_returned
 from inkle.machine import gpu_of
-from inkle.returned import Returned, settled
+from inkle.returned import Callers, Returned, settled
 from inkle.seeded import SeededOps
 from inkle.sizes import LARGEST_INTEGER, LEAST_INTEGER, SymbolicSizes, UnsupportedGraph
 
@@ -89,12 +89,15 @@ class GraphImporter:
         output_strides: dict[int, tuple[int, ...]] | None = None,
         own_random: bool = False,
         keep: dict[Node, int] | None = None,
+        callers: Callers = Callers(),
     ):
         """``in_eager``: names of nodes that must run in eager, with the reason. ``frozen``: tensors
         that become part of the graph, by position of their argument. ``input_strides`` and
         ``output_strides``: instead of those that FX states, by position; what cannot be so is taken
         out of ``output_strides``. ``own_random``: random numbers are our own generator's.
-        ``keep``: of nodes of a joint graph that must be saved or computed again."""
+        ``keep``: of nodes of a joint graph that must be saved or computed again. ``callers``:
+        what becomes of the results."""
+        self._callers = callers
         self._keep = keep or {}
         self._seeded = SeededOps(self) if own_random else None
         self.importer = _inkle.Importer(name)
@@ -434,7 +437,7 @@ class GraphImporter:
         raise UnsupportedGraph(f"{name} returns nothing that can be compiled")
 
     def _output(self, node: Node) -> None:
-        returned = Returned(self, node)
+        returned = Returned(self, node, self._callers)
         for position, value in enumerate(arg_tree_leaves(*node.args)):
             if value is None:
                 self.importer.output_none()
@@ -454,7 +457,7 @@ class GraphImporter:
                 raise UnsupportedGraph(f"the graph returns {value.name}")
             strides = self.output_strides.get(position)
             if isinstance(found, _inkle.Value) and strides is None:
-                self.importer.output(*returned.value(value, found))
+                returned.give(position, value, found)
             elif strides is None:
                 self.importer.output(found)
             elif not self.importer.output_as(found, strides):

@@ -105,8 +105,10 @@ def native_options(options: Options, training: bool, freeze: bool = False) -> An
 
 
 def as_strided(base: Any, sizes: Sequence[int], strides: Sequence[int], byte_offset: int) -> Any:
+    """A tensor in the memory of ``base``, with its version counter, but no view to autograd: what a
+    program returns may be written to outside of it, where autograd forbids writes to such views."""
     offset = base.storage_offset() + byte_offset // base.element_size()
-    return torch.as_strided(base, sizes, strides, offset)
+    return torch.as_strided(base, sizes, strides, offset).detach()
 
 
 _dump_count = 0

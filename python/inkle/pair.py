@@ -17,6 +17,7 @@ from inkle.joint import Halves, Joint, Kept, examine, stubs
 from inkle.machine import as_strided, get_compiler, gpu_of, native_options
 from inkle.options import WHY_NO_GRAPHS_IN_TRAINING, Options
 from inkle.report import Failure, GraphReport, add, fault_of, warn
+from inkle.returned import forward_callers
 from inkle.sizes import UnsupportedGraph
 
 # So often nodes may turn out to be for eager.
@@ -71,7 +72,7 @@ class Partition:
         failure.stage = "frontend"
         walker = GraphImporter(
             joint.gm, self._name, set(), in_eager, own_random=self._options.random == "fast",
-            keep=joint.keep,
+            keep=joint.keep, callers=forward_callers(),
         )  # fmt: skip
         try:
             walker.run()

@@ -1,13 +1,19 @@
 """What a graph returns is to eyes outside of it what eager returns: lazily conjugated or negated
-tensors, and views of arguments that share their memory."""
+tensors, and memory that results share with arguments and with each other."""
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import operator
 from typing import Any
 
 import torch
+from torch._functorch._aot_autograd.schemas import OutputType
 from torch.fx.node import Node
+from torch.utils._pytree import arg_tree_leaves
+
+from inkle import layouts
 
 
 def settled(tensor: torch.Tensor) -> torch.Tensor:
@@ -28,43 +34,131 @@ def _unsettled(tensor: torch.Tensor, conjugate: bool, negative: bool) -> torch.T
     return lazy
 
 
-class Returned:
-    """The results of one graph. ``walker``: its ``GraphImporter``, at the node ``output``.
+@dataclasses.dataclass(frozen=True)
+class Callers:
+    """What becomes of the results of a graph, by position."""
 
-    Of a result that is a view of an argument or of another result AOTAutograd makes the view anew:
-    by its ops, or, where an op takes a symbolic size, by the sizes, strides and offset of what the
-    graph returned. Those must be eager's then.
+    # AOTAutograd makes them anew as views of arguments; None: it may of all that are such views.
+    regenerated: frozenset[int] | None = None
+    saved_from: int | None = None  # from here on only a backward sees them
+
+
+def forward_callers() -> Callers:
+    """Of the graph that AOTAutograd compiles: of inference, a forward, or a joint one."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = getattr(context, "fw_metadata", None) if context else None
+    infos = getattr(metadata, "output_info", None)
+    if infos is None:
+        return Callers()
+    first = metadata.num_mutated_inp_runtime_indices
+    kinds = (OutputType.alias_of_input, OutputType.is_input)
+    views = (first + i for i, info in enumerate(infos) if info.output_type in kinds)
+    return Callers(frozenset(views))
+
+
+def saving_callers() -> Callers:
+    """Of a forward graph that saves values for its backward."""
+    callers = forward_callers()
+    context = torch._guards.TracingContext.try_get()
+    metadata = getattr(context, "fw_metadata", None) if context else None
+    return callers if metadata is None else dataclasses.replace(
+        callers, saved_from=metadata.num_forward
+    )  # fmt: skip
+
+
+BACKWARD = Callers(frozenset())
+
+
+class Returned:
+    """The results of one graph, in the memory that they lie in in eager. ``walker``: its
+    ``GraphImporter``, at the node ``output``.
+
+    Fake tensors tell which results share a storage. Of a result that is a view of an argument or of
+    another result AOTAutograd makes the view anew: by its ops, or, where an op takes a symbolic
+    size, by the sizes, strides and offset of what the graph returned. Those must be eager's then.
     """
 
-    def __init__(self, walker: Any, output: Node):
+    def __init__(self, walker: Any, output: Node, callers: Callers):
         self._walker = walker
-        self._results = set(output.all_input_nodes)
+        results = arg_tree_leaves(*output.args)
+        self._saved_from = len(results) if callers.saved_from is None else callers.saved_from
+        self._results = {r for r in results[: self._saved_from] if isinstance(r, Node)}
         self._written: dict[Node, Node] = {}  # by what made the memory of the new value: the write
         for write in output.graph.nodes:
             if write.target is torch.ops.aten.copy_.default and isinstance(write.args[1], Node):
                 self._written[_views(write.args[1])[-1]] = write
-        self._in_eager = walker.names_in_eager()
+        self._regenerated = callers.regenerated
+        self._makers = _makers(output.graph)
+        self._users = collections.Counter(
+            _storage(r)
+            for position, r in enumerate(results[: self._saved_from])
+            if isinstance(r, Node) and not self._is_regenerated(position, _views(r)[-1])
+        )
+        self._numbers: dict[int, int] = {}  # of storages that results share
 
-    def value(self, node: Node, found: Any) -> tuple[Any, str]:
-        """What to return for a tensor of the graph, whose value is ``found``, and the source of the
-        node if that may be no copy."""
-        meta = node.meta["val"]
+    def give(self, position: int, node: Node, found: Any) -> None:
+        """Returns the tensor of a node, whose value is ``found``, as result ``position``."""
+        importer, meta = self._walker.importer, node.meta["val"]
         chain = _views(node)
         root = chain[-1]
-        is_shown = root in self._written or root in self._results or root.op == "placeholder"
-        if root is node or not is_shown or not any(map(_takes_symbols, chain[:-1])):
-            is_lazy = (meta.is_conj() or meta.is_neg()) and not _repeats(meta)
-            return (self._lazy(node, found, meta) if is_lazy else found), ""
-        base = root.meta["val"]
+        is_lazy = (meta.is_conj() or meta.is_neg()) and not _repeats(meta)
+        is_saved = position >= self._saved_from
+        if self._is_regenerated(position, root) and any(map(_takes_symbols, chain[:-1])):
+            self._regenerate(node, root)
+            return
+        if is_lazy:
+            if self._users[_storage(node)] > 1:
+                self._walker.refuse(f"{node.name} is lazy and shares memory with another result")
+            importer.output(self._lazy(node, found, meta))
+            return
+        if is_saved or self._is_regenerated(position, root):
+            importer.output(found, is_free=True)
+            return
+        base = root if root.op == "placeholder" else self._makers.get(_storage(node), node)
+        if base.op == "placeholder":
+            self._view(node, base, self._walker.argument(base), self._walker.argument(base))
+        elif self._users[_storage(node)] > 1:
+            self._view(node, base, self._walker.argument(base), self._number(node))
+        else:
+            importer.output(found)
+
+    def _is_regenerated(self, position: int, root: Node) -> bool:
+        if position >= self._saved_from:
+            return False
+        if self._regenerated is not None:
+            return position in self._regenerated
+        return root.op == "placeholder" or root in self._written
+
+    def _number(self, node: Node) -> int:
+        return self._numbers.setdefault(_storage(node), len(self._numbers))
+
+    def _regenerate(self, node: Node, root: Node) -> None:
+        """A view by symbolic sizes, of which AOTAutograd reads where it lies."""
+        meta, base = node.meta["val"], root.meta["val"]
         if meta.dtype != base.dtype or any(t.is_conj() or t.is_neg() for t in (meta, base)):
             self._walker.refuse(f"{node.name} is a view of other numbers by symbolic sizes")
-        if root not in self._written and not any(n.name in self._in_eager for n in chain[:-1]):
-            return found, self._walker.source(node)
-        source = self._written.get(root, root)
-        if source is not root and not _lie_alike(source, base):
-            self._walker.refuse(f"{node.name} is a view of a written argument that lies otherwise")
-        # Its memory after all writes; nobody but AOTAutograd sees it before.
-        return self._view(node, self._walker.argument(source), meta, base), ""
+        if root in self._written:
+            write = self._written[root]
+            if write.args[0].op != "placeholder" or not _lie_alike(write, base):
+                self._walker.refuse(f"{node.name} is a view of a written argument that lies otherwise")
+            # Its memory after all writes; nobody but AOTAutograd sees it before.
+            memory = self._walker.argument(write.args[0])
+            self._view(node, root, self._walker.argument(write), memory)
+        else:
+            memory = self._walker.argument(root)
+            self._view(node, root, memory, memory if root.op == "placeholder" else self._number(node))
+
+    def _view(self, node: Node, base: Node, value: Any, memory: Any) -> None:
+        """What eager returns for ``node``: a view of ``value``, all that ``base`` is, in an argument
+        or in a storage of results."""
+        meta, whole = node.meta["val"], base.meta["val"]
+        if meta.dtype != whole.dtype:
+            self._walker.refuse(f"{node.name} shares memory with a result of another dtype")
+        is_same = _geometry(meta) == _geometry(whole)
+        if isinstance(memory, int) and not is_same and not _is_plain(whole):
+            self._walker.refuse(f"{node.name} shares memory with a result that has gaps")
+        offset = self._walker.integer(meta.storage_offset() - whole.storage_offset())
+        self._walker.importer.output_view(value, self._walker.type(meta), offset, memory)
 
     def _lazy(self, node: Node, found: Any, meta: torch.Tensor) -> Any:
         conjugate, negative = meta.is_conj(), meta.is_neg()
@@ -78,24 +172,33 @@ class Returned:
         (made,) = self._walker.import_call(node, f"inkle::{name}", [found], [kind], run)
         return made
 
-    def _view(self, node: Node, base: Any, meta: torch.Tensor, root: torch.Tensor) -> Any:
-        """The view as eager has it, by its sizes and strides, of the whole tensor ``base``."""
-        dtype, sizes, strides, device = self._walker.type(meta)
-        offset = self._walker.integer(meta.storage_offset() - root.storage_offset())
-        if _repeats(meta):
-            self._walker.refuse(f"{node.name} repeats parts of an argument")
-        rank = len(sizes)
 
-        def run(x: torch.Tensor, *numbers: int) -> list[torch.Tensor]:
-            at = x.storage_offset() + numbers[-1]
-            with torch.no_grad():
-                return [x.as_strided(numbers[:rank], numbers[rank:-1], at)]
+def _storage(node: Node) -> int | None:
+    value = node.meta.get("val")
+    is_plain = isinstance(value, torch.Tensor) and value.layout == torch.strided
+    return value.untyped_storage()._cdata if is_plain else None
 
-        kind = (dtype, sizes, strides, device)
-        (made,) = self._walker.import_call(
-            node, "inkle::view", [base, sizes, strides, offset], [kind], run
-        )
-        return made
+
+def _makers(graph: torch.fx.Graph) -> dict[int, Node]:
+    """By storage: the node that made it. Two arguments may lie in one storage when traced and in two
+    when called, so one that is not alone in its storage makes none."""
+    makers: dict[int, Node] = {}
+    arguments = collections.Counter(_storage(n) for n in graph.find_nodes(op="placeholder"))
+    for node in graph.nodes:
+        storage = _storage(node)
+        if storage is not None and (node.op != "placeholder" or arguments[storage] == 1):
+            makers.setdefault(storage, node)
+    return makers
+
+
+def _geometry(value: torch.Tensor) -> list[str]:
+    return [str(n) for n in (*value.shape, *value.stride(), value.storage_offset())]
+
+
+def _is_plain(value: torch.Tensor) -> bool:
+    """Whether elements fill the storage from its begin without gaps."""
+    offset = value.storage_offset()
+    return isinstance(offset, int) and offset == 0 and layouts.is_dense(value)
 
 
 def _views(node: Node) -> list[Node]:

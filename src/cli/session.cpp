@@ -30,6 +30,7 @@ void move_to(graph::Graph& graph, abi::Device device) {
   for (std::uint32_t v = 0; v < graph.value_count(); ++v) {
     graph.type(graph::ValueId{v}).device = device;
   }
+  for (graph::Output& output : graph.outputs) output.view.device = device;
   for (graph::Node& node : graph.nodes) {
     const graph::Schema& schema = graph.table().schema(*node.op);
     bool has_tensor = false;

@@ -143,6 +143,7 @@ Graph Rewriter::run(const Visit& visit) && {
       *v = map_[v->index];
       INKLE_CHECK(!v->is_none(), "a rewrite dropped an output");
     }
+    if (!copy.argument.is_none()) copy.argument = map_[copy.argument.index];
     to_.outputs.push_back(copy);
   }
   settle_views(to_);

@@ -66,33 +66,6 @@ std::vector<ValueId> memory_owners(const Graph& graph) {
   return owners;
 }
 
-std::vector<bool> aliased_outputs(const Graph& graph) {
-  const std::vector<ValueId> owners = memory_owners(graph);
-  std::vector<std::uint32_t> outputs_of(graph.value_count(), 0);
-  for (const Input& input : graph.inputs) {
-    if (!input.value.is_none()) ++outputs_of[input.value.index];
-  }
-  for (const auto& [value, data] : graph.constants) ++outputs_of[value.index];
-  const auto owner_of = [&](const Output& output) -> const ValueId* {
-    const auto* v = std::get_if<ValueId>(&output.value);
-    return v == nullptr || v->is_none() ? nullptr : &owners[v->index];
-  };
-  for (const Output& output : graph.outputs) {
-    if (const ValueId* owner = owner_of(output)) ++outputs_of[owner->index];
-  }
-  std::vector<bool> aliased;
-  for (const Output& output : graph.outputs) {
-    const ValueId* owner = owner_of(output);
-    aliased.push_back(owner != nullptr && outputs_of[owner->index] > 1);
-  }
-  return aliased;
-}
-
-void mark_fresh_outputs(Graph& graph) {
-  const std::vector<bool> aliased = aliased_outputs(graph);
-  for (std::size_t i = 0; i < aliased.size(); ++i) graph.outputs[i].is_fresh = !aliased[i];
-}
-
 std::vector<bool> output_values(const Graph& graph) {
   std::vector<bool> out(graph.value_count(), false);
   for (const Output& output : graph.outputs) {

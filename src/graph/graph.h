@@ -58,16 +58,31 @@ struct Input {
   bool is_parameter = false;  // a weight: the same tensor from call to call
 };
 
+// In which memory an output is returned. A contract with the caller: what he writes to one output
+// must reach those that share its storage, and no other.
+enum class Sharing : std::uint8_t {
+  own,       // "%1": a storage that neither an argument nor another output has
+  argument,  // "%1 in %x": the memory of argument x
+  storage,   // "%1 in 0": storage number 0, which all outputs in it share
+  free,      // "free %1": whatever costs least; nobody writes to it
+};
+
 struct Output {
-  // A tensor, an integer, or nothing.
+  // A tensor, an integer, or nothing. In an argument or a shared storage: all that lies in it, at
+  // its end the contents of the argument.
   std::variant<None, ValueId, Expr> value;
-  // A tensor with memory of its own, even where passes have made its value a view of an input or of
-  // another output. Without it such a value is returned as that view. Printed as "fresh %1" where
-  // it makes a difference.
-  bool is_fresh = false;
-  // Where not empty: who returns it, of whom the caller asks where in an argument or another output
-  // it lies, so that a copy would mislead him. Not part of the text: it only makes lowering refuse.
-  std::string never_copied = {};
+  Sharing sharing = Sharing::own;
+  ValueId argument;           // of Sharing::argument: the input
+  std::uint32_t storage = 0;  // of Sharing::storage
+  // In an argument or a shared storage: sizes and strides of what is returned, and where it begins
+  // behind the first element of `value` ("at 6").
+  Type view;
+  Expr offset;
+
+  // A view by explicit sizes and strides.
+  [[nodiscard]] bool is_view() const {
+    return sharing == Sharing::argument || sharing == Sharing::storage;
+  }
 };
 
 struct ConstantData {  // contents of a literal tensor
@@ -113,11 +128,12 @@ void replace_operands(Node& node, const std::function<ValueId(ValueId)>& f);
 
 // For each value the one that owns its memory: views and effects hand their first operand's on.
 [[nodiscard]] std::vector<ValueId> memory_owners(const Graph& graph);
-// For each output whether its value lies in the memory of an input, a literal or another output.
-[[nodiscard]] std::vector<bool> aliased_outputs(const Graph& graph);
-// Marks every output fresh that lies in no other's memory: what a frontend does, whose graph says
-// which results alias.
-void mark_fresh_outputs(Graph& graph);
+// The type of what a tensor output returns.
+[[nodiscard]] const Type& output_type(const Graph& graph, const Output& output);
+
+// How the sharing of the outputs of `after` differs from that of `before`, naming outputs by their
+// position; "" if it does not. Storages are compared by who shares them, not by number.
+[[nodiscard]] std::string sharing_difference(const Graph& before, const Graph& after);
 
 // For each value whether it is an output.
 [[nodiscard]] std::vector<bool> output_values(const Graph& graph);
@@ -136,7 +152,9 @@ void mark_fresh_outputs(Graph& graph);
 void settle_views(Graph& graph);
 
 // Throws UserError naming the node: operands defined before use, arguments as the schema says,
-// result types as inference says.
+// result types as inference says, views of outputs inside of the values that they are views of.
 void verify(const Graph& graph);
+// Of that, what concerns the memory of outputs.
+void verify_sharing(const Graph& graph);
 
 }  // namespace inkle::graph

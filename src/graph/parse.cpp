@@ -299,7 +299,6 @@ class GraphParser {
   }
 
   void outputs() {
-    std::vector<bool> is_fresh;  // as the text says, by tensor output
     for (std::size_t i = 0; i < graph_.outputs.size(); ++i) {
       if (i > 0) scanner_.expect(",");
       Output& output = graph_.outputs[i];
@@ -308,27 +307,51 @@ class GraphParser {
       } else if (auto* e = std::get_if<Expr>(&output.value)) {
         *e = sym::parse(scanner_, context());
       } else {
-        is_fresh.push_back(scanner_.accept("fresh"));
-        const Scanner::Mark at = scanner_.mark();
-        const ValueId v = value();
-        output.value = v;
-        Type& type = graph_.type(v);
-        if (inferred_strides_.contains(v.index)) type.strides = output_types_[i].strides;
-        const std::string wrong = type_difference(output_types_[i], type);
-        if (!wrong.empty()) {
-          scanner_.reset(at);
-          scanner_.fail(fmt::format("the header says {}, this is {}",
-                                    to_string(output_types_[i], true), to_string(type, true)));
-        }
-        if (!type.strides) type.strides = output_types_[i].strides;
+        tensor_output(output, output_types_[i]);
       }
     }
-    mark_fresh_outputs(graph_);
-    std::size_t tensor = 0;
-    for (Output& output : graph_.outputs) {
-      if (!std::holds_alternative<ValueId>(output.value)) continue;
-      if (is_fresh[tensor++]) output.is_fresh = true;
+  }
+
+  // %1 | free %1 | %1 in %x at 6 | %1 in 0 at 6
+  void tensor_output(Output& output, const Type& stated) {
+    if (scanner_.accept("free")) output.sharing = Sharing::free;
+    const Scanner::Mark at = scanner_.mark();
+    const ValueId v = value();
+    output.value = v;
+    Type& type = graph_.type(v);
+    const bool is_inferred = inferred_strides_.contains(v.index);
+    if (output.sharing == Sharing::own && scanner_.accept("in")) {
+      view_output(output, stated);
+      const bool is_free = !type.strides || is_inferred;
+      if (output.sharing == Sharing::storage && is_free) {
+        type.strides = contiguous_strides(context(), type.sizes);
+      }
+      return;
     }
+    if (is_inferred) type.strides = stated.strides;
+    const std::string wrong = type_difference(stated, type);
+    if (!wrong.empty()) {
+      scanner_.reset(at);
+      scanner_.fail(fmt::format("the header says {}, this is {}", to_string(stated, true),
+                                to_string(type, true)));
+    }
+    if (!type.strides) type.strides = stated.strides;
+  }
+
+  void view_output(Output& output, const Type& stated) {
+    if (scanner_.peek() == '%') {
+      output.sharing = Sharing::argument;
+      output.argument = value();
+    } else {
+      output.sharing = Sharing::storage;
+      const std::int64_t number = scanner_.integer();
+      if (number < 0 || number > std::numeric_limits<std::uint32_t>::max()) {
+        scanner_.fail("a number of a storage that cannot be stands before this");
+      }
+      output.storage = static_cast<std::uint32_t>(number);
+    }
+    output.view = stated;
+    output.offset = scanner_.accept("at") ? sym::parse(scanner_, context()) : context().constant(0);
   }
 
   Scanner scanner_;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <unordered_set>
 
@@ -56,11 +57,17 @@ class GraphPrinter {
     }
     for (const Node& node : graph_.nodes) out += statement(node);
     out += "  return";
-    const std::vector<bool> aliased = aliased_outputs(graph_);
+    std::map<std::uint32_t, std::size_t> storages;  // numbers as they come
     for (std::size_t i = 0; i < graph_.outputs.size(); ++i) {
+      const Output& o = graph_.outputs[i];
       out += i == 0 ? " " : ", ";
-      if (aliased[i] && graph_.outputs[i].is_fresh) out += "fresh ";
-      out += output(graph_.outputs[i]);
+      if (o.sharing == Sharing::free) out += "free ";
+      out += output(o);
+      if (o.sharing == Sharing::argument) out += " in " + name(o.argument);
+      if (o.sharing == Sharing::storage) {
+        out += fmt::format(" in {}", storages.emplace(o.storage, storages.size()).first->second);
+      }
+      if (o.is_view() && !o.offset.is_constant(0)) out += " at " + sym::to_string(o.offset);
     }
     return out + "\n}\n";
   }
@@ -91,8 +98,8 @@ class GraphPrinter {
     std::string out;
     for (const Output& o : graph_.outputs) {
       out += out.empty() ? "-> " : ", ";
-      if (const auto* v = std::get_if<ValueId>(&o.value)) {
-        out += to_string(graph_.type(*v));
+      if (std::holds_alternative<ValueId>(o.value)) {
+        out += to_string(output_type(graph_, o));
       } else {
         out += std::holds_alternative<Expr>(o.value) ? "int" : "none";
       }
@@ -131,6 +138,10 @@ class GraphPrinter {
     }
     for (const Output& o : graph_.outputs) {
       if (const auto* e = std::get_if<Expr>(&o.value)) add(*e);
+      if (!o.is_view()) continue;
+      std::ranges::for_each(o.view.sizes, add);
+      std::ranges::for_each(*o.view.strides, add);
+      add(o.offset);
     }
     std::ranges::sort(found, {}, &Expr::id);
     return found;

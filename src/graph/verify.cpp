@@ -98,6 +98,7 @@ class Verifier {
     for (const Output& output : graph_.outputs) {
       if (const auto* v = std::get_if<ValueId>(&output.value)) use(*v, "an output");
     }
+    verify_sharing(graph_);
   }
 
  private:

@@ -11,9 +11,9 @@
 namespace inkle::lower {
 
 // One buffer for each tensor input and literal, temporaries for results; every output with the
-// strides of its graph type (row-major if it has none), or as a view where it is a view of an
-// input. Throws Unsupported, naming op and line, for a node that has neither a lowering nor a call
-// to eager. The program shares the graph's symbols.
+// strides of its graph type (row-major if it has none), in the memory that its sharing says. Throws
+// Unsupported, naming op and line, for a node that has neither a lowering nor a call to eager. The
+// program shares the graph's symbols.
 [[nodiscard]] loop::Program lower(const graph::Graph& graph);
 
 }  // namespace inkle::lower

@@ -6,16 +6,21 @@
 
 #include "base/error.h"
 #include "loop/builder.h"
+#include "ops/sharing.h"
 
 namespace inkle::lower {
 namespace {
 
+using graph::Output;
+using graph::Sharing;
 using graph::Sizes;
 using graph::Type;
 using graph::ValueId;
 using loop::Buffer;
 using loop::BufferRole;
 using loop::ProgramOutput;
+using ops::strided_view;
+using ops::StridedView;
 using ops::Tensor;
 using sym::Expr;
 
@@ -42,47 +47,83 @@ class OutputRecorder {
       : graph_(graph), state_(state), program_(program), context_(graph.context()) {}
 
   void run() {
-    // Whole buffers first: what else is returned of them are views, as in eager.
+    // Whole buffers first: what else is returned freely of them are views.
     for (std::uint32_t i = 0; i < graph_.outputs.size(); ++i) {
-      const auto* v = std::get_if<ValueId>(&graph_.outputs[i].value);
-      if (v == nullptr || v->is_none() || seen_.contains(*v)) continue;
+      const Output& output = graph_.outputs[i];
+      const auto* v = std::get_if<ValueId>(&output.value);
+      if (v == nullptr || v->is_none()) continue;
+      if (output.sharing == Sharing::own) own_[i] = claim(lowered(*v), wanted_strides(*v), i);
+      if (output.sharing == Sharing::storage && !storages_.contains(output.storage)) {
+        storages_[output.storage] = claim(lowered(*v), wanted_strides(*v), i);
+      }
+    }
+    for (std::uint32_t i = 0; i < graph_.outputs.size(); ++i) {
+      const ValueId* v = free_value(graph_.outputs[i]);
+      if (v == nullptr || seen_.contains(*v)) continue;
       if (auto claimed = claim(lowered(*v), wanted_strides(*v), i)) {
         seen_.emplace(*v, *std::move(claimed));
       }
     }
     claim_parts();
-    for (const graph::Output& output : graph_.outputs) {
+    for (std::uint32_t i = 0; i < graph_.outputs.size(); ++i) {
+      const graph::Output& output = graph_.outputs[i];
       const auto* v = std::get_if<ValueId>(&output.value);
-      const bool is_fresh = v != nullptr && !v->is_none() && output.is_fresh;
-      const std::size_t buffers = program_.buffers.size();
+      const bool is_tensor = v != nullptr && !v->is_none();
       program_.outputs.push_back(
-          is_fresh ? record_fresh(*v)
-                   : std::visit([&](const auto& value) { return record(value); }, output.value));
-      if (!output.never_copied.empty() && program_.buffers.size() != buffers) {
-        unsupported("{}: a view that cannot be returned without a copy", output.never_copied);
-      }
+          is_tensor ? record_tensor(output, *v)
+                    : std::visit([&](const auto& value) { return record(value); }, output.value));
     }
   }
 
  private:
-  ProgramOutput record(const graph::None&) { return {.kind = ProgramOutput::Kind::none}; }
-  ProgramOutput record(Expr e) { return {.kind = ProgramOutput::Kind::integer, .integer = e}; }
-  ProgramOutput record(ValueId v) {
-    if (v.is_none()) return {.kind = ProgramOutput::Kind::none};
-    const auto [known, is_new] = seen_.try_emplace(v);
-    if (is_new) known->second = record_tensor(v);
-    return known->second;
+  static ProgramOutput record(const graph::None&) { return {.kind = ProgramOutput::Kind::none}; }
+  static ProgramOutput record(Expr e) {
+    return {.kind = ProgramOutput::Kind::integer, .integer = e};
+  }
+  static ProgramOutput record(ValueId) { return {.kind = ProgramOutput::Kind::none}; }
+
+  static const ValueId* free_value(const Output& output) {
+    const auto* v = std::get_if<ValueId>(&output.value);
+    const bool is_free = output.sharing == Sharing::free && v != nullptr && !v->is_none();
+    return is_free ? v : nullptr;
   }
 
-  // In memory that no other output has.
-  ProgramOutput record_fresh(ValueId v) {
-    const auto known = seen_.find(v);
-    if (known != seen_.end()) {
-      const Buffer& buffer = program_.buffers[known->second.buffer];
-      const bool is_own = buffer.index == program_.outputs.size();
-      if (buffer.role == BufferRole::output && is_own) return known->second;
+  ProgramOutput record_tensor(const Output& output, ValueId v) {
+    switch (output.sharing) {
+      case Sharing::own:
+        break;
+      case Sharing::argument:
+        return view_of(output, ProgramOutput::Kind::input, argument_buffer(output.argument));
+      case Sharing::storage: {
+        auto& storage = storages_[output.storage];
+        if (!storage) storage = copy(lowered(v), wanted_strides(v));
+        return view_of(output, ProgramOutput::Kind::buffer, storage->buffer);
+      }
+      case Sharing::free: {
+        const auto [known, is_new] = seen_.try_emplace(v);
+        if (is_new) known->second = record_free(v);
+        return known->second;
+      }
     }
-    return copy(lowered(v), wanted_strides(v));
+    auto& claimed = own_[static_cast<std::uint32_t>(program_.outputs.size())];
+    return claimed ? *claimed : copy(lowered(v), wanted_strides(v));
+  }
+
+  // Not what stands for the input's value: where it is written, its old contents may be elsewhere.
+  loop::BufferId argument_buffer(ValueId argument) const {
+    const auto input = std::ranges::find(graph_.inputs, argument, &graph::Input::value);
+    const auto number = static_cast<std::size_t>(input - graph_.inputs.begin());
+    return program_.arguments.at(number).buffer.value();
+  }
+
+  // The buffer holds all that the output is a view of, with strides that the view counts on.
+  static ProgramOutput view_of(const Output& output, ProgramOutput::Kind kind,
+                               loop::BufferId buffer) {
+    return {.kind = kind,
+            .buffer = buffer,
+            .sizes = output.view.sizes,
+            .strides = output.view.strides.value(),
+            .offset = output.offset};
   }
 
   const Tensor& lowered(ValueId v) const {
@@ -96,7 +137,7 @@ class OutputRecorder {
     return type.strides ? *type.strides : graph::contiguous_strides(context_, type.sizes);
   }
 
-  ProgramOutput record_tensor(ValueId v) {
+  ProgramOutput record_free(ValueId v) {
     const Tensor& value = lowered(v);
     const Type& type = graph_.type(v);
     const Buffer& buffer = program_.buffers[value.buffer];
@@ -140,14 +181,13 @@ class OutputRecorder {
     return std::nullopt;
   }
 
-  // Temporaries of which outputs return all parts (q, k and v of one product) are the memory of the
-  // first of them, and the others are views, as in eager.
+  // Temporaries of which free outputs return all parts (q, k and v of one product) are the memory
+  // of the first of them, and the others are views.
   void claim_parts() {
     std::map<loop::BufferId, std::vector<std::uint32_t>> parts;
     for (std::uint32_t i = 0; i < graph_.outputs.size(); ++i) {
-      const auto* v = std::get_if<ValueId>(&graph_.outputs[i].value);
-      if (v == nullptr || v->is_none() || seen_.contains(*v) || graph_.outputs[i].is_fresh)
-        continue;
+      const ValueId* v = free_value(graph_.outputs[i]);
+      if (v == nullptr || seen_.contains(*v)) continue;
       const Tensor& t = lowered(*v);
       if (program_.buffers[t.buffer].role == BufferRole::temporary) parts[t.buffer].push_back(i);
     }
@@ -239,34 +279,13 @@ class OutputRecorder {
   ops::LoweringState& state_;
   loop::Program& program_;
   sym::Context& context_;
-  std::map<ValueId, ProgramOutput> seen_;
+  // Of outputs and storages that take over the buffer of their value: where they lie; others get a
+  // copy.
+  std::map<std::uint32_t, std::optional<ProgramOutput>> own_, storages_;
+  std::map<ValueId, ProgramOutput> seen_;  // free outputs
 };
 
 }  // namespace
-
-std::optional<StridedView> strided_view(const Tensor& t, const Sizes& buffer_strides,
-                                        sym::Context& context) {
-  std::vector<Expr> variables;
-  std::vector<std::pair<Expr, Expr>> zeros;
-  for (const Expr size : t.sizes) {
-    variables.push_back(context.index(size));
-    zeros.emplace_back(variables.back(), context.constant(0));
-  }
-  const std::vector<Expr> mapped = t.buffer_indices(variables);
-  Expr offset = context.constant(0);
-  for (std::size_t d = 0; d < mapped.size(); ++d) offset = offset + mapped[d] * buffer_strides[d];
-  StridedView view;
-  for (const Expr variable : variables) {
-    const auto stride = sym::stride(offset, variable);
-    if (!stride) return std::nullopt;
-    for (const Expr other : variables) {
-      if (sym::contains(*stride, other)) return std::nullopt;
-    }
-    view.strides.push_back(*stride);
-  }
-  view.offset = sym::substitute(offset, zeros);
-  return view;
-}
 
 void record_outputs(const graph::Graph& graph, ops::LoweringState& state, loop::Program& program) {
   OutputRecorder(graph, state, program).run();

@@ -2,6 +2,8 @@
 #include "ops/interpreter.h"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 
 #include "base/error.h"
 #include "graph/builder.h"
@@ -187,6 +189,31 @@ std::vector<RefTensor> interpret_node(const Graph& graph, const Node& node, cons
   return results;
 }
 
+RefTensor viewed(const Graph& graph, const graph::Output& output, const RefTensor& whole,
+                 const SymbolValues& symbols) {
+  const bool is_argument = output.sharing == graph::Sharing::argument;
+  const graph::Type& type =
+      graph.type(is_argument ? output.argument : std::get<ValueId>(output.value));
+  const std::vector<std::int64_t> strides = evaluate_sizes(type.strides.value(), symbols);
+  const auto place = [](std::span<const std::int64_t> indices,
+                        std::span<const std::int64_t> steps) {
+    return std::inner_product(indices.begin(), indices.end(), steps.begin(), std::int64_t{0});
+  };
+  std::map<std::int64_t, std::size_t> positions;  // by offset from the first element
+  for_each_index(whole.sizes, [&](auto indices, std::size_t position) {
+    positions.emplace(place(indices, strides), position);
+  });
+  const std::vector<std::int64_t> steps = evaluate_sizes(output.view.strides.value(), symbols);
+  const std::int64_t begin = evaluate_with(output.offset, symbols);
+  RefTensor result(output.view.dtype, evaluate_sizes(output.view.sizes, symbols));
+  for_each_index(result.sizes, [&](auto indices, std::size_t position) {
+    const auto from = positions.find(begin + place(indices, steps));
+    if (from == positions.end()) unsupported("an output that is a view of gaps in memory");
+    result.copy_element(position, whole, from->second);
+  });
+  return result;
+}
+
 std::vector<InterpretedOutput> interpret(const Graph& graph, std::vector<RefTensor>& inputs,
                                          const SymbolValues& symbols) {
   Values values(graph.value_count());
@@ -208,7 +235,10 @@ std::vector<InterpretedOutput> interpret(const Graph& graph, std::vector<RefTens
   std::vector<InterpretedOutput> outputs;
   for (const graph::Output& output : graph.outputs) {
     InterpretedOutput& result = outputs.emplace_back();
-    if (const auto* v = std::get_if<ValueId>(&output.value)) result.tensor = values[v->index];
+    if (const auto* v = std::get_if<ValueId>(&output.value)) {
+      result.tensor =
+          output.is_view() ? viewed(graph, output, *values[v->index], symbols) : values[v->index];
+    }
     if (const auto* e = std::get_if<sym::Expr>(&output.value)) {
       result.integer = evaluate_with(*e, symbols);
     }

@@ -127,6 +127,10 @@ struct InterpretedOutput {
 [[nodiscard]] std::vector<InterpretedOutput> interpret(const graph::Graph& graph,
                                                        std::vector<RefTensor>& inputs,
                                                        const SymbolValues& symbols);
+// What an output that is a view returns, of the contents of what it views. Unsupported where it
+// shows memory of an argument that no element of the argument lies in.
+[[nodiscard]] RefTensor viewed(const graph::Graph& graph, const graph::Output& output,
+                               const RefTensor& whole, const SymbolValues& symbols);
 // One node on given values, by reference function or by decomposition.
 [[nodiscard]] std::vector<RefTensor> interpret_node(
     const graph::Graph& graph, const graph::Node& node,

@@ -16,6 +16,7 @@ using graph::Graph;
 using graph::Input;
 using graph::Node;
 using graph::Output;
+using graph::Sharing;
 using graph::ValueId;
 
 // One half while it is copied out of the joint graph.
@@ -54,7 +55,15 @@ class Half {
 
   void add_output(const Output& output) {
     Output copy = output;
-    if (auto* v = std::get_if<ValueId>(&copy.value); v != nullptr && !v->is_none()) *v = of(*v);
+    if (auto* v = std::get_if<ValueId>(&copy.value); v != nullptr && !v->is_none()) {
+      *v = of(*v);
+      if (copy.sharing == Sharing::storage && is_input(*v)) {  // kept by the forward
+        copy.sharing = Sharing::argument;
+        copy.argument = *v;
+      } else if (copy.sharing == Sharing::argument) {
+        copy.argument = of(copy.argument);
+      }
+    }
     made_.outputs.push_back(copy);
   }
 
@@ -73,6 +82,9 @@ class Half {
   [[nodiscard]] Graph& graph() { return made_; }
 
  private:
+  [[nodiscard]] bool is_input(ValueId v) const {
+    return std::ranges::find(made_.inputs, v, &Input::value) != made_.inputs.end();
+  }
   ValueId carry(ValueId v) { return map_[v.index] = made_.add_value(joint_.type(v)); }
 
   const Graph& joint_;
@@ -116,7 +128,7 @@ class Splitter {
     for (std::size_t i = 0; i < info_.forward_outputs; ++i) forward_.add_output(joint_.outputs[i]);
     for (const ValueId v : cut_.kept) {
       // In the memory of an input or output where it lies there.
-      forward_.add_output({.value = v, .is_fresh = false});
+      forward_.add_output({.value = v, .sharing = graph::Sharing::free});
       Kept kept{.in_forward = forward_.of(v)};
       if (const std::int32_t i = producer_[v.index]; i >= 0) {
         const Node& node = joint_.nodes[static_cast<std::size_t>(i)];
@@ -203,6 +215,10 @@ class Splitter {
     }
     for (const Output& output : g.outputs) {
       if (const auto* e = std::get_if<Expr>(&output.value)) add(*e);
+      if (!output.is_view()) continue;
+      std::ranges::for_each(output.view.sizes, add);
+      std::ranges::for_each(*output.view.strides, add);
+      add(output.offset);
     }
     std::vector<std::size_t> positions;
     for (std::size_t i = 0; i < joint_.inputs.size(); ++i) {

@@ -119,11 +119,19 @@ class Merger {
     return false;
   }
 
+  // Two outputs that are one value are one computation and a copy, which saves something where the
+  // computation is more than a copy.
+  static bool is_worth_a_copy(const Node& node) {
+    return !has(node.op->traits, Trait::view | Trait::creation | Trait::pointwise);
+  }
+
   bool may_stand_for(const Node& twin, const Node& node) const {
     for (std::size_t i = 0; i < node.results.size(); ++i) {
       const Type& kept = out_.type(twin.results[i]);
       const Type& gone = out_.type(node.results[i]);
-      if (is_output_[twin.results[i].index] && is_output_[node.results[i].index]) return false;
+      const bool two_outputs =
+          is_output_[twin.results[i].index] && is_output_[node.results[i].index];
+      if (two_outputs && !is_worth_a_copy(node)) return false;
       if (!graph::type_difference(kept, gone).empty()) return false;
     }
     return twin.results.size() == node.results.size();

@@ -71,9 +71,12 @@ constexpr std::string_view kJoint[] = {
     "dce",
 };
 
-void check(const graph::Graph& graph, std::string_view pass) {
+// What a pass has made is a graph, and keeps what callers count on: which outputs share memory.
+void check(const graph::Graph& before, const graph::Graph& graph, std::string_view pass) {
   try {
     graph::verify(graph);
+    const std::string wrong = graph::sharing_difference(before, graph);
+    if (!wrong.empty()) user_error("{}", wrong);
   } catch (const UserError& error) {
     InternalError wrong(error.what());
     wrong.add_note(fmt::format("after pass {}", pass));
@@ -93,6 +96,31 @@ const Pass* find_pass(std::string_view name) {
 std::span<const std::string_view> standard_pipeline() { return kStandard; }
 std::span<const std::string_view> joint_pipeline() { return kJoint; }
 
+graph::Graph run_pass(graph::Graph graph, const Pass& pass, PassContext& context,
+                      const RunOptions& options, std::size_t run) {
+  const auto start = std::chrono::steady_clock::now();
+  PassTiming timing{.name = pass.name, .nodes_before = graph.nodes.size()};
+  std::optional<graph::Graph> changed;
+  try {
+    changed = pass.function(graph, context);
+  } catch (Error& error) {
+    error.add_note(fmt::format("in pass {}", pass.name));
+    throw;
+  }
+  timing.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (changed) {
+    if (options.verify) check(graph, *changed, pass.name);
+    graph = std::move(*changed);
+  }
+  timing.changed = changed.has_value();
+  timing.nodes_after = graph.nodes.size();
+  log(LogChannel::passes, "{} {}: {:.3f} ms, {} -> {} nodes", run, pass.name, timing.seconds * 1e3,
+      timing.nodes_before, timing.nodes_after);
+  if (options.timings != nullptr) options.timings->push_back(timing);
+  if (options.dump) options.dump(run, pass, graph);
+  return graph;
+}
+
 graph::Graph run_passes(graph::Graph graph, std::span<const std::string_view> names,
                         PassContext& context, const RunOptions& options) {
   if (options.verify) graph::verify(graph);
@@ -102,26 +130,7 @@ graph::Graph run_passes(graph::Graph graph, std::span<const std::string_view> na
     if (pass == nullptr) user_error("there is no pass '{}'", name);
     if (std::ranges::find(options.skip, name) != options.skip.end()) continue;
     if (run >= options.stop_after) break;
-    ++run;
-    const auto start = std::chrono::steady_clock::now();
-    PassTiming timing{.name = pass->name, .nodes_before = graph.nodes.size()};
-    try {
-      if (auto changed = pass->function(graph, context)) {
-        graph = std::move(*changed);
-        timing.changed = true;
-      }
-    } catch (Error& error) {
-      error.add_note(fmt::format("in pass {}", pass->name));
-      throw;
-    }
-    timing.seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    timing.nodes_after = graph.nodes.size();
-    if (timing.changed && options.verify) check(graph, pass->name);
-    log(LogChannel::passes, "{} {}: {:.3f} ms, {} -> {} nodes", run, pass->name,
-        timing.seconds * 1e3, timing.nodes_before, timing.nodes_after);
-    if (options.timings != nullptr) options.timings->push_back(timing);
-    if (options.dump) options.dump(run, *pass, graph);
+    graph = run_pass(std::move(graph), *pass, context, options, ++run);
   }
   return graph;
 }

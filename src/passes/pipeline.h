@@ -44,8 +44,12 @@ struct RunOptions {
   std::vector<PassTiming>* timings = nullptr;
 };
 
-// Runs passes by name in the order given; an unknown name is a UserError. Errors get a note naming
-// the pass; a graph that no longer verifies is an InternalError.
+// Runs one pass, number `run` of a pipeline. Errors get a note naming the pass; a graph that no
+// longer verifies, or whose outputs share memory otherwise than before, is an InternalError.
+[[nodiscard]] graph::Graph run_pass(graph::Graph graph, const Pass& pass, PassContext& context,
+                                    const RunOptions& options = {}, std::size_t run = 1);
+
+// Runs passes by name in the order given; an unknown name is a UserError.
 [[nodiscard]] graph::Graph run_passes(graph::Graph graph, std::span<const std::string_view> names,
                                       PassContext& context, const RunOptions& options = {});
 

@@ -95,6 +95,16 @@ nb::list inputs_of(const Cut& cut, bool is_backward) {
   return result;
 }
 
+// Of each input its type; None of an integer.
+nb::list input_types_of(const Cut& cut, bool is_backward) {
+  const Graph& half = half_of(cut, is_backward);
+  nb::list result;
+  for (const graph::Input& input : half.inputs) {
+    result.append(input.value.is_none() ? nb::none() : type_object(half.type(input.value)));
+  }
+  return result;
+}
+
 // (value, type, bytes)
 nb::list literals_of(const Cut& cut, bool is_backward) {
   const Graph& half = half_of(cut, is_backward);
@@ -133,7 +143,22 @@ std::vector<std::string> eager_sources(const Cut& cut, bool is_backward) {
   return sources;
 }
 
-// (value, integer or None; type; whether it has memory of its own)
+nb::object memory_of(const graph::Output& output) {
+  switch (output.sharing) {
+    case graph::Sharing::own:
+      return nb::str("own");
+    case graph::Sharing::free:
+      return nb::str("free");
+    case graph::Sharing::argument:
+      return nb::make_tuple(nb::cast(output.argument), expr_object(output.offset));
+    case graph::Sharing::storage:
+      return nb::make_tuple(nb::int_(output.storage), expr_object(output.offset));
+  }
+  return nb::none();
+}
+
+// (value, integer or None; type; memory: "own", "free", or (the argument's value or the number of
+// the storage, offset) of a view of the value)
 nb::list outputs_of(const Cut& cut, bool is_backward) {
   const Graph& half = half_of(cut, is_backward);
   nb::list result;
@@ -141,11 +166,11 @@ nb::list outputs_of(const Cut& cut, bool is_backward) {
     nb::object value = nb::none(), type = nb::none();
     if (const auto* v = std::get_if<ValueId>(&output.value); v != nullptr && !v->is_none()) {
       value = nb::cast(*v);
-      type = type_object(half.type(*v));
+      type = type_object(graph::output_type(half, output));
     } else if (const auto* e = std::get_if<Expr>(&output.value)) {
       value = expr_object(*e);
     }
-    result.append(nb::make_tuple(value, type, output.is_fresh));
+    result.append(nb::make_tuple(value, type, memory_of(output)));
   }
   return result;
 }
@@ -186,6 +211,7 @@ void bind_cut(nb::module_& m) {
       .def("settle_strides", [](Cut& c) { c.halves.settle_strides(); })
       .def("set_strides", set_strides)
       .def("inputs", inputs_of)
+      .def("input_types", input_types_of)
       .def("literals", literals_of)
       .def("nodes", nodes_of)
       .def("eager_sources", eager_sources)

@@ -293,11 +293,15 @@ void bind_importer(nb::module_& m) {
       .def("call", call)
       .def("set_keep", [](Importer& i, int keep) { i.set_keep(static_cast<graph::Keep>(keep)); })
       .def(
-          "output",
-          [](Importer& i, ValueId v, std::string never_copied) {
-            i.output(v, std::move(never_copied));
-          },
-          nb::arg("value"), nb::arg("never_copied") = "")
+          "output", [](Importer& i, ValueId v, bool is_free) { i.output(v, is_free); },
+          nb::arg("value"), nb::arg("is_free") = false)
+      .def("output_view",
+           [](Importer& i, ValueId v, nb::handle view, nb::handle offset, nb::handle memory) {
+             const bool is_argument = nb::isinstance<ValueId>(memory);
+             i.output_view(v, to_type(i, view), to_expr(i, offset),
+                           is_argument ? nb::cast<ValueId>(memory) : ValueId{},
+                           is_argument ? 0 : nb::cast<std::uint32_t>(memory));
+           })
       .def("output", [](Importer& i, Expr e) { i.output(e); })
       .def("output_as", [](Importer& i, ValueId v,
                            nb::sequence strides) { return i.output_as(v, to_exprs(i, strides)); })

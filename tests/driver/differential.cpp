@@ -6,7 +6,11 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <map>
+#include <optional>
 #include <random>
+#include <set>
+#include <span>
 
 #include "base/error.h"
 #include "graph/text.h"
@@ -16,11 +20,13 @@
 namespace inkle::driver {
 namespace {
 
+using graph::ValueId;
 using ops::RefTensor;
 
 struct Memory {
   std::unique_ptr<std::byte[]> owned;
   std::byte* data = nullptr;  // 64-byte aligned
+  std::size_t bytes = 0;
   std::vector<std::int64_t> sizes, strides;
   abi::TensorView view;
 };
@@ -43,6 +49,7 @@ Memory allocate(abi::DType dtype, std::vector<std::int64_t> sizes,
     elements += std::max<std::int64_t>(m.sizes[d] - 1, 0) * m.strides[d];
   }
   const auto bytes = static_cast<std::size_t>(elements * abi::size_of(dtype));
+  m.bytes = bytes;
   m.owned = std::make_unique<std::byte[]>(bytes + 64);
   const auto address = reinterpret_cast<std::uintptr_t>(m.owned.get());
   m.data = m.owned.get() + (64 - address % 64) % 64;
@@ -96,9 +103,9 @@ class TestHost : public runtime::cpu::Host {
  public:
   runtime::cpu::HostTensor make_output(abi::DType dtype, std::span<const std::int64_t> sizes,
                                        std::span<const std::int64_t> strides) override {
-    memory_.push_back(
+    memory.push_back(
         allocate(dtype, {sizes.begin(), sizes.end()}, {strides.begin(), strides.end()}));
-    return {&memory_.back(), memory_.back().view};
+    return {&memory.back(), memory.back().view};
   }
   void call(std::uint32_t, std::span<const runtime::cpu::EagerOperand>,
             std::span<runtime::cpu::HostTensor>) override {
@@ -110,13 +117,119 @@ class TestHost : public runtime::cpu::Host {
     if (output.kind == Kind::integer) results[position].integer = output.integer;
     if (output.kind == Kind::buffer || output.kind == Kind::argument) {
       results[position].tensor = from_view(output.view);
+      // Its sizes and strides are the frame's.
+      Returned& r = returned[position];
+      r.view = output.view;
+      r.sizes.assign(output.view.sizes, output.view.sizes + output.view.rank);
+      r.strides.assign(output.view.strides, output.view.strides + output.view.rank);
+      r.view.sizes = r.sizes.data();
+      r.view.strides = r.strides.data();
     }
   }
+  struct Returned {
+    abi::TensorView view;
+    std::vector<std::int64_t> sizes, strides;
+  };
   std::vector<ops::InterpretedOutput> results;
-
- private:
-  std::deque<Memory> memory_;
+  std::map<std::uint32_t, Returned> returned;  // tensors, by position
+  std::deque<Memory> memory;                   // what was allocated for them
 };
+
+// The allocation that a tensor lies in, and where: arguments come first. Nothing for no elements.
+struct Place {
+  std::size_t allocation = 0;
+  std::ptrdiff_t byte = 0;
+};
+std::optional<Place> place_of(const abi::TensorView& view, const std::vector<Memory>& arguments,
+                              const std::deque<Memory>& made) {
+  for (std::int32_t d = 0; d < view.rank; ++d) {
+    if (view.sizes[d] == 0) return std::nullopt;
+  }
+  const auto* at = static_cast<const std::byte*>(view.data);
+  for (std::size_t i = 0; i < arguments.size() + made.size(); ++i) {
+    const Memory& m = i < arguments.size() ? arguments[i] : made[i - arguments.size()];
+    if (at >= m.data && at < m.data + m.bytes) return Place{i, at - m.data};
+  }
+  throw InternalError("a result lies in no allocation");
+}
+
+// Turns all bits of a tensor's elements; returns what the bytes of all allocations were.
+std::vector<std::vector<std::byte>> write_over(const abi::TensorView& view,
+                                               std::vector<std::span<std::byte>> allocations) {
+  std::vector<std::vector<std::byte>> before;
+  for (const auto a : allocations) before.emplace_back(a.begin(), a.end());
+  const auto width = abi::size_of(view.dtype);
+  auto* data = static_cast<std::byte*>(view.data);
+  const std::vector<std::int64_t> sizes(view.sizes, view.sizes + view.rank);
+  std::set<std::byte*> elements;  // a stride of 0 names one several times
+  ops::for_each_index(sizes, [&](std::span<const std::int64_t> index, std::size_t) {
+    std::int64_t offset = 0;
+    for (std::size_t d = 0; d < index.size(); ++d) offset += index[d] * view.strides[d];
+    elements.insert(data + offset * width);
+  });
+  for (std::byte* element : elements) {
+    for (std::int64_t b = 0; b < width; ++b) element[b] = ~element[b];
+  }
+  return before;
+}
+
+// Results lie where the contract of the graph says, in the memory of arguments, of each other, or
+// alone; a write to one reaches no allocation but its own.
+void check_sharing(const graph::Graph& graph, const std::vector<Memory>& arguments,
+                   TestHost& host) {
+  const auto fail = [](std::size_t i, std::string_view what) {
+    throw InternalError(fmt::format("result {} {}", i, what));
+  };
+  std::map<ValueId, std::size_t> argument_numbers;
+  for (const graph::Input& input : graph.inputs) {
+    if (!input.value.is_none()) argument_numbers.emplace(input.value, argument_numbers.size());
+  }
+  const auto byte_of = [&](const graph::Output& output) {
+    return sym::evaluate(output.offset, [](sym::Expr s) { return sym::hint(s).value(); }) *
+           abi::size_of(output.view.dtype);
+  };
+  std::map<std::uint32_t, Place> storages;
+  std::map<std::size_t, std::string> owners;  // by allocation
+  for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
+    const graph::Output& output = graph.outputs[i];
+    const auto found = host.returned.find(static_cast<std::uint32_t>(i));
+    if (found == host.returned.end() || output.sharing == graph::Sharing::free) continue;
+    const auto place = place_of(found->second.view, arguments, host.memory);
+    if (!place) continue;
+    const bool is_argument = place->allocation < arguments.size();
+    if (is_argument != (output.sharing == graph::Sharing::argument)) {
+      fail(i, is_argument ? "lies in an argument" : "lies in no argument");
+    }
+    std::string owner = fmt::format("output {}", i);
+    if (is_argument) {
+      if (place->allocation != argument_numbers.at(output.argument))
+        fail(i, "is in another argument");
+      if (place->byte != byte_of(output)) fail(i, "lies elsewhere in its argument");
+      continue;
+    }
+    if (output.sharing == graph::Sharing::storage) {
+      owner = fmt::format("storage {}", output.storage);
+      const Place begin{place->allocation, place->byte - byte_of(output)};
+      const auto [known, is_new] = storages.emplace(output.storage, begin);
+      if (known->second.allocation != begin.allocation) fail(i, "does not share its storage");
+      if (known->second.byte != begin.byte) fail(i, "lies elsewhere in its storage");
+    }
+    const auto [known, is_new] = owners.emplace(place->allocation, owner);
+    if (!is_new && known->second != owner) fail(i, "lies in the memory of " + known->second);
+  }
+  std::vector<std::span<std::byte>> allocations;
+  for (const Memory& m : arguments) allocations.emplace_back(m.data, m.bytes);
+  for (const Memory& m : host.memory) allocations.emplace_back(m.data, m.bytes);
+  for (const auto& [i, result] : host.returned) {
+    const auto place = place_of(result.view, arguments, host.memory);
+    if (!place) continue;
+    const auto before = write_over(result.view, allocations);
+    for (std::size_t a = 0; a < allocations.size(); ++a) {
+      const bool has_changed = !std::ranges::equal(before[a], allocations[a]);
+      if (has_changed != (a == place->allocation)) fail(i, "is not written where it lies");
+    }
+  }
+}
 
 // The relative error that one rounding, and some arithmetic in the type computed in, can make.
 double tolerance(abi::DType dtype) {
@@ -203,6 +316,7 @@ RunResult compile_and_run(graph::Graph graph, const std::vector<RefTensor>& inpu
     if (input.value.is_none()) continue;
     memory.push_back(memory_for(inputs[memory.size()], graph.type(input.value)));
   }
+  const graph::Graph contract = graph;
   Compiled compiled = shared_compiler().compile(std::move(graph), with_text);
   runtime::cpu::ExecutableOptions executable_options;
   executable_options.poison = 0xA5;
@@ -216,6 +330,7 @@ RunResult compile_and_run(graph::Graph graph, const std::vector<RefTensor>& inpu
     std::vector<RefTensor> after;
     for (const abi::TensorView& view : views) after.push_back(from_view(view));
     if (call > 0) check_second_call(result, host.results, after);
+    check_sharing(contract, memory, host);
     result.outputs = std::move(host.results);
     result.inputs = std::move(after);
   }

@@ -23,9 +23,10 @@ struct RunResult {
 // One compiler for all tests of the process: equal kernels compile once.
 [[nodiscard]] Compiler& shared_compiler();
 
-// Compiles and runs twice; throws InternalError where the second call gives something else.
-// `integers` are the values of integer inputs, in order. Working memory is filled with garbage
-// before it is used.
+// Compiles and runs twice; throws InternalError where the second call gives something else, or
+// where results share memory with arguments or each other otherwise than the graph says. `integers`
+// are the values of integer inputs, in order. Working memory is filled with garbage before it is
+// used.
 [[nodiscard]] RunResult compile_and_run(graph::Graph graph,
                                         const std::vector<ops::RefTensor>& inputs,
                                         const std::vector<std::int64_t>& integers = {},

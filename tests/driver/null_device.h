@@ -52,6 +52,7 @@ class NullHost final : public runtime::cuda::DeviceHost {
   void give(std::uint32_t, const runtime::common::Output& output) override {
     given.push_back(output.kind);
     last_given = output.view.data;
+    places.push_back({output.argument, output.handle, output.view.data});
   }
   runtime::cuda::Stream stream() override { return this; }
   void* allocate(std::int64_t bytes) override {
@@ -74,8 +75,16 @@ class NullHost final : public runtime::cuda::DeviceHost {
     return same(a.out);
   }
 
+  // Where a result lies: in an argument, or in the tensor behind a handle.
+  struct Place {
+    std::int32_t argument = -1;
+    runtime::common::Handle handle = nullptr;
+    const void* data = nullptr;
+  };
+
   std::vector<std::string> calls;
   std::vector<abi::PlanOutput::Kind> given;
+  std::vector<Place> places;   // of results, in order
   const void* made = nullptr;  // by the last op in eager
   const void* last_given = nullptr;
   std::byte* last_allocated = nullptr;  // ops in eager write to it
@@ -107,6 +116,7 @@ class NullDeviceTest : public ::testing::Test {
     for (std::uint32_t v = 0; v < graph.value_count(); ++v) {
       graph.type(graph::ValueId{v}).device = {abi::DeviceKind::cuda, 0};
     }
+    for (graph::Output& output : graph.outputs) output.view.device = {abi::DeviceKind::cuda, 0};
     for (const graph::Input& input : graph.inputs) {
       if (input.name.starts_with("cpu")) graph.type(input.value).device = {abi::DeviceKind::cpu, 0};
     }

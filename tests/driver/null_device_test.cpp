@@ -116,6 +116,33 @@ graph @read(%x: f32[8,16]) -> f32[8,16] {
   EXPECT_THAT(other.calls, ::testing::ElementsAre("eager", "copy"));
 }
 
+TEST_F(NullDeviceTest, ResultsShareMemoryAsTheGraphSays) {
+  compile(R"(
+graph @shared(%x: f32[8,16]) -> f32[4,16], f32[4,16], f32[8,16], f32[8,16], f32[8,16], f32[16], f32[8] {
+  %0: f32[8,16] = exp(%x)
+  return %0 in 0, %0 in 0 at 64, %0 in 0, %0, %0 in 1, %x in %x at 32, %0 in 1 at 8
+}
+)");
+  NullHost host;
+  run({{8, 16}}, host);
+  const auto& at = host.places;
+  ASSERT_EQ(at.size(), 7U);
+  const auto bytes = [&](std::size_t from, std::size_t to) {
+    return static_cast<const std::byte*>(at[to].data) -
+           static_cast<const std::byte*>(at[from].data);
+  };
+  EXPECT_EQ(at[0].handle, at[1].handle);
+  EXPECT_EQ(bytes(0, 1), 64 * 4);
+  EXPECT_EQ(bytes(0, 2), 0);
+  EXPECT_NE(at[0].handle, at[3].handle);
+  EXPECT_NE(at[0].handle, at[4].handle);
+  EXPECT_NE(at[3].handle, at[4].handle);
+  EXPECT_EQ(at[4].handle, at[6].handle);
+  EXPECT_EQ(bytes(4, 6), 8 * 4);
+  EXPECT_EQ(at[5].argument, 0);
+  EXPECT_EQ(at[0].argument, -1);
+}
+
 TEST_F(NullDeviceTest, WhatIsWrittenToAnAlignedCopyIsWrittenBack) {
   const auto written = [&](std::string_view text) {
     compile(text);
@@ -158,7 +185,7 @@ graph @view(%x: f32[8,16]) -> f32[8,16] {
 }
 )"),
               ::testing::HasSubstr("a view"));
-  EXPECT_EQ(why_not("graph @nothing(%x: f32[8]) -> f32[8] {\n  return %x\n}\n"),
+  EXPECT_EQ(why_not("graph @nothing(%x: f32[8]) -> f32[8] {\n  return %x in %x\n}\n"),
             "nothing is launched");
   EXPECT_EQ(why_not(R"(
 graph @sorted(%x: f32[8,16]) -> f32[8,16] {

@@ -160,7 +160,9 @@ std::vector<RefTensor> evaluate(const Program& program, std::optional<std::uint3
   const Values values = run(program, inputs, noise);
   std::vector<RefTensor> results;
   for (const graph::Output& output : program.graph.outputs) {
-    results.push_back(*values[std::get<ValueId>(output.value).index]);
+    const RefTensor& value = *values[std::get<ValueId>(output.value).index];
+    results.push_back(output.is_view() ? ops::viewed(program.graph, output, value, program.symbols)
+                                       : value);
   }
   for (const graph::Input& input : program.graph.inputs) {
     if (!input.value.is_none()) results.push_back(*values[input.value.index]);

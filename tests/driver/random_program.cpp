@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "graph/builder.h"
 #include "ops/samples.h"
+#include "ops/sharing.h"
 #include "ops/table.h"
 
 namespace inkle::driver {
@@ -384,8 +385,20 @@ class Grower {
       const ValueId v = made[below(static_cast<std::uint32_t>(made.size()))];
       if (std::ranges::find(outputs, v) == outputs.end()) outputs.push_back(v);
     }
+    for (std::uint32_t i = below(4); i > 0; --i) {
+      if (const auto v = relative(outputs[below(static_cast<std::uint32_t>(outputs.size()))])) {
+        outputs.push_back(*v);
+      }
+    }
     for (const ValueId v : outputs) graph.outputs.push_back({v});
-    if (below(3) == 0) mutate();
+    if (below(3) == 0) {
+      const auto written = mutate();
+      // What was written may be returned, whole or in part, as memory of the argument.
+      if (written && below(2) == 0) graph.outputs.push_back({*written});
+      if (written && below(2) == 0) {
+        if (const auto v = relative(*written, false)) graph.outputs.push_back({*v});
+      }
+    }
     if (below(2) == 0) {
       for (graph::Input& input : graph.inputs) {
         input.is_parameter = !input.value.is_none() && below(2) == 0;
@@ -396,7 +409,40 @@ class Grower {
       if (!type.strides) type.strides = output_strides(type.sizes);
     }
     graph::settle_views(graph);
-    graph::mark_fresh_outputs(graph);
+    ops::share_views(graph);
+  }
+
+  // A view of an output or of an input, or an output computed once more: what passes must leave in
+  // the storages that they are in.
+  std::optional<ValueId> relative(ValueId v, bool or_of_input = true) {
+    Graph& graph = program_.graph;
+    if (below(4) == 0) {
+      const auto producer = graph::producers(graph)[v.index];
+      if (producer < 0) return std::nullopt;
+      const graph::Node node = graph.nodes[static_cast<std::size_t>(producer)];
+      if (has(node.op->traits, Trait::effect)) return std::nullopt;
+      const auto again = nodes(node.op->name, node.args);
+      const auto result = std::ranges::find(node.results, v) - node.results.begin();
+      return again ? std::optional((*again)[static_cast<std::size_t>(result)]) : std::nullopt;
+    }
+    if (or_of_input && below(3) == 0) {
+      const graph::Input& input =
+          graph.inputs[below(static_cast<std::uint32_t>(graph.inputs.size()))];
+      if (!input.value.is_none()) v = input.value;
+    }
+    sym::Context& context = graph.context();
+    const std::size_t rank = graph.type(v).rank();
+    const auto number = [&](std::int64_t n) { return context.constant(n); };
+    switch (rank == 0 ? 0 : below(4)) {
+      case 0:
+        return push("unsqueeze", {v, number(0)});
+      case 1:
+        return push("transpose", {v, number(0), number(-1)});
+      case 2:
+        return push("slice", {v, number(static_cast<std::int64_t>(rank) - 1), number(1)});
+      default:
+        return push("select", {v, number(0), number(0)});
+    }
   }
 
   Sizes output_strides(const Sizes& sizes) {
@@ -411,8 +457,8 @@ class Grower {
     return strides;
   }
 
-  // Writes a value of the same type into an input.
-  void mutate() {
+  // Writes a value of the same type into an input; its new contents.
+  std::optional<ValueId> mutate() {
     Graph& graph = program_.graph;
     for (const graph::Input& input : graph.inputs) {
       if (input.value.is_none() || below(2) == 0) continue;
@@ -421,10 +467,10 @@ class Grower {
         const Type& other = graph.type(v);
         if (v == input.value || other.dtype != type.dtype || other.sizes != type.sizes) continue;
         const ValueId to = input.value;
-        builder_.node("copy_", {to, v});
-        return;
+        return push("copy_", {to, v});
       }
     }
+    return std::nullopt;
   }
 
   std::mt19937 random_;

@@ -17,7 +17,7 @@ std::string chain(bool into_input) {
     base = fmt::format("%{}", i + 1);
   }
   if (into_input) text += "  %51: f32[64,256]{256,1} = copy_(%x, %50)\n";
-  return text + (into_input ? "  return %51\n}\n" : "  return %50\n}\n");
+  return text + (into_input ? "  return %51 in %x\n}\n" : "  return %50\n}\n");
 }
 
 TEST(Update, AChainOnATemporaryWritesOnlyWhatChanges) {

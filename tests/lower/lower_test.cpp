@@ -69,46 +69,49 @@ TEST(Lower, ReducedFloatsComputeInF32) {
 )");
 }
 
-// A view of an input with other strides than promised is copied; so is a second view of one
-// buffer. The same value twice is one buffer, an input is itself.
+// Outputs of their own are copied where their buffer is an input's, or already another output's;
+// those in one storage are views of one buffer, an input is itself.
 TEST(Lower, ReturnedViews) {
   EXPECT_EQ(lowered(R"(
   graph @views(%x: f32[4,8])
-      -> f32[8,4], f32[32], f32[4,8], f32[8,4], f32[4,8], f32[4,8] {
+      -> f32[8,4], f32[32], f32[4,8], f32[8,4], f32[8,4], f32[2,4]{4,1}, f32[4,8] {
     %0: f32[8,4] = transpose(%x)
     %1: f32[32] = flatten(%0)
-    %2: f32[8,4] = add(%0, %0)
-    %3: f32[4,8] = transpose(%2)
-    return %0, %1, %3, %2, %3, %x
+    %2: f32[8,4]{1,8} = add(%0, %0)
+    %3: f32[8,4] = add(%2, 1)
+    return %0, %1, %2 in 0, %3, %3, %3 in 1 at 8, %x in %x
   })"),
             R"(loops @views {
   arguments x
   x: input 0 f32[4,8]{8,1}
   out2: output 2 f32[8,4]{1,8}
+  out3: output 3 f32[8,4]{4,1}
   out0: output 0 f32[8,4]{4,1}
   out1: output 1 f32[32]{1}
-  out3: output 3 f32[8,4]{4,1}
+  out4: output 4 f32[8,4]{4,1}
+  out5: output 5 f32[8,4]{4,1}
   n0: pointwise [i0: 8, i1: 4] -> out2[i0,i1] {  # add
     %0 = load x[i1,i0]
     yield add(%0, %0)
   }
-  n1: pointwise [i0: 8, i1: 4] -> out0[i0,i1] { yield load x[i1,i0] }  # output
-  n2: pointwise [i0: 32] -> out1[i0] { yield load x[mod(i0,4),floordiv(i0,4)] }  # output
-  n3: pointwise [i0: 8, i1: 4] -> out3[i0,i1] { yield load out2[i0,i1] }  # output
-  return out0 [8,4]{4,1}, out1 [32]{1}, out2 [4,8]{8,1}, out3 [8,4]{4,1}, out2 [4,8]{8,1}, input x [4,8]{8,1}
+  n1: pointwise [i0: 8, i1: 4] -> out3[i0,i1] { yield add(load out2[i0,i1], 1.0) }  # add
+  n2: pointwise [i0: 8, i1: 4] -> out0[i0,i1] { yield load x[i1,i0] }  # output
+  n3: pointwise [i0: 32] -> out1[i0] { yield load x[mod(i0,4),floordiv(i0,4)] }  # output
+  n4: pointwise [i0: 8, i1: 4] -> out4[i0,i1] { yield load out3[i0,i1] }  # output
+  n5: pointwise [i0: 8, i1: 4] -> out5[i0,i1] { yield load out3[i0,i1] }  # output
+  return out0 [8,4]{4,1}, out1 [32]{1}, out2 [4,8]{8,1}, out3 [8,4]{4,1}, out4 [8,4]{4,1}, out5 [2,4]{4,1} offset 8, input x [4,8]{8,1}
 }
 )");
 }
 
-// Strides of 0 can alias an input; a dense promise needs a copy.
+// Strides of 0 can repeat an input; a dense promise needs a copy.
 TEST(Lower, ReturnedExpansions) {
   EXPECT_EQ(lowered(R"(
   graph @expand(%x: f32[4])
       -> f32[7,4], f32[9,4]{0,1} {
     %0: f32[4] = add(%x, 1)
     %1: f32[7,4] = expand(%0, 7)
-    %2: f32[9,4] = expand(%x, 9)
-    return %1, %2
+    return %1, %x in %x
   })"),
             R"(loops @expand {
   arguments x
@@ -131,7 +134,7 @@ TEST(Lower, MutationKeepsOldValues) {
     %1: f32[4,8] = copy_(%x, %0)
     %2: f32[8,4] = transpose(%x)
     %3: f32[4,8] = add(%1, %y)
-    return %1, %2, %3
+    return %1 in %x, %2, %3
   })"),
             R"(loops @mutate {
   arguments x, y
@@ -155,7 +158,7 @@ TEST(Lower, MutationReadsAllBeforeItWrites) {
       -> f32[4,4] {
     %0: f32[4,4] = transpose(%x)
     %1: f32[4,4] = copy_(%x, %0)
-    return %1
+    return %1 in %x
   })"),
             R"(loops @shuffle {
   arguments x

@@ -1,5 +1,6 @@
 // Random graphs mean the same before and after each pass, and a second run of a pass that claims it
 // changes nothing. A failure prints the seed and the graph.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "graph/builder.h"
 #include "graph/text.h"
 #include "ops/interpreter.h"
+#include "ops/sharing.h"
 #include "ops/table.h"
 #include "passes/attention.h"
 #include "passes/canonicalise.h"
@@ -56,6 +58,7 @@ class RandomGraph {
       if (!type.strides) type.strides = graph::contiguous_strides(graph_.context(), type.sizes);
     }
     graph::settle_views(graph_);
+    ops::share_views(graph_);
     return std::move(graph_);
   }
 
@@ -279,6 +282,66 @@ TEST(Rules, NameOpsThatExist) {
   EXPECT_EQ(attention_rules(table).unknown_ops(), std::vector<std::string>());
   EXPECT_EQ(mask_rules(table).unknown_ops(), std::vector<std::string>());
   EXPECT_EQ(batch_norm_rules(table).unknown_ops(), std::vector<std::string>());
+}
+
+// What makes `after` of any graph, as a pass would that has an error.
+template <const std::string_view& kAfter>
+std::optional<Graph> replaced(const Graph& graph, PassContext&) {
+  return graph::parse(kAfter, "after", graph.table(), graph.shared_context());
+}
+
+constexpr std::string_view kShared = R"(
+graph @shared(%x: f32[4]) -> f32[2], f32[2], f32[2] {
+  %0: f32[4] = exp(%x)
+  %1: f32[2] = slice(%x, 0, 2)
+  return %0 in 0, %0 in 0 at 2, %1
+})";
+constexpr std::string_view kSeparated = R"(
+graph @shared(%x: f32[4]) -> f32[2], f32[2], f32[2] {
+  %0: f32[4] = exp(%x)
+  %1: f32[2] = slice(%x, 0, 2)
+  return %0 in 0, %0 in 1 at 2, %1
+})";
+constexpr std::string_view kMoved = R"(
+graph @shared(%x: f32[4]) -> f32[2], f32[2], f32[2] {
+  %0: f32[4] = exp(%x)
+  %1: f32[2] = slice(%x, 0, 2)
+  return %0 in 0, %0 in 0 at 1, %1
+})";
+constexpr std::string_view kJoined = R"(
+graph @shared(%x: f32[4]) -> f32[2], f32[2], f32[2] {
+  %0: f32[4] = exp(%x)
+  return %0 in 0, %0 in 0 at 2, %0 in 0
+})";
+constexpr std::string_view kOfTheCaller = R"(
+graph @shared(%x: f32[4]) -> f32[2], f32[2], f32[2] {
+  %0: f32[4] = exp(%x)
+  return %0 in 0, %0 in 0 at 2, %x in %x at 2
+})";
+
+TEST(Runner, RefusesAPassThatChangesWhichOutputsShareMemory) {
+  const Graph graph = graph::parse(kShared, "before", ops::op_table());
+  const auto error_of = [&](PassFunction function) -> std::string {
+    PassContext context;
+    try {
+      (void)run_pass(graph, {.name = "broken", .function = function, .doc = ""}, context);
+    } catch (const InternalError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  using testing::AllOf;
+  using testing::HasSubstr;
+  EXPECT_EQ(error_of(replaced<kShared>), "");
+  const auto is_refused = [](const char* text) {
+    return AllOf(HasSubstr(text), HasSubstr("after pass broken"));
+  };
+  EXPECT_THAT(error_of(replaced<kSeparated>), is_refused("outputs 0 and 1 no longer share memory"));
+  EXPECT_THAT(error_of(replaced<kJoined>), is_refused("outputs 0 and 2 have come to share memory"));
+  EXPECT_THAT(error_of(replaced<kMoved>),
+              is_refused("output 1 was f32[2]{1} at 2 and is f32[2]{1} at 1"));
+  EXPECT_THAT(error_of(replaced<kOfTheCaller>),
+              is_refused("output 2 was in a storage of its own and is in argument x"));
 }
 
 TEST(Runner, StopsSkipsAndReports) {

@@ -199,6 +199,21 @@ ValueId Storages::put_piece(const Tensor& view, ValueId parent, ValueId value) {
   return builder_.node("slice_scatter", {parent, value, dim, start, end, builder_.integer(1)});
 }
 
+void Storages::written(std::uint32_t number, ValueId value) {
+  for (Storage& s : storages_) {
+    if (s.input == number) s.value = value;
+  }
+}
+
+void Storages::settle(const std::vector<TensorId>& returned) {
+  std::vector<std::uint32_t> counts(storages_.size(), 0);
+  for (const TensorId t : returned) ++counts[tensors_[t.index].storage];
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    Storage& s = storages_[i];
+    if (s.version > 0 && counts[i] > (s.input ? 0U : 1U)) ++s.version;
+  }
+}
+
 std::vector<Storages::Mutation> Storages::mutations() const {
   std::vector<Mutation> result;
   for (const Storage& s : storages_) {

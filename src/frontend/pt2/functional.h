@@ -67,6 +67,11 @@ class Storages {
   };
   // Inputs whose storage was written, in order.
   [[nodiscard]] std::vector<Mutation> mutations() const;
+  // From now on input `number` is `value`, which has been written to it.
+  void written(std::uint32_t number, ValueId value);
+  // What is returned of an input's storage, or several times of one, is read as views of it from
+  // now on, so that the graph shows who shares memory.
+  void settle(const std::vector<TensorId>& returned);
 
  private:
   struct Storage {

@@ -7,6 +7,7 @@
 #include "frontend/pt2/graph_reader.h"
 #include "frontend/pt2/weights.h"
 #include "frontend/pt2/zip.h"
+#include "ops/sharing.h"
 #include "ops/table.h"
 
 namespace inkle::frontend::pt2 {
@@ -92,6 +93,7 @@ class ProgramReader {
     reader_.run(graph, std::move(values_));
     mutations();
     outputs(signature);
+    ops::share_views(program_.graph);
     graph::verify(program_.graph);
     return std::move(program_);
   }
@@ -283,12 +285,22 @@ class ProgramReader {
           unsupported("{}: the program writes to weights that share memory", place_.file);
         }
       }
-      (void)builder.node("copy_", {m.before, m.after});
+      reader_.storages().written(m.input, builder.node("copy_", {m.before, m.after}));
     }
   }
 
   void outputs(const Json& signature) {
     std::size_t number = 0;
+    std::vector<TensorId> returned;
+    for (const Json& spec : array(place_, signature, "output_specs")) {
+      place_.detail = fmt::format("output {}", number++);
+      const auto [kind, value] = union_value(place_, spec);
+      if (kind != "user_output") continue;
+      const Operand result = reader_.output(member(place_, *value, "arg"));
+      if (const auto* t = std::get_if<TensorId>(&result)) returned.push_back(*t);
+    }
+    reader_.storages().settle(returned);
+    number = 0;
     for (const Json& spec : array(place_, signature, "output_specs")) {
       place_.detail = fmt::format("output {}", number++);
       const auto [kind, value] = union_value(place_, spec);

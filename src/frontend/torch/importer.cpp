@@ -10,6 +10,9 @@
 #include "ops/table.h"
 
 namespace inkle::frontend::torch {
+
+using graph::Sharing;
+
 namespace {
 
 // Integers where the schema wants reals, tensors where it takes numbers, and so on.
@@ -337,15 +340,31 @@ void Importer::fix_strides(ValueId value) {
   if (value.index < strides_.size() && strides_[value.index]) type.strides = strides_[value.index];
 }
 
-void Importer::output(ValueId value, std::string never_copied) {
+void Importer::output(ValueId value, bool is_free) {
   fix_strides(value);
-  graph_.outputs.push_back({.value = value, .never_copied = std::move(never_copied)});
+  graph_.outputs.push_back({.value = value, .sharing = is_free ? Sharing::free : Sharing::own});
+}
+void Importer::output_view(ValueId value, Type view, Expr offset, ValueId argument,
+                           std::uint32_t storage) {
+  const bool is_argument = !argument.is_none();
+  Type& whole = graph_.type(value);
+  if (!is_argument) fix_strides(value);
+  // Views count on the layout: what FX has misstated is laid out as the views say.
+  if (!is_argument && !whole.strides) {
+    whole.strides = graph::contiguous_strides(context(), whole.sizes);
+  }
+  graph_.outputs.push_back({.value = value,
+                            .sharing = is_argument ? Sharing::argument : Sharing::storage,
+                            .argument = argument,
+                            .storage = storage,
+                            .view = std::move(view),
+                            .offset = offset});
 }
 bool Importer::output_as(ValueId value, graph::Sizes strides) {
   Type& type = graph_.type(value);
   const bool is_free = !type.strides;
   if (is_free) type.strides = std::move(strides);
-  graph_.outputs.push_back({value});
+  graph_.outputs.push_back({.value = value, .sharing = Sharing::free});
   return is_free;
 }
 void Importer::output(Expr integer) { graph_.outputs.push_back({integer}); }

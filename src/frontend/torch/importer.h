@@ -53,18 +53,19 @@ class Importer {
   // Of the nodes to come.
   void set_keep(graph::Keep keep) { builder_.set_keep(keep); }
 
-  // `never_copied`: of graph::Output.
-  void output(ValueId value, std::string never_copied = {});
-  // With these strides instead of those that FX states. False: something in eager reads the value
-  // as FX states it, and so it is returned.
+  // In a storage of its own, or, if `is_free`, in any.
+  void output(ValueId value, bool is_free = false);
+  // A view of `value`, of `view`'s sizes and strides, `offset` elements behind its first one: in
+  // the memory of `argument`, or, where that is none, in a storage that all outputs of this number
+  // share.
+  void output_view(ValueId value, Type view, Expr offset, ValueId argument, std::uint32_t storage);
+  // Free, with these strides instead of those that FX states. False: something in eager reads the
+  // value as FX states it, and so it is returned.
   [[nodiscard]] bool output_as(ValueId value, graph::Sizes strides);
   void output(Expr integer);
   void output_none();
 
-  [[nodiscard]] graph::Graph take() {
-    graph::mark_fresh_outputs(graph_);
-    return std::move(graph_);
-  }
+  [[nodiscard]] graph::Graph take() { return std::move(graph_); }
   [[nodiscard]] const std::vector<EagerReason>& eager() const { return eager_; }
 
  private:
