@@ -312,7 +312,7 @@ void Machine::touch(Thread& thread, Storage& storage, std::int64_t unit) {
     for (ReadEntry& entry : watcher->reads) {
       if (entry.storage != &storage || entry.unit != unit) continue;
       entry.has_changed = true;
-      if (watcher->status == Status::spinning) watcher->status = Status::ready;
+      if (watcher->status == Status::spinning) wake(*watcher);
     }
   }
 }

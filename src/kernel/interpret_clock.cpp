@@ -50,10 +50,18 @@ void Clock::join(const Clock& other) {
   }
 }
 
-bool Clock::is_same(const Clock& other) const {
+bool Clock::shares_all(const Clock& other) const {
   return pages_.size() == other.pages_.size() &&
          std::equal(pages_.begin(), pages_.end(), other.pages_.begin(),
                     [](const Page& a, const Page& b) { return a.clocks == b.clocks; });
+}
+
+bool Clock::is_same(const Clock& other) const {
+  return pages_.size() == other.pages_.size() &&
+         std::equal(
+             pages_.begin(), pages_.end(), other.pages_.begin(), [](const Page& a, const Page& b) {
+               return a.number == b.number && (a.clocks == b.clocks || *a.clocks == *b.clocks);
+             });
 }
 
 }  // namespace inkle::kernel

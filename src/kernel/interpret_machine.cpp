@@ -207,6 +207,7 @@ void Machine::start_thread(Block& block, std::uint32_t number) {
   }
   thread.order = live_.size();
   live_.push_back(&thread);
+  wake(thread);
   ++unfinished_;
 }
 

@@ -92,6 +92,7 @@ struct Thread {
   std::uint32_t lane = 0;  // of the merge under way
   Status status = Status::ready;
   bool is_granted = false;
+  bool is_listed = false;   // among those that have become ready
   bool is_waiting = false;  // for a split barrier, an mbarrier: only for messages
   bool has_waited_for_dependency = false;
   std::vector<std::int64_t> slots, privates;
@@ -185,6 +186,13 @@ class Machine {
   [[nodiscard]] std::vector<Thread*>& threads() { return live_; }
   [[nodiscard]] std::vector<BulkCopy>& bulk_copies() { return bulk_copies_; }
   void perform(BulkCopy copy);
+  // Makes a thread ready. Those that have become so since the list was last emptied, each once.
+  void wake(Thread& thread) {
+    thread.status = Status::ready;
+    if (!thread.is_listed) woken_.push_back(&thread);
+    thread.is_listed = true;
+  }
+  [[nodiscard]] std::vector<Thread*>& woken() { return woken_; }
   void report_stuck();
   void finish();  // checks of memory when all is done
   [[nodiscard]] bool is_done() const { return unfinished_ == 0 && next_unit_ == units_.size(); }
@@ -196,8 +204,6 @@ class Machine {
   [[nodiscard]] const RunResult& result() const { return result_; }
 
  private:
-  friend struct ReadyList;
-
   // --- Set-up: interpret_machine.cpp
   void bind_instance(const Instance& instance, std::int32_t number);
   void bind_layouts(Table& table, const Instance& instance);
@@ -355,6 +361,7 @@ class Machine {
   std::int64_t resident_ = 0;  // blocks
   std::vector<std::unique_ptr<Cluster>> clusters_;
   std::vector<Thread*> live_;
+  std::vector<Thread*> woken_;
   std::int64_t unfinished_ = 0;
   struct Page {
     std::int32_t instance = 0;
