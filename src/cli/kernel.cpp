@@ -59,8 +59,9 @@ void mutate_kernel(const KernelTextArguments& a) {
                                                          "survived"};
   std::array<std::size_t, 4> counts{};
   const kernel::MutationOptions options{a.every, a.check};
+  const std::vector<std::vector<kernel::Instance>> arguments = {inputs.instances};
   for (const kernel::MutationOutcome& outcome :
-       kernel::try_mutations(parsed.kernel, inputs.instances, options)) {
+       kernel::try_mutations(parsed.kernel, arguments, options)) {
     const auto verdict = static_cast<std::size_t>(outcome.verdict);
     ++counts.at(verdict);
     if (a.all || outcome.verdict == kernel::Verdict::survived) {

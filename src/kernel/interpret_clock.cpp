@@ -5,11 +5,10 @@
 namespace inkle::kernel {
 
 std::uint32_t Clock::get(Channel channel) const {
-  for (const Page& page : pages_) {
-    if (page.number != channel.page) continue;
-    return channel.position < page.clocks->size() ? (*page.clocks)[channel.position] : 0;
-  }
-  return 0;
+  const auto at = std::lower_bound(pages_.begin(), pages_.end(), channel.page,
+                                   [](const Page& p, std::uint32_t n) { return p.number < n; });
+  if (at == pages_.end() || at->number != channel.page) return 0;
+  return channel.position < at->clocks->size() ? (*at->clocks)[channel.position] : 0;
 }
 
 std::vector<std::uint32_t>& Clock::own(Page& page) {
