@@ -53,8 +53,8 @@ void run_kernel(const KernelTextArguments& a) {
 void mutate_kernel(const KernelTextArguments& a) {
   const kernel::ParsedKernel parsed = load_kernel(a.file);
   kernel::verify(parsed.kernel);
-  const kernel::Inputs inputs =
-      kernel::make_inputs(parsed.kernel, kernel::choose_sizes(parsed.kernel, a.sizes), a.inputs);
+  const kernel::Inputs inputs = kernel::make_inputs(
+      parsed.kernel, kernel::choose_sizes(parsed.kernel, a.sizes), a.inputs, kernel::Digits::many);
   constexpr std::array<std::string_view, 4> kVerdicts = {"verifier", "interpreter", "result",
                                                          "survived"};
   std::array<std::size_t, 4> counts{};
