@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <random>
 #include <set>
 #include <span>
 #include <tuple>
@@ -280,6 +281,12 @@ class Machine {
                    bool earlier_writes, const Actor& actor, const Record& record);
   void touch(Thread& thread, Storage& storage, std::int64_t unit);
   void watch(Thread& thread, Place place);
+  void acquire_from(Thread& thread, std::span<const Release> releases, bool now, Scope scope);
+  // --- interpret_history.cpp
+  void remember(const Thread& thread, std::uint32_t clock, Place place, std::int64_t bytes,
+                std::span<const std::byte> value);
+  void note_read(const Thread& thread, History& history, std::int64_t version);
+  const Version* out_of_date(Thread& thread, Place place);
   void check_dependency(const Thread& thread, MemoryId memory);
   [[nodiscard]] Actor actor_of(const Thread& thread) const;
   [[nodiscard]] bool reaches(Scope scope, Channel from, Channel to) const;
@@ -374,6 +381,7 @@ class Machine {
   std::vector<BulkCopy> bulk_copies_;
   std::vector<Thread*> watchers_;
   bool stops_at_visible_ = false;
+  std::mt19937_64 random_;  // which value a relaxed read sees
   bool is_stopped_ = false;
 };
 

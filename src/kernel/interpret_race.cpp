@@ -174,7 +174,12 @@ void Machine::acquire(Thread& thread, Place place, Order order, Scope scope) {
   const auto at = releases.find(place.byte / place.storage->unit());
   if (at == releases.end()) return;
   const bool now = order == Order::acquire || order == Order::acquire_release;
-  for (const Release& release : at->second) {
+  acquire_from(thread, at->second, now, scope);
+}
+
+void Machine::acquire_from(Thread& thread, std::span<const Release> releases, bool now,
+                           Scope scope) {
+  for (const Release& release : releases) {
     if (!reaches(release.scope, release.channel, thread.channel)) continue;
     if (!reaches(scope, thread.channel, release.channel)) continue;
     if (now) {
