@@ -92,6 +92,80 @@ std::string check_function(NamedFunction function, std::span<const Type> operand
   return {};
 }
 
+bool has_own_detail(const Operation& o) {
+  switch (o.op) {
+    case Op::constant:
+      return std::holds_alternative<Immediate>(o.detail);
+    case Op::index:
+      return std::holds_alternative<IndexOf>(o.detail);
+    case Op::compute:
+      return std::holds_alternative<Compute>(o.detail);
+    case Op::function:
+      return std::holds_alternative<Function>(o.detail);
+    case Op::indirect:
+    case Op::bind:
+      return std::holds_alternative<Symbolic>(o.detail);
+    case Op::loop:
+      return std::holds_alternative<Loop>(o.detail);
+    case Op::branch:
+      return std::holds_alternative<Branch>(o.detail);
+    case Op::vector:
+      return std::holds_alternative<Vector>(o.detail);
+    case Op::fold:
+      return std::holds_alternative<Fold>(o.detail);
+    case Op::roles:
+      return std::holds_alternative<Roles>(o.detail);
+    case Op::load:
+    case Op::store:
+    case Op::prefetch:
+      return std::holds_alternative<Access>(o.detail);
+    case Op::atomic:
+      return std::holds_alternative<Atomic>(o.detail);
+    case Op::reduce:
+    case Op::scan:
+    case Op::broadcast:
+      return std::holds_alternative<Collective>(o.detail);
+    case Op::shuffle:
+      return std::holds_alternative<Shuffle>(o.detail);
+    case Op::barrier:
+      return std::holds_alternative<Barrier>(o.detail);
+    case Op::fence:
+      return std::holds_alternative<Fence>(o.detail);
+    case Op::copy_async:
+      return std::holds_alternative<Copy>(o.detail);
+    case Op::copy_wait:
+    case Op::barrier_init:
+    case Op::barrier_arrive:
+    case Op::barrier_wait:
+    case Op::bulk_wait:
+    case Op::mma_wait:
+      return std::holds_alternative<Count>(o.detail);
+    case Op::tma_load:
+    case Op::tma_store:
+      return std::holds_alternative<Bulk>(o.detail);
+    case Op::fragment_load:
+    case Op::fragment_store:
+      return std::holds_alternative<FragmentAccess>(o.detail);
+    case Op::fragment_map:
+      return std::holds_alternative<FragmentMap>(o.detail);
+    case Op::mma:
+      return std::holds_alternative<MatrixMultiply>(o.detail);
+    case Op::report:
+      return std::holds_alternative<Report>(o.detail);
+    case Op::repeat:
+    case Op::copy_commit:
+    case Op::bulk_commit:
+    case Op::fragment_fill:
+    case Op::convert_layout:
+    case Op::mma_fence:
+    case Op::mma_commit:
+    case Op::dependency_wait:
+    case Op::launch_dependents:
+      return std::holds_alternative<std::monostate>(o.detail);
+  }
+  return false;
+}
+
 std::string to_string(const Kernel& kernel, const Type& type) {
   if (type.kind == TypeKind::scalar) return std::string(abi::name_of(type.dtype));
   if (type.kind == TypeKind::token) return "token";

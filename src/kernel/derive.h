@@ -20,6 +20,9 @@ namespace inkle::kernel {
 // "f32", "token", "frag<f32[64,128] warpgroup wgmma_c>".
 [[nodiscard]] std::string to_string(const Kernel& kernel, const Type& type);
 
+// Whether the operation has the detail that operation.h states.
+[[nodiscard]] bool has_own_detail(const Operation& operation);
+
 // Whether an opcode of loop bodies may be that of a compute operation.
 [[nodiscard]] bool is_compute(loop::Opcode opcode);
 

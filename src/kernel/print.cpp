@@ -79,7 +79,7 @@ std::string Printer::run() {
   }
   if (k_.body != kNone) {
     count_uses(k_.body);
-    for (const OperationId id : k_.regions[k_.body].operations) operation(id);
+    for (const OperationId id : region_of(k_.body).operations) operation(id);
     flush();
   }
   return out_ + "}\n";
@@ -187,15 +187,21 @@ std::string Printer::range(const sym::SymbolInfo& info) const {
 // --- Values
 // ----------------------------------------------------------------------------------------
 
+const Region& Printer::region_of(RegionId id) const {
+  static const Region kNothing;
+  return id < k_.regions.size() ? k_.regions[id] : kNothing;
+}
+
 void Printer::count_uses(RegionId region) {
   const auto use = [&](ValueId v) {
     if (v < uses_.size()) ++uses_[v];
   };
-  for (const OperationId id : k_.regions[region].operations) {
+  for (const OperationId id : region_of(region).operations) {
+    if (id >= k_.operations.size()) continue;
     std::ranges::for_each(k_[id].operands, use);
     for (const RegionId inside : k_[id].regions) count_uses(inside);
   }
-  std::ranges::for_each(k_.regions[region].yields, use);
+  std::ranges::for_each(region_of(region).yields, use);
 }
 
 std::string Printer::name(ValueId value) {
@@ -248,7 +254,12 @@ std::string Printer::results(const Operation& o) {
 }
 
 void Printer::operation(OperationId id) {
+  // Wrong kernels are printed for messages.
+  if (id >= k_.operations.size()) return line(fmt::format("operation?{}", id));
   const Operation& o = k_[id];
+  const auto* symbolic = std::get_if<Symbolic>(&o.detail);
+  if (!has_own_detail(o) || (symbolic != nullptr && symbolic->symbol.is_null()))
+    return line(fmt::format("{} malformed", name_of(o.op)));
   Texts texts{take(in_text_order(o))};
   if (may_stand_inside(o.op) && o.results.size() == 1) {
     std::string value = expression(o, texts);
@@ -303,7 +314,7 @@ std::string Printer::arguments(std::span<const ValueId> values) {
 }
 
 void Printer::region(RegionId id) {
-  const Region& r = k_.regions[id];
+  const Region& r = region_of(id);
   out_ += "{\n";
   ++indent_;
   for (const OperationId o : r.operations) operation(o);
@@ -325,7 +336,8 @@ std::string Printer::loop(const Loop& l) {
   const std::string step = text(l.step);
   Loop here = l;
   for (Expr* e : {&here.begin, &here.end, &here.step}) *e = local(*e);
-  declare(l.variable, 'i', facts_of(here));
+  const bool is_complete = !l.begin.is_null() && !l.end.is_null() && !l.step.is_null();
+  declare(l.variable, 'i', is_complete ? facts_of(here) : sym::SymbolInfo());
   out = text(l.variable) + " in ";
   if (begin != "0") out += begin + " .. ";
   out += end;
@@ -343,7 +355,7 @@ void Printer::control(OperationId id, const std::string& results, Texts texts) {
   const auto carried = [&] {
     if (o.regions.empty()) return std::string();
     std::string list;
-    for (const ValueId v : k_.regions[o.regions[0]].arguments) {
+    for (const ValueId v : region_of(o.regions[0]).arguments) {
       list += fmt::format("{}{}: {} = {}", list.empty() ? "" : ", ", name(v),
                           to_string(k_, k_.type_of(v)), texts.take());
     }
@@ -386,9 +398,9 @@ void Printer::control(OperationId id, const std::string& results, Texts texts) {
     default:
       out_ += expression(o, texts) + " ";
       if (o.op == Op::reduce || o.op == Op::scan) {
-        out_ += fmt::format("merge {} ", arguments(k_.regions[o.regions[0]].arguments));
+        out_ += fmt::format("merge {} ", arguments(region_of(o.regions[0]).arguments));
       } else if (o.op == Op::fragment_map) {
-        out_ += fmt::format("do {} ", arguments(k_.regions[o.regions[0]].arguments));
+        out_ += fmt::format("do {} ", arguments(region_of(o.regions[0]).arguments));
       }
   }
   region(o.regions[0]);
@@ -399,7 +411,7 @@ void Printer::regions_of_fold(const Operation& o) {
   static constexpr std::string_view kNames[] = {"step", "begin", "merge"};
   for (std::size_t r = 0; r < o.regions.size() && r < 3; ++r) {
     out_ += fmt::format("{}{} {} ", r == 0 ? "" : " ", kNames[r],
-                        arguments(k_.regions[o.regions[r]].arguments));
+                        arguments(region_of(o.regions[r]).arguments));
     region(o.regions[r]);
   }
   out_ += '\n';
@@ -411,7 +423,7 @@ void Printer::branch(const Operation& o, const std::string& condition) {
   if (b.limit != 0) out_ += fmt::format("limit {} ", b.limit);
   if (!b.is_likely) out_ += "unlikely ";
   for (std::size_t r = 0; r < o.regions.size(); ++r) {
-    const Region& inside = k_.regions[o.regions[r]];
+    const Region& inside = region_of(o.regions[r]);
     if (r > 0 && inside.operations.empty() && inside.yields.empty()) break;
     if (r > 0) out_ += " else ";
     region(o.regions[r]);

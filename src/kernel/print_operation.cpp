@@ -20,10 +20,15 @@ std::string print_float(float value) {
 
 }  // namespace
 
+Type Printer::result_type(const Operation& o) const {
+  const bool has_type = !o.results.empty() && o.results[0] < k_.values.size();
+  return has_type ? k_.type_of(o.results[0]) : Type{TypeKind::token, DType::f32, 0};
+}
+
 // Shortest text that reads back to the same number of the dtype.
 std::string Printer::literal(const Operation& o) {
   const auto& immediate = std::get<Immediate>(o.detail);
-  const DType dtype = k_.type_of(o.results[0]).dtype;
+  const DType dtype = result_type(o).dtype;
   if (dtype == DType::boolean) return immediate.integer != 0 ? "true" : "false";
   if (dtype == DType::i64) return fmt::format("{}", immediate.integer);
   if (!abi::is_float(dtype)) return fmt::format("{}:{}", immediate.integer, abi::name_of(dtype));
@@ -163,7 +168,7 @@ std::string Printer::matrix_multiply(const Operation& o, Texts& texts) {
 
 std::string Printer::fragments(const Operation& o, Texts& texts) {
   const std::string name(name_of(o.op));
-  const auto type = [&] { return to_string(k_, k_.type_of(o.results.at(0))); };
+  const auto type = [&] { return to_string(k_, result_type(o)); };
   switch (o.op) {
     case Op::fragment_fill:
     case Op::convert_layout:
@@ -201,7 +206,7 @@ std::string Printer::expression(const Operation& o, Texts& texts) {
       const auto& c = std::get<Compute>(o.detail);
       std::string name(loop::name_of(c.opcode));
       if (c.opcode == loop::Opcode::cast || c.opcode == loop::Opcode::bitcast) {
-        name += fmt::format(".{}", abi::name_of(k_.type_of(o.results.at(0)).dtype));
+        name += fmt::format(".{}", abi::name_of(result_type(o).dtype));
       }
       if (c.form != Form::each) name += fmt::format(".{}", name_of(c.form));
       return fmt::format("{}({})", name, texts.rest());

@@ -48,6 +48,7 @@ class Printer {
   std::string range(const sym::SymbolInfo& info) const;
 
   // --- print.cpp: values and regions
+  const Region& region_of(RegionId id) const;  // one without operations where it does not exist
   void count_uses(RegionId region);
   std::string name(ValueId value);
   std::vector<std::string> take(std::span<const ValueId> operands);
@@ -67,6 +68,7 @@ class Printer {
   std::string expression(const Operation& o, Texts& texts);
   std::string access(const Access& access, Texts& texts);
   std::string fragment_access(const FragmentAccess& access, Texts& texts);
+  Type result_type(const Operation& o) const;
   std::string literal(const Operation& o);
   std::string collective(const Operation& o, Texts& texts);
   std::string matrix_multiply(const Operation& o, Texts& texts);

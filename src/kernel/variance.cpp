@@ -24,6 +24,7 @@ VarianceAnalysis::VarianceAnalysis(const Kernel& kernel)
   }
   declare_axes();
   collect_writes(k_.body);
+  spread_writes();
   do {
     changed_ = false;
     region(k_.body);
@@ -39,6 +40,17 @@ void VarianceAnalysis::collect_writes(RegionId region) {
       if (of < written_.size()) written_[of] = true;
     } else if (o.op == Op::store || o.op == Op::atomic || o.op == Op::fragment_store) {
       written_[access_of(o)->memory] = true;
+    }
+  }
+}
+
+// What overlaps a written parameter is written.
+void VarianceAnalysis::spread_writes() {
+  const std::vector<bool> direct = written_;
+  for (MemoryId m = 0; m < k_.parameter_count; ++m) {
+    for (MemoryId other = 0; other < k_.parameter_count; ++other) {
+      const bool may_overlap = k_.memories[m].may_alias || k_.memories[other].may_alias;
+      if (direct[other] && may_overlap) written_[m] = true;
     }
   }
 }
@@ -238,6 +250,47 @@ void VarianceAnalysis::fold(const Operation& o) {
   for (const ValueId v : o.results) raise(v, all);
 }
 
+// Regions that run once; the results are what they yield.
+void VarianceAnalysis::yielded(const Operation& o) {
+  for (const RegionId r : o.regions) {
+    region(r);
+    const std::vector<ValueId>& yields = k_.regions[r].yields;
+    for (std::size_t i = 0; i < o.results.size(); ++i) raise(o.results[i], values_[yields[i]]);
+  }
+}
+
+void VarianceAnalysis::symbolic(const Operation& o, Variance value) {
+  const auto& s = std::get<Symbolic>(o.detail);
+  if (o.op == Op::indirect) {
+    return declare(s.symbol, {.range = {.low = 0}, .extent = local(s.extent)}, value);
+  }
+  const sym::SymbolInfo& info = s.symbol.context().info(s.symbol);
+  declare(s.symbol, {.range = info.range, .divisor = info.divisor}, value);
+}
+
+Variance VarianceAnalysis::shuffled(const Operation& o) const {
+  const auto& s = std::get<Shuffle>(o.detail);
+  const Variance value = values_[o.operands[0]];
+  if (value <= Variance::warp) return value;
+  const Variance by = o.operands.size() > 1 ? values_[o.operands[1]] : Variance::kernel;
+  const bool is_one = s.kind == ShuffleKind::from && s.width == kWarp && value == Variance::thread;
+  return std::max(is_one ? Variance::warp : value, by);
+}
+
+void VarianceAnalysis::mapped(const Operation& o) {
+  const auto& m = std::get<FragmentMap>(o.detail);
+  const FragmentType& shape = k_.fragments[k_.type_of(o.operands[0]).fragment];
+  const bool of_core = shape.holder == Holder::core || shape.holder == Holder::tile;
+  const Variance element = of_core ? Variance::lane : Variance::thread;
+  const auto extent = [&](std::int64_t n) {
+    return sym::SymbolInfo{.range = {.low = 0}, .extent = scratch_.constant(n)};
+  };
+  declare(m.row, extent(shape.rows), element);
+  declare(m.column, extent(shape.columns), element);
+  for (const ValueId v : k_.regions[o.regions[0]].arguments) raise(v, element);
+  region(o.regions[0]);
+}
+
 void VarianceAnalysis::operation(const Operation& o) {
   Variance result = most(o.operands);
   switch (o.op) {
@@ -247,17 +300,10 @@ void VarianceAnalysis::operation(const Operation& o) {
     case Op::compute:
       if (std::get<Compute>(o.detail).form == Form::wide) result = Variance::lane;
       break;
-    case Op::indirect: {
-      const auto& s = std::get<Symbolic>(o.detail);
-      declare(s.symbol, {.range = {.low = 0}, .extent = local(s.extent)}, result);
+    case Op::indirect:
+    case Op::bind:
+      symbolic(o, result);
       break;
-    }
-    case Op::bind: {
-      const auto& s = std::get<Symbolic>(o.detail);
-      const sym::SymbolInfo& info = s.symbol.context().info(s.symbol);
-      declare(s.symbol, {.range = info.range, .divisor = info.divisor}, result);
-      break;
-    }
     case Op::loop: {
       const auto& l = std::get<Loop>(o.detail);
       loop_variable(l);
@@ -265,21 +311,14 @@ void VarianceAnalysis::operation(const Operation& o) {
     }
     case Op::repeat:
       return looped(o, values_[k_.regions[o.regions[0]].yields[0]]);
-    case Op::branch:
-      for (const RegionId r : o.regions) {
-        region(r);
-        const std::vector<ValueId>& yields = k_.regions[r].yields;
-        for (std::size_t i = 0; i < o.results.size(); ++i) raise(o.results[i], values_[yields[i]]);
-      }
-      break;
     case Op::vector: {
       const auto& v = std::get<Vector>(o.detail);
       declare(v.lane, {.range = {.low = 0}, .extent = scratch_.constant(v.width)}, Variance::lane);
-      region(o.regions[0]);
-      const std::vector<ValueId>& yields = k_.regions[o.regions[0]].yields;
-      for (std::size_t i = 0; i < o.results.size(); ++i) raise(o.results[i], values_[yields[i]]);
-      return;
+      return yielded(o);
     }
+    case Op::branch:
+      yielded(o);
+      break;
     case Op::fold:
       return fold(o);
     case Op::roles:
@@ -304,35 +343,17 @@ void VarianceAnalysis::operation(const Operation& o) {
       region(o.regions[0]);
       result = std::max(result, Variance::thread);
       break;
-    case Op::shuffle: {
-      const auto& s = std::get<Shuffle>(o.detail);
-      const Variance by = o.operands.size() > 1 ? values_[o.operands[1]] : Variance::kernel;
-      if (values_[o.operands[0]] <= Variance::warp) {
-        result = values_[o.operands[0]];
-      } else if (s.kind == ShuffleKind::from && s.width == kWarp && result == Variance::thread) {
-        result = std::max(by, Variance::warp);
-      }
+    case Op::shuffle:
+      result = shuffled(o);
       break;
-    }
     case Op::fragment_load: {
       const auto& f = std::get<FragmentAccess>(o.detail);
       result = std::max({loaded(f.access, o.operands), of(f.row_limit), of(f.column_limit)});
       break;
     }
-    case Op::fragment_map: {
-      const auto& m = std::get<FragmentMap>(o.detail);
-      const FragmentType& shape = k_.fragments[k_.type_of(o.operands[0]).fragment];
-      const bool of_core = shape.holder == Holder::core || shape.holder == Holder::tile;
-      const Variance element = of_core ? Variance::lane : Variance::thread;
-      const auto extent = [&](std::int64_t n) {
-        return sym::SymbolInfo{.range = {.low = 0}, .extent = scratch_.constant(n)};
-      };
-      declare(m.row, extent(shape.rows), element);
-      declare(m.column, extent(shape.columns), element);
-      for (const ValueId v : k_.regions[o.regions[0]].arguments) raise(v, element);
-      region(o.regions[0]);
+    case Op::fragment_map:
+      mapped(o);
       break;
-    }
     default:
       break;
   }

@@ -21,13 +21,14 @@ class VarianceAnalysis {
   [[nodiscard]] Variance of(ValueId value) const { return values_[value]; }
   [[nodiscard]] Variance of(Expr expression);  // a symbol that is not in scope varies by lane
   [[nodiscard]] const std::vector<Variance>& values() const { return values_; }
-  // Whether some operation of the kernel writes the memory.
+  // Whether some operation of the kernel may write the memory.
   [[nodiscard]] bool is_written(MemoryId memory) const { return written_[memory]; }
   // Of what a loop's number of iterations depends on.
   [[nodiscard]] Variance trip(const Loop& loop);
 
  private:
   void collect_writes(RegionId region);
+  void spread_writes();
   void declare_axes();
   Expr thread_axis(const Axis& axis, std::int64_t inner);
   void declare(Expr symbol, sym::SymbolInfo facts, Variance variance);
@@ -44,6 +45,10 @@ class VarianceAnalysis {
   void operation(const Operation& o);
   void looped(const Operation& o, Variance trip);
   void fold(const Operation& o);
+  void yielded(const Operation& o);
+  void symbolic(const Operation& o, Variance value);
+  Variance shuffled(const Operation& o) const;
+  void mapped(const Operation& o);
   void loop_variable(const Loop& loop);
 
   const Kernel& k_;

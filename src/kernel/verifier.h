@@ -82,6 +82,9 @@ class Verifier {
   void in_scope(Expr e) const;
   void sizes_alone(Expr e, std::string_view what) const;
   void control(const Operation& o, Place& place);
+  void branch(const Operation& o, Place& place);
+  void vector(const Operation& o, const Place& place);
+  void fold(const Operation& o, const Place& place);
   void roles(const Operation& o, const Place& place);
 
   // --- verify_memory.cpp

@@ -15,9 +15,8 @@ void Verifier::fail(const std::string& reason) const {
   if (at_ != kNone) {
     const Operation& o = k_.operations[at_];
     where = fmt::format(", operation {} ({}", at_, name_of(o.op));
-    const auto* compute = std::get_if<Compute>(&o.detail);
-    if (compute != nullptr && loop::opcode_from_name(loop::name_of(compute->opcode))) {
-      where += fmt::format(" {}", loop::name_of(compute->opcode));
+    if (o.op == Op::compute && std::holds_alternative<Compute>(o.detail)) {
+      where += fmt::format(" {}", loop::name_of(std::get<Compute>(o.detail).opcode));
     }
     where += ")";
   }
@@ -348,6 +347,59 @@ bool Verifier::loop(const Loop& l, const Place& place) {
   return runs;
 }
 
+void Verifier::branch(const Operation& o, Place& place) {
+  Place deeper = place;
+  const auto& b = std::get<Branch>(o.detail);
+  deeper.control = std::max(place.control, variance_->of(o.operands[0]));
+  deeper.is_certain = false;
+  require(b.limit == 0 || (place.vector != nullptr && b.limit <= place.vector->width),
+          "a limit of lanes without so many lanes");
+  require(b.limit == 0 || variance_->of(o.operands[0]) == Variance::lane,
+          "a limit of lanes for a condition that does not vary by lane");
+  bool all_waited = true;
+  for (const RegionId r : o.regions) {
+    Place one = deeper;
+    inside(r, one);
+    all_waited = all_waited && one.waited;
+  }
+  place.waited = all_waited;
+}
+
+void Verifier::vector(const Operation& o, const Place& place) {
+  Place deeper = place;
+  const auto& v = std::get<Vector>(o.detail);
+  require(place.vector == nullptr, "a vector region inside of another");
+  require(place.map == nullptr, "a vector region inside of a fragment's map");
+  require(v.width >= 1 && v.native >= 1 && v.width % v.native == 0, "{} lanes in groups of {}",
+          v.width, v.native);
+  sym::Context* context = v.lane.is_null() ? nullptr : &v.lane.context();
+  require(context != nullptr, "a missing symbol");
+  declare(v.lane, context->constant(0), context->constant(v.width - 1), true);
+  unrolled_.insert(v.lane.id());
+  deeper.vector = &v;
+  inside(o.regions[0], deeper);
+  for (const ValueId y : k_.regions[o.regions[0]].yields) {
+    require(variance_->of(y) < Variance::lane,
+            "a vector region yields a value that varies by lane");
+  }
+}
+
+void Verifier::fold(const Operation& o, const Place& place) {
+  Place deeper = place;
+  const auto& f = std::get<Fold>(o.detail);
+  const std::size_t chunked =
+      f.chunked_loop < 0 ? f.loops.size() : static_cast<std::size_t>(f.chunked_loop);
+  // `begin` and `merge` see the loops around the chunked one.
+  for (std::size_t i = 0; i < f.loops.size(); ++i) {
+    if (i == chunked) {
+      for (const RegionId r : {o.regions[1], o.regions[2]}) inside(r, deeper);
+    }
+    deeper.is_certain = loop(f.loops[i], place) && deeper.is_certain;
+    deeper.control = std::max(deeper.control, variance_->trip(f.loops[i]));
+  }
+  inside(o.regions[0], deeper);
+}
+
 void Verifier::control(const Operation& o, Place& place) {
   Place deeper = place;
   const std::size_t symbols = scope_order_.size();
@@ -369,56 +421,15 @@ void Verifier::control(const Operation& o, Place& place) {
       place.waited = deeper.waited;
       break;
     }
-    case Op::branch: {
-      const auto& b = std::get<Branch>(o.detail);
-      deeper.control = std::max(place.control, variance_->of(o.operands[0]));
-      deeper.is_certain = false;
-      require(b.limit == 0 || (place.vector != nullptr && b.limit <= place.vector->width),
-              "a limit of lanes without so many lanes");
-      require(b.limit == 0 || variance_->of(o.operands[0]) == Variance::lane,
-              "a limit of lanes for a condition that does not vary by lane");
-      bool all_waited = true;
-      for (const RegionId r : o.regions) {
-        Place one = deeper;
-        inside(r, one);
-        all_waited = all_waited && one.waited;
-      }
-      place.waited = all_waited;
+    case Op::branch:
+      branch(o, place);
       break;
-    }
-    case Op::vector: {
-      const auto& v = std::get<Vector>(o.detail);
-      require(place.vector == nullptr, "a vector region inside of another");
-      require(place.map == nullptr, "a vector region inside of a fragment's map");
-      require(v.width >= 1 && v.native >= 1 && v.width % v.native == 0, "{} lanes in groups of {}",
-              v.width, v.native);
-      sym::Context* context = v.lane.is_null() ? nullptr : &v.lane.context();
-      require(context != nullptr, "a missing symbol");
-      declare(v.lane, context->constant(0), context->constant(v.width - 1), true);
-      unrolled_.insert(v.lane.id());
-      deeper.vector = &v;
-      inside(o.regions[0], deeper);
-      for (const ValueId y : k_.regions[o.regions[0]].yields) {
-        require(variance_->of(y) < Variance::lane,
-                "a vector region yields a value that varies by lane");
-      }
+    case Op::vector:
+      vector(o, place);
       break;
-    }
-    case Op::fold: {
-      const auto& f = std::get<Fold>(o.detail);
-      const std::size_t chunked =
-          f.chunked_loop < 0 ? f.loops.size() : static_cast<std::size_t>(f.chunked_loop);
-      // `begin` and `merge` see the loops around the chunked one.
-      for (std::size_t i = 0; i < f.loops.size(); ++i) {
-        if (i == chunked) {
-          for (const RegionId r : {o.regions[1], o.regions[2]}) inside(r, deeper);
-        }
-        deeper.is_certain = loop(f.loops[i], place) && deeper.is_certain;
-        deeper.control = std::max(deeper.control, variance_->trip(f.loops[i]));
-      }
-      inside(o.regions[0], deeper);
+    case Op::fold:
+      fold(o, place);
       break;
-    }
     case Op::roles:
       roles(o, place);
       break;

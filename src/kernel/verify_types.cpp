@@ -13,89 +13,19 @@ const Memory& Verifier::memory(MemoryId id) const {
   return k_.memories[id];
 }
 
-// Each operation has the detail that operation.h states.
 void Verifier::detail_of(const Operation& o) const {
-  const auto is = [&]<class D>(const D*) {
-    require(std::holds_alternative<D>(o.detail), "the detail of another operation");
+  require(has_own_detail(o), "the detail of another operation");
+  const auto complete = [&](const Loop& l) {
+    require(!l.begin.is_null() && !l.end.is_null() && !l.step.is_null(), "a missing expression");
   };
-  switch (o.op) {
-    case Op::constant:
-      return is(static_cast<Immediate*>(nullptr));
-    case Op::index:
-      return is(static_cast<IndexOf*>(nullptr));
-    case Op::compute:
-      return is(static_cast<Compute*>(nullptr));
-    case Op::function:
-      return is(static_cast<Function*>(nullptr));
-    case Op::indirect:
-    case Op::bind:
-      return is(static_cast<Symbolic*>(nullptr));
-    case Op::loop:
-      return is(static_cast<Loop*>(nullptr));
-    case Op::branch:
-      return is(static_cast<Branch*>(nullptr));
-    case Op::vector:
-      return is(static_cast<Vector*>(nullptr));
-    case Op::fold: {
-      is(static_cast<Fold*>(nullptr));
-      const auto& f = std::get<Fold>(o.detail);
-      require(!f.loops.empty(), "a fold without loops");
-      require(f.chunked_loop >= -1 && f.chunked_loop < static_cast<std::int32_t>(f.loops.size()),
-              "a chunked loop that is none of the fold's");
-      require(f.chunked_loop < 0 || f.chunk >= 1, "a chunk of {}", f.chunk);
-      return;
-    }
-    case Op::roles:
-      return is(static_cast<Roles*>(nullptr));
-    case Op::load:
-    case Op::store:
-    case Op::prefetch:
-      return is(static_cast<Access*>(nullptr));
-    case Op::atomic:
-      return is(static_cast<Atomic*>(nullptr));
-    case Op::reduce:
-    case Op::scan:
-    case Op::broadcast:
-      return is(static_cast<Collective*>(nullptr));
-    case Op::shuffle:
-      return is(static_cast<Shuffle*>(nullptr));
-    case Op::barrier:
-      return is(static_cast<Barrier*>(nullptr));
-    case Op::fence:
-      return is(static_cast<Fence*>(nullptr));
-    case Op::copy_async:
-      return is(static_cast<Copy*>(nullptr));
-    case Op::copy_wait:
-    case Op::barrier_init:
-    case Op::barrier_arrive:
-    case Op::barrier_wait:
-    case Op::bulk_wait:
-    case Op::mma_wait:
-      return is(static_cast<Count*>(nullptr));
-    case Op::tma_load:
-    case Op::tma_store:
-      return is(static_cast<Bulk*>(nullptr));
-    case Op::fragment_load:
-    case Op::fragment_store:
-      return is(static_cast<FragmentAccess*>(nullptr));
-    case Op::fragment_map:
-      return is(static_cast<FragmentMap*>(nullptr));
-    case Op::mma:
-      return is(static_cast<MatrixMultiply*>(nullptr));
-    case Op::report:
-      return is(static_cast<Report*>(nullptr));
-    case Op::repeat:
-    case Op::copy_commit:
-    case Op::bulk_commit:
-    case Op::fragment_fill:
-    case Op::convert_layout:
-    case Op::mma_fence:
-    case Op::mma_commit:
-    case Op::dependency_wait:
-    case Op::launch_dependents:
-      return is(static_cast<std::monostate*>(nullptr));
-  }
-  fail("an unknown operation");
+  if (const auto* l = std::get_if<Loop>(&o.detail)) complete(*l);
+  if (o.op != Op::fold) return;
+  const auto& f = std::get<Fold>(o.detail);
+  require(!f.loops.empty(), "a fold without loops");
+  std::ranges::for_each(f.loops, complete);
+  require(f.chunked_loop >= -1 && f.chunked_loop < static_cast<std::int32_t>(f.loops.size()),
+          "a chunked loop that is none of the fold's");
+  require(f.chunked_loop < 0 || f.chunk >= 1, "a chunk of {}", f.chunk);
 }
 
 std::size_t Verifier::index_operands(const Access& a) const {

@@ -1,10 +1,11 @@
 // The reader of kernels survives any text, and what it accepts prints to text that it reads back to
-// the same text.
+// the same text. The verifier survives what is accepted.
 #include <cstdint>
 #include <cstdlib>
 
 #include "fuzz.h"
 #include "kernel/parse.h"
+#include "kernel/verify.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace inkle;
@@ -13,6 +14,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::string printed = kernel::to_string(parsed.kernel);
     if (kernel::to_string(kernel::parse_kernel(printed, "printed").kernel) != printed) {
       std::abort();
+    }
+    try {
+      kernel::verify(parsed.kernel);
+    } catch (const InternalError&) {
+      // A text may say what no kernel may.
     }
   });
   return 0;
