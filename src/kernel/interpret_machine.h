@@ -218,6 +218,8 @@ class Machine {
   void add(ReportKind kind, const Thread& thread, MemoryId memory, std::int64_t begin,
            std::int64_t end, std::string message, const Record* other = nullptr);
   void add(Finding finding);
+  [[nodiscard]] bool is_known(ReportKind kind, const Thread& thread, const Record& other,
+                              MemoryId memory) const;
   [[nodiscard]] Agent agent_of(Channel channel) const;
   [[nodiscard]] Agent agent_of(const Thread& thread) const;
 
@@ -277,7 +279,8 @@ class Machine {
                    const Actor& actor, Record record, bool is_constant);
   void record_write(const Thread& thread, MemoryId memory, Place place, std::int64_t bytes,
                     const Actor& actor, Record record);
-  void check_order(const Thread& thread, MemoryId memory, Place place, const Record& earlier,
+  // Whether the two are in order.
+  bool check_order(const Thread& thread, MemoryId memory, Place place, const Record& earlier,
                    bool earlier_writes, const Actor& actor, const Record& record);
   void touch(Thread& thread, Storage& storage, std::int64_t unit);
   void watch(Thread& thread, Place place);

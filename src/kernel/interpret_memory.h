@@ -89,6 +89,8 @@ class Storage {
     return cell.more == 0 ? nullptr : &more_[cell.more - 1];
   }
   More& make_more(Cell& cell);
+  // Who has accessed it: after a race nobody is checked against those before.
+  void forget(Cell& cell);
   std::unordered_map<std::int64_t, std::vector<Release>>& releases() { return releases_; }
   std::unordered_map<std::int64_t, History>& histories() { return histories_; }
 

@@ -204,7 +204,9 @@ TEST(Mutations, AreNoticed) {
     all += tried;
     survived += c[3];
     // At least 98 % of all, 95 % of each where there are enough to say so.
-    if (tried >= 20) EXPECT_LE(c[3] * 20, tried) << name_of(static_cast<MutationKind>(k));
+    if (tried >= 20) {
+      EXPECT_LE(c[3] * 20, tried) << name_of(static_cast<MutationKind>(k));
+    }
   }
   EXPECT_GT(names.size(), 40U);
   EXPECT_LE(survived * 50, all);
