@@ -53,14 +53,15 @@ void run_kernel(const KernelTextArguments& a) {
 void mutate_kernel(const KernelTextArguments& a) {
   const kernel::ParsedKernel parsed = load_kernel(a.file);
   kernel::verify(parsed.kernel);
-  const kernel::Inputs inputs =
-      kernel::make_inputs(parsed.kernel, kernel::choose_sizes(parsed.kernel, a.sizes), a.inputs);
+  const kernel::Inputs inputs = kernel::make_inputs(
+      parsed.kernel, kernel::choose_sizes(parsed.kernel, a.sizes), a.inputs, kernel::Digits::many);
   constexpr std::array<std::string_view, 4> kVerdicts = {"verifier", "interpreter", "result",
                                                          "survived"};
   std::array<std::size_t, 4> counts{};
   const kernel::MutationOptions options{a.every, a.check};
+  const std::vector<std::vector<kernel::Instance>> arguments = {inputs.instances};
   for (const kernel::MutationOutcome& outcome :
-       kernel::try_mutations(parsed.kernel, inputs.instances, options)) {
+       kernel::try_mutations(parsed.kernel, arguments, options)) {
     const auto verdict = static_cast<std::size_t>(outcome.verdict);
     ++counts.at(verdict);
     if (a.all || outcome.verdict == kernel::Verdict::survived) {

@@ -156,7 +156,15 @@ Scalar Machine::read(Thread& thread, const AccessCode& access, Place place) {
       false};
   record_read(thread, access.memory, place, bytes, actor_of(thread), record, access.is_constant);
   watch(thread, place);
-  if (access.order != Order::weak) acquire(thread, place, access.order, access.scope);
+  if (access.order != Order::weak) {
+    if (const Version* version = out_of_date(thread, place)) {
+      const bool now = access.order == Order::acquire || access.order == Order::acquire_release;
+      acquire_from(thread, version->releases, now, access.scope);
+      if (!thread.frames.empty()) thread.reads.back().has_changed = true;  // it will be another
+      return loop::read_element(memory.dtype, version->value.data());
+    }
+    acquire(thread, place, access.order, access.scope);
+  }
   return loop::read_element(memory.dtype, place.storage->data() + place.byte);
 }
 
@@ -180,6 +188,9 @@ void Machine::write(Thread& thread, const AccessCode& access, Place place, Scala
   std::byte* data = place.storage->data() + place.byte;
   std::array<std::byte, 8> made{};
   loop::write_element(memory.dtype, made.data(), value);
+  if (access.order != Order::weak || !place.storage->histories().empty()) {
+    remember(thread, record.clock, place, bytes, made);
+  }
   if (std::equal(made.begin(), made.begin() + bytes, data)) return;
   std::copy(made.begin(), made.begin() + bytes, data);
   touch(thread, *place.storage, place.byte / place.storage->unit());
@@ -293,6 +304,7 @@ void Machine::update(Thread& thread, const Instruction& i, const AccessCode& acc
   publish(thread, place, order, scope, true);
   std::array<std::byte, 8> bits{};
   loop::write_element(memory.dtype, bits.data(), made);
+  remember(thread, record.clock, place, bytes, bits);
   if (std::equal(bits.begin(), bits.begin() + bytes, data)) return;
   std::copy(bits.begin(), bits.begin() + bytes, data);
   touch(thread, *place.storage, place.byte / place.storage->unit());
@@ -312,7 +324,7 @@ void Machine::touch(Thread& thread, Storage& storage, std::int64_t unit) {
     for (ReadEntry& entry : watcher->reads) {
       if (entry.storage != &storage || entry.unit != unit) continue;
       entry.has_changed = true;
-      if (watcher->status == Status::spinning) watcher->status = Status::ready;
+      if (watcher->status == Status::spinning) wake(*watcher);
     }
   }
 }

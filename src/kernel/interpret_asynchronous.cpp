@@ -151,7 +151,7 @@ void Machine::complete_if_due(PhaseBarrier& barrier) {
   barrier.completed_fenced = std::exchange(barrier.arrived_fenced, {});
   barrier.missing = barrier.count;
   ++barrier.phase;
-  for (Thread* thread : barrier.waiting) thread->status = Status::ready;
+  for (Thread* thread : barrier.waiting) wake(*thread);
   barrier.waiting.clear();
 }
 

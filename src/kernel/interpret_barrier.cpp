@@ -78,7 +78,7 @@ bool Machine::barrier(Thread& thread, const Instruction& i) {
 }
 
 void Machine::arrive(Thread& thread, ThreadBarrier& barrier) {
-  if (!thread.seen.is_same(barrier.last)) {
+  if (!thread.seen.shares_all(barrier.last)) {
     barrier.joined.join(thread.seen);
     barrier.last = thread.seen;
   }
@@ -97,10 +97,10 @@ void Machine::complete(ThreadBarrier& barrier) {
     // What a thread has seen has been joined.
     thread->seen = barrier.released;
     thread->fenced = barrier.released_fenced;
-    thread->status = Status::ready;
+    wake(*thread);
     ++thread->pc;
   }
-  for (Thread* thread : barrier.waiting) thread->status = Status::ready;
+  for (Thread* thread : barrier.waiting) wake(*thread);
   barrier.together.clear();
   barrier.waiting.clear();
 }

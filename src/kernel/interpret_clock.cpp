@@ -5,11 +5,10 @@
 namespace inkle::kernel {
 
 std::uint32_t Clock::get(Channel channel) const {
-  for (const Page& page : pages_) {
-    if (page.number != channel.page) continue;
-    return channel.position < page.clocks->size() ? (*page.clocks)[channel.position] : 0;
-  }
-  return 0;
+  const auto at = std::lower_bound(pages_.begin(), pages_.end(), channel.page,
+                                   [](const Page& p, std::uint32_t n) { return p.number < n; });
+  if (at == pages_.end() || at->number != channel.page) return 0;
+  return channel.position < at->clocks->size() ? (*at->clocks)[channel.position] : 0;
 }
 
 std::vector<std::uint32_t>& Clock::own(Page& page) {
@@ -50,10 +49,18 @@ void Clock::join(const Clock& other) {
   }
 }
 
-bool Clock::is_same(const Clock& other) const {
+bool Clock::shares_all(const Clock& other) const {
   return pages_.size() == other.pages_.size() &&
          std::equal(pages_.begin(), pages_.end(), other.pages_.begin(),
                     [](const Page& a, const Page& b) { return a.clocks == b.clocks; });
+}
+
+bool Clock::is_same(const Clock& other) const {
+  return pages_.size() == other.pages_.size() &&
+         std::equal(
+             pages_.begin(), pages_.end(), other.pages_.begin(), [](const Page& a, const Page& b) {
+               return a.number == b.number && (a.clocks == b.clocks || *a.clocks == *b.clocks);
+             });
 }
 
 }  // namespace inkle::kernel

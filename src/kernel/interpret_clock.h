@@ -22,7 +22,8 @@ class Clock {
   [[nodiscard]] std::uint32_t get(Channel channel) const;
   void raise(Channel channel, std::uint32_t clock);
   void join(const Clock& other);
-  [[nodiscard]] bool is_same(const Clock& other) const;  // shares all pages: sufficient only
+  [[nodiscard]] bool is_same(const Clock& other) const;
+  [[nodiscard]] bool shares_all(const Clock& other) const;  // is the same, at a glance
 
  private:
   struct Page {

@@ -21,7 +21,7 @@ void Machine::release(Rendezvous& rendezvous) {
   rendezvous.participants.clear();
   rendezvous.arrived = 0;
   for (Thread* thread : participants) {
-    thread->status = Status::ready;
+    wake(*thread);
     ++thread->pc;
   }
 }

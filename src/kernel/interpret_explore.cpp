@@ -90,8 +90,8 @@ bool run_order(Machine& machine, std::vector<Node>& nodes) {
       nodes.push_back(std::move(node));
     }
     Thread& thread = *machine.threads()[nodes[depth].chosen.thread];
-    thread.status = Status::ready;
     thread.is_granted = true;
+    machine.wake(thread);
   }
 }
 

@@ -91,11 +91,17 @@ void Machine::add(ReportKind kind, const Thread& thread, MemoryId memory, std::i
                   std::int64_t end, std::string message, const Record* other) {
   Finding finding{kind, at(thread).operation, kNone, memory, begin, end, {}, std::move(message)};
   finding.agents.push_back(agent_of(thread));
-  if (other != nullptr) {
+  if (other != nullptr && !other->is_none()) {
     finding.other = other->operation;
     finding.agents.push_back(agent_of(other->channel));
   }
   add(std::move(finding));
+}
+
+bool Machine::is_known(ReportKind kind, const Thread& thread, const Record& other,
+                       MemoryId memory) const {
+  return found_.contains(
+      std::tuple(static_cast<int>(kind), at(thread).operation, other.operation, memory));
 }
 
 // One for each kind, pair of operations and memory.

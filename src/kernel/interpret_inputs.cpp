@@ -44,7 +44,8 @@ std::vector<std::int64_t> choose_sizes(const Kernel& kernel, std::span<const std
   return sizes;
 }
 
-Inputs make_inputs(const Kernel& kernel, std::span<const std::int64_t> sizes, std::uint64_t seed) {
+Inputs make_inputs(const Kernel& kernel, std::span<const std::int64_t> sizes, std::uint64_t seed,
+                   Digits digits) {
   Inputs inputs;
   std::mt19937_64 random(seed + 1);
   const auto value = [&](Expr e) {
@@ -71,10 +72,10 @@ Inputs make_inputs(const Kernel& kernel, std::span<const std::int64_t> sizes, st
       std::byte* data = owned.get() + (kAlignment - begin % kAlignment) % kAlignment;
       for (std::int64_t e = 0; e < count; ++e) {
         const auto draw = static_cast<std::int64_t>(random() >> 33);
-        const auto scalar =
-            abi::is_float(memory.dtype)
-                ? loop::make_scalar(memory.dtype, static_cast<double>(draw % 33 - 16) / 4)
-                : loop::make_scalar(memory.dtype, draw % 4);
+        const double real = digits == Digits::few ? static_cast<double>(draw % 33 - 16) / 4
+                                                  : static_cast<double>(draw) * 0x1p-28 - 4;
+        const auto scalar = abi::is_float(memory.dtype) ? loop::make_scalar(memory.dtype, real)
+                                                        : loop::make_scalar(memory.dtype, draw % 4);
         loop::write_element(memory.dtype, data + static_cast<std::size_t>(e) * size, scalar);
       }
       instance.arguments.push_back({{data, bytes}, Writes::by_role, true});

@@ -23,9 +23,12 @@ struct Inputs {
 [[nodiscard]] std::vector<std::int64_t> choose_sizes(const Kernel& kernel,
                                                      std::span<const std::string> given = {});
 
-// Parameters with small values that are exact in their dtype, different from instance to instance
-// and seed to seed; integers are in 0..4. Parameters that are only written hold other values.
+enum class Digits : std::uint8_t { few, many };
+
+// Parameters with values in -4..4, different from instance to instance and seed to seed: multiples
+// of 1/4, whose sums are exact; or such as show every change of the order of a sum. Integers are in
+// 0..4.
 [[nodiscard]] Inputs make_inputs(const Kernel& kernel, std::span<const std::int64_t> sizes,
-                                 std::uint64_t seed = 0);
+                                 std::uint64_t seed = 0, Digits digits = Digits::few);
 
 }  // namespace inkle::kernel

@@ -11,7 +11,7 @@ namespace inkle::kernel {
 
 Machine::Machine(const Kernel& kernel, const Program& program, std::span<const Instance> instances,
                  const InterpretOptions& options)
-    : kernel_(kernel), program_(program), options_(options) {
+    : kernel_(kernel), program_(program), options_(options), random_(options.seed + 1) {
   threads_per_block_ = kernel.threads();
   cluster_size_ = kernel.cluster();
   is_gpu_ = std::any_of(kernel.launch.axes.begin(), kernel.launch.axes.end(),
@@ -207,6 +207,7 @@ void Machine::start_thread(Block& block, std::uint32_t number) {
   }
   thread.order = live_.size();
   live_.push_back(&thread);
+  wake(thread);
   ++unfinished_;
 }
 

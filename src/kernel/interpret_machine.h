@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <random>
 #include <set>
 #include <span>
 #include <tuple>
@@ -92,6 +93,7 @@ struct Thread {
   std::uint32_t lane = 0;  // of the merge under way
   Status status = Status::ready;
   bool is_granted = false;
+  bool is_listed = false;   // among those that have become ready
   bool is_waiting = false;  // for a split barrier, an mbarrier: only for messages
   bool has_waited_for_dependency = false;
   std::vector<std::int64_t> slots, privates;
@@ -185,6 +187,13 @@ class Machine {
   [[nodiscard]] std::vector<Thread*>& threads() { return live_; }
   [[nodiscard]] std::vector<BulkCopy>& bulk_copies() { return bulk_copies_; }
   void perform(BulkCopy copy);
+  // Makes a thread ready. Those that have become so since the list was last emptied, each once.
+  void wake(Thread& thread) {
+    thread.status = Status::ready;
+    if (!thread.is_listed) woken_.push_back(&thread);
+    thread.is_listed = true;
+  }
+  [[nodiscard]] std::vector<Thread*>& woken() { return woken_; }
   void report_stuck();
   void finish();  // checks of memory when all is done
   [[nodiscard]] bool is_done() const { return unfinished_ == 0 && next_unit_ == units_.size(); }
@@ -196,8 +205,6 @@ class Machine {
   [[nodiscard]] const RunResult& result() const { return result_; }
 
  private:
-  friend struct ReadyList;
-
   // --- Set-up: interpret_machine.cpp
   void bind_instance(const Instance& instance, std::int32_t number);
   void bind_layouts(Table& table, const Instance& instance);
@@ -211,6 +218,8 @@ class Machine {
   void add(ReportKind kind, const Thread& thread, MemoryId memory, std::int64_t begin,
            std::int64_t end, std::string message, const Record* other = nullptr);
   void add(Finding finding);
+  [[nodiscard]] bool is_known(ReportKind kind, const Thread& thread, const Record& other,
+                              MemoryId memory) const;
   [[nodiscard]] Agent agent_of(Channel channel) const;
   [[nodiscard]] Agent agent_of(const Thread& thread) const;
 
@@ -270,10 +279,17 @@ class Machine {
                    const Actor& actor, Record record, bool is_constant);
   void record_write(const Thread& thread, MemoryId memory, Place place, std::int64_t bytes,
                     const Actor& actor, Record record);
-  void check_order(const Thread& thread, MemoryId memory, Place place, const Record& earlier,
+  // Whether the two are in order.
+  bool check_order(const Thread& thread, MemoryId memory, Place place, const Record& earlier,
                    bool earlier_writes, const Actor& actor, const Record& record);
   void touch(Thread& thread, Storage& storage, std::int64_t unit);
   void watch(Thread& thread, Place place);
+  void acquire_from(Thread& thread, std::span<const Release> releases, bool now, Scope scope);
+  // --- interpret_history.cpp
+  void remember(const Thread& thread, std::uint32_t clock, Place place, std::int64_t bytes,
+                std::span<const std::byte> value);
+  void note_read(const Thread& thread, History& history, std::int64_t version);
+  const Version* out_of_date(Thread& thread, Place place);
   void check_dependency(const Thread& thread, MemoryId memory);
   [[nodiscard]] Actor actor_of(const Thread& thread) const;
   [[nodiscard]] bool reaches(Scope scope, Channel from, Channel to) const;
@@ -355,6 +371,7 @@ class Machine {
   std::int64_t resident_ = 0;  // blocks
   std::vector<std::unique_ptr<Cluster>> clusters_;
   std::vector<Thread*> live_;
+  std::vector<Thread*> woken_;
   std::int64_t unfinished_ = 0;
   struct Page {
     std::int32_t instance = 0;
@@ -367,6 +384,7 @@ class Machine {
   std::vector<BulkCopy> bulk_copies_;
   std::vector<Thread*> watchers_;
   bool stops_at_visible_ = false;
+  std::mt19937_64 random_;  // which value a relaxed read sees
   bool is_stopped_ = false;
 };
 

@@ -25,6 +25,11 @@ Storage::More& Storage::make_more(Cell& cell) {
   return more_[cell.more - 1];
 }
 
+void Storage::forget(Cell& cell) {
+  cell.write = cell.read = {};
+  if (More* list = more(cell)) *list = {};
+}
+
 // The hardware exchanges 16-byte chunks by bits of the address: of rows of 128 bytes, the number of
 // the row within 8 (128), 4 (64) or 2 (32) of them.
 std::int64_t swizzled(std::int64_t byte, std::int32_t swizzle) {

@@ -4,6 +4,7 @@
 // one byte where memories of different dtypes overlap.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -44,6 +45,25 @@ struct Release {
   Scope scope = Scope::gpu;
 };
 
+// Values that a location had, the last one at the back: what a relaxed read may still see.
+struct Version {
+  Channel channel;  // who wrote it; none: it was there before
+  std::uint32_t clock = 0;
+  std::array<std::byte, 8> value{};
+  std::vector<Release> releases;
+};
+struct History {
+  static constexpr std::size_t kMost = 8;
+  std::vector<Version> versions;
+  std::int64_t first = 0;  // number of versions[0]
+  struct Seen {
+    Channel channel;
+    std::uint32_t clock = 0;
+    std::int64_t version = 0;
+  };
+  std::vector<Seen> reads;  // the latest version that each thread has read
+};
+
 class Storage {
  public:
   Storage(std::byte* data, std::int64_t bytes, std::int64_t unit, bool is_initialised);
@@ -69,7 +89,10 @@ class Storage {
     return cell.more == 0 ? nullptr : &more_[cell.more - 1];
   }
   More& make_more(Cell& cell);
+  // Who has accessed it: after a race nobody is checked against those before.
+  void forget(Cell& cell);
   std::unordered_map<std::int64_t, std::vector<Release>>& releases() { return releases_; }
+  std::unordered_map<std::int64_t, History>& histories() { return histories_; }
 
  private:
   std::vector<std::byte> owned_;
@@ -79,6 +102,7 @@ class Storage {
   std::vector<Cell> cells_;
   std::vector<More> more_;
   std::unordered_map<std::int64_t, std::vector<Release>> releases_;
+  std::unordered_map<std::int64_t, History> histories_;
 };
 
 // A memory with the sizes of an instance.

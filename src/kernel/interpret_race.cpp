@@ -47,7 +47,7 @@ bool covers(const Actor& actor, const Record& later, const Record& earlier) {
 
 }  // namespace
 
-void Machine::check_order(const Thread& thread, MemoryId memory, Place place, const Record& earlier,
+bool Machine::check_order(const Thread& thread, MemoryId memory, Place place, const Record& earlier,
                           bool earlier_writes, const Actor& actor, const Record& record) {
   const std::int64_t begin = place.byte - place.offset;
   const std::int64_t end = begin + place.storage->unit();
@@ -55,20 +55,23 @@ void Machine::check_order(const Thread& thread, MemoryId memory, Place place, co
     const bool both_strong = earlier.is_strong && record.is_strong &&
                              reaches(earlier.scope, earlier.channel, record.channel) &&
                              reaches(record.scope, record.channel, earlier.channel);
-    if (both_strong) return;
+    if (both_strong) return true;
+    if (is_known(ReportKind::race, thread, earlier, memory)) return false;
     add(ReportKind::race, thread, memory, begin, end,
         fmt::format("nothing orders it after {} by {}", earlier_writes ? "a write" : "a read",
                     to_string(agent_of(earlier.channel))),
         &earlier);
-    return;
+    return false;
   }
   // What threads have read need not be fenced: a read is over when its value is there.
-  if (!record.is_asynchronous || earlier.is_asynchronous || !earlier_writes) return;
-  if (actor.fenced->get(earlier.channel) >= earlier.clock) return;
+  if (!record.is_asynchronous || earlier.is_asynchronous || !earlier_writes) return true;
+  if (actor.fenced->get(earlier.channel) >= earlier.clock) return true;
+  if (is_known(ReportKind::proxy, thread, earlier, memory)) return false;
   add(ReportKind::proxy, thread, memory, begin, end,
       fmt::format("no proxy fence stands between it and a write by {}",
                   to_string(agent_of(earlier.channel))),
       &earlier);
+  return false;
 }
 
 void Machine::record_read(const Thread& thread, MemoryId memory, Place place, std::int64_t bytes,
@@ -90,14 +93,15 @@ void Machine::record_read(const Thread& thread, MemoryId memory, Place place, st
             &cell.write);
       }
     }
-    if (!cell.write.is_none()) {
-      check_order(thread, memory, here, cell.write, true, actor, record);
-    }
+    bool in_order =
+        cell.write.is_none() || check_order(thread, memory, here, cell.write, true, actor, record);
     if (Storage::More* more = storage.more(cell)) {
-      for (const Record& w : more->writes)
-        check_order(thread, memory, here, w, true, actor, record);
+      for (const Record& w : more->writes) {
+        in_order &= check_order(thread, memory, here, w, true, actor, record);
+      }
       std::erase_if(more->reads, [&](const Record& r) { return covers(actor, record, r); });
     }
+    if (!in_order) storage.forget(cell);
     if (cell.read.is_none() || covers(actor, record, cell.read)) {
       cell.read = record;
     } else {
@@ -119,21 +123,22 @@ void Machine::record_write(const Thread& thread, MemoryId memory, Place place, s
     }
     cell.is_initialised = true;
     cell.writes = static_cast<std::uint8_t>(std::min(cell.writes + 1, 2));
-    if (!cell.write.is_none()) {
-      check_order(thread, memory, here, cell.write, true, actor, record);
-    }
+    bool in_order =
+        cell.write.is_none() || check_order(thread, memory, here, cell.write, true, actor, record);
     if (!cell.read.is_none()) {
-      check_order(thread, memory, here, cell.read, false, actor, record);
+      in_order &= check_order(thread, memory, here, cell.read, false, actor, record);
     }
     if (Storage::More* more = storage.more(cell)) {
-      for (const Record& w : more->writes)
-        check_order(thread, memory, here, w, true, actor, record);
+      for (const Record& w : more->writes) {
+        in_order &= check_order(thread, memory, here, w, true, actor, record);
+      }
       for (const Record& r : more->reads) {
-        check_order(thread, memory, here, r, false, actor, record);
+        in_order &= check_order(thread, memory, here, r, false, actor, record);
       }
       std::erase_if(more->writes, [&](const Record& w) { return covers(actor, record, w); });
       std::erase_if(more->reads, [&](const Record& r) { return covers(actor, record, r); });
     }
+    if (!in_order) storage.forget(cell);
     if (!cell.read.is_none() && covers(actor, record, cell.read)) cell.read = {};
     if (cell.write.is_none() || covers(actor, record, cell.write)) {
       cell.write = record;
@@ -174,7 +179,12 @@ void Machine::acquire(Thread& thread, Place place, Order order, Scope scope) {
   const auto at = releases.find(place.byte / place.storage->unit());
   if (at == releases.end()) return;
   const bool now = order == Order::acquire || order == Order::acquire_release;
-  for (const Release& release : at->second) {
+  acquire_from(thread, at->second, now, scope);
+}
+
+void Machine::acquire_from(Thread& thread, std::span<const Release> releases, bool now,
+                           Scope scope) {
+  for (const Release& release : releases) {
     if (!reaches(release.scope, release.channel, thread.channel)) continue;
     if (!reaches(scope, thread.channel, release.channel)) continue;
     if (now) {

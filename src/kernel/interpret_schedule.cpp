@@ -1,4 +1,5 @@
 // Which thread runs next.
+#include <algorithm>
 #include <random>
 
 #include "kernel/interpret_machine.h"
@@ -10,6 +11,7 @@ namespace {
 // to be spinning.
 constexpr std::int64_t kLongRun = 20'000;
 
+// Picks among the threads that are ready. In order: the first of the launch; reverse: the last.
 class Chooser {
  public:
   Chooser(Machine& machine, const InterpretOptions& options)
@@ -18,20 +20,36 @@ class Chooser {
     longest_ = order_ == Interleaving::random ? kRuns[options.seed % 4] : kLongRun;
   }
 
-  // The next ready thread; null if there is none.
-  Thread* next() {
-    std::vector<Thread*>& threads = machine_.threads();
-    const std::size_t n = threads.size();
-    if (n == 0) return nullptr;
-    std::size_t from = last_ % n;
-    if (order_ == Interleaving::random) from = random_() % n;
-    for (std::size_t k = 0; k < n; ++k) {
-      const std::size_t at = order_ == Interleaving::reverse ? (from + n - k) % n : (from + k) % n;
-      if (threads[at]->status != Status::ready) continue;
-      last_ = at;
-      return threads[at];
+  // Takes the next ready thread out; null if there is none.
+  Thread* take() {
+    collect();
+    for (;;) {
+      if (ready_.empty()) {
+        for (Thread* thread : stopped_) add(thread);
+        stopped_.clear();
+      }
+      if (ready_.empty()) return nullptr;
+      if (order_ == Interleaving::random) {
+        std::swap(ready_[random_() % ready_.size()], ready_.back());
+      } else {
+        std::ranges::pop_heap(ready_, [this](Thread* a, Thread* b) { return is_later(a, b); });
+      }
+      Thread* thread = ready_.back();
+      ready_.pop_back();
+      thread->is_listed = false;
+      // One that was let go on by its own arrival may wait again by now.
+      if (thread->status == Status::ready) return thread;
     }
-    return nullptr;
+  }
+  // After it has run: one that is still ready was stopped, and lets others go first.
+  void give_back(Thread& thread) {
+    if (thread.status != Status::ready || thread.is_listed) return;
+    thread.is_listed = true;
+    if (order_ == Interleaving::random) {
+      ready_.push_back(&thread);
+    } else {
+      stopped_.push_back(&thread);
+    }
   }
   std::int64_t steps() {
     if (order_ != Interleaving::random) return kLongRun;
@@ -42,20 +60,26 @@ class Chooser {
   std::size_t copy(std::size_t count) {
     return order_ == Interleaving::random ? random_() % count : count - 1;
   }
-  void go_on() {
-    const std::size_t n = machine_.threads().size();
-    last_ = order_ == Interleaving::reverse ? (last_ + n - 1) % n : (last_ + 1) % n;
-  }
-  void newest() {
-    if (order_ == Interleaving::reverse) last_ = machine_.threads().size() - 1;
-  }
 
  private:
+  [[nodiscard]] bool is_later(const Thread* a, const Thread* b) const {
+    return order_ == Interleaving::reverse ? a->order < b->order : a->order > b->order;
+  }
+  void add(Thread* thread) {
+    ready_.push_back(thread);
+    if (order_ == Interleaving::random) return;
+    std::ranges::push_heap(ready_, [this](Thread* a, Thread* b) { return is_later(a, b); });
+  }
+  void collect() {
+    for (Thread* thread : machine_.woken()) add(thread);
+    machine_.woken().clear();
+  }
+
   Machine& machine_;
   Interleaving order_;
   std::mt19937_64 random_;
   std::int64_t longest_ = 1;
-  std::size_t last_ = 0;
+  std::vector<Thread*> ready_, stopped_;
 };
 
 }  // namespace
@@ -71,11 +95,11 @@ void run_schedule(Machine& machine, const InterpretOptions& options) {
     machine.perform(std::move(copy));
   };
   while (!machine.is_stopped()) {
-    if (machine.start_blocks()) chooser.newest();
+    machine.start_blocks();
     if (!copies.empty() && chooser.copies_now()) perform_one();
-    if (Thread* thread = chooser.next()) {
+    if (Thread* thread = chooser.take()) {
       machine.run(*thread, chooser.steps());
-      if (thread->status == Status::ready) chooser.go_on();
+      chooser.give_back(*thread);
     } else if (!copies.empty()) {
       perform_one();
     } else if (machine.is_done()) {

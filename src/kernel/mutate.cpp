@@ -285,37 +285,54 @@ std::string to_string(const Kernel& kernel, const Mutation& mutation) {
                      mutation.variant == 0 ? "" : fmt::format(" #{}", mutation.variant));
 }
 
+namespace {
+
+MutationOutcome try_mutation(const Kernel& kernel, const Mutation& mutation,
+                             std::span<const std::vector<Instance>> arguments,
+                             std::span<const CheckResult> right, const CheckOptions& options) {
+  MutationOutcome outcome{mutation, Verdict::survived, {}};
+  try {
+    const Kernel wrong = mutate(kernel, mutation);
+    verify(wrong, "mutate");
+    for (std::size_t n = 0; n < arguments.size(); ++n) {
+      CheckOptions check_options = options;
+      // A wrong kernel may run for ever: a good one says how long is long.
+      check_options.max_steps = 20 * right[n].steps / right[n].runs + 100'000;
+      const CheckResult result = check(wrong, arguments[n], check_options);
+      if (!result.findings.empty()) {
+        outcome.verdict = Verdict::interpreter;
+        outcome.why = result.schedule + ": " + to_string(wrong, result.findings[0]);
+        return outcome;
+      }
+      if (result.results != right[n].results || result.status != right[n].status) {
+        outcome.verdict = Verdict::result;
+        outcome.why = "the results are others";
+        return outcome;
+      }
+    }
+  } catch (const Error& error) {
+    outcome.verdict = Verdict::verifier;
+    outcome.why = error.message();
+  }
+  return outcome;
+}
+
+}  // namespace
+
 std::vector<MutationOutcome> try_mutations(const Kernel& kernel,
-                                           std::span<const Instance> instances,
+                                           std::span<const std::vector<Instance>> arguments,
                                            const MutationOptions& options) {
-  const CheckResult right = check(kernel, instances, options.check);
-  if (!right.findings.empty()) {
+  std::vector<CheckResult> right;
+  for (const std::vector<Instance>& instances : arguments) {
+    right.push_back(check(kernel, instances, options.check));
+    if (right.back().findings.empty()) continue;
     user_error("kernel {}: the kernel itself is wrong: {}", kernel.name,
-               to_string(kernel, right.findings[0]));
+               to_string(kernel, right.back().findings[0]));
   }
   std::vector<MutationOutcome> outcomes;
   const std::vector<Mutation> all = mutations(kernel);
   for (std::size_t m = 0; m < all.size(); m += static_cast<std::size_t>(options.every)) {
-    MutationOutcome& outcome = outcomes.emplace_back();
-    outcome.mutation = all[m];
-    const Kernel wrong = mutate(kernel, all[m]);
-    CheckOptions check_options = options.check;
-    // A wrong kernel may run for ever: a good one says how long is long.
-    check_options.max_steps = 20 * right.steps / right.runs + 100'000;
-    try {
-      verify(wrong, "mutate");
-      const CheckResult result = check(wrong, instances, check_options);
-      if (!result.findings.empty()) {
-        outcome.verdict = Verdict::interpreter;
-        outcome.why = result.schedule + ": " + to_string(wrong, result.findings[0]);
-      } else if (result.results != right.results || result.status != right.status) {
-        outcome.verdict = Verdict::result;
-        outcome.why = "the results are others";
-      }
-    } catch (const Error& error) {
-      outcome.verdict = Verdict::verifier;
-      outcome.why = error.message();
-    }
+    outcomes.push_back(try_mutation(kernel, all[m], arguments, right, options.check));
   }
   return outcomes;
 }

@@ -60,10 +60,10 @@ struct MutationOptions {
   std::int64_t every = 1;  // tries only every so manyth mutation
   CheckOptions check;
 };
-// Tries mutations of a kernel, which itself runs without findings from these arguments (else
-// UserError).
-[[nodiscard]] std::vector<MutationOutcome> try_mutations(const Kernel& kernel,
-                                                         std::span<const Instance> instances,
-                                                         const MutationOptions& options = {});
+// Tries mutations of a kernel from each of some sets of arguments, from which the kernel itself
+// runs without findings (else UserError).
+[[nodiscard]] std::vector<MutationOutcome> try_mutations(
+    const Kernel& kernel, std::span<const std::vector<Instance>> arguments,
+    const MutationOptions& options = {});
 
 }  // namespace inkle::kernel

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -52,42 +53,146 @@ std::vector<std::string> all_kernels() {
   return texts;
 }
 
-struct Tally {
-  std::int64_t tried = 0, caught = 0;
+// Sizes at which a kernel has work for every part of it: all stages of a ring, ragged and whole
+// tiles, several blocks. Others run with choose_sizes.
+struct Sizes {
+  std::string_view kernel;
+  std::vector<std::vector<std::string>> sizes;
 };
+const std::vector<Sizes>& sizes_of_kernels() {
+  static const std::vector<Sizes> kSizes = {
+      {"attention", {{"h=2", "l=33", "n=65"}, {"h=1", "l=32", "n=64"}}},
+      {"attention_gradient", {{"h=2", "n=65"}, {"h=1", "n=64"}}},
+      {"gemm_wgmma", {{"m=130", "n=128", "k=448"}}},
+      {"column_sums", {{"m=300"}}},
+      {"column_sums_fences", {{"m=300"}}},
+      {"running_sums", {{"n=2500"}, {"n=2048"}}},
+      {"block_scan_lowered", {{"n=300"}, {"n=256"}}},
+      {"index_add", {{"m=6", "n=70"}, {"m=4", "n=64"}}},
+      {"column_products", {{"m=66"}, {"m=93"}, {"m=32"}}},
+      {"softmax_rows", {{"n=3"}}},
+      {"softmax_rows_lowered", {{"n=3"}}},
+      {"adamw", {{"n=1100"}, {"n=1024"}}},
+      {"transpose_padded", {{"m=33", "n=66"}, {"m=32", "n=32"}}},
+      {"transpose_swizzled", {{"m=64", "n=32"}}},
+      {"layer_norm_cluster", {{"n=2"}}},
+      {"layer_norm_cluster_lowered", {{"n=2"}}},
+  };
+  return kSizes;
+}
+
+std::vector<std::vector<std::string>> sizes_for(const Kernel& kernel) {
+  for (const Sizes& sizes : sizes_of_kernels()) {
+    if (sizes.kernel == kernel.name) return sizes.sizes;
+  }
+  return {{}};
+}
+
+// Kernels whose grid does not depend on a size, with fewer blocks.
+std::string with_few_blocks(std::string text) {
+  if (text.find("@softmax_rows") == std::string::npos) return text;
+  for (std::size_t at = text.find("132"); at != std::string::npos; at = text.find("132", at)) {
+    text.replace(at, 3, "2");
+  }
+  return text;
+}
+
+// Mutations that change nothing that a run can show, each with the reason.
+struct Harmless {
+  std::string_view kernel;
+  MutationKind kind;
+  Op op;
+  std::int64_t step;  // of a loop
+  std::string_view why;
+};
+const std::vector<Harmless>& harmless() {
+  static const std::vector<Harmless> kHarmless = {
+      {"bulk", MutationKind::widen_bound, Op::loop, 1,
+       "one more bulk store, of a box that is outside of the array as a whole: nothing is stored"},
+      {"attention", MutationKind::widen_bound, Op::loop, 64,
+       "one more block of columns, all beyond the last: scores -inf, weights 0, nothing is scaled"},
+      {"attention_gradient", MutationKind::widen_bound, Op::loop, 64,
+       "one more block of columns, all beyond the last: weights 0, no column is written"},
+  };
+  return kHarmless;
+}
+
+bool is_harmless(const Kernel& kernel, const Mutation& mutation) {
+  for (const Harmless& h : harmless()) {
+    if (h.kernel == kernel.name && h.kind == mutation.kind && mutation.operation != kNone &&
+        kernel[mutation.operation].op == h.op &&
+        kernel.detail<Loop>(mutation.operation).step.is_constant(h.step)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Of one run. Larger kernels run in the long mode alone, under fewer schedules: a wrong one is
+// mostly found by the first.
+constexpr std::int64_t kManySteps = 100'000;
+
+struct Candidate {
+  ParsedKernel parsed;
+  std::vector<Inputs> inputs;
+  std::vector<std::vector<Instance>> arguments;
+  MutationOptions options;
+};
+
+// nullopt for cases that show what is wrong.
+std::optional<Candidate> candidate(const std::string& text, bool is_long) {
+  Candidate made;
+  made.options.every = is_long ? 1 : 7;
+  made.options.check.seeds = 2;
+  made.options.check.max_steps = 50'000'000;
+  try {
+    made.parsed = parse_kernel(with_few_blocks(text), "kernel");
+    const Kernel& kernel = made.parsed.kernel;
+    verify(kernel);
+    for (const std::vector<std::string>& sizes : sizes_for(kernel)) {
+      made.inputs.push_back(make_inputs(kernel, choose_sizes(kernel, sizes), 0, Digits::many));
+      made.arguments.push_back(made.inputs.back().instances);
+      InterpretOptions once;
+      once.max_steps = is_long ? made.options.check.max_steps : kManySteps;
+      const RunResult run = interpret(kernel, made.arguments.back(), once);
+      if (!run.findings.empty()) return std::nullopt;
+      if (run.steps > kManySteps) made.options.check.seeds = 0;
+    }
+    for (const auto& arguments : made.arguments) {
+      if (!check(kernel, arguments, made.options.check).findings.empty()) return std::nullopt;
+    }
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  return made;
+}
 
 TEST(Mutations, AreNoticed) {
   const bool is_long = std::getenv("INKLE_LONG_TESTS") != nullptr;
   std::array<std::array<std::int64_t, 4>, kMutationKinds> counts{};
-  std::int64_t kernels = 0;
+  std::set<std::string> names;
   for (const std::string& text : all_kernels()) {
-    std::optional<ParsedKernel> parsed;
-    Inputs inputs;
-    MutationOptions options;
-    options.every = is_long ? 1 : 3;
-    options.check.seeds = 4;
-    options.check.max_steps = 20'000'000;
-    try {
-      parsed = parse_kernel(text, "kernel");
-      verify(parsed->kernel);
-      inputs = make_inputs(parsed->kernel, choose_sizes(parsed->kernel));
-      if (!check(parsed->kernel, inputs.instances, options.check).findings.empty()) continue;
-    } catch (const Error&) {
-      continue;  // a text that is wrong in another way
-    }
-    ++kernels;
+    const std::optional<Candidate> c = candidate(text, is_long);
+    if (!c) continue;
+    names.insert(c->parsed.kernel.name);
+    const auto start = std::chrono::steady_clock::now();
     for (const MutationOutcome& outcome :
-         try_mutations(parsed->kernel, inputs.instances, options)) {
+         try_mutations(c->parsed.kernel, c->arguments, c->options)) {
+      if (outcome.verdict == Verdict::survived) {
+        const bool harmless = is_harmless(c->parsed.kernel, outcome.mutation);
+        std::printf("%s: @%s %s\n", harmless ? "harmless" : "survived",
+                    c->parsed.kernel.name.c_str(),
+                    to_string(c->parsed.kernel, outcome.mutation).c_str());
+        if (harmless) continue;
+      }
       ++counts.at(static_cast<std::size_t>(outcome.mutation.kind))
             .at(static_cast<std::size_t>(outcome.verdict));
-      if (outcome.verdict == Verdict::survived) {
-        std::printf("survived: @%s %s\n", parsed->kernel.name.c_str(),
-                    to_string(parsed->kernel, outcome.mutation).c_str());
-      }
     }
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    if (is_long) std::printf("%s: %.1f s\n", c->parsed.kernel.name.c_str(), seconds.count());
   }
-  std::printf("%lld kernels\n%-20s %9s %11s %7s %8s\n", static_cast<long long>(kernels), "",
-              "verifier", "interpreter", "result", "survived");
+  std::printf("%zu kernels\n%-20s %9s %11s %7s %8s\n", names.size(), "", "verifier", "interpreter",
+              "result", "survived");
   std::int64_t all = 0, survived = 0;
   for (std::size_t k = 0; k < kMutationKinds; ++k) {
     const auto& c = counts[k];
@@ -98,9 +203,12 @@ TEST(Mutations, AreNoticed) {
     const std::int64_t tried = c[0] + c[1] + c[2] + c[3];
     all += tried;
     survived += c[3];
-    EXPECT_LE(c[3] * 20, tried) << name_of(static_cast<MutationKind>(k));
+    // At least 98 % of all, 95 % of each where there are enough to say so.
+    if (tried >= 20) {
+      EXPECT_LE(c[3] * 20, tried) << name_of(static_cast<MutationKind>(k));
+    }
   }
-  EXPECT_GT(all, 0);
+  EXPECT_GT(names.size(), 40U);
   EXPECT_LE(survived * 50, all);
 }
 
