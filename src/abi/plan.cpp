@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -90,12 +91,12 @@ class Printer {
       line("guard {} {} {}", slot(g.a), symbol_of(g.relation), slot(g.b));
     }
     for (std::size_t b = 0; b < plan_.buffers.size(); ++b) declaration(static_cast<PlanBuffer>(b));
-    for (const Step& s : plan_.steps) {
-      std::string action = std::visit([this](const auto& a) { return describe(a); }, s.action);
-      if (s.prepare) action = "prepare " + action;
-      if (!s.source.empty()) action += "  # " + s.source;
-      line("{}", action);
+    for (std::size_t r = 0; r < plan_.regions.size(); ++r) {
+      line("region {} {{", r);
+      for (const Step& s : plan_.regions[r].steps) line("  {}", step(s));
+      line("}}");
     }
+    for (const Step& s : plan_.steps) line("{}", step(s));
     std::string results;
     for (const PlanOutput& o : plan_.outputs) results += (results.empty() ? "" : ", ") + result(o);
     line("return {}", results.empty() ? "nothing" : results);
@@ -218,6 +219,9 @@ class Printer {
       case BufferDecl::Kind::prepared:
         line("{} = prepared {}", name(b), what);
         break;
+      case BufferDecl::Kind::formal:
+        line("{} = formal {}", name(b), what);
+        break;
     }
   }
 
@@ -312,6 +316,27 @@ class Printer {
     return fmt::format("copy {} -> {}", name(c.from), name(c.to));
   }
 
+  [[nodiscard]] std::string describe(const Branch& b) const {
+    return fmt::format("branch {} ? region {} : region {}", slot(b.condition), b.then_region,
+                       b.else_region);
+  }
+  [[nodiscard]] std::string describe(const Loop& l) const {
+    return fmt::format("loop {} times region {}", slot(l.trips), l.body);
+  }
+  [[nodiscard]] std::string describe(const RegionCall& c) const {
+    std::string operands;
+    for (std::size_t i = 0; i < std::min(c.formals.size(), c.actuals.size()); ++i) {
+      operands +=
+          fmt::format("{}{} = {}", i == 0 ? "" : ", ", name(c.formals[i]), name(c.actuals[i]));
+    }
+    return fmt::format("call region {} ({})", c.region, operands);
+  }
+  [[nodiscard]] std::string step(const Step& s) const {
+    std::string action = std::visit([this](const auto& a) { return describe(a); }, s.action);
+    if (s.prepare) action = "prepare " + action;
+    return s.source.empty() ? action : action + "  # " + s.source;
+  }
+
   [[nodiscard]] std::string result(const PlanOutput& o) const {
     switch (o.kind) {
       case PlanOutput::Kind::none:
@@ -343,6 +368,11 @@ class Printer {
 }  // namespace
 
 std::string to_string(const Plan& plan) { return Printer(plan).print(); }
+
+bool is_nested(const Step& step) {
+  return std::holds_alternative<Branch>(step.action) || std::holds_alternative<Loop>(step.action) ||
+         std::holds_alternative<RegionCall>(step.action);
+}
 
 const std::string& place_of_failure(const Plan& plan, const Step& step) {
   if (!step.checked.empty()) return step.checked;

@@ -73,6 +73,7 @@ struct BufferDecl {
     external,  // made by an eager call
     alias,     // same storage as buffer `index`, from its first byte
     prepared,  // made by a prepare step, lives from call to call; constant sizes
+    formal,    // of a region: stands for a buffer that a RegionCall names
   };
   Kind kind = Kind::arena;
   DType dtype = DType::f32;
@@ -131,8 +132,26 @@ struct CopyStep {
   PlanBuffer to = 0;
 };
 
+// Steps may nest, by number of Plan::regions; the steps of a region name only regions after it, so
+// that none runs itself. No runtime runs these yet.
+struct Branch {
+  Slot condition = 0;  // not 0: then
+  std::uint32_t then_region = 0;
+  std::uint32_t else_region = 0;
+};
+struct Loop {
+  Slot trips = 0;  // none if below 1
+  std::uint32_t body = 0;
+};
+// In the region, buffer formals[i] is actuals[i].
+struct RegionCall {
+  std::uint32_t region = 0;
+  std::vector<PlanBuffer> formals;
+  std::vector<PlanBuffer> actuals;
+};
+
 struct Step {
-  std::variant<Launch, LibraryCall, EagerCall, CopyStep> action;
+  std::variant<Launch, LibraryCall, EagerCall, CopyStep, Branch, Loop, RegionCall> action;
   std::string source;   // the user's lines, for reports
   std::string checked;  // of them, those of ops that may fail at run time; not part of the text
   // Runs only when what it reads has changed: parameters, constants and results of earlier prepare
@@ -143,6 +162,15 @@ struct Step {
   std::optional<Slot> bytes;
   std::optional<Slot> flops;
 };
+
+// Steps that run where a step of the plan, or of an earlier region, says so. Buffers that they use
+// are in use during that step.
+struct Region {
+  std::vector<Step> steps;
+};
+
+// Whether the action is made of steps of regions.
+[[nodiscard]] bool is_nested(const Step& step);
 
 // A kernel as a device runs it: a function of one of Code::images.
 struct DeviceKernel {
@@ -191,6 +219,7 @@ struct Plan {
   std::vector<ConstantDecl> constants;
   std::vector<KernelDecl> kernels;
   std::vector<Step> steps;
+  std::vector<Region> regions;
   std::vector<PlanOutput> outputs;
 };
 

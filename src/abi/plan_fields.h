@@ -176,6 +176,26 @@ void visit_fields(V& v, CopyStep& c) {
 }
 
 template <class V>
+void visit_fields(V& v, Branch& b) {
+  v.field("condition", b.condition);
+  v.field("then_region", b.then_region);
+  v.field("else_region", b.else_region);
+}
+
+template <class V>
+void visit_fields(V& v, Loop& l) {
+  v.field("trips", l.trips);
+  v.field("body", l.body);
+}
+
+template <class V>
+void visit_fields(V& v, RegionCall& c) {
+  v.field("region", c.region);
+  v.field("formals", c.formals);
+  v.field("actuals", c.actuals);
+}
+
+template <class V>
 void visit_fields(V& v, Step& s) {
   v.field("action", s.action);
   v.field("prepare", s.prepare);
@@ -183,6 +203,11 @@ void visit_fields(V& v, Step& s) {
   v.field("flops", s.flops);
   v.field("source", s.source);
   v.field("checked", s.checked);
+}
+
+template <class V>
+void visit_fields(V& v, Region& r) {
+  v.field("steps", r.steps);
 }
 
 template <class V>
@@ -205,6 +230,7 @@ void visit_fields(V& v, Plan& p) {
   v.lines("kernel", p.kernels);
   v.lines("buffer", p.buffers);
   v.lines("step", p.steps);
+  v.lines("region", p.regions);
   v.lines("output", p.outputs);
 }
 

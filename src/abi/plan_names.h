@@ -19,8 +19,8 @@ inline constexpr auto names_of(Guard::Relation) {
   return std::array<std::string_view, 4>{"equal", "not_equal", "less", "less_equal"};
 }
 inline constexpr auto names_of(BufferDecl::Kind) {
-  return std::array<std::string_view, 7>{"argument", "output", "arena",   "constant",
-                                         "external", "alias",  "prepared"};
+  return std::array<std::string_view, 8>{"argument", "output", "arena",    "constant",
+                                         "external", "alias",  "prepared", "formal"};
 }
 inline constexpr auto names_of(EagerArgument::Kind) {
   return std::array<std::string_view, 2>{"buffer", "slot"};
@@ -35,5 +35,8 @@ inline constexpr std::string_view name_of_action(const ConvolutionCall*) { retur
 inline constexpr std::string_view name_of_action(const AttentionCall*) { return "attention"; }
 inline constexpr std::string_view name_of_action(const EagerCall*) { return "eager"; }
 inline constexpr std::string_view name_of_action(const CopyStep*) { return "copy"; }
+inline constexpr std::string_view name_of_action(const Branch*) { return "branch"; }
+inline constexpr std::string_view name_of_action(const Loop*) { return "loop"; }
+inline constexpr std::string_view name_of_action(const RegionCall*) { return "call"; }
 
 }  // namespace inkle::abi

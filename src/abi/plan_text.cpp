@@ -227,6 +227,9 @@ class Reader {
     alternative<AttentionCall>(action);
     alternative<EagerCall>(action);
     alternative<CopyStep>(action);
+    alternative<Branch>(action);
+    alternative<Loop>(action);
+    alternative<RegionCall>(action);
   }
   template <class T>
   void field(std::string_view name, T& value) {
@@ -252,8 +255,8 @@ class Reader {
 
   // `name=` or, of what is true, `name`; not the word that begins the next line.
   bool next_field() {
-    static constexpr std::string_view kLines[] = {"argument", "size",   "guard", "constant",
-                                                  "kernel",   "buffer", "step",  "output"};
+    static constexpr std::string_view kLines[] = {
+        "argument", "size", "guard", "constant", "kernel", "buffer", "step", "region", "output"};
     const Scanner::Mark before = scanner_.mark();
     const auto word = scanner_.accept_identifier();
     if (!word) return false;

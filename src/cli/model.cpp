@@ -99,7 +99,10 @@ Model load_package(const std::string& path, const LoadOptions& options) {
   }
   model.weights.resize(model.graph.inputs.size());
   const std::shared_ptr<void> owner(std::const_pointer_cast<package::Package>(package));
-  for (const package::PackageWeight& weight : package->weights()) {
+  const bool is_copied = std::any_of(plan.arguments.begin(), plan.arguments.end(),
+                                     [](const abi::PlanArgument& a) { return a.is_written; });
+  // The others are checked before the first call (Session).
+  for (const auto& weight : is_copied ? package->weights() : package->unchecked_weights()) {
     model.weights[weight.argument] = weight_of(*package, weight, owner);
   }
   return model;

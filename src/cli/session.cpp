@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <utility>
 
 #include "base/error.h"
 #include "base/threads.h"
@@ -109,7 +110,8 @@ driver::Compiled DeviceCompiler::compile(graph::Graph graph) const {
 Session::Session(const Model& model, const CompileArguments& options, const Arguments& arguments)
     : on_(options, model.package == nullptr),
       compiled_(model.package != nullptr ? compiled_of(*model.package, options)
-                                         : on_.compile(model.graph)) {
+                                         : on_.compile(model.graph)),
+      package_(model.package) {
   if (const auto& eager = compiled_.report.eager; !eager.empty()) {
     unsupported("{}: these ops need PyTorch's eager mode, which the command has not: {}",
                 options.file, fmt::join(eager, ", "));
@@ -151,6 +153,7 @@ void Session::upload(const Arguments& arguments) {
 
 template <class Call>
 auto Session::with_host(bool keep, Call&& call) {
+  if (const auto package = std::exchange(package_, nullptr)) package->check_weights();
   if (on_.gpu == nullptr) {
     PlainHost host(keep);
     call_.host = &host;

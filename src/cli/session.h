@@ -58,6 +58,7 @@ class Session {
 
   DeviceCompiler on_;
   driver::Compiled compiled_;
+  std::shared_ptr<const package::Package> package_;  // whose weights are to be checked
   std::unique_ptr<GpuMemory> arguments_memory_;
   std::unique_ptr<GpuMemory> memory_;
   std::unique_ptr<runtime::common::Executable> executable_;

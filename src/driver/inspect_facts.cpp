@@ -163,9 +163,10 @@ std::vector<PlanBuffer> buffers_of(const abi::Step& step) {
       if (a.kind == abi::EagerArgument::Kind::buffer) all.push_back(a.index);
     }
     all.insert(all.end(), eager->results.begin(), eager->results.end());
-  } else {
-    const auto& copy = std::get<abi::CopyStep>(step.action);
-    all = {copy.from, copy.to};
+  } else if (const auto* copy = std::get_if<abi::CopyStep>(&step.action)) {
+    all = {copy->from, copy->to};
+  } else if (const auto* region = std::get_if<abi::RegionCall>(&step.action)) {
+    all = region->actuals;
   }
   std::vector<PlanBuffer> once;
   for (const PlanBuffer b : all) {

@@ -128,6 +128,8 @@ std::string_view place(abi::BufferDecl::Kind kind) {
       return "eager";
     case Kind::alias:
       return "part of another";
+    case Kind::formal:
+      return "of a call";
     case Kind::prepared:
       return "prepared";
   }

@@ -170,6 +170,7 @@ std::string Page::kind(std::size_t s) const {
   if (std::holds_alternative<abi::Launch>(action)) return "kernel";
   if (std::holds_alternative<abi::EagerCall>(action)) return "eager";
   if (std::holds_alternative<abi::CopyStep>(action)) return "copy";
+  if (abi::is_nested(in.plan->steps[s])) return "region";
   const auto& call = std::get<abi::LibraryCall>(action);
   return std::holds_alternative<abi::MatmulCall>(call) ? "matmul" : "convolution";
 }

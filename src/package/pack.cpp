@@ -12,6 +12,9 @@ using flatbuffers::Offset;
 
 class Packer {
  public:
+  // A field that compares equal to its default would be left out, and with it the sign of a zero.
+  Packer() { out_.ForceDefaults(true); }
+
   std::vector<std::byte> pack(const Contents& contents) {
     std::vector<binary::Span> constants;
     for (const Range& r : contents.constants) constants.emplace_back(r.offset, r.bytes);
@@ -86,7 +89,12 @@ class Packer {
                  return binary::CreateConstant(out_, number_of(c.dtype), integers(c.sizes));
                }),
         tables(p.kernels, [&](const abi::KernelDecl& k) { return kernel(k); }),
-        tables(p.steps, [&](const abi::Step& s) { return step(s); }), 0,
+        tables(p.steps, [&](const abi::Step& s) { return step(s); }),
+        tables(p.regions,
+               [&](const abi::Region& r) {
+                 return binary::CreateRegion(
+                     out_, tables(r.steps, [&](const abi::Step& s) { return step(s); }));
+               }),
         tables(p.outputs, [&](const abi::PlanOutput& o) {
           return binary::CreateOutput(out_, number_of(o.kind), o.index, numbers(o.sizes),
                                       numbers(o.strides), o.offset);
@@ -177,6 +185,18 @@ class Packer {
   }
   Action pack_action(const abi::CopyStep& c) {
     return action(binary::Action::Copy, binary::CreateCopy(out_, c.from, c.to));
+  }
+
+  Action pack_action(const abi::Branch& b) {
+    return action(binary::Action::Branch,
+                  binary::CreateBranch(out_, b.condition, b.then_region, b.else_region));
+  }
+  Action pack_action(const abi::Loop& l) {
+    return action(binary::Action::Loop, binary::CreateLoop(out_, l.trips, l.body));
+  }
+  Action pack_action(const abi::RegionCall& c) {
+    return action(binary::Action::RegionCall,
+                  binary::CreateRegionCall(out_, c.region, numbers(c.formals), numbers(c.actuals)));
   }
 
   Offset<binary::Step> step(const abi::Step& s) {

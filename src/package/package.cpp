@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/threads.h"
 #include "image/image.h"
 
 namespace inkle::package {
@@ -39,11 +40,13 @@ abi::SharedBytes map_file(const std::filesystem::path& path) {
               at, [size](const void* p) { ::munmap(const_cast<void*>(p), size); })};
 }
 
+bool is_inside(std::span<const std::byte> section, const Range& range) {
+  return range.offset <= section.size() && section.size() - range.offset >= range.bytes;
+}
+
 std::span<const std::byte> part_of(std::span<const std::byte> section, const Range& range,
                                    std::string_view what) {
-  if (range.offset > section.size() || section.size() - range.offset < range.bytes) {
-    user_error("{} lies outside of its section", what);
-  }
+  if (!is_inside(section, range)) user_error("{} lies outside of its section", what);
   return section.subspan(range.offset, range.bytes);
 }
 
@@ -152,49 +155,81 @@ void Package::load_target(Contents contents) {
 }
 
 std::vector<PackageWeight> Package::weights() const {
+  check_weights();
+  return unchecked_weights();
+}
+
+std::vector<PackageWeight> Package::unchecked_weights() const {
   std::vector<PackageWeight> result;
   if (weights_.empty()) return result;
   const Section* const section = find(SectionKind::weights, "");
   if (section == nullptr) user_error("{}: its weights are not in the file", name_);
-  try {
-    for (const Weight& w : weights_) {
-      result.push_back({w.argument, part_of(bytes_of(*section), w.data, "a weight")});
-      if (w.data.bytes == 0) continue;
-      check_leaves(w.data.offset / kChunkBytes,
-                   (w.data.offset + w.data.bytes - 1) / kChunkBytes + 1);
+  for (const Weight& w : weights_) {
+    if (!is_inside(bytes_of(*section), w.data)) {
+      user_error("{}: a weight lies outside of its section", name_);
     }
-  } catch (const UserError& error) {
-    user_error("{}: {}", name_, error.what());
+    result.push_back({w.argument, bytes_of(*section).subspan(w.data.offset, w.data.bytes)});
   }
   return result;
 }
 
-// Chunks [first, last) of the weights.
-void Package::check_leaves(std::uint64_t first, std::uint64_t last) const {
+void Package::check_weights() const {
+  (void)unchecked_weights();
+  if (weights_.empty()) return;
   const std::lock_guard lock(mutex_);
+  try {
+    read_leaves();
+    std::vector<std::uint64_t> wanted;
+    for (const Weight& w : weights_) {
+      if (w.data.bytes == 0) continue;
+      const std::uint64_t last = (w.data.offset + w.data.bytes - 1) / kChunkBytes;
+      for (std::uint64_t i = w.data.offset / kChunkBytes; i <= last; ++i) {
+        if (is_checked_[i]) continue;
+        is_checked_[i] = true;
+        wanted.push_back(i);
+      }
+    }
+    check_leaves(wanted);
+  } catch (const UserError& error) {
+    leaves_.clear();  // what is damaged stays so for who asks again
+    user_error("{}: {}", name_, error.what());
+  }
+}
+
+void Package::read_leaves() const {
+  if (!leaves_.empty()) return;
+  const Section& section = *find(SectionKind::weights, "");
+  const auto list = checked(SectionKind::leaves, "");
+  const std::uint64_t count = (section.bytes + kChunkBytes - 1) / kChunkBytes;
+  if (list.size() != count * sizeof(Hash)) user_error("the list of leaf hashes is too short");
+  std::vector<Hash> leaves(count);
+  if (count != 0) std::memcpy(leaves.data(), list.data(), list.size());
+  if (hash_of_leaves(leaves) != section.hash) {
+    user_error("the list of leaf hashes is not that of the weights");
+  }
+  leaves_ = std::move(leaves);
+  is_checked_.assign(count, false);
+}
+
+void Package::check_leaves(const std::vector<std::uint64_t>& wanted) const {
   const Section& section = *find(SectionKind::weights, "");
   const std::span<const std::byte> bytes = bytes_of(section);
-  if (leaves_.empty()) {
-    const auto list = checked(SectionKind::leaves, "");
-    const std::uint64_t count = (bytes.size() + kChunkBytes - 1) / kChunkBytes;
-    if (list.size() != count * sizeof(Hash)) user_error("the list of leaf hashes is too short");
-    std::vector<Hash> leaves(count);
-    std::memcpy(leaves.data(), list.data(), list.size());
-    if (hash_of_leaves(leaves) != section.hash) {
-      user_error("the list of leaf hashes is not that of the weights");
-    }
-    leaves_ = std::move(leaves);
-    is_checked_.assign(count, false);
-  }
-  for (std::uint64_t i = first; i < last; ++i) {
-    if (is_checked_[i]) continue;
+  const auto chunk_of = [&](std::uint64_t i) {
     const std::uint64_t at = i * kChunkBytes;
-    const auto chunk = bytes.subspan(at, std::min<std::uint64_t>(kChunkBytes, bytes.size() - at));
-    if (hash_of_chunk(chunk) != leaves_[i]) {
-      user_error("the weights are damaged in bytes {} to {} of the file", section.offset + at,
-                 section.offset + at + chunk.size());
-    }
-    is_checked_[i] = true;
+    return bytes.subspan(at, std::min<std::uint64_t>(kChunkBytes, bytes.size() - at));
+  };
+  std::vector<std::uint8_t> is_right(wanted.size());
+  parallel_for(
+      0, static_cast<std::int64_t>(wanted.size()), 1, [&](std::int64_t first, std::int64_t last) {
+        for (auto n = static_cast<std::size_t>(first); n < static_cast<std::size_t>(last); ++n) {
+          is_right[n] = hash_of_chunk(chunk_of(wanted[n])) == leaves_[wanted[n]] ? 1 : 0;
+        }
+      });
+  for (std::size_t n = 0; n < wanted.size(); ++n) {
+    if (is_right[n] != 0) continue;
+    const std::uint64_t at = section.offset + wanted[n] * kChunkBytes;
+    user_error("the weights are damaged in bytes {} to {} of the file", at,
+               at + chunk_of(wanted[n]).size());
   }
 }
 
@@ -214,7 +249,8 @@ std::vector<Contents> Package::check_all() const {
       if (section.kind == SectionKind::plan) all.push_back(check_target(section));
     }
     if (all.empty()) user_error("the file has no plan");
-    if (find(SectionKind::weights, "") != nullptr) check_leaves(0, 0);
+    const std::lock_guard lock(mutex_);
+    if (find(SectionKind::weights, "") != nullptr) read_leaves();
   } catch (const UserError& error) {
     user_error("{}: {}", name_, error.what());
   }

@@ -1,5 +1,5 @@
 // A .inkle file, mapped. Opening checks the header, the plan and the code of the best target that
-// this processor runs, which takes milliseconds; weights are checked when they are asked for.
+// this processor runs, which takes milliseconds; weights are checked when they are first used.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +49,12 @@ class Package {
   // Empty if the file has none.
   [[nodiscard]] std::string_view graph_text() const { return graph_; }
 
-  // Checks the chunks that they lie in, once. Throws UserError if one is damaged.
+  // Their hashes are checked first. Throws UserError if a chunk is damaged.
   [[nodiscard]] std::vector<PackageWeight> weights() const;
+  // Where they lie, in a moment: check_weights() comes before anything reads them.
+  [[nodiscard]] std::vector<PackageWeight> unchecked_weights() const;
+  // The chunks that the weights lie in, once; on several threads. Throws likewise.
+  void check_weights() const;
 
   // Checks every byte: all sections of all targets, and the zeros between them. The contents of all
   // targets, whose plans a runtime checks further.
@@ -68,7 +72,8 @@ class Package {
   [[nodiscard]] std::span<const std::byte> checked(SectionKind kind, std::string_view target) const;
   [[nodiscard]] Contents contents_of(const Section& plan) const;
   [[nodiscard]] Contents check_target(const Section& plan) const;
-  void check_leaves(std::uint64_t first, std::uint64_t last) const;
+  void read_leaves() const;
+  void check_leaves(const std::vector<std::uint64_t>& wanted) const;
 
   std::string name_;
   abi::SharedBytes file_;

@@ -119,6 +119,11 @@ class Unpacker {
     });
     each(p.kernels(), [&](const binary::Kernel* k) { made.kernels.push_back(kernel(*k)); });
     each(p.steps(), [&](const binary::Step* s) { made.steps.push_back(step(*s)); });
+    each(p.regions(), [&](const binary::Region* r) {
+      abi::Region region;
+      each(r->steps(), [&](const binary::Step* s) { region.steps.push_back(step(*s)); });
+      made.regions.push_back(std::move(region));
+    });
     each(p.outputs(), [&](const binary::Output* o) {
       using Kind = abi::PlanOutput::Kind;
       made.outputs.push_back({.kind = named(o->kind(), Kind::none, "an output of kind"),
@@ -132,7 +137,7 @@ class Unpacker {
 
   abi::BufferDecl buffer(const binary::Buffer& b) {
     using Kind = abi::BufferDecl::Kind;
-    return {.kind = named(b.kind(), Kind::prepared, "a buffer of kind"),
+    return {.kind = named(b.kind(), Kind::formal, "a buffer of kind"),
             .dtype = dtype(b.dtype()),
             .index = b.index(),
             .sizes = numbers(b.sizes()),
@@ -271,6 +276,13 @@ class Unpacker {
       made.action = eager(*e);
     } else if (const auto* copy = s.action_as_Copy()) {
       made.action = abi::CopyStep{copy->from(), copy->to()};
+    } else if (const auto* branch = s.action_as_Branch()) {
+      made.action = abi::Branch{branch->condition(), branch->then_region(), branch->else_region()};
+    } else if (const auto* loop = s.action_as_Loop()) {
+      made.action = abi::Loop{loop->trips(), loop->body()};
+    } else if (const auto* call = s.action_as_RegionCall()) {
+      made.action =
+          abi::RegionCall{call->region(), numbers(call->formals()), numbers(call->actuals())};
     } else {
       user_error("the plan has a step of unknown kind {}", static_cast<int>(s.action_type()));
     }

@@ -27,6 +27,7 @@ kernel name="k1" device=(image=1 entry="k1" threads=128 shared_bytes=1024 cluste
 buffer name="x" kind=argument index=1 sizes=[0,1] strides=[1,2] bytes=1
 buffer name="t" bytes=1 first_use=1 last_use=2
 buffer name="u" kind=alias index=1 dtype=c64
+buffer name="f" kind=formal
 step launch=(kernel=1 buffers=[0,1] sizes=[1] extent=1 grain=2 scratch_bytes=1 extents=[1,1]) prepare bytes=0 flops=1 source="model.py:7" checked="model.py:8"
 step matmul=(a=(buffer=1 dtype=f64 offset=1 sizes=[0] strides=[1]) has_bias bias=(buffer=2) b_is_weight post_ops=[(kind=clip alpha=-0.0 beta=0.1),(kind=add operand=(buffer=1)),()])
 step convolution=(x=(buffer=1) stride=[1,-2] padding=[0] dilation=[1] output_padding=[0] groups=4 transposed weight_gradient w_is_weight)
@@ -34,6 +35,12 @@ step attention=(q=(buffer=1) has_mask mask=(buffer=2) scale=0.125 causal)
 step attention=()
 step eager=(target=3 name="aten::sort" arguments=[(index=1 part=(buffer=1)),(kind=slot index=2)] results=[1,2])
 step copy=(from=1 to=2)
+step branch=(condition=1 else_region=1)
+step loop=(trips=1 body=1)
+step call=(formals=[3] actuals=[1])
+region
+region steps=[(copy=(from=1 to=2) source="model.py:9"),(loop=(trips=2 body=2))]
+region steps=[(launch=())]
 output index=1 sizes=[0] strides=[1] offset=2
 output kind=integer
 output kind=none
@@ -42,7 +49,8 @@ output kind=none
 TEST(PlanText, PrintingIsTheInverseOfParsing) {
   const Plan plan = parse_plan(kText, "every.plan");
   EXPECT_EQ(print_plan(plan), kText);
-  EXPECT_EQ(plan.steps.size(), 7U);
+  EXPECT_EQ(plan.steps.size(), 10U);
+  EXPECT_EQ(plan.regions.size(), 3U);
   EXPECT_EQ(plan.size_program[5].immediate, INT64_MIN);
   EXPECT_EQ(plan.kernels[1].device->block_threads, 128);
   const auto& matmul = std::get<MatmulCall>(std::get<LibraryCall>(plan.steps[1].action));

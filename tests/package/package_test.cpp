@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <random>
 #include <string>
 
@@ -210,6 +212,30 @@ TEST(Contents, TextHoldsAllThatTheBinaryFormDoes) {
   const std::vector<std::byte> packed = pack(contents);
   contents.plan = abi::parse_plan(abi::print_plan(contents.plan), "f");
   EXPECT_EQ(pack(contents), packed);
+}
+
+// The plan has every kind of step and sets every field.
+TEST(Contents, NoFieldIsLost) {
+  std::ifstream file(std::string(INKLE_SOURCE) + "/tests/fuzz/corpus/plan_text_fuzz/every.plan");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  Contents contents;
+  contents.plan = abi::parse_plan(text, "every.plan");
+  contents.output_names = {"a", "b"};
+  contents.constants = {{64, 48}};
+  contents.weights = {{2, {128, 4}}};
+  contents.layout = {4096, {"sin", "cos"}, {0, 64}};
+  contents.processor = {{1, 2, 3, 4}};
+  const Contents back = unpack(pack(contents));
+  EXPECT_EQ(abi::print_plan(back.plan), text);
+  EXPECT_EQ(back.output_names, contents.output_names);
+  EXPECT_EQ(back.constants.at(0).offset, 64U);
+  EXPECT_EQ(back.constants.at(0).bytes, 48U);
+  EXPECT_EQ(back.weights.at(0).argument, 2U);
+  EXPECT_EQ(back.weights.at(0).data.offset, 128U);
+  EXPECT_EQ(back.layout.code_bytes, 4096U);
+  EXPECT_EQ(back.layout.imports, contents.layout.imports);
+  EXPECT_EQ(back.layout.entries, contents.layout.entries);
+  EXPECT_EQ(back.processor, contents.processor);
 }
 
 TEST(Hash, LeavesDifferFromTheirList) {

@@ -34,19 +34,19 @@ class Checker {
       if (a.alignment < 1) fail("alignment below one");
     }
     for (const BufferDecl& b : plan_.buffers) buffer_declaration(b);
+    for (const abi::Guard& g : plan_.guards) {
+      place_ = "a guard";
+      slot(g.a);
+      slot(g.b);
+    }
     for (std::size_t i = 0; i < plan_.constants.size(); ++i) {
       place_ = fmt::format("constant {}", i);
       if (!bytes_of(plan_.constants[i])) fail("sizes that no memory has");
     }
-    for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
-      place_ = fmt::format("step {}", i);
-      const abi::Step& step = plan_.steps[i];
-      prepares_ = step.prepare;
-      if (prepares_ && !std::holds_alternative<abi::Launch>(step.action) &&
-          !std::holds_alternative<abi::LibraryCall>(step.action)) {
-        fail("only launches and library calls can be prepare steps");
-      }
-      std::visit([this](const auto& action) { check(action); }, step.action);
+    check_steps(plan_.steps, "step");
+    for (std::size_t r = 0; r < plan_.regions.size(); ++r) {
+      first_region_ = r + 1;
+      check_steps(plan_.regions[r].steps, fmt::format("region {}, step", r));
     }
     for (std::size_t i = 0; i < plan_.outputs.size(); ++i) {
       place_ = fmt::format("output {}", i);
@@ -114,7 +114,56 @@ class Checker {
       case BufferDecl::Kind::output:
       case BufferDecl::Kind::external:
       case BufferDecl::Kind::prepared:
+      case BufferDecl::Kind::formal:
         break;
+    }
+  }
+
+  void check_steps(const std::vector<abi::Step>& steps, std::string_view what) {
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      place_ = fmt::format("{} {}", what, i);
+      const abi::Step& step = steps[i];
+      prepares_ = step.prepare;
+      if (prepares_ && first_region_ > 0) fail("a region has no prepare steps");
+      if (prepares_ && !std::holds_alternative<abi::Launch>(step.action) &&
+          !std::holds_alternative<abi::LibraryCall>(step.action)) {
+        fail("only launches and library calls can be prepare steps");
+      }
+      if (step.bytes) slot(*step.bytes);
+      if (step.flops) slot(*step.flops);
+      std::visit([this](const auto& action) { check(action); }, step.action);
+    }
+  }
+
+  // A region names later ones only: what runs never comes back to itself.
+  void region(std::uint32_t r) const {
+    if (r >= plan_.regions.size() || r < first_region_) {
+      fail(fmt::format("region {} of {} to {}", r, first_region_, plan_.regions.size()));
+    }
+  }
+  void check(const abi::Branch& b) const {
+    slot(b.condition);
+    region(b.then_region);
+    region(b.else_region);
+  }
+  void check(const abi::Loop& l) const {
+    slot(l.trips);
+    region(l.body);
+  }
+  void check(const abi::RegionCall& c) const {
+    region(c.region);
+    if (c.formals.size() != c.actuals.size()) fail("as many formal as actual buffers are needed");
+    for (std::size_t i = 0; i < c.formals.size(); ++i) {
+      buffer(c.formals[i]);
+      buffer(c.actuals[i]);
+      const BufferDecl& formal = plan_.buffers[c.formals[i]];
+      const BufferDecl& actual = plan_.buffers[c.actuals[i]];
+      if (formal.kind != BufferDecl::Kind::formal) {
+        fail(fmt::format("{} is given as a formal buffer", formal.name));
+      }
+      if (formal.dtype != actual.dtype || formal.sizes.size() != actual.sizes.size()) {
+        fail(fmt::format("{} is of another rank or dtype than {}", actual.name, formal.name));
+      }
     }
   }
 
@@ -211,12 +260,17 @@ class Checker {
 
   const abi::Plan& plan_;
   std::string place_;
-  bool prepares_ = false;  // the step at hand
+  bool prepares_ = false;         // the step at hand
+  std::size_t first_region_ = 0;  // that the steps at hand may name
 };
 
 }  // namespace
 
 void check_references(const abi::Plan& plan) { Checker(plan).run(); }
+
+void refuse_nested(const abi::Plan& plan, const abi::Step& step) {
+  if (abi::is_nested(step)) unsupported("plan {}: a branch, loop or region is not run", plan.name);
+}
 
 void check_code(const abi::Plan& plan, const abi::Code& code) {
   if (code.functions.size() != plan.kernels.size()) {

@@ -93,6 +93,7 @@ void Executable::make_steps() {
       step.kind = Step::Kind::eager;
       step.eager = eager;
     } else {
+      common::refuse_nested(*plan_, s);
       const auto& copy = std::get<abi::CopyStep>(s.action);
       step.kind = Step::Kind::copy;
       step.declared = {copy.from, copy.to};

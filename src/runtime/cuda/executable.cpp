@@ -270,6 +270,7 @@ void Executable::make_steps() {
         is_of_host_[facts_.roots[a.part ? a.part->buffer : a.index]] = true;
       }
     } else {
+      common::refuse_nested(*plan_, s);
       step.kind = Step::Kind::copy;
       step.copy = &std::get<abi::CopyStep>(s.action);
       for (const PlanBuffer b : {step.copy->from, step.copy->to})

@@ -404,6 +404,45 @@ TEST(Executor, ProfilesEveryStep) {
   EXPECT_GT(times[0], 10 * times[1]);
 }
 
+// Steps that nest are data so far: the verifier knows them, no runtime runs them.
+TEST(Executor, RefusesNestedSteps) {
+  const auto error_with = [](auto change) -> std::string {
+    PlanBuilder b;
+    const auto x = b.argument("x", {4});
+    const auto y = b.output("y", {4});
+    b.launch(add_size, {x, y}, {1}, 4);
+    b.buffer(abi::BufferDecl::Kind::formal, "f", {4}, {1}, DType::f32, 0);
+    b.plan.regions = {{b.plan.steps}, {{}}};
+    change(b.plan);
+    try {
+      Executable e(b.done());
+    } catch (const Unsupported& error) {
+      return error.what();
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(error_with([](abi::Plan&) {}), "no error");
+  const auto is_refused = [&](auto action) {
+    return error_with([&](abi::Plan& p) { p.steps.push_back({.action = action}); });
+  };
+  const std::string not_run = "plan test: a branch, loop or region is not run";
+  EXPECT_EQ(is_refused(abi::Branch{0, 0, 1}), not_run);
+  EXPECT_EQ(is_refused(abi::Loop{0, 1}), not_run);
+  EXPECT_EQ(is_refused(abi::RegionCall{1, {2}, {0}}), not_run);
+  EXPECT_THAT(is_refused(abi::Branch{99, 0, 1}), HasSubstr("step 1: slot 99"));
+  EXPECT_THAT(is_refused(abi::Branch{0, 0, 2}), HasSubstr("step 1: region 2 of 0 to 2"));
+  EXPECT_THAT(is_refused(abi::RegionCall{1, {2}, {}}), HasSubstr("as many formal as actual"));
+  EXPECT_THAT(is_refused(abi::RegionCall{1, {1}, {0}}), HasSubstr("y is given as a formal buffer"));
+  EXPECT_THAT(error_with([](abi::Plan& p) {
+                p.regions[1].steps.push_back({.action = abi::Loop{0, 1}});
+              }),
+              HasSubstr("region 1, step 0: region 1 of 2 to 2"));
+  EXPECT_THAT(error_with([](abi::Plan& p) { p.regions[0].steps[0].prepare = true; }),
+              HasSubstr("a region has no prepare steps"));
+}
+
 TEST(Executor, RefusesPlansThatReferToNothing) {
   const auto error_with = [](auto change) {
     PlanBuilder b;
