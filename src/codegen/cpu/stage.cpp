@@ -412,7 +412,9 @@ class StageEmitter {
     Value* least = Ir::real(type, -std::numeric_limits<double>::infinity());
     return ir_.select(ir_.fcmp(Compare::eq, maximum, least), Ir::zero(type), maximum);
   }
+  // Of x <= 0.
   Value* exponential(Value* x) {
+    if (Ir::bits_of(Ir::type_of(x)) == 32) return exp_of_small(ir_, x);
     Value* const operands[] = {x};
     return emit_math(ir_, Opcode::exp, operands);
   }
