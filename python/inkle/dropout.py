@@ -19,6 +19,9 @@ from inkle.philox import dropped_below, kept_scale, philox
 _LARGEST_SEED = 2**63 - 1
 # Each dropout of a graph has so many random numbers of its own.
 _NUMBERS = 2**40
+# Bits that random fractions of whole numbers have below those of their range: src/ops/random.cpp.
+_SPARE_BITS = 24
+_WORD = 2**32 - 1
 
 
 def draw_seed(device: torch.device) -> torch.Tensor:
@@ -39,11 +42,11 @@ def _(like):
 
 
 def _words(
-    sizes: Sequence[int], seed: torch.Tensor, number: int, which: int = 0, count: int = 1
+    sizes: Sequence[int], seed: torch.Tensor, number: int, which: int = 0
 ) -> torch.Tensor:
-    """32 random bits for each element of a tensor of these sizes: number ``which`` of ``count``."""
+    """32 random bits for each element of a tensor of these sizes: number ``which`` below 4."""
     offset = torch.arange(math.prod(sizes), dtype=torch.int64, device=seed.device)
-    return philox(seed, offset * count + number * _NUMBERS + which).view(sizes)
+    return philox(seed, offset + (number * _NUMBERS + which * (_NUMBERS // 4))).view(sizes)
 
 
 @torch.library.custom_op("inkle::dropout", mutates_args=())
@@ -72,7 +75,7 @@ def seeded_uniform(
 def seeded_normal(
     sizes: Sequence[int], seed: torch.Tensor, number: int, dtype: torch.dtype
 ) -> torch.Tensor:
-    first, second = ((_words(sizes, seed, number, which, 2) >> 8) + (which == 0) for which in (0, 1))
+    first, second = ((_words(sizes, seed, number, which) >> 8) + (which == 0) for which in (0, 1))
     radius = (-2 * (first.float() * 2.0**-24).log()).sqrt()
     return (radius * (second.float() * 2.0**-24 * (2 * math.pi)).cos()).to(dtype)
 
@@ -80,7 +83,16 @@ def seeded_normal(
 def seeded_integers(
     sizes: Sequence[int], low: int, high: int, seed: torch.Tensor, number: int, dtype: torch.dtype
 ) -> torch.Tensor:
-    return (_words(sizes, seed, number) % (high - low) + low).to(dtype)
+    count = high - low
+    spare = 0 if count & (count - 1) == 0 else _SPARE_BITS
+    words = max(1, -(-((count - 1).bit_length() + spare) // 32))
+    # The whole part of count times a fraction of so many words, from the last to the first.
+    above = torch.zeros(list(sizes), dtype=torch.int64, device=seed.device)
+    for which in reversed(range(words)):
+        word = _words(sizes, seed, number, which)
+        low_part = word * (count & _WORD) + (above & _WORD)
+        above = word * (count >> 32) + (low_part >> 32 & _WORD) + (above >> 32 & _WORD)
+    return (above + low).to(dtype)
 
 
 def seeded_permutation(

@@ -29,6 +29,15 @@ _BOUNDS: dict[Any, Callable[[list[Any]], tuple[Any, Any]]] = {
 }
 
 
+def _holds(dtype: torch.dtype, low: int, high: int) -> bool:
+    """Whether all of [low, high) are numbers of the dtype; others eager refuses or rounds."""
+    if not dtype.is_floating_point:
+        info = torch.iinfo(dtype)
+        return info.min <= low and high - 1 <= info.max
+    most = round(2 / torch.finfo(dtype).eps)
+    return -most <= low and high <= most
+
+
 class Refused(Exception):
     """A row did not take what it was made for."""
 
@@ -64,9 +73,9 @@ class SeededOps:
             return [self._numbers("inkle::normal", node, value, kinds[0])]
         if node.target in _BOUNDS:
             low, high = _BOUNDS[node.target](arguments)
-            if type(low) is not int or type(high) is not int or value.dtype is torch.bool:
+            if type(low) is not int or type(high) is not int or low >= high:
                 return None
-            if not 0 < high - low <= 2**32 or max(-low, high) > 2**32:
+            if value.dtype is torch.bool or not _holds(value.dtype, low, high):
                 return None
             return [self._numbers("inkle::integers", node, value, kinds[0], low, high)]
         if node.target is aten.randperm.default:

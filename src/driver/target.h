@@ -54,11 +54,10 @@ struct TargetKernel {
   schedule::Schedule schedule;                    // what it was made with; launches follow it
   sym::Expr scratch_bytes;                        // of a launch, in terms of the kernel's sizes
   std::shared_ptr<void> code;                     // keeps `function` valid
-  std::shared_ptr<const std::vector<std::byte>> object;  // that `function` was loaded from
+  std::shared_ptr<const std::vector<std::byte>> object;  // of the CPU: what `function` is of
   std::shared_ptr<const std::string> source;             // text of `device`'s function
   std::string ir;                                        // what the machine code was made of
   std::string assembly;
-  std::shared_ptr<const std::vector<std::byte>> object;  // of the CPU: its object file
   double seconds = 0;                                    // to emit and compile it
 };
 

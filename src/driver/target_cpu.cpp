@@ -56,7 +56,6 @@ class CpuTarget final : public Target {
       kernel.object = std::move(made.object);
       kernel.ir = std::move(made.ir);
       kernel.assembly = std::move(made.assembly);
-      if (options.object) kernel.object = std::move(made.object);
       kernel.seconds = made.emit_seconds + made.compile_seconds;
       result.push_back(std::move(kernel));
     }

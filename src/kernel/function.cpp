@@ -8,6 +8,7 @@ namespace {
 
 double exp_term(std::span<const double> x) { return std::exp(x[0]); }
 double erf_plus_one(std::span<const double> x) { return std::erfc(-x[0]); }
+double exp_negative(std::span<const double> x) { return std::exp(x[0]); }
 double quotient(std::span<const double> x) { return x[0] / x[1]; }
 
 // exp_term: the rounding of x * log2(e) makes it off by |x| 2^-24 of itself, two units of the
@@ -17,6 +18,7 @@ constexpr std::array kRows = {
     FunctionRow{NamedFunction::exp_term, "exp_term", 1, exp_term, 0x1p-17, 0x1p-126},
     FunctionRow{NamedFunction::erf_plus_one, "erf_plus_one", 1, erf_plus_one, 0, 3e-7},
     FunctionRow{NamedFunction::quotient, "quotient", 2, quotient, 0x1.8p-23, 0x1p-149},
+    FunctionRow{NamedFunction::exp_negative, "exp_negative", 1, exp_negative, 0x1p-23, 0x1p-149},
 };
 
 }  // namespace

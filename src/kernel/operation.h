@@ -120,6 +120,7 @@ enum class NamedFunction : std::uint8_t {
   exp_term,      // exp(x), x <= 4, as a term of a sum
   erf_plus_one,  // 1 + erf(x), to be rounded to f16 or bf16
   quotient,      // a / b, to be rounded to f16 or bf16
+  exp_negative,  // exp(x), x <= 0
 };
 struct Function {
   NamedFunction function = NamedFunction::exp_term;

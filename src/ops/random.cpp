@@ -2,6 +2,8 @@
 // ATen's ops to the host: their rows say so. Otherwise the frontend asks for numbers of a seed,
 // which Philox draws an element at a time.
 #include <algorithm>
+#include <bit>
+#include <limits>
 #include <numbers>
 #include <utility>
 #include <vector>
@@ -89,7 +91,7 @@ void lower_normal(Lowering& l) {
   const graph::Type& r = l.result_type();
   l.result(l.pointwise(r.sizes, r.dtype, [&](BodyBuilder& b, Indices i) {
     const auto uniform = [&](std::int64_t which, std::int64_t least) {
-      const Val word = seeded::word(l, b, 1, r.sizes, i, which, 2);
+      const Val word = seeded::word(l, b, 1, r.sizes, i, which);
       const Val high =
           b.add(b.binary(Opcode::shift_right, word, b.constant(DType::i64, 32 - kNormalBits)),
                 b.constant(DType::i64, least));
@@ -105,7 +107,7 @@ void lower_normal(Lowering& l) {
 void reference_normal(Evaluation& e) {
   for (std::size_t i = 0; i < e.result().count(); ++i) {
     const auto uniform = [&](std::int64_t which, std::int64_t least) {
-      const std::int64_t word = seeded::reference_word(e, 1, i, which, 2);
+      const std::int64_t word = seeded::reference_word(e, 1, i, which);
       return std::ldexp(static_cast<double>((word >> (32 - kNormalBits)) + least), -kNormalBits);
     };
     const double radius = std::sqrt(-2 * std::log(uniform(0, 1)));
@@ -115,45 +117,110 @@ void reference_normal(Evaluation& e) {
   }
 }
 
-// Whole numbers of [low, high): 32 bits modulo their number, which is at most 2^32.
+// Whole numbers of [low, high): the product of their number and of a random fraction of as many
+// words as leave kSpareBits below its digits, so that no number is more than 2^-kSpareBits of
+// itself likelier than another. If their number is a power of two all are as likely.
+constexpr int kSpareBits = 24;
+
+struct Range {
+  std::int64_t low = 0;
+  std::uint64_t count = 0;
+  std::int64_t words = 0;
+};
+Range range_of(std::int64_t low, std::int64_t high) {
+  Range r{.low = low, .count = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low)};
+  const int bits = std::bit_width(r.count - 1) + (std::has_single_bit(r.count) ? 0 : kSpareBits);
+  r.words = std::max(1, (bits + 31) / 32);
+  return r;
+}
+
+// Every integer in [low, high) has a value of the dtype of its own; others are the host's, which
+// refuses or rounds them.
+bool holds(DType dtype, std::int64_t low, std::int64_t high) {
+  if (dtype == DType::i64) return true;
+  const int bits = abi::is_float(dtype) ? (dtype == DType::f64 ? 53 : bits_of(dtype))
+                   : dtype == DType::u8 ? 8
+                                        : static_cast<int>(abi::size_of(dtype) * 8 - 1);
+  const std::int64_t most = std::int64_t{1} << bits;
+  return low >= (dtype == DType::u8 ? 0 : -most) && high <= most;
+}
+
 Types infer_integers(Inference& args) {
   seeded::check(args, 3);
   const auto low = args.integer(1).constant(), high = args.integer(2).constant();
   if (!low || !high) unsupported("random whole numbers up to a size that is not known");
   if (*high <= *low) args.fail("needs low < high");
-  constexpr std::int64_t kMost = std::int64_t{1} << 32;
-  if (*low < -kMost || *high > kMost || *high - *low > kMost) {
-    unsupported("random whole numbers of more than 32 bits");
+  const DType dtype = *args.dtype(5);
+  if (dtype == DType::boolean || !holds(dtype, *low, *high)) {
+    unsupported("random whole numbers beyond those of {}", abi::name_of(dtype));
   }
-  return {infer::make(args.tensor(3), *args.dtype(5), args.integers(0))};
+  return {infer::make(args.tensor(3), dtype, args.integers(0))};
 }
 
 void lower_integers(Lowering& l) {
-  const graph::Type& r = l.result_type();
-  const std::int64_t low = *l.args().integer(1).constant();
-  const std::int64_t count = *l.args().integer(2).constant() - low;
-  l.result(l.pointwise(r.sizes, r.dtype, [&](BodyBuilder& b, Indices i) {
-    const Val word = seeded::word(l, b, 3, r.sizes, i);
-    const Val rest = b.binary(Opcode::fmod, word, b.constant(DType::i64, count));
-    return b.cast(b.add(rest, b.constant(DType::i64, low)), r.dtype);
+  const graph::Type& t = l.result_type();
+  const Range r = range_of(*l.args().integer(1).constant(), *l.args().integer(2).constant());
+  l.result(l.pointwise(t.sizes, t.dtype, [&](BodyBuilder& b, Indices i) {
+    const auto number = [&](std::uint64_t v) {
+      return b.constant(DType::i64, static_cast<std::int64_t>(v));
+    };
+    const Val mask = number(0xffffffff);
+    const auto high_word = [&](Val v) {
+      return b.binary(Opcode::bit_and, b.binary(Opcode::shift_right, v, number(32)), mask);
+    };
+    // From the last word to the first: the digits above the point of (word . below) * count.
+    Val above = number(0);
+    for (std::int64_t which = r.words; which-- > 0;) {
+      const Val word = seeded::word(l, b, 3, t.sizes, i, which);
+      const Val low_product = b.mul(word, number(r.count & 0xffffffff));
+      if (r.count >> 32 == 0) {
+        above = high_word(b.add(low_product, above));
+      } else {
+        const Val carry =
+            b.add(high_word(b.add(low_product, b.binary(Opcode::bit_and, above, mask))),
+                  high_word(above));
+        above = b.add(b.mul(word, number(r.count >> 32)), carry);
+      }
+    }
+    return b.cast(b.add(above, b.constant(DType::i64, r.low)), t.dtype);
   }));
 }
 
+__extension__ typedef unsigned __int128 Wide;
+
 void reference_integers(Evaluation& e) {
-  const std::int64_t low = e.integer(1), count = e.integer(2) - low;
+  const Range r = range_of(e.integer(1), e.integer(2));
   for (std::size_t i = 0; i < e.result().count(); ++i) {
-    e.result().set(i, low + seeded::reference_word(e, 3, i) % count);
+    Wide above = 0;
+    for (std::int64_t which = r.words; which-- > 0;) {
+      const auto word = static_cast<std::uint64_t>(seeded::reference_word(e, 3, i, which));
+      above = (static_cast<Wide>(word) * r.count + above) >> 32;
+    }
+    const std::uint64_t value =
+        static_cast<std::uint64_t>(above) + static_cast<std::uint64_t>(r.low);
+    e.result().set(i, static_cast<std::int64_t>(value));
   }
 }
 
+template <std::int64_t kLow, std::int64_t kHigh>
+graph::Sample integers_sample(std::string_view name, std::vector<DType> dtypes) {
+  return {std::string(name),
+          [](SampleBuilder& s) {
+            return std::vector<graph::Argument>{
+                std::vector<Expr>{s.size(3), s.size(5)}, s.constant(kLow), s.constant(kHigh),
+                s.tensor(DType::i64, {}, -9, 9),         s.constant(1),    s.dtype()};
+          },
+          std::move(dtypes)};
+}
+
 std::vector<graph::Sample> integers_samples() {
-  return {{"dice",
-           [](SampleBuilder& s) {
-             return std::vector<graph::Argument>{
-                 std::vector<Expr>{s.size(3), s.size(5)}, s.constant(-2), s.constant(7),
-                 s.tensor(DType::i64, {}, -9, 9),         s.constant(1),  s.dtype()};
-           },
-           {DType::i64, DType::i32, DType::f32}}};
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  return {integers_sample<-2, 7>("dice", {DType::i64, DType::i32, DType::f32}),
+          integers_sample<0, 256>("bytes", {DType::u8}),
+          integers_sample<-70000, 3000000000>("two words", {DType::i64}),
+          integers_sample<-5, (std::int64_t{1} << 33) + 7>("carry", {DType::i64}),
+          integers_sample<kLeast, kMost>("three words", {DType::i64})};
 }
 
 // A permutation of 0 .. n-1: where each element would go if they were sorted by a random word each,

@@ -9,8 +9,10 @@
 
 namespace inkle::ops::seeded {
 
-// Each op has so many elements of its own.
+// Each op has so many words of its own: of each of the kWords that an element may draw, as many as
+// a tensor can have elements. Words of one kind follow each other, as code draws four at a time.
 inline constexpr std::int64_t kNumbers = std::int64_t{1} << 40;
+inline constexpr std::int64_t kWords = 4;
 
 // Argument `seed` is one i64.
 inline void check(graph::Inference& args, std::size_t seed) {
@@ -19,22 +21,22 @@ inline void check(graph::Inference& args, std::size_t seed) {
 }
 
 // 32 random bits, as i64, of the element at `i` of a tensor of these sizes; ops that need several
-// numbers an element ask for each of `count`.
+// words an element ask for each, `which` below kWords.
 inline loop::Val word(Lowering& l, loop::BodyBuilder& b, std::size_t seed,
-                      const graph::Sizes& sizes, Indices i, std::int64_t which = 0,
-                      std::int64_t count = 1) {
+                      const graph::Sizes& sizes, Indices i, std::int64_t which = 0) {
   sym::Expr position = b.context().constant(0);
   for (std::size_t d = 0; d < sizes.size(); ++d) position = position * sizes[d] + i[d];
   const Tensor& t = l.tensor(seed);
-  return b.random(b.load(t.buffer, abi::DType::i64, t.buffer_indices({})),
-                  b.index(position * count + (l.args().integer(seed + 1) * kNumbers + which)));
+  return b.random(
+      b.load(t.buffer, abi::DType::i64, t.buffer_indices({})),
+      b.index(position + (l.args().integer(seed + 1) * kNumbers + which * (kNumbers / kWords))));
 }
 
 inline std::int64_t reference_word(Evaluation& e, std::size_t seed, std::size_t position,
-                                   std::int64_t which = 0, std::int64_t count = 1) {
-  return loop::philox(
-      e.tensor(seed).integer(0),
-      e.integer(seed + 1) * kNumbers + static_cast<std::int64_t>(position) * count + which);
+                                   std::int64_t which = 0) {
+  return loop::philox(e.tensor(seed).integer(0), e.integer(seed + 1) * kNumbers +
+                                                     which * (kNumbers / kWords) +
+                                                     static_cast<std::int64_t>(position));
 }
 
 }  // namespace inkle::ops::seeded

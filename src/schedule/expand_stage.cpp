@@ -456,7 +456,7 @@ class StageExpander {
                       {is_least, b_.real(stage_.accumulator, 0), maximum});
   }
   ValueId exponential(ValueId a, ValueId b) {
-    return float_op(Opcode::exp, {float_op(Opcode::sub, {a, b})});
+    return b_.function(kernel::NamedFunction::exp_negative, {float_op(Opcode::sub, {a, b})});
   }
 
   Values softmax_rows() {

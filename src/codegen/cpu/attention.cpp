@@ -204,13 +204,13 @@ class AttentionEmitter : AttentionTiles {
       // A row that has seen nothing: any finite number does.
       Value* nothing = ir_.fcmp(Compare::eq, highest, Ir::real(float_, -kInfinity));
       Value* centre = ir_.select(nothing, Ir::zero(float_), highest);
-      Value* alpha = exp_f32(ir_, ir_.fsub(old, centre));
+      Value* alpha = exp_of_small(ir_, ir_.fsub(old, centre));
       Value* centres = ir_.broadcast(centre, lanes_);
       if (kernel_.dropout) draw_factors(factors_, absolute, first, columns);
       Value* total = ir_.loop(i64(0), columns, i64(lanes_), {Ir::zero(vector_)}, true,
                               [&](Value* c, const Values& before) {
                                 Value* s = load_vector(at(line, c));
-                                Value* p = exp_f32(ir_, ir_.fsub(s, centres));
+                                Value* p = exp_of_small(ir_, ir_.fsub(s, centres));
                                 Value* weight = p;
                                 if (kernel_.dropout) {
                                   weight = ir_.fmul(p, load_vector(at(factors_, c)));

@@ -258,7 +258,7 @@ class AttentionGradientEmitter : AttentionTiles {
           i64(0), count, i64(lanes_), {Ir::zero(vector_)}, false,
           [&](Value* c, const Values& before) {
             Value* s = visible(load_vector(at(scores, c)), limit, c, mask_row, first).score;
-            Value* p = ir_.fmul(exp_f32(ir_, ir_.fsub(s, of.centre)), of.inverse);
+            Value* p = ir_.fmul(exp_of_small(ir_, ir_.fsub(s, of.centre)), of.inverse);
             Value* dp = load_vector(at(gradients, c));
             if (kernel_.dropout) {
               Value* factor = load_vector(at(factors_, c));

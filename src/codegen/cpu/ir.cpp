@@ -229,6 +229,19 @@ Value* Ir::scale_by_power(Value* a, Value* n) {
   return b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_256, {},
                            {a, n, zero(type_of(a)), b.getInt8(0xff)});
 }
+Value* Ir::approximate_reciprocal(Value* a) {
+  const int lanes = lanes_of(a);
+  if (!impl_->has_avx512 || bits_of(type_of(a)) != 32 || (lanes != 16 && lanes != 8)) {
+    return nullptr;
+  }
+  auto& b = impl_->builder;
+  if (lanes == 16) {
+    return b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_rcp14_ps_512, {},
+                             {a, zero(type_of(a)), b.getInt16(0xffff)});
+  }
+  return b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_rcp14_ps_256, {},
+                           {a, zero(type_of(a)), b.getInt8(0xff)});
+}
 Value* Ir::fmin_second(Value* a, Value* b) { return select(fcmp(Compare::lt, a, b), a, b); }
 Value* Ir::fmax_second(Value* a, Value* b) { return select(fcmp(Compare::gt, a, b), a, b); }
 Value* Ir::icmp(Compare c, Value* a, Value* b) {

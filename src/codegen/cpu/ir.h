@@ -110,6 +110,9 @@ class Ir {
   // a * 2^n with one rounding for f32 vectors and n integral, |n| < 300, where the machine has an
   // instruction for it; else null.
   Value* scale_by_power(Value* a, Value* n);
+  // 1 / a with a relative error of at most 2^-14 for f32 vectors, where the machine has an
+  // instruction for it; else null.
+  Value* approximate_reciprocal(Value* a);
   // The instruction's rule: b if either is NaN, as vminps.
   Value* fmin_second(Value* a, Value* b);
   Value* fmax_second(Value* a, Value* b);

@@ -1,5 +1,6 @@
-// The frequent functions in f32 arithmetic. Each comes to at most 2 ULP; the bounds in the comments
-// are what the exhaustive test over all f32 values finds.
+// The frequent functions, most of them in f32 arithmetic. What is left of a sum after rounding it
+// is kept where it counts, so that nearly all of each error is that of the last rounding. The
+// bounds are in docs/codegen_cpu.md, which math_test.cpp checks.
 #include <array>
 #include <limits>
 
@@ -14,9 +15,15 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLog2e = 1.44269504088896340736;
+// log(2) as the nearest f32 and the rest.
+constexpr double kLn2 = 0.693147182464599609375;
+constexpr double kLn2Rest = -1.904654299957767878e-9;
 // log(2) in two parts, the first with zeros below so that its multiples by exponents are exact.
 constexpr double kLn2High = 0.693145751953125;
 constexpr double kLn2Low = 1.42860682030941723212e-6;
+// Exponentials are 2^n (1 + e) with e in [-1/4, 1/2], where an ulp of e is at most a quarter of one
+// of 1 + e. So n changes this much above half way: log2(3/2) - 1/2.
+constexpr double kBelow = 0.0849625007211561815;
 
 Value* like(Value* x, double c) { return Ir::real(Ir::type_of(x), c); }
 Value* word_like(Ir& ir, Value* x, std::int64_t c) {
@@ -45,80 +52,122 @@ Value* power_of_two(Ir& ir, Value* n, Type* to) {
 
 namespace {
 
-// p * 2^n for -300 < n < 300 with one rounding: the first product is exact, as p is near 1.
-Value* scale(Ir& ir, Value* p, Value* n) {
-  if (Value* scaled = ir.scale_by_power(p, n)) return scaled;
-  Type* type = Ir::type_of(p);
-  Value* word = ir.fp_to_signed(n, ir.as_integer(type));
-  Value* half = ir.ashr(word, 1);
-  Value* rest = ir.sub(word, half);
-  return ir.fmul(ir.fmul(p, power_of_two(ir, half, type)), power_of_two(ir, rest, type));
+Value* to_word(Ir& ir, Value* n) { return ir.fp_to_signed(n, ir.as_integer(Ir::type_of(n))); }
+
+// 2^n for n within the exponents of normals.
+Value* power(Ir& ir, Value* n) {
+  if (Value* scaled = ir.scale_by_power(like(n, 1), n)) return scaled;
+  return power_of_two(ir, to_word(ir, n), Ir::type_of(n));
 }
 
-// x = n log(2) + r.
+// 2^n (1 + e) for -151 <= n <= 128, or `most`, with one rounding: that of the result, which may be
+// subnormal. From n = -150 on it is 0: at most 3/4 of the least number are lost.
+Value* scale(Ir& ir, Value* e, Value* n, int most = 128) {
+  Type* type = Ir::type_of(e);
+  Value* within = most > 127 ? ir.fmin_second(n, like(n, 127)) : n;
+  Value* unit = ir.scale_by_power(like(n, 1), within);
+  if (unit == nullptr) {
+    Value* word = to_word(ir, within);
+    Value* half = ir.ashr(word, 1);
+    unit = ir.fmul(power_of_two(ir, half, type), power_of_two(ir, ir.sub(word, half), type));
+  }
+  Value* result = ir.fma(e, unit, unit);
+  if (most <= 127) return result;
+  return ir.select(ir.fcmp(Compare::gt, n, like(n, 127)), ir.fadd(result, result), result);
+}
+
+// x = n log(2) + r + c: r is exact, the square of c does not count.
 struct Split {
   Value* n;
   Value* r;
+  Value* c;
 };
-Split split_exponent(Ir& ir, Value* x) {
-  Value* n = ir.round_even(ir.fmul(x, like(x, kLog2e)));
-  Value* r = ir.fma(n, like(x, -kLn2High), x);
-  return {n, ir.fma(n, like(x, -kLn2Low), r)};
+Split split(Ir& ir, Value* x) {
+  Value* n = ir.round_even(ir.fma(x, like(x, kLog2e), like(x, -kBelow)));
+  Value* r = ir.fma(n, like(x, -kLn2), x);
+  return {n, r, ir.fmul(n, like(x, -kLn2Rest))};
 }
 
-Value* to_word(Ir& ir, Value* n) { return ir.fp_to_signed(n, ir.as_integer(Ir::type_of(n))); }
+// exp(r + c) - 1 for exponentials of which other roundings follow.
+Value* exp_minus_one(Ir& ir, const Split& s) {
+  Value* near = ir.fadd(s.r, s.c);
+  return ir.fadd(s.r, ir.fma(near, ir.fmul(near, polynomial(ir, near, kExp)), s.c));
+}
 
-// exp(r) - 1.
-Value* exp_minus_one_kernel(Ir& ir, Value* r) {
-  Value* q = polynomial(ir, r, kExp);
-  return ir.fma(ir.fmul(q, r), r, r);
+// exp(r + c) - 1 - r, the largest part of it last: (r / 2 + c) r + near^3 P(near) + c.
+Value* rest_of_exp(Ir& ir, const Split& s) {
+  Value* near = ir.fadd(s.r, s.c);
+  Value* cubic = ir.fmul(near, polynomial(ir, near, kExpm1));
+  Value* rest = ir.fma(ir.fmul(near, near), cubic, s.c);
+  return ir.fma(ir.fma(s.r, like(near, 0.5), s.c), s.r, rest);
 }
 
 }  // namespace
 
+// Beyond the limits the result is 0 or infinity already.
 Value* exp_f32(Ir& ir, Value* x) {
-  // Beyond the limits the result is 0 or infinity already.
-  Value* safe = clamp(ir, x, -104.5, 89);
-  const Split s = split_exponent(ir, safe);
-  Value* p = ir.fadd(exp_minus_one_kernel(ir, s.r), like(x, 1));
-  return scale(ir, p, s.n);
+  const Split s = split(ir, clamp(ir, x, -104.5, 89));
+  return scale(ir, ir.fadd(s.r, rest_of_exp(ir, s)), s.n);
+}
+
+Value* exp_of_small(Ir& ir, Value* x) {
+  const Split s = split(ir, ir.fmax_second(like(x, -104.5), x));
+  return scale(ir, exp_minus_one(ir, s), s.n, 127);
 }
 
 Value* exp2_f32(Ir& ir, Value* x) {
-  Value* safe = clamp(ir, x, -151, 129);
-  Value* n = ir.round_even(safe);
-  Value* r = ir.fsub(safe, n);
-  Value* p = ir.fma(polynomial(ir, r, kExp2), r, like(x, 1));
-  return scale(ir, p, n);
-}
-
-// 2^n (e + 1) - 1 with halves, so that 2^128 does not overflow.
-Value* expm1_f32(Ir& ir, Value* x) {
-  Value* safe = clamp(ir, x, -25, 89);
-  const Split s = split_exponent(ir, safe);
-  Value* e = exp_minus_one_kernel(ir, s.r);
-  Value* n = ir.sub(to_word(ir, s.n), word_like(ir, x, 1));
-  Value* power = power_of_two(ir, n, Ir::type_of(x));
-  Value* sum = ir.fma(e, power, ir.fsub(power, like(x, 0.5)));
-  Value* result = ir.fadd(sum, sum);
-  // Keeps the sign of zero.
-  return ir.select(ir.fcmp(Compare::eq, x, like(x, 0)), x, result);
+  Value* safe = clamp(ir, x, -151, 128.5);
+  Value* n = ir.round_even(ir.fsub(safe, like(x, kBelow)));
+  // Just above -1/2 this is rounded, and there the slope of 2^f is 0.98 to 1.04.
+  Value* f = ir.fsub(safe, n);
+  Value* lost = ir.fsub(safe, ir.fadd(n, f));
+  Value* slope = ir.fma(polynomial(ir, f, kExp2), f, like(x, kLn2Rest));
+  Value* rest = ir.fma(slope, f, lost);
+  return scale(ir, ir.fma(f, like(x, kLn2), rest), n);
 }
 
 namespace {
 
-// exponent * log(2) + log(1 + f).
-Value* log_kernel(Ir& ir, Value* f, Value* exponent) {
-  Value* p = polynomial(ir, f, kLog);
-  p = ir.fma(p, f, like(f, -0.5));
-  Value* tail = ir.fmul(ir.fmul(f, f), p);
-  tail = ir.fma(exponent, like(f, kLn2Low), tail);
-  return ir.fma(exponent, like(f, kLn2High), ir.fadd(f, tail));
+// a + b - sum, where sum is a + b rounded: Knuth's TwoSum.
+Value* lost_by_sum(Ir& ir, Value* a, Value* b, Value* sum) {
+  Value* other = ir.fsub(sum, a);
+  return ir.fadd(ir.fsub(a, ir.fsub(sum, other)), ir.fsub(b, other));
 }
 
-// The exponent e of x = 2^e m with m in [2/3, 4/3), as bits of the exponent field.
+}  // namespace
+
+Value* expm1_f32(Ir& ir, Value* x) {
+  // exp(x) = 2^n (1 + r + rest).
+  const Split s = split(ir, clamp(ir, x, -25, 89));
+  Value* rest = rest_of_exp(ir, s);
+  // 2^n (1 + r + rest) - 1 of halves, so that 2^128 does not overflow.
+  Value* half = power(ir, ir.fsub(s.n, like(x, 1)));
+  Value* offset = ir.fsub(half, like(x, 0.5));
+  Value* high = ir.fma(half, s.r, offset);
+  Value* low = ir.fma(half, s.r, ir.fsub(offset, high));
+  low = ir.fadd(low, lost_by_sum(ir, half, like(x, -0.5), offset));
+  Value* sum = ir.fadd(high, ir.fma(half, rest, low));
+  // Halves of subnormal numbers are not exact, and zero has a sign.
+  return ir.select(ir.fcmp(Compare::lt, ir.fabs(x), like(x, 0x1p-30)), x, ir.fadd(sum, sum));
+}
+
+namespace {
+
+// exponent * log(2) + log(1 + f + rest), without a rest where it is null.
+Value* log_kernel(Ir& ir, Value* f, Value* rest, Value* exponent) {
+  Value* whole = ir.fmul(exponent, like(f, kLn2High));
+  Value* high = ir.fadd(whole, f);
+  Value* low = ir.fma(exponent, like(f, kLn2Low), ir.fadd(ir.fsub(whole, high), f));
+  if (rest != nullptr) low = ir.fadd(low, ir.fma(ir.fneg(f), rest, rest));
+  // f^3 P(f) - f^2 / 2, the larger part last.
+  low = ir.fma(ir.fmul(f, f), ir.fmul(f, polynomial(ir, f, kLog)), low);
+  low = ir.fma(ir.fmul(f, like(f, -0.5)), f, low);
+  return ir.fadd(high, low);
+}
+
+// The exponent e of x = 2^e m with m in [sqrt(1/2), sqrt(2)), as bits of the exponent field.
 Value* exponent_bits(Ir& ir, Value* x) {
-  Value* offset = ir.sub(bits(ir, x), word_like(ir, x, 0x3f2aaaab));
+  Value* offset = ir.sub(bits(ir, x), word_like(ir, x, 0x3f3504f3));
   return ir.bit_and(offset, word_like(ir, x, -0x800000));
 }
 
@@ -139,31 +188,56 @@ Value* log_f32(Ir& ir, Value* x) {
   Value* m = ir.bitcast(ir.sub(bits(ir, scaled), e), Ir::type_of(x));
   Value* exponent = ir.signed_to_fp(ir.ashr(e, 23), Ir::type_of(x));
   exponent = ir.select(subnormal, ir.fsub(exponent, like(x, 23)), exponent);
-  return log_special(ir, log_kernel(ir, ir.fsub(m, like(x, 1)), exponent), x, 0);
+  return log_special(ir, log_kernel(ir, ir.fsub(m, like(x, 1)), nullptr, exponent), x, 0);
 }
 
 Value* log1p_f32(Ir& ir, Value* x) {
-  // 1 + x = 2^e (1 + f): f is x itself where e is 0. Beyond 2^100, where 2^-e may leave the range,
-  // 1 + x is x.
+  // 1 + x = 2^e (1 + f + rest): f is x itself where e is 0. Beyond 2^100, where 2^-e may leave the
+  // range, 1 + x is x.
   Value* sum = ir.fadd(x, like(x, 1));
   Value* e = exponent_bits(ir, sum);
   Value* factor = ir.bitcast(ir.sub(word_like(ir, x, 0x3f800000), e), Ir::type_of(x));
-  Value* f = ir.fma(x, factor, ir.fsub(factor, like(x, 1)));
+  Value* offset = ir.fsub(factor, like(x, 1));
+  Value* f = ir.fma(x, factor, offset);
+  Value* rest = ir.fma(x, factor, ir.fsub(offset, f));
   Value* m = ir.bitcast(ir.sub(bits(ir, sum), e), Ir::type_of(x));
-  f = ir.select(ir.fcmp(Compare::gt, x, like(x, 0x1p100)), ir.fsub(m, like(x, 1)), f);
+  Value* large = ir.fcmp(Compare::gt, x, like(x, 0x1p100));
+  f = ir.select(large, ir.fsub(m, like(x, 1)), f);
+  rest = ir.select(large, like(x, 0), rest);
   Value* exponent = ir.signed_to_fp(ir.ashr(e, 23), Ir::type_of(x));
-  Value* result = log_special(ir, log_kernel(ir, f, exponent), x, -1);
+  Value* result = log_special(ir, log_kernel(ir, f, rest, exponent), x, -1);
   return ir.select(ir.fcmp(Compare::eq, x, like(x, 0)), x, result);
 }
+
+namespace {
+
+// tanh(a) = 1 - 2 / (exp(2 a) + 1) for a >= 0.6, 1 from 9.02 on.
+Value* tanh_large(Ir& ir, Value* a) {
+  Value* twice = ir.fmin_second(like(a, 20), ir.fadd(a, a));
+  const Split s = split(ir, twice);
+  Value* e = exp_minus_one(ir, s);
+  Value* unit = power(ir, s.n);
+  // exp(2 a) + 1 = d + rest.
+  Value* offset = ir.fadd(unit, like(a, 1));
+  Value* d = ir.fma(e, unit, offset);
+  Value* rest = ir.fma(e, unit, ir.fsub(offset, d));
+  // 1 - result is exact, and 2 - (1 - result) (d + rest) says by how much it is off: 14 bits of the
+  // reciprocal do.
+  Value* reciprocal = ir.approximate_reciprocal(d);
+  if (reciprocal == nullptr) reciprocal = ir.fdiv(like(a, 1), d);
+  Value* result = ir.fma(reciprocal, like(a, -2), like(a, 1));
+  Value* quotient = ir.fneg(ir.fsub(like(a, 1), result));
+  Value* off = ir.fma(quotient, rest, ir.fma(quotient, d, like(a, 2)));
+  return ir.fma(ir.fneg(off), reciprocal, result);
+}
+
+}  // namespace
 
 Value* tanh_f32(Ir& ir, Value* x) {
   Value* a = ir.fabs(x);
   Value* square = ir.fmul(x, x);
   Value* small = ir.fma(ir.fmul(polynomial(ir, square, kTanh), square), a, a);
-  // 1 - 2 / (exp(2 a) + 1), which is 1 from 9.02 on.
-  Value* e = exp_f32(ir, ir.fmin_second(like(x, 20), ir.fadd(a, a)));
-  Value* large = ir.fsub(like(x, 1), ir.fdiv(like(x, 2), ir.fadd(e, like(x, 1))));
-  Value* result = ir.select(ir.fcmp(Compare::lt, a, like(x, 0.63)), small, large);
+  Value* result = ir.select(ir.fcmp(Compare::lt, a, like(x, 0.63)), small, tanh_large(ir, a));
   return ir.copysign(result, x);
 }
 
@@ -173,22 +247,8 @@ Value* erf_f32(Ir& ir, Value* x) {
   Value* small = ir.fma(polynomial(ir, square, kErfSmall), a, a);
   // 1 - erfc, which is 1 from 3.92 on.
   Value* q = polynomial(ir, ir.fmin_second(like(x, 4), a), kErfLarge);
-  Value* large = ir.fsub(like(x, 1), exp_f32(ir, ir.fneg(q)));
+  Value* large = ir.fsub(like(x, 1), exp_of_small(ir, ir.fneg(q)));
   return ir.copysign(ir.select(ir.fcmp(Compare::lt, a, like(x, 1)), small, large), x);
-}
-
-Reduced reduce_quadrant(Ir& ir, Value* x) {
-  const int lanes = Ir::lanes_of(x);
-  Type* wide = ir.f64(lanes);
-  Value* w = ir.fp_extend(x, wide);
-  constexpr double kHigh = 1.57079632679489655800;
-  constexpr double kLow = 6.12323399573676603587e-17;
-  Value* k = ir.round_even(ir.fmul(w, like(w, 0.63661977236758134308)));
-  Value* r = ir.fma(k, like(w, -kHigh), w);
-  r = ir.fma(k, like(w, -kLow), r);
-  // The low bits of an integer below 2^51 after adding 1.5 * 2^52.
-  Value* shifted = bits(ir, ir.fadd(k, like(w, 0x1.8p52)));
-  return {r, ir.truncate(shifted, ir.integer_type(32, lanes))};
 }
 
 Value* unless_huge(Ir& ir, Value* x, std::string_view name, const std::function<Value*()>& fast) {
@@ -198,28 +258,34 @@ Value* unless_huge(Ir& ir, Value* x, std::string_view name, const std::function<
   return ir.branch(
       ir.any(huge), false,
       [&] {
-        Value* const operands[] = {x};
-        return Values{call_lanes(ir, name, operands)};
+        Value* const operands[] = {ir.fp_extend(x, ir.f64(Ir::lanes_of(x)))};
+        return Values{ir.fp_truncate(call_lanes(ir, name, operands), Ir::type_of(x))};
       },
       [&] { return Values{fast()}; })[0];
 }
 
 namespace {
 
+// In f64: sin(x) = +-sin(x - k pi), cos(x) = +-sin(x - (k + 1/2) pi) with |x| < 2^40.
 Value* sine(Ir& ir, Value* x, bool cosine) {
-  const Reduced reduced = reduce_quadrant(ir, x);
-  Value* r = ir.fp_truncate(reduced.remainder, Ir::type_of(x));
+  const int lanes = Ir::lanes_of(x);
+  Value* w = ir.fp_extend(x, ir.f64(lanes));
+  constexpr double kHigh = 3.14159265358979311600;
+  constexpr double kLow = 1.22464679914735317723e-16;
+  constexpr double kInverse = 0.31830988618379067154;
+  constexpr double kMagic = 0x1.8p52;  // plus an integer below 2^51: that is in the low bits
+  Value* shifted = cosine ? ir.fadd(ir.fma(w, like(w, kInverse), like(w, -0.5)), like(w, kMagic))
+                          : ir.fma(w, like(w, kInverse), like(w, kMagic));
+  Value* k = ir.fsub(shifted, like(w, kMagic));
+  if (cosine) k = ir.fadd(k, like(w, 0.5));
+  Value* r = ir.fma(k, like(w, -kLow), ir.fma(k, like(w, -kHigh), w));
   Value* square = ir.fmul(r, r);
-  Value* s = ir.fma(ir.fmul(polynomial(ir, square, kSin), square), r, r);
-  Value* tail = ir.fma(polynomial(ir, square, kCos), square, like(x, -0.5));
-  Value* c = ir.fma(tail, square, like(x, 1));
-  Value* quadrant = reduced.quadrant;
-  Type* word = Ir::type_of(quadrant);
-  if (cosine) quadrant = ir.add(quadrant, Ir::integer(word, 1));
-  Value* odd = ir.icmp(Compare::ne, ir.bit_and(quadrant, Ir::integer(word, 1)), Ir::zero(word));
-  Value* chosen = ir.select(odd, c, s);
-  Value* sign = ir.shl(ir.bit_and(quadrant, Ir::integer(word, 2)), 30);
-  Value* result = ir.bitcast(ir.bit_xor(bits(ir, chosen), sign), Ir::type_of(x));
+  Value* s = ir.fma(ir.fmul(polynomial(ir, square, kWideSinHalf), square), r, r);
+  Value* result = ir.fp_truncate(s, Ir::type_of(x));
+  // An odd k turns the sign, for the cosine an even one.
+  Value* word = ir.truncate(bits(ir, shifted), ir.integer_type(32, lanes));
+  if (cosine) word = ir.bit_not(word);
+  result = ir.bitcast(ir.bit_xor(bits(ir, result), ir.shl(word, 31)), Ir::type_of(x));
   if (cosine) return result;
   return ir.select(ir.fcmp(Compare::eq, x, like(x, 0)), x, result);
 }
@@ -227,10 +293,10 @@ Value* sine(Ir& ir, Value* x, bool cosine) {
 }  // namespace
 
 Value* sin_f32(Ir& ir, Value* x) {
-  return unless_huge(ir, x, "sinf", [&] { return sine(ir, x, false); });
+  return unless_huge(ir, x, "sin", [&] { return sine(ir, x, false); });
 }
 Value* cos_f32(Ir& ir, Value* x) {
-  return unless_huge(ir, x, "cosf", [&] { return sine(ir, x, true); });
+  return unless_huge(ir, x, "cos", [&] { return sine(ir, x, true); });
 }
 
 }  // namespace inkle::codegen::cpu

@@ -12,7 +12,6 @@ Value* polynomial(Ir& ir, Value* x, std::span<const double> c);
 // 2^n as f32 or f64 (the type of `like`), n an integer vector within the exponents of normals.
 Value* power_of_two(Ir& ir, Value* n, Type* like);
 
-// In f32.
 Value* exp2_f32(Ir& ir, Value* x);
 Value* expm1_f32(Ir& ir, Value* x);
 Value* log_f32(Ir& ir, Value* x);
@@ -40,14 +39,8 @@ Value* pow_f32(Ir& ir, Value* x, Value* y);
 Value* atan2_f32(Ir& ir, Value* y, Value* x);
 Value* hypot_f32(Ir& ir, Value* x, Value* y);
 
-// x - quadrant * pi/2 in f64, |x| < 2^40, and the quadrant (integer lanes of 32 bits, modulo 4 in
-// its low bits).
-struct Reduced {
-  Value* remainder;
-  Value* quadrant;
-};
-Reduced reduce_quadrant(Ir& ir, Value* x);
-// `fast`, but where some lane is beyond 2^40 (and finite) the C function `name` for all lanes.
+// `fast`, but where some lane is beyond 2^40 (and finite) the C function `name` of f64 for all
+// lanes.
 Value* unless_huge(Ir& ir, Value* x, std::string_view name, const std::function<Value*()>& fast);
 
 }  // namespace inkle::codegen::cpu

@@ -84,6 +84,26 @@ Value* asin_complement(Ir& ir, Value* a) {
   return asin_kernel(ir, ir.sqrt(ir.fmul(ir.fsub(like(a, 1), a), like(a, 0.5))));
 }
 
+// x - quadrant * pi/2, |x| < 2^40, and the quadrant (integer lanes of 32 bits, modulo 4 in its low
+// bits).
+struct Reduced {
+  Value* remainder;
+  Value* quadrant;
+};
+Reduced reduce_quadrant(Ir& ir, Value* x) {
+  const int lanes = Ir::lanes_of(x);
+  Type* wide = ir.f64(lanes);
+  Value* w = ir.fp_extend(x, wide);
+  constexpr double kHigh = 1.57079632679489655800;
+  constexpr double kLow = 6.12323399573676603587e-17;
+  Value* k = ir.round_even(ir.fmul(w, like(w, 0.63661977236758134308)));
+  Value* r = ir.fma(k, like(w, -kHigh), w);
+  r = ir.fma(k, like(w, -kLow), r);
+  // The low bits of an integer below 2^51 after adding 1.5 * 2^52.
+  Value* shifted = bits(ir, ir.fadd(k, like(w, 0x1.8p52)));
+  return {r, ir.truncate(shifted, ir.integer_type(32, lanes))};
+}
+
 }  // namespace
 
 Value* log2_f32(Ir& ir, Value* x) {
@@ -99,7 +119,7 @@ Value* log10_f32(Ir& ir, Value* x) {
 }
 
 Value* tan_f32(Ir& ir, Value* x) {
-  return unless_huge(ir, x, "tanf", [&] {
+  return unless_huge(ir, x, "tan", [&] {
     const Reduced reduced = reduce_quadrant(ir, x);
     Value* r = reduced.remainder;
     Value* square = ir.fmul(r, r);

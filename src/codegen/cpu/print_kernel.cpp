@@ -5,7 +5,9 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "codegen/cpu/math.h"
 #include "codegen/cpu/operation.h"
+#include "kernel/function.h"
 #include "kernel/lanes.h"
 
 namespace inkle::codegen::cpu {
@@ -237,6 +239,8 @@ class KernelPrinter {
       }
       case Op::compute:
         return compute(op);
+      case Op::function:
+        return function(op);
       case Op::indirect:
         return indirect(op);
       case Op::loop:
@@ -287,6 +291,17 @@ class KernelPrinter {
     const ValueId kind = op.operands[detail.opcode == loop::Opcode::select ? 1 : 0];
     define(op.results[0], emit_operation(ir_, instruction, kernel_.type_of(kind).dtype, operands,
                                          wide ? mask_ : nullptr, faults_));
+  }
+
+  void function(const Operation& op) {
+    const auto which = std::get<kernel::Function>(op.detail).function;
+    INKLE_CHECK(which == kernel::NamedFunction::exp_negative, "kernel {}: no code of a CPU for {}",
+                kernel_.name, kernel::row_of(which).name);
+    Value* x = get(op.operands[0], varies_[op.results[0]]);
+    Value* const operands[] = {x};
+    const bool is_f32 = kernel_.type_of(op.results[0]).dtype == DType::f32;
+    define(op.results[0],
+           is_f32 ? exp_of_small(ir_, x) : emit_math(ir_, loop::Opcode::exp, operands));
   }
 
   // Random words of lanes that count on from a multiple of 4: four of them share what is computed.
