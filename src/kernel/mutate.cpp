@@ -193,7 +193,7 @@ void change_layout(Kernel& kernel, const Mutation& mutation) {
   }
   Access& access = *access_to_change(kernel.operations[mutation.operation]);
   const Expr extent = kernel.memories[access.memory].shape.back();
-  access.indices.back() = extent - access.indices.back() - 1;
+  access.indices.back() = sym::mod(access.indices.back() + 1, extent);
 }
 
 void skip_phase(Kernel& kernel, const Site& site) {

@@ -23,8 +23,8 @@ enum class MutationKind : std::uint8_t {
   more_under_way,  // copy_wait, bulk_wait, mma_wait leave one group more
   skip_phase,      // the other parity of a barrier_wait
   widen_bound,     // of a loop, a comparison that masks, a limit of a fragment
-  change_layout,   // an access of shared memory counts its last dimension backwards; a map
-                   // swizzles otherwise
+  change_layout,   // an access of shared memory goes one element further in its last dimension,
+                   // around its end; a map swizzles otherwise
   weaken_order,    // one of acquire and release less
   narrow_scope,    // of an order that reaches other blocks: those of the block alone
 };
