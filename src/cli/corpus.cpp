@@ -99,8 +99,9 @@ std::string renamed(const std::string& text, const std::string& from, std::strin
 // What the arguments of a case are, and one call with them.
 class CaseRun {
  public:
-  CaseRun(const Case& c, const graph::Graph& graph, std::shared_ptr<const abi::Plan> plan)
-      : plan_(std::move(plan)), executable_(plan_, {.poison = kPoison}) {
+  CaseRun(const Case& c, const graph::Graph& graph, const driver::Compiled& compiled)
+      : plan_(compiled.plan),
+        executable_(abi::PlanAndCode{compiled.plan, compiled.code}, {.poison = kPoison}) {
     Model model{graph, {}, {}};
     model.weights.resize(graph.inputs.size());
     ArgumentOptions options;
@@ -175,7 +176,7 @@ class Maker {
     line["steps"] = steps(compiled);
     if (!runs_ || on_.gpu != nullptr || c.has("no-run")) return;
     try {
-      line["outputs"] = outputs(c, graph, compiled.plan);
+      line["outputs"] = outputs(c, graph, compiled);
     } catch (const std::exception& error) {
       line["outputs"] = fmt::format("error: {}", error.what());
     }
@@ -207,8 +208,8 @@ class Maker {
     return code_.put(text_of(*made.object), ".o");
   }
 
-  json outputs(const Case& c, const graph::Graph& graph, std::shared_ptr<const abi::Plan> plan) {
-    CaseRun run(c, graph, std::move(plan));
+  json outputs(const Case& c, const graph::Graph& graph, const driver::Compiled& compiled) {
+    CaseRun run(c, graph, compiled);
     json result = json::array();
     for (const PlainHost::Result& output : run.call(true)) {
       if (const auto* tensor = std::get_if<TensorData>(&output)) {
@@ -303,7 +304,7 @@ void time_cases(const CorpusArguments& a) {
     const graph::Graph graph = graph::parse(c.text, c.name, ops::op_table());
     driver::CompileOptions options = on.options;
     c.apply(options);
-    CaseRun run(c, graph, on.compiler->compile(graph, options).plan);
+    CaseRun run(c, graph, on.compiler->compile(graph, options));
     (void)run.call(false);
     std::vector<double> times;
     const auto begin = Clock::now();

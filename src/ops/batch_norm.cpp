@@ -47,16 +47,22 @@ DType saved_dtype(const Type& x) {
   return x.device.kind == abi::DeviceKind::cpu ? x.dtype : abi::compute_type(x.dtype);
 }
 
-// ATen adds up f32 in f64 on the CPU. So do moments of few elements here (as far as is known),
-// whose roundings do not average out; of many it takes three times as long.
+// What is computed of a channel's moments: of f32 in f64 on the CPU, as ATen does it.
+DType exact_dtype(const Type& x) {
+  const bool is_wider = x.device.kind == abi::DeviceKind::cpu && x.dtype == DType::f32;
+  return is_wider ? DType::f64 : abi::compute_type(x.dtype);
+}
+
+// What the moments are added up in. Of few elements (as far as is known) roundings do not average
+// out, so they are of f64; of many, sums of f32 as short as a core makes them, which meet in f64
+// (docs/codegen_cpu.md), are as exact as the mean that is rounded to f32, in two thirds of the
+// time.
 constexpr std::int64_t kFewElements = 1024;
 DType moments_dtype(Builder& b, const Type& x) {
-  const DType compute = abi::compute_type(x.dtype);
-  if (x.device.kind != abi::DeviceKind::cpu || x.dtype != DType::f32) return compute;
   Sizes counted = x.sizes;
   counted.erase(counted.begin() + 1);
   const auto count = sym::hint(sym::product(b.context(), counted));
-  return count && *count <= kFewElements ? DType::f64 : compute;
+  return count && *count <= kFewElements ? exact_dtype(x) : abi::compute_type(x.dtype);
 }
 
 template <Positions p>
@@ -124,13 +130,14 @@ std::vector<ValueId> decompose_batch_norm(Builder& b, const Node& node) {
   for (std::size_t d = 0; d < type.rank(); ++d) {
     if (d != 1) axes.push_back(b.integer(static_cast<std::int64_t>(d)));
   }
-  const DType exact = training ? moments_dtype(b, type) : compute;
-  const ValueId counted = exact == compute ? wide : to(b, x, exact);
+  const DType exact = training ? exact_dtype(type) : compute;
+  const DType added = training ? moments_dtype(b, type) : compute;
+  const ValueId counted = added == compute ? wide : to(b, x, added);
   ValueId exact_mean, var;
   if (training) {
     const std::vector<ValueId> moments = b.nodes("var_mean", {counted, axes, 0.0, false});
-    var = moments[0];
-    exact_mean = moments[1];
+    var = to(b, moments[0], exact);
+    exact_mean = to(b, moments[1], exact);
   } else {
     exact_mean = to(b, stat(p.mean), compute);
     var = to(b, stat(p.var), compute);
@@ -171,7 +178,7 @@ std::vector<ValueId> decompose_batch_norm(Builder& b, const Node& node) {
   std::vector<ValueId> results = {y, to(b, mean, saved), to(b, rstd, saved)};
   if (p.functional) {
     const double momentum = in.real(at(p.momentum));
-    const ValueId unbiased = b.node("var", {counted, axes, 1.0, false});
+    const ValueId unbiased = to(b, b.node("var", {counted, axes, 1.0, false}), exact);
     results.push_back(running(b, stat(p.mean), exact_mean, momentum, exact));
     results.push_back(running(b, stat(p.var), unbiased, momentum, exact));
   }
