@@ -58,7 +58,7 @@ struct TargetKernel {
   std::shared_ptr<const std::string> source;             // text of `device`'s function
   std::string ir;                                        // what the machine code was made of
   std::string assembly;
-  double seconds = 0;                                    // to emit and compile it
+  double seconds = 0;  // to emit and compile it
 };
 
 class Target {

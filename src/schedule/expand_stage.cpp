@@ -258,9 +258,8 @@ class StageExpander {
     };
     Reducer total(b_, op, DType::f64, DType::i32);
     const bool is_cut = is_long_ && reducer.wants_chunks();
-    const Values sums = is_cut
-                            ? add_chunks(total, start, point)
-                            : guarded(start, [&] { return nest(0, start, nullptr, point); });
+    const Values sums = is_cut ? add_chunks(total, start, point)
+                               : guarded(start, [&] { return nest(0, start, nullptr, point); });
     if (columns_ != nullptr) return reducer.has_position() ? every_second(sums) : sums;
     if (is_cut) return across_lanes(total, across_copies(total, sums, 1));
     const Values joined = across_copies(reducer, sums, width);

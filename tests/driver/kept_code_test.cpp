@@ -45,8 +45,8 @@ TEST(KeptCode, TextAloneIsNotCompiled) {
   const Compiled compiled = compiler.compile(parsed("@cuda:0"), options);
   ASSERT_EQ(compiled.report.code.size(), 1U);
   EXPECT_NE(compiled.report.code[0].ir.find("__global__"), std::string::npos);
-  ASSERT_FALSE(compiled.plan->images.empty());
-  for (const auto& image : compiled.plan->images) EXPECT_TRUE(image.data->empty());
+  ASSERT_FALSE(compiled.code->images.empty());
+  for (const auto& image : compiled.code->images) EXPECT_TRUE(image.data->empty());
 }
 
 }  // namespace
