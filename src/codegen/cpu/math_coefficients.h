@@ -16,6 +16,16 @@ inline constexpr std::array<double, 5> kExp = {0.5000001788139343, 0.16666574776
 inline constexpr std::array<double, 5> kExpm1 = {0.16666670143604279, 0.04166658967733383,
                                                  0.008332042023539543, 0.0013917821925133467,
                                                  0.00020942486298736185};
+// (exp(r) - 1 - r) / r^2, |r| <= log(2) / 32: 1.6e-09, of exp(r)
+inline constexpr std::array<double, 2> kExp16 = {0.5000162124633789, 0.16667059063911438};
+// the same, |r| <= log(2) / 16: 1.7e-10
+inline constexpr std::array<double, 3> kExp8 = {0.5, 0.16668027639389038, 0.041669271886348724};
+// (2^f - 1) / f, |f| <= 1/32: 1.6e-09, of 2^f
+inline constexpr std::array<double, 3> kExp2Of16 = {0.6931471824645996, 0.24023428559303284,
+                                                    0.055503375828266144};
+// the same, |f| <= 1/16: 2e-10
+inline constexpr std::array<double, 4> kExp2Of8 = {0.6931471824645996, 0.24022650718688965,
+                                                   0.05550802871584892, 0.009618658572435379};
 // (2^f - 1 - f log(2)) / f^2, -0.415 <= f <= 0.585, of 2^f: 7.9e-11
 inline constexpr std::array<double, 6> kExp2 = {0.24022650718688965,    0.055504120886325836,
                                                 0.009618100710213184,   0.0013331451918929815,
