@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <vector>
 
 #include "codegen/cpu/math.h"
@@ -60,22 +61,6 @@ Value* to_word(Ir& ir, Value* n) { return ir.fp_to_signed(n, ir.as_integer(Ir::t
 Value* power(Ir& ir, Value* n) {
   if (Value* scaled = ir.scale_by_power(like(n, 1), n)) return scaled;
   return power_of_two(ir, to_word(ir, n), Ir::type_of(n));
-}
-
-// 2^n (1 + e) for -151 <= n <= 128, or `most`, with one rounding: that of the result, which may be
-// subnormal. From n = -150 on it is 0: at most 3/4 of the least number are lost.
-Value* scale(Ir& ir, Value* e, Value* n, int most = 128) {
-  Type* type = Ir::type_of(e);
-  Value* within = most > 127 ? ir.fmin_second(n, like(n, 127)) : n;
-  Value* unit = ir.scale_by_power(like(n, 1), within);
-  if (unit == nullptr) {
-    Value* word = to_word(ir, within);
-    Value* half = ir.ashr(word, 1);
-    unit = ir.fmul(power_of_two(ir, half, type), power_of_two(ir, ir.sub(word, half), type));
-  }
-  Value* result = ir.fma(e, unit, unit);
-  if (most <= 127) return result;
-  return ir.select(ir.fcmp(Compare::gt, n, like(n, 127)), ir.fadd(result, result), result);
 }
 
 // x = n log(2) + r + c: r is exact, the square of c does not count.
@@ -173,15 +158,13 @@ Value* exp_by_table(Ir& ir, Value* x, bool careful) {
 Value* exp_f32(Ir& ir, Value* x) {
   Value* within = clamp(ir, x, -104.5, 89);
   if (Value* result = exp_by_table(ir, within, true)) return result;
-  const Split s = split(ir, within);
-  return scale(ir, ir.fadd(s.r, rest_of_exp(ir, s)), s.n);
+  return exp_by_f64(ir, within, 1);
 }
 
 Value* exp_of_small(Ir& ir, Value* x) {
   Value* within = ir.fmax_second(like(x, -104.5), x);
   if (Value* result = exp_by_table(ir, within, false)) return result;
-  const Split s = split(ir, within);
-  return scale(ir, ir.fadd(s.r, rest_of_exp(ir, s)), s.n, 127);
+  return exp_by_f64(ir, within, 1);
 }
 
 Value* exp2_f32(Ir& ir, Value* x) {
@@ -192,13 +175,7 @@ Value* exp2_f32(Ir& ir, Value* x) {
         Ir::lanes_of(x) == 16 ? polynomial(ir, f, kExp2Of16) : polynomial(ir, f, kExp2Of8);
     return scale(ir, power, ir.fmul(slope, f), is_between(ir, safe, -150.5, -126));
   }
-  Value* n = ir.round_even(ir.fsub(safe, like(x, kBelow)));
-  // Just above -1/2 this is rounded, and there the slope of 2^f is 0.98 to 1.04.
-  Value* f = ir.fsub(safe, n);
-  Value* lost = ir.fsub(safe, ir.fadd(n, f));
-  Value* slope = ir.fma(polynomial(ir, f, kExp2), f, like(x, kLn2Rest));
-  Value* rest = ir.fma(slope, f, lost);
-  return scale(ir, ir.fma(f, like(x, kLn2), rest), n);
+  return exp_by_f64(ir, safe, std::numbers::ln2);
 }
 
 namespace {

@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kBatch = 1 << 16;
 
 abi::KernelFunction compile_function(CpuCompiler& compiler, Opcode op, bool binary,
-                                     std::shared_ptr<void>& code) {
+                                     std::shared_ptr<void>& code, int lanes = 0) {
   KernelBuilder b;
   const auto x = b.param(DType::f32);
   const auto y = b.param(DType::f32);
@@ -34,7 +34,8 @@ abi::KernelFunction compile_function(CpuCompiler& compiler, Opcode op, bool bina
         return std::vector<schedule::StageStore>{{out, j[0]}};
       });
   b.finish();
-  const CompileUnit unit{&b.kernel, inner_lanes(compiler.device().vector_bytes / 4)};
+  if (lanes == 0) lanes = compiler.device().vector_bytes / 4;
+  const CompileUnit unit{&b.kernel, inner_lanes(lanes)};
   auto compiled = compiler.compile({&unit, 1});
   code = compiled[0].code;
   return compiled[0].function;
@@ -158,14 +159,18 @@ void note(Worst& worst, Opcode op, float x, float y, float got, double expected)
 
 struct Compiled {
   CpuCompiler* compiler;
+  int lanes;  // 0: a whole vector
   std::shared_ptr<void> code;
   abi::KernelFunction function;
 };
+// For each width of vectors, and as code of scalars.
 std::vector<Compiled> compile_all(Opcode op, bool binary) {
   std::vector<Compiled> result;
   for (CpuCompiler* compiler : compilers()) {
-    Compiled& c = result.emplace_back(Compiled{.compiler = compiler});
-    c.function = compile_function(*compiler, op, binary, c.code);
+    for (const int lanes : {0, 1}) {
+      Compiled& c = result.emplace_back(Compiled{.compiler = compiler, .lanes = lanes});
+      c.function = compile_function(*compiler, op, binary, c.code, lanes);
+    }
   }
   return result;
 }
@@ -193,8 +198,8 @@ std::map<std::string, double> stated_bounds() {
 void expect_bound(Opcode op, const Compiled& c, const Worst& worst) {
   const std::string name(loop::name_of(op));
   if (std::getenv("INKLE_TEST_VERBOSE") != nullptr) {
-    fmt::print("{} byte vectors {:8} {:.4f} ULP at {:a}, {:a}\n", c.compiler->device().vector_bytes,
-               name, worst.error, worst.x, worst.y);
+    fmt::print("{} byte vectors, {} lanes, {:8} {:.4f} ULP at {:a}, {:a}\n",
+               c.compiler->device().vector_bytes, c.lanes, name, worst.error, worst.x, worst.y);
   }
   const auto bounds = stated_bounds();
   ASSERT_TRUE(bounds.contains(name)) << "docs/codegen_cpu.md states no bound of " << name;
