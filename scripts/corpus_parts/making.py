@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -105,7 +106,10 @@ def make_target(
     Raises RuntimeError where the command does not even begin.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "cases.jsonl").unlink(missing_ok=True)
+    if (folder / "cases.jsonl").exists():  # of an earlier corpus
+        for made in ("text", "code", "values"):
+            shutil.rmtree(folder / made, ignore_errors=True)
+        (folder / "cases.jsonl").unlink()
     with tempfile.TemporaryDirectory(prefix="corpus-") as temporary:
         file = pathlib.Path(temporary) / "cases"
         file.write_text("".join(map(str, cases)))

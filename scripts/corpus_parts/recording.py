@@ -90,8 +90,9 @@ class _Watched:
 class Recorder:
     """In a `with` block, the graphs that are compiled and called, as cases."""
 
-    def __init__(self) -> None:
+    def __init__(self, pattern: str = "") -> None:
         self.cases: list[Case] = []
+        self._pattern = pattern
         self._prefix, self._options = "", ()
         self._texts: dict[int, tuple[Any, str, tuple[str, ...]]] = {}
         self._compile_graph = inkle.backend.compile_graph
@@ -112,6 +113,10 @@ class Recorder:
     def keep(self, compiled: Any, text: str, native: Any) -> None:
         options = tuple(o for o in ("training", "deterministic") if getattr(native, o))
         self._texts[id(compiled)] = compiled, plain(text), options
+
+    def wants(self, prefix: str) -> bool:
+        """Whether cases of this name are asked for."""
+        return re.search(self._pattern, prefix) is not None
 
     def begin(self, prefix: str, options: tuple[str, ...] = ()) -> None:
         torch._dynamo.reset()
@@ -164,8 +169,10 @@ def record_eight(recorder: Recorder, small: bool) -> None:
     for name in eight.names():
         case = eight.make(name, small)
         for dtype_name, dtype in _DTYPES.items():
+            if not recorder.wants(prefix := f"{group}/{name}/{dtype_name}"):
+                continue
             made = case if dtype == F32 else case.to(dtype)
-            recorder.begin(f"{group}/{name}/{dtype_name}")
+            recorder.begin(prefix)
             with torch.no_grad():
                 torch.compile(made.model, backend="inkle")(*made.inputs)
             print(recorder.cases[-1].name, file=sys.stderr)
@@ -182,27 +189,30 @@ def _decompose_attention(model: torch.nn.Module) -> None:
 
 def record_training(recorder: Recorder) -> None:
     """Forward, backward and AdamW of the models of bench/training.py; those with attention also with
-    it decomposed, which has kernels for every target."""
+    it decomposed, which has kernels for every target: our own partition would fuse it again."""
     import training
 
     for name, make in training.MODELS.items():
         for kind in ("", "-decomposed") if name != "resnet50" else ("",):
             for dtype_name, dtype in _DTYPES.items():
+                if not recorder.wants(prefix := f"training/{name}{kind}/{dtype_name}"):
+                    continue
                 torch.manual_seed(0)
                 _, model, loss_of = make()
                 if kind:
                     _decompose_attention(model)
                 model = model.to(dtype).train()
                 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-                recorder.begin(f"training/{name}{kind}/{dtype_name}")
-                loss_of(_compiled(model, dtype)).backward()
+                recorder.begin(prefix)
+                partition = {"partition": "default"} if kind else {}
+                loss_of(_compiled(model, dtype, partition)).backward()
                 torch.compile(optimizer.step, backend="inkle")()
                 print(recorder.cases[-1].name, file=sys.stderr)
 
 
-def _compiled(model: torch.nn.Module, dtype: torch.dtype) -> Callable[..., Any]:
+def _compiled(model: torch.nn.Module, dtype: torch.dtype, options: dict[str, str]) -> Callable[..., Any]:
     """Takes images of f32."""
-    run = torch.compile(model, backend="inkle")
+    run = torch.compile(model, backend="inkle", options=options)
 
     def call(*images: torch.Tensor, **named: torch.Tensor) -> Any:
         return run(*(i.to(dtype) for i in images), **named)
@@ -307,6 +317,8 @@ def _trained_libraries(dtype: torch.dtype) -> Iterator[tuple[str, Callable[..., 
 
 def _call(recorder: Recorder, name: str, function: Any, arguments: tuple[Any, ...], options: tuple[str, ...],
           trains: bool) -> None:  # fmt: skip
+    if not recorder.wants(name):
+        return
     recorder.begin(name, options)
     run = torch.compile(function, backend="inkle", dynamic=False)
     leaves = [a.requires_grad_(trains) if a.is_floating_point() else a for a in arguments]

@@ -20,6 +20,16 @@ std::int64_t Machine::element(Thread& thread, const AccessCode& access, std::uin
   const Layout& layout =
       tables_[static_cast<std::size_t>(thread.block->instance)].layouts[access.memory];
   std::int64_t position = 0;
+  if (access.is_linear) {
+    for (const Ref operand : access.operands) position += get(thread, operand, lane);
+    if (access.form == Form::wide) position += lane;
+    if (position >= 0 && position < layout.elements) return position;
+    if (reports) {
+      add(ReportKind::outside, thread, access.memory, 0, 0,
+          fmt::format("offset {} is not in 0..{}", position, layout.elements));
+    }
+    return -1;
+  }
   for (std::size_t d = 0; d < layout.shape.size(); ++d) {
     const std::int64_t value = access.operands.empty() ? index(thread, access.indices[d], lane)
                                                        : get(thread, access.operands[d], lane);

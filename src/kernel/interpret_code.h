@@ -31,8 +31,9 @@ struct Ref {
 };
 
 enum class Code : std::uint8_t {
-  move,   // result = operand; fragments: with their state
-  index,  // result = indices[detail]
+  move,          // result = operand; fragments: with their state
+  index,         // result = indices[detail]
+  divide_index,  // detail: 1 for the modulo
   compute,
   function,
   indirect,
@@ -122,6 +123,7 @@ struct AccessCode {
   MemoryId memory = kNone;
   std::vector<std::uint32_t> indices;  // of Program::indices
   std::vector<Ref> operands;           // instead
+  bool is_linear = false;              // the operands add up to the element, with the lane if wide
   Ref rank;
   Form form = Form::each;
   bool is_constant = false;

@@ -36,6 +36,7 @@ bool Machine::step(Thread& thread) {
       move(thread, i);
       break;
     case Code::index:
+    case Code::divide_index:
     case Code::compute:
     case Code::function:
       compute_lanes(thread, i);
@@ -188,6 +189,13 @@ bool Machine::compute_lanes(Thread& thread, const Instruction& i) {
 
 std::int64_t Machine::compute(Thread& thread, const Instruction& i, std::uint32_t lane) {
   if (i.code == Code::index) return index(thread, i.detail, lane);
+  if (i.code == Code::divide_index) {
+    const std::int64_t by = get(thread, operand(i, 1), lane);
+    const std::array both = {to_scalar(get(thread, operand(i, 0), lane), i.dtype),
+                             to_scalar(by == 0 ? 1 : by, i.dtype)};
+    const Opcode opcode = i.detail == 1 ? Opcode::remainder : Opcode::floordiv;
+    return to_bits(loop::evaluate(opcode, i.dtype, both), i.to);
+  }
   std::array<Scalar, 3> operands;
   for (std::uint32_t o = 0; o < i.operand_count; ++o) {
     const DType dtype = i.opcode == Opcode::select && o == 0 ? DType::boolean : i.dtype;

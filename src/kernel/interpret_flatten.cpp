@@ -204,12 +204,14 @@ std::uint32_t Flattener::access(const Access& from, std::span<const Ref>& operan
   made.order = from.order;
   made.scope = from.scope;
   made.native = native_;
-  if (from.indices_are_operands) {
-    const std::size_t count = kernel_.memories[from.memory].shape.size();
+  if (from.indices_are_operands || from.is_lowered) {
+    const std::size_t count =
+        from.is_lowered ? (from.has_lane_offset ? 2 : 1) : rank_of(kernel_.memories[from.memory]);
     INKLE_CHECK(operands.size() >= count, "an access lacks indices");
     made.operands.assign(operands.begin(), operands.begin() + static_cast<std::ptrdiff_t>(count));
     operands = operands.subspan(count);
-    made.varies = any_varies(made.operands);
+    made.is_linear = from.is_lowered;
+    made.varies = any_varies(made.operands) || (from.is_lowered && from.form == Form::wide);
   } else {
     for (const Expr e : from.indices) {
       made.indices.push_back(index(e));

@@ -16,8 +16,8 @@ std::vector<Ref> Flattener::carried_slots(std::span<const ValueId> initial, Oper
 }
 
 void Flattener::counted_loop(const Loop& info, OperationId id, const std::function<void()>& body) {
-  const Ref begin = index_slot(info.begin, id);
-  const Ref end = index_slot(info.end, id);
+  const Ref begin = info.is_lowered ? ref(kernel_[id].operands[0]) : index_slot(info.begin, id);
+  const Ref end = info.is_lowered ? ref(kernel_[id].operands[1]) : index_slot(info.end, id);
   const Ref step = index_slot(info.step, id);
   const Ref variable = slot(1, false);
   symbols_[info.variable.id()] = variable;
@@ -31,7 +31,8 @@ void Flattener::counted_loop(const Loop& info, OperationId id, const std::functi
 
 void Flattener::loop(OperationId id) {
   const Operation& op = kernel_[id];
-  const std::vector<Ref> carried = carried_slots(op.operands, id);
+  const std::size_t bounds = kernel_.detail<Loop>(id).is_lowered ? 2 : 0;
+  const std::vector<Ref> carried = carried_slots(std::span(op.operands).subspan(bounds), id);
   const RegionId body = op.regions.at(0);
   counted_loop(kernel_.detail<Loop>(id), id, [&] {
     bind_arguments(body, carried);

@@ -10,14 +10,12 @@ void Flattener::operation(OperationId id) {
   switch (kernel_[id].op) {
     case Op::constant:
     case Op::index:
+    case Op::divide_index:
     case Op::compute:
     case Op::function:
     case Op::indirect:
     case Op::bind:
       return value_operation(id);
-    case Op::divide_index:
-      unsupported("kernel {}: the interpreter runs kernels whose indices are expressions",
-                  kernel_.name);
     case Op::loop:
       return loop(id);
     case Op::repeat:
@@ -107,6 +105,9 @@ void Flattener::value_operation(OperationId id) {
     detail = index(kernel_.detail<IndexOf>(id).expression);
     varies = program_.indices[detail].varies;
     code = Code::index;
+  } else if (op.op == Op::divide_index) {
+    code = Code::divide_index;
+    detail = kernel_.detail<IndexDivision>(id).modulo ? 1 : 0;
   } else if (op.op == Op::compute) {
     opcode = kernel_.detail<Compute>(id).opcode;
     code = Code::compute;

@@ -61,6 +61,11 @@ void Machine::bind_layouts(Table& table, const Instance& instance) {
   for (const Memory& memory : kernel_.memories) {
     Layout& layout = table.layouts.emplace_back();
     for (const Expr extent : memory.shape) layout.shape.push_back(value(extent));
+    if (memory.shape.empty()) {  // as many elements as the argument has
+      const auto bytes =
+          static_cast<std::int64_t>(instance.arguments.at(table.layouts.size() - 1).data.size());
+      layout.shape.push_back(bytes / element_bytes(memory));
+    }
     layout.strides.resize(layout.shape.size());
     std::int64_t stride = 1;
     for (std::size_t d = layout.shape.size(); d-- > 0;) {

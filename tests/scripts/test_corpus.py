@@ -354,7 +354,11 @@ def test_the_command_makes_the_same_twice_and_other_programs_differ(tmp_path):
     other = CASE.replace("= add(", "= sub(")
     for name, text in (("one", CASE), ("two", CASE), ("three", other)):
         making.make(TOOL, cases.parse(text), tmp_path / name, targets)
-    assert everything(tmp_path / "one") == everything(tmp_path / "two")
+    one = everything(tmp_path / "one")
+    assert one == everything(tmp_path / "two")
+    making.make(TOOL, cases.parse(other), tmp_path / "two", targets)
+    making.make(TOOL, cases.parse(CASE), tmp_path / "two", targets)
+    assert one == everything(tmp_path / "two")  # nothing is left of what was there
     for target in targets:
         made = comparing.load(tmp_path / "one" / target).cases
         assert [c["status"] for c in made.values()] == ["ok", "ok"]

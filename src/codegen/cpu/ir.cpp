@@ -229,6 +229,16 @@ Value* Ir::scale_by_power(Value* a, Value* n) {
   return b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_256, {},
                            {a, n, zero(type_of(a)), b.getInt8(0xff)});
 }
+Value* Ir::look_up(std::span<const double> table, Value* i) {
+  const int lanes = lanes_of(i);
+  const bool wide = lanes == 16 && impl_->has_avx512;
+  if (static_cast<std::size_t>(lanes) != table.size() || (!wide && lanes != 8)) return nullptr;
+  std::vector<llvm::Constant*> entries;
+  for (const double v : table) entries.push_back(llvm::ConstantFP::get(f32(), v));
+  return impl_->builder.CreateIntrinsic(
+      wide ? llvm::Intrinsic::x86_avx512_permvar_sf_512 : llvm::Intrinsic::x86_avx2_permps, {},
+      {llvm::ConstantVector::get(entries), i});
+}
 Value* Ir::approximate_reciprocal(Value* a) {
   const int lanes = lanes_of(a);
   if (!impl_->has_avx512 || bits_of(type_of(a)) != 32 || (lanes != 16 && lanes != 8)) {

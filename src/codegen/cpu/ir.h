@@ -107,9 +107,12 @@ class Ir {
   Value* trunc(Value* a);
   Value* round_even(Value* a);
   Value* copysign(Value* magnitude, Value* sign);
-  // a * 2^n with one rounding for f32 vectors and n integral, |n| < 300, where the machine has an
+  // a * 2^floor(n) with one rounding for f32 vectors and |n| < 300, where the machine has an
   // instruction for it; else null.
   Value* scale_by_power(Value* a, Value* n);
+  // table[i modulo the lanes] for f32 vectors of as many lanes as the table has entries, i integer
+  // lanes of 32 bits, where the machine has an instruction for it; else null.
+  Value* look_up(std::span<const double> table, Value* i);
   // 1 / a with a relative error of at most 2^-14 for f32 vectors, where the machine has an
   // instruction for it; else null.
   Value* approximate_reciprocal(Value* a);

@@ -2,7 +2,10 @@
 // is kept where it counts, so that nearly all of each error is that of the last rounding. The
 // bounds are in docs/codegen_cpu.md, which math_test.cpp checks.
 #include <array>
+#include <cmath>
 #include <limits>
+#include <numbers>
+#include <vector>
 
 #include "codegen/cpu/math.h"
 #include "codegen/cpu/math_coefficients.h"
@@ -60,22 +63,6 @@ Value* power(Ir& ir, Value* n) {
   return power_of_two(ir, to_word(ir, n), Ir::type_of(n));
 }
 
-// 2^n (1 + e) for -151 <= n <= 128, or `most`, with one rounding: that of the result, which may be
-// subnormal. From n = -150 on it is 0: at most 3/4 of the least number are lost.
-Value* scale(Ir& ir, Value* e, Value* n, int most = 128) {
-  Type* type = Ir::type_of(e);
-  Value* within = most > 127 ? ir.fmin_second(n, like(n, 127)) : n;
-  Value* unit = ir.scale_by_power(like(n, 1), within);
-  if (unit == nullptr) {
-    Value* word = to_word(ir, within);
-    Value* half = ir.ashr(word, 1);
-    unit = ir.fmul(power_of_two(ir, half, type), power_of_two(ir, ir.sub(word, half), type));
-  }
-  Value* result = ir.fma(e, unit, unit);
-  if (most <= 127) return result;
-  return ir.select(ir.fcmp(Compare::gt, n, like(n, 127)), ir.fadd(result, result), result);
-}
-
 // x = n log(2) + r + c: r is exact, the square of c does not count.
 struct Split {
   Value* n;
@@ -88,12 +75,6 @@ Split split(Ir& ir, Value* x) {
   return {n, r, ir.fmul(n, like(x, -kLn2Rest))};
 }
 
-// exp(r + c) - 1 for exponentials of which other roundings follow.
-Value* exp_minus_one(Ir& ir, const Split& s) {
-  Value* near = ir.fadd(s.r, s.c);
-  return ir.fadd(s.r, ir.fma(near, ir.fmul(near, polynomial(ir, near, kExp)), s.c));
-}
-
 // exp(r + c) - 1 - r, the largest part of it last: (r / 2 + c) r + near^3 P(near) + c.
 Value* rest_of_exp(Ir& ir, const Split& s) {
   Value* near = ir.fadd(s.r, s.c);
@@ -104,26 +85,97 @@ Value* rest_of_exp(Ir& ir, const Split& s) {
 
 }  // namespace
 
+namespace {
+
+// 2^n = 2^floor(n) (high + low) for n a multiple of 1 / lanes, from tables of 2^(i / lanes).
+struct Power {
+  Value* n;
+  Value* high;
+  Value* low;
+};
+// n next to x factor; high is null where the machine has no such tables.
+Power power_near(Ir& ir, Value* x, double factor) {
+  const int lanes = Ir::lanes_of(x);
+  if (lanes != 8 && lanes != 16) return {};
+  std::vector<double> high, low;
+  for (int i = 0; i < lanes; ++i) {
+    const double exact = std::exp2(static_cast<double>(i) / lanes);
+    high.push_back(static_cast<float>(exact));
+    low.push_back(exact - high.back());
+  }
+  // n lanes is in the low bits of the sum.
+  const double magic = std::ldexp(1.5, 23) / lanes;
+  Value* shifted = ir.fma(x, like(x, factor), like(x, magic));
+  Value* i = bits(ir, shifted);
+  return {ir.fsub(shifted, like(x, magic)), ir.look_up(high, i), ir.look_up(low, i)};
+}
+
+// 2^floor(n) (high + rest) in f64, rounded once.
+Value* scale_by_f64(Ir& ir, const Power& power, Value* rest) {
+  Type* type = Ir::type_of(rest);
+  Type* wide = ir.f64(Ir::lanes_of(rest));
+  Value* n = ir.sext(to_word(ir, ir.floor(power.n)), ir.as_integer(wide));
+  Value* sum = ir.fadd(ir.fp_extend(power.high, wide), ir.fp_extend(rest, wide));
+  return ir.fp_truncate(ir.fmul(sum, power_of_two(ir, n, wide)), type);
+}
+
+// 2^floor(n) (high + low) (1 + e), -152 < n < 129. `subnormal` lanes need care: there the sum must
+// not be rounded before it is scaled.
+Value* scale(Ir& ir, const Power& power, Value* e, Value* subnormal) {
+  Value* rest = ir.fma(power.high, e, power.low);
+  const auto fast = [&] {
+    Value* sum = ir.fadd(power.high, rest);
+    if (Value* scaled = ir.scale_by_power(sum, power.n)) return scaled;
+    Type* type = Ir::type_of(e);
+    Value* word = to_word(ir, ir.floor(power.n));
+    Value* half = ir.ashr(word, 1);
+    Value* other = ir.sub(word, half);
+    return ir.fmul(ir.fmul(sum, power_of_two(ir, half, type)), power_of_two(ir, other, type));
+  };
+  if (subnormal == nullptr) return fast();
+  return ir.branch(
+      ir.any(subnormal), false, [&] { return Values{scale_by_f64(ir, power, rest)}; },
+      [&] { return Values{fast()}; })[0];
+}
+
+Value* is_between(Ir& ir, Value* x, double low, double high) {
+  return ir.bit_and(ir.fcmp(Compare::gt, x, like(x, low)), ir.fcmp(Compare::lt, x, like(x, high)));
+}
+
+// exp of x within [-104.5, 89]; null where there are no tables.
+Value* exp_by_table(Ir& ir, Value* x, bool careful) {
+  const Power power = power_near(ir, x, kLog2e);
+  if (power.high == nullptr) return nullptr;
+  Value* r = ir.fma(power.n, like(x, -kLn2Rest), ir.fma(power.n, like(x, -kLn2), x));
+  Value* q = Ir::lanes_of(x) == 16 ? polynomial(ir, r, kExp16) : polynomial(ir, r, kExp8);
+  Value* e = ir.fma(ir.fmul(r, r), q, r);
+  return scale(ir, power, e, careful ? is_between(ir, x, -104, -87.3365) : nullptr);
+}
+
+}  // namespace
+
 // Beyond the limits the result is 0 or infinity already.
 Value* exp_f32(Ir& ir, Value* x) {
-  const Split s = split(ir, clamp(ir, x, -104.5, 89));
-  return scale(ir, ir.fadd(s.r, rest_of_exp(ir, s)), s.n);
+  Value* within = clamp(ir, x, -104.5, 89);
+  if (Value* result = exp_by_table(ir, within, true)) return result;
+  return exp_by_f64(ir, within, 1);
 }
 
 Value* exp_of_small(Ir& ir, Value* x) {
-  const Split s = split(ir, ir.fmax_second(like(x, -104.5), x));
-  return scale(ir, exp_minus_one(ir, s), s.n, 127);
+  Value* within = ir.fmax_second(like(x, -104.5), x);
+  if (Value* result = exp_by_table(ir, within, false)) return result;
+  return exp_by_f64(ir, within, 1);
 }
 
 Value* exp2_f32(Ir& ir, Value* x) {
   Value* safe = clamp(ir, x, -151, 128.5);
-  Value* n = ir.round_even(ir.fsub(safe, like(x, kBelow)));
-  // Just above -1/2 this is rounded, and there the slope of 2^f is 0.98 to 1.04.
-  Value* f = ir.fsub(safe, n);
-  Value* lost = ir.fsub(safe, ir.fadd(n, f));
-  Value* slope = ir.fma(polynomial(ir, f, kExp2), f, like(x, kLn2Rest));
-  Value* rest = ir.fma(slope, f, lost);
-  return scale(ir, ir.fma(f, like(x, kLn2), rest), n);
+  if (const Power power = power_near(ir, safe, 1); power.high != nullptr) {
+    Value* f = ir.fsub(safe, power.n);
+    Value* slope =
+        Ir::lanes_of(x) == 16 ? polynomial(ir, f, kExp2Of16) : polynomial(ir, f, kExp2Of8);
+    return scale(ir, power, ir.fmul(slope, f), is_between(ir, safe, -150.5, -126));
+  }
+  return exp_by_f64(ir, safe, std::numbers::ln2);
 }
 
 namespace {
@@ -214,8 +266,9 @@ namespace {
 // tanh(a) = 1 - 2 / (exp(2 a) + 1) for a >= 0.6, 1 from 9.02 on.
 Value* tanh_large(Ir& ir, Value* a) {
   Value* twice = ir.fmin_second(like(a, 20), ir.fadd(a, a));
+  // exp(2 a) = 2^n (1 + e). What the split leaves, n 2e-9, does not count against 2^n.
   const Split s = split(ir, twice);
-  Value* e = exp_minus_one(ir, s);
+  Value* e = ir.fma(ir.fmul(s.r, s.r), polynomial(ir, s.r, kExp), s.r);
   Value* unit = power(ir, s.n);
   // exp(2 a) + 1 = d + rest.
   Value* offset = ir.fadd(unit, like(a, 1));

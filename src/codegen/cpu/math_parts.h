@@ -22,6 +22,8 @@ Value* sin_f32(Ir& ir, Value* x);
 Value* cos_f32(Ir& ir, Value* x);
 
 // Through f64.
+// exp(factor x), of any lanes.
+Value* exp_by_f64(Ir& ir, Value* x, double factor);
 Value* log2_f32(Ir& ir, Value* x);
 Value* log10_f32(Ir& ir, Value* x);
 Value* tan_f32(Ir& ir, Value* x);

@@ -106,6 +106,11 @@ Reduced reduce_quadrant(Ir& ir, Value* x) {
 
 }  // namespace
 
+Value* exp_by_f64(Ir& ir, Value* x, double factor) {
+  Value* w = widen(ir, x);
+  return narrow(ir, exp_wide(ir, ir.fmul(w, like(w, factor))));
+}
+
 Value* log2_f32(Ir& ir, Value* x) {
   Value* w = widen(ir, x);
   const Logarithm parts = log_parts(ir, w);

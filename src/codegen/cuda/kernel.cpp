@@ -129,8 +129,8 @@ class KernelWriter : private IterationWriter {
     if (in_cells) {
       pass_cells(counter, blocks);
     } else {
-      out_.line("if (!{}({}, {})) return;", ending.after_reads ? "last_to_read" : "last_of",
-                counter, blocks);
+      // Also where it only overwrites what the others have read: reads come before the counter, too.
+      out_.line("if (!last_of({}, {})) return;", counter, blocks);
     }
     for (std::size_t i = 0; i < ending.parts.size(); ++i) {
       if (i != 0) out_.raw("__syncthreads();");

@@ -70,7 +70,11 @@ void StageText::barrier() {
   if (blocks_.cluster > 1) {
     unsupported("kernel {}: stages of a cluster pass values through memory", kernel_.kernel.name);
   }
-  out_.raw(by_rows() && blocks_.team <= 32 ? "__syncwarp();" : "__syncthreads();");
+  if (by_rows() && blocks_.team <= 32) {
+    out_.line("__syncwarp(team<{}>());", blocks_.team);
+  } else {
+    out_.raw("__syncthreads();");
+  }
 }
 
 void StageText::note_written(const Stage& stage) {

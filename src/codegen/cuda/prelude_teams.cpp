@@ -188,29 +188,35 @@ template <class T> INLINE void settle(Exponentials<T>& a) {
   a.sum *= Softmax::scale(a.base, a.top);
 }
 
-template <class T> INLINE T exchange(T x, int with) {
+// The lanes of this thread's team of so many, a power of two: other teams of the warp may have ended.
+template <int Lanes> INLINE u32 team() {
+  return Lanes >= 32 ? 0xffffffffu : ((1u << (Lanes & 31)) - 1) << (threadIdx.x & (32 - Lanes));
+}
+template <class T> INLINE T exchange(T x, int with, u32 members) {
   union { T value; u32 words[(sizeof(T) + 3) / 4]; } a, b;
   a.words[(sizeof(T) + 3) / 4 - 1] = 0;
   a.value = x;
 #pragma unroll
   for (int w = 0; w < (int)(sizeof(T) + 3) / 4; ++w) {
-    b.words[w] = __shfl_xor_sync(0xffffffffu, a.words[w], with);
+    b.words[w] = __shfl_xor_sync(members, a.words[w], with);
   }
   return b.value;
 }
-template <class T> INLINE T from_before(T x, int distance) {
+template <class T> INLINE T from_before(T x, int distance, u32 members) {
   union { T value; u32 words[(sizeof(T) + 3) / 4]; } a, b;
   a.words[(sizeof(T) + 3) / 4 - 1] = 0;
   a.value = x;
 #pragma unroll
   for (int w = 0; w < (int)(sizeof(T) + 3) / 4; ++w) {
-    b.words[w] = __shfl_up_sync(0xffffffffu, a.words[w], distance);
+    b.words[w] = __shfl_up_sync(members, a.words[w], distance);
   }
   return b.value;
 }
-template <class Op, int Lanes, class T> INLINE T reduce_warp(T x) {
+// `Members` of the warp come here together: the team alone, or all.
+template <class Op, int Lanes, int Members = Lanes, class T> INLINE T reduce_warp(T x) {
+  const u32 members = team<Members>();
 #pragma unroll
-  for (int d = Lanes / 2; d > 0; d /= 2) x = Op::join(x, exchange(x, d));
+  for (int d = Lanes / 2; d > 0; d /= 2) x = Op::join(x, exchange(x, d, members));
   return x;
 }
 // All threads of the block get the result; the number of warps is a power of two. `slots` has a
@@ -221,7 +227,7 @@ template <class Op, int Threads, class T> INLINE T reduce_block(T x, T* slots) {
   if (Warps == 1) return x;
   if ((threadIdx.x & 31) == 0) slots[threadIdx.x >> 5] = x;
   __syncthreads();
-  return reduce_warp<Op, Warps>(slots[threadIdx.x & (Warps - 1)]);
+  return reduce_warp<Op, Warps, 32>(slots[threadIdx.x & (Warps - 1)]);
 }
 // Copies to shared memory that go on while the thread works, by groups; the thread alone that asked
 // for them waits for them, until at most `Groups` of the last are under way.
@@ -267,11 +273,12 @@ template <class T, int L> INLINE T sum_of(T (&x)[L]) {
   return x[0];
 }
 // Several sums at once: their exchanges do not wait for each other.
-template <int Lanes, class T, int N> INLINE void sum_warp(T (&x)[N]) {
+template <int Lanes, int Members = Lanes, class T, int N> INLINE void sum_warp(T (&x)[N]) {
+  const u32 members = team<Members>();
 #pragma unroll
   for (int d = Lanes / 2; d > 0; d /= 2) {
 #pragma unroll
-    for (int n = 0; n < N; ++n) x[n] += exchange(x[n], d);
+    for (int n = 0; n < N; ++n) x[n] += exchange(x[n], d, members);
   }
 }
 // `slots` has N places for each warp.
@@ -285,7 +292,7 @@ template <int Threads, class T, int N> INLINE void sum_block(T (&x)[N], T* slots
   __syncthreads();
 #pragma unroll
   for (int n = 0; n < N; ++n) x[n] = slots[n * Warps + (threadIdx.x & (Warps - 1))];
-  sum_warp<Warps>(x);
+  sum_warp<Warps, 32>(x);
 }
 // Threads of one column lie X apart, Y (a power of two) of them; each gets the result. `slots` has a
 // place for every thread and lane and is used for nothing else: N * X results for each of Y rows.
@@ -362,17 +369,6 @@ template <class T> INLINE void take_cells(u64* cells, u32 count, T* to) {
     to[i] = u.value;
   }
 }
-// The same for a block that overwrites what the others have read, and reads nothing of theirs.
-INLINE bool last_to_read(u32* counter, u32 count) {
-  __shared__ u32 before;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    before = count == 1 ? 0 : atomicAdd(counter, 1u);
-    if (count != 1 && before == count - 1) *(volatile u32*)counter = 0;
-  }
-  __syncthreads();
-  return before == count - 1;
-}
 template <class T> INLINE T lane_value(T x, int lane) {
   union { T value; u32 words[(sizeof(T) + 3) / 4]; } a, b;
   a.words[(sizeof(T) + 3) / 4 - 1] = 0;
@@ -383,21 +379,22 @@ template <class T> INLINE T lane_value(T x, int lane) {
   }
   return b.value;
 }
-template <class T> INLINE T last_lane(T x, int lanes) {
+template <class T> INLINE T last_lane(T x, int lanes, u32 members) {
   union { T value; u32 words[(sizeof(T) + 3) / 4]; } a, b;
   a.words[(sizeof(T) + 3) / 4 - 1] = 0;
   a.value = x;
 #pragma unroll
   for (int w = 0; w < (int)(sizeof(T) + 3) / 4; ++w) {
-    b.words[w] = __shfl_sync(0xffffffffu, a.words[w], lanes - 1, lanes);
+    b.words[w] = __shfl_sync(members, a.words[w], lanes - 1, lanes);
   }
   return b.value;
 }
 // The running value of the lanes of a warp, each with its own.
 template <class Op, int Lanes, class T> INLINE T scan_lanes(T x) {
+  const u32 members = team<Lanes>();
 #pragma unroll
   for (int d = 1; d < Lanes; d *= 2) {
-    const T y = from_before(x, d);
+    const T y = from_before(x, d, members);
     if ((int)(threadIdx.x & (Lanes - 1)) >= d) x = Op::join(y, x);
   }
   return x;
@@ -405,10 +402,11 @@ template <class Op, int Lanes, class T> INLINE T scan_lanes(T x) {
 // What comes before this thread's total x: all threads before it and `carry`, which then grows by
 // all threads.
 template <class Op, int Lanes, class T> INLINE T scan_warp(T x, T& carry) {
+  const u32 members = team<Lanes>();
   const T all = scan_lanes<Op, Lanes>(x);
-  const T y = from_before(all, 1);
+  const T y = from_before(all, 1, members);
   const T before = (threadIdx.x & (Lanes - 1)) == 0 ? carry : Op::join(carry, y);
-  carry = Op::join(carry, last_lane(all, Lanes));
+  carry = Op::join(carry, last_lane(all, Lanes, members));
   return before;
 }
 // `slots` has a place for each warp; the next call uses another one.
@@ -422,7 +420,7 @@ template <class Op, int Threads, class T> INLINE T scan_block(T x, T* slots, T& 
   T before = carry;
   const T warps_before = lane_value(totals, warp == 0 ? 0 : warp - 1);
   if (warp > 0) before = Op::join(before, warps_before);
-  const T y = from_before(all, 1);
+  const T y = from_before(all, 1, 0xffffffffu);
   if ((threadIdx.x & 31) != 0) before = Op::join(before, y);
   carry = Op::join(carry, lane_value(totals, Warps - 1));
   return before;

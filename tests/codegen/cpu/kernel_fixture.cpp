@@ -5,7 +5,10 @@
 #include <map>
 #include <random>
 
+#include "kernel/interpret.h"
+#include "kernel/passes.h"
 #include "loop/scalar.h"
+#include "schedule/expand.h"
 
 namespace inkle::codegen::cpu {
 
@@ -339,6 +342,53 @@ std::int64_t interpret(const Kernel& kernel, std::vector<Array>& arrays,
   return machine.status;
 }
 
+namespace {
+
+// Differences between what a run left and what was expected, five for each parameter at most.
+void expect_near(const std::vector<Array>& actual, const std::vector<Array>& expected,
+                 double tolerance, const std::string& who) {
+  for (std::size_t p = 0; p < actual.size(); ++p) {
+    double scale = 0;
+    for (std::int64_t i = 0; i < actual[p].count; ++i) {
+      const double e = expected[p].get(i);
+      if (std::isfinite(e)) scale = std::max(scale, std::abs(e));
+    }
+    int wrong = 0;
+    for (std::int64_t i = 0; i < actual[p].count && wrong < 5; ++i) {
+      const double e = expected[p].get(i);
+      const double a = actual[p].get(i);
+      if (std::isnan(e) ? std::isnan(a) : e == a) continue;
+      if (std::abs(e - a) <= tolerance * scale) continue;
+      ADD_FAILURE() << who << ", parameter " << p << "[" << i << "]: " << a << ", expected " << e;
+      ++wrong;
+    }
+  }
+}
+
+// The kernel IR of this schedule, before and after its passes, in the interpreter: no access
+// outside, no read of what nobody has written, no race between tasks, and the same results.
+void check_expansion(const Kernel& kernel, sym::Context& context, const Schedule& schedule,
+                     const std::vector<Array>& arrays, const std::vector<std::int64_t>& sizes,
+                     const std::vector<Array>& expected, const RunOptions& options) {
+  kernel::Kernel expanded = schedule::expand(kernel, schedule, context);
+  for (const bool lowered : {false, true}) {
+    if (lowered) kernel::run_passes(expanded, context, kernel::cpu_passes(), {.verify_each = true});
+    std::vector<Array> actual = arrays;
+    kernel::Instance instance;
+    for (Array& a : actual) instance.arguments.push_back({a.bytes, kernel::Writes::any});
+    instance.sizes = sizes;
+    const kernel::RunResult run = kernel::interpret(expanded, {&instance, 1});
+    for (const kernel::Finding& finding : run.findings) {
+      ADD_FAILURE() << (lowered ? "lowered: " : "expanded: ")
+                    << kernel::to_string(expanded, finding);
+    }
+    EXPECT_EQ(run.status, options.status);
+    expect_near(actual, expected, options.tolerance, lowered ? "lowered" : "expanded");
+  }
+}
+
+}  // namespace
+
 void check(KernelBuilder& builder, const Schedule& schedule, const std::vector<Array>& arrays,
            const std::vector<std::int64_t>& sizes, const RunOptions& options) {
   builder.finish();
@@ -346,6 +396,7 @@ void check(KernelBuilder& builder, const Schedule& schedule, const std::vector<A
   std::vector<Array> expected = arrays;
   const std::int64_t expected_status = interpret(kernel, expected, sizes);
   EXPECT_EQ(expected_status, options.status);
+  check_expansion(kernel, builder.context, schedule, arrays, sizes, expected, options);
   const auto value = [&](Expr e) {
     return sym::evaluate(e, [&](Expr s) {
       for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -379,23 +430,8 @@ void check(KernelBuilder& builder, const Schedule& schedule, const std::vector<A
     std::int64_t status = 0;
     std::memcpy(&status, scratch, 8);
     EXPECT_EQ(status, options.status);
-    for (std::size_t p = 0; p < actual.size(); ++p) {
-      double scale = 0;
-      for (std::int64_t i = 0; i < actual[p].count; ++i) {
-        const double e = expected[p].get(i);
-        if (std::isfinite(e)) scale = std::max(scale, std::abs(e));
-      }
-      int wrong = 0;
-      for (std::int64_t i = 0; i < actual[p].count && wrong < 5; ++i) {
-        const double e = expected[p].get(i);
-        const double a = actual[p].get(i);
-        if (std::isnan(e) ? std::isnan(a) : e == a) continue;
-        if (std::abs(e - a) <= options.tolerance * scale) continue;
-        ADD_FAILURE() << compiler->device().vector_bytes << " byte vectors, parameter " << p << "["
-                      << i << "]: " << a << ", expected " << e;
-        ++wrong;
-      }
-    }
+    expect_near(actual, expected, options.tolerance,
+                fmt::format("{} byte vectors", compiler->device().vector_bytes));
     if (::testing::Test::HasFailure() && ::getenv("INKLE_TEST_IR") != nullptr) {
       const auto text = compiler->compile({&unit, 1}, {.keep_ir = true, .keep_assembly = true});
       ADD_FAILURE() << text[0].ir << text[0].assembly;
