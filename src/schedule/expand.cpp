@@ -3,7 +3,7 @@
 //   inner vectors   task per outer iteration { stages }
 //   outer vectors   task per outer iteration but the last, and block of the last loop
 //                   { for each group of its elements { vector { stages } } }
-//   walked loops    task per outer iteration { first stages; for each walked iteration { stages };
+//   sequential      task per outer iteration { first stages; for each sequential step { stages };
 //                   last stages }
 #include "schedule/expand.h"
 
@@ -122,7 +122,7 @@ class KernelExpander {
     }
   }
 
-  // The walked loops from outer loop `d` on.
+  // The sequential loops from outer loop `d` on.
   void walk(std::size_t d) {
     if (d == loops_.outer.size()) {
       stages(Phase::each);

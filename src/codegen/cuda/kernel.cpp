@@ -129,7 +129,8 @@ class KernelWriter : private IterationWriter {
     if (in_cells) {
       pass_cells(counter, blocks);
     } else {
-      // Also where it only overwrites what the others have read: reads come before the counter, too.
+      // Also where it only overwrites what the others have read: reads come before the counter,
+      // too.
       out_.line("if (!last_of({}, {})) return;", counter, blocks);
     }
     for (std::size_t i = 0; i < ending.parts.size(); ++i) {
