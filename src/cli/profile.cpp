@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/error.h"
 #include "cli/commands.h"
 #include "cli/session.h"
 #include "driver/profile.h"
@@ -23,6 +24,12 @@ struct ProfileArguments {
 void profile(const ProfileArguments& a) {
   using Clock = std::chrono::steady_clock;
   const Model model = load_model(a.compile.file, a.compile.load);
+  if (model.package != nullptr) {
+    user_error(
+        "{}: a package does not say what its kernels compute: profile the model it was "
+        "built from",
+        a.compile.file);
+  }
   const Arguments arguments = make_arguments(model, a.inputs);
   Session session(model, a.compile, arguments);
   driver::Inspection inspection;

@@ -87,3 +87,9 @@ def test_ops_of_a_framework_are_named(tmp_path):
     message = inkle("build", tmp_path / "m.pt2", "-o", tmp_path / "m.inkle", code=1).stderr
     assert "linalg_svd" in message and "eig" in message and "test_package.py:" in message
     assert not (tmp_path / "m.inkle").exists()
+
+
+def test_a_package_is_not_profiled(tmp_path):
+    inkle("build", DATA / "tiny.pt2", "-o", tmp_path / "m.inkle")
+    refused = inkle("profile", tmp_path / "m.inkle", code=1)
+    assert "profile the model it was built from" in refused.stderr
