@@ -83,7 +83,8 @@ bool is_read_again(const BlockExpansion& x, const Stage& stage) {
 
 bool knows(const Kernel& scheduled, const BlockSchedule& blocks) {
   const auto* loops = std::get_if<LoopKernel>(&scheduled.body);
-  return loops != nullptr && !scheduled.ending && blocks.axis == BlockSchedule::Axis::outer;
+  return loops != nullptr && !scheduled.ending && blocks.axis == BlockSchedule::Axis::outer &&
+         blocks.team == 1;
 }
 
 }  // namespace inkle::schedule::expansion
