@@ -145,7 +145,13 @@ class KernelExpander {
                                  .join_rows = loops_.walked != 0};
     expansion::BlockExpansion x{expansion_, how,
                                 prepare(expansion_.scheduled, loops_, options, builder_.context())};
-    expansion::expand_columns(x);
+    if (how.axis == BlockSchedule::Axis::tile)
+      expansion::expand_tiles(x);
+    else
+      expansion::expand_columns(x);
+    // Two blocks of 1024 threads that turn tiles around are at work side by side: one waits for its
+    // loads while the other stores.
+    if (how.side != 0 && how.threads == 1024) builder_.kernel().launch.resident_blocks = 2;
   }
 
   bool is_empty() const {

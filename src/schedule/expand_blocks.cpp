@@ -83,8 +83,9 @@ bool is_read_again(const BlockExpansion& x, const Stage& stage) {
 
 bool knows(const Kernel& scheduled, const BlockSchedule& blocks) {
   const auto* loops = std::get_if<LoopKernel>(&scheduled.body);
-  return loops != nullptr && !scheduled.ending && blocks.axis == BlockSchedule::Axis::outer &&
-         blocks.team == 1;
+  if (loops == nullptr || scheduled.ending) return false;
+  return blocks.axis == BlockSchedule::Axis::tile ||
+         (blocks.axis == BlockSchedule::Axis::outer && blocks.team == 1);
 }
 
 }  // namespace inkle::schedule::expansion
