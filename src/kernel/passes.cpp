@@ -4,7 +4,9 @@
 
 #include "base/error.h"
 #include "kernel/hoist.h"
+#include "kernel/lower_collectives.h"
 #include "kernel/lower_indices.h"
+#include "kernel/place_barriers.h"
 #include "kernel/verify.h"
 
 namespace inkle::kernel {
@@ -16,9 +18,17 @@ constexpr KernelPass kCpuPasses[] = {
     {"lower_indices", lower_indices, "index expressions become integer operations"},
 };
 
+constexpr KernelPass kGpuPasses[] = {
+    {"lower_collectives", lower_collectives,
+     "reductions, scans and broadcasts become shuffles, accesses of shared memory and barriers"},
+    {"place_barriers", place_barriers,
+     "a barrier between accesses of one element by different threads, of which one writes"},
+};
+
 }  // namespace
 
 std::span<const KernelPass> cpu_passes() { return kCpuPasses; }
+std::span<const KernelPass> gpu_passes() { return kGpuPasses; }
 
 void run_passes(Kernel& kernel, sym::Context& context, std::span<const KernelPass> passes,
                 const PassOptions& options) {
