@@ -132,7 +132,11 @@ struct Symbolic {
   Expr extent;  // indirect
 };
 
-enum class LoopKind : std::uint8_t { serial, unroll };
+enum class LoopKind : std::uint8_t {
+  serial,  // the machine's compiler may unroll it
+  unroll,  // all of its iterations are written out
+  rolled,  // stays a loop: its code is to be small
+};
 struct Loop {
   LoopKind kind = LoopKind::serial;
   Expr variable;  // begin <= variable < end, in steps
