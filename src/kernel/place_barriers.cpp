@@ -36,12 +36,13 @@ class BarrierPlacing {
         variance_(kernel),
         overlap_(kernel, context),
         dependence_(kernel, variance_),
-        is_left_(kernel.memories.size(), false) {
+        is_left_(kernel.memories.size(), false),
+        is_loaded_(kernel.memories.size(), false) {
     for (const Expr size : kernel.sizes) shared_.insert(size.id());
     for (const Axis& axis : kernel.launch.axes) {
       if (axis.kind != AxisKind::thread) shared_.insert(axis.variable.id());
     }
-    leave_asynchronous(kernel.body);
+    look_at(kernel.body);
   }
 
   void run() {
@@ -55,8 +56,8 @@ class BarrierPlacing {
   }
 
  private:
-  // Memory that mbarriers order.
-  void leave_asynchronous(RegionId id) {
+  // Memory that mbarriers order, and memory that is loaded.
+  void look_at(RegionId id) {
     for (const OperationId o : kernel_.regions[id].operations) {
       const Operation& op = kernel_[o];
       if (op.op == Op::tma_load || op.op == Op::tma_store) {
@@ -65,8 +66,11 @@ class BarrierPlacing {
         for (const FragmentAccess& f : std::get<MatrixMultiply>(op.detail).shared) {
           is_left_[f.access.memory] = true;
         }
+      } else if (op.op == Op::load || op.op == Op::fragment_load || op.op == Op::copy_async) {
+        const auto* copy = std::get_if<Copy>(&op.detail);
+        is_loaded_[copy != nullptr ? copy->from.memory : access_of(op)->memory] = true;
       }
-      for (const RegionId r : op.regions) leave_asynchronous(r);
+      for (const RegionId r : op.regions) look_at(r);
     }
   }
 
@@ -82,15 +86,28 @@ class BarrierPlacing {
 
   // --- Accesses
 
-  void touch(OperationId id, const Access& access, bool writes, Summary& into) {
+  // One thread that synchronises with other blocks does so for its own.
+  void synchronise(Order order, Scope scope, Summary& into) const {
+    Touch t;
+    t.guards = guards_;
+    if (scope < Scope::gpu || !overlap_.is_one_thread(t)) return;
+    t.kind = Touch::Kind::release;
+    if (order == Order::release || order == Order::acquire_release) into.first.push_back(t);
+    t.kind = Touch::Kind::acquire;
+    if (order == Order::acquire || order == Order::acquire_release) into.last.push_back(t);
+  }
+
+  void touch(const Access& access, bool writes, Summary& into) const {
     const Memory& memory = kernel_.memories[access.memory];
     const bool is_shared = memory.space == Space::shared;
     const bool is_global = memory.space == Space::global || memory.space == Space::workspace;
     if ((!is_shared && !is_global) || is_left_[access.memory]) return;
-    // Strong accesses of global memory are for other blocks.
-    if (is_global && (access.order != Order::weak || !variance_.is_written(access.memory))) return;
+    if (is_global) {
+      // Strong accesses of global memory are for other blocks.
+      if (access.order != Order::weak) return synchronise(access.order, access.scope, into);
+      if (!variance_.is_written(access.memory) || !is_loaded_[access.memory]) return;
+    }
     Touch t;
-    t.operation = id;
     t.memory = access.memory;
     t.writes = writes;
     t.is_strong = access.order != Order::weak;
@@ -107,30 +124,33 @@ class BarrierPlacing {
     const Operation& o = kernel_[id];
     switch (o.op) {
       case Op::load:
-        touch(id, std::get<Access>(o.detail), false, out);
+        touch(std::get<Access>(o.detail), false, out);
         break;
       case Op::store:
-        touch(id, std::get<Access>(o.detail), true, out);
+        touch(std::get<Access>(o.detail), true, out);
         break;
       case Op::atomic:
-        touch(id, std::get<Atomic>(o.detail).access, true, out);
+        touch(std::get<Atomic>(o.detail).access, true, out);
         break;
       case Op::fragment_load:
       case Op::fragment_store: {
         // By all threads of the holder, which elements is the layout's.
         Access access = std::get<FragmentAccess>(o.detail).access;
         access.indices.clear();
-        touch(id, access, o.op == Op::fragment_store, out);
+        touch(access, o.op == Op::fragment_store, out);
         break;
       }
       case Op::copy_async:
-        touch(id, std::get<Copy>(o.detail).from, false, out);
-        touch(id, std::get<Copy>(o.detail).to, true, out);
+        touch(std::get<Copy>(o.detail).from, false, out);
+        touch(std::get<Copy>(o.detail).to, true, out);
         if (!out.last.empty()) copies_.push_back(out.last.back());
         break;
       case Op::copy_wait:
         // The copies are done here, whatever barrier stood before.
         out.last = copies_;
+        break;
+      case Op::fence:
+        synchronise(std::get<Fence>(o.detail).order, std::get<Fence>(o.detail).scope, out);
         break;
       case Op::barrier:
         out.passed = reach_of(std::get<Barrier>(o.detail));
@@ -155,6 +175,16 @@ class BarrierPlacing {
   // --- Order
 
   Reach needed(const Touch& before, const Touch& after) const {
+    if (before.kind != Touch::Kind::access || after.kind != Touch::Kind::access) {
+      const bool is_released = after.kind == Touch::Kind::release &&
+                               before.kind == Touch::Kind::access && is_for_others(before, true);
+      const bool is_acquired = before.kind == Touch::Kind::acquire &&
+                               after.kind == Touch::Kind::access && is_for_others(after, false);
+      if (!is_released && !is_acquired) return 0;
+      const Reach passed = std::max(before.passed, after.passed);
+      const Reach reach = overlap_.reach(before, after, shared_);
+      return reach <= passed ? 0 : reach;
+    }
     if (before.memory != after.memory || (!before.writes && !after.writes)) return 0;
     if (before.is_strong && after.is_strong) return 0;
     // What a kernel gives is written once, or by one thread: indices need not show it.
@@ -178,6 +208,12 @@ class BarrierPlacing {
       for (const Touch& a : after) out = std::max(out, needed(b, a));
     }
     return out;
+  }
+
+  // An access of global memory that other blocks may read, or have written.
+  [[nodiscard]] bool is_for_others(const Touch& touch, bool writes) const {
+    const Space space = kernel_.memories[touch.memory].space;
+    return touch.writes == writes && (space == Space::global || space == Space::workspace);
   }
 
   [[nodiscard]] bool may_stand(Reach reach) const {
@@ -439,8 +475,8 @@ class BarrierPlacing {
   VarianceAnalysis variance_;
   Overlap overlap_;
   ThreadDependence dependence_;
-  std::vector<bool> is_left_;  // by memory
-  std::vector<Touch> copies_;  // by copy_async, so far
+  std::vector<bool> is_left_, is_loaded_;  // by memory
+  std::vector<Touch> copies_;              // by copy_async, so far
   // Where the walk is.
   Variance control_ = Variance::kernel;
   AxisSet control_axes_ = 0;

@@ -68,6 +68,11 @@ Reach Overlap::reach(const Touch& a, const Touch& b, const Shared& shared) const
   return span <= kWarp && std::has_single_bit(lanes) ? std::countr_zero(lanes) : kBlockReach;
 }
 
+bool Overlap::is_one_thread(const Touch& touch) const {
+  return std::ranges::all_of(
+      threads_, [&](const ThreadAxis& axis) { return is_determined(axis, touch, touch); });
+}
+
 // Whether threads that touch one element by both have one position on the axis.
 bool Overlap::is_determined(const ThreadAxis& axis, const Touch& a, const Touch& b) const {
   for (std::size_t d = 0; d < a.expanded.size() && d < b.expanded.size(); ++d) {

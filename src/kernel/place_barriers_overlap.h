@@ -23,10 +23,12 @@ struct Guard {
   Expr bound;
 };
 
-// An access that another thread's may have to wait for, or the other way round.
+// An access that another thread's may have to wait for, or the other way round; or where one thread
+// releases what its block has written, or acquires for its block what others have.
 struct Touch {
-  OperationId operation = kNone;
-  MemoryId memory = 0;
+  enum class Kind : std::uint8_t { access, release, acquire };
+  Kind kind = Kind::access;
+  MemoryId memory = kNone;
   bool writes = false;
   bool is_strong = false;  // those do not race with each other
   bool is_remote = false;
@@ -46,6 +48,8 @@ class Overlap {
 
   // The least reach that has all threads of a block that may touch one element by `a` and by `b`.
   [[nodiscard]] Reach reach(const Touch& a, const Touch& b, const Shared& shared) const;
+  // Whether guards leave one thread of the block.
+  [[nodiscard]] bool is_one_thread(const Touch& touch) const;
   // Whether no element is touched by both.
   [[nodiscard]] bool is_disjoint(const Touch& a, const Touch& b, const Shared& shared) const;
 
