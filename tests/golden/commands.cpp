@@ -277,13 +277,12 @@ std::string run_kernel(const kernel::Kernel& before, const kernel::Kernel& after
   return how.mutates ? out + mutations_of(after, inputs, how.check) : out;
 }
 
-// kernel [--shared=bytes] [--text] [--passes=a,b]
-// [--run | --interpret [--few] | --mutate] [--orders=n] [size=value]: a kernel's canonical text
-// once it is verified, for a machine with so much shared memory; before or after passes of a GPU's.
-// What
-// --run says is of the kernel after them; --interpret also of the one before, whose results are the
-// same (--few: for numbers whose sums are exact); --mutate also, what nobody notices of it made
-// wrong.
+// kernel [--shared=bytes] [--text] [--passes=a,b] [--run | --interpret [--few] | --mutate]
+// [--orders=n] [--seeds=n] [size=value]: a kernel's canonical text once it is verified, for a
+// machine with so much shared memory, before or after passes of a GPU's. --run: what the
+// interpreter says of the kernel after them; --interpret: also of the one before, whose results
+// must be the same
+// (--few: for numbers whose sums are exact); --mutate: also what nobody notices of it made wrong.
 std::string kernel_text(std::string_view text, std::span<const std::string> args) {
   kernel::ParsedKernel parsed = kernel::parse_kernel(text, "in");
   kernel::Limits limits;
@@ -307,6 +306,8 @@ std::string kernel_text(std::string_view text, std::span<const std::string> args
       limits.shared_bytes = number();
     } else if (arg.starts_with("--orders=")) {
       how.check.max_orders = number();
+    } else if (arg.starts_with("--seeds=")) {
+      how.check.seeds = static_cast<int>(number());
     } else if (!arg.starts_with("--")) {
       how.sizes.emplace_back(arg);
     } else {
