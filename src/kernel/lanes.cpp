@@ -133,6 +133,31 @@ class LaneAnalysis {
 
 }  // namespace
 
+Expr linear_index(const Kernel& kernel, const Access& access) {
+  const Memory& memory = kernel.memories[access.memory];
+  Expr linear = access.indices.front();
+  for (std::size_t d = 1; d < access.indices.size(); ++d) {
+    Expr extent = memory.shape[d];
+    if (d + 1 == access.indices.size()) extent = extent + std::int64_t{memory.padding};
+    linear = linear * extent + access.indices[d];
+  }
+  return linear;
+}
+
+int access_width(const Kernel& kernel, const Access& access, Expr lane, int lanes) {
+  const Memory& memory = kernel.memories[access.memory];
+  if (access.form != Form::wide || memory.swizzle != 0) return 1;
+  const std::pair<Expr, Expr> map[] = {{lane, lane.context().constant(0)}};
+  const Expr first = sym::substitute(linear_index(kernel, access), map);
+  const auto size = static_cast<std::int32_t>(abi::size_of(memory.dtype));
+  int width = lanes;
+  while (width > 1 && memory.alignment % (width * size) != 0 && memory.alignment % 16 != 0) {
+    width /= 2;
+  }
+  while (width > 1 && !sym::divides(width, first)) width /= 2;
+  return width;
+}
+
 std::vector<bool> varies_by_lane(const Kernel& kernel) { return LaneAnalysis(kernel).run(); }
 
 }  // namespace inkle::kernel

@@ -6,6 +6,7 @@
 #include "kernel/hoist.h"
 #include "kernel/lower_collectives.h"
 #include "kernel/lower_indices.h"
+#include "kernel/numerics.h"
 #include "kernel/place_barriers.h"
 #include "kernel/verify.h"
 
@@ -19,6 +20,7 @@ constexpr KernelPass kCpuPasses[] = {
 };
 
 constexpr KernelPass kGpuPasses[] = {
+    {"numerics", numerics, "functions whose results are rounded at once take fewer instructions"},
     {"lower_collectives", lower_collectives,
      "reductions, scans and broadcasts become shuffles, accesses of shared memory and barriers"},
     {"place_barriers", place_barriers,
@@ -28,6 +30,7 @@ constexpr KernelPass kGpuPasses[] = {
 }  // namespace
 
 std::span<const KernelPass> cpu_passes() { return kCpuPasses; }
+
 std::span<const KernelPass> gpu_passes() { return kGpuPasses; }
 
 void run_passes(Kernel& kernel, sym::Context& context, std::span<const KernelPass> passes,

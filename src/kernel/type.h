@@ -130,6 +130,7 @@ enum class Hint : std::uint8_t {
   once,     // not kept in L1
   lasting,  // leaves L2 after the rest (evict_last)
   first,    // leaves L2 before the rest (evict_first, streaming)
+  early,    // of a load: issued where it stands, for a use that comes later
 };
 
 [[nodiscard]] std::string_view name_of(Holder holder);

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "schedule/expand_blocks.h"
 #include "schedule/expand_parts.h"
 
 namespace inkle::schedule {
@@ -28,7 +29,7 @@ class KernelExpander {
       : builder_(made, context),
         loops_(std::get<LoopKernel>(scheduled.body)),
         expansion_{builder_, scheduled, loops_, schedule, {}, false, {}, {}} {
-    expansion_.columns = schedule.vector_outer && !loops_.outer.empty();
+    expansion_.columns = !schedule.blocks && schedule.vector_outer && !loops_.outer.empty();
     INKLE_CHECK(loops_.walked == 0 || (!expansion_.columns && loops_.walked < loops_.outer.size()),
                 "kernel {} walks what runs along lanes", scheduled.name);
     expansion_.rows.resize(loops_.rows.size());
@@ -37,6 +38,10 @@ class KernelExpander {
 
   void run() {
     declare_parameters();
+    if (expansion_.schedule.blocks) {
+      builder_.operation(kernel::Op::dependency_wait, {}, {}, {});
+      return blocks();
+    }
     declare_scratch();
     const std::size_t scalars = loops_.outer.size() - loops_.walked - (expansion_.columns ? 1 : 0);
     std::vector<kernel::Axis> axes;
@@ -122,6 +127,38 @@ class KernelExpander {
     }
   }
 
+  void blocks() {
+    const BlockSchedule& how = *expansion_.schedule.blocks;
+    const auto& params = expansion_.scheduled.params;
+    builder_.kernel().launch.instances = static_cast<std::int32_t>(expansion_.scheduled.instances);
+    expansion_.blocks = &how;
+    expansion_.aliasing =
+        std::any_of(params.begin(), params.end(), [](const Param& p) { return p.may_alias; });
+    if (is_empty()) {  // never launched
+      (void)builder_.axis(kernel::AxisKind::grid, builder_.context().constant(0));
+      (void)builder_.axis(kernel::AxisKind::thread, builder_.context().constant(how.threads));
+      return;
+    }
+    const bool is_columns = how.axis == BlockSchedule::Axis::outer;
+    const PrepareOptions options{.join_softmax = is_columns || !how.keep,
+                                 .join_columns = is_columns,
+                                 .join_rows = loops_.walked != 0};
+    expansion::BlockExpansion x{expansion_, how,
+                                prepare(expansion_.scheduled, loops_, options, builder_.context())};
+    if (how.axis == BlockSchedule::Axis::tile)
+      expansion::expand_tiles(x);
+    else
+      expansion::expand_columns(x);
+    // Two blocks of 1024 threads that turn tiles around are at work side by side: one waits for its
+    // loads while the other stores.
+    if (how.side != 0 && how.threads == 1024) builder_.kernel().launch.resident_blocks = 2;
+  }
+
+  bool is_empty() const {
+    return std::any_of(loops_.outer.begin(), loops_.outer.end(),
+                       [](const loop::Dim& dim) { return dim.extent.is_constant(0); });
+  }
+
   // The sequential loops from outer loop `d` on.
   void walk(std::size_t d) {
     if (d == loops_.outer.size()) {
@@ -179,8 +216,8 @@ class KernelExpander {
 }  // namespace
 
 kernel::Kernel expand(const Kernel& scheduled, const Schedule& schedule, sym::Context& context) {
-  INKLE_CHECK(std::holds_alternative<LoopKernel>(scheduled.body) && !schedule.blocks,
-              "kernel {} is no loop kernel of a CPU", scheduled.name);
+  INKLE_CHECK(std::holds_alternative<LoopKernel>(scheduled.body), "kernel {} is no loop kernel",
+              scheduled.name);
   kernel::Kernel made;
   made.name = scheduled.name;
   made.sizes = scheduled.sizes;

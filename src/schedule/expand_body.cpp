@@ -118,8 +118,40 @@ ValueId BodyExpander::emit(Val v, int copy) {
   }
   Values operands;
   for (const Val operand : i.used()) operands.push_back(value(operand, copy));
+  const bool divides = i.opcode >= Opcode::div && i.opcode <= Opcode::fmod;
+  if (mask_.active != kernel::kNone && varying_[v] && divides && !abi::is_float(i.dtype)) {
+    const ValueId one = b_.integer(i.dtype, 1);
+    operands[1] = b_.compute(Opcode::select, i.dtype, {mask_.active, operands[1], one});
+  }
   return b_.compute(i.opcode, i.dtype, operands);
 }
+
+void BodyExpander::need_symbols(Expr e, std::vector<bool>& needed) const {
+  for (const Expr s : sym::symbols(e)) {
+    const auto found = indirect_.find(s.node());
+    if (found != indirect_.end()) need(found->second, needed);
+  }
+}
+
+void BodyExpander::need(Val v, std::vector<bool>& needed) const {
+  if (needed[v] || values_[0][v] != kernel::kNone) return;
+  needed[v] = true;
+  const Instruction& i = body_[v];
+  for (const Val operand : i.used()) need(operand, needed);
+  if (i.opcode == Opcode::load || i.opcode == Opcode::index) need_symbols(i.indices[0], needed);
+}
+
+void BodyExpander::evaluate(const std::vector<std::uint32_t>& yields,
+                            const std::vector<StageStore>& stores) {
+  std::vector<bool> needed(body_.instructions.size(), false);
+  for (const std::uint32_t yield : yields) need(body_.yields[yield], needed);
+  for (const StageStore& store : stores) need_symbols(store.offset, needed);
+  for (Val v = 0; v < needed.size(); ++v) {
+    if (needed[v]) (void)value(v, 0);
+  }
+}
+
+void BodyExpander::know(Val v, ValueId value) { values_[0][v] = value; }
 
 Expr BodyExpander::at(Expr e, int copy) {
   for (const Expr s : sym::symbols(e)) {
@@ -189,7 +221,8 @@ ValueId BodyExpander::load(const Instruction& i, int copy) {
   INKLE_CHECK(i.dtype == b_.kernel().memories.at(expansion_.memories.at(i.buffer)).dtype,
               "kernel {}: a load of {} from a buffer of another type", expansion_.scheduled.name,
               abi::name_of(i.dtype));
-  const Access from = access(i.buffer, i.indices[0], copy);
+  Access from = access(i.buffer, i.indices[0], copy);
+  annotate(from, i.indices[0], false);
   ValueId predicate = kernel::kNone, otherwise = kernel::kNone;
   if (i.operand_count == 2) {
     predicate = value(i.operands[0], copy);
@@ -201,12 +234,80 @@ ValueId BodyExpander::load(const Instruction& i, int copy) {
                     ? exists
                     : b_.compute(Opcode::bit_and, DType::boolean, {predicate, exists});
   }
-  if (predicate == kernel::kNone) return b_.load(from);
+  if (predicate == kernel::kNone) return read(from);
   if (otherwise == kernel::kNone) {
     otherwise = abi::is_float(i.dtype) ? b_.real(i.dtype, 0) : b_.integer(i.dtype, 0);
   }
   return b_.branch(
-      predicate, [&] { return Values{b_.load(from)}; }, [&] { return Values{otherwise}; })[0];
+      predicate, [&] { return Values{read(from)}; }, [&] { return Values{otherwise}; })[0];
+}
+
+ValueId BodyExpander::read(const Access& access) {
+  if (mask_.active == kernel::kNone || access.form == Form::splat) return b_.load(access);
+  const DType dtype = b_.kernel().memories.at(access.memory).dtype;
+  const auto of_active = [&] {
+    Access one = access;
+    one.form = Form::each;
+    one.hint = kernel::Hint::none;
+    const ValueId zero = abi::is_float(dtype) ? b_.real(dtype, 0) : b_.integer(dtype, 0);
+    return b_.branch(
+        mask_.active, [&] { return Values{b_.load(one)}; }, [&] { return Values{zero}; });
+  };
+  if (access.form != Form::wide || mask_.whole == kernel::kNone) return of_active()[0];
+  return b_.branch(
+      mask_.whole, [&] { return Values{b_.load(access)}; }, of_active)[0];
+}
+
+void BodyExpander::write(const Access& access, const std::function<void(const Access&)>& one) {
+  if (mask_.active == kernel::kNone) return one(access);
+  const auto of_active = [&] {
+    b_.branch(mask_.active, [&] {
+      Access each = access;
+      each.form = Form::each;
+      each.hint = kernel::Hint::none;
+      one(each);
+      return Values();
+    });
+    return Values();
+  };
+  if (access.form != Form::wide || mask_.whole == kernel::kNone) {
+    of_active();
+    return;
+  }
+  b_.branch(
+      mask_.whole,
+      [&] {
+        one(access);
+        return Values();
+      },
+      of_active);
+}
+
+// Every iteration reads elements of its own.
+bool BodyExpander::is_read_once(Expr offset) const {
+  const auto& outer = expansion_.loops.outer;
+  if (!usage_.around.is_null() && !sym::contains(offset, usage_.around)) return false;
+  return std::all_of(outer.begin(), outer.end(), [&](const loop::Dim& dim) {
+    return dim.extent.is_constant(1) || sym::contains(offset, dim.variable);
+  });
+}
+
+void BodyExpander::annotate(Access& access, Expr offset, bool is_store) const {
+  if (expansion_.blocks == nullptr) return;
+  const kernel::Memory& memory = b_.kernel().memories.at(access.memory);
+  if (memory.space != kernel::Space::global) return;
+  if (is_store) {
+    if (usage_.leaves) access.hint = kernel::Hint::first;
+    return;
+  }
+  access.constant = memory.role == kernel::Role::in && !expansion_.aliasing;
+  if (!access.constant || access.form != Form::wide) return;
+  if (usage_.ahead) access.hint = kernel::Hint::early;
+  if (usage_.ahead || !is_read_once(offset)) return;
+  if (usage_.lasts)
+    access.hint = kernel::Hint::lasting;
+  else if (usage_.streams)
+    access.hint = kernel::Hint::once;
 }
 
 // Lanes that count on from a multiple of 4 share what four words cost.
@@ -238,7 +339,11 @@ ValueId BodyExpander::indirect(const Instruction& i, Val v, int copy) {
   }
   INKLE_CHECK(!info.extent.is_null() || info.range.high != sym::Range::kMax,
               "kernel {}: indirect '{}' has no extent", expansion_.scheduled.name, symbol.name());
-  const ValueId value_of_source = value(source, copy);
+  ValueId value_of_source = value(source, copy);
+  if (mask_.active != kernel::kNone && varying_[v]) {
+    const ValueId zero = b_.integer(DType::i64, 0);
+    value_of_source = b_.compute(Opcode::select, DType::i64, {mask_.active, value_of_source, zero});
+  }
   const bool has_extent = !info.extent.is_null();
   const Expr extent =
       has_extent ? at(info.extent, copy) : symbol.context().constant(info.range.high + 1);
@@ -265,24 +370,26 @@ void BodyExpander::store(const StageStore& store, ValueId value, bool varies, in
   if (varies && to.form == Form::splat) to.form = Form::each;
   const DType dtype = b_.kernel().memories.at(to.memory).dtype;
   const ValueId stored = b_.cast(value, dtype);
-  const auto write = [&] {
+  annotate(to, store.offset, true);
+  if (store.mode == loop::StoreMode::atomic_add && to.form == Form::wide) to.form = Form::each;
+  const auto one = [&](const Access& place) {
     if (store.mode == loop::StoreMode::atomic_add) {
       kernel::Atomic add;
-      add.access = to;
+      add.access = place;
       add.access.order = kernel::Order::relaxed;
       add.access.scope = kernel::Scope::gpu;
       b_.operation(kernel::Op::atomic, {stored}, {kernel::scalar_type(dtype)}, std::move(add));
     } else {
-      b_.store(to, stored);
+      b_.store(place, stored);
     }
   };
   const ValueId exists = valid(store.offset, copy);
   if (exists == kernel::kNone) {
-    write();
+    write(to, one);
     return;
   }
   b_.branch(exists, [&] {
-    write();
+    write(to, one);
     return Values();
   });
 }

@@ -32,6 +32,22 @@ struct Row {
   bool varies = false;
 };
 
+// What is known of the accesses of a body on a GPU.
+struct Usage {
+  bool streams = false;  // what is read here once may pass by L1
+  bool lasts = false;    // what is read here once leaves L2 after the rest
+  bool leaves = false;   // what is stored here may leave L2 first
+  bool ahead = false;    // loads are issued where they stand
+  Expr around;           // the loop along a column that the body is in; null elsewhere
+};
+
+// Lanes beyond the end of what they run along: whether there are none, the same for all lanes, and
+// whether this lane is none of them. kNone, kNone: no lane ever is.
+struct LaneMask {
+  ValueId whole = kernel::kNone;
+  ValueId active = kernel::kNone;
+};
+
 struct Expansion {
   kernel::Builder& b;
   const Kernel& scheduled;
@@ -40,7 +56,9 @@ struct Expansion {
   std::vector<kernel::MemoryId> memories;  // parameters, then scratch
   bool columns = false;                    // lanes run along the last outer loop
   std::vector<Row> rows;
-  Replacements replaced;  // variables of loops that run once
+  Replacements replaced;                  // variables of loops that run once
+  const BlockSchedule* blocks = nullptr;  // of a GPU
+  bool aliasing = false;  // of a GPU: what is read may be memory that this kernel writes
 };
 
 // The operations of a body at one place. Values that are equal for all lanes are there once, the
@@ -49,7 +67,17 @@ class BodyExpander {
  public:
   BodyExpander(Expansion& expansion, const loop::Body& body, Lanes lanes);
 
+  // Of a GPU, before the first value.
+  void use(Usage usage) { usage_ = std::move(usage); }
+  // Accesses, divisions and checks are made for active lanes alone; the values of others are any.
+  void mask(LaneMask mask) { mask_ = mask; }
+  // `value` is what v is.
+  void know(loop::Val v, ValueId value);
+
+  // Everything that the yields of these numbers and the stores' offsets need, in the body's order.
+  void evaluate(const std::vector<std::uint32_t>& yields, const std::vector<StageStore>& stores);
   ValueId value(loop::Val v, int copy);
+  [[nodiscard]] bool varies(loop::Val v) const { return varying_[v]; }
   // A position as i64 or i32.
   ValueId index(Expr e, int copy, DType dtype);
   void store(const StageStore& store, int copy);
@@ -60,7 +88,15 @@ class BodyExpander {
   [[nodiscard]] bool varies(Expr e) const;
   void analyse(loop::Val v);
   ValueId emit(loop::Val v, int copy);
+  void need(loop::Val v, std::vector<bool>& needed) const;
+  void need_symbols(Expr e, std::vector<bool>& needed) const;
   ValueId load(const loop::Instruction& instruction, int copy);
+  // Reads, writes by lanes that are active alone.
+  ValueId read(const kernel::Access& access);
+  void write(const kernel::Access& access, const std::function<void(const kernel::Access&)>& one);
+  // How memory of a GPU is read or stored to.
+  void annotate(kernel::Access& access, Expr offset, bool is_store) const;
+  [[nodiscard]] bool is_read_once(Expr offset) const;
   ValueId random(const loop::Instruction& instruction, loop::Val v, int copy);
   ValueId indirect(const loop::Instruction& instruction, loop::Val v, int copy);
   // The expression at this copy: base and lane for the lane variable, values for indirect symbols.
@@ -74,6 +110,8 @@ class BodyExpander {
   kernel::Builder& b_;
   const loop::Body& body_;
   Lanes lanes_;
+  Usage usage_;
+  LaneMask mask_;
   std::vector<bool> varying_;
   std::vector<Values> values_;                                // [copy or 0][val]
   std::unordered_map<const sym::Node*, loop::Val> indirect_;  // symbol -> its instruction

@@ -100,19 +100,6 @@ std::string division(Opcode opcode, DType dtype, const std::string& a, const std
 
 }  // namespace
 
-bool is_expensive(const loop::Instruction& instruction) {
-  switch (instruction.opcode) {
-    case Opcode::div:
-    case Opcode::floordiv:
-    case Opcode::remainder:
-    case Opcode::fmod:
-    case Opcode::random:
-      return true;
-    default:
-      return instruction.opcode >= Opcode::sqrt && instruction.opcode <= Opcode::hypot;
-  }
-}
-
 std::string cast_text(const std::string& value, DType from, DType to) {
   if (from == to) return value;
   if (abi::is_reduced_float(from)) {

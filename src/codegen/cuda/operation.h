@@ -15,7 +15,5 @@ namespace inkle::codegen::cuda {
                                          std::span<const std::string> operands,
                                          const std::string& active, bool& can_fail);
 [[nodiscard]] std::string cast_text(const std::string& value, DType from, DType to);
-// Whether the operation takes many instructions, as functions and divisions do.
-[[nodiscard]] bool is_expensive(const loop::Instruction& instruction);
 
 }  // namespace inkle::codegen::cuda

@@ -5,10 +5,17 @@
 #include <string>
 
 #include "codegen/cuda/body.h"
-#include "codegen/cuda/keep.h"
-#include "codegen/cuda/prepare.h"
+#include "schedule/keep.h"
+#include "schedule/prepare.h"
 
 namespace inkle::codegen::cuda {
+
+using schedule::KeepPlan;
+using schedule::KeptValue;
+using schedule::Pass;
+using schedule::PreparedKernel;
+using schedule::PreparedReduction;
+using schedule::PreparedStage;
 
 // Static shared memory that every architecture gives a block, in bytes.
 constexpr std::int64_t kStaticShared = 48 << 10;

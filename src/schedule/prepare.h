@@ -7,7 +7,7 @@
 
 #include "schedule/kernel.h"
 
-namespace inkle::codegen::cuda {
+namespace inkle::schedule {
 
 // One of the reductions that a pass computes.
 struct PreparedReduction {
@@ -18,7 +18,7 @@ struct PreparedReduction {
 };
 
 struct PreparedStage {
-  schedule::Stage stage;            // inner: at most one loop; equal extents have equal variables
+  Stage stage;            // inner: at most one loop; equal extents have equal variables
   std::vector<std::uint32_t> rows;  // of a reduction's results
   // All that is reduced in this pass, of columns (the stage may store as well) or of a walked row.
   std::vector<PreparedReduction> reductions;
@@ -37,8 +37,8 @@ struct PrepareOptions {
   // One pass for neighbouring sums of a row that do not need each other.
   bool join_rows = false;
 };
-[[nodiscard]] PreparedKernel prepare(const schedule::Kernel& kernel,
-                                     const schedule::LoopKernel& loops, PrepareOptions options,
+[[nodiscard]] PreparedKernel prepare(const Kernel& kernel,
+                                     const LoopKernel& loops, PrepareOptions options,
                                      sym::Context& context);
 
-}  // namespace inkle::codegen::cuda
+}  // namespace inkle::schedule

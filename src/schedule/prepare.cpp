@@ -1,4 +1,4 @@
-#include "codegen/cuda/prepare.h"
+#include "schedule/prepare.h"
 
 #include <algorithm>
 #include <map>
@@ -7,15 +7,12 @@
 #include "base/error.h"
 #include "loop/builder.h"
 
-namespace inkle::codegen::cuda {
+namespace inkle::schedule {
 
 using loop::BodyBuilder;
 using loop::Instruction;
 using loop::Opcode;
 using loop::Val;
-using schedule::Stage;
-using schedule::StageKind;
-using schedule::StageStore;
 using sym::Expr;
 using Map = std::vector<std::pair<Expr, Expr>>;
 
@@ -23,7 +20,7 @@ namespace {
 
 class Preparer {
  public:
-  Preparer(const schedule::Kernel& kernel, const schedule::LoopKernel& loops, sym::Context& context)
+  Preparer(const Kernel& kernel, const LoopKernel& loops, sym::Context& context)
       : kernel_(kernel), loops_(loops), context_(context) {}
 
   PreparedKernel run(PrepareOptions options) {
@@ -67,7 +64,7 @@ class Preparer {
   Stage flattened(const Stage& stage) {
     Stage flat = stage;
     if (stage.inner.empty()) {
-      if (stage.kind != schedule::StageKind::scan) return flat;
+      if (stage.kind != StageKind::scan) return flat;
       // Over a dimension of one element: a loop all the same.
       const Expr one = context_.constant(1);
       flat.inner = {{context_.index(one), one}};
@@ -236,7 +233,7 @@ class Preparer {
       p.reductions = {{p.stage.reduce, p.stage.accumulator, 0, p.rows}};
     }
     const bool aliasing = std::any_of(kernel_.params.begin(), kernel_.params.end(),
-                                      [](const schedule::Param& p) { return p.may_alias; });
+                                      [](const Param& p) { return p.may_alias; });
     if (aliasing) return;
     const auto is_sum = [](const PreparedStage& p) {
       return p.stage.kind == StageKind::reduction && p.stage.reduce == loop::ReduceOp::sum;
@@ -327,8 +324,8 @@ class Preparer {
     return i == j;
   }
 
-  const schedule::Kernel& kernel_;
-  const schedule::LoopKernel& loops_;
+  const Kernel& kernel_;
+  const LoopKernel& loops_;
   sym::Context& context_;
   std::vector<std::pair<Expr, Expr>> variables_;
   std::vector<PreparedStage> done_;
@@ -336,9 +333,9 @@ class Preparer {
 
 }  // namespace
 
-PreparedKernel prepare(const schedule::Kernel& kernel, const schedule::LoopKernel& loops,
-                       PrepareOptions options, sym::Context& context) {
+PreparedKernel prepare(const Kernel& kernel, const LoopKernel& loops, PrepareOptions options,
+                       sym::Context& context) {
   return Preparer(kernel, loops, context).run(options);
 }
 
-}  // namespace inkle::codegen::cuda
+}  // namespace inkle::schedule

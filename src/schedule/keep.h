@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "codegen/cuda/prepare.h"
+#include "schedule/prepare.h"
 
-namespace inkle::codegen::cuda {
+namespace inkle::schedule {
 
 // One loop over the row: a stage, or a part of one (moments take two loops).
 struct Pass {
@@ -34,4 +34,4 @@ struct KeepPlan {
 [[nodiscard]] KeepPlan plan_kept(const std::vector<PreparedStage>& stages,
                                  const std::vector<Pass>& passes, bool loads_only);
 
-}  // namespace inkle::codegen::cuda
+}  // namespace inkle::schedule

@@ -1,4 +1,4 @@
-#include "codegen/cuda/keep.h"
+#include "schedule/keep.h"
 
 #include <bit>
 #include <map>
@@ -6,9 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/cuda/operation.h"
-
-namespace inkle::codegen::cuda {
+namespace inkle::schedule {
 
 using loop::Instruction;
 using loop::Opcode;
@@ -16,6 +14,20 @@ using loop::Val;
 using sym::Expr;
 
 namespace {
+
+// Whether the operation takes many instructions, as functions and divisions do.
+bool is_expensive(const Instruction& instruction) {
+  switch (instruction.opcode) {
+    case Opcode::div:
+    case Opcode::floordiv:
+    case Opcode::remainder:
+    case Opcode::fmod:
+    case Opcode::random:
+      return true;
+    default:
+      return instruction.opcode >= Opcode::sqrt && instruction.opcode <= Opcode::hypot;
+  }
+}
 
 class Keeper {
  public:
@@ -25,7 +37,7 @@ class Keeper {
   KeepPlan run() {
     plan_.known.resize(passes_.size());
     for (pass_ = 0; pass_ < passes_.size(); ++pass_) {
-      const schedule::Stage& stage = stages_[passes_[pass_].stage].stage;
+      const Stage& stage = stages_[passes_[pass_].stage].stage;
       if (stage.inner.empty()) continue;
       analyse(stage);
       visited_.assign(stage.body.instructions.size(), false);
@@ -46,18 +58,19 @@ class Keeper {
     return numbers_.try_emplace(key, static_cast<int>(numbers_.size())).first->second;
   }
 
-  std::string index_key(Expr e) const {
-    Symbols names;
+  // Equal for equal expressions of equal indices from memory.
+  std::string index_key(Expr e) {
+    std::vector<std::pair<Expr, Expr>> map;
     for (const Expr s : sym::symbols(e)) {
       const auto at = indirect_.find(s.node());
-      const std::string name =
-          at != indirect_.end() ? fmt::format("x{}", at->second) : fmt::format("n{}", s.id());
-      names[s.node()] = {name, true};
+      if (at != indirect_.end())
+        map.emplace_back(s, same_.try_emplace(at->second, s).first->second);
     }
-    return index_text(e, names, true);
+    if (!map.empty()) e = sym::substitute(e, map);
+    return fmt::format("{}", fmt::ptr(e.node()));
   }
 
-  void analyse(const schedule::Stage& stage) {
+  void analyse(const Stage& stage) {
     const loop::Body& body = stage.body;
     const Expr inner = stage.inner.front().variable;
     keys_.assign(body.instructions.size(), 0);
@@ -129,6 +142,7 @@ class Keeper {
   std::vector<int> keys_;
   std::vector<bool> varying_, expensive_, visited_;
   std::map<const sym::Node*, int> indirect_;
+  std::map<int, Expr> same_;  // by the key of an index from memory: the symbol that stands for it
   std::map<const sym::Node*, bool> indirect_varying_;
 };
 
@@ -139,4 +153,4 @@ KeepPlan plan_kept(const std::vector<PreparedStage>& stages, const std::vector<P
   return Keeper(stages, passes, loads_only).run();
 }
 
-}  // namespace inkle::codegen::cuda
+}  // namespace inkle::schedule

@@ -1,0 +1,194 @@
+#include "schedule/expand_states.h"
+
+#include <limits>
+
+#include "base/error.h"
+
+namespace inkle::schedule::expansion {
+
+using loop::Opcode;
+using loop::ReduceOp;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+GpuReducer::GpuReducer(kernel::Builder& b, ReduceOp op, DType accumulator, DType position)
+    : b_(b),
+      op_(op),
+      dtype_(op == ReduceOp::any || op == ReduceOp::all ? DType::boolean : accumulator),
+      position_(position) {}
+
+bool GpuReducer::has_position() const { return op_ == ReduceOp::argmin || op_ == ReduceOp::argmax; }
+
+std::size_t GpuReducer::states() const {
+  if (op_ == ReduceOp::welford) return 3;
+  return has_position() || op_ == ReduceOp::online_softmax ? 2 : 1;
+}
+
+ValueId GpuReducer::op(Opcode opcode, const Values& operands) {
+  return b_.compute(opcode, b_.type_of(operands[0]).dtype, operands);
+}
+
+ValueId GpuReducer::logic(Opcode opcode, const Values& operands) {
+  return b_.compute(opcode, DType::boolean, operands);
+}
+
+ValueId GpuReducer::number(double value) {
+  return abi::is_float(dtype_) ? b_.real(dtype_, value)
+                               : b_.integer(dtype_, static_cast<std::int64_t>(value));
+}
+
+// The least or greatest value of the type; infinities for floats.
+ValueId GpuReducer::extreme(bool greatest) {
+  if (abi::is_float(dtype_)) return b_.real(dtype_, greatest ? kInfinity : -kInfinity);
+  if (dtype_ == DType::boolean) return b_.integer(dtype_, greatest ? 1 : 0);
+  if (dtype_ == DType::u8) return b_.integer(dtype_, greatest ? 255 : 0);
+  const auto bits = static_cast<int>(abi::size_of(dtype_) * 8);
+  const std::int64_t least = std::numeric_limits<std::int64_t>::min() >> (64 - bits);
+  return b_.integer(dtype_, greatest ? ~least : least);
+}
+
+Values GpuReducer::identity() {
+  switch (op_) {
+    case ReduceOp::sum:
+      return {number(0)};
+    case ReduceOp::prod:
+      return {number(1)};
+    case ReduceOp::min:
+      return {extreme(true)};
+    case ReduceOp::max:
+      return {extreme(false)};
+    case ReduceOp::any:
+      return {b_.integer(DType::boolean, 0)};
+    case ReduceOp::all:
+      return {b_.integer(DType::boolean, 1)};
+    case ReduceOp::argmin:
+    case ReduceOp::argmax: {
+      const std::int64_t none = position_ == DType::i32 ? std::numeric_limits<std::int32_t>::max()
+                                                        : std::numeric_limits<std::int64_t>::max();
+      return {extreme(op_ == ReduceOp::argmin), b_.integer(position_, none)};
+    }
+    case ReduceOp::welford:
+      return {number(0), number(0), number(0)};
+    case ReduceOp::online_softmax:
+      return {extreme(false), number(0)};
+  }
+  return {};
+}
+
+ValueId GpuReducer::combine(ValueId a, ValueId b) {
+  switch (op_) {
+    case ReduceOp::sum:
+      return op(Opcode::add, {a, b});
+    case ReduceOp::prod:
+      return op(Opcode::mul, {a, b});
+    case ReduceOp::min:
+      return op(Opcode::min, {a, b});
+    case ReduceOp::max:
+      return op(Opcode::max, {a, b});
+    case ReduceOp::any:
+      return logic(Opcode::bit_or, {a, b});
+    case ReduceOp::all:
+      return logic(Opcode::bit_and, {a, b});
+    default:
+      break;
+  }
+  INKLE_CHECK(false, "{} is no simple reduction", loop::name_of(op_));
+  return kernel::kNone;
+}
+
+// Whether x comes before `best`: a NaN before all else.
+ValueId GpuReducer::beats(ValueId x, ValueId best) {
+  const ValueId better = logic(op_ == ReduceOp::argmax ? Opcode::greater : Opcode::less, {x, best});
+  if (!abi::is_float(dtype_)) return better;
+  const ValueId only =
+      logic(Opcode::bit_and,
+            {logic(Opcode::is_nan, {x}), logic(Opcode::bit_not, {logic(Opcode::is_nan, {best})})});
+  return logic(Opcode::bit_or, {better, only});
+}
+
+// The better of two; of equal ones the earlier.
+Values GpuReducer::better(const Values& a, const Values& b) {
+  const ValueId second = beats(b[0], a[0]);
+  const ValueId tie = logic(Opcode::bit_not, {logic(Opcode::bit_or, {beats(a[0], b[0]), second})});
+  const ValueId earlier = logic(Opcode::less, {b[1], a[1]});
+  const ValueId take = b_.compute(Opcode::select, DType::boolean, {tie, earlier, second});
+  return {b_.compute(Opcode::select, dtype_, {take, b[0], a[0]}),
+          b_.compute(Opcode::select, position_, {take, b[1], a[1]})};
+}
+
+Values GpuReducer::add_moment(const Values& before, ValueId x) {
+  const ValueId count = op(Opcode::add, {before[0], number(1)});
+  const ValueId share = op(Opcode::div, {number(1), count});
+  const ValueId d = op(Opcode::sub, {x, before[1]});
+  const ValueId mean = op(Opcode::add, {before[1], op(Opcode::mul, {d, share})});
+  const ValueId squares = op(Opcode::mul, {d, op(Opcode::sub, {x, mean})});
+  return {count, mean, op(Opcode::add, {before[2], squares})};
+}
+
+Values GpuReducer::merge_moments(const Values& a, const Values& b) {
+  const ValueId count = op(Opcode::add, {a[0], b[0]});
+  const ValueId is_empty = logic(Opcode::equal, {count, number(0)});
+  const ValueId part = op(Opcode::div, {b[0], count});
+  const ValueId share = b_.compute(Opcode::select, dtype_, {is_empty, number(0), part});
+  const ValueId d = op(Opcode::sub, {b[1], a[1]});
+  const ValueId mean = op(Opcode::add, {a[1], op(Opcode::mul, {d, share})});
+  const ValueId between =
+      op(Opcode::mul, {op(Opcode::mul, {op(Opcode::mul, {d, d}), a[0]}), share});
+  return {count, mean, op(Opcode::add, {op(Opcode::add, {a[2], b[2]}), between})};
+}
+
+// exp(from - to), of minus infinity 0, of equals 1.
+ValueId GpuReducer::scale(ValueId from, ValueId to) {
+  const ValueId same = logic(Opcode::equal, {from, to});
+  const ValueId is_least = logic(Opcode::equal, {from, extreme(false)});
+  return b_.branch(
+      logic(Opcode::bit_or, {same, is_least}), [&] { return Values{b_.cast(same, dtype_)}; },
+      [&] {
+        return Values{op(Opcode::exp, {op(Opcode::sub, {from, to})})};
+      })[0];
+}
+
+Values GpuReducer::merge_exponentials(const Values& a, const Values& b) {
+  const ValueId top = op(Opcode::max, {a[0], b[0]});
+  const ValueId first = op(Opcode::mul, {a[1], scale(a[0], top)});
+  const ValueId second = op(Opcode::mul, {b[1], scale(b[0], top)});
+  return {top, op(Opcode::add, {first, second})};
+}
+
+Values GpuReducer::step(const Values& before, ValueId x, ValueId position) {
+  if (has_position()) return better(before, {x, position});
+  if (op_ == ReduceOp::welford) return add_moment(before, x);
+  if (op_ == ReduceOp::online_softmax) return merge_exponentials(before, {x, number(1)});
+  return {combine(before[0], x)};
+}
+
+Values GpuReducer::merge(const Values& a, const Values& b) {
+  if (has_position()) return better(a, b);
+  if (op_ == ReduceOp::welford) return merge_moments(a, b);
+  if (op_ == ReduceOp::online_softmax) return merge_exponentials(a, b);
+  return {combine(a[0], b[0])};
+}
+
+Values GpuReducer::results(const Values& states) {
+  if (op_ == ReduceOp::welford) return {states[1], states[2]};
+  if (op_ == ReduceOp::online_softmax) {
+    // Where the maximum is no number, the sum is none.
+    const ValueId above = logic(Opcode::greater, {states[0], extreme(false)});
+    const ValueId below = logic(Opcode::less, {states[0], extreme(true)});
+    const ValueId finite = logic(Opcode::bit_and, {above, below});
+    const ValueId none = number(std::numeric_limits<double>::quiet_NaN());
+    return {states[0], b_.compute(Opcode::select, dtype_, {finite, states[1], none})};
+  }
+  if (!has_position()) return {states[0]};
+  // Where nothing was better than the least value there is, the first element is as good.
+  const ValueId none = identity()[1];
+  const ValueId place = b_.cast(states[1], DType::i64);
+  return {b_.compute(Opcode::select, DType::i64,
+                     {logic(Opcode::equal, {states[1], none}), b_.integer(DType::i64, 0), place})};
+}
+
+}  // namespace inkle::schedule::expansion

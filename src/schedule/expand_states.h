@@ -1,0 +1,53 @@
+// Partial results of reductions on a GPU: what a thread starts with, how it takes an element and
+// how two threads' meet. What each reduction means is said at loop::ReduceOp.
+#pragma once
+
+#include "kernel/builder.h"
+#include "loop/program.h"
+
+namespace inkle::schedule::expansion {
+
+using abi::DType;
+using kernel::ValueId;
+using kernel::Values;
+
+class GpuReducer {
+ public:
+  // `position`: the type of positions of searches, i32 or i64.
+  GpuReducer(kernel::Builder& b, loop::ReduceOp op, DType accumulator, DType position);
+
+  // welford: count, mean, sum of squared deviations. argmin, argmax: value, position.
+  // online_softmax: maximum, sum of exponentials. Others: one value.
+  [[nodiscard]] std::size_t states() const;
+  [[nodiscard]] bool has_position() const;
+  [[nodiscard]] DType position() const { return position_; }
+  // What an element is cast to.
+  [[nodiscard]] DType element() const { return dtype_; }
+
+  Values identity();
+  // The position is that of the element, after those that came before.
+  Values step(const Values& before, ValueId x, ValueId position);
+  Values merge(const Values& a, const Values& b);
+  // What rows get: loop::result_count values.
+  Values results(const Values& states);
+
+ private:
+  ValueId op(loop::Opcode opcode, const Values& operands);
+  ValueId logic(loop::Opcode opcode, const Values& operands);
+  ValueId number(double value);
+  ValueId extreme(bool greatest);
+  ValueId combine(ValueId a, ValueId b);
+  ValueId beats(ValueId x, ValueId best);
+  Values better(const Values& a, const Values& b);
+  Values add_moment(const Values& before, ValueId x);
+  Values merge_moments(const Values& a, const Values& b);
+  ValueId scale(ValueId from, ValueId to);
+  Values merge_exponentials(const Values& a, const Values& b);
+
+  kernel::Builder& b_;
+  loop::ReduceOp op_;
+  DType dtype_;
+  DType position_;
+};
+
+}  // namespace inkle::schedule::expansion
