@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
@@ -129,6 +130,7 @@ struct Block {
   std::vector<std::vector<PhaseBarrier>> phase_barriers;  // by memory
   std::array<ThreadBarrier, 16> barriers;
   std::vector<ThreadBarrier> warps;
+  std::map<std::pair<std::int64_t, std::int64_t>, ThreadBarrier> warp_parts;  // by lanes and number
 };
 
 struct Cluster {

@@ -56,8 +56,8 @@ enum class Op : std::uint8_t {
               // the first participant gets `first`, the others the merge of all before them
   broadcast,  // {value} -> the value of participant number `from`: Collective
   shuffle,    // {value[, i32 by]} -> value of another lane of the warp: Shuffle
-  barrier,    // of a warp, a block, a cluster or so many threads of a block: Barrier
-  fence,      // Fence
+  barrier,  // of a warp or a part of it, a block, a cluster or so many threads of a block: Barrier
+  fence,    // Fence
 
   // --- Asynchronous copies
   copy_async,  // {}: cp.async of elements from global to shared memory: Copy; by the thread itself,
@@ -228,7 +228,7 @@ struct Shuffle {
 struct Barrier {
   Scope scope = Scope::block;
   std::int32_t number = 0;   // block: of the hardware's sixteen
-  std::int32_t threads = 0;  // block: so many; 0: all
+  std::int32_t threads = 0;  // block: so many; warp: of the part with so many lanes; 0: all
   enum class Part : std::uint8_t { both, arrive, wait };
   Part part = Part::both;
 };
