@@ -135,4 +135,24 @@ class LaneAnalysis {
 
 std::vector<bool> varies_by_lane(const Kernel& kernel) { return LaneAnalysis(kernel).run(); }
 
+std::int32_t aligned_lanes(const Kernel& kernel, const Access& access, Expr lane,
+                           std::int32_t width) {
+  const Memory& memory = kernel.memories[access.memory];
+  Expr first = access.indices[0];
+  for (std::size_t d = 1; d < access.indices.size(); ++d) {
+    const std::int64_t padding = d + 1 == access.indices.size() ? memory.padding : 0;
+    first = first * (memory.shape[d] + padding) + access.indices[d];
+  }
+  const std::pair<Expr, Expr> map[] = {{lane, lane.context().constant(0)}};
+  first = sym::substitute(first, map);
+  const std::int64_t bytes = element_bytes(memory);
+  std::int32_t together = width;
+  const auto is_aligned = [&] {
+    return memory.alignment % std::min<std::int64_t>(together * bytes, 16) == 0 &&
+           sym::divides(together, first);
+  };
+  while (together > 1 && !is_aligned()) together /= 2;
+  return together;
+}
+
 }  // namespace inkle::kernel

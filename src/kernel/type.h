@@ -121,7 +121,8 @@ enum class Order : std::uint8_t { weak, relaxed, acquire, release, acquire_relea
 // it as it is.
 enum class Form : std::uint8_t {
   each,   // every lane an element of its own (gather, scatter); outside of vector regions: one
-  wide,   // lane l element first + l: one access of so many elements
+  wide,   // lane l element first + l: one access of so many elements, or several where alignment
+          // shows so many together only (aligned_lanes in lanes.h)
   splat,  // all lanes one element
 };
 

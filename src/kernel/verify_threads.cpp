@@ -113,6 +113,9 @@ void Verifier::collective(const Operation& o, const Place& place) {
             "scratch {} is not of the state's type", memory(c.scratch[i]).name);
   }
   if (has_cluster) return uniform(place, Variance::cluster, "a cluster");
+  // Which of the parts of a warp come here is known at run time alone.
+  const bool is_part = span < kWarp && k_.threads() > span;
+  if (in_warp && is_part) return uniform(place, Variance::thread, "a part of a warp");
   if (in_warp) return uniform(place, Variance::warp, "a warp");
   uniform(place, Variance::block, "a block");
 }

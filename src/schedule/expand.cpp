@@ -142,7 +142,14 @@ class KernelExpander {
                                  .join_rows = loops_.walked != 0};
     expansion::BlockExpansion x{expansion_, how,
                                 prepare(expansion_.scheduled, loops_, options, builder_.context())};
-    expansion::expand_columns(x);
+    switch (how.axis) {
+      case BlockSchedule::Axis::outer:
+        return expansion::expand_columns(x);
+      case BlockSchedule::Axis::inner:
+        return expansion::expand_rows(x);
+      case BlockSchedule::Axis::tile:
+        unsupported("kernel {}: a tile", expansion_.scheduled.name);
+    }
   }
 
   bool is_empty() const {

@@ -239,21 +239,34 @@ std::string kernel_text(std::string_view text, std::span<const std::string> args
 
 // expand [--training] [--passes=a,b]: a graph's loop kernels as kernel IR, of a CPU with AVX-512,
 // before or after kernel passes. Each is verified and read back.
+// expand --device=cuda [--arch=sm_90a] [--blocks=rows,threads,64,..]: of a GPU, under this schedule
+// instead of the one that is chosen.
 std::string expanded(std::string_view text, std::span<const std::string> args) {
   schedule::Options options = fixed_options();
   kernel::PassOptions passes{.verify_each = true};
   for (const kernel::KernelPass& pass : kernel::cpu_passes()) passes.skip.emplace_back(pass.name);
+  bool is_cuda = false;
+  std::string architecture = "sm_90a";
+  std::optional<schedule::BlockSchedule> blocks;
   for (const std::string_view arg : args) {
+    const std::string value(arg.substr(std::min(arg.find('='), arg.size() - 1) + 1));
     if (arg == "--training") {
       options.training = true;
     } else if (arg.starts_with("--passes=")) {
-      for (const std::string_view name : split(arg.substr(std::string_view("--passes=").size()))) {
-        std::erase(passes.skip, name);
-      }
+      for (const std::string_view name : split(value)) std::erase(passes.skip, name);
+    } else if (arg == "--device=cuda") {
+      is_cuda = true;
+    } else if (arg.starts_with("--arch=")) {
+      architecture = value;
+    } else if (arg.starts_with("--blocks=")) {
+      std::string text_of_blocks = value;
+      std::replace(text_of_blocks.begin(), text_of_blocks.end(), ',', ' ');
+      blocks = schedule::parse_blocks(text_of_blocks);
     } else {
       user_error("expand: unknown option '{}'", arg);
     }
   }
+  if (is_cuda) options.device = codegen::cuda::typical_device(architecture);
   const schedule::ScheduledProgram program = schedule::schedule(lowered(text), options);
   std::string out;
   for (const schedule::Step& step : program.steps) {
@@ -262,7 +275,9 @@ std::string expanded(std::string_view text, std::span<const std::string> args) {
       continue;
     }
     sym::Context& context = *program.program.context;
-    kernel::Kernel made = schedule::expand(kernel->kernel, kernel->schedule, context);
+    schedule::Schedule how = kernel->schedule;
+    if (blocks) how.blocks = blocks;
+    kernel::Kernel made = schedule::expand(kernel->kernel, how, context);
     kernel::run_passes(made, context, kernel::cpu_passes(), passes);
     const std::string one = kernel::to_string(made);
     const std::string again = kernel::to_string(kernel::parse_kernel(one, "out").kernel);

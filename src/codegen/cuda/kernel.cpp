@@ -226,9 +226,10 @@ class KernelWriter : private IterationWriter {
         break;
     }
     const bool rows = blocks_.axis == BlockSchedule::Axis::inner;
-    const schedule::PrepareOptions options{.join_softmax = !rows || !blocks_.keep,
-                                 .join_columns = blocks_.axis == BlockSchedule::Axis::outer,
-                                 .join_rows = loops_.walked != 0};
+    const schedule::PrepareOptions options{
+        .join_softmax = !rows || !blocks_.keep,
+        .join_columns = blocks_.axis == BlockSchedule::Axis::outer,
+        .join_rows = loops_.walked != 0};
     const schedule::PreparedKernel prepared = prepare(text_.kernel, loops_, options, context_);
     declare_scratch(prepared);
     Writer body;

@@ -1,0 +1,297 @@
+// Rows of a GPU's schedules as kernel IR: verified, and run by the interpreter with all blocks and
+// threads under several interleavings, against the loop kernel itself.
+#include <gtest/gtest.h>
+
+#include "kernel/interpret.h"
+#include "kernel/parse.h"
+#include "kernel/verify.h"
+#include "schedule/expand.h"
+#include "schedule/kernel_builder.h"
+
+namespace inkle::schedule::testing {
+namespace {
+
+BlockSchedule rows(std::int32_t threads, std::int32_t team, std::int32_t lanes, bool keep,
+                   std::int32_t unroll = 1) {
+  BlockSchedule b;
+  b.axis = BlockSchedule::Axis::inner;
+  b.threads = threads;
+  b.team = team;
+  b.lanes = lanes;
+  b.keep = keep;
+  b.unroll = unroll;
+  return b;
+}
+
+void check(KernelBuilder& builder, const BlockSchedule& blocks, const std::vector<Array>& arrays,
+           const std::vector<std::int64_t>& sizes, double tolerance) {
+  SCOPED_TRACE(to_string(blocks));
+  for (Param& p : builder.kernel.params) p.alignment = 16;
+  builder.finish();
+  std::vector<Array> expected = arrays;
+  ASSERT_EQ(interpret(builder.kernel, expected, sizes), 0);
+  Schedule schedule;
+  schedule.blocks = blocks;
+  const kernel::Kernel made = expand(builder.kernel, schedule, builder.context);
+  kernel::verify(made);
+  const std::string text = kernel::to_string(made);
+  EXPECT_EQ(kernel::to_string(kernel::parse_kernel(text, "text").kernel), text);
+  std::vector<Array> actual = arrays;
+  kernel::Instance instance;
+  for (Array& a : actual) instance.arguments.push_back({a.bytes});
+  instance.sizes = sizes;
+  kernel::CheckOptions options;
+  options.seeds = 1;
+  options.limit_residency = false;
+  const kernel::CheckResult result = kernel::check(made, {&instance, 1}, options);
+  for (const kernel::Finding& finding : result.findings) {
+    ADD_FAILURE() << result.schedule << ": " << kernel::to_string(made, finding);
+  }
+  EXPECT_EQ(result.status, 0);
+  ASSERT_EQ(result.results.size(), actual.size());
+  for (std::size_t p = 0; p < actual.size(); ++p) actual[p].bytes = result.results[p];
+  expect_near(actual, expected, tolerance, to_string(blocks));
+  if (::testing::Test::HasFailure()) ADD_FAILURE() << text;
+}
+
+// Without keep, with one access in flight and with several; then kept.
+std::vector<BlockSchedule> schedules() {
+  std::vector<BlockSchedule> all;
+  for (const bool keep : {false, true}) {
+    for (const std::int32_t unroll : {1, 3}) {
+      if (keep && unroll > 1) continue;
+      all.push_back(rows(64, 1, 1, keep, unroll));
+      all.push_back(rows(64, 1, 4, keep, unroll));
+      all.push_back(rows(64, 8, 4, keep, unroll));
+      all.push_back(rows(64, 32, 1, keep, unroll));
+      all.push_back(rows(64, 32, 2, keep, unroll));
+      all.push_back(rows(128, 128, 4, keep, unroll));
+    }
+  }
+  return all;
+}
+
+struct Extents {
+  std::int64_t rows, elements;
+  bool is_symbolic = false;  // elements
+};
+// Whole accesses; rows that start anywhere; shorter than a team; shorter than an access.
+std::vector<Extents> extents() {
+  return {{3, 512}, {5, 1001}, {7, 13}, {9, 3}, {5, 203, true}, {2, 96, true}};
+}
+
+Array interesting(DType dtype, std::int64_t n, unsigned seed, ReduceOp op) {
+  if (op == ReduceOp::prod) return random_array(dtype, n, seed, 0.99, 1.01);
+  Array a = random_array(dtype, n, seed, -8, 8);
+  const bool searches = op == ReduceOp::argmin || op == ReduceOp::argmax;
+  // Ties, and elements that are much larger than those before.
+  for (std::int64_t i = 0; searches && i < n; ++i) a.set(i, static_cast<double>(i * 7 % 5));
+  if (op == ReduceOp::any || op == ReduceOp::all) {
+    for (std::int64_t i = 0; i < n; ++i) a.set(i, i % 17 == 0 ? 1 : 0);
+  }
+  if (op == ReduceOp::online_softmax) a.set(n / 2, 40);
+  return a;
+}
+
+void check_reduction(ReduceOp op, DType dtype, const BlockSchedule& blocks, Extents e) {
+  if (blocks.keep && e.is_symbolic) return;
+  SCOPED_TRACE(fmt::format("{} of {} x {}", loop::name_of(op), e.rows, e.elements));
+  KernelBuilder b;
+  const DType row = op == ReduceOp::argmin || op == ReduceOp::argmax ? DType::i64
+                    : op == ReduceOp::any || op == ReduceOp::all     ? DType::boolean
+                                                                     : dtype;
+  const std::uint32_t x = b.param(dtype);
+  std::vector<std::uint32_t> results;
+  for (std::size_t r = 0; r < loop::result_count(op); ++r) {
+    results.push_back(b.param(row, ParamRole::out));
+  }
+  const Expr n = e.is_symbolic ? b.size("s0", e.elements) : b.constant(e.elements);
+  const Expr i = b.outer(b.constant(e.rows));
+  const std::uint32_t first = b.reduce(op, dtype, {n}, [&](BodyBuilder& body, const auto& inner) {
+    body.yield(body.load(x, dtype, {i * n + inner[0]}));
+  });
+  for (std::size_t r = 0; r < results.size(); ++r) {
+    b.store_row(first + static_cast<std::uint32_t>(r), results[r], i);
+  }
+  std::vector<Array> arrays{interesting(dtype, e.rows * e.elements, 7, op)};
+  for (std::size_t r = 0; r < results.size(); ++r) arrays.emplace_back(row, e.rows);
+  const std::vector<std::int64_t> sizes =
+      e.is_symbolic ? std::vector<std::int64_t>{e.elements} : std::vector<std::int64_t>{};
+  check(b, blocks, arrays, sizes, abi::is_float(row) ? 2e-5 : 0);
+}
+
+class Reductions : public ::testing::TestWithParam<ReduceOp> {};
+
+TEST_P(Reductions, AllSchedules) {
+  for (const BlockSchedule& blocks : schedules()) {
+    for (const Extents& e : extents()) {
+      check_reduction(GetParam(), DType::f32, blocks, e);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, Reductions,
+                         ::testing::Values(ReduceOp::sum, ReduceOp::prod, ReduceOp::min,
+                                           ReduceOp::max, ReduceOp::any, ReduceOp::all,
+                                           ReduceOp::argmin, ReduceOp::argmax, ReduceOp::welford,
+                                           ReduceOp::online_softmax),
+                         [](const auto& test) { return std::string(loop::name_of(test.param)); });
+
+std::vector<BlockSchedule> with_clusters() {
+  std::vector<BlockSchedule> all = schedules();
+  for (const bool keep : {false, true}) {
+    all.push_back(rows(64, 64, 4, keep, keep ? 1 : 2));
+    all.back().cluster = 2;
+    all.push_back(rows(256, 256, 2, keep));
+    all.back().cluster = 4;
+  }
+  return all;
+}
+
+TEST(ExpandRows, Clusters) {
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::argmax, ReduceOp::welford}) {
+    for (const BlockSchedule& blocks : with_clusters()) {
+      if (blocks.cluster == 1) continue;
+      for (const Extents& e : extents()) check_reduction(op, DType::f32, blocks, e);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(ExpandRows, OtherTypes) {
+  for (const DType dtype : {DType::i32, DType::i64, DType::f64}) {
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::argmin}) {
+      for (const BlockSchedule& blocks : {rows(64, 8, 4, true), rows(64, 64, 2, false, 2)}) {
+        check_reduction(op, dtype, blocks, {5, 203});
+        if (HasFailure()) return;
+      }
+    }
+  }
+  check_reduction(ReduceOp::online_softmax, DType::f64, rows(64, 8, 4, false), {5, 203});
+}
+
+TEST(ExpandRows, Scans) {
+  for (const BlockSchedule& blocks : schedules()) {
+    if (blocks.keep) continue;
+    for (const Extents& e : extents()) {
+      for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
+        KernelBuilder b;
+        const std::uint32_t x = b.param(DType::f32);
+        const std::uint32_t y = b.param(DType::f32, ParamRole::out);
+        const Expr n = e.is_symbolic ? b.size("s0", e.elements) : b.constant(e.elements);
+        const Expr i = b.outer(b.constant(e.rows));
+        Stage& stage = b.pointwise(
+            {n},
+            [&](BodyBuilder& body, const auto& inner) {
+              body.yield(body.load(x, DType::f32, {i * n + inner[0]}));
+            },
+            [&](const auto& inner) {
+              return std::vector<StageStore>{{y, i * n + inner[0]}};
+            });
+        stage.kind = StageKind::scan;
+        stage.reduce = op;
+        const std::int64_t count = e.rows * e.elements;
+        const std::vector<Array> arrays{random_array(DType::f32, count, 3),
+                                        Array(DType::f32, count)};
+        const auto sizes =
+            e.is_symbolic ? std::vector<std::int64_t>{e.elements} : std::vector<std::int64_t>{};
+        check(b, blocks, arrays, sizes, 1e-5);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+// Two outer loops; a maximum, exponentials below it, and their quotients, rounded.
+TEST(ExpandRows, Softmax) {
+  for (const BlockSchedule& blocks : with_clusters()) {
+    for (const Extents& e : extents()) {
+      if (blocks.keep && e.is_symbolic) continue;
+      KernelBuilder b;
+      const std::uint32_t x = b.param(DType::bf16);
+      const std::uint32_t y = b.param(DType::bf16, ParamRole::out);
+      const Expr n = e.is_symbolic ? b.size("s0", e.elements) : b.constant(e.elements);
+      const Expr i = b.outer(b.constant(2));
+      const Expr j = b.outer(b.constant(e.rows));
+      const auto at = [&](Expr k) { return (i * e.rows + j) * n + k; };
+      const auto load = [&](BodyBuilder& body, Expr k) {
+        return body.cast(body.load(x, DType::bf16, {at(k)}), DType::f32);
+      };
+      const std::uint32_t top =
+          b.reduce(ReduceOp::max, DType::f32, {n},
+                   [&](BodyBuilder& body, const auto& inner) { body.yield(load(body, inner[0])); });
+      const auto term = [&](BodyBuilder& body, Expr k) {
+        return body.unary(Opcode::exp,
+                          body.binary(Opcode::sub, load(body, k), body.row(top, DType::f32)));
+      };
+      const std::uint32_t sum =
+          b.reduce(ReduceOp::sum, DType::f32, {n},
+                   [&](BodyBuilder& body, const auto& inner) { body.yield(term(body, inner[0])); });
+      b.pointwise(
+          {n},
+          [&](BodyBuilder& body, const auto& inner) {
+            const Val quotient =
+                body.binary(Opcode::div, term(body, inner[0]), body.row(sum, DType::f32));
+            body.yield(body.cast(quotient, DType::bf16));
+          },
+          [&](const auto& inner) {
+            return std::vector<StageStore>{{y, at(inner[0])}};
+          });
+      const std::int64_t count = 2 * e.rows * e.elements;
+      const std::vector<Array> arrays{random_array(DType::bf16, count, 3, -6, 6),
+                                      Array(DType::bf16, count)};
+      const auto sizes =
+          e.is_symbolic ? std::vector<std::int64_t>{e.elements} : std::vector<std::int64_t>{};
+      check(b, blocks, arrays, sizes, 0.01);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Mean and deviations, then a weight for each group of seven elements, found by a division of the
+// position, and another through an index from memory.
+TEST(ExpandRows, NormsOfGroups) {
+  for (const BlockSchedule& blocks : with_clusters()) {
+    for (const std::int64_t n : {512, 1001, 21}) {
+      KernelBuilder b;
+      const std::int64_t m = 5;
+      const std::uint32_t x = b.param(DType::f32);
+      const std::uint32_t weight = b.param(DType::f32);
+      const std::uint32_t where = b.param(DType::i64);
+      const std::uint32_t y = b.param(DType::f32, ParamRole::out);
+      const Expr i = b.outer(b.constant(m));
+      const auto load = [&](BodyBuilder& body, Expr k) {
+        return body.load(x, DType::f32, {i * n + k});
+      };
+      const std::uint32_t mean =
+          b.reduce(ReduceOp::welford, DType::f32, {b.constant(n)},
+                   [&](BodyBuilder& body, const auto& inner) { body.yield(load(body, inner[0])); });
+      b.pointwise(
+          {b.constant(n)},
+          [&](BodyBuilder& body, const auto& inner) {
+            const Expr k = inner[0];
+            const Val d = body.binary(Opcode::sub, load(body, k), body.row(mean, DType::f32));
+            const Val scaled = body.binary(
+                Opcode::mul, d, body.load(weight, DType::f32, {sym::floordiv(k, std::int64_t{7})}));
+            const Expr at = body.indirect(body.load(where, DType::i64, {k}), b.constant(n / 7 + 1));
+            const Val other = body.load(weight, DType::f32, {at});
+            const Val squares = body.row(mean + 1, DType::f32);
+            body.yield(body.binary(Opcode::div, body.binary(Opcode::add, scaled, other), squares));
+          },
+          [&](const auto& inner) {
+            return std::vector<StageStore>{{y, i * n + inner[0]}};
+          });
+      Array places(DType::i64, n);
+      for (std::int64_t k = 0; k < n; ++k) places.set(k, static_cast<double>(k * 5 % (n / 7)));
+      const std::vector<Array> arrays{random_array(DType::f32, m * n, 3),
+                                      random_array(DType::f32, n / 7 + 1, 4), places,
+                                      Array(DType::f32, m * n)};
+      check(b, blocks, arrays, {}, 1e-4);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace inkle::schedule::testing
