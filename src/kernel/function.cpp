@@ -3,6 +3,8 @@
 #include <array>
 #include <cmath>
 
+#include "abi/half.h"
+
 namespace inkle::kernel {
 namespace {
 
@@ -10,6 +12,12 @@ double exp_term(std::span<const double> x) { return std::exp(x[0]); }
 double erf_plus_one(std::span<const double> x) { return std::erfc(-x[0]); }
 double exp_negative(std::span<const double> x) { return std::exp(x[0]); }
 double quotient(std::span<const double> x) { return x[0] / x[1]; }
+double round_bf16(std::span<const double> x) {
+  return abi::bf16_to_float(abi::float_to_bf16(static_cast<float>(x[0])));
+}
+double round_f16(std::span<const double> x) {
+  return abi::f16_to_float(abi::float_to_f16(static_cast<float>(x[0])));
+}
 
 // exp_term: the rounding of x * log2(e) makes it off by |x| 2^-24 of itself, two units of the
 // approximate exp2 come on top; below the least normal number it is 0. A term is a small part of
@@ -19,6 +27,8 @@ constexpr std::array kRows = {
     FunctionRow{NamedFunction::erf_plus_one, "erf_plus_one", 1, erf_plus_one, 0, 3e-7},
     FunctionRow{NamedFunction::quotient, "quotient", 2, quotient, 0x1.8p-23, 0x1p-149},
     FunctionRow{NamedFunction::exp_negative, "exp_negative", 1, exp_negative, 0x1p-23, 0x1p-149},
+    FunctionRow{NamedFunction::round_bf16, "round_bf16", 1, round_bf16, 0, 0},
+    FunctionRow{NamedFunction::round_f16, "round_f16", 1, round_f16, 0, 0},
 };
 
 }  // namespace

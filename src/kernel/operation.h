@@ -121,6 +121,8 @@ enum class NamedFunction : std::uint8_t {
   erf_plus_one,  // 1 + erf(x), to be rounded to f16 or bf16
   quotient,      // a / b, to be rounded to f16 or bf16
   exp_negative,  // exp(x), x <= 0
+  round_bf16,    // the f32 nearest to x that is a bf16
+  round_f16,     // the f32 nearest to x that is an f16
 };
 struct Function {
   NamedFunction function = NamedFunction::exp_term;

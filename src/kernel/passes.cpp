@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "kernel/hoist.h"
 #include "kernel/lower_indices.h"
+#include "kernel/numerics.h"
 #include "kernel/verify.h"
 
 namespace inkle::kernel {
@@ -16,9 +17,15 @@ constexpr KernelPass kCpuPasses[] = {
     {"lower_indices", lower_indices, "index expressions become integer operations"},
 };
 
+constexpr KernelPass kGpuPasses[] = {
+    {"numerics", numerics, "functions whose results are rounded at once take fewer instructions"},
+};
+
 }  // namespace
 
 std::span<const KernelPass> cpu_passes() { return kCpuPasses; }
+
+std::span<const KernelPass> gpu_passes() { return kGpuPasses; }
 
 void run_passes(Kernel& kernel, sym::Context& context, std::span<const KernelPass> passes,
                 const PassOptions& options) {

@@ -20,6 +20,8 @@ struct KernelPass {
 
 // What runs between the expansion of a schedule and the printer of a CPU, in order.
 [[nodiscard]] std::span<const KernelPass> cpu_passes();
+// The same of a GPU.
+[[nodiscard]] std::span<const KernelPass> gpu_passes();
 
 struct PassOptions {
   std::vector<std::string> skip;             // names of passes that are not run

@@ -38,7 +38,10 @@ class KernelExpander {
 
   void run() {
     declare_parameters();
-    if (expansion_.schedule.blocks) return blocks();
+    if (expansion_.schedule.blocks) {
+      builder_.operation(kernel::Op::dependency_wait, {}, {}, {});
+      return blocks();
+    }
     declare_scratch();
     const std::size_t scalars = loops_.outer.size() - loops_.walked - (expansion_.columns ? 1 : 0);
     std::vector<kernel::Axis> axes;

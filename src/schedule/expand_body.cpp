@@ -379,6 +379,7 @@ void BodyExpander::store(const StageStore& store, ValueId value, bool varies, in
   const DType dtype = b_.kernel().memories.at(to.memory).dtype;
   const ValueId stored = b_.cast(value, dtype);
   annotate(to, store.offset, true);
+  if (store.mode == loop::StoreMode::atomic_add && to.form == Form::wide) to.form = Form::each;
   const auto one = [&](const Access& place) {
     if (store.mode == loop::StoreMode::atomic_add) {
       kernel::Atomic add;

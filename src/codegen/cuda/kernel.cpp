@@ -10,7 +10,10 @@
 
 #include "base/error.h"
 #include "codegen/cuda/iterations.h"
+#include "codegen/cuda/print_kernel.h"
 #include "codegen/cuda/stage.h"
+#include "kernel/passes.h"
+#include "schedule/expand_blocks.h"
 
 namespace inkle::codegen::cuda {
 
@@ -387,6 +390,11 @@ KernelSource write_kernel(const schedule::Kernel& kernel, const schedule::Schedu
   if (loops == nullptr) unsupported("kernel {}: attention as a kernel of our own", kernel.name);
   INKLE_CHECK(schedule.blocks.has_value(), "kernel {} has no block schedule", kernel.name);
   const BlockSchedule& blocks = *schedule.blocks;
+  if (schedule::expansion::knows(kernel, blocks)) {
+    kernel::Kernel made = schedule::expand(kernel, schedule, context);
+    kernel::run_passes(made, context, kernel::gpu_passes());
+    return print_kernel(made, name, schedule::to_string(schedule), context);
+  }
   KernelWriter calls(kernel, *loops, blocks, context);
   if (!kernel.ending || calls.is_empty()) return calls.run(name, schedule::to_string(schedule));
   std::string text;

@@ -1,0 +1,367 @@
+#include "codegen/cuda/lane_plan.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "kernel/lanes.h"
+
+namespace inkle::codegen::cuda {
+
+using kernel::Access;
+using kernel::Form;
+using kernel::Op;
+using kernel::Operation;
+using kernel::OperationId;
+using kernel::RegionId;
+using kernel::ValueId;
+using sym::Expr;
+
+namespace {
+
+constexpr std::uint32_t kNowhere = kernel::kNone;
+
+bool is_narrowing(const kernel::Kernel& k, const Operation& op) {
+  return op.op == Op::compute &&
+         std::get<kernel::Compute>(op.detail).opcode == loop::Opcode::cast &&
+         abi::is_reduced_float(k.type_of(op.results[0]).dtype) &&
+         k.type_of(op.operands[0]).dtype == abi::DType::f32;
+}
+
+bool writes(const Operation& op) {
+  switch (op.op) {
+    case Op::store:
+    case Op::atomic:
+    case Op::report:
+    case Op::copy_async:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Whether what the operation reads may be written by this kernel.
+bool reads_changing(const Operation& op) {
+  if (op.op != Op::load) return false;
+  const auto& access = std::get<Access>(op.detail);
+  return !access.constant;
+}
+
+// Operations that the text has by themselves: no lane's operation passes them.
+bool is_control(Op op) {
+  switch (op) {
+    case Op::loop:
+    case Op::repeat:
+    case Op::fold:
+    case Op::branch:
+    case Op::barrier:
+    case Op::fence:
+    case Op::reduce:
+    case Op::scan:
+    case Op::broadcast:
+    case Op::roles:
+    case Op::vector:
+    case Op::copy_async:
+    case Op::copy_commit:
+    case Op::copy_wait:
+    case Op::dependency_wait:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+std::vector<Expr> expressions(const Operation& op) {
+  if (const auto* access = kernel::access_of(op)) {
+    std::vector<Expr> all = access->indices;
+    if (const auto* copy = std::get_if<kernel::Copy>(&op.detail)) {
+      all.insert(all.end(), copy->from.indices.begin(), copy->from.indices.end());
+    }
+    return all;
+  }
+  if (const auto* index = std::get_if<kernel::IndexOf>(&op.detail)) return {index->expression};
+  if (const auto* loop = std::get_if<kernel::Loop>(&op.detail)) {
+    return {loop->begin, loop->end, loop->step};
+  }
+  if (const auto* symbolic = std::get_if<kernel::Symbolic>(&op.detail)) {
+    if (!symbolic->extent.is_null()) return {symbolic->extent};
+  }
+  return {};
+}
+
+Expr linear_index(const kernel::Kernel& kernel, const Access& access) {
+  const kernel::Memory& memory = kernel.memories[access.memory];
+  Expr linear = access.indices.front();
+  for (std::size_t d = 1; d < access.indices.size(); ++d) {
+    Expr extent = memory.shape[d];
+    if (d + 1 == access.indices.size()) extent = extent + std::int64_t{memory.padding};
+    linear = linear * extent + access.indices[d];
+  }
+  return linear;
+}
+
+const Operation* first_counter(const kernel::Kernel& kernel, const Operation& op) {
+  if (op.op != Op::compute) return nullptr;
+  const auto& detail = std::get<kernel::Compute>(op.detail);
+  if (detail.opcode != loop::Opcode::random || detail.form != Form::wide) return nullptr;
+  const Operation& counter = kernel.operations[kernel.values[op.operands[1]].definition];
+  INKLE_CHECK(counter.op == Op::index, "kernel {}: a random number's counter is no index",
+              kernel.name);
+  return &counter;
+}
+
+struct LanePlan::Effects {
+  bool reads = false;    // memory that this kernel may write
+  bool writes = false;   // or reports
+  bool control = false;  // stands by itself
+  void add(const Effects& other) {
+    reads = reads || other.reads;
+    writes = writes || other.writes;
+    control = control || other.control;
+  }
+};
+
+struct LanePlan::Open {
+  Segment segment;
+  bool writes = false;        // lanes or what comes behind them
+  bool after_writes = false;  // what comes behind them
+};
+
+LanePlan::LanePlan(const kernel::Kernel& kernel)
+    : k_(kernel),
+      varies_(kernel::varies_by_lane(kernel)),
+      is_lane_(kernel.values.size(), false),
+      is_stored_(kernel.values.size(), false),
+      segment_of_(kernel.values.size(), kNowhere),
+      pairs_(kernel.operations.size(), false) {
+  for (const Operation& op : k_.operations) {
+    if (op.op == Op::indirect || op.op == Op::bind) {
+      symbols_[std::get<kernel::Symbolic>(op.detail).symbol.node()] = op.results[0];
+    }
+  }
+  find_vectors(k_.body);
+}
+
+const std::vector<Segment>* LanePlan::segments(RegionId region) const {
+  const auto found = plans_.find(region);
+  return found == plans_.end() ? nullptr : &found->second;
+}
+
+int LanePlan::width(const Access& access) const {
+  const kernel::Memory& memory = k_.memories[access.memory];
+  if (access.form != Form::wide || memory.swizzle != 0) return 1;
+  if (memory.space == kernel::Space::registers || memory.space == kernel::Space::stack) {
+    const auto last = memory.shape.back().constant();
+    return last && *last == lanes_ && access.indices.back() == lane_ ? lanes_ : 1;
+  }
+  const std::pair<Expr, Expr> map[] = {{lane_, lane_.context().constant(0)}};
+  const Expr first = sym::substitute(linear_index(k_, access), map);
+  const auto size = static_cast<std::int32_t>(abi::size_of(memory.dtype));
+  int width = lanes_;
+  while (width > 1 && memory.alignment % (width * size) != 0 && memory.alignment % 16 != 0) {
+    width /= 2;
+  }
+  while (width > 1 && !sym::divides(width, first)) width /= 2;
+  return width;
+}
+
+// --- Vector regions --------------------------------------------------------------------------
+
+void LanePlan::find_vectors(RegionId region) {
+  for (const OperationId o : k_.regions[region].operations) {
+    const Operation& op = k_.operations[o];
+    if (op.op != Op::vector) {
+      for (const RegionId inside : op.regions) find_vectors(inside);
+      continue;
+    }
+    const auto& vector = std::get<kernel::Vector>(op.detail);
+    lane_ = vector.lane;
+    lanes_ = vector.width;
+    find_pairs();
+    plan(op.regions[0]);
+    note_uses(op.regions[0]);
+  }
+}
+
+// Casts of which only whole accesses store the results.
+void LanePlan::find_pairs() {
+  std::vector<bool> other(k_.values.size(), false);
+  for (const Operation& op : k_.operations) {
+    const bool stores = op.op == Op::store && width(std::get<Access>(op.detail)) > 1;
+    for (std::size_t i = 0; i < op.operands.size(); ++i) {
+      if (!stores || i + 1 != op.operands.size()) other[op.operands[i]] = true;
+    }
+  }
+  for (const kernel::Region& region : k_.regions) {
+    for (const ValueId v : region.yields) other[v] = true;
+  }
+  for (OperationId o = 0; o < k_.operations.size(); ++o) {
+    const Operation& op = k_.operations[o];
+    if (!op.results.empty() && varies_[op.results[0]] && is_narrowing(k_, op)) {
+      pairs_[o] = !other[op.results[0]];
+    }
+  }
+}
+
+LanePlan::Effects LanePlan::effects(const Operation& op) const {
+  Effects all{reads_changing(op), writes(op), is_control(op.op) && op.op != Op::branch};
+  for (const RegionId r : op.regions) {
+    for (const OperationId o : k_.regions[r].operations) all.add(effects(k_.operations[o]));
+  }
+  return all;
+}
+
+bool LanePlan::varies(Expr e) const {
+  const auto symbols = sym::symbols(e);
+  return std::any_of(symbols.begin(), symbols.end(), [&](Expr s) {
+    const auto found = symbols_.find(s.node());
+    return s == lane_ || (found != symbols_.end() && varies_[found->second]);
+  });
+}
+
+bool LanePlan::is_after(OperationId o) const {
+  const Operation& op = k_.operations[o];
+  if (pairs_[o]) return true;
+  if (op.op != Op::store) return false;
+  const auto& access = std::get<Access>(op.detail);
+  return access.form == Form::splat || width(access) > 1;
+}
+
+// Run by the lanes one after the other.
+bool LanePlan::is_lane_operation(const Operation& op) const {
+  switch (op.op) {
+    case Op::branch:
+      return varies_[op.operands[0]];
+    case Op::load:
+      return varies_[op.results[0]] && width(std::get<Access>(op.detail)) == 1;
+    case Op::store:
+    case Op::atomic: {
+      const Access& access = *kernel::access_of(op);
+      if (access.form == Form::splat) return false;
+      const auto all = expressions(op);
+      return varies_[op.operands.back()] ||
+             std::any_of(all.begin(), all.end(), [&](Expr e) { return varies(e); });
+    }
+    case Op::compute:
+      return varies_[op.results[0]] && std::get<kernel::Compute>(op.detail).form != Form::wide;
+    default:
+      return !is_control(op.op) && !op.results.empty() && varies_[op.results[0]];
+  }
+}
+
+// Calls f with the values that the operation needs; `inside`: also those of its regions.
+template <class F>
+void LanePlan::for_each_use(const Operation& op, bool inside, const F& f) const {
+  const auto of_symbols = [&](const Operation& one) {
+    for (const Expr e : expressions(one)) {
+      for (const Expr s : sym::symbols(e)) {
+        const auto found = symbols_.find(s.node());
+        if (found != symbols_.end()) f(found->second);
+      }
+    }
+  };
+  if (const kernel::Operation* counter = first_counter(k_, op)) {
+    f(op.operands[0]);
+    of_symbols(*counter);
+    return;
+  }
+  for (const ValueId v : op.operands) f(v);
+  of_symbols(op);
+  if (!inside) return;
+  for (const RegionId r : op.regions) {
+    for (const OperationId o : k_.regions[r].operations) for_each_use(k_.operations[o], true, f);
+    for (const ValueId v : k_.regions[r].yields) f(v);
+  }
+}
+
+// Whether the operation needs what the lanes of the segment make.
+bool LanePlan::needs_lanes(OperationId o, std::uint32_t segment) const {
+  bool needs = false;
+  for_each_use(k_.operations[o], true,
+               [&](ValueId v) { needs = needs || (is_lane_[v] && segment_of_[v] == segment); });
+  return needs;
+}
+
+void LanePlan::flush(Open& open, std::vector<Segment>& done) {
+  Segment& s = open.segment;
+  if (!s.before.empty() || !s.lanes.empty() || !s.after.empty()) done.push_back(std::move(s));
+  open = Open();
+  open.segment.number = segments_++;
+}
+
+void LanePlan::place(OperationId o, Open& open, std::vector<Segment>& done) {
+  const Operation& op = k_.operations[o];
+  const Effects does = effects(op);
+  if (is_after(o)) {
+    open.segment.after.push_back(o);
+    open.after_writes = open.after_writes || does.writes;
+    open.writes = open.writes || does.writes;
+    return;
+  }
+  if (is_lane_operation(op)) {
+    if (open.after_writes && (does.reads || does.writes)) flush(open, done);
+    open.segment.lanes.push_back(o);
+    open.writes = open.writes || does.writes;
+    take_lanes(o, open.segment.number);
+    return;
+  }
+  const bool alone = does.control || does.writes;
+  if (alone || needs_lanes(o, open.segment.number) || (open.writes && does.reads)) {
+    flush(open, done);
+  }
+  open.segment.before.push_back(o);
+  for (const RegionId inside : op.regions) plan(inside);
+  if (alone) flush(open, done);
+}
+
+void LanePlan::plan(RegionId region) {
+  std::vector<Segment> done;
+  Open open;
+  open.segment.number = segments_++;
+  for (const OperationId o : k_.regions[region].operations) place(o, open, done);
+  flush(open, done);
+  // What the region yields is assigned by the lanes of the last segment.
+  if (done.empty() || !done.back().after.empty()) {
+    done.push_back(std::move(open.segment));
+  }
+  plans_[region] = std::move(done);
+}
+
+void LanePlan::take_lanes(OperationId o, std::uint32_t segment) {
+  const auto take = [&](const std::vector<ValueId>& values) {
+    for (const ValueId v : values) {
+      is_lane_[v] = true;
+      segment_of_[v] = segment;
+    }
+  };
+  const Operation& op = k_.operations[o];
+  take(op.results);
+  for (const RegionId r : op.regions) {
+    take(k_.regions[r].arguments);
+    for (const OperationId inside : k_.regions[r].operations) take_lanes(inside, segment);
+  }
+}
+
+void LanePlan::note_use(ValueId v, std::uint32_t segment) {
+  if (is_lane_[v] && segment_of_[v] != segment) is_stored_[v] = true;
+}
+
+void LanePlan::note_uses(RegionId region) {
+  const std::vector<Segment>& all = plans_.at(region);
+  for (const Segment& segment : all) {
+    for (const auto* list : {&segment.before, &segment.after}) {
+      for (const OperationId o : *list) {
+        const Operation& op = k_.operations[o];
+        for_each_use(op, false, [&](ValueId v) { note_use(v, kNowhere); });
+        for (const RegionId inside : op.regions) note_uses(inside);
+      }
+    }
+    for (const OperationId o : segment.lanes) {
+      for_each_use(k_.operations[o], true, [&](ValueId v) { note_use(v, segment.number); });
+    }
+  }
+  for (const ValueId v : k_.regions[region].yields) note_use(v, all.back().number);
+}
+
+}  // namespace inkle::codegen::cuda

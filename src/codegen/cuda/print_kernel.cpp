@@ -1,0 +1,202 @@
+#include "codegen/cuda/print_kernel.h"
+
+#include <bit>
+
+#include "base/error.h"
+#include "codegen/cuda/print_region.h"
+
+namespace inkle::codegen::cuda {
+
+using kernel::AxisKind;
+using kernel::Memory;
+using kernel::MemoryId;
+using kernel::Space;
+using sym::Expr;
+
+namespace {
+
+class KernelPrinter {
+ public:
+  KernelPrinter(const kernel::Kernel& kernel, sym::Context& context)
+      : k_(kernel), context_(context), plan_(kernel), text_(kernel, plan_) {
+    for (MemoryId m = 0; m < k_.parameter_count; ++m) {
+      aliasing_ = aliasing_ || k_.memories[m].may_alias;
+    }
+  }
+
+  KernelSource run(const std::string& name, const std::string& note) {
+    if (!k_.sources.empty()) out_.line("// {}", fmt::join(k_.sources, ", "));
+    out_.line("// {}", note);
+    begin(name);
+    sizes();
+    blocks();
+    threads();
+    memories();
+    Writer body;
+    RegionPrinter region(k_, plan_, text_, body);
+    region.body();
+    out_.append(body.text());
+    out_.close();
+    return {out_.text(), region.can_fail(), context_.constant(0)};
+  }
+
+ private:
+  std::string parameter(MemoryId m) const {
+    const Memory& memory = k_.memories[m];
+    return fmt::format("{}{}* {}p{}", memory.role == kernel::Role::in ? "const " : "",
+                       type_of(memory.dtype), aliasing_ ? "" : "__restrict__ ", m);
+  }
+
+  bool is_table() const { return k_.launch.instances > 1; }
+
+  void begin(const std::string& name) {
+    std::string parameters;
+    if (is_table()) {
+      declare_table(name);
+      parameters = fmt::format("const __grid_constant__ Table_{} table, ", name);
+    } else {
+      for (MemoryId m = 0; m < k_.parameter_count; ++m) parameters += parameter(m) + ", ";
+      for (std::size_t s = 0; s < k_.sizes.size(); ++s) parameters += fmt::format("i64 n{}, ", s);
+    }
+    const std::int64_t cluster = k_.cluster();
+    const std::string dimensions =
+        cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", cluster) : "";
+    const std::string resident =
+        k_.launch.resident_blocks > 0 ? fmt::format(", {}", k_.launch.resident_blocks) : "";
+    out_.open(
+        fmt::format("extern \"C\" __global__ void {}__launch_bounds__({}{}) {}({}u32* status)",
+                    dimensions, k_.threads(), resident, name, parameters));
+    if (is_table()) find_instance();
+  }
+
+  // The structure of a table, as abi/plan.h says it.
+  void declare_table(const std::string& name) {
+    const auto instances = k_.launch.instances;
+    out_.open(fmt::format("struct Table_{}", name));
+    out_.line("void* p[{}];", std::int64_t{instances} * k_.parameter_count);
+    if (!k_.sizes.empty()) {
+      out_.line("i64 n[{}];", instances * static_cast<std::int64_t>(k_.sizes.size()));
+    }
+    out_.line("u32 first[{}];", instances + 1);
+    out_.close(";");
+  }
+
+  // Which instance this block is of, and its number in that.
+  void find_instance() {
+    const auto instances = k_.launch.instances;
+    out_.line("int at = 0;");
+    out_.line("for (int step = {}; step > 0; step /= 2) {{",
+              std::bit_floor(static_cast<std::uint32_t>(instances)));
+    out_.line("  if (at + step < {} && table.first[at + step] <= blockIdx.x) at += step;",
+              instances);
+    out_.raw("}");
+    out_.raw("const u32 block = blockIdx.x - table.first[at];");
+    for (MemoryId m = 0; m < k_.parameter_count; ++m) {
+      const Memory& memory = k_.memories[m];
+      out_.line("{} = ({}{}*)table.p[at * {} + {}];", parameter(m),
+                memory.role == kernel::Role::in ? "const " : "", type_of(memory.dtype),
+                k_.parameter_count, m);
+    }
+    for (std::size_t s = 0; s < k_.sizes.size(); ++s) {
+      out_.line("const i64 n{} = table.n[at * {} + {}];", s, k_.sizes.size(), s);
+    }
+  }
+
+  void sizes() {
+    for (std::size_t s = 0; s < k_.sizes.size(); ++s) {
+      const bool wide = !fits32(k_.sizes[s]);
+      if (!wide) out_.line("const int s{0} = (int)n{0};", s);
+      text_.define(k_.sizes[s], fmt::format("{}{}", wide ? "n" : "s", s), wide);
+    }
+  }
+
+  // The block's number taken apart along the grid's axes, the last one fastest, and its rank.
+  void blocks() {
+    std::vector<const kernel::Axis*> grid;
+    for (const kernel::Axis& axis : k_.launch.axes) {
+      if (axis.kind == AxisKind::grid) grid.push_back(&axis);
+      if (axis.kind == AxisKind::cluster) {
+        out_.raw("const int rank = cluster_rank();");
+        text_.define(axis.variable, "rank", false);
+      }
+    }
+    std::string rest = is_table() ? "block" : "blockIdx.x";
+    if (k_.cluster() > 1) rest = fmt::format("({} / {})", rest, k_.cluster());
+    for (std::size_t d = grid.size(); d-- > 0;) {
+      const Expr variable = grid[d]->variable;
+      const bool wide = !fits32(variable);
+      const std::string name = fmt::format("g{}", d);
+      const char* type = wide ? "i64" : "int";
+      if (d == 0) {
+        out_.line("const {0} {1} = ({0}){2};", type, name, rest);
+      } else {
+        const std::string extent = text_.index(grid[d]->extent, false);
+        const std::string above = fmt::format("b{}", d);
+        out_.line("const u32 {} = {} / (u32)({});", above, rest, extent);
+        out_.line("const {0} {1} = ({0})({2} % (u32)({3}));", type, name, rest, extent);
+        rest = above;
+      }
+      text_.define(variable, name, wide);
+    }
+  }
+
+  void threads() {
+    std::int64_t inner = k_.threads();
+    bool first = true;
+    for (std::size_t a = 0; a < k_.launch.axes.size(); ++a) {
+      const kernel::Axis& axis = k_.launch.axes[a];
+      if (axis.kind != AxisKind::thread) continue;
+      const std::int64_t extent = *axis.extent.constant();
+      inner /= extent;
+      std::string text = "threadIdx.x";
+      if (inner > 1) text += fmt::format(" / {}", inner);
+      if (!first) text += fmt::format(" % {}", extent);
+      first = false;
+      const std::string name = fmt::format("t{}", a);
+      out_.line("const int {} = {};", name, text);
+      text_.define(axis.variable, name, false);
+    }
+  }
+
+  void memories() {
+    for (MemoryId m = k_.parameter_count; m < k_.memories.size(); ++m) {
+      const Memory& memory = k_.memories[m];
+      const std::string name = text_.memory(m);
+      const std::string type = type_of(memory.dtype);
+      const auto elements = kernel::element_count(memory).constant();
+      if (!elements) unsupported("kernel {}: {} of unknown size", k_.name, memory.name);
+      switch (memory.space) {
+        case Space::registers:
+        case Space::stack:
+          if (const int lanes = text_.pack_lanes(m); lanes != 0) {
+            out_.line("Pack<{}, {}> {}[{}];", type, lanes, name, *elements / lanes);
+          } else {
+            out_.line("{} {}[{}];", type, name, *elements);
+          }
+          break;
+        case Space::shared:
+          out_.line("__shared__ alignas(16) {} {}[{}];", type, name, *elements);
+          break;
+        default:
+          INKLE_CHECK(false, "kernel {}: no text of CUDA for memory in {}", k_.name,
+                      name_of(memory.space));
+      }
+    }
+  }
+
+  const kernel::Kernel& k_;
+  sym::Context& context_;
+  LanePlan plan_;
+  ValueText text_;
+  Writer out_;
+  bool aliasing_ = false;
+};
+
+}  // namespace
+
+KernelSource print_kernel(const kernel::Kernel& kernel, const std::string& name,
+                          const std::string& note, sym::Context& context) {
+  return KernelPrinter(kernel, context).run(name, note);
+}
+
+}  // namespace inkle::codegen::cuda

@@ -1,0 +1,302 @@
+#include "codegen/cuda/print_operation.h"
+
+#include "base/error.h"
+#include "codegen/cuda/operation.h"
+
+namespace inkle::codegen::cuda {
+
+using kernel::Access;
+using kernel::Form;
+using kernel::Hint;
+using kernel::Op;
+using kernel::Operation;
+using kernel::OperationId;
+using kernel::Order;
+using kernel::Scope;
+using kernel::Space;
+using kernel::ValueId;
+
+void OperationPrinter::print(OperationId o) {
+  const Operation& op = k_.operations[o];
+  switch (op.op) {
+    case Op::constant:
+      return;  // stands where it is used
+    case Op::index: {
+      const sym::Expr e = std::get<kernel::IndexOf>(op.detail).expression;
+      return define(op.results[0],
+                    fmt::format("({})({})", text_.type(op.results[0]), text_.index(e)));
+    }
+    case Op::compute:
+      if (plan_.narrows_pairs(o)) return narrow(op);
+      if (const Operation* counter = first_counter(k_, op)) return random(op, *counter);
+      return compute(op);
+    case Op::function:
+      return function(op);
+    case Op::indirect:
+      return indirect(op);
+    case Op::bind:
+      return bind(op);
+    case Op::load:
+      return load(op);
+    case Op::store:
+      return store(op);
+    case Op::atomic:
+      return atomic(op);
+    case Op::prefetch:
+      out_.line("prefetch({});", text_.address(std::get<Access>(op.detail)));
+      return;
+    case Op::shuffle:
+      return shuffle(op);
+    case Op::barrier:
+      return barrier(std::get<kernel::Barrier>(op.detail));
+    case Op::fence:
+      return fence(std::get<kernel::Fence>(op.detail));
+    case Op::copy_async:
+      return copy(std::get<kernel::Copy>(op.detail));
+    case Op::copy_commit:
+      out_.raw("commit_copies();");
+      return;
+    case Op::copy_wait:
+      out_.line("wait_for_copies<{}>();", std::get<kernel::Count>(op.detail).count);
+      return;
+    case Op::report:
+      can_fail_ = true;
+      out_.line("fault(status, {});", std::get<kernel::Report>(op.detail).status);
+      return;
+    default:
+      break;
+  }
+  INKLE_CHECK(false, "kernel {}: no text of CUDA for {}", k_.name, name_of(op.op));
+}
+
+void OperationPrinter::define(ValueId v, const std::string& text) {
+  out_.line("const {} {} = {};", text_.type(v), text_.variable(v), text);
+  if (plan_.varies(v) && text_.in_lanes() && plan_.is_stored(v)) {
+    out_.line("{}.at[l] = {};", text_.pack(v), text_.variable(v));
+  }
+}
+
+void OperationPrinter::define_pack(ValueId v, const std::string& text) {
+  out_.line("const Pack<{}, {}> {} = {};", text_.type(v), text_.lanes(), text_.pack(v), text);
+}
+
+std::string OperationPrinter::pack_of(ValueId v) {
+  if (text_.is_array(v)) return text_.pack(v);
+  const std::string name = fmt::format("f{}", fills_++);
+  out_.line("Pack<{}, {}> {};", text_.type(v), text_.lanes(), name);
+  out_.line("#pragma unroll");
+  out_.line("for (int l = 0; l < {}; ++l) {}.at[l] = {};", text_.lanes(), name, text_.of(v));
+  return name;
+}
+
+// --- Values ----------------------------------------------------------------------------------
+
+void OperationPrinter::compute(const Operation& op) {
+  const auto opcode = std::get<kernel::Compute>(op.detail).opcode;
+  const ValueId result = op.results[0];
+  const ValueId kind = op.operands[opcode == loop::Opcode::select ? 1 : 0];
+  const DType from = text_.dtype(kind);
+  if (opcode == loop::Opcode::cast && abi::is_reduced_float(from) && from != text_.dtype(result)) {
+    return define(result, cast_text(text_.widened(kind), DType::f32, text_.dtype(result)));
+  }
+  loop::Instruction instruction;
+  instruction.opcode = opcode;
+  instruction.dtype = text_.dtype(result);
+  std::vector<std::string> operands;
+  for (const ValueId v : op.operands) operands.push_back(text_.of(v));
+  define(result, operation_text(instruction, from, operands, "", can_fail_));
+}
+
+// Random words of lanes that count on from a multiple of 4.
+void OperationPrinter::random(const Operation& op, const Operation& counter) {
+  const sym::Expr e = std::get<kernel::IndexOf>(counter.detail).expression;
+  define_pack(op.results[0], fmt::format("philox_pack<{}>({}, {})", text_.lanes(),
+                                         text_.of(op.operands[0]), text_.index(e)));
+}
+
+void OperationPrinter::narrow(const Operation& op) {
+  const ValueId result = op.results[0];
+  define_pack(result,
+              fmt::format("narrow(({}*)0, {}.at)", text_.type(result), pack_of(op.operands[0])));
+}
+
+void OperationPrinter::function(const Operation& op) {
+  const ValueId v = op.results[0];
+  const std::string x = text_.of(op.operands[0]);
+  switch (std::get<kernel::Function>(op.detail).function) {
+    case kernel::NamedFunction::exp_term:
+      return define(v, fmt::format("term({})", x));
+    case kernel::NamedFunction::erf_plus_one:
+      return define(v, fmt::format("one_plus_erf({})", x));
+    case kernel::NamedFunction::quotient:
+      return define(v, fmt::format("over({}, divisor({}))", x, text_.of(op.operands[1])));
+    case kernel::NamedFunction::exp_negative:
+      return define(v, fmt::format("exponential({})", x));
+    case kernel::NamedFunction::round_bf16:
+      return define(v, fmt::format("round_bf16({})", x));
+    case kernel::NamedFunction::round_f16:
+      return define(v, fmt::format("round_f16({})", x));
+  }
+}
+
+// The index where it is one; else the failure is reported and 0 takes its place.
+void OperationPrinter::indirect(const Operation& op) {
+  const auto& detail = std::get<kernel::Symbolic>(op.detail);
+  const ValueId v = op.results[0];
+  const std::string value = text_.of(op.operands[0]);
+  const bool wide = !fits32(detail.symbol);
+  const std::string inside = "in" + text_.variable(v);
+  out_.line("const bool {} = (u64)(i64){} < (u64)({});", inside, value,
+            text_.index(detail.extent, true));
+  out_.line("if (!{}) fault(status, 1);", inside);
+  out_.line("const {0} {1} = {2} ? ({0}){3} : 0;", wide ? "i64" : "int", text_.variable(v), inside,
+            value);
+  if (text_.in_lanes() && plan_.is_stored(v)) {
+    out_.line("{}.at[l] = {};", text_.pack(v), text_.variable(v));
+  }
+  can_fail_ = true;
+  text_.define(detail.symbol, v);
+}
+
+void OperationPrinter::bind(const Operation& op) {
+  const sym::Expr symbol = std::get<kernel::Symbolic>(op.detail).symbol;
+  const ValueId v = op.results[0];
+  out_.line("const {0} {1} = ({0}){2};", fits32(symbol) ? "int" : "i64", text_.variable(v),
+            text_.of(op.operands[0]));
+  if (text_.in_lanes() && plan_.is_stored(v)) {
+    out_.line("{}.at[l] = {};", text_.pack(v), text_.variable(v));
+  }
+  text_.define(symbol, v);
+}
+
+// --- Memory ----------------------------------------------------------------------------------
+
+bool OperationPrinter::is_whole(const Access& access) const {
+  return !text_.in_lanes() && text_.lanes() > 1 && plan_.width(access) > 1;
+}
+
+void OperationPrinter::load(const Operation& op) {
+  const auto& access = std::get<Access>(op.detail);
+  const ValueId v = op.results[0];
+  if (access.order != Order::weak) {
+    INKLE_CHECK(access.scope == Scope::gpu, "kernel {}: a load ordered at {}", k_.name,
+                name_of(access.scope));
+    return define(
+        v, fmt::format("load_{}(&{})", access.order == Order::acquire ? "acquire" : "relaxed",
+                       text_.element(access)));
+  }
+  if (!is_whole(access)) return define(v, text_.element(access));
+  if (text_.is_packs(access.memory)) return define_pack(v, text_.pack_of(access));
+  const char* how = !access.constant               ? "load"
+                    : access.hint == Hint::lasting ? "load_lasting"
+                    : access.hint == Hint::once    ? "load_once"
+                    : access.hint == Hint::first   ? "load_now"
+                                                   : "load_constant";
+  define_pack(v, fmt::format("{}<{}, {}>({})", how, text_.lanes(), plan_.width(access),
+                             text_.address(access)));
+}
+
+void OperationPrinter::store(const Operation& op) {
+  const auto& access = std::get<Access>(op.detail);
+  const ValueId v = op.operands.back();
+  if (access.order != Order::weak) {
+    INKLE_CHECK(access.scope == Scope::gpu, "kernel {}: a store ordered at {}", k_.name,
+                name_of(access.scope));
+    out_.line("store_{}(&{}, {});", access.order == Order::release ? "release" : "relaxed",
+              text_.element(access), text_.of(v));
+    return;
+  }
+  if (!is_whole(access)) {
+    out_.line("{} = {};", text_.element(access), text_.of(v));
+    return;
+  }
+  const std::string value = pack_of(v);
+  if (text_.is_packs(access.memory)) {
+    out_.line("{} = {};", text_.pack_of(access), value);
+    return;
+  }
+  out_.line("{}<{}>({}, {});", access.hint == Hint::first ? "store_away" : "store",
+            plan_.width(access), text_.address(access), value);
+}
+
+void OperationPrinter::atomic(const Operation& op) {
+  const auto& detail = std::get<kernel::Atomic>(op.detail);
+  const std::string at = text_.element(detail.access);
+  const std::string value = text_.of(op.operands.back());
+  if (!detail.needs_old && detail.op == kernel::AtomicOp::add) {
+    out_.line("add_to(&{}, {});", at, value);
+    return;
+  }
+  const char* name = detail.op == kernel::AtomicOp::add        ? "atomicAdd"
+                     : detail.op == kernel::AtomicOp::exchange ? "atomicExch"
+                     : detail.op == kernel::AtomicOp::min      ? "atomicMin"
+                     : detail.op == kernel::AtomicOp::max      ? "atomicMax"
+                     : detail.op == kernel::AtomicOp::bit_or   ? "atomicOr"
+                                                               : "atomicCAS";
+  std::string values = value;
+  if (detail.op == kernel::AtomicOp::compare_exchange) {
+    values = text_.of(op.operands[op.operands.size() - 2]) + ", " + value;
+  }
+  const std::string call = fmt::format("{}(&{}, {})", name, at, values);
+  if (detail.needs_old)
+    define(op.results[0], call);
+  else
+    out_.line("{};", call);
+}
+
+void OperationPrinter::copy(const kernel::Copy& copy) {
+  const std::int64_t bytes = copy.elements * abi::size_of(k_.memories[copy.from.memory].dtype);
+  out_.line("copy_ahead<{}>((char*)({}), {});", bytes, text_.address(copy.to),
+            text_.address(copy.from));
+}
+
+// --- Threads ---------------------------------------------------------------------------------
+
+void OperationPrinter::shuffle(const Operation& op) {
+  const auto& detail = std::get<kernel::Shuffle>(op.detail);
+  const std::string members =
+      detail.whole_warp ? "0xffffffffu" : fmt::format("team<{}>()", detail.width);
+  const std::string by =
+      op.operands.size() > 1 ? text_.of(op.operands[1]) : fmt::format("{}", detail.by);
+  const char* name = detail.kind == kernel::ShuffleKind::exclusive_or ? "exchange"
+                     : detail.kind == kernel::ShuffleKind::up         ? "from_before"
+                     : detail.kind == kernel::ShuffleKind::down       ? "from_behind"
+                                                                      : "from_lane";
+  const bool whole = detail.kind == kernel::ShuffleKind::exclusive_or;
+  define(op.results[0],
+         whole ? fmt::format("{}({}, {}, {})", name, text_.of(op.operands[0]), by, members)
+               : fmt::format("{}<{}>({}, {}, {})", name, detail.width, text_.of(op.operands[0]), by,
+                             members));
+}
+
+void OperationPrinter::barrier(const kernel::Barrier& barrier) {
+  if (barrier.scope == Scope::warp) {
+    const std::string members =
+        barrier.threads == 0 ? "" : fmt::format("team<{}>()", barrier.threads);
+    out_.line("__syncwarp({});", members);
+    return;
+  }
+  if (barrier.scope == Scope::cluster) {
+    out_.raw("cluster_sync();");
+    return;
+  }
+  const bool all = barrier.threads == 0 && barrier.number == 0;
+  if (all && barrier.part == kernel::Barrier::Part::both) {
+    out_.raw("__syncthreads();");
+    return;
+  }
+  const std::int64_t threads = barrier.threads == 0 ? k_.threads() : barrier.threads;
+  out_.line("asm volatile(\"bar.{} {}, {};\" ::: \"memory\");",
+            barrier.part == kernel::Barrier::Part::arrive ? "arrive" : "sync", barrier.number,
+            threads);
+}
+
+void OperationPrinter::fence(const kernel::Fence& fence) {
+  if (fence.proxy) out_.raw("asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
+  if (fence.scope == Scope::block)
+    out_.raw("__threadfence_block();");
+  else if (!fence.proxy)
+    out_.raw("__threadfence();");
+}
+
+}  // namespace inkle::codegen::cuda

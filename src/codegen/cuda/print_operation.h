@@ -1,0 +1,44 @@
+// One operation of a kernel without regions, as lines of CUDA C++: a fixed text for each.
+#pragma once
+
+#include "codegen/cuda/value_text.h"
+
+namespace inkle::codegen::cuda {
+
+class OperationPrinter {
+ public:
+  OperationPrinter(const kernel::Kernel& kernel, const LanePlan& plan, ValueText& text, Writer& out)
+      : k_(kernel), plan_(plan), text_(text), out_(out) {}
+
+  void print(kernel::OperationId o);
+  [[nodiscard]] bool can_fail() const { return can_fail_; }
+  // A pack of the value for all lanes: its array, or one that is filled here.
+  [[nodiscard]] std::string pack_of(kernel::ValueId v);
+
+ private:
+  void define(kernel::ValueId v, const std::string& text);
+  void define_pack(kernel::ValueId v, const std::string& text);
+  [[nodiscard]] bool is_whole(const kernel::Access& access) const;
+  void compute(const kernel::Operation& op);
+  void random(const kernel::Operation& op, const kernel::Operation& counter);
+  void narrow(const kernel::Operation& op);
+  void function(const kernel::Operation& op);
+  void load(const kernel::Operation& op);
+  void store(const kernel::Operation& op);
+  void atomic(const kernel::Operation& op);
+  void indirect(const kernel::Operation& op);
+  void bind(const kernel::Operation& op);
+  void shuffle(const kernel::Operation& op);
+  void barrier(const kernel::Barrier& barrier);
+  void fence(const kernel::Fence& fence);
+  void copy(const kernel::Copy& copy);
+
+  const kernel::Kernel& k_;
+  const LanePlan& plan_;
+  ValueText& text_;
+  Writer& out_;
+  bool can_fail_ = false;
+  int fills_ = 0;
+};
+
+}  // namespace inkle::codegen::cuda

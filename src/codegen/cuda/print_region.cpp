@@ -1,0 +1,233 @@
+#include "codegen/cuda/print_region.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace inkle::codegen::cuda {
+
+using kernel::Op;
+using kernel::Operation;
+using kernel::OperationId;
+using kernel::RegionId;
+using kernel::ValueId;
+
+void RegionPrinter::region(RegionId id, const Ids& targets, std::size_t first) {
+  const kernel::Region& r = k_.regions[id];
+  const Ids yields(r.yields.begin() + static_cast<std::ptrdiff_t>(first), r.yields.end());
+  const std::vector<Segment>* segments =
+      text_.lanes() > 1 && !text_.in_lanes() ? plan_.segments(id) : nullptr;
+  if (segments == nullptr) {
+    for (const OperationId o : r.operations) operation(o);
+    assign(targets, yields, false);
+    return;
+  }
+  for (const Segment& s : *segments) {
+    const bool last = &s == &segments->back();
+    segment(s, last ? targets : Ids(), last ? yields : Ids());
+  }
+}
+
+void RegionPrinter::operation(OperationId o) {
+  const Operation& op = k_.operations[o];
+  switch (op.op) {
+    case Op::loop:
+      return loop(op);
+    case Op::repeat:
+      return repeat(op);
+    case Op::fold:
+      return fold(op);
+    case Op::branch:
+      return branch(op);
+    case Op::vector:
+      return vector(op);
+    case Op::dependency_wait: {
+      std::string read;
+      for (kernel::MemoryId m = 0; m < k_.parameter_count; ++m) {
+        if (k_.memories[m].role != kernel::Role::in) continue;
+        read += (read.empty() ? "" : ", ") + text_.memory(m);
+      }
+      out_.line("begin({});", read);
+      return;
+    }
+    default:
+      operations_.print(o);
+  }
+}
+
+// --- Lanes -----------------------------------------------------------------------------------
+
+void RegionPrinter::declare_lanes(const Segment& segment) {
+  const auto declare = [&](const auto& self, OperationId o) -> void {
+    const Operation& op = k_.operations[o];
+    for (const ValueId v : op.results) {
+      if (plan_.is_stored(v)) out_.raw(text_.declaration(v));
+    }
+    for (const RegionId r : op.regions) {
+      for (const OperationId inside : k_.regions[r].operations) self(self, inside);
+    }
+  };
+  for (const OperationId o : segment.lanes) declare(declare, o);
+}
+
+void RegionPrinter::segment(const Segment& segment, const Ids& targets, const Ids& yields) {
+  for (const OperationId o : segment.before) operation(o);
+  declare_lanes(segment);
+  const bool assigns =
+      std::any_of(targets.begin(), targets.end(), [&](ValueId v) { return plan_.varies(v); });
+  if (!segment.lanes.empty() || assigns) {
+    out_.raw("#pragma unroll");
+    out_.open(fmt::format("for (int l = 0; l < {}; ++l)", text_.lanes()));
+    text_.enter_lanes(segment.number);
+    for (const OperationId o : segment.lanes) operation(o);
+    assign(targets, yields, true);
+    text_.leave_lanes();
+    out_.close();
+  }
+  for (const OperationId o : segment.after) operation(o);
+  if (!targets.empty()) assign(targets, yields, false);
+}
+
+// Outside of the loop over lanes what varies by lane has been assigned already, and inside of it
+// what does not is not; elsewhere there is but one way.
+void RegionPrinter::assign(const Ids& targets, const Ids& yields, bool in_lanes) {
+  const bool by_lanes = text_.lanes() > 1 && (in_lanes || !text_.in_lanes());
+  std::vector<std::pair<std::string, std::string>> all;
+  bool crosses = false;
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    if (by_lanes && plan_.varies(targets[i]) != in_lanes) continue;
+    const std::string to = text_.of(targets[i]);
+    const std::string from = text_.of(yields[i]);
+    if (to == from) continue;
+    for (const auto& earlier : all) crosses = crosses || earlier.first == from;
+    all.emplace_back(to, from);
+  }
+  if (!crosses) {
+    for (const auto& [to, from] : all) out_.line("{} = {};", to, from);
+    return;
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    out_.line("const auto n{} = {};", i, all[i].second);
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) out_.line("{} = n{};", all[i].first, i);
+}
+
+void RegionPrinter::vector(const Operation& op) {
+  const auto& detail = std::get<kernel::Vector>(op.detail);
+  INKLE_CHECK(text_.lanes() == 1, "kernel {}: a vector region inside of another", k_.name);
+  for (const ValueId v : op.results) out_.raw(text_.declaration(v));
+  out_.open("");
+  text_.enter_vector(detail.lane, detail.width);
+  if (detail.width > 1) {
+    region(op.regions[0], op.results);
+  } else {
+    text_.define(detail.lane, "0", false);
+    region(op.regions[0], op.results);
+  }
+  text_.leave_vector();
+  out_.close();
+}
+
+// --- Control ---------------------------------------------------------------------------------
+
+// Carried values are variables that the loop assigns.
+void RegionPrinter::begin_carried(const Ids& arguments, const Ids& initial, std::size_t first) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const ValueId v = arguments[i];
+    const ValueId start = initial[first + i];
+    if (!text_.is_array(v)) {
+      out_.line("{} {} = {};", text_.type(v), text_.variable(v), text_.of(start));
+      continue;
+    }
+    out_.raw(text_.declaration(v));
+    out_.raw("#pragma unroll");
+    out_.line("for (int l = 0; l < {}; ++l) {}.at[l] = {};", text_.lanes(), text_.pack(v),
+              text_.of(start));
+  }
+}
+
+void RegionPrinter::open_loop(const kernel::Loop& loop) {
+  if (loop.kind == kernel::LoopKind::unroll)
+    out_.raw("#pragma unroll");
+  else if (loop.unroll > 1)
+    out_.line("#pragma unroll {}", loop.unroll);
+  const sym::Expr variable = loop.variable;
+  // The variable is compared with the end once more than it has values.
+  const bool wide = !fits32(variable) || !fits32(loop.begin) || !fits32(loop.end);
+  const std::string name = fmt::format("i{}", variable.id());
+  const std::string step = loop.step.is_constant(1)
+                               ? "++" + name
+                               : fmt::format("{} += {}", name, text_.index(loop.step, wide));
+  out_.open(fmt::format("for ({} {} = {}; {} < {}; {})", wide ? "i64" : "int", name,
+                        text_.index(loop.begin, wide), name, text_.index(loop.end, wide), step));
+  text_.define(variable, name, wide);
+}
+
+void RegionPrinter::loop(const Operation& op) {
+  const auto& detail = std::get<kernel::Loop>(op.detail);
+  INKLE_CHECK(!detail.is_lowered, "kernel {}: a loop whose bounds are operands", k_.name);
+  const kernel::Region& inside = k_.regions[op.regions[0]];
+  begin_carried(inside.arguments, op.operands, 0);
+  open_loop(detail);
+  region(op.regions[0], inside.arguments);
+  out_.close();
+  for (std::size_t i = 0; i < op.results.size(); ++i) {
+    text_.alias(op.results[i], inside.arguments[i]);
+  }
+}
+
+void RegionPrinter::repeat(const Operation& op) {
+  const kernel::Region& inside = k_.regions[op.regions[0]];
+  begin_carried(inside.arguments, op.operands, 0);
+  const std::string again = fmt::format("again{}", op.regions[0]);
+  out_.line("bool {};", again);
+  out_.open("do");
+  for (const OperationId o : inside.operations) operation(o);
+  out_.line("{} = {};", again, text_.of(inside.yields[0]));
+  assign(inside.arguments, Ids(inside.yields.begin() + 1, inside.yields.end()), false);
+  out_.close(fmt::format(" while ({});", again));
+  for (std::size_t i = 0; i < op.results.size(); ++i) {
+    text_.alias(op.results[i], inside.arguments[i]);
+  }
+}
+
+void RegionPrinter::fold(const Operation& op) {
+  const auto& detail = std::get<kernel::Fold>(op.detail);
+  INKLE_CHECK(detail.chunked_loop < 0, "kernel {}: a fold in chunks", k_.name);
+  const kernel::Region& step = k_.regions[op.regions[0]];
+  begin_carried(step.arguments, op.operands, 0);
+  for (const kernel::Loop& loop : detail.loops) open_loop(loop);
+  region(op.regions[0], step.arguments);
+  for (std::size_t i = 0; i < detail.loops.size(); ++i) out_.close();
+  for (std::size_t i = 0; i < op.results.size(); ++i) {
+    text_.alias(op.results[i], step.arguments[i]);
+  }
+}
+
+void RegionPrinter::branch(const Operation& op) {
+  for (const ValueId v : op.results) {
+    // In the lanes' loop a variable; what others need of it is stored behind the branch.
+    if (text_.in_lanes())
+      out_.line("{} {};", text_.type(v), text_.variable(v));
+    else
+      out_.raw(text_.declaration(v));
+  }
+  const auto side = [&](RegionId id) { region(id, op.results); };
+  const kernel::Region& otherwise = k_.regions[op.regions[1]];
+  out_.open(fmt::format("if ({})", text_.of(op.operands[0])));
+  side(op.regions[0]);
+  if (!otherwise.operations.empty() || !otherwise.yields.empty()) {
+    out_.close();
+    out_.open("else");
+    side(op.regions[1]);
+  }
+  out_.close();
+  if (!text_.in_lanes()) return;
+  for (const ValueId v : op.results) {
+    if (plan_.varies(v) && plan_.is_stored(v)) {
+      out_.line("{}.at[l] = {};", text_.pack(v), text_.variable(v));
+    }
+  }
+}
+
+}  // namespace inkle::codegen::cuda

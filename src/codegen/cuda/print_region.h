@@ -1,0 +1,40 @@
+// Regions of a kernel: loops, branches and the lanes of vector regions.
+#pragma once
+
+#include "codegen/cuda/print_operation.h"
+
+namespace inkle::codegen::cuda {
+
+class RegionPrinter {
+ public:
+  RegionPrinter(const kernel::Kernel& kernel, const LanePlan& plan, ValueText& text, Writer& out)
+      : k_(kernel), plan_(plan), text_(text), out_(out), operations_(kernel, plan, text, out) {}
+
+  void body() { region(k_.body, {}); }
+  [[nodiscard]] bool can_fail() const { return operations_.can_fail(); }
+
+ private:
+  using Ids = std::vector<kernel::ValueId>;
+
+  // The region's operations; then `targets` become what it yields, from yield `first` on.
+  void region(kernel::RegionId id, const Ids& targets, std::size_t first = 0);
+  void operation(kernel::OperationId o);
+  void segment(const Segment& segment, const Ids& targets, const Ids& yields);
+  void declare_lanes(const Segment& segment);
+  void assign(const Ids& targets, const Ids& yields, bool in_lanes);
+  void begin_carried(const Ids& arguments, const Ids& initial, std::size_t first);
+  void loop(const kernel::Operation& op);
+  void repeat(const kernel::Operation& op);
+  void fold(const kernel::Operation& op);
+  void open_loop(const kernel::Loop& loop);
+  void branch(const kernel::Operation& op);
+  void vector(const kernel::Operation& op);
+
+  const kernel::Kernel& k_;
+  const LanePlan& plan_;
+  ValueText& text_;
+  Writer& out_;
+  OperationPrinter operations_;
+};
+
+}  // namespace inkle::codegen::cuda

@@ -1,0 +1,75 @@
+// Values, index expressions and memory of a kernel as text, at the place that is being written.
+#pragma once
+
+#include <string>
+
+#include "codegen/cuda/lane_plan.h"
+#include "codegen/cuda/text.h"
+
+namespace inkle::codegen::cuda {
+
+class ValueText {
+ public:
+  ValueText(const kernel::Kernel& kernel, const LanePlan& plan);
+
+  // --- Where the text stands
+  void enter_vector(sym::Expr lane, int lanes);
+  void leave_vector();
+  // Inside of the loop over the lanes of a segment.
+  void enter_lanes(std::uint32_t segment) { segment_ = segment, in_lanes_ = true; }
+  void leave_lanes() { in_lanes_ = false; }
+  [[nodiscard]] bool in_lanes() const { return in_lanes_; }
+  [[nodiscard]] int lanes() const { return lanes_; }
+
+  // --- Values
+  // The value; of one that varies by lane, that of lane `l`.
+  [[nodiscard]] std::string of(kernel::ValueId v) const;
+  // What varies and is held in an array: its name, a Pack.
+  [[nodiscard]] std::string pack(kernel::ValueId v) const;
+  [[nodiscard]] std::string variable(kernel::ValueId v) const;
+  [[nodiscard]] bool is_array(kernel::ValueId v) const;
+  // The value as f32, of a reduced float.
+  [[nodiscard]] std::string widened(kernel::ValueId v) const;
+  [[nodiscard]] abi::DType dtype(kernel::ValueId v) const { return k_.type_of(v).dtype; }
+  [[nodiscard]] std::string type(kernel::ValueId v) const { return type_of(dtype(v)); }
+  // The declaration of what a loop or a branch assigns.
+  [[nodiscard]] std::string declaration(kernel::ValueId v) const;
+  // From here on `v` is what `name` is.
+  void alias(kernel::ValueId v, kernel::ValueId name) { alias_[v] = alias_[name]; }
+
+  // --- Symbols and expressions
+  void define(sym::Expr symbol, std::string text, bool wide);
+  // Symbols whose values are values of the kernel.
+  void define(sym::Expr symbol, kernel::ValueId v);
+  [[nodiscard]] std::string index(sym::Expr e) const;
+  [[nodiscard]] std::string index(sym::Expr e, bool wide) const;
+
+  // --- Memory
+  [[nodiscard]] std::string memory(kernel::MemoryId m) const;
+  // One element; of the lane, where the text stands inside of the lanes.
+  [[nodiscard]] std::string element(const kernel::Access& access) const;
+  // The address of lane 0's.
+  [[nodiscard]] std::string address(const kernel::Access& access) const;
+  // Whether the memory is an array of packs, one for all lanes.
+  [[nodiscard]] bool is_packs(kernel::MemoryId m) const { return packs_[m] != 0; }
+  [[nodiscard]] int pack_lanes(kernel::MemoryId m) const { return packs_[m]; }
+  // The pack of a whole access to such memory.
+  [[nodiscard]] std::string pack_of(const kernel::Access& access) const;
+
+ private:
+  void find_packs(kernel::RegionId region, int lanes, sym::Expr lane);
+  [[nodiscard]] Symbols symbols_here(sym::Expr e) const;
+
+  const kernel::Kernel& k_;
+  const LanePlan& plan_;
+  std::vector<kernel::ValueId> alias_;
+  std::vector<int> packs_;  // by memory: lanes of its packs; 0: single elements
+  Symbols symbols_;
+  std::unordered_map<const sym::Node*, kernel::ValueId> of_values_;
+  sym::Expr lane_;
+  int lanes_ = 1;
+  std::uint32_t segment_ = 0;
+  bool in_lanes_ = false;
+};
+
+}  // namespace inkle::codegen::cuda
