@@ -107,6 +107,8 @@ struct Memory {
   // one copy moves.
   MemoryId of = kNone;
   std::vector<std::int32_t> box;
+  // Shared memory: with `of`, bytes of another shared memory, from byte `offset` on.
+  std::int64_t offset = 0;
 };
 
 // --- Order ---------------------------------------------------------------------------------------

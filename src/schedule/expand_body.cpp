@@ -195,6 +195,12 @@ Access BodyExpander::access(std::uint32_t buffer, Expr offset, int copy) {
     access.form = lanes_.lane.is_null() ? Form::each : Form::wide;
     return access;
   }
+  if (is_scratch(buffer) && b_.kernel().memories[access.memory].space == kernel::Space::registers) {
+    const bool is_one = lanes_.lane.is_null();
+    access.indices = {lanes_.number, is_one ? place.context().constant(0) : lanes_.lane};
+    access.form = is_one ? Form::each : Form::wide;
+    return access;
+  }
   access.indices = {place};
   const bool is_of_team =
       is_scratch(buffer) && b_.kernel().memories.at(access.memory).shape.size() == 2;

@@ -26,6 +26,7 @@ struct Lanes {
   int copies = 1;
   // Of a GPU, where bounds of `base` do not show: `base` in a symbol of known range, for divisions.
   Expr bounded = {};
+  Expr number = {};  // of the access among those of a thread: where scratch of columns' sums is
 };
 
 // A result of a reduction: of each copy, or one value for all lanes.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/error.h"
 #include "schedule/expand_rows.h"
 
 namespace inkle::schedule::expansion {
@@ -82,6 +83,11 @@ void RowExpander::find_skew() {
     for (const StageStore& store : stage.stores) look_at(stage, store.offset);
   }
   if (start_.is_null()) return;
+  const auto& outer = x_.loops().outer;
+  for (std::size_t d = outer.size() - x_.loops().walked; d < outer.size(); ++d) {
+    if (!sym::contains(start_, outer[d].variable)) continue;
+    unsupported("kernel {}: walks rows at odd places", x_.e.scheduled.name);
+  }
   const sym::Range range = sym::bounds(start_);
   skew_ = bound(b_.index(sym::mod(start_, blocks_.lanes)), {0, blocks_.lanes - 1}, 1);
   aligned_ = bound(b_.index(start_ - skew_), {range.low >= 0 ? 0 : sym::Range::kMin, range.high},
@@ -238,7 +244,7 @@ Values RowExpander::in_flight(const Stage& stage, Expr first, Expr end, const Ro
                    });
   };
   (void)each({}, [&](const RowPlace& access, const Values&) {
-    b_.vector(blocks_.lanes, blocks_.lanes, [&](Expr lane) {
+    in_vector([&](Expr lane) {
       BodyExpander body(x_.e, stage.body,
                         {stage.inner.front().variable, lane, access.base, blocks_.lanes});
       body.use(access.usage);
@@ -246,7 +252,6 @@ Values RowExpander::in_flight(const Stage& stage, Expr first, Expr end, const Ro
         const ValueId value = body.value(load.value, 0);
         b_.store(element_of(load.registers, access.flight, lane), value);
       }
-      return Values();
     });
     return Values();
   });
@@ -324,7 +329,17 @@ kernel::Access RowExpander::element_of(kernel::MemoryId memory, Expr number, Exp
   return access;
 }
 
-void RowExpander::provide(std::size_t pass, const RowPlace& place, Expr lane, BodyExpander& body) {
+void RowExpander::in_vector(const std::function<void(Expr lane)>& f) {
+  if (blocks_.lanes == 1) return f({});
+  b_.vector(blocks_.lanes, blocks_.lanes, [&](Expr lane) {
+    f(lane);
+    return Values();
+  });
+}
+
+void RowExpander::provide(const Stage& stage, std::size_t pass, const RowPlace& place, Expr lane,
+                          BodyExpander& body) {
+  provide_row(stage, pass, place, lane, body);
   for (const Ahead& load : batch_) {
     body.know(load.value, b_.load(element_of(load.registers, place.flight, lane)));
   }
@@ -359,13 +374,14 @@ Values RowExpander::in_lanes(const Stage& stage, std::size_t pass, const RowPlac
   const auto inside = [&](Expr lane) {
     Lanes shape{stage.inner.front().variable, lane, place.base, blocks_.lanes};
     shape.bounded = bounded;
+    shape.number = place.number;
     BodyExpander body(x_.e, stage.body, shape);
     body.use(place.usage);
     LaneMask mask;
     if (place.part) mask.active = active(stage, place, lane);
     if (place.chooses) mask.whole = is_whole;
     body.mask(mask);
-    provide(pass, place, lane, body);
+    provide(stage, pass, place, lane, body);
     // Loads first, so that all of them are on their way before one is used.
     for (Val v = 0; v < stage.body.instructions.size(); ++v) {
       const Instruction& i = stage.body[v];
@@ -378,10 +394,7 @@ Values RowExpander::in_lanes(const Stage& stage, std::size_t pass, const RowPlac
     return values;
   };
   if (blocks_.lanes == 1) return inside({});
-  b_.vector(blocks_.lanes, blocks_.lanes, [&](Expr lane) {
-    (void)inside(lane);
-    return Values();
-  });
+  in_vector([&](Expr lane) { (void)inside(lane); });
   return {};
 }
 

@@ -103,6 +103,8 @@ Values RowExpander::join(const Values& states,
       slots.space = kernel::Space::shared;
       slots.dtype = b_.type_of(state).dtype;
       slots.shape = {constant(warps)};
+      // The next row has slots of its own, so that nobody writes what others still read.
+      if (walks()) slots.shape.insert(slots.shape.begin(), constant(2));
       slots.alignment = 16;
       team.scratch.push_back(b_.memory(std::move(slots)));
     }
@@ -119,6 +121,7 @@ Values RowExpander::join(GpuReducer& reducer, const Values& states) {
 void RowExpander::reduction(const PreparedStage& prepared, std::size_t pass) {
   const Stage& stage = prepared.stage;
   if (stage.inner.empty()) return single(prepared);
+  if (walks() && stage.reduce == ReduceOp::sum) return sums_of_row(prepared, pass);
   if (stage.reduce == ReduceOp::welford) {
     return blocks_.keep ? moments_kept(prepared, pass) : moments(prepared, pass);
   }

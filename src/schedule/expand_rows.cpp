@@ -30,12 +30,19 @@ RowExpander::RowExpander(BlockExpansion& x) : x_(x), b_(x.e.b), blocks_(x.blocks
 
 void RowExpander::run() {
   plan_passes();
-  launch([&] {
+  const auto stages = [&] {
     declare_scratch();
     find_skew();
     declare_kept();
-    stages();
-  });
+    if (walks())
+      walk();
+    else
+      phase(Phase::each);
+  };
+  if (walks())
+    launch_walk(stages);
+  else
+    launch(stages);
 }
 
 // --- The launch ----------------------------------------------------------------------------------
@@ -94,6 +101,11 @@ void RowExpander::declare_scratch() {
       continue;
     }
     const auto elements = scratch[s].elements.constant();
+    if (elements && scratch[s].walks) {
+      x_.e.memories.push_back(
+          registers("t", scratch[s].dtype, {sums_of(scratch[s]), blocks_.lanes}));
+      continue;
+    }
     if (!elements) unsupported("kernel {}: scratch of unknown size", x_.e.scheduled.name);
     kernel::Memory memory;
     memory.name = fmt::format("t{}", s);
@@ -133,21 +145,27 @@ kernel::MemoryId RowExpander::registers(const char* prefix, DType dtype,
 
 // --- What is kept --------------------------------------------------------------------------------
 
+// Values are kept from pass to pass of one iteration.
 void RowExpander::plan_passes() {
-  for (std::size_t s = 0; s < x_.prepared.stages.size(); ++s) {
-    const Stage& stage = x_.prepared.stages[s].stage;
-    passes_.push_back({s, 0});
-    if (blocks_.keep && stage.kind == StageKind::reduction && stage.reduce == ReduceOp::welford &&
-        !stage.inner.empty()) {
-      passes_.push_back({s, 1});
+  const auto add = [&](bool in_each) {
+    for (std::size_t s = 0; s < x_.prepared.stages.size(); ++s) {
+      const Stage& stage = x_.prepared.stages[s].stage;
+      if ((stage.phase == Phase::each) != in_each) continue;
+      passes_.push_back({s, 0});
+      if (blocks_.keep && stage.kind == StageKind::reduction && stage.reduce == ReduceOp::welford &&
+          !stage.inner.empty()) {
+        passes_.push_back({s, 1});
+      }
     }
-  }
+  };
+  add(true);
   if (blocks_.keep) {
     keep_ = plan_kept(x_.prepared.stages, passes_, false);
     if (kept_registers() > kMostKeptRegisters) {
       keep_ = plan_kept(x_.prepared.stages, passes_, true);
     }
   }
+  add(false);
   keep_.known.resize(passes_.size());
   fetched_.assign(keep_.kept.size(), false);
   dirty_.assign(x_.e.scheduled.params.size() + x_.loops().scratch.size(), false);
@@ -171,10 +189,6 @@ void RowExpander::declare_kept() {
 }
 
 // --- Stages --------------------------------------------------------------------------------------
-
-void RowExpander::stages() {
-  for (std::size_t p = 0; p < passes_.size(); ++p) pass(p);
-}
 
 void RowExpander::pass(std::size_t p) {
   const PreparedStage& prepared = x_.prepared.stages[passes_[p].stage];
@@ -242,6 +256,7 @@ void RowExpander::pointwise(const Stage& stage, std::size_t pass) {
 
 // Kept loads of this pass, all of them in flight before the first is used.
 void RowExpander::prefetch(const Stage& stage, std::size_t pass) {
+  unstage(stage, pass);
   std::vector<std::size_t> ahead;
   for (std::size_t k = 0; k < keep_.kept.size(); ++k) {
     const KeptValue& kept = keep_.kept[k];
@@ -254,7 +269,7 @@ void RowExpander::prefetch(const Stage& stage, std::size_t pass) {
   Usage usage;
   usage.lasts = blocks_.lasting;
   (void)kept(stage, usage, {}, [&](const RowPlace& place, const Values&) {
-    b_.vector(blocks_.lanes, blocks_.lanes, [&](Expr lane) {
+    in_vector([&](Expr lane) {
       Lanes shape{stage.inner.front().variable, lane, place.base, blocks_.lanes};
       BodyExpander body(x_.e, stage.body, shape);
       body.use(place.usage);
@@ -265,7 +280,6 @@ void RowExpander::prefetch(const Stage& stage, std::size_t pass) {
         const ValueId value = body.value(keep_.kept[k].value, 0);
         b_.store(element_of(kept_[k], place.number, lane), value);
       }
-      return Values();
     });
     return Values();
   });
@@ -290,11 +304,16 @@ bool RowExpander::is_direct(const Stage& stage, const Instruction& load) const {
                      [&](Expr s) { return is_known(s) || s == stage.inner.front().variable; });
 }
 
-// A direct load of neighbouring elements that is one access, or few.
+// A load of neighbouring elements that is one access, or few.
 bool RowExpander::is_packed(const Stage& stage, Val v) const {
+  const std::int64_t width = packed_lanes(stage, v);
+  return width > 1 || (width == 1 && is_skewed(stage));
+}
+
+std::int64_t RowExpander::packed_lanes(const Stage& stage, Val v) const {
   const Instruction& load = stage.body[v];
   const std::size_t params = x_.e.scheduled.params.size();
-  if (blocks_.lanes == 1 || load.buffer >= params) return false;
+  if (blocks_.lanes == 1 || load.buffer >= params) return 0;
   const std::int64_t lanes = blocks_.lanes;
   sym::Context& context = x_.context();
   const Expr lane = context.index(context.constant(lanes));
@@ -304,32 +323,42 @@ bool RowExpander::is_packed(const Stage& stage, Val v) const {
   const std::pair<Expr, Expr> map[] = {{stage.inner.front().variable, base + lane}};
   const Expr place = split_lanes(sym::substitute(load.indices[0], map), lane, lanes);
   const auto stride = sym::stride(place, lane);
-  if (!stride || !stride->is_constant(1)) return false;
-  if (skewed) return true;
+  if (!stride || !stride->is_constant(1)) return 0;
   const std::int64_t size = abi::size_of(load.dtype);
   const std::int32_t alignment = x_.e.scheduled.params[load.buffer].alignment;
   std::int64_t width = lanes;
   while (width > 1 && alignment % (width * size) != 0 && alignment % 16 != 0) width /= 2;
   while (width > 1 && !sym::divides(width, place - lane)) width /= 2;
-  return width > 1;
+  return width;
+}
+
+// Whether the value is there before a body of this pass: loaded ahead, or kept.
+bool RowExpander::is_given(const Stage& stage, std::size_t pass, Val v) const {
+  const auto is_it = [&](const auto& a) { return a.value == v; };
+  const auto& uses = keep_.known[pass];
+  if (std::any_of(batch_.begin(), batch_.end(), is_it) ||
+      std::any_of(uses.begin(), uses.end(), is_it) ||
+      std::any_of(staged_.begin(), staged_.end(),
+                  [&](const Staged& load) { return load.pass == pass && load.value == v; })) {
+    return true;
+  }
+  const Instruction& i = stage.body[v];
+  for (const Number& number : numbers_) {
+    if (own_.empty() || i.opcode != Opcode::load || i.operand_count != 0) continue;
+    if (number.buffer == i.buffer && number.offset == i.indices[0]) return true;
+  }
+  for (std::size_t k = 0; k < keep_.kept.size(); ++k) {
+    const KeptValue& kept = keep_.kept[k];
+    if (fetched_[k] && kept.first_pass == pass && kept.value == v) return true;
+  }
+  return false;
 }
 
 std::vector<bool> RowExpander::needed(const Stage& stage, std::size_t pass,
                                       const Wanted& wanted) const {
   const loop::Body& body = stage.body;
   std::vector<bool> needed(body.instructions.size(), false);
-  const auto is_given = [&](Val v) {
-    const auto& uses = keep_.known[pass];
-    if (std::any_of(batch_.begin(), batch_.end(), [&](const Ahead& a) { return a.value == v; }) ||
-        std::any_of(uses.begin(), uses.end(), [&](const auto& use) { return use.value == v; })) {
-      return true;
-    }
-    for (std::size_t k = 0; k < keep_.kept.size(); ++k) {
-      const KeptValue& kept = keep_.kept[k];
-      if (fetched_[k] && kept.first_pass == pass && kept.value == v) return true;
-    }
-    return false;
-  };
+  const auto given = [&](Val v) { return is_given(stage, pass, v); };
   const auto sources = [&](Expr e, const auto& need) {
     for (const Expr s : sym::symbols(e)) {
       for (Val v = 0; v < body.instructions.size(); ++v) {
@@ -340,7 +369,7 @@ std::vector<bool> RowExpander::needed(const Stage& stage, std::size_t pass,
   const auto need = [&](Val v, const auto& self) -> void {
     if (needed[v]) return;
     needed[v] = true;
-    if (is_given(v)) return;
+    if (given(v)) return;
     for (const Val operand : body[v].used()) self(operand, self);
     if (body[v].opcode == Opcode::load || body[v].opcode == Opcode::index) {
       sources(body[v].indices[0], self);
@@ -354,7 +383,7 @@ std::vector<bool> RowExpander::needed(const Stage& stage, std::size_t pass,
     for (const StageStore& store : stage.stores) sources(store.offset, need);
   }
   for (Val v = 0; v < body.instructions.size(); ++v) {
-    if (is_given(v)) needed[v] = false;
+    if (given(v)) needed[v] = false;
   }
   return needed;
 }

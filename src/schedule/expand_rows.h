@@ -53,7 +53,6 @@ class RowExpander {
   void plan_passes();
   [[nodiscard]] std::int64_t kept_registers() const;
   void declare_kept();
-  void stages();
   void pass(std::size_t number);
   void once(const Stage& stage);
   void pointwise(const Stage& stage, std::size_t pass);
@@ -62,6 +61,9 @@ class RowExpander {
   [[nodiscard]] bool is_known(Expr symbol) const;
   [[nodiscard]] bool is_direct(const Stage& stage, const loop::Instruction& load) const;
   [[nodiscard]] bool is_packed(const Stage& stage, loop::Val load) const;
+  // Lanes that one access of the machine loads; 0 where they are not neighbours.
+  [[nodiscard]] std::int64_t packed_lanes(const Stage& stage, loop::Val load) const;
+  [[nodiscard]] bool is_given(const Stage& stage, std::size_t pass, loop::Val v) const;
   [[nodiscard]] std::vector<bool> needed(const Stage& stage, std::size_t pass,
                                          const Wanted& wanted) const;
   // A name that no other memory has.
@@ -89,7 +91,9 @@ class RowExpander {
                    const Values& carried, const AtPlace& f);
   Values in_lanes(const Stage& stage, std::size_t pass, const RowPlace& place, const Wanted& wanted,
                   const InLanes& f);
-  void provide(std::size_t pass, const RowPlace& place, Expr lane, BodyExpander& body);
+  void provide(const Stage& stage, std::size_t pass, const RowPlace& place, Expr lane,
+               BodyExpander& body);
+  void in_vector(const std::function<void(Expr lane)>& f);
   void capture(std::size_t pass, const RowPlace& place, Expr lane, BodyExpander& body);
   void find_batch(const Stage& stage);
   [[nodiscard]] kernel::Access element_of(kernel::MemoryId memory, Expr number, Expr lane) const;
@@ -152,6 +156,49 @@ class RowExpander {
   void check_scan(std::size_t pass) const;
   void scan(const Stage& stage, std::size_t pass);
 
+  // --- expand_row_walk.cpp
+  // A load of a sequential row that is under way to shared memory while the row before is worked
+  // on. Each thread copies what it reads itself.
+  struct Staged {
+    std::size_t pass;
+    loop::Val value;
+    std::int64_t count;   // accesses of each thread
+    std::int64_t offset;  // bytes
+    kernel::MemoryId memory, registers;
+  };
+  // A number of each sequential row, loaded while the row before is worked on.
+  struct Number {
+    std::uint32_t buffer;
+    Expr offset;
+  };
+  [[nodiscard]] bool walks() const { return x_.loops().walked != 0; }
+  void launch_walk(const std::function<void()>& stages);
+  [[nodiscard]] std::int32_t blocks_at_once() const;
+  [[nodiscard]] std::int64_t sums_of(const Scratch& scratch) const;
+  void walk();
+  Values each_walked(const Values& carried,
+                     const std::function<Values(Expr row, const Values& carried)>& body);
+  void phase(Phase phase);
+  [[nodiscard]] bool is_of_row(const loop::Instruction& load) const;
+  void plan_numbers();
+  void plan_staged();
+  void declare_walk_memory();
+  [[nodiscard]] std::int64_t joined_bytes(const Scratch& scratch) const;
+  Values zeros();
+  Replacements at_row(Expr row);
+  Values stage_row(std::size_t pass, Expr row, const Values& numbers);
+  void copy(const Stage& stage, const Staged& load, const RowPlace& place, const Replacements& row);
+  [[nodiscard]] Expr thread_of_block() const;
+  void unstage(const Stage& stage, std::size_t pass);
+  void provide_row(const Stage& stage, std::size_t pass, const RowPlace& place, Expr lane,
+                   BodyExpander& body);
+  using EachSum = std::function<void(std::size_t scratch, Expr number, Expr lane)>;
+  void each_sum(const EachSum& f);
+  void begin_sums();
+  void join_teams();
+  void sums_of_row(const PreparedStage& prepared, std::size_t pass);
+  [[nodiscard]] std::size_t first_scratch() const { return x_.e.scheduled.params.size(); }
+
   BlockExpansion& x_;
   kernel::Builder& b_;
   const BlockSchedule& blocks_;
@@ -165,6 +212,16 @@ class RowExpander {
   std::vector<bool> fetched_;           // kept values that are loaded ahead of their pass
   std::vector<bool> dirty_;             // buffers that an earlier stage has written
   bool reads_twice_ = false;            // what rows hold has been read, and is read again
+
+  // Sequential rows.
+  std::int64_t teams_ = 1;  // of a block
+  std::int64_t walked_rows_ = 0;
+  std::vector<Staged> staged_;
+  std::size_t staged_passes_ = 0;
+  std::int64_t walk_bytes_ = 0;
+  std::vector<Number> numbers_;
+  Values own_;                            // the numbers of the row
+  std::vector<kernel::MemoryId> joined_;  // of each scratch
 
   struct Ahead {  // a load ahead of its use
     loop::Val value;

@@ -203,6 +203,99 @@ TEST(ExpandRows, Scans) {
   }
 }
 
+// Parts of rows that a block goes along one after the other: sums over each row, a result for each
+// element, and sums over the columns of a part.
+void check_walk(const BlockSchedule& blocks, std::int64_t n, DType dtype, bool two_loops) {
+  KernelBuilder b;
+  constexpr std::int64_t kParts = 2;
+  const std::int64_t rows_of_part = two_loops ? 6 : 5;
+  const std::uint32_t x = b.param(dtype);
+  const std::uint32_t d = b.param(dtype);
+  const std::uint32_t scale = b.param(DType::f32);
+  const std::uint32_t y = b.param(dtype, ParamRole::out);
+  const std::uint32_t sums = b.param(DType::f32, ParamRole::out);
+  const std::uint32_t others = b.param(DType::f32, ParamRole::out);
+  const Expr part = b.outer(b.constant(kParts));
+  Expr row = part * rows_of_part;
+  if (two_loops) row = row + b.outer(b.constant(2)) * std::int64_t{3};
+  row = row + b.outer(b.constant(two_loops ? 3 : rows_of_part));
+  b.loops.walked = two_loops ? 2 : 1;
+  const std::uint32_t columns = b.scratch(DType::f32, b.constant(n));
+  const std::uint32_t squares = b.scratch(DType::f32, b.constant(n));
+  for (Scratch& s : b.loops.scratch) s.walks = true;
+  const auto load = [&](BodyBuilder& body, std::uint32_t buffer, Expr k) {
+    return body.cast(body.load(buffer, dtype, {row * n + k}), DType::f32);
+  };
+  const auto product = [&](BodyBuilder& body, Expr k) {
+    return body.mul(load(body, x, k), load(body, d, k));
+  };
+  const Expr size = b.constant(n);
+  b.pointwise(
+       {size}, [&](BodyBuilder& body, const auto&) { body.yield(body.constant(DType::f32, 0)); },
+       [&](const auto& inner) {
+         return std::vector<StageStore>{{columns, inner[0]}, {squares, inner[0]}};
+       })
+      .phase = Phase::first;
+  const std::uint32_t first =
+      b.reduce(ReduceOp::sum, DType::f32, {size},
+               [&](BodyBuilder& body, const auto& inner) { body.yield(product(body, inner[0])); });
+  b.reduce(ReduceOp::sum, DType::f32, {size},
+           [&](BodyBuilder& body, const auto& inner) { body.yield(load(body, x, inner[0])); });
+  b.reduce(ReduceOp::max, DType::f32, {size},
+           [&](BodyBuilder& body, const auto& inner) { body.yield(load(body, d, inner[0])); });
+  b.pointwise(
+      {size},
+      [&](BodyBuilder& body, const auto& inner) {
+        const Val own = load(body, x, inner[0]);
+        const Val factor = body.load(scale, DType::f32, {row});
+        const Val both = body.add(body.row(first, DType::f32), body.row(first + 1, DType::f32));
+        const Val less = body.sub(both, body.row(first + 2, DType::f32));
+        body.yield(body.cast(body.add(body.mul(own, factor), less), dtype));
+        body.yield(body.add(body.load(columns, DType::f32, {inner[0]}), own));
+        body.yield(body.add(body.load(squares, DType::f32, {inner[0]}), product(body, inner[0])));
+      },
+      [&](const auto& inner) {
+        const Expr k = inner[0];
+        return std::vector<StageStore>{{y, row * n + k, loop::StoreMode::overwrite, 0},
+                                       {columns, k, loop::StoreMode::overwrite, 1},
+                                       {squares, k, loop::StoreMode::overwrite, 2}};
+      });
+  b.pointwise(
+       {size},
+       [&](BodyBuilder& body, const auto& inner) {
+         body.yield(body.load(columns, DType::f32, {inner[0]}));
+         body.yield(body.load(squares, DType::f32, {inner[0]}));
+       },
+       [&](const auto& inner) {
+         const Expr at = part * n + inner[0];
+         return std::vector<StageStore>{{sums, at, loop::StoreMode::overwrite, 0},
+                                        {others, at, loop::StoreMode::overwrite, 1}};
+       })
+      .phase = Phase::last;
+  const std::int64_t count = kParts * rows_of_part;
+  const std::vector<Array> arrays{
+      random_array(dtype, count * n, 1),  random_array(dtype, count * n, 2),
+      random_array(DType::f32, count, 3), Array(dtype, count * n),
+      Array(DType::f32, kParts * n),      Array(DType::f32, kParts * n)};
+  check(b, blocks, arrays, {}, dtype == DType::f32 ? 2e-5 : 0.01);
+}
+
+TEST(ExpandRows, SequentialRows) {
+  for (const BlockSchedule& blocks :
+       {rows(32, 32, 4, true), rows(128, 32, 4, true), rows(128, 32, 8, true),
+        rows(64, 64, 4, true), rows(128, 128, 2, true), rows(64, 32, 1, true)}) {
+    for (const std::int64_t n : {256, 520, 24}) {
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        for (const bool two_loops : {false, true}) {
+          SCOPED_TRACE(fmt::format("{} {}", n, abi::name_of(dtype)));
+          check_walk(blocks, n, dtype, two_loops);
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
 // Two outer loops; a maximum, exponentials below it, and their quotients, rounded.
 TEST(ExpandRows, Softmax) {
   for (const BlockSchedule& blocks : with_clusters()) {
