@@ -107,13 +107,13 @@ void Machine::collective_axes(std::span<Thread* const> participants, const Instr
             const std::size_t first = base + to * stride;
             merge(*participants[first], code, states[first], states[base + from * stride]);
           };
-          if (static_cast<std::int64_t>(extent) < info.sequential) {
-            for (std::size_t p = 1; p < extent; ++p) join(0, p);
-          } else {
-            for (std::size_t left = extent; left > 1; left = (left + 1) / 2) {
-              const std::size_t half = (left + 1) / 2;
-              for (std::size_t p = 0; p + half < left; ++p) join(p, p + half);
+          for (std::size_t left = extent; left > 1; left = (left + 1) / 2) {
+            if (static_cast<std::int64_t>(left) < info.sequential) {
+              for (std::size_t p = 1; p < left; ++p) join(0, p);
+              break;
             }
+            const std::size_t half = (left + 1) / 2;
+            for (std::size_t p = 0; p + half < left; ++p) join(p, p + half);
           }
         }
         stride *= extent;

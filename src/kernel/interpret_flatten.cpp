@@ -214,7 +214,7 @@ std::uint32_t Flattener::access(const Access& from, std::span<const Ref>& operan
     made.is_linear = from.is_lowered;
     made.varies = any_varies(made.operands) || (from.is_lowered && from.form == Form::wide);
   } else {
-    if (from.form == Form::wide) made.native = aligned_lanes(kernel_, from, lane_, native_);
+    if (from.form == Form::wide) made.native = access_width(kernel_, from, lane_, native_);
     for (const Expr e : from.indices) {
       made.indices.push_back(index(e));
       made.varies |= program_.indices[made.indices.back()].varies;

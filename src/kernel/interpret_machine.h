@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
@@ -129,6 +130,7 @@ struct Block {
   std::vector<std::vector<PhaseBarrier>> phase_barriers;  // by memory
   std::array<ThreadBarrier, 16> barriers;
   std::vector<ThreadBarrier> warps;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, ThreadBarrier> parts_of_warps;  // lanes, first
 };
 
 struct Cluster {

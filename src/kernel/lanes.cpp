@@ -133,26 +133,31 @@ class LaneAnalysis {
 
 }  // namespace
 
-std::vector<bool> varies_by_lane(const Kernel& kernel) { return LaneAnalysis(kernel).run(); }
-
-std::int32_t aligned_lanes(const Kernel& kernel, const Access& access, Expr lane,
-                           std::int32_t width) {
+Expr linear_index(const Kernel& kernel, const Access& access) {
   const Memory& memory = kernel.memories[access.memory];
-  Expr first = access.indices[0];
+  Expr linear = access.indices.front();
   for (std::size_t d = 1; d < access.indices.size(); ++d) {
-    const std::int64_t padding = d + 1 == access.indices.size() ? memory.padding : 0;
-    first = first * (memory.shape[d] + padding) + access.indices[d];
+    Expr extent = memory.shape[d];
+    if (d + 1 == access.indices.size()) extent = extent + std::int64_t{memory.padding};
+    linear = linear * extent + access.indices[d];
   }
-  const std::pair<Expr, Expr> map[] = {{lane, lane.context().constant(0)}};
-  first = sym::substitute(first, map);
-  const std::int64_t bytes = element_bytes(memory);
-  std::int32_t together = width;
-  const auto is_aligned = [&] {
-    return memory.alignment % std::min<std::int64_t>(together * bytes, 16) == 0 &&
-           sym::divides(together, first);
-  };
-  while (together > 1 && !is_aligned()) together /= 2;
-  return together;
+  return linear;
 }
+
+int access_width(const Kernel& kernel, const Access& access, Expr lane, int lanes) {
+  const Memory& memory = kernel.memories[access.memory];
+  if (access.form != Form::wide || memory.swizzle != 0) return 1;
+  const std::pair<Expr, Expr> map[] = {{lane, lane.context().constant(0)}};
+  const Expr first = sym::substitute(linear_index(kernel, access), map);
+  const auto size = static_cast<std::int32_t>(abi::size_of(memory.dtype));
+  int width = lanes;
+  while (width > 1 && memory.alignment % (width * size) != 0 && memory.alignment % 16 != 0) {
+    width /= 2;
+  }
+  while (width > 1 && !sym::divides(width, first)) width /= 2;
+  return width;
+}
+
+std::vector<bool> varies_by_lane(const Kernel& kernel) { return LaneAnalysis(kernel).run(); }
 
 }  // namespace inkle::kernel

@@ -11,10 +11,11 @@ namespace inkle::kernel {
 // By value.
 [[nodiscard]] std::vector<bool> varies_by_lane(const Kernel& kernel);
 
-// Of a wide access of a GPU with index expressions: so many of the `width` lanes (a power of two
-// less where needed) are surely aligned to their bytes, or to 16, and are one access of the
-// machine.
-[[nodiscard]] std::int32_t aligned_lanes(const Kernel& kernel, const Access& access, Expr lane,
-                                         std::int32_t width);
+// The element's place in the memory, row-major with padding.
+[[nodiscard]] Expr linear_index(const Kernel& kernel, const Access& access);
+
+// Of a wide access of so many lanes to shared or global memory: elements of the widest aligned
+// access that it can be made of; 1: none of several.
+[[nodiscard]] int access_width(const Kernel& kernel, const Access& access, Expr lane, int lanes);
 
 }  // namespace inkle::kernel

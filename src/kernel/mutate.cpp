@@ -16,7 +16,7 @@ using loop::Opcode;
 constexpr Names<MutationKind, kMutationKinds> kMutations{
     {"remove_barrier", "remove_fence", "remove_proxy_fence", "remove_mma_fence", "drop_mask",
      "remove_wait", "remove_commit", "remove_arrive", "more_under_way", "skip_phase", "widen_bound",
-     "change_layout", "weaken_order", "narrow_scope"}};
+     "change_layout", "weaken_order", "narrow_scope", "remove_shuffle"}};
 
 bool acquires(Order order) { return order == Order::acquire || order == Order::acquire_release; }
 bool releases(Order order) { return order == Order::release || order == Order::acquire_release; }
@@ -122,6 +122,8 @@ void operation_mutations(const Kernel& kernel, OperationId id, std::vector<Mutat
       if (!fence.proxy) order_mutations(kernel, id, fence.order, fence.scope, list);
       return;
     }
+    case Op::shuffle:
+      return add(MutationKind::remove_shuffle);
     case Op::mma_fence:
       return add(MutationKind::remove_mma_fence);
     case Op::copy_wait:
@@ -262,6 +264,14 @@ Kernel mutate(const Kernel& kernel, const Mutation& mutation) {
     case MutationKind::skip_phase:
       skip_phase(made, site);
       break;
+    case MutationKind::remove_shuffle: {
+      Operation& shuffle = made.operations[site.operation];
+      auto& detail = std::get<Shuffle>(shuffle.detail);
+      detail.kind = ShuffleKind::exclusive_or;
+      detail.by = 0;
+      shuffle.operands.resize(1);
+      break;
+    }
     case MutationKind::widen_bound:
       widen(made, site, mutation.variant);
       break;

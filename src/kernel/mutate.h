@@ -27,8 +27,9 @@ enum class MutationKind : std::uint8_t {
                    // around its end; a map swizzles otherwise
   weaken_order,    // one of acquire and release less
   narrow_scope,    // of an order that reaches other blocks: those of the block alone
+  remove_shuffle,  // each lane keeps its own value
 };
-inline constexpr std::size_t kMutationKinds = 14;
+inline constexpr std::size_t kMutationKinds = 15;
 [[nodiscard]] std::string_view name_of(MutationKind kind);
 
 struct Mutation {

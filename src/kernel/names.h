@@ -84,7 +84,7 @@ inline constexpr Names<Scope, 6> kScopes{{"thread", "warp", "block", "cluster", 
 inline constexpr Names<Order, 5> kOrders{
     {"weak", "relaxed", "acquire", "release", "acquire_release"}};
 inline constexpr Names<Form, 3> kForms{{"each", "wide", "splat"}};
-inline constexpr Names<Hint, 4> kHints{{"none", "once", "lasting", "first"}};
+inline constexpr Names<Hint, 5> kHints{{"none", "once", "lasting", "first", "early"}};
 inline constexpr Names<AxisKind, 4> kAxisKinds{{"task", "grid", "cluster", "thread"}};
 inline constexpr Names<LoopKind, 2> kLoopKinds{{"serial", "unroll"}};
 inline constexpr Names<AtomicOp, 6> kAtomicOps{

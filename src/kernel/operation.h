@@ -199,17 +199,20 @@ struct Atomic {
 };
 
 // Who takes part: threads that differ in these axes of the launch alone, counted row-major; or,
-// with `lanes`, the lanes of the vector region around. The states are joined in this order: of
-// axes, from the last axis to the first, each by halves (participant i with i + n/2, then n/4 ...),
-// but below `sequential` participants of an axis one after the other. Lanes: neighbouring copies in
-// pairs until one is left, then lanes by halves.
+// with `lanes`, the lanes of the vector region around. Over axes in a vector region, each lane has
+// states of its own. The states are joined in this order: of axes, from the last axis to the first,
+// each by halves (participant i with i + n/2, then n/4 ...) until fewer than `sequential` are left,
+// and those one after the other. Of two states that are joined, either may be the merge's first.
+// Scans keep the order and may associate in any way. Lanes: neighbouring copies in pairs until one
+// is left, then lanes by halves.
 struct Collective {
   std::vector<AxisId> axes;
   bool lanes = false;
   std::int32_t sequential = 0;
-  bool exclusive = false;         // scan
-  std::int32_t from = 0;          // broadcast
-  std::vector<MemoryId> scratch;  // shared memory, one for each state, for what crosses warps
+  bool exclusive = false;  // scan
+  std::int32_t from = 0;   // broadcast
+  // Shared memory, one for each state, for what crosses warps: scratch_places (collective.h).
+  std::vector<MemoryId> scratch;
 };
 enum class ShuffleKind : std::uint8_t { exclusive_or, up, down, from };
 struct Shuffle {
@@ -220,8 +223,10 @@ struct Shuffle {
 };
 struct Barrier {
   Scope scope = Scope::block;
-  std::int32_t number = 0;   // block: of the hardware's sixteen
-  std::int32_t threads = 0;  // block: so many; 0: all
+  std::int32_t number = 0;  // block: of the hardware's sixteen
+  // Block: so many; 0: all. Warp: each so many lanes by themselves, a power of two: those of which
+  // none comes need not.
+  std::int32_t threads = 0;
   enum class Part : std::uint8_t { both, arrive, wait };
   Part part = Part::both;
 };

@@ -196,7 +196,7 @@ Access Parser::access(Values& operands, ValueId* rank) {
   for (const Form form : {Form::wide, Form::splat}) {
     if (s_.accept(name_of(form))) a.form = form;
   }
-  for (const Hint hint : {Hint::once, Hint::lasting, Hint::first}) {
+  for (const Hint hint : {Hint::once, Hint::lasting, Hint::first, Hint::early}) {
     if (s_.accept(name_of(hint))) a.hint = hint;
   }
   a.constant = s_.accept("constant");

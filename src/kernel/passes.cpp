@@ -4,8 +4,10 @@
 
 #include "base/error.h"
 #include "kernel/hoist.h"
+#include "kernel/lower_collectives.h"
 #include "kernel/lower_indices.h"
 #include "kernel/numerics.h"
+#include "kernel/place_barriers.h"
 #include "kernel/verify.h"
 
 namespace inkle::kernel {
@@ -19,6 +21,10 @@ constexpr KernelPass kCpuPasses[] = {
 
 constexpr KernelPass kGpuPasses[] = {
     {"numerics", numerics, "functions whose results are rounded at once take fewer instructions"},
+    {"lower_collectives", lower_collectives,
+     "reductions, scans and broadcasts become shuffles, accesses of shared memory and barriers"},
+    {"place_barriers", place_barriers,
+     "a barrier between accesses of one element by different threads, of which one writes"},
 };
 
 }  // namespace

@@ -20,7 +20,7 @@ struct KernelPass {
 
 // What runs between the expansion of a schedule and the printer of a CPU, in order.
 [[nodiscard]] std::span<const KernelPass> cpu_passes();
-// The same of a GPU.
+// The same for a GPU.
 [[nodiscard]] std::span<const KernelPass> gpu_passes();
 
 struct PassOptions {

@@ -124,7 +124,7 @@ enum class Order : std::uint8_t { weak, relaxed, acquire, release, acquire_relea
 enum class Form : std::uint8_t {
   each,   // every lane an element of its own (gather, scatter); outside of vector regions: one
   wide,   // lane l element first + l: one access of so many elements, or several where alignment
-          // shows so many together only (aligned_lanes in lanes.h)
+          // shows so many together only (access_width in lanes.h)
   splat,  // all lanes one element
 };
 
@@ -133,6 +133,7 @@ enum class Hint : std::uint8_t {
   once,     // not kept in L1
   lasting,  // leaves L2 after the rest (evict_last)
   first,    // leaves L2 before the rest (evict_first, streaming)
+  early,    // of a load: issued where it stands, for a use that comes later
 };
 
 [[nodiscard]] std::string_view name_of(Holder holder);

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernel/collective.h"
 #include "kernel/variance.h"
 #include "kernel/verify.h"
 
@@ -29,6 +30,7 @@ class Verifier {
   struct Place {
     Variance control = Variance::kernel;  // where threads may have gone different ways
     const Vector* vector = nullptr;       // the vector region around
+    bool is_nested = false;               // in other control inside of it
     const FragmentMap* map = nullptr;     // the map of a fragment around
     bool in_role = false;
     bool in_merge = false;   // of a collective: values alone
@@ -107,6 +109,7 @@ class Verifier {
   // --- verify_threads.cpp
   void threads(const Operation& o, const Place& place);
   void collective(const Operation& o, const Place& place);
+  void across_warps(const Operation& o, const CollectivePlan& plan, const Place& place) const;
   void barrier(const Operation& o, const Place& place);
   void uniform(const Place& place, Variance most, std::string_view scope) const;
   void holder(const Operation& o, const Place& place) const;

@@ -358,6 +358,7 @@ bool Verifier::loop(const Loop& l, const Place& place) {
 void Verifier::branch(const Operation& o, Place& place) {
   Place deeper = place;
   const auto& b = std::get<Branch>(o.detail);
+  deeper.is_nested = true;
   deeper.control = std::max(place.control, variance_->of(o.operands[0]));
   deeper.is_certain = false;
   require(b.limit == 0 || (place.vector != nullptr && b.limit <= place.vector->width),
@@ -385,6 +386,7 @@ void Verifier::vector(const Operation& o, const Place& place) {
   declare(v.lane, context->constant(0), context->constant(v.width - 1), true);
   unrolled_.insert(v.lane.id());
   deeper.vector = &v;
+  deeper.is_nested = false;
   inside(o.regions[0], deeper);
   for (const ValueId y : k_.regions[o.regions[0]].yields) {
     require(variance_->of(y) < Variance::lane,
@@ -395,6 +397,7 @@ void Verifier::vector(const Operation& o, const Place& place) {
 void Verifier::fold(const Operation& o, const Place& place) {
   Place deeper = place;
   const auto& f = std::get<Fold>(o.detail);
+  deeper.is_nested = true;
   const std::size_t chunked =
       f.chunked_loop < 0 ? f.loops.size() : static_cast<std::size_t>(f.chunked_loop);
   // `begin` and `merge` see the loops around the chunked one.
@@ -410,6 +413,7 @@ void Verifier::fold(const Operation& o, const Place& place) {
 
 void Verifier::control(const Operation& o, Place& place) {
   Place deeper = place;
+  deeper.is_nested = true;
   const std::size_t symbols = scope_order_.size();
   switch (o.op) {
     case Op::loop: {

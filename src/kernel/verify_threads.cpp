@@ -96,28 +96,39 @@ void Verifier::collective(const Operation& o, const Place& place) {
   }
   require(o.op != Op::broadcast || (c.from >= 0 && c.from < participants),
           "a broadcast from participant {} of {}", c.from, participants);
-  // Participants lie in one warp if the threads from the first to behind the last do.
-  std::int64_t inner = 1;
-  std::int64_t span = 1;
-  for (std::size_t i = k_.launch.axes.size(); i-- > 0;) {
-    const Axis& axis = k_.launch.axes[i];
-    if (axis.kind != AxisKind::thread) break;
-    inner *= *axis.extent.constant();
-    if (std::ranges::find(c.axes, i) != c.axes.end()) span = inner;
-  }
-  const bool in_warp = !has_cluster && span <= kWarp && kWarp % span == 0;
-  require(in_warp || o.op == Op::broadcast || c.scratch.size() == o.results.size(),
-          "a collective across warps has scratch for each state");
   for (std::size_t i = 0; i < c.scratch.size() && i < o.operands.size(); ++i) {
     require(memory(c.scratch[i]).dtype == k_.type_of(o.operands[i]).dtype,
             "scratch {} is not of the state's type", memory(c.scratch[i]).name);
   }
+  const CollectivePlan plan = plan_collective(k_, o.op, c);
+  if (plan.in_warp()) {
+    // Which teams of a warp come here where not all do is known at run time alone.
+    return uniform(place, plan.width < kWarp ? Variance::thread : Variance::warp, "a warp");
+  }
+  across_warps(o, plan, place);
   if (has_cluster) return uniform(place, Variance::cluster, "a cluster");
-  // Which of the parts of a warp come here is known at run time alone.
-  const bool is_part = span < kWarp && k_.threads() > span;
-  if (in_warp && is_part) return uniform(place, Variance::thread, "a part of a warp");
-  if (in_warp) return uniform(place, Variance::warp, "a warp");
   uniform(place, Variance::block, "a block");
+}
+
+void Verifier::across_warps(const Operation& o, const CollectivePlan& plan,
+                            const Place& place) const {
+  const auto& c = std::get<Collective>(o.detail);
+  require(c.scratch.size() == o.results.size(),
+          "a collective across warps has scratch for each state");
+  require(place.vector == nullptr || !place.is_nested,
+          "a collective across warps in control inside of a vector region");
+  require(o.op != Op::scan || (plan.by_warps && plan.cluster.empty()),
+          "a scan across warps that does not take whole warps of a block");
+  require(o.op != Op::broadcast || plan.cluster.empty(), "a broadcast across a cluster");
+  const std::int64_t places =
+      scratch_places(plan, o.op, place.vector == nullptr ? 1 : place.vector->width);
+  for (const MemoryId m : c.scratch) {
+    const std::vector<Expr>& shape = memory(m).shape;
+    require(shape.size() == 1 || (shape.size() == 2 && shape[0].is_constant(2)),
+            "scratch {} is neither of one dimension nor of two halves", memory(m).name);
+    require(*shape.back().constant() >= places, "scratch {} of {} places, not {}", memory(m).name,
+            *shape.back().constant(), places);
+  }
 }
 
 void Verifier::barrier(const Operation& o, const Place& place) {
@@ -125,15 +136,17 @@ void Verifier::barrier(const Operation& o, const Place& place) {
   require(place.vector == nullptr, "a barrier in a vector region");
   require(b.number >= 0 && b.number < 16, "barrier number {}", b.number);
   const bool of_block = b.scope == Scope::block;
-  require(of_block || (b.number == 0 && b.threads == 0), "a numbered barrier of a {}",
-          name_of(b.scope));
+  require(of_block || (b.number == 0 && (b.threads == 0 || b.scope == Scope::warp)),
+          "a numbered barrier of a {}", name_of(b.scope));
   require(of_block || b.scope == Scope::cluster || b.part == Barrier::Part::both,
           "a part of a barrier of a {}", name_of(b.scope));
   require(!of_block || b.part == Barrier::Part::both || b.threads > 0,
           "a part of a barrier of a block names how many threads come");
   switch (b.scope) {
     case Scope::warp:
-      return uniform(place, Variance::warp, "a warp");
+      if (b.threads == 0) return uniform(place, Variance::warp, "a warp");
+      require(b.threads < kWarp && is_power_of_two(b.threads), "a barrier of {} lanes", b.threads);
+      return uniform(place, Variance::thread, "a part of a warp");
     case Scope::block:
       require(b.threads % kWarp == 0 && b.threads <= k_.threads(), "a barrier of {} threads of {}",
               b.threads, k_.threads());

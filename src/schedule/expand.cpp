@@ -151,7 +151,10 @@ class KernelExpander {
       case BlockSchedule::Axis::inner:
         return expansion::expand_rows(x);
       case BlockSchedule::Axis::tile:
-        unsupported("kernel {}: a tile", expansion_.scheduled.name);
+        expansion::expand_tiles(x);
+        // Two blocks of 1024 threads that turn tiles around are at work side by side: one waits for
+        // its loads while the other stores.
+        if (how.side != 0 && how.threads == 1024) builder_.kernel().launch.resident_blocks = 2;
     }
   }
 

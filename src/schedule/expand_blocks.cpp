@@ -83,9 +83,9 @@ bool is_read_again(const BlockExpansion& x, const Stage& stage) {
 
 bool knows(const Kernel& scheduled, const BlockSchedule& blocks) {
   const auto* loops = std::get_if<LoopKernel>(&scheduled.body);
-  if (loops == nullptr || scheduled.ending || blocks.team * blocks.cluster != 1) return false;
-  if (blocks.axis == BlockSchedule::Axis::outer) return true;
-  return blocks.axis == BlockSchedule::Axis::inner && loops->walked == 0;
+  if (loops == nullptr || scheduled.ending) return false;
+  if (blocks.axis == BlockSchedule::Axis::inner) return blocks.chunk == 0;
+  return blocks.axis == BlockSchedule::Axis::tile || blocks.team == 1;
 }
 
 }  // namespace inkle::schedule::expansion

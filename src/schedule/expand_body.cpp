@@ -154,6 +154,31 @@ ValueId BodyExpander::emit(Val v, int copy) {
   return b_.compute(i.opcode, i.dtype, operands);
 }
 
+void BodyExpander::need_symbols(Expr e, std::vector<bool>& needed) const {
+  for (const Expr s : sym::symbols(e)) {
+    const auto found = indirect_.find(s.node());
+    if (found != indirect_.end()) need(found->second, needed);
+  }
+}
+
+void BodyExpander::need(Val v, std::vector<bool>& needed) const {
+  if (needed[v] || values_[0][v] != kernel::kNone) return;
+  needed[v] = true;
+  const Instruction& i = body_[v];
+  for (const Val operand : i.used()) need(operand, needed);
+  if (i.opcode == Opcode::load || i.opcode == Opcode::index) need_symbols(i.indices[0], needed);
+}
+
+void BodyExpander::evaluate(const std::vector<std::uint32_t>& yields,
+                            const std::vector<StageStore>& stores) {
+  std::vector<bool> needed(body_.instructions.size(), false);
+  for (const std::uint32_t yield : yields) need(body_.yields[yield], needed);
+  for (const StageStore& store : stores) need_symbols(store.offset, needed);
+  for (Val v = 0; v < needed.size(); ++v) {
+    if (needed[v]) (void)value(v, 0);
+  }
+}
+
 void BodyExpander::know(Val v, ValueId value) { values_[0][v] = value; }
 
 Expr BodyExpander::at(Expr e, int copy) {
@@ -317,7 +342,9 @@ void BodyExpander::annotate(Access& access, Expr offset, bool is_store) const {
     return;
   }
   access.constant = memory.role == kernel::Role::in && !expansion_.aliasing;
-  if (!access.constant || access.form != Form::wide || !is_read_once(offset)) return;
+  if (!access.constant || access.form != Form::wide) return;
+  if (usage_.ahead) access.hint = kernel::Hint::early;
+  if (usage_.ahead || !is_read_once(offset)) return;
   if (usage_.lasts)
     access.hint = kernel::Hint::lasting;
   else if (usage_.streams)

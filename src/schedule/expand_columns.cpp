@@ -109,21 +109,10 @@ class ColumnExpander {
     return body;
   }
 
-  // Loads first, so that all of them are on their way before one is used.
-  static void loads(const Stage& stage, BodyExpander& body) {
-    for (loop::Val v = 0; v < stage.body.instructions.size(); ++v) {
-      const loop::Instruction& i = stage.body[v];
-      if (i.opcode == Opcode::load && i.operand_count == 0 && body.varies(v)) {
-        (void)body.value(v, 0);
-      }
-    }
-  }
-
   static void stores(const Stage& stage, BodyExpander& body) {
-    loads(stage, body);
-    for (const StageStore& store : stage.stores) {
-      (void)body.value(stage.body.yields[store.yield], 0);
-    }
+    std::vector<std::uint32_t> wanted;
+    for (const StageStore& store : stage.stores) wanted.push_back(store.yield);
+    body.evaluate(wanted, stage.stores);
     for (const StageStore& store : stage.stores) body.store(store, 0);
   }
 
@@ -197,7 +186,10 @@ class ColumnExpander {
       states.insert(states.end(), start.begin(), start.end());
     }
     const AtPoint point = [&](BodyExpander& body, const Values& carried) {
-      loads(stage, body);
+      std::vector<std::uint32_t> wanted;
+      for (const Part& part : parts) wanted.push_back(part.reduction->yield);
+      for (const StageStore& store : stage.stores) wanted.push_back(store.yield);
+      body.evaluate(wanted, stage.stores);
       Values after = carried;
       for (Part& part : parts) add(part, stage, body, after);
       for (const StageStore& store : stage.stores) body.store(store, 0);
@@ -270,7 +262,7 @@ class ColumnExpander {
     if (blocks_.team > 1) unsupported("kernel {}: a scan by a team", x_.e.scheduled.name);
     GpuReducer reducer(b_, stage.reduce, stage.accumulator, DType::i32);
     along(stage, reducer.identity(), [&](BodyExpander& body, const Values& carried) {
-      loads(stage, body);
+      body.evaluate({0}, stage.stores);
       const ValueId x = b_.cast(body.value(stage.body.yields[0], 0), stage.accumulator);
       const Values after = reducer.step(carried, x, kernel::kNone);
       for (const StageStore& store : stage.stores) {

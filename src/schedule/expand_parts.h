@@ -40,6 +40,7 @@ struct Usage {
   bool streams = false;  // what is read here once may pass by L1
   bool lasts = false;    // what is read here once leaves L2 after the rest
   bool leaves = false;   // what is stored here may leave L2 first
+  bool ahead = false;    // loads are issued where they stand
   Expr around;           // the loop along a column that the body is in; null elsewhere
 };
 
@@ -77,6 +78,8 @@ class BodyExpander {
   // `value` is what v is.
   void know(loop::Val v, ValueId value);
 
+  // Everything that the yields of these numbers and the stores' offsets need, in the body's order.
+  void evaluate(const std::vector<std::uint32_t>& yields, const std::vector<StageStore>& stores);
   ValueId value(loop::Val v, int copy);
   [[nodiscard]] bool varies(loop::Val v) const { return varying_[v]; }
   // A position as i64 or i32.
@@ -89,6 +92,8 @@ class BodyExpander {
   [[nodiscard]] bool varies(Expr e) const;
   void analyse(loop::Val v);
   ValueId emit(loop::Val v, int copy);
+  void need(loop::Val v, std::vector<bool>& needed) const;
+  void need_symbols(Expr e, std::vector<bool>& needed) const;
   ValueId load(const loop::Instruction& instruction, int copy);
   // Reads, writes by lanes that are active alone.
   ValueId read(const kernel::Access& access);

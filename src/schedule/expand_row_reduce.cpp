@@ -87,29 +87,53 @@ Values RowExpander::in_row(const Stage& stage, const RowPlace& place, const Valu
 
 // --- A row's team --------------------------------------------------------------------------------
 
-// The blocks of a cluster are joined one after the other, all else by halves.
-Values RowExpander::join(const Values& states,
-                         const std::function<Values(const Values& a, const Values& b)>& merge) {
+// By halves: lanes, then warps. The next row has memory of its own for that, so that nobody writes
+// what others still read.
+Values RowExpander::join(const Values& states, const Merge& merge) {
   constexpr std::int32_t kWarp = 32;
   if (members() == 1) return states;
   kernel::Collective team;
   team.axes = team_;
-  const std::int32_t warps = blocks_.team / kWarp;
-  if (blocks_.cluster > 2 && warps > blocks_.cluster) team.sequential = blocks_.cluster + 1;
   if (blocks_.team > kWarp) {
     for (const ValueId state : states) {
-      kernel::Memory slots;
-      slots.name = fmt::format("s{}", b_.kernel().memories.size());
-      slots.space = kernel::Space::shared;
-      slots.dtype = b_.type_of(state).dtype;
-      slots.shape = {constant(warps)};
-      // The next row has slots of its own, so that nobody writes what others still read.
-      if (walks()) slots.shape.insert(slots.shape.begin(), constant(2));
-      slots.alignment = 16;
-      team.scratch.push_back(b_.memory(std::move(slots)));
+      const kernel::MemoryId slots = shared("s", b_.type_of(state).dtype, blocks_.team / kWarp);
+      auto& shape = b_.kernel().memories[slots].shape;
+      if (walks()) shape.insert(shape.begin(), constant(2));
+      team.scratch.push_back(slots);
     }
   }
-  return b_.reduce(std::move(team), states, merge);
+  const Values own = b_.reduce(std::move(team), states, merge);
+  return blocks_.cluster > 1 ? join_cluster(own, merge) : own;
+}
+
+// The blocks' states, one after the other.
+Values RowExpander::join_cluster(const Values& states, const Merge& merge) {
+  std::vector<kernel::MemoryId> own;
+  for (const ValueId state : states) own.push_back(shared("s", b_.type_of(state).dtype, 1));
+  b_.branch(
+      logic(Opcode::equal, {b_.index(warp_ * std::int64_t{32} + lane_), b_.index(constant(0))}),
+      [&] {
+        for (std::size_t s = 0; s < states.size(); ++s) {
+          b_.store(own[s], {constant(0)}, states[s]);
+        }
+        return Values();
+      });
+  b_.barrier({.scope = kernel::Scope::cluster});
+  Values all;
+  for (std::int64_t block = 0; block < blocks_.cluster; ++block) {
+    const ValueId rank = b_.integer(DType::i64, block);
+    Values part;
+    for (std::size_t s = 0; s < states.size(); ++s) {
+      kernel::Access access;
+      access.memory = own[s];
+      access.indices = {constant(0)};
+      access.remote = true;
+      part.push_back(
+          b_.operation(kernel::Op::load, {rank}, {b_.type_of(states[s])}, std::move(access))[0]);
+    }
+    all = block == 0 ? part : merge(all, part);
+  }
+  return all;
 }
 
 Values RowExpander::join(GpuReducer& reducer, const Values& states) {

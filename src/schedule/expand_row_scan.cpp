@@ -45,20 +45,26 @@ ValueId RowExpander::scan_lanes(GpuReducer& reducer, ValueId x, Expr lane, std::
 // --- A team --------------------------------------------------------------------------------------
 
 // x: what a thread's elements make. Gives what comes before them, `carry` included, and `carry`
-// with those of all threads.
+// with those of all threads: of a part of a warp, or all of it.
+RowExpander::Scanned RowExpander::scan_warp(GpuReducer& reducer, ValueId x, ValueId carry,
+                                            Expr lane, std::int32_t width) {
+  const auto join = [&](ValueId a, ValueId b) { return reducer.merge({a}, {b})[0]; };
+  const ValueId all = scan_lanes(reducer, x, lane, width);
+  const ValueId is_first = logic(Opcode::equal, {b_.index(lane), b_.index(constant(0))});
+  const ValueId before = join(carry, shuffle(ShuffleKind::up, all, 1));
+  const ValueId total = shuffle(ShuffleKind::from, all, width - 1);
+  return {select(is_first, carry, before), join(carry, total)};
+}
+
+// Likewise of a team.
 RowExpander::Scanned RowExpander::scan_team(GpuReducer& reducer, ValueId x, ValueId carry,
                                             Expr side, kernel::MemoryId slots) {
   const auto join = [&](ValueId a, ValueId b) { return reducer.merge({a}, {b})[0]; };
-  const std::int32_t width = std::min(blocks_.team, kWarp);
-  if (width == 1) return {carry, join(carry, x)};
-  const Expr lane = blocks_.team > kWarp ? lane_ : thread_;
-  const ValueId all = scan_lanes(reducer, x, lane, width);
+  if (blocks_.team == 1) return {carry, join(carry, x)};
+  if (blocks_.team <= kWarp) return scan_warp(reducer, x, carry, thread_, blocks_.team);
+  const Expr lane = lane_;
+  const ValueId all = scan_lanes(reducer, x, lane, kWarp);
   const ValueId is_first = logic(Opcode::equal, {b_.index(lane), b_.index(constant(0))});
-  if (blocks_.team <= kWarp) {
-    const ValueId before = join(carry, shuffle(ShuffleKind::up, all, 1));
-    const ValueId total = shuffle(ShuffleKind::from, all, width - 1);
-    return {select(is_first, carry, before), join(carry, total)};
-  }
   const std::int32_t warps = blocks_.team / kWarp;
   b_.branch(logic(Opcode::equal, {b_.index(lane), b_.index(constant(kWarp - 1))}), [&] {
     b_.store(slots, {side, warp_}, all);
@@ -136,6 +142,7 @@ void RowExpander::check_scan(std::size_t pass) const {
 // the chunk's total is carried to the next.
 void RowExpander::scan(const Stage& stage, std::size_t pass) {
   check_scan(pass);
+  if (blocks_.chunk != 0) return scan_chunk(stage, pass);
   GpuReducer reducer(b_, stage.reduce, stage.accumulator, DType::i32);
   const Elements own = elements(stage.accumulator);
   const Values none = reducer.identity();

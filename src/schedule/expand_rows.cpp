@@ -41,6 +41,8 @@ void RowExpander::run() {
   };
   if (walks())
     launch_walk(stages);
+  else if (blocks_.chunk != 0)
+    launch_chunks(stages);
   else
     launch(stages);
 }
@@ -51,8 +53,8 @@ void RowExpander::launch(const std::function<void()>& stages) {
   const auto& outer = x_.loops().outer;
   std::vector<kernel::Axis>& axes = b_.kernel().launch.axes;
   const std::int32_t team = blocks_.team;
-  const auto axis_of_team = [&](AxisKind kind, std::int64_t extent) {
-    const Expr variable = b_.axis(kind, constant(extent));
+  const auto axis_of_team = [&](std::int64_t extent) {
+    const Expr variable = b_.axis(AxisKind::thread, constant(extent));
     team_.push_back(static_cast<kernel::AxisId>(axes.size() - 1));
     return variable;
   };
@@ -67,10 +69,10 @@ void RowExpander::launch(const std::function<void()>& stages) {
     if (outer.empty()) (void)b_.axis(AxisKind::grid, constant(1));
     thread_ = constant(0);
     if (blocks_.cluster > 1) {
-      thread_ = axis_of_team(AxisKind::cluster, blocks_.cluster) * std::int64_t{team};
+      thread_ = b_.axis(AxisKind::cluster, constant(blocks_.cluster)) * std::int64_t{team};
     }
-    warp_ = axis_of_team(AxisKind::thread, team / kWarp);
-    lane_ = axis_of_team(AxisKind::thread, kWarp);
+    warp_ = axis_of_team(team / kWarp);
+    lane_ = axis_of_team(kWarp);
     thread_ = thread_ + warp_ * std::int64_t{kWarp} + lane_;
     return stages();
   }
@@ -78,8 +80,9 @@ void RowExpander::launch(const std::function<void()>& stages) {
   const Expr rows = x_.iterations(outer.size());
   const Expr block = b_.axis(AxisKind::grid, sym::ceildiv(rows, teams));
   team_number_ = b_.axis(AxisKind::thread, constant(teams));
-  thread_ = team > 1 ? axis_of_team(AxisKind::thread, team) : constant(0);
+  thread_ = team > 1 ? axis_of_team(team) : constant(0);
   const Expr row = block * teams + team_number_;
+  is_guarded_ = sym::less(row, rows) != true;
   if_less(x_, row, rows, [&] {
     if (outer.size() == 1) {
       bind(x_, outer[0].variable, row);
@@ -143,6 +146,16 @@ kernel::MemoryId RowExpander::registers(const char* prefix, DType dtype,
   return b_.memory(std::move(memory));
 }
 
+kernel::MemoryId RowExpander::shared(const char* prefix, DType dtype, std::int64_t elements) {
+  kernel::Memory memory;
+  memory.name = fmt::format("{}{}", prefix, b_.kernel().memories.size());
+  memory.space = kernel::Space::shared;
+  memory.dtype = dtype;
+  memory.shape = {constant(elements)};
+  memory.alignment = 16;
+  return b_.memory(std::move(memory));
+}
+
 // --- What is kept --------------------------------------------------------------------------------
 
 // Values are kept from pass to pass of one iteration.
@@ -193,7 +206,7 @@ void RowExpander::declare_kept() {
 void RowExpander::pass(std::size_t p) {
   const PreparedStage& prepared = x_.prepared.stages[passes_[p].stage];
   const Stage& stage = prepared.stage;
-  check_cluster(stage);
+  order_memory(stage);
   switch (stage.kind) {
     case StageKind::pointwise:
     case StageKind::scatter:
@@ -209,13 +222,25 @@ void RowExpander::pass(std::size_t p) {
   for (const StageStore& store : stage.stores) dirty_[store.target] = true;
 }
 
-// What stages pass through memory is not seen by the other blocks of a cluster.
-void RowExpander::check_cluster(const Stage& stage) {
-  if (blocks_.cluster == 1) return;
-  for (const Instruction& i : stage.body.instructions) {
-    if (i.opcode != Opcode::load || !dirty_[i.buffer]) continue;
+// What stages pass through memory. Between threads that surely all come, passes place barriers; of
+// a warp of which parts have no row, that is not so. The blocks of a cluster do not see each
+// other's.
+void RowExpander::order_memory(const Stage& stage) {
+  const auto is_of_earlier = [&](const Instruction& i) {
+    return i.opcode == Opcode::load && dirty_[i.buffer];
+  };
+  const auto& body = stage.body.instructions;
+  if (std::none_of(body.begin(), body.end(), is_of_earlier)) return;
+  if (blocks_.cluster > 1) {
     unsupported("kernel {}: stages of a cluster pass values through memory", x_.e.scheduled.name);
   }
+  if (!is_guarded_ || blocks_.team == 1 || blocks_.team == kWarp) return;
+  std::fill(dirty_.begin(), dirty_.end(), false);
+  b_.barrier({.scope = kernel::Scope::warp, .threads = blocks_.team});
+}
+
+ValueId RowExpander::is_first_thread() {
+  return logic(Opcode::equal, {b_.index(thread_), b_.index(constant(0))});
 }
 
 void RowExpander::once(const Stage& stage) {
@@ -231,7 +256,7 @@ void RowExpander::once(const Stage& stage) {
     write();
     return;
   }
-  b_.branch(logic(Opcode::equal, {b_.index(thread_), b_.index(constant(0))}), write);
+  b_.branch(is_first_thread(), write);
 }
 
 void RowExpander::pointwise(const Stage& stage, std::size_t pass) {

@@ -57,7 +57,8 @@ class RowExpander {
   void once(const Stage& stage);
   void pointwise(const Stage& stage, std::size_t pass);
   void prefetch(const Stage& stage, std::size_t pass);
-  void check_cluster(const Stage& stage);
+  void order_memory(const Stage& stage);
+  ValueId is_first_thread();  // of the team
   [[nodiscard]] bool is_known(Expr symbol) const;
   [[nodiscard]] bool is_direct(const Stage& stage, const loop::Instruction& load) const;
   [[nodiscard]] bool is_packed(const Stage& stage, loop::Val load) const;
@@ -66,7 +67,8 @@ class RowExpander {
   [[nodiscard]] bool is_given(const Stage& stage, std::size_t pass, loop::Val v) const;
   [[nodiscard]] std::vector<bool> needed(const Stage& stage, std::size_t pass,
                                          const Wanted& wanted) const;
-  // A name that no other memory has.
+  // Memories with names that no other has.
+  kernel::MemoryId shared(const char* prefix, DType dtype, std::int64_t elements);
   kernel::MemoryId registers(const char* prefix, DType dtype, std::vector<std::int64_t> shape);
   [[nodiscard]] Expr constant(std::int64_t value) const { return x_.context().constant(value); }
   [[nodiscard]] std::int64_t members() const {
@@ -123,8 +125,9 @@ class RowExpander {
   Values in_row(const Stage& stage, const RowPlace& place, const Values& carried, const OfLane& f);
   ValueId first_of(const Elements& own, ValueId value, ValueId none,
                    const std::function<ValueId(Expr lane)>& position);
-  Values join(const Values& states,
-              const std::function<Values(const Values& a, const Values& b)>& merge);
+  using Merge = std::function<Values(const Values& a, const Values& b)>;
+  Values join(const Values& states, const Merge& merge);
+  Values join_cluster(const Values& states, const Merge& merge);
   Values join(GpuReducer& reducer, const Values& states);
   void define(std::uint32_t row, ValueId value);
   void reduction(const PreparedStage& prepared, std::size_t pass);
@@ -146,6 +149,7 @@ class RowExpander {
   ValueId is_at_least(Expr e, std::int64_t bound);
   ValueId select(ValueId condition, ValueId a, ValueId b);
   ValueId scan_lanes(GpuReducer& reducer, ValueId x, Expr lane, std::int32_t count);
+  Scanned scan_warp(GpuReducer& reducer, ValueId x, ValueId carry, Expr lane, std::int32_t width);
   Scanned scan_team(GpuReducer& reducer, ValueId x, ValueId carry, Expr side,
                     kernel::MemoryId slots);
   void put_or_none(const Stage& stage, std::size_t pass, const RowPlace& place, const Elements& to,
@@ -155,6 +159,24 @@ class RowExpander {
                      const Elements& own, GpuReducer& reducer, ValueId before);
   void check_scan(std::size_t pass) const;
   void scan(const Stage& stage, std::size_t pass);
+
+  // --- expand_row_chunks.cpp: rows that blocks share
+  struct Chunks {
+    Expr of_row;        // chunks
+    Expr number, row;   // of the block's chunk
+    Expr cells_of_row;  // places in the workspace for what chunks and groups of them make
+    kernel::MemoryId tickets = kernel::kNone, flags = kernel::kNone, totals = kernel::kNone;
+  };
+  void launch_chunks(const std::function<void()>& stages);
+  void scan_chunk(const Stage& stage, std::size_t pass);
+  Scanned warps_before(GpuReducer& reducer, ValueId own, ValueId none);
+  ValueId chunks_before(GpuReducer& reducer, ValueId total, ValueId none);
+  void leave(Expr cell, ValueId value);
+  ValueId wait_for(Expr cell);
+  void clear_cells();
+  // Adds one to a ticket; what it was.
+  ValueId take_ticket(std::int64_t ticket, kernel::Order order);
+  [[nodiscard]] RowPlace chunk_place(const Stage& stage, Expr number) const;
 
   // --- expand_row_walk.cpp
   // A load of a sequential row that is under way to shared memory while the row before is worked
@@ -211,7 +233,10 @@ class RowExpander {
   std::vector<kernel::MemoryId> kept_;  // of each kept value
   std::vector<bool> fetched_;           // kept values that are loaded ahead of their pass
   std::vector<bool> dirty_;             // buffers that an earlier stage has written
+  bool is_guarded_ = false;             // teams of a warp may have no row
   bool reads_twice_ = false;            // what rows hold has been read, and is read again
+
+  Chunks chunks_;
 
   // Sequential rows.
   std::int64_t teams_ = 1;  // of a block

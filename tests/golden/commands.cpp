@@ -1,11 +1,14 @@
 // The commands that golden tests may run. A new one is a function and a line in the table.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "codegen/cuda/compiler.h"
 #include "golden/golden.h"
 #include "graph/text.h"
 #include "kernel/interpret_inputs.h"
+#include "kernel/mutate.h"
 #include "kernel/parse.h"
 #include "kernel/passes.h"
 #include "kernel/verify.h"
@@ -216,25 +219,90 @@ std::string cuda(std::string_view text, std::span<const std::string> args) {
   return out;
 }
 
-// kernel [--shared=bytes]: a kernel's canonical text once it is verified, for a machine with so
-// much shared memory.
+// Takes the names of "--passes=a,b" out of those that are skipped.
+void take_out(std::vector<std::string>& skip, std::string_view arg) {
+  for (const std::string_view name : split(arg.substr(std::string_view("--passes=").size()))) {
+    if (std::erase(skip, name) == 0) user_error("there is no kernel pass '{}'", name);
+  }
+}
+
+kernel::CheckResult right_run(const kernel::Kernel& kernel, const kernel::Inputs& inputs,
+                              const kernel::CheckOptions& options) {
+  kernel::CheckResult result = kernel::check(kernel, inputs.instances, options);
+  for (const kernel::Finding& finding : result.findings) {
+    user_error("{}: {}", result.schedule, kernel::to_string(kernel, finding));
+  }
+  return result;
+}
+
+// Runs a kernel as it was and after passes: both must be right under all schedules, their results
+// equal. With `mutates`, what nobody notices when the second is made wrong in one place.
+std::string compare_runs(const kernel::Kernel& before, const kernel::Kernel& after,
+                         std::span<const std::string> sizes, const kernel::CheckOptions& options,
+                         bool mutates) {
+  const kernel::Inputs inputs =
+      kernel::make_inputs(before, kernel::choose_sizes(before, sizes), 0, kernel::Digits::many);
+  const kernel::CheckResult wanted = right_run(before, inputs, options);
+  const kernel::CheckResult got = right_run(after, inputs, options);
+  if (got.results != wanted.results) user_error("other results than before the passes");
+  std::string out = fmt::format("# {} runs", got.runs - got.orders);
+  if (options.max_orders > 0) {
+    out += fmt::format(", {} orders{}", got.orders, got.all_orders ? ", all" : "");
+  }
+  out += ", results as before\n";
+  if (!mutates) return out;
+  const std::vector<std::vector<kernel::Instance>> arguments = {inputs.instances};
+  const auto outcomes = kernel::try_mutations(after, arguments, {1, options});
+  const auto survived = [](const auto& o) { return o.verdict == kernel::Verdict::survived; };
+  out += fmt::format("# {} mutations, {} survived\n", outcomes.size(),
+                     std::ranges::count_if(outcomes, survived));
+  for (const kernel::MutationOutcome& outcome : outcomes) {
+    if (survived(outcome)) out += "# " + kernel::to_string(after, outcome.mutation) + "\n";
+  }
+  return out;
+}
+
+// kernel [--shared=bytes] [--text] [--passes=a,b] [--interpret | --mutate] [--orders=n]
+// [size=value]: a kernel's canonical text once it is verified, for a machine with so much shared
+// memory; before or after passes of a GPU's. With --interpret, the passes leave the results as they
+// are; with --mutate, what nobody notices of a kernel made wrong after the passes.
 std::string kernel_text(std::string_view text, std::span<const std::string> args) {
-  const kernel::ParsedKernel parsed = kernel::parse_kernel(text, "in");
+  kernel::ParsedKernel parsed = kernel::parse_kernel(text, "in");
   kernel::Limits limits;
-  bool verifies = true;
+  kernel::PassOptions passes{.verify_each = true};
+  kernel::CheckOptions options;
+  std::vector<std::string> sizes;
+  for (const kernel::KernelPass& pass : kernel::gpu_passes()) passes.skip.emplace_back(pass.name);
+  bool verifies = true, runs = false, mutates = false;
   for (const std::string_view arg : args) {
     if (arg == "--text") {
       verifies = false;
-      continue;
+    } else if (arg == "--interpret") {
+      runs = true;
+    } else if (arg == "--mutate") {
+      runs = mutates = true;
+    } else if (arg.starts_with("--passes=")) {
+      take_out(passes.skip, arg);
+    } else if (arg.starts_with("--shared=")) {
+      limits.shared_bytes = std::stol(std::string(arg.substr(arg.find('=') + 1)));
+    } else if (arg.starts_with("--orders=")) {
+      options.max_orders = std::stol(std::string(arg.substr(arg.find('=') + 1)));
+    } else if (!arg.starts_with("--")) {
+      sizes.emplace_back(arg);
+    } else {
+      user_error("kernel: unknown option '{}'", arg);
     }
-    if (!arg.starts_with("--shared=")) user_error("kernel: unknown option '{}'", arg);
-    limits.shared_bytes = std::stol(std::string(arg.substr(arg.find('=') + 1)));
   }
-  if (verifies) kernel::verify(parsed.kernel, "", limits);
-  const std::string out = kernel::to_string(parsed.kernel);
+  if (verifies) {
+    kernel::verify(parsed.kernel, "", limits);
+    kernel::run_passes(parsed.kernel, *parsed.context, kernel::gpu_passes(), passes);
+  }
+  std::string out = kernel::to_string(parsed.kernel);
   const std::string again = kernel::to_string(kernel::parse_kernel(out, "out").kernel);
   if (again != out) user_error("the text does not read back:\n{}\nbecame\n{}", out, again);
-  return out;
+  if (!runs) return out;
+  const kernel::ParsedKernel before = kernel::parse_kernel(text, "in");
+  return out + compare_runs(before.kernel, parsed.kernel, sizes, options, mutates);
 }
 
 // expand [--training] [--passes=a,b]: a graph's loop kernels as kernel IR, of a CPU with AVX-512,
@@ -244,8 +312,9 @@ std::string kernel_text(std::string_view text, std::span<const std::string> args
 std::string expanded(std::string_view text, std::span<const std::string> args) {
   schedule::Options options = fixed_options();
   kernel::PassOptions passes{.verify_each = true};
-  for (const kernel::KernelPass& pass : kernel::cpu_passes()) passes.skip.emplace_back(pass.name);
-  bool is_cuda = false;
+  const bool is_cuda = std::ranges::find(args, "--device=cuda") != args.end();
+  const auto all = is_cuda ? kernel::gpu_passes() : kernel::cpu_passes();
+  for (const kernel::KernelPass& pass : all) passes.skip.emplace_back(pass.name);
   std::string architecture = "sm_90a";
   std::optional<schedule::BlockSchedule> blocks;
   for (const std::string_view arg : args) {
@@ -253,16 +322,14 @@ std::string expanded(std::string_view text, std::span<const std::string> args) {
     if (arg == "--training") {
       options.training = true;
     } else if (arg.starts_with("--passes=")) {
-      for (const std::string_view name : split(value)) std::erase(passes.skip, name);
-    } else if (arg == "--device=cuda") {
-      is_cuda = true;
+      take_out(passes.skip, arg);
     } else if (arg.starts_with("--arch=")) {
       architecture = value;
     } else if (arg.starts_with("--blocks=")) {
       std::string text_of_blocks = value;
       std::replace(text_of_blocks.begin(), text_of_blocks.end(), ',', ' ');
       blocks = schedule::parse_blocks(text_of_blocks);
-    } else {
+    } else if (arg != "--device=cuda") {
       user_error("expand: unknown option '{}'", arg);
     }
   }
@@ -278,7 +345,7 @@ std::string expanded(std::string_view text, std::span<const std::string> args) {
     schedule::Schedule how = kernel->schedule;
     if (blocks) how.blocks = blocks;
     kernel::Kernel made = schedule::expand(kernel->kernel, how, context);
-    kernel::run_passes(made, context, kernel::cpu_passes(), passes);
+    kernel::run_passes(made, context, all, passes);
     const std::string one = kernel::to_string(made);
     const std::string again = kernel::to_string(kernel::parse_kernel(one, "out").kernel);
     if (again != one) user_error("the text does not read back:\n{}\nbecame\n{}", one, again);

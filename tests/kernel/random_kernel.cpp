@@ -58,7 +58,7 @@ class Generator {
     scratch_ = b_.memory({.name = "q",
                           .space = Space::shared,
                           .dtype = DType::i64,
-                          .shape = {constant(32)},
+                          .shape = {constant(threads_)},
                           .alignment = 16});
     registers_ = b_.memory(
         {.name = "r", .space = Space::registers, .dtype = DType::i64, .shape = {constant(8)}});
@@ -172,6 +172,7 @@ class Generator {
     const std::vector<Type> types = {scalar_type(DType::i64)};
     const std::vector<Type> both = {types[0], types[0]};
     info.exclusive = below(2) == 0;
+    if (lanes_ < 32) info.axes = {2};  // across warps, scans take whole ones
     Values operands = {any()};
     if (info.exclusive) operands.push_back(integer(0));
     keep(b_.operation(Op::scan, operands, types, info,

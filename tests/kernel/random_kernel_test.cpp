@@ -9,6 +9,7 @@
 #include "kernel/interpret_inputs.h"
 #include "kernel/mutate.h"
 #include "kernel/parse.h"
+#include "kernel/passes.h"
 #include "kernel/verify.h"
 
 namespace inkle::kernel {
@@ -45,6 +46,25 @@ TEST(RandomKernels, RunAlikeFromTheirText) {
       const auto y = second.instances[0].arguments[a].data;
       EXPECT_TRUE(std::equal(x.begin(), x.end(), y.begin(), y.end())) << "seed " << seed;
     }
+  }
+}
+
+// Collectives as shuffles, shared memory and barriers: no findings, the same results.
+TEST(RandomKernels, GiveTheSameOnceCollectivesAreLowered) {
+  for (std::uint64_t seed = 0; seed < kernel_count(); ++seed) {
+    const RandomKernel random = random_kernel(seed);
+    ParsedKernel lowered = parse_kernel(to_string(random.kernel), "random");
+    run_passes(lowered.kernel, *lowered.context, gpu_passes(), {.verify_each = true});
+    const Inputs inputs = make_inputs(random.kernel, {}, seed);
+    CheckOptions options;
+    options.seeds = 2;
+    const CheckResult wanted = check(random.kernel, inputs.instances, options);
+    const CheckResult got = check(lowered.kernel, inputs.instances, options);
+    ASSERT_TRUE(got.findings.empty()) << "seed " << seed << ", " << got.schedule << ": "
+                                      << to_string(lowered.kernel, got.findings[0]) << "\n"
+                                      << to_string(random.kernel) << to_string(lowered.kernel);
+    ASSERT_EQ(got.results, wanted.results) << "seed " << seed << "\n"
+                                           << to_string(random.kernel) << to_string(lowered.kernel);
   }
 }
 

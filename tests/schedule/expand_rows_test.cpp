@@ -4,6 +4,7 @@
 
 #include "kernel/interpret.h"
 #include "kernel/parse.h"
+#include "kernel/passes.h"
 #include "kernel/verify.h"
 #include "schedule/expand.h"
 #include "schedule/kernel_builder.h"
@@ -23,19 +24,10 @@ BlockSchedule rows(std::int32_t threads, std::int32_t team, std::int32_t lanes, 
   return b;
 }
 
-void check(KernelBuilder& builder, const BlockSchedule& blocks, const std::vector<Array>& arrays,
-           const std::vector<std::int64_t>& sizes, double tolerance) {
-  SCOPED_TRACE(to_string(blocks));
-  for (Param& p : builder.kernel.params) p.alignment = 16;
-  builder.finish();
-  std::vector<Array> expected = arrays;
-  ASSERT_EQ(interpret(builder.kernel, expected, sizes), 0);
-  Schedule schedule;
-  schedule.blocks = blocks;
-  const kernel::Kernel made = expand(builder.kernel, schedule, builder.context);
-  kernel::verify(made);
-  const std::string text = kernel::to_string(made);
-  EXPECT_EQ(kernel::to_string(kernel::parse_kernel(text, "text").kernel), text);
+// Under several interleavings: nothing is wrong, and the results are these.
+void run(const kernel::Kernel& made, const std::vector<Array>& arrays,
+         const std::vector<Array>& expected, const std::vector<std::int64_t>& sizes,
+         double tolerance, const std::string& name) {
   std::vector<Array> actual = arrays;
   kernel::Instance instance;
   for (Array& a : actual) instance.arguments.push_back({a.bytes});
@@ -45,13 +37,34 @@ void check(KernelBuilder& builder, const BlockSchedule& blocks, const std::vecto
   options.limit_residency = false;
   const kernel::CheckResult result = kernel::check(made, {&instance, 1}, options);
   for (const kernel::Finding& finding : result.findings) {
-    ADD_FAILURE() << result.schedule << ": " << kernel::to_string(made, finding);
+    ADD_FAILURE() << name << ", " << result.schedule << ": " << kernel::to_string(made, finding);
   }
   EXPECT_EQ(result.status, 0);
   ASSERT_EQ(result.results.size(), actual.size());
   for (std::size_t p = 0; p < actual.size(); ++p) actual[p].bytes = result.results[p];
-  expect_near(actual, expected, tolerance, to_string(blocks));
-  if (::testing::Test::HasFailure()) ADD_FAILURE() << text;
+  expect_near(actual, expected, tolerance, name);
+}
+
+// `passes_memory`: what one thread stores another loads, behind barriers that a pass places.
+void check(KernelBuilder& builder, const BlockSchedule& blocks, const std::vector<Array>& arrays,
+           const std::vector<std::int64_t>& sizes, double tolerance, bool passes_memory = false) {
+  SCOPED_TRACE(to_string(blocks));
+  for (Param& p : builder.kernel.params) p.alignment = 16;
+  builder.finish();
+  std::vector<Array> expected = arrays;
+  ASSERT_EQ(interpret(builder.kernel, expected, sizes), 0);
+  Schedule schedule;
+  schedule.blocks = blocks;
+  kernel::Kernel made = expand(builder.kernel, schedule, builder.context);
+  kernel::verify(made);
+  const std::string text = kernel::to_string(made);
+  EXPECT_EQ(kernel::to_string(kernel::parse_kernel(text, "text").kernel), text);
+  if (!passes_memory && blocks.cluster == 1) {
+    run(made, arrays, expected, sizes, tolerance, "expanded");
+  }
+  kernel::run_passes(made, builder.context, kernel::gpu_passes(), {.verify_each = true});
+  run(made, arrays, expected, sizes, tolerance, "lowered");
+  if (::testing::Test::HasFailure()) ADD_FAILURE() << text << kernel::to_string(made);
 }
 
 // Without keep, with one access in flight and with several; then kept.
@@ -199,6 +212,86 @@ TEST(ExpandRows, Scans) {
         check(b, blocks, arrays, sizes, 1e-5);
         if (HasFailure()) return;
       }
+    }
+  }
+}
+
+// Few long rows, in chunks of 256 elements and more; the last group of them is not whole.
+TEST(ExpandRows, ScansInChunks) {
+  for (const std::int64_t n : {256, 1000, 16768 + 4}) {
+    for (const bool is_symbolic : {false, true}) {
+      const std::int64_t rows_of = n > 10000 ? 1 : 3;
+      KernelBuilder b;
+      const std::uint32_t x = b.param(DType::i64);
+      const std::uint32_t y = b.param(DType::i64, ParamRole::out);
+      const Expr size = is_symbolic ? b.size("s0", n / 4) * std::int64_t{4} : b.constant(n);
+      const Expr i = b.outer(b.constant(rows_of));
+      Stage& stage = b.pointwise(
+          {size},
+          [&](BodyBuilder& body, const auto& inner) {
+            body.yield(body.load(x, DType::i64, {i * size + inner[0]}));
+          },
+          [&](const auto& inner) {
+            return std::vector<StageStore>{{y, i * size + inner[0]}};
+          });
+      stage.kind = StageKind::scan;
+      stage.accumulator = DType::i64;
+      BlockSchedule blocks = rows(64, 64, 2, false);
+      blocks.chunk = 2;
+      const std::vector<Array> arrays{random_array(DType::i64, rows_of * n, 3, -100, 100),
+                                      Array(DType::i64, rows_of * n)};
+      const auto sizes =
+          is_symbolic ? std::vector<std::int64_t>{n / 4} : std::vector<std::int64_t>{};
+      check(b, blocks, arrays, sizes, 0);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// What a stage leaves in scratch memory, a later one takes in reverse.
+TEST(ExpandRows, Scratch) {
+  for (const BlockSchedule& blocks :
+       {rows(64, 1, 1, false), rows(64, 32, 1, false), rows(64, 32, 4, false),
+        rows(128, 128, 4, false, 2), rows(64, 8, 4, false), rows(64, 2, 1, false)}) {
+    for (const std::int64_t n : {64, 21}) {
+      KernelBuilder b;
+      constexpr std::int64_t kRows = 70;
+      const std::uint32_t x = b.param(DType::f32);
+      const std::uint32_t y = b.param(DType::f32, ParamRole::out);
+      const std::uint32_t z = b.param(DType::f32, ParamRole::out);
+      const Expr size = b.constant(n);
+      const Expr i = b.outer(b.constant(kRows));
+      const std::uint32_t running = b.scratch(DType::f32, size);
+      Stage& scan = b.pointwise(
+          {size},
+          [&](BodyBuilder& body, const auto& inner) {
+            body.yield(body.load(x, DType::f32, {i * n + inner[0]}));
+          },
+          [&](const auto& inner) {
+            return std::vector<StageStore>{{running, inner[0]}};
+          });
+      scan.kind = StageKind::scan;
+      scan.reduce = ReduceOp::sum;
+      b.pointwise(
+          {size},
+          [&](BodyBuilder& body, const auto& inner) {
+            body.yield(body.load(running, DType::f32, {n - 1 - inner[0]}));
+          },
+          [&](const auto& inner) {
+            return std::vector<StageStore>{{y, i * n + inner[0]}};
+          });
+      b.pointwise(
+          {},
+          [&](BodyBuilder& body, const auto&) {
+            body.yield(body.load(running, DType::f32, {size - 1}));
+          },
+          [&](const auto&) {
+            return std::vector<StageStore>{{z, i}};
+          });
+      const std::vector<Array> arrays{random_array(DType::f32, kRows * n, 3),
+                                      Array(DType::f32, kRows * n), Array(DType::f32, kRows)};
+      check(b, blocks, arrays, {}, 1e-5, true);
+      if (HasFailure()) return;
     }
   }
 }

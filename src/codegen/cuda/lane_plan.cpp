@@ -90,17 +90,6 @@ std::vector<Expr> expressions(const Operation& op) {
   return {};
 }
 
-Expr linear_index(const kernel::Kernel& kernel, const Access& access) {
-  const kernel::Memory& memory = kernel.memories[access.memory];
-  Expr linear = access.indices.front();
-  for (std::size_t d = 1; d < access.indices.size(); ++d) {
-    Expr extent = memory.shape[d];
-    if (d + 1 == access.indices.size()) extent = extent + std::int64_t{memory.padding};
-    linear = linear * extent + access.indices[d];
-  }
-  return linear;
-}
-
 const Operation* first_counter(const kernel::Kernel& kernel, const Operation& op) {
   if (op.op != Op::compute) return nullptr;
   const auto& detail = std::get<kernel::Compute>(op.detail);
@@ -134,6 +123,7 @@ LanePlan::LanePlan(const kernel::Kernel& kernel)
       is_lane_(kernel.values.size(), false),
       is_stored_(kernel.values.size(), false),
       segment_of_(kernel.values.size(), kNowhere),
+      widths_(kernel.operations.size(), 1),
       pairs_(kernel.operations.size(), false) {
   for (const Operation& op : k_.operations) {
     if (op.op == Op::indirect || op.op == Op::bind) {
@@ -141,6 +131,12 @@ LanePlan::LanePlan(const kernel::Kernel& kernel)
     }
   }
   find_vectors(k_.body);
+  find_pairs();
+  for (const OperationId o : vectors_) {
+    lane_ = std::get<kernel::Vector>(k_.operations[o].detail).lane;
+    plan(k_.operations[o].regions[0]);
+    note_uses(k_.operations[o].regions[0]);
+  }
 }
 
 const std::vector<Segment>* LanePlan::segments(RegionId region) const {
@@ -148,39 +144,34 @@ const std::vector<Segment>* LanePlan::segments(RegionId region) const {
   return found == plans_.end() ? nullptr : &found->second;
 }
 
-int LanePlan::width(const Access& access) const {
-  const kernel::Memory& memory = k_.memories[access.memory];
-  if (access.form != Form::wide || memory.swizzle != 0) return 1;
-  if (memory.space == kernel::Space::registers || memory.space == kernel::Space::stack) {
-    const auto last = memory.shape.back().constant();
-    return last && *last == lanes_ && access.indices.back() == lane_ ? lanes_ : 1;
-  }
-  const std::pair<Expr, Expr> map[] = {{lane_, lane_.context().constant(0)}};
-  const Expr first = sym::substitute(linear_index(k_, access), map);
-  const auto size = static_cast<std::int32_t>(abi::size_of(memory.dtype));
-  int width = lanes_;
-  while (width > 1 && memory.alignment % (width * size) != 0 && memory.alignment % 16 != 0) {
-    width /= 2;
-  }
-  while (width > 1 && !sym::divides(width, first)) width /= 2;
-  return width;
-}
-
 // --- Vector regions --------------------------------------------------------------------------
 
 void LanePlan::find_vectors(RegionId region) {
   for (const OperationId o : k_.regions[region].operations) {
     const Operation& op = k_.operations[o];
-    if (op.op != Op::vector) {
-      for (const RegionId inside : op.regions) find_vectors(inside);
+    if (op.op == Op::vector) {
+      vectors_.push_back(o);
+      find_widths(op.regions[0], std::get<kernel::Vector>(op.detail));
       continue;
     }
-    const auto& vector = std::get<kernel::Vector>(op.detail);
-    lane_ = vector.lane;
-    lanes_ = vector.width;
-    find_pairs();
-    plan(op.regions[0]);
-    note_uses(op.regions[0]);
+    for (const RegionId inside : op.regions) find_vectors(inside);
+  }
+}
+
+void LanePlan::find_widths(RegionId region, const kernel::Vector& vector) {
+  for (const OperationId o : k_.regions[region].operations) {
+    const Operation& op = k_.operations[o];
+    for (const RegionId inside : op.regions) find_widths(inside, vector);
+    const auto* access = std::get_if<Access>(&op.detail);
+    if (access == nullptr || access->form != Form::wide) continue;
+    const kernel::Memory& memory = k_.memories[access->memory];
+    if (memory.space == kernel::Space::registers || memory.space == kernel::Space::stack) {
+      const bool whole =
+          memory.shape.back().is_constant(vector.width) && access->indices.back() == vector.lane;
+      widths_[o] = whole ? vector.width : 1;
+    } else {
+      widths_[o] = kernel::access_width(k_, *access, vector.lane, vector.width);
+    }
   }
 }
 
@@ -188,7 +179,8 @@ void LanePlan::find_vectors(RegionId region) {
 void LanePlan::find_pairs() {
   std::vector<bool> other(k_.values.size(), false);
   for (const Operation& op : k_.operations) {
-    const bool stores = op.op == Op::store && width(std::get<Access>(op.detail)) > 1;
+    const auto o = static_cast<OperationId>(&op - k_.operations.data());
+    const bool stores = op.op == Op::store && widths_[o] > 1;
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       if (!stores || i + 1 != op.operands.size()) other[op.operands[i]] = true;
     }
@@ -225,16 +217,17 @@ bool LanePlan::is_after(OperationId o) const {
   if (pairs_[o]) return true;
   if (op.op != Op::store) return false;
   const auto& access = std::get<Access>(op.detail);
-  return access.form == Form::splat || width(access) > 1;
+  return access.form == Form::splat || widths_[o] > 1;
 }
 
 // Run by the lanes one after the other.
-bool LanePlan::is_lane_operation(const Operation& op) const {
+bool LanePlan::is_lane_operation(OperationId o) const {
+  const Operation& op = k_.operations[o];
   switch (op.op) {
     case Op::branch:
       return varies_[op.operands[0]];
     case Op::load:
-      return varies_[op.results[0]] && width(std::get<Access>(op.detail)) == 1;
+      return varies_[op.results[0]] && widths_[o] == 1;
     case Op::store:
     case Op::atomic: {
       const Access& access = *kernel::access_of(op);
@@ -299,7 +292,7 @@ void LanePlan::place(OperationId o, Open& open, std::vector<Segment>& done) {
     open.writes = open.writes || does.writes;
     return;
   }
-  if (is_lane_operation(op)) {
+  if (is_lane_operation(o)) {
     if (open.after_writes && (does.reads || does.writes)) flush(open, done);
     open.segment.lanes.push_back(o);
     open.writes = open.writes || does.writes;

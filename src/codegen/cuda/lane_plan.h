@@ -37,7 +37,7 @@ class LanePlan {
   }
   [[nodiscard]] bool is_stored(kernel::ValueId v) const { return is_stored_[v]; }
   // Elements of the widest aligned access of a wide access; 1 where lanes go one by one.
-  [[nodiscard]] int width(const kernel::Access& access) const;
+  [[nodiscard]] int width(kernel::OperationId o) const { return widths_[o]; }
   // A cast whose results are stored in whole accesses alone: lanes are made narrow in pairs.
   [[nodiscard]] bool narrows_pairs(kernel::OperationId o) const { return pairs_[o]; }
 
@@ -46,13 +46,14 @@ class LanePlan {
   struct Open;  // the segment that is being filled, and what it does
 
   void find_vectors(kernel::RegionId region);
+  void find_widths(kernel::RegionId region, const kernel::Vector& vector);
   void find_pairs();
   void plan(kernel::RegionId region);
   void place(kernel::OperationId o, Open& open, std::vector<Segment>& done);
   void flush(Open& open, std::vector<Segment>& done);
   [[nodiscard]] Effects effects(const kernel::Operation& op) const;
   [[nodiscard]] bool varies(sym::Expr e) const;
-  [[nodiscard]] bool is_lane_operation(const kernel::Operation& op) const;
+  [[nodiscard]] bool is_lane_operation(kernel::OperationId o) const;
   [[nodiscard]] bool is_after(kernel::OperationId o) const;
   [[nodiscard]] bool needs_lanes(kernel::OperationId o, std::uint32_t segment) const;
   void take_lanes(kernel::OperationId o, std::uint32_t segment);
@@ -64,13 +65,14 @@ class LanePlan {
   const kernel::Kernel& k_;
   std::vector<bool> varies_;
   std::vector<bool> is_lane_, is_stored_;
-  std::vector<std::uint32_t> segment_of_;                          // of a lane's value
-  std::vector<bool> pairs_;                                        // by operation
+  std::vector<std::uint32_t> segment_of_;  // of a lane's value
+  std::vector<int> widths_;                // by operation
+  std::vector<bool> pairs_;                // by operation
+  std::vector<kernel::OperationId> vectors_;
   std::unordered_map<const sym::Node*, kernel::ValueId> symbols_;  // of indirect and bind
   std::unordered_map<kernel::RegionId, std::vector<Segment>> plans_;
   std::uint32_t segments_ = 0;
-  sym::Expr lane_;
-  int lanes_ = 1;
+  sym::Expr lane_;  // of the region that is being planned
 };
 
 // The expressions of an operation: of its index, its accesses or its bounds.
@@ -79,8 +81,5 @@ class LanePlan {
 // Of random words of consecutive counters: the operation that is their counter; null: others.
 [[nodiscard]] const kernel::Operation* first_counter(const kernel::Kernel& kernel,
                                                      const kernel::Operation& op);
-
-// The element's place in the memory, row-major with padding.
-[[nodiscard]] sym::Expr linear_index(const kernel::Kernel& kernel, const kernel::Access& access);
 
 }  // namespace inkle::codegen::cuda

@@ -37,9 +37,9 @@ void OperationPrinter::print(OperationId o) {
     case Op::bind:
       return bind(op);
     case Op::load:
-      return load(op);
+      return load(o);
     case Op::store:
-      return store(op);
+      return store(o);
     case Op::atomic:
       return atomic(op);
     case Op::prefetch:
@@ -171,11 +171,12 @@ void OperationPrinter::bind(const Operation& op) {
 
 // --- Memory ----------------------------------------------------------------------------------
 
-bool OperationPrinter::is_whole(const Access& access) const {
-  return !text_.in_lanes() && text_.lanes() > 1 && plan_.width(access) > 1;
+bool OperationPrinter::is_whole(OperationId o) const {
+  return !text_.in_lanes() && text_.lanes() > 1 && plan_.width(o) > 1;
 }
 
-void OperationPrinter::load(const Operation& op) {
+void OperationPrinter::load(OperationId o) {
+  const Operation& op = k_.operations[o];
   const auto& access = std::get<Access>(op.detail);
   const ValueId v = op.results[0];
   if (access.order != Order::weak) {
@@ -185,18 +186,24 @@ void OperationPrinter::load(const Operation& op) {
         v, fmt::format("load_{}(&{})", access.order == Order::acquire ? "acquire" : "relaxed",
                        text_.element(access)));
   }
-  if (!is_whole(access)) return define(v, text_.element(access));
+  if (!is_whole(o)) {
+    if (text_.is_packs(access.memory) && abi::is_reduced_float(text_.dtype(v))) {
+      out_.raw(text_.define_widened(v, access));
+    }
+    return define(v, text_.element(access));
+  }
   if (text_.is_packs(access.memory)) return define_pack(v, text_.pack_of(access));
   const char* how = !access.constant               ? "load"
                     : access.hint == Hint::lasting ? "load_lasting"
                     : access.hint == Hint::once    ? "load_once"
-                    : access.hint == Hint::first   ? "load_now"
+                    : access.hint == Hint::early   ? "load_now"
                                                    : "load_constant";
-  define_pack(v, fmt::format("{}<{}, {}>({})", how, text_.lanes(), plan_.width(access),
-                             text_.address(access)));
+  define_pack(
+      v, fmt::format("{}<{}, {}>({})", how, text_.lanes(), plan_.width(o), text_.address(access)));
 }
 
-void OperationPrinter::store(const Operation& op) {
+void OperationPrinter::store(OperationId o) {
+  const Operation& op = k_.operations[o];
   const auto& access = std::get<Access>(op.detail);
   const ValueId v = op.operands.back();
   if (access.order != Order::weak) {
@@ -206,7 +213,7 @@ void OperationPrinter::store(const Operation& op) {
               text_.element(access), text_.of(v));
     return;
   }
-  if (!is_whole(access)) {
+  if (!is_whole(o)) {
     out_.line("{} = {};", text_.element(access), text_.of(v));
     return;
   }
@@ -215,8 +222,8 @@ void OperationPrinter::store(const Operation& op) {
     out_.line("{} = {};", text_.pack_of(access), value);
     return;
   }
-  out_.line("{}<{}>({}, {});", access.hint == Hint::first ? "store_away" : "store",
-            plan_.width(access), text_.address(access), value);
+  out_.line("{}<{}>({}, {});", access.hint == Hint::first ? "store_away" : "store", plan_.width(o),
+            text_.address(access), value);
 }
 
 void OperationPrinter::atomic(const Operation& op) {

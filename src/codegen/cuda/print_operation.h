@@ -18,13 +18,13 @@ class OperationPrinter {
  private:
   void define(kernel::ValueId v, const std::string& text);
   void define_pack(kernel::ValueId v, const std::string& text);
-  [[nodiscard]] bool is_whole(const kernel::Access& access) const;
+  [[nodiscard]] bool is_whole(kernel::OperationId o) const;
   void compute(const kernel::Operation& op);
   void random(const kernel::Operation& op, const kernel::Operation& counter);
   void narrow(const kernel::Operation& op);
   void function(const kernel::Operation& op);
-  void load(const kernel::Operation& op);
-  void store(const kernel::Operation& op);
+  void load(kernel::OperationId o);
+  void store(kernel::OperationId o);
   void atomic(const kernel::Operation& op);
   void indirect(const kernel::Operation& op);
   void bind(const kernel::Operation& op);

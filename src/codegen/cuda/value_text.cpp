@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "kernel/lanes.h"
 
 namespace inkle::codegen::cuda {
 
@@ -16,7 +17,11 @@ using kernel::ValueId;
 using sym::Expr;
 
 ValueText::ValueText(const kernel::Kernel& kernel, const LanePlan& plan)
-    : k_(kernel), plan_(plan), alias_(kernel.values.size()), packs_(kernel.memories.size(), 0) {
+    : k_(kernel),
+      plan_(plan),
+      alias_(kernel.values.size()),
+      has_widened_(kernel.values.size(), false),
+      packs_(kernel.memories.size(), 0) {
   std::iota(alias_.begin(), alias_.end(), ValueId{0});
   find_packs(k_.body, 1, {});
 }
@@ -74,7 +79,14 @@ std::string ValueText::of(ValueId v) const {
 
 std::string ValueText::widened(ValueId v) const {
   if (is_array(v)) return fmt::format("to_f32({}, l)", pack(v));
+  if (has_widened_[v]) return fmt::format("x{}", v);
   return fmt::format("to_f32({})", of(v));
+}
+
+std::string ValueText::define_widened(ValueId v, const Access& access) {
+  has_widened_[v] = true;
+  return fmt::format("const float x{} = to_f32({}, {});", v, pack_of(access),
+                     index(access.indices.back()));
 }
 
 std::string ValueText::declaration(ValueId v) const {
@@ -134,11 +146,11 @@ std::string ValueText::element(const Access& access) const {
   if (is_packs(access.memory)) {
     return fmt::format("{}.at[{}]", pack_of(access), index(access.indices.back()));
   }
-  return fmt::format("{}[{}]", memory(access.memory), index(linear_index(k_, access)));
+  return fmt::format("{}[{}]", memory(access.memory), index(kernel::linear_index(k_, access)));
 }
 
 std::string ValueText::address(const Access& access) const {
-  return fmt::format("{} + ({})", memory(access.memory), index(linear_index(k_, access)));
+  return fmt::format("{} + ({})", memory(access.memory), index(kernel::linear_index(k_, access)));
 }
 
 }  // namespace inkle::codegen::cuda

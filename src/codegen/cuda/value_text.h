@@ -34,6 +34,8 @@ class ValueText {
   [[nodiscard]] std::string type(kernel::ValueId v) const { return type_of(dtype(v)); }
   // The declaration of what a loop or a branch assigns.
   [[nodiscard]] std::string declaration(kernel::ValueId v) const;
+  // The lane of a pack as f32 is cheaper than that of an element taken out of it: `v` has both.
+  [[nodiscard]] std::string define_widened(kernel::ValueId v, const kernel::Access& access);
   // From here on `v` is what `name` is.
   void alias(kernel::ValueId v, kernel::ValueId name) { alias_[v] = alias_[name]; }
 
@@ -63,6 +65,7 @@ class ValueText {
   const kernel::Kernel& k_;
   const LanePlan& plan_;
   std::vector<kernel::ValueId> alias_;
+  std::vector<bool> has_widened_;
   std::vector<int> packs_;  // by memory: lanes of its packs; 0: single elements
   Symbols symbols_;
   std::unordered_map<const sym::Node*, kernel::ValueId> of_values_;

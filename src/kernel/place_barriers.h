@@ -1,0 +1,25 @@
+// Places barriers between accesses of shared memory, and of global memory within a block, by
+// different threads, of which one writes.
+// clang-format off
+//
+//   store s[t] = %0; store y[t] = load s[31-t]   ->   store s[t] = %0; barrier block; store y[t] = load s[31-t]
+//
+// clang-format on
+// A barrier stands as late as it may and is of the smallest scope that covers the threads
+// concerned; there is none where one stands already, where indices show that a thread meets its own
+// elements alone, or that elements are never the same. Runs after lower_collectives, which places
+// the barriers inside of a collective, and before indices are lowered.
+//
+// Only what a barrier can order here is ordered: nothing in control that varies among the threads,
+// in one vector region, or among roles; nothing that mbarriers order (memory of bulk copies and of
+// wgmma); no parameters against others that they may alias. The interpreter finds the races of
+// those.
+#pragma once
+
+#include "kernel/kernel.h"
+
+namespace inkle::kernel {
+
+void place_barriers(Kernel& kernel, sym::Context& context);
+
+}  // namespace inkle::kernel

@@ -1,0 +1,144 @@
+#include "kernel/place_barriers_overlap.h"
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+
+namespace inkle::kernel {
+namespace {
+
+constexpr std::int64_t kWarp = 32;
+
+std::vector<Expr> terms_of(Expr e) {
+  if (e.kind() != sym::Kind::add) return {e};
+  return {e.operands().begin(), e.operands().end()};
+}
+
+// Whether the element says which position of the axis it is of: the axis is a digit of the index
+// that no other term reaches. What is left of the digit is less than its unit, and all other terms
+// are multiples of what comes after it.
+bool is_digit(Expr index, const ThreadAxis& axis, std::int64_t unit) {
+  std::int64_t rest_low = 0;
+  std::int64_t rest_high = 0;
+  bool has_axis = false;
+  for (const Expr term : terms_of(index)) {
+    if (sym::contains(term, axis.variable)) {
+      const auto step = sym::stride(term, axis.variable);
+      if (has_axis || !step || !step->is_constant(unit) || term != axis.variable * unit) {
+        return false;
+      }
+      has_axis = true;
+    } else if (!sym::divides(unit * axis.extent, term)) {
+      const sym::Range range = sym::bounds(term);
+      if (range.low < 0 || range.high >= unit) return false;
+      rest_low += range.low;
+      rest_high += range.high;
+      if (rest_high >= unit) return false;
+    }
+  }
+  return has_axis;
+}
+
+// The factor of an axis in an index; none where it is not a term of its own.
+std::optional<std::int64_t> unit_of(Expr index, const ThreadAxis& axis) {
+  if (!sym::contains(index, axis.variable)) return std::nullopt;
+  const auto step = sym::stride(index, axis.variable);
+  if (!step || !step->constant() || *step->constant() <= 0) return std::nullopt;
+  return *step->constant();
+}
+
+// e mod n of both, where the parts that are not known are the same and the difference is not 0.
+bool has_other_remainder(Expr a, Expr b) {
+  if (a.kind() != sym::Kind::mod || b.kind() != sym::Kind::mod) return false;
+  const auto divisor = a.operands()[1].constant();
+  if (!divisor || a.operands()[1] != b.operands()[1]) return false;
+  const auto difference = (a.operands()[0] - b.operands()[0]).constant();
+  return difference && *difference % *divisor != 0;
+}
+
+}  // namespace
+
+Scope Overlap::scope(const Touch& a, const Touch& b, const Shared& shared) const {
+  std::int64_t span = 1;
+  for (const ThreadAxis& axis : threads_) {
+    if (!is_determined(axis, a, b)) span = axis.stride * axis.extent;
+  }
+  if (span == 1 || is_disjoint(a, b, shared)) return Scope::thread;
+  return span <= kWarp && std::has_single_bit(static_cast<std::uint64_t>(span)) ? Scope::warp
+                                                                                : Scope::block;
+}
+
+// Whether threads that touch one element by both have one position on the axis.
+bool Overlap::is_determined(const ThreadAxis& axis, const Touch& a, const Touch& b) const {
+  for (std::size_t d = 0; d < a.expanded.size() && d < b.expanded.size(); ++d) {
+    const auto unit = unit_of(a.expanded[d], axis);
+    if (unit && unit == unit_of(b.expanded[d], axis) && is_digit(a.expanded[d], axis, *unit) &&
+        is_digit(b.expanded[d], axis, *unit)) {
+      return true;
+    }
+  }
+  // Only the threads of one position come to both.
+  for (const Guard& ga : a.guards) {
+    for (const Guard& gb : b.guards) {
+      if (!ga.is_equality || !gb.is_equality || ga.expression != gb.expression ||
+          ga.bound != gb.bound) {
+        continue;
+      }
+      const auto unit = unit_of(ga.expression, axis);
+      if (unit && is_digit(ga.expression, axis, *unit)) return true;
+    }
+  }
+  return false;
+}
+
+sym::SymbolInfo Overlap::facts(Expr symbol, const Touch& touch, const Shared& shared) const {
+  const sym::SymbolInfo& known = context_.info(symbol);
+  sym::SymbolInfo facts{known.range, known.divisor, {}, {}};
+  const auto below = [&](Expr bound) {
+    const std::int64_t high = sym::bounds(bound).high;
+    if (high != sym::Range::kMax) facts.range.high = std::min(facts.range.high, high - 1);
+    const bool is_shared =
+        std::ranges::all_of(sym::symbols(bound), [&](Expr s) { return shared.contains(s.id()); });
+    if (is_shared && facts.range.low >= 0) facts.extent = bound;
+  };
+  if (!known.extent.is_null()) {
+    facts.range.low = std::max<std::int64_t>(facts.range.low, 0);
+    below(known.extent);
+  }
+  for (const Guard& guard : touch.guards) {
+    if (guard.expression != symbol) continue;
+    const auto constant = guard.bound.constant();
+    if (guard.is_equality && constant) facts.range = {*constant, *constant};
+    if (!guard.is_equality) below(guard.bound);
+  }
+  if (facts.range.low > facts.range.high) facts.range = known.range;  // nobody comes here
+  return facts;
+}
+
+// The index with symbols of its own for what may be another value at the other access, within what
+// guards leave of them.
+Expr Overlap::renamed(Expr e, const Touch& touch, const Shared& shared,
+                      std::vector<std::pair<Expr, Expr>>& names) const {
+  for (const Expr s : sym::symbols(e)) {
+    const auto is_it = [&](const auto& pair) { return pair.first == s; };
+    if (shared.contains(s.id()) || std::ranges::any_of(names, is_it)) continue;
+    const Expr own = context_.index(context_.constant(1));
+    context_.set_info(own, facts(s, touch, shared));
+    names.emplace_back(s, own);
+  }
+  return sym::substitute(e, names);
+}
+
+bool Overlap::is_disjoint(const Touch& a, const Touch& b, const Shared& shared) const {
+  std::vector<std::pair<Expr, Expr>> names_a, names_b;
+  for (std::size_t d = 0; d < a.indices.size() && d < b.indices.size(); ++d) {
+    const Expr ea = renamed(a.indices[d], a, shared, names_a);
+    const Expr eb = renamed(b.indices[d], b, shared, names_b);
+    if (sym::less(ea, eb) == true || sym::less(eb, ea) == true || has_other_remainder(ea, eb)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace inkle::kernel
