@@ -70,7 +70,8 @@ Place Machine::place(Block& block, MemoryId memory, std::int64_t element) {
   const Layout& layout = table.layouts[memory];
   const std::int64_t byte = element * layout.element_bytes;
   if (kernel_.memories[memory].space == Space::shared) {
-    return {block.shared[memory].get(), swizzled(byte, layout.swizzle), 0};
+    const std::int64_t offset = kernel_.memories[memory].offset;
+    return {block.shared[memory].get(), offset + swizzled(byte, layout.swizzle), offset};
   }
   return {table.storages[memory], table.offsets[memory] + byte, table.offsets[memory]};
 }

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "kernel/interpret_flatten.h"
+#include "kernel/lanes.h"
 
 namespace inkle::kernel {
 
@@ -213,6 +214,7 @@ std::uint32_t Flattener::access(const Access& from, std::span<const Ref>& operan
     made.is_linear = from.is_lowered;
     made.varies = any_varies(made.operands) || (from.is_lowered && from.form == Form::wide);
   } else {
+    if (from.form == Form::wide) made.native = access_width(kernel_, from, lane_, native_);
     for (const Expr e : from.indices) {
       made.indices.push_back(index(e));
       made.varies |= program_.indices[made.indices.back()].varies;

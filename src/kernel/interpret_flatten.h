@@ -75,6 +75,7 @@ class Flattener {
   std::unordered_map<std::int64_t, std::uint32_t> constants_;
   std::int32_t width_ = 0;  // of the vector region around; 0: none
   std::int32_t native_ = 1;
+  Expr lane_;  // of it
   Ref mask_;
 };
 

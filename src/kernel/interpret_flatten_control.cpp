@@ -117,6 +117,7 @@ void Flattener::vector(OperationId id) {
   INKLE_CHECK(width_ == 0, "a vector region inside of another");
   width_ = info.width;
   native_ = info.native;
+  lane_ = info.lane;
   const Ref lane{static_cast<std::uint32_t>(program_.pool.size()) | Ref::kPool | Ref::kVaries};
   for (std::int32_t l = 0; l < info.width; ++l) program_.pool.push_back(l);
   symbols_[info.lane.id()] = lane;

@@ -175,9 +175,11 @@ void Machine::start_cluster(std::int32_t instance, std::int64_t number) {
     block.phase_barriers.resize(kernel_.memories.size());
     for (MemoryId m = 0; m < kernel_.memories.size(); ++m) {
       const Layout& layout = table.layouts[m];
-      if (kernel_.memories[m].space == Space::shared) {
+      if (kernel_.memories[m].space == Space::shared && kernel_.memories[m].of != kNone) {
+        block.shared[m] = block.shared[kernel_.memories[m].of];
+      } else if (kernel_.memories[m].space == Space::shared) {
         block.shared[m] =
-            std::make_unique<Storage>(layout.elements * layout.element_bytes, layout.element_bytes);
+            std::make_shared<Storage>(layout.elements * layout.element_bytes, layout.element_bytes);
       } else if (kernel_.memories[m].space == Space::barrier) {
         block.phase_barriers[m].resize(static_cast<std::size_t>(layout.elements));
       }

@@ -126,7 +126,7 @@ struct Block {
   std::uint32_t channels = 0;
   std::int64_t alive = 0;
   std::vector<Thread> threads;
-  std::vector<std::unique_ptr<Storage>> shared;           // by memory
+  std::vector<std::shared_ptr<Storage>> shared;           // by memory; of one and parts of it, one
   std::vector<std::vector<PhaseBarrier>> phase_barriers;  // by memory
   std::array<ThreadBarrier, 16> barriers;
   std::vector<ThreadBarrier> warps;

@@ -1,4 +1,5 @@
-// Which values of a kernel differ between the lanes of the vector region that they are in.
+// Which values of a kernel differ between the lanes of the vector region that they are in, and
+// which lanes access memory together.
 #pragma once
 
 #include <vector>

@@ -239,6 +239,9 @@ void Parser::memory(Space space, Role role) {
   if (space == Space::map) {
     s_.expect("of");
     maps_.emplace_back(id, s_.identifier());
+  } else if (space == Space::shared && s_.accept("of")) {
+    m.of = memory_id();
+    if (s_.accept("offset")) m.offset = count("offset");
   }
   if (s_.accept("box")) {
     s_.expect("[");

@@ -129,7 +129,8 @@ std::string Printer::memory(const Memory& m, bool is_parameter) {
   std::string out =
       fmt::format("{} {}: {}[{}]", has_role ? name_of(m.role) : name_of(m.space), m.name,
                   abi::name_of(m.dtype), m.shape.empty() ? "?" : texts(m.shape));
-  if (m.space == Space::map) out += " of " + memory_name(m.of);
+  if (m.of != kNone) out += " of " + memory_name(m.of);
+  if (m.offset != 0) out += fmt::format(" offset {}", m.offset);
   if (!m.box.empty()) out += fmt::format(" box [{}]", fmt::join(m.box, ","));
   if (m.alignment != 1) out += fmt::format(" align {}", m.alignment);
   if (m.may_alias) out += " may_alias";

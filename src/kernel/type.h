@@ -107,6 +107,8 @@ struct Memory {
   // one copy moves.
   MemoryId of = kNone;
   std::vector<std::int32_t> box;
+  // Shared memory: with `of`, bytes of another shared memory, from byte `offset` on.
+  std::int64_t offset = 0;
 };
 
 // --- Order ---------------------------------------------------------------------------------------
@@ -121,7 +123,8 @@ enum class Order : std::uint8_t { weak, relaxed, acquire, release, acquire_relea
 // it as it is.
 enum class Form : std::uint8_t {
   each,   // every lane an element of its own (gather, scatter); outside of vector regions: one
-  wide,   // lane l element first + l: one access of so many elements
+  wide,   // lane l element first + l: one access of so many elements, or several where alignment
+          // shows so many together only (access_width in lanes.h)
   splat,  // all lanes one element
 };
 

@@ -95,6 +95,7 @@ class Verifier {
   void memories();
   void memory_is_well_formed(const Memory& m, bool is_parameter) const;
   void map_is_well_formed(const Memory& m) const;
+  void part_is_well_formed(MemoryId id) const;
   void accesses(const Operation& o, const Place& place);
   void access(const Operation& o, const Access& a, const Place& place, bool reads, bool writes,
               std::int64_t elements = 1);

@@ -39,6 +39,10 @@ void Verifier::memories() {
     require(names.insert(m.name).second, "two memories {}", m.name);
     memory_is_well_formed(m, i < k_.parameter_count);
     if (m.space != Space::shared && m.space != Space::barrier) continue;
+    if (m.of != kNone) {
+      part_is_well_formed(static_cast<MemoryId>(i));
+      continue;
+    }
     shared = (shared + m.alignment - 1) / m.alignment * m.alignment;
     shared += *element_count(m).constant() * element_bytes(m);
   }
@@ -69,7 +73,8 @@ void Verifier::memory_is_well_formed(const Memory& m, bool is_parameter) const {
   require(m.padding >= 0 && m.padding <= 4096 && (m.padding == 0 || m.space == Space::shared),
           "memory {}: padding {}", m.name, m.padding);
   const bool is_map = m.space == Space::map;
-  require(is_map == (m.of != kNone) && is_map != m.box.empty(),
+  const bool may_be_part = m.space == Space::shared;
+  require((is_map == (m.of != kNone) || may_be_part) && is_map != m.box.empty(),
           "memory {}: a map is of an array and has a box", m.name);
   if (is_map) map_is_well_formed(m);
   if (m.swizzle == 0) return;
@@ -83,6 +88,21 @@ void Verifier::memory_is_well_formed(const Memory& m, bool is_parameter) const {
           "memory {}: rows that are not of whole swizzles", m.name);
   require(m.alignment % (8 * m.swizzle) == 0, "memory {}: aligned to {} bytes, not {}", m.name,
           m.alignment, 8 * m.swizzle);
+}
+
+// Shared memory in the bytes of another.
+void Verifier::part_is_well_formed(MemoryId id) const {
+  const Memory& m = k_.memories[id];
+  require(m.of < id && k_.memories[m.of].space == Space::shared && k_.memories[m.of].of == kNone,
+          "memory {} is a part of what is no shared memory before it", m.name);
+  const Memory& of = k_.memories[m.of];
+  const std::int64_t bytes = *element_count(m).constant() * element_bytes(m);
+  require(m.offset >= 0 && m.offset + bytes <= *element_count(of).constant() * element_bytes(of),
+          "memory {}: bytes {} to {} of {}", m.name, m.offset, m.offset + bytes, of.name);
+  require(m.swizzle == 0 && of.swizzle == 0, "memory {}: a part with a swizzle", m.name);
+  require(m.alignment <= of.alignment && m.offset % m.alignment == 0,
+          "memory {}: aligned to {} bytes at byte {} of {}", m.name, m.alignment, m.offset,
+          of.name);
 }
 
 void Verifier::map_is_well_formed(const Memory& m) const {

@@ -145,13 +145,17 @@ class KernelExpander {
                                  .join_rows = loops_.walked != 0};
     expansion::BlockExpansion x{expansion_, how,
                                 prepare(expansion_.scheduled, loops_, options, builder_.context())};
-    if (how.axis == BlockSchedule::Axis::tile)
-      expansion::expand_tiles(x);
-    else
-      expansion::expand_columns(x);
-    // Two blocks of 1024 threads that turn tiles around are at work side by side: one waits for its
-    // loads while the other stores.
-    if (how.side != 0 && how.threads == 1024) builder_.kernel().launch.resident_blocks = 2;
+    switch (how.axis) {
+      case BlockSchedule::Axis::outer:
+        return expansion::expand_columns(x);
+      case BlockSchedule::Axis::inner:
+        return expansion::expand_rows(x);
+      case BlockSchedule::Axis::tile:
+        expansion::expand_tiles(x);
+        // Two blocks of 1024 threads that turn tiles around are at work side by side: one waits for
+        // its loads while the other stores.
+        if (how.side != 0 && how.threads == 1024) builder_.kernel().launch.resident_blocks = 2;
+    }
   }
 
   bool is_empty() const {

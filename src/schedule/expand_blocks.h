@@ -41,6 +41,7 @@ void if_less(BlockExpansion& x, Expr a, Expr b, const std::function<void()>& bod
 
 // Each declares the launch's axes and writes the stages.
 void expand_columns(BlockExpansion& x);
+void expand_rows(BlockExpansion& x);
 void expand_tiles(BlockExpansion& x);
 
 // Whether expand() knows this kernel's class.

@@ -47,6 +47,34 @@ Expr split_lanes(Expr e, Expr lane, std::int64_t lanes) {
   }
 }
 
+namespace {
+
+// e with `to` for the variable inside of quotients and remainders alone.
+Expr bound_divisions(Expr e, Expr variable, Expr to) {
+  if (!sym::contains(e, variable)) return e;
+  switch (e.kind()) {
+    case sym::Kind::add: {
+      Expr sum = e.context().constant(0);
+      for (const Expr term : e.operands()) sum = sum + bound_divisions(term, variable, to);
+      return sum;
+    }
+    case sym::Kind::mul: {
+      Expr product = e.context().constant(1);
+      for (const Expr f : e.operands()) product = product * bound_divisions(f, variable, to);
+      return product;
+    }
+    case sym::Kind::floordiv:
+    case sym::Kind::mod: {
+      const std::pair<Expr, Expr> map[] = {{variable, to}};
+      return sym::substitute(e, map);
+    }
+    default:
+      return e;
+  }
+}
+
+}  // namespace
+
 BodyExpander::BodyExpander(Expansion& expansion, const loop::Body& body, Lanes lanes)
     : expansion_(expansion), b_(expansion.b), body_(body), lanes_(std::move(lanes)) {
   const auto count = static_cast<std::size_t>(std::max(lanes_.copies, 1));
@@ -171,6 +199,10 @@ Expr BodyExpander::at(Expr e, int copy) {
     Expr position = lanes_.base + std::int64_t{copy} * lanes_.lanes;
     if (!lanes_.lane.is_null()) position = position + lanes_.lane;
     map.emplace_back(lanes_.variable, position);
+    if (!lanes_.bounded.is_null()) {
+      const Expr known = sym::max(lanes_.bounded + lanes_.lane, e.context().constant(0));
+      e = bound_divisions(e, lanes_.variable, known);
+    }
   }
   if (!map.empty()) e = sym::substitute(e, map);
   return along ? split_lanes(e, lanes_.lane, lanes_.lanes) : e;
@@ -189,7 +221,16 @@ Access BodyExpander::access(std::uint32_t buffer, Expr offset, int copy) {
     access.form = lanes_.lane.is_null() ? Form::each : Form::wide;
     return access;
   }
+  if (is_scratch(buffer) && b_.kernel().memories[access.memory].space == kernel::Space::registers) {
+    const bool is_one = lanes_.lane.is_null();
+    access.indices = {lanes_.number, is_one ? place.context().constant(0) : lanes_.lane};
+    access.form = is_one ? Form::each : Form::wide;
+    return access;
+  }
   access.indices = {place};
+  const bool is_of_team =
+      is_scratch(buffer) && b_.kernel().memories.at(access.memory).shape.size() == 2;
+  if (is_of_team) access.indices.insert(access.indices.begin(), expansion_.team);
   if (lanes_.lane.is_null()) return access;
   const auto stride = sym::stride(place, lanes_.lane);
   const bool other =

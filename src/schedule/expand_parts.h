@@ -24,6 +24,9 @@ struct Lanes {
   Expr base;
   int lanes = 1;
   int copies = 1;
+  // Of a GPU, where bounds of `base` do not show: `base` in a symbol of known range, for divisions.
+  Expr bounded = {};
+  Expr number = {};  // of the access among those of a thread: where scratch of columns' sums is
 };
 
 // A result of a reduction: of each copy, or one value for all lanes.
@@ -59,6 +62,7 @@ struct Expansion {
   Replacements replaced;                  // variables of loops that run once
   const BlockSchedule* blocks = nullptr;  // of a GPU
   bool aliasing = false;  // of a GPU: what is read may be memory that this kernel writes
+  Expr team;              // of a GPU: which of a block's rows this is; null: scratch is of one
 };
 
 // The operations of a body at one place. Values that are equal for all lanes are there once, the

@@ -41,7 +41,6 @@ ValueId GpuReducer::number(double value) {
                                : b_.integer(dtype_, static_cast<std::int64_t>(value));
 }
 
-// The least or greatest value of the type; infinities for floats.
 ValueId GpuReducer::extreme(bool greatest) {
   if (abi::is_float(dtype_)) return b_.real(dtype_, greatest ? kInfinity : -kInfinity);
   if (dtype_ == DType::boolean) return b_.integer(dtype_, greatest ? 1 : 0);
@@ -100,7 +99,6 @@ ValueId GpuReducer::combine(ValueId a, ValueId b) {
   return kernel::kNone;
 }
 
-// Whether x comes before `best`: a NaN before all else.
 ValueId GpuReducer::beats(ValueId x, ValueId best) {
   const ValueId better = logic(op_ == ReduceOp::argmax ? Opcode::greater : Opcode::less, {x, best});
   if (!abi::is_float(dtype_)) return better;
@@ -141,7 +139,6 @@ Values GpuReducer::merge_moments(const Values& a, const Values& b) {
   return {count, mean, op(Opcode::add, {op(Opcode::add, {a[2], b[2]}), between})};
 }
 
-// exp(from - to), of minus infinity 0, of equals 1.
 ValueId GpuReducer::scale(ValueId from, ValueId to) {
   const ValueId same = logic(Opcode::equal, {from, to});
   const ValueId is_least = logic(Opcode::equal, {from, extreme(false)});

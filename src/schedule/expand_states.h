@@ -31,17 +31,22 @@ class GpuReducer {
   // What rows get: loop::result_count values.
   Values results(const Values& states);
 
+  // --- For reductions that take several elements at a time
+  // The least or greatest value of the type; infinities for floats.
+  ValueId extreme(bool greatest);
+  // Whether x comes before `best`: a NaN before all else.
+  ValueId beats(ValueId x, ValueId best);
+  // exp(from - to), of minus infinity 0, of equals 1.
+  ValueId scale(ValueId from, ValueId to);
+
  private:
   ValueId op(loop::Opcode opcode, const Values& operands);
   ValueId logic(loop::Opcode opcode, const Values& operands);
   ValueId number(double value);
-  ValueId extreme(bool greatest);
   ValueId combine(ValueId a, ValueId b);
-  ValueId beats(ValueId x, ValueId best);
   Values better(const Values& a, const Values& b);
   Values add_moment(const Values& before, ValueId x);
   Values merge_moments(const Values& a, const Values& b);
-  ValueId scale(ValueId from, ValueId to);
   Values merge_exponentials(const Values& a, const Values& b);
 
   kernel::Builder& b_;

@@ -327,19 +327,33 @@ std::string kernel_text(std::string_view text, std::span<const std::string> args
 
 // expand [--training] [--passes=a,b]: a graph's loop kernels as kernel IR, of a CPU with AVX-512,
 // before or after kernel passes. Each is verified and read back.
+// expand --device=cuda [--arch=sm_90a] [--blocks=rows,threads,64,..]: of a GPU, under this schedule
+// instead of the one that is chosen.
 std::string expanded(std::string_view text, std::span<const std::string> args) {
   schedule::Options options = fixed_options();
   kernel::PassOptions passes{.verify_each = true};
-  for (const kernel::KernelPass& pass : kernel::cpu_passes()) passes.skip.emplace_back(pass.name);
+  const bool is_cuda = std::ranges::find(args, "--device=cuda") != args.end();
+  const auto all = is_cuda ? kernel::gpu_passes() : kernel::cpu_passes();
+  for (const kernel::KernelPass& pass : all) passes.skip.emplace_back(pass.name);
+  std::string architecture = "sm_90a";
+  std::optional<schedule::BlockSchedule> blocks;
   for (const std::string_view arg : args) {
+    const std::string value(arg.substr(std::min(arg.find('='), arg.size() - 1) + 1));
     if (arg == "--training") {
       options.training = true;
     } else if (arg.starts_with("--passes=")) {
       take_out(passes.skip, arg);
-    } else {
+    } else if (arg.starts_with("--arch=")) {
+      architecture = value;
+    } else if (arg.starts_with("--blocks=")) {
+      std::string text_of_blocks = value;
+      std::replace(text_of_blocks.begin(), text_of_blocks.end(), ',', ' ');
+      blocks = schedule::parse_blocks(text_of_blocks);
+    } else if (arg != "--device=cuda") {
       user_error("expand: unknown option '{}'", arg);
     }
   }
+  if (is_cuda) options.device = codegen::cuda::typical_device(architecture);
   const schedule::ScheduledProgram program = schedule::schedule(lowered(text), options);
   std::string out;
   for (const schedule::Step& step : program.steps) {
@@ -348,8 +362,10 @@ std::string expanded(std::string_view text, std::span<const std::string> args) {
       continue;
     }
     sym::Context& context = *program.program.context;
-    kernel::Kernel made = schedule::expand(kernel->kernel, kernel->schedule, context);
-    kernel::run_passes(made, context, kernel::cpu_passes(), passes);
+    schedule::Schedule how = kernel->schedule;
+    if (blocks) how.blocks = blocks;
+    kernel::Kernel made = schedule::expand(kernel->kernel, how, context);
+    kernel::run_passes(made, context, all, passes);
     const std::string one = kernel::to_string(made);
     const std::string again = kernel::to_string(kernel::parse_kernel(one, "out").kernel);
     if (again != one) user_error("the text does not read back:\n{}\nbecame\n{}", one, again);

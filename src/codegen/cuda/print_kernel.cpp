@@ -175,6 +175,16 @@ class KernelPrinter {
           }
           break;
         case Space::shared:
+          if (memory.of != kernel::kNone) {
+            out_.line("{0}* const {1} = ({0}*)((char*)({2}) + {3});", type, name,
+                      text_.memory(memory.of), memory.offset);
+            break;
+          }
+          if (memory.of != kernel::kNone) {
+            out_.line("{0}* const {1} = ({0}*)((char*){2} + {3});", type, name,
+                      text_.memory(memory.of), memory.offset);
+            break;
+          }
           out_.line("__shared__ alignas(16) {} {}[{}];", type, name, *elements);
           break;
         default:
