@@ -11,14 +11,29 @@
 namespace inkle::kernel {
 namespace {
 
-using loop::Opcode;
-
 // Accesses of a part of the kernel, as seen from outside.
 struct Summary {
   std::vector<Touch> first;  // `passed`: barriers since the part's begin
   std::vector<Touch> last;   // `passed`: barriers up to the part's end
   Reach passed = 0;          // the barrier that every way through the part passes
 };
+
+// Whether threads may meet in memory: some is shared, or loaded and stored.
+bool passes_values(const Kernel& kernel) {
+  std::vector<bool> loaded(kernel.memories.size()), stored(kernel.memories.size());
+  for (const Operation& o : kernel.operations) {
+    const Access* access = access_of(o);
+    if (access == nullptr || o.op == Op::prefetch) continue;
+    const bool loads = o.op == Op::load || o.op == Op::fragment_load;
+    (loads ? loaded : stored)[access->memory] = true;
+  }
+  for (MemoryId m = 0; m < kernel.memories.size(); ++m) {
+    const Space space = kernel.memories[m].space;
+    if (space == Space::shared) return true;
+    if (space != Space::registers && loaded[m] && stored[m]) return true;
+  }
+  return false;
+}
 
 void append(std::vector<Touch>& to, const std::vector<Touch>& from) {
   to.insert(to.end(), from.begin(), from.end());
@@ -46,7 +61,6 @@ class BarrierPlacing {
   }
 
   void run() {
-    if (kernel_.threads() <= 1) return;
     Summary body = region(kernel_.body);
     // No block ends while others read its memory.
     const bool is_read = std::ranges::any_of(
@@ -410,7 +424,7 @@ class BarrierPlacing {
     Summary out;
     {
       const Inside taken(*this);
-      guard(condition);
+      add_guards(kernel_, condition, guards_);
       out = region(regions[0]);
     }
     const Inside taken(*this);
@@ -419,30 +433,6 @@ class BarrierPlacing {
     append(out.last, other.last);
     out.passed = std::min(out.passed, other.passed);
     return out;
-  }
-
-  // index == constant, index < constant.
-  void guard(ValueId condition) {
-    const OperationId id = kernel_.values[condition].definition;
-    if (id == kNone || kernel_[id].op != Op::compute) return;
-    const Opcode opcode = kernel_.detail<Compute>(id).opcode;
-    if (opcode == Opcode::bit_and) {
-      const std::vector<ValueId> both = kernel_[id].operands;
-      for (const ValueId v : both) guard(v);
-      return;
-    }
-    if (opcode != Opcode::equal && opcode != Opcode::less) return;
-    const OperationId left = kernel_.values[kernel_[id].operands[0]].definition;
-    const OperationId right = kernel_.values[kernel_[id].operands[1]].definition;
-    if (left == kNone || right == kNone || kernel_[left].op != Op::index) return;
-    Expr bound;
-    if (kernel_[right].op == Op::constant) {
-      bound = context_.constant(kernel_.detail<Immediate>(right).integer);
-    } else if (kernel_[right].op == Op::index) {
-      bound = kernel_.detail<IndexOf>(right).expression;
-    }
-    if (bound.is_null()) return;
-    guards_.push_back({kernel_.detail<IndexOf>(left).expression, opcode == Opcode::equal, bound});
   }
 
   Summary vector(OperationId id) {
@@ -489,7 +479,7 @@ class BarrierPlacing {
 }  // namespace
 
 void place_barriers(Kernel& kernel, sym::Context& context) {
-  BarrierPlacing(kernel, context).run();
+  if (kernel.threads() > 1 && passes_values(kernel)) BarrierPlacing(kernel, context).run();
 }
 
 }  // namespace inkle::kernel

@@ -23,6 +23,9 @@ struct Guard {
   Expr bound;
 };
 
+// What a branch's condition says of indices.
+void add_guards(const Kernel& kernel, ValueId condition, std::vector<Guard>& guards);
+
 // An access that another thread's may have to wait for, or the other way round; or where one thread
 // releases what its block has written, or acquires for its block what others have.
 struct Touch {
