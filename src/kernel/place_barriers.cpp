@@ -111,7 +111,7 @@ class BarrierPlacing {
     if (order == Order::acquire || order == Order::acquire_release) into.last.push_back(t);
   }
 
-  void touch(const Access& access, bool writes, Summary& into) const {
+  void touch(OperationId id, const Access& access, bool writes, Summary& into) const {
     const Memory& memory = kernel_.memories[access.memory];
     const bool is_shared = memory.space == Space::shared;
     const bool is_global = memory.space == Space::global || memory.space == Space::workspace;
@@ -122,6 +122,7 @@ class BarrierPlacing {
       if (!variance_.is_written(access.memory) || !is_loaded_[access.memory]) return;
     }
     Touch t;
+    t.operation = id;
     t.memory = access.memory;
     t.writes = writes;
     t.is_strong = access.order != Order::weak;
@@ -138,25 +139,25 @@ class BarrierPlacing {
     const Operation& o = kernel_[id];
     switch (o.op) {
       case Op::load:
-        touch(std::get<Access>(o.detail), false, out);
+        touch(id, std::get<Access>(o.detail), false, out);
         break;
       case Op::store:
-        touch(std::get<Access>(o.detail), true, out);
+        touch(id, std::get<Access>(o.detail), true, out);
         break;
       case Op::atomic:
-        touch(std::get<Atomic>(o.detail).access, true, out);
+        touch(id, std::get<Atomic>(o.detail).access, true, out);
         break;
       case Op::fragment_load:
       case Op::fragment_store: {
         // By all threads of the holder, which elements is the layout's.
         Access access = std::get<FragmentAccess>(o.detail).access;
         access.indices.clear();
-        touch(access, o.op == Op::fragment_store, out);
+        touch(id, access, o.op == Op::fragment_store, out);
         break;
       }
       case Op::copy_async:
-        touch(std::get<Copy>(o.detail).from, false, out);
-        touch(std::get<Copy>(o.detail).to, true, out);
+        touch(id, std::get<Copy>(o.detail).from, false, out);
+        touch(id, std::get<Copy>(o.detail).to, true, out);
         if (!out.last.empty()) copies_.push_back(out.last.back());
         break;
       case Op::copy_wait:
@@ -201,9 +202,11 @@ class BarrierPlacing {
     }
     if (before.memory != after.memory || (!before.writes && !after.writes)) return 0;
     if (before.is_strong && after.is_strong) return 0;
-    // What a kernel gives is written once, or by one thread: indices need not show it.
+    // What a kernel gives is written once, or by one thread, and so is what one store writes before
+    // others read it: indices need not show it.
     const bool is_shared = kernel_.memories[before.memory].space == Space::shared;
-    if (!is_shared && before.writes && after.writes) return 0;
+    const bool is_once = !is_shared || before.operation == after.operation;
+    if (is_once && before.writes && after.writes) return 0;
     const Reach passed = std::max(before.passed, after.passed);
     const bool is_remote = before.is_remote || after.is_remote;
     if (passed >= (is_remote ? kClusterReach : kBlockReach)) return 0;

@@ -31,6 +31,7 @@ void add_guards(const Kernel& kernel, ValueId condition, std::vector<Guard>& gua
 struct Touch {
   enum class Kind : std::uint8_t { access, release, acquire };
   Kind kind = Kind::access;
+  OperationId operation = kNone;
   MemoryId memory = kNone;
   bool writes = false;
   bool is_strong = false;  // those do not race with each other

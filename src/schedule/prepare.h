@@ -18,7 +18,7 @@ struct PreparedReduction {
 };
 
 struct PreparedStage {
-  Stage stage;                      // inner: at most one loop; equal extents have equal variables
+  Stage stage;            // inner: at most one loop; equal extents have equal variables
   std::vector<std::uint32_t> rows;  // of a reduction's results
   // All that is reduced in this pass, of columns (the stage may store as well) or of a walked row.
   std::vector<PreparedReduction> reductions;
@@ -37,7 +37,8 @@ struct PrepareOptions {
   // One pass for neighbouring sums of a row that do not need each other.
   bool join_rows = false;
 };
-[[nodiscard]] PreparedKernel prepare(const Kernel& kernel, const LoopKernel& loops,
-                                     PrepareOptions options, sym::Context& context);
+[[nodiscard]] PreparedKernel prepare(const Kernel& kernel,
+                                     const LoopKernel& loops, PrepareOptions options,
+                                     sym::Context& context);
 
 }  // namespace inkle::schedule
