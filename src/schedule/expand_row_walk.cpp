@@ -356,14 +356,16 @@ void RowExpander::unstage(const Stage& stage, std::size_t pass) {
   if (!any) return;
   for (Staged& load : staged_) {
     if (load.pass != pass) continue;
-    const DType dtype = stage.body[load.value].dtype;
-    load.registers = registers("row", dtype, {load.count, blocks_.lanes});
+    load.registers = kernel::kNone;
     for (std::size_t k = 0; k < keep_.kept.size(); ++k) {
       const KeptValue& kept = keep_.kept[k];
       if (kept.first_pass != pass || kept.value != load.value) continue;
       load.registers = kept_[k];
       fetched_[k] = true;
     }
+    if (load.registers != kernel::kNone) continue;
+    const DType dtype = stage.body[load.value].dtype;
+    load.registers = registers("row", dtype, {load.count, blocks_.lanes});
   }
   kernel::Count count;
   count.count = static_cast<std::int64_t>(staged_passes_) - 1;
@@ -472,13 +474,17 @@ void RowExpander::sums_of_row(const PreparedStage& prepared, std::size_t pass) {
   }
   (void)along(stage, pass, {}, [&](const RowPlace& place, const Values&) {
     in_lanes(stage, pass, place, wanted, [&](BodyExpander& body, Expr lane, ValueId active) {
+      const auto at = [&](std::size_t r) {
+        return element_of(parts, constant(static_cast<std::int64_t>(r)), lane);
+      };
+      Values before, after;
+      for (std::size_t r = 0; r < count; ++r) before.push_back(b_.load(at(r)));
       for (std::size_t r = 0; r < count; ++r) {
-        const auto at = element_of(parts, constant(static_cast<std::int64_t>(r)), lane);
         const Val yield = stage.body.yields[prepared.reductions[r].yield];
-        const ValueId before = b_.load(at);
-        const ValueId sum = op(Opcode::add, {before, b_.cast(body.value(yield, 0), dtype)});
-        b_.store(at, active == kernel::kNone ? sum : select(active, sum, before));
+        const ValueId sum = op(Opcode::add, {before[r], b_.cast(body.value(yield, 0), dtype)});
+        after.push_back(active == kernel::kNone ? sum : select(active, sum, before[r]));
       }
+      for (std::size_t r = 0; r < count; ++r) b_.store(at(r), after[r]);
       return Values();
     });
     return Values();
