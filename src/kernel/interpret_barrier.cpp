@@ -20,10 +20,11 @@ bool Machine::barrier(Thread& thread, const Instruction& i) {
   std::size_t arrival = static_cast<std::size_t>(info.number);
   std::int64_t expected = info.threads > 0 ? info.threads : threads_per_block_;
   if (info.scope == Scope::warp) {
-    const std::uint32_t lanes = info.threads > 0 ? static_cast<std::uint32_t>(info.threads) : 32;
-    const std::uint32_t first = thread.number / lanes * lanes;
-    barrier = info.threads > 0 ? &block.parts_of_warps[{lanes, first}] : &block.warps[first / 32];
-    expected = std::min<std::int64_t>(lanes, threads_per_block_ - first);
+    const std::int64_t size = info.threads > 0 ? info.threads : 32;
+    const std::int64_t part = thread.number / size;
+    barrier =
+        size < 32 ? &block.warp_parts[{size, part}] : &block.warps[static_cast<std::size_t>(part)];
+    expected = std::min<std::int64_t>(size, threads_per_block_ - part * size);
     arrival = kWarpArrival;
   } else if (info.scope == Scope::cluster) {
     barrier = &block.cluster->barrier;

@@ -130,7 +130,7 @@ struct Block {
   std::vector<std::vector<PhaseBarrier>> phase_barriers;  // by memory
   std::array<ThreadBarrier, 16> barriers;
   std::vector<ThreadBarrier> warps;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, ThreadBarrier> parts_of_warps;  // lanes, first
+  std::map<std::pair<std::int64_t, std::int64_t>, ThreadBarrier> warp_parts;  // by lanes and number
 };
 
 struct Cluster {

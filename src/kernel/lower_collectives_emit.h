@@ -61,10 +61,27 @@ class CollectiveLowering {
   MemoryId cluster_memory(MemoryId scratch);
 
   // --- lower_collectives_scan.cpp
+  // What is known of a scan, for others of the same states.
+  struct Scanned {
+    RegionId region = kNone;
+    Values states;
+    std::vector<AxisId> axes;
+    RegionId merge = kNone;
+    Values all;                 // scanned within the warp
+    Values totals;              // of the warps, scanned: that of warp w in lane w
+    Values before;              // of the warps before this one; of the first, anything
+    std::vector<Values> parts;  // through memory: after each participant
+    Values inclusive;           // the results of the inclusive scan
+  };
   Values scan(const Operation& o);
+  Scanned& scanned(const Values& states);
   Values scan_lanes(const Values& states, Expr position, std::int64_t count, std::int64_t stride);
-  Values totals_before(const Values& all, Expr lane, Expr warp);
+  Values scan_warp(Scanned& known, const Values& first);
+  Values scan_warps(Scanned& known, const Values& first);
+  Values scan_totals(const Values& all, Expr lane);
+  Values scan_memory(Scanned& known, const Values& first);
   Values broadcast(const Operation& o);
+  Values last_of_scan(ValueId value);
   // Of each state from another lane.
   Values shuffled(const Values& states, const Shuffle& info, ValueId by = kNone);
   [[nodiscard]] Shuffle shuffle(ShuffleKind kind, std::int64_t by) const;
@@ -91,6 +108,7 @@ class CollectiveLowering {
   CollectivePlan plan_;
   RegionId merge_ = kNone;
   bool whole_warp_ = true;  // all lanes of the warp come here
+  std::vector<Scanned> scanned_;
 };
 
 }  // namespace inkle::kernel

@@ -200,6 +200,7 @@ void CollectiveLowering::column_rows(const ThreadAxis& axis, Expr rows,
   info.begin = axis.variable;
   info.end = rows;
   info.step = context_.constant(axis.extent);
+  info.kind = LoopKind::rolled;
   builder_.loop(std::move(info), {}, [&](Expr p, const Values&) {
     body(p);
     return Values{};
@@ -240,7 +241,7 @@ Values CollectiveLowering::columns(const Values& states, const ThreadAxis& axis)
     std::int64_t steps = 0;
     for (; goes_on(); left = (left + 1) / 2) ++steps;
     if (steps > 1 && is_power_of_two(axis.extent)) {
-      builder_.loop(LoopKind::serial, context_.constant(steps), {}, [&](Expr step, const Values&) {
+      builder_.loop(LoopKind::rolled, context_.constant(steps), {}, [&](Expr step, const Values&) {
         const ValueId shifted =
             builder_.compute(Opcode::shift_right, DType::i64,
                              {builder_.integer(DType::i64, axis.extent / 2), builder_.index(step)});

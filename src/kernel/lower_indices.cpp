@@ -351,6 +351,10 @@ class IndexLowering {
       kernel_.operations[id].operands = std::move(operands);
     }
     if (kind == Op::indirect) lower_indirect(id);
+    if (kind == Op::bind) {
+      define_symbol(std::get<Symbolic>(kernel_.operations[id].detail).symbol,
+                    kernel_.operations[id].results[0]);
+    }
     if (kind == Op::loop) lower_bounds(id);
     const std::vector<RegionId> regions = kernel_.operations[id].regions;
     for (const RegionId r : regions) region(r, id);
@@ -371,8 +375,11 @@ class IndexLowering {
     const Symbolic detail = std::get<Symbolic>(kernel_.operations[id].detail);
     const ValueId extent = scalar(detail.extent);
     kernel_.operations[id].operands.push_back(extent);
-    const ValueId result = kernel_.operations[id].results[0];
-    symbols_[detail.symbol.node()] = {frames_.size() - 1, varies_[result], false, result};
+    define_symbol(detail.symbol, kernel_.operations[id].results[0]);
+  }
+
+  void define_symbol(Expr symbol, ValueId value) {
+    symbols_[symbol.node()] = {frames_.size() - 1, varies_[value], false, value};
   }
 
   void region(RegionId id, OperationId owner) {

@@ -86,7 +86,7 @@ inline constexpr Names<Order, 5> kOrders{
 inline constexpr Names<Form, 3> kForms{{"each", "wide", "splat"}};
 inline constexpr Names<Hint, 5> kHints{{"none", "once", "lasting", "first", "early"}};
 inline constexpr Names<AxisKind, 4> kAxisKinds{{"task", "grid", "cluster", "thread"}};
-inline constexpr Names<LoopKind, 2> kLoopKinds{{"serial", "unroll"}};
+inline constexpr Names<LoopKind, 3> kLoopKinds{{"serial", "unroll", "rolled"}};
 inline constexpr Names<AtomicOp, 6> kAtomicOps{
     {"add", "exchange", "min", "max", "bit_or", "compare_exchange"}};
 inline constexpr Names<ShuffleKind, 4> kShuffleKinds{{"exclusive_or", "up", "down", "from"}};

@@ -56,8 +56,8 @@ enum class Op : std::uint8_t {
               // the first participant gets `first`, the others the merge of all before them
   broadcast,  // {value} -> the value of participant number `from`: Collective
   shuffle,    // {value[, i32 by]} -> value of another lane of the warp: Shuffle
-  barrier,    // of a warp, a block, a cluster or so many threads of a block: Barrier
-  fence,      // Fence
+  barrier,  // of a warp or a part of it, a block, a cluster or so many threads of a block: Barrier
+  fence,    // Fence
 
   // --- Asynchronous copies
   copy_async,  // {}: cp.async of elements from global to shared memory: Copy; by the thread itself,
@@ -132,7 +132,11 @@ struct Symbolic {
   Expr extent;  // indirect
 };
 
-enum class LoopKind : std::uint8_t { serial, unroll };
+enum class LoopKind : std::uint8_t {
+  serial,  // the machine's compiler may unroll it
+  unroll,  // all of its iterations are written out
+  rolled,  // stays a loop: its code is to be small
+};
 struct Loop {
   LoopKind kind = LoopKind::serial;
   Expr variable;  // begin <= variable < end, in steps
@@ -223,10 +227,8 @@ struct Shuffle {
 };
 struct Barrier {
   Scope scope = Scope::block;
-  std::int32_t number = 0;  // block: of the hardware's sixteen
-  // Block: so many; 0: all. Warp: each so many lanes by themselves, a power of two: those of which
-  // none comes need not.
-  std::int32_t threads = 0;
+  std::int32_t number = 0;   // block: of the hardware's sixteen
+  std::int32_t threads = 0;  // block: so many; warp: of the part with so many lanes; 0: all
   enum class Part : std::uint8_t { both, arrive, wait };
   Part part = Part::both;
 };

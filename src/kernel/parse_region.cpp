@@ -310,7 +310,9 @@ Loop Parser::loop() {
   if (s_.accept("by")) local.step = local_expression();
   if (local.step.constant() && *local.step.constant() < 1) s_.fail("a step below 1");
   local.at_least_once = s_.accept("runs");
-  if (s_.accept("unroll")) {
+  if (s_.accept("rolled")) {
+    local.kind = LoopKind::rolled;
+  } else if (s_.accept("unroll")) {
     if (s_.next_is_number()) {
       local.unroll = count("unrolling");
       if (local.unroll < 1) s_.fail("unrolling by less than 1");

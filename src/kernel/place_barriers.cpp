@@ -1,12 +1,12 @@
 #include "kernel/place_barriers.h"
 
 #include <algorithm>
-#include <iterator>
+#include <bit>
 #include <utility>
 
 #include "kernel/builder.h"
 #include "kernel/place_barriers_overlap.h"
-#include "kernel/variance.h"
+#include "kernel/thread_dependence.h"
 
 namespace inkle::kernel {
 namespace {
@@ -15,28 +15,16 @@ using loop::Opcode;
 
 // Accesses of a part of the kernel, as seen from outside.
 struct Summary {
-  std::vector<Touch> first;      // `passed`: barriers since the part's begin
-  std::vector<Touch> last;       // `passed`: barriers up to the part's end
-  Scope passed = Scope::thread;  // the barrier that every way through the part passes
+  std::vector<Touch> first;  // `passed`: barriers since the part's begin
+  std::vector<Touch> last;   // `passed`: barriers up to the part's end
+  Reach passed = 0;          // the barrier that every way through the part passes
 };
 
 void append(std::vector<Touch>& to, const std::vector<Touch>& from) {
   to.insert(to.end(), from.begin(), from.end());
 }
-void pass(std::vector<Touch>& touches, Scope barrier) {
+void pass(std::vector<Touch>& touches, Reach barrier) {
   for (Touch& t : touches) t.passed = std::max(t.passed, barrier);
-}
-
-// The most that control may vary where a barrier of this scope stands.
-Variance most_variance(Scope scope) {
-  switch (scope) {
-    case Scope::warp:
-      return Variance::warp;
-    case Scope::block:
-      return Variance::block;
-    default:
-      return Variance::cluster;
-  }
 }
 
 class BarrierPlacing {
@@ -47,12 +35,14 @@ class BarrierPlacing {
         builder_(kernel, context),
         variance_(kernel),
         overlap_(kernel, context),
-        is_left_(kernel.memories.size(), false) {
+        dependence_(kernel, variance_),
+        is_left_(kernel.memories.size(), false),
+        is_loaded_(kernel.memories.size(), false) {
     for (const Expr size : kernel.sizes) shared_.insert(size.id());
     for (const Axis& axis : kernel.launch.axes) {
       if (axis.kind != AxisKind::thread) shared_.insert(axis.variable.id());
     }
-    leave_asynchronous(kernel.body);
+    look_at(kernel.body);
   }
 
   void run() {
@@ -60,14 +50,14 @@ class BarrierPlacing {
     Summary body = region(kernel_.body);
     // No block ends while others read its memory.
     const bool is_read = std::ranges::any_of(
-        body.last, [](const Touch& t) { return t.is_remote && t.passed < Scope::cluster; });
+        body.last, [](const Touch& t) { return t.is_remote && t.passed < kClusterReach; });
     builder_.set_region(kernel_.body);
-    if (is_read) emit(Scope::cluster);
+    if (is_read) emit(kClusterReach);
   }
 
  private:
-  // Memory that mbarriers order.
-  void leave_asynchronous(RegionId id) {
+  // Memory that mbarriers order, and memory that is loaded.
+  void look_at(RegionId id) {
     for (const OperationId o : kernel_.regions[id].operations) {
       const Operation& op = kernel_[o];
       if (op.op == Op::tma_load || op.op == Op::tma_store) {
@@ -76,28 +66,48 @@ class BarrierPlacing {
         for (const FragmentAccess& f : std::get<MatrixMultiply>(op.detail).shared) {
           is_left_[f.access.memory] = true;
         }
+      } else if (op.op == Op::load || op.op == Op::fragment_load || op.op == Op::copy_async) {
+        const auto* copy = std::get_if<Copy>(&op.detail);
+        is_loaded_[copy != nullptr ? copy->from.memory : access_of(op)->memory] = true;
       }
-      for (const RegionId r : op.regions) leave_asynchronous(r);
+      for (const RegionId r : op.regions) look_at(r);
     }
   }
 
-  void emit(Scope scope) {
+  // Where not all parts of a warp come, those that do wait by themselves.
+  void emit(Reach reach) {
     Barrier info;
-    info.scope = scope;
+    info.scope = reach >= kClusterReach ? Scope::cluster
+                 : reach == kBlockReach ? Scope::block
+                                        : Scope::warp;
+    if (reach < kWarpReach && control_ > Variance::warp) info.threads = 1 << reach;
     builder_.barrier(info);
   }
 
   // --- Accesses
 
-  void touch(OperationId id, const Access& access, bool writes, Summary& into) {
+  // One thread that synchronises with other blocks does so for its own.
+  void synchronise(Order order, Scope scope, Summary& into) const {
+    Touch t;
+    t.guards = guards_;
+    if (scope < Scope::gpu || !overlap_.is_one_thread(t)) return;
+    t.kind = Touch::Kind::release;
+    if (order == Order::release || order == Order::acquire_release) into.first.push_back(t);
+    t.kind = Touch::Kind::acquire;
+    if (order == Order::acquire || order == Order::acquire_release) into.last.push_back(t);
+  }
+
+  void touch(const Access& access, bool writes, Summary& into) const {
     const Memory& memory = kernel_.memories[access.memory];
     const bool is_shared = memory.space == Space::shared;
     const bool is_global = memory.space == Space::global || memory.space == Space::workspace;
     if ((!is_shared && !is_global) || is_left_[access.memory]) return;
-    // Strong accesses of global memory are for other blocks.
-    if (is_global && (access.order != Order::weak || !variance_.is_written(access.memory))) return;
+    if (is_global) {
+      // Strong accesses of global memory are for other blocks.
+      if (access.order != Order::weak) return synchronise(access.order, access.scope, into);
+      if (!variance_.is_written(access.memory) || !is_loaded_[access.memory]) return;
+    }
     Touch t;
-    t.operation = id;
     t.memory = access.memory;
     t.writes = writes;
     t.is_strong = access.order != Order::weak;
@@ -114,33 +124,36 @@ class BarrierPlacing {
     const Operation& o = kernel_[id];
     switch (o.op) {
       case Op::load:
-        touch(id, std::get<Access>(o.detail), false, out);
+        touch(std::get<Access>(o.detail), false, out);
         break;
       case Op::store:
-        touch(id, std::get<Access>(o.detail), true, out);
+        touch(std::get<Access>(o.detail), true, out);
         break;
       case Op::atomic:
-        touch(id, std::get<Atomic>(o.detail).access, true, out);
+        touch(std::get<Atomic>(o.detail).access, true, out);
         break;
       case Op::fragment_load:
       case Op::fragment_store: {
         // By all threads of the holder, which elements is the layout's.
         Access access = std::get<FragmentAccess>(o.detail).access;
         access.indices.clear();
-        touch(id, access, o.op == Op::fragment_store, out);
+        touch(access, o.op == Op::fragment_store, out);
         break;
       }
       case Op::copy_async:
-        touch(id, std::get<Copy>(o.detail).from, false, out);
-        touch(id, std::get<Copy>(o.detail).to, true, out);
+        touch(std::get<Copy>(o.detail).from, false, out);
+        touch(std::get<Copy>(o.detail).to, true, out);
         if (!out.last.empty()) copies_.push_back(out.last.back());
         break;
       case Op::copy_wait:
         // The copies are done here, whatever barrier stood before.
         out.last = copies_;
         break;
+      case Op::fence:
+        synchronise(std::get<Fence>(o.detail).order, std::get<Fence>(o.detail).scope, out);
+        break;
       case Op::barrier:
-        out.passed = barrier_of(std::get<Barrier>(o.detail));
+        out.passed = reach_of(std::get<Barrier>(o.detail));
         break;
       default:
         break;
@@ -149,40 +162,67 @@ class BarrierPlacing {
   }
 
   // What a barrier orders for all of its scope; parts and those of some threads are the author's.
-  static Scope barrier_of(const Barrier& barrier) {
-    const bool is_whole = barrier.threads == 0 && barrier.part == Barrier::Part::both;
-    return is_whole ? barrier.scope : Scope::thread;
+  static Reach reach_of(const Barrier& barrier) {
+    if (barrier.part != Barrier::Part::both) return 0;
+    if (barrier.scope == Scope::warp) {
+      return barrier.threads > 0 ? std::countr_zero(static_cast<std::uint32_t>(barrier.threads))
+                                 : kWarpReach;
+    }
+    if (barrier.threads > 0) return 0;
+    return barrier.scope == Scope::cluster ? kClusterReach : kBlockReach;
   }
 
   // --- Order
 
-  Scope needed(const Touch& before, const Touch& after) const {
-    if (before.memory != after.memory || (!before.writes && !after.writes)) return Scope::thread;
-    if (before.is_strong && after.is_strong) return Scope::thread;
+  Reach needed(const Touch& before, const Touch& after) const {
+    if (before.kind != Touch::Kind::access || after.kind != Touch::Kind::access) {
+      const bool is_released = after.kind == Touch::Kind::release &&
+                               before.kind == Touch::Kind::access && is_for_others(before, true);
+      const bool is_acquired = before.kind == Touch::Kind::acquire &&
+                               after.kind == Touch::Kind::access && is_for_others(after, false);
+      if (!is_released && !is_acquired) return 0;
+      const Reach passed = std::max(before.passed, after.passed);
+      const Reach reach = overlap_.reach(before, after, shared_);
+      return reach <= passed ? 0 : reach;
+    }
+    if (before.memory != after.memory || (!before.writes && !after.writes)) return 0;
+    if (before.is_strong && after.is_strong) return 0;
     // What a kernel gives is written once, or by one thread: indices need not show it.
     const bool is_shared = kernel_.memories[before.memory].space == Space::shared;
-    if (!is_shared && before.writes && after.writes) return Scope::thread;
-    const Scope passed = std::max(before.passed, after.passed);
+    if (!is_shared && before.writes && after.writes) return 0;
+    const Reach passed = std::max(before.passed, after.passed);
     const bool is_remote = before.is_remote || after.is_remote;
-    if (passed >= (is_remote ? Scope::cluster : Scope::block)) return Scope::thread;
-    if (is_remote) {
-      const bool is_disjoint = overlap_.is_disjoint(before, after, shared_);
-      return is_disjoint ? Scope::thread : Scope::cluster;
+    if (passed >= (is_remote ? kClusterReach : kBlockReach)) return 0;
+    Reach reach = 0;
+    if (!is_remote) {
+      reach = overlap_.reach(before, after, shared_);
+    } else if (!overlap_.is_disjoint(before, after, shared_)) {
+      reach = kClusterReach;
     }
-    const Scope scope = overlap_.scope(before, after, shared_);
-    return scope <= passed ? Scope::thread : scope;
+    return reach <= passed ? 0 : reach;
   }
 
-  Scope needed(const std::vector<Touch>& before, const std::vector<Touch>& after) const {
-    Scope out = Scope::thread;
+  Reach needed(const std::vector<Touch>& before, const std::vector<Touch>& after) const {
+    Reach out = 0;
     for (const Touch& b : before) {
       for (const Touch& a : after) out = std::max(out, needed(b, a));
     }
     return out;
   }
 
-  [[nodiscard]] bool may_stand(Scope scope) const {
-    return !in_vector_ && control_ <= most_variance(scope);
+  // An access of global memory that other blocks may read, or have written.
+  [[nodiscard]] bool is_for_others(const Touch& touch, bool writes) const {
+    const Space space = kernel_.memories[touch.memory].space;
+    return touch.writes == writes && (space == Space::global || space == Space::workspace);
+  }
+
+  [[nodiscard]] bool may_stand(Reach reach) const {
+    if (in_vector_) return false;
+    if (reach >= kClusterReach) return control_ <= Variance::cluster;
+    if (reach == kBlockReach) return control_ <= Variance::block;
+    if (control_ <= Variance::warp) return true;
+    // Whether all lanes of a part come together.
+    return reach < kWarpReach && dependence_.is_one_for(control_axes_, 1 << reach);
   }
 
   Summary region(RegionId id) {
@@ -193,11 +233,11 @@ class BarrierPlacing {
     for (const OperationId o : operations) {
       Summary one = operation(o);
       builder_.set_region(id);
-      const Scope scope = needed(all.last, one.first);
-      if (scope != Scope::thread && may_stand(scope)) {
-        emit(scope);
-        pass(all.last, scope);
-        all.passed = std::max(all.passed, scope);
+      const Reach reach = needed(all.last, one.first);
+      if (reach > 0 && may_stand(reach)) {
+        emit(reach);
+        pass(all.last, reach);
+        all.passed = std::max(all.passed, reach);
       }
       kernel_.regions[id].operations.push_back(o);
       pass(one.first, all.passed);
@@ -215,7 +255,7 @@ class BarrierPlacing {
   void forget(Summary& summary) const {
     const bool has_cluster = kernel_.cluster() > 1;
     const auto is_over = [&](const Touch& t) {
-      return t.passed >= (has_cluster ? Scope::cluster : Scope::block);
+      return t.passed >= (has_cluster ? kClusterReach : kBlockReach);
     };
     std::erase_if(summary.first, is_over);
     std::erase_if(summary.last, is_over);
@@ -256,12 +296,14 @@ class BarrierPlacing {
         : p_(placing),
           control_(placing.control_),
           in_vector_(placing.in_vector_),
+          axes_(placing.control_axes_),
           guards_(placing.guards_.size()),
           expanded_(placing.expanded_.size()),
           shared_(placing.shared_) {}
     ~Inside() {
       p_.control_ = control_;
       p_.in_vector_ = in_vector_;
+      p_.control_axes_ = axes_;
       p_.guards_.resize(guards_);
       p_.expanded_.resize(expanded_);
       p_.shared_ = std::move(shared_);
@@ -273,15 +315,22 @@ class BarrierPlacing {
     BarrierPlacing& p_;
     Variance control_;
     bool in_vector_;
+    AxisSet axes_;
     std::size_t guards_, expanded_;
     Overlap::Shared shared_;
   };
 
   void share(Expr symbol) { shared_.insert(symbol.id()); }
 
+  void diverge(Variance variance, AxisSet axes) {
+    control_ = std::max(control_, variance);
+    control_axes_ |= axes;
+  }
+  void diverge(ValueId condition) { diverge(variance_.of(condition), dependence_.of(condition)); }
+
   // The loop's variable, and what holds of it.
   void enter(const Loop& loop) {
-    control_ = std::max(control_, variance_.trip(loop));
+    diverge(variance_.trip(loop), dependence_.trip(loop));
     if (sym::bounds(loop.begin).low >= 0) guards_.push_back({loop.variable, false, loop.end});
     if (variance_.of(loop.variable) <= Variance::block) return share(loop.variable);
     const Expr step = context_.index(context_.constant(1));
@@ -302,7 +351,7 @@ class BarrierPlacing {
     shared_ = at_begin;
     close(body, needed(out.last, next_iteration(out, info)), out);
     const bool runs = info.at_least_once || sym::less(info.begin, info.end) == true;
-    if (!runs) out.passed = Scope::thread;
+    if (!runs) out.passed = 0;
     return out;
   }
 
@@ -310,7 +359,7 @@ class BarrierPlacing {
   // between.
   std::vector<Touch> next_iteration(const Summary& body, const Loop& info) {
     std::vector<Touch> out = body.first;
-    const bool is_next = body.passed >= Scope::block;
+    const bool is_next = body.passed >= kBlockReach;
     const std::pair<Expr, Expr> next{info.variable,
                                      is_next ? info.variable + info.step : another(info.variable)};
     for (Touch& t : out) {
@@ -331,21 +380,21 @@ class BarrierPlacing {
   }
 
   // The barrier that a loop's next iteration needs, at the end of its body.
-  void close(RegionId body, Scope scope, Summary& summary) {
-    if (scope == Scope::thread || !may_stand(scope)) return;
+  void close(RegionId body, Reach reach, Summary& summary) {
+    if (reach == 0 || !may_stand(reach)) return;
     const RegionId around = builder_.region();
     builder_.set_region(body);
-    emit(scope);
+    emit(reach);
     builder_.set_region(around);
-    pass(summary.last, scope);
-    summary.passed = std::max(summary.passed, scope);
+    pass(summary.last, reach);
+    summary.passed = std::max(summary.passed, reach);
     forget(summary);
   }
 
   Summary repeat(OperationId id) {
     const RegionId body = kernel_[id].regions[0];
     const Inside inside(*this);
-    control_ = std::max(control_, variance_.of(kernel_.regions[body].yields[0]));
+    diverge(kernel_.regions[body].yields[0]);
     const Overlap::Shared at_begin = shared_;
     Summary out = region(body);
     shared_ = at_begin;
@@ -357,7 +406,7 @@ class BarrierPlacing {
     const ValueId condition = kernel_[id].operands[0];
     const std::vector<RegionId> regions = kernel_[id].regions;
     const Inside inside(*this);
-    control_ = std::max(control_, variance_.of(condition));
+    diverge(condition);
     Summary out;
     {
       const Inside taken(*this);
@@ -425,10 +474,12 @@ class BarrierPlacing {
   Builder builder_;
   VarianceAnalysis variance_;
   Overlap overlap_;
-  std::vector<bool> is_left_;  // by memory
-  std::vector<Touch> copies_;  // by copy_async, so far
+  ThreadDependence dependence_;
+  std::vector<bool> is_left_, is_loaded_;  // by memory
+  std::vector<Touch> copies_;              // by copy_async, so far
   // Where the walk is.
   Variance control_ = Variance::kernel;
+  AxisSet control_axes_ = 0;
   bool in_vector_ = false;
   std::vector<Guard> guards_;
   std::vector<std::pair<Expr, Expr>> expanded_;

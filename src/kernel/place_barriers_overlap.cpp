@@ -58,14 +58,19 @@ bool has_other_remainder(Expr a, Expr b) {
 
 }  // namespace
 
-Scope Overlap::scope(const Touch& a, const Touch& b, const Shared& shared) const {
+Reach Overlap::reach(const Touch& a, const Touch& b, const Shared& shared) const {
   std::int64_t span = 1;
   for (const ThreadAxis& axis : threads_) {
     if (!is_determined(axis, a, b)) span = axis.stride * axis.extent;
   }
-  if (span == 1 || is_disjoint(a, b, shared)) return Scope::thread;
-  return span <= kWarp && std::has_single_bit(static_cast<std::uint64_t>(span)) ? Scope::warp
-                                                                                : Scope::block;
+  if (span == 1 || is_disjoint(a, b, shared)) return 0;
+  const auto lanes = static_cast<std::uint64_t>(span);
+  return span <= kWarp && std::has_single_bit(lanes) ? std::countr_zero(lanes) : kBlockReach;
+}
+
+bool Overlap::is_one_thread(const Touch& touch) const {
+  return std::ranges::all_of(
+      threads_, [&](const ThreadAxis& axis) { return is_determined(axis, touch, touch); });
 }
 
 // Whether threads that touch one element by both have one position on the axis.

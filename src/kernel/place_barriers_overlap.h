@@ -10,6 +10,12 @@
 
 namespace inkle::kernel {
 
+// How far a barrier reaches: 0, none; k, parts of a warp of 2^k lanes.
+using Reach = int;
+inline constexpr Reach kWarpReach = 5;
+inline constexpr Reach kBlockReach = 6;
+inline constexpr Reach kClusterReach = 7;
+
 // What holds where an access is made: expression == bound, or expression < bound.
 struct Guard {
   Expr expression;
@@ -17,17 +23,19 @@ struct Guard {
   Expr bound;
 };
 
-// An access that another thread's may have to wait for, or the other way round.
+// An access that another thread's may have to wait for, or the other way round; or where one thread
+// releases what its block has written, or acquires for its block what others have.
 struct Touch {
-  OperationId operation = kNone;
-  MemoryId memory = 0;
+  enum class Kind : std::uint8_t { access, release, acquire };
+  Kind kind = Kind::access;
+  MemoryId memory = kNone;
   bool writes = false;
   bool is_strong = false;  // those do not race with each other
   bool is_remote = false;
   std::vector<Expr> indices;   // none: anywhere
   std::vector<Expr> expanded;  // with loops that begin at a thread's own number as begin + step * k
   std::vector<Guard> guards;
-  Scope passed = Scope::thread;  // the barrier that surely stands between it and where it is seen
+  Reach passed = 0;  // the barrier that surely stands between it and where it is seen
 };
 
 class Overlap {
@@ -38,9 +46,10 @@ class Overlap {
   // Symbols with one value for all threads of the block, at both accesses.
   using Shared = std::set<std::uint32_t>;
 
-  // The smallest scope that has all threads that may touch one element by `a` and by `b`: thread,
-  // warp or block (the cluster is the caller's).
-  [[nodiscard]] Scope scope(const Touch& a, const Touch& b, const Shared& shared) const;
+  // The least reach that has all threads of a block that may touch one element by `a` and by `b`.
+  [[nodiscard]] Reach reach(const Touch& a, const Touch& b, const Shared& shared) const;
+  // Whether guards leave one thread of the block.
+  [[nodiscard]] bool is_one_thread(const Touch& touch) const;
   // Whether no element is touched by both.
   [[nodiscard]] bool is_disjoint(const Touch& a, const Touch& b, const Shared& shared) const;
 

@@ -347,6 +347,7 @@ std::string Printer::loop(const Loop& l) {
   if (step != "1") out += " by " + step;
   if (l.at_least_once) out += " runs";
   if (l.kind == LoopKind::unroll) return out + " unroll";
+  if (l.kind == LoopKind::rolled) return out + " rolled";
   if (l.unroll != 1) out += fmt::format(" unroll {}", l.unroll);
   return out;
 }

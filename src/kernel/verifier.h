@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernel/collective.h"
+#include "kernel/thread_dependence.h"
 #include "kernel/variance.h"
 #include "kernel/verify.h"
 
@@ -29,6 +30,7 @@ class Verifier {
   // What is known of the place that the walk has reached.
   struct Place {
     Variance control = Variance::kernel;  // where threads may have gone different ways
+    AxisSet control_axes = 0;             // and by which thread axes within a warp
     const Vector* vector = nullptr;       // the vector region around
     bool is_nested = false;               // in other control inside of it
     const FragmentMap* map = nullptr;     // the map of a fragment around
@@ -123,6 +125,7 @@ class Verifier {
   std::vector<bool> seen_regions_;
   std::vector<bool> seen_operations_;
   std::optional<VarianceAnalysis> variance_;
+  std::optional<ThreadDependence> dependence_;
   std::set<std::uint32_t> scope_;  // ids of symbols
   std::vector<std::uint32_t> scope_order_;
   std::set<std::uint32_t> sizes_;

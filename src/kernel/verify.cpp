@@ -35,6 +35,7 @@ void Verifier::run() {
   const Region& body = k_.regions[k_.body];
   require(body.arguments.empty() && body.yields.empty(), "the body takes or yields values");
   variance_.emplace(k_);
+  dependence_.emplace(k_, *variance_);
   for (std::size_t o = 0; o < k_.operations.size(); ++o) {
     has_wait_ = has_wait_ || (seen_operations_[o] && k_.operations[o].op == Op::dependency_wait);
   }
@@ -360,6 +361,7 @@ void Verifier::branch(const Operation& o, Place& place) {
   const auto& b = std::get<Branch>(o.detail);
   deeper.is_nested = true;
   deeper.control = std::max(place.control, variance_->of(o.operands[0]));
+  deeper.control_axes |= dependence_->of(o.operands[0]);
   deeper.is_certain = false;
   require(b.limit == 0 || (place.vector != nullptr && b.limit <= place.vector->width),
           "a limit of lanes without so many lanes");
@@ -407,6 +409,7 @@ void Verifier::fold(const Operation& o, const Place& place) {
     }
     deeper.is_certain = loop(f.loops[i], place) && deeper.is_certain;
     deeper.control = std::max(deeper.control, variance_->trip(f.loops[i]));
+    deeper.control_axes |= dependence_->trip(f.loops[i]);
   }
   inside(o.regions[0], deeper);
 }
@@ -420,6 +423,7 @@ void Verifier::control(const Operation& o, Place& place) {
       const auto& l = std::get<Loop>(o.detail);
       deeper.is_certain = loop(l, place) && place.is_certain;
       deeper.control = std::max(place.control, variance_->trip(l));
+      deeper.control_axes |= dependence_->trip(l);
       inside(o.regions[0], deeper);
       break;
     }
@@ -428,6 +432,7 @@ void Verifier::control(const Operation& o, Place& place) {
       require(place.vector == nullptr || again < Variance::lane,
               "the condition of repeat varies by lane");
       deeper.control = std::max(place.control, again);
+      deeper.control_axes |= dependence_->of(k_.regions[o.regions[0]].yields[0]);
       // Its region is run at least once, so what it waits for is waited for behind it.
       inside(o.regions[0], deeper);
       place.waited = deeper.waited;

@@ -102,8 +102,10 @@ void Verifier::collective(const Operation& o, const Place& place) {
   }
   const CollectivePlan plan = plan_collective(k_, o.op, c);
   if (plan.in_warp()) {
-    // Which teams of a warp come here where not all do is known at run time alone.
-    return uniform(place, plan.width < kWarp ? Variance::thread : Variance::warp, "a warp");
+    if (plan.width == kWarp) return uniform(place, Variance::warp, "a warp");
+    return require(
+        place.control <= Variance::warp || dependence_->is_one_for(place.control_axes, plan.width),
+        "control varies within a team of {} lanes", plan.width);
   }
   across_warps(o, plan, place);
   if (has_cluster) return uniform(place, Variance::cluster, "a cluster");
@@ -117,9 +119,7 @@ void Verifier::across_warps(const Operation& o, const CollectivePlan& plan,
           "a collective across warps has scratch for each state");
   require(place.vector == nullptr || !place.is_nested,
           "a collective across warps in control inside of a vector region");
-  require(o.op != Op::scan || (plan.by_warps && plan.cluster.empty()),
-          "a scan across warps that does not take whole warps of a block");
-  require(o.op != Op::broadcast || plan.cluster.empty(), "a broadcast across a cluster");
+  require(o.op == Op::reduce || plan.cluster.empty(), "a {} across a cluster", name_of(o.op));
   const std::int64_t places =
       scratch_places(plan, o.op, place.vector == nullptr ? 1 : place.vector->width);
   for (const MemoryId m : c.scratch) {
@@ -136,17 +136,23 @@ void Verifier::barrier(const Operation& o, const Place& place) {
   require(place.vector == nullptr, "a barrier in a vector region");
   require(b.number >= 0 && b.number < 16, "barrier number {}", b.number);
   const bool of_block = b.scope == Scope::block;
-  require(of_block || (b.number == 0 && (b.threads == 0 || b.scope == Scope::warp)),
-          "a numbered barrier of a {}", name_of(b.scope));
+  const bool of_warp = b.scope == Scope::warp;
+  require(of_block || (b.number == 0 && (of_warp || b.threads == 0)), "a numbered barrier of a {}",
+          name_of(b.scope));
   require(of_block || b.scope == Scope::cluster || b.part == Barrier::Part::both,
           "a part of a barrier of a {}", name_of(b.scope));
   require(!of_block || b.part == Barrier::Part::both || b.threads > 0,
           "a part of a barrier of a block names how many threads come");
   switch (b.scope) {
     case Scope::warp:
-      if (b.threads == 0) return uniform(place, Variance::warp, "a warp");
-      require(b.threads < kWarp && is_power_of_two(b.threads), "a barrier of {} lanes", b.threads);
-      return uniform(place, Variance::thread, "a part of a warp");
+      require(b.threads == 0 || (b.threads < kWarp && is_power_of_two(b.threads)),
+              "a barrier of {} lanes", b.threads);
+      if (b.threads > 0) {
+        return require(place.control <= Variance::warp ||
+                           dependence_->is_one_for(place.control_axes, b.threads),
+                       "control varies within {} lanes", b.threads);
+      }
+      return uniform(place, Variance::warp, "a warp");
     case Scope::block:
       require(b.threads % kWarp == 0 && b.threads <= k_.threads(), "a barrier of {} threads of {}",
               b.threads, k_.threads());

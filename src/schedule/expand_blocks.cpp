@@ -84,8 +84,8 @@ bool is_read_again(const BlockExpansion& x, const Stage& stage) {
 bool knows(const Kernel& scheduled, const BlockSchedule& blocks) {
   const auto* loops = std::get_if<LoopKernel>(&scheduled.body);
   if (loops == nullptr || scheduled.ending) return false;
-  if (blocks.axis == BlockSchedule::Axis::inner) return blocks.chunk == 0;
-  return blocks.axis == BlockSchedule::Axis::tile || blocks.team == 1;
+  // There is no workspace in the printer yet, in which chunks of a scan meet.
+  return blocks.axis != BlockSchedule::Axis::inner || blocks.chunk == 0;
 }
 
 }  // namespace inkle::schedule::expansion

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "kernel/lanes.h"
 #include "schedule/expand_parts.h"
 
 namespace inkle::schedule::expansion {
@@ -294,9 +295,15 @@ ValueId BodyExpander::read(const Access& access) {
     return b_.branch(
         mask_.active, [&] { return Values{b_.load(one)}; }, [&] { return Values{zero}; });
   };
-  if (access.form != Form::wide || mask_.whole == kernel::kNone) return of_active()[0];
+  if (!is_whole(access)) return of_active()[0];
   return b_.branch(
       mask_.whole, [&] { return Values{b_.load(access)}; }, of_active)[0];
+}
+
+// Whether lanes that are all active make accesses of several elements.
+bool BodyExpander::is_whole(const Access& access) const {
+  return access.form == Form::wide && mask_.whole != kernel::kNone &&
+         kernel::access_width(b_.kernel(), access, lanes_.lane, lanes_.lanes) > 1;
 }
 
 void BodyExpander::write(const Access& access, const std::function<void(const Access&)>& one) {
@@ -311,7 +318,7 @@ void BodyExpander::write(const Access& access, const std::function<void(const Ac
     });
     return Values();
   };
-  if (access.form != Form::wide || mask_.whole == kernel::kNone) {
+  if (!is_whole(access)) {
     of_active();
     return;
   }

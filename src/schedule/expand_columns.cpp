@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "kernel/collective.h"
 #include "schedule/expand_blocks.h"
 #include "schedule/expand_states.h"
 
@@ -236,6 +237,24 @@ class ColumnExpander {
     }
   }
 
+  // Shared memory for one state of a reduction; those that follow use it again.
+  kernel::MemoryId slots(const kernel::Collective& team, ValueId state, std::int64_t places) {
+    const DType dtype = b_.type_of(state).dtype;
+    for (const kernel::MemoryId m : slots_) {
+      const bool taken =
+          std::find(team.scratch.begin(), team.scratch.end(), m) != team.scratch.end();
+      if (!taken && b_.kernel().memories[m].dtype == dtype) return m;
+    }
+    kernel::Memory memory;
+    memory.name = fmt::format("slots{}", slots_.size());
+    memory.space = kernel::Space::shared;
+    memory.dtype = dtype;
+    memory.shape = {x_.context().constant(places)};
+    memory.alignment = 16;
+    slots_.push_back(b_.memory(std::move(memory)));
+    return slots_.back();
+  }
+
   Values join(GpuReducer& reducer, const Values& states) {
     constexpr std::int32_t kSequential = 8;
     kernel::Collective team;
@@ -244,15 +263,11 @@ class ColumnExpander {
       if (axes[a].variable == y_) team.axes.push_back(a);
     }
     team.sequential = kSequential + 1;
-    std::int64_t places = blocks_.threads;
+    const kernel::CollectivePlan plan =
+        kernel::plan_collective(b_.kernel(), kernel::Op::reduce, team);
+    const std::int64_t places = kernel::scratch_places(plan, kernel::Op::reduce, blocks_.lanes);
     for (const ValueId state : states) {
-      kernel::Memory slots;
-      slots.name = fmt::format("slots{}", b_.kernel().memories.size());
-      slots.space = kernel::Space::shared;
-      slots.dtype = b_.type_of(state).dtype;
-      slots.shape = {x_.context().constant(places * blocks_.lanes)};
-      slots.alignment = 16;
-      team.scratch.push_back(b_.memory(std::move(slots)));
+      if (places != 0) team.scratch.push_back(slots(team, state, places));
     }
     return b_.reduce(team, states,
                      [&](const Values& a, const Values& b) { return reducer.merge(a, b); });
@@ -279,6 +294,7 @@ class ColumnExpander {
   loop::Dim dim_;
   Lanes shape_;
   LaneMask mask_;
+  std::vector<kernel::MemoryId> slots_;
   Expr y_;                      // the thread in a team
   ValueId on_ = kernel::kNone;  // whether the columns of the thread exist
 };

@@ -98,6 +98,7 @@ class BodyExpander {
   // Reads, writes by lanes that are active alone.
   ValueId read(const kernel::Access& access);
   void write(const kernel::Access& access, const std::function<void(const kernel::Access&)>& one);
+  [[nodiscard]] bool is_whole(const kernel::Access& access) const;
   // How memory of a GPU is read or stored to.
   void annotate(kernel::Access& access, Expr offset, bool is_store) const;
   [[nodiscard]] bool is_read_once(Expr offset) const;

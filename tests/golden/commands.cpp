@@ -235,60 +235,81 @@ kernel::CheckResult right_run(const kernel::Kernel& kernel, const kernel::Inputs
   return result;
 }
 
-// Runs a kernel as it was and after passes: both must be right under all schedules, their results
-// equal. With `mutates`, what nobody notices when the second is made wrong in one place.
-std::string compare_runs(const kernel::Kernel& before, const kernel::Kernel& after,
-                         std::span<const std::string> sizes, const kernel::CheckOptions& options,
-                         bool mutates) {
-  const kernel::Inputs inputs =
-      kernel::make_inputs(before, kernel::choose_sizes(before, sizes), 0, kernel::Digits::many);
-  const kernel::CheckResult wanted = right_run(before, inputs, options);
-  const kernel::CheckResult got = right_run(after, inputs, options);
-  if (got.results != wanted.results) user_error("other results than before the passes");
-  std::string out = fmt::format("# {} runs", got.runs - got.orders);
-  if (options.max_orders > 0) {
-    out += fmt::format(", {} orders{}", got.orders, got.all_orders ? ", all" : "");
-  }
-  out += ", results as before\n";
-  if (!mutates) return out;
+// How a kernel is run after passes.
+struct KernelRun {
+  bool compares = true;  // the kernel before them is right, too, and has the same results
+  bool mutates = false;  // and made wrong in one place after the other
+  kernel::Digits digits = kernel::Digits::many;
+  kernel::CheckOptions check;
+  std::vector<std::string> sizes;
+};
+
+std::string mutations_of(const kernel::Kernel& kernel, const kernel::Inputs& inputs,
+                         const kernel::CheckOptions& options) {
   const std::vector<std::vector<kernel::Instance>> arguments = {inputs.instances};
-  const auto outcomes = kernel::try_mutations(after, arguments, {1, options});
+  const auto outcomes = kernel::try_mutations(kernel, arguments, {1, options});
   const auto survived = [](const auto& o) { return o.verdict == kernel::Verdict::survived; };
-  out += fmt::format("# {} mutations, {} survived\n", outcomes.size(),
-                     std::ranges::count_if(outcomes, survived));
+  std::string out = fmt::format("# {} mutations, {} survived\n", outcomes.size(),
+                                std::ranges::count_if(outcomes, survived));
   for (const kernel::MutationOutcome& outcome : outcomes) {
-    if (survived(outcome)) out += "# " + kernel::to_string(after, outcome.mutation) + "\n";
+    if (survived(outcome)) out += "# " + kernel::to_string(kernel, outcome.mutation) + "\n";
   }
   return out;
 }
 
-// kernel [--shared=bytes] [--text] [--passes=a,b] [--interpret | --mutate] [--orders=n]
-// [size=value]: a kernel's canonical text once it is verified, for a machine with so much shared
-// memory; before or after passes of a GPU's. With --interpret, the passes leave the results as they
-// are; with --mutate, what nobody notices of a kernel made wrong after the passes.
+// What running a kernel after passes says; it must be right under all schedules.
+std::string run_kernel(const kernel::Kernel& before, const kernel::Kernel& after,
+                       const KernelRun& how) {
+  const kernel::Inputs inputs =
+      kernel::make_inputs(before, kernel::choose_sizes(before, how.sizes), 0, how.digits);
+  const kernel::CheckResult got = right_run(after, inputs, how.check);
+  std::string out = fmt::format("# {} runs", got.runs - got.orders);
+  if (how.check.max_orders > 0) {
+    out += fmt::format(", {} orders{}", got.orders, got.all_orders ? ", all" : "");
+  }
+  if (how.compares) {
+    if (got.results != right_run(before, inputs, how.check).results) {
+      user_error("other results than before the passes");
+    }
+    out += ", results as before";
+  }
+  out += "\n";
+  return how.mutates ? out + mutations_of(after, inputs, how.check) : out;
+}
+
+// kernel [--shared=bytes] [--text] [--passes=a,b] [--run | --interpret [--few] | --mutate]
+// [--orders=n] [--seeds=n] [size=value]: a kernel's canonical text once it is verified, for a
+// machine with so much shared memory, before or after passes of a GPU's. --run: what the
+// interpreter says of the kernel after them; --interpret: also of the one before, whose results
+// must be the same
+// (--few: for numbers whose sums are exact); --mutate: also what nobody notices of it made wrong.
 std::string kernel_text(std::string_view text, std::span<const std::string> args) {
   kernel::ParsedKernel parsed = kernel::parse_kernel(text, "in");
   kernel::Limits limits;
   kernel::PassOptions passes{.verify_each = true};
-  kernel::CheckOptions options;
-  std::vector<std::string> sizes;
+  KernelRun how;
   for (const kernel::KernelPass& pass : kernel::gpu_passes()) passes.skip.emplace_back(pass.name);
-  bool verifies = true, runs = false, mutates = false;
+  bool verifies = true, runs = false;
   for (const std::string_view arg : args) {
+    const auto number = [&] { return std::stol(std::string(arg.substr(arg.find('=') + 1))); };
     if (arg == "--text") {
       verifies = false;
-    } else if (arg == "--interpret") {
+    } else if (arg == "--run" || arg == "--interpret" || arg == "--mutate") {
       runs = true;
-    } else if (arg == "--mutate") {
-      runs = mutates = true;
+      how.compares = arg != "--run";
+      how.mutates = arg == "--mutate";
+    } else if (arg == "--few") {
+      how.digits = kernel::Digits::few;
     } else if (arg.starts_with("--passes=")) {
       take_out(passes.skip, arg);
     } else if (arg.starts_with("--shared=")) {
-      limits.shared_bytes = std::stol(std::string(arg.substr(arg.find('=') + 1)));
+      limits.shared_bytes = number();
     } else if (arg.starts_with("--orders=")) {
-      options.max_orders = std::stol(std::string(arg.substr(arg.find('=') + 1)));
+      how.check.max_orders = number();
+    } else if (arg.starts_with("--seeds=")) {
+      how.check.seeds = static_cast<int>(number());
     } else if (!arg.starts_with("--")) {
-      sizes.emplace_back(arg);
+      how.sizes.emplace_back(arg);
     } else {
       user_error("kernel: unknown option '{}'", arg);
     }
@@ -301,8 +322,7 @@ std::string kernel_text(std::string_view text, std::span<const std::string> args
   const std::string again = kernel::to_string(kernel::parse_kernel(out, "out").kernel);
   if (again != out) user_error("the text does not read back:\n{}\nbecame\n{}", out, again);
   if (!runs) return out;
-  const kernel::ParsedKernel before = kernel::parse_kernel(text, "in");
-  return out + compare_runs(before.kernel, parsed.kernel, sizes, options, mutates);
+  return out + run_kernel(kernel::parse_kernel(text, "in").kernel, parsed.kernel, how);
 }
 
 // expand [--training] [--passes=a,b]: a graph's loop kernels as kernel IR, of a CPU with AVX-512,

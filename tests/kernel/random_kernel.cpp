@@ -172,7 +172,6 @@ class Generator {
     const std::vector<Type> types = {scalar_type(DType::i64)};
     const std::vector<Type> both = {types[0], types[0]};
     info.exclusive = below(2) == 0;
-    if (lanes_ < 32) info.axes = {2};  // across warps, scans take whole ones
     Values operands = {any()};
     if (info.exclusive) operands.push_back(integer(0));
     keep(b_.operation(Op::scan, operands, types, info,

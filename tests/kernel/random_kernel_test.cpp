@@ -10,6 +10,7 @@
 #include "kernel/mutate.h"
 #include "kernel/parse.h"
 #include "kernel/passes.h"
+#include "kernel/place_barriers.h"
 #include "kernel/verify.h"
 
 namespace inkle::kernel {
@@ -51,7 +52,7 @@ TEST(RandomKernels, RunAlikeFromTheirText) {
 
 // Collectives as shuffles, shared memory and barriers: no findings, the same results.
 TEST(RandomKernels, GiveTheSameOnceCollectivesAreLowered) {
-  for (std::uint64_t seed = 0; seed < kernel_count(); ++seed) {
+  for (std::uint64_t seed = 0; seed < kernel_count() / 3; ++seed) {
     const RandomKernel random = random_kernel(seed);
     ParsedKernel lowered = parse_kernel(to_string(random.kernel), "random");
     run_passes(lowered.kernel, *lowered.context, gpu_passes(), {.verify_each = true});
@@ -65,6 +66,47 @@ TEST(RandomKernels, GiveTheSameOnceCollectivesAreLowered) {
                                       << to_string(random.kernel) << to_string(lowered.kernel);
     ASSERT_EQ(got.results, wanted.results) << "seed " << seed << "\n"
                                            << to_string(random.kernel) << to_string(lowered.kernel);
+  }
+}
+
+std::int64_t count_barriers(const Kernel& kernel, RegionId region) {
+  std::int64_t count = 0;
+  for (const OperationId id : kernel.regions[region].operations) {
+    count += kernel[id].op == Op::barrier ? 1 : 0;
+    for (const RegionId inside : kernel[id].regions) count += count_barriers(kernel, inside);
+  }
+  return count;
+}
+
+void remove_barriers(Kernel& kernel, RegionId region) {
+  std::erase_if(kernel.regions[region].operations,
+                [&](OperationId id) { return kernel[id].op == Op::barrier; });
+  for (const OperationId id : kernel.regions[region].operations) {
+    for (const RegionId inside : kernel[id].regions) remove_barriers(kernel, inside);
+  }
+}
+
+// All barriers are taken away and placed again: no findings, the same results, and no more of them.
+TEST(RandomKernels, GetTheirBarriersBack) {
+  for (std::uint64_t seed = 0; seed < kernel_count() / 3; ++seed) {
+    const RandomKernel random = random_kernel(seed);
+    ParsedKernel placed = parse_kernel(to_string(random.kernel), "random");
+    remove_barriers(placed.kernel, placed.kernel.body);
+    place_barriers(placed.kernel, *placed.context);
+    verify(placed.kernel, "place_barriers");
+    const Inputs inputs = make_inputs(random.kernel, {}, seed);
+    CheckOptions options;
+    options.seeds = 2;
+    const CheckResult wanted = check(random.kernel, inputs.instances, options);
+    const CheckResult got = check(placed.kernel, inputs.instances, options);
+    ASSERT_TRUE(got.findings.empty()) << "seed " << seed << ", " << got.schedule << ": "
+                                      << to_string(placed.kernel, got.findings[0]) << "\n"
+                                      << to_string(placed.kernel);
+    ASSERT_EQ(got.results, wanted.results) << "seed " << seed << "\n" << to_string(placed.kernel);
+    EXPECT_LE(count_barriers(placed.kernel, placed.kernel.body),
+              count_barriers(random.kernel, random.kernel.body))
+        << "seed " << seed << "\n"
+        << to_string(placed.kernel);
   }
 }
 

@@ -212,6 +212,37 @@ template <class T> INLINE T from_before(T x, int distance, u32 members) {
   }
   return b.value;
 }
+// The values of other lanes, among `Lanes` that lie side by side.
+template <int Lanes, class T> INLINE T shuffle_from(T x, int lane, u32 members) {
+  union { T value; u32 words[(sizeof(T) + 3) / 4]; } a, b;
+  a.words[(sizeof(T) + 3) / 4 - 1] = 0;
+  a.value = x;
+#pragma unroll
+  for (int w = 0; w < (int)(sizeof(T) + 3) / 4; ++w) {
+    b.words[w] = __shfl_sync(members, a.words[w], lane, Lanes);
+  }
+  return b.value;
+}
+template <int Lanes, class T> INLINE T shuffle_up(T x, int by, u32 members) {
+  union { T value; u32 words[(sizeof(T) + 3) / 4]; } a, b;
+  a.words[(sizeof(T) + 3) / 4 - 1] = 0;
+  a.value = x;
+#pragma unroll
+  for (int w = 0; w < (int)(sizeof(T) + 3) / 4; ++w) {
+    b.words[w] = __shfl_up_sync(members, a.words[w], by, Lanes);
+  }
+  return b.value;
+}
+template <int Lanes, class T> INLINE T shuffle_down(T x, int by, u32 members) {
+  union { T value; u32 words[(sizeof(T) + 3) / 4]; } a, b;
+  a.words[(sizeof(T) + 3) / 4 - 1] = 0;
+  a.value = x;
+#pragma unroll
+  for (int w = 0; w < (int)(sizeof(T) + 3) / 4; ++w) {
+    b.words[w] = __shfl_down_sync(members, a.words[w], by, Lanes);
+  }
+  return b.value;
+}
 // `Members` of the warp come here together: the team alone, or all.
 template <class Op, int Lanes, int Members = Lanes, class T> INLINE T reduce_warp(T x) {
   const u32 members = team<Members>();
@@ -525,6 +556,14 @@ INLINE u32 read_peer(const u32* p, u32 rank) {
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(theirs) : "r"(mine), "r"(rank));
   asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(r) : "r"(theirs) : "memory");
   return r;
+}
+template <class T> INLINE T load_peer(const T* p, u32 rank) {
+  union { T value; u32 words[(sizeof(T) + 3) / 4]; } w;
+#pragma unroll
+  for (int i = 0; i < (int)(sizeof(T) + 3) / 4; ++i) {
+    w.words[i] = read_peer((const u32*)p + i, rank);
+  }
+  return w.value;
 }
 // All threads of all blocks of the cluster get the result; `mine` is in shared memory.
 template <class Op, int Blocks, class T> INLINE T reduce_cluster(T x, T* mine) {

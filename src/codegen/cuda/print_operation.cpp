@@ -179,6 +179,10 @@ void OperationPrinter::load(OperationId o) {
   const Operation& op = k_.operations[o];
   const auto& access = std::get<Access>(op.detail);
   const ValueId v = op.results[0];
+  if (access.remote) {
+    return define(v, fmt::format("load_peer(&{}, (u32){})", text_.element(access),
+                                 text_.of(op.operands.back())));
+  }
   if (access.order != Order::weak) {
     INKLE_CHECK(access.scope == Scope::gpu, "kernel {}: a load ordered at {}", k_.name,
                 name_of(access.scope));
@@ -200,6 +204,12 @@ void OperationPrinter::load(OperationId o) {
                                                    : "load_constant";
   define_pack(
       v, fmt::format("{}<{}, {}>({})", how, text_.lanes(), plan_.width(o), text_.address(access)));
+}
+
+void OperationPrinter::load_if(ValueId result, ValueId condition, const Access& access,
+                               ValueId otherwise) {
+  define(result, fmt::format("{} ? {} : {}", text_.of(condition), text_.element(access),
+                             text_.of(otherwise)));
 }
 
 void OperationPrinter::store(OperationId o) {
@@ -266,9 +276,9 @@ void OperationPrinter::shuffle(const Operation& op) {
   const std::string by =
       op.operands.size() > 1 ? text_.of(op.operands[1]) : fmt::format("{}", detail.by);
   const char* name = detail.kind == kernel::ShuffleKind::exclusive_or ? "exchange"
-                     : detail.kind == kernel::ShuffleKind::up         ? "from_before"
-                     : detail.kind == kernel::ShuffleKind::down       ? "from_behind"
-                                                                      : "from_lane";
+                     : detail.kind == kernel::ShuffleKind::up         ? "shuffle_up"
+                     : detail.kind == kernel::ShuffleKind::down       ? "shuffle_down"
+                                                                      : "shuffle_from";
   const bool whole = detail.kind == kernel::ShuffleKind::exclusive_or;
   define(op.results[0],
          whole ? fmt::format("{}({}, {}, {})", name, text_.of(op.operands[0]), by, members)

@@ -12,6 +12,9 @@ class OperationPrinter {
 
   void print(kernel::OperationId o);
   [[nodiscard]] bool can_fail() const { return can_fail_; }
+  // One element that is read where the condition holds, and what it is elsewhere.
+  void load_if(kernel::ValueId result, kernel::ValueId condition, const kernel::Access& access,
+               kernel::ValueId otherwise);
   // A pack of the value for all lanes: its array, or one that is filled here.
   [[nodiscard]] std::string pack_of(kernel::ValueId v);
 

@@ -149,6 +149,8 @@ void RegionPrinter::begin_carried(const Ids& arguments, const Ids& initial, std:
 void RegionPrinter::open_loop(const kernel::Loop& loop) {
   if (loop.kind == kernel::LoopKind::unroll)
     out_.raw("#pragma unroll");
+  else if (loop.kind == kernel::LoopKind::rolled)
+    out_.raw("#pragma unroll 1");
   else if (loop.unroll > 1)
     out_.line("#pragma unroll {}", loop.unroll);
   const sym::Expr variable = loop.variable;
@@ -204,7 +206,25 @@ void RegionPrinter::fold(const Operation& op) {
   }
 }
 
+// A branch that does nothing but load an element where its condition holds: a choice.
+bool RegionPrinter::chosen_load(const Operation& op) {
+  if (op.results.size() != 1 || text_.is_array(op.results[0])) return false;
+  const kernel::Region& then = k_.regions[op.regions[0]];
+  const kernel::Region& otherwise = k_.regions[op.regions[1]];
+  if (then.operations.size() != 1) return false;
+  const Operation& load = k_.operations[then.operations[0]];
+  if (load.op != Op::load || load.results[0] != then.yields[0]) return false;
+  const auto& access = std::get<kernel::Access>(load.detail);
+  const bool nothing =
+      std::all_of(otherwise.operations.begin(), otherwise.operations.end(),
+                  [&](OperationId o) { return k_.operations[o].op == Op::constant; });
+  if (!nothing || access.order != kernel::Order::weak) return false;
+  operations_.load_if(op.results[0], op.operands[0], access, otherwise.yields[0]);
+  return true;
+}
+
 void RegionPrinter::branch(const Operation& op) {
+  if (chosen_load(op)) return;
   for (const ValueId v : op.results) {
     // In the lanes' loop a variable; what others need of it is stored behind the branch.
     if (text_.in_lanes())

@@ -28,6 +28,7 @@ class RegionPrinter {
   void fold(const kernel::Operation& op);
   void open_loop(const kernel::Loop& loop);
   void branch(const kernel::Operation& op);
+  [[nodiscard]] bool chosen_load(const kernel::Operation& op);
   void vector(const kernel::Operation& op);
 
   const kernel::Kernel& k_;

@@ -1,0 +1,40 @@
+// On which thread axes control may depend: finer than variance within a warp, where teams go
+// different ways.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+
+#include "kernel/variance.h"
+
+namespace inkle::kernel {
+
+// A bit for each axis of the launch; the last one stands for all that are too many.
+using AxisSet = std::uint64_t;
+[[nodiscard]] AxisSet bit_of_axis(AxisId axis);
+
+class ThreadDependence {
+ public:
+  // Both must outlive this. The kernel must be well formed.
+  ThreadDependence(const Kernel& kernel, VarianceAnalysis& variance);
+
+  // What is one for all threads of a warp depends on no axis here.
+  [[nodiscard]] AxisSet of(Expr expression);
+  [[nodiscard]] AxisSet of(ValueId value);
+  [[nodiscard]] AxisSet trip(const Loop& loop);
+  // Whether control that depends on these axes takes all of so many neighbouring lanes, a part of a
+  // warp, the same way.
+  [[nodiscard]] bool is_one_for(AxisSet control, std::int64_t lanes) const;
+
+ private:
+  void region(RegionId id);
+  void loop(const Loop& loop);
+
+  const Kernel& k_;
+  VarianceAnalysis& variance_;
+  bool has_threads_ = false;
+  std::unordered_map<std::uint32_t, AxisSet> symbols_;  // by id
+  std::unordered_map<ValueId, AxisSet> values_;         // those asked for
+};
+
+}  // namespace inkle::kernel
