@@ -15,6 +15,8 @@ using loop::Val;
 
 namespace {
 
+constexpr std::int64_t kMostInt = std::numeric_limits<std::int32_t>::max();
+
 bool divides_by(Expr e, Expr variable) {
   if (!sym::contains(e, variable)) return false;
   if (e.kind() == sym::Kind::floordiv || e.kind() == sym::Kind::mod) return true;
@@ -51,6 +53,7 @@ kernel::Loop multiples(sym::Context& context, Expr begin, Expr end, std::int64_t
   info.variable = context.index(end);
   sym::SymbolInfo facts = kernel::facts_of(info);
   facts.divisor = std::max(facts.divisor, divisor);
+  facts.range.low = std::max(facts.range.low, sym::bounds(begin).low);
   context.set_info(info.variable, std::move(facts));
   return info;
 }
@@ -168,7 +171,7 @@ Values RowExpander::kept(const Stage& stage, const Usage& usage, const Values& c
   place.skewed = is_skewed(stage);
   const auto at = [&](Expr number, const Values& before) {
     place.number = number;
-    place.base = thread_ * std::int64_t{blocks_.lanes} + number * step();
+    place.base = position_ * std::int64_t{blocks_.lanes} + number * step();
     if (place.skewed) place.base = place.base + aligned_ - start_;
     const auto access = [&] { return whole_or_part(stage, place, before, f); };
     if (!place.skewed && *n.constant() % step() == 0) return access();
@@ -206,7 +209,7 @@ Values RowExpander::looped(const Stage& stage, const Values& carried, const AtPl
     return after;
   }
   place.usage.streams = false;
-  const Expr first = thread_ * std::int64_t{blocks_.lanes};
+  const Expr first = position_ * std::int64_t{blocks_.lanes};
   kernel::Loop info =
       multiples(x_.context(), first, place.skewed ? n + skew_ : n, step(), blocks_.lanes);
   info.unroll = blocks_.unroll;
@@ -222,7 +225,7 @@ Values RowExpander::batched(const Stage& stage, const RowPlace& place, const Val
   const Expr n = stage.inner.front().extent;
   const std::int64_t all = step() * blocks_.unroll;
   const auto size = n.constant();
-  const Expr first = thread_ * std::int64_t{blocks_.lanes};
+  const Expr first = position_ * std::int64_t{blocks_.lanes};
   kernel::Loop info = multiples(x_.context(), first, n, all, blocks_.lanes);
   return b_.loop(std::move(info), carried, [&](Expr start, const Values& before) {
     return in_flight(stage, start, size && *size % all == 0 ? Expr() : n, place, before, f);
@@ -258,65 +261,93 @@ Values RowExpander::in_flight(const Stage& stage, Expr first, Expr end, const Ro
   return each(carried, f);
 }
 
+ValueId RowExpander::masked(ValueId value, std::int64_t mask) {
+  return op(Opcode::bit_and, {value, b_.integer(b_.type_of(value).dtype, mask)});
+}
+
 // Rows that are no whole number of accesses: the first thread has what comes before the first whole
 // access, the last one what comes after the last, and between them lanes are not looked at.
 Values RowExpander::ragged(const Stage& stage, const RowPlace& place, const Values& carried,
                            const AtPlace& f) {
-  const Expr n = stage.inner.front().extent;
-  const std::int64_t lanes = blocks_.lanes;
-  const std::int64_t all = step() * blocks_.unroll;
-  const std::int64_t most = sym::bounds(n).high;
   std::vector<Ahead> loads;  // known in the loop of several accesses alone
   loads.swap(batch_);
-  RowPlace part = place;
-  part.part = true;
   Values states = carried;
-  Expr head = constant(0);  // elements before the first whole access
-  Expr shift = constant(0);
+  Ragged row{constant(0), constant(0)};
   if (place.skewed) {
+    RowPlace part = place;
+    part.part = true;
     part.base = aligned_ - start_;
-    const ValueId first = logic(Opcode::equal, {b_.index(thread_), b_.index(constant(0))});
     const ValueId odd = logic(Opcode::not_equal, {b_.index(skew_), b_.index(constant(0))});
-    states = where(logic(Opcode::bit_and, {first, odd}), states, [&] { return f(part, states); });
-    head = bound(b_.index(sym::mod(lanes - skew_, lanes)), {0, lanes - 1}, 1);
-    const sym::Range range = sym::bounds(start_);
-    const Expr origin =
-        bound(b_.index(start_ + head),
-              {range.low >= 0 ? 0 : sym::Range::kMin, above(range.high, lanes)}, lanes);
-    shift = origin - start_;
+    states = where(logic(Opcode::bit_and, {is_first_thread(), odd}), states,
+                   [&] { return f(part, states); });
+    row = after_skew();
   }
-  // Where the next loop begins is carried along.
-  const DType type =
-      above(most, all) <= std::numeric_limits<std::int32_t>::max() ? DType::i32 : DType::i64;
+  states = whole_accesses(stage, place, row, std::move(loads), states, f);
+  const ValueId last = logic(Opcode::equal, {b_.index(thread_), b_.index(constant(members() - 1))});
+  return where(last, states, [&] { return ragged_end(stage, place, row, states, f); });
+}
+
+RowExpander::Ragged RowExpander::after_skew() {
+  const std::int64_t lanes = blocks_.lanes;
+  const ValueId missing = b_.compute(Opcode::sub, DType::i32,
+                                     {b_.integer(DType::i32, lanes), b_.index(skew_, DType::i32)});
+  const Expr head = bound(b_.cast(masked(missing, lanes - 1), DType::i64), {0, lanes - 1}, 1);
+  const sym::Range range = sym::bounds(start_);
+  const Expr origin =
+      bound(b_.index(start_ + head),
+            {range.low >= 0 ? 0 : sym::Range::kMin, above(range.high, lanes)}, lanes);
+  return {head, origin - start_};
+}
+
+Values RowExpander::whole_accesses(const Stage& stage, const RowPlace& place, const Ragged& row,
+                                   std::vector<Ahead> loads, Values states, const AtPlace& f) {
+  const Expr n = stage.inner.front().extent - row.head;
+  const std::int64_t lanes = blocks_.lanes;
+  const std::int64_t all = step() * blocks_.unroll;
+  const std::int64_t most = above(sym::bounds(n).high, all);
   RowPlace whole = place;
-  const Expr first = thread_ * lanes;
-  states.push_back(b_.index(first, type));
-  kernel::Loop several = multiples(
-      x_.context(), first, n - head - (step() * (blocks_.unroll - 1) + lanes - 1), all, lanes);
-  states = b_.loop(std::move(several), states, [&](Expr start, const Values& before) {
-    batch_.swap(loads);
-    Values after =
-        in_flight(stage, start + shift, {}, whole, Values(before.begin(), before.end() - 1), f);
-    batch_.swap(loads);
-    after.push_back(b_.index(start + all, type));
-    return after;
-  });
-  const Expr rest = bound(b_.cast(states.back(), DType::i64), {0, above(most, all)}, lanes);
-  states.pop_back();
-  kernel::Loop one = multiples(x_.context(), rest, n - head - (lanes - 1), step(), lanes);
-  states = b_.loop(std::move(one), states, [&](Expr start, const Values& before) {
-    whole.base = start + shift;
+  Expr first = position_ * lanes;
+  const Expr end = n - (step() * (blocks_.unroll - 1) + lanes - 1);
+  if (sym::less_equal(end, constant(0)) != true) {
+    // Where the next loop begins is carried along.
+    const DType type = most <= kMostInt ? DType::i32 : DType::i64;
+    states.push_back(b_.index(first, type));
+    kernel::Loop several = multiples(x_.context(), first, end, all, lanes);
+    states = b_.loop(std::move(several), states, [&](Expr start, const Values& before) {
+      batch_.swap(loads);
+      Values after = in_flight(stage, start + row.shift, {}, whole,
+                               Values(before.begin(), before.end() - 1), f);
+      batch_.swap(loads);
+      after.push_back(b_.index(start + all, type));
+      return after;
+    });
+    first = bound(b_.cast(states.back(), DType::i64), {0, most}, lanes);
+    states.pop_back();
+  }
+  kernel::Loop one = multiples(x_.context(), first, n - (lanes - 1), step(), lanes);
+  return b_.loop(std::move(one), states, [&](Expr start, const Values& before) {
+    whole.base = start + row.shift;
     return f(whole, before);
   });
-  const ValueId last = logic(Opcode::equal, {b_.index(thread_), b_.index(constant(members() - 1))});
-  return where(last, states, [&] {
-    Expr at = sym::floordiv(n - head, lanes) * lanes;
-    if (!at.is_constant()) at = bound(b_.index(at), {-lanes, most}, lanes);
-    part.base = at + shift;
-    return if_below(constant(-1), at, states, [&] {
-      return if_below(part.base, n, states, [&] { return f(part, states); });
-    });
-  });
+}
+
+Values RowExpander::ragged_end(const Stage& stage, const RowPlace& place, const Ragged& row,
+                               const Values& states, const AtPlace& f) {
+  const Expr n = stage.inner.front().extent;
+  const std::int64_t lanes = blocks_.lanes;
+  Expr at = sym::floordiv(n - row.head, lanes) * lanes;
+  if (!at.is_constant()) {
+    const std::int64_t most = sym::bounds(n).high;
+    const bool reaches = sym::bounds(n).low >= lanes - 1;  // the first whole access
+    const DType type = most <= kMostInt ? DType::i32 : DType::i64;
+    const ValueId rounded = masked(b_.index(n - row.head, type), -lanes);
+    at = bound(b_.cast(rounded, DType::i64), {reaches ? 0 : -lanes, most}, lanes);
+  }
+  RowPlace part = place;
+  part.part = true;
+  part.base = at + row.shift;
+  return if_below(constant(-1), at, states,
+                  [&] { return if_below(part.base, n, states, [&] { return f(part, states); }); });
 }
 
 // --- One access ----------------------------------------------------------------------------------

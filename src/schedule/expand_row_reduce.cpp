@@ -272,7 +272,7 @@ void RowExpander::search(const PreparedStage& prepared, std::size_t pass) {
   if (abi::is_float(all.dtype)) {
     has = logic(Opcode::bit_or, {has, logic(Opcode::is_nan, {own[0]})});
   }
-  const Expr first = is_skewed(stage) ? thread_ * lanes - skew_ : thread_ * lanes;
+  const Expr first = is_skewed(stage) ? position_ * lanes - skew_ : position_ * lanes;
   const Values at = where(has, {none}, [&] {
     return each({none}, [&](Expr reversed, const Values& before) {
       all.number = constant(count - 1) - reversed;

@@ -165,7 +165,7 @@ void RowExpander::scan(const Stage& stage, std::size_t pass) {
       multiples(x_.context(), constant(0), place.skewed ? n + skew_ : n, step(), step());
   info.kind = kernel::LoopKind::rolled;
   b_.loop(std::move(info), none, [&](Expr start, const Values& carried) {
-    place.base = start + thread_ * std::int64_t{blocks_.lanes};
+    place.base = start + position_ * std::int64_t{blocks_.lanes};
     if (place.skewed) place.base = place.base + aligned_ - start_;
     put_or_none(stage, pass, place, own, none[0]);
     const ValueId total = scan_elements(reducer, own);

@@ -31,6 +31,8 @@ RowExpander::RowExpander(BlockExpansion& x) : x_(x), b_(x.e.b), blocks_(x.blocks
 void RowExpander::run() {
   plan_passes();
   const auto stages = [&] {
+    const bool is_sum = thread_.kind() == sym::Kind::add;
+    position_ = is_sum ? bind_new(x_, thread_, constant(members())) : thread_;
     declare_scratch();
     find_skew();
     declare_kept();
@@ -82,7 +84,6 @@ void RowExpander::launch(const std::function<void()>& stages) {
   team_number_ = b_.axis(AxisKind::thread, constant(teams));
   thread_ = team > 1 ? axis_of_team(team) : constant(0);
   const Expr row = block * teams + team_number_;
-  is_guarded_ = sym::less(row, rows) != true;
   if_less(x_, row, rows, [&] {
     if (outer.size() == 1) {
       bind(x_, outer[0].variable, row);
@@ -206,7 +207,7 @@ void RowExpander::declare_kept() {
 void RowExpander::pass(std::size_t p) {
   const PreparedStage& prepared = x_.prepared.stages[passes_[p].stage];
   const Stage& stage = prepared.stage;
-  order_memory(stage);
+  check_cluster(stage);
   switch (stage.kind) {
     case StageKind::pointwise:
     case StageKind::scatter:
@@ -222,21 +223,13 @@ void RowExpander::pass(std::size_t p) {
   for (const StageStore& store : stage.stores) dirty_[store.target] = true;
 }
 
-// What stages pass through memory. Between threads that surely all come, passes place barriers; of
-// a warp of which parts have no row, that is not so. The blocks of a cluster do not see each
-// other's.
-void RowExpander::order_memory(const Stage& stage) {
-  const auto is_of_earlier = [&](const Instruction& i) {
-    return i.opcode == Opcode::load && dirty_[i.buffer];
-  };
-  const auto& body = stage.body.instructions;
-  if (std::none_of(body.begin(), body.end(), is_of_earlier)) return;
-  if (blocks_.cluster > 1) {
+// What stages pass through memory is not seen by the other blocks of a cluster.
+void RowExpander::check_cluster(const Stage& stage) const {
+  if (blocks_.cluster == 1) return;
+  for (const Instruction& i : stage.body.instructions) {
+    if (i.opcode != Opcode::load || !dirty_[i.buffer]) continue;
     unsupported("kernel {}: stages of a cluster pass values through memory", x_.e.scheduled.name);
   }
-  if (!is_guarded_ || blocks_.team == 1 || blocks_.team == kWarp) return;
-  std::fill(dirty_.begin(), dirty_.end(), false);
-  b_.barrier({.scope = kernel::Scope::warp, .threads = blocks_.team});
 }
 
 ValueId RowExpander::is_first_thread() {

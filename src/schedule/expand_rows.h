@@ -57,7 +57,7 @@ class RowExpander {
   void once(const Stage& stage);
   void pointwise(const Stage& stage, std::size_t pass);
   void prefetch(const Stage& stage, std::size_t pass);
-  void order_memory(const Stage& stage);
+  void check_cluster(const Stage& stage) const;
   ValueId is_first_thread();  // of the team
   [[nodiscard]] bool is_known(Expr symbol) const;
   [[nodiscard]] bool is_direct(const Stage& stage, const loop::Instruction& load) const;
@@ -87,6 +87,21 @@ class RowExpander {
   Values batched(const Stage& stage, const RowPlace& place, const Values& carried,
                  const AtPlace& f);
   Values ragged(const Stage& stage, const RowPlace& place, const Values& carried, const AtPlace& f);
+  // What comes after the elements before a row's first whole access.
+  struct Ragged {
+    Expr head;   // so many elements
+    Expr shift;  // of the inner variable against a multiple of the lanes
+  };
+  struct Ahead {  // a load ahead of its use
+    loop::Val value;
+    kernel::MemoryId registers;
+  };
+  Ragged after_skew();
+  Values whole_accesses(const Stage& stage, const RowPlace& place, const Ragged& row,
+                        std::vector<Ahead> loads, Values states, const AtPlace& f);
+  Values ragged_end(const Stage& stage, const RowPlace& place, const Ragged& row,
+                    const Values& states, const AtPlace& f);
+  ValueId masked(ValueId value, std::int64_t mask);
   Values whole_or_part(const Stage& stage, const RowPlace& place, const Values& carried,
                        const AtPlace& f);
   Values in_flight(const Stage& stage, Expr first, Expr end, const RowPlace& place,
@@ -226,6 +241,7 @@ class RowExpander {
   const BlockSchedule& blocks_;
   Expr warp_, lane_;  // of a team of several warps
   Expr thread_;       // the thread's position in the row's team
+  Expr position_;     // that in one symbol, of which less is computed
   Expr team_number_;  // of a block's teams; null: there is one
   std::vector<kernel::AxisId> team_;
   std::vector<Pass> passes_;
@@ -233,7 +249,6 @@ class RowExpander {
   std::vector<kernel::MemoryId> kept_;  // of each kept value
   std::vector<bool> fetched_;           // kept values that are loaded ahead of their pass
   std::vector<bool> dirty_;             // buffers that an earlier stage has written
-  bool is_guarded_ = false;             // teams of a warp may have no row
   bool reads_twice_ = false;            // what rows hold has been read, and is read again
 
   Chunks chunks_;
@@ -248,10 +263,6 @@ class RowExpander {
   Values own_;                            // the numbers of the row
   std::vector<kernel::MemoryId> joined_;  // of each scratch
 
-  struct Ahead {  // a load ahead of its use
-    loop::Val value;
-    kernel::MemoryId registers;
-  };
   std::vector<Ahead> batch_;
   // Rows that are no whole number of accesses start anywhere in memory: at this offset. Accesses
   // start up to lanes - 1 elements before it, where they are aligned.

@@ -557,6 +557,14 @@ INLINE u32 read_peer(const u32* p, u32 rank) {
   asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(r) : "r"(theirs) : "memory");
   return r;
 }
+template <class T> INLINE T load_peer(const T* p, u32 rank) {
+  union { T value; u32 words[(sizeof(T) + 3) / 4]; } w;
+#pragma unroll
+  for (int i = 0; i < (int)(sizeof(T) + 3) / 4; ++i) {
+    w.words[i] = read_peer((const u32*)p + i, rank);
+  }
+  return w.value;
+}
 // All threads of all blocks of the cluster get the result; `mine` is in shared memory.
 template <class Op, int Blocks, class T> INLINE T reduce_cluster(T x, T* mine) {
   union Words { T value; u32 words[(sizeof(T) + 3) / 4]; };

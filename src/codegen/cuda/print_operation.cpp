@@ -179,6 +179,10 @@ void OperationPrinter::load(OperationId o) {
   const Operation& op = k_.operations[o];
   const auto& access = std::get<Access>(op.detail);
   const ValueId v = op.results[0];
+  if (access.remote) {
+    return define(v, fmt::format("load_peer(&{}, (u32){})", text_.element(access),
+                                 text_.of(op.operands.back())));
+  }
   if (access.order != Order::weak) {
     INKLE_CHECK(access.scope == Scope::gpu, "kernel {}: a load ordered at {}", k_.name,
                 name_of(access.scope));
