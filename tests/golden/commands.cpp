@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "codegen/cpu/attention_problem.h"
 #include "codegen/cuda/compiler.h"
 #include "golden/golden.h"
 #include "graph/text.h"
@@ -237,10 +238,9 @@ std::string kernel_text(std::string_view text, std::span<const std::string> args
   return out;
 }
 
-// expand [--training] [--passes=a,b]: a graph's loop kernels as kernel IR, of a CPU with AVX-512,
-// before or after kernel passes. Each is verified and read back.
-std::string expanded(std::string_view text, std::span<const std::string> args) {
-  schedule::Options options = fixed_options();
+// The passes over a CPU's kernels that are named, of a program in training or not.
+kernel::PassOptions chosen_passes(std::string_view command, std::span<const std::string> args,
+                                  schedule::Options& options) {
   kernel::PassOptions passes{.verify_each = true};
   for (const kernel::KernelPass& pass : kernel::cpu_passes()) passes.skip.emplace_back(pass.name);
   for (const std::string_view arg : args) {
@@ -251,9 +251,26 @@ std::string expanded(std::string_view text, std::span<const std::string> args) {
         std::erase(passes.skip, name);
       }
     } else {
-      user_error("expand: unknown option '{}'", arg);
+      user_error("{}: unknown option '{}'", command, arg);
     }
   }
+  return passes;
+}
+
+// A kernel's text after passes, read back.
+std::string passed(kernel::Kernel made, sym::Context& context, const kernel::PassOptions& passes) {
+  kernel::run_passes(made, context, kernel::cpu_passes(), passes);
+  std::string text = kernel::to_string(made);
+  const std::string again = kernel::to_string(kernel::parse_kernel(text, "out").kernel);
+  if (again != text) user_error("the text does not read back:\n{}\nbecame\n{}", text, again);
+  return text;
+}
+
+// expand [--training] [--passes=a,b]: a graph's loop kernels as kernel IR, of a CPU with AVX-512,
+// before or after kernel passes. Each is verified and read back.
+std::string expanded(std::string_view text, std::span<const std::string> args) {
+  schedule::Options options = fixed_options();
+  const kernel::PassOptions passes = chosen_passes("expand", args, options);
   const schedule::ScheduledProgram program = schedule::schedule(lowered(text), options);
   std::string out;
   for (const schedule::Step& step : program.steps) {
@@ -262,12 +279,33 @@ std::string expanded(std::string_view text, std::span<const std::string> args) {
       continue;
     }
     sym::Context& context = *program.program.context;
-    kernel::Kernel made = schedule::expand(kernel->kernel, kernel->schedule, context);
-    kernel::run_passes(made, context, kernel::cpu_passes(), passes);
-    const std::string one = kernel::to_string(made);
-    const std::string again = kernel::to_string(kernel::parse_kernel(one, "out").kernel);
-    if (again != one) user_error("the text does not read back:\n{}\nbecame\n{}", one, again);
-    out += one;
+    out += passed(schedule::expand(kernel->kernel, kernel->schedule, context), context, passes);
+  }
+  return out;
+}
+
+// templates [--training] [--passes=a,b]: a graph's attention as kernel IR, of a CPU with AVX2,
+// before or after kernel passes. Each is verified and read back.
+std::string from_templates(std::string_view text, std::span<const std::string> args) {
+  schedule::Options options = fixed_options();
+  const kernel::PassOptions passes = chosen_passes("templates", args, options);
+  const schedule::ScheduledProgram program = schedule::schedule(lowered(text), options);
+  std::string out;
+  for (const schedule::Step& step : program.steps) {
+    const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
+    if (kernel == nullptr) continue;
+    const auto* attention = std::get_if<schedule::AttentionKernel>(&kernel->kernel.body);
+    if (attention == nullptr) continue;
+    const auto problem = codegen::cpu::attention_problem(kernel->kernel, *attention);
+    const templates::AttentionTemplate& row = templates::attention_template_of(problem);
+    const auto config = codegen::cpu::attention_config(row, problem, kernel->schedule, {32, 16});
+    if (const std::string lacks = row.needs(problem, config); !lacks.empty())
+      unsupported("{}", lacks);
+    const templates::AttentionEstimate estimate = row.estimate(problem, config);
+    out += fmt::format("{} {}\nstack bytes {}, operations {}\n", row.name, to_string(config),
+                       sym::to_string(estimate.stack_bytes), sym::to_string(estimate.operations));
+    out += passed(row.emit(problem, config, *program.program.context), *program.program.context,
+                  passes);
   }
   return out;
 }
@@ -354,8 +392,15 @@ std::string interpret(std::string_view text, std::span<const std::string> args) 
 }
 
 constexpr Command kCommands[] = {
-    {"cuda", cuda},          {"cut", cut},     {"expand", expanded}, {"interpret", interpret},
-    {"kernel", kernel_text}, {"loops", loops}, {"opt", opt},         {"schedule", scheduled},
+    {"cuda", cuda},
+    {"cut", cut},
+    {"expand", expanded},
+    {"interpret", interpret},
+    {"kernel", kernel_text},
+    {"loops", loops},
+    {"opt", opt},
+    {"schedule", scheduled},
+    {"templates", from_templates},
 };
 
 }  // namespace
