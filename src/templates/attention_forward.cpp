@@ -99,10 +99,10 @@ class ForwardWriter : AttentionWriter {
     Expr end = problem_.kv_length;
     if (problem_.is_causal) end = sym::min(end, first_row_ + count_);
     loop(zero_, end, size_.columns, [&](Expr first) {
-      const Columns block{first, sym::min(end - first, number(size_.columns))};
-      pack_transposed(k_, size_.head, keys_, block.first, block.count);
-      if (packs_values_) pack_values(block);
-      loop(zero_, groups, 1, [&](Expr g) { group(g * rows_.group, block); });
+      const Columns columns{first, sym::min(end - first, number(size_.columns))};
+      pack_transposed(k_, size_.head, keys_, columns.first, columns.count);
+      if (packs_values_) pack_values(columns);
+      loop(zero_, groups, 1, [&](Expr g) { group(g * rows_.group, columns); });
     });
     finish_rows();
   }
@@ -125,93 +125,60 @@ class ForwardWriter : AttentionWriter {
     });
   }
 
-  void pack_values(const Columns& block) {
-    loop(zero_, block.count, 1, [&](Expr c) {
+  void pack_values(const Columns& columns) {
+    loop(zero_, columns.count, 1, [&](Expr c) {
       for (std::int64_t d = 0; d < size_.value_width; d += lanes_) {
         store_vector(values_, {c, number(d)},
-                     load_row(v_, kv_head_, block.first + c, d, size_.value));
+                     load_row(v_, kv_head_, columns.first + c, d, size_.value));
       }
     });
   }
 
   // The rows [row, row + rows_.group) of the block, where some of them sees some column.
-  void group(Expr row, const Columns& block) {
-    if (!problem_.is_causal) return seen(row, block);
+  void group(Expr row, const Columns& columns) {
+    if (!problem_.is_causal) return seen(row, columns);
     const Expr last = first_row_ + row + rows_.group;
-    const Columns before{block.first, sym::min(block.count, last - block.first)};
+    const Columns before{columns.first, sym::min(columns.count, last - columns.first)};
     b_.branch(compare(Opcode::greater, b_.index(before.count), i64(0)), [&] {
       seen(row, before);
       return Values();
     });
   }
 
-  void seen(Expr row, const Columns& block) {
-    scores(row, block);
-    softmax(row, block);
-    accumulate(row, block);
+  void seen(Expr row, const Columns& columns) {
+    scores(row, columns);
+    softmax(row, columns);
+    accumulate(row, columns);
   }
 
-  void scores(Expr row, const Columns& block) {
-    const int count = rows_.group * config_.vectors;
-    const std::int64_t tile = std::int64_t{lanes_} * config_.vectors;
-    loop(zero_, block.count, tile, Runs::surely, {}, [&](Expr c, const Values&) {
-      const Values zeros(static_cast<std::size_t>(count), f32(0));
-      const Values sums = loop(zero_, number(size_.head), 1, Runs::surely, zeros,
-                               [&](Expr d, const Values& before) {
-                                 return multiply(
-                                     before, rows_.group, config_.vectors,
-                                     [&](int v) {
-                                       return load_vector(keys_, {d, c + v * lanes_});
-                                     },
-                                     [&](int r) {
-                                       return load_scalar(queries_, {row + r, d});
-                                     });
-                               });
-      for (int r = 0; r < rows_.group; ++r) {
-        for (int v = 0; v < config_.vectors; ++v) {
-          store_vector(scores_, {number(r), c + v * lanes_},
-                       sums[static_cast<std::size_t>(r * config_.vectors + v)]);
-        }
-      }
-      return Values();
-    });
+  void scores(Expr row, const Columns& columns) {
+    const Block block{rows_.group, config_.vectors};
+    loop(zero_, columns.count, std::int64_t{lanes_} * block.vectors, Runs::surely, {},
+         [&](Expr c, const Values&) {
+           const auto key = [&](int v, Expr d) { return load_vector(keys_, {d, c + v * lanes_}); };
+           const auto query = [&](int r, Expr d) { return load_scalar(queries_, {row + r, d}); };
+           const Values sums =
+               product(block, zeros(block), zero_, number(size_.head), Runs::surely, key, query);
+           for_each_sum(block, sums, [&](int r, int v, ValueId sum) {
+             store_vector(scores_, {number(r), c + v * lanes_}, sum);
+           });
+           return Values();
+         });
   }
 
   // Scores become weights; the row's maximum and sum go along.
-  void softmax(Expr row, const Columns& block) {
+  void softmax(Expr row, const Columns& columns) {
     loop(zero_, number(rows_.group), 1, [&](Expr r) {
       const Expr absolute = first_row_ + sym::min(row + r, count_ - 1);
-      Expr limit = block.count;
-      if (problem_.is_causal) limit = sym::min(limit, absolute + 1 - block.first);
-      const ValueId most = loop(zero_, block.count, lanes_, Runs::surely, {f32(-kInfinity)},
-                                [&](Expr c, const Values& before) {
-                                  const ValueId s = masked_score(
-                                      [&] {
-                                        return load_vector(scores_, {r, c});
-                                      },
-                                      true, lanes_before(limit, c), absolute, block.first + c);
-                                  store_vector(scores_, {r, c}, s);
-                                  return Values{compute(Opcode::max, {s, before[0]})};
-                                })[0];
+      const ValueId most = mask_scores(r, absolute, columns);
       const ValueId old = load_scalar(maximum_, {row + r});
-      const ValueId highest = compute(Opcode::max, {across(Opcode::max, most), old});
+      const ValueId highest = compute(Opcode::max, {most, old});
       // A row that has seen nothing: any finite number does.
       const ValueId nothing = compare(Opcode::equal, highest, f32(-kInfinity));
       const ValueId centre = select(nothing, f32(0), highest);
       const ValueId alpha = exp_of_negative(compute(Opcode::sub, {old, centre}));
-      if (problem_.dropout) draw_factors(factors_, absolute, block.first, block.count);
-      const ValueId total = loop(
-          zero_, block.count, lanes_, Runs::surely, {f32(0)}, [&](Expr c, const Values& before) {
-            const ValueId s = load_vector(scores_, {r, c});
-            const ValueId p = exp_of_negative(compute(Opcode::sub, {s, centre}));
-            ValueId weight = p;
-            if (problem_.dropout) {
-              weight = compute(Opcode::mul, {p, load_vector(factors_, {c})});
-            }
-            store_vector(scores_, {r, c}, weight);
-            return Values{compute(Opcode::add, {before[0], p})};
-          })[0];
-      const ValueId sum = across(Opcode::add, total);
+      if (problem_.dropout) draw_factors(factors_, absolute, columns.first, columns.count);
+      const ValueId sum = weigh(r, centre, columns);
       const ValueId before = compute(Opcode::mul, {load_scalar(sum_, {row + r}), alpha});
       store_scalar(sum_, {row + r}, compute(Opcode::add, {before, sum}));
       store_scalar(maximum_, {row + r}, highest);
@@ -219,42 +186,64 @@ class ForwardWriter : AttentionWriter {
     });
   }
 
-  void accumulate(Expr row, const Columns& block) {
+  // Of row r of the group, which is row `absolute` of q; the largest score.
+  ValueId mask_scores(Expr r, Expr absolute, const Columns& columns) {
+    Expr limit = columns.count;
+    if (problem_.is_causal) limit = sym::min(limit, absolute + 1 - columns.first);
+    const auto largest = [&](Expr c, const Values& before) {
+      const auto score = [&] { return load_vector(scores_, {r, c}); };
+      const ValueId s =
+          masked_score(score, true, lanes_before(limit, c), absolute, columns.first + c);
+      store_vector(scores_, {r, c}, s);
+      return Values{compute(Opcode::max, {s, before[0]})};
+    };
+    const Values most =
+        loop(zero_, columns.count, lanes_, Runs::surely, {f32(-kInfinity)}, largest);
+    return across(Opcode::max, most[0]);
+  }
+
+  // The scores of row r become weights; the sum of those without dropout.
+  ValueId weigh(Expr r, ValueId centre, const Columns& columns) {
+    const auto add = [&](Expr c, const Values& before) {
+      const ValueId s = load_vector(scores_, {r, c});
+      const ValueId p = exp_of_negative(compute(Opcode::sub, {s, centre}));
+      ValueId weight = p;
+      if (problem_.dropout) weight = compute(Opcode::mul, {p, load_vector(factors_, {c})});
+      store_vector(scores_, {r, c}, weight);
+      return Values{compute(Opcode::add, {before[0], p})};
+    };
+    const Values total = loop(zero_, columns.count, lanes_, Runs::surely, {f32(0)}, add);
+    return across(Opcode::add, total[0]);
+  }
+
+  void accumulate(Expr row, const Columns& columns) {
     const auto all = static_cast<int>(size_.value_width / lanes_);
     const int tiles = (all + config_.vectors - 1) / config_.vectors;
     const int width = (all + tiles - 1) / tiles;
     for (int v = 0; v < all; v += width) {
-      accumulate_tile(row, block, v, std::min(width, all - v));
+      accumulate_tile(row, columns, v, {rows_.group, std::min(width, all - v)});
     }
   }
 
-  // Vectors [first, first + vectors) of the rows.
-  void accumulate_tile(Expr row, const Columns& block, int first, int vectors) {
-    const auto column = [&](int u) { return number((first + u) * lanes_); };
+  // Vectors of the rows from `first` on.
+  void accumulate_tile(Expr row, const Columns& columns, int first, Block block) {
+    const auto feature = [&](int v) { return number((first + v) * lanes_); };
     Values sums;
-    for (int r = 0; r < rows_.group; ++r) {
+    for (int r = 0; r < block.rows; ++r) {
       const ValueId alpha = load_scalar(alpha_, {number(r)});
-      for (int u = 0; u < vectors; ++u) {
-        sums.push_back(compute(Opcode::mul, {load_vector(totals_, {row + r, column(u)}), alpha}));
+      for (int v = 0; v < block.vectors; ++v) {
+        sums.push_back(compute(Opcode::mul, {load_vector(totals_, {row + r, feature(v)}), alpha}));
       }
     }
-    sums = loop(zero_, block.count, 1, Runs::surely, sums, [&](Expr c, const Values& before) {
-      return multiply(
-          before, rows_.group, vectors,
-          [&](int u) {
-            return packs_values_ ? load_vector(values_, {c, column(u)})
-                                 : load_lanes(v_, kv_head_, block.first + c, column(u));
-          },
-          [&](int r) {
-            return load_scalar(scores_, {number(r), c});
-          });
+    const auto value = [&](int v, Expr c) {
+      return packs_values_ ? load_vector(values_, {c, feature(v)})
+                           : load_lanes(v_, kv_head_, columns.first + c, feature(v));
+    };
+    const auto weight = [&](int r, Expr c) { return load_scalar(scores_, {number(r), c}); };
+    sums = product(block, sums, zero_, columns.count, Runs::surely, value, weight);
+    for_each_sum(block, sums, [&](int r, int v, ValueId sum) {
+      store_vector(totals_, {row + r, feature(v)}, sum);
     });
-    for (int r = 0; r < rows_.group; ++r) {
-      for (int u = 0; u < vectors; ++u) {
-        store_vector(totals_, {row + r, column(u)},
-                     sums[static_cast<std::size_t>(r * vectors + u)]);
-      }
-    }
   }
 
   void finish_rows() {

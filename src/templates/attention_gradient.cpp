@@ -130,7 +130,7 @@ class GradientWriter : AttentionWriter {
     for_each_head([&](Expr n) {
       loop(zero_, problem_.q_length, 1, [&](Expr row) {
         for (std::int64_t d = 0; d < size_.head_width; d += lanes_) {
-          store_dq(n, row, d, f32(0));
+          store_dq(n, row, number(d), f32(0));
         }
       });
     });
@@ -143,20 +143,20 @@ class GradientWriter : AttentionWriter {
     for_each_head([&](Expr n) {
       loop(zero_, problem_.q_length, 1, [&](Expr row) {
         for (std::int64_t d = 0; d < size_.head; d += lanes_) {
-          store_row(dq_, head_, row, d, size_.head, load_dq(n, row, d));
+          store_row(dq_, head_, row, d, size_.head, load_dq(n, row, number(d)));
         }
       });
     });
   }
 
-  // --- dq, where it accumulates: vector `column` of a row
-  ValueId load_dq(Expr head_number, Expr row, std::int64_t column) {
-    if (in_place_) return load_lanes(dq_, head_, row, number(column));
-    return load_vector(dq_sums_, {head_number * problem_.q_length + row, number(column)});
+  // --- dq, where it accumulates
+  ValueId load_dq(Expr head_number, Expr row, Expr feature) {
+    if (in_place_) return load_lanes(dq_, head_, row, feature);
+    return load_vector(dq_sums_, {head_number * problem_.q_length + row, feature});
   }
-  void store_dq(Expr head_number, Expr row, std::int64_t column, ValueId v) {
-    if (in_place_) return store_lanes(dq_, head_, row, number(column), v);
-    store_vector(dq_sums_, {head_number * problem_.q_length + row, number(column)}, v);
+  void store_dq(Expr head_number, Expr row, Expr feature, ValueId v) {
+    if (in_place_) return store_lanes(dq_, head_, row, feature, v);
+    store_vector(dq_sums_, {head_number * problem_.q_length + row, feature}, v);
   }
 
   // --- A block of columns
@@ -243,26 +243,15 @@ class GradientWriter : AttentionWriter {
   // to[row + r][c] := sum over k of left[row + r][k] * panel[k][c].
   void tiles(Expr row, Expr seen, MemoryId left, std::int64_t features, MemoryId panel,
              MemoryId to) {
-    const int count = config_.rows * config_.vectors;
-    loop(zero_, seen, std::int64_t{lanes_} * config_.vectors, [&](Expr c) {
-      const Values zeros(static_cast<std::size_t>(count), f32(0));
+    const Block block{config_.rows, config_.vectors};
+    loop(zero_, seen, std::int64_t{lanes_} * block.vectors, [&](Expr c) {
+      const auto right = [&](int v, Expr d) { return load_vector(panel, {d, c + v * lanes_}); };
+      const auto element = [&](int r, Expr d) { return load_scalar(left, {row + r, d}); };
       const Values sums =
-          loop(zero_, number(features), 1, Runs::surely, zeros, [&](Expr d, const Values& before) {
-            return multiply(
-                before, config_.rows, config_.vectors,
-                [&](int v) {
-                  return load_vector(panel, {d, c + v * lanes_});
-                },
-                [&](int r) {
-                  return load_scalar(left, {row + r, d});
-                });
-          });
-      for (int r = 0; r < config_.rows; ++r) {
-        for (int v = 0; v < config_.vectors; ++v) {
-          store_vector(to, {row + r, c + v * lanes_},
-                       sums[static_cast<std::size_t>(r * config_.vectors + v)]);
-        }
-      }
+          product(block, zeros(block), zero_, number(features), Runs::surely, right, element);
+      for_each_sum(block, sums, [&](int r, int v, ValueId sum) {
+        store_vector(to, {row + r, c + v * lanes_}, sum);
+      });
     });
   }
 
@@ -314,11 +303,8 @@ class GradientWriter : AttentionWriter {
           const ValueId valid = lanes_before(limit, c);
           // Products of columns that no row of the group sees were left out.
           const bool is_there = !problem_.is_causal;
-          const ValueId s = masked_score(
-              [&] {
-                return load_vector(weights_, {row, c});
-              },
-              is_there, valid, absolute, first_ + c);
+          const auto score = [&] { return load_vector(weights_, {row, c}); };
+          const ValueId s = masked_score(score, is_there, valid, absolute, first_ + c);
           const ValueId raw = exp_of_negative(compute(Opcode::sub, {s, of.centre}));
           const ValueId p = compute(Opcode::mul, {raw, of.inverse});
           const ValueId factor = problem_.dropout ? load_vector(factors_, {c}) : kernel::kNone;
@@ -366,67 +352,44 @@ class GradientWriter : AttentionWriter {
   }
 
   // --- Products that add to what is there
-  // As many vectors of a row as registers hold of a few rows; calls body(first vector, vectors,
-  // rows).
-  void for_each_width(std::int64_t width, const std::function<void(int, int, int)>& body) {
+  // As many vectors of a row as registers hold of a few rows; `body` gets the first of them.
+  void for_each_width(std::int64_t width, const std::function<void(int first, Block)>& body) {
     const auto all = static_cast<int>(width / lanes_);
     const int parts = (all + config_.vectors - 1) / config_.vectors;
     const int most = (all + parts - 1) / parts;
     for (int v = 0; v < all; v += most) {
       const int vectors = std::min(most, all - v);
-      body(v, vectors, std::min(config_.rows * config_.vectors / vectors, kMostRows));
+      body(v, {std::min(config_.rows * config_.vectors / vectors, kMostRows), vectors});
     }
   }
 
-  // A product of `rows` by vectors [first, first + vectors); panel: of [k][column].
-  struct Product {
-    int rows, first, vectors;
-    MemoryId panel;
-    [[nodiscard]] std::int64_t column(int u, int lanes) const {
-      return std::int64_t{first + u} * lanes;
-    }
-  };
-  using LoadSum = std::function<ValueId(int r, std::int64_t column)>;
-  using StoreSum = std::function<void(int r, std::int64_t column, ValueId v)>;
-  using Element = std::function<ValueId(int r, Expr k)>;
-
-  // to[r] := to[r] + sum over k in [begin, end) of element(r, k) * panel[k].
-  void add_product(const Product& product, Expr begin, Expr end, const LoadSum& load,
-                   const StoreSum& store, const Element& element) {
+  // to[r] := to[r] + sum over k in [begin, end) of element(r, k) * panel[k], vectors of the rows
+  // from `first` on.
+  using LoadSum = std::function<ValueId(int r, Expr feature)>;
+  using StoreRow = std::function<void(int r, Expr feature, ValueId sum)>;
+  void add_product(Block block, int first, Expr begin, Expr end, MemoryId panel,
+                   const Element& element, const LoadSum& load, const StoreRow& store) {
+    const auto feature = [&](int v) { return number((first + v) * lanes_); };
     Values sums;
-    for (int r = 0; r < product.rows; ++r) {
-      for (int u = 0; u < product.vectors; ++u) {
-        sums.push_back(load(r, product.column(u, lanes_)));
-      }
+    for (int r = 0; r < block.rows; ++r) {
+      for (int v = 0; v < block.vectors; ++v) sums.push_back(load(r, feature(v)));
     }
-    sums = loop(begin, end, 1, Runs::perhaps, sums, [&](Expr k, const Values& before) {
-      return multiply(
-          before, product.rows, product.vectors,
-          [&](int u) {
-            return load_vector(product.panel, {k, number(product.column(u, lanes_))});
-          },
-          [&](int r) { return element(r, k); });
-    });
-    for (int r = 0; r < product.rows; ++r) {
-      for (int u = 0; u < product.vectors; ++u) {
-        store(r, product.column(u, lanes_),
-              sums[static_cast<std::size_t>(r * product.vectors + u)]);
-      }
-    }
+    const auto right = [&](int v, Expr k) { return load_vector(panel, {k, feature(v)}); };
+    sums = product(block, sums, begin, end, Runs::perhaps, right, element);
+    for_each_sum(block, sums, [&](int r, int v, ValueId sum) { store(r, feature(v), sum); });
   }
 
   // Of a group of rows. Rows of the padding add to nothing.
   void add_to_rows(Expr head_number, Expr row, Expr seen) {
-    for_each_width(size_.head_width, [&](int first, int vectors, int) {
+    for_each_width(size_.head_width, [&](int first, Block block) {
       const auto add = [&](Expr from, int rows) {
         const auto absolute = [&](int r) { return first_row_ + from + r; };
-        add_product(
-            {rows, first, vectors, keys_}, zero_, seen,
-            [&](int r, std::int64_t d) { return load_dq(head_number, absolute(r), d); },
-            [&](int r, std::int64_t d, ValueId v) { store_dq(head_number, absolute(r), d, v); },
-            [&](int r, Expr c) {
-              return load_scalar(slopes_, {from + r, c});
-            });
+        const auto slope = [&](int r, Expr c) { return load_scalar(slopes_, {from + r, c}); };
+        const auto load = [&](int r, Expr d) { return load_dq(head_number, absolute(r), d); };
+        const auto store = [&](int r, Expr d, ValueId sum) {
+          store_dq(head_number, absolute(r), d, sum);
+        };
+        add_product({rows, block.vectors}, first, zero_, seen, keys_, slope, load, store);
       };
       const ValueId is_whole =
           compare(Opcode::less_equal, b_.index(row + config_.rows), b_.index(rows_));
@@ -446,23 +409,16 @@ class GradientWriter : AttentionWriter {
 
   // to[c] := to[c] + sum over rows r of weights[r][c] * rows[r].
   void add_to_columns(MemoryId to, std::int64_t width, MemoryId weights, MemoryId rows) {
-    for_each_width(width, [&](int first, int vectors, int group) {
-      loop(zero_, count_, group, [&](Expr c) {
+    for_each_width(width, [&](int first, Block block) {
+      loop(zero_, count_, block.rows, [&](Expr c) {
         Expr begin = zero_;
         if (problem_.is_causal) {  // the first row that sees column c
           begin = sym::min(sym::max(first_ + c - first_row_, zero_), rows_);
         }
-        add_product(
-            {group, first, vectors, rows}, begin, rows_,
-            [&](int r, std::int64_t d) {
-              return load_vector(to, {c + r, number(d)});
-            },
-            [&](int r, std::int64_t d, ValueId v) {
-              store_vector(to, {c + r, number(d)}, v);
-            },
-            [&](int r, Expr row) {
-              return load_scalar(weights, {row, c + r});
-            });
+        const auto weight = [&](int r, Expr row) { return load_scalar(weights, {row, c + r}); };
+        const auto load = [&](int r, Expr d) { return load_vector(to, {c + r, d}); };
+        const auto store = [&](int r, Expr d, ValueId sum) { store_vector(to, {c + r, d}, sum); };
+        add_product(block, first, begin, rows_, rows, weight, load, store);
       });
     });
   }

@@ -249,20 +249,32 @@ void AttentionWriter::pack_squares(const Operand& operand, const std::vector<Exp
   }
 }
 
-Values AttentionWriter::multiply(const Values& before, int rows, int vectors,
-                                 const std::function<ValueId(int v)>& panel,
-                                 const std::function<ValueId(int r)>& element) {
-  Values right;
-  for (int v = 0; v < vectors; ++v) right.push_back(panel(v));
-  Values sums;
-  for (int r = 0; r < rows; ++r) {
-    const ValueId left = element(r);
-    for (int v = 0; v < vectors; ++v) {
-      const ValueId sum = before[static_cast<std::size_t>(r * vectors + v)];
-      sums.push_back(compute(Opcode::fma, {left, right[static_cast<std::size_t>(v)], sum}));
+Values AttentionWriter::product(Block block, const Values& before, Expr begin, Expr end, Runs runs,
+                                const Panel& panel, const Element& element) {
+  return loop(begin, end, 1, runs, before, [&](Expr k, const Values& sums) {
+    Values right;
+    for (int v = 0; v < block.vectors; ++v) right.push_back(panel(v, k));
+    Values next;
+    for (int r = 0; r < block.rows; ++r) {
+      const ValueId left = element(r, k);
+      for (const ValueId vector : right) {
+        next.push_back(compute(Opcode::fma, {left, vector, sums[next.size()]}));
+      }
+    }
+    return next;
+  });
+}
+
+void AttentionWriter::for_each_sum(Block block, const Values& sums, const StoreSum& store) {
+  for (int r = 0; r < block.rows; ++r) {
+    for (int v = 0; v < block.vectors; ++v) {
+      store(r, v, sums[static_cast<std::size_t>(r * block.vectors + v)]);
     }
   }
-  return sums;
+}
+
+Values AttentionWriter::zeros(Block block) {
+  return Values(static_cast<std::size_t>(block.rows * block.vectors), f32(0));
 }
 
 ValueId AttentionWriter::lanes_before(Expr limit, Expr c) {

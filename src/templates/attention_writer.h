@@ -104,10 +104,18 @@ class AttentionWriter {
   // whole tile of the registers are there, those beyond the end without meaning.
   void pack_transposed(const Operand& operand, std::int64_t features, MemoryId to, Expr first,
                        Expr count);
-  // sums[r][v] + element(r) * panel(v)
-  Values multiply(const Values& before, int rows, int vectors,
-                  const std::function<ValueId(int v)>& panel,
-                  const std::function<ValueId(int r)>& element);
+  // A block of registers: sums[r][v] = before[r][v] + sum over k in [begin, end) of element(r, k) *
+  // panel(v, k), vector v of `vectors` in row r of `rows`.
+  struct Block {
+    int rows = 0, vectors = 0;
+  };
+  using Panel = std::function<ValueId(int v, Expr k)>;
+  using Element = std::function<ValueId(int r, Expr k)>;
+  Values product(Block block, const Values& before, Expr begin, Expr end, Runs runs,
+                 const Panel& panel, const Element& element);
+  using StoreSum = std::function<void(int r, int v, ValueId sum)>;
+  static void for_each_sum(Block block, const Values& sums, const StoreSum& store);
+  [[nodiscard]] Values zeros(Block block);
 
   ValueId first_lanes(std::int64_t count);
   // Lanes of the columns from c on that lie before `limit`.
