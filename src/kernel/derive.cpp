@@ -155,6 +155,7 @@ bool has_own_detail(const Operation& o) {
     case Op::report:
       return std::holds_alternative<Report>(o.detail);
     case Op::repeat:
+    case Op::transpose:
     case Op::copy_commit:
     case Op::bulk_commit:
     case Op::fragment_fill:

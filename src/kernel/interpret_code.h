@@ -57,6 +57,7 @@ enum class Code : std::uint8_t {
   reduce,
   scan,
   broadcast,
+  transpose,  // {operands..., results...}
   shuffle,
   barrier,
   fence,

@@ -154,6 +154,24 @@ void Machine::collective_axes(std::span<Thread* const> participants, const Instr
   }
 }
 
+void Machine::all_lanes(const Thread& thread, const Instruction& i) {
+  for (std::uint32_t l = 0; l < static_cast<std::uint32_t>(i.width); ++l) {
+    if (is_active(thread, i, l)) continue;
+    add(ReportKind::divergence, thread, kNone, 0, 0,
+        fmt::format("lane {} is masked off in a collective of lanes", l));
+  }
+}
+
+void Machine::transpose(Thread& thread, const Instruction& i) {
+  all_lanes(thread, i);
+  const auto width = static_cast<std::uint32_t>(i.width);
+  for (std::uint32_t to = 0; to < width; ++to) {
+    for (std::uint32_t from = 0; from < width; ++from) {
+      set(thread, operand(i, width + to), from, get(thread, operand(i, from), to));
+    }
+  }
+}
+
 // Of the lanes of a vector region: copies in pairs until one is left, then lanes by halves.
 void Machine::collective_lanes(Thread& thread, const Instruction& i) {
   const auto& info = kernel_.detail<Collective>(i.operation);
@@ -161,11 +179,8 @@ void Machine::collective_lanes(Thread& thread, const Instruction& i) {
   const auto count = static_cast<std::uint32_t>(code.dtypes.size());
   const auto width = static_cast<std::size_t>(i.width);
   States states(width);
+  all_lanes(thread, i);
   for (std::uint32_t l = 0; l < width; ++l) {
-    if (!is_active(thread, i, l)) {
-      add(ReportKind::divergence, thread, kNone, 0, 0,
-          fmt::format("lane {} is masked off in a collective of lanes", l));
-    }
     for (std::uint32_t s = 0; s < count; ++s) states[l].push_back(get(thread, operand(i, s), l));
   }
   const auto result = [&](std::uint32_t s) { return operand(i, i.operand_count - count + s); };

@@ -97,6 +97,10 @@ bool Machine::machine_operation(Thread& thread, const Instruction& i) {
     case Code::scan:
     case Code::broadcast:
       return collective(thread, i);
+    case Code::transpose:
+      transpose(thread, i);
+      ++thread.pc;
+      return true;
     case Code::shuffle:
       return shuffle(thread, i);
     case Code::barrier_wait:

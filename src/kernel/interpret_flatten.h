@@ -66,6 +66,7 @@ class Flattener {
   void fold_parts(OperationId id, std::size_t level, std::span<const Ref> totals);
   void roles(OperationId id);
   void collective(OperationId id);
+  void transpose(OperationId id);
   void fragment_map(OperationId id);
 
   const Kernel& kernel_;

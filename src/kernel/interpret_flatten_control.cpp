@@ -255,6 +255,18 @@ void Flattener::collective(OperationId id) {
   program_.merges.push_back(std::move(code));
 }
 
+void Flattener::transpose(OperationId id) {
+  const Operation& op = kernel_[id];
+  std::vector<Ref> all = refs(op.operands);
+  for (const ValueId result : op.results) {
+    values_[result] = value_slot(kernel_.type_of(result), true);
+    all.push_back(values_[result]);
+  }
+  Instruction& made = emit(Code::transpose, id, all);
+  made.width = width_;
+  made.mask = mask_;
+}
+
 void Flattener::fragment_map(OperationId id) {
   const Operation& op = kernel_[id];
   const auto& info = kernel_.detail<FragmentMap>(id);

@@ -39,6 +39,8 @@ void Flattener::operation(OperationId id) {
     case Op::scan:
     case Op::broadcast:
       return collective(id);
+    case Op::transpose:
+      return transpose(id);
     case Op::shuffle: {
       plain(Code::shuffle, id);
       return;

@@ -310,6 +310,8 @@ class Machine {
   void release(Rendezvous& rendezvous);
   bool collective(Thread& thread, const Instruction& i);
   void collective_lanes(Thread& thread, const Instruction& i);
+  void transpose(Thread& thread, const Instruction& i);
+  void all_lanes(const Thread& thread, const Instruction& i);
   void collective_axes(std::span<Thread* const> participants, const Instruction& i);
   using States = std::vector<std::vector<std::int64_t>>;  // by participant
   void merge(Thread& thread, const MergeCode& code, std::vector<std::int64_t>& first,

@@ -115,6 +115,9 @@ class LaneAnalysis {
       case Op::broadcast:
         set(op.results, any(op.operands) && !std::get<Collective>(op.detail).lanes);
         return;
+      case Op::transpose:
+        set(op.results, inside_);
+        return;
       case Op::fragment_map:
       case Op::roles:
         for (const RegionId r : op.regions) region(r);

@@ -25,7 +25,7 @@ struct Names {
   }
 };
 
-inline constexpr Names<Op, 45> kOps{{
+inline constexpr Names<Op, 46> kOps{{
     "constant",
     "index",
     "divide_index",
@@ -46,6 +46,7 @@ inline constexpr Names<Op, 45> kOps{{
     "reduce",
     "scan",
     "broadcast",
+    "transpose",
     "shuffle",
     "barrier",
     "fence",

@@ -55,6 +55,8 @@ enum class Op : std::uint8_t {
   scan,       // {states...} -> states...: likewise; inclusive, or exclusive {states..., first...}:
               // the first participant gets `first`, the others the merge of all before them
   broadcast,  // {value} -> the value of participant number `from`: Collective
+  transpose,  // {value, ...} -> as many values, as there are lanes: lane i of result j is lane j of
+              // operand i
   shuffle,    // {value[, i32 by]} -> value of another lane of the warp: Shuffle
   barrier,  // of a warp or a part of it, a block, a cluster or so many threads of a block: Barrier
   fence,    // Fence

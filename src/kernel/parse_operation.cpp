@@ -75,6 +75,12 @@ Parser::Values Parser::dispatch(Op op, std::string_view suffix, const Wanted& wa
     case Op::scan:
     case Op::broadcast:
       return collective(op);
+    case Op::transpose: {
+      s_.expect("(");
+      Values operands = values(")");
+      const std::vector<Type> types = types_of(operands);
+      return append(op, std::move(operands), types, {});
+    }
     case Op::shuffle:
       return shuffle(suffix);
     case Op::barrier:

@@ -234,6 +234,8 @@ std::string Printer::expression(const Operation& o, Texts& texts) {
     case Op::scan:
     case Op::broadcast:
       return collective(o, texts);
+    case Op::transpose:
+      return fmt::format("transpose({})", texts.rest());
     case Op::shuffle:
     case Op::barrier:
     case Op::fence:

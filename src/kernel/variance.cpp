@@ -339,6 +339,9 @@ void VarianceAnalysis::operation(const Operation& o) {
     case Op::broadcast:
       result = collected(o);
       break;
+    case Op::transpose:
+      result = Variance::lane;
+      break;
     case Op::scan:
       for (const ValueId v : k_.regions[o.regions[0]].arguments) raise(v, result);
       region(o.regions[0]);

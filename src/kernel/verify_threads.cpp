@@ -25,6 +25,11 @@ void Verifier::threads(const Operation& o, const Place& place) {
     case Op::scan:
     case Op::broadcast:
       return collective(o, place);
+    case Op::transpose:
+      require(place.vector != nullptr &&
+                  static_cast<std::size_t>(place.vector->width) == o.operands.size(),
+              "a transposition of {} values in other than as many lanes", o.operands.size());
+      return uniform(place, Variance::thread, "the lanes");
     case Op::barrier:
       return barrier(o, place);
     case Op::shuffle: {

@@ -334,6 +334,11 @@ void Verifier::types(const Operation& o) const {
     case Op::broadcast:
       require(operands.size() == 1, "a broadcast of {} values", operands.size());
       return same(types_of(o.results), operands, "results");
+    case Op::transpose:
+      require(!operands.empty() && operands[0].kind == TypeKind::scalar,
+              "a transposition of what are no scalars");
+      same(operands, std::vector<Type>(operands.size(), operands[0]), "operands");
+      return same(types_of(o.results), operands, "results");
     case Op::shuffle:
       require(
           operands.size() == 1 || (operands.size() == 2 && operands[1] == scalar_type(DType::i32)),

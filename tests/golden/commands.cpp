@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "codegen/cpu/attention_problem.h"
 #include "codegen/cuda/compiler.h"
 #include "golden/golden.h"
 #include "graph/text.h"
@@ -325,6 +326,16 @@ std::string kernel_text(std::string_view text, std::span<const std::string> args
   return out + run_kernel(kernel::parse_kernel(text, "in").kernel, parsed.kernel, how);
 }
 
+// A kernel's text after passes, read back.
+std::string passed(kernel::Kernel made, sym::Context& context,
+                   std::span<const kernel::KernelPass> all, const kernel::PassOptions& passes) {
+  kernel::run_passes(made, context, all, passes);
+  std::string text = kernel::to_string(made);
+  const std::string again = kernel::to_string(kernel::parse_kernel(text, "out").kernel);
+  if (again != text) user_error("the text does not read back:\n{}\nbecame\n{}", text, again);
+  return text;
+}
+
 // expand [--training] [--passes=a,b]: a graph's loop kernels as kernel IR, of a CPU with AVX-512,
 // before or after kernel passes. Each is verified and read back.
 // expand --device=cuda [--arch=sm_90a] [--blocks=rows,threads,64,..]: of a GPU, under this schedule
@@ -364,12 +375,42 @@ std::string expanded(std::string_view text, std::span<const std::string> args) {
     sym::Context& context = *program.program.context;
     schedule::Schedule how = kernel->schedule;
     if (blocks) how.blocks = blocks;
-    kernel::Kernel made = schedule::expand(kernel->kernel, how, context);
-    kernel::run_passes(made, context, all, passes);
-    const std::string one = kernel::to_string(made);
-    const std::string again = kernel::to_string(kernel::parse_kernel(one, "out").kernel);
-    if (again != one) user_error("the text does not read back:\n{}\nbecame\n{}", one, again);
-    out += one;
+    out += passed(schedule::expand(kernel->kernel, how, context), context, all, passes);
+  }
+  return out;
+}
+
+// templates [--training] [--passes=a,b]: a graph's attention as kernel IR, of a CPU with AVX2,
+// before or after kernel passes. Each is verified and read back.
+std::string from_templates(std::string_view text, std::span<const std::string> args) {
+  schedule::Options options = fixed_options();
+  kernel::PassOptions passes{.verify_each = true};
+  for (const kernel::KernelPass& pass : kernel::cpu_passes()) passes.skip.emplace_back(pass.name);
+  for (const std::string_view arg : args) {
+    if (arg == "--training")
+      options.training = true;
+    else if (arg.starts_with("--passes="))
+      take_out(passes.skip, arg);
+    else
+      user_error("templates: unknown option '{}'", arg);
+  }
+  const schedule::ScheduledProgram program = schedule::schedule(lowered(text), options);
+  std::string out;
+  for (const schedule::Step& step : program.steps) {
+    const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
+    if (kernel == nullptr) continue;
+    const auto* attention = std::get_if<schedule::AttentionKernel>(&kernel->kernel.body);
+    if (attention == nullptr) continue;
+    const auto problem = codegen::cpu::attention_problem(kernel->kernel, *attention);
+    const templates::AttentionTemplate& row = templates::attention_template_of(problem);
+    const auto config = codegen::cpu::attention_config(row, problem, kernel->schedule, {32, 16});
+    if (const std::string lacks = row.needs(problem, config); !lacks.empty())
+      unsupported("{}", lacks);
+    const templates::AttentionEstimate estimate = row.estimate(problem, config);
+    out += fmt::format("{} {}\nstack bytes {}, operations {}\n", row.name, to_string(config),
+                       sym::to_string(estimate.stack_bytes), sym::to_string(estimate.operations));
+    out += passed(row.emit(problem, config, *program.program.context), *program.program.context,
+                  kernel::cpu_passes(), passes);
   }
   return out;
 }
@@ -456,8 +497,15 @@ std::string interpret(std::string_view text, std::span<const std::string> args) 
 }
 
 constexpr Command kCommands[] = {
-    {"cuda", cuda},          {"cut", cut},     {"expand", expanded}, {"interpret", interpret},
-    {"kernel", kernel_text}, {"loops", loops}, {"opt", opt},         {"schedule", scheduled},
+    {"cuda", cuda},
+    {"cut", cut},
+    {"expand", expanded},
+    {"interpret", interpret},
+    {"kernel", kernel_text},
+    {"loops", loops},
+    {"opt", opt},
+    {"schedule", scheduled},
+    {"templates", from_templates},
 };
 
 }  // namespace

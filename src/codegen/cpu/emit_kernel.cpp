@@ -1,5 +1,6 @@
 // A kernel's function: what runs between its schedule and LLVM.
 #include "base/error.h"
+#include "codegen/cpu/attention_problem.h"
 #include "codegen/cpu/kernel_code.h"
 #include "codegen/cpu/print_kernel.h"
 #include "kernel/passes.h"
@@ -30,6 +31,23 @@ EmittedKernel emit_loops(Ir& ir, const schedule::Kernel& kernel, const schedule:
   return print_kernel(ir, expanded, context, arguments);
 }
 
+EmittedKernel emit_attention(Ir& ir, const schedule::Kernel& kernel,
+                             const schedule::Schedule& schedule,
+                             const schedule::AttentionKernel& attention, const Target& target,
+                             const Values& arguments) {
+  const templates::AttentionProblem problem = attention_problem(kernel, attention);
+  const templates::AttentionTemplate& row = templates::attention_template_of(problem);
+  const templates::CpuTarget processor{target.vector_bytes, target.vector_registers()};
+  const templates::AttentionConfig config = attention_config(row, problem, schedule, processor);
+  if (const std::string lacks = row.needs(problem, config); !lacks.empty()) {
+    unsupported("{}", lacks);
+  }
+  sym::Context& context = problem.q_length.context();
+  kernel::Kernel made = row.emit(problem, config, context);
+  kernel::run_passes(made, context, kernel::cpu_passes());
+  return print_kernel(ir, made, context, arguments);
+}
+
 }  // namespace
 
 EmittedKernel emit_kernel(Ir& ir, const schedule::Kernel& kernel,
@@ -40,17 +58,8 @@ EmittedKernel emit_kernel(Ir& ir, const schedule::Kernel& kernel,
   if (const auto* loops = std::get_if<LoopKernel>(&kernel.body)) {
     result = emit_loops(ir, kernel, schedule, *loops, arguments);
   } else {
-    KernelCode code{ir, kernel, schedule, target, {}, SizeValues(ir)};
-    for (std::size_t p = 0; p < kernel.params.size(); ++p) {
-      Value* slot = ir.address(ir.pointer(), arguments[0], ir.i64(static_cast<std::int64_t>(p)));
-      code.params.push_back(ir.load(ir.pointer(), slot, 8));
-    }
-    Type* word = ir.integer_type(64);
-    for (std::size_t s = 0; s < kernel.sizes.size(); ++s) {
-      Value* slot = ir.address(word, arguments[1], ir.i64(static_cast<std::int64_t>(s)));
-      code.sizes.bind(kernel.sizes[s], ir.load(word, slot, 8));
-    }
-    result = emit_attention(code, std::get<schedule::AttentionKernel>(kernel.body), arguments);
+    const auto& attention = std::get<schedule::AttentionKernel>(kernel.body);
+    result = emit_attention(ir, kernel, schedule, attention, target, arguments);
   }
   ir.end_function();
   return result;

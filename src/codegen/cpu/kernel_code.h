@@ -4,16 +4,16 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "codegen/cpu/ir.h"
-#include "codegen/cpu/size_values.h"
 #include "schedule/kernel.h"
 
 namespace inkle::codegen::cpu {
 
 struct Target {
   std::int32_t vector_bytes = 32;
+  // AVX-512 has twice as many as the sets before it.
+  [[nodiscard]] std::int32_t vector_registers() const { return vector_bytes == 64 ? 32 : 16; }
   std::string cpu;
   std::string features;
 };
@@ -24,21 +24,10 @@ struct EmittedKernel {
   bool can_fail = false;
 };
 
-// The function `name` of the kernel, into ir's module: loop kernels by way of the kernel IR.
+// The function `name` of the kernel, into ir's module, by way of the kernel IR: loops are expanded,
+// attention is written by a template.
 EmittedKernel emit_kernel(Ir& ir, const schedule::Kernel& kernel,
                           const schedule::Schedule& schedule, const Target& target,
                           std::string_view name);
-
-// What the files of attention share.
-struct KernelCode {
-  Ir& ir;
-  const schedule::Kernel& kernel;
-  const schedule::Schedule& schedule;
-  const Target& target;
-  Values params;  // base addresses
-  SizeValues sizes;
-};
-EmittedKernel emit_attention(KernelCode& code, const schedule::AttentionKernel& attention,
-                             const Values& arguments);
 
 }  // namespace inkle::codegen::cpu

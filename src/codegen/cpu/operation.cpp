@@ -198,34 +198,6 @@ Value* random_word(Ir& ir, Value* seed, Value* offset) {
   return ir.select(has(2), ir.select(odd, words[3], words[2]), ir.select(odd, words[1], words[0]));
 }
 
-}  // namespace
-
-std::array<Value*, 4> philox(Ir& ir, Value* seed, Value* counter) {
-  Type* type = Ir::type_of(seed);
-  Value* mask = Ir::integer(type, 0xffffffff);
-  Value* key[2] = {ir.bit_and(seed, mask), ir.lshr(seed, 32)};
-  std::array<Value*, 4> c = {ir.bit_and(counter, mask), ir.lshr(counter, 32), Ir::zero(type),
-                             Ir::zero(type)};
-  for (int round = 0; round < 10; ++round) {
-    if (round > 0) {
-      key[0] = ir.bit_and(ir.add(key[0], Ir::integer(type, 0x9E3779B9)), mask);
-      key[1] = ir.bit_and(ir.add(key[1], Ir::integer(type, 0xBB67AE85)), mask);
-    }
-    philox_round(ir, c, key);
-  }
-  return c;
-}
-
-void philox_round(Ir& ir, std::span<Value*, 4> c, std::span<Value* const, 2> key) {
-  Type* type = Ir::type_of(c[0]);
-  Value* mask = Ir::integer(type, 0xffffffff);
-  Value* p0 = ir.mul(c[0], Ir::integer(type, 0xD2511F53));
-  Value* p1 = ir.mul(c[2], Ir::integer(type, 0xCD9E8D57));
-  Value* next[4] = {ir.bit_xor(ir.bit_xor(ir.lshr(p1, 32), c[1]), key[0]), ir.bit_and(p1, mask),
-                    ir.bit_xor(ir.bit_xor(ir.lshr(p0, 32), c[3]), key[1]), ir.bit_and(p0, mask)};
-  for (std::size_t i = 0; i < 4; ++i) c[i] = next[i];
-}
-
 Value* emit_binary(Ir& ir, Opcode opcode, DType dtype, Value* a, Value* b) {
   const bool real = abi::is_float(dtype);
   switch (opcode) {
@@ -253,6 +225,57 @@ Value* emit_binary(Ir& ir, Opcode opcode, DType dtype, Value* a, Value* b) {
   }
   INKLE_CHECK(false, "{} is no binary operation", loop::name_of(opcode));
   return nullptr;
+}
+
+// One of the ten rounds of Philox-4x32: words of 32 bits in lanes of 64.
+void philox_round(Ir& ir, std::span<Value*, 4> c, std::span<Value* const, 2> key) {
+  Type* type = Ir::type_of(c[0]);
+  Value* mask = Ir::integer(type, 0xffffffff);
+  Value* p0 = ir.mul(c[0], Ir::integer(type, 0xD2511F53));
+  Value* p1 = ir.mul(c[2], Ir::integer(type, 0xCD9E8D57));
+  Value* next[4] = {ir.bit_xor(ir.bit_xor(ir.lshr(p1, 32), c[1]), key[0]), ir.bit_and(p1, mask),
+                    ir.bit_xor(ir.bit_xor(ir.lshr(p0, 32), c[3]), key[1]), ir.bit_and(p0, mask)};
+  for (std::size_t i = 0; i < 4; ++i) c[i] = next[i];
+}
+
+}  // namespace
+
+std::array<Value*, 4> philox(Ir& ir, Value* seed, Value* counter) {
+  Type* type = Ir::type_of(seed);
+  Value* mask = Ir::integer(type, 0xffffffff);
+  Value* key[2] = {ir.bit_and(seed, mask), ir.lshr(seed, 32)};
+  std::array<Value*, 4> c = {ir.bit_and(counter, mask), ir.lshr(counter, 32), Ir::zero(type),
+                             Ir::zero(type)};
+  for (int round = 0; round < 10; ++round) {
+    if (round > 0) {
+      key[0] = ir.bit_and(ir.add(key[0], Ir::integer(type, 0x9E3779B9)), mask);
+      key[1] = ir.bit_and(ir.add(key[1], Ir::integer(type, 0xBB67AE85)), mask);
+    }
+    philox_round(ir, c, key);
+  }
+  return c;
+}
+
+// Interleaving halves log2(lanes) times moves element (i, j) to (j, i).
+void transpose(Ir& ir, Values& square) {
+  const std::size_t n = square.size();
+  const auto lanes = static_cast<int>(n);
+  INKLE_CHECK(Ir::lanes_of(square[0]) == lanes, "{} vectors of {} lanes to transpose", n,
+              Ir::lanes_of(square[0]));
+  std::vector<int> low;
+  std::vector<int> high;
+  for (int i = 0; i < lanes / 2; ++i) {
+    low.insert(low.end(), {i, lanes + i});
+    high.insert(high.end(), {lanes / 2 + i, lanes + lanes / 2 + i});
+  }
+  for (std::size_t done = 1; done < n; done *= 2) {
+    Values next;
+    for (std::size_t i = 0; i < n / 2; ++i) {
+      next.push_back(ir.shuffle(square[i], square[i + n / 2], low));
+      next.push_back(ir.shuffle(square[i], square[i + n / 2], high));
+    }
+    square = std::move(next);
+  }
 }
 
 Value* emit_operation(Ir& ir, const loop::Instruction& instruction, DType operand,

@@ -26,10 +26,7 @@ Value* emit_operation(Ir& ir, const loop::Instruction& instruction, DType operan
 // The four words of Philox-4x32-10 with the key `seed` and the counter {counter, 0}, all i64.
 std::array<Value*, 4> philox(Ir& ir, Value* seed, Value* counter);
 
-// One binary operation of a reduction or of the table: add, mul, min, max, bit_and, bit_or.
-Value* emit_binary(Ir& ir, loop::Opcode opcode, DType dtype, Value* a, Value* b);
-
-// One of the ten rounds of Philox-4x32: words of 32 bits in lanes of 64.
-void philox_round(Ir& ir, std::span<Value*, 4> counter, std::span<Value* const, 2> key);
+// As many vectors as each has lanes: lane j of vector i becomes lane i of vector j.
+void transpose(Ir& ir, Values& square);
 
 }  // namespace inkle::codegen::cpu

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "codegen/cpu/math.h"
 #include "codegen/cpu/operation.h"
+#include "codegen/cpu/size_values.h"
 #include "kernel/function.h"
 #include "kernel/lanes.h"
 
@@ -260,6 +261,13 @@ class KernelPrinter {
       case Op::broadcast: {
         const int lane = std::get<kernel::Collective>(op.detail).from;
         define(op.results[0], ir_.extract(get(op.operands[0], true), lane));
+        return;
+      }
+      case Op::transpose: {
+        Values square;
+        for (const ValueId v : op.operands) square.push_back(get(v, true));
+        transpose(ir_, square);
+        for (std::size_t r = 0; r < square.size(); ++r) define(op.results[r], square[r]);
         return;
       }
       default:

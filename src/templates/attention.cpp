@@ -1,0 +1,120 @@
+// The table of templates: what they are for, how they are configured, what they need and cost.
+#include "templates/attention.h"
+
+#include "base/error.h"
+#include "templates/attention_writer.h"
+
+namespace inkle::templates {
+
+namespace {
+
+// Rows of a block of registers: with 4 vectors of a row 24 of 32 registers accumulate, with 2 of
+// them 12 of 16; the others hold the operands.
+constexpr std::int32_t kRows = 6;
+constexpr std::int32_t kManyRegisters = 32;
+
+bool is_forward(const AttentionProblem& problem) { return !problem.gradient; }
+bool is_gradient(const AttentionProblem& problem) { return problem.gradient.has_value(); }
+
+AttentionConfig registers_of(const CpuTarget& target) {
+  AttentionConfig config;
+  config.lanes = target.vector_bytes / 4;
+  config.rows = kRows;
+  config.vectors = target.vector_registers >= kManyRegisters ? 4 : 2;
+  return config;
+}
+
+std::vector<AttentionConfig> forward_configs(const AttentionProblem&, const CpuTarget& target) {
+  AttentionConfig config = registers_of(target);
+  // 128 rows or more keep packing below 5 per cent of the time; at 32 it takes 15.
+  config.q_block = 128;
+  config.kv_block = 256;
+  return {config};
+}
+
+std::vector<AttentionConfig> gradient_configs(const AttentionProblem&, const CpuTarget& target) {
+  AttentionConfig config = registers_of(target);
+  config.q_block = 64;
+  config.kv_block = 128;
+  return {config};
+}
+
+// Every parameter of a problem.
+std::vector<const AttentionOperand*> operands_of(const AttentionProblem& problem) {
+  std::vector<const AttentionOperand*> all = {&problem.q, &problem.k, &problem.v, &problem.out};
+  const auto add = [&](const std::optional<AttentionOperand>& operand) {
+    if (operand) all.push_back(&*operand);
+  };
+  if (const auto& g = problem.gradient) all.insert(all.end(), {&g->out, &g->q, &g->k, &g->v});
+  add(problem.mask);
+  add(problem.lse);
+  add(problem.statistics);
+  if (problem.dropout) all.push_back(&problem.dropout->seed);
+  return all;
+}
+
+std::string needs(const AttentionProblem& problem, const AttentionConfig& config) {
+  if (!problem.head_dim.constant() || !problem.value_dim.constant()) {
+    return "attention whose head size is not constant";
+  }
+  if (problem.dtype != DType::f32 && !abi::is_reduced_float(problem.dtype)) {
+    return fmt::format("attention of {}", abi::name_of(problem.dtype));
+  }
+  for (const AttentionOperand* operand : operands_of(problem)) {
+    if (!abi::is_computable(operand->dtype)) {
+      return fmt::format("no code for values of type {}", abi::name_of(operand->dtype));
+    }
+    for (const Expr variable : problem.variables) {
+      if (!sym::stride(operand->offset, variable)) {
+        return "attention whose operand is not linear in its indices";
+      }
+    }
+  }
+  constexpr int kMostLanes = 16;  // columns that dropout counts together
+  if (config.lanes > kMostLanes) return fmt::format("vectors of {} lanes", config.lanes);
+  return {};
+}
+
+AttentionEstimate estimate_of(const AttentionProblem& problem, std::span<const Array> arrays,
+                              std::int64_t head_products, std::int64_t value_products) {
+  sym::Context& context = problem.q_length.context();
+  const Expr weights = problem.batch * problem.heads * problem.q_length * problem.kv_length;
+  const Expr each = problem.head_dim * head_products + problem.value_dim * value_products;
+  return {stack_bytes(context, arrays), weights * each * 2};
+}
+
+AttentionEstimate estimate_forward(const AttentionProblem& problem, const AttentionConfig& config) {
+  return estimate_of(problem, forward_arrays(problem, config), 1, 1);
+}
+
+AttentionEstimate estimate_gradient(const AttentionProblem& problem,
+                                    const AttentionConfig& config) {
+  // Scores again, and the gradients of weights, of values, of keys and of queries.
+  return estimate_of(problem, gradient_arrays(problem, config), 3, 2);
+}
+
+constexpr std::array kTemplates = {
+    AttentionTemplate{"attention_cpu", "Flash-style attention in vectors of a core.", is_forward,
+                      forward_configs, needs, estimate_forward, emit_forward},
+    AttentionTemplate{"attention_gradient_cpu", "Its gradient, from the statistics of its rows.",
+                      is_gradient, gradient_configs, needs, estimate_gradient, emit_gradient},
+};
+
+}  // namespace
+
+std::string to_string(const AttentionConfig& config) {
+  return fmt::format("lanes {} rows {} vectors {} q_block {} kv_block {}", config.lanes,
+                     config.rows, config.vectors, config.q_block, config.kv_block);
+}
+
+std::span<const AttentionTemplate> attention_templates() { return kTemplates; }
+
+const AttentionTemplate& attention_template_of(const AttentionProblem& problem) {
+  for (const AttentionTemplate& row : kTemplates) {
+    if (row.matches(problem)) return row;
+  }
+  INKLE_CHECK(false, "no template of attention matches {}", problem.name);
+  return kTemplates.front();
+}
+
+}  // namespace inkle::templates

@@ -1,0 +1,312 @@
+// Attention as one flash-style kernel; the header of attention.h has its picture. Rows are padded
+// to whole groups; a row's columns at and beyond its limit (the end, or itself when causal) count
+// as minus infinity, and blocks beyond all limits are skipped.
+#include <algorithm>
+#include <limits>
+
+#include "templates/attention_writer.h"
+
+namespace inkle::templates {
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Of the rows of q that a task has.
+struct Rows {
+  std::int64_t block;   // rows of a task
+  int group;            // of them, those whose products registers hold
+  std::int64_t padded;  // in whole groups
+};
+
+Rows rows_of(const AttentionProblem& problem, const AttentionConfig& config) {
+  Rows rows{};
+  rows.block = std::max<std::int64_t>(config.q_block, 1);
+  std::int64_t most = rows.block;
+  if (const auto length = problem.q_length.constant()) {
+    most = std::clamp<std::int64_t>(*length, 1, most);
+  }
+  rows.group = static_cast<int>(std::min<std::int64_t>(config.rows, most));
+  rows.padded = round_up(most, rows.group);
+  return rows;
+}
+
+// Whether a block's values are copied: they are read in whole vectors of f32.
+bool packs_values(const AttentionProblem& problem, const AttentionConfig& config) {
+  const Dimensions size = dimensions_of(problem, config);
+  const auto stride = sym::stride(problem.v.offset, problem.variables[3]);
+  return problem.dtype != DType::f32 || !stride || !stride->is_constant(1) ||
+         size.value_width != size.value;
+}
+
+// A block of columns: the first, and how many.
+struct Columns {
+  Expr first, count;
+};
+
+class ForwardWriter : AttentionWriter {
+ public:
+  ForwardWriter(const AttentionProblem& problem, const AttentionConfig& config,
+                kernel::Kernel& made, sym::Context& context)
+      : AttentionWriter(problem, config, made, context), rows_(rows_of(problem, config)) {
+    declare_parameters();
+    batch_ = b_.axis(kernel::AxisKind::task, problem.batch);
+    head_ = b_.axis(kernel::AxisKind::task, problem.heads);
+    const Expr block = b_.axis(kernel::AxisKind::task, sym::ceildiv(problem.q_length, rows_.block));
+    const Expr kv_heads = sym::max(problem.kv_heads, one_);
+    kv_head_ = sym::floordiv(head_, sym::max(sym::floordiv(problem.heads, kv_heads), one_));
+    first_row_ = block * rows_.block;
+    count_ = sym::min(problem.q_length - first_row_, number(rows_.block));
+    declare_arrays();
+  }
+
+  void run() {
+    in_lanes([&] {
+      prepare_dropout();
+      task();
+    });
+  }
+
+ private:
+  void declare_parameters() {
+    q_ = parameter(problem_.q, kernel::Role::in);
+    k_ = parameter(problem_.k, kernel::Role::in);
+    v_ = parameter(problem_.v, kernel::Role::in);
+    out_ = parameter(problem_.out, kernel::Role::out);
+    if (problem_.mask) mask_ = parameter(*problem_.mask, kernel::Role::in);
+    if (problem_.lse) lse_ = parameter(*problem_.lse, kernel::Role::out);
+    if (problem_.statistics) statistics_ = parameter(*problem_.statistics, kernel::Role::out);
+    if (problem_.dropout) seed_ = parameter(problem_.dropout->seed, kernel::Role::in);
+  }
+
+  void declare_arrays() {
+    packs_values_ = packs_values(problem_, config_);
+    declare(forward_arrays(problem_, config_));
+    queries_ = array("qs");
+    keys_ = array("ks");
+    values_ = array("vs");
+    scores_ = array("s");
+    totals_ = array("sums");
+    maximum_ = array("maximum");
+    sum_ = array("sum");
+    alpha_ = array("alpha");
+    factors_ = array("factors");
+  }
+
+  void task() {
+    const Expr groups = sym::ceildiv(count_, rows_.group);
+    prepare_rows(groups * rows_.group);
+    Expr end = problem_.kv_length;
+    if (problem_.is_causal) end = sym::min(end, first_row_ + count_);
+    loop(zero_, end, size_.columns, [&](Expr first) {
+      const Columns columns{first, sym::min(end - first, number(size_.columns))};
+      pack_transposed(k_, size_.head, keys_, columns.first, columns.count);
+      if (packs_values_) pack_values(columns);
+      loop(zero_, groups, 1, [&](Expr g) { group(g * rows_.group, columns); });
+    });
+    finish_rows();
+  }
+
+  void prepare_rows(Expr padded) {
+    loop(zero_, padded, 1, [&](Expr r) {
+      // Padding repeats the last row: finite work whose result nobody reads.
+      const Expr row = first_row_ + sym::min(r, count_ - 1);
+      for (std::int64_t d = 0; d < size_.head; d += lanes_) {
+        in_row(d, size_.head, [&] {
+          const ValueId q = load_lanes(q_, head_, row, number(d));
+          store_vector(queries_, {r, number(d)}, compute(Opcode::mul, {q, f32(problem_.scale)}));
+        });
+      }
+      for (std::int64_t d = 0; d < size_.value_width; d += lanes_) {
+        store_vector(totals_, {r, number(d)}, f32(0));
+      }
+      store_scalar(maximum_, {r}, f32(-kInfinity));
+      store_scalar(sum_, {r}, f32(0));
+    });
+  }
+
+  void pack_values(const Columns& columns) {
+    loop(zero_, columns.count, 1, [&](Expr c) {
+      for (std::int64_t d = 0; d < size_.value_width; d += lanes_) {
+        store_vector(values_, {c, number(d)},
+                     load_row(v_, kv_head_, columns.first + c, d, size_.value));
+      }
+    });
+  }
+
+  // The rows [row, row + rows_.group) of the block, where some of them sees some column.
+  void group(Expr row, const Columns& columns) {
+    if (!problem_.is_causal) return seen(row, columns);
+    const Expr last = first_row_ + row + rows_.group;
+    const Columns before{columns.first, sym::min(columns.count, last - columns.first)};
+    b_.branch(compare(Opcode::greater, b_.index(before.count), i64(0)), [&] {
+      seen(row, before);
+      return Values();
+    });
+  }
+
+  void seen(Expr row, const Columns& columns) {
+    scores(row, columns);
+    softmax(row, columns);
+    accumulate(row, columns);
+  }
+
+  void scores(Expr row, const Columns& columns) {
+    const Block block{rows_.group, config_.vectors};
+    loop(zero_, columns.count, std::int64_t{lanes_} * block.vectors, Runs::surely, {},
+         [&](Expr c, const Values&) {
+           const auto key = [&](int v, Expr d) { return load_vector(keys_, {d, c + v * lanes_}); };
+           const auto query = [&](int r, Expr d) { return load_scalar(queries_, {row + r, d}); };
+           const Values sums =
+               product(block, zeros(block), zero_, number(size_.head), Runs::surely, key, query);
+           for_each_sum(block, sums, [&](int r, int v, ValueId sum) {
+             store_vector(scores_, {number(r), c + v * lanes_}, sum);
+           });
+           return Values();
+         });
+  }
+
+  // Scores become weights; the row's maximum and sum go along.
+  void softmax(Expr row, const Columns& columns) {
+    loop(zero_, number(rows_.group), 1, [&](Expr r) {
+      const Expr absolute = first_row_ + sym::min(row + r, count_ - 1);
+      const ValueId most = mask_scores(r, absolute, columns);
+      const ValueId old = load_scalar(maximum_, {row + r});
+      const ValueId highest = compute(Opcode::max, {most, old});
+      // A row that has seen nothing: any finite number does.
+      const ValueId nothing = compare(Opcode::equal, highest, f32(-kInfinity));
+      const ValueId centre = select(nothing, f32(0), highest);
+      const ValueId alpha = exp_of_negative(compute(Opcode::sub, {old, centre}));
+      if (problem_.dropout) draw_factors(factors_, absolute, columns.first, columns.count);
+      const ValueId sum = weigh(r, centre, columns);
+      const ValueId before = compute(Opcode::mul, {load_scalar(sum_, {row + r}), alpha});
+      store_scalar(sum_, {row + r}, compute(Opcode::add, {before, sum}));
+      store_scalar(maximum_, {row + r}, highest);
+      store_scalar(alpha_, {r}, alpha);
+    });
+  }
+
+  // Of row r of the group, which is row `absolute` of q; the largest score.
+  ValueId mask_scores(Expr r, Expr absolute, const Columns& columns) {
+    Expr limit = columns.count;
+    if (problem_.is_causal) limit = sym::min(limit, absolute + 1 - columns.first);
+    const auto largest = [&](Expr c, const Values& before) {
+      const auto score = [&] { return load_vector(scores_, {r, c}); };
+      const ValueId s =
+          masked_score(score, true, lanes_before(limit, c), absolute, columns.first + c);
+      store_vector(scores_, {r, c}, s);
+      return Values{compute(Opcode::max, {s, before[0]})};
+    };
+    const Values most =
+        loop(zero_, columns.count, lanes_, Runs::surely, {f32(-kInfinity)}, largest);
+    return across(Opcode::max, most[0]);
+  }
+
+  // The scores of row r become weights; the sum of those without dropout.
+  ValueId weigh(Expr r, ValueId centre, const Columns& columns) {
+    const auto add = [&](Expr c, const Values& before) {
+      const ValueId s = load_vector(scores_, {r, c});
+      const ValueId p = exp_of_negative(compute(Opcode::sub, {s, centre}));
+      ValueId weight = p;
+      if (problem_.dropout) weight = compute(Opcode::mul, {p, load_vector(factors_, {c})});
+      store_vector(scores_, {r, c}, weight);
+      return Values{compute(Opcode::add, {before[0], p})};
+    };
+    const Values total = loop(zero_, columns.count, lanes_, Runs::surely, {f32(0)}, add);
+    return across(Opcode::add, total[0]);
+  }
+
+  void accumulate(Expr row, const Columns& columns) {
+    const auto all = static_cast<int>(size_.value_width / lanes_);
+    const int tiles = (all + config_.vectors - 1) / config_.vectors;
+    const int width = (all + tiles - 1) / tiles;
+    for (int v = 0; v < all; v += width) {
+      accumulate_tile(row, columns, v, {rows_.group, std::min(width, all - v)});
+    }
+  }
+
+  // Vectors of the rows from `first` on.
+  void accumulate_tile(Expr row, const Columns& columns, int first, Block block) {
+    const auto feature = [&](int v) { return number((first + v) * lanes_); };
+    Values sums;
+    for (int r = 0; r < block.rows; ++r) {
+      const ValueId alpha = load_scalar(alpha_, {number(r)});
+      for (int v = 0; v < block.vectors; ++v) {
+        sums.push_back(compute(Opcode::mul, {load_vector(totals_, {row + r, feature(v)}), alpha}));
+      }
+    }
+    const auto value = [&](int v, Expr c) {
+      return packs_values_ ? load_vector(values_, {c, feature(v)})
+                           : load_lanes(v_, kv_head_, columns.first + c, feature(v));
+    };
+    const auto weight = [&](int r, Expr c) { return load_scalar(scores_, {number(r), c}); };
+    sums = product(block, sums, zero_, columns.count, Runs::surely, value, weight);
+    for_each_sum(block, sums, [&](int r, int v, ValueId sum) {
+      store_vector(totals_, {row + r, feature(v)}, sum);
+    });
+  }
+
+  void finish_rows() {
+    loop(zero_, count_, 1, [&](Expr r) {
+      const Expr row = first_row_ + r;
+      const ValueId sum = load_scalar(sum_, {r});
+      // 0 / 1 is the 0 that `safe` asks for, and that no columns at all give; 0 / 0 the NaN
+      // otherwise.
+      const ValueId empty = problem_.safe
+                                ? compare(Opcode::equal, sum, f32(0))
+                                : compare(Opcode::less_equal, b_.index(problem_.kv_length), i64(0));
+      const ValueId divisor = select(empty, f32(1), sum);
+      for (std::int64_t d = 0; d < size_.value_width; d += lanes_) {
+        const ValueId total = load_vector(totals_, {r, number(d)});
+        store_row(out_, head_, row, d, size_.value, compute(Opcode::div, {total, divisor}));
+      }
+      if (!problem_.lse && !problem_.statistics) return;
+      const ValueId maximum = load_scalar(maximum_, {r});
+      if (problem_.lse) {
+        const ValueId lse = compute(Opcode::add, {maximum, compute(Opcode::log, {sum})});
+        store_scalar(lse_.memory, {offset_of(lse_, head_, row, zero_)}, b_.cast(lse, lse_.dtype));
+      }
+      if (problem_.statistics) {
+        store_scalar(statistics_.memory, {offset_of(statistics_, head_, row, zero_)}, maximum);
+        store_scalar(statistics_.memory, {offset_of(statistics_, head_, row, one_)}, sum);
+      }
+    });
+  }
+
+  Rows rows_;
+  bool packs_values_ = false;
+  MemoryId queries_ = kernel::kNone, keys_ = kernel::kNone, values_ = kernel::kNone;
+  MemoryId scores_ = kernel::kNone, totals_ = kernel::kNone, maximum_ = kernel::kNone;
+  MemoryId sum_ = kernel::kNone, alpha_ = kernel::kNone, factors_ = kernel::kNone;
+  // Of the task.
+  Expr first_row_, count_;
+};
+
+}  // namespace
+
+std::vector<Array> forward_arrays(const AttentionProblem& problem, const AttentionConfig& config) {
+  const Dimensions size = dimensions_of(problem, config);
+  const Rows rows = rows_of(problem, config);
+  sym::Context& context = problem.q_length.context();
+  const auto n = [&](std::int64_t v) { return context.constant(v); };
+  std::vector<Array> arrays = {{"qs", {n(rows.padded), n(size.head)}},
+                               {"ks", {n(size.head), n(size.columns)}}};
+  if (packs_values(problem, config))
+    arrays.push_back({"vs", {n(size.columns), n(size.value_width)}});
+  arrays.push_back({"s", {n(rows.group), n(size.columns)}});
+  arrays.push_back({"sums", {n(rows.padded), n(size.value_width)}});
+  arrays.push_back({"maximum", {n(rows.padded)}});
+  arrays.push_back({"sum", {n(rows.padded)}});
+  arrays.push_back({"alpha", {n(rows.group)}});
+  if (problem.dropout) arrays.push_back({"factors", {n(size.columns)}});
+  return arrays;
+}
+
+kernel::Kernel emit_forward(const AttentionProblem& problem, const AttentionConfig& config,
+                            sym::Context& context) {
+  kernel::Kernel made;
+  ForwardWriter(problem, config, made, context).run();
+  return made;
+}
+
+}  // namespace inkle::templates

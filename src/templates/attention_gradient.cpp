@@ -1,0 +1,473 @@
+// The gradient of attention, flash style: weights are computed again, a block of rows by a block of
+// columns at a time, from the statistics that the forward has kept. A task handles a kv head of a
+// batch:
+//
+//   dq := 0
+//   for each block of columns j
+//     kt, vt := keys and values transposed; k := scale * keys        stack
+//     dk, dv := 0                                                    stack
+//     for each head that reads these keys, each block of rows i
+//       q := scale * rows, g := rows of the gradient                 stack
+//       for each group of rows
+//         s := q kt, dp := g vt                                      [rows][columns]
+//         p := exp(s - maximum) / sum, p' := p * factor
+//         ds := p * (dp * factor - level), level := sum over d of g * out, or, where one block has
+//           all columns, over them of p * dp * factor
+//       dv := dv + p'^T g
+//       dk := dk + ds^T q
+//       dq[i] := dq[i] + ds k
+//     write dk, dv
+//
+// dq accumulates in the result itself where that is f32, else in an array. A row that is hidden
+// from the block (causal) takes no part in it.
+#include <algorithm>
+#include <limits>
+
+#include "templates/attention_writer.h"
+
+namespace inkle::templates {
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// Rows of a product whose sums are few vectors wide.
+constexpr int kMostRows = 12;
+
+struct Blocks {
+  std::int64_t rows;    // of a block
+  std::int64_t padded;  // in whole groups
+  // Elements from a row of weights to the next: the rows of one column are not all in the same sets
+  // of a cache, and the last group of columns does not read the next row.
+  std::int64_t line;
+};
+
+Blocks blocks_of(const AttentionProblem& problem, const AttentionConfig& config) {
+  Blocks blocks{};
+  blocks.rows = std::max<std::int64_t>(config.q_block, 1);
+  if (const auto length = problem.q_length.constant()) {
+    blocks.rows = std::clamp<std::int64_t>(*length, 1, blocks.rows);
+  }
+  blocks.padded = round_up(blocks.rows, config.rows);
+  blocks.line = dimensions_of(problem, config).columns + round_up(kMostRows, config.lanes);
+  return blocks;
+}
+
+// Whether dq accumulates in the result.
+bool accumulates_in_place(const AttentionProblem& problem, const AttentionConfig& config) {
+  const Dimensions size = dimensions_of(problem, config);
+  const AttentionOperand& dq = problem.gradient->q;
+  const auto stride = sym::stride(dq.offset, problem.variables[3]);
+  return dq.dtype == DType::f32 && stride && stride->is_constant(1) && size.head_width == size.head;
+}
+
+// Heads that read the keys of one.
+Expr share_of(const AttentionProblem& problem) {
+  const Expr one = problem.q_length.context().constant(1);
+  return sym::max(sym::floordiv(problem.heads, sym::max(problem.kv_heads, one)), one);
+}
+
+class GradientWriter : AttentionWriter {
+ public:
+  GradientWriter(const AttentionProblem& problem, const AttentionConfig& config,
+                 kernel::Kernel& made, sym::Context& context)
+      : AttentionWriter(problem, config, made, context),
+        blocks_(blocks_of(problem, config)),
+        share_(share_of(problem)) {
+    declare_parameters();
+    batch_ = b_.axis(kernel::AxisKind::task, problem.batch);
+    kv_head_ = b_.axis(kernel::AxisKind::task, problem.kv_heads);
+    declare_arrays();
+  }
+
+  void run() {
+    in_lanes([&] {
+      prepare_dropout();
+      task();
+    });
+  }
+
+ private:
+  void declare_parameters() {
+    const AttentionProblem::Gradient& g = *problem_.gradient;
+    q_ = parameter(problem_.q, kernel::Role::in);
+    k_ = parameter(problem_.k, kernel::Role::in);
+    v_ = parameter(problem_.v, kernel::Role::in);
+    out_ = parameter(problem_.out, kernel::Role::in);
+    grad_ = parameter(g.out, kernel::Role::in);
+    statistics_ = parameter(*problem_.statistics, kernel::Role::in);
+    dq_ = parameter(g.q, kernel::Role::out);
+    dk_ = parameter(g.k, kernel::Role::out);
+    dv_ = parameter(g.v, kernel::Role::out);
+    if (problem_.mask) mask_ = parameter(*problem_.mask, kernel::Role::in);
+    if (problem_.dropout) seed_ = parameter(problem_.dropout->seed, kernel::Role::in);
+  }
+
+  void declare_arrays() {
+    in_place_ = accumulates_in_place(problem_, config_);
+    declare(gradient_arrays(problem_, config_));
+    queries_ = array("qs");
+    gradients_ = array("gs");
+    keys_across_ = array("kt");
+    values_across_ = array("vt");
+    keys_ = array("ks");
+    weights_ = array("p");
+    slopes_ = array("ds");
+    dk_sums_ = array("dks");
+    dv_sums_ = array("dvs");
+    factors_ = array("factors");
+    dq_sums_ = array("dqs");
+  }
+
+  // `body` gets the number of the head among those of the task.
+  void for_each_head(const std::function<void(Expr number)>& body) {
+    loop(zero_, share_, 1, [&](Expr n) {
+      head_ = kv_head_ * share_ + n;
+      body(n);
+    });
+  }
+
+  void task() {
+    for_each_head([&](Expr n) {
+      loop(zero_, problem_.q_length, 1, [&](Expr row) {
+        for (std::int64_t d = 0; d < size_.head_width; d += lanes_) {
+          store_dq(n, row, number(d), f32(0));
+        }
+      });
+    });
+    loop(zero_, problem_.kv_length, size_.columns, [&](Expr first) {
+      first_ = first;
+      count_ = sym::min(problem_.kv_length - first, number(size_.columns));
+      columns();
+    });
+    if (in_place_) return;
+    for_each_head([&](Expr n) {
+      loop(zero_, problem_.q_length, 1, [&](Expr row) {
+        for (std::int64_t d = 0; d < size_.head; d += lanes_) {
+          store_row(dq_, head_, row, d, size_.head, load_dq(n, row, number(d)));
+        }
+      });
+    });
+  }
+
+  // --- dq, where it accumulates
+  ValueId load_dq(Expr head_number, Expr row, Expr feature) {
+    if (in_place_) return load_lanes(dq_, head_, row, feature);
+    return load_vector(dq_sums_, {head_number * problem_.q_length + row, feature});
+  }
+  void store_dq(Expr head_number, Expr row, Expr feature, ValueId v) {
+    if (in_place_) return store_lanes(dq_, head_, row, feature, v);
+    store_vector(dq_sums_, {head_number * problem_.q_length + row, feature}, v);
+  }
+
+  // --- A block of columns
+  void columns() {
+    pack_transposed(k_, size_.head, keys_across_, first_, count_);
+    pack_transposed(v_, size_.value, values_across_, first_, count_);
+    loop(zero_, count_, 1, [&](Expr c) {
+      pack_row(k_, size_.head, problem_.scale, kv_head_, first_ + c, keys_, c);
+      clear(c);
+    });
+    // The last group of columns adds to more than there are.
+    loop(count_, count_ + (kMostRows - 1), 1, [&](Expr c) { clear(c); });
+    for_each_head([&](Expr head_number) {
+      // Earlier rows see no column of the block.
+      Expr begin = zero_;
+      if (problem_.is_causal) begin = sym::floordiv(first_, blocks_.rows) * blocks_.rows;
+      loop(begin, problem_.q_length, blocks_.rows, [&](Expr row) {
+        first_row_ = row;
+        rows_ = sym::min(problem_.q_length - row, number(blocks_.rows));
+        block(head_number);
+      });
+    });
+    loop(zero_, count_, 1, [&](Expr c) {
+      write_row(dk_, dk_sums_, c, size_.head);
+      write_row(dv_, dv_sums_, c, size_.value);
+    });
+  }
+
+  void clear(Expr c) {
+    for (std::int64_t d = 0; d < size_.head_width; d += lanes_) {
+      store_vector(dk_sums_, {c, number(d)}, f32(0));
+    }
+    for (std::int64_t d = 0; d < size_.value_width; d += lanes_) {
+      store_vector(dv_sums_, {c, number(d)}, f32(0));
+    }
+  }
+
+  // to[r] := factor * the row, f32, whole vectors.
+  void pack_row(const Operand& operand, std::int64_t features, double factor, Expr head, Expr row,
+                MemoryId to, Expr r) {
+    for (std::int64_t d = 0; d < features; d += lanes_) {
+      ValueId v = load_row(operand, head, row, d, features);
+      if (factor != 1) v = compute(Opcode::mul, {v, f32(factor)});
+      store_vector(to, {r, number(d)}, v);
+    }
+  }
+
+  void write_row(const Operand& operand, MemoryId from, Expr c, std::int64_t features) {
+    for (std::int64_t d = 0; d < features; d += lanes_) {
+      store_row(operand, kv_head_, first_ + c, d, features, load_vector(from, {c, number(d)}));
+    }
+  }
+
+  // --- A block of rows by a block of columns
+  void block(Expr head_number) {
+    const Expr groups = sym::ceildiv(rows_, config_.rows);
+    loop(zero_, groups * config_.rows, 1, [&](Expr r) {
+      // Padding repeats the last row: finite work whose result nobody reads.
+      const Expr row = first_row_ + sym::min(r, rows_ - 1);
+      pack_row(q_, size_.head, problem_.scale, head_, row, queries_, r);
+      pack_row(grad_, size_.value, 1, head_, row, gradients_, r);
+    });
+    loop(zero_, groups, 1, [&](Expr g) {
+      const Expr row = g * config_.rows;
+      const auto group = [&](Expr seen) {
+        tiles(row, seen, queries_, size_.head, keys_across_, weights_);
+        tiles(row, seen, gradients_, size_.value, values_across_, slopes_);
+        weigh(row, seen);
+        add_to_rows(head_number, row, seen);
+      };
+      if (!problem_.is_causal) return group(count_);
+      // The columns that some row of the group sees.
+      const Expr last = first_row_ + row + config_.rows;
+      const Expr seen = sym::min(count_, last - first_);
+      b_.branch(compare(Opcode::greater, b_.index(seen), i64(0)), [&] {
+        group(seen);
+        return Values();
+      });
+    });
+    add_to_columns(dv_sums_, size_.value_width, weights_, gradients_);
+    add_to_columns(dk_sums_, size_.head_width, slopes_, queries_);
+  }
+
+  // to[row + r][c] := sum over k of left[row + r][k] * panel[k][c].
+  void tiles(Expr row, Expr seen, MemoryId left, std::int64_t features, MemoryId panel,
+             MemoryId to) {
+    const Block block{config_.rows, config_.vectors};
+    loop(zero_, seen, std::int64_t{lanes_} * block.vectors, [&](Expr c) {
+      const auto right = [&](int v, Expr d) { return load_vector(panel, {d, c + v * lanes_}); };
+      const auto element = [&](int r, Expr d) { return load_scalar(left, {row + r, d}); };
+      const Values sums =
+          product(block, zeros(block), zero_, number(features), Runs::surely, right, element);
+      for_each_sum(block, sums, [&](int r, int v, ValueId sum) {
+        store_vector(to, {row + r, c + v * lanes_}, sum);
+      });
+    });
+  }
+
+  // Scores become the weights that the values got, gradients of weights those of scores. Columns
+  // that only rows of later groups see become 0, too.
+  void weigh(Expr first_row, Expr seen) {
+    loop(zero_, number(config_.rows), 1, [&](Expr r) {
+      const Expr row = first_row + r;
+      const Expr absolute = first_row_ + sym::min(row, rows_ - 1);
+      Expr limit = seen;
+      if (problem_.is_causal) limit = sym::min(limit, absolute + 1 - first_);
+      if (problem_.dropout) draw_factors(factors_, absolute, first_, count_);
+      const RowValues of = row_values(row, absolute);
+      const ValueId sum = weigh_scores(row, absolute, limit, of);
+      // Where the block has all columns their sum is the better one: it cancels to the last bits.
+      const ValueId is_whole =
+          compare(Opcode::less_equal, b_.index(problem_.kv_length), i64(size_.columns));
+      const ValueId level = select(is_whole, sum, of.level);
+      loop(zero_, count_, lanes_, [&](Expr c) {
+        const ValueId valid = lanes_before(limit, c);
+        const ValueId p = undropped(row, c);
+        const ValueId slope = compute(Opcode::sub, {load_vector(slopes_, {row, c}), level});
+        const bool hides = problem_.mask && mask_.dtype == DType::boolean;
+        const ValueId passes = hides ? mask_lanes(valid, absolute, first_ + c) : valid;
+        store_vector(slopes_, {row, c}, select(passes, compute(Opcode::mul, {p, slope}), f32(0)));
+      });
+      // The last group of columns reads more than there are.
+      for (int beyond = 0; beyond < kMostRows - 1; beyond += lanes_) {
+        store_vector(weights_, {row, count_ + beyond}, f32(0));
+        store_vector(slopes_, {row, count_ + beyond}, f32(0));
+      }
+    });
+  }
+
+  // Where undropped weights are once the dropped ones have taken the place of the scores.
+  ValueId undropped(Expr row, Expr c) {
+    return problem_.dropout ? load_vector(factors_, {c}) : load_vector(weights_, {row, c});
+  }
+
+  struct RowValues {
+    ValueId centre, inverse, level;
+  };
+
+  // Weights to the place of the scores; their gradients, and undropped weights, to be read again.
+  // The sum of the products of both.
+  ValueId weigh_scores(Expr row, Expr absolute, Expr limit, const RowValues& of) {
+    const ValueId total =
+        loop(zero_, count_, lanes_, Runs::perhaps, {f32(0)}, [&](Expr c, const Values& before) {
+          const ValueId valid = lanes_before(limit, c);
+          // Products of columns that no row of the group sees were left out.
+          const bool is_there = !problem_.is_causal;
+          const auto score = [&] { return load_vector(weights_, {row, c}); };
+          const ValueId s = masked_score(score, is_there, valid, absolute, first_ + c);
+          const ValueId raw = exp_of_negative(compute(Opcode::sub, {s, of.centre}));
+          const ValueId p = compute(Opcode::mul, {raw, of.inverse});
+          const ValueId factor = problem_.dropout ? load_vector(factors_, {c}) : kernel::kNone;
+          if (problem_.dropout) {
+            store_vector(weights_, {row, c}, compute(Opcode::mul, {p, factor}));
+          }
+          const auto slope = [&] {
+            const ValueId dp = load_vector(slopes_, {row, c});
+            return problem_.dropout ? compute(Opcode::mul, {dp, factor}) : dp;
+          };
+          const ValueId dp =
+              is_there ? select(valid, slope(), f32(0)) : where(valid, slope, f32(0));
+          if (problem_.dropout) {
+            store_vector(factors_, {c}, p);
+          } else {
+            store_vector(weights_, {row, c}, p);
+          }
+          store_vector(slopes_, {row, c}, dp);
+          return Values{compute(Opcode::fma, {p, dp, before[0]})};
+        })[0];
+    return across(Opcode::add, total);
+  }
+
+  RowValues row_values(Expr row, Expr absolute) {
+    const auto statistic = [&](Expr which) {
+      return load_scalar(statistics_.memory, {offset_of(statistics_, head_, absolute, which)});
+    };
+    const ValueId most = statistic(zero_);
+    const ValueId sum = statistic(one_);
+    // A row that has seen nothing: 0 * 0, or with `safe` unset 0 * infinity.
+    const ValueId nothing = compare(Opcode::equal, most, f32(-kInfinity));
+    RowValues of{};
+    of.centre = select(nothing, f32(0), most);
+    of.inverse = compute(Opcode::div, {f32(1), sum});
+    if (problem_.safe) {
+      of.inverse = select(compare(Opcode::equal, sum, f32(0)), f32(0), of.inverse);
+    }
+    ValueId total = f32(0);
+    for (std::int64_t d = 0; d < size_.value; d += lanes_) {
+      const ValueId g = load_vector(gradients_, {row, number(d)});
+      total = compute(Opcode::fma, {g, load_row(out_, head_, absolute, d, size_.value), total});
+    }
+    of.level = across(Opcode::add, total);
+    return of;
+  }
+
+  // --- Products that add to what is there
+  // As many vectors of a row as registers hold of a few rows; `body` gets the first of them.
+  void for_each_width(std::int64_t width, const std::function<void(int first, Block)>& body) {
+    const auto all = static_cast<int>(width / lanes_);
+    const int parts = (all + config_.vectors - 1) / config_.vectors;
+    const int most = (all + parts - 1) / parts;
+    for (int v = 0; v < all; v += most) {
+      const int vectors = std::min(most, all - v);
+      body(v, {std::min(config_.rows * config_.vectors / vectors, kMostRows), vectors});
+    }
+  }
+
+  // to[r] := to[r] + sum over k in [begin, end) of element(r, k) * panel[k], vectors of the rows
+  // from `first` on.
+  using LoadSum = std::function<ValueId(int r, Expr feature)>;
+  using StoreRow = std::function<void(int r, Expr feature, ValueId sum)>;
+  void add_product(Block block, int first, Expr begin, Expr end, MemoryId panel,
+                   const Element& element, const LoadSum& load, const StoreRow& store) {
+    const auto feature = [&](int v) { return number((first + v) * lanes_); };
+    Values sums;
+    for (int r = 0; r < block.rows; ++r) {
+      for (int v = 0; v < block.vectors; ++v) sums.push_back(load(r, feature(v)));
+    }
+    const auto right = [&](int v, Expr k) { return load_vector(panel, {k, feature(v)}); };
+    sums = product(block, sums, begin, end, Runs::perhaps, right, element);
+    for_each_sum(block, sums, [&](int r, int v, ValueId sum) { store(r, feature(v), sum); });
+  }
+
+  // Of a group of rows. Rows of the padding add to nothing.
+  void add_to_rows(Expr head_number, Expr row, Expr seen) {
+    for_each_width(size_.head_width, [&](int first, Block block) {
+      const auto add = [&](Expr from, int rows) {
+        const auto absolute = [&](int r) { return first_row_ + from + r; };
+        const auto slope = [&](int r, Expr c) { return load_scalar(slopes_, {from + r, c}); };
+        const auto load = [&](int r, Expr d) { return load_dq(head_number, absolute(r), d); };
+        const auto store = [&](int r, Expr d, ValueId sum) {
+          store_dq(head_number, absolute(r), d, sum);
+        };
+        add_product({rows, block.vectors}, first, zero_, seen, keys_, slope, load, store);
+      };
+      const ValueId is_whole =
+          compare(Opcode::less_equal, b_.index(row + config_.rows), b_.index(rows_));
+      b_.branch(
+          is_whole,
+          [&] {
+            add(row, config_.rows);
+            return Values();
+          },
+          [&] {
+            // The last group, a row at a time.
+            loop(zero_, rows_ - row, 1, [&](Expr r) { add(row + r, 1); });
+            return Values();
+          });
+    });
+  }
+
+  // to[c] := to[c] + sum over rows r of weights[r][c] * rows[r].
+  void add_to_columns(MemoryId to, std::int64_t width, MemoryId weights, MemoryId rows) {
+    for_each_width(width, [&](int first, Block block) {
+      loop(zero_, count_, block.rows, [&](Expr c) {
+        Expr begin = zero_;
+        if (problem_.is_causal) {  // the first row that sees column c
+          begin = sym::min(sym::max(first_ + c - first_row_, zero_), rows_);
+        }
+        const auto weight = [&](int r, Expr row) { return load_scalar(weights, {row, c + r}); };
+        const auto load = [&](int r, Expr d) { return load_vector(to, {c + r, d}); };
+        const auto store = [&](int r, Expr d, ValueId sum) { store_vector(to, {c + r, d}, sum); };
+        add_product(block, first, begin, rows_, rows, weight, load, store);
+      });
+    });
+  }
+
+  Blocks blocks_;
+  Expr share_;
+  bool in_place_ = false;
+  Operand grad_, dq_, dk_, dv_;
+  MemoryId queries_ = kernel::kNone, gradients_ = kernel::kNone;
+  MemoryId keys_across_ = kernel::kNone, values_across_ = kernel::kNone, keys_ = kernel::kNone;
+  MemoryId weights_ = kernel::kNone, slopes_ = kernel::kNone;
+  MemoryId dk_sums_ = kernel::kNone, dv_sums_ = kernel::kNone, dq_sums_ = kernel::kNone;
+  MemoryId factors_ = kernel::kNone;
+  // Of the block of columns and that of rows.
+  Expr first_, count_;
+  Expr first_row_, rows_;
+};
+
+}  // namespace
+
+std::vector<Array> gradient_arrays(const AttentionProblem& problem, const AttentionConfig& config) {
+  const Dimensions size = dimensions_of(problem, config);
+  const Blocks blocks = blocks_of(problem, config);
+  sym::Context& context = problem.q_length.context();
+  const auto n = [&](std::int64_t v) { return context.constant(v); };
+  std::vector<Array> arrays = {
+      {"qs", {n(blocks.padded), n(size.head_width)}},
+      {"gs", {n(blocks.padded), n(size.value_width)}},
+      {"kt", {n(size.head), n(size.columns)}},
+      {"vt", {n(size.value), n(size.columns)}},
+      {"ks", {n(size.columns), n(size.head_width)}},
+      {"p", {n(blocks.padded), n(blocks.line)}},
+      {"ds", {n(blocks.padded), n(blocks.line)}},
+      // Whole groups of columns; the sums of those beyond the block are not used.
+      {"dks", {n(size.columns + kMostRows), n(size.head_width)}},
+      {"dvs", {n(size.columns + kMostRows), n(size.value_width)}},
+  };
+  if (problem.dropout) arrays.push_back({"factors", {n(size.columns)}});
+  if (!accumulates_in_place(problem, config)) {
+    arrays.push_back({"dqs", {share_of(problem) * problem.q_length, n(size.head_width)}});
+  }
+  return arrays;
+}
+
+kernel::Kernel emit_gradient(const AttentionProblem& problem, const AttentionConfig& config,
+                             sym::Context& context) {
+  kernel::Kernel made;
+  GradientWriter(problem, config, made, context).run();
+  return made;
+}
+
+}  // namespace inkle::templates
