@@ -64,7 +64,8 @@ sym::SymbolInfo facts_of(const Loop& loop) {
   } else {
     const std::int64_t high = sym::bounds(loop.end).high;
     facts.range = {sym::bounds(loop.begin).low, high == sym::Range::kMax ? high : high - 1};
-    if (facts.range.high < facts.range.low) facts.range = {};  // a loop that never runs
+    // A loop that never runs.
+    if (facts.range.high < facts.range.low) facts.range.high = facts.range.low;
   }
   const std::int64_t step = loop.step.constant().value_or(1);
   if (step > 1 && sym::divides(step, loop.begin)) facts.divisor = step;

@@ -11,14 +11,29 @@
 namespace inkle::kernel {
 namespace {
 
-using loop::Opcode;
-
 // Accesses of a part of the kernel, as seen from outside.
 struct Summary {
   std::vector<Touch> first;  // `passed`: barriers since the part's begin
   std::vector<Touch> last;   // `passed`: barriers up to the part's end
   Reach passed = 0;          // the barrier that every way through the part passes
 };
+
+// Whether threads may meet in memory: some is shared, or loaded and stored.
+bool passes_values(const Kernel& kernel) {
+  std::vector<bool> loaded(kernel.memories.size()), stored(kernel.memories.size());
+  for (const Operation& o : kernel.operations) {
+    const Access* access = access_of(o);
+    if (access == nullptr || o.op == Op::prefetch) continue;
+    const bool loads = o.op == Op::load || o.op == Op::fragment_load;
+    (loads ? loaded : stored)[access->memory] = true;
+  }
+  for (MemoryId m = 0; m < kernel.memories.size(); ++m) {
+    const Space space = kernel.memories[m].space;
+    if (space == Space::shared) return true;
+    if (space != Space::registers && loaded[m] && stored[m]) return true;
+  }
+  return false;
+}
 
 void append(std::vector<Touch>& to, const std::vector<Touch>& from) {
   to.insert(to.end(), from.begin(), from.end());
@@ -46,7 +61,6 @@ class BarrierPlacing {
   }
 
   void run() {
-    if (kernel_.threads() <= 1) return;
     Summary body = region(kernel_.body);
     // No block ends while others read its memory.
     const bool is_read = std::ranges::any_of(
@@ -97,7 +111,7 @@ class BarrierPlacing {
     if (order == Order::acquire || order == Order::acquire_release) into.last.push_back(t);
   }
 
-  void touch(const Access& access, bool writes, Summary& into) const {
+  void touch(OperationId id, const Access& access, bool writes, Summary& into) const {
     const Memory& memory = kernel_.memories[access.memory];
     const bool is_shared = memory.space == Space::shared;
     const bool is_global = memory.space == Space::global || memory.space == Space::workspace;
@@ -108,6 +122,7 @@ class BarrierPlacing {
       if (!variance_.is_written(access.memory) || !is_loaded_[access.memory]) return;
     }
     Touch t;
+    t.operation = id;
     t.memory = access.memory;
     t.writes = writes;
     t.is_strong = access.order != Order::weak;
@@ -124,25 +139,25 @@ class BarrierPlacing {
     const Operation& o = kernel_[id];
     switch (o.op) {
       case Op::load:
-        touch(std::get<Access>(o.detail), false, out);
+        touch(id, std::get<Access>(o.detail), false, out);
         break;
       case Op::store:
-        touch(std::get<Access>(o.detail), true, out);
+        touch(id, std::get<Access>(o.detail), true, out);
         break;
       case Op::atomic:
-        touch(std::get<Atomic>(o.detail).access, true, out);
+        touch(id, std::get<Atomic>(o.detail).access, true, out);
         break;
       case Op::fragment_load:
       case Op::fragment_store: {
         // By all threads of the holder, which elements is the layout's.
         Access access = std::get<FragmentAccess>(o.detail).access;
         access.indices.clear();
-        touch(access, o.op == Op::fragment_store, out);
+        touch(id, access, o.op == Op::fragment_store, out);
         break;
       }
       case Op::copy_async:
-        touch(std::get<Copy>(o.detail).from, false, out);
-        touch(std::get<Copy>(o.detail).to, true, out);
+        touch(id, std::get<Copy>(o.detail).from, false, out);
+        touch(id, std::get<Copy>(o.detail).to, true, out);
         if (!out.last.empty()) copies_.push_back(out.last.back());
         break;
       case Op::copy_wait:
@@ -187,9 +202,11 @@ class BarrierPlacing {
     }
     if (before.memory != after.memory || (!before.writes && !after.writes)) return 0;
     if (before.is_strong && after.is_strong) return 0;
-    // What a kernel gives is written once, or by one thread: indices need not show it.
+    // What a kernel gives is written once, or by one thread, and so is what one store writes before
+    // others read it: indices need not show it.
     const bool is_shared = kernel_.memories[before.memory].space == Space::shared;
-    if (!is_shared && before.writes && after.writes) return 0;
+    const bool is_once = !is_shared || before.operation == after.operation;
+    if (is_once && before.writes && after.writes) return 0;
     const Reach passed = std::max(before.passed, after.passed);
     const bool is_remote = before.is_remote || after.is_remote;
     if (passed >= (is_remote ? kClusterReach : kBlockReach)) return 0;
@@ -410,7 +427,7 @@ class BarrierPlacing {
     Summary out;
     {
       const Inside taken(*this);
-      guard(condition);
+      add_guards(kernel_, condition, guards_);
       out = region(regions[0]);
     }
     const Inside taken(*this);
@@ -419,30 +436,6 @@ class BarrierPlacing {
     append(out.last, other.last);
     out.passed = std::min(out.passed, other.passed);
     return out;
-  }
-
-  // index == constant, index < constant.
-  void guard(ValueId condition) {
-    const OperationId id = kernel_.values[condition].definition;
-    if (id == kNone || kernel_[id].op != Op::compute) return;
-    const Opcode opcode = kernel_.detail<Compute>(id).opcode;
-    if (opcode == Opcode::bit_and) {
-      const std::vector<ValueId> both = kernel_[id].operands;
-      for (const ValueId v : both) guard(v);
-      return;
-    }
-    if (opcode != Opcode::equal && opcode != Opcode::less) return;
-    const OperationId left = kernel_.values[kernel_[id].operands[0]].definition;
-    const OperationId right = kernel_.values[kernel_[id].operands[1]].definition;
-    if (left == kNone || right == kNone || kernel_[left].op != Op::index) return;
-    Expr bound;
-    if (kernel_[right].op == Op::constant) {
-      bound = context_.constant(kernel_.detail<Immediate>(right).integer);
-    } else if (kernel_[right].op == Op::index) {
-      bound = kernel_.detail<IndexOf>(right).expression;
-    }
-    if (bound.is_null()) return;
-    guards_.push_back({kernel_.detail<IndexOf>(left).expression, opcode == Opcode::equal, bound});
   }
 
   Summary vector(OperationId id) {
@@ -489,7 +482,7 @@ class BarrierPlacing {
 }  // namespace
 
 void place_barriers(Kernel& kernel, sym::Context& context) {
-  BarrierPlacing(kernel, context).run();
+  if (kernel.threads() > 1 && passes_values(kernel)) BarrierPlacing(kernel, context).run();
 }
 
 }  // namespace inkle::kernel

@@ -10,6 +10,10 @@
 // elements alone, or that elements are never the same. Runs after lower_collectives, which places
 // the barriers inside of a collective, and before indices are lowered.
 //
+// One store is taken to write an element once before others read it, and global memory to be
+// written by one thread an element. Where one thread releases or acquires at gpu scope, it does so
+// for its block: barriers stand between it and the others' accesses of global memory.
+//
 // Only what a barrier can order here is ordered: nothing in control that varies among the threads,
 // in one vector region, or among roles; nothing that mbarriers order (memory of bulk copies and of
 // wgmma); no parameters against others that they may alias. The interpreter finds the races of

@@ -7,6 +7,8 @@
 namespace inkle::kernel {
 namespace {
 
+using loop::Opcode;
+
 constexpr std::int64_t kWarp = 32;
 
 std::vector<Expr> terms_of(Expr e) {
@@ -57,6 +59,29 @@ bool has_other_remainder(Expr a, Expr b) {
 }
 
 }  // namespace
+
+void add_guards(const Kernel& kernel, ValueId condition, std::vector<Guard>& guards) {
+  const OperationId id = kernel.values[condition].definition;
+  if (id == kNone || kernel[id].op != Op::compute) return;
+  const Opcode opcode = kernel.detail<Compute>(id).opcode;
+  const std::vector<ValueId>& operands = kernel[id].operands;
+  if (opcode == Opcode::bit_and) {
+    for (const ValueId v : operands) add_guards(kernel, v, guards);
+    return;
+  }
+  if (opcode != Opcode::equal && opcode != Opcode::less) return;
+  const OperationId left = kernel.values[operands[0]].definition;
+  const OperationId right = kernel.values[operands[1]].definition;
+  if (left == kNone || right == kNone || kernel[left].op != Op::index) return;
+  const Expr expression = kernel.detail<IndexOf>(left).expression;
+  Expr bound;
+  if (kernel[right].op == Op::constant) {
+    bound = expression.context().constant(kernel.detail<Immediate>(right).integer);
+  } else if (kernel[right].op == Op::index) {
+    bound = kernel.detail<IndexOf>(right).expression;
+  }
+  if (!bound.is_null()) guards.push_back({expression, opcode == Opcode::equal, bound});
+}
 
 Reach Overlap::reach(const Touch& a, const Touch& b, const Shared& shared) const {
   std::int64_t span = 1;

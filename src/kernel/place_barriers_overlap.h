@@ -23,11 +23,15 @@ struct Guard {
   Expr bound;
 };
 
+// What a branch's condition says of indices.
+void add_guards(const Kernel& kernel, ValueId condition, std::vector<Guard>& guards);
+
 // An access that another thread's may have to wait for, or the other way round; or where one thread
 // releases what its block has written, or acquires for its block what others have.
 struct Touch {
   enum class Kind : std::uint8_t { access, release, acquire };
   Kind kind = Kind::access;
+  OperationId operation = kNone;
   MemoryId memory = kNone;
   bool writes = false;
   bool is_strong = false;  // those do not race with each other

@@ -163,6 +163,7 @@ void RowExpander::scan(const Stage& stage, std::size_t pass) {
   place.part = place.chooses = is_ragged(stage);
   kernel::Loop info =
       multiples(x_.context(), constant(0), place.skewed ? n + skew_ : n, step(), step());
+  info.kind = kernel::LoopKind::rolled;
   b_.loop(std::move(info), none, [&](Expr start, const Values& carried) {
     place.base = start + position_ * std::int64_t{blocks_.lanes};
     if (place.skewed) place.base = place.base + aligned_ - start_;

@@ -143,6 +143,8 @@ class KernelPrinter {
   void threads() {
     std::int64_t inner = k_.threads();
     bool first = true;
+    const kernel::Axis* outer = nullptr;
+    Expr joint;  // the number of the thread along the axes so far
     for (std::size_t a = 0; a < k_.launch.axes.size(); ++a) {
       const kernel::Axis& axis = k_.launch.axes[a];
       if (axis.kind != AxisKind::thread) continue;
@@ -155,6 +157,18 @@ class KernelPrinter {
       const std::string name = fmt::format("t{}", a);
       out_.line("const int {} = {};", name, text);
       text_.define(axis.variable, name, false);
+      if (outer != nullptr) {
+        const Expr both = context_.index(context_.constant(k_.threads() / inner));
+        text_.define(both,
+                     inner > 1 ? fmt::format("(int)(threadIdx.x / {})", inner)
+                               : std::string("(int)threadIdx.x"),
+                     false);
+        text_.join(joint, axis.variable, extent, both);
+        joint = both;
+      } else {
+        joint = axis.variable;
+      }
+      outer = &axis;
     }
   }
 
@@ -175,6 +189,11 @@ class KernelPrinter {
           }
           break;
         case Space::shared:
+          if (memory.of != kernel::kNone) {
+            out_.line("{0}* const {1} = ({0}*)((char*)({2}) + {3});", type, name,
+                      text_.memory(memory.of), memory.offset);
+            break;
+          }
           if (memory.of != kernel::kNone) {
             out_.line("{0}* const {1} = ({0}*)((char*){2} + {3});", type, name,
                       text_.memory(memory.of), memory.offset);

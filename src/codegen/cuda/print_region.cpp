@@ -156,7 +156,7 @@ void RegionPrinter::open_loop(const kernel::Loop& loop) {
   const sym::Expr variable = loop.variable;
   // The variable is compared with the end once more than it has values.
   const bool wide = !fits32(variable) || !fits32(loop.begin) || !fits32(loop.end);
-  const std::string name = fmt::format("i{}", variable.id());
+  const std::string name = fmt::format("j{}", variable.id());
   const std::string step = loop.step.is_constant(1)
                                ? "++" + name
                                : fmt::format("{} += {}", name, text_.index(loop.step, wide));

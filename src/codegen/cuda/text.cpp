@@ -191,6 +191,14 @@ class IndexPrinter {
       return fmt::format("({0})(({1})({2}) {3} ({1})({4}))", wide_ ? "i64" : "int",
                          wide_ ? "u64" : "u32", a, quotient ? "/" : "%", b);
     }
+    // Of two's complement, by a power of two.
+    if (const auto by_constant = by.constant();
+        by_constant && *by_constant > 0 &&
+        std::has_single_bit(static_cast<std::uint64_t>(*by_constant))) {
+      return quotient ? fmt::format("(({}) >> {})", a,
+                                    std::countr_zero(static_cast<std::uint64_t>(*by_constant)))
+                      : fmt::format("(({}) & {})", a, constant(*by_constant - 1));
+    }
     std::string divisor = b;
     if (divisors.low <= 0 && divisors.high >= 0) {
       divisor = fmt::format("(({0}) == 0 ? 1 : ({0}))", b);

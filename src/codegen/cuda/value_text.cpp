@@ -117,7 +117,24 @@ Symbols ValueText::symbols_here(Expr e) const {
   return here;
 }
 
+void ValueText::join(Expr outer, Expr inner, std::int64_t extent, Expr joint) {
+  joints_.push_back({outer, inner, joint, extent});
+}
+
+Expr ValueText::joined(Expr e) const {
+  for (const Joint& joint : joints_) {
+    if (!sym::contains(e, joint.outer) || !sym::contains(e, joint.inner)) continue;
+    const auto outer = sym::stride(e, joint.outer);
+    const auto inner = sym::stride(e, joint.inner);
+    if (!outer || !inner || !(*outer == *inner * joint.extent)) continue;
+    const std::pair<Expr, Expr> map[] = {{joint.inner, joint.number - joint.outer * joint.extent}};
+    e = sym::substitute(e, map);
+  }
+  return e;
+}
+
 std::string ValueText::index(Expr e, bool wide) const {
+  e = joined(e);
   if (!in_lanes_ && !lane_.is_null()) {
     const std::pair<Expr, Expr> map[] = {{lane_, lane_.context().constant(0)}};
     e = sym::substitute(e, map);

@@ -43,6 +43,9 @@ class ValueText {
   void define(sym::Expr symbol, std::string text, bool wide);
   // Symbols whose values are values of the kernel.
   void define(sym::Expr symbol, kernel::ValueId v);
+  // `inner` counts the threads between two values of `outer`: where an expression has both as
+  // parts of one number of theirs, it is `joint`.
+  void join(sym::Expr outer, sym::Expr inner, std::int64_t extent, sym::Expr joint);
   [[nodiscard]] std::string index(sym::Expr e) const;
   [[nodiscard]] std::string index(sym::Expr e, bool wide) const;
 
@@ -61,6 +64,12 @@ class ValueText {
  private:
   void find_packs(kernel::RegionId region, int lanes, sym::Expr lane);
   [[nodiscard]] Symbols symbols_here(sym::Expr e) const;
+  [[nodiscard]] sym::Expr joined(sym::Expr e) const;
+
+  struct Joint {
+    sym::Expr outer, inner, number;
+    std::int64_t extent;
+  };
 
   const kernel::Kernel& k_;
   const LanePlan& plan_;
@@ -69,6 +78,7 @@ class ValueText {
   std::vector<int> packs_;  // by memory: lanes of its packs; 0: single elements
   Symbols symbols_;
   std::unordered_map<const sym::Node*, kernel::ValueId> of_values_;
+  std::vector<Joint> joints_;
   sym::Expr lane_;
   int lanes_ = 1;
   std::uint32_t segment_ = 0;
