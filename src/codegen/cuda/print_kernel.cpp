@@ -159,8 +159,10 @@ class KernelPrinter {
       text_.define(axis.variable, name, false);
       if (outer != nullptr) {
         const Expr both = context_.index(context_.constant(k_.threads() / inner));
-        text_.define(both, inner > 1 ? fmt::format("(int)(threadIdx.x / {})", inner)
-                                     : std::string("(int)threadIdx.x"), false);
+        text_.define(both,
+                     inner > 1 ? fmt::format("(int)(threadIdx.x / {})", inner)
+                               : std::string("(int)threadIdx.x"),
+                     false);
         text_.join(joint, axis.variable, extent, both);
         joint = both;
       } else {
