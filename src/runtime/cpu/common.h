@@ -24,6 +24,7 @@ using common::Host;
 using common::HostTensor;
 using common::is_aligned;
 using common::MemoryReport;
+using common::OutOfMemory;
 using common::OutOfRange;
 using common::Output;
 using common::SizeProgram;

@@ -151,7 +151,7 @@ void Executable::run_with(const Call& call, double* microseconds) {
   try {
     frame->run(call, microseconds);
   } catch (const std::bad_alloc&) {
-    user_error("out of memory in plan {}", plan_->name);
+    throw OutOfMemory("out of memory in plan " + plan_->name);
   }
   frames_.give_back(std::move(frame));
 }
