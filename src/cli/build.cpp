@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/session.h"
+#include "driver/range_guards.h"
 #include "graph/text.h"
 #include "image/processor.h"
 #include "package/package.h"
@@ -23,6 +24,15 @@ struct BuildArguments {
   std::string output;
   std::string weights = "together";
 };
+
+std::vector<std::uint32_t> parameters_of(const Model& model) {
+  std::vector<std::uint32_t> parameters;
+  for (std::size_t i = 0; i < model.graph.inputs.size(); ++i) {
+    if (!model.weights[i] && !model.graph.inputs[i].is_parameter) continue;
+    parameters.push_back(static_cast<std::uint32_t>(i));
+  }
+  return parameters;
+}
 
 std::vector<package::GivenWeight> weights_of(const Model& model) {
   std::vector<package::GivenWeight> weights;
@@ -47,9 +57,13 @@ void build(const BuildArguments& a) {
   for (const std::string& target : targets) {
     driver::Compiler compiler(driver::make_cpu_target(target));
     const driver::Compiled compiled = compiler.compile(model.graph, settings.options);
-    input.targets.push_back({image::instruction_set_named(target), {compiled.plan, compiled.code}});
+    auto plan = std::make_shared<const abi::Plan>(
+        driver::with_guards(*compiled.plan, driver::ranges_of(model.graph)));
+    input.targets.push_back(
+        {image::instruction_set_named(target), {std::move(plan), compiled.code}});
   }
   if (a.weights == "together") input.weights = weights_of(model);
+  input.parameters = parameters_of(model);
   input.output_names = model.outputs;
   input.graph = graph::to_string(model.graph);
   package::write_package(a.output, input);

@@ -32,7 +32,8 @@ struct Contents {
   std::vector<std::string> output_names;
   std::vector<Range> constants;  // by the plan's constants
   std::vector<Weight> weights;
-  image::Layout layout;  // of the code section
+  std::vector<std::uint32_t> parameters;  // arguments that are weights, in the file or not
+  image::Layout layout;                   // of the code section
   std::vector<image::CpuidBits> processor;
 };
 

@@ -23,9 +23,10 @@ class Packer {
       const binary::Span span(w.data.offset, w.data.bytes);
       weights.push_back(binary::CreateWeight(out_, w.argument, &span));
     }
-    const auto root = binary::CreateContents(
-        out_, plan(contents.plan), strings(contents.output_names),
-        out_.CreateVectorOfStructs(constants), out_.CreateVector(weights), image(contents));
+    const auto root =
+        binary::CreateContents(out_, plan(contents.plan), strings(contents.output_names),
+                               out_.CreateVectorOfStructs(constants), out_.CreateVector(weights),
+                               image(contents), numbers(contents.parameters));
     binary::FinishContentsBuffer(out_, root);
     const auto* first = reinterpret_cast<const std::byte*>(out_.GetBufferPointer());
     return {first, first + out_.GetSize()};

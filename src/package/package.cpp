@@ -77,6 +77,8 @@ std::shared_ptr<const Package> Package::make(std::string name, abi::SharedBytes 
     if (use == Use::run) package->load();
   } catch (const UserError& error) {
     user_error("{}: {}", package->name_, error.what());
+  } catch (const Unsupported& error) {
+    unsupported("{}: {}", package->name_, error.what());
   }
   return package;
 }
@@ -113,6 +115,12 @@ Contents Package::contents_of(const Section& plan) const {
       user_error("a weight is of argument {}, which takes none", w.argument);
     }
   }
+  for (const std::uint32_t argument : contents.parameters) {
+    if (argument >= contents.plan.arguments.size() ||
+        contents.plan.arguments[argument].is_integer) {
+      user_error("argument {} is no weight", argument);
+    }
+  }
   if (contents.constants.size() != contents.plan.constants.size()) {
     user_error("{} constants, {} are needed", contents.constants.size(),
                contents.plan.constants.size());
@@ -136,12 +144,13 @@ void Package::load() {
     refused.push_back(fmt::format("{} needs {}", section.target, fmt::join(missing, ", ")));
   }
   if (refused.empty()) user_error("the file has no plan");
-  user_error("this processor runs none of its targets: {}", fmt::join(refused, "; "));
+  unsupported("this processor runs none of its targets: {}", fmt::join(refused, "; "));
 }
 
 void Package::load_target(Contents contents) {
   output_names_ = std::move(contents.output_names);
   weights_ = std::move(contents.weights);
+  parameters_ = std::move(contents.parameters);
   abi::Code code;
   image::LoadedImage loaded = image::load(checked(SectionKind::code, target_), contents.layout);
   code.functions = std::move(loaded.functions);

@@ -32,8 +32,8 @@ class Package {
     run,   // load the best target that this processor runs
     read,  // load none: for check_all(), on any processor
   };
-  // Throws UserError naming the file and what is wrong with it: damaged, of another version, for
-  // processors with features that this one lacks (by name).
+  // Throws UserError naming the file and what is wrong with it: damaged, of another version;
+  // Unsupported if this processor lacks features that all of its targets need, with their names.
   [[nodiscard]] static std::shared_ptr<const Package> open(const std::filesystem::path& path,
                                                            Use use = Use::run);
   // Of a file's bytes in memory; `name` is for messages.
@@ -44,6 +44,8 @@ class Package {
   [[nodiscard]] const std::string& target() const { return target_; }
   [[nodiscard]] const std::vector<Section>& sections() const { return sections_; }
   [[nodiscard]] const std::vector<std::string>& output_names() const { return output_names_; }
+  // Arguments of the plan that are weights, whether the file holds them or not.
+  [[nodiscard]] const std::vector<std::uint32_t>& parameters() const { return parameters_; }
   // The constants are read from the mapped file for as long as the code lives.
   [[nodiscard]] const abi::PlanAndCode& made() const { return made_; }
   // Empty if the file has none.
@@ -82,6 +84,7 @@ class Package {
   std::vector<std::string> output_names_;
   abi::PlanAndCode made_;
   std::vector<Weight> weights_;
+  std::vector<std::uint32_t> parameters_;
   std::string_view graph_;
 
   mutable std::mutex mutex_;

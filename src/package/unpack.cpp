@@ -30,6 +30,7 @@ class Unpacker {
       if (w->data() == nullptr) user_error("a weight of the plan section has no place");
       made.weights.push_back({w->argument(), {w->data()->offset(), w->data()->bytes()}});
     });
+    made.parameters = numbers(from.parameters());
     if (const binary::Image* const image = from.image()) {
       made.layout.code_bytes = image->code_bytes();
       made.layout.imports = strings(image->imports());

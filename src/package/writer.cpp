@@ -165,6 +165,7 @@ class Writer {
                                             span_bytes(w.tensor));
       contents.weights.push_back({w.argument, weights_.add(data)});
     }
+    contents.parameters = input_.parameters;
     contents.layout = std::move(linked.layout);
     contents.processor = image::required_bits(*target.instruction_set);
     const std::string name(target.instruction_set->name);

@@ -26,6 +26,7 @@ struct GivenWeight {
 struct PackageInput {
   std::vector<TargetProgram> targets;  // the best first
   std::vector<GivenWeight> weights;
+  std::vector<std::uint32_t> parameters;  // arguments that are weights, given or not
   std::vector<std::string> output_names;
   std::string graph;  // text; may be empty
 };
