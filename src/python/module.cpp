@@ -22,6 +22,7 @@
 #include "ops/table.h"
 #include "python/cut.h"
 #include "python/inspect.h"
+#include "python/program.h"
 #include "python/torch_callable.h"
 #include "python/torch_tensor.h"
 #include "runtime/common/errors.h"
@@ -453,6 +454,7 @@ NB_MODULE(_inkle, m) {
   bind_cut(m);
   bind_compiler(m);
   bind_inspect(m);
+  bind_program(m);
   bind_reading(m);
   m.def("ops_markdown", &ops::ops_markdown);
   m.def("has_row", [](const std::string& overload) {
