@@ -91,6 +91,8 @@ inkle_status guarded(inkle_status otherwise, Function&& function) noexcept {
     return fail(INKLE_OUT_OF_RANGE, error.what());
   } catch (const common::OutOfMemory& error) {
     return fail(INKLE_OUT_OF_MEMORY, error.what());
+  } catch (const inkle::capi::BadFile& error) {
+    return fail(INKLE_BAD_FILE, error.what());
   } catch (const inkle::UserError& error) {
     return fail(otherwise, error.what());
   } catch (const inkle::Unsupported& error) {

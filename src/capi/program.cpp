@@ -47,7 +47,7 @@ Program::Program(std::shared_ptr<const package::Package> package)
     : package_(std::move(package)),
       plan_(*runnable(package_->made()).plan),
       sizes_(plan_),
-      executable_(package_->made()),
+      executable_(package_->made(), {.check_bounds = true}),
       number_(next_number()) {
   declare();
   std::shared_ptr<const WeightSet> set = WeightSet::of_package(package_, sizes_);
@@ -157,8 +157,10 @@ void Program::run(std::span<const Value> inputs, Results& results) {
   if (weights == nullptr) {
     std::vector<std::string> names;
     for (const Declared& d : weights_) names.push_back(d.name);
-    throw WrongArgument(
-        fmt::format("{} has no weights yet: it needs {}", plan_.name, fmt::join(names, ", ")));
+    const std::string& file = package_->weights_name();
+    throw WrongArgument(fmt::format("{} has no weights yet: it needs {}{}", plan_.name,
+                                    fmt::join(names, ", "),
+                                    file.empty() ? "" : fmt::format(", or {} beside it", file)));
   }
   weights->set->check();
   results.kept_ = weights;

@@ -38,15 +38,15 @@ class Program {
   [[nodiscard]] const std::vector<Declared>& outputs() const { return outputs_; }
   [[nodiscard]] const std::vector<Declared>& weights() const { return weights_; }
 
-  // Thread-safe, each with results of its own. Throws WrongArgument, OutOfRange, OutOfMemory and
-  // UserError; results are empty then.
+  // Thread-safe, each with results of its own. Throws WrongArgument, OutOfRange, OutOfMemory,
+  // BadFile and UserError; results are empty then.
   void run(std::span<const Value> inputs, Results& results);
 
   // Null if there are none yet.
   [[nodiscard]] std::shared_ptr<const WeightSet> weight_set() const;
   // For calls that begin later. Throws WrongArgument and leaves things as they were.
   void set_weights(std::shared_ptr<const WeightSet> set);
-  // The weights in use; throws UserError if one is damaged.
+  // The weights in use; throws BadFile if one is damaged.
   void check() const;
 
  private:

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <utility>
 
-#include "base/error.h"
 #include "runtime/common/arguments.h"
 #include "runtime/common/errors.h"
 #include "runtime/cpu/strided_copy.h"
@@ -151,7 +150,13 @@ const abi::TensorView* WeightSet::find(std::string_view name) const {
 
 void WeightSet::check() const {
   if (package_ == nullptr) return;
-  std::call_once(checked_, [this] { package_->check_weights(); });
+  std::call_once(checked_, [this] {
+    try {
+      package_->check_weights();
+    } catch (const UserError& error) {
+      throw BadFile(error.what());
+    }
+  });
 }
 
 BoundWeights::BoundWeights(std::shared_ptr<const WeightSet> from, const abi::Plan& plan,

@@ -12,11 +12,18 @@
 #include <vector>
 
 #include "abi/tensor_view.h"
+#include "base/error.h"
 #include "package/package.h"
 #include "runtime/common/size_program.h"
 #include "runtime/cpu/memory_pool.h"
 
 namespace inkle::capi {
+
+// A file turns out to be damaged after it was loaded.
+class BadFile : public UserError {
+ public:
+  using UserError::UserError;
+};
 
 struct NamedView {
   std::string name;
@@ -34,7 +41,7 @@ class WeightSet {
 
   // Null if there is none. The view lives as long as this object.
   [[nodiscard]] const abi::TensorView* find(std::string_view name) const;
-  // Of a package: its hashes, once. Throws UserError if a weight is damaged.
+  // Of a package: its hashes, once. Throws BadFile if a weight is damaged.
   void check() const;
 
  private:

@@ -232,3 +232,16 @@ def test_the_bits_of_the_command(name, tmp_path):
     for path in done.stdout.split():
         number = int(pathlib.Path(path).name.split("_")[0])
         assert numpy.load(path).tobytes() == numpy.ascontiguousarray(results[number]).tobytes()
+
+
+def test_weights_beside_the_package(tmp_path):
+    path = build(DATA / "encoder.pt2", tmp_path / "m.inkle", "--weights", "separate")
+    ids = numpy.ones((2, 5), "i8")
+    want = inkle.load(path)(ids, ids)
+    (tmp_path / "m.weights").rename(tmp_path / "elsewhere")
+    program = inkle.load(path)
+    with pytest.raises(inkle.WrongArgument, match="no weights yet: it needs p_words_weight.*or m.weights beside it"):
+        program(ids, ids)
+    (tmp_path / "elsewhere").rename(tmp_path / "m.weights")
+    program.weights = inkle.load(path).weights
+    numpy.testing.assert_array_equal(program(ids, ids), want)
