@@ -56,7 +56,7 @@ class CpuTarget final : public Target {
                                     const CodeOptions& options) override {
     // Text of the code is not kept, so who wants it compiles.
     const std::shared_ptr<cache::Store> store =
-        options.text || build_identity().empty() ? nullptr : cache::user_store();
+        !options.cache || options.text || build_identity().empty() ? nullptr : cache::user_store();
     std::vector<TargetKernel> result(units.size());
     std::vector<std::size_t> cached;
     std::vector<cache::Key> keys(units.size());

@@ -3,6 +3,7 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 
 import pytest
 
@@ -141,3 +142,34 @@ def test_a_killed_writer_leaves_nothing_wrong(cache):
     assert got == want and "warning" not in said
     cache.inkle("cache", "verify")
     assert [p for p in cache.folder.rglob(".part-*")] == []
+
+
+TORCH = """
+import sys, torch, inkle
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.LayerNorm(8)).eval()
+with torch.no_grad():
+    for parameter in model.parameters():
+        parameter.fill_(0.25)
+    compiled = torch.compile(model, backend="inkle", options=eval(sys.argv[1]))
+    print(compiled(torch.arange(24.0).view(3, 8)).sum().item())
+"""
+
+
+def test_the_option_of_the_backend(cache):
+    pytest.importorskip("torch")
+
+    def run(options):
+        done = subprocess.run([sys.executable, "-c", TORCH, repr(options)], capture_output=True, text=True, check=False,
+                              env=os.environ | {"INKLE_CACHE_DIR": str(cache.folder), "INKLE_LOG": "cache",
+                                                "PYTHONPATH": str(ROOT / "python")})
+        assert done.returncode == 0, done.stderr
+        return done
+
+    want = run({"strict": True, "cache": False}).stdout
+    assert cache.entries() == []
+    assert run({"strict": True}).stdout == want
+    count = len(cache.entries())
+    assert count > 0
+    again = run({"strict": True})
+    assert again.stdout == want and f"{count} of {count} kernels were made" in again.stderr
+    assert "kernels were made" not in run({"strict": True, "cache": False}).stderr
