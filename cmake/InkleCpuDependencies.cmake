@@ -39,7 +39,12 @@ if(NOT INKLE_DNNL_INCLUDE OR NOT INKLE_DNNL_LIBRARY)
 endif()
 add_library(inkle_dnnl INTERFACE)
 target_include_directories(inkle_dnnl SYSTEM INTERFACE ${INKLE_DNNL_INCLUDE})
-target_link_libraries(inkle_dnnl INTERFACE ${INKLE_DNNL_LIBRARY})
+# Opened when a plan first calls it (runtime/cpu/onednn_library.cpp), by its name.
+target_link_libraries(inkle_dnnl INTERFACE ${CMAKE_DL_LIBS})
+cmake_path(GET INKLE_DNNL_LIBRARY PARENT_PATH folder)
+if(NOT folder IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES)
+  target_link_options(inkle_dnnl INTERFACE -Wl,-rpath,${folder})
+endif()
 
 # Reading and writing packages. Only FlatBuffers' headers are used, and its compiler at build time.
 find_path(INKLE_FLATBUFFERS_INCLUDE flatbuffers/flatbuffers.h REQUIRED)

@@ -86,7 +86,8 @@ function(inkle_test folder)
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest_main GTest::gmock inkle_warnings)
   inkle_precompile(${name})
   add_test(NAME ${folder} COMMAND ${name} --gtest_brief=1)
-  set_tests_properties(${folder} PROPERTIES TIMEOUT 300 LABELS fast)
+  # Code is generated, not taken from the user's cache.
+  set_tests_properties(${folder} PROPERTIES TIMEOUT 300 LABELS fast ENVIRONMENT "INKLE_CACHE_DIR=")
 endfunction()
 
 # What needs a GPU, under the label gpu. The Python tests need torch and the module in that Python.

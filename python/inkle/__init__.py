@@ -1,20 +1,29 @@
 """Inkle, a tensor compiler: ``torch.compile(model, backend="inkle")``.
 
 The backend is registered as an entry point of ``torch_dynamo_backends``; importing this package is
-not needed for it, but registers it too where the package was not installed.
+not needed for it, but registers it too where the package was not installed. Without torch there is
+``inkle.load``, which runs what was compiled elsewhere.
 """
 
-from inkle._inkle import OutOfRange, UserError, WrongArgument
-from inkle.backend import GraphReport, inkle, reports, reset
-from inkle.inspect import inspect, profile
+import importlib.util
+
+from inkle._inkle import OutOfRange, Unsupported, UserError, WrongArgument
+from inkle.program import load
+
+_HAS_TORCH = importlib.util.find_spec("torch") is not None
+if _HAS_TORCH:
+    from inkle.backend import GraphReport, inkle, reports, reset
+    from inkle.inspect import inspect, profile
 
 __all__ = [
     "GraphReport",
     "OutOfRange",
+    "Unsupported",
     "UserError",
     "WrongArgument",
     "inkle",
     "inspect",
+    "load",
     "profile",
     "register",
     "reports",
@@ -31,4 +40,5 @@ def register() -> None:
         register_backend(inkle, name="inkle")
 
 
-register()
+if _HAS_TORCH:
+    register()

@@ -99,6 +99,7 @@ def native_options(options: Options, training: bool, freeze: bool = False) -> An
     native.tune = options.tune
     native.deterministic = torch.are_deterministic_algorithms_enabled()
     native.fast_numerics = options.numerics == "fast"
+    native.cache = options.cache
     native.fail_stage = options.fail_stage
     native.dump = options.dump or _dump_to_folder()
     return native

@@ -27,6 +27,8 @@ class Options:
     graphs: bool = False
     """On a GPU, calls of equal shapes are recorded once and replayed (mode "reduce-overhead"); in
     inference."""
+    cache: bool = True
+    """Machine code of earlier processes is taken from the user's cache, and left there."""
     tune: bool = False
     """On a GPU, schedules of kernels are measured (modes "max-autotune...")."""
     dump: Callable[[str, str], None] | None = None
@@ -59,7 +61,7 @@ def parse(mode: str | None, options: Mapping[str, Any] | None) -> Options:
         result.graphs = True
     if mode is not None and mode.startswith("max-autotune") and "tune" not in (options or {}):
         result.tune = True
-    for key in ("freeze", "strict", "graphs", "tune"):
+    for key in ("freeze", "strict", "graphs", "tune", "cache"):
         if not isinstance(getattr(result, key), bool):
             raise ValueError(f"inkle: option {key}={getattr(result, key)!r}; one of True, False")
     for key, choices in _CHOICES.items():

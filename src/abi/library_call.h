@@ -91,11 +91,11 @@ struct AttentionCall {
 
 using LibraryCall = std::variant<MatmulCall, ConvolutionCall, AttentionCall>;
 
-// Calls function(Operand&) for every operand, the result included.
-template <class Function>
-void for_each_operand(LibraryCall& call, Function function) {
-  const auto visit_post_ops = [&](std::vector<PostOp>& post_ops) {
-    for (PostOp& p : post_ops) {
+// Calls function(operand) for every operand, the result included; of a LibraryCall, const or not.
+template <class Call, class Function>
+void for_each_operand(Call& call, Function function) {
+  const auto visit_post_ops = [&](auto& post_ops) {
+    for (auto& p : post_ops) {
       if (p.kind == PostOpKind::add || p.kind == PostOpKind::mul) function(p.operand);
     }
   };
@@ -119,6 +119,13 @@ void for_each_operand(LibraryCall& call, Function function) {
     function(a.out);
     if (a.has_mask) function(a.mask);
   }
+}
+
+// What the call writes.
+[[nodiscard]] inline const Operand& result_of(const LibraryCall& call) {
+  if (const auto* m = std::get_if<MatmulCall>(&call)) return m->c;
+  if (const auto* c = std::get_if<ConvolutionCall>(&call)) return c->y;
+  return std::get<AttentionCall>(call).out;
 }
 
 }  // namespace inkle::abi

@@ -2,16 +2,22 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/package_text.h"
 #include "cli/session.h"
+#include "driver/range_guards.h"
 #include "graph/text.h"
 #include "image/processor.h"
 #include "package/package.h"
 #include "package/writer.h"
+#include "runtime/common/plan_bounds.h"
 #include "runtime/common/plan_check.h"
+#include "runtime/common/prepared_plan.h"
 #include "runtime/common/size_program.h"
 
 namespace inkle::cli {
@@ -23,6 +29,15 @@ struct BuildArguments {
   std::string output;
   std::string weights = "together";
 };
+
+std::vector<std::uint32_t> parameters_of(const Model& model) {
+  std::vector<std::uint32_t> parameters;
+  for (std::size_t i = 0; i < model.graph.inputs.size(); ++i) {
+    if (!model.weights[i] && !model.graph.inputs[i].is_parameter) continue;
+    parameters.push_back(static_cast<std::uint32_t>(i));
+  }
+  return parameters;
+}
 
 std::vector<package::GivenWeight> weights_of(const Model& model) {
   std::vector<package::GivenWeight> weights;
@@ -47,26 +62,38 @@ void build(const BuildArguments& a) {
   for (const std::string& target : targets) {
     driver::Compiler compiler(driver::make_cpu_target(target));
     const driver::Compiled compiled = compiler.compile(model.graph, settings.options);
-    input.targets.push_back({image::instruction_set_named(target), {compiled.plan, compiled.code}});
+    auto plan = std::make_shared<const abi::Plan>(
+        driver::with_guards(*compiled.plan, driver::ranges_of(model.graph)));
+    input.targets.push_back(
+        {image::instruction_set_named(target), {std::move(plan), compiled.code}});
   }
-  if (a.weights == "together") input.weights = weights_of(model);
+  if (a.weights != "none") input.weights = weights_of(model);
+  input.separate_weights = a.weights == "separate";
+  input.parameters = parameters_of(model);
   input.output_names = model.outputs;
   input.graph = graph::to_string(model.graph);
   package::write_package(a.output, input);
 }
 
+// All that can be told of a plan without a call.
+void check_plan(const abi::Plan& plan) {
+  namespace common = runtime::common;
+  common::check_references(plan);
+  const common::SizeProgram sizes(plan);
+  const common::PlanFacts facts(plan);
+  (void)common::plan_prepared(plan, facts, sizes, 1);
+  if (sizes.is_constant()) common::check_bounds(plan, facts, sizes.constant_slots());
+}
+
 void check(const std::string& path) {
   const auto package = package::Package::open(path, package::Package::Use::read);
   const auto all = package->check_all();
-  for (const package::Contents& contents : all) {
-    runtime::common::check_references(contents.plan);
-    const runtime::common::SizeProgram sizes(contents.plan);
-  }
-  for (const package::Section& section : package->sections()) {
-    std::printf("%-10s %-10s %12llu bytes at %llu\n",
-                std::string(package::name_of(section.kind)).c_str(), section.target.c_str(),
-                static_cast<unsigned long long>(section.bytes),
-                static_cast<unsigned long long>(section.offset));
+  for (const package::Contents& contents : all) check_plan(contents.plan);
+  std::printf("%s", sections_text(*package).c_str());
+  const std::filesystem::path other = package::weights_path(path);
+  if (std::ranges::any_of(all, [](const auto& c) { return c.weights_hash.has_value(); })) {
+    const bool is_here = std::filesystem::exists(other);
+    std::printf("weights in %s%s\n", other.string().c_str(), is_here ? "" : ", which is not here");
   }
   std::printf("%s: ok\n", path.c_str());
 }
@@ -84,9 +111,13 @@ void add_build(CLI::App& app) {
       ->add_option("--target", arguments->targets,
                    "x86-64-v3 or x86-64-v4, again for more, the best first; else this machine's")
       ->allow_extra_args(false);
-  command->add_option("--weights", arguments->weights, "together: in the package; none: inputs")
+  command
+      ->add_option(
+          "--weights", arguments->weights,
+          "together: in the package; separate: in a file of their own beside it, NAME.weights; "
+          "none: given by who runs it")
       ->capture_default_str()
-      ->check(CLI::IsMember({"together", "none"}));
+      ->check(CLI::IsMember({"together", "separate", "none"}));
   command->add_flag("--freeze", compile.load.freeze,
                     "treat the weights of a .pt2 file as constants that are computed with");
   command->add_flag("--fast-numerics", compile.fast_numerics,

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "cli/commands.h"
+#include "cli/package_text.h"
 #include "cli/session.h"
 #include "driver/inspect.h"
 
@@ -99,11 +100,35 @@ void run_plan(Session& session, double seconds, driver::Inspection& inspection) 
   inspection.packed_weight_bytes = memory.packed_weight_bytes;
 }
 
+// What is in a package: its plan and graph, no stages, no code.
+void inspect_package(const InspectArguments& a, const Model& model, const Arguments& arguments,
+                     driver::Inspection& inspection) {
+  const package::Package& package = *model.package;
+  Session session(model, a.compile, arguments);
+  inspection.plan = session.compiled().plan;
+  inspection.report = session.compiled().report;
+  inspection.device = fmt::format("package for {}, {} threads", package.target(), num_threads());
+  inspection.slots = driver::slots_of(*inspection.plan, arguments.views(), arguments.integers);
+  inspection.texts.emplace_back("package", sections_text(package));
+  inspection.texts.emplace_back("graph", package.graph_text());
+  inspection.texts.emplace_back("plan", abi::to_string(*inspection.plan));
+  if (a.no_run) {
+    inspection.not_run = "the program was not run (--no-run).";
+    return;
+  }
+  run_plan(session, a.seconds, inspection);
+  inspection.limits = driver::measure_limits(driver::Compiler().device());
+}
+
 driver::Inspection inspect_model(const InspectArguments& a) {
   const Model model = load_model(a.compile.file, a.compile.load);
   const Arguments arguments = make_arguments(model, a.inputs);
   driver::Inspection inspection;
   inspection.title = std::filesystem::path(a.compile.file).filename().string();
+  if (model.package != nullptr) {
+    inspect_package(a, model, arguments, inspection);
+    return inspection;
+  }
   DeviceCompiler on(a.compile);
   on.options.keep_code = !a.no_code;
   on.options.dump = [&](std::string_view stage, const std::string& text) {

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "cli/cache.h"
 #include "cli/commands.h"
 
 namespace {
@@ -36,6 +37,7 @@ int main(int argc, char** argv) {
       "OMP_NUM_THREADS sets the number of threads.");
   inkle::cli::add_build(app);
   inkle::cli::add_check(app);
+  inkle::cli::add_cache(app);
   inkle::cli::add_run(app);
   inkle::cli::add_bench(app);
   inkle::cli::add_profile(app);

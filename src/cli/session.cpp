@@ -125,9 +125,11 @@ Session::Session(DeviceCompiler on, driver::Compiled compiled, const Arguments& 
 }
 
 void Session::load(const Arguments& arguments) {
-  executable_ = on_.compiler != nullptr ? on_.compiler->load(compiled_)
-                                        : std::make_unique<runtime::cpu::Executable>(
-                                              abi::PlanAndCode{compiled_.plan, compiled_.code});
+  executable_ = on_.compiler != nullptr
+                    ? on_.compiler->load(compiled_)
+                    : std::make_unique<runtime::cpu::Executable>(
+                          abi::PlanAndCode{compiled_.plan, compiled_.code},
+                          runtime::cpu::ExecutableOptions{.check_bounds = true});
   views_ = arguments.views();
   if (on_.gpu != nullptr) upload(arguments);
   call_ = {.tensors = views_, .integers = arguments.integers, .versions = versions_};

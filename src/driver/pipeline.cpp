@@ -110,8 +110,10 @@ void describe_steps(const schedule::ScheduledProgram& scheduled, const abi::Plan
 namespace {
 
 CodeOptions code_options(const CompileOptions& options) {
-  return {
-      .text = options.keep_code, .object = options.keep_objects, .only_text = options.only_text};
+  return {.text = options.keep_code,
+          .object = options.keep_objects,
+          .only_text = options.only_text,
+          .cache = options.cache};
 }
 
 // What kernels that are alike have in common: the key of their code.

@@ -36,6 +36,8 @@ struct CompileOptions {
   bool keep_objects = false;  // fill Report::code with object files
   // A GPU's kernels are written and not compiled; the plan cannot be run.
   bool only_text = false;
+  // Machine code is looked for and left in the user's cache (cache/store.h).
+  bool cache = true;
   // Schedules are measured where the target can, once a kernel and set of sizes; else the model's.
   bool tune = false;
   // For tests: the stage of this name throws InternalError.

@@ -45,6 +45,8 @@ struct CodeOptions {
   bool object = false;  // fill TargetKernel::object
   // A GPU's kernels are written and never compiled: their images are empty.
   bool only_text = false;
+  bool cache =
+      true;  // take what earlier processes have made, and leave what is made for later ones
 };
 
 struct TargetKernel {

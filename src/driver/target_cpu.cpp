@@ -1,7 +1,18 @@
 #include "base/error.h"
 #include "driver/target.h"
 #ifdef INKLE_CPU
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "base/log.h"
+#include "cache/store.h"
 #include "codegen/cpu/compiler.h"
+#include "driver/build_identity.h"
+#include "image/image.h"
 #include "runtime/cpu/executor.h"
 #include "runtime/cpu/library_step.h"
 #endif
@@ -43,22 +54,46 @@ class CpuTarget final : public Target {
 
   std::vector<TargetKernel> compile(std::span<const TargetUnit> units,
                                     const CodeOptions& options) override {
-    std::vector<codegen::cpu::CompileUnit> all;
-    for (const TargetUnit& unit : units) all.push_back({unit.kernel, unit.schedule});
-    std::vector<TargetKernel> result;
-    for (codegen::cpu::CompiledKernel& made :
-         generator_.compile(all, {.keep_ir = options.text, .keep_assembly = options.text})) {
-      TargetKernel kernel;
+    // Text of the code is not kept, so who wants it compiles.
+    const std::shared_ptr<cache::Store> store =
+        !options.cache || options.text || build_identity().empty() ? nullptr : cache::user_store();
+    std::vector<TargetKernel> result(units.size());
+    std::vector<std::size_t> cached;
+    std::vector<cache::Key> keys(units.size());
+    std::vector<codegen::cpu::CompileUnit> wanted;
+    std::vector<std::size_t> wanted_at;
+    for (std::size_t u = 0; u < units.size(); ++u) {
+      result[u].schedule = units[u].schedule;
+      if (store != nullptr) {
+        keys[u] = key_of(units[u]);
+        if (take(store->find(keys[u]), units[u], result[u])) {
+          cached.push_back(u);
+          continue;
+        }
+      }
+      wanted.push_back({units[u].kernel, units[u].schedule});
+      wanted_at.push_back(u);
+    }
+    if (!load_cached(cached, result)) {
+      for (const std::size_t u : cached) {
+        wanted.push_back({units[u].kernel, units[u].schedule});
+        wanted_at.push_back(u);
+      }
+    }
+    auto all = generator_.compile(wanted, {.keep_ir = options.text, .keep_assembly = options.text});
+    for (std::size_t w = 0; w < all.size(); ++w) {
+      codegen::cpu::CompiledKernel& made = all[w];
+      TargetKernel& kernel = result[wanted_at[w]];
       kernel.function = made.function;
-      kernel.schedule = units[result.size()].schedule;
       kernel.scratch_bytes = made.scratch_bytes;
       kernel.code = std::move(made.code);
       kernel.object = std::move(made.object);
       kernel.ir = std::move(made.ir);
       kernel.assembly = std::move(made.assembly);
       kernel.seconds = made.emit_seconds + made.compile_seconds;
-      result.push_back(std::move(kernel));
+      if (store != nullptr) keep(*store, keys[wanted_at[w]], kernel);
     }
+    if (store != nullptr) store->settle();
     return result;
   }
 
@@ -67,6 +102,77 @@ class CpuTarget final : public Target {
   }
 
  private:
+  // All that machine code depends on, the more general first.
+  [[nodiscard]] cache::Key key_of(const TargetUnit& unit) const {
+    const abi::DeviceDescription& d = device();
+    return {
+        {"build", build_identity()},
+        {"processor", generator_.target()},
+        {"machine", fmt::format("{} bytes a vector, {} registers, caches of {}, {} and {} bytes, "
+                                "{} threads",
+                                d.vector_bytes, d.vector_registers, d.l1_bytes, d.l2_bytes,
+                                d.l3_bytes, d.parallelism)},
+        {"kernel",
+         cache::digest_of(schedule::to_string(*unit.kernel) + schedule::to_string(unit.schedule))}};
+  }
+
+  static sym::Context* context_of(const schedule::Kernel& kernel) {
+    if (!kernel.sizes.empty()) return &kernel.sizes[0].context();
+    if (const auto* attention = std::get_if<schedule::AttentionKernel>(&kernel.body)) {
+      return &attention->batch.context();
+    }
+    const auto& loops = std::get<schedule::LoopKernel>(kernel.body).outer;
+    return loops.empty() ? nullptr : &loops[0].extent.context();
+  }
+
+  // Bytes of scratch, then the object file. Whether there is such an entry.
+  static bool take(std::optional<std::vector<std::byte>> entry, const TargetUnit& unit,
+                   TargetKernel& kernel) {
+    sym::Context* const context = context_of(*unit.kernel);
+    std::int64_t scratch = 0;
+    if (!entry || context == nullptr || entry->size() < sizeof scratch) return false;
+    std::memcpy(&scratch, entry->data(), sizeof scratch);
+    if (scratch < 0) return false;
+    kernel.scratch_bytes = context->constant(scratch);
+    kernel.object = std::make_shared<const std::vector<std::byte>>(entry->begin() + sizeof scratch,
+                                                                   entry->end());
+    return true;
+  }
+
+  // All at once, so that they lie in one image. False if that is refused.
+  static bool load_cached(const std::vector<std::size_t>& cached,
+                          std::vector<TargetKernel>& kernels) {
+    if (cached.empty()) return true;
+    std::vector<image::Object> objects;
+    for (const std::size_t k : cached) objects.push_back(*kernels[k].object);
+    image::LoadedImage loaded;
+    try {
+      const image::Image linked = image::link(objects);
+      loaded = image::load(linked.bytes, linked.layout);
+    } catch (const UserError& error) {
+      warn("cache.code", "code of the cache is made anew: {}", error.what());
+      return false;
+    }
+    for (std::size_t i = 0; i < cached.size(); ++i) {
+      kernels[cached[i]].function = loaded.functions[i];
+      kernels[cached[i]].code = loaded.memory;
+    }
+    log(LogChannel::cache, "{} of {} kernels were made by earlier processes", cached.size(),
+        kernels.size());
+    return true;
+  }
+
+  // Scratch that depends on sizes is an expression of one program, and is not kept.
+  static void keep(cache::Store& store, const cache::Key& key, const TargetKernel& kernel) {
+    const auto scratch = kernel.scratch_bytes.constant();
+    if (!scratch || kernel.object == nullptr) return;
+    const std::int64_t bytes = *scratch;
+    std::vector<std::byte> entry(sizeof bytes + kernel.object->size());
+    std::memcpy(entry.data(), &bytes, sizeof bytes);
+    std::copy(kernel.object->begin(), kernel.object->end(), entry.begin() + sizeof bytes);
+    store.put(key, entry);
+  }
+
   codegen::cpu::CpuCompiler generator_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "abi/plan.h"
 #include "image/image.h"
 #include "image/processor.h"
+#include "package/hash.h"
 
 namespace inkle::package {
 
@@ -32,7 +34,9 @@ struct Contents {
   std::vector<std::string> output_names;
   std::vector<Range> constants;  // by the plan's constants
   std::vector<Weight> weights;
-  image::Layout layout;  // of the code section
+  std::vector<std::uint32_t> parameters;  // arguments that are weights, in the file or not
+  std::optional<Hash> weights_hash;       // of the section of weights, if another file holds it
+  image::Layout layout;                   // of the code section
   std::vector<image::CpuidBits> processor;
 };
 

@@ -25,7 +25,8 @@ class Packer {
     }
     const auto root = binary::CreateContents(
         out_, plan(contents.plan), strings(contents.output_names),
-        out_.CreateVectorOfStructs(constants), out_.CreateVector(weights), image(contents));
+        out_.CreateVectorOfStructs(constants), out_.CreateVector(weights), image(contents),
+        numbers(contents.parameters), hash(contents.weights_hash));
     binary::FinishContentsBuffer(out_, root);
     const auto* first = reinterpret_cast<const std::byte*>(out_.GetBufferPointer());
     return {first, first + out_.GetSize()};
@@ -46,6 +47,10 @@ class Packer {
   }
   Offset<flatbuffers::Vector<std::uint32_t>> numbers(const std::vector<std::uint32_t>& all) {
     return out_.CreateVector(all);
+  }
+  Offset<flatbuffers::Vector<std::uint8_t>> hash(const std::optional<Hash>& hash) {
+    if (!hash) return 0;
+    return out_.CreateVector(reinterpret_cast<const std::uint8_t*>(hash->data()), hash->size());
   }
   Offset<flatbuffers::Vector<std::int64_t>> integers(const std::vector<std::int64_t>& all) {
     return out_.CreateVector(all);

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -60,29 +61,67 @@ bool Package::is_package(std::span<const std::byte> start) {
   return start.size() >= sizeof kMagic && std::memcmp(start.data(), kMagic, sizeof kMagic) == 0;
 }
 
+std::filesystem::path weights_path(const std::filesystem::path& package) {
+  std::filesystem::path path = package;
+  return path.replace_extension(".weights");
+}
+
 std::shared_ptr<const Package> Package::open(const std::filesystem::path& path, Use use) {
-  return make(path.string(), map_file(path), use);
+  const std::filesystem::path other = weights_path(path);
+  return make(path.string(), map_file(path), use, [other]() -> std::shared_ptr<const Package> {
+    std::error_code error;
+    if (!std::filesystem::exists(other, error)) return nullptr;
+    return make(other.string(), map_file(other), Use::read, nullptr);
+  });
 }
 
 std::shared_ptr<const Package> Package::from_bytes(std::string name, std::vector<std::byte> bytes,
-                                                   Use use) {
-  auto kept = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
-  return make(std::move(name), abi::SharedBytes(std::move(kept)), use);
+                                                   Use use, std::vector<std::byte> weights) {
+  const auto shared = [](std::vector<std::byte> from) {
+    return abi::SharedBytes(std::make_shared<const std::vector<std::byte>>(std::move(from)));
+  };
+  OpenWeights open;
+  if (!weights.empty()) {
+    open = [name, other = shared(std::move(weights))] {
+      return make(weights_path(name).string(), other, Use::read, nullptr);
+    };
+  }
+  return make(std::move(name), shared(std::move(bytes)), use, std::move(open));
 }
 
-std::shared_ptr<const Package> Package::make(std::string name, abi::SharedBytes file, Use use) {
-  const std::shared_ptr<Package> package(new Package(std::move(name), std::move(file)));
+std::shared_ptr<const Package> Package::make(std::string name, abi::SharedBytes file, Use use,
+                                             OpenWeights open_weights) {
+  const std::shared_ptr<Package> package(
+      new Package(std::move(name), std::move(file), std::move(open_weights)));
   try {
     package->sections_ = read_header(package->file_.data);
     if (use == Use::run) package->load();
   } catch (const UserError& error) {
     user_error("{}: {}", package->name_, error.what());
+  } catch (const Unsupported& error) {
+    unsupported("{}: {}", package->name_, error.what());
   }
   return package;
 }
 
-Package::Package(std::string name, abi::SharedBytes file)
-    : name_(std::move(name)), file_(std::move(file)) {}
+Package::Package(std::string name, abi::SharedBytes file, OpenWeights open_weights)
+    : name_(std::move(name)), file_(std::move(file)), open_weights_(std::move(open_weights)) {}
+
+std::shared_ptr<const Package> Package::other_of(const Contents& contents) const {
+  if (!contents.weights_hash || !open_weights_) return nullptr;
+  std::shared_ptr<const Package> other = open_weights_();
+  if (other == nullptr) return nullptr;
+  const Section* const section = other->find(SectionKind::weights, "");
+  if (section == nullptr || section->hash != *contents.weights_hash) {
+    user_error("{} holds other weights than those it was built with", other->name_);
+  }
+  return other;
+}
+
+const Package* Package::weights_file() const {
+  if (find(SectionKind::weights, "") != nullptr) return this;
+  return other_.get();
+}
 
 const Section* Package::find(SectionKind kind, std::string_view target) const {
   const auto found = std::find_if(sections_.begin(), sections_.end(), [&](const Section& s) {
@@ -113,6 +152,12 @@ Contents Package::contents_of(const Section& plan) const {
       user_error("a weight is of argument {}, which takes none", w.argument);
     }
   }
+  for (const std::uint32_t argument : contents.parameters) {
+    if (argument >= contents.plan.arguments.size() ||
+        contents.plan.arguments[argument].is_integer) {
+      user_error("argument {} is no weight", argument);
+    }
+  }
   if (contents.constants.size() != contents.plan.constants.size()) {
     user_error("{} constants, {} are needed", contents.constants.size(),
                contents.plan.constants.size());
@@ -136,12 +181,17 @@ void Package::load() {
     refused.push_back(fmt::format("{} needs {}", section.target, fmt::join(missing, ", ")));
   }
   if (refused.empty()) user_error("the file has no plan");
-  user_error("this processor runs none of its targets: {}", fmt::join(refused, "; "));
+  unsupported("this processor runs none of its targets: {}", fmt::join(refused, "; "));
 }
 
 void Package::load_target(Contents contents) {
   output_names_ = std::move(contents.output_names);
   weights_ = std::move(contents.weights);
+  parameters_ = std::move(contents.parameters);
+  if (contents.weights_hash) {
+    weights_name_ = weights_path(name_).filename().string();
+    other_ = other_of(contents);
+  }
   abi::Code code;
   image::LoadedImage loaded = image::load(checked(SectionKind::code, target_), contents.layout);
   code.functions = std::move(loaded.functions);
@@ -161,26 +211,28 @@ std::vector<PackageWeight> Package::weights() const {
 
 std::vector<PackageWeight> Package::unchecked_weights() const {
   std::vector<PackageWeight> result;
-  if (weights_.empty()) return result;
-  const Section* const section = find(SectionKind::weights, "");
-  if (section == nullptr) user_error("{}: its weights are not in the file", name_);
+  const Package* const file = weights_file();
+  if (weights_.empty() || (file == nullptr && !weights_name_.empty())) return result;
+  if (file == nullptr) user_error("{}: its weights are not in the file", name_);
+  const std::span<const std::byte> section = file->bytes_of(*file->find(SectionKind::weights, ""));
   for (const Weight& w : weights_) {
-    if (!is_inside(bytes_of(*section), w.data)) {
-      user_error("{}: a weight lies outside of its section", name_);
-    }
-    result.push_back({w.argument, bytes_of(*section).subspan(w.data.offset, w.data.bytes)});
+    if (!is_inside(section, w.data)) user_error("{}: a weight lies outside of its section", name_);
+    result.push_back({w.argument, section.subspan(w.data.offset, w.data.bytes)});
   }
   return result;
 }
 
 void Package::check_weights() const {
-  (void)unchecked_weights();
-  if (weights_.empty()) return;
+  if (!unchecked_weights().empty()) weights_file()->check_chunks(weights_);
+}
+
+// The weights lie in the section.
+void Package::check_chunks(const std::vector<Weight>& weights) const {
   const std::lock_guard lock(mutex_);
   try {
     read_leaves();
     std::vector<std::uint64_t> wanted;
-    for (const Weight& w : weights_) {
+    for (const Weight& w : weights) {
       if (w.data.bytes == 0) continue;
       const std::uint64_t last = (w.data.offset + w.data.bytes - 1) / kChunkBytes;
       for (std::uint64_t i = w.data.offset / kChunkBytes; i <= last; ++i) {
@@ -233,24 +285,32 @@ void Package::check_leaves(const std::vector<std::uint64_t>& wanted) const {
   }
 }
 
+void Package::check_bytes() const {
+  std::uint64_t end = sizeof(FileHeader) + sections_.size() * sizeof(SectionEntry);
+  for (const Section& section : sections_) {
+    if (!is_zero(file_.data.subspan(end, section.offset - end))) {
+      user_error("bytes {} to {} of the file are not zeros", end, section.offset);
+    }
+    end = section.offset + section.bytes;
+    if (hash_of_section(bytes_of(section)) != section.hash) {
+      user_error("section {} {} is damaged: its hash is another", name_of(section.kind),
+                 section.target);
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  if (find(SectionKind::weights, "") != nullptr) read_leaves();
+}
+
 std::vector<Contents> Package::check_all() const {
   std::vector<Contents> all;
   try {
-    std::uint64_t end = sizeof(FileHeader) + sections_.size() * sizeof(SectionEntry);
+    check_bytes();
     for (const Section& section : sections_) {
-      if (!is_zero(file_.data.subspan(end, section.offset - end))) {
-        user_error("bytes {} to {} of the file are not zeros", end, section.offset);
-      }
-      end = section.offset + section.bytes;
-      if (hash_of_section(bytes_of(section)) != section.hash) {
-        user_error("section {} {} is damaged: its hash is another", name_of(section.kind),
-                   section.target);
-      }
       if (section.kind == SectionKind::plan) all.push_back(check_target(section));
     }
-    if (all.empty()) user_error("the file has no plan");
-    const std::lock_guard lock(mutex_);
-    if (find(SectionKind::weights, "") != nullptr) read_leaves();
+    if (all.empty() && find(SectionKind::weights, "") == nullptr) {
+      user_error("the file has no plan");
+    }
   } catch (const UserError& error) {
     user_error("{}: {}", name_, error.what());
   }
@@ -263,13 +323,19 @@ Contents Package::check_target(const Section& plan) const {
   const Section* const code = find(SectionKind::code, plan.target);
   if (code == nullptr) user_error("there is no code for {}", plan.target);
   (void)image::load(bytes_of(*code), contents.layout);
-  const auto part = [&](SectionKind kind, const Range& range, std::string_view what) {
-    const Section* const section = find(kind, "");
+  const auto part = [&](const Package& file, SectionKind kind, const Range& range,
+                        std::string_view what) {
+    const Section* const section = file.find(kind, "");
     if (section == nullptr) user_error("{} of {} is not in the file", what, plan.target);
-    (void)part_of(bytes_of(*section), range, what);
+    (void)part_of(file.bytes_of(*section), range, what);
   };
-  for (const Range& r : contents.constants) part(SectionKind::constants, r, "a constant");
-  for (const Weight& w : contents.weights) part(SectionKind::weights, w.data, "a weight");
+  for (const Range& r : contents.constants) part(*this, SectionKind::constants, r, "a constant");
+  const std::shared_ptr<const Package> other = other_of(contents);
+  if (other != nullptr) (void)other->check_all();
+  if (contents.weights_hash && other == nullptr) return contents;  // elsewhere
+  for (const Weight& w : contents.weights) {
+    part(other ? *other : *this, SectionKind::weights, w.data, "a weight");
+  }
   return contents;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -16,6 +17,10 @@
 #include "package/format.h"
 
 namespace inkle::package {
+
+// Where the weights of a package lie that keeps them in a file of their own: of "m.inkle",
+// "m.weights".
+[[nodiscard]] std::filesystem::path weights_path(const std::filesystem::path& package);
 
 // An argument that comes with the program; its bytes live as long as the package.
 struct PackageWeight {
@@ -32,40 +37,54 @@ class Package {
     run,   // load the best target that this processor runs
     read,  // load none: for check_all(), on any processor
   };
-  // Throws UserError naming the file and what is wrong with it: damaged, of another version, for
-  // processors with features that this one lacks (by name).
+  // Throws UserError naming the file and what is wrong with it: damaged, of another version;
+  // Unsupported if this processor lacks features that all of its targets need, with their names.
   [[nodiscard]] static std::shared_ptr<const Package> open(const std::filesystem::path& path,
                                                            Use use = Use::run);
-  // Of a file's bytes in memory; `name` is for messages.
-  [[nodiscard]] static std::shared_ptr<const Package> from_bytes(std::string name,
-                                                                 std::vector<std::byte> bytes,
-                                                                 Use use = Use::run);
+  // Of a file's bytes in memory; `name` is for messages. `weights` are those of its other file, if
+  // they are at hand.
+  [[nodiscard]] static std::shared_ptr<const Package> from_bytes(
+      std::string name, std::vector<std::byte> bytes, Use use = Use::run,
+      std::vector<std::byte> weights = {});
 
   [[nodiscard]] const std::string& target() const { return target_; }
   [[nodiscard]] const std::vector<Section>& sections() const { return sections_; }
   [[nodiscard]] const std::vector<std::string>& output_names() const { return output_names_; }
+  // Arguments of the plan that are weights, whether the file holds them or not.
+  [[nodiscard]] const std::vector<std::uint32_t>& parameters() const { return parameters_; }
   // The constants are read from the mapped file for as long as the code lives.
   [[nodiscard]] const abi::PlanAndCode& made() const { return made_; }
+  // The file that the weights are in, if it is another one. It is opened where it lies beside the
+  // package; who has the weights elsewhere does not need it.
+  [[nodiscard]] const std::string& weights_name() const { return weights_name_; }
   // Empty if the file has none.
   [[nodiscard]] std::string_view graph_text() const { return graph_; }
 
-  // Their hashes are checked first. Throws UserError if a chunk is damaged.
+  // Those that are at hand. Their hashes are checked first. Throws UserError if a chunk is damaged.
   [[nodiscard]] std::vector<PackageWeight> weights() const;
   // Where they lie, in a moment: check_weights() comes before anything reads them.
   [[nodiscard]] std::vector<PackageWeight> unchecked_weights() const;
   // The chunks that the weights lie in, once; on several threads. Throws likewise.
   void check_weights() const;
 
-  // Checks every byte: all sections of all targets, and the zeros between them. The contents of all
-  // targets, whose plans a runtime checks further.
+  // Checks every byte: all sections of all targets, and the zeros between them; of the other file
+  // likewise, where it is at hand. The contents of all targets, whose plans a runtime checks
+  // further; none of a file of weights.
   [[nodiscard]] std::vector<Contents> check_all() const;
 
  private:
-  Package(std::string name, abi::SharedBytes file);
+  // Opens the file of weights; null if there is none.
+  using OpenWeights = std::function<std::shared_ptr<const Package>()>;
+  Package(std::string name, abi::SharedBytes file, OpenWeights open_weights);
   [[nodiscard]] static std::shared_ptr<const Package> make(std::string name, abi::SharedBytes file,
-                                                           Use use);
+                                                           Use use, OpenWeights open_weights);
   void load();
   void load_target(Contents contents);
+  // The file of the weights that the plan names; null if it is not at hand.
+  [[nodiscard]] std::shared_ptr<const Package> other_of(const Contents& contents) const;
+  [[nodiscard]] const Package* weights_file() const;
+  void check_bytes() const;
+  void check_chunks(const std::vector<Weight>& weights) const;
   [[nodiscard]] const Section* find(SectionKind kind, std::string_view target) const;
   [[nodiscard]] std::span<const std::byte> bytes_of(const Section& section) const;
   // Those of a section whose hash has been checked.
@@ -82,6 +101,10 @@ class Package {
   std::vector<std::string> output_names_;
   abi::PlanAndCode made_;
   std::vector<Weight> weights_;
+  std::vector<std::uint32_t> parameters_;
+  OpenWeights open_weights_;
+  std::string weights_name_;
+  std::shared_ptr<const Package> other_;  // the file of weights
   std::string_view graph_;
 
   mutable std::mutex mutex_;

@@ -1,5 +1,6 @@
 #include <inkle_plan_generated.h>
 
+#include <cstring>
 #include <string_view>
 #include <utility>
 
@@ -30,6 +31,12 @@ class Unpacker {
       if (w->data() == nullptr) user_error("a weight of the plan section has no place");
       made.weights.push_back({w->argument(), {w->data()->offset(), w->data()->bytes()}});
     });
+    made.parameters = numbers(from.parameters());
+    if (const auto* hash = from.weights_hash()) {
+      if (hash->size() != sizeof(Hash)) user_error("a hash of {} bytes", hash->size());
+      made.weights_hash.emplace();
+      std::memcpy(made.weights_hash->data(), hash->data(), hash->size());
+    }
     if (const binary::Image* const image = from.image()) {
       made.layout.code_bytes = image->code_bytes();
       made.layout.imports = strings(image->imports());

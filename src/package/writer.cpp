@@ -10,6 +10,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -17,6 +18,7 @@
 #include "image/image.h"
 #include "package/contents.h"
 #include "package/format.h"
+#include "package/package.h"
 
 namespace inkle::package {
 namespace {
@@ -120,17 +122,18 @@ class File {
   int descriptor_ = -1;
 };
 
-class Writer {
+// Sections with their hashes, as one file.
+class Sections {
  public:
-  explicit Writer(const PackageInput& input) : input_(input) {
-    for (const TargetProgram& target : input.targets) add_target(target);
-    if (!input.weights.empty()) add_weights();
-    if (!constants_.bytes().empty()) add(SectionKind::constants, "", constants_.bytes());
-    if (!input.graph.empty()) {
-      add(SectionKind::graph, "", std::as_bytes(std::span(input.graph)));
-    }
+  void add(SectionKind kind, std::string target, std::span<const std::byte> data) {
+    sections_.push_back({.kind = kind, .target = std::move(target), .bytes = data.size()});
+    hashes_.push_back(hash_of_section(data));
+    data_.push_back(data);
   }
-
+  void add_owned(SectionKind kind, std::string target, std::vector<std::byte> data) {
+    owned_.push_back(std::move(data));
+    add(kind, std::move(target), owned_.back());
+  }
   void write(const std::filesystem::path& path) {
     const std::vector<std::byte> header = write_header(sections_, hashes_);
     File file(path);
@@ -140,14 +143,39 @@ class Writer {
   }
 
  private:
-  void add(SectionKind kind, std::string target, std::span<const std::byte> data) {
-    sections_.push_back({.kind = kind, .target = std::move(target), .bytes = data.size()});
-    hashes_.push_back(hash_of_section(data));
-    data_.push_back(data);
+  std::vector<Section> sections_;
+  std::vector<Hash> hashes_;
+  std::vector<std::span<const std::byte>> data_;
+  std::deque<std::vector<std::byte>> owned_;
+};
+
+class Writer {
+ public:
+  explicit Writer(const PackageInput& input) : input_(input) {
+    if (input.separate_weights) collect_weights();
+    for (const TargetProgram& target : input.targets) add_target(target);
+    if (!input.weights.empty()) add_weights(input.separate_weights ? other_ : file_);
+    if (!constants_.bytes().empty()) file_.add(SectionKind::constants, "", constants_.bytes());
+    if (!input.graph.empty()) {
+      file_.add(SectionKind::graph, "", std::as_bytes(std::span(input.graph)));
+    }
   }
-  void add_owned(SectionKind kind, std::string target, std::vector<std::byte> data) {
-    owned_.push_back(std::move(data));
-    add(kind, std::move(target), owned_.back());
+
+  void write(const std::filesystem::path& path) {
+    // The weights first: who sees a package sees what it needs.
+    if (weights_hash_) other_.write(weights_path(path));
+    file_.write(path);
+  }
+
+ private:
+  static std::span<const std::byte> bytes_of(const GivenWeight& weight) {
+    return {static_cast<const std::byte*>(weight.tensor.data), span_bytes(weight.tensor)};
+  }
+
+  // The plans name the hash of their weights.
+  void collect_weights() {
+    for (const GivenWeight& w : input_.weights) (void)weights_.add(bytes_of(w));
+    if (!weights_.bytes().empty()) weights_hash_ = hash_of_section(weights_.bytes());
   }
 
   void add_target(const TargetProgram& target) {
@@ -161,30 +189,28 @@ class Writer {
     }
     for (const GivenWeight& w : input_.weights) {
       INKLE_CHECK(w.argument < plan.arguments.size(), "no argument {}", w.argument);
-      const std::span<const std::byte> data(static_cast<const std::byte*>(w.tensor.data),
-                                            span_bytes(w.tensor));
-      contents.weights.push_back({w.argument, weights_.add(data)});
+      contents.weights.push_back({w.argument, weights_.add(bytes_of(w))});
     }
+    contents.parameters = input_.parameters;
+    contents.weights_hash = weights_hash_;
     contents.layout = std::move(linked.layout);
     contents.processor = image::required_bits(*target.instruction_set);
     const std::string name(target.instruction_set->name);
-    add_owned(SectionKind::plan, name, pack(contents));
-    add_owned(SectionKind::code, name, std::move(linked.bytes));
+    file_.add_owned(SectionKind::plan, name, pack(contents));
+    file_.add_owned(SectionKind::code, name, std::move(linked.bytes));
   }
 
-  void add_weights() {
+  void add_weights(Sections& to) {
     const std::vector<Hash> leaves = leaves_of(weights_.bytes());
     const auto bytes = std::as_bytes(std::span(leaves));
-    add_owned(SectionKind::leaves, "", {bytes.begin(), bytes.end()});
-    add(SectionKind::weights, "", weights_.bytes());
+    to.add_owned(SectionKind::leaves, "", {bytes.begin(), bytes.end()});
+    to.add(SectionKind::weights, "", weights_.bytes());
   }
 
   const PackageInput& input_;
   TensorSection constants_, weights_;
-  std::vector<Section> sections_;
-  std::vector<Hash> hashes_;
-  std::vector<std::span<const std::byte>> data_;
-  std::deque<std::vector<std::byte>> owned_;
+  std::optional<Hash> weights_hash_;  // where they are in the other file
+  Sections file_, other_;
 };
 
 }  // namespace

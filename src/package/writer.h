@@ -26,8 +26,10 @@ struct GivenWeight {
 struct PackageInput {
   std::vector<TargetProgram> targets;  // the best first
   std::vector<GivenWeight> weights;
+  std::vector<std::uint32_t> parameters;  // arguments that are weights, given or not
   std::vector<std::string> output_names;
-  std::string graph;  // text; may be empty
+  std::string graph;              // text; may be empty
+  bool separate_weights = false;  // the weights in a file of their own: weights_path()
 };
 
 // Writes the file under another name and renames it, so that no one sees half of it. A function of

@@ -22,6 +22,7 @@
 #include "ops/table.h"
 #include "python/cut.h"
 #include "python/inspect.h"
+#include "python/program.h"
 #include "python/torch_callable.h"
 #include "python/torch_tensor.h"
 #include "runtime/common/errors.h"
@@ -145,6 +146,7 @@ nb::dict report_dict(const driver::Report& report) {
 struct Options {
   bool training = false;
   bool fast_numerics = false;
+  bool cache = true;
   bool freeze = false;
   bool tune = false;
   bool deterministic = false;
@@ -156,6 +158,7 @@ driver::CompileOptions compile_options(const Options& options) {
   driver::CompileOptions o;
   o.training = options.training;
   o.fast_numerics = options.fast_numerics;
+  o.cache = options.cache;
   o.fail_stage = options.fail_stage;
   o.passes.freeze = options.freeze;
   o.tune = options.tune;
@@ -343,6 +346,7 @@ void bind_compiler(nb::module_& m) {
       .def(nb::init<>())
       .def_rw("training", &Options::training)
       .def_rw("fast_numerics", &Options::fast_numerics)
+      .def_rw("cache", &Options::cache)
       .def_rw("freeze", &Options::freeze)
       .def_rw("tune", &Options::tune)
       .def_rw("deterministic", &Options::deterministic)
@@ -453,6 +457,7 @@ NB_MODULE(_inkle, m) {
   bind_cut(m);
   bind_compiler(m);
   bind_inspect(m);
+  bind_program(m);
   bind_reading(m);
   m.def("ops_markdown", &ops::ops_markdown);
   m.def("has_row", [](const std::string& overload) {

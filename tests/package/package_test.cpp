@@ -3,18 +3,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <random>
 #include <string>
 
 #include "abi/plan_text.h"
 #include "base/error.h"
 #include "package/built.h"
-#include "runtime/common/plan_check.h"
-#include "runtime/common/size_program.h"
 
 namespace inkle::package {
 namespace {
@@ -138,64 +137,76 @@ TEST(Package, ProcessorsWithoutAFeatureAreToldItsName) {
               testing::ElementsAre("bit 3 of register 2 of CPUID leaf 0x4fffffff.0"));
 }
 
-// Every file that differs from the right one is refused with a reason, or gives the same bits.
-TEST(Package, TenThousandCorruptionsAreRefusedOrHarmless) {
-  const std::vector<std::uint32_t> right = run(*Package::from_bytes("f", built().bytes), 9);
-  std::mt19937_64 random(1);
-  int refused = 0;
-  int harmless = 0;
-  for (int i = 0; i < 10000; ++i) {
-    std::vector<std::byte> bytes = built().bytes;
-    const std::uint64_t kind = random() % 4;
-    const std::size_t at = random() % bytes.size();
-    if (kind == 0) {
-      bytes[at] ^= std::byte{1} << (random() % 8);
-    } else if (kind == 1) {
-      for (std::size_t j = at; j < std::min(bytes.size(), at + 64); ++j)
-        bytes[j] = std::byte(random());
-    } else if (kind == 2) {
-      bytes.resize(at);
-    } else {  // of the header and the table, which are a small part of the file
-      bytes[at % 1024] = std::byte(random());
-    }
-    try {
-      const auto package = Package::from_bytes("f", std::move(bytes));
-      (void)package->weights();
-      ++harmless;
-      if (harmless % 50 == 0) {
-        ASSERT_EQ(run(*package, 9), right) << i;
-      }
-    } catch (const UserError& error) {
-      ++refused;
-      ASSERT_GT(std::strlen(error.what()), 10U);
-    }
+class Separate : public testing::Test {
+ protected:
+  Separate() {
+    PackageInput input = built().input;
+    input.separate_weights = true;
+    write_package(path_, input);
   }
-  EXPECT_GT(refused, 5000);
-  EXPECT_GT(harmless, 100);  // zeros between sections
+  ~Separate() override { std::filesystem::remove_all(folder_); }
+
+  static std::vector<std::byte> read(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    const std::vector<char> text{std::istreambuf_iterator<char>(file), {}};
+    const auto bytes = std::as_bytes(std::span(text));
+    return {bytes.begin(), bytes.end()};
+  }
+  static void write(const std::filesystem::path& path, const std::vector<std::byte>& bytes) {
+    std::ofstream file(path, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(bytes.data()),
+               static_cast<std::streamsize>(bytes.size()));
+  }
+
+  std::filesystem::path folder_ = [] {
+    auto made = std::filesystem::temp_directory_path() /
+                ("inkle_separate_test_" + std::to_string(::getpid()));
+    std::filesystem::create_directories(made);
+    return made;
+  }();
+  std::filesystem::path path_ = folder_ / "m.inkle", weights_ = folder_ / "m.weights";
+};
+
+TEST_F(Separate, WeightsLieInAFileOfTheirOwn) {
+  const auto package = Package::open(path_);
+  EXPECT_EQ(package->weights_name(), "m.weights");
+  EXPECT_LT(std::filesystem::file_size(path_), built().bytes.size());
+  EXPECT_EQ(run(*package, 17), run(*Package::from_bytes("f", built().bytes), 17));
+  EXPECT_EQ(Package::open(path_, Package::Use::read)->check_all().size(), 1U);
+  EXPECT_TRUE(Package::open(weights_, Package::Use::read)->check_all().empty());
+  EXPECT_THAT(error_of([&] { (void)Package::open(weights_); }), HasSubstr("the file has no plan"));
+  const auto of_bytes = Package::from_bytes("f", read(path_), Package::Use::run, read(weights_));
+  EXPECT_EQ(run(*of_bytes, 17), run(*package, 17));
 }
 
-// With hashes that are right again, the verifiers behind them see the damage: no crash, whatever
-// they say.
-TEST(Package, DamagedPlansOfRightHashesDoNotCrashTheVerifiers) {
-  const std::vector<std::byte> plan =
-      pack(Package::from_bytes("f", built().bytes, Package::Use::read)->check_all().at(0));
-  std::mt19937_64 random(2);
-  int accepted = 0;
-  for (int i = 0; i < 20000; ++i) {
-    std::vector<std::byte> bytes = plan;
-    for (std::uint64_t flips = 1 + random() % 3; flips > 0; --flips) {
-      bytes[random() % bytes.size()] = std::byte(random());
-    }
-    try {
-      const Contents contents = unpack(bytes);
-      runtime::common::check_references(contents.plan);
-      const runtime::common::SizeProgram sizes(contents.plan);
-      ++accepted;
-    } catch (const UserError&) {
-    }
-  }
-  EXPECT_GT(accepted, 0);
-  EXPECT_LT(accepted, 20000);
+TEST_F(Separate, WithoutTheFileThereAreNoWeights) {
+  std::filesystem::remove(weights_);
+  const auto package = Package::open(path_);
+  EXPECT_TRUE(package->weights().empty());
+  EXPECT_EQ(package->weights_name(), "m.weights");
+  EXPECT_EQ(Package::open(path_, Package::Use::read)->check_all().size(), 1U);
+}
+
+TEST_F(Separate, OtherWeightsAreRefused) {
+  std::vector<std::byte> bytes = read(weights_);
+  bytes.back() ^= std::byte{1};
+  write(weights_, bytes);
+  const auto package = Package::open(path_);  // which has not looked at them yet
+  EXPECT_THAT(error_of([&] { (void)package->weights(); }),
+              HasSubstr("m.weights: the weights are damaged"));
+  EXPECT_THAT(error_of([&] { (void)Package::open(path_, Package::Use::read)->check_all(); }),
+              HasSubstr("m.weights: section weights  is damaged"));
+  std::vector<float> others = built().weights;
+  others[3] += 1;
+  PackageInput input = built().input;
+  input.weights[0].tensor.data = others.data();
+  input.separate_weights = true;
+  write_package(folder_ / "other.inkle", input);
+  std::filesystem::rename(folder_ / "other.weights", weights_);
+  EXPECT_THAT(error_of([&] { (void)Package::open(path_); }),
+              HasSubstr("holds other weights than those it was built with"));
+  write(weights_, {std::byte{1}, std::byte{2}});
+  EXPECT_THAT(error_of([&] { (void)Package::open(path_); }), HasSubstr("m.weights: 2 bytes"));
 }
 
 TEST(Contents, UnpackingIsTheInverseOfPacking) {
@@ -225,6 +236,8 @@ TEST(Contents, NoFieldIsLost) {
   contents.weights = {{2, {128, 4}}};
   contents.layout = {4096, {"sin", "cos"}, {0, 64}};
   contents.processor = {{1, 2, 3, 4}};
+  contents.parameters = {1, 2};
+  contents.weights_hash = hash_of_chunk({});
   const Contents back = unpack(pack(contents));
   EXPECT_EQ(abi::print_plan(back.plan), text);
   EXPECT_EQ(back.output_names, contents.output_names);
@@ -236,6 +249,8 @@ TEST(Contents, NoFieldIsLost) {
   EXPECT_EQ(back.layout.imports, contents.layout.imports);
   EXPECT_EQ(back.layout.entries, contents.layout.entries);
   EXPECT_EQ(back.processor, contents.processor);
+  EXPECT_EQ(back.parameters, contents.parameters);
+  EXPECT_EQ(back.weights_hash, contents.weights_hash);
 }
 
 TEST(Hash, LeavesDifferFromTheirList) {

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
+import tempfile
+
 import pytest
 import torch
 
 import inkle
+
+if "INKLE_CACHE_DIR" not in os.environ:  # of this session, not the user's
+    os.environ["INKLE_CACHE_DIR"] = tempfile.mkdtemp(prefix="inkle-tests-")
+    atexit.register(shutil.rmtree, os.environ["INKLE_CACHE_DIR"], ignore_errors=True)
 
 ON_GPU = [
     pytest.mark.gpu,

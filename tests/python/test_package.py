@@ -93,3 +93,38 @@ def test_a_package_is_not_profiled(tmp_path):
     inkle("build", DATA / "tiny.pt2", "-o", tmp_path / "m.inkle")
     refused = inkle("profile", tmp_path / "m.inkle", code=1)
     assert "profile the model it was built from" in refused.stderr
+
+
+def test_weights_in_a_file_of_their_own(tmp_path):
+    want = outputs(DATA / "encoder.pt2", tmp_path / "model")
+    package, weights = tmp_path / "m.inkle", tmp_path / "m.weights"
+    inkle("build", DATA / "encoder.pt2", "-o", package, "--weights", "separate")
+    assert outputs(package, tmp_path / "beside") == want
+    assert f"weights in {weights}\n" in inkle("check", package).stdout
+    assert inkle("check", weights).stdout.endswith(": ok\n")
+    kept = weights.read_bytes()
+    weights.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+    for command in (("run", package, "--random"), ("check", package)):
+        assert f"{weights}: " in inkle(*command, code=1).stderr
+    weights.unlink()
+    assert "which is not here" in inkle("check", package).stdout
+    assert "missing" in inkle("run", package, code=1).stderr
+    assert "the file has no plan" in inkle("run", write(weights, kept), "--random", code=1).stderr
+
+
+def test_a_page_about_a_package(tmp_path):
+    package, page = tmp_path / "m.inkle", tmp_path / "page.html"
+    inkle("build", DATA / "encoder.pt2", "-o", package, "--target", "x86-64-v3")
+    inkle("inspect", package, "-o", page, "--seconds", "0.01")
+    text = page.read_text()
+    assert "package for x86-64-v3" in text and "p_words_weight" in text and "leaves" in text
+    inkle("inspect", package, "-o", page, "--no-run")
+    assert "the program was not run" in page.read_text()
+
+
+def test_ranges_of_sizes_hold_in_packages(tmp_path):
+    numpy.save(tmp_path / "x.npy", numpy.ones((65, 4), "f4"))
+    numpy.save(tmp_path / "q.npy", numpy.ones(2, "f4"))
+    inkle("build", DATA / "mutations.pt2", "-o", tmp_path / "m.inkle")
+    refused = inkle("run", tmp_path / "m.inkle", "--input", tmp_path / "x.npy", "--input", tmp_path / "q.npy", code=1)
+    assert "expected 4 to 64" in refused.stderr

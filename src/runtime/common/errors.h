@@ -17,4 +17,10 @@ class OutOfRange : public UserError {
   using UserError::UserError;
 };
 
+// There is no memory for a call, or for what a plan keeps.
+class OutOfMemory : public UserError {
+ public:
+  using UserError::UserError;
+};
+
 }  // namespace inkle::runtime::common

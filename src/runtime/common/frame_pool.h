@@ -20,6 +20,12 @@ class FramePool {
     idle_.pop_back();
     return frame;
   }
+  // That one, or a new one.
+  template <class Make>
+  [[nodiscard]] std::unique_ptr<Frame> take_or(Make&& make) {
+    std::unique_ptr<Frame> frame = take();
+    return frame ? std::move(frame) : make();
+  }
   void give_back(std::unique_ptr<Frame> frame) {
     const std::lock_guard lock(mutex_);
     idle_.push_back(std::move(frame));

@@ -184,9 +184,15 @@ class Checker {
     slot(o.offset);
     geometry(o.sizes, o.strides);
   }
-  void post_ops(const std::vector<abi::PostOp>& all) const {
+  void bias(const abi::Operand& o) const {
+    operand(o);
+    if (o.sizes.size() != 1) fail("a bias that is no vector");
+  }
+  void post_ops(const std::vector<abi::PostOp>& all, std::size_t rank) const {
     for (const abi::PostOp& p : all) {
-      if (p.kind == abi::PostOpKind::add || p.kind == abi::PostOpKind::mul) operand(p.operand);
+      if (p.kind != abi::PostOpKind::add && p.kind != abi::PostOpKind::mul) continue;
+      operand(p.operand);
+      if (p.operand.sizes.size() > rank) fail("a post-op with an operand of too large a rank");
     }
   }
   void check(const abi::LibraryCall& call) const {
@@ -196,15 +202,28 @@ class Checker {
     operand(m.a);
     operand(m.b);
     operand(m.c);
-    if (m.has_bias) operand(m.bias);
-    post_ops(m.post_ops);
+    const std::size_t rank = m.c.sizes.size();
+    if (rank < 2 || m.a.sizes.size() != rank || m.b.sizes.size() != rank) {
+      fail("a product of operands of unequal ranks");
+    }
+    if (m.has_bias) bias(m.bias);
+    post_ops(m.post_ops, rank);
   }
   void check(const abi::ConvolutionCall& c) const {
     operand(c.x);
     operand(c.w);
     operand(c.y);
-    if (c.has_bias) operand(c.bias);
-    post_ops(c.post_ops);
+    const std::size_t rank = c.y.sizes.size();
+    if (rank < 3 || rank > 5 || c.x.sizes.size() != rank || c.w.sizes.size() != rank) {
+      fail("a convolution of operands of unequal ranks");
+    }
+    const std::size_t spatial = rank - 2;
+    if (c.stride.size() != spatial || c.padding.size() > spatial || c.dilation.size() > spatial ||
+        c.output_padding.size() > spatial || c.groups < 1) {
+      fail("a convolution with numbers for other dimensions");
+    }
+    if (c.has_bias) bias(c.bias);
+    post_ops(c.post_ops, rank);
   }
   void check(const abi::AttentionCall& a) const {
     operand(a.q);

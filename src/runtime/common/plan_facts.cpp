@@ -19,7 +19,12 @@ abi::PlanBuffer root_of(const abi::Plan& plan, abi::PlanBuffer buffer) {
 
 PlanFacts::PlanFacts(const abi::Plan& plan) {
   has_alias.assign(plan.buffers.size(), false);
+  argument_buffers.resize(plan.arguments.size());
   for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
+    const abi::BufferDecl& decl = plan.buffers[b];
+    const auto buffer = static_cast<abi::PlanBuffer>(b);
+    if (decl.kind == Kind::argument) argument_buffers[decl.index].push_back(buffer);
+    if (decl.kind == Kind::output) output_buffers.push_back(buffer);
     roots.push_back(root_of(plan, static_cast<abi::PlanBuffer>(b)));
     if (roots[b] != b) has_alias[roots[b]] = true;
   }

@@ -20,6 +20,8 @@ struct PlanFacts {
   std::vector<abi::PlanBuffer> roots;       // by buffer: itself, or what it is an alias of
   std::vector<bool> has_alias;              // by buffer: another one lies in it
   std::vector<std::int32_t> tensor_number;  // by plan argument; -1 for integers
+  std::vector<std::vector<abi::PlanBuffer>> argument_buffers;  // by plan argument
+  std::vector<abi::PlanBuffer> output_buffers;
   std::uint32_t tensor_count = 0;
   std::uint32_t integer_count = 0;
 };

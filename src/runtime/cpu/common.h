@@ -6,8 +6,10 @@
 #include "runtime/common/executable.h"
 #include "runtime/common/frame_pool.h"
 #include "runtime/common/kernel_status.h"
+#include "runtime/common/plan_bounds.h"
 #include "runtime/common/plan_check.h"
 #include "runtime/common/plan_facts.h"
+#include "runtime/common/prepared_plan.h"
 #include "runtime/common/results.h"
 #include "runtime/common/size_program.h"
 
@@ -24,8 +26,10 @@ using common::Host;
 using common::HostTensor;
 using common::is_aligned;
 using common::MemoryReport;
+using common::OutOfMemory;
 using common::OutOfRange;
 using common::Output;
+using common::PreparedGroup;
 using common::SizeProgram;
 using common::WrongArgument;
 

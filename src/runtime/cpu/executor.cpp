@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "abi/arena.h"
 #include "base/error.h"
 #include "runtime/cpu/frame.h"
 
@@ -36,30 +37,17 @@ Executable::Executable(abi::PlanAndCode made, ExecutableOptions options)
       facts_(*plan_),
       weights_(options_.packed_weights_limit) {
   if (!options_.memory) options_.memory = std::make_shared<MemoryPool>();
-  list_buffers();
   align_constants();
   make_steps();
   make_groups();
   if (sizes_.is_constant()) {  // what no argument can change is compiled now
     auto frame = take_frame();
-    frame->prepare();
+    frame->prepare_ahead();
     frames_.give_back(std::move(frame));
   }
 }
 
 Executable::~Executable() = default;
-
-void Executable::list_buffers() {
-  argument_buffers_.resize(plan_->arguments.size());
-  for (std::size_t b = 0; b < plan_->buffers.size(); ++b) {
-    const BufferDecl& decl = plan_->buffers[b];
-    if (decl.kind == Kind::argument) {
-      argument_buffers_[decl.index].push_back(static_cast<PlanBuffer>(b));
-    } else if (decl.kind == Kind::output) {
-      output_buffers_.push_back(static_cast<PlanBuffer>(b));
-    }
-  }
-}
 
 // Generated code may assume cache-line alignment of constants.
 void Executable::align_constants() {
@@ -117,11 +105,11 @@ void Executable::add_library_step(const abi::LibraryCall& call, bool prepare) {
 }
 
 void Executable::make_groups() {
-  groups_ = plan_prepared(*plan_, facts_.roots, facts_.tensor_number, sizes_, library_steps_);
+  groups_ = common::plan_prepared(*plan_, facts_, sizes_, abi::kArenaAlignment);
   group_of_.assign(plan_->buffers.size(), 0);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    PreparedGroup& group = groups_[g];
-    group.sets = std::make_unique<PreparedSets>(group.bytes, options_.prepared_limit, weights_);
+    const PreparedGroup& group = groups_[g];
+    sets_.push_back(std::make_unique<PreparedSets>(group.bytes, options_.prepared_limit, weights_));
     for (const PlanBuffer b : group.made) group_of_[b] = static_cast<std::uint32_t>(g);
     for (const PreparedGroup::Weight& w : group.weights) watched_.push_back(w.tensor);
   }
@@ -140,8 +128,7 @@ void Executable::release_outdated() const {
 }
 
 std::unique_ptr<Frame> Executable::take_frame() {
-  std::unique_ptr<Frame> frame = frames_.take();
-  return frame ? std::move(frame) : std::make_unique<Frame>(*this);
+  return frames_.take_or([this] { return std::make_unique<Frame>(*this); });
 }
 
 void Executable::run_with(const Call& call, double* microseconds) {
@@ -151,7 +138,7 @@ void Executable::run_with(const Call& call, double* microseconds) {
   try {
     frame->run(call, microseconds);
   } catch (const std::bad_alloc&) {
-    user_error("out of memory in plan {}", plan_->name);
+    throw OutOfMemory("out of memory in plan " + plan_->name);
   }
   frames_.give_back(std::move(frame));
 }
@@ -168,7 +155,7 @@ MemoryReport Executable::memory() const {
   MemoryReport report =
       frames_.latest(MemoryReport(), [](const Frame& frame) { return frame.memory(); });
   report.packed_weight_bytes = weights_.bytes();
-  for (const PreparedGroup& g : groups_) report.prepared_bytes += g.sets->bytes();
+  for (const auto& sets : sets_) report.prepared_bytes += sets->bytes();
   return report;
 }
 

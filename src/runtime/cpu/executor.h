@@ -27,6 +27,9 @@ struct ExecutableOptions {
   std::int64_t prepared_limit = std::int64_t{4} << 30;  // bytes
   // Fill arenas, outputs and scratch with this byte before use, to show reads of garbage; < 0: no.
   int poison = -1;
+  // Whenever sizes change: that the plan asks for no memory beyond what there is. For plans of
+  // files.
+  bool check_bounds = false;
 };
 
 class Frame;
@@ -52,7 +55,6 @@ class Executable final : public common::Executable {
   friend class Frame;
   struct Step;
 
-  void list_buffers();
   void align_constants();
   void make_steps();
   void add_library_step(const abi::LibraryCall& call, bool prepare);
@@ -66,14 +68,13 @@ class Executable final : public common::Executable {
   ExecutableOptions options_;
   SizeProgram sizes_;
   common::PlanFacts facts_;
-  mutable WeightCache weights_;                                 // thread-safe
-  std::vector<std::vector<abi::PlanBuffer>> argument_buffers_;  // by plan argument
-  std::vector<abi::PlanBuffer> output_buffers_;
+  mutable WeightCache weights_;          // thread-safe
   std::vector<abi::LibraryCall> calls_;  // with roots for buffers; stable addresses
   std::vector<Step> steps_;
   std::vector<std::unique_ptr<LibraryStep>> library_steps_;
   std::vector<PreparedGroup> groups_;
-  std::vector<std::uint32_t> group_of_;  // by buffer, of those of kind prepared
+  std::vector<std::unique_ptr<PreparedSets>> sets_;  // by group
+  std::vector<std::uint32_t> group_of_;              // by buffer, of those of kind prepared
   std::vector<std::uint32_t> watched_;
   std::vector<Block> constants_;  // aligned copies
   std::vector<void*> constant_data_;

@@ -1,7 +1,6 @@
 #include "runtime/cpu/frame.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -70,11 +69,8 @@ void run_workers(void* context, std::int64_t first, std::int64_t last) {
 }  // namespace
 
 Frame::Frame(const Executable& executable)
-    : executable_(executable),
-      plan_(*executable.plan_),
-      slots_(executable.sizes_.constant_slots()),
-      buffers_(plan_.buffers.size(), nullptr),
-      handles_(plan_.buffers.size(), nullptr),
+    : common::Frame(*executable.plan_, executable.facts_, executable.sizes_),
+      executable_(executable),
       prepared_(executable.groups_.size()),
       library_(executable.library_steps_.size()) {
   std::size_t most_buffers = 0;
@@ -92,52 +88,31 @@ Frame::Frame(const Executable& executable)
   }
 }
 
-void Frame::prepare() {
-  static_cast<void>(executable_.sizes_.evaluate({}, {}, slots_, true));
+void Frame::prepare_ahead() {
+  static_cast<void>(sizes_.evaluate({}, {}, slots_, true));
   plan_shapes();
   is_fresh_ = false;
 }
 
 void Frame::run(const Call& call, double* microseconds) {
-  numbers_.clear();
+  call_ = &call;
   clones_.clear();
   if (!library_.empty()) magnitudes_.reset(buffers_.size());
-  if (call.check == Check::full) {
-    for (std::size_t a = 0; a < plan_.arguments.size(); ++a) {
-      const std::int32_t number = executable_.facts_.tensor_number[a];
-      if (number >= 0)
-        check_type(plan_.arguments[a], call.tensors[static_cast<std::size_t>(number)]);
-    }
-  }
-  const bool has_new_sizes =
-      executable_.sizes_.evaluate(call.tensors, call.integers, slots_, is_fresh_);
-  if (has_new_sizes || planned_threads_ != num_threads()) plan_shapes();
-  is_fresh_ = false;
-  bind_arguments(call);
-  make_outputs(*call.host);
-  call.host->begin_steps();
-
   // The block goes back to the pool however the call ends.
   struct Lease {
     MemoryPool& pool;
-    Block block;
-    ~Lease() { pool.give_back(std::move(block)); }
+    Block& block;
+    ~Lease() { pool.give_back(std::exchange(block, Block())); }
   };
-  MemoryPool& pool = *executable_.options_.memory;
-  Lease lease{pool, pool.take(arena_bytes_ + library_bytes_, plan_.name)};
-  bind_memory(lease.block);
-
-  run_prepared(call, lease.block, microseconds);
-  for (step_number_ = 0; step_number_ < executable_.steps_.size(); ++step_number_) {
-    if (executable_.steps_[step_number_].prepare) continue;
-    run_timed(call, lease.block, microseconds);
-  }
-  write_back();
-  give_results(call);
+  const Lease lease{*executable_.options_.memory, block_};
+  common::Frame::run(call, microseconds);
 }
+
+bool Frame::must_plan() const { return planned_threads_ != num_threads(); }
 
 // Everything that follows from the slots and the number of threads.
 void Frame::plan_shapes() {
+  if (executable_.options_.check_bounds) common::check_bounds(plan_, facts_, slots_);
   planned_threads_ = num_threads();
   std::vector<abi::Lifetime> lifetimes;
   arena_.clear();
@@ -174,22 +149,7 @@ void Frame::plan_shapes() {
   }
 }
 
-void Frame::bind_arguments(const Call& call) {
-  for (std::size_t a = 0; a < plan_.arguments.size(); ++a) {
-    const std::int32_t number = executable_.facts_.tensor_number[a];
-    if (number < 0) continue;
-    const abi::TensorView& given = call.tensors[static_cast<std::size_t>(number)];
-    if (call.check == Check::full) check_geometry(plan_.arguments[a], given, slots_);
-    for (const PlanBuffer b : executable_.argument_buffers_[a]) {
-      buffers_[b] = given.data;
-      if (!is_aligned(given.data, plan_.arguments[a].alignment)) {
-        clone_misaligned(plan_.arguments[a], b);
-      }
-    }
-  }
-}
-
-void Frame::clone_misaligned(const abi::PlanArgument& argument, PlanBuffer buffer) {
+void Frame::align(const abi::PlanArgument& argument, PlanBuffer buffer) {
   const std::int64_t bytes = slots_[plan_.buffers[buffer].bytes];
   if (bytes <= 0) return;
   Clone clone{Block(bytes, "an aligned copy of argument " + argument.name), buffers_[buffer],
@@ -200,7 +160,7 @@ void Frame::clone_misaligned(const abi::PlanArgument& argument, PlanBuffer buffe
 }
 
 // Only what the plan has changed: an argument that it just reads may lie in read-only memory.
-void Frame::write_back() {
+void Frame::finish() {
   for (const Clone& c : clones_) {
     const auto bytes = static_cast<std::size_t>(c.bytes);
     if (std::memcmp(c.block.data(), c.original, bytes) != 0) {
@@ -209,29 +169,28 @@ void Frame::write_back() {
   }
 }
 
-void Frame::make_outputs(Host& host) {
-  for (const PlanBuffer b : executable_.output_buffers_) {
-    const BufferDecl& decl = plan_.buffers[b];
-    const HostTensor made = host.make_output(decl.dtype, {values(decl.sizes), decl.sizes.size()},
-                                             {values(decl.strides), decl.strides.size()});
-    handles_[b] = made.handle;
-    buffers_[b] = made.view.data;
-    if (executable_.options_.poison >= 0 && slots_[decl.bytes] > 0) {
-      std::memset(made.view.data, executable_.options_.poison,
-                  static_cast<std::size_t>(slots_[decl.bytes]));
-    }
-  }
+void Frame::make_output(PlanBuffer buffer) {
+  common::Frame::make_output(buffer);
+  const std::int64_t bytes = slots_[plan_.buffers[buffer].bytes];
+  if (executable_.options_.poison < 0 || bytes <= 0) return;
+  std::memset(buffers_[buffer], executable_.options_.poison, static_cast<std::size_t>(bytes));
 }
 
-void Frame::bind_memory(Block& block) {
+void Frame::bind_memory(const Call& /*call*/) {
+  block_ = executable_.options_.memory->take(arena_bytes_ + library_bytes_, plan_.name);
   const int poison = executable_.options_.poison;
-  if (poison >= 0 && block.data() != nullptr) {
-    std::memset(block.data(), poison, static_cast<std::size_t>(block.bytes()));
+  if (poison >= 0 && block_.data() != nullptr) {
+    std::memset(block_.data(), poison, static_cast<std::size_t>(block_.bytes()));
   }
-  if (bound_to_ != block.data() || bound_to_ == nullptr) {
-    for (const auto& [buffer, offset] : arena_) buffers_[buffer] = block.data() + offset;
-    bound_to_ = block.data();
+  if (bound_to_ != block_.data() || bound_to_ == nullptr) {
+    for (const auto& [buffer, offset] : arena_) buffers_[buffer] = block_.data() + offset;
+    bound_to_ = block_.data();
   }
+  bind_scratch();
+}
+
+void Frame::bind_scratch() {
+  const int poison = executable_.options_.poison;
   threads_ = num_threads();
   const std::int64_t wanted = scratch_wanted_ * threads_;
   if (scratch_.bytes() < wanted || scratch_stride_ != scratch_wanted_) {
@@ -250,33 +209,20 @@ void Frame::bind_memory(Block& block) {
   }
 }
 
-// Step number step_number_.
-void Frame::run_timed(const Call& call, Block& block, double* microseconds) {
-  const Executable::Step& step = executable_.steps_[step_number_];
-  if (microseconds == nullptr) {
-    run_step(step, call, block);
-    return;
-  }
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
-  run_step(step, call, block);
-  microseconds[step_number_] =
-      std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-}
-
-void Frame::run_step(const Executable::Step& step, const Call& call, Block& block) {
+void Frame::run_step(std::size_t number) {
+  const Executable::Step& step = executable_.steps_[number];
   if (!library_.empty()) {
     for (const PlanBuffer b : step.buffers) magnitudes_.forget(b);
   }
   switch (step.kind) {
     case Executable::Step::Kind::launch:
-      run_launch(step);
+      run_launch(number);
       break;
     case Executable::Step::Kind::library:
-      run_library(step, call, block);
+      run_library(step);
       break;
     case Executable::Step::Kind::eager:
-      run_eager(step, *call.host);
+      run_eager(*step.eager);
       break;
     case Executable::Step::Kind::copy:
       run_copy(step);
@@ -284,7 +230,8 @@ void Frame::run_step(const Executable::Step& step, const Call& call, Block& bloc
   }
 }
 
-void Frame::run_launch(const Executable::Step& step) {
+void Frame::run_launch(std::size_t number) {
+  const Executable::Step& step = executable_.steps_[number];
   const abi::Launch& launch = *step.launch;
   const std::int64_t extent = slots_[launch.extent];
   if (extent <= 0) return;
@@ -300,7 +247,7 @@ void Frame::run_launch(const Executable::Step& step) {
             scratch_stride_,
             extent,
             std::clamp<std::int64_t>(extent / grain, 1, threads_),
-            starts_[step_number_],
+            starts_[number],
             step.buffers.size() / launch.instances(),
             launch.sizes.size() / launch.instances()};
   if (work.workers == 1) {
@@ -312,13 +259,12 @@ void Frame::run_launch(const Executable::Step& step) {
     std::int64_t status = 0;
     std::memcpy(&status, scratch_.data() + w * scratch_stride_, sizeof status);
     if (status != 0) [[unlikely]] {
-      common::throw_status(static_cast<abi::KernelStatus>(status), plan_,
-                           plan_.steps[step_number_]);
+      common::throw_status(static_cast<abi::KernelStatus>(status), plan_, plan_.steps[number]);
     }
   }
 }
 
-void Frame::run_library(const Executable::Step& step, const Call& call, Block& block) {
+void Frame::run_library(const Executable::Step& step) {
   const LibraryStep& library = *executable_.library_steps_[step.library];
   const BufferDecl& weights = plan_.buffers[library.weights_buffer()];
   std::int64_t version = 0;
@@ -328,11 +274,10 @@ void Frame::run_library(const Executable::Step& step, const Call& call, Block& b
     const auto& set = prepared_[executable_.group_of_[library.weights_buffer()]];
     version = set ? set->generation() : 0;
     is_sampled = false;
-  } else if (weights.kind == Kind::argument && !call.versions.empty()) {
-    version =
-        call.versions[static_cast<std::size_t>(executable_.facts_.tensor_number[weights.index])];
+  } else if (weights.kind == Kind::argument && !call_->versions.empty()) {
+    version = call_->versions[static_cast<std::size_t>(facts_.tensor_number[weights.index])];
   }
-  std::byte* const workspace = block.data() == nullptr ? nullptr : block.data() + arena_bytes_;
+  std::byte* const workspace = block_.data() == nullptr ? nullptr : block_.data() + arena_bytes_;
   library.run(buffers_, slots_, library_[step.library], workspace, executable_.weights_, version,
               is_sampled, magnitudes_);
 }
@@ -348,7 +293,7 @@ void Frame::run_copy(const Executable::Step& step) {
 
 abi::TensorView Frame::view_of(PlanBuffer declared) {
   const BufferDecl& decl = plan_.buffers[declared];
-  return {.data = buffers_[executable_.facts_.roots[declared]],
+  return {.data = buffers_[facts_.roots[declared]],
           .dtype = decl.dtype,
           .device = {},
           .rank = static_cast<std::int32_t>(decl.sizes.size()),
@@ -356,72 +301,41 @@ abi::TensorView Frame::view_of(PlanBuffer declared) {
           .strides = values(decl.strides)};
 }
 
-void Frame::run_eager(const Executable::Step& step, Host& host) {
-  const abi::EagerCall& eager = *step.eager;
-  std::vector<EagerOperand> operands;
-  operands.reserve(eager.arguments.size());
-  for (const abi::EagerArgument& a : eager.arguments) {
-    INKLE_CHECK(!a.part, "a part of a buffer is passed to {}", eager.name);
-    EagerOperand operand;
-    if (a.kind == abi::EagerArgument::Kind::slot) {
-      operand.is_integer = true;
-      operand.integer = slots_[a.index];
-    } else {
-      const PlanBuffer root = executable_.facts_.roots[a.index];
-      operand.view = view_of(a.index);
-      // Aliases may have another geometry than the tensor the host knows.
-      if (root == a.index && plan_.buffers[root].kind == Kind::argument) {
-        operand.argument = executable_.facts_.tensor_number[plan_.buffers[root].index];
-      }
-      if (root == a.index) operand.handle = handles_[root];
-    }
-    operands.push_back(operand);
-  }
-  std::vector<HostTensor> results(eager.results.size());
-  host.call(eager.target, operands, results);
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    adopt(eager.results[i], results[i], host, eager.name);
-  }
+bool Frame::is_copy(const void* data) const {
+  return std::any_of(clones_.begin(), clones_.end(),
+                     [&](const Clone& c) { return c.block.data() == data; });
+}
+
+abi::TensorView Frame::part_of(const abi::Operand& operand) {
+  throw InternalError("a part of buffer " + plan_.buffers[operand.buffer].name +
+                      " is passed to an op of the host");
 }
 
 // The plan relies on the geometry it foresaw: with other sizes the call is eager's, other strides
 // are a copy.
-void Frame::adopt(PlanBuffer buffer, const HostTensor& result, Host& host,
-                  const std::string& name) {
+void Frame::adopt(PlanBuffer buffer, const HostTensor& result, const std::string& name) {
   const abi::TensorView expected = view_of(buffer);
   const abi::TensorView& given = result.view;
-  bool same_sizes = given.dtype == expected.dtype && given.rank == expected.rank;
-  for (std::int32_t d = 0; same_sizes && d < given.rank; ++d) {
-    same_sizes = given.sizes[d] == expected.sizes[d];
-  }
-  if (!same_sizes) {
+  if (!common::same_sizes(given, expected)) {
     unsupported("{} returned a tensor of another dtype or size than the plan {} foresaw", name,
                 plan_.name);
   }
-  bool same_strides = true;
-  for (std::int32_t d = 0; d < given.rank; ++d) {
-    same_strides &= given.sizes[d] <= 1 || given.strides[d] == expected.strides[d];
-  }
-  if (same_strides) {
+  if (common::same_strides(given, expected)) {
     buffers_[buffer] = given.data;
     handles_[buffer] = result.handle;
     return;
   }
   const auto rank = static_cast<std::size_t>(given.rank);
   const HostTensor made =
-      host.make_output(expected.dtype, {expected.sizes, rank}, {expected.strides, rank});
+      call_->host->make_output(expected.dtype, {expected.sizes, rank}, {expected.strides, rank});
   strided_copy({given.sizes, rank}, abi::size_of(given.dtype), given.data, {given.strides, rank},
                made.view.data, {expected.strides, rank});
   buffers_[buffer] = made.view.data;
   handles_[buffer] = made.handle;
 }
 
-void Frame::give_results(const Call& call) {
-  const auto view = [this](PlanBuffer root) { return view_of(root); };
-  const auto copy = [this](PlanBuffer root, const abi::TensorView& to, std::int64_t bytes) {
-    std::memcpy(to.data, buffers_[root], static_cast<std::size_t>(bytes));
-  };
-  common::give_results({plan_, executable_.facts_, call, slots_, handles_, numbers_, view, copy});
+void Frame::copy_constant(PlanBuffer root, const abi::TensorView& to, std::int64_t bytes) {
+  std::memcpy(to.data, buffers_[root], static_cast<std::size_t>(bytes));
 }
 
 MemoryReport Frame::memory() const {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/common/frame.h"
 #include "runtime/cpu/executor.h"
 
 namespace inkle::runtime::cpu {
@@ -23,15 +24,14 @@ struct Executable::Step {
   std::vector<abi::PlanBuffer> declared;  // as written in the plan: geometry of views
 };
 
-class Frame {
+class Frame final : public common::Frame {
  public:
   explicit Frame(const Executable& executable);
 
   // For a plan without dynamic sizes: does ahead of the first call what follows from sizes.
-  void prepare();
+  void prepare_ahead();
 
-  // Runs the plan; `microseconds`, if given, has a place for every step. After an exception the
-  // frame must not be used again.
+  // As common::Frame's.
   void run(const Call& call, double* microseconds);
 
   // Lets go of prepared sets that the executable keeps no more.
@@ -48,36 +48,29 @@ class Frame {
     std::int64_t bytes;
   };
 
-  void bind_arguments(const Call& call);
-  void plan_shapes();
-  void clone_misaligned(const abi::PlanArgument& argument, abi::PlanBuffer buffer);
-  void make_outputs(Host& host);
-  void bind_memory(Block& block);
-  void run_prepared(const Call& call, Block& block, double* microseconds);
+  [[nodiscard]] bool must_plan() const override;
+  void plan_shapes() override;
+  void align(const abi::PlanArgument& argument, abi::PlanBuffer buffer) override;
+  void make_output(abi::PlanBuffer buffer) override;
+  void bind_memory(const Call& call) override;
+  void bind_scratch();
+  void prepare(const Call& call) override;
   void identify(const PreparedGroup& group, const Call& call);
   void bind_prepared(const PreparedGroup& group, const PreparedSet& set);
-  void run_timed(const Call& call, Block& block, double* microseconds);
-  void run_step(const Executable::Step& step, const Call& call, Block& block);
-  void run_launch(const Executable::Step& step);
-  void run_library(const Executable::Step& step, const Call& call, Block& block);
-  void run_eager(const Executable::Step& step, Host& host);
+  void run_step(std::size_t number) override;
+  void run_launch(std::size_t number);
+  void run_library(const Executable::Step& step);
   void run_copy(const Executable::Step& step);
-  void adopt(abi::PlanBuffer buffer, const HostTensor& result, Host& host, const std::string& name);
-  void write_back();
-  void give_results(const Call& call);
-
-  // Numbers of `dims` slots, in memory that lives until the next call of the frame.
-  const std::int64_t* values(const std::vector<abi::Slot>& dims) {
-    return numbers_.of(dims, slots_);
-  }
-  abi::TensorView view_of(abi::PlanBuffer declared);
+  void finish() override;
+  void copy_constant(abi::PlanBuffer root, const abi::TensorView& to, std::int64_t bytes) override;
+  [[nodiscard]] bool is_copy(const void* data) const override;
+  [[nodiscard]] abi::TensorView part_of(const abi::Operand& operand) override;
+  void adopt(abi::PlanBuffer buffer, const HostTensor& result, const std::string& name) override;
+  [[nodiscard]] abi::TensorView view_of(abi::PlanBuffer declared) override;
 
   const Executable& executable_;
-  const abi::Plan& plan_;
-  std::vector<std::int64_t> slots_;
-  bool is_fresh_ = true;
-  std::vector<void*> buffers_;   // by buffer; roots only
-  std::vector<Handle> handles_;  // by buffer; of outputs and externals
+  const Call* call_ = nullptr;
+  Block block_;  // of the call: arena, then workspace of the library
   std::vector<std::pair<abi::PlanBuffer, std::int64_t>> arena_;  // buffer, offset
   std::int64_t arena_bytes_ = 0;
   std::int64_t library_bytes_ = 0;
@@ -95,9 +88,7 @@ class Frame {
   std::vector<std::vector<std::int64_t>> starts_;
   std::vector<void*> launch_buffers_;
   std::vector<std::int64_t> launch_sizes_;
-  common::ViewNumbers numbers_;
   std::vector<Clone> clones_;
-  std::size_t step_number_ = 0;
 };
 
 }  // namespace inkle::runtime::cpu

@@ -6,21 +6,18 @@
 namespace inkle::runtime::cpu {
 
 // Finds or makes the results of prepare steps for the weights of this call.
-void Frame::run_prepared(const Call& call, Block& block, double* microseconds) {
+void Frame::prepare(const Call& call) {
   for (std::size_t g = 0; g < prepared_.size(); ++g) {
     const PreparedGroup& group = executable_.groups_[g];
     identify(group, call);
     if (prepared_[g] && prepared_[g]->is_current(identities_)) continue;
     prepared_[g].reset();  // may be the last to hold it
-    const auto [set, is_new] = group.sets->get(identities_, [&](const PreparedSet& made) {
+    const auto [set, is_new] = executable_.sets_[g]->get(identities_, [&](const PreparedSet& made) {
       bind_prepared(group, made);
       if (const int poison = executable_.options_.poison; poison >= 0) {
         std::memset(made.data(), poison, static_cast<std::size_t>(made.bytes()));
       }
-      for (const std::uint32_t step : group.steps) {
-        step_number_ = step;
-        run_timed(call, block, microseconds);
-      }
+      for (const std::uint32_t step : group.steps) run_timed(step);
     });
     prepared_[g] = set;
     bind_prepared(group, *set);
@@ -45,7 +42,7 @@ void Frame::bind_prepared(const PreparedGroup& group, const PreparedSet& set) {
 
 void Frame::release_outdated() {
   for (std::size_t g = 0; g < prepared_.size(); ++g) {
-    if (!prepared_[g] || executable_.groups_[g].sets->contains(*prepared_[g])) continue;
+    if (!prepared_[g] || executable_.sets_[g]->contains(*prepared_[g])) continue;
     prepared_[g].reset();
     for (std::size_t i = 0; i < library_.size(); ++i) {
       const abi::PlanBuffer weights = executable_.library_steps_[i]->weights_buffer();

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "base/error.h"
+#include "runtime/common/errors.h"
 
 namespace inkle::runtime::cpu {
 namespace {
@@ -26,8 +26,8 @@ Block::Block(std::int64_t bytes, std::string_view purpose) {
                                          static_cast<std::size_t>(rounded))
                     : nullptr;
   if (data == nullptr) {
-    user_error("out of memory: no {:.1f} MiB for {}", static_cast<double>(bytes) / (1 << 20),
-               purpose);
+    throw common::OutOfMemory(fmt::format("out of memory: no {:.1f} MiB for {}",
+                                          static_cast<double>(bytes) / (1 << 20), purpose));
   }
   if (huge) static_cast<void>(madvise(data, static_cast<std::size_t>(rounded), MADV_HUGEPAGE));
   data_.reset(static_cast<std::byte*>(data));

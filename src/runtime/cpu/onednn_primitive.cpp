@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "runtime/common/errors.h"
+#include "runtime/cpu/onednn_library.h"
 
 namespace inkle::runtime::cpu {
 namespace {
@@ -24,7 +26,8 @@ const dnnl::engine& cpu_engine() {
 }
 
 [[noreturn]] void rethrow(const dnnl::error& e, const char* what) {
-  if (e.status == dnnl_out_of_memory) user_error("out of memory: oneDNN, {}", what);
+  if (e.status == dnnl_out_of_memory)
+    throw common::OutOfMemory(std::string("out of memory: oneDNN, ") + what);
   if (e.status == dnnl_unimplemented) unsupported("oneDNN has no implementation to {}", what);
   throw InternalError(fmt::format("oneDNN failed to {}: {} (status {})", what, e.what(),
                                   static_cast<int>(e.status)));
@@ -318,7 +321,7 @@ class OneDnnExecution final : public Execution {
     const LibraryThreads threads;
     const dnnl_status_t status = dnnl_primitive_execute(
         primitive.get(), stream_.get(), static_cast<int>(arguments.size()), arguments.data());
-    if (status == dnnl_out_of_memory) user_error("out of memory in a oneDNN call");
+    if (status == dnnl_out_of_memory) throw common::OutOfMemory("out of memory in a oneDNN call");
     INKLE_CHECK(status == dnnl_success, "oneDNN {} failed with status {}",
                 primitive_->implementation(), static_cast<int>(status));
   }
@@ -360,6 +363,7 @@ std::unique_ptr<Execution> OneDnnPrimitive::bind() const {
 }  // namespace
 
 std::shared_ptr<const Primitive> Primitive::make(const PrimitiveDescription& d) {
+  open_onednn();
   const LibraryThreads threads;
   try {
     return std::make_shared<const OneDnnPrimitive>(d);
@@ -372,11 +376,13 @@ std::shared_ptr<const Primitive> Primitive::make(const PrimitiveDescription& d) 
 }
 
 bool has_fast_bf16() {
+  open_onednn();
   const auto isa = dnnl::get_effective_cpu_isa();
   return isa == dnnl::cpu_isa::avx512_core_bf16 || isa == dnnl::cpu_isa::avx512_core_amx;
 }
 
 bool has_bf16() {
+  open_onednn();
   switch (dnnl::get_effective_cpu_isa()) {
     case dnnl::cpu_isa::avx512_core:
     case dnnl::cpu_isa::avx512_core_vnni:

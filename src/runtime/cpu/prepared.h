@@ -1,5 +1,5 @@
-// What the prepare steps of a plan make: which steps, from which weights, into which memory; and
-// the results, kept from call to call for as long as the weights are the same.
+// What the prepare steps of a plan have made (common/prepared_plan.h says which steps, from which
+// weights), kept from call to call for as long as the weights are the same.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "abi/plan.h"
-#include "runtime/cpu/common.h"
-#include "runtime/cpu/library_step.h"
 #include "runtime/cpu/memory_pool.h"
 #include "runtime/cpu/weight_cache.h"
 #include "runtime/cpu/weight_identity.h"
@@ -74,28 +71,5 @@ class PreparedSets {
   std::int64_t next_generation_ = 1;
   std::list<std::shared_ptr<const PreparedSet>> entries_;  // most recent first
 };
-
-// Prepare steps that are run together. There are two groups at most: steps that read no weight, run
-// once an Executable, and the others, run once a set of weights.
-struct PreparedGroup {
-  struct Weight {
-    std::uint32_t tensor;  // number among the tensor arguments
-    std::int64_t bytes;
-  };
-  std::vector<Weight> weights;        // that the steps read
-  std::vector<std::uint32_t> steps;   // in order
-  std::vector<abi::PlanBuffer> made;  // buffers of kind prepared, and where they lie
-  std::vector<std::int64_t> offsets;
-  std::int64_t bytes = 0;
-  std::unique_ptr<PreparedSets> sets;
-};
-
-// Sorts a plan's prepare steps into groups, without empty ones; `sets` are left for the caller.
-// `roots` by buffer, `library` by library step. Throws UserError for a step that does what a
-// prepare step must not.
-[[nodiscard]] std::vector<PreparedGroup> plan_prepared(
-    const abi::Plan& plan, std::span<const abi::PlanBuffer> roots,
-    std::span<const std::int32_t> tensor_number, const SizeProgram& sizes,
-    std::span<const std::unique_ptr<LibraryStep>> library);
 
 }  // namespace inkle::runtime::cpu

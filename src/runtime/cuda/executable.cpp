@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "runtime/common/kernel_status.h"
 #include "runtime/common/plan_check.h"
+#include "runtime/common/prepared_plan.h"
 #include "runtime/cuda/frame.h"
 #include "runtime/cuda/samples.h"
 
@@ -85,29 +86,14 @@ void Executable::load_constants() {
 }
 
 void Executable::plan_prepared() {
-  const std::span<const std::int64_t> slots = sizes_.constant_slots();
-  for (std::size_t b = 0; b < plan_->buffers.size(); ++b) {
-    const BufferDecl& decl = plan_->buffers[b];
-    if (decl.kind != Kind::prepared) continue;
-    prepared_at_.emplace_back(static_cast<PlanBuffer>(b), prepared_bytes_);
-    const std::int64_t bytes = slots[decl.bytes];
-    prepared_bytes_ += (bytes + kConstantAlignment - 1) / kConstantAlignment * kConstantAlignment;
-  }
-  const auto watch = [&](PlanBuffer b) {
-    const BufferDecl& decl = plan_->buffers[facts_.roots[b]];
-    if (decl.kind != Kind::argument) return;
-    const auto tensor = static_cast<std::uint32_t>(facts_.tensor_number[decl.index]);
-    if (std::find(watched_.begin(), watched_.end(), tensor) == watched_.end()) {
-      watched_.push_back(tensor);
+  // One block for all: what reads no weight is made with the rest.
+  for (const auto& group : common::plan_prepared(*plan_, facts_, sizes_, kConstantAlignment)) {
+    for (std::size_t i = 0; i < group.made.size(); ++i) {
+      prepared_at_.emplace_back(group.made[i], prepared_bytes_ + group.offsets[i]);
     }
-  };
-  for (std::size_t s = 0; s < steps_.size(); ++s) {
-    if (!plan_->steps[s].prepare) continue;
-    steps_[s].is_prepare = true;
-    for (const PlanBuffer b : steps_[s].buffers) watch(b);
-    if (steps_[s].call) {
-      abi::for_each_operand(*steps_[s].call, [&](const abi::Operand& o) { watch(o.buffer); });
-    }
+    prepared_bytes_ += group.bytes;
+    for (const auto& weight : group.weights) watched_.push_back(weight.tensor);
+    for (const std::uint32_t step : group.steps) steps_[step].is_prepare = true;
   }
   sample_bytes_ = static_cast<std::int64_t>(
       watched_.size() * (sizeof(SampledMemory) + kSamples * sizeof(std::uint32_t)));
@@ -311,8 +297,7 @@ void Executable::make_call(const abi::LibraryCall& call, Step& step) const {
 }
 
 std::unique_ptr<Frame> Executable::take_frame() {
-  std::unique_ptr<Frame> frame = frames_.take();
-  return frame ? std::move(frame) : std::make_unique<Frame>(*this);
+  return frames_.take_or([this] { return std::make_unique<Frame>(*this); });
 }
 
 void Executable::run_with(const common::Call& call, double* microseconds) {

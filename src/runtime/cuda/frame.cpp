@@ -6,7 +6,6 @@
 
 #include "abi/arena.h"
 #include "base/error.h"
-#include "runtime/common/arguments.h"
 #include "runtime/cuda/convolution.h"
 
 namespace inkle::runtime::cuda {
@@ -22,18 +21,19 @@ std::int64_t round_up(std::int64_t bytes) { return round_up_to(kMemoryAlignment,
 }  // namespace
 
 Frame::Frame(Executable& executable)
-    : executable_(executable),
-      plan_(*executable.plan_),
+    : common::Frame(*executable.plan_, executable.facts_, executable.sizes_),
+      executable_(executable),
       device_(*executable.device_),
-      slots_(executable.sizes_.constant_slots()),
-      buffers_(plan_.buffers.size(), nullptr),
-      handles_(plan_.buffers.size(), nullptr),
       states_(executable.steps_.size()),
       released_(executable.steps_.size()) {
   for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
     const BufferDecl& decl = plan_.buffers[b];
     if (decl.kind == Kind::external && decl.last_use < released_.size()) {
       released_[decl.last_use].push_back(static_cast<PlanBuffer>(b));
+    }
+    if (decl.kind == Kind::constant) {
+      buffers_[b] =
+          static_cast<std::byte*>(executable.constants_) + executable.constant_at_[decl.index];
     }
   }
   find_uploads();
@@ -45,51 +45,41 @@ Frame::~Frame() {
 
 void Frame::run(const common::Call& call, DeviceHost& host, double* microseconds) {
   host_ = &host;
-  numbers_.clear();
   clones_.clear();
   free_pieces_.clear();
   for (Upload& u : uploads_) u.is_done = false;
   has_copies_ = call.has_device_copies;
-  if (call.check == common::Check::full) {
-    for (std::size_t a = 0; a < plan_.arguments.size(); ++a) {
-      const std::int32_t number = executable_.facts_.tensor_number[a];
-      if (number < 0) continue;
-      common::check_type(plan_.arguments[a], call.tensors[static_cast<std::size_t>(number)]);
-    }
-  }
   // Prepare steps are not among the turns; no backward has any.
   const bool gives = call.gives_arguments && executable_.prepared_at_.empty();
   is_fresh_ = is_fresh_ || gives_arguments_ != gives;
   gives_arguments_ = gives;
-  if (executable_.sizes_.evaluate(call.tensors, call.integers, slots_, is_fresh_) || is_fresh_) {
-    plan_shapes();
-  }
-  is_fresh_ = false;
   stream_ = host.stream();
-  bind_arguments(call);
-  if (!gives_arguments_ || plan_.steps.empty()) make_outputs();
-  host.begin_steps();
-  bind_memory(call);
-  upload_arguments();
-  const bool is_timed = microseconds != nullptr;
-  while (is_timed && events_.size() < 2 * states_.size()) events_.push_back(device_.make_event());
-  prepare(call, is_timed);
-  for (std::size_t s = 0; s < states_.size(); ++s) {
-    if (executable_.steps_[s].is_prepare) continue;
-    if (!has_arena_ && s >= arena_first_) bind_arena();
-    if (gives_arguments_) take_memory(s);
-    run_timed(s, is_timed);
-    if (gives_arguments_) give_memory(s);
+  while (microseconds != nullptr && events_.size() < 2 * states_.size()) {
+    events_.push_back(device_.make_event());
   }
+  common::Frame::run(call, microseconds);
+}
+
+bool Frame::makes_outputs_first() const { return !gives_arguments_ || plan_.steps.empty(); }
+
+void Frame::take_turn(std::size_t number) {
+  if (!has_arena_ && number >= arena_first_) bind_arena();
+  if (gives_arguments_) take_memory(number);
+  run_timed(number);
+  if (gives_arguments_) give_memory(number);
+}
+
+void Frame::finish() {
   if (!has_arena_) bind_arena();
-  write_back();
-  if (microseconds != nullptr) read_times(microseconds);
-  give_results(call);
+  for (const Clone& c : clones_) {
+    if (c.is_written) device_.copy(c.original, c.copy, c.bytes, stream_);
+  }
+  if (microseconds_ != nullptr) read_times();
 }
 
 // Runs the prepare steps, if they are due; else looks, on the device, whether they should have
 // been. They need nothing that other steps make.
-void Frame::prepare(const common::Call& call, bool is_timed) {
+void Frame::prepare(const common::Call& call) {
   if (executable_.prepared_at_.empty()) return;
   if (prepared_.is_current) {
     device_.sample(prepared_.samples, false, stream_);
@@ -100,22 +90,22 @@ void Frame::prepare(const common::Call& call, bool is_timed) {
     *executable_.changed_ = 0;  // of what is made anew now
   }
   for (std::size_t s = 0; s < states_.size(); ++s) {
-    if (executable_.steps_[s].is_prepare) run_timed(s, is_timed);
+    if (executable_.steps_[s].is_prepare) run_timed(s);
   }
   if (prepared_.memory == nullptr) return;
   executable_.note_prepared(call, prepared_, stream_);
 }
 
-void Frame::run_timed(std::size_t number, bool is_timed) {
-  if (is_timed) device_.record(events_[2 * number], stream_);
+void Frame::run_timed(std::size_t number) {
+  if (microseconds_ != nullptr) device_.record(events_[2 * number], stream_);
   run_step(number);
-  if (is_timed) device_.record(events_[2 * number + 1], stream_);
+  if (microseconds_ != nullptr) device_.record(events_[2 * number + 1], stream_);
 }
 
-void Frame::read_times(double* microseconds) {
+void Frame::read_times() {
   for (std::size_t s = 0; s < states_.size(); ++s) {
     if (executable_.steps_[s].is_prepare && prepared_.is_current) continue;
-    microseconds[s] = device_.microseconds(events_[2 * s], events_[2 * s + 1]);
+    microseconds_[s] = device_.microseconds(events_[2 * s], events_[2 * s + 1]);
   }
 }
 
@@ -124,17 +114,17 @@ void Frame::plan_turns() {
   if (!gives_arguments_) return;
   std::vector<std::int64_t> bytes;
   for (const BufferDecl& decl : plan_.buffers) bytes.push_back(slots_[decl.bytes]);
-  std::vector<bool> is_kept = executable_.facts_.has_alias;
+  std::vector<bool> is_kept = facts_.has_alias;
   for (const abi::PlanOutput& o : plan_.outputs) {
     using Output = abi::PlanOutput::Kind;
-    if (o.kind == Output::buffer) is_kept[executable_.facts_.roots[o.index]] = true;
+    if (o.kind == Output::buffer) is_kept[facts_.roots[o.index]] = true;
     if (o.kind != Output::argument) continue;
     for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
       const BufferDecl& decl = plan_.buffers[b];
       if (decl.kind == Kind::argument && decl.index == o.index) is_kept[b] = true;
     }
   }
-  turns_ = cuda::plan_turns(plan_, executable_.facts_.roots, bytes, is_kept);
+  turns_ = cuda::plan_turns(plan_, facts_.roots, bytes, is_kept);
   pieces_.assign(plan_.buffers.size(), {});
 }
 
@@ -162,7 +152,7 @@ void Frame::take_memory(std::size_t step) {
 void Frame::give_memory(std::size_t step) {
   for (const PlanBuffer b : turns_[step].drops) {
     if (plan_.buffers[b].kind == Kind::argument) {
-      const std::int32_t number = executable_.facts_.tensor_number[plan_.buffers[b].index];
+      const std::int32_t number = facts_.tensor_number[plan_.buffers[b].index];
       host_->release_argument(static_cast<std::uint32_t>(number));
     } else {
       free_pieces_.push_back(pieces_[b]);
@@ -185,7 +175,7 @@ void Frame::plan_arena() {
   // Aliases write into the output, too.
   std::uint32_t written = has_lender ? plan_.buffers[lender_].first_use : 0;
   for (std::size_t b = 0; b < plan_.buffers.size() && has_lender; ++b) {
-    if (executable_.facts_.roots[b] != lender_) continue;
+    if (facts_.roots[b] != lender_) continue;
     written = std::min(written, plan_.buffers[b].first_use);
   }
   std::vector<abi::Lifetime> early, late;
@@ -215,9 +205,7 @@ void Frame::plan_arena() {
   arena_bytes_ = round_up(layout.bytes);
   arena_first_ = ~std::uint32_t{0};
   for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
-    const auto is_here = [&](const auto& placed) {
-      return placed.first == executable_.facts_.roots[b];
-    };
+    const auto is_here = [&](const auto& placed) { return placed.first == facts_.roots[b]; };
     if (!std::any_of(arena_.begin(), arena_.end(), is_here)) continue;
     arena_first_ = std::min(arena_first_, plan_.buffers[b].first_use);
   }
@@ -289,25 +277,6 @@ void Frame::plan_table(const abi::Launch& launch, State& state) const {
   state.parameters.push_back(state.table.data());
 }
 
-void Frame::bind_arguments(const common::Call& call) {
-  for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
-    const BufferDecl& decl = plan_.buffers[b];
-    if (decl.kind == Kind::constant) {
-      buffers_[b] =
-          static_cast<std::byte*>(executable_.constants_) + executable_.constant_at_[decl.index];
-    }
-    if (decl.kind != Kind::argument) continue;
-    const abi::PlanArgument& argument = plan_.arguments[decl.index];
-    const abi::TensorView& given =
-        call.tensors[static_cast<std::size_t>(executable_.facts_.tensor_number[decl.index])];
-    if (call.check == common::Check::full) common::check_geometry(argument, given, slots_);
-    buffers_[b] = given.data;
-    if (!common::is_aligned(given.data, argument.alignment)) {
-      align(argument, static_cast<PlanBuffer>(b));
-    }
-  }
-}
-
 void Frame::align(const abi::PlanArgument& argument, PlanBuffer buffer) {
   const std::int64_t bytes = slots_[plan_.buffers[buffer].bytes];
   if (bytes <= 0) return;
@@ -320,27 +289,6 @@ void Frame::align(const abi::PlanArgument& argument, PlanBuffer buffer) {
   clones_.push_back(
       {copy, buffers_[buffer], bytes, argument.is_written || executable_.is_of_host_[buffer]});
   buffers_[buffer] = copy;
-}
-
-void Frame::write_back() {
-  for (const Clone& c : clones_) {
-    if (c.is_written) device_.copy(c.original, c.copy, c.bytes, stream_);
-  }
-}
-
-void Frame::make_outputs() {
-  for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
-    const BufferDecl& decl = plan_.buffers[b];
-    if (decl.kind == Kind::output) make_output(static_cast<PlanBuffer>(b));
-  }
-}
-
-void Frame::make_output(PlanBuffer buffer) {
-  const BufferDecl& decl = plan_.buffers[buffer];
-  const HostTensor made = host_->make_output(decl.dtype, {values(decl.sizes), decl.sizes.size()},
-                                             {values(decl.strides), decl.strides.size()});
-  handles_[buffer] = made.handle;
-  buffers_[buffer] = made.view.data;
 }
 
 void Frame::bind_memory(const common::Call& call) {
@@ -385,6 +333,7 @@ void Frame::bind_memory(const common::Call& call) {
     device_.zero(zeros, cleared_bytes, stream_);
   }
   for (State& state : states_) state.scratch = zeros;
+  upload_arguments();
 }
 
 void Frame::bind_arena() {
@@ -411,7 +360,7 @@ void Frame::run_step(std::size_t number) {
       run_attention(number);
       break;
     case StepKind::eager:
-      run_eager(number);
+      run_eager(*executable_.steps_[number].eager);
       break;
     case StepKind::copy:
       run_copy(number);
@@ -442,7 +391,7 @@ void Frame::run_launch(std::size_t number) {
 
 abi::TensorView Frame::view_of(PlanBuffer declared) {
   const BufferDecl& decl = plan_.buffers[declared];
-  const PlanBuffer root = executable_.facts_.roots[declared];
+  const PlanBuffer root = facts_.roots[declared];
   const BufferDecl& memory = plan_.buffers[root];
   void* data = buffers_[root];
   if (is_on_host(decl) && memory.kind == Kind::constant) {
@@ -458,7 +407,7 @@ abi::TensorView Frame::view_of(PlanBuffer declared) {
           .strides = values(decl.strides)};
 }
 
-abi::TensorView Frame::view_of(const abi::Operand& operand) {
+abi::TensorView Frame::part_of(const abi::Operand& operand) {
   auto* data = static_cast<std::byte*>(on_device(operand.buffer));
   return {.data = data + slots_[operand.offset] * abi::size_of(operand.dtype),
           .dtype = operand.dtype,

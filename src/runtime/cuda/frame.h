@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/common/results.h"
+#include "runtime/common/frame.h"
 #include "runtime/cuda/convolutions.h"
 #include "runtime/cuda/executable.h"
 #include "runtime/cuda/host.h"
@@ -45,15 +45,13 @@ struct Executable::Step {
   std::vector<abi::PlanBuffer> buffers;  // of a launch: roots
 };
 
-class Frame {
+class Frame final : public common::Frame {
  public:
   explicit Frame(Executable& executable);
-  ~Frame();
-  Frame(const Frame&) = delete;
-  Frame& operator=(const Frame&) = delete;
+  ~Frame() override;
 
-  // Queues the plan's work; `microseconds`, if given, has a place for every step and is filled
-  // when all is done. After an exception the frame must not be used again.
+  // As common::Frame's, but that it queues the plan's work; `microseconds` are filled when all is
+  // done.
   void run(const common::Call& call, DeviceHost& host, double* microseconds);
 
   [[nodiscard]] common::MemoryReport memory() const;
@@ -85,7 +83,7 @@ class Frame {
     bool is_done = false;
   };
 
-  void plan_shapes();
+  void plan_shapes() override;
   void plan_arena();
   void plan_turns();
   void plan_launch(std::size_t step);
@@ -94,50 +92,42 @@ class Frame {
   void plan_uploads();
   void upload_arguments();
   void upload(const void* from, std::int64_t bytes, void* to);
-  void bind_arguments(const common::Call& call);
-  void align(const abi::PlanArgument& argument, abi::PlanBuffer buffer);
-  void make_outputs();
-  void make_output(abi::PlanBuffer buffer);
-  void bind_memory(const common::Call& call);
+  void align(const abi::PlanArgument& argument, abi::PlanBuffer buffer) override;
+  [[nodiscard]] bool makes_outputs_first() const override;
+  void bind_memory(const common::Call& call) override;
   void bind_arena();
-  void write_back();
-  void prepare(const common::Call& call, bool is_timed);
-  void run_timed(std::size_t number, bool is_timed);
-  void run_step(std::size_t number);
+  void finish() override;
+  void prepare(const common::Call& call) override;
+  void take_turn(std::size_t number) override;
+  void run_timed(std::size_t number) override;
+  void run_step(std::size_t number) override;
   void run_launch(std::size_t number);
   void run_matmul(std::size_t number);
   void run_padded(const State& state, const GemmPointers& whole);
   void run_convolution(std::size_t number);
   bool run_convolution_here(std::size_t number);
   void run_attention(std::size_t number);
-  void run_eager(std::size_t number);
   void run_copy(std::size_t number);
   void take_memory(std::size_t step);
   void give_memory(std::size_t step);
   void take_result(abi::PlanBuffer buffer, const abi::TensorView& expected,
                    const std::optional<common::HostTensor>& result);
-  void adopt(abi::PlanBuffer buffer, const common::HostTensor& result, const std::string& name);
-  void give_results(const common::Call& call);
-  void read_times(double* microseconds);
+  void adopt(abi::PlanBuffer buffer, const common::HostTensor& result,
+             const std::string& name) override;
+  void copy_constant(abi::PlanBuffer root, const abi::TensorView& to, std::int64_t bytes) override;
+  [[nodiscard]] bool is_copy(const void* data) const override;
+  void read_times();
 
   // Where a step on the device finds a buffer.
   [[nodiscard]] void* on_device(abi::PlanBuffer root);
-  const std::int64_t* values(const std::vector<abi::Slot>& dims) {
-    return numbers_.of(dims, slots_);
-  }
-  abi::TensorView view_of(abi::PlanBuffer declared);
-  abi::TensorView view_of(const abi::Operand& operand);
+  [[nodiscard]] abi::TensorView view_of(abi::PlanBuffer declared) override;
+  [[nodiscard]] abi::TensorView part_of(const abi::Operand& operand) override;
 
   Executable& executable_;
-  const abi::Plan& plan_;
   Device& device_;
   DeviceHost* host_ = nullptr;
   Stream stream_ = nullptr;
-  std::vector<std::int64_t> slots_;
-  bool is_fresh_ = true;
-  std::vector<void*> buffers_;           // by buffer; roots only
-  std::vector<common::Handle> handles_;  // by buffer; of outputs and externals
-  std::vector<State> states_;            // by step
+  std::vector<State> states_;                                    // by step
   std::vector<std::pair<abi::PlanBuffer, std::int64_t>> arena_;  // buffer, offset
   // Working memory that is done with before the largest output is written lies in that output.
   std::vector<std::pair<abi::PlanBuffer, std::int64_t>> in_output_;  // buffer, offset
@@ -174,7 +164,6 @@ class Frame {
     bool is_written;
   };
   std::vector<Clone> clones_;
-  common::ViewNumbers numbers_;
   Executable::PreparedPlace prepared_;
   std::vector<Event> events_;  // two a step: before and after
 };

@@ -20,17 +20,6 @@ using Kind = BufferDecl::Kind;
 // anywhere.
 constexpr std::int32_t kAssumedAlignment = 16;
 
-bool same_strides(const abi::TensorView& a, const abi::TensorView& b) {
-  for (std::int32_t d = 0; d < a.rank; ++d) {
-    if (a.sizes[d] > 1 && a.strides[d] != b.strides[d]) return false;
-  }
-  return true;
-}
-
-bool same_sizes(const abi::TensorView& a, const abi::TensorView& b) {
-  return a.dtype == b.dtype && a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes);
-}
-
 // The largest power of two, 256 at most, that all addresses are multiples of.
 std::int32_t alignment_of(const GemmPointers& p) {
   const auto number = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at); };
@@ -55,7 +44,7 @@ void Frame::run_matmul(std::size_t number) {
   GemmPointers p;
   p.d = advance(on_device(call.c.buffer), plan.d);
   if (plan.is_zero) {
-    const abi::TensorView c = view_of(call.c);
+    const abi::TensorView c = part_of(call.c);
     std::int64_t last = 0;
     for (std::int32_t d = 0; d < c.rank; ++d) last += (c.sizes[d] - 1) * c.strides[d];
     std::int64_t elements = 1;
@@ -146,12 +135,12 @@ void Frame::run_convolution(std::size_t number) {
   const auto& call = std::get<abi::ConvolutionCall>(*executable_.steps_[number].call);
   ConvolutionArguments a;
   a.call = &call;
-  a.x = view_of(call.x);
-  a.w = view_of(call.w);
-  a.y = view_of(call.y);
-  if (call.has_bias) a.bias = view_of(call.bias);
+  a.x = part_of(call.x);
+  a.w = part_of(call.w);
+  a.y = part_of(call.y);
+  if (call.has_bias) a.bias = part_of(call.bias);
   for (const abi::PostOp& p : call.post_ops) {
-    if (p.kind == abi::PostOpKind::add) a.residual = view_of(p.operand);
+    if (p.kind == abi::PostOpKind::add) a.residual = part_of(p.operand);
     if (p.kind == abi::PostOpKind::relu) a.relu = true;
   }
   take_result(call.y.buffer, a.y, host_->convolution(a));
@@ -194,11 +183,11 @@ bool Frame::run_convolution_here(std::size_t number) {
 void Frame::run_attention(std::size_t number) {
   const auto& call = std::get<abi::AttentionCall>(*executable_.steps_[number].call);
   AttentionArguments a;
-  a.q = view_of(call.q);
-  a.k = view_of(call.k);
-  a.v = view_of(call.v);
-  a.out = view_of(call.out);
-  if (call.has_mask) a.mask = view_of(call.mask);
+  a.q = part_of(call.q);
+  a.k = part_of(call.k);
+  a.v = part_of(call.v);
+  a.out = part_of(call.out);
+  if (call.has_mask) a.mask = part_of(call.mask);
   a.scale = call.scale;
   a.is_causal = call.is_causal;
   take_result(call.out.buffer, a.out, host_->attention(a));
@@ -208,11 +197,11 @@ void Frame::run_attention(std::size_t number) {
 void Frame::take_result(PlanBuffer buffer, const abi::TensorView& expected,
                         const std::optional<HostTensor>& result) {
   if (!result) return;
-  if (!same_sizes(result->view, expected)) {
+  if (!common::same_sizes(result->view, expected)) {
     throw InternalError("the host returned a tensor of another size than was asked for");
   }
   if (plan_.buffers[buffer].kind == Kind::external) {
-    if (same_strides(result->view, expected)) {
+    if (common::same_strides(result->view, expected)) {
       buffers_[buffer] = result->view.data;
       handles_[buffer] = result->handle;
       return;
@@ -234,36 +223,9 @@ void Frame::run_copy(std::size_t number) {
   host_->copy(view_of(copy.from), view_of(copy.to));
 }
 
-void Frame::run_eager(std::size_t number) {
-  const abi::EagerCall& eager = *executable_.steps_[number].eager;
-  std::vector<common::EagerOperand> operands;
-  operands.reserve(eager.arguments.size());
-  for (const abi::EagerArgument& a : eager.arguments) {
-    common::EagerOperand operand;
-    if (a.kind == abi::EagerArgument::Kind::slot) {
-      operand.is_integer = true;
-      operand.integer = slots_[a.index];
-    } else if (a.part) {
-      operand.view = view_of(*a.part);
-    } else {
-      const PlanBuffer root = executable_.facts_.roots[a.index];
-      operand.view = view_of(a.index);
-      // Aliases may have another geometry than the tensor the host knows; a copy lies elsewhere.
-      const bool is_itself =
-          root == a.index && std::none_of(clones_.begin(), clones_.end(),
-                                          [&](const Clone& c) { return c.copy == buffers_[root]; });
-      if (is_itself && plan_.buffers[root].kind == Kind::argument) {
-        operand.argument = executable_.facts_.tensor_number[plan_.buffers[root].index];
-      }
-      if (is_itself) operand.handle = handles_[root];
-    }
-    operands.push_back(operand);
-  }
-  std::vector<HostTensor> results(eager.results.size());
-  host_->call(eager.target, operands, results);
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    adopt(eager.results[i], results[i], eager.name);
-  }
+bool Frame::is_copy(const void* data) const {
+  return std::any_of(clones_.begin(), clones_.end(),
+                     [&](const Clone& c) { return c.copy == data; });
 }
 
 // The plan relies on the geometry it foresaw: with other sizes the call is eager's, other strides
@@ -271,7 +233,7 @@ void Frame::run_eager(std::size_t number) {
 // is: it may be a view of an argument.
 void Frame::adopt(PlanBuffer buffer, const HostTensor& result, const std::string& name) {
   const abi::TensorView expected = view_of(buffer);
-  if (!same_sizes(result.view, expected)) {
+  if (!common::same_sizes(result.view, expected)) {
     unsupported("{} returned a tensor of another dtype or size than the plan {} foresaw", name,
                 plan_.name);
   }
@@ -282,7 +244,7 @@ void Frame::adopt(PlanBuffer buffer, const HostTensor& result, const std::string
     if (u.buffer == buffer) u.is_done = false;
   }
   const bool is_on_cpu = result.view.device.kind == abi::DeviceKind::cpu;
-  if (same_strides(result.view, expected) &&
+  if (common::same_strides(result.view, expected) &&
       (is_on_cpu || !executable_.is_of_device_[buffer] ||
        common::is_aligned(result.view.data, kAssumedAlignment))) {
     buffers_[buffer] = result.view.data;
@@ -308,15 +270,11 @@ void Frame::adopt(PlanBuffer buffer, const HostTensor& result, const std::string
   handles_[buffer] = made.handle;
 }
 
-void Frame::give_results(const common::Call& call) {
-  const auto view = [this](PlanBuffer root) { return view_of(root); };
-  const auto copy = [this](PlanBuffer root, const abi::TensorView& to, std::int64_t bytes) {
-    if (is_on_host(plan_.buffers[root])) {
-      unsupported("a constant of the CPU is returned by a program of a GPU");
-    }
-    device_.copy(to.data, buffers_[root], bytes, stream_);
-  };
-  common::give_results({plan_, executable_.facts_, call, slots_, handles_, numbers_, view, copy});
+void Frame::copy_constant(PlanBuffer root, const abi::TensorView& to, std::int64_t bytes) {
+  if (is_on_host(plan_.buffers[root])) {
+    unsupported("a constant of the CPU is returned by a program of a GPU");
+  }
+  device_.copy(to.data, buffers_[root], bytes, stream_);
 }
 
 }  // namespace inkle::runtime::cuda

@@ -1,0 +1,29 @@
+"""Compiled programs from files: ``inkle.load`` needs neither torch nor the compiler's input."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from inkle import _inkle
+
+if TYPE_CHECKING:
+    from inkle._inkle import Program
+
+
+def load(path: str | os.PathLike[str]) -> Program:
+    """The program of a package that ``inkle build`` has written.
+
+    >>> program = inkle.load("model.inkle")
+    >>> program.inputs
+    [x: f32[2..64, 3]]
+    >>> y = program(x)          # NumPy arrays, or anything with DLPack, by position or by name
+
+    Results are NumPy arrays of their own (bf16 and 8-bit floats, which NumPy lacks, are objects
+    with DLPack); one is returned as it is, several as a tuple. ``program.weights`` is the set of
+    weights in use; assigning that of another program shares it, a dictionary of arrays replaces
+    them, in either case all at once. Raises ``UserError`` for a file that is damaged,
+    ``Unsupported`` for a processor that lacks what the file needs, ``WrongArgument`` naming what
+    was expected for arguments of other dtypes or sizes.
+    """
+    return _inkle.load(os.fspath(path))

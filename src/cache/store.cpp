@@ -1,0 +1,363 @@
+#include "cache/store.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "package/format.h"
+#include "package/hash.h"
+
+namespace inkle::cache {
+namespace {
+
+namespace fs = std::filesystem;
+using package::Hash;
+
+constexpr std::string_view kSuffix = ".entry";
+constexpr std::string_view kPart = ".part-";
+constexpr const char* kTarget = "entry";  // of its one section, so that it is no package's
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // of an entry
+
+std::string name_of(const Key& key) { return digest_of(text_of(key)); }
+
+// Ours alone to write, and no link. Why not, if so.
+std::string objection_to(const struct stat& facts, bool is_folder) {
+  if (is_folder ? !S_ISDIR(facts.st_mode) : !S_ISREG(facts.st_mode)) {
+    return is_folder ? "is no folder" : "is no file";
+  }
+  if (facts.st_uid != ::geteuid()) return "belongs to another user";
+  if ((facts.st_mode & (S_IWGRP | S_IWOTH)) != 0) return "may be written by other users";
+  return {};
+}
+
+std::string make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder.parent_path(), error);
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return std::strerror(errno);
+  struct stat facts {};
+  if (::lstat(folder.c_str(), &facts) != 0) return std::strerror(errno);
+  return objection_to(facts, true);
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  [[nodiscard]] int number() const { return number_; }
+
+ private:
+  int number_;
+};
+
+// Nothing if there is no such file; throws UserError for one that is not to be trusted.
+std::optional<std::vector<std::byte>> read_file(const fs::path& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (file.number() < 0 && errno == ENOENT) return {};
+  struct stat facts {};
+  if (file.number() < 0 || ::fstat(file.number(), &facts) != 0) {
+    user_error("{}", std::strerror(errno));
+  }
+  if (const std::string objection = objection_to(facts, false); !objection.empty()) {
+    user_error("it {}", objection);
+  }
+  if (static_cast<std::uint64_t>(facts.st_size) > kMostBytes) user_error("it is too large");
+  std::vector<std::byte> bytes(static_cast<std::size_t>(facts.st_size));
+  for (std::size_t at = 0; at < bytes.size();) {
+    const ssize_t done = ::read(file.number(), bytes.data() + at, bytes.size() - at);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) user_error("it is shorter than it was");
+    at += static_cast<std::size_t>(done);
+  }
+  return bytes;
+}
+
+// Key and content of an entry: sizes of the first, then both.
+std::vector<std::byte> pack(const std::string& key, std::span<const std::byte> content) {
+  const std::uint64_t size = key.size();
+  std::vector<std::byte> data(sizeof size + key.size() + content.size());
+  std::memcpy(data.data(), &size, sizeof size);
+  std::memcpy(data.data() + sizeof size, key.data(), key.size());
+  std::copy(content.begin(), content.end(),
+            data.begin() + static_cast<std::ptrdiff_t>(sizeof size + key.size()));
+  std::vector<package::Section> sections{
+      {.kind = package::SectionKind::code, .target = kTarget, .bytes = data.size()}};
+  const std::vector<Hash> hashes{package::hash_of_section(data)};
+  std::vector<std::byte> file = package::write_header(sections, hashes);
+  file.resize(sections[0].offset);
+  file.insert(file.end(), data.begin(), data.end());
+  return file;
+}
+
+struct Entry {
+  std::string key;
+  std::vector<std::byte> content;
+};
+
+// Throws UserError for what pack() has not made.
+Entry unpack(std::span<const std::byte> file) {
+  const auto sections = package::read_header(file);
+  if (sections.size() != 1 || sections[0].kind != package::SectionKind::code ||
+      sections[0].target != kTarget) {
+    user_error("it is no entry");
+  }
+  const auto data = file.subspan(sections[0].offset, sections[0].bytes);
+  if (package::hash_of_section(data) != sections[0].hash) user_error("its hash is another");
+  std::uint64_t size = 0;
+  if (data.size() < sizeof size) user_error("it has no key");
+  std::memcpy(&size, data.data(), sizeof size);
+  if (size > data.size() - sizeof size) user_error("its key is too long");
+  const auto* const text = reinterpret_cast<const char*>(data.data()) + sizeof size;
+  const auto content = data.subspan(sizeof size + size);
+  return {std::string(text, size), {content.begin(), content.end()}};
+}
+
+// Written beside under a name of this process and renamed.
+bool write_file(const fs::path& path, std::span<const std::byte> bytes) {
+  static std::atomic<std::uint64_t> count = 0;
+  const fs::path part =
+      path.parent_path() / fmt::format("{}{}-{}", kPart, ::getpid(), count.fetch_add(1));
+  bool is_whole = false;
+  {
+    const Descriptor file(
+        ::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (file.number() < 0) return false;
+    std::size_t at = 0;
+    while (at < bytes.size()) {
+      const ssize_t done = ::write(file.number(), bytes.data() + at, bytes.size() - at);
+      if (done < 0 && errno == EINTR) continue;
+      if (done <= 0) break;
+      at += static_cast<std::size_t>(done);
+    }
+    is_whole = at == bytes.size();
+  }
+  if (is_whole && ::rename(part.c_str(), path.c_str()) == 0) return true;
+  const int error = errno;
+  ::unlink(part.c_str());
+  errno = error;
+  return false;
+}
+
+// Of a file that a process is writing; whether that process is gone.
+bool is_abandoned(const std::string& name) {
+  int process = 0;
+  const char* const first = name.data() + kPart.size();
+  const auto [end, error] = std::from_chars(first, name.data() + name.size(), process);
+  return error != std::errc() || (::kill(process, 0) != 0 && errno == ESRCH);
+}
+
+}  // namespace
+
+std::string digest_of(std::string_view text) {
+  const Hash hash = package::hash_of_section(std::as_bytes(std::span(text)));
+  std::string digits;
+  for (const std::byte b : hash) digits += fmt::format("{:02x}", static_cast<unsigned>(b));
+  return digits;
+}
+
+Store::Store(fs::path folder, std::uint64_t limit)
+    : folder_(std::move(folder)), limit_(limit), index_(folder_ / "index.db") {}
+
+std::shared_ptr<Store> Store::open(const fs::path& folder, std::uint64_t limit) {
+  if (const std::string objection = make_folder(folder); !objection.empty()) {
+    warn("cache.folder", "nothing is cached: {}: {}", folder.string(), objection);
+    return nullptr;
+  }
+  return std::shared_ptr<Store>(new Store(folder, limit));
+}
+
+fs::path Store::path_of(const std::string& name) const {
+  return folder_ / name.substr(0, 2) / (name + std::string(kSuffix));
+}
+
+std::optional<std::vector<std::byte>> Store::find(const Key& key) {
+  const std::string name = name_of(key);
+  try {
+    if (const auto file = read_file(path_of(name))) {
+      Entry entry = unpack(*file);
+      if (entry.key != text_of(key)) user_error("it is of another key");
+      const std::lock_guard lock(mutex_);
+      used_.push_back({name, file->size(), key});
+      return std::move(entry.content);
+    }
+  } catch (const UserError& error) {
+    warn("cache.damaged", "an entry of the cache is deleted and made anew: {}: {}",
+         path_of(name).string(), error.what());
+    ::unlink(path_of(name).c_str());
+  }
+  const std::lock_guard lock(mutex_);
+  missed_.push_back(key);
+  return {};
+}
+
+void Store::put(const Key& key, std::span<const std::byte> content) {
+  const std::string name = name_of(key);
+  const fs::path path = path_of(name);
+  const std::vector<std::byte> file = pack(text_of(key), content);
+  const std::string objection = make_folder(path.parent_path());
+  if (!objection.empty() || file.size() > kMostBytes || !write_file(path, file)) {
+    warn("cache.write", "an entry of the cache cannot be written: {}: {}", path.string(),
+         objection.empty() ? std::strerror(errno) : objection);
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  used_.push_back({name, file.size(), key});
+}
+
+void Store::settle() {
+  std::vector<Row> used;
+  std::vector<Key> missed;
+  {
+    const std::lock_guard lock(mutex_);
+    used.swap(used_);
+    missed.swap(missed_);
+  }
+  index_.update(used, missed);
+  std::uint64_t bytes = index_.bytes();
+  if (bytes <= limit_) return;
+  std::vector<std::string> dropped;
+  for (const Row& row : index_.rows()) {
+    if (bytes <= limit_ / 10 * 9) break;
+    ::unlink(path_of(row.name).c_str());
+    dropped.push_back(row.name);
+    bytes -= std::min(bytes, row.bytes);
+  }
+  index_.remove(dropped);
+}
+
+std::vector<fs::path> Store::files() const {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (const auto& folder : fs::directory_iterator(folder_, error)) {
+    if (!folder.is_directory(error) || folder.is_symlink(error)) continue;
+    for (const auto& file : fs::directory_iterator(folder.path(), error)) {
+      found.push_back(file.path());
+    }
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+Store::Stats Store::stats() const {
+  Stats stats{.limit = limit_};
+  for (const fs::path& path : files()) {
+    if (path.extension() != kSuffix) continue;
+    std::error_code error;
+    const auto bytes = fs::file_size(path, error);
+    if (error) continue;
+    ++stats.entries;
+    stats.bytes += bytes;
+  }
+  return stats;
+}
+
+Store::Verified Store::verify() {
+  settle();
+  Verified result;
+  std::vector<Row> gone = index_.rows(), found;
+  for (const fs::path& path : files()) {
+    const std::string file_name = path.filename().string();
+    if (file_name.starts_with(kPart)) {
+      if (is_abandoned(file_name) && ::unlink(path.c_str()) == 0) ++result.deleted;
+      continue;
+    }
+    const std::string name = path.stem().string();
+    try {
+      const auto file = read_file(path);
+      if (!file) continue;  // another process has deleted it
+      const Key key = key_of(unpack(*file).key);
+      if (path != path_of(name) || name_of(key) != name) user_error("its name is another's");
+      ++result.right;
+      const auto known =
+          std::find_if(gone.begin(), gone.end(), [&](const Row& row) { return row.name == name; });
+      if (known == gone.end()) {
+        found.push_back({name, file->size(), key});
+      } else {
+        gone.erase(known);
+      }
+    } catch (const UserError& error) {
+      log(LogChannel::cache, "{} is deleted: {}", path.string(), error.what());
+      ::unlink(path.c_str());
+      ++result.deleted;
+    }
+  }
+  std::vector<std::string> names;
+  for (const Row& row : gone) names.push_back(row.name);
+  index_.update(found, {});
+  index_.remove(names);
+  return result;
+}
+
+std::uint64_t Store::clear() {
+  settle();
+  std::uint64_t entries = 0;
+  for (const fs::path& path : files()) {
+    if (::unlink(path.c_str()) == 0 && path.extension() == kSuffix) ++entries;
+  }
+  index_.clear();
+  return entries;
+}
+
+std::vector<std::string> Store::explain() const {
+  std::vector<std::string> lines;
+  for (const auto& [key, nearest] : index_.misses()) {
+    std::string line;
+    for (const auto& [name, value] : key) {
+      const auto same = std::find_if(nearest.begin(), nearest.end(),
+                                     [&](const auto& field) { return field.first == name; });
+      if (same != nearest.end() && same->second == value) continue;
+      line += fmt::format("{}{}: {}, not {}", line.empty() ? "" : "; ", name, value,
+                          same == nearest.end() ? "nothing" : same->second);
+    }
+    lines.push_back(nearest.empty() ? "the first of its kind" : line);
+  }
+  return lines;
+}
+
+fs::path user_folder() {
+  if (const char* given = std::getenv("INKLE_CACHE_DIR"); given != nullptr) {
+    return *given == '\0' ? fs::path() : fs::path(given) / "kernels";
+  }
+  if (const char* given = std::getenv("XDG_CACHE_HOME"); given != nullptr && *given != '\0') {
+    return fs::path(given) / "inkle" / "kernels";
+  }
+  const char* const home = std::getenv("HOME");
+  if (home == nullptr || *home == '\0') return {};
+  return fs::path(home) / ".cache" / "inkle" / "kernels";
+}
+
+std::shared_ptr<Store> user_store() {
+  static const std::shared_ptr<Store> store = []() -> std::shared_ptr<Store> {
+    const fs::path folder = user_folder();
+    if (folder.empty()) return nullptr;
+    std::uint64_t limit = kDefaultLimit;
+    if (const char* text = std::getenv("INKLE_CACHE_LIMIT"); text != nullptr) {
+      const auto [end, error] = std::from_chars(text, text + std::strlen(text), limit);
+      if (error != std::errc() || *end != '\0') {
+        limit = kDefaultLimit;
+        warn("cache.limit", "INKLE_CACHE_LIMIT: {} is no number of bytes", text);
+      }
+    }
+    return Store::open(folder, limit);
+  }();
+  return store;
+}
+
+}  // namespace inkle::cache

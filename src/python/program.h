@@ -1,0 +1,12 @@
+// Programs of packages for Python: `inkle.load`, with NumPy and DLPack, without torch.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace inkle::python {
+
+// Adds `Program`, `Declared`, `WeightSet` and `load`; in a module without the processors' half,
+// `load` throws Unsupported.
+void bind_program(nanobind::module_& m);
+
+}  // namespace inkle::python

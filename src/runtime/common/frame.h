@@ -1,0 +1,88 @@
+// The state of one call of a plan, kept for the next call of the same shapes, and the order in
+// which a call is made. A runtime derives from it what depends on its device.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "abi/plan.h"
+#include "abi/tensor_view.h"
+#include "runtime/common/executable.h"
+#include "runtime/common/plan_facts.h"
+#include "runtime/common/results.h"
+#include "runtime/common/size_program.h"
+
+namespace inkle::runtime::common {
+
+class Frame {
+ public:
+  // All of which outlive it.
+  Frame(const abi::Plan& plan, const PlanFacts& facts, const SizeProgram& sizes);
+  virtual ~Frame() = default;
+  Frame(const Frame&) = delete;
+  Frame& operator=(const Frame&) = delete;
+
+ protected:
+  // One call, from its arguments to its results; `microseconds`, if given, has a place for every
+  // step. The functions below are called in their order here. After an exception the frame must not
+  // be used again.
+  void run(const Call& call, double* microseconds);
+
+  // Plans anew though the sizes are as they were.
+  [[nodiscard]] virtual bool must_plan() const { return false; }
+  // Everything that follows from the slots.
+  virtual void plan_shapes() = 0;
+  // Buffer `buffer`, which holds this argument, is less aligned than the plan assumes.
+  virtual void align(const abi::PlanArgument& argument, abi::PlanBuffer buffer) = 0;
+  // Whether outputs are made before the first step; else steps make them.
+  [[nodiscard]] virtual bool makes_outputs_first() const { return true; }
+  virtual void make_output(abi::PlanBuffer buffer);
+  // Working memory, then what prepare steps make.
+  virtual void bind_memory(const Call& call) = 0;
+  virtual void prepare(const Call& call) = 0;
+  // Step number `number`, in its turn, which runs it timed, which runs it.
+  virtual void take_turn(std::size_t number) { run_timed(number); }
+  virtual void run_timed(std::size_t number);
+  virtual void run_step(std::size_t number) = 0;
+  virtual void finish() = 0;
+  // Puts `bytes` of a constant into a tensor that the host has made.
+  virtual void copy_constant(abi::PlanBuffer root, const abi::TensorView& to,
+                             std::int64_t bytes) = 0;
+
+  // Runs an op of the host's.
+  void run_eager(const abi::EagerCall& eager);
+  // A copy that stands for an argument during the call.
+  [[nodiscard]] virtual bool is_copy(const void* data) const = 0;
+  [[nodiscard]] virtual abi::TensorView part_of(const abi::Operand& operand) = 0;
+  virtual void adopt(abi::PlanBuffer buffer, const HostTensor& result, const std::string& name) = 0;
+
+  // The buffer as the plan declares it, where its root lies.
+  [[nodiscard]] virtual abi::TensorView view_of(abi::PlanBuffer declared) = 0;
+  // Numbers of `dims` slots, in memory that lives until the next call of the frame.
+  const std::int64_t* values(const std::vector<abi::Slot>& dims) {
+    return numbers_.of(dims, slots_);
+  }
+
+  const abi::Plan& plan_;
+  const PlanFacts& facts_;
+  const SizeProgram& sizes_;
+  std::vector<std::int64_t> slots_;
+  bool is_fresh_ = true;
+  std::vector<void*> buffers_;   // by buffer; roots only
+  std::vector<Handle> handles_;  // by buffer; of outputs and externals
+  double* microseconds_ = nullptr;
+
+ private:
+  void check_types(const Call& call) const;
+  void bind_arguments(const Call& call);
+
+  Host* host_ = nullptr;
+  ViewNumbers numbers_;
+};
+
+[[nodiscard]] bool same_sizes(const abi::TensorView& a, const abi::TensorView& b);
+// Where there is more than one element along a dimension.
+[[nodiscard]] bool same_strides(const abi::TensorView& a, const abi::TensorView& b);
+
+}  // namespace inkle::runtime::common

@@ -1,0 +1,12 @@
+// oneDNN, opened when something first asks for it: a program whose plan calls no library runs
+// without it, and so does what links the runtime.
+#pragma once
+
+namespace inkle::runtime::cpu {
+
+// Before any other use of oneDNN's functions; costs a load after the first time. Throws Unsupported
+// with the system's reason where the library, of the version that this was compiled for, is not to
+// be had.
+void open_onednn();
+
+}  // namespace inkle::runtime::cpu

@@ -1,0 +1,216 @@
+// The cache's store: what was put is found, what was damaged is not, and no folder stops a program.
+#include "cache/store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <thread>
+
+#include "base/log.h"
+
+namespace inkle::cache {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<std::byte> content(std::size_t size, int seed = 1) {
+  std::vector<std::byte> made(size);
+  for (std::size_t i = 0; i < size; ++i)
+    made[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(seed));
+  return made;
+}
+
+class StoreTest : public testing::Test {
+ protected:
+  StoreTest() {
+    fs::create_directories(root_);
+    set_log_sink([this](std::string_view line) { lines_.emplace_back(line); });
+    reset_warnings();
+  }
+  ~StoreTest() override {
+    set_log_sink({});
+    fs::remove_all(root_);
+  }
+  std::shared_ptr<Store> open(std::uint64_t limit = kDefaultLimit) {
+    return Store::open(root_ / "kernels", limit);
+  }
+  std::vector<fs::path> entries() {
+    std::vector<fs::path> found;
+    for (const auto& e : fs::recursive_directory_iterator(root_)) {
+      if (e.path().extension() == ".entry") found.push_back(e.path());
+    }
+    return found;
+  }
+  static std::vector<char> read(const fs::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  static void write(const fs::path& path, const std::vector<char>& bytes) {
+    std::ofstream file(path, std::ios::binary);
+    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  }
+
+  const fs::path root_ =
+      fs::temp_directory_path() / ("inkle_store_test_" + std::to_string(::getpid()));
+  const Key key_{{"processor", "p"}, {"kernel", "a\nb\\c="}};
+  std::vector<std::string> lines_;
+};
+
+TEST_F(StoreTest, WhatWasPutIsFoundByLaterProcesses) {
+  EXPECT_EQ(open()->find(key_), std::nullopt);
+  open()->put(key_, content(5000));
+  EXPECT_EQ(open()->find(key_), content(5000));
+  open()->put(key_, content(10, 2));
+  EXPECT_EQ(open()->find(key_), content(10, 2));
+  EXPECT_EQ(open()->find({{"processor", "q"}, {"kernel", "a\nb\\c="}}), std::nullopt);
+  EXPECT_EQ(open()->stats().entries, 1U);
+  EXPECT_EQ(key_of(text_of(key_)), key_);
+  EXPECT_THAT(lines_, ElementsAre());
+}
+
+TEST_F(StoreTest, DamageIsDeletedSaidOnceAndMadeAnew) {
+  std::mt19937 random(1);
+  open()->put(key_, content(600));
+  const fs::path path = entries().at(0);
+  const std::vector<char> good = read(path);
+  for (int i = 0; i < 200; ++i) {
+    std::vector<char> bad = good;
+    const std::size_t at = random() % bad.size();
+    if (i % 3 == 0) {
+      bad.resize(at);
+    } else {
+      bad[at] = static_cast<char>(bad[at] ^ (1 << random() % 8));
+    }
+    write(path, bad);
+    const auto found = open()->find(key_);
+    if (found) {
+      ASSERT_EQ(*found, content(600)) << i;  // zeros between header and entry
+    } else {
+      ASSERT_FALSE(fs::exists(path)) << i;
+    }
+    open()->put(key_, content(600));
+    ASSERT_EQ(read(path), good);
+  }
+  ASSERT_EQ(lines_.size(), 1U);
+  EXPECT_THAT(lines_[0], HasSubstr("an entry of the cache is deleted and made anew"));
+}
+
+TEST_F(StoreTest, AnEntryOfAnotherKeyIsNotTaken) {
+  const Key other{{"processor", "q"}};
+  open()->put(key_, content(10));
+  const fs::path first = entries().at(0);
+  open()->put(other, content(20));
+  for (const fs::path& path : entries()) {
+    if (path != first) fs::copy_file(first, path, fs::copy_options::overwrite_existing);
+  }
+  EXPECT_EQ(open()->find(other), std::nullopt);
+  EXPECT_EQ(open()->find(key_), content(10));
+}
+
+TEST_F(StoreTest, TheLeastRecentlyUsedGoFirst) {
+  const auto numbered = [](int i) { return Key{{"kernel", std::to_string(i)}}; };
+  const auto store = open(10 * (4096 + 4000));
+  for (int i = 0; i < 10; ++i) store->put(numbered(i), content(3900));
+  for (const int i : {0, 3}) EXPECT_TRUE(store->find(numbered(i)));
+  store->settle();
+  EXPECT_EQ(store->stats().entries, 10U);
+  for (int i = 10; i < 13; ++i) store->put(numbered(i), content(3900));
+  store->settle();
+  EXPECT_LE(store->stats().bytes, store->stats().limit);
+  for (const int i : {0, 3, 12}) EXPECT_TRUE(store->find(numbered(i))) << i;
+  for (const int i : {1, 2}) EXPECT_FALSE(store->find(numbered(i))) << i;
+}
+
+TEST_F(StoreTest, VerifyDeletesWhatIsWrongAndKnowsWhatIsThere) {
+  const auto store = open();
+  for (int i = 0; i < 4; ++i) store->put({{"kernel", std::to_string(i)}}, content(100));
+  const auto all = entries();
+  std::vector<char> bad = read(all[0]);
+  bad.back() = static_cast<char>(bad.back() ^ 1);
+  write(all[0], bad);
+  fs::rename(all[1], all[1].parent_path() / (std::string(64, 'f') + ".entry"));
+  write(all[2].parent_path() / ".part-999999999-0", {'x'});
+  write(all[2].parent_path() / (".part-" + std::to_string(::getpid()) + "-0"), {'x'});
+  fs::remove(store->folder() / "index.db");
+  const auto again = open();
+  const Store::Verified verified = again->verify();
+  EXPECT_EQ(verified.right, 2U);
+  EXPECT_EQ(verified.deleted, 3U);
+  EXPECT_EQ(again->stats().entries, 2U);
+  EXPECT_EQ(again->clear(), 2U);
+  EXPECT_EQ(again->stats().entries, 0U);
+}
+
+TEST_F(StoreTest, ExplainsWhichFieldDiffers) {
+  const auto store = open();
+  store->put({{"code", "1"}, {"processor", "p"}, {"kernel", "k"}}, content(10));
+  EXPECT_FALSE(store->find({{"code", "2"}, {"processor", "p"}, {"kernel", "k"}}));
+  store->settle();
+  EXPECT_THAT(store->explain(), ElementsAre("code: 2, not 1"));
+  EXPECT_FALSE(store->find({{"code", "1"}, {"processor", "p"}, {"kernel", "j"}}));
+  store->settle();
+  EXPECT_THAT(store->explain(), ElementsAre("the first of its kind", "code: 2, not 1"));
+}
+
+TEST_F(StoreTest, OthersFoldersAndLinksAreRefused) {
+  fs::create_directories(root_ / "other");
+  fs::create_symlink(root_ / "other", root_ / "kernels");
+  EXPECT_EQ(open(), nullptr);
+  EXPECT_THAT(lines_.at(0), HasSubstr("nothing is cached"));
+  fs::remove(root_ / "kernels");
+  fs::create_directories(root_ / "kernels");
+  ::chmod((root_ / "kernels").c_str(), 0777);
+  EXPECT_EQ(open(), nullptr);
+  ::chmod((root_ / "kernels").c_str(), 0700);
+  const auto store = open();
+  ASSERT_NE(store, nullptr);
+  store->put(key_, content(10));
+  const fs::path path = entries().at(0);
+  ::chmod(path.c_str(), 0666);
+  EXPECT_EQ(store->find(key_), std::nullopt);
+  store->put(key_, content(10));
+  fs::rename(path, root_ / "elsewhere");
+  fs::create_symlink(root_ / "elsewhere", path);
+  EXPECT_EQ(store->find(key_), std::nullopt);
+}
+
+TEST_F(StoreTest, AFileInPlaceOfAFolderStopsNobody) {
+  write(root_ / "kernels", {'x'});
+  EXPECT_EQ(open(), nullptr);
+  fs::remove(root_ / "kernels");
+  const auto store = open();
+  fs::remove_all(root_ / "kernels");
+  write(root_ / "kernels", {'x'});
+  store->put(key_, content(10));
+  EXPECT_EQ(store->find(key_), std::nullopt);
+  store->settle();
+}
+
+TEST_F(StoreTest, SeveralWritersLeaveWholeEntries) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      const auto store = open();
+      for (int i = 0; i < 20; ++i) {
+        store->put({{"kernel", std::to_string(i)}}, content(300, i));
+        const auto found = store->find({{"kernel", std::to_string((i + t) % 20)}});
+        if (found) {
+          EXPECT_EQ(*found, content(300, (i + t) % 20));
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(open()->verify().right, 20U);
+}
+
+}  // namespace
+}  // namespace inkle::cache

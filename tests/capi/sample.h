@@ -1,0 +1,20 @@
+// Packages of graphs as text, for tests of what runs them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "package/package.h"
+#include "package/writer.h"
+
+namespace inkle::capi {
+
+// Compiles the graph for x86-64-v3 and packs it with these weights, by name; all other parameters
+// are left for the caller to set.
+[[nodiscard]] std::vector<std::byte> package_of(
+    const std::string& graph, const std::map<std::string, std::vector<float>>& weights);
+
+}  // namespace inkle::capi
