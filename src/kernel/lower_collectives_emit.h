@@ -95,6 +95,7 @@ class CollectiveLowering {
   VarianceAnalysis variance_;        // of the kernel as it was
   std::vector<ThreadAxis> threads_;  // all, the last first
   std::unordered_map<ValueId, ValueId> same_;
+  std::vector<MemoryId> left_;  // scratch that a reduction of columns has been read from
 
   // Where the walk is.
   Variance control_ = Variance::kernel;

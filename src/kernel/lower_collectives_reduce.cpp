@@ -213,6 +213,12 @@ Values CollectiveLowering::columns(const Values& states, const ThreadAxis& axis)
   const Columns at{lanes(), plan_.threads / axis.extent, position(others({&axis, 1}))};
   const Expr lane = vector_lane();
   const std::vector<MemoryId>& scratch = info_.scratch;
+  // In a vector region only a barrier that is written here can stand between what others still
+  // read there and what comes now.
+  const bool is_left = std::ranges::any_of(
+      scratch, [&](MemoryId m) { return std::ranges::find(left_, m) != left_.end(); });
+  if (is_left && !vector_lane_.is_null()) outside([&] { barrier(Scope::block); });
+  left_.insert(left_.end(), scratch.begin(), scratch.end());
   for (std::size_t s = 0; s < states.size(); ++s) {
     store_scratch(scratch[s], at.place(axis.variable * at.lanes + lane), states[s]);
   }

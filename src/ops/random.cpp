@@ -204,7 +204,7 @@ void reference_integers(Evaluation& e) {
 
 template <std::int64_t kLow, std::int64_t kHigh>
 graph::Sample integers_sample(std::string_view name, std::vector<DType> dtypes) {
-  return {std::string(name),
+  return {name,
           [](SampleBuilder& s) {
             return std::vector<graph::Argument>{
                 std::vector<Expr>{s.size(3), s.size(5)}, s.constant(kLow), s.constant(kHigh),
