@@ -3,9 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <string_view>
+#include <vector>
+
+#include "ops/samples.h"
 
 namespace inkle::ops {
 namespace {
@@ -29,6 +35,23 @@ TEST(Table, EveryRowThatRunsHasAnOracle) {
   for (const OpDef* op : op_table().all()) {
     if (graph::has(op->traits, Trait::eager_only)) continue;
     EXPECT_TRUE(op->reference != nullptr || op->decompose != nullptr) << op->name;
+  }
+}
+
+// A label is text for as long as the program runs, and one sample's of a row.
+TEST(Table, SamplesAreNamed) {
+  for (const OpDef* op : op_table().all()) {
+    if (op->samples == nullptr) continue;
+    std::vector<std::string_view> labels;
+    for (const graph::Sample& sample : op->samples()) labels.push_back(sample.label);
+    const std::vector<graph::Sample> again = op->samples();
+    ASSERT_EQ(labels.size(), again.size()) << op->name;
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      EXPECT_EQ(labels[i], again[i].label) << op->name;
+      EXPECT_EQ(std::ranges::count(labels, labels[i]), 1) << op->name << ": " << labels[i];
+      EXPECT_TRUE(std::ranges::all_of(labels[i], [](unsigned char c) { return std::isprint(c); }))
+          << op->name;
+    }
   }
 }
 
