@@ -192,56 +192,28 @@ template <class T> INLINE void settle(Exponentials<T>& a) {
 template <int Lanes> INLINE u32 team() {
   return Lanes >= 32 ? 0xffffffffu : ((1u << (Lanes & 31)) - 1) << (threadIdx.x & (32 - Lanes));
 }
-template <class T> INLINE T exchange(T x, int with, u32 members) {
-  union { T value; u32 words[(sizeof(T) + 3) / 4]; } a, b;
-  a.words[(sizeof(T) + 3) / 4 - 1] = 0;
+// Values of any size go from lane to lane in words.
+template <class T, class F> INLINE T by_words(T x, F move) {
+  constexpr int Words = (sizeof(T) + 3) / 4;
+  union { T value; u32 words[Words]; } a, b;
+  a.words[Words - 1] = 0;
   a.value = x;
 #pragma unroll
-  for (int w = 0; w < (int)(sizeof(T) + 3) / 4; ++w) {
-    b.words[w] = __shfl_xor_sync(members, a.words[w], with);
-  }
+  for (int w = 0; w < Words; ++w) b.words[w] = move(a.words[w]);
   return b.value;
 }
-template <class T> INLINE T from_before(T x, int distance, u32 members) {
-  union { T value; u32 words[(sizeof(T) + 3) / 4]; } a, b;
-  a.words[(sizeof(T) + 3) / 4 - 1] = 0;
-  a.value = x;
-#pragma unroll
-  for (int w = 0; w < (int)(sizeof(T) + 3) / 4; ++w) {
-    b.words[w] = __shfl_up_sync(members, a.words[w], distance);
-  }
-  return b.value;
+template <class T> INLINE T exchange(T x, int with, u32 members) {
+  return by_words(x, [=](u32 word) { return __shfl_xor_sync(members, word, with); });
 }
 // The values of other lanes, among `Lanes` that lie side by side.
-template <int Lanes, class T> INLINE T shuffle_from(T x, int lane, u32 members) {
-  union { T value; u32 words[(sizeof(T) + 3) / 4]; } a, b;
-  a.words[(sizeof(T) + 3) / 4 - 1] = 0;
-  a.value = x;
-#pragma unroll
-  for (int w = 0; w < (int)(sizeof(T) + 3) / 4; ++w) {
-    b.words[w] = __shfl_sync(members, a.words[w], lane, Lanes);
-  }
-  return b.value;
+template <int Lanes = 32, class T> INLINE T shuffle_from(T x, int lane, u32 members) {
+  return by_words(x, [=](u32 word) { return __shfl_sync(members, word, lane, Lanes); });
 }
-template <int Lanes, class T> INLINE T shuffle_up(T x, int by, u32 members) {
-  union { T value; u32 words[(sizeof(T) + 3) / 4]; } a, b;
-  a.words[(sizeof(T) + 3) / 4 - 1] = 0;
-  a.value = x;
-#pragma unroll
-  for (int w = 0; w < (int)(sizeof(T) + 3) / 4; ++w) {
-    b.words[w] = __shfl_up_sync(members, a.words[w], by, Lanes);
-  }
-  return b.value;
+template <int Lanes = 32, class T> INLINE T shuffle_up(T x, int by, u32 members) {
+  return by_words(x, [=](u32 word) { return __shfl_up_sync(members, word, by, Lanes); });
 }
-template <int Lanes, class T> INLINE T shuffle_down(T x, int by, u32 members) {
-  union { T value; u32 words[(sizeof(T) + 3) / 4]; } a, b;
-  a.words[(sizeof(T) + 3) / 4 - 1] = 0;
-  a.value = x;
-#pragma unroll
-  for (int w = 0; w < (int)(sizeof(T) + 3) / 4; ++w) {
-    b.words[w] = __shfl_down_sync(members, a.words[w], by, Lanes);
-  }
-  return b.value;
+template <int Lanes = 32, class T> INLINE T shuffle_down(T x, int by, u32 members) {
+  return by_words(x, [=](u32 word) { return __shfl_down_sync(members, word, by, Lanes); });
 }
 // `Members` of the warp come here together: the team alone, or all.
 template <class Op, int Lanes, int Members = Lanes, class T> INLINE T reduce_warp(T x) {
@@ -401,31 +373,17 @@ template <class T> INLINE void take_cells(u64* cells, u32 count, T* to) {
   }
 }
 template <class T> INLINE T lane_value(T x, int lane) {
-  union { T value; u32 words[(sizeof(T) + 3) / 4]; } a, b;
-  a.words[(sizeof(T) + 3) / 4 - 1] = 0;
-  a.value = x;
-#pragma unroll
-  for (int w = 0; w < (int)(sizeof(T) + 3) / 4; ++w) {
-    b.words[w] = __shfl_sync(0xffffffffu, a.words[w], lane);
-  }
-  return b.value;
+  return shuffle_from(x, lane, 0xffffffffu);
 }
 template <class T> INLINE T last_lane(T x, int lanes, u32 members) {
-  union { T value; u32 words[(sizeof(T) + 3) / 4]; } a, b;
-  a.words[(sizeof(T) + 3) / 4 - 1] = 0;
-  a.value = x;
-#pragma unroll
-  for (int w = 0; w < (int)(sizeof(T) + 3) / 4; ++w) {
-    b.words[w] = __shfl_sync(members, a.words[w], lanes - 1, lanes);
-  }
-  return b.value;
+  return by_words(x, [=](u32 word) { return __shfl_sync(members, word, lanes - 1, lanes); });
 }
 // The running value of the lanes of a warp, each with its own.
 template <class Op, int Lanes, class T> INLINE T scan_lanes(T x) {
   const u32 members = team<Lanes>();
 #pragma unroll
   for (int d = 1; d < Lanes; d *= 2) {
-    const T y = from_before(x, d, members);
+    const T y = shuffle_up(x, d, members);
     if ((int)(threadIdx.x & (Lanes - 1)) >= d) x = Op::join(y, x);
   }
   return x;
@@ -435,7 +393,7 @@ template <class Op, int Lanes, class T> INLINE T scan_lanes(T x) {
 template <class Op, int Lanes, class T> INLINE T scan_warp(T x, T& carry) {
   const u32 members = team<Lanes>();
   const T all = scan_lanes<Op, Lanes>(x);
-  const T y = from_before(all, 1, members);
+  const T y = shuffle_up(all, 1, members);
   const T before = (threadIdx.x & (Lanes - 1)) == 0 ? carry : Op::join(carry, y);
   carry = Op::join(carry, last_lane(all, Lanes, members));
   return before;
@@ -451,7 +409,7 @@ template <class Op, int Threads, class T> INLINE T scan_block(T x, T* slots, T& 
   T before = carry;
   const T warps_before = lane_value(totals, warp == 0 ? 0 : warp - 1);
   if (warp > 0) before = Op::join(before, warps_before);
-  const T y = from_before(all, 1, 0xffffffffu);
+  const T y = shuffle_up(all, 1, 0xffffffffu);
   if ((threadIdx.x & 31) != 0) before = Op::join(before, y);
   carry = Op::join(carry, lane_value(totals, Warps - 1));
   return before;
