@@ -110,7 +110,7 @@ def _through_aot(
         compiled = compile_graph(g, label, options, training=True, strides=saved, callers=callers)
         if isinstance(compiled, _inkle.TorchCallable) and gpu_of(g) is not None:
             made = [r for r in reports() if r.callable is compiled]
-            compiled.gives_arguments = all(r.is_foreseen for r in made)
+            compiled.donates_arguments = all(r.is_foreseen for r in made)
         return compiled
 
     is_own = options.partition != "default"

@@ -106,7 +106,7 @@ class Partition:
             report.callable = made
             report.kept_bytes = cut.bytes
             made._boxed_call = True
-            made.gives_arguments = is_backward and gpu is not None and report.is_foreseen
+            made.donates_arguments = is_backward and gpu is not None and report.is_foreseen
             if not self._options.strict and not walker.writes_in_eager:
                 made.set_fallback(_at_run_time(joint.gm, report, cut, is_backward, walker.targets))
             made.fails = self._options.fail_stage == "run"

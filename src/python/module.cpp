@@ -384,7 +384,7 @@ void bind_compiler(nb::module_& m) {
            nb::arg("otherwise").none())
       .def("set_fallback", &TorchCallable::set_fallback, nb::arg("otherwise").none())
       .def_rw("fails", &TorchCallable::fails)
-      .def_rw("gives_arguments", &TorchCallable::gives_arguments)
+      .def_rw("donates_arguments", &TorchCallable::donates_arguments)
       .def("use_graphs", &TorchCallable::use_graphs, nb::arg("why_not") = "")
       .def_prop_ro("graphs", &TorchCallable::graph_report)
       .def("profile", &TorchCallable::profile)

@@ -158,7 +158,7 @@ nb::object TorchCallable::run(const nb::list& arguments, bool is_call, Run&& run
     if (fails) throw InternalError("made to fail by option fail_stage");
     host->read(arguments, is_call && graphs_ != nullptr);
     host->read_versions();
-    if (gives_arguments && is_call) host->take_over(arguments);
+    if (donates_arguments && is_call) host->take_over(arguments);
     nb::object result = run(*host);
     host->clear();
     idle_.push_back(std::move(host));

@@ -63,7 +63,7 @@ class TorchCallable {
   bool fails = false;
   // A call takes the tensors out of the caller's list, and on a GPU each dies when no step needs it
   // any more, unless others hold it. After that there is no fallback.
-  bool gives_arguments = false;
+  bool donates_arguments = false;
 
   [[nodiscard]] const abi::Plan& plan() const { return *plan_; }
   [[nodiscard]] abi::Device device() const { return context_.device; }

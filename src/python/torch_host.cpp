@@ -120,13 +120,13 @@ void TorchHost::read_versions() {
 }
 
 void TorchHost::take_over(const nb::list& arguments) {
-  gives_arguments_ = true;
+  donates_arguments_ = true;
   PyObject* const list = arguments.ptr();
   if (PyList_SetSlice(list, 0, PyList_GET_SIZE(list), nullptr) != 0) throw nb::python_error();
 }
 
 bool TorchHost::give_back(nb::list arguments) const {
-  if (!gives_arguments_) return true;
+  if (!donates_arguments_) return true;
   if (std::find(tensors_.begin(), tensors_.end(), nullptr) != tensors_.end()) return false;
   auto tensor = tensors_.begin();
   auto integer = integers_.begin();
@@ -143,7 +143,7 @@ runtime::common::Call TorchHost::call_data() {
   call.versions = versions_;
   call.host = this;
   call.check = runtime::common::Check::full;
-  call.gives_arguments = gives_arguments_;
+  call.donates_arguments = donates_arguments_;
   call.has_device_copies = is_recording_;
   return call;
 }
@@ -195,7 +195,7 @@ void TorchHost::clear() {
   slots_.clear();
   recipes_.clear();
   has_begun_ = false;
-  gives_arguments_ = false;
+  donates_arguments_ = false;
 }
 
 HostTensor TorchHost::keep(nb::object tensor) {

@@ -139,7 +139,7 @@ class TorchHost final : public runtime::cuda::DeviceHost {
   std::deque<Slot> slots_;          // handles point into it
   std::vector<PyObject*> outputs_;  // owned
   bool has_places_only_ = false;
-  bool gives_arguments_ = false;
+  bool donates_arguments_ = false;
   bool is_recording_ = false;
   nb::object begin_recording_;
   std::vector<ResultRecipe> recipes_;

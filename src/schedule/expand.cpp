@@ -31,7 +31,7 @@ class KernelExpander {
         expansion_{builder_, scheduled, loops_, schedule, {}, false, {}, {}} {
     expansion_.columns = !schedule.blocks && schedule.vector_outer && !loops_.outer.empty();
     INKLE_CHECK(loops_.walked == 0 || (!expansion_.columns && loops_.walked < loops_.outer.size()),
-                "kernel {} walks what runs along lanes", scheduled.name);
+                "kernel {}: sequential loops over what runs along lanes", scheduled.name);
     expansion_.rows.resize(loops_.rows.size());
     shape_ = column_shape();
   }
@@ -64,7 +64,7 @@ class KernelExpander {
       return;
     }
     stages(Phase::first);
-    walk(scalars);
+    sequential(scalars);
     stages(Phase::last);
   }
 
@@ -164,7 +164,7 @@ class KernelExpander {
   }
 
   // The sequential loops from outer loop `d` on.
-  void walk(std::size_t d) {
+  void sequential(std::size_t d) {
     if (d == loops_.outer.size()) {
       stages(Phase::each);
       return;
@@ -176,7 +176,7 @@ class KernelExpander {
     info.step = builder_.context().constant(1);
     info.at_least_once = true;
     builder_.loop(std::move(info), {}, [&](Expr, const Values&) {
-      walk(d + 1);
+      sequential(d + 1);
       return Values();
     });
   }

@@ -193,7 +193,7 @@ class RowExpander {
   ValueId take_ticket(std::int64_t ticket, kernel::Order order);
   [[nodiscard]] RowPlace chunk_place(const Stage& stage, Expr number) const;
 
-  // --- expand_row_walk.cpp
+  // --- expand_row_sequential.cpp
   // A load of a sequential row that is under way to shared memory while the row before is worked
   // on. Each thread copies what it reads itself.
   struct Staged {

@@ -1,6 +1,6 @@
 // Elementwise stages of which some operands lie along the last outer loop (a) and others along the
-// one before it (b). What lies along b is read as it lies, whole accesses at a time, and turned
-// around on the chip: in a thread's registers, or in the block's shared memory.
+// one before it (b). What lies along b is read as it lies, whole accesses at a time, and
+// transposed: in a thread's registers, or through the block's shared memory.
 #include <algorithm>
 
 #include "base/error.h"
@@ -86,8 +86,8 @@ class TileExpander {
     return kernel::access_width(b_.kernel(), access, lane, blocks_.lanes) > 1;
   }
 
-  // What lies along b; what is the same for all columns has nothing to turn.
-  [[nodiscard]] std::vector<loop::Val> turned() const {
+  // What lies along b; what is the same for all columns has nothing to transpose.
+  [[nodiscard]] std::vector<loop::Val> transposed() const {
     std::vector<loop::Val> found;
     for (loop::Val v = 0; v < stage_.body.instructions.size(); ++v) {
       if (!is_of_place(v) || !sym::contains(stage_.body[v].indices.front(), a_.variable)) continue;
@@ -187,7 +187,7 @@ class TileExpander {
       const Expr a = bind_new(x_, at_a, a_.extent, n);
       const Expr b = bind_new(x_, at_b, row_.extent, n);
       std::vector<Ahead> loads;
-      for (const loop::Val v : turned()) loads.push_back(registers(v, n));
+      for (const loop::Val v : transposed()) loads.push_back(registers(v, n));
       if (!loads.empty()) {
         unrolled(n, [&](Expr i) {
           with(a_.variable, a + i, [&] { load(loads, row_.variable, b, i, false); });
@@ -281,7 +281,7 @@ class TileExpander {
     if (side % (8 * blocks_.lanes) != 0 || all % blocks_.threads != 0) refuse();
     const std::int64_t count = all / blocks_.threads;
     const Expr thread = b_.axis(AxisKind::thread, constant(blocks_.threads));
-    const std::vector<loop::Val> values = turned();
+    const std::vector<loop::Val> values = transposed();
     check(values, count);
     std::vector<Ahead> loads;
     std::vector<Square> squares;
@@ -334,17 +334,18 @@ class TileExpander {
   }
 
   // What lies along the rows, as far as there are registers: on its way before the barrier, too.
-  std::vector<Ahead> load_early(const std::vector<loop::Val>& turned, Expr thread,
+  std::vector<Ahead> load_early(const std::vector<loop::Val>& transposed, Expr thread,
                                 std::int64_t count) {
     const auto size = [&](loop::Val v) {
       return count * blocks_.lanes * abi::size_of(stage_.body[v].dtype) / 4;
     };
     std::int64_t ahead = 0;
-    for (const loop::Val v : turned) ahead += size(v);
+    for (const loop::Val v : transposed) ahead += size(v);
     std::vector<Ahead> early;
     for (loop::Val v = 0; v < stage_.body.instructions.size(); ++v) {
-      const bool is_turned = std::find(turned.begin(), turned.end(), v) != turned.end();
-      if (is_turned || !is_of_place(v) || ahead + size(v) > kAheadRegisters) continue;
+      const bool is_transposed =
+          std::find(transposed.begin(), transposed.end(), v) != transposed.end();
+      if (is_transposed || !is_of_place(v) || ahead + size(v) > kAheadRegisters) continue;
       if (!is_along(v, a_.variable)) continue;
       ahead += size(v);
       early.push_back(registers(v, count));

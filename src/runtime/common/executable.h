@@ -29,7 +29,7 @@ struct Call {
   Host* host = nullptr;
   Check check = Check::full;
   // Arguments are given up: the host is told as soon as no step needs one any more.
-  bool gives_arguments = false;
+  bool donates_arguments = false;
   // Of a call that is recorded: tensors of the CPU that kernels read are copies on the device.
   bool has_device_copies = false;
 };

@@ -26,7 +26,7 @@ void Frame::run(const Call& call, double* microseconds) {
   if (sizes_.evaluate(call.tensors, call.integers, slots_, is_fresh_) || must_plan()) plan_shapes();
   is_fresh_ = false;
   bind_arguments(call);
-  if (makes_outputs_first()) {
+  if (allocates_outputs_first()) {
     for (const PlanBuffer b : facts_.output_buffers) make_output(b);
   }
   call.host->begin_steps();

@@ -36,7 +36,7 @@ class Frame {
   // Buffer `buffer`, which holds this argument, is less aligned than the plan assumes.
   virtual void align(const abi::PlanArgument& argument, abi::PlanBuffer buffer) = 0;
   // Whether outputs are made before the first step; else steps make them.
-  [[nodiscard]] virtual bool makes_outputs_first() const { return true; }
+  [[nodiscard]] virtual bool allocates_outputs_first() const { return true; }
   virtual void make_output(abi::PlanBuffer buffer);
   // Working memory, then what prepare steps make.
   virtual void bind_memory(const Call& call) = 0;

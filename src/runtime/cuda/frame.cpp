@@ -50,9 +50,9 @@ void Frame::run(const common::Call& call, DeviceHost& host, double* microseconds
   for (Upload& u : uploads_) u.is_done = false;
   has_copies_ = call.has_device_copies;
   // Prepare steps are not among the turns; no backward has any.
-  const bool gives = call.gives_arguments && executable_.prepared_at_.empty();
-  is_fresh_ = is_fresh_ || gives_arguments_ != gives;
-  gives_arguments_ = gives;
+  const bool gives = call.donates_arguments && executable_.prepared_at_.empty();
+  is_fresh_ = is_fresh_ || donates_arguments_ != gives;
+  donates_arguments_ = gives;
   stream_ = host.stream();
   while (microseconds != nullptr && events_.size() < 2 * states_.size()) {
     events_.push_back(device_.make_event());
@@ -60,13 +60,13 @@ void Frame::run(const common::Call& call, DeviceHost& host, double* microseconds
   common::Frame::run(call, microseconds);
 }
 
-bool Frame::makes_outputs_first() const { return !gives_arguments_ || plan_.steps.empty(); }
+bool Frame::allocates_outputs_first() const { return !donates_arguments_ || plan_.steps.empty(); }
 
 void Frame::take_turn(std::size_t number) {
   if (!has_arena_ && number >= arena_first_) bind_arena();
-  if (gives_arguments_) take_memory(number);
+  if (donates_arguments_) allocate_before(number);
   run_timed(number);
-  if (gives_arguments_) give_memory(number);
+  if (donates_arguments_) release_after(number);
 }
 
 void Frame::finish() {
@@ -111,7 +111,7 @@ void Frame::read_times() {
 
 void Frame::plan_turns() {
   turns_.clear();
-  if (!gives_arguments_) return;
+  if (!donates_arguments_) return;
   std::vector<std::int64_t> bytes;
   for (const BufferDecl& decl : plan_.buffers) bytes.push_back(slots_[decl.bytes]);
   std::vector<bool> is_kept = facts_.has_alias;
@@ -128,7 +128,7 @@ void Frame::plan_turns() {
   pieces_.assign(plan_.buffers.size(), {});
 }
 
-void Frame::take_memory(std::size_t step) {
+void Frame::allocate_before(std::size_t step) {
   for (const PlanBuffer b : turns_[step].takes) {
     const BufferDecl& decl = plan_.buffers[b];
     if (decl.kind == Kind::output) {
@@ -149,7 +149,7 @@ void Frame::take_memory(std::size_t step) {
   }
 }
 
-void Frame::give_memory(std::size_t step) {
+void Frame::release_after(std::size_t step) {
   for (const PlanBuffer b : turns_[step].drops) {
     if (plan_.buffers[b].kind == Kind::argument) {
       const std::int32_t number = facts_.tensor_number[plan_.buffers[b].index];
@@ -163,19 +163,18 @@ void Frame::give_memory(std::size_t step) {
 
 void Frame::plan_arena() {
   plan_turns();
-  lender_ = static_cast<PlanBuffer>(plan_.buffers.size());
+  donor_ = static_cast<PlanBuffer>(plan_.buffers.size());
   for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
     const BufferDecl& decl = plan_.buffers[b];
-    if (decl.kind != Kind::output || is_on_host(decl) || gives_arguments_) continue;
-    if (lender_ == plan_.buffers.size() ||
-        slots_[decl.bytes] > slots_[plan_.buffers[lender_].bytes])
-      lender_ = static_cast<PlanBuffer>(b);
+    if (decl.kind != Kind::output || is_on_host(decl) || donates_arguments_) continue;
+    if (donor_ == plan_.buffers.size() || slots_[decl.bytes] > slots_[plan_.buffers[donor_].bytes])
+      donor_ = static_cast<PlanBuffer>(b);
   }
-  const bool has_lender = lender_ < plan_.buffers.size();
+  const bool has_donor = donor_ < plan_.buffers.size();
   // Aliases write into the output, too.
-  std::uint32_t written = has_lender ? plan_.buffers[lender_].first_use : 0;
-  for (std::size_t b = 0; b < plan_.buffers.size() && has_lender; ++b) {
-    if (facts_.roots[b] != lender_) continue;
+  std::uint32_t written = has_donor ? plan_.buffers[donor_].first_use : 0;
+  for (std::size_t b = 0; b < plan_.buffers.size() && has_donor; ++b) {
+    if (facts_.roots[b] != donor_) continue;
     written = std::min(written, plan_.buffers[b].first_use);
   }
   std::vector<abi::Lifetime> early, late;
@@ -186,15 +185,15 @@ void Frame::plan_arena() {
     if (decl.kind != Kind::arena) continue;
     const std::int64_t bytes = slots_[decl.bytes];
     if (bytes < 0) user_error("plan {}: buffer {} has {} bytes", plan_.name, decl.name, bytes);
-    if (gives_arguments_ && bytes >= kLeastPiece && !is_on_host(decl)) continue;
+    if (donates_arguments_ && bytes >= kLeastPiece && !is_on_host(decl)) continue;
     // Rounded up, so that all start at multiples of what a library likes best.
     const abi::Lifetime lifetime{round_up(bytes), decl.first_use, decl.last_use};
-    const bool is_early = has_lender && lifetime.last < written;
+    const bool is_early = has_donor && lifetime.last < written;
     (is_early ? in_output_ : arena_).emplace_back(static_cast<PlanBuffer>(b), 0);
     (is_early ? early : late).push_back(lifetime);
   }
   abi::ArenaLayout layout = abi::assign_offsets(early);
-  if (has_lender && layout.bytes > slots_[plan_.buffers[lender_].bytes]) {
+  if (has_donor && layout.bytes > slots_[plan_.buffers[donor_].bytes]) {
     arena_.insert(arena_.end(), in_output_.begin(), in_output_.end());
     late.insert(late.end(), early.begin(), early.end());
     in_output_.clear();
@@ -315,7 +314,7 @@ void Frame::bind_memory(const common::Call& call) {
     if (prepared_.memory == nullptr) bytes += executable_.prepared_bytes_;
   }
   for (const auto& [buffer, offset] : in_output_) {
-    buffers_[buffer] = static_cast<std::byte*>(buffers_[lender_]) + offset;
+    buffers_[buffer] = static_cast<std::byte*>(buffers_[donor_]) + offset;
   }
   // An arena alone is taken when it is first used: what the host has made and let go of until then
   // (results of its attention) may lie there.

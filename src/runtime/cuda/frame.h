@@ -93,7 +93,7 @@ class Frame final : public common::Frame {
   void upload_arguments();
   void upload(const void* from, std::int64_t bytes, void* to);
   void align(const abi::PlanArgument& argument, abi::PlanBuffer buffer) override;
-  [[nodiscard]] bool makes_outputs_first() const override;
+  [[nodiscard]] bool allocates_outputs_first() const override;
   void bind_memory(const common::Call& call) override;
   void bind_arena();
   void finish() override;
@@ -108,8 +108,8 @@ class Frame final : public common::Frame {
   bool run_convolution_here(std::size_t number);
   void run_attention(std::size_t number);
   void run_copy(std::size_t number);
-  void take_memory(std::size_t step);
-  void give_memory(std::size_t step);
+  void allocate_before(std::size_t step);
+  void release_after(std::size_t step);
   void take_result(abi::PlanBuffer buffer, const abi::TensorView& expected,
                    const std::optional<common::HostTensor>& result);
   void adopt(abi::PlanBuffer buffer, const common::HostTensor& result,
@@ -131,9 +131,9 @@ class Frame final : public common::Frame {
   std::vector<std::pair<abi::PlanBuffer, std::int64_t>> arena_;  // buffer, offset
   // Working memory that is done with before the largest output is written lies in that output.
   std::vector<std::pair<abi::PlanBuffer, std::int64_t>> in_output_;  // buffer, offset
-  abi::PlanBuffer lender_ = 0;
+  abi::PlanBuffer donor_ = 0;
   std::vector<std::vector<abi::PlanBuffer>> released_;  // by step: externals last used
-  bool gives_arguments_ = false;
+  bool donates_arguments_ = false;
   std::vector<Turn> turns_;  // by step; empty unless arguments are given up
   // Working memory outside of the arena: by buffer, and what has been given back. The next of the
   // same size has it without asking the host, which takes a microsecond or three.

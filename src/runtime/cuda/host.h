@@ -39,7 +39,7 @@ class DeviceHost : public common::Host {
   [[nodiscard]] virtual void* allocate(std::int64_t bytes) = 0;
   // The tensor, made by this host, is not needed by later steps.
   virtual void release(common::Handle handle) = 0;
-  // Nor is tensor argument `number`; called only where Call::gives_arguments.
+  // Nor is tensor argument `number`; called only where Call::donates_arguments.
   virtual void release_argument(std::uint32_t /*number*/) {}
   // to[i...] = from[i...]; same dtype and sizes, any strides and devices.
   virtual void copy(const abi::TensorView& from, const abi::TensorView& to) = 0;

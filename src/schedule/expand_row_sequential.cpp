@@ -72,9 +72,9 @@ void RowExpander::launch_walk(const std::function<void()>& stages) {
   stages();
 }
 
-// Threads that walk rows take few enough registers for half as many of them as there could be,
-// where each has few elements of a row: 120 to 128 for 24 elements of two sums each, with 56 bytes
-// at most in memory; with 32 elements it would be 200 to 400 bytes.
+// Threads that take rows one after the other, each with few elements of a row, need few enough
+// registers for half as many of them as there could be: 120 to 128 for 24 elements of two sums
+// each, with 56 bytes at most in memory; with 32 elements it would be 200 to 400 bytes.
 std::int32_t RowExpander::blocks_at_once() const {
   constexpr std::int64_t kFewElements = 24;
   constexpr std::int32_t kThreads = 512;
@@ -190,7 +190,7 @@ void RowExpander::plan_numbers() {
   }
 }
 
-// Loads of walked rows in whole accesses of 8 or 16 bytes, as far as there is memory.
+// Loads of the next row in whole accesses of 8 or 16 bytes, as far as shared memory reaches.
 void RowExpander::plan_staged() {
   for (std::size_t p = 0; p < passes_.size(); ++p) {
     const Stage& stage = x_.prepared.stages[passes_[p].stage].stage;
@@ -274,7 +274,7 @@ Values RowExpander::zeros() {
   return zeros;
 }
 
-// The walked variables of another row.
+// The variables of the sequential loops at another row.
 Replacements RowExpander::at_row(Expr row) {
   const auto& outer = x_.loops().outer;
   const std::size_t first = outer.size() - x_.loops().walked;
