@@ -93,8 +93,21 @@ struct BufferDecl {
 enum class KernelStatus : std::int64_t { ok = 0, index_out_of_range = 1, division_by_zero = 2 };
 inline constexpr std::int64_t kStatusBytes = 64;
 
+// A tensor as the copy engine of sm_90 and later reads and writes it, a box at a time: what
+// cuTensorMapEncodeTiled of the CUDA driver API takes. Coordinates beyond a size read as zeros and
+// are not written.
+struct TensorMap {
+  PlanBuffer buffer = 0;
+  DType dtype = DType::f32;
+  std::vector<Slot> sizes;          // 1 to 5, the outermost first; each 1 to 2^32
+  std::vector<Slot> strides;        // in elements; the last 1, the others multiples of 16 bytes
+  std::vector<std::int64_t> box;    // elements of a box in each dimension, 1 to 256
+  std::int32_t swizzle = 0;         // bytes of a row of the box in shared memory that are mixed: 0,
+                                    // 32, 64 or 128, and at least those of the box's last dimension
+};
+
 // A kernel of a device (KernelDecl::device) takes, in this order: the addresses of `buffers`,
-// `sizes` as i64, the address of its workspace if DeviceKernel::has_workspace (zeros when it
+// `sizes` as i64, each of `maps` by value, the address of its workspace if DeviceKernel::has_workspace (zeros when it
 // starts, and zeros again when it ends; for it alone), the address of a u32 where it stores the
 // KernelStatus that it meets. A kernel over a table takes, instead of the first two, one structure:
 // the addresses, the sizes, and as u32 the number of blocks before each instance and before their
@@ -109,6 +122,7 @@ struct Launch {
   // Of a table: the iterations of each instance, `extent` in all. `buffers` and `sizes` then hold
   // those of one instance after those of the other, equally many each.
   std::vector<Slot> extents;
+  std::vector<TensorMap> maps;  // of a device; none of a table
   [[nodiscard]] std::size_t instances() const { return extents.empty() ? 1 : extents.size(); }
 };
 
@@ -184,6 +198,9 @@ struct DeviceKernel {
   // It begins by waiting for all that was queued before it, so that its blocks may be brought up
   // while the last of that still runs.
   bool waits = false;
+  // Its blocks wait for each other, so that all of them must be on the device at once: more of them
+  // than it holds are not launched. Not with `waits`.
+  bool co_resident = false;
 };
 
 // Its code is Code::functions, or in one of Code::images, by the kernel's number.

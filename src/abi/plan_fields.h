@@ -75,6 +75,7 @@ void visit_fields(V& v, DeviceKernel& k) {
   v.field("workspace", k.has_workspace);
   v.field("can_fail", k.can_fail);
   v.field("waits", k.waits);
+  v.field("co_resident", k.co_resident);
 }
 
 template <class V>
@@ -103,6 +104,16 @@ void visit_fields(V& v, PostOp& p) {
 }
 
 template <class V>
+void visit_fields(V& v, TensorMap& m) {
+  v.field("buffer", m.buffer);
+  v.field("dtype", m.dtype);
+  v.field("sizes", m.sizes);
+  v.field("strides", m.strides);
+  v.field("box", m.box);
+  v.field("swizzle", m.swizzle);
+}
+
+template <class V>
 void visit_fields(V& v, Launch& l) {
   v.field("kernel", l.kernel);
   v.field("buffers", l.buffers);
@@ -111,6 +122,7 @@ void visit_fields(V& v, Launch& l) {
   v.field("grain", l.grain);
   v.field("scratch_bytes", l.scratch_bytes);
   v.field("extents", l.extents);
+  v.field("maps", l.maps);
 }
 
 template <class V>

@@ -124,7 +124,7 @@ class Packer {
       const abi::DeviceKernel& d = *k.device;
       on_device = binary::CreateDeviceKernel(out_, d.image, string(d.entry), d.block_threads,
                                              d.shared_bytes, d.cluster_blocks, d.has_workspace,
-                                             d.can_fail, d.waits);
+                                             d.can_fail, d.waits, d.co_resident);
     }
     return binary::CreateKernel(out_, string(k.name), string(k.text), string(k.code_key),
                                 on_device);
@@ -145,6 +145,13 @@ class Packer {
     });
   }
 
+  auto maps(const std::vector<abi::TensorMap>& all) {
+    return tables(all, [&](const abi::TensorMap& m) {
+      return binary::CreateTensorMap(out_, m.buffer, number_of(m.dtype), numbers(m.sizes),
+                                     numbers(m.strides), integers(m.box), m.swizzle);
+    });
+  }
+
   using Action = std::pair<binary::Action, Offset<void>>;
   template <class T>
   Action action(binary::Action kind, Offset<T> table) {
@@ -154,7 +161,8 @@ class Packer {
   Action pack_action(const abi::Launch& l) {
     return action(binary::Action::Launch,
                   binary::CreateLaunch(out_, l.kernel, numbers(l.buffers), numbers(l.sizes),
-                                       l.extent, l.grain, l.scratch_bytes, numbers(l.extents)));
+                                       l.extent, l.grain, l.scratch_bytes, numbers(l.extents),
+                                       maps(l.maps)));
   }
   Action pack_action(const abi::LibraryCall& call) {
     return std::visit([this](const auto& c) { return pack_action(c); }, call);

@@ -169,7 +169,8 @@ class Unpacker {
                                       .cluster_blocks = d->cluster_blocks(),
                                       .has_workspace = d->has_workspace(),
                                       .can_fail = d->can_fail(),
-                                      .waits = d->waits()};
+                                      .waits = d->waits(),
+                                      .co_resident = d->co_resident()};
     }
     return made;
   }
@@ -205,7 +206,21 @@ class Unpacker {
             .extent = l.extent(),
             .grain = l.grain(),
             .scratch_bytes = l.scratch_bytes(),
-            .extents = numbers(l.extents())};
+            .extents = numbers(l.extents()),
+            .maps = maps(l.maps())};
+  }
+  std::vector<abi::TensorMap> maps(
+      const flatbuffers::Vector<flatbuffers::Offset<binary::TensorMap>>* all) {
+    std::vector<abi::TensorMap> made;
+    each(all, [&](const binary::TensorMap* m) {
+      made.push_back({.buffer = m->buffer(),
+                      .dtype = dtype(m->dtype()),
+                      .sizes = numbers(m->sizes()),
+                      .strides = numbers(m->strides()),
+                      .box = numbers(m->box()),
+                      .swizzle = m->swizzle()});
+    });
+    return made;
   }
   abi::LibraryCall matmul(const binary::Matmul& m) {
     abi::MatmulCall made;

@@ -136,6 +136,9 @@ class Checker {
     if (slots_[launch.scratch_bytes] < 0 || slots_[launch.scratch_bytes] > kMostBytes) {
       fail(fmt::format("{} bytes of scratch", slots_[launch.scratch_bytes]));
     }
+    for (const abi::TensorMap& m : launch.maps) {
+      inside(span(m.dtype, m.sizes, m.strides, 0), m.buffer);
+    }
     if (launch.extents.empty()) return;
     Wide sum = 0;
     for (const Slot s : launch.extents) {

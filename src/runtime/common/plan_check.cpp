@@ -175,9 +175,27 @@ class Checker {
     if (l.buffers.size() % l.instances() != 0 || l.sizes.size() % l.instances() != 0) {
       fail("a table of unequal instances");
     }
+    const auto& device = plan_.kernels[l.kernel].device;
+    if (!l.maps.empty() && (!device || l.instances() > 1)) {
+      fail("tensor maps of a kernel that takes none");
+    }
+    if (device && device->co_resident && (device->waits || device->cluster_blocks != 1)) {
+      fail("blocks that wait for each other, in clusters or before earlier kernels have ended");
+    }
+    for (const abi::TensorMap& m : l.maps) map(m);
     slot(l.extent);
     slot(l.grain);
     slot(l.scratch_bytes);
+  }
+  void map(const abi::TensorMap& m) const {
+    used(m.buffer);
+    geometry(m.sizes, m.strides);
+    if (m.sizes.empty() || m.sizes.size() > 5 || m.box.size() != m.sizes.size()) {
+      fail("a tensor map that has not 1 to 5 dimensions with a box");
+    }
+    if (m.swizzle != 0 && m.swizzle != 32 && m.swizzle != 64 && m.swizzle != 128) {
+      fail(fmt::format("a swizzle of {} bytes", m.swizzle));
+    }
   }
   void operand(const abi::Operand& o) const {
     used(o.buffer);

@@ -68,6 +68,11 @@ class Planner {
       must_be_constant(launch->grain);
       must_be_constant(launch->scratch_bytes);
       for (const PlanBuffer b : launch->buffers) result.push_back(facts_.roots[b]);
+      for (const abi::TensorMap& m : launch->maps) {
+        must_be_constant(m.sizes);
+        must_be_constant(m.strides);
+        result.push_back(facts_.roots[m.buffer]);
+      }
     } else {
       abi::for_each_operand(std::get<abi::LibraryCall>(step.action), [&](const abi::Operand& o) {
         must_be_constant(o.offset);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <bit>
 #include <map>
 #include <mutex>
 
@@ -90,8 +91,10 @@ class CudaDevice final : public Device {
   }
   void launch(Function function, const LaunchShape& shape, Stream stream,
               void** parameters) override {
-    if (shape.early) {
-      launch_early(function, shape, stream, parameters);
+    if (shape.early || shape.co_resident) {
+      const int attribute =
+          shape.co_resident ? driver::kCooperative : driver::kProgrammaticStreamSerialization;
+      launch_with(attribute, function, shape, stream, parameters);
       return;
     }
     driver::check(api_,
@@ -99,6 +102,16 @@ class CudaDevice final : public Device {
                               stream, parameters, nullptr),
                   "launching a kernel");
   }
+
+  std::int64_t resident_blocks(Function function, const LaunchShape& shape) override {
+    int blocks = 0;
+    driver::check(api_,
+                  api_.most_blocks(&blocks, function, static_cast<int>(shape.threads),
+                                   shape.shared_bytes),
+                  "asking how many blocks are resident");
+    return std::int64_t{blocks} * description_.parallelism;
+  }
+  void encode(EncodedMap& map, const MapShape& shape, void* at) override;
 
   void* allocate(std::int64_t bytes) override {
     Address at = 0;
@@ -244,9 +257,9 @@ class CudaDevice final : public Device {
   }
   void describe();
 
-  void launch_early(Function function, const LaunchShape& shape, Stream stream,
-                    void** parameters) const {
-    driver::LaunchAttribute attribute{.id = driver::kProgrammaticStreamSerialization};
+  void launch_with(int what, Function function, const LaunchShape& shape, Stream stream,
+                   void** parameters) const {
+    driver::LaunchAttribute attribute{.id = what};
     attribute.value[0] = 1;
     const driver::LaunchConfig config{.grid_x = shape.blocks,
                                       .block_x = shape.threads,
@@ -283,6 +296,60 @@ class CudaDevice final : public Device {
   std::map<Stream, void*> workspaces_;
   std::map<Stream, void*> zeros_;
 };
+
+// As CUtensorMapDataType counts them.
+int map_dtype(abi::DType dtype) {
+  switch (dtype) {
+    case abi::DType::boolean:
+    case abi::DType::u8:
+    case abi::DType::i8:
+      return 0;
+    case abi::DType::u16:
+    case abi::DType::i16:
+      return 1;
+    case abi::DType::i32:
+      return 3;
+    case abi::DType::i64:
+      return 5;
+    case abi::DType::f16:
+      return 6;
+    case abi::DType::f32:
+      return 7;
+    case abi::DType::f64:
+      return 8;
+    case abi::DType::bf16:
+      return 9;
+    default:
+      unsupported("tensor maps of {}", abi::name_of(dtype));
+  }
+}
+
+void CudaDevice::encode(EncodedMap& map, const MapShape& shape, void* at) {
+  constexpr std::size_t kMostDims = 5;
+  constexpr int kPromoteTo256 = 3;
+  if (api_.encode_tiled == nullptr) {
+    unsupported("the NVIDIA driver is too old for tensor maps: it has no cuTensorMapEncodeTiled");
+  }
+  const std::size_t rank = shape.sizes.size();
+  std::array<std::uint64_t, kMostDims> sizes{}, strides{};
+  std::array<unsigned, kMostDims> box{}, steps{};
+  for (std::size_t d = 0; d < rank; ++d) {  // the innermost first
+    const std::size_t from = rank - 1 - d;
+    sizes[d] = static_cast<std::uint64_t>(shape.sizes[from]);
+    box[d] = static_cast<unsigned>(shape.box[from]);
+    steps[d] = 1;
+    if (d > 0) {
+      strides[d - 1] = static_cast<std::uint64_t>(shape.strides[from] * abi::size_of(shape.dtype));
+    }
+  }
+  const int swizzle =
+      shape.swizzle == 0 ? 0 : std::countr_zero(static_cast<unsigned>(shape.swizzle)) - 4;
+  driver::check(api_,
+                api_.encode_tiled(&map, map_dtype(shape.dtype), static_cast<unsigned>(rank), at,
+                                  sizes.data(), strides.data(), box.data(), steps.data(), 0, swizzle,
+                                  kPromoteTo256, 0),
+                "describing a tensor to the copy engine");
+}
 
 void CudaDevice::describe() {
   abi::DeviceDescription& d = description_;

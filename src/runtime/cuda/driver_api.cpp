@@ -38,7 +38,9 @@ std::string look_up_all(void* library, Api& api) {
       .get("cuEventDestroy_v2", api.event_destroy)
       .get("cuEventRecord", api.event_record)
       .get("cuEventSynchronize", api.event_synchronize)
-      .get("cuEventElapsedTime", api.event_elapsed);
+      .get("cuEventElapsedTime", api.event_elapsed)
+      .get("cuOccupancyMaxActiveBlocksPerMultiprocessor", api.most_blocks)
+      .get_if("cuTensorMapEncodeTiled", api.encode_tiled);
   return functions.missing();
 }
 

@@ -53,6 +53,8 @@ struct LaunchConfig {
 };
 // The kernel waits for what is before it in its stream by itself; the value is an int, 1.
 inline constexpr int kProgrammaticStreamSerialization = 6;
+// All blocks are on the device at once, or the launch fails; the value is an int, 1.
+inline constexpr int kCooperative = 2;
 
 struct Api {
   Result (*init)(unsigned flags);
@@ -89,6 +91,11 @@ struct Api {
   Result (*event_record)(void* event, void* stream);
   Result (*event_synchronize)(void* event);
   Result (*event_elapsed)(float* milliseconds, void* from, void* to);
+  Result (*most_blocks)(int* blocks, void* function, int threads, std::size_t shared_bytes);
+  // Null where the driver is of before CUDA 12.
+  Result (*encode_tiled)(void* map, int dtype, unsigned rank, void* at, const std::uint64_t* sizes,
+                         const std::uint64_t* strides, const unsigned* box, const unsigned* steps,
+                         int interleave, int swizzle, int promotion, int fill);
 };
 
 // The driver, opened and initialised once; null, and why, where that fails.

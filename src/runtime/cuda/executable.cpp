@@ -263,6 +263,7 @@ void Executable::make_steps() {
         is_of_host_[facts_.roots[b]] = true;
     }
     for (const PlanBuffer b : step.buffers) is_of_device_[b] = true;
+    for (const PlanBuffer b : step.mapped) is_of_device_[b] = true;
     if (step.call) {
       abi::for_each_operand(*step.call,
                             [&](const abi::Operand& o) { is_of_device_[o.buffer] = true; });
@@ -279,9 +280,11 @@ void Executable::make_launch(const abi::Launch& launch, Step& step) {
   step.shape.threads = static_cast<std::uint32_t>(kernel.block_threads);
   step.shape.shared_bytes = static_cast<std::uint32_t>(kernel.shared_bytes);
   step.shape.early = kernel.waits && kernel.cluster_blocks == 1;
+  step.shape.co_resident = kernel.co_resident;
   step.has_workspace = kernel.has_workspace;
   step.can_fail = kernel.can_fail;
   for (const PlanBuffer b : launch.buffers) step.buffers.push_back(facts_.roots[b]);
+  for (const abi::TensorMap& m : launch.maps) step.mapped.push_back(facts_.roots[m.buffer]);
 }
 
 void Executable::make_call(const abi::LibraryCall& call, Step& step) const {

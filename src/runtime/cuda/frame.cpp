@@ -255,6 +255,21 @@ void Frame::plan_launch(std::size_t number) {
     for (void*& value : state.values) state.parameters.push_back(&value);
     for (std::int64_t& size : state.sizes) state.parameters.push_back(&size);
   }
+  const std::size_t maps = step.mapped.size();
+  state.maps.resize(maps);
+  state.mapped.assign(maps, nullptr);
+  state.map_shapes.clear();
+  for (const abi::TensorMap& m : step.launch->maps) {
+    state.map_shapes.push_back(shape_of(m, slots_));
+  }
+  for (EncodedMap& map : state.maps) state.parameters.push_back(&map);
+  if (step.shape.co_resident && state.blocks > 0) {
+    const std::int64_t most = device_.resident_blocks(step.function, step.shape);
+    if (state.blocks > most) {
+      unsupported("kernel {}: {} blocks that wait for each other, the device holds {} at once",
+                  plan_.kernels[step.launch->kernel].name, blocks, most);
+    }
+  }
   if (step.has_workspace) {
     kernel_bytes_ = std::max(kernel_bytes_, round_up(slots_[step.launch->scratch_bytes]));
     state.parameters.push_back(&state.scratch);
@@ -381,11 +396,25 @@ void Frame::run_launch(std::size_t number) {
   if (!state.table.empty()) {
     std::memcpy(state.table.data(), state.values.data(), state.values.size() * sizeof(void*));
   }
+  encode_maps(number);
   LaunchShape shape = step.shape;
   shape.blocks = state.blocks;
   // Kernels of a graph follow each other as fast, and their parameters may be set anew.
   shape.early = shape.early && !is_recorded_;
   device_.launch(step.function, shape, stream_, state.parameters.data());
+}
+
+// Again only where a tensor has moved, or its sizes have changed.
+void Frame::encode_maps(std::size_t number) {
+  const Executable::Step& step = executable_.steps_[number];
+  State& state = states_[number];
+  for (std::size_t m = 0; m < step.mapped.size(); ++m) {
+    void* const at = on_device(step.mapped[m]);
+    if (state.mapped[m] == at) continue;
+    check_map(state.map_shapes[m], at, plan_.kernels[step.launch->kernel].name);
+    device_.encode(state.maps[m], state.map_shapes[m], at);
+    state.mapped[m] = at;
+  }
 }
 
 abi::TensorView Frame::view_of(PlanBuffer declared) {

@@ -43,6 +43,7 @@ struct Executable::Step {
   bool can_fail = false;
   bool is_prepare = false;
   std::vector<abi::PlanBuffer> buffers;  // of a launch: roots
+  std::vector<abi::PlanBuffer> mapped;   // of its tensor maps: roots
 };
 
 class Frame final : public common::Frame {
@@ -64,6 +65,9 @@ class Frame final : public common::Frame {
     std::vector<void*> values;  // of a launch: buffers
     std::vector<std::int64_t> sizes;
     std::vector<std::int64_t> table;  // of a kernel over a table: its first parameter
+    std::vector<MapShape> map_shapes;
+    std::vector<EncodedMap> maps;  // of the addresses in `mapped`
+    std::vector<void*> mapped;
     void* scratch = nullptr;
     void* status = nullptr;
     std::vector<void*> parameters;  // addresses of the above
@@ -102,6 +106,7 @@ class Frame final : public common::Frame {
   void run_timed(std::size_t number) override;
   void run_step(std::size_t number) override;
   void run_launch(std::size_t number);
+  void encode_maps(std::size_t number);
   void run_matmul(std::size_t number);
   void run_padded(const State& state, const GemmPointers& whole);
   void run_convolution(std::size_t number);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -165,8 +166,27 @@ class NullDeviceOf final : public NullDevice {
     INKLE_CHECK(shape.threads <= static_cast<std::uint32_t>(description_.block_threads),
                 "{} has {} threads a block", kernel.entry, shape.threads);
     INKLE_CHECK(parameters != nullptr, "{} has no parameters", kernel.entry);
+    if (shape.co_resident) {
+      INKLE_CHECK(shape.blocks <= resident_blocks(function, shape), "{}: not all blocks are resident",
+                  kernel.entry);
+    }
     recorder_.add(kernel.entry, shape);
     if (clock_) now_ += clock_(shape);
+  }
+
+  // As if registers were no limit.
+  std::int64_t resident_blocks(Function /*function*/, const LaunchShape& shape) override {
+    std::int64_t blocks = description_.resident_threads / static_cast<std::int64_t>(shape.threads);
+    if (shape.shared_bytes > 0) {
+      blocks = std::min(blocks, description_.shared_bytes / std::int64_t{shape.shared_bytes});
+    }
+    return blocks * description_.parallelism;
+  }
+  void encode(EncodedMap& map, const MapShape& shape, void* at) override {
+    std::memset(&map, 0, sizeof map);
+    std::memcpy(&map, &at, sizeof at);
+    const std::lock_guard lock(recorder_.mutex);
+    maps_.push_back(shape);
   }
 
   void* allocate(std::int64_t bytes) override {
@@ -248,6 +268,10 @@ class NullDeviceOf final : public NullDevice {
     const std::lock_guard lock(recorder_.mutex);
     return std::exchange(copies_, {});
   }
+  std::vector<MapShape> take_maps() override {
+    const std::lock_guard lock(recorder_.mutex);
+    return std::exchange(maps_, {});
+  }
 
  private:
   abi::DeviceDescription description_;
@@ -257,6 +281,7 @@ class NullDeviceOf final : public NullDevice {
   std::atomic<int> events_ = 0;
   Recorder recorder_;
   std::vector<std::int64_t> copies_;  // bytes
+  std::vector<MapShape> maps_;
   NullGemms gemms_;
   NullConvolutions convolutions_;
   bool has_convolutions_ = true;

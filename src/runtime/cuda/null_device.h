@@ -30,6 +30,8 @@ class NullDevice : public Device {
   virtual void set_capturing(bool is_capturing) = 0;
   // Bytes of each copy that was asked for since this was asked last.
   [[nodiscard]] virtual std::vector<std::int64_t> take_copies() = 0;
+  // Tensors that were described to the copy engine since this was asked last.
+  [[nodiscard]] virtual std::vector<MapShape> take_maps() = 0;
   // That have been made and not freed.
   [[nodiscard]] virtual int events() const = 0;
   // From now on a launch of this shape takes so many microseconds, between two recorded events;

@@ -37,6 +37,12 @@ class Functions {
     if (function == nullptr) missing_ = name;
     return *this;
   }
+  // Null where there is none.
+  template <class F>
+  Functions& get_if(const char* name, F& function) {
+    function = reinterpret_cast<F>(dlsym(library_, name));
+    return *this;
+  }
   [[nodiscard]] const std::string& missing() const { return missing_; }
 
  private:
