@@ -226,9 +226,7 @@ def _pair(
 
     def backward(*flat: Tensor) -> list[Tensor]:
         with torch.no_grad(), torch._C._DisableAutocast():
-            grad, out = flat[0], flat[4]
-            if kernel.as_result and grad.stride() != out.stride():
-                grad = torch.empty_like(out).copy_(grad)
+            grad = attention_ways.lying_as(flat[0], flat[4]) if kernel.as_result else flat[0]
             return kernel.backward(grad, *flat[1:4], flat[4 : 4 + results], bias_of(flat), call)
 
     return forward, backward

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import types
+
 import pytest
 import test_gpu_attention as forms
 import torch
 from torch._guards import detect_fake_mode
 
 import inkle
-from inkle import _inkle, library_attention, pair
+from inkle import _inkle, attention_ways, library_attention, pair
 
 KERNELS = {k.name: k for k in library_attention.KERNELS.values()}
 
@@ -165,3 +167,23 @@ def test_what_kernels_cannot_read_at_once_is_copied(rest, start, in_place, compi
     assert forms.attention_calls() == forms.pair_of("efficient")
     forward = [step["label"] for step in reports[0].steps]
     assert ("eager" in forward) != in_place, forward
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3)])
+def test_cudnn_gets_a_gradient_that_lies_as_the_result(monkeypatch, order):
+    """Its graphs are kept without the strides of the gradient (torch 2.11)."""
+    seen = []
+
+    def backward(grad, query, key, value, out, *others, **named):
+        seen.append((grad, out, others, named))
+        return "gradients"
+
+    name = "_scaled_dot_product_cudnn_attention_backward"
+    monkeypatch.setattr(torch.ops.aten, name, types.SimpleNamespace(default=backward))
+    q, k, v, out = (torch.randn(2, 70, 4, 32).transpose(1, 2) for _ in range(4))
+    grad = torch.randn([(2, 4, 70, 32)[d] for d in order]).permute(order)
+    found = attention_ways.cudnn_backward_in_eager(grad, q, k, v, out, "seed", scale=0.5)
+    ((given, beside, others, named),) = seen
+    assert found == "gradients" and beside is out and others == ("seed",) and named == {"scale": 0.5}
+    assert given.stride() == out.stride() and torch.equal(given, grad)
+    assert (given is grad) == (order == (0, 2, 1, 3))
