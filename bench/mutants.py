@@ -6,7 +6,9 @@ says? Runs what `INKLE_RECORD_DIR=folder test_driver --gtest_filter=CudaMutants.
 The verdicts are compared by rules that stand before the run:
 
     the interpreter finds          the tools must find
-    a race in shared memory        racecheck: a hazard
+    a race in shared memory, also  racecheck: a hazard
+      where a read comes before
+      all writes
     an access outside of a         memcheck: an error
       parameter's memory
     threads apart at a barrier     synccheck: an error
@@ -94,7 +96,7 @@ def expected(case):
         return ""
     if any(kind == "divergence" for kind, _ in kinds):
         return "synccheck"
-    if kinds == {("race", "shared")}:
+    if ("race", "shared") in kinds and kinds <= {("race", "shared"), ("uninitialised", "shared")}:
         return "racecheck"
     if kinds == {("outside", "global")}:
         return "memcheck"

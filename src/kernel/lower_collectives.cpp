@@ -223,7 +223,7 @@ Access CollectiveLowering::scratch_access(MemoryId scratch, Expr place) const {
   Access access;
   access.memory = scratch;
   if (kernel_.memories[scratch].shape.size() > 1) access.indices.push_back(parity());
-  access.indices.push_back(place);
+  access.indices.push_back(interleaved_.contains(scratch) ? place * 2 : place);
   return access;
 }
 

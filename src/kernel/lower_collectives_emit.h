@@ -57,6 +57,7 @@ class CollectiveLowering {
   Values tree(std::vector<Values> parts, std::span<const ThreadAxis> axes);
   void column_rows(const ThreadAxis& axis, Expr rows, const std::function<void(Expr)>& body);
   Values columns(const Values& states, const ThreadAxis& axis);
+  void interleave(std::span<const MemoryId> scratch);
   Values across_cluster(const Values& states);
   MemoryId cluster_memory(MemoryId scratch);
 
@@ -96,6 +97,8 @@ class CollectiveLowering {
   std::vector<ThreadAxis> threads_;  // all, the last first
   std::unordered_map<ValueId, ValueId> same_;
   std::vector<MemoryId> left_;  // scratch that a reduction of columns has been read from
+  // Scratch of two states that lie beside each other: places count by two.
+  std::unordered_set<MemoryId> interleaved_;
 
   // Where the walk is.
   Variance control_ = Variance::kernel;

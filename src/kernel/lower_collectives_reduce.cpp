@@ -207,12 +207,37 @@ void CollectiveLowering::column_rows(const ThreadAxis& axis, Expr rows,
   });
 }
 
+// Lets the two states of a place lie beside each other, where a compiler makes one access of both.
+void CollectiveLowering::interleave(std::span<const MemoryId> scratch) {
+  if (scratch.size() != 2 || scratch[0] > scratch[1]) return;
+  Memory& first = kernel_.memories[scratch[0]];
+  Memory& second = kernel_.memories[scratch[1]];
+  const std::int64_t bytes = abi::size_of(first.dtype);
+  const auto is_used = [&](MemoryId m) {
+    return interleaved_.contains(m) || std::ranges::find(left_, m) != left_.end();
+  };
+  const auto places = element_count(first).constant();
+  if (is_used(scratch[0]) || is_used(scratch[1]) || !places || first.shape.size() != 1 ||
+      second.shape != first.shape || abi::size_of(second.dtype) != bytes || bytes > 8 ||
+      first.of != kNone || second.of != kNone) {
+    return;
+  }
+  first.shape = {context_.constant(2 * *places)};
+  first.alignment = std::max<std::int32_t>(first.alignment, static_cast<std::int32_t>(2 * bytes));
+  second.shape = {context_.constant(2 * *places - 1)};
+  second.alignment = static_cast<std::int32_t>(bytes);
+  second.of = scratch[0];
+  second.offset = bytes;
+  interleaved_.insert(scratch.begin(), scratch.end());
+}
+
 // Rows are joined by halves, whose joins all threads share; the last ones one after the other, a
 // result by one thread.
 Values CollectiveLowering::columns(const Values& states, const ThreadAxis& axis) {
   const Columns at{lanes(), plan_.threads / axis.extent, position(others({&axis, 1}))};
   const Expr lane = vector_lane();
   const std::vector<MemoryId>& scratch = info_.scratch;
+  interleave(scratch);
   // In a vector region only a barrier that is written here can stand between what others still
   // read there and what comes now.
   const bool is_left = std::ranges::any_of(

@@ -81,32 +81,9 @@ bool is_read_again(const BlockExpansion& x, const Stage& stage) {
   return false;
 }
 
-namespace {
-
-// Kernels that the text of the code generator is still faster for, on an H200 (times of kernels
-// from the kernel IR over theirs, bench/gate_cuda.py): searches along columns, whose two states
-// take two accesses of shared memory (1.04 to 1.13); tiles whose lanes are more than 16 bytes of an
-// operand (1.04 to 1.26); sequential rows (to 1.2).
-bool is_slower(const Kernel& scheduled, const LoopKernel& loops, const BlockSchedule& blocks) {
-  using Axis = BlockSchedule::Axis;
-  if (blocks.axis == Axis::inner) return loops.walked != 0;
-  if (blocks.axis == Axis::tile) {
-    return blocks.side != 0 &&
-           std::any_of(scheduled.params.begin(), scheduled.params.end(),
-                       [&](const Param& p) { return blocks.lanes * abi::size_of(p.dtype) > 16; });
-  }
-  return blocks.team > 1 &&
-         std::any_of(loops.stages.begin(), loops.stages.end(), [](const Stage& stage) {
-           return stage.kind == StageKind::reduction && (stage.reduce == loop::ReduceOp::argmin ||
-                                                         stage.reduce == loop::ReduceOp::argmax);
-         });
-}
-
-}  // namespace
-
 bool knows(const Kernel& scheduled, const BlockSchedule& blocks) {
   const auto* loops = std::get_if<LoopKernel>(&scheduled.body);
-  if (loops == nullptr || scheduled.ending || is_slower(scheduled, *loops, blocks)) return false;
+  if (loops == nullptr || scheduled.ending) return false;
   // There is no workspace in the printer yet, in which chunks of a scan meet.
   return blocks.axis != BlockSchedule::Axis::inner || blocks.chunk == 0;
 }

@@ -81,6 +81,15 @@ class Recorder {
     const kernel::Kernel& right = parsed_.kernel;
     inputs_ = kernel::make_inputs(right, kernel::choose_sizes(right, candidate.sizes), 0,
                                   kernel::Digits::many);
+    parameters_ = json::array();
+    for (kernel::MemoryId m = 0; m < right.parameter_count; ++m) {
+      const auto bytes = inputs_.instances[0].arguments[m].data;
+      parameters_.push_back({{"place", {at_, bytes.size()}},
+                             {"written", right.memories[m].role != kernel::Role::in}});
+      data_.write(reinterpret_cast<const char*>(bytes.data()),
+                  static_cast<std::streamsize>(bytes.size()));
+      at_ += bytes.size();
+    }
     code_ = codegen::cuda::prelude();
     const std::size_t first = cases_.size();
     record(right, "none");
@@ -133,14 +142,7 @@ class Recorder {
     }
     c["blocks"] = blocks;
     c["sizes"] = inputs_.instances[0].sizes;
-    for (kernel::MemoryId m = 0; m < kernel.parameter_count; ++m) {
-      const auto bytes = inputs_.instances[0].arguments[m].data;
-      c["parameters"].push_back({{"place", {at_, bytes.size()}},
-                                 {"written", kernel.memories[m].role != kernel::Role::in}});
-      data_.write(reinterpret_cast<const char*>(bytes.data()),
-                  static_cast<std::streamsize>(bytes.size()));
-      at_ += bytes.size();
-    }
+    c["parameters"] = parameters_;
     cases_.push_back(std::move(c));
   }
 
@@ -159,6 +161,7 @@ class Recorder {
   std::size_t at_ = 0;
   kernel::ParsedKernel parsed_;
   kernel::Inputs inputs_;
+  json parameters_;  // of the kernel and all its mutants
   std::string code_;
   std::size_t images_ = 0;
   std::vector<json> cases_;
