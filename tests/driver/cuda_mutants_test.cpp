@@ -111,6 +111,14 @@ class Recorder {
   }
 
  private:
+  // Lanes of a warp at one operation.
+  static bool is_at_once(const kernel::Finding& finding) {
+    constexpr std::int64_t kWarp = 32;
+    if (finding.operation != finding.other || finding.agents.size() != 2) return false;
+    const kernel::Agent &a = finding.agents[0], &b = finding.agents[1];
+    return a.kind == b.kind && a.block == b.block && a.thread / kWarp == b.thread / kWarp;
+  }
+
   // A mutant that is refused, or that does not end, is not for a GPU.
   void record(const kernel::Kernel& kernel, const std::string& mutation) {
     kernel::CheckOptions options;
@@ -128,6 +136,7 @@ class Recorder {
       if (finding.kind == kernel::ReportKind::hang) return;
       const bool has_memory = finding.memory != kernel::kNone;
       found.push_back({{"kind", kernel::name_of(finding.kind)},
+                       {"at_once", is_at_once(finding)},
                        {"space", has_memory ? kernel::name_of(kernel.memories[finding.memory].space)
                                             : std::string_view()},
                        {"text", kernel::to_string(kernel, finding)}});

@@ -67,7 +67,8 @@ def whole(reports: list[Any]) -> bool:
 
 
 def folded(x, n):
-    return x + n % 5, x + max(n, 0), torch.minimum(torch.tensor(0), torch.tensor(n)), x + min(0, n)
+    least = torch.minimum(torch.tensor(0, device=x.device), torch.tensor(n, device=x.device))
+    return x + n % 5, x + max(n, 0), least, x + min(0, n)
 
 
 @pytest.mark.parametrize("dynamic", [True, None])
