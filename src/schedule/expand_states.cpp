@@ -157,7 +157,11 @@ Values GpuReducer::merge_exponentials(const Values& a, const Values& b) {
 }
 
 Values GpuReducer::step(const Values& before, ValueId x, ValueId position) {
-  if (has_position()) return better(before, {x, position});
+  if (has_position()) {  // of equals the earlier stays
+    const ValueId take = beats(x, before[0]);
+    return {b_.compute(Opcode::select, dtype_, {take, x, before[0]}),
+            b_.compute(Opcode::select, position_, {take, position, before[1]})};
+  }
   if (op_ == ReduceOp::welford) return add_moment(before, x);
   if (op_ == ReduceOp::online_softmax) return merge_exponentials(before, {x, number(1)});
   return {combine(before[0], x)};

@@ -290,6 +290,8 @@ struct Evaluator {
 }  // namespace
 
 std::vector<Expr> symbols(Expr e) {
+  if (e.node()->symbol_filter == 0) return {};
+  if (e.kind() == Kind::symbol) return {e};
   std::unordered_set<const Node*> seen;
   std::vector<Expr> out;
   collect_symbols(e, seen, out);
