@@ -179,7 +179,8 @@ class GemmMaker {
       body.yield(body.load(0, abi::DType::f32, from));
     } else {
       const Val exists = body.less(body.index(column), body.index(g.columns));
-      body.yield(body.load_if(exists, body.constant(abi::DType::f32, 0.0), 0, abi::DType::f32, from));
+      body.yield(
+          body.load_if(exists, body.constant(abi::DType::f32, 0.0), 0, abi::DType::f32, from));
     }
     Expr to = context_.constant(0);
     for (std::size_t d = 0; d < v.size(); ++d) {
@@ -278,7 +279,7 @@ class GemmMaker {
 
   // The same, of loops in any order; each element of the result is read where it is made.
   std::optional<Replacements> places(const LoopKernel& loops, const Stage& stage,
-                                          std::uint32_t product, const GemmKernel& g) const {
+                                     std::uint32_t product, const GemmKernel& g) const {
     std::vector<Dim> dims = loops.outer;
     dims.insert(dims.end(), stage.inner.begin(), stage.inner.end());
     constexpr std::size_t kMost = 4;
@@ -310,9 +311,8 @@ class GemmMaker {
     }
     return std::all_of(loops->stages.begin(), loops->stages.end(), [](const Stage& stage) {
       const bool overwrites =
-          std::all_of(stage.stores.begin(), stage.stores.end(), [](const StageStore& s) {
-            return s.mode == loop::StoreMode::overwrite;
-          });
+          std::all_of(stage.stores.begin(), stage.stores.end(),
+                      [](const StageStore& s) { return s.mode == loop::StoreMode::overwrite; });
       return stage.kind == StageKind::pointwise && overwrites &&
              std::none_of(stage.body.instructions.begin(), stage.body.instructions.end(),
                           [](const Instruction& i) { return i.opcode == Opcode::indirect; });

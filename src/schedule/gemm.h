@@ -1,7 +1,7 @@
 // Matrix products of f32 as kernels of a template, with the pointwise kernel that follows:
 //
-//   matmul a b -> c                         kernel: panels of b -> p        (prepared if b is stable)
-//   kernel: out = silu(c) * up              kernel: gemm a p, out = silu(sum) * up
+//   matmul a b -> c                         kernel: panels of b -> p        (prepared if b is
+//   stable) kernel: out = silu(c) * up              kernel: gemm a p, out = silu(sum) * up
 //
 // Runs on the steps, when layouts are decided and before it is decided what is prepared.
 #pragma once

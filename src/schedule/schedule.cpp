@@ -347,7 +347,7 @@ std::vector<BufferId> distinct_buffers(const KernelStep& step, const F& has_role
 // Epilogues are for the templates, not for the library.
 Options without_post_ops(Options options) {
   options.can_run_matmul = [can_run = std::move(options.can_run_matmul)](const MatmulStep& step,
-                                                                        const Program& program) {
+                                                                         const Program& program) {
     const bool is_f32 = program.buffers[step.c.buffer].dtype == abi::DType::f32;
     if (is_f32 && (step.bias || !step.epilogue.empty())) return false;
     return !can_run || can_run(step, program);
@@ -422,8 +422,8 @@ ScheduledProgram schedule(Program program, const Options& options) {
   settle_operands(program, options.needs_matrices);
   contractions_to_loops(program, options);
   if (!options.training) fold_channel_factors(program);
-  ContractionSteps contractions = build_contractions(
-      program, options.gemm_template ? without_post_ops(options) : options);
+  ContractionSteps contractions =
+      build_contractions(program, options.gemm_template ? without_post_ops(options) : options);
   remove_dead_nests(program);
   std::vector<BufferId> gathered;
   if (options.training) gathered = cut_columns(program, options.device);

@@ -78,8 +78,7 @@ struct GemmTemplate {
   std::string_view name, doc;
   bool (*matches)(const GemmProblem& problem) = nullptr;
   // What is worth measuring, the best guess first.
-  std::vector<GemmConfig> (*configs)(const GemmProblem& problem,
-                                     const CpuTarget& target) = nullptr;
+  std::vector<GemmConfig> (*configs)(const GemmProblem& problem, const CpuTarget& target) = nullptr;
   // What the problem lacks for this template; empty: nothing, and `emit` cannot fail.
   std::string (*needs)(const GemmProblem& problem, const GemmConfig& config) = nullptr;
   GemmEstimate (*estimate)(const GemmProblem& problem, const GemmConfig& config) = nullptr;

@@ -137,8 +137,7 @@ class GemmWriter {
       const Expr panel = at(problem_.b, zero_, first_column_ + c, zero_) + k * problem_.panel;
       Values right;
       for (std::int64_t v = 0; v < config_.vectors; ++v) {
-        right.push_back(
-            b_.load(parameters_[1], {panel + (v * config_.lanes) + lane_}, Form::wide));
+        right.push_back(b_.load(parameters_[1], {panel + (v * config_.lanes) + lane_}, Form::wide));
       }
       Values next;
       for (std::int64_t i = 0; i < rows_.group; ++i) {
@@ -252,8 +251,8 @@ class GemmWriter {
 }  // namespace
 
 GemmRows gemm_rows(const GemmProblem& problem, const GemmConfig& config) {
-  const std::int64_t most = std::min(config.row_block, problem.rows.constant().value_or(
-                                                           config.row_block));
+  const std::int64_t most =
+      std::min(config.row_block, problem.rows.constant().value_or(config.row_block));
   const std::int64_t rows = std::max<std::int64_t>(most, 1);
   const std::int64_t groups = (rows + config.rows - 1) / config.rows;
   const std::int64_t group = (rows + groups - 1) / groups;
