@@ -24,13 +24,15 @@ namespace {
 
 class CpuTarget final : public Target {
  public:
-  explicit CpuTarget(codegen::cpu::TargetOptions options) : generator_(std::move(options)) {}
+  explicit CpuTarget(const codegen::cpu::TargetOptions& options)
+      : generator_(options), gemm_template_(options.gemm_template) {}
 
   const abi::DeviceDescription& device() const override { return generator_.device(); }
 
   void describe(schedule::Options& options) const override {
     options.device = device();
     options.longest_sum = 384;
+    options.gemm_template = gemm_template_;
     options.can_matmul = [](abi::DType a, abi::DType b, abi::DType c) {
       abi::MatmulCall call;
       call.a.dtype = a;
@@ -121,6 +123,9 @@ class CpuTarget final : public Target {
     if (const auto* attention = std::get_if<schedule::AttentionKernel>(&kernel.body)) {
       return &attention->batch.context();
     }
+    if (const auto* gemm = std::get_if<schedule::GemmKernel>(&kernel.body)) {
+      return &gemm->rows.context();
+    }
     const auto& loops = std::get<schedule::LoopKernel>(kernel.body).outer;
     return loops.empty() ? nullptr : &loops[0].extent.context();
   }
@@ -174,6 +179,7 @@ class CpuTarget final : public Target {
   }
 
   codegen::cpu::CpuCompiler generator_;
+  bool gemm_template_ = false;
 };
 
 }  // namespace
@@ -181,7 +187,7 @@ class CpuTarget final : public Target {
 std::unique_ptr<Target> make_cpu_target(std::string_view instruction_set) {
   auto options = codegen::cpu::TargetOptions::from_environment();
   options.instruction_set = instruction_set;
-  return std::make_unique<CpuTarget>(std::move(options));
+  return std::make_unique<CpuTarget>(options);
 }
 #else
 std::unique_ptr<Target> make_cpu_target(std::string_view /*instruction_set*/) {

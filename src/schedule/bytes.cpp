@@ -98,6 +98,10 @@ class Counter {
       count(step, *attention);
       return;
     }
+    if (const auto* gemm = std::get_if<GemmKernel>(&step.kernel.body)) {
+      count(step, *gemm);
+      return;
+    }
     for (std::size_t i = 0; i < step.kernel.instances; ++i) {
       std::vector<std::pair<Expr, Expr>> sizes;
       for (std::size_t s = 0; s < step.kernel.sizes.size() && !step.table.empty(); ++s) {
@@ -148,6 +152,20 @@ class Counter {
       access(step.buffers[p], writes, a.offsets[p], dims);
     }
   }
+  void count(const KernelStep& step, const GemmKernel& g) {
+    const auto& v = g.variables;
+    access(step.buffers[0], false, g.a, {{v[0], g.batch}, {v[1], g.rows}, {v[3], g.terms}});
+    touch_whole(step.buffers[1], false);
+    const std::vector<Dim> dims = {{v[0], g.batch}, {v[1], g.rows}, {v[2], g.columns}};
+    for (const loop::Instruction& i : g.epilogue.instructions) {
+      if (i.opcode == loop::Opcode::load) {
+        access(step.buffers[i.buffer], false, i.indices.front(), dims);
+      }
+    }
+    for (const StageStore& store : g.stores) {
+      access(step.buffers[store.target], true, store.offset, dims);
+    }
+  }
   void count(const MatmulStep& step) {
     view(step.a, false);
     view(step.b, false);
@@ -190,6 +208,7 @@ std::vector<BufferId> contraction_operands(const Step& step) {
     if (std::holds_alternative<AttentionKernel>(k->kernel.body)) {
       return {k->buffers[0], k->buffers[1], k->buffers[2]};
     }
+    if (std::holds_alternative<GemmKernel>(k->kernel.body)) return {k->buffers[0], k->buffers[1]};
   }
   return {};
 }

@@ -146,6 +146,21 @@ struct AttentionKernel {
   [[nodiscard]] Expr columns_of(std::size_t param) const;
 };
 
+// A batch of matrix products of f32 by a template, with pointwise work on the sums. All is in terms
+// of the four variables, which the offsets of `a` and `b` are linear in.
+struct GemmKernel {
+  std::vector<Expr> variables;  // batch, row, column, term
+  Expr batch, rows, columns, terms;
+  Expr a;  // offset in parameter 0, of batch, row and term
+  // Parameter 1 holds columns in panels: [batch or 1][panel][term][column of it], zeros behind the
+  // last column. The offset of a panel's first element: of batch and column.
+  Expr b;
+  std::int64_t panel = 0;  // columns of one
+  // At each batch, row and column: row value 0 is the sum, buffers are parameters.
+  Body epilogue;
+  std::vector<StageStore> stores;
+};
+
 // How the blocks of a GPU share a loop kernel.
 struct BlockSchedule {
   enum class Axis : std::uint8_t {
@@ -197,7 +212,7 @@ struct Kernel {
   std::string name;
   std::vector<Param> params;
   std::vector<Expr> sizes;  // size symbols passed at run time, in this order
-  std::variant<LoopKernel, AttentionKernel> body;
+  std::variant<LoopKernel, AttentionKernel, GemmKernel> body;
   std::optional<Ending> ending;
   // A launch runs the kernel so many times, on buffers and sizes of its own each: a table.
   std::uint32_t instances = 1;
@@ -222,7 +237,7 @@ struct Schedule {
   // loop before it, so that iterations walk down a strip of columns. What is stored by rows and
   // read by columns then visits each cache line of both once.
   bool strips = false;
-  // Attention: rows of q and columns of k of a block.
+  // Attention: rows of q and columns of k of a block. Matrix products: rows and columns of a task.
   std::int64_t q_block = 32;
   std::int64_t kv_block = 256;
   // Least parallel iterations worth a thread of their own.
@@ -234,7 +249,7 @@ struct Schedule {
 // Parallel iterations [0, extent) of the kernel function under this schedule:
 //   loop kernels: product(outer but the walked), or with vector_outer product(outer but last) *
 //   ceildiv(last, block); attention: batch * heads * ceildiv(q_length, q_block); its gradient:
-//   batch * kv_heads.
+//   batch * kv_heads; matrix products: batch * ceildiv(rows, q_block) * ceildiv(columns, kv_block).
 // With `blocks`: blocks of the grid. An iteration number counts row-major, the last loop fastest
 // (with `strips` the last but one).
 [[nodiscard]] Expr parallel_extent(const Kernel& kernel, const Schedule& schedule,

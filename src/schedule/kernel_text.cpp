@@ -40,6 +40,8 @@ class Printer {
     out_ += " {\n";
     if (const auto* loops = std::get_if<LoopKernel>(&kernel_.body)) {
       print(*loops);
+    } else if (const auto* gemm = std::get_if<GemmKernel>(&kernel_.body)) {
+      print(*gemm);
     } else {
       print(std::get<AttentionKernel>(kernel_.body));
     }
@@ -233,6 +235,19 @@ class Printer {
     }
   }
 
+  void print(const GemmKernel& g) {
+    const char* const letters[] = {"b", "i", "j", "k"};
+    for (std::size_t v = 0; v < g.variables.size(); ++v) names_[g.variables[v].id()] = letters[v];
+    out_ += fmt::format("  gemm batch {} rows {} columns {} terms {} panel {}\n", text(g.batch),
+                        text(g.rows), text(g.columns), text(g.terms), g.panel);
+    out_ += fmt::format("  p0[{}]\n  p1[{}]\n", text(g.a), text(g.b));
+    print(g.epilogue, "  ");
+    for (const StageStore& store : g.stores) {
+      out_ += fmt::format("  {}[{}] = %{}\n", target(store.target), text(store.offset),
+                          g.epilogue.yields[store.yield]);
+    }
+  }
+
   const Kernel& kernel_;
   std::string out_;
   std::map<std::uint32_t, std::string> names_;
@@ -350,6 +365,10 @@ Expr parallel_extent(const Kernel& kernel, const Schedule& schedule, sym::Contex
     if (attention->is_gradient) return attention->batch * attention->kv_heads;
     return attention->batch * attention->heads *
            sym::ceildiv(attention->q_length, schedule.q_block);
+  }
+  if (const auto* gemm = std::get_if<GemmKernel>(&kernel.body)) {
+    return gemm->batch * sym::ceildiv(gemm->rows, schedule.q_block) *
+           sym::ceildiv(gemm->columns, schedule.kv_block);
   }
   if (schedule.blocks) {
     return grid_extent(std::get<LoopKernel>(kernel.body), *schedule.blocks, context);

@@ -12,6 +12,7 @@
 #include "schedule/combine.h"
 #include "schedule/endings.h"
 #include "schedule/epilogue.h"
+#include "schedule/gemm.h"
 #include "schedule/group.h"
 #include "schedule/inline.h"
 #include "schedule/integers.h"
@@ -343,6 +344,17 @@ std::vector<BufferId> distinct_buffers(const KernelStep& step, const F& has_role
   return result;
 }
 
+// Epilogues are for the templates, not for the library.
+Options without_post_ops(Options options) {
+  options.can_run_matmul = [can_run = std::move(options.can_run_matmul)](const MatmulStep& step,
+                                                                         const Program& program) {
+    const bool is_f32 = program.buffers[step.c.buffer].dtype == abi::DType::f32;
+    if (is_f32 && (step.bias || !step.epilogue.empty())) return false;
+    return !can_run || can_run(step, program);
+  };
+  return options;
+}
+
 }  // namespace
 
 std::vector<BufferId> reads(const Step& step) {
@@ -410,7 +422,8 @@ ScheduledProgram schedule(Program program, const Options& options) {
   settle_operands(program, options.needs_matrices);
   contractions_to_loops(program, options);
   if (!options.training) fold_channel_factors(program);
-  ContractionSteps contractions = build_contractions(program, options);
+  ContractionSteps contractions =
+      build_contractions(program, options.gemm_template ? without_post_ops(options) : options);
   remove_dead_nests(program);
   std::vector<BufferId> gathered;
   if (options.training) gathered = cut_columns(program, options.device);
@@ -424,6 +437,7 @@ ScheduledProgram schedule(Program program, const Options& options) {
     move_scalars(scheduled.steps, scheduled.program);
     join_endings(scheduled.steps, scheduled.program);
   }
+  if (options.gemm_template) write_gemms(scheduled, options.device);
   for (Step& step : scheduled.steps) count_step_bytes(step, scheduled.program);
   mark_prepared(scheduled, options);
   combine(scheduled.steps, scheduled.program, options.device);

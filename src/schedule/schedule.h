@@ -21,6 +21,8 @@ struct Options {
   std::function<bool(const MatmulStep& step, const loop::Program& program)> can_run_matmul;
   std::function<bool(const ConvolutionStep& step, const loop::Program& program)>
       can_run_convolution;
+  // Matrix products of f32 by a template where it can; what follows them joins their kernel.
+  bool gemm_template = false;
   // Attention by a library; null: as a kernel.
   std::function<bool(abi::DType dtype)> can_attend;
   // What turns a contraction's sums into a result of f16 or bf16 is kept apart from later work, for

@@ -44,6 +44,13 @@ void collect_sizes(Kernel& kernel, sym::Context& context) {
       use(e);
     }
     for (const Expr e : a->offsets) use(e);
+  } else if (auto* g = std::get_if<GemmKernel>(&kernel.body)) {
+    for (const Expr v : g->variables) bind(v);
+    for (const Expr e : {g->batch, g->rows, g->columns, g->terms, g->a, g->b}) use(e);
+    for (const Instruction& i : g->epilogue.instructions) {
+      for (const Expr e : i.indices) use(e);
+    }
+    for (const StageStore& store : g->stores) use(store.offset);
   }
   if (kernel.ending) {
     for (const Ending::Part& part : kernel.ending->parts) use_loops(part.loops);

@@ -82,6 +82,13 @@ std::int64_t cache_bytes(int name, std::int64_t otherwise) {
 
 TargetOptions TargetOptions::from_environment() {
   TargetOptions options;
+  if (const char* gemm = std::getenv("INKLE_GEMM"); gemm != nullptr && *gemm != '\0') {
+    const std::string_view by = gemm;
+    if (by != "template" && by != "library") {
+      user_error("INKLE_GEMM is '{}', expected template or library", by);
+    }
+    options.gemm_template = by == "template";
+  }
   const char* isa = std::getenv("INKLE_ISA");
   if (isa == nullptr || *isa == '\0') return options;
   const std::string_view name = isa;

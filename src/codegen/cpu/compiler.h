@@ -29,7 +29,10 @@ struct TargetOptions {
   // Effort of instruction selection, 0 to 3.
   std::int32_t optimization = 2;
 
-  // INKLE_ISA=avx2 or avx512 sets vector_bytes.
+  // Matrix products of f32 by a template, not by the library.
+  bool gemm_template = false;
+
+  // INKLE_ISA=avx2 or avx512 sets vector_bytes, INKLE_GEMM=template or library gemm_template.
   [[nodiscard]] static TargetOptions from_environment();
 };
 

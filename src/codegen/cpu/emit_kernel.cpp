@@ -1,6 +1,7 @@
 // A kernel's function: what runs between its schedule and LLVM.
 #include "base/error.h"
 #include "codegen/cpu/attention_problem.h"
+#include "codegen/cpu/gemm_problem.h"
 #include "codegen/cpu/kernel_code.h"
 #include "codegen/cpu/print_kernel.h"
 #include "kernel/passes.h"
@@ -48,6 +49,22 @@ EmittedKernel emit_attention(Ir& ir, const schedule::Kernel& kernel,
   return print_kernel(ir, made, context, arguments);
 }
 
+EmittedKernel emit_gemm(Ir& ir, const schedule::Kernel& kernel, const schedule::Schedule& schedule,
+                        const schedule::GemmKernel& gemm, const Target& target,
+                        const Values& arguments) {
+  const templates::GemmProblem problem = gemm_problem(kernel, gemm);
+  const templates::GemmTemplate& row = templates::gemm_template_of(problem);
+  const templates::CpuTarget processor{target.vector_bytes, target.vector_registers()};
+  const templates::GemmConfig config = gemm_config(row, problem, schedule, processor);
+  if (const std::string lacks = row.needs(problem, config); !lacks.empty()) {
+    unsupported("{}", lacks);
+  }
+  sym::Context& context = problem.rows.context();
+  kernel::Kernel made = row.emit(problem, config, context);
+  kernel::run_passes(made, context, kernel::cpu_passes());
+  return print_kernel(ir, made, context, arguments);
+}
+
 }  // namespace
 
 EmittedKernel emit_kernel(Ir& ir, const schedule::Kernel& kernel,
@@ -57,6 +74,8 @@ EmittedKernel emit_kernel(Ir& ir, const schedule::Kernel& kernel,
   EmittedKernel result;
   if (const auto* loops = std::get_if<LoopKernel>(&kernel.body)) {
     result = emit_loops(ir, kernel, schedule, *loops, arguments);
+  } else if (const auto* gemm = std::get_if<schedule::GemmKernel>(&kernel.body)) {
+    result = emit_gemm(ir, kernel, schedule, *gemm, target, arguments);
   } else {
     const auto& attention = std::get<schedule::AttentionKernel>(kernel.body);
     result = emit_attention(ir, kernel, schedule, attention, target, arguments);

@@ -1,0 +1,115 @@
+"""Times matrix products by the template against the library, in turns, in one process.
+
+    python bench/gemm.py --threads 1                   all of gemm_shapes.txt, without an epilogue
+    python bench/gemm.py --epilogue gate               silu(a b) times another operand
+    python bench/gemm.py --epilogue two                gelu(a b) and a b, both kept
+
+A shape is called by each in turn, and the ratio is that of the medians. Of one thread (run with
+OMP_NUM_THREADS=1) its processor time counts, which other processes disturb less. What the library cannot take
+as its epilogue is a kernel after it, as Inkle calls it without the template.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import statistics
+import time
+from typing import Any, Callable
+
+import torch
+import torch.nn.functional as F
+
+import inkle
+from inkle import machine
+
+EPILOGUES: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "none": lambda y, other: y,
+    "gate": lambda y, other: F.silu(y) * other,
+    "two": lambda y, other: (F.gelu(y), y),
+}
+SHAPES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gemm_shapes.txt")
+
+
+def compiled(by: str, b: torch.Tensor, epilogue: str, inputs: Any) -> tuple[Any, str]:
+    os.environ["INKLE_GEMM"] = by
+    machine._compilers.clear()
+    module = torch.nn.Module()
+    module.weight = torch.nn.Parameter(b.clone(), requires_grad=False)
+    # Code of its own, else the program compiled for the other one would be taken.
+    names = {"module": module, "epilogue": EPILOGUES[epilogue]}
+    exec("def forward(a, other): return epilogue(a @ module.weight, other)", names)
+    module.forward = names["forward"]
+    call = torch.compile(module, backend="inkle", dynamic=False)
+    programs = len(inkle.reports())
+    call(*inputs)
+    assert len(inkle.reports()) == programs + 1, "nothing was compiled"
+    kinds = "+".join(s["label"] if s["kind"] == "kernel" else s["kind"]
+                     for s in inkle.reports()[-1].steps)
+    return call, kinds
+
+
+def shapes() -> list[tuple[str, int, int, int, int, str]]:
+    result = []
+    with open(SHAPES) as file:
+        for line in file:
+            if line.startswith("#"):
+                continue
+            name, batch, rows, columns, terms, layout = line.split()
+            result.append((name, int(batch), int(rows), int(columns), int(terms), layout))
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epilogue", choices=list(EPILOGUES), default="none")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=0.6, help="of measuring, for each shape")
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.set_grad_enabled(False)
+    torch.manual_seed(0)
+    clock = time.thread_time if options.threads == 1 else time.perf_counter
+    ratios = []
+    print("| shape | batch | M | N | K | template, ms | library, ms | GFLOP/s | ratio |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for name, batch, rows, columns, terms, layout in shapes():
+        if options.only and options.only not in name:
+            continue
+        lead = (batch,) if batch > 1 else ()
+        a = torch.randn(*lead, rows, terms)
+        b = torch.randn(*lead, terms, columns)
+        if layout == "nk":
+            b = b.transpose(-1, -2).contiguous().transpose(-1, -2)
+        inputs = (a, torch.randn(*lead, rows, columns))
+        # Before both: what was compiled earlier would be compiled again, by whoever is set then.
+        torch._dynamo.reset()
+        calls, kinds = {}, {}
+        for by in ("template", "library"):
+            calls[by], kinds[by] = compiled(by, b, options.epilogue, inputs)
+        assert "panels" not in kinds["library"], kinds
+        if "panels" not in kinds["template"]:
+            print(f"| {name} {layout} | {batch} | {rows} | {columns} | {terms} | loops by both | | | |")
+            continue
+        times: dict[str, list[float]] = {by: [] for by in calls}
+        programs = len(inkle.reports())
+        start = time.perf_counter()
+        while time.perf_counter() - start < options.seconds or len(times["library"]) < 5:
+            for by, call in calls.items():
+                begin = clock()
+                call(*inputs)
+                times[by].append(clock() - begin)
+        assert len(inkle.reports()) == programs, "a program was compiled while it was measured"
+        ours, theirs = (statistics.median(times[by]) for by in ("template", "library"))
+        ratios.append(theirs / ours)
+        rate = 2e-9 * batch * rows * columns * terms / ours
+        print(f"| {name} {layout} | {batch} | {rows} | {columns} | {terms} | {ours * 1e3:.3f} "
+              f"| {theirs * 1e3:.3f} | {rate:.1f} | {theirs / ours:.2f} |", flush=True)
+    mean = math.exp(statistics.fmean(math.log(r) for r in ratios))
+    print(f"\ngeometric mean {mean:.3f}, least {min(ratios):.3f}, of {len(ratios)} shapes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,380 @@
+#include "schedule/gemm.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "loop/builder.h"
+#include "schedule/buffers.h"
+#include "schedule/loops.h"
+#include "schedule/stages.h"
+
+namespace inkle::schedule {
+namespace {
+
+using loop::BodyBuilder;
+using loop::BufferId;
+using loop::Instruction;
+using loop::Opcode;
+using loop::Val;
+using Replacements = std::vector<std::pair<Expr, Expr>>;
+
+// Rows and columns of a task: sums, a part of the rows and a part of the panels stay in a second
+// cache of 512 KB, and two threads have enough tasks.
+constexpr std::int64_t kMostRows = 96, kColumns = 128;
+// Rows whose sums registers hold; whole groups of them waste nothing.
+constexpr std::int64_t kGroup = 6;
+
+std::int64_t rows_of_task(Expr rows) {
+  const auto known = rows.constant();
+  if (!known || *known < 1) return kMostRows;
+  if (*known <= kGroup * 2) return *known;
+  const std::int64_t blocks = (*known + kMostRows - 1) / kMostRows;
+  const std::int64_t each = (*known + blocks - 1) / blocks;
+  return (each + kGroup - 1) / kGroup * kGroup;
+}
+
+class GemmMaker {
+ public:
+  GemmMaker(ScheduledProgram& scheduled, const abi::DeviceDescription& device)
+      : scheduled_(scheduled), device_(device), context_(*scheduled.program.context) {
+    const bool many = device.vector_registers >= 32;
+    panel_ = device.vector_bytes / 4 * (many ? 4 : 2);
+  }
+
+  void run() {
+    for (std::size_t s = 0; s < scheduled_.steps.size(); ++s) {
+      const auto* matmul = std::get_if<MatmulStep>(&scheduled_.steps[s].action);
+      if (matmul == nullptr || !can_write(*matmul)) continue;
+      write(s, *matmul);
+    }
+    std::vector<Step> steps;
+    for (std::size_t s = 0; s < scheduled_.steps.size(); ++s) {
+      if (const auto pack = packs_.find(s); pack != packs_.end()) {
+        steps.push_back(std::move(pack->second));
+      }
+      if (!gone_.contains(s)) steps.push_back(std::move(scheduled_.steps[s]));
+    }
+    scheduled_.steps = std::move(steps);
+  }
+
+ private:
+  [[nodiscard]] const loop::Buffer& buffer(BufferId b) const {
+    return scheduled_.program.buffers[b];
+  }
+
+  [[nodiscard]] bool can_write(const MatmulStep& m) const {
+    for (const View* v : {&m.a, &m.b, &m.c}) {
+      if (buffer(v->buffer).dtype != abi::DType::f32) return false;
+    }
+    for (const Expr size : m.b.sizes) {
+      if (!size.is_constant() || size.is_constant(0)) return false;
+    }
+    return !m.bias && m.epilogue.empty() && !buffer(m.c.buffer).writes_into &&
+           m.a.sizes.size() == m.c.sizes.size() && m.b.sizes.size() == m.c.sizes.size();
+  }
+
+  Param param(BufferId b, ParamRole role) const {
+    const loop::Buffer& of = buffer(b);
+    const bool ours = of.role == loop::BufferRole::temporary;
+    Param p;
+    p.dtype = of.dtype;
+    p.role = role;
+    p.alignment = ours ? 64 : std::max(device_.input_alignment, abi_bytes(of.dtype));
+    p.may_alias = of.writes_into.has_value();
+    return p;
+  }
+  static std::int32_t abi_bytes(abi::DType dtype) {
+    return static_cast<std::int32_t>(abi::size_of(dtype));
+  }
+
+  // The offset of a view's element, `batch` counting row-major over all but the last two.
+  Expr offset_in(const View& view, Expr batch, Expr row, Expr column) const {
+    const std::size_t rank = view.sizes.size();
+    Expr offset = view.offset + row * view.strides[rank - 2] + column * view.strides[rank - 1];
+    Expr rest = batch;
+    for (std::size_t d = rank - 2; d-- > 0;) {
+      const Expr digit = d == 0 ? rest : sym::mod(rest, view.sizes[d]);
+      offset = offset + digit * view.strides[d];
+      rest = d == 0 ? rest : sym::floordiv(rest, view.sizes[d]);
+    }
+    return offset;
+  }
+
+  void write(std::size_t s, const MatmulStep& m) {
+    const std::size_t rank = m.c.sizes.size();
+    GemmKernel g;
+    g.batch = context_.constant(1);
+    for (std::size_t d = 0; d + 2 < rank; ++d) g.batch = g.batch * m.c.sizes[d];
+    g.rows = m.c.sizes[rank - 2];
+    g.columns = m.c.sizes[rank - 1];
+    g.terms = m.a.sizes[rank - 1];
+    for (const Expr extent : {g.batch, g.rows, g.columns, g.terms}) {
+      g.variables.push_back(context_.index(extent));
+    }
+    const auto& v = g.variables;
+    g.a = offset_in(m.a, v[0], v[1], v[3]);
+    g.panel = panel_;
+    // One matrix for all batches is packed once.
+    bool is_shared = true;
+    for (std::size_t d = 0; d + 2 < rank; ++d) {
+      is_shared = is_shared && (m.b.strides[d].is_constant(0) || m.b.sizes[d].is_constant(1));
+    }
+    const Expr batches = is_shared ? context_.constant(1) : g.batch;
+    const Expr padded = sym::ceildiv(g.columns, panel_) * panel_;
+    g.b = v[2] * g.terms;
+    if (!is_shared) g.b = g.b + v[0] * padded * g.terms;
+    Step pack = pack_step(m.b, batches, g);
+    const BufferId packed = std::get<KernelStep>(pack.action).buffers[1];
+
+    KernelStep step;
+    step.buffers = {m.a.buffer, packed, m.c.buffer};
+    step.kernel.params = {param(m.a.buffer, ParamRole::in), param(packed, ParamRole::in),
+                          param(m.c.buffer, ParamRole::out)};
+    BodyBuilder body(g.epilogue, context_);
+    body.yield(body.row(0, abi::DType::f32));
+    g.stores = {{2, offset_in(m.c, v[0], v[1], v[2]), loop::StoreMode::overwrite, 0}};
+    step.schedule.lanes = device_.vector_bytes / 4;
+    step.schedule.q_block = rows_of_task(g.rows);
+    step.schedule.kv_block = kColumns;
+    step.kernel.sources = scheduled_.steps[s].sources;
+    step.kernel.body = std::move(g);
+    const auto next = reader(s, m);
+    const bool joined = next && join(*next, m, step);
+    collect_sizes(step.kernel, context_);
+    Step& made = scheduled_.steps[joined ? *next : s];
+    packs_.emplace(s, std::move(pack));
+    if (joined) {
+      Step& first = scheduled_.steps[s];
+      made.label = first.label + "+" + made.label;
+      add_missing(step.kernel.sources, made.sources);
+      made.flops = first.flops;
+      gone_.insert(s);
+    }
+    made.sources = step.kernel.sources;
+    made.action = std::move(step);
+  }
+
+  // b in panels: [batch][panel][term][column].
+  Step pack_step(const View& b, Expr batches, const GemmKernel& g) {
+    const Expr panels = sym::ceildiv(g.columns, panel_);
+    const std::vector<Expr> sizes = {batches, panels, g.terms, context_.constant(panel_)};
+    loop::Buffer made = temporary(scheduled_.program, b.buffer, abi::DType::f32, sizes);
+    made.strides = dense_strides(context_, sizes, row_major(sizes.size()));
+    const auto packed = static_cast<BufferId>(scheduled_.program.buffers.size());
+    scheduled_.program.buffers.push_back(std::move(made));
+    LoopKernel loops;
+    std::vector<Expr> v;
+    for (const Expr extent : sizes) {
+      v.push_back(context_.index(extent));
+      loops.outer.push_back({v.back(), extent});
+    }
+    Stage stage;
+    BodyBuilder body(stage.body, context_);
+    const Expr column = v[1] * panel_ + v[3];
+    const std::vector<Expr> from = {offset_in(b, v[0], v[2], column)};
+    if (sym::divides(panel_, g.columns)) {
+      body.yield(body.load(0, abi::DType::f32, from));
+    } else {
+      const Val exists = body.less(body.index(column), body.index(g.columns));
+      body.yield(
+          body.load_if(exists, body.constant(abi::DType::f32, 0.0), 0, abi::DType::f32, from));
+    }
+    Expr to = context_.constant(0);
+    for (std::size_t d = 0; d < v.size(); ++d) {
+      to = to + v[d] * (*buffer(packed).strides)[d];
+    }
+    stage.stores = {{1, to, loop::StoreMode::overwrite, 0}};
+    loops.stages.push_back(std::move(stage));
+    KernelStep step;
+    step.buffers = {b.buffer, packed};
+    step.kernel.params = {param(b.buffer, ParamRole::in), param(packed, ParamRole::out)};
+    step.kernel.body = std::move(loops);
+    order_and_merge_loops(std::get<LoopKernel>(step.kernel.body), context_);
+    step.schedule = choose_schedule(step.kernel, device_, context_);
+    collect_sizes(step.kernel, context_);
+    Step result;
+    result.label = "panels";
+    result.action = std::move(step);
+    return result;
+  }
+
+  [[nodiscard]] bool is_seen_outside(BufferId b) const {
+    const loop::Program& program = scheduled_.program;
+    if (buffer(b).role != loop::BufferRole::temporary) return true;
+    const auto& outputs = program.outputs;
+    return std::any_of(outputs.begin(), outputs.end(), [&](const loop::ProgramOutput& o) {
+      return o.kind == loop::ProgramOutput::Kind::buffer && o.buffer == b;
+    });
+  }
+
+  static bool contains(const std::vector<BufferId>& list, BufferId b) {
+    return std::find(list.begin(), list.end(), b) != list.end();
+  }
+
+  // The only step that reads the product, if what the product reads is still there by then.
+  [[nodiscard]] std::optional<std::size_t> reader(std::size_t s, const MatmulStep& m) const {
+    if (is_seen_outside(m.c.buffer)) return std::nullopt;
+    std::optional<std::size_t> found;
+    for (std::size_t t = s + 1; t < scheduled_.steps.size(); ++t) {
+      if (!contains(reads(scheduled_.steps[t]), m.c.buffer)) continue;
+      if (found) return std::nullopt;
+      found = t;
+    }
+    if (!found || scheduled_.steps[*found].checked != std::vector<std::string>()) {
+      return std::nullopt;
+    }
+    for (std::size_t t = s + 1; t <= *found; ++t) {
+      for (const BufferId b : writes(scheduled_.steps[t])) {
+        // What is written may be the memory of an input.
+        if (b == m.a.buffer || b == m.c.buffer || buffer(b).writes_into) return std::nullopt;
+      }
+    }
+    return found;
+  }
+
+  // Loops over the elements of the result: variables in terms of the gemm's, row-major.
+  std::optional<Replacements> digits(const std::vector<Dim>& dims, const GemmKernel& g) const {
+    std::vector<std::pair<Expr, Expr>> levels = {
+        {g.variables[0], g.batch}, {g.variables[1], g.rows}, {g.variables[2], g.columns}};
+    Replacements result;
+    for (std::size_t d = dims.size(); d-- > 0;) {
+      const Dim& dim = dims[d];
+      if (dim.variable.is_constant()) continue;
+      if (dim.extent.is_constant(1)) {
+        result.emplace_back(dim.variable, context_.constant(0));
+        continue;
+      }
+      bool taken = false;
+      while (!taken && !levels.empty()) {
+        auto& [e, extent] = levels.back();
+        if (extent == dim.extent) {
+          result.emplace_back(dim.variable, e);
+          levels.pop_back();
+          taken = true;
+        } else if (extent.is_constant(1)) {
+          levels.pop_back();
+        } else if (const auto n = extent.constant(), by = dim.extent.constant();
+                   n && by && *by > 0 && *n > *by && *n % *by == 0) {
+          result.emplace_back(dim.variable, sym::mod(e, dim.extent));
+          e = sym::floordiv(e, dim.extent);
+          extent = context_.constant(*n / *by);
+          taken = true;
+        } else {
+          const auto [inner, width] = levels.back();
+          levels.pop_back();
+          if (levels.empty()) return std::nullopt;
+          levels.back() = {levels.back().first * width + inner, levels.back().second * width};
+        }
+      }
+      if (!taken) return std::nullopt;
+    }
+    for (const auto& level : levels) {
+      if (!level.second.is_constant(1)) return std::nullopt;
+    }
+    return result;
+  }
+
+  // The same, of loops in any order; each element of the result is read where it is made.
+  std::optional<Replacements> places(const LoopKernel& loops, const Stage& stage,
+                                     std::uint32_t product, const GemmKernel& g) const {
+    std::vector<Dim> dims = loops.outer;
+    dims.insert(dims.end(), stage.inner.begin(), stage.inner.end());
+    constexpr std::size_t kMost = 4;
+    if (dims.size() > kMost) return std::nullopt;
+    std::vector<std::size_t> order(dims.size());
+    for (std::size_t d = 0; d < order.size(); ++d) order[d] = d;
+    do {
+      std::vector<Dim> ordered;
+      for (const std::size_t d : order) ordered.push_back(dims[d]);
+      const auto map = digits(ordered, g);
+      if (!map) continue;
+      const bool fits =
+          std::all_of(stage.body.instructions.begin(), stage.body.instructions.end(),
+                      [&](const Instruction& i) {
+                        return i.opcode != Opcode::load || i.buffer != product ||
+                               sym::substitute(i.indices[0], *map) == g.stores.front().offset;
+                      });
+      if (fits) return map;
+    } while (std::next_permutation(order.begin(), order.end()));
+    return std::nullopt;
+  }
+
+  static bool can_join(const KernelStep& step) {
+    const auto* loops = std::get_if<LoopKernel>(&step.kernel.body);
+    if (loops == nullptr || step.kernel.instances != 1 || !step.table.empty()) return false;
+    if (!loops->scratch.empty() || !loops->rows.empty() || loops->walked != 0) return false;
+    for (const Param& p : step.kernel.params) {
+      if (p.role == ParamRole::inout || p.may_alias) return false;
+    }
+    return std::all_of(loops->stages.begin(), loops->stages.end(), [](const Stage& stage) {
+      const bool overwrites =
+          std::all_of(stage.stores.begin(), stage.stores.end(),
+                      [](const StageStore& s) { return s.mode == loop::StoreMode::overwrite; });
+      return stage.kind == StageKind::pointwise && overwrites &&
+             std::none_of(stage.body.instructions.begin(), stage.body.instructions.end(),
+                          [](const Instruction& i) { return i.opcode == Opcode::indirect; });
+    });
+  }
+
+  // The loop kernel of step t becomes the epilogue of `step`; false, and nothing is changed, where
+  // it cannot.
+  bool join(std::size_t t, const MatmulStep& m, KernelStep& step) {
+    const auto* next = std::get_if<KernelStep>(&scheduled_.steps[t].action);
+    if (next == nullptr || !can_join(*next)) return false;
+    const auto& loops = std::get<LoopKernel>(next->kernel.body);
+    const auto found = std::find(next->buffers.begin(), next->buffers.end(), m.c.buffer);
+    const auto product = static_cast<std::uint32_t>(found - next->buffers.begin());
+    GemmKernel g = std::get<GemmKernel>(step.kernel.body);
+    KernelStep made = step;
+    made.kernel.params.pop_back();
+    made.buffers.pop_back();
+    std::vector<std::uint32_t> at(next->buffers.size(), 0);
+    for (std::uint32_t p = 0; p < at.size(); ++p) {
+      if (p == product) continue;
+      at[p] = static_cast<std::uint32_t>(made.buffers.size());
+      made.buffers.push_back(next->buffers[p]);
+      made.kernel.params.push_back(next->kernel.params[p]);
+    }
+    loop::Body epilogue;
+    std::vector<StageStore> stores;
+    BodyBuilder body(epilogue, context_);
+    for (const Stage& stage : loops.stages) {
+      const auto map = places(loops, stage, product, g);
+      if (!map) return false;
+      const auto first = static_cast<std::uint32_t>(epilogue.yields.size());
+      const auto on_load = [&](BodyBuilder& to, Instruction load) {
+        if (load.buffer == product) return to.row(0, abi::DType::f32);
+        load.buffer = at[load.buffer];
+        return to.append(std::move(load));
+      };
+      for (const Val v : loop::inline_body(stage.body, *map, body, on_load)) body.yield(v);
+      for (const StageStore& store : stage.stores) {
+        stores.push_back({at[store.target], sym::substitute(store.offset, *map), store.mode,
+                          first + store.yield});
+      }
+    }
+    g.epilogue = std::move(epilogue);
+    g.stores = std::move(stores);
+    made.kernel.body = std::move(g);
+    step = std::move(made);
+    return true;
+  }
+
+  ScheduledProgram& scheduled_;
+  const abi::DeviceDescription& device_;
+  sym::Context& context_;
+  std::int64_t panel_ = 16;
+  std::map<std::size_t, Step> packs_;
+  std::set<std::size_t> gone_;
+};
+
+}  // namespace
+
+void write_gemms(ScheduledProgram& scheduled, const abi::DeviceDescription& device) {
+  GemmMaker(scheduled, device).run();
+}
+
+}  // namespace inkle::schedule

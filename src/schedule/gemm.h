@@ -1,0 +1,17 @@
+// Matrix products of f32 as kernels of a template, with the pointwise kernel that follows:
+//
+//   matmul a b -> c                         kernel: panels of b -> p        (prepared if b is
+//   stable) kernel: out = silu(c) * up              kernel: gemm a p, out = silu(sum) * up
+//
+// Runs on the steps, when layouts are decided and before it is decided what is prepared.
+#pragma once
+
+#include "abi/device.h"
+#include "schedule/scheduled.h"
+
+namespace inkle::schedule {
+
+// Products of other types and of two operands without elements stay with the library.
+void write_gemms(ScheduledProgram& scheduled, const abi::DeviceDescription& device);
+
+}  // namespace inkle::schedule

@@ -1,0 +1,73 @@
+// The table of templates of matrix products: what they need and cost.
+#include "templates/gemm.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "templates/gemm_kernel.h"
+
+namespace inkle::templates {
+
+namespace {
+
+bool always(const GemmProblem&) { return true; }
+
+std::vector<GemmConfig> cpu_configs(const GemmProblem& problem, const CpuTarget& target) {
+  GemmConfig config;
+  config.lanes = target.vector_bytes / 4;
+  config.vectors = static_cast<std::int32_t>(problem.panel / config.lanes);
+  return {config};
+}
+
+std::string cpu_needs(const GemmProblem& problem, const GemmConfig& config) {
+  if (problem.panel != std::int64_t{config.lanes} * config.vectors) {
+    return fmt::format("panels of {} columns", problem.panel);
+  }
+  if (config.column_block % problem.panel != 0) return "blocks that are no whole panels";
+  if (problem.parameters.size() < 3 || problem.parameters[0].dtype != DType::f32 ||
+      problem.parameters[1].dtype != DType::f32) {
+    return "matrix products of another type than f32";
+  }
+  for (const loop::Instruction& i : problem.epilogue.instructions) {
+    if (i.opcode == loop::Opcode::indirect) return "an epilogue with indices from data";
+    if (i.opcode == loop::Opcode::row && i.integer != 0) return "an epilogue of other sums";
+  }
+  return {};
+}
+
+GemmEstimate cpu_estimate(const GemmProblem& problem, const GemmConfig& config) {
+  constexpr std::int64_t kBytes = 4;
+  sym::Context& context = problem.rows.context();
+  const std::int64_t rows = gemm_rows(problem, config).padded;
+  return {context.constant(rows * config.column_block * kBytes),
+          problem.batch * problem.rows * problem.columns * problem.terms * 2};
+}
+
+constexpr GemmTemplate kTemplates[] = {
+    {.name = "gemm_cpu",
+     .doc = "Matrix products of f32 in registers, columns in panels, any pointwise epilogue.",
+     .matches = always,
+     .configs = cpu_configs,
+     .needs = cpu_needs,
+     .estimate = cpu_estimate,
+     .emit = emit_gemm},
+};
+
+}  // namespace
+
+std::string to_string(const GemmConfig& config) {
+  return fmt::format("lanes {} rows {} vectors {} row_block {} column_block {} term_block {}",
+                     config.lanes, config.rows, config.vectors, config.row_block,
+                     config.column_block, config.term_block);
+}
+
+std::span<const GemmTemplate> gemm_templates() { return kTemplates; }
+
+const GemmTemplate& gemm_template_of(const GemmProblem& problem) {
+  for (const GemmTemplate& row : kTemplates) {
+    if (row.matches(problem)) return row;
+  }
+  INKLE_CHECK(false, "no template for {}", problem.name);
+}
+
+}  // namespace inkle::templates

@@ -1,0 +1,93 @@
+// Batches of matrix products of f32 with pointwise work on their sums, as kernels of the kernel IR.
+//
+// A task, which is a block of rows by a block of columns of the result:
+//
+//   for each part of the terms                          256 of them: sums of sums err less
+//     for each panel of columns
+//       for each group of rows
+//         s := rows * panel                             registers: rows x vectors
+//         sums := s or sums + s                         stack [rows][columns]
+//   for each row, each vector: stores of epilogue(sums)
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernel/kernel.h"
+#include "loop/body.h"
+#include "templates/target.h"
+
+namespace inkle::templates {
+
+using abi::DType;
+using sym::Expr;
+
+struct GemmParameter {
+  DType dtype = DType::f32;
+  kernel::Role role = kernel::Role::in;
+  std::int32_t alignment = 1;
+  bool may_alias = false;
+};
+struct GemmStore {
+  std::uint32_t parameter = 0;
+  Expr offset;
+  std::uint32_t yield = 0;
+};
+
+struct GemmProblem {
+  std::string name;
+  std::vector<Expr> sizes;
+  std::vector<std::string> sources;
+  std::vector<GemmParameter> parameters;  // a, b in panels, others
+  // Batch, row, column, term. One whose extent is 1 may be a constant.
+  std::array<Expr, 4> variables;
+  Expr batch, rows, columns, terms;
+  Expr a;  // offset of an element: of batch, row and term
+  // Offset of the first element of the panel that begins at a column: of batch and column. A panel
+  // is [term][column], with zeros behind the last column.
+  Expr b;
+  std::int64_t panel = 0;
+  // At each batch, row and column; row value 0 is the sum, buffers are parameters.
+  loop::Body epilogue;
+  std::vector<GemmStore> stores;
+};
+
+struct GemmConfig {
+  std::int32_t lanes = 8;
+  // Of what registers hold of the result: rows, and vectors of each.
+  std::int32_t rows = 6;
+  std::int32_t vectors = 2;
+  // Of a task; whole panels.
+  std::int64_t row_block = 96;
+  std::int64_t column_block = 128;
+  std::int64_t term_block = 256;
+  friend bool operator==(const GemmConfig&, const GemmConfig&) = default;
+};
+[[nodiscard]] std::string to_string(const GemmConfig& config);
+
+struct GemmEstimate {
+  Expr stack_bytes;  // of a task
+  Expr operations;   // multiplications and additions
+};
+
+struct GemmTemplate {
+  std::string_view name, doc;
+  bool (*matches)(const GemmProblem& problem) = nullptr;
+  // What is worth measuring, the best guess first.
+  std::vector<GemmConfig> (*configs)(const GemmProblem& problem, const CpuTarget& target) = nullptr;
+  // What the problem lacks for this template; empty: nothing, and `emit` cannot fail.
+  std::string (*needs)(const GemmProblem& problem, const GemmConfig& config) = nullptr;
+  GemmEstimate (*estimate)(const GemmProblem& problem, const GemmConfig& config) = nullptr;
+  kernel::Kernel (*emit)(const GemmProblem& problem, const GemmConfig& config,
+                         sym::Context& context) = nullptr;
+};
+
+[[nodiscard]] std::span<const GemmTemplate> gemm_templates();
+// The first that matches.
+[[nodiscard]] const GemmTemplate& gemm_template_of(const GemmProblem& problem);
+
+}  // namespace inkle::templates

@@ -1,0 +1,269 @@
+// Matrix products in registers; the header of gemm.h has the picture. Rows of a group behind the
+// last one repeat it, columns behind the last one are zeros of the panel: sums need no masks, and
+// what is stored is masked in the last vector of a row alone.
+#include "templates/gemm_kernel.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/error.h"
+#include "kernel/builder.h"
+
+namespace inkle::templates {
+
+using kernel::Form;
+using kernel::MemoryId;
+using kernel::ValueId;
+using kernel::Values;
+using loop::Instruction;
+using loop::Opcode;
+using loop::Val;
+
+namespace {
+
+constexpr std::int32_t kCacheLine = 64;
+
+class GemmWriter {
+ public:
+  GemmWriter(const GemmProblem& problem, const GemmConfig& config, kernel::Kernel& made,
+             sym::Context& context)
+      : problem_(problem),
+        config_(config),
+        rows_(gemm_rows(problem, config)),
+        b_(made, context),
+        zero_(context.constant(0)) {
+    made.name = problem.name;
+    made.sizes = problem.sizes;
+    made.sources = problem.sources;
+    declare_parameters();
+    batch_ = b_.axis(kernel::AxisKind::task, problem.batch);
+    const Expr i = b_.axis(kernel::AxisKind::task, sym::ceildiv(problem.rows, config.row_block));
+    const Expr j =
+        b_.axis(kernel::AxisKind::task, sym::ceildiv(problem.columns, config.column_block));
+    first_row_ = i * config.row_block;
+    first_column_ = j * config.column_block;
+    row_count_ = sym::min(problem.rows - first_row_, number(config.row_block));
+    column_count_ = sym::min(problem.columns - first_column_, number(config.column_block));
+    declare_sums();
+  }
+
+  void run() {
+    b_.vector(config_.lanes, config_.lanes, [&](Expr lane) {
+      lane_ = lane;
+      task();
+      return Values();
+    });
+  }
+
+ private:
+  void declare_parameters() {
+    for (const GemmParameter& parameter : problem_.parameters) {
+      kernel::Memory memory;
+      memory.name = fmt::format("p{}", parameters_.size());
+      memory.dtype = parameter.dtype;
+      memory.role = parameter.role;
+      memory.alignment = parameter.alignment;
+      memory.may_alias = parameter.may_alias;
+      parameters_.push_back(b_.parameter(std::move(memory)));
+    }
+  }
+
+  void declare_sums() {
+    kernel::Memory memory;
+    memory.name = "sums";
+    memory.space = kernel::Space::stack;
+    memory.shape = {number(rows_.padded), number(config_.column_block)};
+    memory.alignment = kCacheLine;
+    sums_ = b_.memory(std::move(memory));
+  }
+
+  Expr number(std::int64_t v) { return b_.context().constant(v); }
+
+  void loop(Expr begin, Expr end, std::int64_t step, const std::function<void(Expr)>& body) {
+    loop(begin, end, step, false, {}, [&](Expr i, const Values&) {
+      body(i);
+      return Values();
+    });
+  }
+  Values loop(Expr begin, Expr end, std::int64_t step, bool surely, const Values& initial,
+              const kernel::Builder::LoopBody& body) {
+    kernel::Loop info;
+    info.begin = begin;
+    info.end = end;
+    info.step = number(step);
+    info.at_least_once = surely;
+    return b_.loop(std::move(info), initial, body);
+  }
+
+  void task() {
+    const std::int64_t part = config_.term_block;
+    const auto constant = problem_.terms.constant();
+    if (constant && *constant <= part) {
+      add_terms(zero_, problem_.terms, *constant > 0, true);
+    } else {
+      add_terms(zero_, sym::min(problem_.terms, number(part)), false, true);
+      loop(number(part), problem_.terms, part, [&](Expr first) {
+        add_terms(first, sym::min(problem_.terms, first + part), true, false);
+      });
+    }
+    loop(zero_, row_count_, 1, [&](Expr r) { store_row(r); });
+  }
+
+  // The products of terms [begin, end) become the sums, or are added to them.
+  void add_terms(Expr begin, Expr end, bool surely, bool is_first) {
+    loop(zero_, column_count_, problem_.panel, [&](Expr c) {
+      loop(zero_, row_count_, rows_.group, [&](Expr r) {
+        const Values products = block(r, c, begin, end, surely);
+        std::size_t at = 0;
+        for (std::int64_t i = 0; i < rows_.group; ++i) {
+          for (std::int64_t v = 0; v < config_.vectors; ++v) {
+            const std::vector<Expr> place = {r + i, c + v * config_.lanes + lane_};
+            ValueId sum = products[at++];
+            if (!is_first) {
+              const ValueId before = b_.load(sums_, place, Form::wide);
+              sum = b_.compute(Opcode::add, DType::f32, {before, sum});
+            }
+            b_.store(sums_, place, sum, Form::wide);
+          }
+        }
+      });
+    });
+  }
+
+  Values block(Expr r, Expr c, Expr begin, Expr end, bool surely) {
+    const Values zeros(static_cast<std::size_t>(rows_.group * config_.vectors),
+                       b_.real(DType::f32, 0));
+    return loop(begin, end, 1, surely, zeros, [&](Expr k, const Values& before) {
+      const Expr panel = at(problem_.b, zero_, first_column_ + c, zero_) + k * problem_.panel;
+      Values right;
+      for (std::int64_t v = 0; v < config_.vectors; ++v) {
+        right.push_back(b_.load(parameters_[1], {panel + (v * config_.lanes) + lane_}, Form::wide));
+      }
+      Values next;
+      for (std::int64_t i = 0; i < rows_.group; ++i) {
+        const Expr row = first_row_ + sym::min(r + i, row_count_ - 1);
+        const ValueId left = b_.load(parameters_[0], {at(problem_.a, row, zero_, k)}, Form::splat);
+        for (const ValueId vector : right) {
+          next.push_back(b_.compute(Opcode::fma, DType::f32, {left, vector, before[next.size()]}));
+        }
+      }
+      return next;
+    });
+  }
+
+  Expr at(Expr e, Expr row, Expr column, Expr term) {
+    const Expr values[] = {batch_, row, column, term};
+    std::vector<std::pair<Expr, Expr>> map;
+    for (std::size_t v = 0; v < problem_.variables.size(); ++v) {
+      const Expr variable = problem_.variables[v];
+      if (!variable.is_constant()) map.emplace_back(variable, values[v]);
+    }
+    return sym::substitute(e, map);
+  }
+
+  void store_row(Expr r) {
+    const std::int64_t lanes = config_.lanes;
+    const auto columns = problem_.columns.constant();
+    Expr whole = column_count_;
+    if (!columns || *columns % lanes != 0) {
+      whole = sym::floordiv(column_count_, lanes) * lanes;
+      loop(whole, column_count_, lanes, [&](Expr c) {
+        const ValueId left = b_.cast(b_.index(column_count_ - c), DType::i32);
+        const ValueId valid =
+            b_.compute(Opcode::less, DType::boolean, {b_.index(lane_, DType::i32), left});
+        b_.branch(valid, [&] {
+          store_vector(r, c);
+          return Values();
+        });
+      });
+    }
+    loop(zero_, whole, lanes, [&](Expr c) { store_vector(r, c); });
+  }
+
+  // --- The epilogue of a vector
+
+  void store_vector(Expr r, Expr c) {
+    sum_ = b_.load(sums_, {r, c + lane_}, Form::wide);
+    row_ = first_row_ + r;
+    column_ = first_column_ + c + lane_;
+    values_.clear();
+    for (Val v = 0; v < problem_.epilogue.instructions.size(); ++v) {
+      values_.push_back(value(problem_.epilogue[v]));
+    }
+    for (const GemmStore& store : problem_.stores) {
+      const MemoryId to = parameters_.at(store.parameter);
+      const ValueId v = values_.at(problem_.epilogue.yields.at(store.yield));
+      const Expr offset = at(store.offset, row_, column_, zero_);
+      const Form form = form_of(offset) == Form::wide ? Form::wide : Form::each;
+      b_.store(to, {offset}, b_.cast(v, b_.kernel().memories[to].dtype), form);
+    }
+  }
+
+  Form form_of(Expr offset) {
+    if (!sym::contains(offset, lane_)) return Form::splat;
+    const auto stride = sym::stride(offset, lane_);
+    return stride && stride->is_constant(1) ? Form::wide : Form::each;
+  }
+
+  ValueId value(const Instruction& i) {
+    switch (i.opcode) {
+      case Opcode::constant:
+        return abi::is_float(i.dtype) ? b_.real(i.dtype, i.real) : b_.integer(i.dtype, i.integer);
+      case Opcode::index:
+        return b_.index(at(i.indices[0], row_, column_, zero_));
+      case Opcode::row:
+        return sum_;
+      case Opcode::load:
+        return load(i);
+      default:
+        break;
+    }
+    Values operands;
+    for (const Val operand : i.used()) operands.push_back(values_.at(operand));
+    return b_.compute(i.opcode, i.dtype, operands);
+  }
+
+  ValueId load(const Instruction& i) {
+    const Expr offset = at(i.indices[0], row_, column_, zero_);
+    const MemoryId from = parameters_.at(i.buffer);
+    const auto read = [&] { return b_.load(from, {offset}, form_of(offset)); };
+    if (i.operand_count == 0) return read();
+    return b_.branch(
+        values_.at(i.operands[0]), [&] { return Values{read()}; },
+        [&] { return Values{values_.at(i.operands[1])}; })[0];
+  }
+
+  const GemmProblem& problem_;
+  const GemmConfig& config_;
+  GemmRows rows_;
+  kernel::Builder b_;
+  Expr zero_, lane_;
+  std::vector<MemoryId> parameters_;
+  MemoryId sums_ = kernel::kNone;
+  // Of the task.
+  Expr batch_, first_row_, first_column_, row_count_, column_count_;
+  // Of the vector whose epilogue is written.
+  ValueId sum_ = kernel::kNone;
+  Expr row_, column_;
+  Values values_;
+};
+
+}  // namespace
+
+GemmRows gemm_rows(const GemmProblem& problem, const GemmConfig& config) {
+  const std::int64_t most =
+      std::min(config.row_block, problem.rows.constant().value_or(config.row_block));
+  const std::int64_t rows = std::max<std::int64_t>(most, 1);
+  const std::int64_t groups = (rows + config.rows - 1) / config.rows;
+  const std::int64_t group = (rows + groups - 1) / groups;
+  return {group, groups * group};
+}
+
+kernel::Kernel emit_gemm(const GemmProblem& problem, const GemmConfig& config,
+                         sym::Context& context) {
+  kernel::Kernel made;
+  GemmWriter(problem, config, made, context).run();
+  return made;
+}
+
+}  // namespace inkle::templates

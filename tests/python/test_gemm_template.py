@@ -1,0 +1,117 @@
+"""Matrix products by the template of kernels: random shapes, strides and epilogues against f64."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Callable, Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import inkle
+from inkle import _inkle, machine
+
+CASES = 200
+EPILOGUES: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], Any]] = {
+    "none": lambda y, row, column, full: y,
+    "bias": lambda y, row, column, full: y + row,
+    "column": lambda y, row, column, full: y * column + row,
+    "gate": lambda y, row, column, full: F.silu(y + row) * full,
+    "two": lambda y, row, column, full: (F.gelu(y + row), y + row),
+    "where": lambda y, row, column, full: torch.where(full > 0, torch.relu(y), y * 0.5),
+    "half": lambda y, row, column, full: (y + full).to(torch.bfloat16),
+}
+
+
+@pytest.fixture
+def templates(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("INKLE_GEMM", "template")
+    monkeypatch.setattr(machine, "_compilers", {None: _inkle.Compiler()})
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def strided(draw: random.Random, *sizes: int) -> torch.Tensor:
+    """A tensor of these sizes: dense, transposed or with gaps."""
+    kind = draw.choice(("dense", "dense", "transposed", "gaps"))
+    if kind == "transposed":
+        return torch.randn(*sizes[:-2], sizes[-1], sizes[-2]).transpose(-1, -2)
+    if kind == "gaps":
+        return torch.randn(*sizes[:-1], sizes[-1] + draw.randint(1, 5))[..., : sizes[-1]]
+    return torch.randn(*sizes)
+
+
+def operands(draw: random.Random) -> list[torch.Tensor]:
+    batch = draw.choice(((), (), (), (3,), (2, 2)))
+    rows = draw.choice((1, 2, 5, 6, 7, 8, 13, 64, 97, 130))
+    columns = draw.choice((1, 3, 8, 16, 17, 31, 64, 127, 129, 260))
+    terms = draw.choice((1, 2, 7, 64, 255, 256, 257, 600))
+    a = strided(draw, *batch, rows, terms)
+    b = strided(draw, *(batch if draw.random() < 0.7 else ()), terms, columns)
+    return [
+        a,
+        b,
+        strided(draw, 1, columns)[0],
+        strided(draw, rows, 1),
+        strided(draw, *batch, rows, columns),
+    ]
+
+
+def check(got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, what: str) -> None:
+    assert got.dtype == eager.dtype and got.shape == eager.shape, what
+    error = (got.double() - exact).square().mean().sqrt().item()
+    allowed = (eager.double() - exact).square().mean().sqrt().item()
+    scale = exact.abs().max().item()
+    assert error <= 1.5 * allowed + 1e-7 * scale, f"{what}: {error} against {allowed}"
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_random(templates: None, part: int) -> None:
+    kernels = 0
+    for seed in range(part, CASES, 8):
+        draw = random.Random(seed)
+        torch.manual_seed(seed)
+        inputs = operands(draw)
+        name = draw.choice(list(EPILOGUES))
+
+        def function(a: torch.Tensor, b: torch.Tensor, *others: torch.Tensor) -> Any:
+            return EPILOGUES[name](a @ b, *others)
+
+        torch._dynamo.reset()
+        dynamic = None if draw.random() < 0.2 else False
+        with torch.no_grad():
+            got = torch.compile(function, backend="inkle", dynamic=dynamic)(*inputs)
+            eager = function(*inputs)
+            exact = function(*(t.double() for t in inputs))
+        steps = inkle.reports()[-1].steps
+        kernels += any(s["label"] == "panels" for s in steps)
+        shapes = [(tuple(t.shape), t.stride()) for t in inputs]
+        results = [v if isinstance(v, tuple) else (v,) for v in (got, eager, exact)]
+        for one in zip(*results):
+            check(*one, what=f"seed {seed}, {name}, {shapes}")
+    assert kernels > 10
+
+
+@pytest.mark.parametrize("name", ["gate", "two"])
+def test_epilogue_joins(templates: None, name: str) -> None:
+    linear = torch.nn.Linear(96, 64)
+    others = [torch.randn(64), torch.randn(40, 1), torch.randn(40, 64)]
+    compiled = torch.compile(
+        lambda x: EPILOGUES[name](linear(x), *others), backend="inkle", dynamic=False
+    )
+    with torch.no_grad():
+        compiled(torch.randn(40, 96))
+    steps = inkle.reports()[-1].steps
+    assert [s["kind"] for s in steps] == ["kernel", "kernel"]
+
+
+@pytest.mark.parametrize("terms", [768, 1536, 4096])
+def test_long_sums_are_as_exact_as_the_library(templates: None, terms: int) -> None:
+    torch.manual_seed(0)
+    a, b = torch.randn(128, terms), torch.randn(terms, 192)
+    got = torch.compile(lambda a, b: a @ b, backend="inkle", dynamic=False)(a, b)
+    exact = a.double() @ b.double()
+    error = (got.double() - exact).square().mean().sqrt()
+    assert error <= 1.2 * (torch.mm(a, b).double() - exact).square().mean().sqrt()
