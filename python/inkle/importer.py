@@ -11,7 +11,7 @@ import torch
 from torch.fx.node import Node
 from torch.utils._pytree import arg_tree_leaves, tree_flatten, tree_unflatten
 
-from inkle import _inkle, attention, layouts
+from inkle import _inkle, attention, layouts, library_attention
 from inkle.host_constants import host_constants, may_be_returned
 from inkle.machine import gpu_of
 from inkle.returned import Callers, Returned, settled
@@ -388,6 +388,8 @@ class GraphImporter:
         """A callable that takes the flat operands (tensors and sizes) of a node and runs it."""
         schema_arguments = node.target._schema.arguments
         target, values, select = node.target, self._values, _tensors_of(node, kinds)
+        if target == torch.ops.aten._scaled_dot_product_cudnn_attention_backward.default:
+            target = library_attention.cudnn_backward_in_eager
 
         def of_node(known: Any, operands: Any) -> Any:
             if known is None or isinstance(known, bool):

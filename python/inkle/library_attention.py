@@ -105,6 +105,20 @@ def _cudnn(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, c: Call) -> lis
     return [r[0], r[1], r[6], r[7]]
 
 
+def cudnn_backward_in_eager(grad: Tensor, *arguments: Any, **keywords: Any) -> Any:
+    """``aten::_scaled_dot_product_cudnn_attention_backward`` with a gradient that lies as the result
+    does, which is what eager's own calls have. Torch 2.11 keeps cuDNN's graphs by the strides of
+    query, key and value alone: after one call with another gradient, all later ones of the process,
+    eager's too, read theirs in the wrong order."""
+    return _aten._scaled_dot_product_cudnn_attention_backward.default(
+        _lying_as(grad, arguments[3]), *arguments, **keywords
+    )
+
+
+def _lying_as(grad: Tensor, out: Tensor) -> Tensor:
+    return grad if grad.stride() == out.stride() else torch.empty_like(out).copy_(grad)
+
+
 def _cudnn_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, results: Sequence[Tensor], bias: Tensor | None,
     c: Call,
@@ -226,9 +240,7 @@ def _pair(
 
     def backward(*flat: Tensor) -> list[Tensor]:
         with torch.no_grad(), torch._C._DisableAutocast():
-            grad, out = flat[0], flat[4]
-            if kernel.as_result and grad.stride() != out.stride():
-                grad = torch.empty_like(out).copy_(grad)
+            grad = _lying_as(flat[0], flat[4]) if kernel.as_result else flat[0]
             return kernel.backward(grad, *flat[1:4], flat[4 : 4 + results], bias_of(flat), call)
 
     return forward, backward

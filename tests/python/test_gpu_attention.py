@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import inkle
+import test_attention_training as training
 from inkle import attention_ways
 
 pytestmark = [
@@ -382,3 +383,14 @@ def test_dynamic_sizes():
             scale = wanted[name].abs().max().item()
             assert (got[name] - wanted[name]).abs().max().item() < 3e-2 * scale, name
     assert attention_calls() != []
+
+
+@pytest.mark.parametrize("name", ["sdpa", "sdpa causal", "by hand"])
+def test_eager_after_a_compiled_step_is_as_exact(on_gpu, name):
+    """Torch's caches see nothing of a compiled backward that eager's own calls do not show them."""
+    torch.manual_seed(0)
+    module = training.CASES[name](0.0)
+    x = torch.randn(training.BATCH, training.ROWS, training.HEADS * training.WIDTH)
+    found, _ = training.compiled_gradients(module, x, torch.bfloat16)
+    eager = training.gradients(module, x, torch.bfloat16)
+    training.check_errors(eager, found, training.exact(module, x), 1e-3)

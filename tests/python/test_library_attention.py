@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 import pytest
 import test_gpu_attention as forms
 import torch
@@ -165,3 +167,24 @@ def test_what_kernels_cannot_read_at_once_is_copied(rest, start, in_place, compi
     assert forms.attention_calls() == forms.pair_of("efficient")
     forward = [step["label"] for step in reports[0].steps]
     assert ("eager" in forward) != in_place, forward
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3)])
+def test_cudnn_gets_a_gradient_that_lies_as_the_result(monkeypatch, order):
+    """Its graphs are kept without the strides of the gradient (torch 2.11)."""
+    seen = []
+
+    def backward(grad, query, key, value, out, *others, **named):
+        seen.append((grad, out, others, named))
+        return "gradients"
+
+    op = types.SimpleNamespace(default=backward)
+    fake = types.SimpleNamespace(_scaled_dot_product_cudnn_attention_backward=op)
+    monkeypatch.setattr(library_attention, "_aten", fake)
+    q, k, v, out = (torch.randn(2, 70, 4, 32).transpose(1, 2) for _ in range(4))
+    grad = torch.randn([(2, 4, 70, 32)[d] for d in order]).permute(order)
+    found = library_attention.cudnn_backward_in_eager(grad, q, k, v, out, "seed", scale=0.5)
+    ((given, beside, others, named),) = seen
+    assert found == "gradients" and beside is out and others == ("seed",) and named == {"scale": 0.5}
+    assert given.stride() == out.stride() and torch.equal(given, grad)
+    assert (given is grad) == (order == (0, 2, 1, 3))
