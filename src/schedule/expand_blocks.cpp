@@ -106,9 +106,7 @@ bool is_slower(const Kernel& scheduled, const LoopKernel& loops, const BlockSche
 
 bool knows(const Kernel& scheduled, const BlockSchedule& blocks) {
   const auto* loops = std::get_if<LoopKernel>(&scheduled.body);
-  if (loops == nullptr || scheduled.ending || is_slower(scheduled, *loops, blocks)) return false;
-  // There is no workspace in the printer yet, in which chunks of a scan meet.
-  return blocks.axis != BlockSchedule::Axis::inner || blocks.chunk == 0;
+  return loops != nullptr && !scheduled.ending && !is_slower(scheduled, *loops, blocks);
 }
 
 }  // namespace inkle::schedule::expansion

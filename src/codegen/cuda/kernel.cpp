@@ -62,7 +62,7 @@ class KernelWriter : private IterationWriter {
   }
 
   KernelSource run(const std::string& name, const std::string& schedule_text) {
-    begin_kernel(name, schedule_text, blocks_.chunk != 0 ? "u32* counters, " : "");
+    begin_kernel(name, schedule_text, "");
     if (is_empty()) {  // never launched; what follows would divide by extents
       out_.close();
       return {out_.text(), false, context_.constant(0)};
@@ -79,7 +79,7 @@ class KernelWriter : private IterationWriter {
     if (blocks_.cluster > 1)
       out_.raw("cluster_sync();");  // peers may still read this block's memory
     out_.close();
-    return {out_.text(), text_.can_fail, cell_bytes()};
+    return {out_.text(), text_.can_fail, context_.constant(0)};
   }
 
   // The stages alone, as a function of one block.
