@@ -81,11 +81,8 @@ bool is_read_again(const BlockExpansion& x, const Stage& stage) {
   return false;
 }
 
-bool knows(const Kernel& scheduled, const BlockSchedule& blocks) {
-  const auto* loops = std::get_if<LoopKernel>(&scheduled.body);
-  if (loops == nullptr || scheduled.ending) return false;
-  // There is no workspace in the printer yet, in which chunks of a scan meet.
-  return blocks.axis != BlockSchedule::Axis::inner || blocks.chunk == 0;
+bool knows(const Kernel& scheduled) {
+  return std::holds_alternative<LoopKernel>(scheduled.body) && !scheduled.ending;
 }
 
 }  // namespace inkle::schedule::expansion

@@ -45,6 +45,6 @@ void expand_rows(BlockExpansion& x);
 void expand_tiles(BlockExpansion& x);
 
 // Whether expand() knows this kernel's class.
-[[nodiscard]] bool knows(const Kernel& scheduled, const BlockSchedule& blocks);
+[[nodiscard]] bool knows(const Kernel& scheduled);
 
 }  // namespace inkle::schedule::expansion

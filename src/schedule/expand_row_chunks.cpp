@@ -170,6 +170,7 @@ void RowExpander::clear_cells() {
     info.begin = thread_;
     info.end = rows * chunks_.cells_of_row;
     info.step = constant(blocks_.threads);
+    info.kind = LoopKind::rolled;
     b_.loop(std::move(info), {}, [&](Expr at, const Values&) {
       clear(chunks_.flags, at);
       b_.store(chunks_.totals, {at}, zero);

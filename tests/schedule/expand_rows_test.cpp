@@ -2,7 +2,11 @@
 // threads under several interleavings, against the loop kernel itself.
 #include <gtest/gtest.h>
 
+#include <set>
+
+#include "base/error.h"
 #include "kernel/interpret.h"
+#include "kernel/mutate.h"
 #include "kernel/parse.h"
 #include "kernel/passes.h"
 #include "kernel/verify.h"
@@ -246,6 +250,69 @@ TEST(ExpandRows, ScansInChunks) {
       if (HasFailure()) return;
     }
   }
+}
+
+// Blocks that hand on totals: what orders them is there for a reason, but for two barriers. One is
+// between cells of which the pass does not see that they are never the same; the other stands
+// before the last count, where the lowered reductions have one already. And the last block clears
+// the workspace when no other is left to see it.
+TEST(ExpandRows, MutatedScansInChunks) {
+  constexpr std::int64_t kRows = 1;
+  constexpr std::int64_t kElements = 66 * 256;
+  KernelBuilder b;
+  const std::uint32_t x = b.param(DType::i64);
+  const std::uint32_t y = b.param(DType::i64, ParamRole::out);
+  const Expr i = b.outer(b.constant(kRows));
+  Stage& stage = b.pointwise(
+      {b.constant(kElements)},
+      [&](BodyBuilder& body, const auto& inner) {
+        body.yield(body.load(x, DType::i64, {i * kElements + inner[0]}));
+      },
+      [&](const auto& inner) {
+        return std::vector<StageStore>{{y, i * kElements + inner[0]}};
+      });
+  stage.kind = StageKind::scan;
+  stage.accumulator = DType::i64;
+  for (Param& p : b.kernel.params) p.alignment = 16;
+  b.finish();
+  Schedule schedule;
+  schedule.blocks = rows(64, 64, 2, false);
+  schedule.blocks->chunk = 2;
+  kernel::Kernel made = expand(b.kernel, schedule, b.context);
+  kernel::run_passes(made, b.context, kernel::gpu_passes());
+  std::vector<Array> arrays{random_array(DType::i64, kRows * kElements, 3, 1, 100),
+                            Array(DType::i64, kRows * kElements)};
+  kernel::Instance instance;
+  for (Array& a : arrays) instance.arguments.push_back({a.bytes});
+  kernel::CheckOptions options;
+  options.seeds = 2;
+  options.limit_residency = false;
+  std::set<kernel::MutationKind> tried;
+  int spare_barriers = 0;
+  for (const kernel::Mutation& mutation : kernel::mutations(made)) {
+    using Kind = kernel::MutationKind;
+    const Kind kind = mutation.kind;
+    if (kind != Kind::remove_barrier && kind != Kind::weaken_order && kind != Kind::narrow_scope) {
+      continue;
+    }
+    const auto* access = std::get_if<kernel::Access>(&made[mutation.operation].detail);
+    if (access != nullptr && access->order == kernel::Order::relaxed) continue;
+    const std::string what = kernel::to_string(made, mutation);
+    tried.insert(kind);
+    const kernel::Kernel wrong = kernel::mutate(made, mutation);
+    try {
+      kernel::verify(wrong);
+    } catch (const InternalError&) {
+      continue;
+    }
+    const bool is_noticed = !kernel::check(wrong, {&instance, 1}, options).findings.empty();
+    if (!is_noticed && kind == Kind::remove_barrier)
+      ++spare_barriers;
+    else
+      EXPECT_TRUE(is_noticed) << what;
+  }
+  EXPECT_EQ(tried.size(), 3);
+  EXPECT_EQ(spare_barriers, 2);
 }
 
 // What a stage leaves in scratch memory, a later one takes in reverse.

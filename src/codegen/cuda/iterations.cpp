@@ -56,9 +56,7 @@ void IterationWriter::begin_rows() {
   if (!std::has_single_bit(static_cast<std::uint32_t>(team))) {
     unsupported("kernel {}: rows shared by {} threads", text_.kernel.name, team);
   }
-  if (blocks_.chunk != 0) {
-    begin_chunks(type);
-  } else if (team > 32) {
+  if (team > 32) {
     INKLE_CHECK(team == blocks_.threads, "a team of {} in a block of {}", team, blocks_.threads);
     if (blocks_.cluster > 1) {
       out_.line("const int t = cluster_rank() * {} + threadIdx.x;", team);
@@ -108,26 +106,6 @@ WalkText IterationWriter::begin_walk() {
   };
   (void)walk.outer("0");  // names the variables
   return walk;
-}
-
-void IterationWriter::begin_chunks(const char* type) {
-  INKLE_CHECK(text_.kernel.instances == 1, "a table of scans in chunks");
-  const Expr chunks = schedule::chunks_of(loops_, blocks_, context_);
-  out_.raw("const int t = threadIdx.x;");
-  out_.line("const u32 chunks = (u32)({});", index_text(chunks, symbols_, false));
-  out_.raw("const u32 number = take_number(counters);");
-  out_.raw("const u32 chunk = number % chunks;");
-  out_.line("const {0} row = ({0})(number / chunks);", type);
-  out_.raw("Cell* const cells = (Cell*)(counters + 4) + (i64)row * cells_of(chunks);");
-}
-
-Expr IterationWriter::cell_bytes() {
-  if (blocks_.chunk == 0) return context_.constant(0);
-  constexpr std::int64_t kCell = 16;
-  constexpr std::int64_t kGroup = 64;  // as in the prelude
-  const Expr chunks = schedule::chunks_of(loops_, blocks_, context_);
-  const Expr rows = iterations(loops_.outer.size());
-  return rows * (chunks + sym::ceildiv(chunks, kGroup)) * kCell + kCell;
 }
 
 void IterationWriter::begin_columns() {

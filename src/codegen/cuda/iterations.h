@@ -32,10 +32,6 @@ class IterationWriter {
   void begin_rows();
   // A block's part of the rows; the loop over them.
   WalkText begin_walk();
-  // Chunks of rows in the order in which blocks begin, so that what comes before one is under way.
-  void begin_chunks(const char* type);
-  // Of the workspace in which chunks of scans meet.
-  sym::Expr cell_bytes();
   void begin_columns();
   void begin_tile();
 

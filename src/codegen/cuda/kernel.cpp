@@ -62,7 +62,7 @@ class KernelWriter : private IterationWriter {
   }
 
   KernelSource run(const std::string& name, const std::string& schedule_text) {
-    begin_kernel(name, schedule_text, blocks_.chunk != 0 ? "u32* counters, " : "");
+    begin_kernel(name, schedule_text, "");
     if (is_empty()) {  // never launched; what follows would divide by extents
       out_.close();
       return {out_.text(), false, context_.constant(0)};
@@ -79,7 +79,7 @@ class KernelWriter : private IterationWriter {
     if (blocks_.cluster > 1)
       out_.raw("cluster_sync();");  // peers may still read this block's memory
     out_.close();
-    return {out_.text(), text_.can_fail, cell_bytes()};
+    return {out_.text(), text_.can_fail, context_.constant(0)};
   }
 
   // The stages alone, as a function of one block.
@@ -390,7 +390,7 @@ KernelSource write_kernel(const schedule::Kernel& kernel, const schedule::Schedu
   if (loops == nullptr) unsupported("kernel {}: attention as a kernel of our own", kernel.name);
   INKLE_CHECK(schedule.blocks.has_value(), "kernel {} has no block schedule", kernel.name);
   const BlockSchedule& blocks = *schedule.blocks;
-  if (schedule::expansion::knows(kernel, blocks)) {
+  if (schedule::expansion::knows(kernel)) {
     kernel::Kernel made = schedule::expand(kernel, schedule, context);
     kernel::run_passes(made, context, kernel::gpu_passes());
     return print_kernel(made, name, schedule::to_string(schedule), context);

@@ -416,84 +416,30 @@ template <class Op, int Threads, class T> INLINE T scan_block(T x, T* slots, T& 
 }
 )";
 
-// Scans of rows that blocks share.
-constexpr const char* kChunks = R"(
-// What a block leaves for the others: a value, once there is one. Zeros before and after.
-struct alignas(16) Cell { u64 value; u32 is_there, unused; };
-template <class T> INLINE void leave(Cell* cell, T x) {
-  union { T value; u64 bits; } u;
-  u.bits = 0;
-  u.value = x;
-  *(volatile u64*)&cell->value = u.bits;
-  asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(&cell->is_there) : "memory");
+// Accesses of memory by which blocks find out about each other, at the scope of the GPU.
+constexpr const char* kOrders = R"(
+INLINE int load_relaxed(const int* p) {
+  int r;
+  asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(r) : "l"(p) : "memory");
+  return r;
 }
-template <class T> INLINE T wait_for(const Cell* cell) {
-  u32 is_there;
-  do {
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
-                 : "=r"(is_there) : "l"(&cell->is_there) : "memory");
-  } while (is_there == 0);
-  union { T value; u64 bits; } u;
-  u.bits = *(const volatile u64*)&cell->value;
-  return u.value;
+INLINE int load_acquire(const int* p) {
+  int r;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(r) : "l"(p) : "memory");
+  return r;
 }
-// Each element becomes the running value of its warp; K accesses one behind the other.
-template <class Op, class T, int K, int N> INLINE void scan_accesses(T (&w)[K][N], T& carry) {
-#pragma unroll
-  for (int k = 0; k < K; ++k) {
-#pragma unroll
-    for (int l = 1; l < N; ++l) w[k][l] = Op::join(w[k][l - 1], w[k][l]);
-    const T before = scan_warp<Op, 32>(w[k][N - 1], carry);
-#pragma unroll
-    for (int l = 0; l < N; ++l) w[k][l] = Op::join(before, w[k][l]);
-  }
+INLINE void store_relaxed(int* p, int x) {
+  asm volatile("st.relaxed.gpu.global.s32 [%0], %1;" ::"l"(p), "r"(x) : "memory");
 }
-// What the warps before this one add up to; `all`, nothing at first, becomes what all do.
-template <class Op, int Warps, class T> INLINE T warps_before(T x, T& all, T* slots) {
-  const int warp = threadIdx.x >> 5;
-  if ((threadIdx.x & 31) == 0) slots[warp] = x;
-  __syncthreads();
-  T before = all;
-#pragma unroll
-  for (int w = 0; w < Warps; ++w) {
-    if (w == warp) before = all;
-    all = Op::join(all, slots[w]);
-  }
-  return before;
+INLINE void store_release(int* p, int x) {
+  asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(p), "r"(x) : "memory");
 }
-// Chunks of a group leave their totals, the last of them that of the group: all that comes before a
-// chunk is what earlier groups and the chunks before it in its own have left. Blocks wait for such
-// that have begun before them, and those of one group for no other.
-constexpr int kGroup = 64;
-INLINE u32 cells_of(u32 chunks) { return chunks + (chunks + kGroup - 1) / kGroup; }
-INLINE u32 take_number(u32* counter) {
-  __shared__ u32 number;
-  if (threadIdx.x == 0) number = atomicAdd(counter, 1u);
-  __syncthreads();
-  return number;
-}
-// By the last block, when no other waits for what is in a cell.
-INLINE void clear_cells(u32* counters, u32 rows, u32 chunks) {
-  Cell* const cells = (Cell*)(counters + 4);
-  const u64 count = (u64)rows * cells_of(chunks);
-  for (u64 i = threadIdx.x; i < count; i += blockDim.x) cells[i] = Cell{0, 0, 0};
-  if (threadIdx.x == 0) counters[0] = 0;
-}
-template <class Op, int Threads, class T>
-INLINE T chunks_before(Cell* cells, u32 chunk, u32 chunks, T total, T none, T* slots, T* more) {
-  if (chunks == 1) return none;
-  Cell* const groups = cells + chunks;
-  const u32 group = chunk / kGroup, place = chunk % kGroup;
-  const bool ends_group = place == kGroup - 1 && chunk + 1 < chunks;
-  if (threadIdx.x == 0 && chunk + 1 < chunks && !ends_group) leave(cells + chunk, total);
-  T x = none;
-  if (threadIdx.x < place) x = wait_for<T>(cells + group * kGroup + threadIdx.x);
-  T before = reduce_block<Op, Threads>(x, slots);
-  if (threadIdx.x == 0 && ends_group) leave(groups + group, Op::join(before, total));
-  if (group == 0) return before;
-  x = none;
-  for (u32 g = threadIdx.x; g < group; g += Threads) x = Op::join(x, wait_for<T>(groups + g));
-  return Op::join(reduce_block<Op, Threads>(x, more), before);
+// Releases what came before and acquires what others have released so; what was there.
+INLINE int add_in_order(int* p, int x) {
+  int r;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;"
+               : "=r"(r) : "l"(p), "r"(x) : "memory");
+  return r;
 }
 )";
 
@@ -542,6 +488,6 @@ template <class Op, int Blocks, class T> INLINE T reduce_cluster(T x, T* mine) {
 
 }  // namespace
 
-std::string team_helpers() { return std::string(kTeams) + kChunks + kClusters; }
+std::string team_helpers() { return std::string(kTeams) + kOrders + kClusters; }
 
 }  // namespace inkle::codegen::cuda

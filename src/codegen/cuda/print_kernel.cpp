@@ -1,5 +1,6 @@
 #include "codegen/cuda/print_kernel.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "base/error.h"
@@ -14,6 +15,9 @@ using kernel::Space;
 using sym::Expr;
 
 namespace {
+
+// Of each memory in the workspace.
+constexpr std::int64_t kWorkspaceAlignment = 16;
 
 class KernelPrinter {
  public:
@@ -37,7 +41,7 @@ class KernelPrinter {
     region.body();
     out_.append(body.text());
     out_.close();
-    return {out_.text(), region.can_fail(), context_.constant(0)};
+    return {out_.text(), region.can_fail(), workspace_};
   }
 
  private:
@@ -63,9 +67,9 @@ class KernelPrinter {
         cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", cluster) : "";
     const std::string resident =
         k_.launch.resident_blocks > 0 ? fmt::format(", {}", k_.launch.resident_blocks) : "";
-    out_.open(
-        fmt::format("extern \"C\" __global__ void {}__launch_bounds__({}{}) {}({}u32* status)",
-                    dimensions, k_.threads(), resident, name, parameters));
+    out_.open(fmt::format(
+        "extern \"C\" __global__ void {}__launch_bounds__({}{}) {}({}{}u32* status)", dimensions,
+        k_.threads(), resident, name, parameters, has_workspace() ? "char* workspace, " : ""));
     if (is_table()) find_instance();
   }
 
@@ -177,6 +181,10 @@ class KernelPrinter {
       const Memory& memory = k_.memories[m];
       const std::string name = text_.memory(m);
       const std::string type = type_of(memory.dtype);
+      if (memory.space == Space::workspace) {
+        out_.line("{0}* const {1} = ({0}*)({2});", type, name, take_workspace(memory));
+        continue;
+      }
       const auto elements = kernel::element_count(memory).constant();
       if (!elements) unsupported("kernel {}: {} of unknown size", k_.name, memory.name);
       switch (memory.space) {
@@ -194,11 +202,6 @@ class KernelPrinter {
                       text_.memory(memory.of), memory.offset);
             break;
           }
-          if (memory.of != kernel::kNone) {
-            out_.line("{0}* const {1} = ({0}*)((char*){2} + {3});", type, name,
-                      text_.memory(memory.of), memory.offset);
-            break;
-          }
           out_.line("__shared__ alignas(16) {} {}[{}];", type, name, *elements);
           break;
         default:
@@ -208,8 +211,25 @@ class KernelPrinter {
     }
   }
 
+  [[nodiscard]] bool has_workspace() const {
+    return std::any_of(k_.memories.begin(), k_.memories.end(),
+                       [](const Memory& memory) { return memory.space == Space::workspace; });
+  }
+
+  // The address of a memory in the workspace, behind those before it.
+  std::string take_workspace(const Memory& memory) {
+    if (is_table()) unsupported("kernel {}: a table with a workspace", k_.name);
+    const Expr bytes = kernel::element_count(memory) * kernel::element_bytes(memory);
+    const std::string address =
+        workspace_.is_constant(0) ? std::string("workspace")
+                                  : fmt::format("workspace + ({})", text_.index(workspace_, true));
+    workspace_ = workspace_ + sym::ceildiv(bytes, kWorkspaceAlignment) * kWorkspaceAlignment;
+    return address;
+  }
+
   const kernel::Kernel& k_;
   sym::Context& context_;
+  Expr workspace_ = context_.constant(0);  // bytes
   LanePlan plan_;
   ValueText text_;
   Writer out_;

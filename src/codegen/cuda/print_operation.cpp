@@ -240,6 +240,14 @@ void OperationPrinter::atomic(const Operation& op) {
   const auto& detail = std::get<kernel::Atomic>(op.detail);
   const std::string at = text_.element(detail.access);
   const std::string value = text_.of(op.operands.back());
+  if (detail.access.order != Order::relaxed) {
+    INKLE_CHECK(detail.access.order == Order::acquire_release &&
+                    detail.op == kernel::AtomicOp::add && detail.access.scope == Scope::gpu &&
+                    detail.needs_old,
+                "kernel {}: no text of CUDA for an atomic operation ordered by {}", k_.name,
+                name_of(detail.access.order));
+    return define(op.results[0], fmt::format("add_in_order(&{}, {})", at, value));
+  }
   if (!detail.needs_old && detail.op == kernel::AtomicOp::add) {
     out_.line("add_to(&{}, {});", at, value);
     return;

@@ -57,9 +57,7 @@ void StageText::pass(std::size_t p) {
       reduction(current, p, passes_[p].part);
       break;
     case StageKind::scan:
-      if (blocks_.chunk != 0)
-        scan_chunks(stage, p);
-      else if (by_rows())
+      if (by_rows())
         scan_rows(stage, p);
       else
         scan_columns(stage, p);

@@ -113,7 +113,6 @@ class StageText {
                             const std::string& position, bool wide);
   void end_columns(const PreparedReduction& reduction, std::size_t number, bool wide, bool single);
   void scan_rows(const Stage& stage, std::size_t pass);
-  void scan_chunks(const Stage& stage, std::size_t pass);
   void scan_columns(const Stage& stage, std::size_t pass);
 
   [[nodiscard]] std::string team_result(const std::string& op, const std::string& type,
