@@ -99,19 +99,19 @@ inline constexpr std::int64_t kStatusBytes = 64;
 struct TensorMap {
   PlanBuffer buffer = 0;
   DType dtype = DType::f32;
-  std::vector<Slot> sizes;          // 1 to 5, the outermost first; each 1 to 2^32
-  std::vector<Slot> strides;        // in elements; the last 1, the others multiples of 16 bytes
-  std::vector<std::int64_t> box;    // elements of a box in each dimension, 1 to 256
-  std::int32_t swizzle = 0;         // bytes of a row of the box in shared memory that are mixed: 0,
-                                    // 32, 64 or 128, and at least those of the box's last dimension
+  std::vector<Slot> sizes;        // 1 to 5, the outermost first; each 1 to 2^32
+  std::vector<Slot> strides;      // in elements; the last 1, the others multiples of 16 bytes
+  std::vector<std::int64_t> box;  // elements of a box in each dimension, 1 to 256
+  std::int32_t swizzle = 0;       // bytes of a row of the box in shared memory that are mixed: 0,
+                                  // 32, 64 or 128, and at least those of the box's last dimension
 };
 
 // A kernel of a device (KernelDecl::device) takes, in this order: the addresses of `buffers`,
-// `sizes` as i64, each of `maps` by value, the address of its workspace if DeviceKernel::has_workspace (zeros when it
-// starts, and zeros again when it ends; for it alone), the address of a u32 where it stores the
-// KernelStatus that it meets. A kernel over a table takes, instead of the first two, one structure:
-// the addresses, the sizes, and as u32 the number of blocks before each instance and before their
-// end.
+// `sizes` as i64, each of `maps` by value, the address of its workspace if
+// DeviceKernel::has_workspace (zeros when it starts, and zeros again when it ends; for it alone),
+// the address of a u32 where it stores the KernelStatus that it meets. A kernel over a table takes,
+// instead of the first two, one structure: the addresses, the sizes, and as u32 the number of
+// blocks before each instance and before their end.
 struct Launch {
   std::uint32_t kernel = 0;  // index into Plan::kernels
   std::vector<PlanBuffer> buffers;

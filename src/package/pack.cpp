@@ -159,10 +159,10 @@ class Packer {
   }
 
   Action pack_action(const abi::Launch& l) {
-    return action(binary::Action::Launch,
-                  binary::CreateLaunch(out_, l.kernel, numbers(l.buffers), numbers(l.sizes),
-                                       l.extent, l.grain, l.scratch_bytes, numbers(l.extents),
-                                       maps(l.maps)));
+    return action(
+        binary::Action::Launch,
+        binary::CreateLaunch(out_, l.kernel, numbers(l.buffers), numbers(l.sizes), l.extent,
+                             l.grain, l.scratch_bytes, numbers(l.extents), maps(l.maps)));
   }
   Action pack_action(const abi::LibraryCall& call) {
     return std::visit([this](const auto& c) { return pack_action(c); }, call);

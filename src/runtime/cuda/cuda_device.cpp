@@ -105,10 +105,10 @@ class CudaDevice final : public Device {
 
   std::int64_t resident_blocks(Function function, const LaunchShape& shape) override {
     int blocks = 0;
-    driver::check(api_,
-                  api_.most_blocks(&blocks, function, static_cast<int>(shape.threads),
-                                   shape.shared_bytes),
-                  "asking how many blocks are resident");
+    driver::check(
+        api_,
+        api_.most_blocks(&blocks, function, static_cast<int>(shape.threads), shape.shared_bytes),
+        "asking how many blocks are resident");
     return std::int64_t{blocks} * description_.parallelism;
   }
   void encode(EncodedMap& map, const MapShape& shape, void* at) override;
@@ -344,11 +344,11 @@ void CudaDevice::encode(EncodedMap& map, const MapShape& shape, void* at) {
   }
   const int swizzle =
       shape.swizzle == 0 ? 0 : std::countr_zero(static_cast<unsigned>(shape.swizzle)) - 4;
-  driver::check(api_,
-                api_.encode_tiled(&map, map_dtype(shape.dtype), static_cast<unsigned>(rank), at,
-                                  sizes.data(), strides.data(), box.data(), steps.data(), 0, swizzle,
-                                  kPromoteTo256, 0),
-                "describing a tensor to the copy engine");
+  driver::check(
+      api_,
+      api_.encode_tiled(&map, map_dtype(shape.dtype), static_cast<unsigned>(rank), at, sizes.data(),
+                        strides.data(), box.data(), steps.data(), 0, swizzle, kPromoteTo256, 0),
+      "describing a tensor to the copy engine");
 }
 
 void CudaDevice::describe() {

@@ -167,8 +167,8 @@ class NullDeviceOf final : public NullDevice {
                 "{} has {} threads a block", kernel.entry, shape.threads);
     INKLE_CHECK(parameters != nullptr, "{} has no parameters", kernel.entry);
     if (shape.co_resident) {
-      INKLE_CHECK(shape.blocks <= resident_blocks(function, shape), "{}: not all blocks are resident",
-                  kernel.entry);
+      INKLE_CHECK(shape.blocks <= resident_blocks(function, shape),
+                  "{}: not all blocks are resident", kernel.entry);
     }
     recorder_.add(kernel.entry, shape);
     if (clock_) now_ += clock_(shape);

@@ -7,8 +7,8 @@
 namespace inkle::runtime::cuda {
 
 MapShape shape_of(const abi::TensorMap& map, std::span<const std::int64_t> slots) {
-  MapShape shape{.dtype = map.dtype, .sizes = {}, .strides = {}, .box = map.box,
-                 .swizzle = map.swizzle};
+  MapShape shape{
+      .dtype = map.dtype, .sizes = {}, .strides = {}, .box = map.box, .swizzle = map.swizzle};
   for (const abi::Slot s : map.sizes) shape.sizes.push_back(slots[s]);
   for (const abi::Slot s : map.strides) shape.strides.push_back(slots[s]);
   return shape;

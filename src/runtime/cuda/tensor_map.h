@@ -28,10 +28,10 @@ struct alignas(64) EncodedMap {
 
 [[nodiscard]] MapShape shape_of(const abi::TensorMap& map, std::span<const std::int64_t> slots);
 
-// Throws UserError, naming `kernel`, for what the copy engine cannot take: 1 to 5 dimensions of 1 to
-// 2^32 elements, all but the last with strides of whole 16 bytes below 2^40, in boxes of 1 to 256
-// elements whose rows are whole 16 bytes and no longer than the swizzle, at an address of whole 16
-// bytes (CUDA driver API, cuTensorMapEncodeTiled).
+// Throws UserError, naming `kernel`, for what the copy engine cannot take: 1 to 5 dimensions of 1
+// to 2^32 elements, all but the last with strides of whole 16 bytes below 2^40, in boxes of 1 to
+// 256 elements whose rows are whole 16 bytes and no longer than the swizzle, at an address of whole
+// 16 bytes (CUDA driver API, cuTensorMapEncodeTiled).
 void check_map(const MapShape& shape, const void* at, const std::string& kernel);
 
 }  // namespace inkle::runtime::cuda

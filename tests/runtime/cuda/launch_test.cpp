@@ -1,5 +1,6 @@
-// Launches that need more than buffers: dynamic shared memory beyond 48 KB, tensors copied in boxes,
-// blocks that wait for each other. On a card of sm_90 where there is one, else on the null device.
+// Launches that need more than buffers: dynamic shared memory beyond 48 KB, tensors copied in
+// boxes, blocks that wait for each other. On a card of sm_90 where there is one, else on the null
+// device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
