@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Callable, Mapping
 
+from inkle import _inkle
+
 
 @dataclasses.dataclass
 class Options:
@@ -23,7 +25,8 @@ class Options:
     compute than to keep, "smallest" whatever may be where that keeps fewer bytes, "default" is
     AOTAutograd's own partition; "auto" is "own"."""
     fail_stage: str = ""
-    """For tests: the stage of this name fails ("run": each call does)."""
+    """For tests: the stage of this name fails ("run": each call does). "codegen/PASS": that kernel
+    pass fails; "codegen/PASS/wrong": it makes a kernel that does not verify."""
     graphs: bool = False
     """On a GPU, calls of equal shapes are recorded once and replayed (mode "reduce-overhead"); in
     inference."""
@@ -35,7 +38,11 @@ class Options:
     """Called with the name and the text of each stage."""
 
 
-_STAGES = ("", "frontend", "passes", "lower", "schedule", "codegen", "run")
+_PASSES = dict.fromkeys(_inkle.kernel_passes(gpu=False) + _inkle.kernel_passes(gpu=True))
+_STAGES = (
+    *("", "frontend", "passes", "lower", "schedule", "codegen", "run"),
+    *(f"codegen/{name}{wrong}" for name in _PASSES for wrong in ("", "/wrong")),
+)
 _CHOICES = {
     "numerics": ("eager", "fast"),
     "random": ("eager", "fast"),

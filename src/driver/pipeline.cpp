@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "driver/assemble.h"
 #include "graph/text.h"
+#include "kernel/passes.h"
 #include "lower/lower.h"
 #include "passes/pipeline.h"
 #include "schedule/schedule.h"
@@ -109,11 +110,25 @@ void describe_steps(const schedule::ScheduledProgram& scheduled, const abi::Plan
 
 namespace {
 
+// The kernel pass that `fail_stage` names; none where it names a stage.
+kernel::PassFault pass_fault(std::string_view stage) {
+  constexpr std::string_view kPrefix = "codegen/";
+  constexpr std::string_view kWrong = "/wrong";
+  if (!stage.starts_with(kPrefix)) return {};
+  stage.remove_prefix(kPrefix.size());
+  const bool wrong_kernel = stage.ends_with(kWrong);
+  if (wrong_kernel) stage.remove_suffix(kWrong.size());
+  return {std::string(stage), wrong_kernel};
+}
+
 CodeOptions code_options(const CompileOptions& options) {
+  kernel::PassFault fault = pass_fault(options.fail_stage);
+  const bool has_fault = !fault.pass.empty();
   return {.text = options.keep_code,
           .object = options.keep_objects,
           .only_text = options.only_text,
-          .cache = options.cache};
+          .fault = std::move(fault),
+          .cache = options.cache && !has_fault};
 }
 
 // What kernels that are alike have in common: the key of their code.
@@ -126,6 +141,7 @@ std::string text_of(const schedule::KernelStep& step) {
 abi::PlanAndCode Compiler::generate(schedule::ScheduledProgram& scheduled,
                                     const CompileOptions& options, Report& report) {
   const std::lock_guard lock(mutex_);
+  const CodeOptions code = code_options(options);
   std::vector<KernelChoice> choices;
   std::vector<UniqueKernel> unique;
   std::unordered_map<std::string, std::uint32_t> number;  // by text, in this program
@@ -142,7 +158,7 @@ abi::PlanAndCode Compiler::generate(schedule::ScheduledProgram& scheduled,
     if (!is_new) continue;
     UniqueKernel made;
     made.name = fmt::format("k{}", unique.size());
-    if (const auto known = known_.find(text); known != known_.end()) {
+    if (const auto known = known_.find(text); known != known_.end() && code.fault.pass.empty()) {
       made.compiled = known->second.kernel;
       made.compiled.scratch_bytes =
           scheduled.program.context->constant(known->second.scratch_bytes);
@@ -155,7 +171,7 @@ abi::PlanAndCode Compiler::generate(schedule::ScheduledProgram& scheduled,
     made.text = std::move(text);
     unique.push_back(std::move(made));
   }
-  std::vector<TargetKernel> compiled = target_->compile(units, code_options(options));
+  std::vector<TargetKernel> compiled = target_->compile(units, code);
   for (std::size_t u = 0; u < units.size(); ++u) {
     UniqueKernel& made = unique[unit_number[u]];
     made.compiled = std::move(compiled[u]);
@@ -347,6 +363,7 @@ std::pair<Compiled, Compiled> Compiler::compile(graph::Graph first, graph::Graph
 void Compiler::compile_kernels(std::initializer_list<const schedule::ScheduledProgram*> programs,
                                const CompileOptions& options) {
   const std::lock_guard lock(mutex_);
+  const CodeOptions code = code_options(options);
   std::vector<TargetUnit> units;
   std::vector<std::string> texts;
   std::set<std::string> seen;
@@ -355,12 +372,13 @@ void Compiler::compile_kernels(std::initializer_list<const schedule::ScheduledPr
       const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
       if (kernel == nullptr) continue;
       std::string text = text_of(*kernel);
-      if (known_.contains(text) || !seen.insert(text).second) continue;
+      if (known_.contains(text) && code.fault.pass.empty()) continue;
+      if (!seen.insert(text).second) continue;
       units.push_back({&kernel->kernel, kernel->schedule, fmt::format("k{}", units.size())});
       texts.push_back(std::move(text));
     }
   }
-  std::vector<TargetKernel> compiled = target_->compile(units, code_options(options));
+  std::vector<TargetKernel> compiled = target_->compile(units, code);
   for (std::size_t u = 0; u < units.size(); ++u) {
     remember(texts[u], compiled[u]);
     if (const auto known = known_.find(texts[u]); known != known_.end()) {

@@ -40,7 +40,8 @@ struct CompileOptions {
   bool cache = true;
   // Schedules are measured where the target can, once a kernel and set of sizes; else the model's.
   bool tune = false;
-  // For tests: the stage of this name throws InternalError.
+  // For tests: the stage of this name throws InternalError. "codegen/PASS": that kernel pass does;
+  // "codegen/PASS/wrong": it makes a kernel that does not verify. Then all kernels are made anew.
   std::string fail_stage;
 };
 

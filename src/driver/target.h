@@ -15,6 +15,7 @@
 #include "abi/code.h"
 #include "abi/device.h"
 #include "abi/plan.h"
+#include "kernel/passes.h"
 #include "passes/pass.h"
 #include "runtime/common/executable.h"
 #include "schedule/schedule.h"
@@ -45,6 +46,7 @@ struct CodeOptions {
   bool object = false;  // fill TargetKernel::object
   // A GPU's kernels are written and never compiled: their images are empty.
   bool only_text = false;
+  kernel::PassFault fault = {};  // for tests
   bool cache =
       true;  // take what earlier processes have made, and leave what is made for later ones
 };

@@ -82,7 +82,8 @@ class CpuTarget final : public Target {
         wanted_at.push_back(u);
       }
     }
-    auto all = generator_.compile(wanted, {.keep_ir = options.text, .keep_assembly = options.text});
+    auto all = generator_.compile(
+        wanted, {.keep_ir = options.text, .keep_assembly = options.text, .fault = options.fault});
     for (std::size_t w = 0; w < all.size(); ++w) {
       codegen::cpu::CompiledKernel& made = all[w];
       TargetKernel& kernel = result[wanted_at[w]];

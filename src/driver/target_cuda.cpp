@@ -192,7 +192,7 @@ class CudaTarget final : public Target {
                                     const CodeOptions& options) override {
     std::vector<codegen::cuda::CompileUnit> all;
     for (const TargetUnit& unit : units) all.push_back({unit.kernel, unit.schedule, unit.name});
-    codegen::cuda::Compiled made = compile_some_way(all, options.only_text);
+    codegen::cuda::Compiled made = compile_some_way(all, options);
     std::vector<std::shared_ptr<const abi::DeviceImage>> images;
     for (abi::DeviceImage& image : made.images) {
       images.push_back(std::make_shared<const abi::DeviceImage>(std::move(image)));
@@ -226,13 +226,13 @@ class CudaTarget final : public Target {
   // What the generator declines runs in a plainer way. If there is none for a kernel, the error
   // names where that comes from, so that it alone is left to eager.
   codegen::cuda::Compiled compile_some_way(std::vector<codegen::cuda::CompileUnit>& units,
-                                           bool only_text) const {
+                                           const CodeOptions& options) const {
     try {
-      return generator_.compile(units, only_text);
+      return generator_.compile(units, options.only_text, options.fault);
     } catch (const Unsupported&) {
       if (!make_plainer(units)) throw;
     }
-    return generator_.compile(units, only_text);
+    return generator_.compile(units, options.only_text, options.fault);
   }
 
   // Whether a schedule was replaced.

@@ -27,6 +27,30 @@ constexpr KernelPass kGpuPasses[] = {
      "a barrier between accesses of one element by different threads, of which one writes"},
 };
 
+void check_name(std::span<const KernelPass> passes, std::string_view name) {
+  if (std::ranges::find(passes, name, &KernelPass::name) == passes.end()) {
+    user_error("there is no kernel pass '{}'", name);
+  }
+}
+
+// The first operation of a region, in program order, that has a result; kNone: there is none.
+OperationId first_with_result(const Kernel& kernel, RegionId region) {
+  for (const OperationId o : kernel.regions[region].operations) {
+    if (!kernel[o].results.empty()) return o;
+    for (const RegionId inner : kernel[o].regions) {
+      if (const OperationId found = first_with_result(kernel, inner); found != kNone) return found;
+    }
+  }
+  return kNone;
+}
+
+void make_wrong(Kernel& kernel) {
+  const OperationId at = first_with_result(kernel, kernel.body);
+  INKLE_CHECK(at != kNone, "kernel {} has no operation with a result", kernel.name);
+  Operation& operation = kernel.operations[at];
+  operation.operands.insert(operation.operands.begin(), operation.results.front());
+}
+
 }  // namespace
 
 std::span<const KernelPass> cpu_passes() { return kCpuPasses; }
@@ -35,28 +59,30 @@ std::span<const KernelPass> gpu_passes() { return kGpuPasses; }
 
 void run_passes(Kernel& kernel, sym::Context& context, std::span<const KernelPass> passes,
                 const PassOptions& options) {
-  for (const std::string& name : options.skip) {
-    if (std::ranges::find(passes, name, &KernelPass::name) == passes.end()) {
-      user_error("there is no kernel pass '{}'", name);
-    }
-  }
-  if (options.verify_each) verify(kernel, "expand");
+  for (const std::string& name : options.skip) check_name(passes, name);
+  const PassFault& fault = options.fault;
+  if (!fault.pass.empty()) check_name(passes, fault.pass);
+  const bool verify_each = options.verify_each || !fault.pass.empty();
+  if (verify_each) verify(kernel, "expand");
   std::string_view last = "expand";
   std::size_t run = 0;
   for (const KernelPass& pass : passes) {
     if (std::ranges::find(options.skip, pass.name) != options.skip.end()) continue;
     if (run++ >= options.stop_after) break;
+    const bool fails = pass.name == fault.pass;
     try {
+      if (fails && !fault.wrong_kernel) throw InternalError("made to fail by option fail_stage");
       pass.function(kernel, context);
+      if (fails) make_wrong(kernel);
     } catch (Error& error) {
       error.add_note(fmt::format("in kernel pass {}", pass.name));
       throw;
     }
     last = pass.name;
-    if (options.verify_each) verify(kernel, pass.name);
+    if (verify_each) verify(kernel, pass.name);
     if (options.dump) options.dump(pass.name, kernel);
   }
-  if (options.verify_last && !options.verify_each) verify(kernel, last);
+  if (options.verify_last && !verify_each) verify(kernel, last);
 }
 
 }  // namespace inkle::kernel

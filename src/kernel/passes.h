@@ -23,16 +23,24 @@ struct KernelPass {
 // The same for a GPU.
 [[nodiscard]] std::span<const KernelPass> gpu_passes();
 
+// For tests: the pass of this name fails, by throwing InternalError, or by leaving a kernel in
+// which an operation takes its own result.
+struct PassFault {
+  std::string pass;  // empty: none
+  bool wrong_kernel = false;
+};
+
 struct PassOptions {
   std::vector<std::string> skip;             // names of passes that are not run
   std::size_t stop_after = ~std::size_t{0};  // number of passes, for bisection
   bool verify_each = false;                  // the kernel before the first and after each pass
   bool verify_last = true;                   // after the last alone
   std::function<void(std::string_view pass, const Kernel& kernel)> dump;  // after each
+  PassFault fault = {};  // with one, the kernel is verified after each pass
 };
 
-// An unknown name in `skip` is a UserError. Errors get a note naming the pass; a kernel that does
-// not verify is an InternalError.
+// An unknown name in `skip` or `fault` is a UserError. Errors get a note naming the pass; a kernel
+// that does not verify is an InternalError.
 void run_passes(Kernel& kernel, sym::Context& context, std::span<const KernelPass> passes,
                 const PassOptions& options = {});
 

@@ -19,6 +19,7 @@
 #include "driver/pipeline.h"
 #include "frontend/torch/importer.h"
 #include "graph/text.h"
+#include "kernel/passes.h"
 #include "ops/table.h"
 #include "python/cut.h"
 #include "python/inspect.h"
@@ -460,6 +461,16 @@ NB_MODULE(_inkle, m) {
   bind_program(m);
   bind_reading(m);
   m.def("ops_markdown", &ops::ops_markdown);
+  m.def(
+      "kernel_passes",
+      [](bool gpu) {
+        std::vector<std::string> names;
+        for (const kernel::KernelPass& pass : gpu ? kernel::gpu_passes() : kernel::cpu_passes()) {
+          names.emplace_back(pass.name);
+        }
+        return names;
+      },
+      nb::arg("gpu"));
   m.def("has_row", [](const std::string& overload) {
     const graph::OpDef* row = ops::op_table().find_aten(overload);
     return row != nullptr && !graph::has(row->traits, graph::Trait::eager_only);

@@ -43,7 +43,12 @@ void check(const OpDef& row, const Sample& sample, abi::DType dtype, ShapeClass 
 }
 
 // What the compiler declines, so that its caller runs the op in eager.
-constexpr const char* kLeftToEager = "attention of f64";
+bool is_left_to_eager(const std::string& why) {
+  if (why.starts_with("attention of f64")) return true;
+  // oneDNN has these for processors with AVX-512 alone.
+  return __builtin_cpu_supports("avx512bw") == 0 &&
+         why.find("a transposed convolution or a gradient of bf16") != std::string::npos;
+}
 
 class Rows : public testing::TestWithParam<const OpDef*> {};
 
@@ -59,7 +64,7 @@ TEST_P(Rows, RunAsTheInterpreterSays) {
         try {
           check(row, sample, dtype, shapes);
         } catch (const Unsupported& e) {
-          EXPECT_THAT(e.what(), testing::StartsWith(kLeftToEager));
+          EXPECT_TRUE(is_left_to_eager(e.what())) << e.what();
         } catch (const Error& e) {
           ADD_FAILURE() << e.what();
         }

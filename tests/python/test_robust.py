@@ -15,9 +15,15 @@ import numpy
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import inkle
+from inkle import _inkle
 from checks import compiled, eager_ops, randn, same
+from inkle.importer import GraphImporter
+from inkle.machine import as_strided, native_options
+from inkle.options import parse
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -51,6 +57,43 @@ def test_a_failing_stage_ends_in_eager_with_one_warning(stage, caplog):
     assert "aten.sin" in messages[0]
     assert len(messages[0]) <= 300 and "\n" not in messages[0]
     assert inkle.reports()[0].reason
+
+
+@pytest.mark.cpu_only
+@pytest.mark.parametrize("wrong", [False, True])
+@pytest.mark.parametrize("name", _inkle.kernel_passes(gpu=False))
+def test_a_failing_kernel_pass_ends_in_eager_with_one_warning(name, wrong, caplog):
+    stage = f"codegen/{name}" + ("/wrong" if wrong else "")
+    run = compiled(lambda x: x.softmax(1), strict=False, fail_stage=stage)
+    x = randn(4, 5)
+    with torch.no_grad(), caplog.at_level(logging.WARNING, "inkle"):
+        for _ in range(3):
+            same(run(x), x.softmax(1))
+    messages = [r.getMessage() for r in caplog.records if r.name == "inkle"]
+    assert len(messages) == 1, messages
+    expected = rf"after {name}: kernel @.*value \d+ is used" if wrong else f"in kernel pass {name}"
+    fault = inkle.reports()[0].fault
+    assert re.search(expected, fault), fault
+    assert messages[0].startswith("inkle: a graph runs in eager (a fault in the compiler)")
+    assert f"after {name}" in messages[0] if wrong else "made to fail" in messages[0]
+
+
+@pytest.mark.cpu_only
+@pytest.mark.parametrize("wrong", [False, True])
+@pytest.mark.parametrize("name", _inkle.kernel_passes(gpu=True))
+def test_a_failing_kernel_pass_of_a_gpu_is_named(name, wrong):
+    """Compiled for a GPU that need not be there, so that nothing runs."""
+    with FakeTensorMode():
+        x = torch.empty(4, 64, device="cuda")
+        graph = make_fx(lambda x: torch.ops.aten._softmax(x, 1, False))(x)
+    importer = GraphImporter(graph, "program", set(), {})
+    importer.run()
+    stage = f"codegen/{name}" + ("/wrong" if wrong else "")
+    options = native_options(parse(None, {"fail_stage": stage}), training=False)
+    compiler = _inkle.Compiler.null("sm_90a")
+    expected = rf"after {name}: kernel @.*value \d+ is used" if wrong else f"in kernel pass {name}"
+    with pytest.raises(_inkle.InternalError, match=f"(?s){expected}"):
+        compiler.compile(importer.importer, options, importer.targets, as_strided)
 
 
 @pytest.mark.parametrize("stage", STAGES)

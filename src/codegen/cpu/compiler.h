@@ -15,6 +15,7 @@
 #include "abi/code.h"
 #include "abi/device.h"
 #include "abi/plan.h"
+#include "kernel/passes.h"
 #include "schedule/kernel.h"
 
 namespace inkle::codegen::cpu {
@@ -42,8 +43,9 @@ struct CompileUnit {
 };
 
 struct CompileOptions {
-  bool keep_ir = false;        // fill CompiledKernel::ir
-  bool keep_assembly = false;  // fill CompiledKernel::assembly
+  bool keep_ir = false;          // fill CompiledKernel::ir
+  bool keep_assembly = false;    // fill CompiledKernel::assembly
+  kernel::PassFault fault = {};  // for tests
 };
 
 struct CompiledKernel {

@@ -25,17 +25,18 @@ sym::Context& context_of(const schedule::Kernel& kernel, const LoopKernel& loops
 }
 
 EmittedKernel emit_loops(Ir& ir, const schedule::Kernel& kernel, const schedule::Schedule& schedule,
-                         const LoopKernel& loops, const Values& arguments) {
+                         const LoopKernel& loops, const Values& arguments,
+                         const kernel::PassFault& fault) {
   sym::Context& context = context_of(kernel, loops);
   kernel::Kernel expanded = schedule::expand(kernel, schedule, context);
-  kernel::run_passes(expanded, context, kernel::cpu_passes());
+  kernel::run_passes(expanded, context, kernel::cpu_passes(), {.fault = fault});
   return print_kernel(ir, expanded, context, arguments);
 }
 
 EmittedKernel emit_attention(Ir& ir, const schedule::Kernel& kernel,
                              const schedule::Schedule& schedule,
                              const schedule::AttentionKernel& attention, const Target& target,
-                             const Values& arguments) {
+                             const Values& arguments, const kernel::PassFault& fault) {
   const templates::AttentionProblem problem = attention_problem(kernel, attention);
   const templates::AttentionTemplate& row = templates::attention_template_of(problem);
   const templates::CpuTarget processor{target.vector_bytes, target.vector_registers()};
@@ -45,13 +46,13 @@ EmittedKernel emit_attention(Ir& ir, const schedule::Kernel& kernel,
   }
   sym::Context& context = problem.q_length.context();
   kernel::Kernel made = row.emit(problem, config, context);
-  kernel::run_passes(made, context, kernel::cpu_passes());
+  kernel::run_passes(made, context, kernel::cpu_passes(), {.fault = fault});
   return print_kernel(ir, made, context, arguments);
 }
 
 EmittedKernel emit_gemm(Ir& ir, const schedule::Kernel& kernel, const schedule::Schedule& schedule,
                         const schedule::GemmKernel& gemm, const Target& target,
-                        const Values& arguments) {
+                        const Values& arguments, const kernel::PassFault& fault) {
   const templates::GemmProblem problem = gemm_problem(kernel, gemm);
   const templates::GemmTemplate& row = templates::gemm_template_of(problem);
   const templates::CpuTarget processor{target.vector_bytes, target.vector_registers()};
@@ -61,7 +62,7 @@ EmittedKernel emit_gemm(Ir& ir, const schedule::Kernel& kernel, const schedule::
   }
   sym::Context& context = problem.rows.context();
   kernel::Kernel made = row.emit(problem, config, context);
-  kernel::run_passes(made, context, kernel::cpu_passes());
+  kernel::run_passes(made, context, kernel::cpu_passes(), {.fault = fault});
   return print_kernel(ir, made, context, arguments);
 }
 
@@ -69,16 +70,16 @@ EmittedKernel emit_gemm(Ir& ir, const schedule::Kernel& kernel, const schedule::
 
 EmittedKernel emit_kernel(Ir& ir, const schedule::Kernel& kernel,
                           const schedule::Schedule& schedule, const Target& target,
-                          std::string_view name) {
+                          std::string_view name, const kernel::PassFault& fault) {
   const Values arguments = ir.begin_function(name, target.cpu, target.features);
   EmittedKernel result;
   if (const auto* loops = std::get_if<LoopKernel>(&kernel.body)) {
-    result = emit_loops(ir, kernel, schedule, *loops, arguments);
+    result = emit_loops(ir, kernel, schedule, *loops, arguments, fault);
   } else if (const auto* gemm = std::get_if<schedule::GemmKernel>(&kernel.body)) {
-    result = emit_gemm(ir, kernel, schedule, *gemm, target, arguments);
+    result = emit_gemm(ir, kernel, schedule, *gemm, target, arguments, fault);
   } else {
     const auto& attention = std::get<schedule::AttentionKernel>(kernel.body);
-    result = emit_attention(ir, kernel, schedule, attention, target, arguments);
+    result = emit_attention(ir, kernel, schedule, attention, target, arguments, fault);
   }
   ir.end_function();
   return result;

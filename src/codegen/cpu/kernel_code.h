@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "codegen/cpu/ir.h"
+#include "kernel/passes.h"
 #include "schedule/kernel.h"
 
 namespace inkle::codegen::cpu {
@@ -28,6 +29,6 @@ struct EmittedKernel {
 // attention is written by a template.
 EmittedKernel emit_kernel(Ir& ir, const schedule::Kernel& kernel,
                           const schedule::Schedule& schedule, const Target& target,
-                          std::string_view name);
+                          std::string_view name, const kernel::PassFault& fault = {});
 
 }  // namespace inkle::codegen::cpu

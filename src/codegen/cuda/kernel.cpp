@@ -385,14 +385,15 @@ schedule::BlockSchedule ending_blocks(const BlockSchedule& part, const BlockSche
 }
 
 KernelSource write_kernel(const schedule::Kernel& kernel, const schedule::Schedule& schedule,
-                          const std::string& name, sym::Context& context) {
+                          const std::string& name, sym::Context& context,
+                          const kernel::PassFault& fault) {
   const auto* loops = std::get_if<LoopKernel>(&kernel.body);
   if (loops == nullptr) unsupported("kernel {}: attention as a kernel of our own", kernel.name);
   INKLE_CHECK(schedule.blocks.has_value(), "kernel {} has no block schedule", kernel.name);
   const BlockSchedule& blocks = *schedule.blocks;
   if (schedule::expansion::knows(kernel)) {
     kernel::Kernel made = schedule::expand(kernel, schedule, context);
-    kernel::run_passes(made, context, kernel::gpu_passes());
+    kernel::run_passes(made, context, kernel::gpu_passes(), {.fault = fault});
     return print_kernel(made, name, schedule::to_string(schedule), context);
   }
   KernelWriter calls(kernel, *loops, blocks, context);

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "kernel/passes.h"
 #include "schedule/kernel.h"
 
 namespace inkle::codegen::cuda {
@@ -16,7 +17,7 @@ struct KernelSource {
 // The function `name`. Throws Unsupported for what this generator does not do.
 [[nodiscard]] KernelSource write_kernel(const schedule::Kernel& kernel,
                                         const schedule::Schedule& schedule, const std::string& name,
-                                        sym::Context& context);
+                                        sym::Context& context, const kernel::PassFault& fault = {});
 
 // How the blocks of a kernel run a part of its ending.
 [[nodiscard]] schedule::BlockSchedule ending_blocks(const schedule::BlockSchedule& part,

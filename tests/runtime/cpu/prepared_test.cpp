@@ -278,7 +278,10 @@ TEST(Prepared, PackedCopiesFollow) {
       }
     }
     if (change == 0) packed = e.memory().packed_weight_bytes;
-    EXPECT_GT(packed, 0);
+    // With AVX2 alone oneDNN may read weights as they lie.
+    if (__builtin_cpu_supports("avx512bw") != 0) {
+      EXPECT_GT(packed, 0);
+    }
     EXPECT_EQ(e.memory().packed_weight_bytes, packed);  // none of the old set's stay
   }
 }
