@@ -8,6 +8,7 @@
 #include "loop/program.h"
 #include "lower/lower.h"
 #include "passes/pipeline.h"
+#include "schedule/nest_passes.h"
 
 namespace inkle::cli {
 namespace {
@@ -28,7 +29,10 @@ void opt(const OptArguments& a) {
     }
     print("\nThe compiler runs:");
     for (const std::string_view name : passes::standard_pipeline()) print(fmt::format(" {}", name));
-    print("\n");
+    print("\n\nOver loop nests, in order (! cannot be left out):\n");
+    for (const schedule::NestPass& p : schedule::nest_passes()) {
+      print(fmt::format("{:22}{} {}\n", p.name, p.required ? "!" : " ", p.doc));
+    }
     return;
   }
   if (a.file.empty()) user_error("opt: a file is missing");
@@ -59,6 +63,8 @@ void lower_file(const std::string& file) {
 struct StageArguments {
   CompileArguments compile;
   std::string stage = "plan";
+  std::size_t stop_after = ~std::size_t{0};
+  bool timing = false;
 };
 
 void print_stage(const StageArguments& a) {
@@ -68,7 +74,19 @@ void print_stage(const StageArguments& a) {
     if (stage == a.stage || a.stage == "all") print(text);
   };
   on.options.keep_code = a.stage == "code";
+  on.options.stop_after_nest_passes = a.stop_after;
+  if (a.stage == "nests") {
+    on.options.verify_nest_passes = true;
+    on.options.dump_nest_pass = [](std::string_view pass, const std::string& text) {
+      print(fmt::format("# after {}\n{}\n", pass, text));
+    };
+  }
   const driver::Compiled compiled = on.compile(model.graph);
+  if (a.timing) {
+    for (const schedule::NestPassTiming& t : compiled.report.nest_passes) {
+      std::fprintf(stderr, "%-22s %9.3f ms\n", std::string(t.name).c_str(), t.seconds * 1e3);
+    }
+  }
   for (const driver::KernelCodeText& kernel : compiled.report.code) print(kernel.ir);
 }
 
@@ -106,9 +124,13 @@ void add_compile(CLI::App& app) {
   add_device_option(*command, arguments->compile);
   command
       ->add_option("--stage", arguments->stage,
-                   "graph, passes, loops, kernels, plan or all; code: LLVM IR or CUDA C++")
+                   "graph, passes, loops, kernels, plan or all; nests: after each nest pass; code: "
+                   "LLVM IR or CUDA C++")
       ->capture_default_str()
-      ->check(CLI::IsMember({"graph", "passes", "loops", "kernels", "plan", "all", "code"}));
+      ->check(
+          CLI::IsMember({"graph", "passes", "loops", "kernels", "plan", "all", "nests", "code"}));
+  command->add_option("--stop-after", arguments->stop_after, "stop after this many nest passes");
+  command->add_flag("--timing", arguments->timing, "time of each nest pass, to standard error");
   command->callback([arguments] { print_stage(*arguments); });
 }
 

@@ -14,6 +14,7 @@
 #include "kernel/passes.h"
 #include "lower/lower.h"
 #include "passes/pipeline.h"
+#include "schedule/nest_passes.h"
 #include "schedule/schedule.h"
 
 namespace inkle::driver {
@@ -67,6 +68,30 @@ void check_devices(const schedule::ScheduledProgram& scheduled, const abi::Devic
   if (labels.empty()) return;
   unsupported("{} makes a tensor of the CPU in a program of a GPU: {}", fmt::join(labels, ", "),
               fmt::join(sources, ", "));
+}
+
+// Names are of passes over graphs or over nests; others are refused.
+std::vector<std::string> skipped(const CompileOptions& options, bool of_nests) {
+  std::vector<std::string> names;
+  for (const std::string& name : options.skip_passes) {
+    const bool is_nest_pass = schedule::find_nest_pass(name) != nullptr;
+    if (!is_nest_pass && passes::find_pass(name) == nullptr) {
+      user_error("there is no pass '{}'", name);
+    }
+    if (is_nest_pass == of_nests) names.push_back(name);
+  }
+  return names;
+}
+
+schedule::NestPassOptions nest_pass_options(const CompileOptions& options, Report& report) {
+  constexpr std::string_view kPrefix = "schedule/";
+  schedule::NestPassOptions run{.skip = skipped(options, true),
+                                .stop_after = options.stop_after_nest_passes,
+                                .verify_each = options.verify_nest_passes,
+                                .dump = options.dump_nest_pass,
+                                .timings = &report.nest_passes};
+  if (options.fail_stage.starts_with(kPrefix)) run.fail = options.fail_stage.substr(kPrefix.size());
+  return run;
 }
 
 std::string kernels_text(const schedule::ScheduledProgram& scheduled) {
@@ -277,7 +302,7 @@ schedule::ScheduledProgram Compiler::schedule(graph::Graph graph, const CompileO
     context.options.safe_attention = target_->device().kind == abi::DeviceKind::cuda;
     if (!options.training) context.options.products = target_->products();
     passes::RunOptions run;
-    run.skip = options.skip_passes;
+    run.skip = skipped(options, false);
     run.verify = options.verify;
     return passes::run_passes(std::move(graph), passes::standard_pipeline(), context, run);
   });
@@ -290,7 +315,8 @@ schedule::ScheduledProgram Compiler::schedule(graph::Graph graph, const CompileO
   scheduling.training = options.training;
   scheduling.deterministic = options.deterministic;
   schedule::ScheduledProgram scheduled = stages.run("schedule", [&] {
-    schedule::ScheduledProgram made = inkle::schedule::schedule(std::move(program), scheduling);
+    schedule::ScheduledProgram made = inkle::schedule::schedule(std::move(program), scheduling,
+                                                                nest_pass_options(options, report));
     check_devices(made, target_->location());
     return made;
   });
@@ -407,7 +433,7 @@ partition::Halves Compiler::cut(graph::Graph joint, const partition::Joint& info
     // written out 132 ms instead of 130 (8x128) and 154 instead of 149 (2x512), a third less kept.
     if (weigh == partition::Weigh::bytes) context.options.forward_outputs = info.forward_outputs;
     passes::RunOptions run;
-    run.skip = options.skip_passes;
+    run.skip = skipped(options, false);
     run.verify = options.verify;
     return passes::run_passes(std::move(joint), passes::joint_pipeline(), context, run);
   });

@@ -19,21 +19,26 @@
 #include "graph/graph.h"
 #include "partition/partition.h"
 #include "passes/pass.h"
+#include "schedule/schedule.h"
 #include "schedule/scheduled.h"
 
 namespace inkle::driver {
 
 struct CompileOptions {
   passes::Options passes;
-  std::vector<std::string> skip_passes;
+  std::vector<std::string> skip_passes;                  // of graphs and of nests
+  std::size_t stop_after_nest_passes = ~std::size_t{0};  // schedule::NestPassOptions::stop_after
   bool verify = true;
   bool fast_numerics = false;
   bool training = false;
   bool deterministic = false;  // the same results in each run, as schedule::Options has it
   // Gets the text of each stage: "graph", "passes", "loops", "kernels", "plan".
   std::function<void(std::string_view stage, const std::string& text)> dump;
-  bool keep_code = false;     // fill Report::code with text
-  bool keep_objects = false;  // fill Report::code with object files
+  // Gets the text after each nest pass, which takes much longer to write than the pass to run.
+  std::function<void(std::string_view pass, const std::string& text)> dump_nest_pass;
+  bool verify_nest_passes = false;  // after each
+  bool keep_code = false;           // fill Report::code with text
+  bool keep_objects = false;        // fill Report::code with object files
   // A GPU's kernels are written and not compiled; the plan cannot be run.
   bool only_text = false;
   // Machine code is looked for and left in the user's cache (cache/store.h).
@@ -42,6 +47,7 @@ struct CompileOptions {
   bool tune = false;
   // For tests: the stage of this name throws InternalError. "codegen/PASS": that kernel pass does;
   // "codegen/PASS/wrong": it makes a kernel that does not verify. Then all kernels are made anew.
+  // "schedule/PASS": that nest pass does.
   std::string fail_stage;
 };
 
@@ -68,6 +74,7 @@ struct KernelCodeText {
 
 struct Report {
   std::vector<StageTime> stages;
+  std::vector<schedule::NestPassTiming> nest_passes;  // of stage "schedule"
   std::vector<StepReport> steps;
   std::vector<KernelCodeText> code;  // by the plan's kernels, if that is kept
   std::uint32_t kernels = 0;         // distinct generated kernels

@@ -1,9 +1,11 @@
 // Loop nests -> fused kernels, library calls and their order. Pure data in, pure data out.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "abi/device.h"
 #include "loop/program.h"
@@ -49,6 +51,23 @@ struct Options {
   bool deterministic = false;
 };
 
-[[nodiscard]] ScheduledProgram schedule(loop::Program program, const Options& options);
+struct NestPassTiming {
+  std::string_view name;
+  double seconds = 0;
+};
+
+// How the table of nest_passes.h is run.
+struct NestPassOptions {
+  std::vector<std::string> skip;             // names of passes that are not run
+  std::size_t stop_after = ~std::size_t{0};  // number of passes that may be left out, for bisection
+  bool verify_each = false;                  // after each; after the last always
+  std::string fail;  // for tests: the pass of this name throws InternalError
+  // After each: nests, from build_steps on steps.
+  std::function<void(std::string_view pass, const std::string& text)> dump;
+  std::vector<NestPassTiming>* timings = nullptr;
+};
+
+[[nodiscard]] ScheduledProgram schedule(loop::Program program, const Options& options,
+                                        const NestPassOptions& run = {});
 
 }  // namespace inkle::schedule

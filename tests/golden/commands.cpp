@@ -169,10 +169,17 @@ schedule::Options fixed_options() {
 // brief leaves out the text of kernels, library is how a GPU's libraries are used.
 std::string scheduled(std::string_view text, std::span<const std::string> args) {
   schedule::Options options = fixed_options();
+  // Verified after each nest pass. --skip=a,b and --stop-after=n leave passes out.
+  schedule::NestPassOptions run{.verify_each = true};
   bool brief = false;
   for (const std::string_view arg : args) {
+    const std::string_view value = arg.substr(std::min(arg.find('='), arg.size() - 1) + 1);
     if (arg == "--training") {
       options.training = true;
+    } else if (arg.starts_with("--skip=")) {
+      for (const std::string_view name : split(value)) run.skip.emplace_back(name);
+    } else if (arg.starts_with("--stop-after=")) {
+      run.stop_after = std::stoul(std::string(value));
     } else if (arg == "--brief") {
       brief = true;
     } else if (arg == "--short-sums") {
@@ -185,7 +192,7 @@ std::string scheduled(std::string_view text, std::span<const std::string> args) 
       user_error("schedule: unknown option '{}'", arg);
     }
   }
-  const schedule::ScheduledProgram program = schedule::schedule(lowered(text), options);
+  const schedule::ScheduledProgram program = schedule::schedule(lowered(text), options, run);
   return schedule::to_string(program, brief);
 }
 

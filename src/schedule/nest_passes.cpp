@@ -1,0 +1,217 @@
+#include "schedule/nest_passes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "schedule/bytes.h"
+#include "schedule/cache_hints.h"
+#include "schedule/combine.h"
+#include "schedule/endings.h"
+#include "schedule/gemm.h"
+#include "schedule/inline.h"
+#include "schedule/integers.h"
+#include "schedule/layout.h"
+#include "schedule/numbers.h"
+#include "schedule/prepared.h"
+#include "schedule/rewrite.h"
+#include "schedule/scalars.h"
+#include "schedule/steps.h"
+#include "schedule/verify.h"
+#include "schedule/walk.h"
+
+namespace inkle::schedule {
+namespace {
+
+using loop::Program;
+using State = Scheduling;
+
+namespace needs {
+
+bool padded_channels(const Options& o) { return o.least_channels > 0; }
+bool padded_rows(const Options& o) { return o.pads_rows; }
+bool short_sums(const Options& o) { return !o.training && o.longest_sum > 0; }
+bool inference(const Options& o) { return !o.training; }
+bool training(const Options& o) { return o.training; }
+bool blocks(const Options& o) { return o.device.kind != abi::DeviceKind::cpu; }
+bool gemm_template(const Options& o) { return o.gemm_template; }
+
+}  // namespace needs
+
+Program& program(State& state) { return state.scheduled.program; }
+
+// Epilogues are for the templates, not for the library.
+Options without_post_ops(Options options) {
+  options.can_run_matmul = [can_run = std::move(options.can_run_matmul)](const MatmulStep& step,
+                                                                         const Program& program) {
+    const bool is_f32 = program.buffers[step.c.buffer].dtype == abi::DType::f32;
+    if (is_f32 && (step.bias || !step.epilogue.empty())) return false;
+    return !can_run || can_run(step, program);
+  };
+  return options;
+}
+
+void make_contractions(State& s) {
+  const Options& o = s.options;
+  s.contractions = build_contractions(program(s), o.gemm_template ? without_post_ops(o) : o);
+}
+
+void fuse_groups(State& s) {
+  s.groups = fuse(program(s), s.options.device, s.column_parts, s.options.deterministic);
+}
+
+void make_steps(State& s) {
+  s.scheduled.steps = build_steps(program(s), s.options, std::move(s.contractions), s.groups);
+  s.contractions.clear();
+  s.groups.clear();
+  program(s).nests.clear();
+  s.has_steps = true;
+}
+
+void count_bytes_of_steps(State& s) {
+  for (Step& step : s.scheduled.steps) count_step_bytes(step, program(s));
+}
+
+constexpr bool kRequired = true;
+
+// clang-format off
+constexpr NestPass kPasses[] = {
+    {"drop_dead_values", [](State& s) { drop_dead_values(program(s)); }, nullptr, false,
+     "values that no result needs go, and with them the reads of buffers"},
+    {"remove_dead_nests", [](State& s) { remove_dead_nests(program(s)); }, nullptr, false,
+     "nests whose results nobody reads go"},
+    {"patch_convolutions",
+     [](State& s) { convolutions_of_patches(program(s), s.options.least_channels); },
+     needs::padded_channels, false,
+     "convolutions whose windows do not overlap become matrix products over patches"},
+    {"split_channels", [](State& s) { split_channels(program(s), s.options.longest_sum); },
+     needs::short_sums, false,
+     "convolutions of sequences whose sums are long add in groups of channels"},
+    {"drop_unit_variables", [](State& s) { drop_unit_variables(program(s)); }, nullptr, false,
+     "variables of loops of one iteration become 0 in every index"},
+    {"share_reductions", [](State& s) { share_reductions(program(s)); }, nullptr, false,
+     "equal reductions are computed once"},
+    {"pad_products", [](State& s) { pad_products(program(s)); }, needs::padded_rows, false,
+     "rows not divisible by an access, of operands of matrix products, get zeros behind them"},
+    {"inline_pointwise",
+     [](State& s) { inline_pointwise(program(s), s.options.keep_roundings); }, nullptr, false,
+     "cheap pointwise producers move into their consumers"},
+    {"choose_layouts",
+     [](State& s) { choose_layouts(program(s), s.options.weights_channels_last); }, nullptr,
+     kRequired, "strides for buffers that have none"},
+    {"pad_channels", [](State& s) { pad_channels(program(s), s.options.least_channels); },
+     needs::padded_channels, false, "images with few channels get more of them, of zeros"},
+    {"settle_operands", [](State& s) { settle_operands(program(s), s.options.needs_matrices); },
+     nullptr, kRequired, "operands of contractions are read in place or copied"},
+    {"contractions_to_loops", [](State& s) { contractions_to_loops(program(s), s.options); },
+     nullptr, kRequired, "contractions that the library does not run become loops"},
+    {"fold_channel_factors", [](State& s) { fold_channel_factors(program(s)); },
+     needs::inference, false, "factors of a convolution's channels move into its weights"},
+    {"build_contractions", make_contractions, nullptr, kRequired,
+     "contractions become library calls, pointwise work after them their post-ops"},
+    {"remove_fused_nests", [](State& s) { remove_dead_nests(program(s)); }, nullptr, false,
+     "nests that only library calls have read go"},
+    {"cut_columns",
+     [](State& s) { s.column_parts = cut_columns(program(s), s.options.device); },
+     needs::training, false, "sums over columns of rows that are reduced too are split in parts"},
+    {"split_long_reductions",
+     [](State& s) { split_long_reductions(program(s), s.options.device, s.column_parts); },
+     nullptr, false, "reductions with too few results to fill the device are split in parts"},
+    {"fuse", fuse_groups, nullptr, kRequired, "nests that share outer loops become one group"},
+    {"build_steps", make_steps, nullptr, kRequired,
+     "groups become kernels with their schedules, and steps in order"},
+    {"move_scalars", [](State& s) { move_scalars(s.scheduled.steps, program(s)); },
+     needs::blocks, false, "scalars that one other kernel reads are computed there again"},
+    {"join_endings", [](State& s) { join_endings(s.scheduled.steps, program(s)); },
+     needs::blocks, false, "the second stage of a split reduction joins the first launch"},
+    {"write_gemms", [](State& s) { write_gemms(s.scheduled, s.options.device); },
+     needs::gemm_template, false, "matrix products of f32 become kernels of a template"},
+    {"count_step_bytes", count_bytes_of_steps, nullptr, kRequired, "what each step moves"},
+    {"mark_prepared", [](State& s) { mark_prepared(s.scheduled, s.options.training); }, nullptr,
+     false, "steps that depend on parameters alone run once"},
+    {"combine", [](State& s) { combine(s.scheduled.steps, program(s), s.options.device); }, nullptr,
+     false, "steps that run one kernel on different tensors become one over a table"},
+    {"pass_numbers", [](State& s) { pass_numbers(s.scheduled.steps, *program(s).context); },
+     nullptr, false, "random streams of one seed become sizes, so that their kernels are alike"},
+    {"pass_integers", [](State& s) { pass_integers(s.scheduled.steps, *program(s).context); },
+     nullptr, kRequired, "integers of any value are computed with the sizes of a call, checked"},
+    {"set_cache_hints",
+     [](State& s) { set_cache_hints(s.scheduled.steps, program(s), s.options.device); },
+     needs::blocks, false, "which kernels read what was just written, and which rows lie in L2"},
+    {"count_bytes", [](State& s) { count_bytes(s.scheduled); }, nullptr, kRequired,
+     "what a call moves, and the least that it could"},
+    {"verify", [](State& s) { verify(s.scheduled); }, nullptr, kRequired,
+     "no step reads what nothing has written, and every output is written"},
+};
+// clang-format on
+
+std::string text_of(const State& state) {
+  return state.has_steps ? to_string(state.scheduled) : loop::to_string(state.scheduled.program);
+}
+
+// From build_contractions on, the nest of a library call only holds its place in the order: it
+// stores as the last nest of its epilogue does, with that nest's variables.
+void check(const State& state) {
+  if (state.has_steps) {
+    verify(state.scheduled);
+    return;
+  }
+  Program nests = state.scheduled.program;
+  std::erase_if(nests.nests, [&](const loop::Nest& nest) {
+    return !nest.stores.empty() && state.contractions.contains(nest.stores.front().buffer);
+  });
+  loop::verify(nests);
+}
+
+void check_skip(const NestPassOptions& run) {
+  for (const std::string& name : run.skip) {
+    const NestPass* pass = find_nest_pass(name);
+    if (pass == nullptr) user_error("there is no nest pass '{}'", name);
+    if (pass->required) user_error("nest pass '{}' cannot be skipped", name);
+  }
+}
+
+void run_one(const NestPass& pass, State& state, const NestPassOptions& run) {
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    if (run.fail == pass.name) throw InternalError("made to fail by option fail_stage");
+    pass.function(state);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    log(LogChannel::passes, "{}: {:.3f} ms", pass.name, seconds.count() * 1e3);
+    if (run.timings != nullptr) run.timings->push_back({pass.name, seconds.count()});
+    if (run.verify_each) check(state);
+  } catch (Error& error) {
+    error.add_note(fmt::format("in nest pass {}", pass.name));
+    throw;
+  }
+  if (run.dump) run.dump(pass.name, text_of(state));
+}
+
+}  // namespace
+
+std::span<const NestPass> nest_passes() { return kPasses; }
+
+const NestPass* find_nest_pass(std::string_view name) {
+  const auto* at = std::ranges::find(kPasses, name, &NestPass::name);
+  return at != std::end(kPasses) ? at : nullptr;
+}
+
+ScheduledProgram run_nest_passes(Program program, const Options& options,
+                                 const NestPassOptions& run) {
+  check_skip(run);
+  State state{.options = options, .scheduled = {.program = std::move(program)}};
+  std::size_t count = 0;
+  for (const NestPass& pass : kPasses) {
+    if (pass.needs != nullptr && !pass.needs(options)) continue;
+    if (std::ranges::find(run.skip, pass.name) != run.skip.end()) continue;
+    if (!pass.required && count++ >= run.stop_after) continue;
+    run_one(pass, state, run);
+  }
+  return std::move(state.scheduled);
+}
+
+}  // namespace inkle::schedule

@@ -1,0 +1,139 @@
+// The table of nest passes: its order in the docs, and what the runner can do with it.
+#include "schedule/nest_passes.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+
+#include "base/error.h"
+#include "graph/text.h"
+#include "lower/lower.h"
+#include "ops/table.h"
+
+namespace inkle::schedule {
+namespace {
+
+constexpr const char* kText = R"(
+graph @f(%x: f32[16,32], %w: f32[32,32] param, %v: f32[32] param) -> f32[16,32], f32[16] {
+  %0: f32[32,32] = mul(%w, %v)
+  %1: f32[16,32] = mm(%x, %0)
+  %2: f32[16,32] = _softmax(%1, 1, false)
+  %3: f32[16] = sum_dim(%1, [1], false, none)
+  return %2, %3
+}
+)";
+
+Options options_of(bool training = false) {
+  Options options;
+  options.can_matmul = [](abi::DType a, abi::DType b, abi::DType) { return a == b; };
+  options.can_convolve = [](abi::DType) { return true; };
+  options.can_post_op = [](abi::PostOpKind) { return true; };
+  options.training = training;
+  return options;
+}
+
+ScheduledProgram scheduled(const NestPassOptions& run, const Options& options = options_of()) {
+  return schedule(lower::lower(graph::parse(kText, "f", ops::op_table())), options, run);
+}
+
+std::vector<std::string> names_run(const NestPassOptions& run, bool training = false) {
+  std::vector<NestPassTiming> timings;
+  NestPassOptions timed = run;
+  timed.timings = &timings;
+  (void)scheduled(timed, options_of(training));
+  std::vector<std::string> names;
+  for (const NestPassTiming& t : timings) names.emplace_back(t.name);
+  return names;
+}
+
+bool contains(const std::vector<std::string>& names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+// The names in the first column of the table of docs/schedule.md under "## Passes".
+std::vector<std::string> documented() {
+  std::ifstream file(std::string(INKLE_SOURCE) + "/docs/schedule.md");
+  std::vector<std::string> names;
+  bool inside = false;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("## ")) inside = line == "## Passes";
+    if (!inside || !line.starts_with("| `")) continue;
+    names.push_back(line.substr(3, line.find('`', 3) - 3));
+  }
+  return names;
+}
+
+TEST(NestPasses, TheDocsHaveThemInTheirOrder) {
+  std::vector<std::string> names;
+  for (const NestPass& pass : nest_passes()) names.emplace_back(pass.name);
+  EXPECT_EQ(documented(), names);
+}
+
+TEST(NestPasses, EachHasANameOfItsOwnAndADoc) {
+  std::set<std::string_view> names;
+  for (const NestPass& pass : nest_passes()) {
+    EXPECT_TRUE(names.insert(pass.name).second) << pass.name;
+    EXPECT_NE(pass.function, nullptr) << pass.name;
+    EXPECT_FALSE(pass.doc.empty()) << pass.name;
+    EXPECT_EQ(find_nest_pass(pass.name), &pass);
+  }
+  EXPECT_EQ(find_nest_pass("nothing"), nullptr);
+}
+
+TEST(NestPasses, ThoseThatTheOptionsDoNotNeedAreNotRun) {
+  EXPECT_FALSE(contains(names_run({}), "cut_columns"));
+  EXPECT_TRUE(contains(names_run({}, true), "cut_columns"));
+  EXPECT_FALSE(contains(names_run({}), "join_endings"));  // of a GPU
+  EXPECT_FALSE(contains(names_run({}), "pad_products"));
+}
+
+TEST(NestPasses, EachThatMayBeSkippedIsAndTheRestVerifies) {
+  for (const NestPass& pass : nest_passes()) {
+    NestPassOptions run{.skip = {std::string(pass.name)}, .verify_each = true};
+    if (pass.required) {
+      EXPECT_THROW((void)scheduled(run), UserError) << pass.name;
+    } else {
+      EXPECT_FALSE(contains(names_run(run), pass.name)) << pass.name;
+    }
+  }
+  EXPECT_THROW((void)scheduled({.skip = {"nothing"}}), UserError);
+}
+
+TEST(NestPasses, StopAfterCountsThoseThatMayBeSkipped) {
+  std::size_t optional = 0;
+  for (const std::string& name : names_run({})) optional += find_nest_pass(name)->required ? 0 : 1;
+  const std::size_t all = names_run({}).size();
+  for (std::size_t n = 0; n <= optional; ++n) {
+    EXPECT_EQ(names_run({.stop_after = n, .verify_each = true}).size(), all - optional + n);
+  }
+}
+
+TEST(NestPasses, EachCanBeMadeToFailAndIsNamed) {
+  for (const std::string& name : names_run({}, true)) {
+    try {
+      (void)scheduled({.fail = name}, options_of(true));
+      ADD_FAILURE() << name << " did not fail";
+    } catch (const InternalError& error) {
+      EXPECT_NE(std::string(error.what()).find("in nest pass " + name), std::string::npos);
+    }
+  }
+}
+
+TEST(NestPasses, TextAfterEachIsDumped) {
+  std::vector<std::string> dumped;
+  NestPassOptions run;
+  std::string last;
+  run.dump = [&](std::string_view pass, const std::string& text) {
+    EXPECT_FALSE(text.empty());
+    dumped.emplace_back(pass);
+    last = text;
+  };
+  const ScheduledProgram program = scheduled(run);
+  EXPECT_EQ(dumped, names_run({}));
+  EXPECT_EQ(last, to_string(program));
+}
+
+}  // namespace
+}  // namespace inkle::schedule
