@@ -39,13 +39,7 @@ def replay(folder, number):
     """Launches the case once; prints a hash of what it wrote."""
     import hashlib
 
-    cuda = ctypes.CDLL("libcuda.so.1")
-
-    def check(result, what):
-        if result != 0:
-            text = ctypes.c_char_p()
-            cuda.cuGetErrorString(result, ctypes.byref(text))
-            raise RuntimeError(f"{what}: {(text.value or b'').decode()}")
+    from driver_api import check, cuda
 
     case = json.load(open(os.path.join(folder, "cases.json")))[number]
     context, device = ctypes.c_void_p(), ctypes.c_int()

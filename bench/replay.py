@@ -13,19 +13,12 @@ import struct
 import sys
 
 import torch
+from driver_api import check, cuda
 
 TYPES = {"bool": torch.bool, "u8": torch.uint8, "i8": torch.int8, "i16": torch.int16,
          "i32": torch.int32, "i64": torch.int64, "f16": torch.float16, "bf16": torch.bfloat16,
          "f32": torch.float32, "f64": torch.float64}
 TOLERANCE = {"f16": 2**-10, "bf16": 2**-7, "f32": 2e-5, "f64": 1e-11}
-cuda = ctypes.CDLL("libcuda.so.1")
-
-
-def check(result, what):
-    if result != 0:
-        text = ctypes.c_char_p()
-        cuda.cuGetErrorString(result, ctypes.byref(text))
-        raise RuntimeError(f"{what}: {text.value.decode()}")
 
 
 class Replay:

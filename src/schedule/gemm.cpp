@@ -137,8 +137,8 @@ class GemmMaker {
     body.yield(body.row(0, abi::DType::f32));
     g.stores = {{2, offset_in(m.c, v[0], v[1], v[2]), loop::StoreMode::overwrite, 0}};
     step.schedule.lanes = device_.vector_bytes / 4;
-    step.schedule.q_block = rows_of_task(g.rows);
-    step.schedule.kv_block = kColumns;
+    step.schedule.row_block = rows_of_task(g.rows);
+    step.schedule.column_block = kColumns;
     step.kernel.sources = scheduled_.steps[s].sources;
     step.kernel.body = std::move(g);
     const auto next = reader(s, m);

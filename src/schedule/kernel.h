@@ -238,8 +238,8 @@ struct Schedule {
   // read by columns then visits each cache line of both once.
   bool strips = false;
   // Attention: rows of q and columns of k of a block. Matrix products: rows and columns of a task.
-  std::int64_t q_block = 32;
-  std::int64_t kv_block = 256;
+  std::int64_t row_block = 32;
+  std::int64_t column_block = 256;
   // Least parallel iterations worth a thread of their own.
   std::int64_t grain = 1;
   // On a GPU; the others then say nothing.
@@ -248,8 +248,9 @@ struct Schedule {
 
 // Parallel iterations [0, extent) of the kernel function under this schedule:
 //   loop kernels: product(outer but the walked), or with vector_outer product(outer but last) *
-//   ceildiv(last, block); attention: batch * heads * ceildiv(q_length, q_block); its gradient:
-//   batch * kv_heads; matrix products: batch * ceildiv(rows, q_block) * ceildiv(columns, kv_block).
+//   ceildiv(last, block); attention: batch * heads * ceildiv(q_length, row_block); its gradient:
+//   batch * kv_heads; matrix products: batch * ceildiv(rows, row_block) * ceildiv(columns,
+//   column_block).
 // With `blocks`: blocks of the grid. An iteration number counts row-major, the last loop fastest
 // (with `strips` the last but one).
 [[nodiscard]] Expr parallel_extent(const Kernel& kernel, const Schedule& schedule,

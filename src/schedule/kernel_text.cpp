@@ -311,9 +311,9 @@ BlockSchedule parse_blocks(std::string_view text) {
 std::string to_string(const Schedule& s) {
   if (s.blocks) return to_string(*s.blocks);
   return fmt::format(
-      "schedule vector {} lanes {} unroll {} block {}{} q_block {} kv_block {} grain {}",
+      "schedule vector {} lanes {} unroll {} block {}{} row_block {} column_block {} grain {}",
       s.vector_outer ? "outer" : "inner", s.lanes, s.unroll, s.block, s.strips ? " strips" : "",
-      s.q_block, s.kv_block, s.grain);
+      s.row_block, s.column_block, s.grain);
 }
 
 Expr AttentionKernel::columns_of(std::size_t param) const {
@@ -364,11 +364,11 @@ Expr parallel_extent(const Kernel& kernel, const Schedule& schedule, sym::Contex
   if (const auto* attention = std::get_if<AttentionKernel>(&kernel.body)) {
     if (attention->is_gradient) return attention->batch * attention->kv_heads;
     return attention->batch * attention->heads *
-           sym::ceildiv(attention->q_length, schedule.q_block);
+           sym::ceildiv(attention->q_length, schedule.row_block);
   }
   if (const auto* gemm = std::get_if<GemmKernel>(&kernel.body)) {
-    return gemm->batch * sym::ceildiv(gemm->rows, schedule.q_block) *
-           sym::ceildiv(gemm->columns, schedule.kv_block);
+    return gemm->batch * sym::ceildiv(gemm->rows, schedule.row_block) *
+           sym::ceildiv(gemm->columns, schedule.column_block);
   }
   if (schedule.blocks) {
     return grid_extent(std::get<LoopKernel>(kernel.body), *schedule.blocks, context);

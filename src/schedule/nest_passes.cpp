@@ -84,6 +84,8 @@ constexpr NestPass kPasses[] = {
      "values that no result needs go, and with them the reads of buffers"},
     {"remove_dead_nests", [](State& s) { remove_dead_nests(program(s)); }, nullptr, false,
      "nests whose results nobody reads go"},
+    {"widen_convolutions", [](State& s) { widen_convolutions(program(s), s.options); }, nullptr,
+     false, "convolutions of f16 and bf16 that the library has in f32 alone become such ones"},
     {"patch_convolutions",
      [](State& s) { convolutions_of_patches(program(s), s.options.least_channels); },
      needs::padded_channels, false,

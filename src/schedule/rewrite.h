@@ -17,10 +17,15 @@ void drop_dead_values(loop::Program& program);
 // and dtypes that the library does not take. They become sum reductions.
 void contractions_to_loops(loop::Program& program, const Options& options);
 
-// Convolutions of such images whose windows do not overlap (the first layer of a vision
-// transformer) become a copy of the image as patches and a product with the weights. Runs first, on
-// logical indices. 128 images of 3x224x224 by 768x3x16x16 on an H200: 880 us as a padded
-// convolution.
+// Convolutions of f16 and bf16, and their gradients, become ones of f32 with a rounding after them
+// where the library has only those (x86 processors with AVX2 alone): sums and bias are of f32 in
+// both, so that results are rounded once. Operands are widened once, weights ahead of all calls.
+void widen_convolutions(loop::Program& program, const Options& options);
+
+// Convolutions of f16 and bf16 images with fewer than `channels` channels whose windows do not
+// overlap (the first layer of a vision transformer) become a copy of the image as patches and a
+// product with the weights. Runs on logical indices. 128 images of 3x224x224 by 768x3x16x16 on an
+// H200: 880 us as a padded convolution.
 void convolutions_of_patches(loop::Program& program, std::int64_t channels);
 
 // Convolutions of f16 and bf16 images with fewer than `channels` channels get zeros as the rest, in

@@ -88,8 +88,8 @@ KernelStep attention_kernel(const Nest& nest, const Program& program) {
 void set_gradient_blocks(Schedule& schedule, const loop::Attention& attention) {
   constexpr std::int64_t kRows = 64, kColumns = 128, kMostInOne = 512;
   const auto columns = attention.kv_length.constant();
-  schedule.q_block = kRows;
-  schedule.kv_block = columns && *columns <= kMostInOne ? *columns : kColumns;
+  schedule.row_block = kRows;
+  schedule.column_block = columns && *columns <= kMostInOne ? *columns : kColumns;
 }
 
 // Attention as a call of the library.
@@ -173,7 +173,7 @@ class StepBuilder {
         KernelStep kernel = attention_kernel(first, program_);
         kernel.schedule.lanes = options_.device.vector_bytes / 4;
         // Packing the keys costs a tenth to a fifth of a block of 32 rows; from 128 on, little.
-        kernel.schedule.q_block = 128;
+        kernel.schedule.row_block = 128;
         if (a.gradient) set_gradient_blocks(kernel.schedule, a);
         step.label = "attention";
         step.sources = kernel.kernel.sources;

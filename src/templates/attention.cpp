@@ -75,20 +75,19 @@ std::string needs(const AttentionProblem& problem, const AttentionConfig& config
   return {};
 }
 
-AttentionEstimate estimate_of(const AttentionProblem& problem, std::span<const Array> arrays,
-                              std::int64_t head_products, std::int64_t value_products) {
+Estimate estimate_of(const AttentionProblem& problem, std::span<const Array> arrays,
+                     std::int64_t head_products, std::int64_t value_products) {
   sym::Context& context = problem.q_length.context();
   const Expr weights = problem.batch * problem.heads * problem.q_length * problem.kv_length;
   const Expr each = problem.head_dim * head_products + problem.value_dim * value_products;
   return {stack_bytes(context, arrays), weights * each * 2};
 }
 
-AttentionEstimate estimate_forward(const AttentionProblem& problem, const AttentionConfig& config) {
+Estimate estimate_forward(const AttentionProblem& problem, const AttentionConfig& config) {
   return estimate_of(problem, forward_arrays(problem, config), 1, 1);
 }
 
-AttentionEstimate estimate_gradient(const AttentionProblem& problem,
-                                    const AttentionConfig& config) {
+Estimate estimate_gradient(const AttentionProblem& problem, const AttentionConfig& config) {
   // Scores again, and the gradients of weights, of values, of keys and of queries.
   return estimate_of(problem, gradient_arrays(problem, config), 3, 2);
 }
@@ -110,11 +109,7 @@ std::string to_string(const AttentionConfig& config) {
 std::span<const AttentionTemplate> attention_templates() { return kTemplates; }
 
 const AttentionTemplate& attention_template_of(const AttentionProblem& problem) {
-  for (const AttentionTemplate& row : kTemplates) {
-    if (row.matches(problem)) return row;
-  }
-  INKLE_CHECK(false, "no template of attention matches {}", problem.name);
-  return kTemplates.front();
+  return first_match(attention_templates(), problem);
 }
 
 }  // namespace inkle::templates

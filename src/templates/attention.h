@@ -18,11 +18,10 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "kernel/kernel.h"
-#include "templates/target.h"
+#include "templates/template.h"
 
 namespace inkle::templates {
 
@@ -79,24 +78,7 @@ struct AttentionConfig {
 };
 [[nodiscard]] std::string to_string(const AttentionConfig& config);
 
-struct AttentionEstimate {
-  Expr stack_bytes;  // of a task, arrays in whole cache lines
-  Expr operations;   // multiplications and additions of all matrix products
-};
-
-struct AttentionTemplate {
-  std::string_view name, doc;
-  bool (*matches)(const AttentionProblem& problem) = nullptr;
-  // What is worth measuring, the best guess first.
-  std::vector<AttentionConfig> (*configs)(const AttentionProblem& problem,
-                                          const CpuTarget& target) = nullptr;
-  // What the problem lacks for this template; empty: nothing, and `emit` cannot fail.
-  std::string (*needs)(const AttentionProblem& problem, const AttentionConfig& config) = nullptr;
-  AttentionEstimate (*estimate)(const AttentionProblem& problem,
-                                const AttentionConfig& config) = nullptr;
-  kernel::Kernel (*emit)(const AttentionProblem& problem, const AttentionConfig& config,
-                         sym::Context& context) = nullptr;
-};
+using AttentionTemplate = Template<AttentionProblem, AttentionConfig>;
 
 [[nodiscard]] std::span<const AttentionTemplate> attention_templates();
 // The first that matches.

@@ -35,7 +35,7 @@ std::string cpu_needs(const GemmProblem& problem, const GemmConfig& config) {
   return {};
 }
 
-GemmEstimate cpu_estimate(const GemmProblem& problem, const GemmConfig& config) {
+Estimate cpu_estimate(const GemmProblem& problem, const GemmConfig& config) {
   constexpr std::int64_t kBytes = 4;
   sym::Context& context = problem.rows.context();
   const std::int64_t rows = gemm_rows(problem, config).padded;
@@ -64,10 +64,7 @@ std::string to_string(const GemmConfig& config) {
 std::span<const GemmTemplate> gemm_templates() { return kTemplates; }
 
 const GemmTemplate& gemm_template_of(const GemmProblem& problem) {
-  for (const GemmTemplate& row : kTemplates) {
-    if (row.matches(problem)) return row;
-  }
-  INKLE_CHECK(false, "no template for {}", problem.name);
+  return first_match(gemm_templates(), problem);
 }
 
 }  // namespace inkle::templates

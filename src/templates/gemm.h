@@ -14,12 +14,11 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "kernel/kernel.h"
 #include "loop/body.h"
-#include "templates/target.h"
+#include "templates/template.h"
 
 namespace inkle::templates {
 
@@ -69,22 +68,7 @@ struct GemmConfig {
 };
 [[nodiscard]] std::string to_string(const GemmConfig& config);
 
-struct GemmEstimate {
-  Expr stack_bytes;  // of a task
-  Expr operations;   // multiplications and additions
-};
-
-struct GemmTemplate {
-  std::string_view name, doc;
-  bool (*matches)(const GemmProblem& problem) = nullptr;
-  // What is worth measuring, the best guess first.
-  std::vector<GemmConfig> (*configs)(const GemmProblem& problem, const CpuTarget& target) = nullptr;
-  // What the problem lacks for this template; empty: nothing, and `emit` cannot fail.
-  std::string (*needs)(const GemmProblem& problem, const GemmConfig& config) = nullptr;
-  GemmEstimate (*estimate)(const GemmProblem& problem, const GemmConfig& config) = nullptr;
-  kernel::Kernel (*emit)(const GemmProblem& problem, const GemmConfig& config,
-                         sym::Context& context) = nullptr;
-};
+using GemmTemplate = Template<GemmProblem, GemmConfig>;
 
 [[nodiscard]] std::span<const GemmTemplate> gemm_templates();
 // The first that matches.

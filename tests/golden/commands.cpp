@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "codegen/cpu/attention_problem.h"
+#include "codegen/cpu/gemm_problem.h"
 #include "codegen/cuda/compiler.h"
 #include "golden/golden.h"
 #include "graph/text.h"
@@ -387,8 +388,23 @@ std::string expanded(std::string_view text, std::span<const std::string> args) {
   return out;
 }
 
-// templates [--training] [--passes=a,b]: a graph's attention as kernel IR, of a CPU with AVX2,
-// before or after kernel passes. Each is verified and read back.
+// The text of what a template writes, after some passes.
+template <class Problem, class Config>
+std::string written(const templates::Template<Problem, Config>& row, const Problem& problem,
+                    const Config& config, sym::Context& context,
+                    const kernel::PassOptions& passes) {
+  if (const std::string lacks = row.needs(problem, config); !lacks.empty()) {
+    unsupported("{}", lacks);
+  }
+  const templates::Estimate estimate = row.estimate(problem, config);
+  std::string out =
+      fmt::format("{} {}\nstack bytes {}, operations {}\n", row.name, to_string(config),
+                  sym::to_string(estimate.stack_bytes), sym::to_string(estimate.operations));
+  return out + passed(row.emit(problem, config, context), context, kernel::cpu_passes(), passes);
+}
+
+// templates [--training] [--gemm] [--passes=a,b]: a graph's attention, or its matrix products, as
+// kernel IR, of a CPU with AVX2, before or after kernel passes. Each is verified and read back.
 std::string from_templates(std::string_view text, std::span<const std::string> args) {
   schedule::Options options = fixed_options();
   kernel::PassOptions passes{.verify_each = true};
@@ -396,6 +412,8 @@ std::string from_templates(std::string_view text, std::span<const std::string> a
   for (const std::string_view arg : args) {
     if (arg == "--training")
       options.training = true;
+    else if (arg == "--gemm")
+      options.gemm_template = true;
     else if (arg.starts_with("--passes="))
       take_out(passes.skip, arg);
     else
@@ -406,18 +424,19 @@ std::string from_templates(std::string_view text, std::span<const std::string> a
   for (const schedule::Step& step : program.steps) {
     const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
     if (kernel == nullptr) continue;
-    const auto* attention = std::get_if<schedule::AttentionKernel>(&kernel->kernel.body);
-    if (attention == nullptr) continue;
-    const auto problem = codegen::cpu::attention_problem(kernel->kernel, *attention);
-    const templates::AttentionTemplate& row = templates::attention_template_of(problem);
-    const auto config = codegen::cpu::attention_config(row, problem, kernel->schedule, {32, 16});
-    if (const std::string lacks = row.needs(problem, config); !lacks.empty())
-      unsupported("{}", lacks);
-    const templates::AttentionEstimate estimate = row.estimate(problem, config);
-    out += fmt::format("{} {}\nstack bytes {}, operations {}\n", row.name, to_string(config),
-                       sym::to_string(estimate.stack_bytes), sym::to_string(estimate.operations));
-    out += passed(row.emit(problem, config, *program.program.context), *program.program.context,
-                  kernel::cpu_passes(), passes);
+    sym::Context& context = *program.program.context;
+    const templates::CpuTarget avx2{32, 16};
+    if (const auto* a = std::get_if<schedule::AttentionKernel>(&kernel->kernel.body)) {
+      const auto problem = codegen::cpu::attention_problem(kernel->kernel, *a);
+      const templates::AttentionTemplate& row = templates::attention_template_of(problem);
+      const auto config = codegen::cpu::attention_config(row, problem, kernel->schedule, avx2);
+      out += written(row, problem, config, context, passes);
+    } else if (const auto* g = std::get_if<schedule::GemmKernel>(&kernel->kernel.body)) {
+      const auto problem = codegen::cpu::gemm_problem(kernel->kernel, *g);
+      const templates::GemmTemplate& row = templates::gemm_template_of(problem);
+      const auto config = codegen::cpu::gemm_config(row, problem, kernel->schedule, avx2);
+      out += written(row, problem, config, context, passes);
+    }
   }
   return out;
 }

@@ -135,5 +135,36 @@ TEST(NestPasses, TextAfterEachIsDumped) {
   EXPECT_EQ(last, to_string(program));
 }
 
+constexpr const char* kConvolution = R"(
+graph @f(%x: bf16[2,4,8,8], %w: bf16[6,4,3,3] param, %b: bf16[6] param) -> bf16[2,6,8,8] {
+  %0: bf16[2,6,8,8] = convolution(%x, %w, %b, [1,1], [1,1], [1,1], false, [0,0], 1)
+  %1: bf16[2,6,8,8] = relu(%0)
+  return %1
+}
+)";
+
+// Of a processor whose library has no bf16.
+TEST(NestPasses, ConvolutionsThatTheLibraryHasInF32AloneAreWidened) {
+  Options options = options_of();
+  options.can_convolve = [](abi::DType dtype) { return dtype == abi::DType::f32; };
+  const ScheduledProgram made =
+      schedule(lower::lower(graph::parse(kConvolution, "f", ops::op_table())), options,
+               {.verify_each = true});
+  int calls = 0;
+  int prepared = 0;
+  for (const Step& step : made.steps) {
+    prepared += step.prepare ? 1 : 0;
+    const auto* call = std::get_if<ConvolutionStep>(&step.action);
+    if (call == nullptr) continue;
+    ++calls;
+    for (const loop::BufferId b : {call->x.buffer, call->w.buffer, call->y.buffer}) {
+      EXPECT_EQ(made.program.buffers[b].dtype, abi::DType::f32);
+    }
+    EXPECT_TRUE(call->bias.has_value());
+  }
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(prepared, 2) << "weights and bias are widened once";
+}
+
 }  // namespace
 }  // namespace inkle::schedule

@@ -52,8 +52,8 @@ templates::AttentionConfig attention_config(const templates::AttentionTemplate& 
                                             const schedule::Schedule& schedule,
                                             const templates::CpuTarget& target) {
   templates::AttentionConfig config = row.configs(problem, target).front();
-  config.q_block = schedule.q_block;
-  config.kv_block = schedule.kv_block;
+  config.q_block = schedule.row_block;
+  config.kv_block = schedule.column_block;
   return config;
 }
 

@@ -33,34 +33,15 @@ EmittedKernel emit_loops(Ir& ir, const schedule::Kernel& kernel, const schedule:
   return print_kernel(ir, expanded, context, arguments);
 }
 
-EmittedKernel emit_attention(Ir& ir, const schedule::Kernel& kernel,
-                             const schedule::Schedule& schedule,
-                             const schedule::AttentionKernel& attention, const Target& target,
-                             const Values& arguments, const kernel::PassFault& fault) {
-  const templates::AttentionProblem problem = attention_problem(kernel, attention);
-  const templates::AttentionTemplate& row = templates::attention_template_of(problem);
-  const templates::CpuTarget processor{target.vector_bytes, target.vector_registers()};
-  const templates::AttentionConfig config = attention_config(row, problem, schedule, processor);
+// The kernel that the template writes for this problem.
+template <class Problem, class Config>
+EmittedKernel emit_template(Ir& ir, const templates::Template<Problem, Config>& row,
+                            const Problem& problem, const Config& config, const Values& arguments,
+                            const kernel::PassFault& fault) {
   if (const std::string lacks = row.needs(problem, config); !lacks.empty()) {
     unsupported("{}", lacks);
   }
-  sym::Context& context = problem.q_length.context();
-  kernel::Kernel made = row.emit(problem, config, context);
-  kernel::run_passes(made, context, kernel::cpu_passes(), {.fault = fault});
-  return print_kernel(ir, made, context, arguments);
-}
-
-EmittedKernel emit_gemm(Ir& ir, const schedule::Kernel& kernel, const schedule::Schedule& schedule,
-                        const schedule::GemmKernel& gemm, const Target& target,
-                        const Values& arguments, const kernel::PassFault& fault) {
-  const templates::GemmProblem problem = gemm_problem(kernel, gemm);
-  const templates::GemmTemplate& row = templates::gemm_template_of(problem);
-  const templates::CpuTarget processor{target.vector_bytes, target.vector_registers()};
-  const templates::GemmConfig config = gemm_config(row, problem, schedule, processor);
-  if (const std::string lacks = row.needs(problem, config); !lacks.empty()) {
-    unsupported("{}", lacks);
-  }
-  sym::Context& context = problem.rows.context();
+  sym::Context& context = problem.batch.context();
   kernel::Kernel made = row.emit(problem, config, context);
   kernel::run_passes(made, context, kernel::cpu_passes(), {.fault = fault});
   return print_kernel(ir, made, context, arguments);
@@ -72,14 +53,21 @@ EmittedKernel emit_kernel(Ir& ir, const schedule::Kernel& kernel,
                           const schedule::Schedule& schedule, const Target& target,
                           std::string_view name, const kernel::PassFault& fault) {
   const Values arguments = ir.begin_function(name, target.cpu, target.features);
+  const templates::CpuTarget processor{target.vector_bytes, target.vector_registers()};
   EmittedKernel result;
   if (const auto* loops = std::get_if<LoopKernel>(&kernel.body)) {
     result = emit_loops(ir, kernel, schedule, *loops, arguments, fault);
   } else if (const auto* gemm = std::get_if<schedule::GemmKernel>(&kernel.body)) {
-    result = emit_gemm(ir, kernel, schedule, *gemm, target, arguments, fault);
+    const templates::GemmProblem problem = gemm_problem(kernel, *gemm);
+    const templates::GemmTemplate& row = templates::gemm_template_of(problem);
+    const auto config = gemm_config(row, problem, schedule, processor);
+    result = emit_template(ir, row, problem, config, arguments, fault);
   } else {
     const auto& attention = std::get<schedule::AttentionKernel>(kernel.body);
-    result = emit_attention(ir, kernel, schedule, attention, target, arguments, fault);
+    const templates::AttentionProblem problem = attention_problem(kernel, attention);
+    const templates::AttentionTemplate& row = templates::attention_template_of(problem);
+    const auto config = attention_config(row, problem, schedule, processor);
+    result = emit_template(ir, row, problem, config, arguments, fault);
   }
   ir.end_function();
   return result;

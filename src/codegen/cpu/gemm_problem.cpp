@@ -40,8 +40,8 @@ templates::GemmConfig gemm_config(const templates::GemmTemplate& row, const Gemm
                                   const schedule::Schedule& schedule,
                                   const templates::CpuTarget& target) {
   templates::GemmConfig config = row.configs(problem, target).front();
-  config.row_block = schedule.q_block;
-  config.column_block = schedule.kv_block;
+  config.row_block = schedule.row_block;
+  config.column_block = schedule.column_block;
   return config;
 }
 

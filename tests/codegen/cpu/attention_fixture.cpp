@@ -28,7 +28,7 @@ void expect_near(const std::vector<Array>& actual, const std::vector<Array>& exp
 }
 
 // What the estimate says of a task's stack is what the kernel declares.
-void check_estimate(const kernel::Kernel& written, const templates::AttentionEstimate& estimate) {
+void check_estimate(const kernel::Kernel& written, const templates::Estimate& estimate) {
   constexpr std::int64_t kCacheLine = 64;
   Expr bytes = estimate.stack_bytes.context().constant(0);
   for (std::size_t m = written.parameter_count; m < written.memories.size(); ++m) {

@@ -133,8 +133,8 @@ Problem random_problem(sym::Context& context, unsigned seed, bool is_gradient) {
   a.is_causal = random.one_in(3);
   a.safe = !random.one_in(4);
   if (random.one_in(4)) a.dropout = {random.from(0, 5), random.one_in(6) ? 1.0 : 0.3};
-  p.schedule.q_block = random.pick<std::int64_t>({1, 4, 6, 16, 32, 64});
-  p.schedule.kv_block = random.pick<std::int64_t>({16, 64, 128, 256});
+  p.schedule.row_block = random.pick<std::int64_t>({1, 4, 6, 16, 32, 64});
+  p.schedule.column_block = random.pick<std::int64_t>({16, 64, 128, 256});
   return p;
 }
 

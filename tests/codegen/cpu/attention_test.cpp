@@ -23,7 +23,7 @@ struct Case {
   bool transposed_k = false;  // [.., feature, column] in memory
   bool dynamic = false;
   bool empty_row = false;
-  std::int64_t q_block = 32, kv_block = 128;
+  std::int64_t row_block = 32, column_block = 128;
 };
 
 struct Built {
@@ -148,11 +148,11 @@ void check_attention(const Case& c) {
   Built b;
   build(c, b);
   Schedule schedule;
-  schedule.q_block = c.q_block;
-  schedule.kv_block = c.kv_block;
+  schedule.row_block = c.row_block;
+  schedule.column_block = c.column_block;
   std::vector<Array> expected = make_arrays(c);
   reference(c, expected);
-  const std::int64_t extent = c.batch * c.heads * ((c.q + c.q_block - 1) / c.q_block);
+  const std::int64_t extent = c.batch * c.heads * ((c.q + c.row_block - 1) / c.row_block);
   for (CpuCompiler* compiler : compilers()) {
     const CompileUnit unit{&b.kernel, schedule};
     const auto compiled = compiler->compile({&unit, 1});
@@ -246,15 +246,15 @@ TEST(Attention, Speed) {
   for (CpuCompiler* compiler : compilers()) {
     for (const std::int64_t dim : {32, 64, 128}) {
       for (const std::int64_t length : {128, 512, 2048}) {
-        for (const auto& [q_block, kv_block] :
+        for (const auto& [row_block, column_block] :
              {std::pair{128, 128}, {128, 256}, {256, 128}, {32, 256}}) {
           Case c{
               .heads = 4, .kv_heads = 4, .q = length, .kv = length, .dim = dim, .value_dim = dim};
           Built b;
           build(c, b);
           Schedule schedule;
-          schedule.q_block = q_block;
-          schedule.kv_block = kv_block;
+          schedule.row_block = row_block;
+          schedule.column_block = column_block;
           const CompileUnit unit{&b.kernel, schedule};
           const auto compiled = compiler->compile({&unit, 1});
           std::vector<Array> arrays = make_arrays(c);
@@ -269,7 +269,7 @@ TEST(Attention, Speed) {
           for (int round = 0; round < 5; ++round) {
             const auto start = std::chrono::steady_clock::now();
             compiled[0].function(pointers.data(), nullptr, scratch, 0,
-                                 4 * ((length + q_block - 1) / q_block));
+                                 4 * ((length + row_block - 1) / row_block));
             best = std::min(
                 best,
                 std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -277,7 +277,7 @@ TEST(Attention, Speed) {
           fmt::print(
               "{} bytes, dim {}, length {}, blocks {} x {}: {:.0f} GFLOP/s of one core, compile "
               "{:.1f} ms\n",
-              compiler->device().vector_bytes, dim, length, q_block, kv_block,
+              compiler->device().vector_bytes, dim, length, row_block, column_block,
               4.0 * 4 * static_cast<double>(length * length * dim) / best * 1e-9,
               compiled[0].compile_seconds * 1e3);
         }
