@@ -20,7 +20,6 @@ class Widener {
   Widener(Program& program, const Options& options) : program_(program), options_(options) {}
 
   void run() {
-    if (!options_.can_convolve(DType::f32)) return;
     for (Nest& nest : program_.nests) {
       if (nest.kind == NestKind::convolution && is_narrow(nest)) {
         widen(nest);
@@ -34,7 +33,8 @@ class Widener {
  private:
   bool is_narrow(const Nest& nest) const {
     const DType dtype = program_.buffers[std::get<loop::Convolution>(nest.detail).x].dtype;
-    return abi::is_reduced_float(dtype) && !options_.can_convolve(dtype);
+    return abi::is_reduced_float(dtype) && !options_.can_convolve(dtype) &&
+           options_.can_convolve(DType::f32);
   }
 
   void widen(Nest& nest) {
