@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "schedule/expand_blocks.h"
+#include "schedule/expand_ending.h"
 #include "schedule/expand_parts.h"
 
 namespace inkle::schedule {
@@ -133,28 +134,22 @@ class KernelExpander {
     builder_.kernel().launch.instances = static_cast<std::int32_t>(expansion_.scheduled.instances);
     expansion_.blocks = &how;
     expansion_.aliasing =
-        std::any_of(params.begin(), params.end(), [](const Param& p) { return p.may_alias; });
+        expansion_.scheduled.ending
+            ? expansion::uses_aliases(expansion_.scheduled, loops_)
+            : std::any_of(params.begin(), params.end(), [](const Param& p) { return p.may_alias; });
     if (is_empty()) {  // never launched
       (void)builder_.axis(kernel::AxisKind::grid, builder_.context().constant(0));
       (void)builder_.axis(kernel::AxisKind::thread, builder_.context().constant(how.threads));
       return;
     }
-    const bool is_columns = how.axis == BlockSchedule::Axis::outer;
-    const PrepareOptions options{.join_softmax = is_columns || !how.keep,
-                                 .join_columns = is_columns,
-                                 .join_rows = loops_.walked != 0};
-    expansion::BlockExpansion x{expansion_, how,
-                                prepare(expansion_.scheduled, loops_, options, builder_.context())};
-    switch (how.axis) {
-      case BlockSchedule::Axis::outer:
-        return expansion::expand_columns(x);
-      case BlockSchedule::Axis::inner:
-        return expansion::expand_rows(x);
-      case BlockSchedule::Axis::tile:
-        expansion::expand_tiles(x);
-        // Two blocks of 1024 threads that turn tiles around are at work side by side: one waits for
-        // its loads while the other stores.
-        if (how.side != 0 && how.threads == 1024) builder_.kernel().launch.resident_blocks = 2;
+    if (expansion_.scheduled.ending) return expansion::expand_ending(expansion_);
+    expansion::BlockExpansion x{expansion_, how, expansion::prepare_block(expansion_)};
+    expansion::expand_block(x);
+    // Two blocks of 1024 threads that turn tiles around are at work side by side: one waits for its
+    // loads while the other stores.
+    const bool is_tile = how.axis == BlockSchedule::Axis::tile;
+    if (is_tile && how.side != 0 && how.threads == 1024) {
+      builder_.kernel().launch.resident_blocks = 2;
     }
   }
 

@@ -15,6 +15,58 @@ Expr BlockExpansion::iterations(std::size_t count) const {
   return product;
 }
 
+std::vector<std::int64_t> thread_extents(const BlockSchedule& blocks) {
+  constexpr std::int32_t kWarp = 32;
+  const std::int64_t teams = blocks.threads / blocks.team;
+  switch (blocks.axis) {
+    case BlockSchedule::Axis::outer:
+      if (blocks.team == 1) return {blocks.threads};
+      return {blocks.team, teams};
+    case BlockSchedule::Axis::inner:
+      if (blocks.team > kWarp) return {blocks.team / kWarp, kWarp};
+      if (blocks.team == 1) return {teams};
+      return {teams, blocks.team};
+    case BlockSchedule::Axis::tile:
+      break;
+  }
+  INKLE_CHECK(false, "the threads of a tile");
+}
+
+std::vector<ThreadNumber> thread_numbers(BlockExpansion& x,
+                                         const std::vector<std::int64_t>& extents) {
+  kernel::Builder& b = x.e.b;
+  const auto& axes = b.kernel().launch.axes;
+  std::vector<ThreadNumber> out;
+  if (x.e.threads_are_given) {
+    std::size_t a = axes.size();
+    const auto next = [&] {
+      do {
+        INKLE_CHECK(a > 0, "kernel {}: threads that no axes make up", x.e.scheduled.name);
+        --a;
+      } while (axes[a].kind != kernel::AxisKind::thread);
+    };
+    for (std::size_t e = extents.size(); e-- > 0;) {
+      ThreadNumber number{x.context().constant(0), {}};
+      std::int64_t stride = 1;
+      while (stride < extents[e]) {
+        next();
+        number.value = number.value + axes[a].variable * stride;
+        number.axes.insert(number.axes.begin(), static_cast<kernel::AxisId>(a));
+        stride *= *axes[a].extent.constant();
+      }
+      INKLE_CHECK(stride == extents[e], "kernel {}: threads counted in {}", x.e.scheduled.name,
+                  extents[e]);
+      out.insert(out.begin(), std::move(number));
+    }
+    return out;
+  }
+  for (const std::int64_t extent : extents) {
+    const Expr variable = b.axis(kernel::AxisKind::thread, x.context().constant(extent));
+    out.push_back({variable, {static_cast<kernel::AxisId>(axes.size() - 1)}});
+  }
+  return out;
+}
+
 void bind(BlockExpansion& x, Expr symbol, Expr value) {
   kernel::Builder& b = x.e.b;
   b.operation(kernel::Op::bind, {b.index(value)}, {kernel::scalar_type(DType::i64)},
@@ -81,7 +133,41 @@ bool is_read_again(const BlockExpansion& x, const Stage& stage) {
   return false;
 }
 
+PreparedKernel prepare_block(Expansion& e) {
+  const bool is_columns = e.blocks->axis == BlockSchedule::Axis::outer;
+  const PrepareOptions options{.join_softmax = is_columns || !e.blocks->keep,
+                               .join_columns = is_columns,
+                               .join_rows = e.loops.walked != 0};
+  return prepare(e.scheduled, e.loops, options, e.b.context());
+}
+
+bool uses_aliases(const Kernel& scheduled, const LoopKernel& loops) {
+  const auto& params = scheduled.params;
+  const auto is_alias = [&](std::uint32_t b) { return b < params.size() && params[b].may_alias; };
+  return std::any_of(loops.stages.begin(), loops.stages.end(), [&](const Stage& stage) {
+    const auto& body = stage.body.instructions;
+    return std::any_of(body.begin(), body.end(),
+                       [&](const Instruction& i) {
+                         return i.opcode == Opcode::load && is_alias(i.buffer);
+                       }) ||
+           std::any_of(stage.stores.begin(), stage.stores.end(),
+                       [&](const StageStore& store) { return is_alias(store.target); });
+  });
+}
+
+void expand_block(BlockExpansion& x) {
+  switch (x.blocks.axis) {
+    case BlockSchedule::Axis::outer:
+      return expand_columns(x);
+    case BlockSchedule::Axis::inner:
+      return expand_rows(x);
+    case BlockSchedule::Axis::tile:
+      return expand_tiles(x);
+  }
+}
+
 bool knows(const Kernel& scheduled) {
+  // Expanded endings are not verified yet.
   return std::holds_alternative<LoopKernel>(scheduled.body) && !scheduled.ending;
 }
 

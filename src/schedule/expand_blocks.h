@@ -20,12 +20,25 @@ struct BlockExpansion {
   const BlockSchedule& blocks;
   PreparedKernel prepared;
   bool reads_twice = false;  // what has been read is read again
+  // Of a part of an ending: the number that the part's block would have in a launch of its own;
+  // null: a block of the launch, whose axes the expansion declares.
+  Expr block = {};
 
   [[nodiscard]] sym::Context& context() const { return e.b.context(); }
   [[nodiscard]] const LoopKernel& loops() const { return e.loops; }
   // The product of the first `count` outer extents.
   [[nodiscard]] Expr iterations(std::size_t count) const;
 };
+
+// One number of a thread of several: its value and the launch's axes that make it up.
+struct ThreadNumber {
+  Expr value;
+  std::vector<kernel::AxisId> axes;
+};
+// The block's threads counted row-major in these extents: axes of their own, or of a launch that
+// has its axes those that make them up.
+[[nodiscard]] std::vector<ThreadNumber> thread_numbers(BlockExpansion& x,
+                                                       const std::vector<std::int64_t>& extents);
 
 // A value of its own for a symbol: `symbol in range = bind(value)`.
 void bind(BlockExpansion& x, Expr symbol, Expr value);
@@ -43,6 +56,15 @@ void if_less(BlockExpansion& x, Expr a, Expr b, const std::function<void()>& bod
 void expand_columns(BlockExpansion& x);
 void expand_rows(BlockExpansion& x);
 void expand_tiles(BlockExpansion& x);
+// The stages as the class of `e.blocks` takes them.
+[[nodiscard]] PreparedKernel prepare_block(Expansion& e);
+// Whether the loops load or store what may be memory of another parameter.
+[[nodiscard]] bool uses_aliases(const Kernel& scheduled, const LoopKernel& loops);
+// One of the expansions, by the schedule's axis.
+void expand_block(BlockExpansion& x);
+
+// The extents in which the class counts a block's threads.
+[[nodiscard]] std::vector<std::int64_t> thread_extents(const BlockSchedule& blocks);
 
 // Whether expand() knows this kernel's class.
 [[nodiscard]] bool knows(const Kernel& scheduled);

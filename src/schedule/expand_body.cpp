@@ -418,6 +418,7 @@ void BodyExpander::store(const StageStore& store, ValueId value, bool varies, in
   if (varies && to.form == Form::splat) to.form = Form::each;
   const DType dtype = b_.kernel().memories.at(to.memory).dtype;
   const ValueId stored = b_.cast(value, dtype);
+  if (expansion_.hand_over && expansion_.hand_over(store, stored)) return;
   annotate(to, store.offset, true);
   if (store.mode == loop::StoreMode::atomic_add && to.form == Form::wide) to.form = Form::each;
   const auto one = [&](const Access& place) {

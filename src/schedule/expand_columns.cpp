@@ -35,8 +35,9 @@ class ColumnExpander {
   void alone() {
     const Expr groups = sym::ceildiv(dim_.extent, blocks_.lanes);
     const Expr all = x_.iterations(last_) * groups;
-    const Expr block = b_.axis(AxisKind::grid, sym::ceildiv(all, blocks_.threads));
-    const Expr thread = b_.axis(AxisKind::thread, x_.context().constant(blocks_.threads));
+    const Expr block =
+        x_.block.is_null() ? b_.axis(AxisKind::grid, sym::ceildiv(all, blocks_.threads)) : x_.block;
+    const Expr thread = thread_numbers(x_, thread_extents(blocks_))[0].value;
     const Expr number = block * std::int64_t{blocks_.threads} + thread;
     if_less(x_, number, all, [&] {
       if (last_ == 0) {
@@ -55,16 +56,27 @@ class ColumnExpander {
     const std::int32_t across = blocks_.threads / blocks_.team;
     const std::int64_t width = std::int64_t{across} * blocks_.lanes;
     const Expr strips = sym::ceildiv(dim_.extent, width);
-    for (std::size_t d = 0; d < last_; ++d) {
-      b_.kernel().launch.axes.push_back(
-          {AxisKind::grid, x_.loops().outer[d].variable, x_.loops().outer[d].extent});
-    }
-    const Expr strip = b_.axis(AxisKind::grid, strips);
-    y_ = b_.axis(AxisKind::thread, x_.context().constant(blocks_.team));
-    const Expr thread = b_.axis(AxisKind::thread, x_.context().constant(across));
+    const Expr strip = strip_of_block(strips);
+    const std::vector<ThreadNumber> numbers = thread_numbers(x_, thread_extents(blocks_));
+    y_ = numbers[0].value;
+    team_ = numbers[0].axes;
+    const Expr thread = numbers[1].value;
     const Expr first = (strip * std::int64_t{across} + thread) * std::int64_t{blocks_.lanes};
     if (sym::less(first, dim_.extent) != true) on_ = less(x_, first, dim_.extent);
     in_lanes(first);
+  }
+
+  Expr strip_of_block(Expr strips) {
+    const auto& outer = x_.loops().outer;
+    if (x_.block.is_null()) {
+      for (std::size_t d = 0; d < last_; ++d) {
+        b_.kernel().launch.axes.push_back({AxisKind::grid, outer[d].variable, outer[d].extent});
+      }
+      return b_.axis(AxisKind::grid, strips);
+    }
+    if (last_ == 0) return x_.block;
+    bind_outer(x_, bind_new(x_, sym::floordiv(x_.block, strips), x_.iterations(last_)), 0, last_);
+    return bind_new(x_, sym::mod(x_.block, strips), strips);
   }
 
   // Columns from `first` on.
@@ -240,28 +252,27 @@ class ColumnExpander {
   // Shared memory for one state of a reduction; those that follow use it again.
   kernel::MemoryId slots(const kernel::Collective& team, ValueId state, std::int64_t places) {
     const DType dtype = b_.type_of(state).dtype;
-    for (const kernel::MemoryId m : slots_) {
-      const bool taken =
-          std::find(team.scratch.begin(), team.scratch.end(), m) != team.scratch.end();
-      if (!taken && b_.kernel().memories[m].dtype == dtype) return m;
+    for (const kernel::MemoryId m : x_.e.slots) {
+      kernel::Memory& known = b_.kernel().memories[m];
+      if (std::find(team.scratch.begin(), team.scratch.end(), m) != team.scratch.end()) continue;
+      if (known.dtype != dtype) continue;
+      known.shape = {sym::max(known.shape[0], x_.context().constant(places))};
+      return m;
     }
     kernel::Memory memory;
-    memory.name = fmt::format("slots{}", slots_.size());
+    memory.name = fmt::format("slots{}", x_.e.slots.size());
     memory.space = kernel::Space::shared;
     memory.dtype = dtype;
     memory.shape = {x_.context().constant(places)};
     memory.alignment = 16;
-    slots_.push_back(b_.memory(std::move(memory)));
-    return slots_.back();
+    x_.e.slots.push_back(b_.memory(std::move(memory)));
+    return x_.e.slots.back();
   }
 
   Values join(GpuReducer& reducer, const Values& states) {
     constexpr std::int32_t kSequential = 8;
     kernel::Collective team;
-    const auto& axes = b_.kernel().launch.axes;
-    for (kernel::AxisId a = 0; a < axes.size(); ++a) {
-      if (axes[a].variable == y_) team.axes.push_back(a);
-    }
+    team.axes = team_;
     team.sequential = kSequential + 1;
     const kernel::CollectivePlan plan =
         kernel::plan_collective(b_.kernel(), kernel::Op::reduce, team);
@@ -294,8 +305,8 @@ class ColumnExpander {
   loop::Dim dim_;
   Lanes shape_;
   LaneMask mask_;
-  std::vector<kernel::MemoryId> slots_;
-  Expr y_;                      // the thread in a team
+  Expr y_;  // the thread in a team
+  std::vector<kernel::AxisId> team_;
   ValueId on_ = kernel::kNone;  // whether the columns of the thread exist
 };
 

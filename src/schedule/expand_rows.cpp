@@ -55,34 +55,39 @@ void RowExpander::launch(const std::function<void()>& stages) {
   const auto& outer = x_.loops().outer;
   std::vector<kernel::Axis>& axes = b_.kernel().launch.axes;
   const std::int32_t team = blocks_.team;
-  const auto axis_of_team = [&](std::int64_t extent) {
-    const Expr variable = b_.axis(AxisKind::thread, constant(extent));
-    team_.push_back(static_cast<kernel::AxisId>(axes.size() - 1));
-    return variable;
-  };
   if (!std::has_single_bit(static_cast<std::uint32_t>(team))) {
     unsupported("kernel {}: rows shared by {} threads", x_.e.scheduled.name, team);
   }
   if (team > kWarp) {
     INKLE_CHECK(team == blocks_.threads, "a team of {} in a block of {}", team, blocks_.threads);
-    for (const loop::Dim& dim : outer) {
-      axes.push_back({AxisKind::grid, dim.variable, dim.extent});
+    if (x_.block.is_null()) {
+      for (const loop::Dim& dim : outer) {
+        axes.push_back({AxisKind::grid, dim.variable, dim.extent});
+      }
+      if (outer.empty()) (void)b_.axis(AxisKind::grid, constant(1));
+    } else if (!outer.empty()) {
+      bind_outer(x_, x_.block, 0, outer.size());
     }
-    if (outer.empty()) (void)b_.axis(AxisKind::grid, constant(1));
     thread_ = constant(0);
     if (blocks_.cluster > 1) {
       thread_ = b_.axis(AxisKind::cluster, constant(blocks_.cluster)) * std::int64_t{team};
     }
-    warp_ = axis_of_team(team / kWarp);
-    lane_ = axis_of_team(kWarp);
+    const std::vector<ThreadNumber> numbers = thread_numbers(x_, thread_extents(blocks_));
+    warp_ = numbers[0].value;
+    lane_ = numbers[1].value;
+    team_ = numbers[0].axes;
+    team_.insert(team_.end(), numbers[1].axes.begin(), numbers[1].axes.end());
     thread_ = thread_ + warp_ * std::int64_t{kWarp} + lane_;
     return stages();
   }
   const std::int64_t teams = blocks_.threads / team;
   const Expr rows = x_.iterations(outer.size());
-  const Expr block = b_.axis(AxisKind::grid, sym::ceildiv(rows, teams));
-  team_number_ = b_.axis(AxisKind::thread, constant(teams));
-  thread_ = team > 1 ? axis_of_team(team) : constant(0);
+  const Expr block =
+      x_.block.is_null() ? b_.axis(AxisKind::grid, sym::ceildiv(rows, teams)) : x_.block;
+  const std::vector<ThreadNumber> numbers = thread_numbers(x_, thread_extents(blocks_));
+  team_number_ = numbers[0].value;
+  thread_ = team > 1 ? numbers[1].value : constant(0);
+  if (team > 1) team_ = numbers[1].axes;
   const Expr row = block * teams + team_number_;
   if_less(x_, row, rows, [&] {
     if (outer.size() == 1) {

@@ -1,0 +1,301 @@
+#include "schedule/expand_ending.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+
+namespace inkle::schedule::expansion {
+namespace {
+
+using kernel::Access;
+using kernel::AxisKind;
+using kernel::MemoryId;
+using kernel::Op;
+using kernel::Order;
+using kernel::Scope;
+using loop::Opcode;
+
+// How the blocks of a kernel run a part of its ending.
+BlockSchedule ending_blocks(const BlockSchedule& part, const BlockSchedule& kernel,
+                            bool by_strips) {
+  constexpr std::int32_t kWarp = 32;
+  BlockSchedule b = part;
+  b.threads = kernel.threads;
+  b.keep = false;
+  b.cluster = 1;
+  if (by_strips) {
+    b.team = kernel.team;
+    b.lanes = kernel.lanes;
+  } else if (b.axis == BlockSchedule::Axis::inner) {
+    b.team = b.team > kWarp ? b.threads : b.team;
+  } else {
+    b.team = std::min(b.team, b.threads);
+  }
+  return b;
+}
+
+class EndingExpander {
+ public:
+  explicit EndingExpander(Expansion& first)
+      : first_(first), b_(first.b), ending_(*first.scheduled.ending), blocks_(*first.blocks) {
+    for (const Ending::Part& part : ending_.parts) {
+      parts_.push_back(ending_blocks(part.blocks, blocks_, ending_.by_strips));
+    }
+  }
+
+  void run() {
+    declare_threads();
+    const Expr all = grid_extent(first_.loops, blocks_, context());
+    const bool in_cells = has_cells() && !all.is_constant(1);
+    if (in_cells) begin_cells(all);
+    BlockExpansion stages{first_, blocks_, prepare_block(first_)};
+    expand_block(stages);
+    find_blocks();
+    if (in_cells) return after(began_last(), [&] { take_cells(); });
+    if (count_.is_constant(1)) {
+      b_.barrier({});
+      return parts();
+    }
+    after(ended_last(), [] {});
+  }
+
+ private:
+  sym::Context& context() const { return b_.context(); }
+  Expr constant(std::int64_t value) const { return context().constant(value); }
+
+  MemoryId memory(const char* name, kernel::Space space, DType dtype, std::vector<Expr> shape) {
+    kernel::Memory memory;
+    memory.name = name;
+    memory.space = space;
+    memory.dtype = dtype;
+    memory.shape = std::move(shape);
+    memory.alignment = abi::size_of(dtype);
+    return b_.memory(std::move(memory));
+  }
+
+  static Access ordered(MemoryId memory, std::vector<Expr> indices, Order order) {
+    Access access;
+    access.memory = memory;
+    access.indices = std::move(indices);
+    access.order = order;
+    access.scope = Scope::gpu;
+    return access;
+  }
+
+  // Axes of which each part's numbers of its threads are made up.
+  void declare_threads() {
+    std::set<std::int64_t> strides{1};
+    const auto add = [&](const BlockSchedule& blocks) {
+      std::int64_t stride = 1;
+      const std::vector<std::int64_t> extents = thread_extents(blocks);
+      for (std::size_t e = extents.size(); e-- > 0;) strides.insert(stride *= extents[e]);
+    };
+    add(blocks_);
+    for (const BlockSchedule& part : parts_) add(part);
+    for (auto above = strides.rbegin(); std::next(above) != strides.rend(); ++above) {
+      const std::int64_t below = *std::next(above);
+      if (*above % below != 0) {
+        unsupported("kernel {}: an ending of {} threads by {}", first_.scheduled.name, *above,
+                    below);
+      }
+      (void)b_.axis(AxisKind::thread, constant(*above / below));
+    }
+    if (strides.size() == 1) (void)b_.axis(AxisKind::thread, constant(1));
+    first_.threads_are_given = true;
+    std::int64_t stride = 1;
+    thread_ = constant(0);
+    const auto& axes = b_.kernel().launch.axes;
+    for (std::size_t a = axes.size(); a-- > 0;) {
+      thread_ = thread_ + axes[a].variable * stride;
+      stride *= *axes[a].extent.constant();
+    }
+  }
+
+  // How many blocks there are to wait for, and the strip that they are of.
+  void find_blocks() {
+    count_ = constant(1);
+    strips_ = constant(1);
+    strip_ = constant(0);
+    for (const kernel::Axis& axis : b_.kernel().launch.axes) {
+      if (axis.kind != AxisKind::grid) continue;
+      count_ = count_ * strips_;
+      strips_ = axis.extent;
+      strip_ = axis.variable;
+    }
+    if (ending_.by_strips) return;
+    count_ = count_ * strips_;
+    strips_ = constant(1);
+    strip_ = constant(0);
+  }
+
+  ValueId is_first_thread() { return equal(b_.index(thread_), b_.index(constant(0))); }
+  ValueId equal(ValueId a, ValueId b) { return b_.compute(Opcode::equal, DType::boolean, {a, b}); }
+
+  // Adds one to a counter; what it was.
+  ValueId count(Expr at, Order order) {
+    kernel::Atomic add;
+    add.access = ordered(counters_, {at}, order);
+    add.needs_old = true;
+    return b_.operation(Op::atomic, {b_.integer(DType::i32, 1)}, {kernel::scalar_type(DType::i32)},
+                        std::move(add))[0];
+  }
+
+  // By one thread; whether its block is the last, for all of them.
+  ValueId is_last(const std::function<ValueId()>& number) {
+    const MemoryId before = memory("before", kernel::Space::shared, DType::i32, {constant(1)});
+    b_.barrier({});
+    b_.branch(is_first_thread(), [&] {
+      b_.store(before, {constant(0)}, number());
+      return Values();
+    });
+    b_.barrier({});
+    return equal(b_.load(before, {constant(0)}), b_.index(count_ - 1, DType::i32));
+  }
+
+  // Whether all other blocks of the strip are through: what they have stored is seen then, and they
+  // have read what they want.
+  ValueId ended_last() {
+    counters_ = memory("counters", kernel::Space::workspace, DType::i32, {strips_});
+    return is_last([&] { return count(strip_, Order::acquire_release); });
+  }
+
+  // The ending, by the block of which `last` holds.
+  void after(ValueId last, const std::function<void()>& first) {
+    b_.branch(last, [&] {
+      b_.branch(is_first_thread(), [&] {
+        b_.store(ordered(counters_, {strip_}, Order::relaxed), b_.integer(DType::i32, 0));
+        return Values();
+      });
+      first();
+      parts();
+      return Values();
+    });
+  }
+
+  // --- Numbers in the workspace ---------------------------------------------------------------
+
+  // Whether each block writes one number to each cell.
+  bool has_cells() const {
+    constexpr std::int32_t kWarp = 32;
+    return !ending_.cells.empty() && first_.scheduled.instances == 1 &&
+           blocks_.axis == BlockSchedule::Axis::inner && blocks_.team > kWarp &&
+           blocks_.cluster == 1;
+  }
+
+  void begin_cells(Expr all) {
+    counters_ = memory("counters", kernel::Space::workspace, DType::i32, {constant(1)});
+    cells_ = memory("cells", kernel::Space::workspace, DType::i64,
+                    {constant(std::ssize(ending_.cells)), all});
+    number_ = b_.branch(
+        is_first_thread(), [&] { return Values{count(constant(0), Order::relaxed)}; },
+        [&] { return Values{b_.integer(DType::i32, 0)}; })[0];
+    first_.hand_over = [this](const StageStore& store, ValueId value) {
+      const auto cell = std::find(ending_.cells.begin(), ending_.cells.end(), store.target);
+      if (cell == ending_.cells.end()) return false;
+      const auto bits = [&](Opcode opcode, ValueId a, std::int64_t b) {
+        return b_.compute(opcode, DType::i64, {a, b_.integer(DType::i64, b)});
+      };
+      const ValueId word = b_.cast(as(value, DType::i32), DType::i64);
+      b_.store(
+          ordered(cells_, {constant(cell - ending_.cells.begin()), store.offset}, Order::relaxed),
+          bits(Opcode::bit_or, bits(Opcode::shift_left, word, kMarkBits), 1));
+      return true;
+    };
+  }
+
+  // Whether this block has begun last: all others are under way.
+  ValueId began_last() {
+    return is_last([&] { return number_; });
+  }
+
+  // The numbers of all blocks, each when it is there.
+  void take_cells() {
+    kernel::Loop info;
+    info.begin = thread_;
+    info.end = count_;
+    info.step = constant(blocks_.threads);
+    b_.loop(std::move(info), {}, [&](Expr block, const Values&) {
+      for (std::size_t c = 0; c < ending_.cells.size(); ++c) take_cell(c, block);
+      return Values();
+    });
+  }
+
+  void take_cell(std::size_t c, Expr block) {
+    const auto cell = [&] {
+      return ordered(cells_, {constant(static_cast<std::int64_t>(c)), block}, Order::relaxed);
+    };
+    const ValueId none = b_.integer(DType::i64, 0);
+    const ValueId word = b_.repeat({none}, [&](const Values&) {
+      const ValueId now = b_.load(cell());
+      return Values{equal(now, none), now};
+    })[0];
+    b_.store(cell(), none);
+    const ValueId bits =
+        b_.compute(Opcode::shift_right, DType::i64, {word, b_.integer(DType::i64, kMarkBits)});
+    const MemoryId to = first_.memories[ending_.cells[c]];
+    b_.store(to, {block}, as(b_.cast(bits, DType::i32), b_.kernel().memories[to].dtype));
+  }
+
+  ValueId as(ValueId value, DType dtype) {
+    if (b_.type_of(value).dtype == dtype) return value;
+    return b_.compute(Opcode::bitcast, dtype, {value});
+  }
+
+  // --- Parts ----------------------------------------------------------------------------------
+
+  void parts() {
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      if (i != 0) b_.barrier({});
+      const LoopKernel& loops = ending_.parts[i].loops;
+      if (ending_.by_strips) {
+        part(loops, parts_[i], strip_);
+        continue;
+      }
+      const Expr all = grid_extent(loops, parts_[i], context());
+      if (all.is_constant(1)) {
+        part(loops, parts_[i], constant(0));
+        continue;
+      }
+      b_.loop(kernel::LoopKind::serial, all, {}, [&](Expr block, const Values&) {
+        part(loops, parts_[i], block);
+        return Values();
+      });
+    }
+  }
+
+  void part(const LoopKernel& loops, const BlockSchedule& blocks, Expr block) {
+    Schedule schedule;
+    schedule.blocks = blocks;
+    Expansion e{b_, first_.scheduled, loops, schedule, first_.memories, false, {}, {}};
+    e.memories.resize(first_.scheduled.params.size());
+    e.rows.resize(loops.rows.size());
+    e.blocks = &blocks;
+    e.aliasing = uses_aliases(first_.scheduled, loops);
+    e.threads_are_given = true;
+    e.slots = std::move(first_.slots);
+    BlockExpansion x{e, blocks, prepare_block(e)};
+    x.block = block;
+    expand_block(x);
+    first_.slots = std::move(e.slots);
+  }
+
+  // Bits below a number in its cell, of which the lowest is the mark that it is there.
+  static constexpr std::int64_t kMarkBits = 32;
+
+  Expansion& first_;
+  kernel::Builder& b_;
+  const Ending& ending_;
+  const BlockSchedule& blocks_;
+  std::vector<BlockSchedule> parts_;
+  Expr thread_;
+  Expr count_, strips_, strip_;
+  MemoryId counters_ = kernel::kNone, cells_ = kernel::kNone;
+  ValueId number_ = kernel::kNone;  // of the block among those that have begun; of its first thread
+};
+
+}  // namespace
+
+void expand_ending(Expansion& first) { EndingExpander(first).run(); }
+
+}  // namespace inkle::schedule::expansion
