@@ -17,7 +17,9 @@ std::vector<ThreadAxis> axes_of(const Kernel& kernel, AxisKind kind) {
     const Axis& axis = kernel.launch.axes[i];
     if (axis.kind != kind) continue;
     const std::int64_t extent = axis.extent.constant().value_or(1);
-    if (extent > 1) out.push_back({static_cast<AxisId>(i), axis.variable, extent, stride});
+    if (extent > 1)
+      out.push_back(
+          {static_cast<AxisId>(i), static_cast<AxisId>(i), axis.variable, extent, stride});
     stride *= extent;
   }
   return out;
@@ -34,16 +36,31 @@ bool ends_in_chain(const Collective& collective, std::int64_t extent) {
   return false;
 }
 
+bool counts_as_one(const Collective& collective, AxisKind kind) {
+  return collective.sequential > 0 && kind == AxisKind::thread;
+}
+
 CollectivePlan plan_collective(const Kernel& kernel, Op op, const Collective& collective) {
   CollectivePlan plan;
   const auto takes_part = [&](const ThreadAxis& axis) {
     return std::ranges::find(collective.axes, axis.axis) != collective.axes.end();
   };
   plan.threads = kernel.threads();
-  std::int64_t participants = 1;
-  std::int64_t exchanged = 1;  // participants by shuffles
+  std::vector<ThreadAxis> taking_part;
   for (const ThreadAxis& axis : axes_of(kernel, AxisKind::thread)) {
     if (!takes_part(axis)) continue;
+    if (taking_part.empty() || !counts_as_one(collective, AxisKind::thread)) {
+      taking_part.push_back(axis);
+      continue;
+    }
+    ThreadAxis& all = taking_part.front();
+    all.axis = axis.axis;
+    all.variable = axis.variable * all.extent + all.variable;
+    all.extent *= axis.extent;
+  }
+  std::int64_t participants = 1;
+  std::int64_t exchanged = 1;  // participants by shuffles
+  for (const ThreadAxis& axis : taking_part) {
     participants *= axis.extent;
     const std::int64_t span = axis.stride * axis.extent;
     // Axes are joined from the last on: once one goes through memory, all further ones do. Many

@@ -13,6 +13,7 @@ namespace inkle::kernel {
 // An axis of the threads of a block (or of the blocks of a cluster) with more than one of them.
 struct ThreadAxis {
   AxisId axis = 0;
+  AxisId last = 0;  // of those that count as one; else `axis`
   Expr variable;
   std::int64_t extent = 1;
   std::int64_t stride = 1;  // threads (blocks) from one of its positions to the next
@@ -26,6 +27,9 @@ struct ThreadAxis {
 [[nodiscard]] bool is_chain(const Collective& collective, std::int64_t left);
 // Whether that is how a reduction over so many ends.
 [[nodiscard]] bool ends_in_chain(const Collective& collective, std::int64_t extent);
+
+// Whether the collective's axes of this kind count as one, row-major.
+[[nodiscard]] bool counts_as_one(const Collective& collective, AxisKind kind);
 
 struct CollectivePlan {
   // Axes that take part, the last first.

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "kernel/collective.h"
 #include "kernel/interpret_machine.h"
 
 namespace inkle::kernel {
@@ -100,8 +101,13 @@ void Machine::collective_axes(std::span<Thread* const> participants, const Instr
     } else if (i.code == Code::reduce) {
       // Participant 0 of each axis, the last first, gets the others' states.
       std::size_t stride = 1;
-      for (std::size_t a = info.axes.size(); a-- > 0;) {
-        const auto extent = static_cast<std::size_t>(table.extents[info.axes[a]]);
+      for (std::size_t a = info.axes.size(); a > 0;) {
+        std::size_t extent = 1;
+        const AxisKind kind = kernel_.launch.axes[info.axes[a - 1]].kind;
+        do {
+          extent *= static_cast<std::size_t>(table.extents[info.axes[--a]]);
+        } while (a > 0 && counts_as_one(info, kind) &&
+                 kernel_.launch.axes[info.axes[a - 1]].kind == kind);
         for (std::size_t base = 0; base < n; base += stride * extent) {
           const auto join = [&](std::size_t to, std::size_t from) {
             const std::size_t first = base + to * stride;

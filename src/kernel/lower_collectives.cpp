@@ -200,8 +200,10 @@ Expr CollectiveLowering::position(std::span<const ThreadAxis> axes) const {
 std::vector<ThreadAxis> CollectiveLowering::others(std::span<const ThreadAxis> axes) const {
   std::vector<ThreadAxis> out;
   for (const ThreadAxis& axis : threads_) {
-    const auto is_it = [&](const ThreadAxis& other) { return other.axis == axis.axis; };
-    if (std::ranges::none_of(axes, is_it)) out.push_back(axis);
+    const auto has_it = [&](const ThreadAxis& other) {
+      return other.axis <= axis.axis && axis.axis <= other.last;
+    };
+    if (std::ranges::none_of(axes, has_it)) out.push_back(axis);
   }
   return out;
 }

@@ -207,10 +207,10 @@ struct Atomic {
 // Who takes part: threads that differ in these axes of the launch alone, counted row-major; or,
 // with `lanes`, the lanes of the vector region around. Over axes in a vector region, each lane has
 // states of its own. The states are joined in this order: of axes, from the last axis to the first,
-// each by halves (participant i with i + n/2, then n/4 ...) until fewer than `sequential` are left,
-// and those one after the other. Of two states that are joined, either may be the merge's first.
-// Scans keep the order and may associate in any way. Lanes: neighbouring copies in pairs until one
-// is left, then lanes by halves.
+// each by halves (participant i with i + n/2, then n/4 ...). With `sequential`, thread axes count
+// as one, and fewer than that are joined one after the other. Of two states that are joined, either
+// may be the merge's first. Scans keep the order and may associate in any way. Lanes: neighbouring
+// copies in pairs until one is left, then lanes by halves.
 struct Collective {
   std::vector<AxisId> axes;
   bool lanes = false;

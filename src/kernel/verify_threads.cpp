@@ -97,6 +97,8 @@ void Verifier::collective(const Operation& o, const Place& place) {
     require(axis.kind >= AxisKind::cluster, "a collective over {} axis {}",
             kAxisKinds.name(axis.kind), axis.variable.name());
     has_cluster = has_cluster || axis.kind == AxisKind::cluster;
+    const bool is_next = i == 0 || c.axes[i] == c.axes[i - 1] + 1;
+    require(is_next || !counts_as_one(c, axis.kind), "axes that count as one are no neighbours");
     participants *= *axis.extent.constant();
   }
   require(o.op != Op::broadcast || (c.from >= 0 && c.from < participants),

@@ -284,6 +284,7 @@ class Joiner {
     auto& first = std::get<KernelStep>(before.action);
     auto& last = std::get<KernelStep>(after.action);
     const bool reads_results = meet(writes(before), reads(after));
+    const std::vector<BufferId> reads_before = reads(before);
     const std::size_t had = first.buffers.size();
     std::vector<std::uint32_t> number;  // of the last's parameters, among the first's
     for (std::size_t p = 0; p < last.buffers.size(); ++p) {
@@ -306,7 +307,9 @@ class Joiner {
     if (is_first) first.kernel.ending = Ending{.after_reads = true};
     first.kernel.ending->by_strips = strips;
     if (reads_results) first.kernel.ending->after_reads = false;
-    hand_over(first, last, reads_results && !strips && is_first);
+    // A number in the workspace says nothing of what its block has read.
+    const bool overwrites = meet(reads_before, writes(after));
+    hand_over(first, last, reads_results && !strips && is_first && !overwrites);
     LoopKernel loops = std::move(std::get<LoopKernel>(last.kernel.body));
     renumber(loops, [&](std::uint32_t b) { return number[b]; });
     first.kernel.ending->parts.push_back({std::move(loops), *last.schedule.blocks});

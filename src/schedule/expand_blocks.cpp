@@ -1,6 +1,7 @@
 #include "schedule/expand_blocks.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 
@@ -37,7 +38,8 @@ std::vector<ThreadNumber> thread_numbers(BlockExpansion& x,
   kernel::Builder& b = x.e.b;
   const auto& axes = b.kernel().launch.axes;
   std::vector<ThreadNumber> out;
-  if (x.e.threads_are_given) {
+  if (x.e.declare_threads) std::exchange(x.e.declare_threads, {})();
+  if (x.e.has_threads) {
     std::size_t a = axes.size();
     const auto next = [&] {
       do {
@@ -166,9 +168,6 @@ void expand_block(BlockExpansion& x) {
   }
 }
 
-bool knows(const Kernel& scheduled) {
-  // Expanded endings are not verified yet.
-  return std::holds_alternative<LoopKernel>(scheduled.body) && !scheduled.ending;
-}
+bool knows(const Kernel& scheduled) { return std::holds_alternative<LoopKernel>(scheduled.body); }
 
 }  // namespace inkle::schedule::expansion

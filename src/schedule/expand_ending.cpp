@@ -45,10 +45,12 @@ class EndingExpander {
   }
 
   void run() {
-    declare_threads();
     const Expr all = grid_extent(first_.loops, blocks_, context());
     const bool in_cells = has_cells() && !all.is_constant(1);
-    if (in_cells) begin_cells(all);
+    first_.declare_threads = [&] {
+      declare_threads();
+      if (in_cells) begin_cells(all);
+    };
     BlockExpansion stages{first_, blocks_, prepare_block(first_)};
     expand_block(stages);
     find_blocks();
@@ -102,11 +104,12 @@ class EndingExpander {
       (void)b_.axis(AxisKind::thread, constant(*above / below));
     }
     if (strides.size() == 1) (void)b_.axis(AxisKind::thread, constant(1));
-    first_.threads_are_given = true;
+    first_.has_threads = true;
     std::int64_t stride = 1;
     thread_ = constant(0);
     const auto& axes = b_.kernel().launch.axes;
     for (std::size_t a = axes.size(); a-- > 0;) {
+      if (axes[a].kind != AxisKind::thread) continue;
       thread_ = thread_ + axes[a].variable * stride;
       stride *= *axes[a].extent.constant();
     }
@@ -144,7 +147,6 @@ class EndingExpander {
   // By one thread; whether its block is the last, for all of them.
   ValueId is_last(const std::function<ValueId()>& number) {
     const MemoryId before = memory("before", kernel::Space::shared, DType::i32, {constant(1)});
-    b_.barrier({});
     b_.branch(is_first_thread(), [&] {
       b_.store(before, {constant(0)}, number());
       return Values();
@@ -157,6 +159,7 @@ class EndingExpander {
   // have read what they want.
   ValueId ended_last() {
     counters_ = memory("counters", kernel::Space::workspace, DType::i32, {strips_});
+    b_.barrier({});
     return is_last([&] { return count(strip_, Order::acquire_release); });
   }
 
@@ -185,8 +188,9 @@ class EndingExpander {
 
   void begin_cells(Expr all) {
     counters_ = memory("counters", kernel::Space::workspace, DType::i32, {constant(1)});
-    cells_ = memory("cells", kernel::Space::workspace, DType::i64,
-                    {constant(std::ssize(ending_.cells)), all});
+    cells_ =
+        memory("cells", kernel::Space::workspace, DType::i64, {all * std::ssize(ending_.cells)});
+    blocks_of_cells_ = all;
     number_ = b_.branch(
         is_first_thread(), [&] { return Values{count(constant(0), Order::relaxed)}; },
         [&] { return Values{b_.integer(DType::i32, 0)}; })[0];
@@ -198,11 +202,14 @@ class EndingExpander {
       };
       const ValueId word = b_.cast(as(value, DType::i32), DType::i64);
       b_.store(
-          ordered(cells_, {constant(cell - ending_.cells.begin()), store.offset}, Order::relaxed),
+          ordered(cells_, {cell_of(cell - ending_.cells.begin(), store.offset)}, Order::relaxed),
           bits(Opcode::bit_or, bits(Opcode::shift_left, word, kMarkBits), 1));
       return true;
     };
   }
+
+  // Where the number of a block stands.
+  Expr cell_of(std::int64_t cell, Expr block) const { return blocks_of_cells_ * cell + block; }
 
   // Whether this block has begun last: all others are under way.
   ValueId began_last() {
@@ -223,7 +230,7 @@ class EndingExpander {
 
   void take_cell(std::size_t c, Expr block) {
     const auto cell = [&] {
-      return ordered(cells_, {constant(static_cast<std::int64_t>(c)), block}, Order::relaxed);
+      return ordered(cells_, {cell_of(static_cast<std::int64_t>(c), block)}, Order::relaxed);
     };
     const ValueId none = b_.integer(DType::i64, 0);
     const ValueId word = b_.repeat({none}, [&](const Values&) {
@@ -272,7 +279,7 @@ class EndingExpander {
     e.rows.resize(loops.rows.size());
     e.blocks = &blocks;
     e.aliasing = uses_aliases(first_.scheduled, loops);
-    e.threads_are_given = true;
+    e.has_threads = true;
     e.slots = std::move(first_.slots);
     BlockExpansion x{e, blocks, prepare_block(e)};
     x.block = block;
@@ -290,6 +297,7 @@ class EndingExpander {
   std::vector<BlockSchedule> parts_;
   Expr thread_;
   Expr count_, strips_, strip_;
+  Expr blocks_of_cells_;
   MemoryId counters_ = kernel::kNone, cells_ = kernel::kNone;
   ValueId number_ = kernel::kNone;  // of the block among those that have begun; of its first thread
 };

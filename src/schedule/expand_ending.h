@@ -17,9 +17,9 @@
 
 namespace inkle::schedule::expansion {
 
-// `first`: of the kernel's stages, with the parameters declared. Nobody calls it for code yet:
-// knows() names no kernel with an ending, and the axes of threads stand before those of the grid,
-// which the verifier refuses.
+// `first`: of the kernel's stages, with the parameters declared. Threads are counted by axes of
+// which the numbers of all parts' threads are made up: 8 warps of 32 lanes and 16 teams of 16
+// threads give axes of 8, 2 and 16.
 void expand_ending(Expansion& first);
 
 }  // namespace inkle::schedule::expansion

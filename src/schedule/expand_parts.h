@@ -63,9 +63,11 @@ struct Expansion {
   const BlockSchedule* blocks = nullptr;  // of a GPU
   bool aliasing = false;  // of a GPU: what is read may be memory that this kernel writes
   Expr team;              // of a GPU: which of a block's rows this is; null: scratch is of one
-  // Of a GPU, kernels with an ending. The launch has its thread axes; memory by the thread for
-  // reductions is shared by the parts; of some parameters, a store goes elsewhere.
-  bool threads_are_given = false;
+  // Of a GPU, kernels with an ending. The launch has thread axes of which all parts make up theirs,
+  // declared behind the grid's; memory by the thread for reductions is shared by the parts; of some
+  // parameters, a store goes elsewhere.
+  std::function<void()> declare_threads = {};
+  bool has_threads = false;
   std::vector<kernel::MemoryId> slots = {};
   std::function<bool(const StageStore& store, ValueId value)> hand_over = {};
 };

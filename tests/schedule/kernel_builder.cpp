@@ -320,9 +320,10 @@ struct Interpreter {
 
 }  // namespace
 
-std::int64_t interpret(const Kernel& kernel, std::vector<Array>& arrays,
+namespace {
+
+std::int64_t interpret(const Kernel& kernel, const LoopKernel& loops, std::vector<Array>& arrays,
                        const std::vector<std::int64_t>& sizes) {
-  const auto& loops = std::get<LoopKernel>(kernel.body);
   Interpreter machine{kernel, loops, arrays, {}, {}, std::vector<Scalar>(loops.rows.size()), 0};
   for (std::size_t i = 0; i < sizes.size(); ++i) machine.symbols[kernel.sizes[i].node()] = sizes[i];
   for (const auto& s : loops.scratch)
@@ -331,6 +332,18 @@ std::int64_t interpret(const Kernel& kernel, std::vector<Array>& arrays,
                                      loops.outer.end() - static_cast<std::ptrdiff_t>(loops.walked));
   machine.points(parts, 0, [&] { machine.part(); });
   return machine.status;
+}
+
+}  // namespace
+
+std::int64_t interpret(const Kernel& kernel, std::vector<Array>& arrays,
+                       const std::vector<std::int64_t>& sizes) {
+  std::int64_t status = interpret(kernel, std::get<LoopKernel>(kernel.body), arrays, sizes);
+  if (!kernel.ending) return status;
+  for (const Ending::Part& part : kernel.ending->parts) {
+    status |= interpret(kernel, part.loops, arrays, sizes);
+  }
+  return status;
 }
 
 void expect_near(const std::vector<Array>& actual, const std::vector<Array>& expected,

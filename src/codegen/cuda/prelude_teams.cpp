@@ -423,6 +423,11 @@ INLINE int load_relaxed(const int* p) {
   asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(r) : "l"(p) : "memory");
   return r;
 }
+INLINE i64 load_relaxed(const i64* p) {
+  i64 r;
+  asm volatile("ld.relaxed.gpu.global.s64 %0, [%1];" : "=l"(r) : "l"(p) : "memory");
+  return r;
+}
 INLINE int load_acquire(const int* p) {
   int r;
   asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(r) : "l"(p) : "memory");
@@ -430,6 +435,9 @@ INLINE int load_acquire(const int* p) {
 }
 INLINE void store_relaxed(int* p, int x) {
   asm volatile("st.relaxed.gpu.global.s32 [%0], %1;" ::"l"(p), "r"(x) : "memory");
+}
+INLINE void store_relaxed(i64* p, i64 x) {
+  asm volatile("st.relaxed.gpu.global.s64 [%0], %1;" ::"l"(p), "l"(x) : "memory");
 }
 INLINE void store_release(int* p, int x) {
   asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(p), "r"(x) : "memory");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <ranges>
 
 #include "base/error.h"
 #include "codegen/cuda/print_region.h"
@@ -26,6 +27,7 @@ class KernelPrinter {
     for (MemoryId m = 0; m < k_.parameter_count; ++m) {
       aliasing_ = aliasing_ || k_.memories[m].may_alias;
     }
+    aliasing_ = aliasing_ || reads_of_others();
   }
 
   KernelSource run(const std::string& name, const std::string& note) {
@@ -41,10 +43,27 @@ class KernelPrinter {
     region.body();
     out_.append(body.text());
     out_.close();
-    return {out_.text(), region.can_fail(), workspace_};
+    return {out_.text(), region.can_fail(), workspace_ * std::int64_t{k_.launch.instances}};
   }
 
  private:
+  // Whether blocks read what others have written before a counter: memory that then changes while
+  // the kernel runs, which a pointer of its own would deny.
+  bool reads_of_others() const {
+    std::vector<bool> loaded(k_.memories.size()), stored(k_.memories.size());
+    bool acquires = false;
+    for (const kernel::Operation& o : k_.operations) {
+      const kernel::Access* access = kernel::access_of(o);
+      if (access == nullptr) continue;
+      (o.op == kernel::Op::load ? loaded : stored)[access->memory] = true;
+      acquires = acquires || access->order == kernel::Order::acquire ||
+                 access->order == kernel::Order::acquire_release;
+    }
+    const auto is_both = [&](MemoryId m) { return loaded[m] && stored[m]; };
+    return acquires &&
+           std::ranges::any_of(std::views::iota(MemoryId{0}, k_.parameter_count), is_both);
+  }
+
   std::string parameter(MemoryId m) const {
     const Memory& memory = k_.memories[m];
     return fmt::format("{}{}* {}p{}", memory.role == kernel::Role::in ? "const " : "",
@@ -216,14 +235,29 @@ class KernelPrinter {
                        [](const Memory& memory) { return memory.space == Space::workspace; });
   }
 
+  // Bytes of each instance of a table. They have sizes of their own, so it may have none.
+  std::int64_t workspace_of_instance() const {
+    Expr all = context_.constant(0);
+    for (const Memory& memory : k_.memories) {
+      if (memory.space == Space::workspace) all = all + workspace_of(memory);
+    }
+    const auto bytes = all.constant();
+    if (!bytes) unsupported("kernel {}: a table with workspaces of dynamic size", k_.name);
+    return *bytes;
+  }
+
+  static Expr workspace_of(const Memory& memory) {
+    const Expr bytes = kernel::element_count(memory) * kernel::element_bytes(memory);
+    return sym::ceildiv(bytes, kWorkspaceAlignment) * kWorkspaceAlignment;
+  }
+
   // The address of a memory in the workspace, behind those before it.
   std::string take_workspace(const Memory& memory) {
-    if (is_table()) unsupported("kernel {}: a table with a workspace", k_.name);
-    const Expr bytes = kernel::element_count(memory) * kernel::element_bytes(memory);
-    const std::string address =
-        workspace_.is_constant(0) ? std::string("workspace")
-                                  : fmt::format("workspace + ({})", text_.index(workspace_, true));
-    workspace_ = workspace_ + sym::ceildiv(bytes, kWorkspaceAlignment) * kWorkspaceAlignment;
+    std::string address = "workspace";
+    if (!workspace_.is_constant(0))
+      address += fmt::format(" + ({})", text_.index(workspace_, true));
+    if (is_table()) address += fmt::format(" + at * {}", workspace_of_instance());
+    workspace_ = workspace_ + workspace_of(memory);
     return address;
   }
 

@@ -1,0 +1,174 @@
+// Kernels with an ending as kernel IR: verified, and run by the interpreter with all blocks and
+// threads under several interleavings, against their loops one after the other.
+#include <gtest/gtest.h>
+
+#include "graph/text.h"
+#include "kernel/interpret.h"
+#include "kernel/parse.h"
+#include "kernel/passes.h"
+#include "kernel/verify.h"
+#include "lower/lower.h"
+#include "ops/table.h"
+#include "passes/pipeline.h"
+#include "schedule/expand.h"
+#include "schedule/kernel_builder.h"
+#include "schedule/schedule.h"
+
+namespace inkle::schedule::testing {
+namespace {
+
+struct Case {
+  const char* name;
+  bool by_strips;
+  bool has_cells;
+  std::size_t parts;
+  double tolerance;
+  const char* text;
+  std::int32_t parallelism = 8;  // so few multiprocessors that little is work for several blocks
+};
+
+constexpr Case kCases[] = {
+    {"sum", false, true, 1, 1e-5, R"(graph @g(%x: f32[128,1024]) -> f32[] {
+  %0: f32[] = sum(%x)
+  return %0
+})"},
+    {"any", false, false, 1, 0, R"(graph @g(%x: bool[128,1024]) -> bool[] {
+  %0: bool[] = any(%x)
+  return %0
+})"},
+    {"loss", false, true, 1, 1e-5, R"(graph @g(%x: f32[128,1025], %y: f32[128,1025]) -> f32[] {
+  %0: f32[] = mse_loss(%x, %y)
+  return %0
+})"},
+    {"place", false, false, 1, 0, R"(graph @g(%x: bf16[128,1024]) -> i64[] {
+  %0: i64[] = argmax(%x)
+  return %0
+})"},
+    {"few columns", false, false, 1, 1e-5, R"(graph @g(%x: f32[1024,100]) -> f32[100] {
+  %0: f32[100] = sum_dim(%x, [0], false)
+  return %0
+})"},
+    {"moments", false, false, 1, 1e-5, R"(graph @g(%x: f32[4096,32]) -> f32[32], f32[32] {
+  %0: f32[32], %1: f32[32] = var_mean_dim(%x, [0], true, false)
+  return %0, %1
+})"},
+    {"places", false, false, 1, 0, R"(graph @g(%x: f32[2048,64]) -> i64[64] {
+  %0: i64[64] = argmin(%x, 0, false)
+  return %0
+})"},
+    {"strips", true, false, 1, 1e-5, R"(graph @g(%x: f32[256,2047]) -> f32[2047] {
+  %0: f32[2047] = sum_dim(%x, [0], false)
+  return %0
+})",
+     32},
+    {"moments in strips", true, false, 1, 1e-5,
+     R"(graph @g(%x: f32[256,2048]) -> f32[2048], f32[2048] {
+  %0: f32[2048], %1: f32[2048] = var_mean_dim(%x, [0], true, false)
+  return %0, %1
+})",
+     32},
+    {"two parts", false, false, 2, 1e-5,
+     R"(graph @g(%x: f32[1024,64], %v: f32[32,64]) -> f32[64], f32[32] {
+  %0: f32[64] = sum_dim(%x, [0], false)
+  %1: f32[32,64] = mul(%v, %0)
+  %2: f32[32] = sum_dim(%1, [1], false)
+  return %0, %2
+})"},
+};
+
+abi::DeviceDescription device_of(std::int32_t parallelism) {
+  abi::DeviceDescription d;
+  d.kind = abi::DeviceKind::cuda;
+  d.parallelism = parallelism;
+  d.vector_bytes = d.input_alignment = 16;
+  d.warp_size = 32;
+  d.block_threads = 1024;
+  d.resident_threads = 2048;
+  d.registers = 65536;
+  d.l1_bytes = 227 << 10;
+  d.shared_bytes = 228 << 10;
+  d.l2_bytes = std::int64_t{60} << 20;
+  d.bytes_per_second = 2.6e11;
+  d.flops_f32 = 3.4e12;
+  d.functions_per_second = 2.5e11;
+  return d;
+}
+
+std::int64_t elements(const loop::Buffer& buffer) {
+  std::int64_t count = 1;
+  for (const Expr size : buffer.sizes) count *= *size.constant();
+  return count;
+}
+
+// Under several interleavings: nothing is wrong, and the results are these.
+void run(const kernel::Kernel& made, const std::vector<Array>& arrays,
+         const std::vector<Array>& expected, double tolerance, const std::string& name) {
+  std::vector<Array> actual = arrays;
+  kernel::Instance instance;
+  for (Array& a : actual) instance.arguments.push_back({a.bytes, kernel::Writes::any});
+  kernel::CheckOptions options;
+  options.seeds = 1;
+  options.limit_residency = false;
+  const kernel::CheckResult result = kernel::check(made, {&instance, 1}, options);
+  for (const kernel::Finding& finding : result.findings) {
+    ADD_FAILURE() << name << ", " << result.schedule << ": " << kernel::to_string(made, finding);
+  }
+  EXPECT_EQ(result.status, 0);
+  ASSERT_EQ(result.results.size(), actual.size());
+  for (std::size_t p = 0; p < actual.size(); ++p) actual[p].bytes = result.results[p];
+  expect_near(actual, expected, tolerance, name);
+}
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+class Endings : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Endings, AreDoneByTheLastBlock) {
+  const Case& c = GetParam();
+  Options options;
+  options.device = device_of(c.parallelism);
+  passes::PassContext passes;
+  const ScheduledProgram scheduled =
+      schedule(lower::lower(passes::run_passes(graph::parse(c.text, c.name, ops::op_table()),
+                                               passes::standard_pipeline(), passes)),
+               options);
+  ASSERT_EQ(scheduled.steps.size(), 1u);
+  auto step = std::get<KernelStep>(scheduled.steps.front().action);
+  for (Param& p : step.kernel.params) p.alignment = 16;
+  ASSERT_TRUE(step.kernel.ending.has_value());
+  EXPECT_EQ(step.kernel.ending->by_strips, c.by_strips);
+  EXPECT_EQ(!step.kernel.ending->cells.empty(), c.has_cells);
+  EXPECT_EQ(step.kernel.ending->parts.size(), c.parts);
+  std::vector<Array> arrays;
+  for (std::size_t p = 0; p < step.buffers.size(); ++p) {
+    const DType dtype = step.param(p).dtype;
+    const std::int64_t count = elements(scheduled.program.buffers[step.buffers[p]]);
+    if (step.param(p).role != ParamRole::in) {
+      arrays.emplace_back(dtype, count);
+    } else if (dtype == DType::boolean) {
+      arrays.emplace_back(dtype, count).set(count - 3, 1);
+    } else {
+      arrays.push_back(random_array(dtype, count, 7));
+    }
+  }
+  std::vector<Array> expected = arrays;
+  ASSERT_EQ(interpret(step.kernel, expected, {}), 0);
+  sym::Context& context = *scheduled.program.context;
+  kernel::Kernel made = expand(step.kernel, step.schedule, context);
+  kernel::verify(made);
+  const std::string text = kernel::to_string(made);
+  EXPECT_EQ(kernel::to_string(kernel::parse_kernel(text, "text").kernel), text);
+  EXPECT_GT(*made.blocks().constant(), 1);
+  kernel::run_passes(made, context, kernel::gpu_passes(), {.verify_each = true});
+  run(made, arrays, expected, c.tolerance, "lowered");
+  if (::testing::Test::HasFailure()) ADD_FAILURE() << text << kernel::to_string(made);
+}
+
+INSTANTIATE_TEST_SUITE_P(Programs, Endings, ::testing::ValuesIn(kCases), [](const auto& one) {
+  std::string name = one.param.name;
+  std::ranges::replace(name, ' ', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace inkle::schedule::testing
