@@ -24,6 +24,7 @@ import subprocess
 TURNS = 14
 WARM = 2
 BUFFER = re.compile(r"(\w+)(?:: | = \w+ )([a-z]+\d*)\[([\d,]*)\]")
+WORKSPACE = re.compile(r"\* (counters|workspace)\b")
 LAUNCH = re.compile(r"launch k\d+ \(([^)]*)\) over (\d+)\s*$", re.M)
 
 
@@ -48,11 +49,11 @@ def launches(folder: pathlib.Path, case: dict) -> list[dict]:
 
 
 def outputs(text: str, arguments: list[str]) -> list[str] | None:
-    """The arguments that the kernel writes; None if it takes more than pointers and a status."""
+    """The arguments that the kernel writes; None if it takes more than pointers, a workspace and a status."""
     parameters = re.search(r" kernel\((.*?)u32\* status", text, re.S)
-    if parameters is None or "struct Table" in text or "counters" in text or "i64 n0" in text:
+    if parameters is None or "struct Table" in text or "i64 n0" in text:
         return None
-    names = [p.strip() for p in parameters[1].split(",") if p.strip()]
+    names = [p.strip() for p in parameters[1].split(",") if p.strip() and not WORKSPACE.search(p)]
     if len(names) != len(arguments):
         return None
     return [a for a, p in zip(arguments, names) if not p.startswith("const")]
@@ -71,7 +72,8 @@ def prepare(a: argparse.Namespace) -> None:
             text = (a.before / "sm_90a" / "code" / (x["code"] + ".cu")).read_text()
             written = outputs(text, x["arguments"])
             if written is not None and len(old) == len(new):
-                pairs.append({"name": f"{name} {i}", "outputs": written, "old": x, "new": y})
+                pairs.append({"name": f"{name} {i}", "outputs": written, "old": x, "new": y,
+                              "has_workspace": WORKSPACE.search(text) is not None})  # fmt: skip
     for side, folder, tool in (("old", a.before, a.old), ("new", a.after, a.new)):
         to = a.folder / side
         to.mkdir(parents=True, exist_ok=True)
@@ -91,6 +93,7 @@ class Gpu:
         self.cuda = ctypes.CDLL("libcuda.so.1")
         self.flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
         self.status = torch.zeros(64, dtype=torch.int32, device="cuda")
+        self.workspace = torch.zeros(16 << 20, dtype=torch.uint8, device="cuda")  # kernels leave zeros
         self.stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
 
     def check(self, result: int) -> None:
@@ -120,6 +123,8 @@ class Gpu:
         buffers = {n: self.buffer(*shape) for n, shape in pair["old"]["buffers"].items()}
         start = {n: buffers[n].clone() for n in pair["outputs"]}
         pointers = [ctypes.c_void_p(buffers[a].data_ptr()) for a in pair["old"]["arguments"]]
+        if pair["has_workspace"]:
+            pointers.append(ctypes.c_void_p(self.workspace.data_ptr()))
         pointers.append(ctypes.c_void_p(self.status.data_ptr()))
         arguments = (ctypes.c_void_p * len(pointers))(
             *[ctypes.cast(ctypes.byref(p), ctypes.c_void_p) for p in pointers]
@@ -141,6 +146,8 @@ class Gpu:
                 if turn >= WARM:
                     times[side].append(begin.elapsed_time(end) * 1e3)
                 results.setdefault(side, [buffers[n].clone() for n in pair["outputs"]])
+        if bool(self.workspace.any()) or bool(self.status.any()):
+            raise RuntimeError(f"{pair['name']}: workspace or status is not 0 after the launches")
         equal = all(
             torch.equal(x.view(torch.uint8), y.view(torch.uint8))
             for x, y in zip(results["old"], results["new"])
