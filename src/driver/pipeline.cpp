@@ -202,12 +202,6 @@ abi::PlanAndCode Compiler::generate(schedule::ScheduledProgram& scheduled,
     made.compiled = std::move(compiled[u]);
     remember(made.text, made.compiled);
   }
-  for (std::size_t k = 0; k < steps.size(); ++k) {
-    UniqueKernel& made = unique[choices[k].number];
-    if (steps[k]->schedule.blocks == made.compiled.schedule.blocks) continue;
-    steps[k]->schedule = made.compiled.schedule;
-    made.text = text_of(*steps[k]);
-  }
   // Scratch sizes in terms of each step's own symbols.
   std::vector<const schedule::KernelStep*> first(unique.size(), nullptr);
   for (std::size_t k = 0; k < steps.size(); ++k) {

@@ -55,7 +55,6 @@ struct TargetKernel {
   abi::KernelFunction function = nullptr;
   std::optional<abi::DeviceKernel> device;
   std::shared_ptr<const abi::DeviceImage> image;  // that `device` is in
-  schedule::Schedule schedule;                    // what it was made with; launches follow it
   sym::Expr scratch_bytes;                        // of a launch, in terms of the kernel's sizes
   std::shared_ptr<void> code;                     // keeps `function` valid
   std::shared_ptr<const std::vector<std::byte>> object;  // of the CPU: what `function` is of

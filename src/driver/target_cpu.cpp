@@ -65,7 +65,6 @@ class CpuTarget final : public Target {
     std::vector<codegen::cpu::CompileUnit> wanted;
     std::vector<std::size_t> wanted_at;
     for (std::size_t u = 0; u < units.size(); ++u) {
-      result[u].schedule = units[u].schedule;
       if (store != nullptr) {
         keys[u] = key_of(units[u]);
         if (take(store->find(keys[u]), units[u], result[u])) {

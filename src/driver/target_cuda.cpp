@@ -192,7 +192,7 @@ class CudaTarget final : public Target {
                                     const CodeOptions& options) override {
     std::vector<codegen::cuda::CompileUnit> all;
     for (const TargetUnit& unit : units) all.push_back({unit.kernel, unit.schedule, unit.name});
-    codegen::cuda::Compiled made = compile_some_way(all, options);
+    codegen::cuda::Compiled made = generator_.compile(all, options.only_text, options.fault);
     std::vector<std::shared_ptr<const abi::DeviceImage>> images;
     for (abi::DeviceImage& image : made.images) {
       images.push_back(std::make_shared<const abi::DeviceImage>(std::move(image)));
@@ -203,7 +203,6 @@ class CudaTarget final : public Target {
     for (codegen::cuda::CompiledKernel& kernel : made.kernels) {
       TargetKernel one;
       one.image = images.at(kernel.kernel.image);
-      one.schedule = all[result.size()].schedule;
       one.scratch_bytes = kernel.workspace_bytes;
       if (kernel.source) one.ir = *kernel.source;
       one.source = std::move(kernel.source);
@@ -223,47 +222,6 @@ class CudaTarget final : public Target {
   }
 
  private:
-  // What the generator declines runs in a plainer way. If there is none for a kernel, the error
-  // names where that comes from, so that it alone is left to eager.
-  codegen::cuda::Compiled compile_some_way(std::vector<codegen::cuda::CompileUnit>& units,
-                                           const CodeOptions& options) const {
-    try {
-      return generator_.compile(units, options.only_text, options.fault);
-    } catch (const Unsupported&) {
-      if (!make_plainer(units)) throw;
-    }
-    return generator_.compile(units, options.only_text, options.fault);
-  }
-
-  // Whether a schedule was replaced.
-  bool make_plainer(std::vector<codegen::cuda::CompileUnit>& units) const {
-    bool any = false;
-    for (codegen::cuda::CompileUnit& unit : units) {
-      const std::string declined = why_declined(unit);
-      if (declined.empty()) continue;
-      const schedule::BlockSchedule chosen = *unit.schedule.blocks;
-      const auto ways = schedule::plainer_blocks(*unit.kernel, chosen, device());
-      const bool found = std::any_of(ways.begin(), ways.end(), [&](const auto& way) {
-        unit.schedule.blocks = way;
-        return why_declined(unit).empty();
-      });
-      if (!found) unsupported("{}: {}", fmt::join(unit.kernel->sources, ", "), declined);
-      log(LogChannel::codegen, "{}; {} instead", declined, to_string(*unit.schedule.blocks));
-      any = true;
-    }
-    return any;
-  }
-
-  // Empty: the generator writes it.
-  std::string why_declined(const codegen::cuda::CompileUnit& unit) const {
-    try {
-      (void)generator_.source(unit);
-      return "";
-    } catch (const Unsupported& error) {
-      return error.what();
-    }
-  }
-
   std::shared_ptr<runtime::cuda::Device> device_;
   codegen::cuda::CudaCompiler generator_;
   std::atomic<runtime::cuda::Convolutions*> ahead_ = nullptr;  // what looks for something

@@ -4,6 +4,7 @@
 #include <bit>
 #include <optional>
 
+#include "schedule/legal_blocks.h"
 #include "schedule/linear.h"
 #include "schedule/loop_facts.h"
 #include "schedule/tiles.h"
@@ -345,7 +346,8 @@ WalkTeam walk_team(std::int64_t columns, std::int64_t sums, std::int32_t lanes) 
 Schedule choose_blocks(Kernel& kernel, const abi::DeviceDescription& device,
                        sym::Context& context) {
   Schedule schedule;
-  schedule.blocks = Chooser(kernel, device, context).run();
+  const BlockSchedule wanted = Chooser(kernel, device, context).run();
+  schedule.blocks = legal_blocks(kernel, wanted, device, context);
   return schedule;
 }
 

@@ -9,7 +9,8 @@
 
 namespace inkle::schedule {
 
-// The model's choice. May move an outer loop to the end, where lanes run along it.
+// The model's choice, or what is legal near it (legal_blocks.h). May move an outer loop to the end,
+// where lanes run along it.
 [[nodiscard]] Schedule choose_blocks(Kernel& kernel, const abi::DeviceDescription& device,
                                      sym::Context& context);
 
@@ -27,12 +28,5 @@ struct WalkTeam {
 [[nodiscard]] std::vector<BlockSchedule> candidate_blocks(const Kernel& kernel,
                                                           const BlockSchedule& chosen,
                                                           const abi::DeviceDescription& device);
-
-// Plainer ways to run a kernel than `chosen`, the fastest first, for where a code generator
-// declines that: without clusters and without keeping rows, one element an access, one thread an
-// iteration. Empty if its loops were cut for one schedule.
-[[nodiscard]] std::vector<BlockSchedule> plainer_blocks(const Kernel& kernel,
-                                                        const BlockSchedule& chosen,
-                                                        const abi::DeviceDescription& device);
 
 }  // namespace inkle::schedule

@@ -133,33 +133,4 @@ std::vector<BlockSchedule> candidate_blocks(const Kernel& kernel, const BlockSch
   return Neighbours(kernel, chosen, device).run();
 }
 
-std::vector<BlockSchedule> plainer_blocks(const Kernel& kernel, const BlockSchedule& chosen,
-                                          const abi::DeviceDescription& device) {
-  const auto* loops = std::get_if<LoopKernel>(&kernel.body);
-  if (loops == nullptr || loops->walked != 0) return {};
-  std::vector<BlockSchedule> found;
-  const auto add = [&](const BlockSchedule& b) {
-    if (!(b == (found.empty() ? chosen : found.back()))) found.push_back(b);
-  };
-  BlockSchedule b = chosen;
-  if (b.axis == Axis::inner) {
-    if (b.keep) b.unroll = 4;
-    if (b.cluster > 1) b.team = b.threads = device.block_threads;
-    b.cluster = 1;
-    b.chunk = 0;
-    b.keep = false;
-    add(b);
-  }
-  // The last block of an ending by strips has the columns that the blocks have.
-  if (kernel.ending && kernel.ending->by_strips) return found;
-  if (b.axis != Axis::tile) {
-    b.lanes = 1;
-    add(b);
-  }
-  b = {};
-  b.threads = 128;
-  add(b);
-  return found;
-}
-
 }  // namespace inkle::schedule

@@ -13,6 +13,7 @@
 #include "schedule/expand_blocks.h"
 #include "schedule/expand_ending.h"
 #include "schedule/expand_parts.h"
+#include "schedule/legal_blocks.h"
 
 namespace inkle::schedule {
 
@@ -132,6 +133,10 @@ class KernelExpander {
     const BlockSchedule& how = *expansion_.schedule.blocks;
     const auto& params = expansion_.scheduled.params;
     builder_.kernel().launch.instances = static_cast<std::int32_t>(expansion_.scheduled.instances);
+    if (const std::string why = objection(expansion_.scheduled, how, builder_.context());
+        !why.empty()) {
+      unsupported("{}: {}", fmt::join(expansion_.scheduled.sources, ", "), why);
+    }
     expansion_.blocks = &how;
     expansion_.aliasing =
         expansion_.scheduled.ending

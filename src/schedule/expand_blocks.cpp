@@ -168,6 +168,4 @@ void expand_block(BlockExpansion& x) {
   }
 }
 
-bool knows(const Kernel& scheduled) { return std::holds_alternative<LoopKernel>(scheduled.body); }
-
 }  // namespace inkle::schedule::expansion

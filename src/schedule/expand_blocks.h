@@ -66,7 +66,4 @@ void expand_block(BlockExpansion& x);
 // The extents in which the class counts a block's threads.
 [[nodiscard]] std::vector<std::int64_t> thread_extents(const BlockSchedule& blocks);
 
-// Whether expand() knows this kernel's class.
-[[nodiscard]] bool knows(const Kernel& scheduled);
-
 }  // namespace inkle::schedule::expansion

@@ -285,7 +285,6 @@ class ColumnExpander {
   }
 
   void scan(const Stage& stage) {
-    if (blocks_.team > 1) unsupported("kernel {}: a scan by a team", x_.e.scheduled.name);
     GpuReducer reducer(b_, stage.reduce, stage.accumulator, DType::i32);
     along(stage, reducer.identity(), [&](BodyExpander& body, const Values& carried) {
       body.evaluate({0}, stage.stores);

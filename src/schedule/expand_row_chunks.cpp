@@ -201,9 +201,7 @@ RowPlace RowExpander::chunk_place(const Stage& stage, Expr number) const {
 }
 
 void RowExpander::scan_chunk(const Stage& stage, std::size_t pass) {
-  if (is_skewed(stage)) {
-    unsupported("kernel {}: chunks of rows at odd places", x_.e.scheduled.name);
-  }
+  INKLE_CHECK(!is_skewed(stage), "kernel {}: chunks of rows at odd places", x_.e.scheduled.name);
   GpuReducer reducer(b_, stage.reduce, stage.accumulator, DType::i32);
   Elements own = elements(stage.accumulator, blocks_.chunk);
   const ValueId none = reducer.identity()[0];

@@ -130,12 +130,10 @@ void RowExpander::store_running(const Stage& stage, std::size_t pass, const RowP
 }
 
 void RowExpander::check_scan(std::size_t pass) const {
-  if (blocks_.cluster > 1) unsupported("kernel {}: a scan by a cluster", x_.e.scheduled.name);
   const bool keeps = std::any_of(keep_.kept.begin(), keep_.kept.end(),
                                  [&](const KeptValue& k) { return k.first_pass == pass; });
-  if (keeps || !keep_.known[pass].empty()) {
-    unsupported("kernel {}: a scan of a row that is kept", x_.e.scheduled.name);
-  }
+  INKLE_CHECK(!keeps && keep_.known[pass].empty(), "kernel {}: a scan of a row that is kept",
+              x_.e.scheduled.name);
 }
 
 // In chunks of team * lanes: each thread scans its lanes, the team scans the threads' totals, and

@@ -1,7 +1,6 @@
 #include "schedule/expand_rows.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "base/error.h"
 
@@ -16,10 +15,6 @@ using loop::Val;
 namespace {
 
 constexpr std::int32_t kWarp = 32;
-// Static shared memory that every architecture gives a block, in bytes.
-constexpr std::int64_t kStaticShared = 48 << 10;
-// A thread's own scratch, in elements.
-constexpr std::int64_t kThreadScratch = 64;
 // Registers of a thread for what a row keeps; beyond, functions are computed again rather than kept
 // (half of what 512 threads of each of two blocks of a multiprocessor can have).
 constexpr std::int64_t kMostKeptRegisters = 48;
@@ -55,9 +50,6 @@ void RowExpander::launch(const std::function<void()>& stages) {
   const auto& outer = x_.loops().outer;
   std::vector<kernel::Axis>& axes = b_.kernel().launch.axes;
   const std::int32_t team = blocks_.team;
-  if (!std::has_single_bit(static_cast<std::uint32_t>(team))) {
-    unsupported("kernel {}: rows shared by {} threads", x_.e.scheduled.name, team);
-  }
   if (team > kWarp) {
     INKLE_CHECK(team == blocks_.threads, "a team of {} in a block of {}", team, blocks_.threads);
     if (x_.block.is_null()) {
@@ -103,7 +95,6 @@ void RowExpander::launch(const std::function<void()>& stages) {
 void RowExpander::declare_scratch() {
   const auto& scratch = x_.loops().scratch;
   const std::int64_t teams = blocks_.threads / blocks_.team;
-  std::int64_t shared = 0;
   for (std::size_t s = 0; s < scratch.size(); ++s) {
     if (!x_.prepared.scratch_used[s]) {
       x_.e.memories.push_back(kernel::kNone);
@@ -115,23 +106,14 @@ void RowExpander::declare_scratch() {
           registers("t", scratch[s].dtype, {sums_of(scratch[s]), blocks_.lanes}));
       continue;
     }
-    if (!elements) unsupported("kernel {}: scratch of unknown size", x_.e.scheduled.name);
     kernel::Memory memory;
     memory.name = fmt::format("t{}", s);
     memory.dtype = scratch[s].dtype;
     memory.shape = {scratch[s].elements};
     memory.alignment = 16;
     if (members() == 1 && blocks_.lanes == 1) {
-      if (*elements > kThreadScratch) {
-        unsupported("kernel {}: scratch of {} elements a thread", x_.e.scheduled.name, *elements);
-      }
       memory.space = kernel::Space::stack;
     } else {
-      shared += teams * *elements * abi::size_of(scratch[s].dtype);
-      if (blocks_.cluster > 1 || shared > kStaticShared) {
-        unsupported("kernel {}: {} bytes of scratch do not fit a block", x_.e.scheduled.name,
-                    shared);
-      }
       memory.space = kernel::Space::shared;
       if (teams > 1) {
         memory.shape.insert(memory.shape.begin(), constant(teams));
@@ -187,7 +169,6 @@ void RowExpander::plan_passes() {
   add(false);
   keep_.known.resize(passes_.size());
   fetched_.assign(keep_.kept.size(), false);
-  dirty_.assign(x_.e.scheduled.params.size() + x_.loops().scratch.size(), false);
 }
 
 std::int64_t RowExpander::kept_registers() const {
@@ -212,7 +193,6 @@ void RowExpander::declare_kept() {
 void RowExpander::pass(std::size_t p) {
   const PreparedStage& prepared = x_.prepared.stages[passes_[p].stage];
   const Stage& stage = prepared.stage;
-  check_cluster(stage);
   switch (stage.kind) {
     case StageKind::pointwise:
     case StageKind::scatter:
@@ -224,16 +204,6 @@ void RowExpander::pass(std::size_t p) {
     case StageKind::scan:
       scan(stage, p);
       break;
-  }
-  for (const StageStore& store : stage.stores) dirty_[store.target] = true;
-}
-
-// What stages pass through memory is not seen by the other blocks of a cluster.
-void RowExpander::check_cluster(const Stage& stage) const {
-  if (blocks_.cluster == 1) return;
-  for (const Instruction& i : stage.body.instructions) {
-    if (i.opcode != Opcode::load || !dirty_[i.buffer]) continue;
-    unsupported("kernel {}: stages of a cluster pass values through memory", x_.e.scheduled.name);
   }
 }
 

@@ -57,7 +57,6 @@ class RowExpander {
   void once(const Stage& stage);
   void pointwise(const Stage& stage, std::size_t pass);
   void prefetch(const Stage& stage, std::size_t pass);
-  void check_cluster(const Stage& stage) const;
   ValueId is_first_thread();  // of the team
   [[nodiscard]] bool is_known(Expr symbol) const;
   [[nodiscard]] bool is_direct(const Stage& stage, const loop::Instruction& load) const;
@@ -248,7 +247,6 @@ class RowExpander {
   KeepPlan keep_;
   std::vector<kernel::MemoryId> kept_;  // of each kept value
   std::vector<bool> fetched_;           // kept values that are loaded ahead of their pass
-  std::vector<bool> dirty_;             // buffers that an earlier stage has written
   bool reads_twice_ = false;            // what rows hold has been read, and is read again
 
   Chunks chunks_;

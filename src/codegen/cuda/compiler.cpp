@@ -159,6 +159,7 @@ Compiled CudaCompiler::compile(std::span<const CompileUnit> units, bool only_tex
     made.kernel.block_threads = unit.schedule.blocks->threads;
     made.kernel.cluster_blocks = unit.schedule.blocks->cluster;
     made.kernel.can_fail = source.can_fail;
+    made.kernel.shared_bytes = source.shared_bytes;
     made.kernel.waits = waits_;
     made.source = std::make_shared<const std::string>(source.text);
     made.blocks = schedule::parallel_extent(*unit.kernel, unit.schedule, context);

@@ -156,16 +156,6 @@ template <int N, int W, class T> INLINE Pack<T, N> load_now(const T* p) {
   for (int l = 0; l < N; l += S) read_word_now<S * (int)sizeof(T)>(&r.at[l], p + l);
   return r;
 }
-// Elements first <= l < last alone, the others 0.
-template <int N, class T> INLINE Pack<T, N> load_part(const T* p, i64 first, i64 last) {
-  Pack<T, N> r;
-#pragma unroll
-  for (int l = 0; l < N; ++l) {
-    if (l >= first && l < last) r.at[l] = p[l];
-    else r.at[l] = T();
-  }
-  return r;
-}
 template <int W, class T, int N> INLINE void store(T* p, const Pack<T, N>& v) {
   constexpr int S = sizeof(T) * W > 16 ? 16 / (int)sizeof(T) : W;
 #pragma unroll
@@ -183,13 +173,6 @@ template <int W, class T, int N> INLINE void store_away(T* p, const Pack<T, N>& 
     } else {
       read_word<S * (int)sizeof(T)>(p + l, &v.at[l]);
     }
-  }
-}
-template <class T, int N>
-INLINE void store_part(T* p, const Pack<T, N>& v, i64 first, i64 last) {
-#pragma unroll
-  for (int l = 0; l < N; ++l) {
-    if (l >= first && l < last) p[l] = v.at[l];
   }
 }
 template <int N> INLINE Pack<bf16, N> narrow(bf16*, const float (&v)[N]) {
@@ -408,6 +391,17 @@ INLINE Divisor divisor(float s) {
 }
 INLINE float over(float a, Divisor d) { return a * d.scale * d.reciprocal; }
 
+INLINE float exponential(float x) { return expf(x); }
+INLINE double exponential(double x) { return exp(x); }
+// exp(x), x at most 4, for sums of which each term is a part: the product's error makes a term off by
+// |x| 2^-24 of itself, which is less than 2^-22 of the sum, as small terms are a small part of it.
+INLINE float term(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x * 1.44269504f));
+  return r;
+}
+INLINE double term(double x) { return exp(x); }
+
 // Sums into memory, in any order.
 INLINE void add_to(float* p, float v) { atomicAdd(p, v); }
 INLINE void add_to(double* p, double v) { atomicAdd(p, v); }
@@ -433,58 +427,11 @@ INLINE void add_to(f16* p, f16 v) {
 }
 )";
 
-constexpr const char* kTiles = R"(
-// A square of elements that a block turns around in shared memory: put along b, in which they lie,
-// and got along a, N at a time. Neighbours along a are put as one word. The 16 bytes of a row change
-// places with each other from N rows to N rows, so that 8 threads side by side along b and 4 along a
-// use all banks when they put a word each, and 8 along a when they get 16 bytes each.
-template <class T, int N, int Side, int Threads> struct Square {
-  static constexpr int kSize = sizeof(T);
-  static constexpr int kRows = kSize < 4 ? 4 / kSize : 1;
-  static constexpr int kCount = Side * Side / N / Threads;
-  uint4 memory[Side * Side * kSize / 16];
-
-  // Where the thread's access k along b is.
-  INLINE u32 pair(int k) { return threadIdx.x + k / kRows * Threads; }
-  INLINE u32 a_of(int k) { return pair(k) / 8 % (Side / kRows) * kRows + k % kRows; }
-  INLINE u32 b_of(int k) { return (pair(k) % 8 + pair(k) / 8 / (Side / kRows) * 8) * N; }
-  // Bytes before element a of row b, of a group of N rows.
-  INLINE u32 place(u32 a, u32 group) {
-    return ((a * kSize / 16) ^ (group % 8)) * 16 + a * kSize % 16;
-  }
-  __device__ __forceinline__ void put(const Pack<T, N> (&x)[kCount]) {
-#pragma unroll
-    for (int k = 0; k < kCount; k += kRows) {
-      const u32 at = b_of(k) * (Side * kSize) + place(a_of(k), b_of(k) / N);
-#pragma unroll
-      for (int l = 0; l < N; ++l) {
-        Pack<T, kRows> word;
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) word.at[r] = x[k + r].at[l];
-        *(Pack<T, kRows>*)((char*)memory + at + l * (Side * kSize)) = word;
-      }
-    }
-  }
-  // Access n of the block, which has them row by row.
-  __device__ __forceinline__ Pack<T, N> get(u32 n) const {
-    constexpr u32 kAcross = Side / N;
-    constexpr int kBytes = N * kSize < 16 ? N * kSize : 16;
-    Pack<T, N> r;
-#pragma unroll
-    for (int l = 0; l < N; l += kBytes / kSize) {
-      const u32 at = n / kAcross * (Side * kSize) + place(n % kAcross * N + l, n / kAcross / N);
-      read_word<kBytes>(&r.at[l], (const char*)memory + at);
-    }
-    return r;
-  }
-};
-)";
-
 }  // namespace
 
 const std::string& prelude() {
   static const std::string text = std::string("// Made by Inkle. Compile with --fmad=false.") +
-                                  kTypes + kTiles + kOperations + team_helpers();
+                                  kTypes + kOperations + exchange_helpers();
   return text;
 }
 

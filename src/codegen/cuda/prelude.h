@@ -5,9 +5,10 @@
 
 namespace inkle::codegen::cuda {
 
-// CUDA C++ text: types, packs of neighbouring elements, exact operations, reductions of teams.
+// CUDA C++ text: types, packs of neighbouring elements, exact operations, exchanges between
+// threads.
 [[nodiscard]] const std::string& prelude();
 // The last of these, for prelude() alone.
-[[nodiscard]] std::string team_helpers();
+[[nodiscard]] std::string exchange_helpers();
 
 }  // namespace inkle::codegen::cuda

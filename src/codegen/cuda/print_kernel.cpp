@@ -17,6 +17,8 @@ using sym::Expr;
 
 namespace {
 
+// Static shared memory that every architecture gives a block, in bytes.
+constexpr std::int64_t kStaticShared = 48 << 10;
 // Of each memory in the workspace.
 constexpr std::int64_t kWorkspaceAlignment = 16;
 
@@ -43,7 +45,8 @@ class KernelPrinter {
     region.body();
     out_.append(body.text());
     out_.close();
-    return {out_.text(), region.can_fail(), workspace_ * std::int64_t{k_.launch.instances}};
+    return {out_.text(), region.can_fail(), dynamic_shared_,
+            workspace_ * std::int64_t{k_.launch.instances}};
   }
 
  private:
@@ -195,7 +198,10 @@ class KernelPrinter {
     }
   }
 
+  // Shared memory beyond what a block has without asking is one array, in which all have places.
   void memories() {
+    const bool is_dynamic = shared_bytes() > kStaticShared;
+    if (is_dynamic) out_.raw("extern __shared__ uint4 shared[];");
     for (MemoryId m = k_.parameter_count; m < k_.memories.size(); ++m) {
       const Memory& memory = k_.memories[m];
       const std::string name = text_.memory(m);
@@ -221,6 +227,11 @@ class KernelPrinter {
                       text_.memory(memory.of), memory.offset);
             break;
           }
+          if (is_dynamic) {
+            out_.line("{0}* const {1} = ({0}*)((char*)shared + {2});", type, name, dynamic_shared_);
+            dynamic_shared_ += shared_bytes(memory);
+            break;
+          }
           out_.line("__shared__ alignas(16) {} {}[{}];", type, name, *elements);
           break;
         default:
@@ -228,6 +239,20 @@ class KernelPrinter {
                       name_of(memory.space));
       }
     }
+  }
+
+  // With its place at a multiple of 16 bytes.
+  static std::int64_t shared_bytes(const Memory& memory) {
+    const std::int64_t bytes =
+        kernel::element_count(memory).constant().value_or(0) * kernel::element_bytes(memory);
+    return (bytes + 15) / 16 * 16;
+  }
+  [[nodiscard]] std::int64_t shared_bytes() const {
+    std::int64_t all = 0;
+    for (const Memory& memory : k_.memories) {
+      if (memory.space == Space::shared && memory.of == kernel::kNone) all += shared_bytes(memory);
+    }
+    return all;
   }
 
   [[nodiscard]] bool has_workspace() const {
@@ -264,6 +289,7 @@ class KernelPrinter {
   const kernel::Kernel& k_;
   sym::Context& context_;
   Expr workspace_ = context_.constant(0);  // bytes
+  std::int64_t dynamic_shared_ = 0;        // bytes
   LanePlan plan_;
   ValueText text_;
   Writer out_;

@@ -106,10 +106,6 @@ bool fits32(Expr e) {
   return magnitude <= 2147483647.0;
 }
 
-bool is_wide_extent(Expr extent) {
-  return sym::bounds(extent).high > std::numeric_limits<std::int32_t>::max();
-}
-
 namespace {
 
 class IndexPrinter {

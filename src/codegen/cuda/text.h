@@ -59,7 +59,5 @@ using Symbols = std::unordered_map<const sym::Node*, SymbolText>;
 [[nodiscard]] inline std::string index_text(sym::Expr e, const Symbols& symbols) {
   return index_text(e, symbols, !fits32(e));
 }
-// "int" or "i64": what a variable below `extent` needs.
-[[nodiscard]] bool is_wide_extent(sym::Expr extent);
 
 }  // namespace inkle::codegen::cuda

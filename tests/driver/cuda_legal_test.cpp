@@ -1,5 +1,5 @@
-// Schedules that the CUDA code generator declines: the kernel runs in a plainer way, and not its
-// whole graph in eager.
+// Schedules that a kernel cannot run under: a plainer one is chosen, and what needs more shared
+// memory than a block has without asking asks for it.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -11,13 +11,13 @@
 #include "ops/table.h"
 #include "passes/pipeline.h"
 #include "runtime/common/size_program.h"
-#include "schedule/blocks.h"
+#include "schedule/legal_blocks.h"
 #include "schedule/schedule.h"
 
 namespace inkle::driver {
 namespace {
 
-class Declined : public ::testing::Test {
+class LegalBlocks : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string why_not;
@@ -38,7 +38,7 @@ class Declined : public ::testing::Test {
   schedule::ScheduledProgram program_;
 };
 
-TEST_F(Declined, RunsInAPlainerWay) {
+TEST_F(LegalBlocks, AreChosenNearThoseWanted) {
   auto step = kernel_of(R"(graph @g(%x: f32[64,65536]) -> f32[64,65536] {
   %0: f32[64,65536] = cumsum(%x, 1)
   return %0
@@ -47,14 +47,15 @@ TEST_F(Declined, RunsInAPlainerWay) {
   step.schedule.blocks->cluster = 2;  // a scan by a cluster is declined
   const codegen::cuda::CudaCompiler generator(target_->device());
   EXPECT_THROW((void)generator.source({&step.kernel, step.schedule, "k"}), Unsupported);
-  const TargetUnit unit{&step.kernel, step.schedule, "k"};
-  const auto compiled = target_->compile({&unit, 1}, {});
-  ASSERT_EQ(compiled.size(), 1U);
-  EXPECT_NE(compiled[0].ir.find("cluster 1"), std::string::npos) << compiled[0].ir;
+  const auto legal = schedule::legal_blocks(step.kernel, *step.schedule.blocks, target_->device(),
+                                            *program_.program.context);
+  EXPECT_EQ(legal.cluster, 1);
+  EXPECT_EQ(legal.lanes, step.schedule.blocks->lanes);
+  EXPECT_EQ(schedule::objection(step.kernel, legal, *program_.program.context), "");
 }
 
 // Batch norm, max pooling and the statistics of the next batch norm are one kernel, whose columns
-// by lanes of eight need more shared memory than there is.
+// by lanes of eight are joined in 48 KB of shared memory and some bytes.
 constexpr std::string_view kPooledNorms = R"(
 graph @g(%x: bf16[2,10,32,32]{10240,1,320,10}) -> bf16[2,10,16,16]{2560,1,160,10} {
   %0: f32[2,10,32,32] = _to_copy(%x, f32)
@@ -76,14 +77,7 @@ graph @g(%x: bf16[2,10,32,32]{10240,1,320,10}) -> bf16[2,10,16,16]{2560,1,160,10
   return %17
 })";
 
-TEST_F(Declined, IsLaunchedInThePlainerWay) {
-  (void)kernel_of(kPooledNorms);
-  const codegen::cuda::CudaCompiler generator(target_->device());
-  const auto& step = std::get<schedule::KernelStep>(program_.steps.at(1).action);
-  EXPECT_THROW((void)generator.source({&step.kernel, step.schedule, "k"}), Unsupported);
-  EXPECT_TRUE(schedule::parallel_extent(step.kernel, step.schedule, *program_.program.context)
-                  .is_constant(2));
-
+TEST_F(LegalBlocks, AskForMuchSharedMemory) {
   Compiler compiler(make_null_target("sm_90a"));
   graph::Graph graph = graph::parse(kPooledNorms, "test.ir", ops::op_table());
   for (std::uint32_t v = 0; v < graph.value_count(); ++v) {
@@ -92,34 +86,42 @@ TEST_F(Declined, IsLaunchedInThePlainerWay) {
   const auto compiled = compiler.compile(std::move(graph), {});
   const auto& launch = std::get<abi::Launch>(compiled.plan->steps.at(1).action);
   const abi::KernelDecl& kernel = compiled.plan->kernels.at(launch.kernel);
-  for (const std::string& text : {kernel.text, *compiled.code->sources.at(launch.kernel)}) {
-    EXPECT_NE(text.find("threads 512 team 512 lanes 1"), std::string::npos) << text;
-  }
+  EXPECT_NE(kernel.text.find("lanes 8"), std::string::npos) << kernel.text;
+  EXPECT_GT(kernel.device->shared_bytes, 48 << 10);
+  const std::string& text = *compiled.code->sources.at(launch.kernel);
+  EXPECT_NE(text.find("extern __shared__"), std::string::npos) << text;
   const runtime::common::SizeProgram sizes(*compiled.plan);
-  EXPECT_EQ(sizes.constant_slots()[launch.extent], 10);  // a block for each column
+  EXPECT_EQ(sizes.constant_slots()[launch.extent], 2);
 }
 
-TEST_F(Declined, EndsWithOneThreadAnIteration) {
+// Whatever is wanted of rows, what is taken has code.
+TEST_F(LegalBlocks, HaveCode) {
   const auto step = kernel_of(R"(graph @g(%x: f32[128,131072]) -> f32[128,131072] {
   %0: f32[128,131072] = _softmax(%x, 1, false)
   return %0
 })");
   ASSERT_GT(step.schedule.blocks->cluster, 1);
-  const auto ways = schedule::plainer_blocks(step.kernel, *step.schedule.blocks, target_->device());
-  ASSERT_FALSE(ways.empty());
-  EXPECT_EQ(ways.front().cluster, 1);
-  EXPECT_EQ(ways.front().lanes, step.schedule.blocks->lanes);
-  EXPECT_EQ(ways.back().team, 1);
-  EXPECT_EQ(ways.back().axis, schedule::BlockSchedule::Axis::outer);
+  sym::Context& context = *program_.program.context;
   const codegen::cuda::CudaCompiler generator(target_->device());
-  for (const schedule::BlockSchedule& way : ways) {
-    schedule::Schedule schedule = step.schedule;
-    schedule.blocks = way;
-    EXPECT_NO_THROW((void)generator.source({&step.kernel, schedule, "k"})) << to_string(way);
+  for (const std::int32_t team : {1, 3, 32, 48, 512}) {
+    for (const std::int32_t cluster : {1, 2}) {
+      schedule::Schedule schedule = step.schedule;
+      schedule.blocks->team = team;
+      schedule.blocks->cluster = cluster;
+      const std::string why = schedule::objection(step.kernel, *schedule.blocks, context);
+      EXPECT_EQ(why.empty(), team == 512 || (cluster == 1 && (team == 1 || team == 32))) << team;
+      if (!why.empty()) {
+        EXPECT_THROW((void)generator.source({&step.kernel, schedule, "k"}), Unsupported);
+      }
+      schedule.blocks =
+          schedule::legal_blocks(step.kernel, *schedule.blocks, target_->device(), context);
+      EXPECT_NO_THROW((void)generator.source({&step.kernel, schedule, "k"}))
+          << to_string(*schedule.blocks);
+    }
   }
 }
 
-TEST_F(Declined, NamesWhereItComesFrom) {
+TEST_F(LegalBlocks, AnErrorNamesWhereTheKernelComesFrom) {
   auto step = kernel_of(R"(graph @g(%x: f32[64,65536]) -> f32[64,65536] {
   %0: f32[64,65536] = cumsum(%x, 1)  # model.py:7 (cumsum)
   return %0

@@ -1,0 +1,28 @@
+// Which block schedules a kernel can run under.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "abi/device.h"
+#include "schedule/kernel.h"
+
+namespace inkle::schedule {
+
+// Shared memory of a block for what its rows hand from stage to stage, in bytes.
+inline constexpr std::int64_t kMostScratch = 48 << 10;
+// Of a thread that has a row for itself, in elements.
+inline constexpr std::int64_t kThreadScratch = 64;
+
+// Why the expansion of the kernel has no code for these blocks; empty: it has.
+[[nodiscard]] std::string objection(const Kernel& kernel, const BlockSchedule& blocks,
+                                    sym::Context& context);
+
+// `wanted`, or the first of the plainer ways below that runs: without clusters and without keeping
+// rows, one element an access, a warp an iteration, one thread an iteration. Throws Unsupported,
+// with the kernel's places in the user's program, where none does.
+[[nodiscard]] BlockSchedule legal_blocks(const Kernel& kernel, const BlockSchedule& wanted,
+                                         const abi::DeviceDescription& device,
+                                         sym::Context& context);
+
+}  // namespace inkle::schedule
