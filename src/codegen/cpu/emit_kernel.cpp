@@ -44,7 +44,7 @@ EmittedKernel emit_template(Ir& ir, const templates::Template<Problem, Config>& 
   sym::Context& context = problem.batch.context();
   kernel::Kernel made = row.emit(problem, config, context);
   kernel::run_passes(made, context, kernel::cpu_passes(), {.fault = fault});
-  return print_kernel(ir, made, context, arguments);
+  return print_kernel(ir, made, context, arguments, {.counts_loops = true});
 }
 
 }  // namespace

@@ -399,17 +399,22 @@ Value* Ir::at_depth(int d, const std::function<Value*()>& emit) {
   return result;
 }
 
-Values Ir::loop(Value* begin, Value* end, Value* step, Values carried, bool at_least_once,
+Values Ir::loop(Value* begin, Value* end, Value* step, Values carried, const LoopFacts& facts,
                 const LoopBody& body) {
   auto& b = impl_->builder;
+  llvm::MDBuilder metadata(impl_->context);
+  const auto weights = [&](std::int64_t yes) {
+    const auto count = static_cast<std::uint32_t>(std::clamp<std::int64_t>(yes, 1, 1 << 20));
+    return facts.expected == 0 ? nullptr : metadata.createBranchWeights(count, 1);
+  };
   llvm::BasicBlock* skip = b.GetInsertBlock();
   llvm::BasicBlock* preheader = impl_->block("pre");
   llvm::BasicBlock* header = impl_->block("loop");
   llvm::BasicBlock* exit = impl_->block("exit");
-  if (at_least_once) {
+  if (facts.at_least_once) {
     b.CreateBr(preheader);
   } else {
-    b.CreateCondBr(icmp(Compare::lt, begin, end), preheader, exit);
+    b.CreateCondBr(icmp(Compare::lt, begin, end), preheader, exit, weights(1000));
   }
   b.SetInsertPoint(preheader);
   llvm::Instruction* anchor = b.CreateBr(header);
@@ -428,7 +433,7 @@ Values Ir::loop(Value* begin, Value* end, Value* step, Values carried, bool at_l
               carried.size(), next.size());
   Value* i_next = b.CreateAdd(i, step, "", false, true);
   llvm::BasicBlock* latch = b.GetInsertBlock();
-  b.CreateCondBr(icmp(Compare::lt, i_next, end), header, exit);
+  b.CreateCondBr(icmp(Compare::lt, i_next, end), header, exit, weights(facts.expected - 1));
   i->addIncoming(begin, anchor->getParent());
   i->addIncoming(i_next, latch);
   b.SetInsertPoint(exit);
@@ -437,7 +442,7 @@ Values Ir::loop(Value* begin, Value* end, Value* step, Values carried, bool at_l
     phis[k]->addIncoming(carried[k], anchor->getParent());
     phis[k]->addIncoming(next[k], latch);
     auto* out = b.CreatePHI(carried[k]->getType(), 2);
-    if (!at_least_once) out->addIncoming(carried[k], skip);
+    if (!facts.at_least_once) out->addIncoming(carried[k], skip);
     out->addIncoming(next[k], latch);
     result.push_back(out);
   }

@@ -175,8 +175,11 @@ class Ir {
 
   using LoopBody = std::function<Values(Value* i, const Values& carried)>;
   // for (i = begin; i < end; i += step) carried = body(i, carried); returns the last `carried`.
-  // at_least_once promises begin < end.
-  Values loop(Value* begin, Value* end, Value* step, Values carried, bool at_least_once,
+  struct LoopFacts {
+    bool at_least_once = false;  // begin < end
+    std::int64_t expected = 0;   // iterations, as branch weights; 0: LLVM guesses
+  };
+  Values loop(Value* begin, Value* end, Value* step, Values carried, const LoopFacts& facts,
               const LoopBody& body);
   // Both sides give as many values, of the same types; fine at any place. Neither side may hoist
   // beyond itself what must not run when it does not.

@@ -28,8 +28,10 @@ constexpr std::int64_t kScratchAlignment = 64;
 
 class KernelPrinter {
  public:
-  KernelPrinter(Ir& ir, const kernel::Kernel& kernel, sym::Context& context)
+  KernelPrinter(Ir& ir, const kernel::Kernel& kernel, sym::Context& context,
+                const PrintOptions& options)
       : ir_(ir),
+        options_(options),
         kernel_(kernel),
         context_(context),
         sizes_(ir),
@@ -44,7 +46,7 @@ class KernelPrinter {
     for (const kernel::Axis& axis : kernel_.launch.axes) extents_.push_back(sizes_(axis.extent));
     Value* begin = arguments[3];
     const bool counts = extents_.size() > 1;
-    ir_.loop(begin, arguments[4], ir_.i64(1), counts ? decompose(begin) : Values(), false,
+    ir_.loop(begin, arguments[4], ir_.i64(1), counts ? decompose(begin) : Values(), {},
              [&](Value* n, const Values& variables) {
                const auto& axes = kernel_.launch.axes;
                for (std::size_t a = 0; a < axes.size(); ++a) {
@@ -336,6 +338,14 @@ class KernelPrinter {
   }
 
   // --- Control
+  // How often a loop is expected to run: its count, or the most that it can be; 0: unknown.
+  static std::int64_t iterations(const kernel::Loop& loop) {
+    constexpr std::int64_t kMost = 1 << 20;
+    const Expr count = sym::ceildiv(loop.end - loop.begin, loop.step);
+    const std::int64_t expected = sym::hint(count).value_or(sym::bounds(count).high);
+    return expected > 0 && expected < kMost ? expected : 0;
+  }
+
   void loop(const Operation& op) {
     const auto& detail = std::get<kernel::Loop>(op.detail);
     INKLE_CHECK(detail.is_lowered, "kernel {}: a loop whose bounds are not lowered", kernel_.name);
@@ -345,9 +355,10 @@ class KernelPrinter {
       initial.push_back(get(op.operands[i + 2], varies_[inside.arguments[i]]));
     }
     const bool runs = detail.at_least_once || sym::less(detail.begin, detail.end) == true;
+    const std::int64_t expected = options_.counts_loops ? iterations(detail) : 0;
     const Values results =
         ir_.loop(get(op.operands[0], false), get(op.operands[1], false), sizes_(detail.step),
-                 initial, runs, [&](Value* i, const Values& carried) {
+                 initial, {runs, expected}, [&](Value* i, const Values& carried) {
                    symbols_[detail.variable.node()] = i;
                    for (std::size_t c = 0; c < carried.size(); ++c) {
                      define(inside.arguments[c], carried[c]);
@@ -532,6 +543,7 @@ class KernelPrinter {
   }
 
   Ir& ir_;
+  const PrintOptions& options_;
   const kernel::Kernel& kernel_;
   sym::Context& context_;
   SizeValues sizes_;
@@ -554,8 +566,8 @@ class KernelPrinter {
 }  // namespace
 
 EmittedKernel print_kernel(Ir& ir, const kernel::Kernel& kernel, sym::Context& context,
-                           const Values& arguments) {
-  return KernelPrinter(ir, kernel, context).run(arguments);
+                           const Values& arguments, const PrintOptions& options) {
+  return KernelPrinter(ir, kernel, context, options).run(arguments);
 }
 
 }  // namespace inkle::codegen::cpu
