@@ -278,6 +278,19 @@ def frozen(out: pathlib.Path) -> str:
     return "\n".join(text) + "\n"
 
 
+def merged(old: str, new: str) -> str:
+    """`new`, and from `old` the targets that `new` has none of, in the order of `old`."""
+    sections: dict[str, list[str]] = {}
+    for text in (old, new):
+        name = ""
+        for line in text.splitlines():
+            if line.startswith("target "):
+                name = line.split(" ", 2)[1]
+                sections[name] = []
+            sections[name].append(line)
+    return "".join(f"{line}\n" for lines in sections.values() for line in lines)
+
+
 def _parse_frozen(text: str) -> dict[str, tuple[str, dict[str, tuple[str, str]]]]:
     found: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {}
     name = ""

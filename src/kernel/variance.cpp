@@ -124,12 +124,29 @@ Expr VarianceAnalysis::local(Expr e) {
   return local_(e);
 }
 
+// Only where a thread axis was taken apart need an expression be built anew from its parts.
+const std::vector<const Variance*>& VarianceAnalysis::parts(Expr e) {
+  const auto [known, is_new] = parts_.try_emplace(e.id());
+  std::vector<const Variance*>& out = known->second;
+  if (!is_new) return out;
+  bool is_plain = true;
+  for (const Expr symbol : sym::symbols(e)) {
+    const auto mapped = mapped_.find(symbol.id());
+    if (mapped == mapped_.end()) map(symbol, fresh({}, Variance::lane));
+    const Expr to = mapped_.at(symbol.id());
+    is_plain = is_plain && to.kind() == sym::Kind::symbol;
+    if (is_plain) out.push_back(&symbols_.at(to.id()));
+  }
+  if (is_plain) return out;
+  out.clear();
+  for (const Expr symbol : sym::symbols(local_(e))) out.push_back(&symbols_.at(symbol.id()));
+  return out;
+}
+
 Variance VarianceAnalysis::of(Expr expression) {
   Variance out = Variance::kernel;
   if (expression.is_null()) return out;
-  for (const Expr symbol : sym::symbols(local(expression))) {
-    out = std::max(out, symbols_[symbol.id()]);
-  }
+  for (const Variance* part : parts(expression)) out = std::max(out, *part);
   return out;
 }
 
@@ -210,9 +227,11 @@ Variance VarianceAnalysis::trip(const Loop& loop) {
 }
 
 void VarianceAnalysis::loop_variable(const Loop& loop) {
+  const Variance own = std::max(of(loop.begin), of(loop.step));
+  if (mapped_.contains(loop.variable.id())) return raise_symbol(loop.variable, own);
   Loop here = loop;
   for (Expr* e : {&here.begin, &here.end, &here.step}) *e = local(*e);
-  declare(loop.variable, facts_of(here), std::max(of(loop.begin), of(loop.step)));
+  declare(loop.variable, facts_of(here), own);
 }
 
 // States that go around in the operation's first region; `trip` is what the number of rounds

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "kernel/kernel.h"
@@ -38,6 +39,7 @@ class VarianceAnalysis {
   void raise(ValueId value, Variance variance);
   void raise_symbol(Expr symbol, Variance variance);
   Variance most(const std::vector<ValueId>& values) const;
+  const std::vector<const Variance*>& parts(Expr e);
   Variance access(const Access& access, const std::vector<ValueId>& operands);
   Variance loaded(const Access& access, const std::vector<ValueId>& operands);
   Variance collected(const Operation& o) const;
@@ -56,6 +58,8 @@ class VarianceAnalysis {
   loop::Translation local_;
   std::map<std::uint32_t, Expr> mapped_;       // by id of the kernel's symbol
   std::map<std::uint32_t, Variance> symbols_;  // by id of the symbol in scratch_
+  // By id of an expression: of the symbols that it is made of.
+  std::unordered_map<std::uint32_t, std::vector<const Variance*>> parts_;
   std::vector<Variance> values_;
   std::vector<bool> written_;
   bool changed_ = false;

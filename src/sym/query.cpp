@@ -1,5 +1,6 @@
 // The public operators and the questions about expressions.
 #include <algorithm>
+#include <array>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -197,8 +198,26 @@ std::optional<Expr> stride(Expr e, Expr variable) {
 
 namespace {
 
-void collect_symbols(Expr e, std::unordered_set<const Node*>& seen, std::vector<Expr>& out) {
-  if (e.node()->symbol_filter == 0 || !seen.insert(e.node()).second) return;
+// Nodes of an expression, of which there are few as a rule.
+class Seen {
+ public:
+  // Whether the node is new.
+  bool insert(const Node* node) {
+    const auto end = few_.begin() + static_cast<std::ptrdiff_t>(count_);
+    if (std::find(few_.begin(), end, node) != end) return false;
+    if (count_ == few_.size()) return more_.insert(node).second;
+    few_[count_++] = node;
+    return true;
+  }
+
+ private:
+  std::array<const Node*, 24> few_;
+  std::size_t count_ = 0;
+  std::unordered_set<const Node*> more_;
+};
+
+void collect_symbols(Expr e, Seen& seen, std::vector<Expr>& out) {
+  if (e.node()->symbol_filter == 0 || !seen.insert(e.node())) return;
   if (e.kind() == Kind::symbol) out.push_back(e);
   for (const Expr operand : e.operands()) collect_symbols(operand, seen, out);
 }
@@ -292,7 +311,7 @@ struct Evaluator {
 std::vector<Expr> symbols(Expr e) {
   if (e.node()->symbol_filter == 0) return {};
   if (e.kind() == Kind::symbol) return {e};
-  std::unordered_set<const Node*> seen;
+  Seen seen;
   std::vector<Expr> out;
   collect_symbols(e, seen, out);
   std::sort(out.begin(), out.end(), [](Expr a, Expr b) { return a.id() < b.id(); });
