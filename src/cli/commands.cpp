@@ -29,7 +29,11 @@ CLI::Validator at_least(int least) {
 }
 
 void add_device_option(CLI::App& command, CompileArguments& a) {
-  command.add_option("--device", a.device, "cpu, cuda, or cuda:NUMBER; null:sm_90a: no launches")
+  command
+      .add_option(
+          "--device", a.device,
+          "cpu, cuda, or cuda:NUMBER; cpu:x86-64-v3: code for that instruction set; null:sm_90a: "
+          "no launches")
       ->capture_default_str();
 }
 

@@ -17,6 +17,13 @@
 namespace inkle::cli {
 namespace {
 
+// Before the instruction set, as image/processor.h names it.
+constexpr std::string_view kCpuPrefix = "cpu:";
+
+std::string_view instruction_set_of(std::string_view device) {
+  return device.starts_with(kCpuPrefix) ? device.substr(kCpuPrefix.size()) : "";
+}
+
 // Of results whose type depends on the device: moments of norms in bf16 are f32 on a GPU.
 void infer_dtypes(graph::Graph& graph, const graph::Node& node) {
   if (node.op->infer == nullptr) return;
@@ -74,7 +81,7 @@ driver::Compiled compiled_of(const package::Package& package, const CompileArgum
 }  // namespace
 
 std::shared_ptr<runtime::cuda::Device> open_gpu(const std::string& name) {
-  if (name == "cpu") return nullptr;
+  if (name == "cpu" || name.starts_with(kCpuPrefix)) return nullptr;
   if (name == "cuda") return runtime::cuda::open_device(0);
   if (name.starts_with("null:")) {
     return runtime::cuda::make_null_device(codegen::cuda::typical_device(name.substr(5)));
@@ -85,7 +92,7 @@ std::shared_ptr<runtime::cuda::Device> open_gpu(const std::string& name) {
     const auto [at, error] = std::from_chars(name.data() + 5, end, index);
     if (error != std::errc() || at != end) index = -1;
   }
-  if (index < 0) user_error("--device {}: expected cpu, cuda or cuda:NUMBER", name);
+  if (index < 0) user_error("--device {}: expected cpu, cpu:x86-64-v3, cuda or cuda:NUMBER", name);
   return runtime::cuda::open_device(index);
 }
 
@@ -93,8 +100,9 @@ DeviceCompiler::DeviceCompiler(const CompileArguments& arguments, bool compiles)
     : gpu(open_gpu(arguments.device)) {
   if (arguments.threads > 0) set_num_threads(arguments.threads);
   if (compiles) {
-    compiler = gpu == nullptr ? std::make_unique<driver::Compiler>()
-                              : std::make_unique<driver::Compiler>(driver::make_target(gpu));
+    compiler = std::make_unique<driver::Compiler>(
+        gpu == nullptr ? driver::make_cpu_target(instruction_set_of(arguments.device))
+                       : driver::make_target(gpu));
   }
   options.fast_numerics = arguments.fast_numerics;
   options.skip_passes = arguments.skip_passes;

@@ -15,8 +15,9 @@
 
 namespace inkle::cli {
 
-// "cpu", "cuda" and "cuda:1", or "null:sm_90a", a GPU that runs nothing, for tests. UserError for
-// other names; Unsupported, with the reason, where there is no such GPU.
+// "cpu" and "cpu:x86-64-v3" give none; "cuda" and "cuda:1", or "null:sm_90a", a GPU that runs
+// nothing, for tests. UserError for other names; Unsupported, with the reason, where there is no
+// such GPU.
 [[nodiscard]] std::shared_ptr<runtime::cuda::Device> open_gpu(const std::string& name);
 
 // A compiler as a command's options ask for it.

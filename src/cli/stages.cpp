@@ -1,10 +1,12 @@
 // `inkle opt`, `inkle lower`, `inkle compile`: text of a stage, to standard output.
+#include <algorithm>
 #include <cstdio>
 
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/session.h"
 #include "graph/text.h"
+#include "kernel/passes.h"
 #include "loop/program.h"
 #include "lower/lower.h"
 #include "passes/pipeline.h"
@@ -63,22 +65,52 @@ void lower_file(const std::string& file) {
 struct StageArguments {
   CompileArguments compile;
   std::string stage = "plan";
+  std::string after;  // of stages that stand after each pass; empty: all
   std::size_t stop_after = ~std::size_t{0};
   bool timing = false;
 };
 
+void print_after(const StageArguments& a, std::string_view pass, const std::string& text) {
+  if (a.after.empty()) {
+    print(fmt::format("# after {}\n{}\n", pass, text));
+  } else if (a.after == pass) {
+    print(text);
+  }
+}
+
+void check_after(const StageArguments& a) {
+  if (a.after.empty()) return;
+  const auto is_it = [&](const kernel::KernelPass& pass) { return pass.name == a.after; };
+  const bool of_nests = a.stage == "nests" && schedule::find_nest_pass(a.after) != nullptr;
+  const bool of_kernel = a.stage == "kernel" &&
+                         (a.after == "expand" || std::ranges::any_of(kernel::cpu_passes(), is_it) ||
+                          std::ranges::any_of(kernel::gpu_passes(), is_it));
+  if (!of_nests && !of_kernel)
+    user_error("--after {}: stage {} has no such pass", a.after, a.stage);
+}
+
 void print_stage(const StageArguments& a) {
+  check_after(a);
   const Model model = load_model(a.compile.file, a.compile.load);
   DeviceCompiler on(a.compile);
   on.options.dump = [&](std::string_view stage, const std::string& text) {
     if (stage == a.stage || a.stage == "all") print(text);
   };
-  on.options.keep_code = a.stage == "code";
+  if (a.stage == "assembly" && on.gpu != nullptr) {
+    user_error("--stage assembly: there is one for the CPU only");
+  }
+  on.options.only_text = on.gpu != nullptr;
+  on.options.keep_code = a.stage == "code" || a.stage == "assembly";
   on.options.stop_after_nest_passes = a.stop_after;
   if (a.stage == "nests") {
     on.options.verify_nest_passes = true;
-    on.options.dump_nest_pass = [](std::string_view pass, const std::string& text) {
-      print(fmt::format("# after {}\n{}\n", pass, text));
+    on.options.dump_nest_pass = [&](std::string_view pass, const std::string& text) {
+      print_after(a, pass, text);
+    };
+  }
+  if (a.stage == "kernel") {
+    on.options.dump_kernel_pass = [&](std::string_view pass, const std::string& text) {
+      print_after(a, pass, text);
     };
   }
   const driver::Compiled compiled = on.compile(model.graph);
@@ -87,7 +119,9 @@ void print_stage(const StageArguments& a) {
       std::fprintf(stderr, "%-22s %9.3f ms\n", std::string(t.name).c_str(), t.seconds * 1e3);
     }
   }
-  for (const driver::KernelCodeText& kernel : compiled.report.code) print(kernel.ir);
+  for (const driver::KernelCodeText& kernel : compiled.report.code) {
+    print(a.stage == "assembly" ? kernel.assembly : kernel.ir);
+  }
 }
 
 }  // namespace
@@ -124,11 +158,15 @@ void add_compile(CLI::App& app) {
   add_device_option(*command, arguments->compile);
   command
       ->add_option("--stage", arguments->stage,
-                   "graph, passes, loops, kernels, plan or all; nests: after each nest pass; code: "
-                   "LLVM IR or CUDA C++")
+                   "graph, passes, loops, kernels, plan or all; nests: after each nest pass; "
+                   "kernel: kernel IR as expanded and after each kernel pass; code: LLVM IR or "
+                   "CUDA C++; assembly: of the CPU")
       ->capture_default_str()
-      ->check(
-          CLI::IsMember({"graph", "passes", "loops", "kernels", "plan", "all", "nests", "code"}));
+      ->check(CLI::IsMember({"graph", "passes", "loops", "kernels", "plan", "all", "nests",
+                             "kernel", "code", "assembly"}));
+  command->add_option("--after", arguments->after,
+                      "of nests and kernel only the text after this pass; expand: before the first "
+                      "kernel pass");
   command->add_option("--stop-after", arguments->stop_after, "stop after this many nest passes");
   command->add_flag("--timing", arguments->timing, "time of each nest pass, to standard error");
   command->callback([arguments] { print_stage(*arguments); });

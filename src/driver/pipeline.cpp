@@ -146,14 +146,24 @@ kernel::PassFault pass_fault(std::string_view stage) {
   return {std::string(stage), wrong_kernel};
 }
 
+// Whether kernels that are known go through the passes, too.
+bool makes_all_kernels(const kernel::PassOptions& passes) {
+  return !passes.fault.pass.empty() || passes.dump != nullptr;
+}
+
 CodeOptions code_options(const CompileOptions& options) {
-  kernel::PassFault fault = pass_fault(options.fail_stage);
-  const bool has_fault = !fault.pass.empty();
+  kernel::PassOptions passes{.fault = pass_fault(options.fail_stage)};
+  if (options.dump_kernel_pass) {
+    passes.dump = [&options](std::string_view pass, const kernel::Kernel& kernel) {
+      options.dump_kernel_pass(pass, kernel::to_string(kernel));
+    };
+  }
+  const bool makes_all = makes_all_kernels(passes);
   return {.text = options.keep_code,
           .object = options.keep_objects,
           .only_text = options.only_text,
-          .fault = std::move(fault),
-          .cache = options.cache && !has_fault};
+          .passes = std::move(passes),
+          .cache = options.cache && !makes_all};
 }
 
 // What kernels that are alike have in common: the key of their code.
@@ -183,7 +193,8 @@ abi::PlanAndCode Compiler::generate(schedule::ScheduledProgram& scheduled,
     if (!is_new) continue;
     UniqueKernel made;
     made.name = fmt::format("k{}", unique.size());
-    if (const auto known = known_.find(text); known != known_.end() && code.fault.pass.empty()) {
+    if (const auto known = known_.find(text);
+        known != known_.end() && !makes_all_kernels(code.passes)) {
       made.compiled = known->second.kernel;
       made.compiled.scratch_bytes =
           scheduled.program.context->constant(known->second.scratch_bytes);
@@ -392,7 +403,7 @@ void Compiler::compile_kernels(std::initializer_list<const schedule::ScheduledPr
       const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
       if (kernel == nullptr) continue;
       std::string text = text_of(*kernel);
-      if (known_.contains(text) && code.fault.pass.empty()) continue;
+      if (known_.contains(text) && !makes_all_kernels(code.passes)) continue;
       if (!seen.insert(text).second) continue;
       units.push_back({&kernel->kernel, kernel->schedule, fmt::format("k{}", units.size())});
       texts.push_back(std::move(text));

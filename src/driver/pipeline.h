@@ -37,8 +37,11 @@ struct CompileOptions {
   // Gets the text after each nest pass, which takes much longer to write than the pass to run.
   std::function<void(std::string_view pass, const std::string& text)> dump_nest_pass;
   bool verify_nest_passes = false;  // after each
-  bool keep_code = false;           // fill Report::code with text
-  bool keep_objects = false;        // fill Report::code with object files
+  // Gets the kernel IR of each kernel as it is expanded ("expand") and after each kernel pass. Then
+  // all kernels are made anew.
+  std::function<void(std::string_view pass, const std::string& text)> dump_kernel_pass;
+  bool keep_code = false;     // fill Report::code with text
+  bool keep_objects = false;  // fill Report::code with object files
   // A GPU's kernels are written and not compiled; the plan cannot be run.
   bool only_text = false;
   // Machine code is looked for and left in the user's cache (cache/store.h).

@@ -46,7 +46,7 @@ struct CodeOptions {
   bool object = false;  // fill TargetKernel::object
   // A GPU's kernels are written and never compiled: their images are empty.
   bool only_text = false;
-  kernel::PassFault fault = {};  // for tests
+  kernel::PassOptions passes = {};  // of the kernel IR
   bool cache =
       true;  // take what earlier processes have made, and leave what is made for later ones
 };

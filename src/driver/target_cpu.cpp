@@ -82,7 +82,7 @@ class CpuTarget final : public Target {
       }
     }
     auto all = generator_.compile(
-        wanted, {.keep_ir = options.text, .keep_assembly = options.text, .fault = options.fault});
+        wanted, {.keep_ir = options.text, .keep_assembly = options.text, .passes = options.passes});
     for (std::size_t w = 0; w < all.size(); ++w) {
       codegen::cpu::CompiledKernel& made = all[w];
       TargetKernel& kernel = result[wanted_at[w]];

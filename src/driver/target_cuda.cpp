@@ -192,7 +192,7 @@ class CudaTarget final : public Target {
                                     const CodeOptions& options) override {
     std::vector<codegen::cuda::CompileUnit> all;
     for (const TargetUnit& unit : units) all.push_back({unit.kernel, unit.schedule, unit.name});
-    codegen::cuda::Compiled made = generator_.compile(all, options.only_text, options.fault);
+    codegen::cuda::Compiled made = generator_.compile(all, options.only_text, options.passes);
     std::vector<std::shared_ptr<const abi::DeviceImage>> images;
     for (abi::DeviceImage& image : made.images) {
       images.push_back(std::make_shared<const abi::DeviceImage>(std::move(image)));

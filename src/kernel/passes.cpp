@@ -64,6 +64,7 @@ void run_passes(Kernel& kernel, sym::Context& context, std::span<const KernelPas
   if (!fault.pass.empty()) check_name(passes, fault.pass);
   const bool verify_each = options.verify_each || !fault.pass.empty();
   if (verify_each) verify(kernel, "expand");
+  if (options.dump) options.dump("expand", kernel);
   std::string_view last = "expand";
   std::size_t run = 0;
   for (const KernelPass& pass : passes) {

@@ -35,7 +35,8 @@ struct PassOptions {
   std::size_t stop_after = ~std::size_t{0};  // number of passes, for bisection
   bool verify_each = false;                  // the kernel before the first and after each pass
   bool verify_last = true;                   // after the last alone
-  std::function<void(std::string_view pass, const Kernel& kernel)> dump;  // after each
+  // Before the first, as "expand", and after each.
+  std::function<void(std::string_view pass, const Kernel& kernel)> dump;
   PassFault fault = {};  // with one, the kernel is verified after each pass
 };
 

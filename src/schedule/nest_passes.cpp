@@ -43,6 +43,7 @@ bool gemm_template(const Options& o) { return o.gemm_template; }
 }  // namespace needs
 
 Program& program(State& state) { return state.scheduled.program; }
+const Program& program(const State& state) { return state.scheduled.program; }
 
 // Epilogues are for the templates, not for the library.
 Options without_post_ops(Options options) {
@@ -151,22 +152,30 @@ constexpr NestPass kPasses[] = {
 };
 // clang-format on
 
-std::string text_of(const State& state) {
-  return state.has_steps ? to_string(state.scheduled) : loop::to_string(state.scheduled.program);
-}
-
 // From build_contractions on, the nest of a library call only holds its place in the order: it
-// stores as the last nest of its epilogue does, with that nest's variables.
-void check(const State& state) {
-  if (state.has_steps) {
-    verify(state.scheduled);
-    return;
-  }
+// stores as the last nest of its epilogue does, with that nest's variables. Here are the others.
+Program nests_of(const State& state) {
   Program nests = state.scheduled.program;
   std::erase_if(nests.nests, [&](const loop::Nest& nest) {
     return !nest.stores.empty() && state.contractions.contains(nest.stores.front().buffer);
   });
-  loop::verify(nests);
+  return nests;
+}
+
+// Library calls stand behind the nests.
+std::string text_of(const State& state) {
+  if (state.has_steps) return to_string(state.scheduled);
+  std::string text = loop::to_string(nests_of(state));
+  for (const auto& [buffer, step] : state.contractions) text += to_string(step, program(state));
+  return text;
+}
+
+void check(const State& state) {
+  if (state.has_steps) {
+    verify(state.scheduled);
+  } else {
+    loop::verify(nests_of(state));
+  }
 }
 
 void check_skip(const NestPassOptions& run) {

@@ -108,5 +108,7 @@ struct ScheduledProgram {
 // Text of buffers and steps, for people and golden tests; equal programs print alike. `brief`
 // leaves out what is inside of kernels.
 [[nodiscard]] std::string to_string(const ScheduledProgram& scheduled, bool brief = false);
+// Of one step of a program, as it stands there.
+[[nodiscard]] std::string to_string(const Step& step, const loop::Program& program);
 
 }  // namespace inkle::schedule

@@ -20,27 +20,32 @@ std::string list(const std::vector<Expr>& expressions) {
 
 class Printer {
  public:
-  Printer(const ScheduledProgram& scheduled, bool brief) : scheduled_(scheduled), brief_(brief) {}
+  Printer(const loop::Program& program, bool brief) : program_(program), brief_(brief) {}
 
-  std::string run() {
-    find_used();
+  std::string run(const ScheduledProgram& scheduled) {
+    find_used(scheduled);
     out_ = "buffers {\n";
     for (loop::BufferId b = 0; b < used_.size(); ++b) {
       if (used_[b]) print_buffer(b);
     }
     out_ += "}\n";
-    for (const Step& step : scheduled_.steps) print(step);
-    out_ += fmt::format("bytes {} at least {}\n", sym::to_string(scheduled_.bytes_moved),
-                        sym::to_string(scheduled_.bytes_lower_bound));
+    for (const Step& step : scheduled.steps) print(step);
+    out_ += fmt::format("bytes {} at least {}\n", sym::to_string(scheduled.bytes_moved),
+                        sym::to_string(scheduled.bytes_lower_bound));
+    return out_;
+  }
+
+  std::string run(const Step& step) {
+    print(step);
     return out_;
   }
 
  private:
-  const loop::Buffer& buffer(loop::BufferId b) const { return scheduled_.program.buffers[b]; }
+  const loop::Buffer& buffer(loop::BufferId b) const { return program_.buffers[b]; }
 
-  void find_used() {
-    used_.assign(scheduled_.program.buffers.size(), false);
-    for (const Step& step : scheduled_.steps) {
+  void find_used(const ScheduledProgram& scheduled) {
+    used_.assign(program_.buffers.size(), false);
+    for (const Step& step : scheduled.steps) {
       for (const loop::BufferId b : reads(step)) used_[b] = true;
       for (const loop::BufferId b : writes(step)) used_[b] = true;
     }
@@ -142,7 +147,7 @@ class Printer {
   }
   void print_end() { out_ += fmt::format("  # {}; {} bytes\n", label_, bytes_); }
 
-  const ScheduledProgram& scheduled_;
+  const loop::Program& program_;
   bool brief_;
   std::vector<bool> used_;
   std::map<std::string, std::size_t> kernels_;
@@ -154,7 +159,11 @@ class Printer {
 }  // namespace
 
 std::string to_string(const ScheduledProgram& scheduled, bool brief) {
-  return Printer(scheduled, brief).run();
+  return Printer(scheduled.program, brief).run(scheduled);
+}
+
+std::string to_string(const Step& step, const loop::Program& program) {
+  return Printer(program, false).run(step);
 }
 
 }  // namespace inkle::schedule

@@ -1,11 +1,13 @@
-// Option fail_stage for each kernel pass of a device: what a compilation ends with, and that the
-// compiler goes on to compile.
+// Kernel passes of a device in a compilation: option fail_stage for each of them, what it ends
+// with, and that the compiler goes on to compile; the text before the first and after each.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "driver/pipeline.h"
@@ -67,6 +69,36 @@ TEST(KernelPassFault, OnACpu) {
 TEST(KernelPassFault, OnAGpu) {
   Compiler compiler(make_null_target("sm_90a"));
   every_pass_fails(compiler, kernel::gpu_passes());
+}
+
+std::vector<std::string> passes_dumped(Compiler& compiler) {
+  std::vector<std::string> names;
+  CompileOptions options;
+  options.only_text = compiler.location().kind == abi::DeviceKind::cuda;
+  options.dump_kernel_pass = [&](std::string_view pass, const std::string& text) {
+    names.emplace_back(pass);
+    EXPECT_THAT(text, testing::StartsWith("kernel @"));
+  };
+  (void)compiler.compile(softmax(compiler.location().kind), options);
+  return names;
+}
+
+void every_pass_is_dumped(Compiler& compiler, std::span<const kernel::KernelPass> passes) {
+  std::vector<std::string> expected = {"expand"};
+  for (const kernel::KernelPass& pass : passes) expected.emplace_back(pass.name);
+  EXPECT_EQ(passes_dumped(compiler), expected);
+  // The kernel is known by now.
+  EXPECT_EQ(passes_dumped(compiler), expected);
+}
+
+TEST(KernelPassText, OfACpu) {
+  Compiler compiler;
+  every_pass_is_dumped(compiler, kernel::cpu_passes());
+}
+
+TEST(KernelPassText, OfAGpu) {
+  Compiler compiler(make_null_target("sm_90a"));
+  every_pass_is_dumped(compiler, kernel::gpu_passes());
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Every kernel pass can be made to fail, and to leave a kernel that the verifier refuses.
+// Every kernel pass can be made to fail, and to leave a kernel that the verifier refuses; the
+// kernel is dumped around each.
 #include "kernel/passes.h"
 
 #include <fmt/format.h>
@@ -6,6 +7,8 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "kernel/parse.h"
@@ -56,6 +59,24 @@ void every_pass_fails(std::string_view text, std::span<const KernelPass> passes)
 TEST(KernelPasses, FailOnACpu) { every_pass_fails(kCpuKernel, cpu_passes()); }
 
 TEST(KernelPasses, FailOnAGpu) { every_pass_fails(kGpuKernel, gpu_passes()); }
+
+TEST(KernelPasses, TheKernelIsDumpedBeforeTheFirstAndAfterEach) {
+  ParsedKernel parsed = parse_kernel(kCpuKernel, "test");
+  const std::string before = to_string(parsed.kernel);
+  std::vector<std::string> names;
+  std::vector<std::string> texts;
+  PassOptions options;
+  options.dump = [&](std::string_view pass, const Kernel& kernel) {
+    names.emplace_back(pass);
+    texts.push_back(to_string(kernel));
+  };
+  run_passes(parsed.kernel, *parsed.context, cpu_passes(), options);
+  std::vector<std::string> expected = {"expand"};
+  for (const KernelPass& pass : cpu_passes()) expected.emplace_back(pass.name);
+  EXPECT_EQ(names, expected);
+  EXPECT_EQ(texts.front(), before);
+  EXPECT_EQ(texts.back(), to_string(parsed.kernel));
+}
 
 TEST(KernelPasses, AnUnknownNameIsRefused) {
   ParsedKernel parsed = parse_kernel(kCpuKernel, "test");

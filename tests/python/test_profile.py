@@ -99,7 +99,7 @@ def test_wrong_devices_are_errors_in_words(tmp_path):
     path = tmp_path / "graph.ir"
     path.write_text(GRAPH)
     wrong = test_pt2.inkle("run", path, "--random", "--device", "cuda:x", code=1)
-    assert "expected cpu, cuda or cuda:NUMBER" in wrong.stderr
+    assert "expected cpu, cpu:x86-64-v3, cuda or cuda:NUMBER" in wrong.stderr
     if not torch.cuda.is_available():
         missing = test_pt2.inkle("run", path, "--random", "--device", "cuda", code=1)
         assert "no NVIDIA driver" in missing.stderr or "driver" in missing.stderr

@@ -135,6 +135,30 @@ TEST(NestPasses, TextAfterEachIsDumped) {
   EXPECT_EQ(last, to_string(program));
 }
 
+// The nest of a library call stores with the variables of the last nest that it took over; the text
+// has the call instead.
+TEST(NestPasses, LibraryCallsStandBehindTheNests) {
+  constexpr const char* kFused = R"(
+graph @f(%x: f32[16,32], %w: f32[32,8] param) -> f32[16,8] {
+  %0: f32[16,8] = mm(%x, %w)
+  %1: f32[16,8] = relu(%0)
+  return %1
+}
+)";
+  std::string before;
+  std::string after;
+  NestPassOptions run{.verify_each = true};
+  run.dump = [&](std::string_view pass, const std::string& text) {
+    if (pass == "fold_channel_factors") before = text;
+    if (pass == "build_contractions") after = text;
+  };
+  (void)schedule(lower::lower(graph::parse(kFused, "f", ops::op_table())), options_of(), run);
+  EXPECT_NE(before.find("n0: matmul"), std::string::npos) << before;
+  EXPECT_EQ(before.find("into out0"), std::string::npos) << before;
+  EXPECT_EQ(after.find("n0:"), std::string::npos) << after;
+  EXPECT_NE(after.find("  then relu\n  into out0[16,8][8,1]\n"), std::string::npos) << after;
+}
+
 constexpr const char* kConvolution = R"(
 graph @f(%x: bf16[2,4,8,8], %w: bf16[6,4,3,3] param, %b: bf16[6] param) -> bf16[2,6,8,8] {
   %0: bf16[2,6,8,8] = convolution(%x, %w, %b, [1,1], [1,1], [1,1], false, [0,0], 1)

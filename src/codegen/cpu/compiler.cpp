@@ -223,10 +223,10 @@ namespace {
 
 // What has no code is told with the user's lines, by which the caller leaves it to another way.
 EmittedKernel emit(Ir& module, const CompileUnit& unit, const Target& target,
-                   const kernel::PassFault& fault) {
+                   const kernel::PassOptions& passes) {
   const schedule::Kernel& kernel = *unit.kernel;
   try {
-    return emit_kernel(module, kernel, unit.schedule, target, "kernel." + kernel.name, fault);
+    return emit_kernel(module, kernel, unit.schedule, target, "kernel." + kernel.name, passes);
   } catch (const Unsupported& error) {
     if (kernel.sources.empty()) throw;
     unsupported("{}: {}", fmt::join(kernel.sources, ", "), error.what());
@@ -255,7 +255,7 @@ std::vector<CompiledKernel> CpuCompiler::compile(std::span<const CompileUnit> un
     const auto start = Clock::now();
     const schedule::Kernel& kernel = *units[i].kernel;
     modules[i] = std::make_unique<Ir>(kernel.name);
-    const EmittedKernel emitted = emit(*modules[i], units[i], impl_->target, options.fault);
+    const EmittedKernel emitted = emit(*modules[i], units[i], impl_->target, options.passes);
     out[i].scratch_bytes = emitted.scratch_bytes;
     out[i].can_fail = emitted.can_fail;
     if (options.keep_ir) out[i].ir = modules[i]->text();

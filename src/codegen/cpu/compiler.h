@@ -43,9 +43,9 @@ struct CompileUnit {
 };
 
 struct CompileOptions {
-  bool keep_ir = false;          // fill CompiledKernel::ir
-  bool keep_assembly = false;    // fill CompiledKernel::assembly
-  kernel::PassFault fault = {};  // for tests
+  bool keep_ir = false;        // fill CompiledKernel::ir
+  bool keep_assembly = false;  // fill CompiledKernel::assembly
+  kernel::PassOptions passes = {};
 };
 
 struct CompiledKernel {

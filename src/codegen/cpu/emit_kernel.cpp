@@ -26,10 +26,10 @@ sym::Context& context_of(const schedule::Kernel& kernel, const LoopKernel& loops
 
 EmittedKernel emit_loops(Ir& ir, const schedule::Kernel& kernel, const schedule::Schedule& schedule,
                          const LoopKernel& loops, const Values& arguments,
-                         const kernel::PassFault& fault) {
+                         const kernel::PassOptions& passes) {
   sym::Context& context = context_of(kernel, loops);
   kernel::Kernel expanded = schedule::expand(kernel, schedule, context);
-  kernel::run_passes(expanded, context, kernel::cpu_passes(), {.fault = fault});
+  kernel::run_passes(expanded, context, kernel::cpu_passes(), passes);
   return print_kernel(ir, expanded, context, arguments);
 }
 
@@ -37,13 +37,13 @@ EmittedKernel emit_loops(Ir& ir, const schedule::Kernel& kernel, const schedule:
 template <class Problem, class Config>
 EmittedKernel emit_template(Ir& ir, const templates::Template<Problem, Config>& row,
                             const Problem& problem, const Config& config, const Values& arguments,
-                            const kernel::PassFault& fault) {
+                            const kernel::PassOptions& passes) {
   if (const std::string lacks = row.needs(problem, config); !lacks.empty()) {
     unsupported("{}", lacks);
   }
   sym::Context& context = problem.batch.context();
   kernel::Kernel made = row.emit(problem, config, context);
-  kernel::run_passes(made, context, kernel::cpu_passes(), {.fault = fault});
+  kernel::run_passes(made, context, kernel::cpu_passes(), passes);
   return print_kernel(ir, made, context, arguments, {.counts_loops = true});
 }
 
@@ -51,23 +51,23 @@ EmittedKernel emit_template(Ir& ir, const templates::Template<Problem, Config>& 
 
 EmittedKernel emit_kernel(Ir& ir, const schedule::Kernel& kernel,
                           const schedule::Schedule& schedule, const Target& target,
-                          std::string_view name, const kernel::PassFault& fault) {
+                          std::string_view name, const kernel::PassOptions& passes) {
   const Values arguments = ir.begin_function(name, target.cpu, target.features);
   const templates::CpuTarget processor{target.vector_bytes, target.vector_registers()};
   EmittedKernel result;
   if (const auto* loops = std::get_if<LoopKernel>(&kernel.body)) {
-    result = emit_loops(ir, kernel, schedule, *loops, arguments, fault);
+    result = emit_loops(ir, kernel, schedule, *loops, arguments, passes);
   } else if (const auto* gemm = std::get_if<schedule::GemmKernel>(&kernel.body)) {
     const templates::GemmProblem problem = gemm_problem(kernel, *gemm);
     const templates::GemmTemplate& row = templates::gemm_template_of(problem);
     const auto config = gemm_config(row, problem, schedule, processor);
-    result = emit_template(ir, row, problem, config, arguments, fault);
+    result = emit_template(ir, row, problem, config, arguments, passes);
   } else {
     const auto& attention = std::get<schedule::AttentionKernel>(kernel.body);
     const templates::AttentionProblem problem = attention_problem(kernel, attention);
     const templates::AttentionTemplate& row = templates::attention_template_of(problem);
     const auto config = attention_config(row, problem, schedule, processor);
-    result = emit_template(ir, row, problem, config, arguments, fault);
+    result = emit_template(ir, row, problem, config, arguments, passes);
   }
   ir.end_function();
   return result;

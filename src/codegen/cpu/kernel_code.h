@@ -29,6 +29,6 @@ struct EmittedKernel {
 // attention is written by a template.
 EmittedKernel emit_kernel(Ir& ir, const schedule::Kernel& kernel,
                           const schedule::Schedule& schedule, const Target& target,
-                          std::string_view name, const kernel::PassFault& fault = {});
+                          std::string_view name, const kernel::PassOptions& passes = {});
 
 }  // namespace inkle::codegen::cpu

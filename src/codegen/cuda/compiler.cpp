@@ -135,7 +135,7 @@ std::string CudaCompiler::source(const CompileUnit& unit) const {
 }
 
 Compiled CudaCompiler::compile(std::span<const CompileUnit> units, bool only_text,
-                               const kernel::PassFault& fault) const {
+                               const kernel::PassOptions& passes) const {
   Compiled compiled;
   const auto start = Clock::now();
   const std::size_t count = units.size();
@@ -143,7 +143,7 @@ Compiled CudaCompiler::compile(std::span<const CompileUnit> units, bool only_tex
   std::vector<double> work;
   for (const CompileUnit& unit : units) {
     sources.push_back(
-        write_kernel(*unit.kernel, unit.schedule, unit.name, context_of(*unit.kernel), fault));
+        write_kernel(*unit.kernel, unit.schedule, unit.name, context_of(*unit.kernel), passes));
     work.push_back(work_of(sources.back().text, *unit.schedule.blocks));
   }
   const std::size_t programs = programs_for(work);

@@ -52,9 +52,9 @@ class CudaCompiler {
   // Throws Unsupported if a kernel is outside of what this generator does or if no NVRTC is found,
   // InternalError with NVRTC's log and the path of the text if that does not compile. Programs are
   // compiled on several threads. Kernels' expressions are used by the calling thread only.
-  // `only_text`: nothing is compiled, and images are empty. `fault`: for tests.
+  // `only_text`: nothing is compiled, and images are empty.
   [[nodiscard]] Compiled compile(std::span<const CompileUnit> units, bool only_text = false,
-                                 const kernel::PassFault& fault = {}) const;
+                                 const kernel::PassOptions& passes = {}) const;
 
   // Opens NVRTC and compiles the helpers alone, which the first program would wait for; any thread.
   void warm_up() const noexcept;

@@ -9,13 +9,13 @@ namespace inkle::codegen::cuda {
 
 KernelSource write_kernel(const schedule::Kernel& kernel, const schedule::Schedule& schedule,
                           const std::string& name, sym::Context& context,
-                          const kernel::PassFault& fault) {
+                          const kernel::PassOptions& passes) {
   if (!std::holds_alternative<schedule::LoopKernel>(kernel.body)) {
     unsupported("{}: attention as a kernel of our own", fmt::join(kernel.sources, ", "));
   }
   INKLE_CHECK(schedule.blocks.has_value(), "kernel {} has no block schedule", kernel.name);
   kernel::Kernel made = schedule::expand(kernel, schedule, context);
-  kernel::run_passes(made, context, kernel::gpu_passes(), {.fault = fault});
+  kernel::run_passes(made, context, kernel::gpu_passes(), passes);
   return print_kernel(made, name, schedule::to_string(schedule), context);
 }
 

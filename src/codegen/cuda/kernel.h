@@ -19,6 +19,7 @@ struct KernelSource {
 // The function `name`. Throws Unsupported for what no kernel computes.
 [[nodiscard]] KernelSource write_kernel(const schedule::Kernel& kernel,
                                         const schedule::Schedule& schedule, const std::string& name,
-                                        sym::Context& context, const kernel::PassFault& fault = {});
+                                        sym::Context& context,
+                                        const kernel::PassOptions& passes = {});
 
 }  // namespace inkle::codegen::cuda
