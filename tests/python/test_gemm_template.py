@@ -61,10 +61,11 @@ def operands(draw: random.Random) -> list[torch.Tensor]:
 
 def check(got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, what: str) -> None:
     assert got.dtype == eager.dtype and got.shape == eager.shape, what
-    if got.dtype == torch.float16:
-        # Sums in another order: one in hundreds lies on the other side of where f16 rounds up.
+    if got.dtype == torch.bfloat16:
+        # Sums in another order: few lie on the other side of where bf16 rounds up.
         apart = (got.double() - eager.double()).abs()
-        assert bool((apart <= torch.finfo(got.dtype).eps * eager.double().abs()).all()), what
+        wide = torch.finfo(got.dtype).eps * eager.double().abs() + 1e-6 * exact.abs().max()
+        assert bool((apart <= wide).all()), what
         assert apart.count_nonzero().item() <= 1 + got.numel() // 100, what
         return
     error = (got.double() - exact).square().mean().sqrt().item()
