@@ -116,8 +116,8 @@ bool columns_scratch(const Kernel& kernel, const LoopKernel& loops, sym::Context
   return std::ranges::find(prepared.scratch_used, true) != prepared.scratch_used.end();
 }
 
-std::vector<BlockSchedule> plainer(const BlockSchedule& wanted,
-                                   const abi::DeviceDescription& device) {
+std::vector<BlockSchedule> fallbacks(const BlockSchedule& wanted,
+                                     const abi::DeviceDescription& device) {
   std::vector<BlockSchedule> found;
   const auto add = [&](const BlockSchedule& b) {
     if (!(b == (found.empty() ? wanted : found.back()))) found.push_back(b);
@@ -169,10 +169,10 @@ BlockSchedule legal_blocks(const Kernel& kernel, const BlockSchedule& wanted,
                            const abi::DeviceDescription& device, sym::Context& context) {
   const std::string first = objection(kernel, wanted, context);
   if (first.empty()) return wanted;
-  for (const BlockSchedule& way : plainer(wanted, device)) {
-    if (!objection(kernel, way, context).empty()) continue;
-    log(LogChannel::codegen, "{}: {}; {} instead", to_string(wanted), first, to_string(way));
-    return way;
+  for (const BlockSchedule& fallback : fallbacks(wanted, device)) {
+    if (!objection(kernel, fallback, context).empty()) continue;
+    log(LogChannel::codegen, "{}: {}; {} instead", to_string(wanted), first, to_string(fallback));
+    return fallback;
   }
   unsupported("{}: {}", fmt::join(kernel.sources, ", "), first);
 }

@@ -18,7 +18,7 @@ inline constexpr std::int64_t kThreadScratch = 64;
 [[nodiscard]] std::string objection(const Kernel& kernel, const BlockSchedule& blocks,
                                     sym::Context& context);
 
-// `wanted`, or the first of the plainer ways below that runs: without clusters and without keeping
+// `wanted`, or the first of these fallbacks that is legal: without clusters and without keeping
 // rows, one element an access, a warp an iteration, one thread an iteration. Throws Unsupported,
 // with the kernel's places in the user's program, where none does.
 [[nodiscard]] BlockSchedule legal_blocks(const Kernel& kernel, const BlockSchedule& wanted,

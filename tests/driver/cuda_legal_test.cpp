@@ -1,4 +1,4 @@
-// Schedules that a kernel cannot run under: a plainer one is chosen, and what needs more shared
+// Schedules that a kernel cannot run under: a fallback is chosen, and what needs more shared
 // memory than a block has without asking asks for it.
 #include <gtest/gtest.h>
 
