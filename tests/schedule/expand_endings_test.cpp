@@ -100,25 +100,6 @@ std::int64_t elements(const loop::Buffer& buffer) {
   return count;
 }
 
-// Under several interleavings: nothing is wrong, and the results are these.
-void run(const kernel::Kernel& made, const std::vector<Array>& arrays,
-         const std::vector<Array>& expected, double tolerance, const std::string& name) {
-  std::vector<Array> actual = arrays;
-  kernel::Instance instance;
-  for (Array& a : actual) instance.arguments.push_back({a.bytes, kernel::Writes::any});
-  kernel::CheckOptions options;
-  options.seeds = 1;
-  options.limit_residency = false;
-  const kernel::CheckResult result = kernel::check(made, {&instance, 1}, options);
-  for (const kernel::Finding& finding : result.findings) {
-    ADD_FAILURE() << name << ", " << result.schedule << ": " << kernel::to_string(made, finding);
-  }
-  EXPECT_EQ(result.status, 0);
-  ASSERT_EQ(result.results.size(), actual.size());
-  for (std::size_t p = 0; p < actual.size(); ++p) actual[p].bytes = result.results[p];
-  expect_near(actual, expected, tolerance, name);
-}
-
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 class Endings : public ::testing::TestWithParam<Case> {};
@@ -160,7 +141,7 @@ TEST_P(Endings, AreDoneByTheLastBlock) {
   EXPECT_EQ(kernel::to_string(kernel::parse_kernel(text, "text").kernel), text);
   EXPECT_GT(*made.blocks().constant(), 1);
   kernel::run_passes(made, context, kernel::gpu_passes(), {.verify_each = true});
-  run(made, arrays, expected, c.tolerance, "lowered");
+  expect_run(made, arrays, expected, {}, kernel::Writes::any, c.tolerance, "lowered");
   if (::testing::Test::HasFailure()) ADD_FAILURE() << text << kernel::to_string(made);
 }
 

@@ -28,27 +28,6 @@ BlockSchedule rows(std::int32_t threads, std::int32_t team, std::int32_t lanes, 
   return b;
 }
 
-// Under several interleavings: nothing is wrong, and the results are these.
-void run(const kernel::Kernel& made, const std::vector<Array>& arrays,
-         const std::vector<Array>& expected, const std::vector<std::int64_t>& sizes,
-         double tolerance, const std::string& name) {
-  std::vector<Array> actual = arrays;
-  kernel::Instance instance;
-  for (Array& a : actual) instance.arguments.push_back({a.bytes});
-  instance.sizes = sizes;
-  kernel::CheckOptions options;
-  options.seeds = 1;
-  options.limit_residency = false;
-  const kernel::CheckResult result = kernel::check(made, {&instance, 1}, options);
-  for (const kernel::Finding& finding : result.findings) {
-    ADD_FAILURE() << name << ", " << result.schedule << ": " << kernel::to_string(made, finding);
-  }
-  EXPECT_EQ(result.status, 0);
-  ASSERT_EQ(result.results.size(), actual.size());
-  for (std::size_t p = 0; p < actual.size(); ++p) actual[p].bytes = result.results[p];
-  expect_near(actual, expected, tolerance, name);
-}
-
 // `passes_memory`: what one thread stores another loads, behind barriers that a pass places.
 void check(KernelBuilder& builder, const BlockSchedule& blocks, const std::vector<Array>& arrays,
            const std::vector<std::int64_t>& sizes, double tolerance, bool passes_memory = false) {
@@ -64,10 +43,10 @@ void check(KernelBuilder& builder, const BlockSchedule& blocks, const std::vecto
   const std::string text = kernel::to_string(made);
   EXPECT_EQ(kernel::to_string(kernel::parse_kernel(text, "text").kernel), text);
   if (!passes_memory && blocks.cluster == 1) {
-    run(made, arrays, expected, sizes, tolerance, "expanded");
+    expect_run(made, arrays, expected, sizes, kernel::Writes::by_role, tolerance, "expanded");
   }
   kernel::run_passes(made, builder.context, kernel::gpu_passes(), {.verify_each = true});
-  run(made, arrays, expected, sizes, tolerance, "lowered");
+  expect_run(made, arrays, expected, sizes, kernel::Writes::by_role, tolerance, "lowered");
   if (::testing::Test::HasFailure()) ADD_FAILURE() << text << kernel::to_string(made);
 }
 

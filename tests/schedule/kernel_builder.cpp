@@ -346,6 +346,27 @@ std::int64_t interpret(const Kernel& kernel, std::vector<Array>& arrays,
   return status;
 }
 
+void expect_run(const inkle::kernel::Kernel& made, const std::vector<Array>& arrays,
+                const std::vector<Array>& expected, const std::vector<std::int64_t>& sizes,
+                inkle::kernel::Writes writes, double tolerance, const std::string& name) {
+  std::vector<Array> actual = arrays;
+  inkle::kernel::Instance instance;
+  for (Array& a : actual) instance.arguments.push_back({a.bytes, writes});
+  instance.sizes = sizes;
+  inkle::kernel::CheckOptions options;
+  options.seeds = 1;
+  options.limit_residency = false;
+  const inkle::kernel::CheckResult result = inkle::kernel::check(made, {&instance, 1}, options);
+  for (const inkle::kernel::Finding& finding : result.findings) {
+    ADD_FAILURE() << name << ", " << result.schedule << ": "
+                  << inkle::kernel::to_string(made, finding);
+  }
+  EXPECT_EQ(result.status, 0);
+  ASSERT_EQ(result.results.size(), actual.size());
+  for (std::size_t p = 0; p < actual.size(); ++p) actual[p].bytes = result.results[p];
+  expect_near(actual, expected, tolerance, name);
+}
+
 void expect_near(const std::vector<Array>& actual, const std::vector<Array>& expected,
                  double tolerance, const std::string& who) {
   for (std::size_t p = 0; p < actual.size(); ++p) {

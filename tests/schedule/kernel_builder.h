@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernel/interpret.h"
 #include "loop/builder.h"
 #include "schedule/kernel.h"
 
@@ -62,6 +63,11 @@ struct KernelBuilder {
 // The reference: runs the kernel in place on `arrays`; returns the status.
 std::int64_t interpret(const Kernel& kernel, std::vector<Array>& arrays,
                        const std::vector<std::int64_t>& sizes);
+
+// Runs kernel IR under several interleavings: nothing is wrong, and the results are these.
+void expect_run(const inkle::kernel::Kernel& made, const std::vector<Array>& arrays,
+                const std::vector<Array>& expected, const std::vector<std::int64_t>& sizes,
+                inkle::kernel::Writes writes, double tolerance, const std::string& name);
 
 // Differences between what a run left and what was expected, five for each parameter at most;
 // `tolerance` is relative to the largest magnitude of the array.
