@@ -1,5 +1,4 @@
-# What the CPU half needs: LLVM for its code generator, oneDNN for its runtime, FlatBuffers and
-# libsodium for packages.
+# What the CPU half needs: LLVM for its code generator, oneDNN for its runtime.
 
 # LLVM 18 to 22, the newest installed first.
 if(NOT LLVM_DIR)
@@ -45,14 +44,3 @@ cmake_path(GET INKLE_DNNL_LIBRARY PARENT_PATH folder)
 if(NOT folder IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES)
   target_link_options(inkle_dnnl INTERFACE -Wl,-rpath,${folder})
 endif()
-
-# Reading and writing packages. Only FlatBuffers' headers are used, and its compiler at build time.
-find_path(INKLE_FLATBUFFERS_INCLUDE flatbuffers/flatbuffers.h REQUIRED)
-find_program(INKLE_FLATC flatc REQUIRED)
-find_path(INKLE_SODIUM_INCLUDE sodium.h REQUIRED)
-find_library(INKLE_SODIUM_LIBRARY sodium REQUIRED)
-add_library(inkle_flatbuffers INTERFACE)
-target_include_directories(inkle_flatbuffers SYSTEM INTERFACE ${INKLE_FLATBUFFERS_INCLUDE})
-add_library(inkle_sodium INTERFACE)
-target_include_directories(inkle_sodium SYSTEM INTERFACE ${INKLE_SODIUM_INCLUDE})
-target_link_libraries(inkle_sodium INTERFACE ${INKLE_SODIUM_LIBRARY})

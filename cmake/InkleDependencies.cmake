@@ -19,6 +19,17 @@ elseif(NOT INKLE_THREADS STREQUAL "std")
   message(FATAL_ERROR "INKLE_THREADS is '${INKLE_THREADS}', expected openmp or std")
 endif()
 
+# Reading and writing packages. Only FlatBuffers' headers are used, and its compiler at build time.
+find_path(INKLE_FLATBUFFERS_INCLUDE flatbuffers/flatbuffers.h REQUIRED)
+find_program(INKLE_FLATC flatc REQUIRED)
+find_path(INKLE_SODIUM_INCLUDE sodium.h REQUIRED)
+find_library(INKLE_SODIUM_LIBRARY sodium REQUIRED)
+add_library(inkle_flatbuffers INTERFACE)
+target_include_directories(inkle_flatbuffers SYSTEM INTERFACE ${INKLE_FLATBUFFERS_INCLUDE})
+add_library(inkle_sodium INTERFACE)
+target_include_directories(inkle_sodium SYSTEM INTERFACE ${INKLE_SODIUM_INCLUDE})
+target_link_libraries(inkle_sodium INTERFACE ${INKLE_SODIUM_LIBRARY})
+
 if(INKLE_CPU)
   include(InkleCpuDependencies)
 endif()

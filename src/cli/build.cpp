@@ -58,7 +58,8 @@ void build(const BuildArguments& a) {
     if (here == nullptr) unsupported("this processor has no AVX2 with FMA");
     targets.emplace_back(here->name);
   }
-  const DeviceCompiler settings(a.compile, false);
+  DeviceCompiler settings(a.compile, false);
+  settings.options.keep_objects = true;
   for (const std::string& target : targets) {
     driver::Compiler compiler(driver::make_cpu_target(target));
     const driver::Compiled compiled = compiler.compile(model.graph, settings.options);

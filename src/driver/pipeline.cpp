@@ -9,7 +9,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "cache/store.h"
 #include "driver/assemble.h"
+#include "driver/stored.h"
 #include "graph/text.h"
 #include "kernel/passes.h"
 #include "lower/lower.h"
@@ -364,7 +366,84 @@ void Compiler::foresee(const schedule::ScheduledProgram& scheduled) {
   }
 }
 
+Identity Compiler::key_of(const graph::Graph& graph, const CompileOptions& options) const {
+  // Who looks at a stage, or at code, has them made.
+  const bool runs_all = options.dump || options.dump_nest_pass || options.dump_kernel_pass ||
+                        options.keep_code || options.keep_objects || options.only_text ||
+                        !options.fail_stage.empty() || options.passes.attention;
+  if (!options.cache || runs_all || cache::user_store() == nullptr) return {};
+  Identity key = identity_of(*target_, options);
+  if (!key.empty()) key.emplace_back("graph", digest_of(graph));
+  return key;
+}
+
+std::optional<Compiled> Compiler::find(const Identity& key, const CompileOptions& options) {
+  if (key.empty()) return {};
+  Report report;
+  std::optional<Compiled> found = Stages(options, report).run("cache", [&] {
+    std::optional<Compiled> made;
+    auto bytes = cache::user_store()->find(key);
+    if (!bytes) return made;
+    try {
+      made = driver::restore(std::move(*bytes), *target_);
+    } catch (const Error& error) {
+      warn("cache.graph", "a graph of the cache is compiled anew: {}", error.what());
+    }
+    return made;
+  });
+  if (!found) return {};
+  found->report.stages = std::move(report.stages);
+  log(LogChannel::cache, "graph {} was compiled by an earlier process", found->plan->name);
+  cache::user_store()->settle();
+  if (target_->device().kind == abi::DeviceKind::cuda) target_->foresee(*found->plan);
+  return found;
+}
+
+void Compiler::keep(const Identity& key, const Compiled& compiled) const {
+  if (key.empty() || !can_store(compiled)) return;
+  const auto store = cache::user_store();
+  store->put(key, driver::store(compiled, *target_));
+  store->settle();
+}
+
+std::string Compiler::identity(const CompileOptions& options) const {
+  std::string text;
+  for (const auto& [name, value] : identity_of(*target_, options)) {
+    text += fmt::format("{}: {}\n", name, value);
+  }
+  return text;
+}
+
+std::optional<std::vector<std::byte>> Compiler::store(const Compiled& compiled) const {
+  if (!can_store(compiled)) return {};
+  return driver::store(compiled, *target_);
+}
+
+Compiled Compiler::restore(std::vector<std::byte> bytes) const {
+  return driver::restore(std::move(bytes), *target_);
+}
+
 Compiled Compiler::compile(graph::Graph graph, const CompileOptions& options) {
+  const Identity key = key_of(graph, options);
+  if (auto found = find(key, options)) return std::move(*found);
+  Compiled compiled = compile_anew(std::move(graph), options);
+  keep(key, compiled);
+  return compiled;
+}
+
+std::pair<Compiled, Compiled> Compiler::compile(graph::Graph first, graph::Graph second,
+                                                const CompileOptions& options) {
+  const Identity first_key = key_of(first, options), second_key = key_of(second, options);
+  auto a = find(first_key, options);
+  auto b = a ? find(second_key, options) : std::nullopt;
+  if (b) return {std::move(*a), std::move(*b)};
+  auto both = compile_anew(std::move(first), std::move(second), options);
+  keep(first_key, both.first);
+  keep(second_key, both.second);
+  return both;
+}
+
+Compiled Compiler::compile_anew(graph::Graph graph, const CompileOptions& options) {
   Compiled compiled;
   auto scheduled = schedule(std::move(graph), options, compiled.report);
   foresee(scheduled);
@@ -372,8 +451,8 @@ Compiled Compiler::compile(graph::Graph graph, const CompileOptions& options) {
   return compiled;
 }
 
-std::pair<Compiled, Compiled> Compiler::compile(graph::Graph first, graph::Graph second,
-                                                const CompileOptions& options) {
+std::pair<Compiled, Compiled> Compiler::compile_anew(graph::Graph first, graph::Graph second,
+                                                     const CompileOptions& options) {
   std::pair<Compiled, Compiled> both;
   auto a = schedule(std::move(first), options, both.first.report);
   auto b = schedule(std::move(second), options, both.second.report);

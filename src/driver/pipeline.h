@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -41,7 +42,7 @@ struct CompileOptions {
   // all kernels are made anew.
   std::function<void(std::string_view pass, const std::string& text)> dump_kernel_pass;
   bool keep_code = false;     // fill Report::code with text
-  bool keep_objects = false;  // fill Report::code with object files
+  bool keep_objects = false;  // fill Report::code with object files, and Code::objects surely
   // A GPU's kernels are written and not compiled; the plan cannot be run.
   bool only_text = false;
   // Machine code is looked for and left in the user's cache (cache/store.h).
@@ -95,6 +96,7 @@ struct Compiled {
   std::shared_ptr<const abi::Plan> plan;
   std::shared_ptr<const abi::Code> code;
   Report report;
+  abi::SharedBytes stored = {};  // what it was restored from (stored.h), if it was
 };
 
 // Owns the code generator and the kernels made so far. Thread-safe.
@@ -123,6 +125,13 @@ class Compiler {
 
   [[nodiscard]] abi::Device location() const { return target_->location(); }
 
+  // For hosts that keep programs themselves: stored.h. What their own keys must hold: lines of
+  // text, empty if programs cannot be kept.
+  [[nodiscard]] std::string identity(const CompileOptions& options) const;
+  // Nothing if it cannot be kept.
+  [[nodiscard]] std::optional<std::vector<std::byte>> store(const Compiled& compiled) const;
+  [[nodiscard]] Compiled restore(std::vector<std::byte> bytes) const;
+
   // The passes on a joint forward-backward graph, then its cut into two, each for compile(). Their
   // times are added to `stages`. Throws as compile() does.
   [[nodiscard]] partition::Halves cut(graph::Graph joint, const partition::Joint& info,
@@ -143,6 +152,14 @@ class Compiler {
 
   schedule::ScheduledProgram schedule(graph::Graph graph, const CompileOptions& options,
                                       Report& report);
+  // Of a graph in the user's cache; empty where all stages are to be run.
+  [[nodiscard]] Identity key_of(const graph::Graph& graph, const CompileOptions& options) const;
+  // What an earlier process has compiled; nothing if there is no such program.
+  [[nodiscard]] std::optional<Compiled> find(const Identity& key, const CompileOptions& options);
+  void keep(const Identity& key, const Compiled& compiled) const;
+  Compiled compile_anew(graph::Graph graph, const CompileOptions& options);
+  std::pair<Compiled, Compiled> compile_anew(graph::Graph first, graph::Graph second,
+                                             const CompileOptions& options);
   // Tells the target what libraries will be asked for, to look for it while kernels are compiled.
   void foresee(const schedule::ScheduledProgram& scheduled);
   void finish(schedule::ScheduledProgram& scheduled, const CompileOptions& options,

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "abi/code.h"
@@ -64,11 +65,16 @@ struct TargetKernel {
   double seconds = 0;  // to emit and compile it
 };
 
+// Fields of a key: names and values, the more general first.
+using Identity = std::vector<std::pair<std::string, std::string>>;
+
 class Target {
  public:
   virtual ~Target() = default;
 
   [[nodiscard]] virtual const abi::DeviceDescription& device() const = 0;
+  // All of the machine that code and plans depend on.
+  [[nodiscard]] virtual Identity identity() const = 0;
   // Where its tensors live.
   [[nodiscard]] virtual abi::Device location() const { return {}; }
   // Adds the device, and what its libraries can do, to what the scheduler is told.

@@ -29,6 +29,16 @@ class CpuTarget final : public Target {
 
   const abi::DeviceDescription& device() const override { return generator_.device(); }
 
+  Identity identity() const override {
+    const abi::DeviceDescription& d = device();
+    return {
+        {"processor", generator_.target()},
+        {"machine", fmt::format("{} bytes a vector, {} registers, caches of {}, {} and {} bytes, "
+                                "{} threads{}",
+                                d.vector_bytes, d.vector_registers, d.l1_bytes, d.l2_bytes,
+                                d.l3_bytes, d.parallelism, gemm_template_ ? ", own GEMM" : "")}};
+  }
+
   void describe(schedule::Options& options) const override {
     options.device = device();
     options.longest_sum = 384;
@@ -106,16 +116,11 @@ class CpuTarget final : public Target {
  private:
   // All that machine code depends on, the more general first.
   [[nodiscard]] cache::Key key_of(const TargetUnit& unit) const {
-    const abi::DeviceDescription& d = device();
-    return {
-        {"build", build_identity()},
-        {"processor", generator_.target()},
-        {"machine", fmt::format("{} bytes a vector, {} registers, caches of {}, {} and {} bytes, "
-                                "{} threads",
-                                d.vector_bytes, d.vector_registers, d.l1_bytes, d.l2_bytes,
-                                d.l3_bytes, d.parallelism)},
-        {"kernel",
-         cache::digest_of(schedule::to_string(*unit.kernel) + schedule::to_string(unit.schedule))}};
+    cache::Key key = identity();
+    key.insert(key.begin(), {"build", build_identity()});
+    key.emplace_back("kernel", cache::digest_of(schedule::to_string(*unit.kernel) +
+                                                schedule::to_string(unit.schedule)));
+    return key;
   }
 
   static sym::Context* context_of(const schedule::Kernel& kernel) {

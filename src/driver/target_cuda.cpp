@@ -115,6 +115,17 @@ class CudaTarget final : public Target {
 
   const abi::DeviceDescription& device() const override { return device_->description(); }
 
+  Identity identity() const override {
+    const abi::DeviceDescription& d = device();
+    return {{"processor", d.architecture},
+            {"machine",
+             fmt::format("{}, {} multiprocessors, L2 cache of {} bytes, {:.3g} bytes, {:.3g} "
+                         "operations, {:.3g} functions, {:.3g} of matrices a second, {} cuDNN",
+                         d.name, d.parallelism, d.l2_bytes, d.bytes_per_second, d.flops_f32,
+                         d.functions_per_second, d.matrix_flops,
+                         device_->convolutions() != nullptr ? "with" : "without")}};
+  }
+
   abi::Device location() const override { return {abi::DeviceKind::cuda, device_->index()}; }
 
   void describe(schedule::Options& options) const override {

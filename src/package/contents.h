@@ -28,6 +28,12 @@ struct Weight {
   Range data;
 };
 
+// A module of a GPU, by the plan's DeviceKernel::image.
+struct DeviceImageRange {
+  std::string architecture;
+  Range data;
+};
+
 // A plan for one target and what the file holds beside it.
 struct Contents {
   abi::Plan plan;
@@ -37,6 +43,7 @@ struct Contents {
   std::vector<std::uint32_t> parameters;  // arguments that are weights, in the file or not
   std::optional<Hash> weights_hash;       // of the section of weights, if another file holds it
   image::Layout layout;                   // of the code section
+  std::vector<DeviceImageRange> images;   // in the section of images
   std::vector<image::CpuidBits> processor;
 };
 

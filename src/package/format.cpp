@@ -63,7 +63,7 @@ FileHeader read_start(std::span<const std::byte> file) {
 Section read_entry(const SectionEntry& entry, std::size_t number, std::uint64_t end,
                    std::uint64_t file_bytes) {
   const auto kind = static_cast<SectionKind>(entry.kind);
-  if (kind < SectionKind::plan || kind > SectionKind::graph) {
+  if (kind < SectionKind::plan || kind > SectionKind::facts) {
     user_error("section {} is of unknown kind {}", number, entry.kind);
   }
   if (entry.reserved != 0 || entry.alignment != kSectionAlignment ||
@@ -91,6 +91,10 @@ std::string_view name_of(SectionKind kind) {
       return "leaves";
     case SectionKind::graph:
       return "graph";
+    case SectionKind::images:
+      return "images";
+    case SectionKind::facts:
+      return "facts";
   }
   return "?";
 }

@@ -23,10 +23,15 @@ class Packer {
       const binary::Span span(w.data.offset, w.data.bytes);
       weights.push_back(binary::CreateWeight(out_, w.argument, &span));
     }
+    std::vector<Offset<binary::DeviceImage>> images;
+    for (const DeviceImageRange& i : contents.images) {
+      const binary::Span span(i.data.offset, i.data.bytes);
+      images.push_back(binary::CreateDeviceImage(out_, string(i.architecture), &span));
+    }
     const auto root = binary::CreateContents(
         out_, plan(contents.plan), strings(contents.output_names),
         out_.CreateVectorOfStructs(constants), out_.CreateVector(weights), image(contents),
-        numbers(contents.parameters), hash(contents.weights_hash));
+        numbers(contents.parameters), hash(contents.weights_hash), out_.CreateVector(images));
     binary::FinishContentsBuffer(out_, root);
     const auto* first = reinterpret_cast<const std::byte*>(out_.GetBufferPointer());
     return {first, first + out_.GetSize()};

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <system_error>
 #include <utility>
@@ -51,6 +52,27 @@ std::span<const std::byte> part_of(std::span<const std::byte> section, const Ran
   return section.subspan(range.offset, range.bytes);
 }
 
+constexpr std::string_view kGpu = "sm_";
+
+bool is_of_gpu(std::string_view target) { return target.starts_with(kGpu); }
+
+// Machine code for "sm_90a" runs there alone; for "sm_80", on "sm_80" and later ones of the same
+// major number, "sm_86".
+bool runs_on(std::string_view target, std::string_view architecture) {
+  if (target == architecture) return true;
+  const auto number = [](std::string_view name) {
+    name.remove_prefix(std::min(name.size(), kGpu.size()));
+    int value = 0;
+    const char* const end = name.data() + name.size();
+    const auto read = std::from_chars(name.data(), end, value);
+    const bool is_specific = read.ptr != end;
+    return std::pair(read.ec == std::errc() ? value : -1, is_specific);
+  };
+  const auto [made_for, is_specific] = number(target);
+  const auto [here, ignored] = number(architecture);
+  return made_for > 0 && !is_specific && made_for / 10 == here / 10 && made_for <= here;
+}
+
 bool is_zero(std::span<const std::byte> bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
 }
@@ -66,17 +88,20 @@ std::filesystem::path weights_path(const std::filesystem::path& package) {
   return path.replace_extension(".weights");
 }
 
-std::shared_ptr<const Package> Package::open(const std::filesystem::path& path, Use use) {
+std::shared_ptr<const Package> Package::open(const std::filesystem::path& path, Use use,
+                                             std::string_view architecture) {
   const std::filesystem::path other = weights_path(path);
-  return make(path.string(), map_file(path), use, [other]() -> std::shared_ptr<const Package> {
+  const auto open_other = [other]() -> std::shared_ptr<const Package> {
     std::error_code error;
     if (!std::filesystem::exists(other, error)) return nullptr;
     return make(other.string(), map_file(other), Use::read, nullptr);
-  });
+  };
+  return make(path.string(), map_file(path), use, open_other, architecture);
 }
 
 std::shared_ptr<const Package> Package::from_bytes(std::string name, std::vector<std::byte> bytes,
-                                                   Use use, std::vector<std::byte> weights) {
+                                                   Use use, std::vector<std::byte> weights,
+                                                   std::string_view architecture) {
   const auto shared = [](std::vector<std::byte> from) {
     return abi::SharedBytes(std::make_shared<const std::vector<std::byte>>(std::move(from)));
   };
@@ -86,16 +111,17 @@ std::shared_ptr<const Package> Package::from_bytes(std::string name, std::vector
       return make(weights_path(name).string(), other, Use::read, nullptr);
     };
   }
-  return make(std::move(name), shared(std::move(bytes)), use, std::move(open));
+  return make(std::move(name), shared(std::move(bytes)), use, std::move(open), architecture);
 }
 
 std::shared_ptr<const Package> Package::make(std::string name, abi::SharedBytes file, Use use,
-                                             OpenWeights open_weights) {
+                                             OpenWeights open_weights,
+                                             std::string_view architecture) {
   const std::shared_ptr<Package> package(
       new Package(std::move(name), std::move(file), std::move(open_weights)));
   try {
     package->sections_ = read_header(package->file_.data);
-    if (use == Use::run) package->load();
+    if (use == Use::run) package->load(architecture);
   } catch (const UserError& error) {
     user_error("{}: {}", package->name_, error.what());
   } catch (const Unsupported& error) {
@@ -165,23 +191,37 @@ Contents Package::contents_of(const Section& plan) const {
   return contents;
 }
 
-void Package::load() {
+void Package::load(std::string_view architecture) {
   std::vector<std::string> refused;
   for (const Section& section : sections_) {
     if (section.kind != SectionKind::plan) continue;
     Contents contents = contents_of(section);
-    const auto missing = image::missing_features(contents.processor);
+    std::vector<std::string> missing;
+    if (is_of_gpu(section.target)) {
+      if (!runs_on(section.target, architecture)) missing.emplace_back("such a GPU");
+    } else if (!architecture.empty()) {
+      missing.emplace_back("to be run by the processor");
+    } else {
+      missing = image::missing_features(contents.processor);
+    }
     if (missing.empty()) {
       target_ = section.target;
       load_target(std::move(contents));
-      const auto text = checked(SectionKind::graph, "");
-      graph_ = {reinterpret_cast<const char*>(text.data()), text.size()};
+      graph_ = text_of(SectionKind::graph);
+      facts_ = text_of(SectionKind::facts);
       return;
     }
     refused.push_back(fmt::format("{} needs {}", section.target, fmt::join(missing, ", ")));
   }
   if (refused.empty()) user_error("the file has no plan");
-  unsupported("this processor runs none of its targets: {}", fmt::join(refused, "; "));
+  const std::string here =
+      architecture.empty() ? "this processor" : fmt::format("a GPU of {}", architecture);
+  unsupported("{} runs none of its targets: {}", here, fmt::join(refused, "; "));
+}
+
+std::string_view Package::text_of(SectionKind kind) const {
+  const auto text = checked(kind, "");
+  return {reinterpret_cast<const char*>(text.data()), text.size()};
 }
 
 void Package::load_target(Contents contents) {
@@ -193,15 +233,33 @@ void Package::load_target(Contents contents) {
     other_ = other_of(contents);
   }
   abi::Code code;
-  image::LoadedImage loaded = image::load(checked(SectionKind::code, target_), contents.layout);
-  code.functions = std::move(loaded.functions);
-  code.owners.push_back(std::move(loaded.memory));
+  if (is_of_gpu(target_)) {
+    load_images(contents, code);
+  } else {
+    load_processor_code(contents, code);
+  }
   const std::span<const std::byte> constants = checked(SectionKind::constants, "");
   for (const Range& range : contents.constants) {
     code.constants.emplace_back(part_of(constants, range, "a constant"), file_.owner);
   }
   made_ = {std::make_shared<const abi::Plan>(std::move(contents.plan)),
            std::make_shared<const abi::Code>(std::move(code))};
+}
+
+void Package::load_processor_code(const Contents& contents, abi::Code& code) const {
+  image::LoadedImage loaded = image::load(checked(SectionKind::code, target_), contents.layout);
+  code.functions = std::move(loaded.functions);
+  code.owners.push_back(std::move(loaded.memory));
+}
+
+void Package::load_images(const Contents& contents, abi::Code& code) const {
+  const std::span<const std::byte> modules = checked(SectionKind::images, target_);
+  for (const DeviceImageRange& image : contents.images) {
+    const auto data = part_of(modules, image.data, "a module");
+    code.images.push_back({image.architecture, std::make_shared<const std::vector<std::byte>>(
+                                                   data.begin(), data.end())});
+  }
+  code.functions.resize(contents.plan.kernels.size());
 }
 
 std::vector<PackageWeight> Package::weights() const {
@@ -320,9 +378,14 @@ std::vector<Contents> Package::check_all() const {
 // All but the hashes of its sections.
 Contents Package::check_target(const Section& plan) const {
   Contents contents = contents_of(plan);
-  const Section* const code = find(SectionKind::code, plan.target);
+  const bool on_gpu = is_of_gpu(plan.target);
+  const Section* const code =
+      find(on_gpu ? SectionKind::images : SectionKind::code, plan.target);
   if (code == nullptr) user_error("there is no code for {}", plan.target);
-  (void)image::load(bytes_of(*code), contents.layout);
+  if (!on_gpu) (void)image::load(bytes_of(*code), contents.layout);
+  for (const DeviceImageRange& image : contents.images) {
+    (void)part_of(bytes_of(*code), image.data, "a module");
+  }
   const auto part = [&](const Package& file, SectionKind kind, const Range& range,
                         std::string_view what) {
     const Section* const section = file.find(kind, "");

@@ -39,13 +39,15 @@ class Package {
   };
   // Throws UserError naming the file and what is wrong with it: damaged, of another version;
   // Unsupported if this processor lacks features that all of its targets need, with their names.
+  // `architecture`: of the GPU that it is to run on ("sm_90a"); else the processor.
   [[nodiscard]] static std::shared_ptr<const Package> open(const std::filesystem::path& path,
-                                                           Use use = Use::run);
+                                                           Use use = Use::run,
+                                                           std::string_view architecture = {});
   // Of a file's bytes in memory; `name` is for messages. `weights` are those of its other file, if
   // they are at hand.
   [[nodiscard]] static std::shared_ptr<const Package> from_bytes(
       std::string name, std::vector<std::byte> bytes, Use use = Use::run,
-      std::vector<std::byte> weights = {});
+      std::vector<std::byte> weights = {}, std::string_view architecture = {});
 
   [[nodiscard]] const std::string& target() const { return target_; }
   [[nodiscard]] const std::vector<Section>& sections() const { return sections_; }
@@ -59,6 +61,10 @@ class Package {
   [[nodiscard]] const std::string& weights_name() const { return weights_name_; }
   // Empty if the file has none.
   [[nodiscard]] std::string_view graph_text() const { return graph_; }
+  // All bytes of it.
+  [[nodiscard]] const abi::SharedBytes& file() const { return file_; }
+  // PackageInput::facts.
+  [[nodiscard]] std::string_view facts() const { return facts_; }
 
   // Those that are at hand. Their hashes are checked first. Throws UserError if a chunk is damaged.
   [[nodiscard]] std::vector<PackageWeight> weights() const;
@@ -77,9 +83,13 @@ class Package {
   using OpenWeights = std::function<std::shared_ptr<const Package>()>;
   Package(std::string name, abi::SharedBytes file, OpenWeights open_weights);
   [[nodiscard]] static std::shared_ptr<const Package> make(std::string name, abi::SharedBytes file,
-                                                           Use use, OpenWeights open_weights);
-  void load();
+                                                           Use use, OpenWeights open_weights,
+                                                           std::string_view architecture = {});
+  void load(std::string_view architecture);
+  void load_processor_code(const Contents& contents, abi::Code& code) const;
+  void load_images(const Contents& contents, abi::Code& code) const;
   void load_target(Contents contents);
+  [[nodiscard]] std::string_view text_of(SectionKind kind) const;
   // The file of the weights that the plan names; null if it is not at hand.
   [[nodiscard]] std::shared_ptr<const Package> other_of(const Contents& contents) const;
   [[nodiscard]] const Package* weights_file() const;
@@ -105,7 +115,7 @@ class Package {
   OpenWeights open_weights_;
   std::string weights_name_;
   std::shared_ptr<const Package> other_;  // the file of weights
-  std::string_view graph_;
+  std::string_view graph_, facts_;
 
   mutable std::mutex mutex_;
   mutable std::vector<Hash> leaves_;      // of the weights

@@ -37,6 +37,10 @@ class Unpacker {
       made.weights_hash.emplace();
       std::memcpy(made.weights_hash->data(), hash->data(), hash->size());
     }
+    each(from.images(), [&](const binary::DeviceImage* i) {
+      if (i->data() == nullptr) user_error("an image of the plan section has no place");
+      made.images.push_back({string(i->architecture()), {i->data()->offset(), i->data()->bytes()}});
+    });
     if (const binary::Image* const image = from.image()) {
       made.layout.code_bytes = image->code_bytes();
       made.layout.imports = strings(image->imports());

@@ -134,6 +134,15 @@ class Sections {
     owned_.push_back(std::move(data));
     add(kind, std::move(target), owned_.back());
   }
+  [[nodiscard]] std::vector<std::byte> bytes() {
+    std::vector<std::byte> all = write_header(sections_, hashes_);
+    if (!sections_.empty()) all.reserve(sections_.back().offset + sections_.back().bytes);
+    for (std::size_t i = 0; i < sections_.size(); ++i) {
+      all.resize(sections_[i].offset);
+      all.insert(all.end(), data_[i].begin(), data_[i].end());
+    }
+    return all;
+  }
   void write(const std::filesystem::path& path) {
     const std::vector<std::byte> header = write_header(sections_, hashes_);
     File file(path);
@@ -159,7 +168,12 @@ class Writer {
     if (!input.graph.empty()) {
       file_.add(SectionKind::graph, "", std::as_bytes(std::span(input.graph)));
     }
+    if (!input.facts.empty()) {
+      file_.add(SectionKind::facts, "", std::as_bytes(std::span(input.facts)));
+    }
   }
+
+  [[nodiscard]] std::vector<std::byte> bytes() { return file_.bytes(); }
 
   void write(const std::filesystem::path& path) {
     // The weights first: who sees a package sees what it needs.
@@ -180,7 +194,6 @@ class Writer {
 
   void add_target(const TargetProgram& target) {
     const abi::Plan& plan = *target.made.plan;
-    image::Image linked = link_code(target);
     Contents contents;
     contents.plan = plan;
     contents.output_names = input_.output_names;
@@ -193,11 +206,27 @@ class Writer {
     }
     contents.parameters = input_.parameters;
     contents.weights_hash = weights_hash_;
+    if (target.instruction_set == nullptr) {
+      add_images(target, contents);
+      return;
+    }
+    image::Image linked = link_code(target);
     contents.layout = std::move(linked.layout);
     contents.processor = image::required_bits(*target.instruction_set);
     const std::string name(target.instruction_set->name);
     file_.add_owned(SectionKind::plan, name, pack(contents));
     file_.add_owned(SectionKind::code, name, std::move(linked.bytes));
+  }
+
+  void add_images(const TargetProgram& target, Contents& contents) {
+    TensorSection modules;
+    for (const abi::DeviceImage& image : target.made.code->images) {
+      INKLE_CHECK(!image.data->empty(), "a module of {} was not compiled", contents.plan.name);
+      contents.images.push_back({image.architecture, modules.add(*image.data)});
+    }
+    const auto bytes = modules.bytes();
+    file_.add_owned(SectionKind::plan, target.architecture, pack(contents));
+    file_.add_owned(SectionKind::images, target.architecture, {bytes.begin(), bytes.end()});
   }
 
   void add_weights(Sections& to) {
@@ -219,6 +248,11 @@ void write_package(const std::filesystem::path& path, const PackageInput& input)
   INKLE_CHECK(!input.targets.empty(), "a package of no target");
   refuse_eager(input);
   Writer(input).write(path);
+}
+
+std::vector<std::byte> package_bytes(const PackageInput& input) {
+  INKLE_CHECK(!input.targets.empty() && !input.separate_weights, "a package of no target");
+  return Writer(input).bytes();
 }
 
 }  // namespace inkle::package

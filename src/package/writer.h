@@ -11,10 +11,11 @@
 
 namespace inkle::package {
 
-// A program compiled for one instruction set.
+// A program compiled for one instruction set, or for GPUs of one architecture ("sm_90a").
 struct TargetProgram {
-  const image::InstructionSet* instruction_set = nullptr;
-  abi::PlanAndCode made;  // with Code::objects
+  const image::InstructionSet* instruction_set = nullptr;  // null: of a GPU
+  abi::PlanAndCode made;                                   // with Code::objects, or Code::images
+  std::string architecture = {};
 };
 
 // An argument that comes with the program.
@@ -30,11 +31,16 @@ struct PackageInput {
   std::vector<std::string> output_names;
   std::string graph;              // text; may be empty
   bool separate_weights = false;  // the weights in a file of their own: weights_path()
+  std::string facts = {};         // of who keeps programs; not in packages
 };
 
 // Writes the file under another name and renames it, so that no one sees half of it. A function of
 // the input alone: nothing of this machine or moment is in the file. Throws UserError if the file
 // cannot be written; Unsupported, naming them all, for ops that only a framework can run.
 void write_package(const std::filesystem::path& path, const PackageInput& input);
+
+// The same as bytes, for caches: weights cannot be separate, and ops of a framework may be called,
+// by their numbers in the host's table.
+[[nodiscard]] std::vector<std::byte> package_bytes(const PackageInput& input);
 
 }  // namespace inkle::package

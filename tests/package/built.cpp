@@ -87,7 +87,7 @@ Built build(const std::string& instruction_set) {
   driver::Compiler compiler(driver::make_cpu_target(instruction_set));
   graph::Graph graph = graph::parse(kGraph, "layer.ir", ops::op_table());
   built.input.graph = graph::to_string(graph);
-  built.compiled = compiler.compile(std::move(graph), {});
+  built.compiled = compiler.compile(std::move(graph), {.keep_objects = true});
   built.weights = numbers(40 * 24, 1);
   built.input.targets.push_back(
       {image::instruction_set_named(instruction_set), {built.compiled.plan, built.compiled.code}});

@@ -1,0 +1,168 @@
+#include "driver/stored.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/error.h"
+#include "cache/store.h"
+#include "driver/build_identity.h"
+#include "graph/text.h"
+#include "image/processor.h"
+#include "package/package.h"
+#include "package/writer.h"
+
+namespace inkle::driver {
+namespace {
+
+using nlohmann::json;
+
+// More constants than this are weights in disguise: reading them takes as long as compiling.
+constexpr std::uint64_t kMostConstantBytes = std::uint64_t{64} << 20;
+
+constexpr const char* kName = "a program of the cache";
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+json to_json(const Report& report) {
+  json steps = json::array();
+  for (const StepReport& s : report.steps) {
+    steps.push_back({s.kind, s.label, s.source, s.kernel});
+  }
+  return {{"steps", std::move(steps)},
+          {"kernels", report.kernels},
+          {"launches", report.launches},
+          {"library_calls", report.library_calls},
+          {"bytes_moved", report.bytes_moved},
+          {"bytes_lower_bound", report.bytes_lower_bound},
+          {"eager", report.eager}};
+}
+
+Report report_of(const json& from) {
+  Report report;
+  for (const json& s : from.at("steps")) {
+    report.steps.push_back({.kind = s.at(0).get<std::string>(),
+                            .label = s.at(1).get<std::string>(),
+                            .source = s.at(2).get<std::string>(),
+                            .kernel = s.at(3).get<std::string>()});
+  }
+  report.kernels = report.kernels_reused = from.at("kernels").get<std::uint32_t>();
+  report.launches = from.at("launches").get<std::uint32_t>();
+  report.library_calls = from.at("library_calls").get<std::uint32_t>();
+  report.bytes_moved = from.at("bytes_moved").get<std::int64_t>();
+  report.bytes_lower_bound = from.at("bytes_lower_bound").get<std::int64_t>();
+  report.eager = from.at("eager").get<std::vector<std::string>>();
+  return report;
+}
+
+Identity machine_of(const Target& target) {
+  Identity identity = target.identity();
+  identity.insert(identity.begin(), {"build", build_identity()});
+  return identity;
+}
+
+// Throws UserError naming the first field that differs.
+void check_machine(const json& facts, const Target& target) {
+  const auto made_for = facts.at("machine").get<Identity>();
+  const Identity here = machine_of(target);
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    if (i < made_for.size() && made_for[i] == here[i]) continue;
+    user_error("{} was made for another {}: {}, not {}", kName, here[i].first,
+               i < made_for.size() ? made_for[i].second : "none", here[i].second);
+  }
+}
+
+}  // namespace
+
+Identity identity_of(const Target& target, const CompileOptions& options) {
+  if (build_identity().empty()) return {};
+  Identity identity = machine_of(target);
+  const auto flag = [](bool value, std::string_view name) {
+    return value ? fmt::format(" {}", name) : std::string();
+  };
+  identity.emplace_back(
+      "options",
+      "with" + flag(options.training, "training") + flag(options.fast_numerics, "fast numerics") +
+          flag(options.deterministic, "determinism") + flag(options.tune, "measured schedules") +
+          flag(options.passes.freeze, "frozen weights") +
+          flag(options.passes.split_attention, "attention split") +
+          fmt::format(" without passes '{}', {} passes over nests, oneDNN '{}{}'",
+                      fmt::join(options.skip_passes, ","), options.stop_after_nest_passes,
+                      variable("ONEDNN_MAX_CPU_ISA"), variable("DNNL_MAX_CPU_ISA")));
+  return identity;
+}
+
+std::string digest_of(const graph::Graph& graph) {
+  // Constants are hashed as they are: their text takes as long as compiling.
+  graph::Graph rest = graph;
+  rest.constants.clear();
+  std::string text = graph::to_string(rest);
+  for (const auto& [value, data] : graph.constants) {
+    text += fmt::format(
+        "\n%{} {} {} {}", value.index, abi::name_of(data.dtype), fmt::join(data.sizes, ","),
+        cache::digest_of({reinterpret_cast<const char*>(data.bytes->data()), data.bytes->size()}));
+  }
+  return cache::digest_of(text);
+}
+
+bool can_store(const Compiled& compiled) {
+  if (!compiled.stored.data.empty()) return true;
+  if (build_identity().empty()) return false;
+  std::uint64_t constants = 0;
+  for (const abi::SharedBytes& c : compiled.code->constants) constants += c.data.size();
+  if (constants > kMostConstantBytes) return false;
+  const auto& kernels = compiled.plan->kernels;
+  const auto& code = *compiled.code;
+  for (std::size_t k = 0; k < kernels.size(); ++k) {
+    const bool has_code =
+        kernels[k].device
+            ? kernels[k].device->image < code.images.size() &&
+                  !code.images[kernels[k].device->image].data->empty()
+            : k < code.objects.size() && !code.objects[k].data.empty();
+    if (!has_code) return false;
+  }
+  return true;
+}
+
+std::vector<std::byte> store(const Compiled& compiled, const Target& target) {
+  if (!compiled.stored.data.empty()) {
+    return {compiled.stored.data.begin(), compiled.stored.data.end()};
+  }
+  package::PackageInput input;
+  const abi::DeviceDescription& device = target.device();
+  const bool on_gpu = device.kind == abi::DeviceKind::cuda;
+  input.targets.push_back({on_gpu ? nullptr : image::instruction_set_here(),
+                           {compiled.plan, compiled.code},
+                           device.architecture});
+  input.facts =
+      json{{"machine", machine_of(target)}, {"report", to_json(compiled.report)}}.dump();
+  return package::package_bytes(input);
+}
+
+Compiled restore(std::vector<std::byte> bytes, const Target& target) {
+  const auto package =
+      package::Package::from_bytes(kName, std::move(bytes), package::Package::Use::run, {},
+                                   target.device().architecture);
+  Compiled compiled;
+  try {
+    const json facts = json::parse(package->facts());
+    check_machine(facts, target);
+    compiled.report = report_of(facts.at("report"));
+  } catch (const json::exception& error) {
+    user_error("{}: its facts are damaged: {}", kName, error.what());
+  }
+  compiled.plan = package->made().plan;
+  compiled.code = package->made().code;
+  compiled.stored = package->file();
+  return compiled;
+}
+
+}  // namespace inkle::driver

@@ -1,0 +1,28 @@
+// Compiled programs as bytes, and back: what the cache keeps of whole graphs, and what hosts keep
+// that have caches of their own. In the format of packages, without weights.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "driver/pipeline.h"
+
+namespace inkle::driver {
+
+// All that a program depends on beside its graph: the build, the machine, the options. Empty if the
+// build cannot be told from others.
+[[nodiscard]] Identity identity_of(const Target& target, const CompileOptions& options);
+
+// What a graph is, whatever its constants' sizes: a hash, in hexadecimal.
+[[nodiscard]] std::string digest_of(const graph::Graph& graph);
+
+// Whether all that a program is can be kept: its object files are at hand, constants are few.
+[[nodiscard]] bool can_store(const Compiled& compiled);
+// A function of the program alone; times are left out.
+[[nodiscard]] std::vector<std::byte> store(const Compiled& compiled, const Target& target);
+// The report says that nothing was compiled. Throws UserError for bytes that are damaged or of
+// another build or machine, Unsupported for code that does not run here.
+[[nodiscard]] Compiled restore(std::vector<std::byte> bytes, const Target& target);
+
+}  // namespace inkle::driver
