@@ -15,7 +15,7 @@ from torch._dynamo.exc import RestartAnalysis, SkipFrame
 from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
 from torch._functorch.partitioners import default_partition
 
-from inkle import _inkle, attention, dropout, joint, layouts, loss, machine, pair
+from inkle import _inkle, aot_cache, attention, dropout, joint, layouts, loss, machine, pair
 from inkle import report as reporting
 from inkle import returned, segments
 from inkle.importer import GraphImporter, named_nodes
@@ -114,29 +114,38 @@ def _through_aot(
         return compiled
 
     is_own = options.partition != "default"
-    return aot_module_simplified(
-        gm,
-        example_inputs,
-        fw_compiler=_or_eager(compile_forward, label, options),
-        bw_compiler=_or_eager(compile_backward, label, options),
-        inference_compiler=_or_eager(compile_inference, label, options),
-        partition_fn=pair.Partition(label, options) if is_own else default_partition,
-        keep_inference_input_mutations=True,
-    )
+    key = aot_cache.identity(example_inputs, options)
+
+    def compiler(compile_one: aot_cache.Compiler) -> aot_cache.Compiler:
+        return aot_cache.serializable(_or_eager(compile_one, label, options, bool(key)), key)
+
+    with aot_cache.kept(gm, key):
+        return aot_module_simplified(
+            gm,
+            example_inputs,
+            fw_compiler=compiler(compile_forward),
+            bw_compiler=compiler(compile_backward),
+            inference_compiler=compiler(compile_inference),
+            partition_fn=pair.Partition(label, options) if is_own else default_partition,
+            keep_inference_input_mutations=True,
+        )
 
 
 def _or_eager(
     compile_one: Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]],
     label: str,
     options: Options,
+    is_kept: bool,
 ) -> Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
-    """``compile_one`` for AOTAutograd: a graph for which it raises runs in eager."""
+    """``compile_one`` for AOTAutograd, which keeps the program; a graph for which it raises runs in
+    eager."""
 
     def compile_or_fall_back(
         g: torch.fx.GraphModule, inputs: Sequence[Any]
     ) -> Callable[..., Any]:
         try:
-            return compile_one(g, inputs)
+            compiled = compile_one(g, inputs)
+            return _keep(compiled, g, options) if is_kept else compiled
         except Exception as error:  # noqa: BLE001
             report = GraphReport(label)
             add(report)
@@ -149,9 +158,27 @@ def _or_eager(
             return g.forward(*given)
 
         run._boxed_call = True
-        return run
+        return aot_cache.never_kept(run, label) if is_kept else run
 
     return compile_or_fall_back
+
+
+def _keep(compiled: Any, gm: torch.fx.GraphModule, options: Options) -> Any:
+    """``compiled``, which AOTAutograd keeps if that program is all there is to the graph."""
+    made = [r for r in reports() if r.callable is compiled]
+    if not isinstance(compiled, _inkle.TorchCallable) or len(made) != 1 or made[0].eager:
+        return aot_cache.never_kept(compiled, made[0].name if made else "a graph")
+    graphs = compiled.graphs
+    return aot_cache.keep(
+        compiled,
+        aot_cache.State(
+            name=made[0].name,
+            gpu=gpu_of(gm),
+            strict=options.strict,
+            donates_arguments=compiled.donates_arguments,
+            why_no_graphs=None if graphs is None else graphs[2],
+        ),
+    )
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from typing import Any, Callable, Sequence
+from typing import Any, Sequence
 
 import torch
 from torch._functorch import partitioners
@@ -274,19 +274,34 @@ class Kept:
 
 def compiled_half(gm: torch.fx.GraphModule) -> Any:
     """The compiled program that a stub calls; None for other graphs."""
-    for node in gm.graph.nodes:
-        if node.op == "call_function":
-            return getattr(node.target, "inkle_half", None)
-    return None
+    half = getattr(gm, _HALF, None)
+    return half.program if isinstance(half, _Half) else None
 
 
-def _call_of(compiled: Any, name: str) -> Callable[..., Any]:
-    def half(*arguments: Any) -> Any:
-        return compiled(list(arguments))
+# The module of a stub, by name.
+_HALF = "inkle_half"
 
-    half.__name__ = half.__qualname__ = name
-    half.inkle_half = compiled
-    return half
+
+class _Half(torch.nn.Module):
+    """Calls a compiled program, which caches keep by itself: what is pickled has none."""
+
+    def __init__(self, program: Any = None):
+        super().__init__()
+        self.program = program
+
+    def forward(self, *arguments: Any) -> Any:
+        if self.program is None:
+            raise NotImplementedError(
+                "a backward that comes from AOTAutograd's cache cannot be traced again: set "
+                'options={"cache": False}'
+            )
+        return self.program(list(arguments))
+
+    def __deepcopy__(self, memo: Any) -> _Half:
+        return self  # copies of a graph call the same program
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Half, ()
 
 
 def stubs(joint: Joint, kept: Kept, forward: Any, backward: Any) -> Halves:
@@ -299,7 +314,7 @@ def stubs(joint: Joint, kept: Kept, forward: Any, backward: Any) -> Halves:
     tangents = [n for n, t in zip(joint.placeholders, joint.tangents) if t]
     saved = [(None, e) for e in kept.entries] + [(n, None) for n in kept.symbols]
 
-    first = _Stub(joint.gm, _call_of(forward, "inkle_forward"))
+    first = _Stub(_Half(forward))
     first.inputs([(n.name, n.meta, n) for n in primals])
     results = [first.result(i, o) for i, o in enumerate(outputs[:count])]
     for i, (symbol, entry) in enumerate(saved):
@@ -309,7 +324,7 @@ def stubs(joint: Joint, kept: Kept, forward: Any, backward: Any) -> Halves:
     described = descriptions[:count] + [_saved_description(i) for i in range(len(saved))]
     forward_gm = first.finish(results, described)
 
-    second = _Stub(joint.gm, _call_of(backward, "inkle_backward"))
+    second = _Stub(_Half(backward))
     second.inputs(
         [(n.name, n.meta, n) for n in kept.symbols]
         + [(name, node.meta if node is not None else {"val": value}, node)
@@ -329,10 +344,9 @@ def _saved_description(position: int) -> Any:
 class _Stub:
     """A graph of one call."""
 
-    def __init__(self, root: torch.fx.GraphModule, call: Callable[..., Any]):
-        self._root = root
+    def __init__(self, half: _Half):
+        self._half = half
         self._graph = torch.fx.Graph()
-        self._call = call
         self._known: dict[Node, Node] = {}
         self._node: Node | None = None
 
@@ -345,7 +359,7 @@ class _Stub:
             made.append(one)
             if node is not None:
                 self._known[node] = one
-        self._node = self._graph.call_function(self._call, tuple(made))
+        self._node = self._graph.call_module(_HALF, tuple(made))
         self._node.meta = {"val": None}
 
     def result(self, position: int, node: Any, meta: dict[str, Any] | None = None) -> Any:
@@ -363,4 +377,4 @@ class _Stub:
         output.meta["desc"] = descriptions
         output.meta["output_stack_traces"] = [None] * len(results)
         self._graph.lint()
-        return torch.fx.GraphModule(self._root, self._graph)
+        return torch.fx.GraphModule({_HALF: self._half}, self._graph)

@@ -116,14 +116,15 @@ _MAX_MESSAGE = 160
 
 
 def warn(
-    gm: torch.fx.GraphModule,
+    gm: torch.fx.GraphModule | None,
     report: GraphReport,
     what: str,
     kind: str,
     message: str,
     failure: Failure,
 ) -> None:
-    """One line for each distinct reason: what was wrong, then stage, op and source line."""
+    """One line for each distinct reason: what was wrong, then stage, op and source line, the
+    first of ``gm`` if no other is known."""
     lines = message.splitlines() or [""]
     first = lines[0] if len(lines[0]) <= _MAX_MESSAGE else lines[0][: _MAX_MESSAGE - 3] + "..."
     places = [line.strip() for line in lines[1:] if line.startswith("  in ")]
@@ -136,7 +137,7 @@ def warn(
         if key in _warned:
             return
         _warned.add(key)
-    if not any(" at " in place for place in places):
+    if gm is not None and not any(" at " in place for place in places):
         ops = [n for n in gm.graph.nodes if n.op == "call_function" and n.meta.get("stack_trace")]
         if ops:
             places.append(f"in the graph of op {ops[0].target} at {source_line(ops[0])}")

@@ -173,6 +173,16 @@ std::string text_of(const schedule::KernelStep& step) {
   return schedule::to_string(step.kernel) + schedule::to_string(step.schedule) + "\n";
 }
 
+// Of programs in the user's cache; empty where there is none, or all stages are to be run: who looks
+// at a stage, or at code, has them made.
+Identity keyed_identity(const Target& target, const CompileOptions& options) {
+  const bool runs_all = options.dump || options.dump_nest_pass || options.dump_kernel_pass ||
+                        options.keep_code || options.keep_objects || options.only_text ||
+                        !options.fail_stage.empty() || options.passes.attention;
+  if (!options.cache || runs_all || cache::user_store() == nullptr) return {};
+  return identity_of(target, options);
+}
+
 }  // namespace
 
 abi::PlanAndCode Compiler::generate(schedule::ScheduledProgram& scheduled,
@@ -366,23 +376,21 @@ void Compiler::foresee(const schedule::ScheduledProgram& scheduled) {
   }
 }
 
-Identity Compiler::key_of(const graph::Graph& graph, const CompileOptions& options) const {
-  // Who looks at a stage, or at code, has them made.
-  const bool runs_all = options.dump || options.dump_nest_pass || options.dump_kernel_pass ||
-                        options.keep_code || options.keep_objects || options.only_text ||
-                        !options.fail_stage.empty() || options.passes.attention;
-  if (!options.cache || runs_all || cache::user_store() == nullptr) return {};
-  Identity key = identity_of(*target_, options);
-  if (!key.empty()) key.emplace_back("graph", digest_of(graph));
-  return key;
+Compiler::Entry Compiler::entry_of(const graph::Graph& graph, const CompileOptions& options) const {
+  Entry entry{keyed_identity(*target_, options), {}};
+  if (entry.key.empty()) return entry;
+  GraphText made = driver::text_of(graph);
+  entry.key.emplace_back("graph", std::move(made.digest));
+  entry.text = std::move(made.text);
+  return entry;
 }
 
-std::optional<Compiled> Compiler::find(const Identity& key, const CompileOptions& options) {
-  if (key.empty()) return {};
+std::optional<Compiled> Compiler::find(const Entry& entry, const CompileOptions& options) {
+  if (entry.key.empty()) return {};
   Report report;
   std::optional<Compiled> found = Stages(options, report).run("cache", [&] {
     std::optional<Compiled> made;
-    auto bytes = cache::user_store()->find(key);
+    auto bytes = cache::user_store()->find(entry.key);
     if (!bytes) return made;
     try {
       made = driver::restore(std::move(*bytes), *target_);
@@ -399,47 +407,48 @@ std::optional<Compiled> Compiler::find(const Identity& key, const CompileOptions
   return found;
 }
 
-void Compiler::keep(const Identity& key, const Compiled& compiled) const {
-  if (key.empty() || !can_store(compiled)) return;
+void Compiler::keep(Entry entry, Compiled& compiled) const {
+  compiled.graph = std::move(entry.text);
+  if (entry.key.empty() || !can_store(compiled)) return;
   const auto store = cache::user_store();
-  store->put(key, driver::store(compiled, *target_));
+  store->put(entry.key, driver::store(compiled, maker_of(*target_)));
   store->settle();
 }
 
 std::string Compiler::identity(const CompileOptions& options) const {
   std::string text;
-  for (const auto& [name, value] : identity_of(*target_, options)) {
+  for (const auto& [name, value] : keyed_identity(*target_, options)) {
     text += fmt::format("{}: {}\n", name, value);
   }
   return text;
 }
 
-std::optional<std::vector<std::byte>> Compiler::store(const Compiled& compiled) const {
-  if (!can_store(compiled)) return {};
-  return driver::store(compiled, *target_);
-}
-
 Compiled Compiler::restore(std::vector<std::byte> bytes) const {
-  return driver::restore(std::move(bytes), *target_);
+  const auto start = std::chrono::steady_clock::now();
+  Compiled compiled = driver::restore(std::move(bytes), *target_);
+  if (target_->device().kind == abi::DeviceKind::cuda) target_->foresee(*compiled.plan);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  compiled.report.stages.push_back({"cache", seconds.count()});
+  return compiled;
 }
 
 Compiled Compiler::compile(graph::Graph graph, const CompileOptions& options) {
-  const Identity key = key_of(graph, options);
-  if (auto found = find(key, options)) return std::move(*found);
+  Entry entry = entry_of(graph, options);
+  if (auto found = find(entry, options)) return std::move(*found);
   Compiled compiled = compile_anew(std::move(graph), options);
-  keep(key, compiled);
+  keep(std::move(entry), compiled);
   return compiled;
 }
 
 std::pair<Compiled, Compiled> Compiler::compile(graph::Graph first, graph::Graph second,
                                                 const CompileOptions& options) {
-  const Identity first_key = key_of(first, options), second_key = key_of(second, options);
-  auto a = find(first_key, options);
-  auto b = a ? find(second_key, options) : std::nullopt;
+  Entry first_entry = entry_of(first, options), second_entry = entry_of(second, options);
+  auto a = find(first_entry, options);
+  auto b = a ? find(second_entry, options) : std::nullopt;
   if (b) return {std::move(*a), std::move(*b)};
   auto both = compile_anew(std::move(first), std::move(second), options);
-  keep(first_key, both.first);
-  keep(second_key, both.second);
+  keep(std::move(first_entry), both.first);
+  keep(std::move(second_entry), both.second);
   return both;
 }
 

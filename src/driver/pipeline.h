@@ -96,7 +96,10 @@ struct Compiled {
   std::shared_ptr<const abi::Plan> plan;
   std::shared_ptr<const abi::Code> code;
   Report report;
-  abi::SharedBytes stored = {};  // what it was restored from (stored.h), if it was
+  // What it was restored from, if it was (stored.h), and else its graph as text, if programs are
+  // kept.
+  abi::SharedBytes stored = {};
+  std::string graph = {};
 };
 
 // Owns the code generator and the kernels made so far. Thread-safe.
@@ -125,12 +128,12 @@ class Compiler {
 
   [[nodiscard]] abi::Device location() const { return target_->location(); }
 
-  // For hosts that keep programs themselves: stored.h. What their own keys must hold: lines of
-  // text, empty if programs cannot be kept.
+  // For hosts that keep programs themselves (stored.h). What their keys must hold: lines of text,
+  // none if nothing is to be kept.
   [[nodiscard]] std::string identity(const CompileOptions& options) const;
-  // Nothing if it cannot be kept.
-  [[nodiscard]] std::optional<std::vector<std::byte>> store(const Compiled& compiled) const;
+  // Throws as restore() of stored.h does.
   [[nodiscard]] Compiled restore(std::vector<std::byte> bytes) const;
+  [[nodiscard]] const Target& target() const { return *target_; }
 
   // The passes on a joint forward-backward graph, then its cut into two, each for compile(). Their
   // times are added to `stages`. Throws as compile() does.
@@ -152,11 +155,15 @@ class Compiler {
 
   schedule::ScheduledProgram schedule(graph::Graph graph, const CompileOptions& options,
                                       Report& report);
-  // Of a graph in the user's cache; empty where all stages are to be run.
-  [[nodiscard]] Identity key_of(const graph::Graph& graph, const CompileOptions& options) const;
+  // Of a graph in the user's cache: its key, empty where all stages are to be run, and its text.
+  struct Entry {
+    Identity key;
+    std::string text;
+  };
+  [[nodiscard]] Entry entry_of(const graph::Graph& graph, const CompileOptions& options) const;
   // What an earlier process has compiled; nothing if there is no such program.
-  [[nodiscard]] std::optional<Compiled> find(const Identity& key, const CompileOptions& options);
-  void keep(const Identity& key, const Compiled& compiled) const;
+  [[nodiscard]] std::optional<Compiled> find(const Entry& entry, const CompileOptions& options);
+  void keep(Entry entry, Compiled& compiled) const;
   Compiled compile_anew(graph::Graph graph, const CompileOptions& options);
   std::pair<Compiled, Compiled> compile_anew(graph::Graph first, graph::Graph second,
                                              const CompileOptions& options);

@@ -25,6 +25,9 @@ using nlohmann::json;
 // More constants than this are weights in disguise: reading them takes as long as compiling.
 constexpr std::uint64_t kMostConstantBytes = std::uint64_t{64} << 20;
 
+// Constants as text take longer to write than to hash.
+constexpr std::uint64_t kMostLiteralBytes = std::uint64_t{256} << 10;
+
 constexpr const char* kName = "a program of the cache";
 
 std::string variable(const char* name) {
@@ -100,8 +103,14 @@ Identity identity_of(const Target& target, const CompileOptions& options) {
   return identity;
 }
 
-std::string digest_of(const graph::Graph& graph) {
-  // Constants are hashed as they are: their text takes as long as compiling.
+GraphText text_of(const graph::Graph& graph) {
+  std::uint64_t constants = 0;
+  for (const auto& [value, data] : graph.constants) constants += data.bytes->size();
+  if (constants <= kMostLiteralBytes) {
+    std::string text = graph::to_string(graph);
+    std::string digest = cache::digest_of(text);
+    return {std::move(text), std::move(digest)};
+  }
   graph::Graph rest = graph;
   rest.constants.clear();
   std::string text = graph::to_string(rest);
@@ -110,7 +119,7 @@ std::string digest_of(const graph::Graph& graph) {
         "\n%{} {} {} {}", value.index, abi::name_of(data.dtype), fmt::join(data.sizes, ","),
         cache::digest_of({reinterpret_cast<const char*>(data.bytes->data()), data.bytes->size()}));
   }
-  return cache::digest_of(text);
+  return {{}, cache::digest_of(text)};
 }
 
 bool can_store(const Compiled& compiled) {
@@ -132,18 +141,19 @@ bool can_store(const Compiled& compiled) {
   return true;
 }
 
-std::vector<std::byte> store(const Compiled& compiled, const Target& target) {
+Maker maker_of(const Target& target) { return {machine_of(target), target.device().architecture}; }
+
+std::vector<std::byte> store(const Compiled& compiled, const Maker& maker) {
   if (!compiled.stored.data.empty()) {
     return {compiled.stored.data.begin(), compiled.stored.data.end()};
   }
   package::PackageInput input;
-  const abi::DeviceDescription& device = target.device();
-  const bool on_gpu = device.kind == abi::DeviceKind::cuda;
+  const bool on_gpu = !maker.architecture.empty();
   input.targets.push_back({on_gpu ? nullptr : image::instruction_set_here(),
                            {compiled.plan, compiled.code},
-                           device.architecture});
-  input.facts =
-      json{{"machine", machine_of(target)}, {"report", to_json(compiled.report)}}.dump();
+                           maker.architecture});
+  input.graph = compiled.graph;
+  input.facts = json{{"machine", maker.machine}, {"report", to_json(compiled.report)}}.dump();
   return package::package_bytes(input);
 }
 
@@ -162,6 +172,7 @@ Compiled restore(std::vector<std::byte> bytes, const Target& target) {
   compiled.plan = package->made().plan;
   compiled.code = package->made().code;
   compiled.stored = package->file();
+  compiled.graph = package->graph_text();
   return compiled;
 }
 

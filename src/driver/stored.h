@@ -14,13 +14,22 @@ namespace inkle::driver {
 // build cannot be told from others.
 [[nodiscard]] Identity identity_of(const Target& target, const CompileOptions& options);
 
-// What a graph is, whatever its constants' sizes: a hash, in hexadecimal.
-[[nodiscard]] std::string digest_of(const graph::Graph& graph);
+// A graph's text, empty if it is long for its constants, and a hash of all of it, in hexadecimal.
+struct GraphText {
+  std::string text, digest;
+};
+[[nodiscard]] GraphText text_of(const graph::Graph& graph);
 
 // Whether all that a program is can be kept: its object files are at hand, constants are few.
 [[nodiscard]] bool can_store(const Compiled& compiled);
-// A function of the program alone; times are left out.
-[[nodiscard]] std::vector<std::byte> store(const Compiled& compiled, const Target& target);
+// What made a program: the build and the machine, and the architecture of a GPU.
+struct Maker {
+  Identity machine;
+  std::string architecture;
+};
+[[nodiscard]] Maker maker_of(const Target& target);
+// A function of the program alone: no times.
+[[nodiscard]] std::vector<std::byte> store(const Compiled& compiled, const Maker& maker);
 // The report says that nothing was compiled. Throws UserError for bytes that are damaged or of
 // another build or machine, Unsupported for code that does not run here.
 [[nodiscard]] Compiled restore(std::vector<std::byte> bytes, const Target& target);

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/threads.h"
 #include "driver/pipeline.h"
+#include "driver/stored.h"
 #include "frontend/torch/importer.h"
 #include "graph/text.h"
 #include "kernel/passes.h"
@@ -173,11 +174,32 @@ driver::CompileOptions compile_options(const Options& options) {
 }
 
 // (the program as Python calls it, its report)
-nb::tuple loaded(const driver::Compiler& compiler, const driver::Compiled& compiled,
+nb::tuple loaded(const driver::Compiler& compiler, driver::Compiled compiled,
                  const nb::list& targets, const nb::object& as_strided) {
   auto callable = std::make_shared<TorchCallable>(compiler.load(compiled), compiler.location(),
                                                   targets, as_strided);
-  return nb::make_tuple(callable, report_dict(compiled.report));
+  const nb::dict report = report_dict(compiled.report);
+  if (driver::can_store(compiled)) {
+    callable->store = [maker = driver::maker_of(compiler.target()), kept = std::move(compiled)] {
+      return driver::store(kept, maker);
+    };
+  }
+  return nb::make_tuple(callable, report);
+}
+
+nb::tuple restore(const driver::Compiler& compiler, const nb::bytes& bytes, const nb::list& targets,
+                  const nb::object& as_strided) {
+  const auto* first = static_cast<const std::byte*>(bytes.data());
+  driver::Compiled compiled = compiler.restore({first, first + bytes.size()});
+  const std::string graph = compiled.graph;
+  const nb::tuple made = loaded(compiler, std::move(compiled), targets, as_strided);
+  return nb::make_tuple(made[0], made[1], graph);
+}
+
+nb::object stored(const TorchCallable& callable) {
+  if (!callable.store) return nb::none();
+  const std::vector<std::byte> bytes = callable.store();
+  return nb::bytes(bytes.data(), bytes.size());
 }
 
 nb::tuple compile_graph(driver::Compiler& compiler, graph::Graph graph, const Options& options,
@@ -247,10 +269,10 @@ std::shared_ptr<Cut> cut(const driver::Compiler& compiler, Importer& importer,
 // The same for each half, the forward's first.
 nb::tuple compile_halves(driver::Compiler& compiler, const Cut& cut, const Options& options,
                          const nb::list& targets, const nb::object& as_strided) {
-  const auto both =
+  auto both =
       compiler.compile(cut.halves.forward, cut.halves.backward, compile_options(options));
-  return nb::make_tuple(loaded(compiler, both.first, targets, as_strided),
-                        loaded(compiler, both.second, targets, as_strided));
+  return nb::make_tuple(loaded(compiler, std::move(both.first), targets, as_strided),
+                        loaded(compiler, std::move(both.second), targets, as_strided));
 }
 
 void bind_expressions(nb::module_& m) {
@@ -373,6 +395,11 @@ void bind_compiler(nb::module_& m) {
            nb::call_guard<nb::gil_scoped_release>())
       .def("settle", &driver::Compiler::settle, nb::call_guard<nb::gil_scoped_release>())
       .def("compile", compile)
+      .def("identity",
+           [](const driver::Compiler& c, const Options& options) {
+             return c.identity(compile_options(options));
+           })
+      .def("restore", restore)
       .def("cut", cut, nb::arg("importer"), nb::arg("options"), nb::arg("forward_outputs"),
            nb::arg("tangents"), nb::arg("written"), nb::arg("fixed"), nb::arg("saved_inputs"),
            nb::arg("saved_outputs"), nb::arg("most_bytes"), nb::arg("by_bytes"),
@@ -388,6 +415,7 @@ void bind_compiler(nb::module_& m) {
       .def_rw("donates_arguments", &TorchCallable::donates_arguments)
       .def("use_graphs", &TorchCallable::use_graphs, nb::arg("why_not") = "")
       .def_prop_ro("graphs", &TorchCallable::graph_report)
+      .def("stored", stored)
       .def("profile", &TorchCallable::profile)
       .def("time_replay", &TorchCallable::time_replay)
       .def_prop_ro("plan", [](const TorchCallable& c) { return abi::to_string(c.plan()); })

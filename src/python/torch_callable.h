@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -59,6 +60,8 @@ class TorchCallable {
   // For benchmarks: calls, and gives (part, microseconds) of what a replay consists of. Throws
   // UserError if the call was none, WrongArgument where it holds other frozen weights.
   [[nodiscard]] std::vector<std::pair<std::string, double>> time_replay(const nb::list& arguments);
+  // The program as bytes, of which Compiler.restore() makes another; empty if it cannot be kept.
+  std::function<std::vector<std::byte>()> store;
   // For tests: each call fails.
   bool fails = false;
   // A call takes the tensors out of the caller's list, and on a GPU each dies when no step needs it

@@ -1,0 +1,183 @@
+"""Compiled graphs in AOTAutograd's cache: a later process skips all that lies below Dynamo.
+
+AOTAutograd keeps the results of compilers that are an ``OutputCode``, by a hash of Dynamo's graph,
+of the arguments and of torch's settings; ``torch.compiler.save_cache_artifacts`` carries them to
+other machines. What else a program depends on is made part of that hash here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import functools
+import hashlib
+import os
+import pathlib
+from typing import Any, Callable, Iterator, Sequence
+
+import torch
+from torch._functorch import aot_autograd, config as functorch_config
+from torch._inductor.output_code import OutputCode
+
+from inkle import _inkle, report as reporting
+from inkle.eager_half import EagerHalf
+from inkle.machine import as_strided, get_compiler, native_options
+from inkle.options import Options
+
+Compiler = Callable[[torch.fx.GraphModule, Sequence[Any]], Any]
+
+# What later versions of torch call so; without one of them nothing is kept.
+_SERIALIZABLE = getattr(aot_autograd, "SerializableAOTDispatchCompiler", None)
+_SETTINGS = ("enable_autograd_cache", "bundled_autograd_cache")
+# Dynamo's graph has it as an attribute, which AOTAutograd hashes.
+_IDENTITY = "_inkle_identity"
+
+
+@functools.cache
+def _sources() -> str:
+    """A hash of this package's code, which decides what the compiler is given."""
+    folder = pathlib.Path(__file__).parent
+    digest = hashlib.blake2b(digest_size=16)
+    for file in sorted(folder.glob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def identity(inputs: Sequence[Any], options: Options) -> str:
+    """All that programs for these arguments depend on beside their graph; empty: none is kept."""
+    kept = options.cache and not (options.freeze or options.fail_stage or options.dump)
+    known = _SERIALIZABLE is not None and all(hasattr(functorch_config, s) for s in _SETTINGS)
+    if not kept or not known or not functorch_config.enable_autograd_cache:
+        return ""
+    if os.environ.get("INKLE_DUMP_DIR"):
+        return ""
+    gpus = {t.device.index or 0 for t in inputs if isinstance(t, torch.Tensor) and t.is_cuda}
+    if len(gpus) > 1:
+        return ""
+    # Forward and backward differ in options, and are told apart by AOTAutograd.
+    compiler = get_compiler(next(iter(gpus), None))
+    made_by = compiler.identity(native_options(options, training=False))
+    asked = {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
+    return made_by and f"{made_by}{_sources()}\n{asked}"
+
+
+@contextlib.contextmanager
+def kept(gm: torch.fx.GraphModule, name: str) -> Iterator[None]:
+    """AOTAutograd keeps whole programs meanwhile, ``name`` being part of their keys."""
+    if not name:
+        yield
+        return
+    setattr(gm, _IDENTITY, name)
+    # The backward is compiled at once, as it is kept with its forward.
+    settings = {"bundled_autograd_cache": True}
+    if hasattr(functorch_config, "force_non_lazy_backward_lowering"):
+        settings["force_non_lazy_backward_lowering"] = True
+    with functorch_config.patch(settings):
+        yield
+
+
+def serializable(compile_one: Compiler, name: str) -> Compiler:
+    """``compile_one`` as AOTAutograd wants compilers whose results it keeps."""
+    if not name:
+        return compile_one
+    return _SERIALIZABLE(StoredProgram, compile_one)
+
+
+@dataclasses.dataclass
+class State:
+    """What a restored program is told beside its bytes."""
+
+    name: str
+    gpu: int | None
+    strict: bool = False
+    donates_arguments: bool = False
+    # Why calls are never recorded as CUDA graphs; None: that was not asked for.
+    why_no_graphs: str | None = None
+
+
+def keep(program: Any, state: State) -> Any:
+    """The program, which AOTAutograd keeps."""
+    program.__wrapped__ = StoredProgram(state, program)
+    return program
+
+
+def never_kept(run: Callable[[list[Any]], Any], name: str) -> Callable[[list[Any]], Any]:
+    """What runs a graph in another way; AOTAutograd is told so as late as it asks."""
+
+    def call(arguments: list[Any]) -> Any:
+        return run(arguments)
+
+    call._boxed_call = True
+    call.__wrapped__ = StoredProgram(State(name, None))
+    return call
+
+
+class StoredProgram(OutputCode):
+    """A program as AOTAutograd keeps it: bytes; or restored, to be called.
+
+    ``__call__`` is a slot that holds the ``_inkle.TorchCallable``, so that calls go there without
+    another frame.
+    """
+
+    __slots__ = ("__call__",)
+
+    def __init__(self, state: State, program: Any = None, stored: bytes = b""):
+        self.state, self.stored = state, stored
+        self._boxed_call = True  # of the object: wrappers copy its attributes
+        if program is not None:
+            self.__call__ = program
+
+    def __copy__(self) -> StoredProgram:
+        return StoredProgram(self.state, getattr(self, "__call__", None), self.stored)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"state": self.state, "stored": self.stored}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)
+
+    def prepare_for_serialization(self) -> None:
+        """Raises BypassAOTAutogradCache for a program that cannot be kept."""
+        from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
+
+        program = getattr(self, "__call__", None)
+        if not self.stored and isinstance(program, _inkle.TorchCallable):
+            self.stored = program.stored() or b""
+        if not self.stored:
+            raise BypassAOTAutogradCache(f"inkle: {self.state.name} is not one program")
+        del self.__call__
+
+    def post_compile(
+        self, example_inputs: Sequence[Any], constants: Any, graph_kwargs: Any
+    ) -> None:
+        """Raises as ``_inkle.Compiler.restore`` does, which AOTAutograd takes for a miss."""
+        state = self.state
+        program, facts, graph = get_compiler(state.gpu).restore(self.stored, [], as_strided)
+        report = reporting.GraphReport(state.name)
+        reporting.add(report)
+        report.take(facts)
+        report.compiled, report.callable = True, program
+        program._boxed_call = True
+        program.donates_arguments = state.donates_arguments
+        if not state.strict and graph:
+            program.set_fallback(_at_run_time(graph, report))
+        if state.why_no_graphs is not None:
+            program.use_graphs(why_not=state.why_no_graphs)
+        self.stored = b""
+        self.__call__ = program
+
+
+def _at_run_time(
+    graph: str, report: reporting.GraphReport
+) -> Callable[[list[Any], str, bool], Any]:
+    """What runs instead of a call that failed before it wrote anything."""
+
+    def run(arguments: list[Any], message: str, is_fault: bool) -> Any:
+        report.call_failed(message, is_fault)
+        kind = "a fault at run time" if is_fault else "not supported"
+        failure = reporting.Failure("run")
+        reporting.warn(None, report, "a call runs in eager", kind, message, failure)
+        return EagerHalf(_inkle.Cut.of_text(graph), False, [])(arguments)
+
+    return run
