@@ -8,7 +8,6 @@ other machines. What else a program depends on is made part of that hash here.
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import functools
 import hashlib
@@ -18,6 +17,8 @@ from typing import Any, Callable, Iterator, Sequence
 
 import torch
 from torch._functorch import aot_autograd, config as functorch_config
+from torch._functorch._aot_autograd import autograd_cache
+from torch._inductor.codecache import BypassFxGraphCache, FxGraphCache
 from torch._inductor.output_code import OutputCode
 
 from inkle import _inkle, report as reporting
@@ -73,8 +74,50 @@ def kept(gm: torch.fx.GraphModule, name: str) -> Iterator[None]:
     settings = {"bundled_autograd_cache": True}
     if hasattr(functorch_config, "force_non_lazy_backward_lowering"):
         settings["force_non_lazy_backward_lowering"] = True
-    with functorch_config.patch(settings):
+    with functorch_config.patch(settings), _short_keys():
         yield
+
+
+_DETAILS = autograd_cache.AOTAutogradCacheDetails
+
+
+class Details(_DETAILS):
+    """What AOTAutograd hashes, but for what TorchInductor's programs depend on: its settings,
+    sources, templates and Triton, which take a second to look at."""
+
+    def _init_fx_graph_hash_details(
+        self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any], fx_config: Any
+    ) -> None:
+        try:
+            FxGraphCache._check_can_cache(gm, example_inputs, fx_config)
+        except BypassFxGraphCache as error:
+            raise autograd_cache.BypassAOTAutogradCache(str(error)) from error
+        self.gm, self.example_inputs = gm, list(example_inputs)
+        self.torch = torch.__version__, torch.version.git_version
+        self.tag = torch.compiler.config.cache_key_tag
+        self.default = torch.get_default_dtype(), str(torch.get_default_device())
+        self.fills = torch.utils.deterministic.fill_uninitialized_memory
+        matmul = torch.backends.cuda.matmul
+        self.products = (
+            matmul.allow_tf32,
+            matmul.allow_fp16_reduced_precision_reduction,
+            matmul.allow_bf16_reduced_precision_reduction,
+            torch.backends.cudnn.allow_tf32,
+            torch.backends.mkldnn.enabled,
+        )
+        if torch.cuda.is_available():
+            self.gpu = torch.cuda.current_device()
+
+
+@contextlib.contextmanager
+def _short_keys() -> Iterator[None]:
+    """Keys of ``Details``. Dynamo compiles on one thread at a time."""
+    if hasattr(_DETAILS, "_init_fx_graph_hash_details"):
+        autograd_cache.AOTAutogradCacheDetails = Details
+    try:
+        yield
+    finally:
+        autograd_cache.AOTAutogradCacheDetails = _DETAILS
 
 
 def serializable(compile_one: Compiler, name: str) -> Compiler:
@@ -139,13 +182,11 @@ class StoredProgram(OutputCode):
 
     def prepare_for_serialization(self) -> None:
         """Raises BypassAOTAutogradCache for a program that cannot be kept."""
-        from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
-
         program = getattr(self, "__call__", None)
         if not self.stored and isinstance(program, _inkle.TorchCallable):
             self.stored = program.stored() or b""
         if not self.stored:
-            raise BypassAOTAutogradCache(f"inkle: {self.state.name} is not one program")
+            raise autograd_cache.BypassAOTAutogradCache(f"inkle: {self.state.name} is not one program")
         del self.__call__
 
     def post_compile(
