@@ -61,7 +61,7 @@ void print_sizes(const driver::Compiled& compiled, const Arguments& arguments) {
 
 void bench(const BenchArguments& a) {
   auto start = Clock::now();
-  const Model model = load_model(a.compile.file, a.compile.load);
+  const Model model = load_model_on(a.compile);
   std::printf("read      %9.2f ms\n", milliseconds_since(start));
   const Arguments arguments = make_arguments(model, a.inputs);
   start = Clock::now();

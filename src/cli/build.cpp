@@ -9,16 +9,14 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/package_text.h"
+#include "cli/plan_check.h"
 #include "cli/session.h"
 #include "driver/range_guards.h"
+#include "driver/stored.h"
 #include "graph/text.h"
 #include "image/processor.h"
 #include "package/package.h"
 #include "package/writer.h"
-#include "runtime/common/plan_bounds.h"
-#include "runtime/common/plan_check.h"
-#include "runtime/common/prepared_plan.h"
-#include "runtime/common/size_program.h"
 
 namespace inkle::cli {
 namespace {
@@ -28,6 +26,7 @@ struct BuildArguments {
   std::vector<std::string> targets;
   std::string output;
   std::string weights = "together";
+  bool tune = false;
 };
 
 std::vector<std::uint32_t> parameters_of(const Model& model) {
@@ -48,25 +47,44 @@ std::vector<package::GivenWeight> weights_of(const Model& model) {
   return weights;
 }
 
+constexpr std::string_view kGpu = "sm_";
+
+// Devices as commands name them: of the targets that are asked for, else what is here.
+std::vector<std::string> devices_of(const BuildArguments& a) {
+  std::vector<std::string> devices;
+  for (const std::string& target : a.targets) {
+    devices.push_back((target.starts_with(kGpu) ? "null:" : "cpu:") + target);
+  }
+  if (!devices.empty()) return devices;
+  if (a.compile.device != "cpu") return {a.compile.device};
+  const image::InstructionSet* const here = image::instruction_set_here();
+  if (here == nullptr) unsupported("this processor has no AVX2 with FMA");
+  return {fmt::format("cpu:{}", here->name)};
+}
+
+package::TargetProgram compile(const BuildArguments& a, const Model& model,
+                               const std::string& device) {
+  CompileArguments arguments = a.compile;
+  arguments.device = device;
+  DeviceCompiler on(arguments);
+  const bool on_gpu = on.gpu != nullptr;
+  on.options.keep_objects = !on_gpu;
+  on.options.tune = a.tune;
+  const driver::Compiled compiled = on.compile(model.graph);
+  auto plan = std::make_shared<const abi::Plan>(
+      driver::with_guards(*compiled.plan, driver::ranges_of(model.graph)));
+  return {on_gpu ? nullptr : image::instruction_set_named(device.substr(device.find(':') + 1)),
+          {std::move(plan), compiled.code},
+          on.compiler->device().architecture,
+          driver::facts_of(compiled.report)};
+}
+
 void build(const BuildArguments& a) {
   const Model model = load_model(a.compile.file, a.compile.load);
   if (model.package != nullptr) user_error("{} is a package already", a.compile.file);
   package::PackageInput input;
-  std::vector<std::string> targets = a.targets;
-  if (targets.empty()) {
-    const image::InstructionSet* const here = image::instruction_set_here();
-    if (here == nullptr) unsupported("this processor has no AVX2 with FMA");
-    targets.emplace_back(here->name);
-  }
-  DeviceCompiler settings(a.compile, false);
-  settings.options.keep_objects = true;
-  for (const std::string& target : targets) {
-    driver::Compiler compiler(driver::make_cpu_target(target));
-    const driver::Compiled compiled = compiler.compile(model.graph, settings.options);
-    auto plan = std::make_shared<const abi::Plan>(
-        driver::with_guards(*compiled.plan, driver::ranges_of(model.graph)));
-    input.targets.push_back(
-        {image::instruction_set_named(target), {std::move(plan), compiled.code}});
+  for (const std::string& device : devices_of(a)) {
+    input.targets.push_back(compile(a, model, device));
   }
   if (a.weights != "none") input.weights = weights_of(model);
   input.separate_weights = a.weights == "separate";
@@ -74,16 +92,6 @@ void build(const BuildArguments& a) {
   input.output_names = model.outputs;
   input.graph = graph::to_string(model.graph);
   package::write_package(a.output, input);
-}
-
-// All that can be told of a plan without a call.
-void check_plan(const abi::Plan& plan) {
-  namespace common = runtime::common;
-  common::check_references(plan);
-  const common::SizeProgram sizes(plan);
-  const common::PlanFacts facts(plan);
-  (void)common::plan_prepared(plan, facts, sizes, 1);
-  if (sizes.is_constant()) common::check_bounds(plan, facts, sizes.constant_slots());
 }
 
 void check(const std::string& path) {
@@ -110,8 +118,15 @@ void add_build(CLI::App& app) {
   command->add_option("-o,--output", arguments->output, "the package")->required();
   command
       ->add_option("--target", arguments->targets,
-                   "x86-64-v3 or x86-64-v4, again for more, the best first; else this machine's")
+                   "x86-64-v3, x86-64-v4, or sm_90a and the like of GPUs; again for more, the best "
+                   "first; else this machine's")
       ->allow_extra_args(false);
+  command
+      ->add_option("--device", compile.device,
+                   "cuda or cuda:NUMBER: for the GPU that is here, instead of --target")
+      ->capture_default_str();
+  command->add_flag("--tune", arguments->tune,
+                    "measure schedules of kernels on that GPU, once, while building");
   command
       ->add_option(
           "--weights", arguments->weights,

@@ -117,11 +117,11 @@ void inspect_package(const InspectArguments& a, const Model& model, const Argume
     return;
   }
   run_plan(session, a.seconds, inspection);
-  inspection.limits = driver::measure_limits(driver::Compiler().device());
+  inspection.limits = driver::measure_limits(session.device());
 }
 
 driver::Inspection inspect_model(const InspectArguments& a) {
-  const Model model = load_model(a.compile.file, a.compile.load);
+  const Model model = load_model_on(a.compile);
   const Arguments arguments = make_arguments(model, a.inputs);
   driver::Inspection inspection;
   inspection.title = std::filesystem::path(a.compile.file).filename().string();

@@ -28,6 +28,7 @@ struct Model {
 struct LoadOptions {
   bool freeze = false;
   std::string weights;  // path of a safetensors file for the parameters of a text graph; or empty
+  std::string architecture = {};  // of the GPU that a package is to run on; empty: the processor
 };
 
 // By content: a zip archive is a torch.export program, a .inkle file a package, all else is graph

@@ -23,13 +23,7 @@ struct ProfileArguments {
 
 void profile(const ProfileArguments& a) {
   using Clock = std::chrono::steady_clock;
-  const Model model = load_model(a.compile.file, a.compile.load);
-  if (model.package != nullptr) {
-    user_error(
-        "{}: a package does not say what its kernels compute: profile the model it was "
-        "built from",
-        a.compile.file);
-  }
+  const Model model = load_model_on(a.compile);
   const Arguments arguments = make_arguments(model, a.inputs);
   Session session(model, a.compile, arguments);
   driver::Inspection inspection;

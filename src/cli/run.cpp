@@ -55,7 +55,7 @@ void print(const Results& results, const Model& model) {
 }
 
 void run(const RunArguments& a) {
-  const Model model = load_model(a.compile.file, a.compile.load);
+  const Model model = load_model_on(a.compile);
   ArgumentOptions options = a.inputs;
   options.random = a.random;
   const Arguments arguments = make_arguments(model, options);

@@ -7,11 +7,14 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "cli/plan_check.h"
 #include "codegen/cuda/compiler.h"
+#include "driver/stored.h"
 #include "driver/target.h"
 #include "frontend/pt2/tensor_data.h"
 #include "runtime/cpu/executor.h"
 #include "runtime/cuda/cuda_device.h"
+#include "runtime/cuda/executable.h"
 #include "runtime/cuda/null_device.h"
 
 namespace inkle::cli {
@@ -52,13 +55,28 @@ void move_to(graph::Graph& graph, abi::Device device) {
   }
 }
 
+// Packages are for the first GPU; this is a plan for another.
+std::shared_ptr<const abi::Plan> on_device(abi::Plan plan, abi::Device device) {
+  const auto move = [&](abi::Device& d) {
+    if (d.kind == device.kind) d.index = device.index;
+  };
+  for (abi::PlanArgument& argument : plan.arguments) move(argument.device);
+  for (abi::BufferDecl& buffer : plan.buffers) move(buffer.device);
+  return std::make_shared<const abi::Plan>(std::move(plan));
+}
+
 // What a package holds, with as much of a report as its plan tells.
-driver::Compiled compiled_of(const package::Package& package, const CompileArguments& options) {
-  if (options.device != "cpu") {
-    user_error("{}: a package for {}, not for {}", options.file, package.target(), options.device);
-  }
+driver::Compiled compiled_of(const package::Package& package, abi::Device device) {
   driver::Compiled compiled{package.made().plan, package.made().code, {}};
   driver::Report& report = compiled.report;
+  if (device.index != 0) compiled.plan = on_device(*compiled.plan, device);
+  if (!package.facts().empty()) {
+    report = driver::report_of(package.facts());
+    if (report.steps.size() != compiled.plan->steps.size()) {
+      user_error("the facts of the package are of another program");
+    }
+    return compiled;
+  }
   report.kernels = static_cast<std::uint32_t>(compiled.plan->kernels.size());
   for (const abi::Step& step : compiled.plan->steps) {
     driver::StepReport described{.kind = {}, .label = {}, .source = step.source, .kernel = {}};
@@ -110,6 +128,31 @@ DeviceCompiler::DeviceCompiler(const CompileArguments& arguments, bool compiles)
   options.passes.split_attention = gpu != nullptr;
 }
 
+abi::Device DeviceCompiler::location() const {
+  if (gpu == nullptr) return {};
+  return {abi::DeviceKind::cuda, gpu->index()};
+}
+
+std::unique_ptr<runtime::common::Executable> DeviceCompiler::load(
+    const driver::Compiled& compiled) const {
+  if (compiler != nullptr) return compiler->load(compiled);
+  abi::PlanAndCode made{compiled.plan, compiled.code};
+  if (gpu == nullptr) {
+    return std::make_unique<runtime::cpu::Executable>(
+        std::move(made), runtime::cpu::ExecutableOptions{.check_bounds = true});
+  }
+  check_plan(*made.plan);
+  return std::make_unique<runtime::cuda::Executable>(std::move(made), gpu);
+}
+
+Model load_model_on(const CompileArguments& arguments) {
+  LoadOptions options = arguments.load;
+  if (const auto gpu = open_gpu(arguments.device)) {
+    options.architecture = gpu->description().architecture;
+  }
+  return load_model(arguments.file, options);
+}
+
 driver::Compiled DeviceCompiler::compile(graph::Graph graph) const {
   if (gpu != nullptr) move_to(graph, compiler->location());
   return compiler->compile(std::move(graph), options);
@@ -117,7 +160,7 @@ driver::Compiled DeviceCompiler::compile(graph::Graph graph) const {
 
 Session::Session(const Model& model, const CompileArguments& options, const Arguments& arguments)
     : on_(options, model.package == nullptr),
-      compiled_(model.package != nullptr ? compiled_of(*model.package, options)
+      compiled_(model.package != nullptr ? compiled_of(*model.package, on_.location())
                                          : on_.compile(model.graph)),
       package_(model.package) {
   if (const auto& eager = compiled_.report.eager; !eager.empty()) {
@@ -132,12 +175,13 @@ Session::Session(DeviceCompiler on, driver::Compiled compiled, const Arguments& 
   load(arguments);
 }
 
+abi::DeviceDescription Session::device() const {
+  if (on_.compiler != nullptr) return on_.compiler->device();
+  return on_.gpu != nullptr ? on_.gpu->description() : driver::make_cpu_target()->device();
+}
+
 void Session::load(const Arguments& arguments) {
-  executable_ = on_.compiler != nullptr
-                    ? on_.compiler->load(compiled_)
-                    : std::make_unique<runtime::cpu::Executable>(
-                          abi::PlanAndCode{compiled_.plan, compiled_.code},
-                          runtime::cpu::ExecutableOptions{.check_bounds = true});
+  executable_ = on_.load(compiled_);
   views_ = arguments.views();
   if (on_.gpu != nullptr) upload(arguments);
   call_ = {.tensors = views_, .integers = arguments.integers, .versions = versions_};
@@ -155,7 +199,7 @@ void Session::upload(const Arguments& arguments) {
     void* const at = arguments_memory_->take(bytes.value_or(0));
     on_.gpu->copy(at, view.data, bytes.value_or(0), nullptr);
     view.data = at;
-    view.device = on_.compiler->location();
+    view.device = on_.location();
   }
   on_.gpu->synchronize(nullptr);
   versions_.assign(arguments.tensors.size(), 0);  // weights never change here

@@ -20,13 +20,22 @@ namespace inkle::cli {
 // such GPU.
 [[nodiscard]] std::shared_ptr<runtime::cuda::Device> open_gpu(const std::string& name);
 
+// The model of a command; of a package, what runs on the command's device.
+[[nodiscard]] Model load_model_on(const CompileArguments& arguments);
+
 // A compiler as a command's options ask for it.
 struct DeviceCompiler {
   // Sets the number of threads; throws as open_gpu() does. Without `compiles` there is no compiler,
   // which takes milliseconds to make.
   explicit DeviceCompiler(const CompileArguments& arguments, bool compiles = true);
+  // Where tensors lie.
+  [[nodiscard]] abi::Device location() const;
   // With all tensors of the graph on the device. Throws as the compiler does.
   [[nodiscard]] driver::Compiled compile(graph::Graph graph) const;
+
+  // A plan and its code, of a compiler or of a package, to be run there.
+  [[nodiscard]] std::unique_ptr<runtime::common::Executable> load(
+      const driver::Compiled& compiled) const;
 
   std::shared_ptr<runtime::cuda::Device> gpu;  // null: the processor
   std::unique_ptr<driver::Compiler> compiler;
@@ -43,8 +52,7 @@ class Session {
 
   [[nodiscard]] const driver::Compiled& compiled() const { return compiled_; }
   [[nodiscard]] runtime::common::Executable& executable() const { return *executable_; }
-  // Not of a package's program.
-  [[nodiscard]] const abi::DeviceDescription& device() const { return on_.compiler->device(); }
+  [[nodiscard]] abi::DeviceDescription device() const;
   [[nodiscard]] bool is_on_gpu() const { return on_.gpu != nullptr; }
 
   // One call, to its end. Without `keep` results stay where they are.

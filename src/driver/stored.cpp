@@ -28,6 +28,7 @@ constexpr std::uint64_t kMostConstantBytes = std::uint64_t{64} << 20;
 // Constants as text take longer to write than to hash.
 constexpr std::uint64_t kMostLiteralBytes = std::uint64_t{256} << 10;
 
+constexpr const char* kReport = "report";
 constexpr const char* kName = "a program of the cache";
 
 std::string variable(const char* name) {
@@ -49,7 +50,7 @@ json to_json(const Report& report) {
           {"eager", report.eager}};
 }
 
-Report report_of(const json& from) {
+Report from_json(const json& from) {
   Report report;
   for (const json& s : from.at("steps")) {
     report.steps.push_back({.kind = s.at(0).get<std::string>(),
@@ -131,14 +132,23 @@ bool can_store(const Compiled& compiled) {
   const auto& kernels = compiled.plan->kernels;
   const auto& code = *compiled.code;
   for (std::size_t k = 0; k < kernels.size(); ++k) {
-    const bool has_code =
-        kernels[k].device
-            ? kernels[k].device->image < code.images.size() &&
-                  !code.images[kernels[k].device->image].data->empty()
-            : k < code.objects.size() && !code.objects[k].data.empty();
+    const bool has_code = kernels[k].device
+                              ? kernels[k].device->image < code.images.size() &&
+                                    !code.images[kernels[k].device->image].data->empty()
+                              : k < code.objects.size() && !code.objects[k].data.empty();
     if (!has_code) return false;
   }
   return true;
+}
+
+std::string facts_of(const Report& report) { return json{{kReport, to_json(report)}}.dump(); }
+
+Report report_of(std::string_view facts) {
+  try {
+    return from_json(json::parse(facts).at(kReport));
+  } catch (const json::exception& error) {
+    user_error("the facts of a program are damaged: {}", error.what());
+  }
 }
 
 Maker maker_of(const Target& target) { return {machine_of(target), target.device().architecture}; }
@@ -149,23 +159,23 @@ std::vector<std::byte> store(const Compiled& compiled, const Maker& maker) {
   }
   package::PackageInput input;
   const bool on_gpu = !maker.architecture.empty();
-  input.targets.push_back({on_gpu ? nullptr : image::instruction_set_here(),
-                           {compiled.plan, compiled.code},
-                           maker.architecture});
+  input.targets.push_back(
+      {on_gpu ? nullptr : image::instruction_set_here(),
+       {compiled.plan, compiled.code},
+       maker.architecture,
+       json{{"machine", maker.machine}, {kReport, to_json(compiled.report)}}.dump()});
   input.graph = compiled.graph;
-  input.facts = json{{"machine", maker.machine}, {"report", to_json(compiled.report)}}.dump();
   return package::package_bytes(input);
 }
 
 Compiled restore(std::vector<std::byte> bytes, const Target& target) {
-  const auto package =
-      package::Package::from_bytes(kName, std::move(bytes), package::Package::Use::run, {},
-                                   target.device().architecture);
+  const auto package = package::Package::from_bytes(
+      kName, std::move(bytes), package::Package::Use::run, {}, target.device().architecture);
   Compiled compiled;
   try {
     const json facts = json::parse(package->facts());
     check_machine(facts, target);
-    compiled.report = report_of(facts.at("report"));
+    compiled.report = from_json(facts.at(kReport));
   } catch (const json::exception& error) {
     user_error("{}: its facts are damaged: {}", kName, error.what());
   }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "driver/pipeline.h"
@@ -22,6 +23,11 @@ struct GraphText {
 
 // Whether all that a program is can be kept: its object files are at hand, constants are few.
 [[nodiscard]] bool can_store(const Compiled& compiled);
+// A report as JSON, without times: what packages and caches keep beside a program.
+[[nodiscard]] std::string facts_of(const Report& report);
+// Throws UserError.
+[[nodiscard]] Report report_of(std::string_view facts);
+
 // What made a program: the build and the machine, and the architecture of a GPU.
 struct Maker {
   Identity machine;

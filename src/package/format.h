@@ -32,7 +32,7 @@ enum class SectionKind : std::uint32_t {
   leaves = 5,     // leaf hashes of the weights
   graph = 6,      // text of the graph
   images = 7,     // machine code of a GPU, one module after the other
-  facts = 8,      // what the compiler told of a program that a cache keeps, as JSON
+  facts = 8,      // what the compiler told of that target's program, as JSON
 };
 [[nodiscard]] std::string_view name_of(SectionKind kind);
 

@@ -207,8 +207,8 @@ void Package::load(std::string_view architecture) {
     if (missing.empty()) {
       target_ = section.target;
       load_target(std::move(contents));
-      graph_ = text_of(SectionKind::graph);
-      facts_ = text_of(SectionKind::facts);
+      graph_ = text_of(SectionKind::graph, "");
+      facts_ = text_of(SectionKind::facts, target_);
       return;
     }
     refused.push_back(fmt::format("{} needs {}", section.target, fmt::join(missing, ", ")));
@@ -219,8 +219,8 @@ void Package::load(std::string_view architecture) {
   unsupported("{} runs none of its targets: {}", here, fmt::join(refused, "; "));
 }
 
-std::string_view Package::text_of(SectionKind kind) const {
-  const auto text = checked(kind, "");
+std::string_view Package::text_of(SectionKind kind, std::string_view target) const {
+  const auto text = checked(kind, target);
   return {reinterpret_cast<const char*>(text.data()), text.size()};
 }
 
@@ -379,8 +379,7 @@ std::vector<Contents> Package::check_all() const {
 Contents Package::check_target(const Section& plan) const {
   Contents contents = contents_of(plan);
   const bool on_gpu = is_of_gpu(plan.target);
-  const Section* const code =
-      find(on_gpu ? SectionKind::images : SectionKind::code, plan.target);
+  const Section* const code = find(on_gpu ? SectionKind::images : SectionKind::code, plan.target);
   if (code == nullptr) user_error("there is no code for {}", plan.target);
   if (!on_gpu) (void)image::load(bytes_of(*code), contents.layout);
   for (const DeviceImageRange& image : contents.images) {

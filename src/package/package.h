@@ -63,7 +63,7 @@ class Package {
   [[nodiscard]] std::string_view graph_text() const { return graph_; }
   // All bytes of it.
   [[nodiscard]] const abi::SharedBytes& file() const { return file_; }
-  // PackageInput::facts.
+  // TargetProgram::facts.
   [[nodiscard]] std::string_view facts() const { return facts_; }
 
   // Those that are at hand. Their hashes are checked first. Throws UserError if a chunk is damaged.
@@ -89,7 +89,7 @@ class Package {
   void load_processor_code(const Contents& contents, abi::Code& code) const;
   void load_images(const Contents& contents, abi::Code& code) const;
   void load_target(Contents contents);
-  [[nodiscard]] std::string_view text_of(SectionKind kind) const;
+  [[nodiscard]] std::string_view text_of(SectionKind kind, std::string_view target) const;
   // The file of the weights that the plan names; null if it is not at hand.
   [[nodiscard]] std::shared_ptr<const Package> other_of(const Contents& contents) const;
   [[nodiscard]] const Package* weights_file() const;

@@ -168,9 +168,6 @@ class Writer {
     if (!input.graph.empty()) {
       file_.add(SectionKind::graph, "", std::as_bytes(std::span(input.graph)));
     }
-    if (!input.facts.empty()) {
-      file_.add(SectionKind::facts, "", std::as_bytes(std::span(input.facts)));
-    }
   }
 
   [[nodiscard]] std::vector<std::byte> bytes() { return file_.bytes(); }
@@ -216,6 +213,12 @@ class Writer {
     const std::string name(target.instruction_set->name);
     file_.add_owned(SectionKind::plan, name, pack(contents));
     file_.add_owned(SectionKind::code, name, std::move(linked.bytes));
+    add_facts(target, name);
+  }
+
+  void add_facts(const TargetProgram& target, const std::string& name) {
+    if (target.facts.empty()) return;
+    file_.add(SectionKind::facts, name, std::as_bytes(std::span(target.facts)));
   }
 
   void add_images(const TargetProgram& target, Contents& contents) {
@@ -227,6 +230,7 @@ class Writer {
     const auto bytes = modules.bytes();
     file_.add_owned(SectionKind::plan, target.architecture, pack(contents));
     file_.add_owned(SectionKind::images, target.architecture, {bytes.begin(), bytes.end()});
+    add_facts(target, target.architecture);
   }
 
   void add_weights(Sections& to) {

@@ -16,6 +16,7 @@ struct TargetProgram {
   const image::InstructionSet* instruction_set = nullptr;  // null: of a GPU
   abi::PlanAndCode made;                                   // with Code::objects, or Code::images
   std::string architecture = {};
+  std::string facts = {};  // what the compiler told: driver/stored.h
 };
 
 // An argument that comes with the program.
@@ -31,7 +32,6 @@ struct PackageInput {
   std::vector<std::string> output_names;
   std::string graph;              // text; may be empty
   bool separate_weights = false;  // the weights in a file of their own: weights_path()
-  std::string facts = {};         // of who keeps programs; not in packages
 };
 
 // Writes the file under another name and renames it, so that no one sees half of it. A function of

@@ -55,6 +55,39 @@ TEST(Package, RunsToTheSameBits) {
   }
 }
 
+// A plan of a GPU with modules that nobody looks into.
+TEST(Package, ModulesOfAGpuAreForItsArchitecture) {
+  const auto module = [](std::size_t bytes) {
+    return std::make_shared<const std::vector<std::byte>>(bytes, std::byte{7});
+  };
+  abi::Plan plan;
+  plan.name = "gpu";
+  plan.kernels.resize(2);
+  for (std::uint32_t k = 0; k < 2; ++k) plan.kernels[k].device = abi::DeviceKernel{.image = k};
+  abi::Code code;
+  code.images = {{"sm_80", module(100)}, {"sm_80", module(3000)}};
+  PackageInput input;
+  input.targets.push_back(
+      {nullptr,
+       {std::make_shared<const abi::Plan>(plan), std::make_shared<const abi::Code>(code)},
+       "sm_80",
+       "{}"});
+  const auto bytes = package_bytes(input);
+  const auto open = [&](std::string_view architecture) {
+    return Package::from_bytes("f", bytes, Package::Use::run, {}, architecture);
+  };
+  for (const char* const here : {"sm_80", "sm_86", "sm_89"}) {
+    const auto package = open(here);
+    ASSERT_EQ(package->made().code->images.size(), 2U) << here;
+    EXPECT_EQ(*package->made().code->images[1].data, *code.images[1].data);
+    EXPECT_EQ(package->facts(), "{}");
+  }
+  for (const char* const here : {"", "sm_75", "sm_90", "sm_90a", "sm_8", "gpu"}) {
+    EXPECT_THAT(error_of([&] { (void)open(here); }), HasSubstr("sm_80 needs such a GPU")) << here;
+  }
+  EXPECT_EQ(open("sm_80")->check_all().size(), 1U);
+}
+
 TEST(Package, OutlivesWhatMadeIt) {
   abi::PlanAndCode made;
   {
@@ -238,6 +271,7 @@ TEST(Contents, NoFieldIsLost) {
   contents.processor = {{1, 2, 3, 4}};
   contents.parameters = {1, 2};
   contents.weights_hash = hash_of_chunk({});
+  contents.images = {{"sm_90a", {64, 1000}}, {"sm_80", {1088, 8}}};
   const Contents back = unpack(pack(contents));
   EXPECT_EQ(abi::print_plan(back.plan), text);
   EXPECT_EQ(back.output_names, contents.output_names);

@@ -16,6 +16,10 @@ if "INKLE_CACHE_DIR" not in os.environ:  # of this session, not the user's
     os.environ["INKLE_CACHE_DIR"] = tempfile.mkdtemp(prefix="inkle-tests-")
     atexit.register(shutil.rmtree, os.environ["INKLE_CACHE_DIR"], ignore_errors=True)
 
+# What another test has compiled is compiled again, as the tests look at how. test_cache.py has it.
+os.environ.setdefault("TORCHINDUCTOR_AUTOGRAD_CACHE", "0")
+torch._functorch.config.enable_autograd_cache = os.environ["TORCHINDUCTOR_AUTOGRAD_CACHE"] == "1"
+
 ON_GPU = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),

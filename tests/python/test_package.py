@@ -89,10 +89,33 @@ def test_ops_of_a_framework_are_named(tmp_path):
     assert not (tmp_path / "m.inkle").exists()
 
 
-def test_a_package_is_not_profiled(tmp_path):
-    inkle("build", DATA / "tiny.pt2", "-o", tmp_path / "m.inkle")
-    refused = inkle("profile", tmp_path / "m.inkle", code=1)
-    assert "profile the model it was built from" in refused.stderr
+def test_a_package_is_profiled_as_its_model(tmp_path):
+    inkle("build", DATA / "encoder.pt2", "-o", tmp_path / "m.inkle")
+    tables = [inkle("profile", path, "--seconds", "0.01").stdout for path in
+              (tmp_path / "m.inkle", DATA / "encoder.pt2")]
+    ends = [sorted(line.split("  ", 1)[-1][-40:] for line in table.splitlines()[2:-1]) for table in tables]
+    assert ends[0] == ends[1] and any("layer_norm" in end for end in ends[0])
+
+
+def test_packages_for_gpus(tmp_path):
+    package = tmp_path / "m.inkle"
+    inkle("build", DATA / "encoder.pt2", "-o", package, "--target", "sm_90a", "--target", "x86-64-v3")
+    first = package.read_bytes()
+    sections = inkle("check", package).stdout
+    assert "images     sm_90a" in sections and "code       x86-64-v3" in sections
+    inkle("build", DATA / "encoder.pt2", "-o", package, "--target", "sm_90a", "--target", "x86-64-v3")
+    assert package.read_bytes() == first
+    want = outputs(DATA / "encoder.pt2", tmp_path / "model", "--device", "cpu:x86-64-v3")
+    assert outputs(package, tmp_path / "package") == want  # the processor takes its own target
+    assert "kernels" in inkle("bench", package, "--device", "null:sm_90a", "--seconds", "0.01").stdout
+    refused = inkle("run", package, "--random", "--device", "null:sm_80", code=1).stderr
+    assert "a GPU of sm_80 runs none of its targets: sm_90a needs such a GPU" in refused
+    inkle("build", DATA / "encoder.pt2", "-o", package, "--target", "sm_80")
+    refused = inkle("run", package, "--random", code=1).stderr
+    assert "this processor runs none of its targets: sm_80 needs such a GPU" in refused
+    assert "kernels" in inkle("bench", package, "--device", "null:sm_80", "--seconds", "0.01").stdout
+    refused = inkle("build", DATA / "tiny.pt2", "-o", package, "--target", "sm_12", code=1).stderr
+    assert "no typical device of architecture 'sm_12'" in refused
 
 
 def test_weights_in_a_file_of_their_own(tmp_path):
