@@ -131,11 +131,10 @@ bool can_store(const Compiled& compiled) {
   const auto& kernels = compiled.plan->kernels;
   const auto& code = *compiled.code;
   for (std::size_t k = 0; k < kernels.size(); ++k) {
-    const bool has_code =
-        kernels[k].device
-            ? kernels[k].device->image < code.images.size() &&
-                  !code.images[kernels[k].device->image].data->empty()
-            : k < code.objects.size() && !code.objects[k].data.empty();
+    const bool has_code = kernels[k].device
+                              ? kernels[k].device->image < code.images.size() &&
+                                    !code.images[kernels[k].device->image].data->empty()
+                              : k < code.objects.size() && !code.objects[k].data.empty();
     if (!has_code) return false;
   }
   return true;
@@ -158,9 +157,8 @@ std::vector<std::byte> store(const Compiled& compiled, const Maker& maker) {
 }
 
 Compiled restore(std::vector<std::byte> bytes, const Target& target) {
-  const auto package =
-      package::Package::from_bytes(kName, std::move(bytes), package::Package::Use::run, {},
-                                   target.device().architecture);
+  const auto package = package::Package::from_bytes(
+      kName, std::move(bytes), package::Package::Use::run, {}, target.device().architecture);
   Compiled compiled;
   try {
     const json facts = json::parse(package->facts());

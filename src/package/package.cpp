@@ -379,8 +379,7 @@ std::vector<Contents> Package::check_all() const {
 Contents Package::check_target(const Section& plan) const {
   Contents contents = contents_of(plan);
   const bool on_gpu = is_of_gpu(plan.target);
-  const Section* const code =
-      find(on_gpu ? SectionKind::images : SectionKind::code, plan.target);
+  const Section* const code = find(on_gpu ? SectionKind::images : SectionKind::code, plan.target);
   if (code == nullptr) user_error("there is no code for {}", plan.target);
   if (!on_gpu) (void)image::load(bytes_of(*code), contents.layout);
   for (const DeviceImageRange& image : contents.images) {

@@ -269,8 +269,7 @@ std::shared_ptr<Cut> cut(const driver::Compiler& compiler, Importer& importer,
 // The same for each half, the forward's first.
 nb::tuple compile_halves(driver::Compiler& compiler, const Cut& cut, const Options& options,
                          const nb::list& targets, const nb::object& as_strided) {
-  auto both =
-      compiler.compile(cut.halves.forward, cut.halves.backward, compile_options(options));
+  auto both = compiler.compile(cut.halves.forward, cut.halves.backward, compile_options(options));
   return nb::make_tuple(loaded(compiler, std::move(both.first), targets, as_strided),
                         loaded(compiler, std::move(both.second), targets, as_strided));
 }
@@ -395,10 +394,8 @@ void bind_compiler(nb::module_& m) {
            nb::call_guard<nb::gil_scoped_release>())
       .def("settle", &driver::Compiler::settle, nb::call_guard<nb::gil_scoped_release>())
       .def("compile", compile)
-      .def("identity",
-           [](const driver::Compiler& c, const Options& options) {
-             return c.identity(compile_options(options));
-           })
+      .def("identity", [](const driver::Compiler& c,
+                          const Options& options) { return c.identity(compile_options(options)); })
       .def("restore", restore)
       .def("cut", cut, nb::arg("importer"), nb::arg("options"), nb::arg("forward_outputs"),
            nb::arg("tangents"), nb::arg("written"), nb::arg("fixed"), nb::arg("saved_inputs"),
