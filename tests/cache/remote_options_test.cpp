@@ -80,7 +80,10 @@ TEST(RemoteAddress, ErrorsSayWhatIsWrongAndNoPassword) {
 
 class RemoteOptionsTest : public testing::Test {
  protected:
-  RemoteOptionsTest() { fs::create_directories(root_); }
+  RemoteOptionsTest() {
+    fs::create_directories(root_);
+    for (const char* suffix : {"", "_KEY", "_KEY_FILE", "_TIMEOUT", "_EXPIRY"}) set(suffix, "");
+  }
   ~RemoteOptionsTest() override {
     for (const std::string& name : set_) ::unsetenv(name.c_str());
     fs::remove_all(root_);
