@@ -30,6 +30,13 @@ add_library(inkle_sodium INTERFACE)
 target_include_directories(inkle_sodium SYSTEM INTERFACE ${INKLE_SODIUM_INCLUDE})
 target_link_libraries(inkle_sodium INTERFACE ${INKLE_SODIUM_LIBRARY})
 
+# The protocol of Redis, for the remote cache.
+find_path(INKLE_HIREDIS_INCLUDE hiredis/hiredis.h REQUIRED)
+find_library(INKLE_HIREDIS_LIBRARY hiredis REQUIRED)
+add_library(inkle_hiredis INTERFACE)
+target_include_directories(inkle_hiredis SYSTEM INTERFACE ${INKLE_HIREDIS_INCLUDE})
+target_link_libraries(inkle_hiredis INTERFACE ${INKLE_HIREDIS_LIBRARY})
+
 if(INKLE_CPU)
   include(InkleCpuDependencies)
 endif()

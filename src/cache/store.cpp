@@ -18,18 +18,17 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "package/format.h"
+#include "cache/entry.h"
+#include "cache/remote.h"
 #include "package/hash.h"
 
 namespace inkle::cache {
 namespace {
 
 namespace fs = std::filesystem;
-using package::Hash;
 
 constexpr std::string_view kSuffix = ".entry";
 constexpr std::string_view kPart = ".part-";
-constexpr const char* kTarget = "entry";  // of its one section, so that it is no package's
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // of an entry
 
 std::string name_of(const Key& key) { return digest_of(text_of(key)); }
@@ -89,46 +88,6 @@ std::optional<std::vector<std::byte>> read_file(const fs::path& path) {
   return bytes;
 }
 
-// Key and content of an entry: sizes of the first, then both.
-std::vector<std::byte> pack(const std::string& key, std::span<const std::byte> content) {
-  const std::uint64_t size = key.size();
-  std::vector<std::byte> data(sizeof size + key.size() + content.size());
-  std::memcpy(data.data(), &size, sizeof size);
-  std::memcpy(data.data() + sizeof size, key.data(), key.size());
-  std::copy(content.begin(), content.end(),
-            data.begin() + static_cast<std::ptrdiff_t>(sizeof size + key.size()));
-  std::vector<package::Section> sections{
-      {.kind = package::SectionKind::code, .target = kTarget, .bytes = data.size()}};
-  const std::vector<Hash> hashes{package::hash_of_section(data)};
-  std::vector<std::byte> file = package::write_header(sections, hashes);
-  file.resize(sections[0].offset);
-  file.insert(file.end(), data.begin(), data.end());
-  return file;
-}
-
-struct Entry {
-  std::string key;
-  std::vector<std::byte> content;
-};
-
-// Throws UserError for what pack() has not made.
-Entry unpack(std::span<const std::byte> file) {
-  const auto sections = package::read_header(file);
-  if (sections.size() != 1 || sections[0].kind != package::SectionKind::code ||
-      sections[0].target != kTarget) {
-    user_error("it is no entry");
-  }
-  const auto data = file.subspan(sections[0].offset, sections[0].bytes);
-  if (package::hash_of_section(data) != sections[0].hash) user_error("its hash is another");
-  std::uint64_t size = 0;
-  if (data.size() < sizeof size) user_error("it has no key");
-  std::memcpy(&size, data.data(), sizeof size);
-  if (size > data.size() - sizeof size) user_error("its key is too long");
-  const auto* const text = reinterpret_cast<const char*>(data.data()) + sizeof size;
-  const auto content = data.subspan(sizeof size + size);
-  return {std::string(text, size), {content.begin(), content.end()}};
-}
-
 // Written beside under a name of this process and renamed.
 bool write_file(const fs::path& path, std::span<const std::byte> bytes) {
   static std::atomic<std::uint64_t> count = 0;
@@ -166,21 +125,25 @@ bool is_abandoned(const std::string& name) {
 }  // namespace
 
 std::string digest_of(std::string_view text) {
-  const Hash hash = package::hash_of_section(std::as_bytes(std::span(text)));
+  const package::Hash hash = package::hash_of_section(std::as_bytes(std::span(text)));
   std::string digits;
   for (const std::byte b : hash) digits += fmt::format("{:02x}", static_cast<unsigned>(b));
   return digits;
 }
 
-Store::Store(fs::path folder, std::uint64_t limit)
-    : folder_(std::move(folder)), limit_(limit), index_(folder_ / "index.db") {}
+Store::Store(fs::path folder, std::uint64_t limit, std::shared_ptr<Remote> remote)
+    : folder_(std::move(folder)),
+      limit_(limit),
+      remote_(std::move(remote)),
+      index_(folder_ / "index.db") {}
 
-std::shared_ptr<Store> Store::open(const fs::path& folder, std::uint64_t limit) {
+std::shared_ptr<Store> Store::open(const fs::path& folder, std::uint64_t limit,
+                                   std::shared_ptr<Remote> remote) {
   if (const std::string objection = make_folder(folder); !objection.empty()) {
     warn("cache.folder", "nothing is cached: {}: {}", folder.string(), objection);
     return nullptr;
   }
-  return std::shared_ptr<Store>(new Store(folder, limit));
+  return std::shared_ptr<Store>(new Store(folder, limit, std::move(remote)));
 }
 
 fs::path Store::path_of(const std::string& name) const {
@@ -202,15 +165,38 @@ std::optional<std::vector<std::byte>> Store::find(const Key& key) {
          path_of(name).string(), error.what());
     ::unlink(path_of(name).c_str());
   }
+  if (auto content = fetch(name, key)) return content;
   const std::lock_guard lock(mutex_);
   missed_.push_back(key);
   return {};
 }
 
+std::optional<std::vector<std::byte>> Store::fetch(const std::string& name, const Key& key) {
+  if (remote_ == nullptr) return {};
+  const std::string text = text_of(key);
+  const auto file = remote_->find(name, text);
+  if (!file) return {};
+  try {
+    Entry entry = unpack(*file);
+    if (entry.key != text) user_error("it is of another key");
+    write(name, key, *file);
+    log(LogChannel::cache, "{} is taken from the remote cache", key.back().first);
+    return std::move(entry.content);
+  } catch (const UserError& error) {
+    remote_->refuse(name, error.what());
+    return {};
+  }
+}
+
 void Store::put(const Key& key, std::span<const std::byte> content) {
-  const std::string name = name_of(key);
+  const std::string name = name_of(key), text = text_of(key);
+  const std::vector<std::byte> file = pack(text, content);
+  write(name, key, file);
+  if (remote_ != nullptr) remote_->put(name, text, file);
+}
+
+void Store::write(const std::string& name, const Key& key, std::span<const std::byte> file) {
   const fs::path path = path_of(name);
-  const std::vector<std::byte> file = pack(text_of(key), content);
   const std::string objection = make_folder(path.parent_path());
   if (!objection.empty() || file.size() > kMostBytes || !write_file(path, file)) {
     warn("cache.write", "an entry of the cache cannot be written: {}: {}", path.string(),
@@ -267,6 +253,8 @@ Store::Stats Store::stats() const {
   }
   return stats;
 }
+
+std::string Store::remote_state() const { return remote_ == nullptr ? "" : remote_->state(); }
 
 Store::Verified Store::verify() {
   settle();
@@ -355,7 +343,7 @@ std::shared_ptr<Store> user_store() {
         warn("cache.limit", "INKLE_CACHE_LIMIT: {} is no number of bytes", text);
       }
     }
-    return Store::open(folder, limit);
+    return Store::open(folder, limit, Remote::of_environment());
   }();
   return store;
 }

@@ -20,6 +20,8 @@
 
 namespace inkle::cache {
 
+class Remote;
+
 inline constexpr std::uint64_t kDefaultLimit = std::uint64_t{2} << 30;  // bytes of entries
 
 // Never fails after it is open: what cannot be read is not there, what cannot be written is not
@@ -29,11 +31,13 @@ class Store {
   // Null, with one line of log, if the folder cannot be had, is a link, belongs to another user or
   // may be written by others.
   [[nodiscard]] static std::shared_ptr<Store> open(const std::filesystem::path& folder,
-                                                   std::uint64_t limit = kDefaultLimit);
+                                                   std::uint64_t limit = kDefaultLimit,
+                                                   std::shared_ptr<Remote> remote = nullptr);
 
-  // An entry whose hash is not right is deleted, said once, and not there.
+  // An entry whose hash is not right is deleted, said once, and not there. What is not in the
+  // folder is asked of the remote cache, and comes into the folder.
   [[nodiscard]] std::optional<std::vector<std::byte>> find(const Key& key);
-  // Replaces what was there; the file is whole or not there.
+  // Replaces what was there; the file is whole or not there. The remote cache gets it too.
   void put(const Key& key, std::span<const std::byte> content);
   // Tells the index what was found, made and missed since, and deletes what is beyond the limit,
   // the least recently used first. After a number of the above.
@@ -43,6 +47,8 @@ class Store {
     std::uint64_t entries = 0, bytes = 0, limit = 0;
   };
   [[nodiscard]] Stats stats() const;
+  // The remote cache's address and whether it answers; empty if there is none.
+  [[nodiscard]] std::string remote_state() const;
   struct Verified {
     std::uint64_t right = 0, deleted = 0;
   };
@@ -57,13 +63,18 @@ class Store {
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
 
  private:
-  Store(std::filesystem::path folder, std::uint64_t limit);
+  Store(std::filesystem::path folder, std::uint64_t limit, std::shared_ptr<Remote> remote);
+  // From the remote cache.
+  [[nodiscard]] std::optional<std::vector<std::byte>> fetch(const std::string& name,
+                                                            const Key& key);
+  void write(const std::string& name, const Key& key, std::span<const std::byte> file);
   [[nodiscard]] std::filesystem::path path_of(const std::string& name) const;
   // By name; also those that are being written.
   [[nodiscard]] std::vector<std::filesystem::path> files() const;
 
   std::filesystem::path folder_;
   std::uint64_t limit_;
+  std::shared_ptr<Remote> remote_;  // null: none
   Index index_;
   std::mutex mutex_;
   std::vector<Row> used_;  // not yet told to the index
@@ -76,7 +87,8 @@ class Store {
 // `kernels` in INKLE_CACHE_DIR (empty: none), else in `inkle` of XDG_CACHE_HOME or of ~/.cache; an
 // empty path if none of these is set.
 [[nodiscard]] std::filesystem::path user_folder();
-// The store there, one a process; null if there is none. INKLE_CACHE_LIMIT: bytes of its entries.
+// The store there, one a process; null if there is none. INKLE_CACHE_LIMIT: bytes of its entries;
+// INKLE_REMOTE_CACHE: remote_options.h.
 [[nodiscard]] std::shared_ptr<Store> user_store();
 
 }  // namespace inkle::cache

@@ -24,6 +24,9 @@ void stats() {
   const auto s = found->stats();
   std::printf("%s: %llu entries, %.1f of %.1f MiB\n", found->folder().c_str(), wide(s.entries),
               static_cast<double>(s.bytes) / (1 << 20), static_cast<double>(s.limit) / (1 << 20));
+  if (const std::string remote = found->remote_state(); !remote.empty()) {
+    std::printf("%s\n", remote.c_str());
+  }
 }
 
 void verify() {

@@ -15,6 +15,7 @@ import inkle
 if "INKLE_CACHE_DIR" not in os.environ:  # of this session, not the user's
     os.environ["INKLE_CACHE_DIR"] = tempfile.mkdtemp(prefix="inkle-tests-")
     atexit.register(shutil.rmtree, os.environ["INKLE_CACHE_DIR"], ignore_errors=True)
+os.environ.pop("INKLE_REMOTE_CACHE", None)
 
 # What another test has compiled is compiled again, as the tests look at how. test_cache.py has it.
 os.environ.setdefault("TORCHINDUCTOR_AUTOGRAD_CACHE", "0")
