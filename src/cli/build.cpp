@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -14,6 +15,7 @@
 #include "graph/text.h"
 #include "image/processor.h"
 #include "package/package.h"
+#include "package/signature.h"
 #include "package/writer.h"
 #include "runtime/common/plan_bounds.h"
 #include "runtime/common/plan_check.h"
@@ -28,6 +30,7 @@ struct BuildArguments {
   std::vector<std::string> targets;
   std::string output;
   std::string weights = "together";
+  std::string sign;  // file of a secret key; or empty
 };
 
 std::vector<std::uint32_t> parameters_of(const Model& model) {
@@ -51,6 +54,8 @@ std::vector<package::GivenWeight> weights_of(const Model& model) {
 void build(const BuildArguments& a) {
   const Model model = load_model(a.compile.file, a.compile.load);
   if (model.package != nullptr) user_error("{} is a package already", a.compile.file);
+  std::optional<package::SecretKey> key;
+  if (!a.sign.empty()) key = package::SecretKey::read(a.sign);
   package::PackageInput input;
   std::vector<std::string> targets = a.targets;
   if (targets.empty()) {
@@ -73,7 +78,8 @@ void build(const BuildArguments& a) {
   input.parameters = parameters_of(model);
   input.output_names = model.outputs;
   input.graph = graph::to_string(model.graph);
-  package::write_package(a.output, input);
+  const package::HeaderBytes header = package::write_package(a.output, input);
+  if (key) package::write_signature(a.output, package::sign(header, *key));
 }
 
 // All that can be told of a plan without a call.
@@ -86,8 +92,9 @@ void check_plan(const abi::Plan& plan) {
   if (sizes.is_constant()) common::check_bounds(plan, facts, sizes.constant_slots());
 }
 
-void check(const std::string& path) {
-  const auto package = package::Package::open(path, package::Package::Use::read);
+void check(const std::string& path, const std::optional<std::string>& key) {
+  const package::Trust trust = package::Trust::of(key);
+  const auto package = package::Package::open(path, package::Package::Use::read, {}, trust);
   const auto all = package->check_all();
   for (const package::Contents& contents : all) check_plan(contents.plan);
   std::printf("%s", sections_text(*package).c_str());
@@ -95,6 +102,9 @@ void check(const std::string& path) {
   if (std::ranges::any_of(all, [](const auto& c) { return c.weights_hash.has_value(); })) {
     const bool is_here = std::filesystem::exists(other);
     std::printf("weights in %s%s\n", other.string().c_str(), is_here ? "" : ", which is not here");
+  }
+  if (trust.key() != nullptr) {
+    std::printf("signed by key %s\n", package::to_string(trust.key()->id()).c_str());
   }
   std::printf("%s: ok\n", path.c_str());
 }
@@ -119,6 +129,8 @@ void add_build(CLI::App& app) {
           "none: given by who runs it")
       ->capture_default_str()
       ->check(CLI::IsMember({"together", "separate", "none"}));
+  command->add_option("--sign", arguments->sign,
+                      "file of a secret key (inkle key) that signs it: OUTPUT.sig beside it");
   command->add_flag("--freeze", compile.load.freeze,
                     "treat the weights of a .pt2 file as constants that are computed with");
   command->add_flag("--fast-numerics", compile.fast_numerics,
@@ -129,9 +141,11 @@ void add_build(CLI::App& app) {
 
 void add_check(CLI::App& app) {
   auto path = std::make_shared<std::string>();
+  auto key = std::make_shared<std::optional<std::string>>();
   CLI::App* command = app.add_subcommand("check", "Check every byte of a package.");
   command->add_option("file", *path, "package")->required();
-  command->callback([path] { check(*path); });
+  add_key_option(*command, *key);
+  command->callback([path, key] { check(*path, *key); });
 }
 
 }  // namespace inkle::cli

@@ -28,6 +28,8 @@ struct Model {
 struct LoadOptions {
   bool freeze = false;
   std::string weights;  // path of a safetensors file for the parameters of a text graph; or empty
+  // The public key that must have signed a package (package::Trust); then nothing else is loaded.
+  std::optional<std::string> key = std::nullopt;
 };
 
 // By content: a zip archive is a torch.export program, a .inkle file a package, all else is graph
