@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from inkle._inkle import Program
 
 
-def load(path: str | os.PathLike[str]) -> Program:
+def load(path: str | os.PathLike[str], key: str | os.PathLike[str] | None = None) -> Program:
     """The program of a package that ``inkle build`` has written.
 
     >>> program = inkle.load("model.inkle")
@@ -25,5 +25,9 @@ def load(path: str | os.PathLike[str]) -> Program:
     them, in either case all at once. Raises ``UserError`` for a file that is damaged,
     ``Unsupported`` for a processor that lacks what the file needs, ``WrongArgument`` naming what
     was expected for arguments of other dtypes or sizes.
+
+    With ``key``, the file of a public key that ``inkle key`` made or the line in it, only what that
+    key has signed is loaded: ``UserError`` says why else not. Without it the environment variable
+    ``INKLE_PACKAGE_KEY`` names the key, if it is set.
     """
-    return _inkle.load(os.fspath(path))
+    return _inkle.load(os.fspath(path), None if key is None else os.fspath(key))

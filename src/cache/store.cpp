@@ -66,6 +66,18 @@ class Descriptor {
   int number_;
 };
 
+// Whether the folder that an entry lies in is a folder of ours. Where it is a link, what lies behind
+// it is not ours to read or delete.
+bool is_reachable(const fs::path& entry) {
+  struct stat facts {};
+  const fs::path folder = entry.parent_path();
+  if (::lstat(folder.c_str(), &facts) != 0) return errno == ENOENT;
+  const std::string objection = objection_to(facts, true);
+  if (objection.empty()) return true;
+  warn("cache.write", "a folder of the cache is not used: {}: {}", folder.string(), objection);
+  return false;
+}
+
 // Nothing if there is no such file; throws UserError for one that is not to be trusted.
 std::optional<std::vector<std::byte>> read_file(const fs::path& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
@@ -152,6 +164,11 @@ fs::path Store::path_of(const std::string& name) const {
 
 std::optional<std::vector<std::byte>> Store::find(const Key& key) {
   const std::string name = name_of(key);
+  if (!is_reachable(path_of(name))) {
+    const std::lock_guard lock(mutex_);
+    missed_.push_back(key);
+    return {};
+  }
   try {
     if (const auto file = read_file(path_of(name))) {
       Entry entry = unpack(*file);

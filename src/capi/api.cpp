@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -157,6 +158,7 @@ inkle_status describe(const std::vector<inkle::capi::Declared>& all, std::size_t
 }
 
 using inkle::package::Package;
+using inkle::package::Trust;
 
 inkle_status load(inkle_program** program,
                   inkle::function_ref<std::shared_ptr<const Package>()> open) {
@@ -165,6 +167,24 @@ inkle_status load(inkle_program** program,
     *program = nullptr;
     *program = new inkle_program{std::make_shared<inkle::capi::Program>(open())};
   });
+}
+
+std::shared_ptr<const Package> from_bytes(const char* name, const void* bytes, std::size_t size,
+                                          const char* signature, const Trust& trust) {
+  not_null(name, "name");
+  not_null(bytes, "bytes");
+  const auto* const first = static_cast<const std::byte*>(bytes);
+  std::vector<std::byte> copy(first, first + size);
+  trust.check(name, copy,
+              signature == nullptr ? std::nullopt : std::optional<std::string>(signature));
+  return Package::from_bytes(name, std::move(copy));
+}
+
+// Of a call that asks for a signature: never anyone.
+Trust required(const char* key) {
+  Trust trust = key == nullptr ? Trust::of_environment() : Trust::of_key(key);
+  if (trust.key() == nullptr) wrong("key is null, and INKLE_PACKAGE_KEY is not set");
+  return trust;
 }
 
 }  // namespace
@@ -203,12 +223,22 @@ inkle_status inkle_load(const char* path, inkle_program** program) noexcept {
 
 inkle_status inkle_load_bytes(const char* name, const void* bytes, size_t size,
                               inkle_program** program) noexcept {
+  return load(program,
+              [&] { return from_bytes(name, bytes, size, nullptr, Trust::of_environment()); });
+}
+
+inkle_status inkle_load_signed(const char* path, const char* key,
+                               inkle_program** program) noexcept {
   return load(program, [&] {
-    not_null(name, "name");
-    not_null(bytes, "bytes");
-    const auto* const first = static_cast<const std::byte*>(bytes);
-    return Package::from_bytes(name, {first, first + size});
+    not_null(path, "path");
+    return Package::open(path, Package::Use::run, {}, required(key));
   });
+}
+
+inkle_status inkle_load_bytes_signed(const char* name, const void* bytes, size_t size,
+                                     const char* signature, const char* key,
+                                     inkle_program** program) noexcept {
+  return load(program, [&] { return from_bytes(name, bytes, size, signature, required(key)); });
 }
 
 void inkle_program_release(inkle_program* program) noexcept { delete program; }

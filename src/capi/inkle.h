@@ -21,7 +21,7 @@ extern "C" {
 typedef enum inkle_status {
   INKLE_OK = 0,
   INKLE_WRONG_ARGUMENT = 1, /* a name, number, dtype or size that is not what is expected */
-  INKLE_BAD_FILE = 2,       /* cannot be read, is damaged or of another version */
+  INKLE_BAD_FILE = 2,       /* cannot be read, is damaged, of another version or not signed */
   INKLE_UNSUPPORTED = 3,    /* this processor, or this machine's libraries, cannot run it */
   INKLE_OUT_OF_RANGE = 4,   /* an index in a tensor lies outside of the tensor it indexes */
   INKLE_OUT_OF_MEMORY = 5,
@@ -109,11 +109,21 @@ INKLE_API inkle_status inkle_set_threads(int32_t count) INKLE_NOEXCEPT;
 /* --- Programs --- */
 
 /* Maps the file and checks its plan and code. Weights are checked before the first call. A program
-   is machine code: load one from people you trust. */
+   is machine code: load one from people you trust. Where the environment variable
+   INKLE_PACKAGE_KEY is set, it is the `key` of inkle_load_signed. */
 INKLE_API inkle_status inkle_load(const char* path, inkle_program** program) INKLE_NOEXCEPT;
 /* Of a file's bytes, which are copied; `name` is for messages. */
 INKLE_API inkle_status inkle_load_bytes(const char* name, const void* bytes, size_t size,
                                         inkle_program** program) INKLE_NOEXCEPT;
+/* Loads only what the holder of a key has signed: `key` is the path of a public key's file
+   (KEY.pub of `inkle key`) or the line that it holds; null: INKLE_PACKAGE_KEY, which must be set.
+   INKLE_BAD_FILE, before anything of the plan is used, unless PATH.sig is that key's signature. */
+INKLE_API inkle_status inkle_load_signed(const char* path, const char* key,
+                                         inkle_program** program) INKLE_NOEXCEPT;
+/* `signature`: the text of the .sig file; null: it is not signed, and refused. */
+INKLE_API inkle_status inkle_load_bytes_signed(const char* name, const void* bytes, size_t size,
+                                               const char* signature, const char* key,
+                                               inkle_program** program) INKLE_NOEXCEPT;
 /* Calls that other threads are in must have ended; results stay. */
 INKLE_API void inkle_program_release(inkle_program* program) INKLE_NOEXCEPT;
 /* Checks the weights now: INKLE_BAD_FILE if one is damaged. */

@@ -205,6 +205,13 @@ class Program {
     check(inkle_load(path.c_str(), &made));
     program_.reset(made);
   }
+  // Only if the key's holder has signed it: inkle_load_signed().
+  Program(const std::string& path, const std::string& key)
+      : program_(nullptr, inkle_program_release) {
+    inkle_program* made = nullptr;
+    check(inkle_load_signed(path.c_str(), key.c_str(), &made));
+    program_.reset(made);
+  }
 
   Results run(const std::vector<Tensor>& inputs) const {
     Results results;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -16,6 +17,7 @@
 #include "graph/text.h"
 #include "image/processor.h"
 #include "package/package.h"
+#include "package/signature.h"
 #include "package/writer.h"
 
 namespace inkle::cli {
@@ -27,6 +29,7 @@ struct BuildArguments {
   std::string output;
   std::string weights = "together";
   bool tune = false;
+  std::string sign;  // file of a secret key; or empty
 };
 
 std::vector<std::uint32_t> parameters_of(const Model& model) {
@@ -82,6 +85,8 @@ package::TargetProgram compile(const BuildArguments& a, const Model& model,
 void build(const BuildArguments& a) {
   const Model model = load_model(a.compile.file, a.compile.load);
   if (model.package != nullptr) user_error("{} is a package already", a.compile.file);
+  std::optional<package::SecretKey> key;
+  if (!a.sign.empty()) key = package::SecretKey::read(a.sign);
   package::PackageInput input;
   for (const std::string& device : devices_of(a)) {
     input.targets.push_back(compile(a, model, device));
@@ -91,11 +96,13 @@ void build(const BuildArguments& a) {
   input.parameters = parameters_of(model);
   input.output_names = model.outputs;
   input.graph = graph::to_string(model.graph);
-  package::write_package(a.output, input);
+  const package::HeaderBytes header = package::write_package(a.output, input);
+  if (key) package::write_signature(a.output, package::sign(header, *key));
 }
 
-void check(const std::string& path) {
-  const auto package = package::Package::open(path, package::Package::Use::read);
+void check(const std::string& path, const std::optional<std::string>& key) {
+  const package::Trust trust = package::Trust::of(key);
+  const auto package = package::Package::open(path, package::Package::Use::read, {}, trust);
   const auto all = package->check_all();
   for (const package::Contents& contents : all) check_plan(contents.plan);
   std::printf("%s", sections_text(*package).c_str());
@@ -103,6 +110,9 @@ void check(const std::string& path) {
   if (std::ranges::any_of(all, [](const auto& c) { return c.weights_hash.has_value(); })) {
     const bool is_here = std::filesystem::exists(other);
     std::printf("weights in %s%s\n", other.string().c_str(), is_here ? "" : ", which is not here");
+  }
+  if (trust.key() != nullptr) {
+    std::printf("signed by key %s\n", package::to_string(trust.key()->id()).c_str());
   }
   std::printf("%s: ok\n", path.c_str());
 }
@@ -134,6 +144,8 @@ void add_build(CLI::App& app) {
           "none: given by who runs it")
       ->capture_default_str()
       ->check(CLI::IsMember({"together", "separate", "none"}));
+  command->add_option("--sign", arguments->sign,
+                      "file of a secret key (inkle key) that signs it: OUTPUT.sig beside it");
   command->add_flag("--freeze", compile.load.freeze,
                     "treat the weights of a .pt2 file as constants that are computed with");
   command->add_flag("--fast-numerics", compile.fast_numerics,
@@ -144,9 +156,11 @@ void add_build(CLI::App& app) {
 
 void add_check(CLI::App& app) {
   auto path = std::make_shared<std::string>();
+  auto key = std::make_shared<std::optional<std::string>>();
   CLI::App* command = app.add_subcommand("check", "Check every byte of a package.");
   command->add_option("file", *path, "package")->required();
-  command->callback([path] { check(*path); });
+  add_key_option(*command, *key);
+  command->callback([path, key] { check(*path, *key); });
 }
 
 }  // namespace inkle::cli

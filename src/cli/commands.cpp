@@ -16,6 +16,13 @@ void add_compile_options(CLI::App& command, CompileArguments& a) {
   command.add_option("--skip-pass", a.skip_passes, "leave this pass out (again for more)")
       ->allow_extra_args(false);
   command.add_option("--threads", a.threads, "number of threads")->check(at_least(1));
+  add_key_option(command, a.load.key);
+}
+
+void add_key_option(CLI::App& command, std::optional<std::string>& key) {
+  command.add_option("--key", key,
+                     "file of the public key that must have signed the package, or the line in it; "
+                     "else that of INKLE_PACKAGE_KEY");
 }
 
 CLI::Validator at_least(int least) {

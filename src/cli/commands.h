@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cli/arguments.h"
@@ -24,6 +25,8 @@ void add_corpus(CLI::App& app);
 void add_kernel(CLI::App& app);
 void add_build(CLI::App& app);
 void add_check(CLI::App& app);
+void add_key(CLI::App& app);
+void add_sign(CLI::App& app);
 
 // Options that commands share.
 struct CompileArguments {
@@ -37,6 +40,8 @@ struct CompileArguments {
 void add_compile_options(CLI::App& command, CompileArguments& arguments);
 // --device, for commands that run on any.
 void add_device_option(CLI::App& command, CompileArguments& arguments);
+// --key, for commands that load packages: the public key that must have signed them.
+void add_key_option(CLI::App& command, std::optional<std::string>& key);
 void add_input_options(CLI::App& command, ArgumentOptions& arguments);
 // Checks that a number is at least `least`; CLI11's own checks tell the largest double, too.
 [[nodiscard]] CLI::Validator at_least(int least);

@@ -34,9 +34,12 @@ int main(int argc, char** argv) {
   app.footer(
       "Example: inkle run model.pt2 --input input_ids=ids.npy --output out\n"
       "Environment: INKLE_LOG=fusion,passes,... or all says what was decided, to standard error;\n"
-      "OMP_NUM_THREADS sets the number of threads.");
+      "OMP_NUM_THREADS sets the number of threads;\n"
+      "INKLE_PACKAGE_KEY names the public key that must have signed packages.");
   inkle::cli::add_build(app);
   inkle::cli::add_check(app);
+  inkle::cli::add_key(app);
+  inkle::cli::add_sign(app);
   inkle::cli::add_cache(app);
   inkle::cli::add_run(app);
   inkle::cli::add_bench(app);

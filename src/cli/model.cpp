@@ -87,7 +87,8 @@ Model load_package(const std::string& path, const LoadOptions& options) {
     user_error("{}: a package is compiled already: --freeze and --weights are for models", path);
   }
   const auto package =
-      package::Package::open(path, package::Package::Use::run, options.architecture);
+      package::Package::open(path, package::Package::Use::run, options.architecture,
+                             package::Trust::of(options.key));
   const abi::Plan& plan = *package->made().plan;
   runtime::common::check_references(plan);
   Model model{graph::parse(package->graph_text(), path, ops::op_table()),
@@ -120,6 +121,7 @@ graph::Graph load_graph(const std::string& path) {
 Model load_model(const std::string& path, const LoadOptions& options) {
   const auto file = frontend::pt2::MappedFile::open(path);
   if (package::Package::is_package(file->bytes())) return load_package(path, options);
+  if (options.key) user_error("{}: is not a package; --key accepts signed packages alone", path);
   if (is_zip(file->bytes())) {
     if (!options.weights.empty()) user_error("--weights is for text graphs; {} has its own", path);
     frontend::pt2::Program program = frontend::pt2::import_pt2(file, {.freeze = options.freeze});

@@ -29,6 +29,8 @@ struct LoadOptions {
   bool freeze = false;
   std::string weights;  // path of a safetensors file for the parameters of a text graph; or empty
   std::string architecture = {};  // of the GPU that a package is to run on; empty: the processor
+  // The public key that must have signed a package (package::Trust); then nothing else is loaded.
+  std::optional<std::string> key = std::nullopt;
 };
 
 // By content: a zip archive is a torch.export program, a .inkle file a package, all else is graph

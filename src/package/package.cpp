@@ -89,14 +89,16 @@ std::filesystem::path weights_path(const std::filesystem::path& package) {
 }
 
 std::shared_ptr<const Package> Package::open(const std::filesystem::path& path, Use use,
-                                             std::string_view architecture) {
+                                             std::string_view architecture, const Trust& trust) {
+  abi::SharedBytes file = map_file(path);
+  trust.check_file(path, file.data);
   const std::filesystem::path other = weights_path(path);
   const auto open_other = [other]() -> std::shared_ptr<const Package> {
     std::error_code error;
     if (!std::filesystem::exists(other, error)) return nullptr;
     return make(other.string(), map_file(other), Use::read, nullptr);
   };
-  return make(path.string(), map_file(path), use, open_other, architecture);
+  return make(path.string(), std::move(file), use, open_other, architecture);
 }
 
 std::shared_ptr<const Package> Package::from_bytes(std::string name, std::vector<std::byte> bytes,

@@ -15,6 +15,7 @@
 #include "abi/code.h"
 #include "package/contents.h"
 #include "package/format.h"
+#include "package/signature.h"
 
 namespace inkle::package {
 
@@ -40,11 +41,12 @@ class Package {
   // Throws UserError naming the file and what is wrong with it: damaged, of another version;
   // Unsupported if this processor lacks features that all of its targets need, with their names.
   // `architecture`: of the GPU that it is to run on ("sm_90a"); else the processor.
-  [[nodiscard]] static std::shared_ptr<const Package> open(const std::filesystem::path& path,
-                                                           Use use = Use::run,
-                                                           std::string_view architecture = {});
+  // `trust`: whose signature there must be; it is checked before anything else in the file.
+  [[nodiscard]] static std::shared_ptr<const Package> open(
+      const std::filesystem::path& path, Use use = Use::run, std::string_view architecture = {},
+      const Trust& trust = Trust::of_environment());
   // Of a file's bytes in memory; `name` is for messages. `weights` are those of its other file, if
-  // they are at hand.
+  // they are at hand. No signature is asked for: Trust::check() comes before, where one is needed.
   [[nodiscard]] static std::shared_ptr<const Package> from_bytes(
       std::string name, std::vector<std::byte> bytes, Use use = Use::run,
       std::vector<std::byte> weights = {}, std::string_view architecture = {});

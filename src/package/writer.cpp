@@ -1,13 +1,9 @@
 #include "package/writer.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <deque>
 #include <map>
 #include <optional>
@@ -18,6 +14,7 @@
 #include "image/image.h"
 #include "package/contents.h"
 #include "package/format.h"
+#include "package/output_file.h"
 #include "package/package.h"
 
 namespace inkle::package {
@@ -79,49 +76,6 @@ image::Image link_code(const TargetProgram& target) {
   return image::link(objects);
 }
 
-class File {
- public:
-  explicit File(std::filesystem::path path)
-      : path_(std::move(path)), temporary_(path_.string() + ".part") {
-    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (descriptor_ < 0) fail();
-  }
-  ~File() {
-    if (descriptor_ < 0) return;
-    ::close(descriptor_);
-    ::unlink(temporary_.c_str());
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-
-  void write(std::uint64_t offset, std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t done =
-          ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-      if (done < 0 && errno == EINTR) continue;
-      if (done <= 0) fail();
-      bytes = bytes.subspan(static_cast<std::size_t>(done));
-      offset += static_cast<std::uint64_t>(done);
-    }
-  }
-  void finish() {
-    const int closed = ::close(std::exchange(descriptor_, -1));
-    if (closed != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
-      const int error = errno;
-      ::unlink(temporary_.c_str());
-      errno = error;
-      fail();
-    }
-  }
-
- private:
-  [[noreturn]] void fail() const {
-    user_error("{}: cannot be written: {}", path_.string(), std::strerror(errno));
-  }
-  std::filesystem::path path_, temporary_;
-  int descriptor_ = -1;
-};
-
 // Sections with their hashes, as one file.
 class Sections {
  public:
@@ -143,12 +97,13 @@ class Sections {
     }
     return all;
   }
-  void write(const std::filesystem::path& path) {
+  HeaderBytes write(const std::filesystem::path& path) {
     const std::vector<std::byte> header = write_header(sections_, hashes_);
-    File file(path);
+    OutputFile file(path);
     file.write(0, header);
     for (std::size_t i = 0; i < sections_.size(); ++i) file.write(sections_[i].offset, data_[i]);
     file.finish();
+    return header_of(header);
   }
 
  private:
@@ -172,10 +127,10 @@ class Writer {
 
   [[nodiscard]] std::vector<std::byte> bytes() { return file_.bytes(); }
 
-  void write(const std::filesystem::path& path) {
+  HeaderBytes write(const std::filesystem::path& path) {
     // The weights first: who sees a package sees what it needs.
-    if (weights_hash_) other_.write(weights_path(path));
-    file_.write(path);
+    if (weights_hash_) (void)other_.write(weights_path(path));
+    return file_.write(path);
   }
 
  private:
@@ -248,10 +203,10 @@ class Writer {
 
 }  // namespace
 
-void write_package(const std::filesystem::path& path, const PackageInput& input) {
+HeaderBytes write_package(const std::filesystem::path& path, const PackageInput& input) {
   INKLE_CHECK(!input.targets.empty(), "a package of no target");
   refuse_eager(input);
-  Writer(input).write(path);
+  return Writer(input).write(path);
 }
 
 std::vector<std::byte> package_bytes(const PackageInput& input) {

@@ -8,6 +8,7 @@
 #include "abi/code.h"
 #include "abi/tensor_view.h"
 #include "image/processor.h"
+#include "package/signature.h"
 
 namespace inkle::package {
 
@@ -36,8 +37,9 @@ struct PackageInput {
 
 // Writes the file under another name and renames it, so that no one sees half of it. A function of
 // the input alone: nothing of this machine or moment is in the file. Throws UserError if the file
-// cannot be written; Unsupported, naming them all, for ops that only a framework can run.
-void write_package(const std::filesystem::path& path, const PackageInput& input);
+// cannot be written; Unsupported, naming them all, for ops that only a framework can run. Returns
+// the header, for a signature.
+HeaderBytes write_package(const std::filesystem::path& path, const PackageInput& input);
 
 // The same as bytes, for caches: weights cannot be separate, and ops of a framework may be called,
 // by their numbers in the host's table.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -253,16 +254,24 @@ void bind_program(nb::module_& m) {
                            fmt::join(outputs, ", "));
       });
   m.def(
-      "load", [](const std::string& path) { return new Program(package::Package::open(path)); },
-      nb::rv_policy::take_ownership, nb::call_guard<nb::gil_scoped_release>());
+      "load",
+      [](const std::string& path, const std::optional<std::string>& key) {
+        return new Program(
+            package::Package::open(path, package::Package::Use::run, {}, package::Trust::of(key)));
+      },
+      nb::arg("path"), nb::arg("key") = nb::none(), nb::rv_policy::take_ownership,
+      nb::call_guard<nb::gil_scoped_release>());
 }
 
 #else
 
 void bind_program(nb::module_& m) {
-  m.def("load", [](const std::string& path) {
-    unsupported("{}: this module was built without the runtime of processors", path);
-  });
+  m.def(
+      "load",
+      [](const std::string& path, const std::optional<std::string>&) {
+        unsupported("{}: this module was built without the runtime of processors", path);
+      },
+      nb::arg("path"), nb::arg("key") = nb::none());
 }
 
 #endif

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -180,6 +181,56 @@ TEST_F(StoreTest, OthersFoldersAndLinksAreRefused) {
   fs::rename(path, root_ / "elsewhere");
   fs::create_symlink(root_ / "elsewhere", path);
   EXPECT_EQ(store->find(key_), std::nullopt);
+}
+
+TEST_F(StoreTest, ALinkInThePathOfAnEntryIsNotFollowed) {
+  open()->put(key_, content(10));
+  const fs::path folder = entries().at(0).parent_path(), elsewhere = root_ / "elsewhere";
+  fs::rename(folder, elsewhere);
+  fs::create_symlink(elsewhere, folder);
+  const auto store = open();
+  EXPECT_EQ(store->find(key_), std::nullopt);
+  store->put(key_, content(20));
+  EXPECT_EQ(store->find(key_), std::nullopt);
+  EXPECT_EQ(store->verify().deleted, 0U);
+  ASSERT_EQ(lines_.size(), 1U);
+  EXPECT_THAT(lines_[0], HasSubstr("is no folder"));
+  fs::remove(folder);
+  fs::rename(elsewhere, folder);
+  EXPECT_EQ(open()->find(key_), content(10));
+}
+
+// Whatever the clock says, the least recently used go first.
+TEST_F(StoreTest, TimesOfFilesDoNotMatter) {
+  const auto numbered = [](int i) { return Key{{"kernel", std::to_string(i)}}; };
+  const auto store = open(4 * (4096 + 4000));
+  for (int i = 0; i < 4; ++i) store->put(numbered(i), content(3900));
+  store->settle();
+  for (const fs::path& path : entries()) {
+    fs::last_write_time(path, fs::file_time_type::clock::now() + std::chrono::hours(1'000'000));
+  }
+  store->put(numbered(4), content(3900));
+  store->settle();
+  EXPECT_TRUE(store->find(numbered(4)));
+  EXPECT_FALSE(store->find(numbered(0)));
+  EXPECT_EQ(lines_.size(), 0U);
+}
+
+TEST_F(StoreTest, TwoBuildsShareAFolder) {
+  const auto of_build = [](const char* build) {
+    return Key{{"build", build}, {"processor", "p"}, {"kernel", "k"}};
+  };
+  const auto first = open(), second = open();
+  first->put(of_build("1"), content(10, 1));
+  EXPECT_EQ(second->find(of_build("2")), std::nullopt);
+  second->put(of_build("2"), content(20, 2));
+  first->settle();
+  second->settle();
+  EXPECT_EQ(first->find(of_build("1")), content(10, 1));
+  EXPECT_EQ(second->find(of_build("2")), content(20, 2));
+  EXPECT_THAT(second->explain(), ElementsAre("build: 2, not 1"));
+  EXPECT_EQ(open()->verify().right, 2U);
+  EXPECT_THAT(lines_, ElementsAre());
 }
 
 TEST_F(StoreTest, AFileInPlaceOfAFolderStopsNobody) {

@@ -4,15 +4,18 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "capi/inkle.h"
 #include "capi/sample.h"
 #include "package/built.h"
+#include "package/signature.h"
 
 namespace inkle::capi {
 namespace {
@@ -339,6 +342,43 @@ TEST(Failures, HaveStatuses) {
   bytes[4096 + 40] ^= std::byte{1};
   EXPECT_EQ(inkle_load_bytes("p", bytes.data(), bytes.size(), &none), INKLE_BAD_FILE);
   EXPECT_THAT(inkle_last_error(), HasSubstr("p: section plan is damaged"));
+}
+
+TEST(Signatures, OnlyWhatTheKeySignedIsLoaded) {
+  namespace package = inkle::package;
+  const std::vector<std::byte> bytes = package_of(kScale, {{"w", {1, 2, 3}}});
+  const auto key = package::SecretKey::generate();
+  const std::string text = to_string(package::sign(package::header_of(bytes), key));
+  const std::string right = to_string(key.public_key());
+  const std::string other = to_string(package::SecretKey::generate().public_key());
+  inkle_program* made = nullptr;
+  const auto load_with = [&](const char* signature, const char* public_key) {
+    inkle_program_release(std::exchange(made, nullptr));
+    return inkle_load_bytes_signed("p", bytes.data(), bytes.size(), signature, public_key, &made);
+  };
+  ::unsetenv("INKLE_PACKAGE_KEY");
+  EXPECT_EQ(load_with(text.c_str(), right.c_str()), INKLE_OK) << inkle_last_error();
+  EXPECT_NE(made, nullptr);
+  EXPECT_EQ(load_with(text.c_str(), other.c_str()), INKLE_BAD_FILE);
+  EXPECT_THAT(inkle_last_error(), HasSubstr("p: is signed by key"));
+  EXPECT_EQ(made, nullptr);
+  EXPECT_EQ(load_with(nullptr, right.c_str()), INKLE_BAD_FILE);
+  EXPECT_THAT(inkle_last_error(), HasSubstr("p: is not signed"));
+  EXPECT_EQ(load_with("inkle-signature-1", right.c_str()), INKLE_BAD_FILE);
+  EXPECT_THAT(inkle_last_error(), HasSubstr("is damaged"));
+  EXPECT_EQ(load_with(text.c_str(), "no/such/key"), INKLE_BAD_FILE);
+  EXPECT_THAT(inkle_last_error(), HasSubstr("no/such/key: cannot be read"));
+  EXPECT_EQ(load_with(text.c_str(), nullptr), INKLE_WRONG_ARGUMENT);
+  EXPECT_THAT(inkle_last_error(), HasSubstr("INKLE_PACKAGE_KEY is not set"));
+  EXPECT_EQ(inkle_load_signed("no/such/file", nullptr, &made), INKLE_WRONG_ARGUMENT);
+
+  ::setenv("INKLE_PACKAGE_KEY", right.c_str(), 1);
+  EXPECT_EQ(load_with(text.c_str(), nullptr), INKLE_OK) << inkle_last_error();
+  EXPECT_EQ(load_with(text.c_str(), other.c_str()), INKLE_BAD_FILE);
+  inkle_program_release(std::exchange(made, nullptr));
+  EXPECT_EQ(inkle_load_bytes("p", bytes.data(), bytes.size(), &made), INKLE_BAD_FILE);
+  EXPECT_THAT(inkle_last_error(), HasSubstr("p: is not signed"));
+  ::unsetenv("INKLE_PACKAGE_KEY");
 }
 
 TEST(Failures, DamagedWeightsShowBeforeTheFirstResult) {

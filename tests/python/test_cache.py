@@ -127,6 +127,131 @@ def test_no_folder_stops_a_program(cache, harm, tmp_path):
         assert "nothing is cached" in said
 
 
+@pytest.fixture
+def mounted(tmp_path):
+    """Mounts a small file system of its own for the cache."""
+    folders = []
+
+    def mount(folder, options):
+        folder.mkdir(exist_ok=True)
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, text=True,
+                              check=False)
+        if done.returncode != 0:
+            pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+        folders.append(folder)
+
+    yield mount
+    for folder in folders:
+        subprocess.run(["umount", folder], check=True)
+
+
+def needs_root():
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file to another user")
+
+
+def warnings(said):
+    return [line for line in said.splitlines() if line.startswith("inkle warning: ")]
+
+
+def test_a_full_disk(cache, mounted):
+    want, _ = cache.run(INKLE_CACHE_DIR="")
+    mounted(cache.folder, "size=256k,mode=0700")
+    (cache.folder / "ballast").write_bytes(bytes(4096))
+    with pytest.raises(OSError), open(cache.folder / "ballast", "ab", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    for _ in range(2):
+        got, said = cache.run()
+        assert got == want
+        assert len(warnings(said)) == 1, said
+    assert not [p for p in cache.folder.rglob("*") if p.name.startswith(".part-")]
+
+
+def test_a_disk_that_fills_up(cache, mounted):
+    want, _ = cache.run(INKLE_CACHE_DIR="")
+    mounted(cache.folder, "size=160k,mode=0700")
+    for _ in range(2):
+        got, said = cache.run()
+        assert got == want
+        assert 1 <= len(warnings(said)) <= 2, said  # entries, and the index
+    cache.inkle("cache", "verify")
+    assert not [p for p in cache.folder.rglob("*") if p.name.startswith(".part-")]
+
+
+def test_a_read_only_folder(cache, mounted):
+    mounted(cache.folder, "size=16m,mode=0700")
+    want, _ = cache.run()
+    count = len(cache.entries())
+    subprocess.run(["mount", "-o", "remount,ro", cache.folder], check=True)
+    got, said = cache.run()
+    assert got == want
+    assert len(warnings(said)) == 1, said
+    assert f"{count} of {count} kernels were made by earlier processes" in said
+    subprocess.run(["mount", "-o", "remount,rw", cache.folder], check=True)
+    cache.inkle("cache", "clear")
+    subprocess.run(["mount", "-o", "remount,ro", cache.folder], check=True)
+    got, said = cache.run()
+    assert got == want
+    assert 1 <= len(warnings(said)) <= 2, said  # entries, and the index
+
+
+def test_a_folder_without_execution(cache, mounted):
+    mounted(cache.folder, "size=16m,mode=0700,noexec")
+    want, said = cache.run()
+    assert warnings(said) == []
+    count = len(cache.entries())
+    got, said = cache.run()
+    assert got == want and warnings(said) == []
+    assert f"{count} of {count} kernels were made by earlier processes" in said
+
+
+def test_a_folder_of_another_user(cache):
+    needs_root()
+    want, _ = cache.run()
+    folder, count = cache.folder / "kernels", len(cache.entries())
+    os.chown(folder, 65534, 65534)
+    got, said = cache.run()
+    assert got == want and len(cache.entries()) == count
+    assert len(warnings(said)) == 1 and "nothing is cached" in said and "belongs to another user" in said
+
+
+def test_entries_of_another_user(cache):
+    needs_root()
+    want, _ = cache.run()
+    for path in cache.entries():
+        os.chown(path, 65534, 65534)
+    got, said = cache.run()
+    assert got == want
+    assert len(warnings(said)) == 1 and "belongs to another user" in said
+    assert all(path.stat().st_uid == os.geteuid() for path in cache.entries())  # made anew
+
+
+def test_a_link_in_the_path_of_an_entry(cache, tmp_path):
+    want, _ = cache.run()
+    for path in {entry.parent for entry in cache.entries()}:
+        path.rename(tmp_path / path.name)
+        path.symlink_to(tmp_path / path.name)
+    before = {p: p.read_bytes() for p in tmp_path.glob("??/*.entry")}
+    assert before
+    got, said = cache.run()
+    assert got == want
+    assert len(warnings(said)) == 1 and "is no folder" in said, said
+    assert "kernels were made by earlier processes" not in said
+    assert {p: p.read_bytes() for p in tmp_path.glob("??/*.entry")} == before
+
+
+def test_a_clock_that_was_set_back(cache):
+    want, _ = cache.run()
+    for path in cache.folder.rglob("*"):
+        os.utime(path, (4e9, 4e9))
+    count = len(cache.entries())
+    got, said = cache.run()
+    assert got == want and warnings(said) == []
+    assert f"{count} of {count} kernels were made by earlier processes" in said
+    assert f"{count} entries are right, 0 files" in cache.inkle("cache", "verify").stdout
+
+
 def test_processes_that_write_at_once(cache):
     environment = os.environ | {"INKLE_CACHE_DIR": str(cache.folder)}
     running = [subprocess.Popen([COMMAND, "run", MODEL, "--random", "--output", cache.out.with_name(f"out{n}")],

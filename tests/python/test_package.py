@@ -1,4 +1,5 @@
 """`inkle build`, `inkle check` and `inkle run` on a package: the bits that the model itself gives."""
+import os
 import pathlib
 import subprocess
 
@@ -12,8 +13,9 @@ COMMAND = ROOT / "build" / "inkle"
 pytestmark = pytest.mark.skipif(not COMMAND.exists(), reason="the command is not built")
 
 
-def inkle(*arguments, code=0):
-    done = subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False)
+def inkle(*arguments, code=0, **environment):
+    every = os.environ | {name: str(value) for name, value in environment.items()}
+    done = subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False, env=every)
     assert done.returncode == code, done.stderr + done.stdout
     return done
 
@@ -151,3 +153,117 @@ def test_ranges_of_sizes_hold_in_packages(tmp_path):
     inkle("build", DATA / "mutations.pt2", "-o", tmp_path / "m.inkle")
     refused = inkle("run", tmp_path / "m.inkle", "--input", tmp_path / "x.npy", "--input", tmp_path / "q.npy", code=1)
     assert "expected 4 to 64" in refused.stderr
+
+
+@pytest.fixture
+def keys(tmp_path):
+    for name in ("ours", "theirs"):
+        assert "public key in" in inkle("key", tmp_path / name).stdout
+    return tmp_path / "ours", tmp_path / "theirs"
+
+
+def public(key):
+    return key.with_name(key.name + ".pub")
+
+
+def flipped(path, at):
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_signed_packages(tmp_path, keys):
+    ours, theirs = keys
+    package, signature = tmp_path / "m.inkle", tmp_path / "m.inkle.sig"
+    assert ours.stat().st_mode & 0o777 == 0o600
+    inkle("build", DATA / "tiny.pt2", "-o", package, "--sign", ours)
+    first = package.read_bytes(), signature.read_bytes()
+    inkle("build", DATA / "tiny.pt2", "-o", package, "--sign", ours)
+    assert (package.read_bytes(), signature.read_bytes()) == first
+    assert "signed by key " in inkle("check", package, "--key", public(ours)).stdout
+    want = outputs(DATA / "tiny.pt2", tmp_path / "model")
+    assert outputs(package, tmp_path / "signed", "--key", public(ours)) == want
+    assert outputs(package, tmp_path / "by_line", "--key", public(ours).read_text()) == want
+    assert outputs(package, tmp_path / "unasked") == want
+
+    def refused(reason):
+        for command in (("run", package, "--random"), ("check", package), ("bench", package)):
+            for how in ({"INKLE_PACKAGE_KEY": public(ours)}, {}):
+                option = () if how else ("--key", public(ours))
+                said = inkle(*command, *option, code=1, **how).stderr
+                assert said.startswith(f"error: {package}: ") and reason in said and said.count("\n") == 1
+
+    inkle("sign", package, "--key", theirs)
+    refused("is signed by key ")
+    inkle("sign", package, "--key", ours)
+    assert signature.read_bytes() == first[1]
+    flipped(signature, -10)
+    refused("does not match")
+    signature.unlink()
+    refused("is not signed")
+    signature.write_bytes(first[1])
+    flipped(package, 70)
+    refused("does not match")
+    package.write_bytes(first[0][:-1] + bytes([first[0][-1] ^ 1]))
+    assert "is damaged" in inkle("sign", package, "--key", ours, code=1).stderr
+    assert signature.read_bytes() == first[1]
+
+
+def test_a_demanded_key_refuses_what_is_no_package(tmp_path, keys):
+    ours, _ = keys
+    assert "is not a package" in inkle("run", DATA / "tiny.pt2", "--random", "--key", public(ours), code=1).stderr
+    inkle("run", DATA / "tiny.pt2", "--random", INKLE_PACKAGE_KEY=public(ours))
+
+
+def test_keys_that_are_refused(tmp_path, keys):
+    ours, theirs = keys
+    package = tmp_path / "m.inkle"
+    assert "exists already" in inkle("key", ours, code=1).stderr
+    theirs.chmod(0o640)
+    said = inkle("build", DATA / "tiny.pt2", "-o", package, "--sign", theirs, code=1).stderr
+    assert said.startswith(f"error: {theirs}: other users may read") and "chmod 600" in said
+    assert not package.exists()
+    inkle("build", DATA / "tiny.pt2", "-o", package, "--sign", ours)
+    for key, reason in ((ours, "it starts with inkle-secret-key-1"), (package, "is larger than"),
+                        (tmp_path / "none", "cannot be read"), (tmp_path, "is not a file"), ("", "the key is empty")):
+        assert reason in inkle("run", package, "--random", "--key", key, code=1).stderr
+        assert reason in inkle("run", package, "--random", code=1, INKLE_PACKAGE_KEY=key).stderr
+    public(ours).chmod(0o600)
+    assert "it starts with inkle-public-key-1" in inkle("sign", package, "--key", public(ours), code=1).stderr
+
+
+def test_signed_weights_in_a_file_of_their_own(tmp_path, keys):
+    ours, _ = keys
+    package, weights = tmp_path / "m.inkle", tmp_path / "m.weights"
+    inkle("build", DATA / "encoder.pt2", "-o", package, "--weights", "separate", "--sign", ours)
+    option = "--key", public(ours)
+    assert outputs(package, tmp_path / "out", *option)
+    flipped(weights, -1)
+    assert f"{weights}: " in inkle("run", package, "--random", *option, code=1).stderr
+    (tmp_path / "other").mkdir()
+    inkle("build", DATA / "tiny.pt2", "-o", tmp_path / "other" / "m.inkle", "--weights", "separate")
+    weights.write_bytes((tmp_path / "other" / "m.weights").read_bytes())
+    assert "holds other weights" in inkle("run", package, "--random", *option, code=1).stderr
+
+
+def test_signed_packages_in_python(tmp_path, keys, monkeypatch):
+    import inkle as module
+
+    ours, theirs = keys
+    package = tmp_path / "m.inkle"
+    inkle("build", DATA / "tiny.pt2", "-o", package, "--sign", ours)
+    assert module.load(package, key=public(ours)).inputs
+    assert module.load(package, public(ours).read_text()).inputs
+    with pytest.raises(module.UserError, match="is signed by key"):
+        module.load(package, key=public(theirs))
+    with pytest.raises(module.UserError, match="the key is empty"):
+        module.load(package, key="")
+    monkeypatch.setenv("INKLE_PACKAGE_KEY", str(public(theirs)))
+    with pytest.raises(module.UserError, match="INKLE_PACKAGE_KEY="):
+        module.load(package)
+    assert module.load(package, key=public(ours)).inputs
+    (tmp_path / "m.inkle.sig").unlink()
+    monkeypatch.delenv("INKLE_PACKAGE_KEY")
+    with pytest.raises(module.UserError, match="is not signed"):
+        module.load(package, key=public(ours))
+    assert module.load(package).inputs

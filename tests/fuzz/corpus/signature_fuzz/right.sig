@@ -1,0 +1,1 @@
+inkle-signature-1 4d4dbe917544b079 YRQaKR4fdjlKOU2eU/o98GKph7dqAuWOi0JWOre+weAs4TnuSMvNrCgL0GH0AUXGKqPOntmRNL1KwCQlxF6sBw==
