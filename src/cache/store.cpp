@@ -66,8 +66,8 @@ class Descriptor {
   int number_;
 };
 
-// Whether the folder that an entry lies in is a folder of ours. Where it is a link, what lies behind
-// it is not ours to read or delete.
+// Whether the folder that an entry lies in is a folder of ours. Where it is a link, what lies
+// behind it is not ours to read or delete.
 bool is_reachable(const fs::path& entry) {
   struct stat facts {};
   const fs::path folder = entry.parent_path();

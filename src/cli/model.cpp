@@ -86,9 +86,8 @@ Model load_package(const std::string& path, const LoadOptions& options) {
   if (options.freeze || !options.weights.empty()) {
     user_error("{}: a package is compiled already: --freeze and --weights are for models", path);
   }
-  const auto package =
-      package::Package::open(path, package::Package::Use::run, options.architecture,
-                             package::Trust::of(options.key));
+  const auto package = package::Package::open(
+      path, package::Package::Use::run, options.architecture, package::Trust::of(options.key));
   const abi::Plan& plan = *package->made().plan;
   runtime::common::check_references(plan);
   Model model{graph::parse(package->graph_text(), path, ops::op_table()),

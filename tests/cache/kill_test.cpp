@@ -183,11 +183,11 @@ TEST_P(KilledWriters, LeaveNoDamage) {
 
   const std::string busy = text_of("busy");
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
-  std::printf("%d kills, %d processes, %zu entries, %zu unfinished files, index busy %zu times, "
-              "%.1f s\n",
-              kill_count(), kProcesses, entries, parts,
-              static_cast<std::size_t>(std::count(busy.begin(), busy.end(), '\n')),
-              seconds.count());
+  std::printf(
+      "%d kills, %d processes, %zu entries, %zu unfinished files, index busy %zu times, "
+      "%.1f s\n",
+      kill_count(), kProcesses, entries, parts,
+      static_cast<std::size_t>(std::count(busy.begin(), busy.end(), '\n')), seconds.count());
 }
 
 INSTANTIATE_TEST_SUITE_P(Limits, KilledWriters, testing::Values(kDefaultLimit, kSmallLimit));
