@@ -28,8 +28,11 @@ from inkle.options import Options
 
 Compiler = Callable[[torch.fx.GraphModule, Sequence[Any]], Any]
 
-# What later versions of torch call so; without one of them nothing is kept.
 _SERIALIZABLE = getattr(aot_autograd, "SerializableAOTDispatchCompiler", None)
+_DETAILS = autograd_cache.AOTAutogradCacheDetails
+# With an earlier torch (2.11) keys take two seconds, more than a graph takes without them: nothing
+# is kept there.
+_HAS_SHORT_KEYS = _SERIALIZABLE is not None and hasattr(_DETAILS, "_init_fx_graph_hash_details")
 _SETTINGS = ("enable_autograd_cache", "bundled_autograd_cache")
 # Dynamo's graph has it as an attribute, which AOTAutograd hashes.
 _IDENTITY = "_inkle_identity"
@@ -48,7 +51,7 @@ def _sources() -> str:
 def identity(inputs: Sequence[Any], options: Options) -> str:
     """All that programs for these arguments depend on beside their graph; empty: none is kept."""
     kept = options.cache and not (options.freeze or options.fail_stage or options.dump)
-    known = _SERIALIZABLE is not None and all(hasattr(functorch_config, s) for s in _SETTINGS)
+    known = _HAS_SHORT_KEYS and all(hasattr(functorch_config, s) for s in _SETTINGS)
     if not kept or not known or not functorch_config.enable_autograd_cache:
         return ""
     if os.environ.get("INKLE_DUMP_DIR"):
@@ -76,9 +79,6 @@ def kept(gm: torch.fx.GraphModule, name: str) -> Iterator[None]:
         settings["force_non_lazy_backward_lowering"] = True
     with functorch_config.patch(settings), _short_keys():
         yield
-
-
-_DETAILS = autograd_cache.AOTAutogradCacheDetails
 
 
 class Details(_DETAILS):
@@ -112,8 +112,7 @@ class Details(_DETAILS):
 @contextlib.contextmanager
 def _short_keys() -> Iterator[None]:
     """Keys of ``Details``. Dynamo compiles on one thread at a time."""
-    if hasattr(_DETAILS, "_init_fx_graph_hash_details"):
-        autograd_cache.AOTAutogradCacheDetails = Details
+    autograd_cache.AOTAutogradCacheDetails = Details
     try:
         yield
     finally:

@@ -79,7 +79,7 @@ struct Index::Impl {
   }
   // No later call waits for it again.
   void give_up() {
-    warn("cache.index", "the index of the cache cannot be used: {}",
+    warn("cache.write", "the index of the cache cannot be used: {}",
          database == nullptr ? "no memory" : sqlite3_errmsg(database));
     sqlite3_close_v2(database);
     database = nullptr;

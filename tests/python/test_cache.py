@@ -187,7 +187,7 @@ def test_a_read_only_folder(cache, mounted):
     got, said = cache.run()
     assert got == want
     assert len(warnings(said)) == 1, said
-    assert f"{count} of {count} kernels were made by earlier processes" in said
+    assert "graph main was compiled by an earlier process" in said
     subprocess.run(["mount", "-o", "remount,rw", cache.folder], check=True)
     cache.inkle("cache", "clear")
     subprocess.run(["mount", "-o", "remount,ro", cache.folder], check=True)
@@ -203,7 +203,7 @@ def test_a_folder_without_execution(cache, mounted):
     count = len(cache.entries())
     got, said = cache.run()
     assert got == want and warnings(said) == []
-    assert f"{count} of {count} kernels were made by earlier processes" in said
+    assert "graph main was compiled by an earlier process" in said
 
 
 def test_a_folder_of_another_user(cache):
@@ -248,7 +248,7 @@ def test_a_clock_that_was_set_back(cache):
     count = len(cache.entries())
     got, said = cache.run()
     assert got == want and warnings(said) == []
-    assert f"{count} of {count} kernels were made by earlier processes" in said
+    assert "graph main was compiled by an earlier process" in said
     assert f"{count} entries are right, 0 files" in cache.inkle("cache", "verify").stdout
 
 

@@ -109,6 +109,7 @@ def test_a_missing_nvrtc_is_an_error_in_words(tmp_path, monkeypatch):
     path = tmp_path / "graph.ir"
     path.write_text(GRAPH)
     monkeypatch.setitem(os.environ, "INKLE_NVRTC", "/nonexistent")
+    monkeypatch.setitem(os.environ, "INKLE_CACHE_DIR", "")  # where the graph may be, compiled
     missing = test_pt2.inkle("run", path, "--random", "--device", "null:sm_90a", code=1)
     assert "no NVRTC" in missing.stderr and "/nonexistent" in missing.stderr
 
