@@ -41,7 +41,7 @@ std::vector<std::byte> package_of(const std::string& text,
     input.output_names.push_back("out" + std::to_string(i));
   }
   const auto ranges = driver::ranges_of(graph);
-  const driver::Compiled compiled = compiler.compile(std::move(graph), {});
+  const driver::Compiled compiled = compiler.compile(std::move(graph), {.keep_objects = true});
   auto plan = std::make_shared<const abi::Plan>(driver::with_guards(*compiled.plan, ranges));
   input.targets.push_back(
       {image::instruction_set_named("x86-64-v3"), {std::move(plan), compiled.code}});
