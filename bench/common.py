@@ -325,3 +325,14 @@ def update_docs(path: str, begin: str, end: str, text: str) -> None:
     head, rest = page.split(begin, 1)
     with open(path, "w") as file:
         file.write(f"{head}{begin}\n{text}\n{end}{rest.split(end, 1)[1]}")
+
+
+def command(script: str, without: Sequence[str] = ("--json", "--write")) -> str:
+    """How this script was called, but for options that are no part of what is measured, each with a
+    value."""
+    words = list(sys.argv[1:])
+    for option in without:
+        if option in words:
+            at = words.index(option)
+            del words[at : at + 2]
+    return " ".join([f"python bench/{script}", *words])

@@ -346,12 +346,7 @@ def write_page(text: str, path: str) -> None:
 
 def header(arguments: argparse.Namespace) -> str:
     isa = os.environ.get("ONEDNN_MAX_CPU_ISA")
-    words = list(sys.argv[1:])
-    if "--json" in words:  # no part of what is measured
-        at = words.index("--json")
-        del words[at : at + 2]
-    command = " ".join(([f"ONEDNN_MAX_CPU_ISA={isa}"] if isa else []) +
-                       ["python bench/models.py", *words])  # fmt: skip
+    command = (f"ONEDNN_MAX_CPU_ISA={isa} " if isa else "") + common.command("models.py", ["--json"])
     packages = common.versions(["torch", "transformers", "timm", "onnxruntime", "openvino"])
     return (f"Machine: {common.machine()}; {arguments.threads} threads, {arguments.dtype}, "
             f"{arguments.rounds} rounds in turns.\n\nVersions: {packages}.\n\n"

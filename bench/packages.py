@@ -256,12 +256,7 @@ def render(results: list[dict[str, Any]]) -> str:
 
 
 def header(arguments: argparse.Namespace) -> str:
-    words = list(sys.argv[1:])
-    for option in ("--json", "--write"):
-        if option in words:
-            at = words.index(option)
-            del words[at : at + 2]
-    command = " ".join(["python bench/packages.py", *words, "--write docs/benchmarks.md"])
+    command = common.command("packages.py") + " --write docs/benchmarks.md"
     return (f"Machine: {common.machine()}; {arguments.threads} threads, f32, {arguments.turns} turns. "
             f"{common.versions(['torch', 'transformers', 'timm', 'onnxruntime', 'openvino'])}.\n\n"
             f"Command: `{command}`\n")  # fmt: skip

@@ -278,12 +278,7 @@ def render(results: list[dict[str, Any]]) -> str:
 
 
 def header(arguments: argparse.Namespace) -> str:
-    words = list(sys.argv[1:])
-    for option in ("--json", "--write"):
-        if option in words:
-            at = words.index(option)
-            del words[at : at + 2]
-    command = " ".join(["python bench/warm.py", *words, "--write docs/benchmarks.md"])
+    command = common.command("warm.py") + " --write docs/benchmarks.md"
     return (f"Machine: {common.machine()}; {arguments.threads} threads, f32, {arguments.turns} turns. "
             f"{common.versions(['torch', 'transformers', 'timm'])}.\n\nCommand: `{command}`\n")  # fmt: skip
 

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "package/mac.h"
 
@@ -149,15 +150,14 @@ package::Hash key_of_secret(std::string_view secret) {
 }
 
 std::string read_secret(const std::filesystem::path& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) user_error("{}", std::strerror(errno));
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.number() < 0) user_error("{}", std::strerror(errno));
   struct stat facts {};
-  const bool has_facts = ::fstat(file, &facts) == 0;
+  const bool has_facts = ::fstat(file.number(), &facts) == 0;
   std::string secret(kMostSecret + 1, '\0');
   const ssize_t size = has_facts && S_ISREG(facts.st_mode)
-                           ? ::pread(file, secret.data(), secret.size(), 0)
+                           ? ::pread(file.number(), secret.data(), secret.size(), 0)
                            : ssize_t{-1};
-  ::close(file);
   if (size < 0) user_error("it is no file that can be read");
   if (facts.st_uid != ::geteuid() && facts.st_uid != 0) user_error("it belongs to another user");
   if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0) {

@@ -16,6 +16,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "cache/entry.h"
@@ -51,20 +52,6 @@ std::string make_folder(const fs::path& folder) {
   if (::lstat(folder.c_str(), &facts) != 0) return std::strerror(errno);
   return objection_to(facts, true);
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  [[nodiscard]] int number() const { return number_; }
-
- private:
-  int number_;
-};
 
 // Whether the folder that an entry lies in is a folder of ours. Where it is a link, what lies
 // behind it is not ours to read or delete.

@@ -9,9 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "cache/store.h"
 #include "driver/assemble.h"
-#include "driver/stored.h"
 #include "graph/text.h"
 #include "kernel/passes.h"
 #include "lower/lower.h"
@@ -171,16 +169,6 @@ CodeOptions code_options(const CompileOptions& options) {
 // What kernels that are alike have in common: the key of their code.
 std::string text_of(const schedule::KernelStep& step) {
   return schedule::to_string(step.kernel) + schedule::to_string(step.schedule) + "\n";
-}
-
-// Of programs in the user's cache; empty where there is none, or all stages are to be run: who
-// looks at a stage, or at code, has them made.
-Identity keyed_identity(const Target& target, const CompileOptions& options) {
-  const bool runs_all = options.dump || options.dump_nest_pass || options.dump_kernel_pass ||
-                        options.keep_code || options.keep_objects || options.only_text ||
-                        !options.fail_stage.empty() || options.passes.attention;
-  if (!options.cache || runs_all || cache::user_store() == nullptr) return {};
-  return identity_of(target, options);
 }
 
 }  // namespace
@@ -374,82 +362,6 @@ void Compiler::foresee(const schedule::ScheduledProgram& scheduled) {
   } catch (const std::exception& error) {  // said again where it matters
     log(LogChannel::driver, "looking ahead: {}", error.what());
   }
-}
-
-Compiler::Entry Compiler::entry_of(const graph::Graph& graph, const CompileOptions& options) const {
-  Entry entry{keyed_identity(*target_, options), {}};
-  if (entry.key.empty()) return entry;
-  GraphText made = driver::text_of(graph);
-  entry.key.emplace_back("graph", std::move(made.digest));
-  entry.text = std::move(made.text);
-  return entry;
-}
-
-std::optional<Compiled> Compiler::find(const Entry& entry, const CompileOptions& options) {
-  if (entry.key.empty()) return {};
-  Report report;
-  std::optional<Compiled> found = Stages(options, report).run("cache", [&] {
-    std::optional<Compiled> made;
-    auto bytes = cache::user_store()->find(entry.key);
-    if (!bytes) return made;
-    try {
-      made = driver::restore(std::move(*bytes), *target_);
-    } catch (const Error& error) {
-      warn("cache.graph", "a graph of the cache is compiled anew: {}", error.what());
-    }
-    return made;
-  });
-  if (!found) return {};
-  found->report.stages = std::move(report.stages);
-  log(LogChannel::cache, "graph {} was compiled by an earlier process", found->plan->name);
-  cache::user_store()->settle();
-  if (target_->device().kind == abi::DeviceKind::cuda) target_->foresee(*found->plan);
-  return found;
-}
-
-void Compiler::keep(Entry entry, Compiled& compiled) const {
-  compiled.graph = std::move(entry.text);
-  if (entry.key.empty() || !can_store(compiled)) return;
-  const auto store = cache::user_store();
-  store->put(entry.key, driver::store(compiled, maker_of(*target_)));
-  store->settle();
-}
-
-std::string Compiler::identity(const CompileOptions& options) const {
-  std::string text;
-  for (const auto& [name, value] : keyed_identity(*target_, options)) {
-    text += fmt::format("{}: {}\n", name, value);
-  }
-  return text;
-}
-
-Compiled Compiler::restore(std::vector<std::byte> bytes) const {
-  const auto start = std::chrono::steady_clock::now();
-  Compiled compiled = driver::restore(std::move(bytes), *target_);
-  if (target_->device().kind == abi::DeviceKind::cuda) target_->foresee(*compiled.plan);
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  compiled.report.stages.push_back({"cache", seconds.count()});
-  return compiled;
-}
-
-Compiled Compiler::compile(graph::Graph graph, const CompileOptions& options) {
-  Entry entry = entry_of(graph, options);
-  if (auto found = find(entry, options)) return std::move(*found);
-  Compiled compiled = compile_anew(std::move(graph), options);
-  keep(std::move(entry), compiled);
-  return compiled;
-}
-
-std::pair<Compiled, Compiled> Compiler::compile(graph::Graph first, graph::Graph second,
-                                                const CompileOptions& options) {
-  Entry first_entry = entry_of(first, options), second_entry = entry_of(second, options);
-  auto a = find(first_entry, options);
-  auto b = a ? find(second_entry, options) : std::nullopt;
-  if (b) return {std::move(*a), std::move(*b)};
-  auto both = compile_anew(std::move(first), std::move(second), options);
-  keep(std::move(first_entry), both.first);
-  keep(std::move(second_entry), both.second);
-  return both;
 }
 
 Compiled Compiler::compile_anew(graph::Graph graph, const CompileOptions& options) {

@@ -162,7 +162,7 @@ class Compiler {
   };
   [[nodiscard]] Entry entry_of(const graph::Graph& graph, const CompileOptions& options) const;
   // What an earlier process has compiled; nothing if there is no such program.
-  [[nodiscard]] std::optional<Compiled> find(const Entry& entry, const CompileOptions& options);
+  [[nodiscard]] std::optional<Compiled> find(const Entry& entry) const;
   void keep(Entry entry, Compiled& compiled) const;
   Compiled compile_anew(graph::Graph graph, const CompileOptions& options);
   std::pair<Compiled, Compiled> compile_anew(graph::Graph first, graph::Graph second,

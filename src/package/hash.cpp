@@ -1,28 +1,17 @@
 #include "package/hash.h"
 
-#include <sodium.h>
-
-#include <cstring>
 #include <string_view>
 
-#include "base/error.h"
 #include "base/threads.h"
+#include "package/hasher.h"
 
 namespace inkle::package {
 namespace {
 
 Hash hash_as(std::string_view purpose, std::span<const std::byte> bytes) {
-  // Chooses the implementation for this processor; safe to call often, from any thread.
-  INKLE_CHECK(sodium_init() >= 0, "libsodium does not start");
-  unsigned char personal[crypto_generichash_blake2b_PERSONALBYTES] = {};
-  std::memcpy(personal, purpose.data(), purpose.size());
-  Hash hash;
-  const int failed = crypto_generichash_blake2b_salt_personal(
-      reinterpret_cast<unsigned char*>(hash.data()), hash.size(),
-      reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), nullptr, 0, nullptr,
-      personal);
-  INKLE_CHECK(failed == 0, "BLAKE2b does not take {} bytes", bytes.size());
-  return hash;
+  Hasher hasher(purpose);
+  hasher.add(bytes);
+  return hasher.result();
 }
 
 }  // namespace

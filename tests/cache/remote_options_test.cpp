@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "base/error.h"
+#include "base/error_of.h"
 
 namespace inkle::cache {
 namespace {
@@ -18,16 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
-
-template <class Call>
-std::string error_of(Call&& call) {
-  try {
-    call();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(RemoteAddress, IsReadFromUrls) {
   const std::vector<std::pair<std::string, Address>> cases{

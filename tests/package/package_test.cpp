@@ -12,25 +12,13 @@
 #include <string>
 
 #include "abi/plan_text.h"
-#include "base/error.h"
+#include "base/error_of.h"
 #include "package/built.h"
 
 namespace inkle::package {
 namespace {
 
 using testing::HasSubstr;
-
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const UserError& error) {
-    return error.what();
-  } catch (const Unsupported& error) {
-    return std::string("unsupported: ") + error.what();
-  }
-  return "no error";
-}
 
 const Built& built() {
   static const Built made = build();

@@ -11,7 +11,7 @@
 #include <iterator>
 #include <string>
 
-#include "base/error.h"
+#include "base/error_of.h"
 #include "package/built.h"
 
 namespace inkle::package {
@@ -20,16 +20,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 const Built& built() {
   static const Built made = build();

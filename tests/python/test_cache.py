@@ -85,6 +85,15 @@ def test_damage_is_compiled_again(cache):
     assert "1 files were deleted" in cache.inkle("cache", "verify").stdout
 
 
+def test_a_gpu_waits_for_nvrtc_once(cache):
+    null = ("run", MODEL, "--random", "--device", "null:sm_90a")
+    cold = cache.inkle(*null)
+    assert "earlier process" not in cold.stderr
+    warm = cache.inkle(*null, INKLE_NVRTC="/nonexistent")
+    assert warm.stdout == cold.stdout and "graph main was compiled by an earlier process" in warm.stderr
+    assert "no NVRTC" in cache.inkle(*null, code=1, INKLE_NVRTC="/nonexistent", INKLE_CACHE_DIR="").stderr
+
+
 def test_other_processors_have_entries_of_their_own(cache):
     cache.run()
     before = len(cache.entries())

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/error_of.h"
 #include "runtime/cpu/plan_builder.h"
 
 namespace inkle::runtime::cpu {
@@ -51,16 +52,6 @@ void gather(void* const* buffers, const std::int64_t*, void* scratch, std::int64
 
 Call call_of(Arguments& arguments, Host& host) {
   return {.tensors = arguments.views, .host = &host};
-}
-
-template <class Function>
-std::string error_of(Function function) {
-  try {
-    function();
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 TEST(Executor, ChainsLaunchesThroughTheArena) {
