@@ -271,6 +271,8 @@ Types infer_expand(Inference& args) {
     }
     const Expr own = x.sizes[d - shift];
     if (sizes[d].is_constant(-1)) sizes[d] = own;
+    // A size of 1 is read at 0 whatever it expands to, another 1 included: nothing to guard.
+    if (own == one && !sizes[d].is_constant()) continue;
     if (own == sizes[d] || args.context().guard_equal(own, sizes[d])) {
       sizes[d] = own;
       if (x.strides) strides[d] = (*x.strides)[d - shift];

@@ -66,6 +66,13 @@ TEST_F(InferTest, ViewsCarryStrides) {
             "f32[s0,3]{0,1}");
 }
 
+TEST_F(InferTest, ASizeOfOneExpandsToAnySizeWithoutAGuard) {
+  const Expr batch = context->symbol("batch", {.range = {1, 256}, .hint = 3});
+  EXPECT_EQ(type_of("expand", {input({number(1), number(3)}), Sizes{batch, number(-1)}}),
+            "f32[batch,3]{0,1}");
+  EXPECT_TRUE(context->guards().empty());
+}
+
 TEST_F(InferTest, SlicesClampAndNameTheirErrors) {
   const ValueId x = input({number(10)});
   EXPECT_EQ(type_of("slice", {x, number(0), number(-3), number(100)}), "f32[3]");
