@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
       "Example: inkle run model.pt2 --input input_ids=ids.npy --output out\n"
       "Environment: INKLE_LOG=fusion,passes,... or all says what was decided, to standard error;\n"
       "OMP_NUM_THREADS sets the number of threads;\n"
+      "INKLE_ISA=avx2 leaves instructions of AVX-512 unused, in packages too;\n"
       "INKLE_PACKAGE_KEY names the public key that must have signed packages.");
   inkle::cli::add_build(app);
   inkle::cli::add_check(app);

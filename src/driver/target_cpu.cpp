@@ -25,7 +25,9 @@ namespace {
 class CpuTarget final : public Target {
  public:
   explicit CpuTarget(const codegen::cpu::TargetOptions& options)
-      : generator_(options), gemm_template_(options.gemm_template) {}
+      : generator_(options),
+        gemm_template_(options.gemm_template),
+        is_for_this_processor_(options.instruction_set.empty()) {}
 
   const abi::DeviceDescription& device() const override { return generator_.device(); }
 
@@ -43,24 +45,24 @@ class CpuTarget final : public Target {
     options.device = device();
     options.longest_sum = 384;
     options.gemm_template = gemm_template_;
-    options.can_matmul = [](abi::DType a, abi::DType b, abi::DType c) {
+    options.can_matmul = [this](abi::DType a, abi::DType b, abi::DType c) {
       abi::MatmulCall call;
       call.a.dtype = a;
       call.b.dtype = b;
       call.c.dtype = c;
-      return runtime::cpu::can_run(call);
+      return runtime::cpu::can_run(call, with_bf16(a));
     };
-    options.can_convolve = [](abi::DType dtype) {
+    options.can_convolve = [this](abi::DType dtype) {
       abi::ConvolutionCall call;
       call.x.dtype = call.w.dtype = call.y.dtype = dtype;
-      return runtime::cpu::can_run(call);
+      return runtime::cpu::can_run(call, with_bf16(dtype));
     };
     options.can_post_op = [](abi::PostOpKind kind) {
       abi::MatmulCall call;
       abi::PostOp op;
       op.kind = kind;
       call.post_ops.push_back(op);
-      return runtime::cpu::can_run(call);
+      return runtime::cpu::can_run(call, false);
     };
   }
 
@@ -68,7 +70,9 @@ class CpuTarget final : public Target {
                                     const CodeOptions& options) override {
     // Text of the code is not kept, so who wants it compiles.
     const std::shared_ptr<cache::Store> store =
-        !options.cache || options.text || build_identity().empty() ? nullptr : cache::user_store();
+        !options.cache || options.text || build_identity().empty() || !generator_.runs_here()
+            ? nullptr
+            : cache::user_store();
     std::vector<TargetKernel> result(units.size());
     std::vector<std::size_t> cached;
     std::vector<cache::Key> keys(units.size());
@@ -114,6 +118,12 @@ class CpuTarget final : public Target {
   }
 
  private:
+  // Whether the library computes in bf16 where the code is to run; asks it only where it matters.
+  [[nodiscard]] bool with_bf16(abi::DType dtype) const {
+    if (dtype != abi::DType::bf16) return false;
+    return is_for_this_processor_ ? runtime::cpu::has_bf16() : device().vector_bytes == 64;
+  }
+
   // All that machine code depends on, the more general first.
   [[nodiscard]] cache::Key key_of(const TargetUnit& unit) const {
     cache::Key key = identity();
@@ -185,6 +195,7 @@ class CpuTarget final : public Target {
 
   codegen::cpu::CpuCompiler generator_;
   bool gemm_template_ = false;
+  bool is_for_this_processor_ = true;
 };
 
 }  // namespace

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <tuple>
+
+#include "base/error.h"
 
 namespace inkle::image {
 namespace {
@@ -103,6 +106,15 @@ const InstructionSet* instruction_set_here() {
   return greatest;
 }
 
+std::int32_t vectors_allowed() {
+  const char* const given = std::getenv("INKLE_ISA");
+  if (given == nullptr || *given == '\0') return 0;
+  const std::string_view name = given;
+  if (name == "avx2") return 32;
+  if (name == "avx512") return 64;
+  user_error("INKLE_ISA is '{}', expected avx2 or avx512", name);
+}
+
 std::vector<CpuidBits> required_bits(const InstructionSet& set) {
   std::vector<CpuidBits> required;
   for (const Feature& f : kFeatures) {
@@ -132,7 +144,8 @@ std::string feature_text(const InstructionSet& set) {
 }
 
 std::vector<std::string> missing_features(std::span<const CpuidBits> required) {
-  const std::uint64_t state = enabled_state();
+  const bool is_narrowed = vectors_allowed() == 32;
+  const std::uint64_t state = enabled_state() & (is_narrowed ? kAvxState : ~std::uint64_t{0});
   std::vector<std::string> missing;
   for (const CpuidBits& wanted : required) {
     const std::uint32_t here = register_here(wanted);
@@ -141,8 +154,10 @@ std::vector<std::string> missing_features(std::span<const CpuidBits> required) {
       const Feature* const feature = feature_of(wanted, bit);
       const bool has_bit = (here >> bit & 1) != 0;
       if (has_bit && (feature == nullptr || (state & feature->state) == feature->state)) continue;
+      const bool is_ruled_out = has_bit && is_narrowed;
       missing.push_back(feature != nullptr
-                            ? std::string(feature->name)
+                            ? fmt::format("{}{}", feature->name,
+                                          is_ruled_out ? ", which INKLE_ISA rules out" : "")
                             : fmt::format("bit {} of register {} of CPUID leaf {:#x}.{}", bit,
                                           wanted.register_number, wanted.leaf, wanted.subleaf));
     }

@@ -29,15 +29,20 @@ struct InstructionSet {
 [[nodiscard]] std::span<const InstructionSet> instruction_sets();
 // Null for an unknown name.
 [[nodiscard]] const InstructionSet* instruction_set_named(std::string_view name);
-// The greatest that this processor has; null if it has none of them.
+// The greatest that this processor has and vectors_allowed() lets it use; null if there is none.
 [[nodiscard]] const InstructionSet* instruction_set_here();
+
+// Bytes of the widest vectors that INKLE_ISA allows: 32 (avx2), 64 (avx512), or 0 where it is not
+// set. UserError for another value.
+[[nodiscard]] std::int32_t vectors_allowed();
 
 // What an instruction set needs, sorted by leaf, subleaf and register.
 [[nodiscard]] std::vector<CpuidBits> required_bits(const InstructionSet& set);
 // "+avx,+avx2,...", sorted, as LLVM names the features.
 [[nodiscard]] std::string feature_text(const InstructionSet& set);
 
-// Names of the required features that this processor, or its operating system, lacks; empty: none.
+// Names of the required features that this processor, or its operating system, lacks, or that
+// vectors_allowed() rules out; empty: none.
 // Bits that have no name here are told by their numbers.
 [[nodiscard]] std::vector<std::string> missing_features(std::span<const CpuidBits> required);
 

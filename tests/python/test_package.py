@@ -155,6 +155,53 @@ def test_ranges_of_sizes_hold_in_packages(tmp_path):
     assert "expected 4 to 64" in refused.stderr
 
 
+def test_a_batch_of_one_where_the_batch_varies(tmp_path):
+    torch = pytest.importorskip("torch")
+
+    class Positions(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("places", torch.arange(8)[None])
+            self.table = torch.nn.Embedding(8, 4)
+
+        def forward(self, x):
+            return x + self.table(self.places.expand(x.shape[0], -1))
+
+    batch = torch.export.Dim("batch", min=1, max=64)
+    model = Positions()
+    program = torch.export.export(model, (torch.randn(3, 8, 4),), dynamic_shapes=({0: batch},))
+    torch.export.save(program, tmp_path / "m.pt2")
+    inkle("build", tmp_path / "m.pt2", "-o", tmp_path / "m.inkle")
+    for rows in (1, 2, 64):
+        x = torch.randn(rows, 8, 4)
+        numpy.save(tmp_path / "x.npy", x.numpy())
+        inkle("run", tmp_path / "m.inkle", "--input", tmp_path / "x.npy", "--output", tmp_path / f"out{rows}")
+        (out,) = (tmp_path / f"out{rows}").glob("*.npy")
+        numpy.testing.assert_array_equal(numpy.load(out), model(x).detach().numpy())
+
+
+def test_a_fat_file_runs_its_best_target(tmp_path, monkeypatch):
+    fat, narrow, wide = (tmp_path / f"{name}.inkle" for name in ("fat", "narrow", "wide"))
+    both = ("--target", "x86-64-v4", "--target", "x86-64-v3")
+    inkle("build", DATA / "encoder.pt2", "-o", fat, *both)
+    inkle("build", DATA / "encoder.pt2", "-o", narrow, *both[2:])
+    inkle("build", DATA / "encoder.pt2", "-o", wide, *both[:2])
+    checked = inkle("check", fat, INKLE_ISA="avx2").stdout
+    assert "x86-64-v4" in checked and "x86-64-v3" in checked
+    page = tmp_path / "page.html"
+    inkle("inspect", fat, "-o", page, "--no-run", INKLE_ISA="avx2")
+    assert "package for x86-64-v3" in page.read_text()
+    with monkeypatch.context() as narrowed:
+        narrowed.setenv("INKLE_ISA", "avx2")
+        assert outputs(fat, tmp_path / "a") == outputs(narrow, tmp_path / "b")
+    refused = inkle("run", wide, "--random", code=1, INKLE_ISA="avx2").stderr
+    assert "avx512f" in refused
+    if "avx512vl" in pathlib.Path("/proc/cpuinfo").read_text():
+        assert outputs(fat, tmp_path / "c") == outputs(wide, tmp_path / "d")
+        inkle("inspect", fat, "-o", page, "--no-run")
+        assert "package for x86-64-v4" in page.read_text()
+
+
 @pytest.fixture
 def keys(tmp_path):
     for name in ("ours", "theirs"):

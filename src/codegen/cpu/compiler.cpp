@@ -66,10 +66,6 @@ const image::InstructionSet* chosen_set(const std::string& name) {
     for (const image::InstructionSet& one : image::instruction_sets()) known.push_back(one.name);
     user_error("no instruction set {}, only {}", name, fmt::join(known, ", "));
   }
-  const auto missing = image::missing_features(image::required_bits(*set));
-  if (!missing.empty()) {
-    user_error("this processor lacks what {} needs: {}", name, fmt::join(missing, ", "));
-  }
   return set;
 }
 
@@ -89,16 +85,7 @@ TargetOptions TargetOptions::from_environment() {
     }
     options.gemm_template = by == "template";
   }
-  const char* isa = std::getenv("INKLE_ISA");
-  if (isa == nullptr || *isa == '\0') return options;
-  const std::string_view name = isa;
-  if (name == "avx2") {
-    options.vector_bytes = 32;
-  } else if (name == "avx512") {
-    options.vector_bytes = 64;
-  } else {
-    user_error("INKLE_ISA is '{}', expected avx2 or avx512", name);
-  }
+  options.vector_bytes = image::vectors_allowed();
   return options;
 }
 
@@ -183,7 +170,10 @@ CpuCompiler::CpuCompiler(TargetOptions options) : impl_(std::make_unique<Impl>()
   if (set != nullptr) options.vector_bytes = set->vector_bytes;
   const std::int32_t width = options.vector_bytes == 0 ? widest : options.vector_bytes;
   if (width != 32 && width != 64) user_error("no vectors of {} bytes, only 32 and 64", width);
-  if (width > widest) user_error("this processor has no vectors of {} bytes", width);
+  if (set == nullptr && width > widest) {
+    user_error("this processor has no vectors of {} bytes", width);
+  }
+  runs_here_ = set == nullptr || image::missing_features(image::required_bits(*set)).empty();
   Impl& impl = *impl_;
   impl.triple = llvm::Triple(llvm::sys::getProcessTriple());
   std::string error;
@@ -271,7 +261,7 @@ std::vector<CompiledKernel> CpuCompiler::compile(std::span<const CompileUnit> un
           modules[i].reset();
         }
       });
-  load_into(out);
+  if (runs_here_) load_into(out);
   return out;
 }
 

@@ -25,7 +25,7 @@ struct TargetOptions {
   // than the host has throws UserError.
   std::int32_t vector_bytes = 0;
   // "x86-64-v3" or "x86-64-v4": code for every processor that has this instruction set, with its
-  // widest vectors; empty: for the host. UserError for another, or one that the host lacks.
+  // widest vectors; empty: for the host. UserError for another.
   std::string instruction_set = {};
   // Effort of instruction selection, 0 to 3.
   std::int32_t optimization = 2;
@@ -49,7 +49,7 @@ struct CompileOptions {
 };
 
 struct CompiledKernel {
-  abi::KernelFunction function = nullptr;
+  abi::KernelFunction function = nullptr;  // null where runs_here() is false
   // Bytes of scratch that a thread needs, kStatusBytes included; in terms of the kernel's sizes.
   sym::Expr scratch_bytes;
   // Whether the kernel may set the status word of its scratch.
@@ -82,12 +82,16 @@ class CpuCompiler {
   [[nodiscard]] const abi::DeviceDescription& device() const { return device_; }
   // Processor and features that objects need, e.g. for a cache key.
   [[nodiscard]] const std::string& target() const { return target_; }
+  // Whether the host has the instruction set that was asked for. If not, kernels are object files
+  // that are not put into memory.
+  [[nodiscard]] bool runs_here() const { return runs_here_; }
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
   abi::DeviceDescription device_;
   std::string target_;
+  bool runs_here_ = true;
 };
 
 }  // namespace inkle::codegen::cpu

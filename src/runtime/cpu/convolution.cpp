@@ -243,9 +243,9 @@ CompiledCall compile(const abi::ConvolutionCall& call, std::span<const std::int6
   return result;
 }
 
-bool can_run(const abi::ConvolutionCall& call) {
+bool can_run(const abi::ConvolutionCall& call, bool with_bf16) {
   return dtype_objection(call.x, call.w, call.y, call.has_bias ? &call.bias : nullptr,
-                         call.post_ops)
+                         call.post_ops, with_bf16)
       .empty();
 }
 

@@ -144,12 +144,12 @@ void make_primitives(PrimitiveDescription d, CompiledCall& call) {
 
 std::string dtype_objection(const abi::Operand& source, const abi::Operand& weights,
                             const abi::Operand& destination, const abi::Operand* bias,
-                            std::span<const abi::PostOp> post_ops) {
+                            std::span<const abi::PostOp> post_ops, bool with_bf16) {
   const DType dtype = source.dtype;
   if (dtype != DType::f32 && dtype != DType::bf16) {
     return fmt::format("oneDNN does not compute in {} on CPUs", abi::name_of(dtype));
   }
-  if (dtype == DType::bf16 && !has_bf16()) return "bf16 needs AVX-512";
+  if (dtype == DType::bf16 && !with_bf16) return "bf16 needs AVX-512";
   const auto is_result = [&](DType d) { return d == dtype || d == DType::f32; };
   if (weights.dtype != dtype) return "operands of different dtypes";
   if (!is_result(destination.dtype)) return "result is neither f32 nor the operands' dtype";

@@ -40,6 +40,6 @@ void make_primitives(PrimitiveDescription d, CompiledCall& call);
 // Reason to refuse what dtypes and kinds alone decide; empty: none.
 [[nodiscard]] std::string dtype_objection(const abi::Operand& source, const abi::Operand& weights,
                                           const abi::Operand& destination, const abi::Operand* bias,
-                                          std::span<const abi::PostOp> post_ops);
+                                          std::span<const abi::PostOp> post_ops, bool with_bf16);
 
 }  // namespace inkle::runtime::cpu

@@ -219,9 +219,9 @@ std::string why_not(const abi::LibraryCall& call, std::span<const std::int64_t> 
         } else {
           const abi::Operand* bias = c.has_bias ? &c.bias : nullptr;
           if constexpr (std::is_same_v<Call, abi::MatmulCall>) {
-            return dtype_objection(c.a, c.b, c.c, bias, c.post_ops);
+            return dtype_objection(c.a, c.b, c.c, bias, c.post_ops, has_bf16());
           } else {
-            return dtype_objection(c.x, c.w, c.y, bias, c.post_ops);
+            return dtype_objection(c.x, c.w, c.y, bias, c.post_ops, has_bf16());
           }
         }
       },

@@ -56,8 +56,10 @@ struct CompiledCall {
 // oneDNN's reference loops or apply post-ops in plain loops is refused.
 [[nodiscard]] std::string why_not(const abi::LibraryCall& call,
                                   std::span<const std::int64_t> hint_slots = {});
-[[nodiscard]] bool can_run(const abi::MatmulCall& call);
-[[nodiscard]] bool can_run(const abi::ConvolutionCall& call);
+// Whether dtypes and post-op kinds of the call are those of oneDNN on a processor with bf16, or
+// without: has_bf16() for this one.
+[[nodiscard]] bool can_run(const abi::MatmulCall& call, bool with_bf16);
+[[nodiscard]] bool can_run(const abi::ConvolutionCall& call, bool with_bf16);
 
 class LibraryStep {
  public:

@@ -226,9 +226,9 @@ CompiledCall compile(const abi::MatmulCall& call, std::span<const std::int64_t> 
   return result;
 }
 
-bool can_run(const abi::MatmulCall& call) {
+bool can_run(const abi::MatmulCall& call, bool with_bf16) {
   return dtype_objection(call.a, call.b, call.c, call.has_bias ? &call.bias : nullptr,
-                         call.post_ops)
+                         call.post_ops, with_bf16)
       .empty();
 }
 

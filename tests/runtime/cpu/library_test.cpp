@@ -224,11 +224,12 @@ TEST(Library, SaysWhatItCannotDo) {
     call.post_ops = {{.kind = kind, .operand = call.a}};
     return call;
   };
-  EXPECT_TRUE(can_run(call_of(DType::f32, PostOpKind::relu)));
-  EXPECT_FALSE(can_run(call_of(DType::f64, PostOpKind::relu)));
-  EXPECT_FALSE(can_run(call_of(DType::f16, PostOpKind::relu)));
-  EXPECT_EQ(can_run(call_of(DType::bf16, PostOpKind::relu)), has_bf16());
-  EXPECT_FALSE(can_run(call_of(DType::f32, PostOpKind::clip)));
+  EXPECT_TRUE(can_run(call_of(DType::f32, PostOpKind::relu), has_bf16()));
+  EXPECT_FALSE(can_run(call_of(DType::f64, PostOpKind::relu), has_bf16()));
+  EXPECT_FALSE(can_run(call_of(DType::f16, PostOpKind::relu), has_bf16()));
+  EXPECT_TRUE(can_run(call_of(DType::bf16, PostOpKind::relu), true));
+  EXPECT_FALSE(can_run(call_of(DType::bf16, PostOpKind::relu), false));
+  EXPECT_FALSE(can_run(call_of(DType::f32, PostOpKind::clip), has_bf16()));
   abi::MatmulCall call = call_of(DType::f32, PostOpKind::add);
   Executable slots(b.done());
   EXPECT_EQ(why_not(call, SizeProgram(b.plan).constant_slots()), "");
