@@ -13,15 +13,18 @@ import functools
 import hashlib
 import os
 import pathlib
+import pickle
 from typing import Any, Callable, Iterator, Sequence
 
 import torch
 from torch._functorch import aot_autograd, config as functorch_config
 from torch._functorch._aot_autograd import autograd_cache
+from torch._inductor import config as inductor_config
 from torch._inductor.codecache import BypassFxGraphCache, FxGraphCache
 from torch._inductor.output_code import OutputCode
 
 from inkle import _inkle, report as reporting
+from inkle.eager_calls import MissingOp, OpCall
 from inkle.eager_half import EagerHalf
 from inkle.machine import as_strided, get_compiler, native_options
 from inkle.options import Options
@@ -77,8 +80,20 @@ def kept(gm: torch.fx.GraphModule, name: str) -> Iterator[None]:
     settings = {"bundled_autograd_cache": True}
     if hasattr(functorch_config, "force_non_lazy_backward_lowering"):
         settings["force_non_lazy_backward_lowering"] = True
-    with functorch_config.patch(settings), _short_keys():
+    with functorch_config.patch(settings), _own_functions(), _short_keys():
         yield
+
+
+# Calls of these replace calls of torch's in Dynamo's graphs. What they do is part of the key:
+# ``_sources``.
+_OWN_FUNCTIONS = ("inkle.attend.differentiable", "inkle.loss.cross_entropy")
+
+
+def _own_functions() -> contextlib.AbstractContextManager[Any]:
+    """AOTAutograd keeps graphs that call functions of ours."""
+    marked = inductor_config.unsafe_marked_cacheable_functions
+    ours = dict.fromkeys(_OWN_FUNCTIONS, "inkle")
+    return inductor_config.patch(unsafe_marked_cacheable_functions={**marked, **ours})
 
 
 class Details(_DETAILS):
@@ -132,10 +147,32 @@ class State:
 
     name: str
     gpu: int | None
-    strict: bool = False
+    # A call that fails runs the graph in eager.
+    falls_back: bool = True
+    # As reports have it: what is left to PyTorch, and why.
+    eager: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
+    # What is called there, by number.
+    calls: dict[int, Callable[..., Any]] = dataclasses.field(default_factory=dict)
     donates_arguments: bool = False
     # Why calls are never recorded as CUDA graphs; None: that was not asked for.
     why_no_graphs: str | None = None
+
+
+class NotRestored(getattr(autograd_cache, "FXGraphCacheMiss", RuntimeError)):
+    """A stored program is damaged, of another build or machine, or calls an op that is not there."""
+
+
+def _why_not_kept(call: Any) -> str | None:
+    try:
+        pickle.dumps(call)
+    except Exception as error:  # noqa: BLE001: constants of ops are of any type
+        return str(error).splitlines()[0] if str(error) else type(error).__name__
+    return None
+
+
+def _targets(calls: dict[int, Callable[..., Any]]) -> list[Any]:
+    """The table of callables of a program; None for nodes that it computes itself."""
+    return [calls.get(number) for number in range(max(calls, default=-1) + 1)]
 
 
 def keep(program: Any, state: State) -> Any:
@@ -186,22 +223,36 @@ class StoredProgram(OutputCode):
             self.stored = program.stored() or b""
         if not self.stored:
             raise autograd_cache.BypassAOTAutogradCache(f"inkle: {self.state.name} is not one program")
+        for number, call in self.state.calls.items():
+            if (why := _why_not_kept(call)) is not None:
+                op = getattr(call, "name", f"call {number}")
+                raise autograd_cache.BypassAOTAutogradCache(f"inkle: {op} cannot be stored: {why}")
         del self.__call__
 
     def post_compile(
         self, example_inputs: Sequence[Any], constants: Any, graph_kwargs: Any
     ) -> None:
-        """Raises as ``_inkle.Compiler.restore`` does, which AOTAutograd takes for a miss."""
+        """Raises NotRestored, which AOTAutograd takes for a miss."""
         state = self.state
-        program, facts, graph = get_compiler(state.gpu).restore(self.stored, [], as_strided)
+        targets = _targets(state.calls)
+        try:
+            for call in state.calls.values():
+                if isinstance(call, OpCall):
+                    call.resolve()
+            program, facts, graph = get_compiler(state.gpu).restore(
+                self.stored, targets, as_strided
+            )
+        except (MissingOp, _inkle.UserError, _inkle.Unsupported) as error:
+            raise NotRestored(f"inkle: {state.name} cannot be used here: {error}") from error
         report = reporting.GraphReport(state.name)
         reporting.add(report)
         report.take(facts)
+        report.eager = list(state.eager)
         report.compiled, report.callable = True, program
         program._boxed_call = True
         program.donates_arguments = state.donates_arguments
-        if not state.strict and graph:
-            program.set_fallback(_at_run_time(graph, report))
+        if state.falls_back and graph:
+            program.set_fallback(_at_run_time(graph, report, targets))
         if state.why_no_graphs is not None:
             program.use_graphs(why_not=state.why_no_graphs)
         self.stored = b""
@@ -209,7 +260,7 @@ class StoredProgram(OutputCode):
 
 
 def _at_run_time(
-    graph: str, report: reporting.GraphReport
+    graph: str, report: reporting.GraphReport, targets: list[Any]
 ) -> Callable[[list[Any], str, bool], Any]:
     """What runs instead of a call that failed before it wrote anything."""
 
@@ -218,6 +269,6 @@ def _at_run_time(
         kind = "a fault at run time" if is_fault else "not supported"
         failure = reporting.Failure("run")
         reporting.warn(None, report, "a call runs in eager", kind, message, failure)
-        return EagerHalf(_inkle.Cut.of_text(graph), False, [])(arguments)
+        return EagerHalf(_inkle.Cut.of_text(graph), False, targets)(arguments)
 
     return run

@@ -166,7 +166,7 @@ def _or_eager(
 def _keep(compiled: Any, gm: torch.fx.GraphModule, options: Options) -> Any:
     """``compiled``, which AOTAutograd keeps if that program is all there is to the graph."""
     made = [r for r in reports() if r.callable is compiled]
-    if not isinstance(compiled, _inkle.TorchCallable) or len(made) != 1 or made[0].eager:
+    if not isinstance(compiled, _inkle.TorchCallable) or len(made) != 1 or options.freeze:
         return aot_cache.never_kept(compiled, made[0].name if made else "a graph")
     graphs = compiled.graphs
     return aot_cache.keep(
@@ -174,7 +174,9 @@ def _keep(compiled: Any, gm: torch.fx.GraphModule, options: Options) -> Any:
         aot_cache.State(
             name=made[0].name,
             gpu=gpu_of(gm),
-            strict=options.strict,
+            falls_back=compiled.falls_back,
+            eager=made[0].eager,
+            calls=compiled.calls,
             donates_arguments=compiled.donates_arguments,
             why_no_graphs=None if graphs is None else graphs[2],
         ),
@@ -378,7 +380,9 @@ def _compile(
             continue
         report.take(facts)
         report.eager = walker.importer.eager
-        if not options.strict and not walker.writes_in_eager:
+        compiled.calls = walker.calls(walker.importer.eager_targets)
+        compiled.falls_back = not (options.strict or walker.writes_in_eager)
+        if compiled.falls_back:
             compiled.set_fallback(_at_run_time(gm, report, strides))
         compiled.fails = options.fail_stage == "run"
         if options.graphs:

@@ -11,10 +11,11 @@ import torch
 from torch.fx.node import Node
 from torch.utils._pytree import arg_tree_leaves, tree_flatten, tree_unflatten
 
-from inkle import _inkle, attention, attention_ways, layouts
+from inkle import _inkle, attention, layouts
+from inkle.eager_calls import OPERAND, OpCall, Operand, Results, copied
 from inkle.host_constants import host_constants, may_be_returned
 from inkle.machine import gpu_of
-from inkle.returned import Callers, Returned, settled
+from inkle.returned import Callers, Returned
 from inkle.seeded import SeededOps
 from inkle.sizes import LARGEST_INTEGER, LEAST_INTEGER, SymbolicSizes, UnsupportedGraph
 
@@ -215,10 +216,7 @@ class GraphImporter:
         if not may_be_returned(node):
             return value
 
-        def in_eager(x: torch.Tensor) -> list[torch.Tensor]:
-            return [x.clone()]
-
-        return self.import_call(node, "aten::lift_fresh_copy", [value], [kind], in_eager)[0]
+        return self.import_call(node, "aten::lift_fresh_copy", [value], [kind], copied)[0]
 
     def _tensor_literal(self, kind: tuple[Any, ...], tensor: torch.Tensor) -> Any:
         with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
@@ -311,20 +309,18 @@ class GraphImporter:
         """y + bias along dimension 1, as ATen's own convolution computes it on a GPU."""
         source, dtype, device = source_line(node), kinds[0][0], kinds[0][3]
         sizes = [1, self._integer(bias.meta["val"].shape[0])] + [1] * (len(kinds[0][1]) - 2)
-        targets = [torch.ops.aten.view.default, torch.ops.aten.add.Tensor]
 
-        def in_eager(run: Callable[..., Any]) -> int:
-            def call(*flat: Any) -> Any:
-                return [run(*flat[:1], list(flat[1:])) if run is targets[0] else run(*flat[:2])]
-
+        def in_eager(call: OpCall) -> int:
             self.targets.append(call)
             return len(self.targets) - 1
 
+        view, add = torch.ops.aten.view.default, torch.ops.aten.add.Tensor
+        viewed = OpCall(view, [OPERAND, [OPERAND] * len(sizes)])
         kind = (dtype, sizes, None, device)
         (row,) = self.importer.call("aten::view", [self._argument(bias), sizes], source, [kind],
-                                    in_eager(targets[0]), "")
+                                    in_eager(viewed), "")
         return self.importer.call("aten::add.Tensor", [y, row, 1], source, kinds,
-                                  in_eager(targets[1]), "")
+                                  in_eager(OpCall(add, [OPERAND] * 3)), "")
 
     def import_call(self, node: Node, overload: str, arguments: list[Any], kinds: list[Any],
                     in_eager: Callable[..., Any]) -> list[Any]:  # fmt: skip
@@ -354,6 +350,10 @@ class GraphImporter:
     def device(self, device: torch.device) -> Any:
         return self._device(device)
 
+    def calls(self, numbers: list[int]) -> dict[int, Callable[..., Any]]:
+        """The callables of these calls to eager."""
+        return {number: self.targets[number] for number in numbers}
+
     def _other(self, node: Node, kinds: list[Any], target: int) -> list[Any]:
         """An op that takes more than tensors and numbers: subgraphs, other ops."""
         name = str(node.target)
@@ -382,48 +382,31 @@ class GraphImporter:
         return self.importer.call(f"higher_order::{name}", operands, source_line(node), kinds,
                                   target, "")
 
-    def _eager_overload(
-        self, node: Node, arguments: list[Any], kinds: list[Any]
-    ) -> Callable[..., Any]:
+    def _eager_overload(self, node: Node, arguments: list[Any], kinds: list[Any]) -> OpCall:
         """A callable that takes the flat operands (tensors and sizes) of a node and runs it."""
-        schema_arguments = node.target._schema.arguments
-        target, values, select = node.target, self._values, _tensors_of(node, kinds)
-        if target == torch.ops.aten._scaled_dot_product_cudnn_attention_backward.default:
-            target = attention_ways.cudnn_backward_in_eager
 
-        def of_node(known: Any, operands: Any) -> Any:
+        def of_known(known: Any) -> Any:
             if known is None or isinstance(known, bool):
                 return known
             if isinstance(known, list):
-                return [of_node(k, operands) for k in known]
-            return known.value if isinstance(known, _Held) else next(operands)
+                return [of_known(k) for k in known]
+            return known.value if isinstance(known, _Held) else OPERAND
 
-        def rebuild(value: Any, operands: Any) -> Any:
+        def template(value: Any) -> Any:
             if isinstance(value, Node):
-                made = of_node(values.get(value, value), operands)
-                return bool(made) if _is_condition(value) else made
+                made = of_known(self._values.get(value, value))
+                if not _is_condition(value):
+                    return made
+                return bool(made) if isinstance(made, bool) else Operand(is_condition=True)
+            if isinstance(value, torch.SymBool):
+                return Operand(is_condition=True)
             if isinstance(value, torch.SymInt):
-                return next(operands)
+                return OPERAND
             if isinstance(value, int) and not isinstance(value, bool):
-                return next(operands)
-            if isinstance(value, (list, tuple)):
-                return [rebuild(v, operands) for v in value]
-            return value
+                return OPERAND
+            return [template(v) for v in value] if isinstance(value, (list, tuple)) else value
 
-        def run(*flat: Any) -> Any:
-            operands = iter(flat)
-            positional: list[Any] = []
-            keywords: dict[str, Any] = {}
-            for described, value in zip(schema_arguments, arguments):
-                made = rebuild(value, operands)
-                if described.kwarg_only:
-                    keywords[described.name] = made
-                else:
-                    positional.append(made)
-            with torch.no_grad(), torch._C._DisableAutocast():
-                return select(target(*positional, **keywords))
-
-        return run
+        return OpCall(node.target, [template(a) for a in arguments], _tensors_of(node, kinds))
 
     def _scalar(self, node: Node, meta: Any) -> None:
         """Arithmetic on sizes vanishes into expressions; asserts on them were checked by Dynamo."""
@@ -497,24 +480,14 @@ def _all_arguments(node: Node) -> list[Any]:
     return result
 
 
-def _tensors_of(node: Node, kinds: list[Any]) -> Callable[[Any], list[Any]]:
-    """Takes those results of an op that are tensors out of what it returned.
-
-    In the dtypes that FX states, which what follows counts on: running statistics of narrow floats
-    are stated wider than eager makes them. Their memory holds their values: what follows reads it.
-    """
+def _tensors_of(node: Node, kinds: list[Any]) -> Results:
+    """Takes those results of an op that are tensors out of what it returned."""
     meta = node.meta.get("val")
     several = isinstance(meta, (list, tuple))
-    wanted = [i for i, kind in enumerate(kinds) if kind[0] != "opaque"]
-    dtypes = [v.dtype if isinstance(v, torch.Tensor) else None for v in (meta if several else [meta])]
-
-    def take(result: Any) -> list[Any]:
-        parts = result if several else [result]
-        return [
-            settled(p if p.dtype == d else p.to(d)) for p, d in ((parts[i], dtypes[i]) for i in wanted)
-        ]
-
-    return take
+    values = meta if several else [meta]
+    dtypes = [v.dtype if isinstance(v, torch.Tensor) else None for v in values]
+    wanted = (i for i, kind in enumerate(kinds) if kind[0] != "opaque")
+    return Results(several, tuple((i, dtypes[i]) for i in wanted))
 
 
 def _holds(argument: Any) -> bool:

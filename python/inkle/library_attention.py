@@ -8,6 +8,7 @@ kept, so that its backward draws them again.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import Any, Callable, NamedTuple, Sequence
 
@@ -122,6 +123,7 @@ KERNELS = {
         Kernel("efficient", _efficient, _efficient_backward, (2, 3)),
     _aten._scaled_dot_product_cudnn_attention.default: Kernel("cudnn", _cudnn, _cudnn_backward, (), True),
 }  # fmt: skip
+_NAMED = {kernel.name: kernel for kernel in KERNELS.values()}
 
 
 class _Recorder(TorchDispatchMode):
@@ -193,9 +195,11 @@ class LibraryAttention:
             ]
         name = f"inkle::{kernel.name}_attention"
         self.calls += [(name, sources[0], "torch's own"), (name + "_backward", sources[1], "torch's own")]
-        forward, backward = _pair(kernel, call, len(results), bias is not None)
-        targets = self._walker.targets
-        targets += [forward, backward]
+        targets, has_bias = self._walker.targets, bias is not None
+        targets += [
+            _KernelCall(kernel.name, call, len(results), has_bias, is_backward)
+            for is_backward in (False, True)
+        ]
         return (name, len(targets) - 2, len(targets) - 1,
                 [self._walker.type(r) for r in results],
                 [self._walker.type(g) for g in gradients])  # fmt: skip
@@ -208,25 +212,28 @@ class LibraryAttention:
         )  # fmt: skip
 
 
-def _pair(
-    kernel: Kernel, call: Call, results: int, has_bias: bool
-) -> tuple[Callable[..., list[Tensor]], Callable[..., list[Tensor]]]:
-    """Of flat operands: (query, key, value[, bias]), and (gradient, query, key, value, results of the
-    forward[, bias])."""
+@dataclasses.dataclass(frozen=True)
+class _KernelCall:
+    """One of the kernels as programs call it, of flat operands: (query, key, value[, bias]), of the
+    backward (gradient, query, key, value, results of the forward[, bias])."""
 
-    def bias_of(flat: Sequence[Tensor]) -> Tensor | None:
-        if not has_bias:
+    name: str
+    call: Call
+    results: int
+    has_bias: bool
+    is_backward: bool
+
+    def __call__(self, *flat: Tensor) -> list[Tensor]:
+        kernel = _NAMED[self.name]
+        with torch.no_grad(), torch._C._DisableAutocast():
+            if not self.is_backward:
+                return kernel.forward(*flat[:3], self._bias(flat), self.call)
+            grad = attention_ways.lying_as(flat[0], flat[4]) if kernel.as_result else flat[0]
+            results = flat[4 : 4 + self.results]
+            return kernel.backward(grad, *flat[1:4], results, self._bias(flat), self.call)
+
+    def _bias(self, flat: Sequence[Tensor]) -> Tensor | None:
+        if not self.has_bias:
             return None
         bias = flat[-1]
         return bias.view(*[1] * (4 - bias.dim()), *bias.shape)
-
-    def forward(*flat: Tensor) -> list[Tensor]:
-        with torch.no_grad(), torch._C._DisableAutocast():
-            return kernel.forward(*flat[:3], bias_of(flat), call)
-
-    def backward(*flat: Tensor) -> list[Tensor]:
-        with torch.no_grad(), torch._C._DisableAutocast():
-            grad = attention_ways.lying_as(flat[0], flat[4]) if kernel.as_result else flat[0]
-            return kernel.backward(grad, *flat[1:4], flat[4 : 4 + results], bias_of(flat), call)
-
-    return forward, backward

@@ -104,10 +104,12 @@ class Partition:
             calls = [] if library is None else library.calls
             report.eager = [e for e in (*walker.importer.eager, *calls) if e[1] in sources]
             report.callable = made
+            made.calls = walker.calls(cut.eager_targets(is_backward))
+            made.falls_back = not (self._options.strict or walker.writes_in_eager)
             report.kept_bytes = cut.bytes
             made._boxed_call = True
             made.donates_arguments = is_backward and gpu is not None and report.is_foreseen
-            if not self._options.strict and not walker.writes_in_eager:
+            if made.falls_back:
                 made.set_fallback(_at_run_time(joint.gm, report, cut, is_backward, walker.targets))
             made.fails = self._options.fail_stage == "run"
             if self._options.graphs:

@@ -14,24 +14,7 @@ from torch.fx.node import Node
 from torch.utils._pytree import arg_tree_leaves
 
 from inkle import layouts
-
-
-def settled(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy if its memory does not hold its values (a lazy conjugate or negative)."""
-    if tensor.is_neg() or (tensor.is_complex() and tensor.is_conj()):
-        return torch.empty_like(tensor).copy_(tensor)
-    return tensor
-
-
-def _unsettled(tensor: torch.Tensor, conjugate: bool, negative: bool) -> torch.Tensor:
-    """A tensor of the same value, sizes and strides that is lazy about its value."""
-    made = torch.empty_strided(
-        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
-    )
-    lazy = torch._neg_view(made) if negative else made
-    lazy = torch._conj(lazy) if conjugate else lazy
-    lazy.copy_(tensor)
-    return lazy
+from inkle.eager_calls import Lazy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,12 +146,9 @@ class Returned:
     def _lazy(self, node: Node, found: Any, meta: torch.Tensor) -> Any:
         conjugate, negative = meta.is_conj(), meta.is_neg()
 
-        def run(x: torch.Tensor) -> list[torch.Tensor]:
-            with torch.no_grad():
-                return [_unsettled(x, conjugate, negative)]
-
         name = "lazy conjugate" if conjugate else "lazy negative"
         kind = self._walker.type(meta)
+        run = Lazy(conjugate, negative)
         (made,) = self._walker.import_call(node, f"inkle::{name}", [found], [kind], run)
         return made
 

@@ -9,7 +9,7 @@ import torch
 from torch.fx.node import Node
 
 from inkle import _inkle
-from inkle.dropout import draw_seed, ranks
+from inkle.eager_calls import Ranks, Seed
 
 if TYPE_CHECKING:
     from inkle.importer import GraphImporter
@@ -103,9 +103,7 @@ class SeededOps:
             arguments = [n, *self._next(node, value), _inkle.DType(dtype)]
             return self._row(node, "inkle::permutation", arguments, kinds)
         words = self._numbers("inkle::integers", node, value, ("i64", sizes, None, device), 0, 2**32)
-        return self._importer.import_call(
-            node, "inkle::ranks", [words], kinds, lambda words: [ranks(words).to(value.dtype)]
-        )
+        return self._importer.import_call(node, "inkle::ranks", [words], kinds, Ranks(value.dtype))
 
     def _numbers(self, row: str, node: Node, value: Any, kind: Any, *bounds: int) -> Any:
         dtype, sizes, _, _ = kind
@@ -117,9 +115,7 @@ class SeededOps:
         device = value.device
         if device not in self._seeds:
             kind = ("i64", [], [], self._importer.device(device))
-            made = self._importer.import_call(
-                node, "inkle::seed", [], [kind], lambda: [draw_seed(device)]
-            )
+            made = self._importer.import_call(node, "inkle::seed", [], [kind], Seed(device))
             self._seeds[device] = made[0]
         self._number += 1
         return self._seeds[device], self._number

@@ -143,6 +143,14 @@ std::vector<std::string> eager_sources(const Cut& cut, bool is_backward) {
   return sources;
 }
 
+std::vector<std::uint32_t> eager_targets(const Cut& cut, bool is_backward) {
+  std::vector<std::uint32_t> targets;
+  for (const graph::Node& node : half_of(cut, is_backward).nodes) {
+    if (node.eager_target) targets.push_back(*node.eager_target);
+  }
+  return targets;
+}
+
 nb::object memory_of(const graph::Output& output) {
   switch (output.sharing) {
     case graph::Sharing::own:
@@ -215,6 +223,7 @@ void bind_cut(nb::module_& m) {
       .def("literals", literals_of)
       .def("nodes", nodes_of)
       .def("eager_sources", eager_sources)
+      .def("eager_targets", eager_targets)
       .def("outputs", outputs_of);
 }
 

@@ -331,6 +331,7 @@ void bind_importer(nb::module_& m) {
       .def("output_as", [](Importer& i, ValueId v,
                            nb::sequence strides) { return i.output_as(v, to_exprs(i, strides)); })
       .def("output_none", &Importer::output_none)
+      .def_prop_ro("eager_targets", [](const Importer& i) { return i.eager_targets(); })
       .def_prop_ro("eager", [](const Importer& i) {
         nb::list result;
         for (const auto& e : i.eager()) result.append(nb::make_tuple(e.op, e.source, e.reason));

@@ -255,6 +255,7 @@ std::vector<ValueId> Importer::in_eager(std::string_view overload, std::uint32_t
   for (const Type& type : meta) {
     if (type.dtype != abi::DType::opaque) types.push_back(type);
   }
+  eager_targets_.push_back(target);
   const std::vector<ValueId> made =
       builder_.eager(std::string(overload), target, std::move(args), std::move(types));
   std::vector<ValueId> results;

@@ -67,6 +67,8 @@ class Importer {
 
   [[nodiscard]] graph::Graph take() { return std::move(graph_); }
   [[nodiscard]] const std::vector<EagerReason>& eager() const { return eager_; }
+  // The host's numbers of all calls to eager.
+  [[nodiscard]] const std::vector<std::uint32_t>& eager_targets() const { return eager_targets_; }
 
  private:
   // An op over lists ("aten::_foreach_add.List") as its op on each element; nothing if one of them
@@ -89,6 +91,7 @@ class Importer {
   std::vector<std::optional<graph::Sizes>> strides_;  // FX's, by ValueId
   std::set<ValueId> misstated_;
   std::vector<EagerReason> eager_;
+  std::vector<std::uint32_t> eager_targets_;
 };
 
 }  // namespace inkle::frontend::torch

@@ -1,0 +1,160 @@
+"""What compiled programs leave to PyTorch: calls as data, found again by name in a later process.
+
+A call takes the flat operands of a node (tensors and sizes) and returns a list of tensors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Iterator, Sequence
+
+import torch
+
+from inkle import attention_ways
+from inkle.dropout import draw_seed, ranks
+
+_aten = torch.ops.aten
+# Overloads that are called through a function of ours.
+_INSTEAD = {
+    _aten._scaled_dot_product_cudnn_attention_backward.default: attention_ways.cudnn_backward_in_eager
+}
+
+
+class MissingOp(Exception):
+    """An op that a stored program calls is not registered in this process."""
+
+
+def find_op(name: str) -> torch._ops.OpOverload:
+    """The overload that ``name_of_op`` names. Raises MissingOp."""
+    qualified, overload = name.rsplit(".", 1)
+    namespace, _, base = qualified.partition("::")
+    try:
+        return getattr(getattr(getattr(torch.ops, namespace), base), overload)
+    except AttributeError as error:
+        raise MissingOp(f"the op {name} is not registered in this process") from error
+
+
+def name_of_op(op: torch._ops.OpOverload) -> str:
+    """``aten::add.Tensor``; ``default`` for an overload without a name."""
+    return f"{op._schema.name}.{op._overloadname}"
+
+
+def settled(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy if its memory does not hold its values (a lazy conjugate or negative)."""
+    if tensor.is_neg() or (tensor.is_complex() and tensor.is_conj()):
+        return torch.empty_like(tensor).copy_(tensor)
+    return tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Operand:
+    """Stands for the next of the flat operands."""
+
+    is_condition: bool = False
+
+
+OPERAND = Operand()
+
+
+def _filled(template: Any, operands: Iterator[Any]) -> Any:
+    """The template with operands in the places of ``Operand``."""
+    if isinstance(template, Operand):
+        value = next(operands)
+        return bool(value) if template.is_condition else value
+    if isinstance(template, list):
+        return [_filled(part, operands) for part in template]
+    return template
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """The results of an op that are tensors, in the dtypes that FX states, which what follows counts
+    on: running statistics of narrow floats are stated wider than eager makes them. Their memory
+    holds their values: what follows reads it."""
+
+    several: bool = False
+    dtypes: tuple[tuple[int, torch.dtype | None], ...] = ((0, None),)  # by position
+
+    def __call__(self, result: Any) -> list[Any]:
+        parts = result if self.several else [result]
+        chosen = ((parts[i], dtype) for i, dtype in self.dtypes)
+        return [settled(p if dtype in (None, p.dtype) else p.to(dtype)) for p, dtype in chosen]
+
+
+class OpCall:
+    """A call of an op overload. Positions and keywords hold constants and operands; a constant that
+    cannot be pickled keeps its program out of caches."""
+
+    def __init__(
+        self, op: torch._ops.OpOverload, values: Sequence[Any], results: Results = Results()
+    ):
+        """``values``: of the schema's arguments, in order."""
+        self.name = name_of_op(op)
+        self._positional: list[Any] = []
+        self._keywords: dict[str, Any] = {}
+        for described, value in zip(op._schema.arguments, values):
+            if described.kwarg_only:
+                self._keywords[described.name] = value
+            else:
+                self._positional.append(value)
+        self._results = results
+        self._run = _INSTEAD.get(op, op)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self.name, self._positional, self._keywords, self._results
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.name, self._positional, self._keywords, self._results = state
+        self._run = None
+
+    def resolve(self) -> None:
+        """Finds the op of a call that was unpickled. Raises MissingOp."""
+        op = find_op(self.name)
+        self._run = _INSTEAD.get(op, op)
+
+    def __call__(self, *flat: Any) -> list[Any]:
+        operands = iter(flat)
+        positional = [_filled(p, operands) for p in self._positional]
+        keywords = {name: _filled(k, operands) for name, k in self._keywords.items()}
+        with torch.no_grad(), torch._C._DisableAutocast():
+            return self._results(self._run(*positional, **keywords))
+
+
+@dataclasses.dataclass(frozen=True)
+class Seed:
+    """Draws the seed of a graph's random numbers."""
+
+    device: torch.device
+
+    def __call__(self) -> list[torch.Tensor]:
+        return [draw_seed(self.device)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranks:
+    """Of long permutations: where each element goes."""
+
+    dtype: torch.dtype
+
+    def __call__(self, words: torch.Tensor) -> list[torch.Tensor]:
+        return [ranks(words).to(self.dtype)]
+
+
+def copied(x: torch.Tensor) -> list[torch.Tensor]:
+    return [x.clone()]
+
+
+@dataclasses.dataclass(frozen=True)
+class Lazy:
+    """A tensor of the same value, sizes and strides that is lazy about its value."""
+
+    conjugate: bool
+    negative: bool
+
+    def __call__(self, x: torch.Tensor) -> list[torch.Tensor]:
+        with torch.no_grad():
+            made = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+            lazy = torch._neg_view(made) if self.negative else made
+            lazy = torch._conj(lazy) if self.conjugate else lazy
+            lazy.copy_(x)
+            return [lazy]
