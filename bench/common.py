@@ -15,7 +15,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 # Floors of the accuracy rule, relative to the largest magnitude of the output.
-FLOORS = {torch.float32: 1e-7, torch.float64: 1e-15, torch.bfloat16: 1e-3, torch.float16: 1e-4}
+FLOORS = {torch.float32: 1e-7, torch.float64: 1e-15, torch.bfloat16: 1e-3, torch.float16: 1e-4,
+          torch.complex64: 1e-7, torch.complex128: 1e-15, torch.complex32: 1e-4}  # fmt: skip
 RMS_FACTOR = 1.5
 MAX_FACTOR = 3.0
 
@@ -47,7 +48,7 @@ class Accuracy:
     bad: str = ""
 
     def add(self, got: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor) -> None:
-        got, eager, reference = (t.detach().double() for t in (got, eager, reference))
+        got, eager, reference = (_parts(t, eager.is_complex()) for t in (got, eager, reference))
         finite = torch.isfinite(eager)
         ours = torch.isfinite(got)
         if not torch.equal(finite, ours):
@@ -116,8 +117,15 @@ class Accuracy:
         )
 
 
+def _parts(tensor: torch.Tensor, is_complex: bool) -> torch.Tensor:
+    """In f64; of complex numbers both parts, each a number of its own."""
+    tensor = tensor.detach().resolve_conj()
+    return torch.view_as_real(tensor.to(torch.complex128)) if is_complex else tensor.double()
+
+
 def compare(got: Any, eager: Any, reference: Any, floor: float | None = None) -> Accuracy:
-    """The accuracy of all floating outputs; others must be equal. ``bad`` tells other differences."""
+    """The accuracy of all floating and complex outputs; others must be equal. ``bad`` tells other
+    differences."""
     result = Accuracy(floor or 0.0)
     lists = [tensors_of(v) for v in (got, eager, reference)]
     if len({len(x) for x in lists}) != 1:
@@ -128,8 +136,8 @@ def compare(got: Any, eager: Any, reference: Any, floor: float | None = None) ->
         if difference:
             result.bad = f"output {index}: {difference}"
             return result
-        if not e.is_floating_point():
-            if not e.is_complex() and not torch.equal(g, e):
+        if not e.is_floating_point() and not e.is_complex():
+            if not torch.equal(g, e):
                 result.bad = f"output {index}: {e.dtype} values differ"
             continue
         one = Accuracy(floor or FLOORS[e.dtype])
@@ -168,9 +176,16 @@ def layout_difference(got: torch.Tensor, eager: torch.Tensor) -> str:
 
 
 def to_double(value: Any) -> Any:
-    return pytree.tree_map(
-        lambda t: t.double() if isinstance(t, torch.Tensor) and t.is_floating_point() else t, value
-    )
+    """With all floats in f64, all complex numbers in two of them."""
+
+    def widen(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if leaf.is_complex():
+            return leaf.to(torch.complex128)
+        return leaf.double() if leaf.is_floating_point() else leaf
+
+    return pytree.tree_map(widen, value)
 
 
 # --- The machine ----------------------------------------------------------------------------------

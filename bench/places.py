@@ -233,13 +233,16 @@ def _differences(found: Outcome, wanted: Outcome) -> list[str]:
     return texts
 
 
-def _is_torchs(program: Program, call: int, device: str, wanted: Outcome) -> bool:
-    """Whether AOTAutograd alone differs from eager, too."""
+def _is_torchs(
+    program: Program, call: int, device: str, found: Outcome | None, error: Exception | None
+) -> bool:
+    """Whether AOTAutograd alone gives what was ``found``, or raises that kind of ``error``."""
     reference = torch.compile(program, backend="aot_eager", dynamic=program.dynamic)
     try:
-        return bool(_differences(_run(reference, program, call, device), wanted))
-    except Exception:  # noqa: BLE001: whatever it is, it is not ours
-        return True
+        theirs = _run(reference, program, call, device)
+    except Exception as other:  # noqa: BLE001: compared
+        return type(other) is type(error) and found is None
+    return found is not None and not _differences(found, theirs)
 
 
 def check(seed: int, device: str, graphs: bool = False) -> tuple[str, bool]:
@@ -254,14 +257,16 @@ def check(seed: int, device: str, graphs: bool = False) -> tuple[str, bool]:
             wanted = _run(program, program, call, device)
         except Exception:  # noqa: BLE001: eager has no kernel
             return "", False
+        found, problem = None, None
         try:
-            texts = _differences(_run(compiled, program, call, device), wanted)
+            found = _run(compiled, program, call, device)
+            texts = _differences(found, wanted)
         except Exception as error:  # noqa: BLE001: a finding
+            problem = error
             texts = [f"{type(error).__name__}: {str(error)[:200]}"]
         if texts:
-            return f"call {call}: {'; '.join(texts[:3])}\n  {program}", _is_torchs(
-                program, call, device, wanted
-            )
+            is_torchs = _is_torchs(program, call, device, found, problem)
+            return f"call {call}: {'; '.join(texts[:3])}\n  {program}", is_torchs
     return "", False
 
 
