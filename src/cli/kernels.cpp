@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "abi/targets.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "codegen/cuda/compiler.h"
@@ -32,14 +33,7 @@ schedule::ScheduledProgram scheduled_for(const std::string& file,
   passes::PassContext context;
   graph::Graph graph = passes::run_passes(load_graph(file), passes::standard_pipeline(), context);
   schedule::Options options;
-  options.device = device;
-  options.can_matmul = [](abi::DType, abi::DType, abi::DType) { return true; };
-  options.can_convolve = [](abi::DType) { return true; };
-  options.can_post_op = [](abi::PostOpKind) { return false; };
-  options.pads_rows = true;
-  options.needs_matrices = true;
-  options.least_channels = 8;
-  options.weights_channels_last = true;
+  options.target = abi::gpu_target_of(device);
   return schedule::schedule(lower::lower(graph), options);
 }
 
@@ -98,7 +92,7 @@ void write_folder(const std::filesystem::path& folder, const schedule::Scheduled
 }
 
 void kernels(const KernelArguments& a) {
-  const codegen::cuda::CudaCompiler compiler(codegen::cuda::typical_device(a.architecture));
+  const codegen::cuda::CudaCompiler compiler(abi::typical_device(a.architecture));
   const schedule::ScheduledProgram scheduled = scheduled_for(a.file, compiler.device());
   std::vector<const schedule::KernelStep*> steps;
   std::vector<CompileUnit> units;

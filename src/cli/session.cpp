@@ -1,4 +1,5 @@
 #include "cli/session.h"
+#include "abi/targets.h"
 
 #include <fmt/format.h>
 
@@ -102,7 +103,7 @@ std::shared_ptr<runtime::cuda::Device> open_gpu(const std::string& name) {
   if (name == "cpu" || name.starts_with(kCpuPrefix)) return nullptr;
   if (name == "cuda") return runtime::cuda::open_device(0);
   if (name.starts_with("null:")) {
-    return runtime::cuda::make_null_device(codegen::cuda::typical_device(name.substr(5)));
+    return runtime::cuda::make_null_device(abi::typical_device(name.substr(5)));
   }
   int index = -1;
   if (name.starts_with("cuda:")) {

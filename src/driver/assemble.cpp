@@ -22,7 +22,7 @@ using sym::Expr;
 class Assembler {
  public:
   Assembler(const schedule::ScheduledProgram& scheduled, std::span<const KernelChoice> choices,
-            std::span<const UniqueKernel> kernels, const Target& target)
+            std::span<const UniqueKernel> kernels, const Backend& target)
       : scheduled_(scheduled),
         program_(scheduled.program),
         choices_(choices),
@@ -439,7 +439,7 @@ class Assembler {
   const loop::Program& program_;
   std::span<const KernelChoice> choices_;
   std::span<const UniqueKernel> kernels_;
-  const Target& target_;
+  const Backend& target_;
   abi::Plan plan_;
   abi::Code code_;
   SlotTable slots_;
@@ -456,7 +456,7 @@ class Assembler {
 
 Assembled assemble(const schedule::ScheduledProgram& scheduled,
                    std::span<const KernelChoice> choices, std::span<const UniqueKernel> kernels,
-                   const Target& target) {
+                   const Backend& target) {
   return Assembler(scheduled, choices, kernels, target).run();
 }
 

@@ -30,6 +30,6 @@ struct Assembled {
 
 [[nodiscard]] Assembled assemble(const schedule::ScheduledProgram& scheduled,
                                  std::span<const KernelChoice> choices,
-                                 std::span<const UniqueKernel> kernels, const Target& target);
+                                 std::span<const UniqueKernel> kernels, const Backend& target);
 
 }  // namespace inkle::driver

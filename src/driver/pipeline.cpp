@@ -315,7 +315,7 @@ schedule::ScheduledProgram Compiler::schedule(graph::Graph graph, const CompileO
   loop::Program program = stages.run("lower", [&] { return lower::lower(rewritten); });
   stages.dump("loops", [&] { return loop::to_string(program); });
   schedule::Options scheduling;
-  target_->describe(scheduling);
+  scheduling.target = target_->describe(program);
   scheduling.fast_numerics = options.fast_numerics;
   scheduling.training = options.training;
   scheduling.deterministic = options.deterministic;

@@ -105,7 +105,7 @@ struct Compiled {
 // Owns the code generator and the kernels made so far. Thread-safe.
 class Compiler {
  public:
-  explicit Compiler(std::unique_ptr<Target> target) : target_(std::move(target)) {}
+  explicit Compiler(std::unique_ptr<Backend> target) : target_(std::move(target)) {}
   // For this machine's processor.
   Compiler() : Compiler(make_cpu_target()) {}
 
@@ -133,7 +133,7 @@ class Compiler {
   [[nodiscard]] std::string identity(const CompileOptions& options) const;
   // Throws as restore() of stored.h does.
   [[nodiscard]] Compiled restore(std::vector<std::byte> bytes) const;
-  [[nodiscard]] const Target& target() const { return *target_; }
+  [[nodiscard]] const Backend& target() const { return *target_; }
 
   // The passes on a joint forward-backward graph, then its cut into two, each for compile(). Their
   // times are added to `stages`. Throws as compile() does.
@@ -182,7 +182,7 @@ class Compiler {
   // Gives kernels their measured schedules.
   void tune(schedule::ScheduledProgram& scheduled);
 
-  std::unique_ptr<Target> target_;
+  std::unique_ptr<Backend> target_;
   std::mutex mutex_;
   std::map<std::string, Known, std::less<>> known_;               // by text of kernel and schedule
   std::map<std::string, schedule::Schedule, std::less<>> tuned_;  // by that and the sizes

@@ -15,7 +15,7 @@ namespace {
 
 // Of programs in the user's cache; empty where there is none, or all stages are to be run: who
 // looks at a stage, or at code, has them made.
-Identity keyed_identity(const Target& target, const CompileOptions& options) {
+Identity keyed_identity(const Backend& target, const CompileOptions& options) {
   const bool runs_all = options.dump || options.dump_nest_pass || options.dump_kernel_pass ||
                         options.keep_code || options.keep_objects || options.only_text ||
                         !options.fail_stage.empty() || options.passes.attention;

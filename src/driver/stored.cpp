@@ -67,14 +67,14 @@ Report from_json(const json& from) {
   return report;
 }
 
-Identity machine_of(const Target& target) {
+Identity machine_of(const Backend& target) {
   Identity identity = target.identity();
   identity.insert(identity.begin(), {"build", build_identity()});
   return identity;
 }
 
 // Throws UserError naming the first field that differs.
-void check_machine(const json& facts, const Target& target) {
+void check_machine(const json& facts, const Backend& target) {
   const auto made_for = facts.at("machine").get<Identity>();
   const Identity here = machine_of(target);
   for (std::size_t i = 0; i < here.size(); ++i) {
@@ -86,7 +86,7 @@ void check_machine(const json& facts, const Target& target) {
 
 }  // namespace
 
-Identity identity_of(const Target& target, const CompileOptions& options) {
+Identity identity_of(const Backend& target, const CompileOptions& options) {
   if (build_identity().empty()) return {};
   Identity identity = machine_of(target);
   const auto flag = [](bool value, std::string_view name) {
@@ -151,7 +151,7 @@ Report report_of(std::string_view facts) {
   }
 }
 
-Maker maker_of(const Target& target) { return {machine_of(target), target.device().architecture}; }
+Maker maker_of(const Backend& target) { return {machine_of(target), target.device().architecture}; }
 
 std::vector<std::byte> store(const Compiled& compiled, const Maker& maker) {
   if (!compiled.stored.data.empty()) {
@@ -168,7 +168,7 @@ std::vector<std::byte> store(const Compiled& compiled, const Maker& maker) {
   return package::package_bytes(input);
 }
 
-Compiled restore(std::vector<std::byte> bytes, const Target& target) {
+Compiled restore(std::vector<std::byte> bytes, const Backend& target) {
   const auto package = package::Package::from_bytes(
       kName, std::move(bytes), package::Package::Use::run, {}, target.device().architecture);
   Compiled compiled;

@@ -13,7 +13,7 @@ namespace inkle::driver {
 
 // All that a program depends on beside its graph: the build, the machine, the options. Empty if the
 // build cannot be told from others.
-[[nodiscard]] Identity identity_of(const Target& target, const CompileOptions& options);
+[[nodiscard]] Identity identity_of(const Backend& target, const CompileOptions& options);
 
 // A graph's text, empty if it is long for its constants, and a hash of all of it, in hexadecimal.
 struct GraphText {
@@ -33,11 +33,11 @@ struct Maker {
   Identity machine;
   std::string architecture;
 };
-[[nodiscard]] Maker maker_of(const Target& target);
+[[nodiscard]] Maker maker_of(const Backend& target);
 // A function of the program alone: no times.
 [[nodiscard]] std::vector<std::byte> store(const Compiled& compiled, const Maker& maker);
 // The report says that nothing was compiled. Throws UserError for bytes that are damaged or of
 // another build or machine, Unsupported for code that does not run here.
-[[nodiscard]] Compiled restore(std::vector<std::byte> bytes, const Target& target);
+[[nodiscard]] Compiled restore(std::vector<std::byte> bytes, const Backend& target);
 
 }  // namespace inkle::driver

@@ -1,5 +1,5 @@
-// A machine as the driver sees it: what schedules may know of it, kernels to its code, plans to
-// what runs there. One implementation for each folder of codegen/ and runtime/.
+// A device as the driver sees it: what schedules may know of it (its row, abi/target.h), kernels to
+// its code, plans to what runs there. One implementation for each folder of codegen/ and runtime/.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,7 @@
 #include "abi/code.h"
 #include "abi/device.h"
 #include "abi/plan.h"
+#include "abi/target.h"
 #include "kernel/passes.h"
 #include "passes/pass.h"
 #include "runtime/common/executable.h"
@@ -68,17 +69,18 @@ struct TargetKernel {
 // Fields of a key: names and values, the more general first.
 using Identity = std::vector<std::pair<std::string, std::string>>;
 
-class Target {
+class Backend {
  public:
-  virtual ~Target() = default;
+  virtual ~Backend() = default;
 
   [[nodiscard]] virtual const abi::DeviceDescription& device() const = 0;
   // All of the machine that code and plans depend on.
   [[nodiscard]] virtual Identity identity() const = 0;
   // Where its tensors live.
   [[nodiscard]] virtual abi::Device location() const { return {}; }
-  // Adds the device, and what its libraries can do, to what the scheduler is told.
-  virtual void describe(schedule::Options& options) const = 0;
+  // The device as the program's schedules see it: with what its libraries have at hand, of which
+  // only those are opened that the program asks for.
+  [[nodiscard]] virtual abi::Target describe(const loop::Program& program) const = 0;
   // Opens what a first compilation waits for.
   virtual void warm_up() noexcept {}
   // Opens libraries that a first call waits for; `convolutions`: it has such.
@@ -113,17 +115,20 @@ class Target {
 // The machine that this process runs on. Code is for an instruction set of image/processor.h if one
 // is named, else for this very processor. Throws Unsupported if Inkle was built without LLVM,
 // UserError for an instruction set that is unknown, or not this machine's.
-[[nodiscard]] std::unique_ptr<Target> make_cpu_target(std::string_view instruction_set = {});
+[[nodiscard]] std::unique_ptr<Backend> make_cpu_target(std::string_view instruction_set = {});
+
+// Code as this row says, to run here.
+[[nodiscard]] std::unique_ptr<Backend> make_cpu_target(const abi::Target& row);
 
 // GPU number `index`; measured schedules are kept in the user's folder. Throws Unsupported if there
 // is none, or its driver is missing.
-[[nodiscard]] std::unique_ptr<Target> make_cuda_target(std::int32_t index);
+[[nodiscard]] std::unique_ptr<Backend> make_cuda_target(std::int32_t index);
 
 // What schedules are measured there is kept in the folder, and found by later processes
 // (measured.h).
-[[nodiscard]] std::unique_ptr<Target> make_target(std::shared_ptr<runtime::cuda::Device> device,
-                                                  std::filesystem::path schedules = {});
+[[nodiscard]] std::unique_ptr<Backend> make_target(std::shared_ptr<runtime::cuda::Device> device,
+                                                   std::filesystem::path schedules = {});
 // A GPU of an architecture ("sm_90a") that runs nothing: all of a call but the launches.
-[[nodiscard]] std::unique_ptr<Target> make_null_target(std::string_view architecture);
+[[nodiscard]] std::unique_ptr<Backend> make_null_target(std::string_view architecture);
 
 }  // namespace inkle::driver

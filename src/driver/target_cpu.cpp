@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "abi/targets.h"
 #include "base/log.h"
 #include "cache/store.h"
 #include "codegen/cpu/compiler.h"
@@ -22,12 +23,12 @@ namespace inkle::driver {
 #ifdef INKLE_CPU
 namespace {
 
-class CpuTarget final : public Target {
+class CpuBackend final : public Backend {
  public:
-  explicit CpuTarget(const codegen::cpu::TargetOptions& options)
+  explicit CpuBackend(const codegen::cpu::TargetOptions& options)
       : generator_(options),
         gemm_template_(options.gemm_template),
-        is_for_this_processor_(options.instruction_set.empty()) {}
+        is_for_this_processor_(options.instruction_set.empty() && options.row == nullptr) {}
 
   const abi::DeviceDescription& device() const override { return generator_.device(); }
 
@@ -35,35 +36,29 @@ class CpuTarget final : public Target {
     const abi::DeviceDescription& d = device();
     return {
         {"processor", generator_.target()},
-        {"machine", fmt::format("{} bytes a vector, {} registers, caches of {}, {} and {} bytes, "
-                                "{} threads{}",
-                                d.vector_bytes, d.vector_registers, d.l1_bytes, d.l2_bytes,
-                                d.l3_bytes, d.parallelism, gemm_template_ ? ", own GEMM" : "")}};
+        {"machine",
+         fmt::format("{}, {} bytes a vector, {} registers, caches of {}, {} and {} bytes, "
+                     "{} threads{}",
+                     generator_.row().row, d.vector_bytes, d.vector_registers, d.l1_bytes,
+                     d.l2_bytes, d.l3_bytes, d.parallelism, gemm_template_ ? ", own GEMM" : "")}};
   }
 
-  void describe(schedule::Options& options) const override {
-    options.device = device();
-    options.longest_sum = 384;
-    options.gemm_template = gemm_template_;
-    options.can_matmul = [this](abi::DType a, abi::DType b, abi::DType c) {
-      abi::MatmulCall call;
-      call.a.dtype = a;
-      call.b.dtype = b;
-      call.c.dtype = c;
-      return runtime::cpu::can_run(call, with_bf16(a));
-    };
-    options.can_convolve = [this](abi::DType dtype) {
-      abi::ConvolutionCall call;
-      call.x.dtype = call.w.dtype = call.y.dtype = dtype;
-      return runtime::cpu::can_run(call, with_bf16(dtype));
-    };
-    options.can_post_op = [](abi::PostOpKind kind) {
-      abi::MatmulCall call;
-      abi::PostOp op;
-      op.kind = kind;
-      call.post_ops.push_back(op);
-      return runtime::cpu::can_run(call, false);
-    };
+  abi::Target describe(const loop::Program& program) const override {
+    abi::Target described = abi::target_of(generator_.row(), device());
+    abi::Libraries& libraries = described.libraries;
+    libraries.gemm.by_template = gemm_template_;
+    // Whether oneDNN computes in bf16 is asked where it matters, and where the code is to run.
+    const bool has_bf16 = std::any_of(program.buffers.begin(), program.buffers.end(),
+                                      [](const auto& b) { return b.dtype == abi::DType::bf16; });
+    if (has_bf16 && is_for_this_processor_) {
+      const bool can = runtime::cpu::has_bf16();
+      for (abi::SetOf<abi::DType>* types :
+           {&libraries.gemm.types, &libraries.gemm.f32_results, &libraries.convolution.types,
+            &libraries.convolution.own}) {
+        *types = can ? types->with(abi::DType::bf16) : types->without(abi::DType::bf16);
+      }
+    }
+    return described;
   }
 
   std::vector<TargetKernel> compile(std::span<const TargetUnit> units,
@@ -118,12 +113,6 @@ class CpuTarget final : public Target {
   }
 
  private:
-  // Whether the library computes in bf16 where the code is to run; asks it only where it matters.
-  [[nodiscard]] bool with_bf16(abi::DType dtype) const {
-    if (dtype != abi::DType::bf16) return false;
-    return is_for_this_processor_ ? runtime::cpu::has_bf16() : device().vector_bytes == 64;
-  }
-
   // All that machine code depends on, the more general first.
   [[nodiscard]] cache::Key key_of(const TargetUnit& unit) const {
     cache::Key key = identity();
@@ -200,15 +189,31 @@ class CpuTarget final : public Target {
 
 }  // namespace
 
-std::unique_ptr<Target> make_cpu_target(std::string_view instruction_set) {
+std::unique_ptr<Backend> make_cpu_target(std::string_view instruction_set) {
   auto options = codegen::cpu::TargetOptions::from_environment();
   options.instruction_set = instruction_set;
-  return std::make_unique<CpuTarget>(options);
+  return std::make_unique<CpuBackend>(options);
+}
+
+std::unique_ptr<Backend> make_cpu_target(const abi::Target& row) {
+  auto options = codegen::cpu::TargetOptions::from_environment();
+  options.row = &row;
+  return std::make_unique<CpuBackend>(options);
 }
 #else
-std::unique_ptr<Target> make_cpu_target(std::string_view /*instruction_set*/) {
+namespace {
+
+[[noreturn]] void no_code_generator() {
   unsupported("built without LLVM: there is no code generator for the CPU");
 }
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_target(std::string_view /*instruction_set*/) {
+  no_code_generator();
+}
+
+std::unique_ptr<Backend> make_cpu_target(const abi::Target& /*row*/) { no_code_generator(); }
 #endif
 
 }  // namespace inkle::driver

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <utility>
 
+#include "abi/targets.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "codegen/cuda/compiler.h"
@@ -18,100 +19,27 @@
 #include "runtime/cuda/matmul.h"
 #include "runtime/cuda/null_device.h"
 #include "schedule/blocks.h"
-#include "schedule/linear.h"
+#include "schedule/library.h"
 
 namespace inkle::driver {
 namespace {
 
 using loop::Program;
-using schedule::View;
 
-// The types of a view, as the library asks for them.
-abi::Operand operand(const View& view, const Program& program) {
-  abi::Operand result;
-  result.dtype = program.buffers[view.buffer].dtype;
-  return result;
-}
-
-bool is_row_major(const View& view) {
-  const std::size_t rank = view.strides.size();
-  return schedule::is_matrix(view) &&
-         (view.strides[rank - 1].is_constant(1) || view.sizes[rank - 1].is_constant(1));
-}
-
-bool can_run_matmul(const schedule::MatmulStep& step, const Program& program) {
-  // A product over nothing is zeros, which the library does not make; others add to them.
-  const bool is_zero = step.a.sizes.back().is_constant(0);
-  if (is_zero && (step.bias.has_value() || !step.epilogue.empty())) return false;
-  abi::MatmulCall call;
-  call.a = operand(step.a, program);
-  call.b = operand(step.b, program);
-  call.c = operand(step.c, program);
-  call.has_bias = step.bias.has_value();
-  if (step.bias) {
-    call.bias = operand(*step.bias, program);
-    if (!step.bias->strides.front().is_constant(1)) return false;
-  }
-  bool row_major = call.has_bias;
-  for (const schedule::Epilogue& e : step.epilogue) {
-    // The library's own tanh has fewer bits than f32.
-    if (e.kind == abi::PostOpKind::gelu_tanh && !abi::is_reduced_float(call.c.dtype)) return false;
-    abi::PostOp op;
-    op.kind = e.kind;
-    if (e.operand) {
-      op.operand = operand(*e.operand, program);
-      // Other steps would split the product into a batch.
-      if (!is_row_major(*e.operand) || !(e.operand->sizes == step.c.sizes) ||
-          !(e.operand->strides == step.c.strides)) {
-        return false;
-      }
-      row_major = true;
-    }
-    call.post_ops.push_back(std::move(op));
-  }
-  for (const View* view : {&step.a, &step.b, &step.c}) {
-    if (!schedule::is_matrix(*view)) return false;
-  }
-  if (row_major && !is_row_major(step.c)) return false;
-  return runtime::cuda::why_not(call).empty();
-}
-
-// Convolutions that cuDNN runs from here; others are the host's, which chooses the precision of
-// f32.
-bool is_for_library(const schedule::ConvolutionStep& step, const Program& program) {
-  const std::size_t rank = step.x.sizes.size();
-  const bool is_plain = !step.parameters.transposed && !step.parameters.weight_gradient;
-  return abi::is_reduced_float(program.buffers[step.x.buffer].dtype) && rank >= 3 && rank <= 5 &&
-         (is_plain || (!step.bias && step.epilogue.empty()));
-}
-
-// What runs in one kernel: a bias, a residual, and relu; by the host only if relu is among them.
-bool can_run_convolution(const schedule::ConvolutionStep& step, const Program& program,
-                         bool by_library) {
-  const abi::DType x = program.buffers[step.x.buffer].dtype;
-  if (step.bias && program.buffers[step.bias->buffer].dtype != x) return false;
-  if (program.buffers[step.y.buffer].dtype != x) return false;
-  const auto& e = step.epilogue;
-  if (e.empty()) return true;
-  const bool ends_with_relu = e.back().kind == abi::PostOpKind::relu;
-  if (!by_library || !is_for_library(step, program)) {
-    if (step.parameters.transposed || !ends_with_relu || step.x.sizes.size() != 4) return false;
-  }
-  if (e.size() == 1 && ends_with_relu) return true;
-  if (e.size() > 2 || (e.size() == 2 && !ends_with_relu)) return false;
-  if (e.front().kind != abi::PostOpKind::add) return false;
-  const View& z = *e.front().operand;
-  return program.buffers[z.buffer].dtype == x && z.sizes == step.y.sizes &&
-         z.strides == step.y.strides;
-}
-
-class CudaTarget final : public Target {
+class CudaBackend final : public Backend {
  public:
-  CudaTarget(std::shared_ptr<runtime::cuda::Device> device, std::filesystem::path schedules)
+  CudaBackend(std::shared_ptr<runtime::cuda::Device> device, std::filesystem::path schedules)
       : device_(std::move(device)),
+        target_(abi::gpu_target_of(device_->description())),
         generator_(device_->description()),
-        measured_(std::move(schedules)) {}
-  ~CudaTarget() override { settle(); }
+        measured_(std::move(schedules)) {
+    const std::string& name = device_->description().name;
+    const std::string_view measured_on = target_.blocks.measured_on;
+    if (name.find(measured_on) != std::string::npos) return;
+    log(LogChannel::driver, "{}: no schedules were measured on it; those of an {} are used", name,
+        measured_on);
+  }
+  ~CudaBackend() override { settle(); }
 
   const abi::DeviceDescription& device() const override { return device_->description(); }
 
@@ -128,28 +56,15 @@ class CudaTarget final : public Target {
 
   abi::Device location() const override { return {abi::DeviceKind::cuda, device_->index()}; }
 
-  void describe(schedule::Options& options) const override {
-    options.device = device();
-    options.can_matmul = runtime::cuda::can_multiply;
-    options.can_convolve = [](abi::DType dtype) { return abi::is_float(dtype); };
-    options.can_post_op = [](abi::PostOpKind kind) {
-      return kind == abi::PostOpKind::add || kind == abi::PostOpKind::relu ||
-             kind == abi::PostOpKind::gelu_tanh;
-    };
-    options.can_run_matmul = can_run_matmul;
-    options.can_run_convolution = [by_library = device_->convolutions() != nullptr](
-                                      const auto& step, const Program& program) {
-      return can_run_convolution(step, program, by_library);
-    };
-    options.can_attend = [](abi::DType dtype) { return abi::is_float(dtype); };
-    options.keep_roundings = true;
-    options.adds_before_rounding = true;
-    options.pads_rows = true;
-    options.needs_matrices = true;
-    if (device_->convolutions() != nullptr) {
-      options.least_channels = 8;
-      options.weights_channels_last = true;
+  abi::Target describe(const Program& /*program*/) const override {
+    abi::Target described = target_;
+    if (device_->convolutions() == nullptr) {
+      abi::ConvolutionLibrary& library = described.libraries.convolution;
+      library.is_open = false;
+      library.least_channels = 0;
+      library.weights_channels_last = false;
     }
+    return described;
   }
 
   void warm_up() noexcept override { generator_.warm_up(); }
@@ -185,16 +100,15 @@ class CudaTarget final : public Target {
   }
 
   std::optional<passes::ProductCosts> products() const override {
-    // Of an H200: a product of bf16 runs at four fifths of the datasheet's rate.
-    constexpr double kReached = 0.8;
-    constexpr double kCallSeconds = 2.5e-6;
-    if (device().matrix_flops <= 0) return std::nullopt;
-    return passes::ProductCosts{kReached * device().matrix_flops, kCallSeconds};
+    const abi::GemmLibrary& library = target_.libraries.gemm;
+    if (device().matrix_flops <= 0 || library.reached <= 0) return std::nullopt;
+    return passes::ProductCosts{library.reached * device().matrix_flops, library.seconds_of_call};
   }
 
   bool host_makes_result(const schedule::Step& step, const Program& program) const override {
     if (const auto* convolution = std::get_if<schedule::ConvolutionStep>(&step.action)) {
-      return device_->convolutions() == nullptr || !is_for_library(*convolution, program);
+      return device_->convolutions() == nullptr ||
+             !schedule::is_own(target_.libraries.convolution, *convolution, program);
     }
     return std::holds_alternative<schedule::AttentionStep>(step.action);
   }
@@ -234,6 +148,7 @@ class CudaTarget final : public Target {
 
  private:
   std::shared_ptr<runtime::cuda::Device> device_;
+  abi::Target target_;
   codegen::cuda::CudaCompiler generator_;
   std::atomic<runtime::cuda::Convolutions*> ahead_ = nullptr;  // what looks for something
   MeasuredSchedules measured_;
@@ -241,17 +156,17 @@ class CudaTarget final : public Target {
 
 }  // namespace
 
-std::unique_ptr<Target> make_target(std::shared_ptr<runtime::cuda::Device> device,
-                                    std::filesystem::path schedules) {
-  return std::make_unique<CudaTarget>(std::move(device), std::move(schedules));
+std::unique_ptr<Backend> make_target(std::shared_ptr<runtime::cuda::Device> device,
+                                     std::filesystem::path schedules) {
+  return std::make_unique<CudaBackend>(std::move(device), std::move(schedules));
 }
 
-std::unique_ptr<Target> make_cuda_target(std::int32_t index) {
+std::unique_ptr<Backend> make_cuda_target(std::int32_t index) {
   return make_target(runtime::cuda::open_device(index), user_schedules_folder());
 }
 
-std::unique_ptr<Target> make_null_target(std::string_view architecture) {
-  return make_target(runtime::cuda::make_null_device(codegen::cuda::typical_device(architecture)));
+std::unique_ptr<Backend> make_null_target(std::string_view architecture) {
+  return make_target(runtime::cuda::make_null_device(abi::typical_device(architecture)));
 }
 
 }  // namespace inkle::driver

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "abi/targets.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -142,7 +143,7 @@ Choices choices_of(const TuneCase& c, const codegen::cuda::CudaCompiler& generat
   result.key += generator.source({unit.kernel, unit.schedule, "k"});
   result.schedules.push_back(unit.schedule);
   for (const schedule::BlockSchedule& blocks :
-       candidate_blocks(*unit.kernel, *unit.schedule.blocks, device)) {
+       candidate_blocks(*unit.kernel, *unit.schedule.blocks, abi::gpu_target_of(device))) {
     schedule::Schedule other = unit.schedule;
     other.blocks = blocks;
     try {

@@ -11,7 +11,7 @@
 
 namespace inkle::driver {
 
-// As Target::tune. What `known` has for the same device, driver, kernel text, candidates and sizes
+// As Backend::tune. What `known` has for the same device, driver, kernel text, candidates and sizes
 // is not measured, what is measured it gets.
 [[nodiscard]] std::vector<schedule::Schedule> tune_blocks(
     std::span<const TuneCase> cases, const codegen::cuda::CudaCompiler& generator,

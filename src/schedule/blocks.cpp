@@ -15,54 +15,9 @@ namespace {
 using loop::Opcode;
 using Axis = BlockSchedule::Axis;
 
-// Accesses of a row that one thread keeps: 4 keep every load of a block in flight at once, at 32
-// registers a thread.
-constexpr std::int64_t kKeptAccesses = 4;
-// Most of them, for rows that would otherwise take a cluster, or be read twice.
-constexpr std::int64_t kMostKeptAccesses = 8;
-
-// Accesses of a thread from which a warp that has a row is a block of its own: 32 blocks of a
-// multiprocessor have enough on the way (layer norms of 16384 rows of 768: 19.1 us, 20.4 with four
-// warps; of sums of 1024: 31.5, 32.9; but with two accesses, softmax of 512: 65, 53).
-constexpr std::int64_t kOwnBlockAccesses = 3;
-
-// Accesses of a row that a thread has in flight where each is used once and forgotten.
-constexpr std::int32_t kReadAccesses = 8;
-// Accesses of a part of 32 KB of a reduction, and of each of its threads.
-constexpr std::int64_t kShortBlock = 2048;
-constexpr std::int32_t kShortAccesses = 2;
-// Threads of a scan: with more, the wait for the last warp shows (rows of 8192: 3.36 TB/s with
-// 1024, 3.55 with 512, 3.64 with 256).
-constexpr std::int32_t kMostScanThreads = 256;
-// Rows of a scan that are shared: with fewer of them than so many for each multiprocessor, of so
-// many chunks at least; accesses of a thread, of one element at most.
-constexpr std::int64_t kFewRows = 4;
-constexpr std::int64_t kLeastChunks = 4;
-constexpr std::int32_t kChunkAccesses = 4;
-constexpr std::int32_t kMostChunkAccesses = 8;
-
 // Of sizes that are not known, over those that a program is compiled with.
 constexpr std::int64_t kExpectedGrowth = 4;
-// Columns of this length and more, in few blocks: groups of lanes next to each other, and threads
-// of a block.
-constexpr std::int64_t kLongColumn = 128;
-constexpr std::int32_t kFewColumns = 8;
-constexpr std::int32_t kColumnThreads = 512;
-// With more loads in a pass, fewer of its iterations are in flight.
-constexpr std::int64_t kColumnStreams = 6;
-
-// Bytes that the rows of a block hand over between their threads, beside what joins their sums.
-constexpr std::int64_t kMostHandedOver = 32 << 10;
-
-// Rows that are walked: registers of a thread for their sums, at most; of one that shares a row
-// with its warp alone, which then waits for nobody, more of them, with what is kept of the row.
-// Eight warps' sums, half of them at a time, are joined in 24 KB.
-constexpr std::int64_t kMostWalked = 32;
-constexpr std::int64_t kMostWalkedElements = 16;
-constexpr std::int64_t kMostWalkedOfWarp = 96;
 constexpr std::int32_t kWarp = 32;
-constexpr std::int32_t kWarpsOfWalk = 8;
-constexpr std::int32_t kMostWalkThreads = 1024;
 
 std::int32_t power_above(std::int64_t n) {
   return static_cast<std::int32_t>(
@@ -71,10 +26,11 @@ std::int32_t power_above(std::int64_t n) {
 
 class Chooser {
  public:
-  Chooser(Kernel& kernel, const abi::DeviceDescription& device, sym::Context& context)
+  Chooser(Kernel& kernel, const abi::Target& device, sym::Context& context)
       : kernel_(kernel),
         loops_(std::get<LoopKernel>(kernel.body)),
         device_(device),
+        rules_(device.blocks),
         context_(context),
         facts_(kernel, device, context) {}
 
@@ -196,7 +152,7 @@ class Chooser {
     }
     const auto sums = std::count_if(loops_.scratch.begin(), loops_.scratch.end(),
                                     [](const Scratch& scratch) { return scratch.walks; });
-    const WalkTeam team = walk_team(sym::hint(extent).value_or(4096), sums, b.lanes);
+    const WalkTeam team = walk_team(sym::hint(extent).value_or(4096), sums, b.lanes, rules_);
     b.team = team.team;
     b.threads = team.threads;
     return b;
@@ -215,57 +171,65 @@ class Chooser {
         sym::hint(extent_product(loops_.outer, context_)).value_or(4096) >= 4 * device_.parallelism;
     if (scan_ && share_rows(b, extent)) return b;
     if (scan_) {
-      b.team = std::clamp(power_above(accesses), 32, kMostScanThreads);
-    } else if (!can_keep && many && accesses == kShortBlock && facts_.is_part()) {
-      b.team = kShortBlock / kShortAccesses;
+      b.team = std::clamp(power_above(accesses), kWarp, rules_.scan_threads);
+    } else if (!can_keep && many && is_short_part(accesses)) {
+      b.team = power_above((accesses + rules_.part_accesses - 1) / rules_.part_accesses);
     } else if (!can_keep && accesses > 128 && many) {
       // Read once: fewer threads, each with more accesses in flight.
-      b.team = std::min(power_above((accesses + kReadAccesses - 1) / kReadAccesses), 128);
+      b.team =
+          std::min(power_above((accesses + rules_.read_accesses - 1) / rules_.read_accesses), 128);
     } else if (accesses <= 128) {
       b.team = std::min(power_above(accesses), 32);
     } else {
       const bool search =
           std::any_of(loops_.stages.begin(), loops_.stages.end(), LoopFacts::has_position);
-      const std::int64_t each = search ? kSearchedAccesses : kKeptAccesses;
+      const std::int64_t each = search ? rules_.searched_accesses : rules_.kept_accesses;
       b.team = std::min(power_above((accesses + each - 1) / each), 1024);
     }
     b.threads = std::max(b.team, b.team <= 32 ? 128 : b.team);
     const std::int64_t handed = facts_.handed_over();
-    while (b.threads > b.team && handed * (b.threads / b.team) > kMostHandedOver) {
+    while (b.threads > b.team && handed * (b.threads / b.team) > rules_.exchanged_bytes) {
       b.threads /= 2;
     }
-    b.keep = can_keep && accesses <= std::int64_t{b.team} * kMostKeptAccesses;
+    b.keep = can_keep && accesses <= std::int64_t{b.team} * rules_.most_kept_accesses;
     if (can_keep && !b.keep) read_twice_or_share(b, accesses);
     if (b.keep && b.team == kWarp && facts_.stores_rows() &&
-        accesses * facts_.row_loads() >= kOwnBlockAccesses * kWarp) {
+        accesses * facts_.row_loads() >= rules_.own_block_accesses * kWarp) {
       b.threads = kWarp;
     }
     if (!b.keep && !scan_) {
-      const bool at_once = accesses <= std::int64_t{b.team} * kReadAccesses && b.team <= 128;
-      const bool is_short = accesses == std::int64_t{b.team} * kShortAccesses;
+      const bool at_once = accesses <= std::int64_t{b.team} * rules_.read_accesses && b.team <= 128;
+      const bool is_short = accesses <= std::int64_t{b.team} * rules_.part_accesses;
       // Ragged rows are written out three times more, for their ends and what is left of them.
       const bool ragged = !sym::divides(b.lanes, extent);
-      b.unroll = ragged     ? (facts_.reads_again() ? 4 : kReadAccesses)
-                 : at_once  ? kReadAccesses
-                 : is_short ? kShortAccesses
+      b.unroll = ragged     ? (facts_.reads_again() ? 4 : rules_.read_accesses)
+                 : at_once  ? rules_.read_accesses
+                 : is_short ? rules_.part_accesses
                             : 4;
     }
     return b;
+  }
+
+  // A part of a split reduction, of about the bytes that make a block short (parts_of_blocks).
+  bool is_short_part(std::int64_t accesses) const {
+    const std::int64_t whole = rules_.part_bytes / device_.vector_bytes;
+    return facts_.is_part() && accesses > whole / 2 && accesses <= whole;
   }
 
   // A scan of few long rows: blocks share them, in chunks.
   bool share_rows(BlockSchedule& b, Expr extent) const {
     const Expr all = extent_product(loops_.outer, context_);
     const std::int32_t lanes = all.is_constant(1) || sym::divides(b.lanes, extent) ? b.lanes : 1;
-    const std::int32_t chunk = lanes == 1 ? kMostChunkAccesses : kChunkAccesses;
-    const std::int64_t of_block = std::int64_t{kMostScanThreads} * lanes * chunk;
-    if (loops_.stages.size() != 1 || sym::hint(extent).value_or(0) < kLeastChunks * of_block ||
-        sym::hint(all).value_or(4096) >= kFewRows * device_.parallelism) {
+    const std::int32_t chunk = lanes == 1 ? rules_.most_chunk_accesses : rules_.chunk_accesses;
+    const std::int64_t of_block = std::int64_t{rules_.scan_threads} * lanes * chunk;
+    if (loops_.stages.size() != 1 ||
+        sym::hint(extent).value_or(0) < rules_.least_chunks * of_block ||
+        sym::hint(all).value_or(4096) >= rules_.few_rows * device_.parallelism) {
       return false;
     }
     b.lanes = lanes;
     b.chunk = chunk;
-    b.team = b.threads = kMostScanThreads;
+    b.team = b.threads = rules_.scan_threads;
     return true;
   }
 
@@ -278,8 +242,8 @@ class Chooser {
   void read_twice_or_share(BlockSchedule& b, std::int64_t accesses) const {
     b.team = b.threads = 1024;
     const std::int64_t rows = sym::hint(extent_product(loops_.outer, context_)).value_or(4096);
-    constexpr std::int64_t kPart = 512 * kMostKeptAccesses;
-    const std::int32_t cluster = power_above((accesses + kPart - 1) / kPart);
+    const std::int64_t part = 512 * rules_.most_kept_accesses;
+    const std::int32_t cluster = power_above((accesses + part - 1) / part);
     if (rows >= device_.parallelism || cluster > device_.cluster_blocks) return;
     if (facts_.handed_over() > 0) return;  // within one block
     b.team = b.threads = 512;
@@ -305,20 +269,21 @@ class Chooser {
     std::int32_t across = std::clamp(power_above(groups), 1, 32);
     // Few columns, as of the parts of sums: what takes long is how far each thread has to walk.
     const std::int64_t blocks = elements / (std::int64_t{across} * b.lanes);
-    if (blocks < device_.parallelism / 4 && length >= kLongColumn) {
-      across = std::min(across, kFewColumns);
-      b.threads = kColumnThreads;
+    if (blocks < device_.parallelism / 4 && length >= rules_.long_column) {
+      across = std::min(across, rules_.few_columns);
+      b.threads = rules_.column_threads;
     }
     b.team = std::min(b.threads / across, power_above(length / 4));
     if (b.team * across < b.threads) b.threads = std::max(32, b.team * across);
     if (b.team < 1) b.team = 1;
-    b.unroll = facts_.streams() > kColumnStreams ? 2 : 4;
+    b.unroll = facts_.streams() > rules_.column_streams ? 2 : 4;
     return b;
   }
 
   Kernel& kernel_;
   LoopKernel& loops_;
-  const abi::DeviceDescription& device_;
+  const abi::Target& device_;
+  const abi::BlockRules& rules_;
   sym::Context& context_;
   LoopFacts facts_;
   bool has_inner_ = false;
@@ -328,23 +293,25 @@ class Chooser {
 
 }  // namespace
 
-WalkTeam walk_team(std::int64_t columns, std::int64_t sums, std::int32_t lanes) {
+WalkTeam walk_team(std::int64_t columns, std::int64_t sums, std::int32_t lanes,
+                   const abi::BlockRules& rules) {
   const auto elements = [&](std::int64_t team) {
     return (columns + lanes * team - 1) / (lanes * team) * lanes;
   };
   // Two tensors are kept, of elements of 16 / lanes bytes.
   const std::int64_t kept = 2 * elements(kWarp) * (kAccess / lanes) / 4;
-  if (elements(kWarp) * sums + kept <= kMostWalkedOfWarp) return {kWarp, kWarpsOfWalk * kWarp};
+  if (elements(kWarp) * sums + kept <= rules.walked_of_warp)
+    return {kWarp, rules.walk_warps * kWarp};
   std::int32_t team = 2 * kWarp;
   const auto is_much = [&](std::int64_t threads) {
-    return elements(threads) * sums > kMostWalked || elements(threads) > kMostWalkedElements;
+    return elements(threads) * sums > rules.walked_sums ||
+           elements(threads) > rules.walked_elements;
   };
-  while (team < kMostWalkThreads && is_much(team)) team *= 2;
+  while (team < rules.walk_threads && is_much(team)) team *= 2;
   return {team, team};
 }
 
-Schedule choose_blocks(Kernel& kernel, const abi::DeviceDescription& device,
-                       sym::Context& context) {
+Schedule choose_blocks(Kernel& kernel, const abi::Target& device, sym::Context& context) {
   Schedule schedule;
   const BlockSchedule wanted = Chooser(kernel, device, context).run();
   schedule.blocks = legal_blocks(kernel, wanted, device, context);

@@ -4,14 +4,14 @@
 #include <cstdint>
 #include <vector>
 
-#include "abi/device.h"
+#include "abi/target.h"
 #include "schedule/kernel.h"
 
 namespace inkle::schedule {
 
 // The model's choice, or what is legal near it (legal_blocks.h). May move an outer loop to the end,
 // where lanes run along it.
-[[nodiscard]] Schedule choose_blocks(Kernel& kernel, const abi::DeviceDescription& device,
+[[nodiscard]] Schedule choose_blocks(Kernel& kernel, const abi::Target& device,
                                      sym::Context& context);
 
 // Threads that share a row which a kernel walks, and of a block of such teams, where each element
@@ -20,13 +20,14 @@ struct WalkTeam {
   std::int32_t team = 32;
   std::int32_t threads = 256;
 };
-[[nodiscard]] WalkTeam walk_team(std::int64_t columns, std::int64_t sums, std::int32_t lanes);
+[[nodiscard]] WalkTeam walk_team(std::int64_t columns, std::int64_t sums, std::int32_t lanes,
+                                 const abi::BlockRules& rules);
 
 // Other schedules of a kernel worth measuring beside the model's choice, near to it: threads of a
 // block, accesses of a thread, rows read once or twice. Its loops stay as they are. Not each need
 // compile.
 [[nodiscard]] std::vector<BlockSchedule> candidate_blocks(const Kernel& kernel,
                                                           const BlockSchedule& chosen,
-                                                          const abi::DeviceDescription& device);
+                                                          const abi::Target& device);
 
 }  // namespace inkle::schedule

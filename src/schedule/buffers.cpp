@@ -55,13 +55,10 @@ bool is_channels_last(const Buffer& buffer, sym::Context& context) {
   return true;
 }
 
-bool keeps_order(const Buffer& image) {
-  return image.device.kind == abi::DeviceKind::cuda && !abi::is_reduced_float(image.dtype);
-}
-
-Order convolved_order(const Buffer& image, sym::Context& context) {
+Order convolved_order(const Buffer& image, const abi::ConvolutionLibrary& library,
+                      sym::Context& context) {
   const std::size_t rank = image.sizes.size();
-  if (!keeps_order(image)) return channels_last(rank);
+  if (!library.keeps_order.has(image.dtype)) return channels_last(rank);
   return dense_order(image, context).value_or(row_major(rank));
 }
 

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "abi/target.h"
 #include "schedule/kernel.h"
 
 namespace inkle::schedule {
@@ -32,13 +33,9 @@ std::vector<Expr> add_loops(loop::Nest& nest, std::span<const Expr> sizes, sym::
 
 [[nodiscard]] bool is_channels_last(const loop::Buffer& buffer, sym::Context& context);
 
-// Whether images stay as eager has them: f32 and f64 on a GPU. The host's library may round
-// operands to TF32 there, and does so for other shapes where channels are last than where they are
-// not.
-[[nodiscard]] bool keeps_order(const loop::Buffer& image);
-
 // The order in which a convolution reads `image`, and makes its result: channels last, or as it
 // lies.
-[[nodiscard]] Order convolved_order(const loop::Buffer& image, sym::Context& context);
+[[nodiscard]] Order convolved_order(const loop::Buffer& image,
+                                    const abi::ConvolutionLibrary& library, sym::Context& context);
 
 }  // namespace inkle::schedule

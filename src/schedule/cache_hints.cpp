@@ -12,11 +12,6 @@ namespace {
 using loop::BufferId;
 using loop::Program;
 
-// What is smaller than this part of the cache is still there as a whole, what is larger than so
-// many caches gains little.
-constexpr std::int64_t kLeastPart = 3;
-constexpr std::int64_t kMostCaches = 8;
-
 std::optional<std::int64_t> bytes_of(const loop::Buffer& buffer) {
   std::int64_t bytes = abi::size_of(buffer.dtype);
   for (const Expr size : buffer.sizes) {
@@ -62,30 +57,30 @@ bool reads_one_of(const Step& step, const std::vector<BufferId>& buffers, const 
   });
 }
 
-// Whether a fourth or more of the `bytes` that the step moves is written.
-bool writes_much(const Step& step, const Program& program, std::int64_t bytes) {
-  constexpr std::int64_t kMostOfWritten = 4;
+// Whether one in `part` or more of the `bytes` that the step moves is written.
+bool writes_much(const Step& step, const Program& program, std::int64_t bytes, std::int64_t part) {
   std::int64_t written = 0;
   for (const Traffic& t : traffic(step, program)) written += sym::hint(t.written).value_or(0);
-  return written * kMostOfWritten >= bytes;
+  return written * part >= bytes;
 }
 
 }  // namespace
 
-void set_cache_hints(std::vector<Step>& steps, const Program& program,
-                     const abi::DeviceDescription& device) {
+void set_cache_hints(std::vector<Step>& steps, const Program& program, const abi::Target& device) {
   const std::int64_t cache = device.l2_bytes;
+  const abi::CacheRules& rules = device.caches;
   std::vector<BufferId> written;  // by the step before
   for (Step& step : steps) {
     if (step.prepare) continue;
     if (BlockSchedule* const blocks = one_pass(step)) {
       blocks->recent =
-          reads_one_of(step, written, program, cache / kLeastPart, cache * kMostCaches);
+          reads_one_of(step, written, program, cache / rules.least_part, cache * rules.most_caches);
     } else if (BlockSchedule* const rows = kept_rows(step)) {
       const std::int64_t bytes = sym::hint(step.bytes).value_or(0);
       const bool is_new =
           reads_one_of(step, written, program, 1, std::numeric_limits<std::int64_t>::max());
-      rows->lasting = bytes > (is_new ? 2 * cache : cache) && writes_much(step, program, bytes);
+      rows->lasting = bytes > (is_new ? 2 * cache : cache) &&
+                      writes_much(step, program, bytes, rules.written_part);
     }
     written = writes(step);
   }

@@ -14,13 +14,13 @@
 
 #include <vector>
 
-#include "abi/device.h"
+#include "abi/target.h"
 #include "schedule/scheduled.h"
 
 namespace inkle::schedule {
 
 // For steps in their final order, their bytes counted, whose schedules are those of a GPU.
 void set_cache_hints(std::vector<Step>& steps, const loop::Program& program,
-                     const abi::DeviceDescription& device);
+                     const abi::Target& device);
 
 }  // namespace inkle::schedule

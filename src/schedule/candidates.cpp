@@ -15,8 +15,7 @@ constexpr std::int32_t kMostUnrolled = 16;
 
 class Neighbours {
  public:
-  Neighbours(const Kernel& kernel, const BlockSchedule& chosen,
-             const abi::DeviceDescription& device)
+  Neighbours(const Kernel& kernel, const BlockSchedule& chosen, const abi::Target& device)
       : loops_(std::get<LoopKernel>(kernel.body)), chosen_(chosen), device_(device) {}
 
   std::vector<BlockSchedule> run() {
@@ -119,14 +118,14 @@ class Neighbours {
 
   const LoopKernel& loops_;
   const BlockSchedule& chosen_;
-  const abi::DeviceDescription& device_;
+  const abi::Target& device_;
   std::vector<BlockSchedule> found_;
 };
 
 }  // namespace
 
 std::vector<BlockSchedule> candidate_blocks(const Kernel& kernel, const BlockSchedule& chosen,
-                                            const abi::DeviceDescription& device) {
+                                            const abi::Target& device) {
   const auto* loops = std::get_if<LoopKernel>(&kernel.body);
   // The parts of a walk were cut for one schedule.
   if (loops == nullptr || loops->walked != 0) return {};

@@ -25,9 +25,6 @@ using loop::Program;
 
 // Working memory that a step writes lives longer if the step runs earlier: little of it may.
 constexpr std::int64_t kMostTemporaryBytes = 4096;
-// Tables are parameters of a launch on a GPU: of at most this many bytes, which every architecture
-// from sm_70 on takes.
-constexpr std::size_t kMostTableBytes = 32000;
 constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
 
 // A step as an instance of a kernel of any extent.
@@ -63,7 +60,7 @@ Kernel with_extent(const Kernel& kernel, Expr extent, sym::Context& context) {
 
 class Combiner {
  public:
-  Combiner(std::vector<Step>& steps, const Program& program, const abi::DeviceDescription& device)
+  Combiner(std::vector<Step>& steps, const Program& program, const abi::Target& device)
       : steps_(steps), program_(program), device_(device), context_(*program.context) {}
 
   void run() {
@@ -228,9 +225,10 @@ class Combiner {
 
   std::size_t most_instances(std::size_t step) const {
     const auto* kernel = std::get_if<KernelStep>(&steps_[step].action);
-    if (kernel == nullptr || device_.kind == abi::DeviceKind::cpu) return steps_.size();
+    if (kernel == nullptr || device_.table_bytes == 0) return steps_.size();
     // Addresses, one size, and the first block of each.
-    return kMostTableBytes / (8 * (kernel->kernel.params.size() + 1) + 4);
+    return static_cast<std::size_t>(device_.table_bytes) /
+           (8 * (kernel->kernel.params.size() + 1) + 4);
   }
 
   Step table(const std::vector<std::size_t>& members) {
@@ -258,11 +256,9 @@ class Combiner {
       }
     }
     combined.kernel.sources = step.sources;
-    const bool blocks = device_.kind != abi::DeviceKind::cpu;
     const bool as_is = combined.kernel.ending && combined.kernel.ending->by_strips;
-    combined.schedule = as_is     ? first.schedule
-                        : !blocks ? choose_schedule(combined.kernel, device_, context_)
-                                  : choose_blocks(combined.kernel, device_, context_);
+    combined.schedule =
+        as_is ? first.schedule : choose_schedule(combined.kernel, device_, context_);
     collect_sizes(combined.kernel, context_);
     log(LogChannel::fusion, "combine {} kernels ({})", members.size(), step.label);
     step.action = std::move(combined);
@@ -274,7 +270,7 @@ class Combiner {
 
   std::vector<Step>& steps_;
   const Program& program_;
-  const abi::DeviceDescription& device_;
+  const abi::Target& device_;
   sym::Context& context_;
   Expr general_;
   int symbols_ = 0;
@@ -286,8 +282,7 @@ class Combiner {
 
 }  // namespace
 
-void combine(std::vector<Step>& steps, const Program& program,
-             const abi::DeviceDescription& device) {
+void combine(std::vector<Step>& steps, const Program& program, const abi::Target& device) {
   Combiner(steps, program, device).run();
 }
 

@@ -15,7 +15,6 @@ namespace inkle::schedule {
 
 // Runs last, when steps are in order and have their bytes. A step that joins an earlier one moves
 // to its place.
-void combine(std::vector<Step>& steps, const loop::Program& program,
-             const abi::DeviceDescription& device);
+void combine(std::vector<Step>& steps, const loop::Program& program, const abi::Target& device);
 
 }  // namespace inkle::schedule

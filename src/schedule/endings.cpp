@@ -15,20 +15,8 @@ using loop::Opcode;
 using loop::Program;
 using Axis = BlockSchedule::Axis;
 
-// What one block does while all others are through: points of all stages together, for each of its
-// threads. That takes less than the start of another kernel.
-constexpr std::int64_t kMostAlone = 32;
-// Of what is no reduction, together: more is work of its own.
-constexpr std::int64_t kMostNumbers = 16;
-// Of a strip: rows of parts that its last block reads.
-constexpr std::int64_t kMostRows = 512;
 constexpr std::size_t kMostParts = 8;
-// Blocks that hand over their numbers in cells, of 8 bytes each.
-constexpr std::int64_t kMostCells = 32768;
 constexpr std::size_t kMostParams = 64;
-// Shared memory in which the last block reduces columns, where every thread has a value of each
-// lane.
-constexpr std::int64_t kMostSlots = 40 << 10;
 // The largest partial result: a number, a mean and a sum of squares in f64, a place.
 constexpr std::int64_t kLargestPart = 24;
 
@@ -85,10 +73,10 @@ bool finishes(const LoopKernel& loops) {
   });
 }
 
-class Joiner {
+class EndingJoiner {
  public:
-  Joiner(std::vector<Step>& steps, const Program& program)
-      : steps_(steps), program_(program), gone_(steps.size(), false) {}
+  EndingJoiner(std::vector<Step>& steps, const Program& program, const abi::SplitRules& rules)
+      : steps_(steps), program_(program), rules_(rules), gone_(steps.size(), false) {}
 
   void run() {
     for (std::size_t s = 1; s < steps_.size(); ++s) {
@@ -173,8 +161,9 @@ class Joiner {
       return false;
     }
     if (has_ending && first->kernel.ending->parts.size() == kMostParts) return false;
-    const bool alone = is_small(loops_of(last), kMostAlone * first->schedule.blocks->threads) &&
-                       (finishes(loops_of(last)) || is_small(loops_of(last), kMostNumbers));
+    const bool alone =
+        is_small(loops_of(last), rules_.ending_points * first->schedule.blocks->threads) &&
+        (finishes(loops_of(last)) || is_small(loops_of(last), rules_.ending_numbers));
     const bool strips = !alone && ends_by_strips(steps_[before], steps_[s]);
     if (!alone && !strips) return false;
     if (has_ending && first->kernel.ending->by_strips != strips) return false;
@@ -199,9 +188,9 @@ class Joiner {
   }
 
   // The shared memory of one block for the reductions of all.
-  static bool fits_alone(const BlockSchedule& first, const BlockSchedule& last) {
+  bool fits_alone(const BlockSchedule& first, const BlockSchedule& last) const {
     if (last.axis == Axis::inner || last.team == 1) return true;
-    return std::int64_t{first.threads} * last.lanes * kLargestPart <= kMostSlots;
+    return std::int64_t{first.threads} * last.lanes * kLargestPart <= rules_.ending_shared;
   }
 
   // --- Strips of columns ----------------------------------------------------------------------
@@ -220,11 +209,11 @@ class Joiner {
     for (const Stage& stage : ending.stages) {
       std::int64_t rows = 1;
       for (const Dim& dim : stage.inner) {
-        rows = std::max(rows, std::min(high(dim.extent), kMostRows + 1) * rows);
+        rows = std::max(rows, std::min(high(dim.extent), rules_.ending_rows + 1) * rows);
       }
-      if (rows > kMostRows) return false;
+      if (rows > rules_.ending_rows) return false;
     }
-    if (std::int64_t{blocks.threads} * blocks.lanes * kLargestPart > kMostSlots &&
+    if (std::int64_t{blocks.threads} * blocks.lanes * kLargestPart > rules_.ending_shared &&
         has_large_parts(ending)) {
       return false;
     }
@@ -324,13 +313,13 @@ class Joiner {
   }
 
   // Numbers of blocks that have a row each, if those are all that the last block reads of theirs.
-  static void hand_over(KernelStep& first, const KernelStep& last, bool may) {
+  void hand_over(KernelStep& first, const KernelStep& last, bool may) const {
     first.kernel.ending->cells.clear();
     const LoopKernel& loops = loops_of(first);
     const BlockSchedule& blocks = *first.schedule.blocks;
     const bool has_rows = blocks.axis == Axis::inner && blocks.team > 32 && blocks.chunk == 0 &&
                           loops.outer.size() == 1;
-    if (!may || !has_rows || !(high(loops.outer.front().extent) <= kMostCells)) return;
+    if (!may || !has_rows || !(high(loops.outer.front().extent) <= rules_.ending_cells)) return;
     std::vector<std::uint32_t> cells;
     for (const Stage& stage : loops.stages) {
       for (const StageStore& store : stage.stores) {
@@ -376,13 +365,14 @@ class Joiner {
 
   std::vector<Step>& steps_;
   const Program& program_;
+  const abi::SplitRules& rules_;
   std::vector<bool> gone_;
 };
 
 }  // namespace
 
-void join_endings(std::vector<Step>& steps, const Program& program) {
-  Joiner(steps, program).run();
+void join_endings(std::vector<Step>& steps, const Program& program, const abi::Target& device) {
+  EndingJoiner(steps, program, device.split).run();
 }
 
 }  // namespace inkle::schedule

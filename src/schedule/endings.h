@@ -8,11 +8,13 @@
 
 #include <vector>
 
+#include "abi/target.h"
 #include "schedule/scheduled.h"
 
 namespace inkle::schedule {
 
 // For steps whose schedules are those of a GPU, before they become tables.
-void join_endings(std::vector<Step>& steps, const loop::Program& program);
+void join_endings(std::vector<Step>& steps, const loop::Program& program,
+                  const abi::Target& device);
 
 }  // namespace inkle::schedule

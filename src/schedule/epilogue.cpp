@@ -9,6 +9,7 @@
 #include "loop/builder.h"
 #include "schedule/epilogue_patterns.h"
 #include "schedule/inline.h"
+#include "schedule/library.h"
 #include "schedule/linear.h"
 
 namespace inkle::schedule {
@@ -61,8 +62,13 @@ std::optional<View> view_over(BufferId buffer, Expr offset, std::span<const Expr
 // Reads a consumer's body as a chain of post-ops over the contraction's result.
 class ChainReader {
  public:
-  ChainReader(const Program& program, const Nest& consumer, BufferId result, const Options& options)
-      : program_(program), consumer_(consumer), result_(result), options_(options) {}
+  ChainReader(const Program& program, const Nest& consumer, BufferId result,
+              abi::SetOf<abi::PostOpKind> post_ops, bool adds_before_rounding)
+      : program_(program),
+        consumer_(consumer),
+        result_(result),
+        post_ops_(post_ops),
+        adds_before_rounding_(adds_before_rounding) {}
 
   bool read() {
     const Body& body = consumer_.body;
@@ -98,9 +104,9 @@ class ChainReader {
 
   // After a rounding only what gives the same before it: relu, and by option an addition.
   bool allowed(abi::PostOpKind kind) const {
-    const bool may_add = kind == abi::PostOpKind::add && options_.adds_before_rounding;
+    const bool may_add = kind == abi::PostOpKind::add && adds_before_rounding_;
     if (is_rounded_ && kind != abi::PostOpKind::relu && !may_add) return false;
-    return chain_.size() < kMaxPostOps && options_.can_post_op(kind);
+    return chain_.size() < kMaxPostOps && post_ops_.has(kind);
   }
 
   bool chain(Val v) {
@@ -161,7 +167,8 @@ class ChainReader {
   const Program& program_;
   const Nest& consumer_;
   BufferId result_;
-  const Options& options_;
+  abi::SetOf<abi::PostOpKind> post_ops_;
+  bool adds_before_rounding_;
   bool is_rounded_ = false;  // the result is of f16 or bf16
   std::vector<Expr> indices_;
   std::vector<Epilogue> chain_;
@@ -192,8 +199,8 @@ std::optional<View> take_bias(std::vector<Epilogue>& chain, std::size_t dim) {
 
 class ContractionBuilder {
  public:
-  ContractionBuilder(Program& program, const Options& options)
-      : program_(program), options_(options), mutated_(mutated_buffers(program)) {}
+  ContractionBuilder(Program& program, const abi::Libraries& libraries)
+      : program_(program), libraries_(libraries), mutated_(mutated_buffers(program)) {}
 
   ContractionSteps run() {
     for (std::size_t n = 0; n < program_.nests.size(); ++n) {
@@ -225,7 +232,7 @@ class ContractionBuilder {
   std::optional<Step> matmul(const Nest& nest) const {
     const auto& m = std::get<loop::Matmul>(nest.detail);
     const BufferId out = nest.stores.front().buffer;
-    if (!options_.can_matmul(dtype(m.a.buffer), dtype(m.b.buffer), dtype(out))) {
+    if (!multiplies(libraries_.gemm, dtype(m.a.buffer), dtype(m.b.buffer), dtype(out))) {
       return std::nullopt;
     }
     MatmulStep step;
@@ -243,7 +250,7 @@ class ContractionBuilder {
     step.b = *b;
     step.c = *c;
     step.b_is_weight = is_parameter(m.b.buffer);
-    if (options_.can_run_matmul && !options_.can_run_matmul(step, program_)) return std::nullopt;
+    if (!takes(libraries_.gemm, step, program_)) return std::nullopt;
     Step result;
     result.label = "matmul";
     result.flops = extent_product(nest.dims, *program_.context) * nest.reduced.front().extent * 2;
@@ -254,7 +261,7 @@ class ContractionBuilder {
 
   std::optional<Step> convolution(const Nest& nest) const {
     const auto& c = std::get<loop::Convolution>(nest.detail);
-    if (!options_.can_convolve(dtype(c.x))) return std::nullopt;
+    if (!libraries_.convolution.types.has(dtype(c.x))) return std::nullopt;
     ConvolutionStep step;
     step.x = *whole(c.x);
     step.w = *whole(c.w);
@@ -305,7 +312,10 @@ class ContractionBuilder {
     if (!consumer) return buffer;
     Nest& into = program_.nests[*consumer];
     const BufferId out = into.stores.empty() ? buffer : into.stores.front().buffer;
-    ChainReader reader(program_, into, buffer, options_);
+    const auto post_ops = std::holds_alternative<MatmulStep>(step.action)
+                              ? libraries_.gemm.post_ops
+                              : libraries_.convolution.post_ops;
+    ChainReader reader(program_, into, buffer, post_ops, libraries_.adds_before_rounding);
     const bool ok = !into.stores.empty() && !mutated_[out] && reader.read() &&
                     attach(step, buffer, into, reader);
     log(LogChannel::fusion, "fuse n{} ({}) + n{} ({})  {}   {}", n, program_.nests[n].label,
@@ -348,8 +358,8 @@ class ContractionBuilder {
     }
     std::vector<Epilogue> chain = reader.take();
     if (auto* matmul = std::get_if<MatmulStep>(&step.action)) {
-      if (!options_.can_matmul(dtype(matmul->a.buffer), dtype(matmul->b.buffer),
-                               dtype(store.buffer))) {
+      if (!multiplies(libraries_.gemm, dtype(matmul->a.buffer), dtype(matmul->b.buffer),
+                      dtype(store.buffer))) {
         return false;
       }
       if (matmul->c.sizes.size() != view->sizes.size()) return false;
@@ -364,13 +374,12 @@ class ContractionBuilder {
       fused.c = *view;
       fused.epilogue.insert(fused.epilogue.end(), chain.begin(), chain.end());
       if (fused.epilogue.size() > kMaxPostOps) return false;
-      if (options_.can_run_matmul && !options_.can_run_matmul(fused, program_)) return false;
+      if (!takes(libraries_.gemm, fused, program_)) return false;
       *matmul = std::move(fused);
     } else {
       auto& convolution = std::get<ConvolutionStep>(step.action);
       if (convolution.parameters.weight_gradient) return false;
-      // oneDNN's fast transposed convolutions have no post-ops.
-      if (convolution.parameters.transposed && options_.device.kind == abi::DeviceKind::cpu) {
+      if (convolution.parameters.transposed && !libraries_.convolution.transposed_with_post_ops) {
         return false;
       }
       if (!is_row(*view, 1)) return false;
@@ -382,16 +391,14 @@ class ContractionBuilder {
       fused.y = *view;
       fused.epilogue.insert(fused.epilogue.end(), chain.begin(), chain.end());
       if (fused.epilogue.size() > kMaxPostOps) return false;
-      if (options_.can_run_convolution && !options_.can_run_convolution(fused, program_)) {
-        return false;
-      }
+      if (!takes(libraries_.convolution, fused, program_)) return false;
       convolution = std::move(fused);
     }
     return true;
   }
 
   Program& program_;
-  const Options& options_;
+  const abi::Libraries& libraries_;
   std::vector<bool> mutated_;
   std::set<std::size_t> done_;  // nests that contractions have moved to
   ContractionSteps steps_;
@@ -399,8 +406,8 @@ class ContractionBuilder {
 
 }  // namespace
 
-ContractionSteps build_contractions(Program& program, const Options& options) {
-  return ContractionBuilder(program, options).run();
+ContractionSteps build_contractions(Program& program, const abi::Libraries& libraries) {
+  return ContractionBuilder(program, libraries).run();
 }
 
 }  // namespace inkle::schedule

@@ -8,7 +8,8 @@
 
 #include <map>
 
-#include "schedule/schedule.h"
+#include "abi/target.h"
+#include "loop/program.h"
 #include "schedule/scheduled.h"
 
 namespace inkle::schedule {
@@ -19,6 +20,7 @@ using ContractionSteps = std::map<loop::BufferId, Step>;
 // Removes the pointwise nests that were taken over; the contraction's nest then writes their
 // buffer, stands in their place in the order and keeps their body (for what it reads). Matmuls and
 // convolutions that the library cannot run are left out of the map.
-[[nodiscard]] ContractionSteps build_contractions(loop::Program& program, const Options& options);
+[[nodiscard]] ContractionSteps build_contractions(loop::Program& program,
+                                                  const abi::Libraries& libraries);
 
 }  // namespace inkle::schedule

@@ -26,16 +26,6 @@ constexpr std::size_t kSiblingWindow = 8;
 // Of a nest with more producers, no two are looked at together.
 constexpr std::size_t kMostProducers = 8;
 
-// On a GPU: threads that share a long row, and what is a long row.
-constexpr std::int64_t kRowThreads = 1024;
-constexpr std::int64_t kLongRow = 8192;
-// Threads that share a column, each thread with several columns, and how much work is worth more
-// than one kernel's start.
-constexpr std::int64_t kColumnTeam = 8;
-constexpr std::int64_t kManyElements = 1 << 20;
-// Bytes that a block keeps of values of a row that other places of the row need.
-constexpr std::int64_t kMostKeptOfRow = 32 << 10;
-
 bool is_fusable(const Nest& nest) {
   return nest.kind == NestKind::pointwise || nest.kind == NestKind::reduction;
 }
@@ -60,10 +50,11 @@ std::vector<bool> updated_buffers(const Program& program) {
 
 class Fuser {
  public:
-  Fuser(const Program& program, const abi::DeviceDescription& device,
-        const std::vector<BufferId>& gathered, bool deterministic)
+  Fuser(const Program& program, const abi::Target& device, const std::vector<BufferId>& gathered,
+        bool deterministic)
       : program_(program),
         device_(device),
+        rules_(device.fusion),
         gathered_(gathered),
         deterministic_(deterministic),
         mutated_(mutated_buffers(program)),
@@ -202,11 +193,12 @@ class Fuser {
            std::find(gathered_.begin(), gathered_.end(), nest.stores[0].buffer) != gathered_.end();
   }
 
-  bool is_gpu() const { return device_.kind != abi::DeviceKind::cpu; }
+  // Threads of a block share a row, and its memory.
+  bool shares_rows() const { return rules_.row_threads > 0; }
 
   // Whether a scatter's points may come in any order: sums of integers are the same in all.
   bool may_run_at_once(const Nest& nest) const {
-    if (!is_gpu() || !deterministic_) return is_gpu();
+    if (!device_.scatters_at_once || !deterministic_) return device_.scatters_at_once;
     return std::all_of(nest.stores.begin(), nest.stores.end(), [&](const loop::Store& store) {
       return store.mode == loop::StoreMode::atomic_add &&
              !abi::is_float(program_.buffers[store.buffer].dtype);
@@ -238,11 +230,11 @@ class Fuser {
     return columns;
   }
 
-  // A block of a GPU walks a long row alone: with few of them it is better to write what rows share
+  // A block has a long row alone: with few of them it is better to write what rows share
   // and to let all blocks read it.
   // Reductions that are alike long have nothing to lose.
   bool starves(const Group& before, const Group& joined) const {
-    if (!is_gpu() || joined.members.size() < 2) return false;
+    if (!shares_rows() || joined.members.size() < 2) return false;
     const Member& last = joined.members.back();
     const bool shares_work = last.nest.kind == NestKind::pointwise && !last.inner.empty();
     const bool takes_loops = extent_hint(joined.outer) < extent_hint(before.outer);
@@ -254,19 +246,21 @@ class Fuser {
     if (walks_columns(joined)) {
       const std::int64_t columns = extent_hint(joined.outer);
       const std::int64_t wanted = std::int64_t{device_.parallelism} * device_.resident_threads / 8;
-      return columns * longest >= kManyElements &&
-             columns * std::min<std::int64_t>(kColumnTeam, longest) / kColumnTeam < wanted;
+      return columns * longest >= rules_.many_elements &&
+             columns * std::min<std::int64_t>(rules_.column_team, longest) / rules_.column_team <
+                 wanted;
     }
     const double threads = static_cast<double>(extent_hint(joined.outer)) *
-                           static_cast<double>(std::min<std::int64_t>(longest, kRowThreads));
-    return longest >= kLongRow && threads < double{kRowThreads} * device_.parallelism / 2;
+                           static_cast<double>(std::min<std::int64_t>(longest, rules_.row_threads));
+    return longest >= rules_.long_row &&
+           threads < static_cast<double>(rules_.row_threads) * device_.parallelism / 2;
   }
 
-  // On a GPU: whether the last member needs values that the group makes at other places along its
+  // Whether the last member needs values that the group makes at other places along its
   // inner loops, which the threads of a block would have to hand over: of a column there are too
   // many for that, and of a long row.
   bool needs_other_places(const Group& joined) const {
-    if (!is_gpu()) return false;
+    if (!shares_rows()) return false;
     const Member& last = joined.members.back();
     for (const loop::Instruction& i : last.nest.body.instructions) {
       if (i.opcode != loop::Opcode::load) continue;
@@ -278,7 +272,7 @@ class Fuser {
       if (is_of_row || is_same_place(i, last, *made)) continue;
       const auto elements = extent_product(inner, *program_.context).constant();
       const std::int64_t size = abi::size_of(program_.buffers[i.buffer].dtype);
-      if (walks_columns(joined) || !elements || *elements * size > kMostKeptOfRow) return true;
+      if (walks_columns(joined) || !elements || *elements * size > rules_.kept_of_row) return true;
     }
     return false;
   }
@@ -333,8 +327,8 @@ class Fuser {
       }
     }
     group_of_[n] = groups_.size();
-    // Threads of a GPU share a scan; what follows would find its values with other threads.
-    const bool may_lead = is_fusable(nest) || (nest.kind == NestKind::scan && !is_gpu());
+    // Threads of a block share a scan; what follows would find its values with other threads.
+    const bool may_lead = is_fusable(nest) || (nest.kind == NestKind::scan && !shares_rows());
     fusable_.push_back(may_lead && !touches_mutated(nest));
     if (is_fusable(nest) || nest.kind == NestKind::scan || nest.kind == NestKind::scatter) {
       groups_.push_back(make_group(nest, *program_.context, may_run_at_once(nest)));
@@ -385,7 +379,8 @@ class Fuser {
   }
 
   const Program& program_;
-  const abi::DeviceDescription& device_;
+  const abi::Target& device_;
+  const abi::FusionRules& rules_;
   const std::vector<BufferId>& gathered_;
   bool deterministic_;
   std::vector<bool> mutated_;
@@ -399,7 +394,7 @@ class Fuser {
 
 }  // namespace
 
-std::vector<Group> fuse(const Program& program, const abi::DeviceDescription& device,
+std::vector<Group> fuse(const Program& program, const abi::Target& device,
                         const std::vector<BufferId>& gathered, bool deterministic) {
   return Fuser(program, device, gathered, deterministic).run();
 }

@@ -26,24 +26,21 @@ using loop::Opcode;
 using loop::Val;
 using Replacements = std::vector<std::pair<Expr, Expr>>;
 
-// Rows and columns of a task: sums, a part of the rows and a part of the panels stay in a second
-// cache of 512 KB, and two threads have enough tasks.
-constexpr std::int64_t kMostRows = 96, kColumns = 128;
 // Rows whose sums registers hold; whole groups of them waste nothing.
 constexpr std::int64_t kGroup = 6;
 
-std::int64_t rows_of_task(Expr rows) {
+std::int64_t rows_of_task(Expr rows, std::int64_t most) {
   const auto known = rows.constant();
-  if (!known || *known < 1) return kMostRows;
+  if (!known || *known < 1) return most;
   if (*known <= kGroup * 2) return *known;
-  const std::int64_t blocks = (*known + kMostRows - 1) / kMostRows;
+  const std::int64_t blocks = (*known + most - 1) / most;
   const std::int64_t each = (*known + blocks - 1) / blocks;
   return (each + kGroup - 1) / kGroup * kGroup;
 }
 
 class GemmMaker {
  public:
-  GemmMaker(ScheduledProgram& scheduled, const abi::DeviceDescription& device)
+  GemmMaker(ScheduledProgram& scheduled, const abi::Target& device)
       : scheduled_(scheduled), device_(device), context_(*scheduled.program.context) {
     const bool many = device.vector_registers >= 32;
     panel_ = device.vector_bytes / 4 * (many ? 4 : 2);
@@ -144,8 +141,8 @@ class GemmMaker {
     body.yield(body.row(0, abi::DType::f32));
     g.stores = {{2, offset_in(m.c, v[0], v[1], v[2]), loop::StoreMode::overwrite, 0}};
     step.schedule.lanes = device_.vector_bytes / 4;
-    step.schedule.row_block = rows_of_task(g.rows);
-    step.schedule.column_block = kColumns;
+    step.schedule.row_block = rows_of_task(g.rows, device_.loops.gemm_rows);
+    step.schedule.column_block = device_.loops.gemm_columns;
     step.kernel.sources = scheduled_.steps[s].sources;
     step.kernel.body = std::move(g);
     const auto next = reader(s, m);
@@ -371,7 +368,7 @@ class GemmMaker {
   }
 
   ScheduledProgram& scheduled_;
-  const abi::DeviceDescription& device_;
+  const abi::Target& device_;
   sym::Context& context_;
   std::int64_t panel_ = 16;
   std::map<std::size_t, Step> packs_;
@@ -380,7 +377,7 @@ class GemmMaker {
 
 }  // namespace
 
-void write_gemms(ScheduledProgram& scheduled, const abi::DeviceDescription& device) {
+void write_gemms(ScheduledProgram& scheduled, const abi::Target& device) {
   GemmMaker(scheduled, device).run();
 }
 

@@ -6,12 +6,12 @@
 // Runs on the steps, when layouts are decided and before it is decided what is prepared.
 #pragma once
 
-#include "abi/device.h"
+#include "abi/target.h"
 #include "schedule/scheduled.h"
 
 namespace inkle::schedule {
 
 // Products of other types and of two operands without elements stay with the library.
-void write_gemms(ScheduledProgram& scheduled, const abi::DeviceDescription& device);
+void write_gemms(ScheduledProgram& scheduled, const abi::Target& device);
 
 }  // namespace inkle::schedule

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "abi/device.h"
+#include "abi/target.h"
 #include "loop/program.h"
 
 namespace inkle::schedule {
@@ -60,8 +60,7 @@ void drop_unit_dims(loop::Nest& nest, sym::Context& context);
 // The program's nests as groups, in an order that respects every dependency. Nests without a loop
 // body (contractions, calls) are groups of one member. `gathered`: results of nests that join the
 // kernel of their rows where they can (schedule/walk.h). `deterministic`: as in Options.
-[[nodiscard]] std::vector<Group> fuse(const loop::Program& program,
-                                      const abi::DeviceDescription& device,
+[[nodiscard]] std::vector<Group> fuse(const loop::Program& program, const abi::Target& device,
                                       const std::vector<loop::BufferId>& gathered,
                                       bool deterministic);
 

@@ -185,15 +185,15 @@ void join_for_products(Program& program, BufferId b, const std::vector<Reader>& 
 }
 
 Order wanted_order(const Program& program, const Nest& nest, const Buffer& buffer,
-                   bool weights_channels_last) {
+                   const abi::ConvolutionLibrary& library) {
   const std::size_t rank = buffer.sizes.size();
   switch (nest.kind) {
     case NestKind::convolution: {
       const auto& convolution = std::get<loop::Convolution>(nest.detail);
       if (!convolution.weight_gradient) {
-        return convolved_order(program.buffers[convolution.x], *program.context);
+        return convolved_order(program.buffers[convolution.x], library, *program.context);
       }
-      const bool wanted = weights_channels_last && abi::is_reduced_float(buffer.dtype);
+      const bool wanted = library.weights_channels_last && abi::is_reduced_float(buffer.dtype);
       return wanted ? channels_last(rank) : row_major(rank);
     }
     case NestKind::attention:
@@ -215,7 +215,7 @@ Order wanted_order(const Program& program, const Nest& nest, const Buffer& buffe
 
 }  // namespace
 
-void choose_layouts(Program& program, bool weights_channels_last) {
+void choose_layouts(Program& program, const abi::ConvolutionLibrary& library) {
   sym::Context& context = *program.context;
   const std::vector<bool> images = images_of(program);
   const auto products = products_of(program);
@@ -223,10 +223,10 @@ void choose_layouts(Program& program, bool weights_channels_last) {
     for (const BufferId b : loop::writes(nest)) {
       Buffer& buffer = program.buffers[b];
       if (buffer.strides) continue;
-      const bool is_image = images[b] && !keeps_order(buffer);
+      const bool is_image = images[b] && !library.keeps_order.has(buffer.dtype);
       const Order order = is_image && nest.kind == NestKind::pointwise
                               ? channels_last(buffer.sizes.size())
-                              : wanted_order(program, nest, buffer, weights_channels_last);
+                              : wanted_order(program, nest, buffer, library);
       buffer.strides = dense_strides(context, buffer.sizes, order);
       if (nest.kind == NestKind::pointwise && !products[b].empty()) {
         join_for_products(program, b, products[b]);

@@ -116,8 +116,7 @@ bool columns_scratch(const Kernel& kernel, const LoopKernel& loops, sym::Context
   return std::ranges::find(prepared.scratch_used, true) != prepared.scratch_used.end();
 }
 
-std::vector<BlockSchedule> fallbacks(const BlockSchedule& wanted,
-                                     const abi::DeviceDescription& device) {
+std::vector<BlockSchedule> fallbacks(const BlockSchedule& wanted, const abi::Target& device) {
   std::vector<BlockSchedule> found;
   const auto add = [&](const BlockSchedule& b) {
     if (!(b == (found.empty() ? wanted : found.back()))) found.push_back(b);
@@ -166,7 +165,7 @@ std::string objection(const Kernel& kernel, const BlockSchedule& blocks, sym::Co
 }
 
 BlockSchedule legal_blocks(const Kernel& kernel, const BlockSchedule& wanted,
-                           const abi::DeviceDescription& device, sym::Context& context) {
+                           const abi::Target& device, sym::Context& context) {
   const std::string first = objection(kernel, wanted, context);
   if (first.empty()) return wanted;
   for (const BlockSchedule& fallback : fallbacks(wanted, device)) {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "abi/device.h"
+#include "abi/target.h"
 #include "schedule/kernel.h"
 
 namespace inkle::schedule {
@@ -22,7 +22,6 @@ inline constexpr std::int64_t kThreadScratch = 64;
 // rows, one element an access, a warp an iteration, one thread an iteration. Throws Unsupported,
 // with the kernel's places in the user's program, where none does.
 [[nodiscard]] BlockSchedule legal_blocks(const Kernel& kernel, const BlockSchedule& wanted,
-                                         const abi::DeviceDescription& device,
-                                         sym::Context& context);
+                                         const abi::Target& device, sym::Context& context);
 
 }  // namespace inkle::schedule

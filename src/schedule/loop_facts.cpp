@@ -15,8 +15,7 @@ constexpr std::int64_t kLeastRaggedRow = 512;
 
 }  // namespace
 
-LoopFacts::LoopFacts(const Kernel& kernel, const abi::DeviceDescription& device,
-                     sym::Context& context)
+LoopFacts::LoopFacts(const Kernel& kernel, const abi::Target& device, sym::Context& context)
     : kernel_(kernel),
       loops_(std::get<LoopKernel>(kernel.body)),
       device_(device),
@@ -173,7 +172,7 @@ bool LoopFacts::searches(const Stage& stage) const {
   const auto length = extent.constant();
   const std::int32_t lanes = row_lanes();
   return length && sym::divides(lanes, extent) &&
-         *length <= std::int64_t{lanes} * kSearchedAccesses * device_.block_threads;
+         *length <= lanes * device_.blocks.searched_accesses * device_.block_threads;
 }
 
 bool LoopFacts::reads_again() const {

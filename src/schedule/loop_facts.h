@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "abi/device.h"
+#include "abi/target.h"
 #include "schedule/density.h"
 #include "schedule/kernel.h"
 
@@ -17,15 +17,11 @@ namespace inkle::schedule {
 inline constexpr std::int64_t kAccess = 16;
 // More lanes than this make bodies long and save nothing: bytes then share an access of 8.
 inline constexpr std::int32_t kMostLanes = 8;
-// Accesses that a thread keeps of a row in which a maximum is searched for, once it is known (8192
-// columns of bf16: 36.4 us with 2, 38.4 with 4, 38.8 with 8; remembering where each thread's
-// maximum was: 39.3).
-inline constexpr std::int64_t kSearchedAccesses = 2;
 
 // Of the kernel as it is at each call; all outlive this.
 class LoopFacts {
  public:
-  LoopFacts(const Kernel& kernel, const abi::DeviceDescription& device, sym::Context& context);
+  LoopFacts(const Kernel& kernel, const abi::Target& device, sym::Context& context);
 
   // Of all reads and stores of parameters.
   [[nodiscard]] std::vector<WeightedOffset> offsets() const;
@@ -71,7 +67,7 @@ class LoopFacts {
 
   const Kernel& kernel_;
   const LoopKernel& loops_;
-  const abi::DeviceDescription& device_;
+  const abi::Target& device_;
   sym::Context& context_;
 };
 

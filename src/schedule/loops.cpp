@@ -6,6 +6,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "schedule/blocks.h"
 #include "schedule/density.h"
 #include "schedule/inline.h"
 #include "schedule/linear.h"
@@ -105,10 +106,6 @@ double iteration_cost(const LoopKernel& kernel) {
   return std::max(cost, 0.05);
 }
 
-// A thread of its own pays from about this much work on, in nanoseconds (a fork and join is some
-// hundred, and the other core's cache has to be filled).
-constexpr double kThreadWork = 5000;
-
 // An outer loop but the last along which something is read with unit stride that the last loop, of
 // unit stride for the rest, reads in jumps: the two want tiles. The weightiest, if any.
 std::optional<std::size_t> transposed_loop(const LoopKernel& loops,
@@ -154,8 +151,8 @@ void order_and_merge_loops(LoopKernel& kernel, sym::Context& context) {
   }
 }
 
-Schedule choose_schedule(Kernel& kernel, const abi::DeviceDescription& device,
-                         sym::Context& context) {
+Schedule choose_schedule(Kernel& kernel, const abi::Target& device, sym::Context& context) {
+  if (device.has_blocks) return choose_blocks(kernel, device, context);
   auto& loops = std::get<LoopKernel>(kernel.body);
   Schedule schedule;
   schedule.lanes = device.vector_bytes / 4;
@@ -198,9 +195,9 @@ Schedule choose_schedule(Kernel& kernel, const abi::DeviceDescription& device,
   cost *= static_cast<double>(extent_hint(outer.last(loops.walked)));
   if (schedule.vector_outer) {
     const std::int64_t last = sym::hint(loops.outer.back().extent).value_or(4096);
-    // Elementwise: blocks of 2048 (8 KB a stream). With loops inside: as many columns as a few
-    // vectors, so that every visit of a row uses whole cache lines.
-    std::int64_t block = has_inner ? std::int64_t{4} * schedule.lanes : 2048;
+    // With loops inside: as many columns as a few vectors, so that every visit of a row uses whole
+    // cache lines.
+    std::int64_t block = has_inner ? std::int64_t{4} * schedule.lanes : device.loops.elementwise;
     if (!has_inner && last < block) block = std::max<std::int64_t>(last, schedule.lanes);
     const auto transposed = has_inner ? std::nullopt : transposed_loop(loops, offsets);
     if (transposed) {
@@ -212,7 +209,8 @@ Schedule choose_schedule(Kernel& kernel, const abi::DeviceDescription& device,
     schedule.block = block;
     cost *= static_cast<double>(std::min(block, last));
   }
-  schedule.grain = std::max<std::int64_t>(1, static_cast<std::int64_t>(kThreadWork / cost));
+  schedule.grain =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(device.loops.thread_nanoseconds / cost));
   return schedule;
 }
 

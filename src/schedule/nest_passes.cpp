@@ -32,37 +32,30 @@ using State = Scheduling;
 
 namespace needs {
 
-bool padded_channels(const Options& o) { return o.least_channels > 0; }
-bool padded_rows(const Options& o) { return o.pads_rows; }
-bool short_sums(const Options& o) { return !o.training && o.longest_sum > 0; }
+const abi::Libraries& libraries(const Options& o) { return o.target.libraries; }
+
+bool padded_channels(const Options& o) { return libraries(o).convolution.least_channels > 0; }
+bool padded_rows(const Options& o) { return libraries(o).gemm.row_bytes > 0; }
+bool short_sums(const Options& o) {
+  return !o.training && libraries(o).convolution.longest_sum > 0;
+}
 bool inference(const Options& o) { return !o.training; }
 bool training(const Options& o) { return o.training; }
-bool blocks(const Options& o) { return o.device.kind != abi::DeviceKind::cpu; }
-bool gemm_template(const Options& o) { return o.gemm_template; }
+bool launches(const Options& o) { return o.target.launches_cost; }
+bool cache_hints(const Options& o) { return o.target.caches != abi::CacheRules{}; }
+bool gemm_template(const Options& o) { return libraries(o).gemm.by_template; }
 
 }  // namespace needs
 
 Program& program(State& state) { return state.scheduled.program; }
 const Program& program(const State& state) { return state.scheduled.program; }
 
-// Epilogues are for the templates, not for the library.
-Options without_post_ops(Options options) {
-  options.can_run_matmul = [can_run = std::move(options.can_run_matmul)](const MatmulStep& step,
-                                                                         const Program& program) {
-    const bool is_f32 = program.buffers[step.c.buffer].dtype == abi::DType::f32;
-    if (is_f32 && (step.bias || !step.epilogue.empty())) return false;
-    return !can_run || can_run(step, program);
-  };
-  return options;
-}
+const abi::Libraries& libraries(const State& s) { return s.options.target.libraries; }
 
-void make_contractions(State& s) {
-  const Options& o = s.options;
-  s.contractions = build_contractions(program(s), o.gemm_template ? without_post_ops(o) : o);
-}
+void make_contractions(State& s) { s.contractions = build_contractions(program(s), libraries(s)); }
 
 void fuse_groups(State& s) {
-  s.groups = fuse(program(s), s.options.device, s.column_parts, s.options.deterministic);
+  s.groups = fuse(program(s), s.options.target, s.column_parts, s.options.deterministic);
 }
 
 void make_steps(State& s) {
@@ -85,32 +78,32 @@ constexpr NestPass kPasses[] = {
      "values that no result needs go, and with them the reads of buffers"},
     {"remove_dead_nests", [](State& s) { remove_dead_nests(program(s)); }, nullptr, false,
      "nests whose results nobody reads go"},
-    {"widen_convolutions", [](State& s) { widen_convolutions(program(s), s.options); }, nullptr,
-     false, "convolutions of f16 and bf16 that the library has in f32 alone become such ones"},
+    {"widen_convolutions", [](State& s) { widen_convolutions(program(s), libraries(s).convolution); },
+     nullptr, false, "convolutions of f16 and bf16 that the library has in f32 alone become such ones"},
     {"patch_convolutions",
-     [](State& s) { convolutions_of_patches(program(s), s.options.least_channels); },
+     [](State& s) { convolutions_of_patches(program(s), libraries(s).convolution.least_channels); },
      needs::padded_channels, false,
      "convolutions whose windows do not overlap become matrix products over patches"},
-    {"split_channels", [](State& s) { split_channels(program(s), s.options.longest_sum); },
+    {"split_channels", [](State& s) { split_channels(program(s), libraries(s).convolution.longest_sum); },
      needs::short_sums, false,
      "convolutions of sequences whose sums are long add in groups of channels"},
     {"drop_unit_variables", [](State& s) { drop_unit_variables(program(s)); }, nullptr, false,
      "variables of loops of one iteration become 0 in every index"},
     {"share_reductions", [](State& s) { share_reductions(program(s)); }, nullptr, false,
      "equal reductions are computed once"},
-    {"pad_products", [](State& s) { pad_products(program(s)); }, needs::padded_rows, false,
+    {"pad_products", [](State& s) { pad_products(program(s), libraries(s).gemm); }, needs::padded_rows, false,
      "rows not divisible by an access, of operands of matrix products, get zeros behind them"},
     {"inline_pointwise",
-     [](State& s) { inline_pointwise(program(s), s.options.keep_roundings); }, nullptr, false,
+     [](State& s) { inline_pointwise(program(s), libraries(s).keep_roundings); }, nullptr, false,
      "cheap pointwise producers move into their consumers"},
     {"choose_layouts",
-     [](State& s) { choose_layouts(program(s), s.options.weights_channels_last); }, nullptr,
+     [](State& s) { choose_layouts(program(s), libraries(s).convolution); }, nullptr,
      kRequired, "strides for buffers that have none"},
-    {"pad_channels", [](State& s) { pad_channels(program(s), s.options.least_channels); },
+    {"pad_channels", [](State& s) { pad_channels(program(s), libraries(s).convolution.least_channels); },
      needs::padded_channels, false, "images with few channels get more of them, of zeros"},
-    {"settle_operands", [](State& s) { settle_operands(program(s), s.options.needs_matrices); },
+    {"settle_operands", [](State& s) { settle_operands(program(s), libraries(s)); },
      nullptr, kRequired, "operands of contractions are read in place or copied"},
-    {"contractions_to_loops", [](State& s) { contractions_to_loops(program(s), s.options); },
+    {"contractions_to_loops", [](State& s) { contractions_to_loops(program(s), libraries(s)); },
      nullptr, kRequired, "contractions that the library does not run become loops"},
     {"fold_channel_factors", [](State& s) { fold_channel_factors(program(s)); },
      needs::inference, false, "factors of a convolution's channels move into its weights"},
@@ -119,32 +112,32 @@ constexpr NestPass kPasses[] = {
     {"remove_fused_nests", [](State& s) { remove_dead_nests(program(s)); }, nullptr, false,
      "nests that only library calls have read go"},
     {"cut_columns",
-     [](State& s) { s.column_parts = cut_columns(program(s), s.options.device); },
+     [](State& s) { s.column_parts = cut_columns(program(s), s.options.target); },
      needs::training, false, "sums over columns of rows that are reduced too are split in parts"},
     {"split_long_reductions",
-     [](State& s) { split_long_reductions(program(s), s.options.device, s.column_parts); },
+     [](State& s) { split_long_reductions(program(s), s.options.target, s.column_parts); },
      nullptr, false, "reductions with too few results to fill the device are split in parts"},
     {"fuse", fuse_groups, nullptr, kRequired, "nests that share outer loops become one group"},
     {"build_steps", make_steps, nullptr, kRequired,
      "groups become kernels with their schedules, and steps in order"},
     {"move_scalars", [](State& s) { move_scalars(s.scheduled.steps, program(s)); },
-     needs::blocks, false, "scalars that one other kernel reads are computed there again"},
-    {"join_endings", [](State& s) { join_endings(s.scheduled.steps, program(s)); },
-     needs::blocks, false, "the second stage of a split reduction joins the first launch"},
-    {"write_gemms", [](State& s) { write_gemms(s.scheduled, s.options.device); },
+     needs::launches, false, "scalars that one other kernel reads are computed there again"},
+    {"join_endings", [](State& s) { join_endings(s.scheduled.steps, program(s), s.options.target); },
+     needs::launches, false, "the second stage of a split reduction joins the first launch"},
+    {"write_gemms", [](State& s) { write_gemms(s.scheduled, s.options.target); },
      needs::gemm_template, false, "matrix products of f32 become kernels of a template"},
     {"count_step_bytes", count_bytes_of_steps, nullptr, kRequired, "what each step moves"},
     {"mark_prepared", [](State& s) { mark_prepared(s.scheduled, s.options.training); }, nullptr,
      false, "steps that depend on parameters alone run once"},
-    {"combine", [](State& s) { combine(s.scheduled.steps, program(s), s.options.device); }, nullptr,
+    {"combine", [](State& s) { combine(s.scheduled.steps, program(s), s.options.target); }, nullptr,
      false, "steps that run one kernel on different tensors become one over a table"},
     {"pass_numbers", [](State& s) { pass_numbers(s.scheduled.steps, *program(s).context); },
      nullptr, false, "random streams of one seed become sizes, so that their kernels are alike"},
     {"pass_integers", [](State& s) { pass_integers(s.scheduled.steps, *program(s).context); },
      nullptr, kRequired, "integers of any value are computed with the sizes of a call, checked"},
     {"set_cache_hints",
-     [](State& s) { set_cache_hints(s.scheduled.steps, program(s), s.options.device); },
-     needs::blocks, false, "which kernels read what was just written, and which rows lie in L2"},
+     [](State& s) { set_cache_hints(s.scheduled.steps, program(s), s.options.target); },
+     needs::cache_hints, false, "which kernels read what was just written, and which rows lie in L2"},
     {"count_bytes", [](State& s) { count_bytes(s.scheduled); }, nullptr, kRequired,
      "what a call moves, and the least that it could"},
     {"verify", [](State& s) { verify(s.scheduled); }, nullptr, kRequired,

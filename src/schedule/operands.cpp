@@ -23,8 +23,8 @@ using loop::Program;
 
 class OperandSettler {
  public:
-  OperandSettler(Program& program, bool needs_matrices)
-      : program_(program), needs_matrices_(needs_matrices), mutated_(mutated_buffers(program)) {
+  OperandSettler(Program& program, const abi::Libraries& libraries)
+      : program_(program), libraries_(libraries), mutated_(mutated_buffers(program)) {
     producer_.assign(program.buffers.size(), -1);
     for (std::size_t n = 0; n < program.nests.size(); ++n) {
       for (const BufferId b : loop::writes(program.nests[n])) {
@@ -71,11 +71,12 @@ class OperandSettler {
   }
 
   // Copies that only take a part of another buffer, with the strides that the part has there, need
-  // not be made (q, k and v of one product). On a GPU: there all memory is the host framework's.
+  // not be made (q, k and v of one product).
   void settle_call(loop::EagerCall& call) const {
+    if (!libraries_.eager_takes_parts) return;
     for (std::size_t n = 0; n < call.arguments.size(); ++n) {
       const auto* b = std::get_if<BufferId>(&call.arguments[n]);
-      if (b == nullptr || program_.buffers[*b].device.kind != abi::DeviceKind::cuda) continue;
+      if (b == nullptr) continue;
       const Nest* copy = copy_that_makes(*b);
       if (copy == nullptr || !program_.buffers[*b].offset.is_null()) continue;
       const Instruction& load = copy->body.instructions.front();
@@ -102,7 +103,8 @@ class OperandSettler {
     if (good || !is_identity(nest.stores.front().indices, nest.dims)) return std::nullopt;
     const Order order = nest.kind == NestKind::matmul
                             ? row_major(rank)
-                            : convolved_order(program_.buffers[convolution->x], *program_.context);
+                            : convolved_order(program_.buffers[convolution->x],
+                                              libraries_.convolution, *program_.context);
     return copy_result(nest, out, order);
   }
 
@@ -159,7 +161,7 @@ class OperandSettler {
                    std::optional<std::size_t> matrix) const {
     const auto view = strided_view(program_, access, dims);
     if (!view || !matrix) return view.has_value();
-    if (needs_matrices_) return is_matrix(*view);
+    if (libraries_.gemm.needs_matrices) return is_matrix(*view);
     bool moves = false;
     for (std::size_t d = *matrix; d < dims.size(); ++d) {
       const Expr stride = view->strides[d];
@@ -177,7 +179,7 @@ class OperandSettler {
       access = original;
     }
     if (is_readable(access, dims, matrix)) return;
-    copy_operand(access, dims, needs_matrices_ && matrix ? *matrix : dims.size());
+    copy_operand(access, dims, libraries_.gemm.needs_matrices && matrix ? *matrix : dims.size());
   }
 
   // access := a row-major copy over those dims that it depends on, and all from `whole` on.
@@ -271,6 +273,10 @@ class OperandSettler {
     }
   }
 
+  bool keeps_order(const Buffer& image) const {
+    return libraries_.convolution.keeps_order.has(image.dtype);
+  }
+
   // Whether an image lies as convolutions read and make them.
   bool is_settled(const Buffer& image) const {
     sym::Context& context = *program_.context;
@@ -286,7 +292,8 @@ class OperandSettler {
     Nest copy;
     copy.label = keeps_order(original) ? "contiguous" : "channels_last";
     Buffer buffer = temporary(program_, image, original.dtype, original.sizes);
-    buffer.strides = dense_strides(context, original.sizes, convolved_order(original, context));
+    buffer.strides = dense_strides(context, original.sizes,
+                                   convolved_order(original, libraries_.convolution, context));
     std::vector<Expr> indices = add_loops(copy, original.sizes, context);
     loop::BodyBuilder body(copy.body, context);
     body.yield(body.load(image, buffer.dtype, indices));
@@ -299,7 +306,7 @@ class OperandSettler {
   }
 
   Program& program_;
-  bool needs_matrices_;
+  const abi::Libraries& libraries_;
   std::vector<bool> mutated_;
   std::vector<std::int64_t> producer_;  // nest index before settling
   std::vector<Nest> copies_;
@@ -307,8 +314,8 @@ class OperandSettler {
 
 }  // namespace
 
-void settle_operands(Program& program, bool needs_matrices) {
-  OperandSettler(program, needs_matrices).run();
+void settle_operands(Program& program, const abi::Libraries& libraries) {
+  OperandSettler(program, libraries).run();
 }
 
 }  // namespace inkle::schedule

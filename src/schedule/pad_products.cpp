@@ -22,16 +22,10 @@ using loop::Opcode;
 using loop::Program;
 using loop::Val;
 
-// Bytes that rows start at multiples of, for the library's fast ways.
-constexpr std::int64_t kRowBytes = 16;
-// Shorter rows and smaller operands are not worth a copy.
-constexpr std::int64_t kLeastRow = 1024;
-constexpr std::int64_t kLeastElements = std::int64_t{1} << 22;
-
 class ProductPadder {
  public:
-  explicit ProductPadder(Program& program)
-      : program_(program), mutated_(mutated_buffers(program)) {}
+  ProductPadder(Program& program, const abi::GemmLibrary& library)
+      : program_(program), library_(library), mutated_(mutated_buffers(program)) {}
 
   void run() {
     std::vector<Nest> result;
@@ -77,7 +71,7 @@ class ProductPadder {
   bool is_large(BufferId b) const {
     std::int64_t count = 1;
     for (const Expr size : buffer(b).sizes) count *= std::max<std::int64_t>(hint(size), 1);
-    return count >= kLeastElements;
+    return count >= library_.least_elements;
   }
   static std::int64_t hint(Expr e) { return sym::hint(e).value_or(0); }
 
@@ -85,8 +79,8 @@ class ProductPadder {
   bool is_odd(const Access& access, const Dim& dim) const {
     const Buffer& of = buffer(access.buffer);
     const auto extent = dim.extent.constant();
-    if (!extent || *extent < kLeastRow || !abi::is_reduced_float(of.dtype) ||
-        *extent * abi::size_of(of.dtype) % kRowBytes == 0) {
+    if (!extent || *extent < library_.least_row || !abi::is_reduced_float(of.dtype) ||
+        *extent * abi::size_of(of.dtype) % library_.row_bytes == 0) {
       return false;
     }
     const auto at = dimension_of(access.buffer, access.indices, dim);
@@ -123,7 +117,7 @@ class ProductPadder {
     sym::Context& context = *program_.context;
     auto& m = std::get<loop::Matmul>(nest.detail);
     const std::int64_t size = abi::size_of(buffer(m.a.buffer).dtype);
-    const std::int64_t unit = kRowBytes / size;
+    const std::int64_t unit = library_.row_bytes / size;
     const Expr extent = context.constant((*dim.extent.constant() + unit - 1) / unit * unit);
     const Dim longer = {context.index(extent), extent};
     const std::pair<Expr, Expr> map[] = {{dim.variable, longer.variable}};
@@ -213,12 +207,15 @@ class ProductPadder {
   }
 
   Program& program_;
+  const abi::GemmLibrary& library_;
   std::vector<bool> mutated_;
   std::map<std::pair<BufferId, std::size_t>, BufferId> padded_;
 };
 
 }  // namespace
 
-void pad_products(Program& program) { ProductPadder(program).run(); }
+void pad_products(Program& program, const abi::GemmLibrary& library) {
+  ProductPadder(program, library).run();
+}
 
 }  // namespace inkle::schedule

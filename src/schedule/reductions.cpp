@@ -27,11 +27,11 @@ using loop::Val;
 
 bool has_place(ReduceOp op) { return op == ReduceOp::argmin || op == ReduceOp::argmax; }
 
-bool can_split(const Nest& nest, bool gpu) {
+bool can_split(const Nest& nest, bool blocks) {
   if (nest.kind != NestKind::reduction) return false;
-  if (gpu && nest.reduce == ReduceOp::welford) return true;
+  if (blocks && nest.reduce == ReduceOp::welford) return true;
   if (nest.stores.size() != 1) return false;
-  if (gpu && has_place(nest.reduce)) return true;
+  if (blocks && has_place(nest.reduce)) return true;
   switch (nest.reduce) {
     case ReduceOp::sum:
     case ReduceOp::prod:
@@ -107,18 +107,12 @@ std::int64_t bytes_of_rows(const Nest& nest, const Program& program) {
   return bytes;
 }
 
-// On a GPU, into how many parts a reduction is cut so that all multiprocessors have work: 0 for as
-// it is. Columns are walked by 32 threads with 8 lanes and up to 8 of those in a block, rows by
-// up to 1024 threads; a part of a row is worth a block's work. Four blocks that walk columns keep a
+// Into how many parts a reduction is split so that all multiprocessors have work: 0 for as it is.
+// Columns are walked by 32 threads with 8 lanes and up to 8 of those in a block, rows by up to 1024
+// threads; a part of a row is worth a block's work. Four blocks that walk columns keep a
 // multiprocessor's memory busy; more parts would only make the second reduction longer.
-std::int64_t parts_on_gpu(const Nest& nest, const Program& program,
-                          const abi::DeviceDescription& device) {
-  constexpr std::int64_t kPartOfRow = 8192;
-  constexpr std::int64_t kPartOfColumn = 32;
-  constexpr std::int64_t kColumnBlocks = 4;
-  // A sum of 8192 x 8192 of bf16: 36.0 us with blocks of 32 KB, 38.2 with four a multiprocessor.
-  constexpr std::int64_t kBytesOfBlock = 32 << 10;
-  constexpr std::int64_t kMostBlocks = 16384;
+std::int64_t parts_of_blocks(const Nest& nest, const Program& program, const abi::Target& device) {
+  const abi::SplitRules& rules = device.split;
   const std::int64_t wanted = std::int64_t{device.parallelism} * device.resident_threads / 2;
   const std::int64_t kept = extent_hint(nest.dims);
   const std::int64_t length = extent_hint(nest.reduced);
@@ -127,19 +121,17 @@ std::int64_t parts_on_gpu(const Nest& nest, const Program& program,
                                     : kept * std::min<std::int64_t>(8, (length + 3) / 4) / 8;
   // Two kernels cannot share what they read with their neighbours: only where much is idle.
   if (threads >= wanted / 4) return 0;
-  std::int64_t most = length / (rows ? kPartOfRow : kPartOfColumn);
-  if (!rows) most = std::min(most, kColumnBlocks * device.parallelism);
+  std::int64_t most = length / (rows ? rules.part_of_row : rules.part_of_column);
+  if (!rows) most = std::min(most, rules.column_blocks * device.parallelism);
   std::int64_t parts = std::min(wanted / std::max<std::int64_t>(threads, 1), most);
   // Short blocks, whose numbers cost little to hand over (endings.h), take turns as they end.
   if (rows && parts >= 2 && is_number(nest)) {
     const std::int64_t bytes = bytes_of_rows(nest, program);
-    parts = std::max(parts, std::min(length * bytes / kBytesOfBlock * 15 / 16, kMostBlocks / kept));
+    parts = std::max(parts, std::min(length * bytes / device.blocks.part_bytes * 15 / 16,
+                                     rules.most_blocks / kept));
   }
   return parts < 2 ? 0 : parts;
 }
-
-// Work under which one thread finishes before a second one has started in earnest.
-constexpr std::int64_t kLongReduction = 1 << 16;
 
 // Reduced loop `at` becomes two, the outer one of `wanted` iterations or somewhat more (0: about
 // the square root).
@@ -461,10 +453,10 @@ void share_reductions(Program& program) {
   program.nests = std::move(result);
 }
 
-void split_long_reductions(Program& program, const abi::DeviceDescription& device,
+void split_long_reductions(Program& program, const abi::Target& device,
                            const std::vector<BufferId>& parts_made) {
   sym::Context& context = *program.context;
-  const bool gpu = device.kind != abi::DeviceKind::cpu;
+  const bool blocks = device.has_blocks;
   const auto is_cut = [&](const Nest& nest) {
     return std::any_of(parts_made.begin(), parts_made.end(), [&](BufferId made) {
       const auto r = loop::reads(nest);
@@ -476,10 +468,12 @@ void split_long_reductions(Program& program, const abi::DeviceDescription& devic
   std::vector<Nest> result;
   for (Nest& nest : program.nests) {
     std::size_t moved = 0;
-    if (can_split(nest, gpu) && !is_cut(nest)) {
-      const std::int64_t parts = gpu ? parts_on_gpu(nest, program, device) : 0;
-      const bool few = !gpu && extent_hint(nest.dims) < 2 * device.parallelism &&
-                       extent_hint(nest.reduced) >= kLongReduction;
+    if (can_split(nest, blocks) && !is_cut(nest)) {
+      const std::int64_t parts = blocks ? parts_of_blocks(nest, program, device) : 0;
+      // Under that one thread finishes before a second one has started in earnest.
+      const std::int64_t long_reduction = device.loops.long_reduction;
+      const bool few = long_reduction > 0 && extent_hint(nest.dims) < 2 * device.parallelism &&
+                       extent_hint(nest.reduced) >= long_reduction;
       if (parts != 0) moved = loops_of_parts(nest, context, parts);
       // The first loop as it is makes enough parts, or is divided.
       if (few && (nest.reduced.size() > 1 || divide_loop(nest, context, 0, 0))) moved = 1;
@@ -487,7 +481,7 @@ void split_long_reductions(Program& program, const abi::DeviceDescription& devic
     if (moved == 0) {
       result.push_back(std::move(nest));
     } else {
-      split(program, nest, moved, gpu && !reduces_rows(nest, program), result);
+      split(program, nest, moved, blocks && !reduces_rows(nest, program), result);
     }
   }
   program.nests = std::move(result);

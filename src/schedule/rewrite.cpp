@@ -1,10 +1,13 @@
 #include "schedule/rewrite.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "loop/builder.h"
+#include "schedule/buffers.h"
 #include "schedule/inline.h"
+#include "schedule/library.h"
 #include "schedule/linear.h"
 
 namespace inkle::schedule {
@@ -48,7 +51,7 @@ void matmul_to_loops(Nest& nest, const Program& program) {
 void convolution_to_loops(Nest& nest, const Program& program) {
   const auto c = std::get<loop::Convolution>(nest.detail);
   sym::Context& context = *program.context;
-  if (c.transposed || c.bias || c.weight_gradient) {
+  if (c.transposed || c.weight_gradient) {
     unsupported("{} at {}: a transposed convolution or a gradient of {}", nest.label, nest.source,
                 abi::name_of(program.buffers[c.x].dtype));
   }
@@ -86,6 +89,31 @@ void convolution_to_loops(Nest& nest, const Program& program) {
       abi::is_float(x.dtype) ? b.constant(x.dtype, 0.0) : b.constant(x.dtype, std::int64_t{0});
   const Val value = b.load_if(inside, zero, c.x, x.dtype, std::move(xi));
   b.yield(multiply(b, value, b.load(c.w, w.dtype, std::move(wi)), nest.accumulator));
+}
+
+// The bias of a convolution as a nest behind it; the convolution's result is then one of sums.
+std::optional<Nest> take_bias(Nest& nest, Program& program) {
+  auto& c = std::get<loop::Convolution>(nest.detail);
+  if (!c.bias || c.transposed || c.weight_gradient) return std::nullopt;
+  sym::Context& context = *program.context;
+  const BufferId out = nest.stores.front().buffer;
+  const DType sums = accumulator_of(program.buffers[c.x].dtype);
+  Nest added;
+  added.label = "bias";
+  added.source = nest.source;
+  std::vector<Expr> sizes = program.buffers[out].sizes;
+  loop::Buffer buffer = temporary(program, out, sums, sizes);
+  buffer.strides = program.buffers[out].strides;
+  const std::vector<Expr> place = add_loops(added, sizes, context);
+  const DType dtype = program.buffers[*c.bias].dtype;
+  const BufferId made = program.add_buffer(std::move(buffer));
+  BodyBuilder b(added.body, context);
+  const Val bias = b.cast(b.load(*c.bias, dtype, {place[1]}), sums);
+  b.yield(b.cast(b.add(b.load(made, sums, place), bias), program.buffers[out].dtype));
+  added.stores.push_back({out, place, loop::StoreMode::overwrite, 0});
+  nest.stores.front().buffer = made;
+  c.bias.reset();
+  return added;
 }
 
 void substitute_all(std::vector<Expr>& list, sym::Substitution map) {
@@ -131,20 +159,28 @@ void drop_dead_values(Program& program) {
   for (Nest& nest : program.nests) drop_dead_values(nest);
 }
 
-void contractions_to_loops(Program& program, const Options& options) {
+void contractions_to_loops(Program& program, const abi::Libraries& libraries) {
+  std::vector<Nest> nests;
   for (Nest& nest : program.nests) {
+    std::optional<Nest> bias;
     if (nest.kind == NestKind::matmul) {
       const auto& m = std::get<loop::Matmul>(nest.detail);
       const bool one_row = nest.dims[nest.dims.size() - 2].extent.is_constant(1);
-      const bool library =
-          options.can_matmul(program.buffers[m.a.buffer].dtype, program.buffers[m.b.buffer].dtype,
-                             program.buffers[nest.stores[0].buffer].dtype);
+      const bool library = multiplies(libraries.gemm, program.buffers[m.a.buffer].dtype,
+                                      program.buffers[m.b.buffer].dtype,
+                                      program.buffers[nest.stores[0].buffer].dtype);
       if (one_row || !library) matmul_to_loops(nest, program);
     } else if (nest.kind == NestKind::convolution) {
       const auto& c = std::get<loop::Convolution>(nest.detail);
-      if (!options.can_convolve(program.buffers[c.x].dtype)) convolution_to_loops(nest, program);
+      if (!libraries.convolution.types.has(program.buffers[c.x].dtype)) {
+        bias = take_bias(nest, program);
+        convolution_to_loops(nest, program);
+      }
     }
+    nests.push_back(std::move(nest));
+    if (bias) nests.push_back(std::move(*bias));
   }
+  program.nests = std::move(nests);
 }
 
 }  // namespace inkle::schedule

@@ -1,9 +1,8 @@
 // Rewrites of single nests on the way to kernels.
 #pragma once
 
-#include "abi/device.h"
+#include "abi/target.h"
 #include "loop/program.h"
-#include "schedule/schedule.h"
 
 namespace inkle::schedule {
 
@@ -15,12 +14,12 @@ void drop_dead_values(loop::Program& program);
 
 // Contractions that run better or only as loops of our own: products of one row with a matrix,
 // and dtypes that the library does not take. They become sum reductions.
-void contractions_to_loops(loop::Program& program, const Options& options);
+void contractions_to_loops(loop::Program& program, const abi::Libraries& libraries);
 
 // Convolutions of f16 and bf16, and their gradients, become ones of f32 with a rounding after them
 // where the library has only those (x86 processors with AVX2 alone): sums and bias are of f32 in
 // both, so that results are rounded once. Operands are widened once, weights ahead of all calls.
-void widen_convolutions(loop::Program& program, const Options& options);
+void widen_convolutions(loop::Program& program, const abi::ConvolutionLibrary& library);
 
 // Convolutions of f16 and bf16 images with fewer than `channels` channels whose windows do not
 // overlap (the first layer of a vision transformer) become a copy of the image as patches and a
@@ -40,11 +39,11 @@ void pad_channels(loop::Program& program, std::int64_t channels);
 // (torch's: 2.1e-7), in the same time. 0: none.
 void split_channels(loop::Program& program, std::int64_t longest);
 
-// Operands of products of f16 and bf16 whose rows are no multiples of 16 bytes long get zeros
+// Operands of products of f16 and bf16 whose rows are no multiples of row_bytes long get zeros
 // behind them, and the product longer loops, since a library has fast ways for rows at such places
 // only (gpt2's 8192x50257 by 50257x768 on an H200: 4450 us as it is). Runs before inlining, so that
 // what makes the rows makes them longer.
-void pad_products(loop::Program& program);
+void pad_products(loop::Program& program, const abi::GemmLibrary& library);
 
 // A convolution whose result is multiplied by a number for each channel, where that number and the
 // weights come from parameters alone: the weights take the factor over (once, see Step::prepare),
@@ -64,7 +63,7 @@ void share_reductions(loop::Program& program);
 // results over the outermost reduced loops (the last of them divided), and their reduction. Moments
 // are joined from those of equally long parts. Those that write or read `parts_made` are cut
 // already.
-void split_long_reductions(loop::Program& program, const abi::DeviceDescription& device,
+void split_long_reductions(loop::Program& program, const abi::Target& device,
                            const std::vector<loop::BufferId>& parts_made = {});
 
 }  // namespace inkle::schedule

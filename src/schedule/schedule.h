@@ -7,42 +7,14 @@
 #include <string_view>
 #include <vector>
 
-#include "abi/device.h"
+#include "abi/target.h"
 #include "loop/program.h"
 #include "schedule/scheduled.h"
 
 namespace inkle::schedule {
 
 struct Options {
-  abi::DeviceDescription device;
-  // Which library calls the runtime can run (dtype and post-op support differ between machines).
-  std::function<bool(abi::DType a, abi::DType b, abi::DType c)> can_matmul;
-  std::function<bool(abi::DType dtype)> can_convolve;
-  std::function<bool(abi::PostOpKind kind)> can_post_op;
-  // Whether a call is fine with the whole of its epilogue; null: always.
-  std::function<bool(const MatmulStep& step, const loop::Program& program)> can_run_matmul;
-  std::function<bool(const ConvolutionStep& step, const loop::Program& program)>
-      can_run_convolution;
-  // Matrix products of f32 by a template where it can; what follows them joins their kernel.
-  bool gemm_template = false;
-  // Attention by a library; null: as a kernel.
-  std::function<bool(abi::DType dtype)> can_attend;
-  // What turns a contraction's sums into a result of f16 or bf16 is kept apart from later work, for
-  // the library to do: half the bytes are written and read.
-  bool keep_roundings = false;
-  // Images with fewer channels than these are padded for the library; 0: as they are.
-  std::int64_t least_channels = 0;
-  // The most products that the library may add in a convolution of an f32 sequence; 0: any number.
-  std::int64_t longest_sum = 0;
-  // Rows of odd lengths that products read are made longer (pad_products).
-  bool pads_rows = false;
-  // Products read matrices alone (is_matrix): rows or columns that repeat or overlap are copied.
-  bool needs_matrices = false;
-  // The library makes gradients of weights of f16 and bf16 with channels last.
-  bool weights_channels_last = false;
-  // A tensor that is added to a contraction's rounded result may be added before the rounding, by
-  // the library: one rounding less than eager's.
-  bool adds_before_rounding = false;
+  abi::Target target;  // all that differs between machines
   // numerics=fast: drops roundings to f16 and bf16 between ops inside a kernel.
   bool fast_numerics = false;
   bool training = false;  // no derived copies of parameters

@@ -83,13 +83,12 @@ KernelStep attention_kernel(const Nest& nest, const Program& program) {
   return step;
 }
 
-// Two blocks of weights are live; rows of up to 512 columns in one (256 KB of a second cache),
-// whose gradients are then as exact as those of a softmax.
-void set_gradient_blocks(Schedule& schedule, const loop::Attention& attention) {
-  constexpr std::int64_t kRows = 64, kColumns = 128, kMostInOne = 512;
+void set_gradient_blocks(Schedule& schedule, const loop::Attention& attention,
+                         const abi::LoopRules& rules) {
   const auto columns = attention.kv_length.constant();
-  schedule.row_block = kRows;
-  schedule.column_block = columns && *columns <= kMostInOne ? *columns : kColumns;
+  schedule.row_block = rules.gradient_rows;
+  schedule.column_block =
+      columns && *columns <= rules.whole_columns ? *columns : rules.gradient_columns;
 }
 
 // Attention as a call of the library.
@@ -160,7 +159,7 @@ class StepBuilder {
       case NestKind::attention: {
         Step step;
         const auto& a = std::get<loop::Attention>(first.detail);
-        if (options_.can_attend && options_.can_attend(program_.buffers[a.q.buffer].dtype)) {
+        if (options_.target.libraries.attention.types.has(program_.buffers[a.q.buffer].dtype)) {
           if (auto call = attention_call(first, program_)) {
             step.label = "attention";
             if (!first.source.empty()) step.sources.push_back(first.source);
@@ -171,10 +170,9 @@ class StepBuilder {
           }
         }
         KernelStep kernel = attention_kernel(first, program_);
-        kernel.schedule.lanes = options_.device.vector_bytes / 4;
-        // Packing the keys costs a tenth to a fifth of a block of 32 rows; from 128 on, little.
-        kernel.schedule.row_block = 128;
-        if (a.gradient) set_gradient_blocks(kernel.schedule, a);
+        kernel.schedule.lanes = options_.target.vector_bytes / 4;
+        kernel.schedule.row_block = options_.target.loops.attention_rows;
+        if (a.gradient) set_gradient_blocks(kernel.schedule, a, options_.target.loops);
         step.label = "attention";
         step.sources = kernel.kernel.sources;
         step.action = std::move(kernel);
@@ -206,12 +204,10 @@ class StepBuilder {
   Step loop_step(const Group& group, std::size_t number) {
     KernelStep kernel = build_kernel(
         group, program_, [&](BufferId b) { return is_external(b, number); },
-        options_.device.input_alignment);
+        options_.target.input_alignment);
     sym::Context& context = *program_.context;
     order_and_merge_loops(std::get<LoopKernel>(kernel.kernel.body), context);
-    const bool blocks = options_.device.kind != abi::DeviceKind::cpu;
-    kernel.schedule = blocks ? choose_blocks(kernel.kernel, options_.device, context)
-                             : choose_schedule(kernel.kernel, options_.device, context);
+    kernel.schedule = choose_schedule(kernel.kernel, options_.target, context);
     collect_sizes(kernel.kernel, context);
     Step step;
     for (const Member& member : group.members) {

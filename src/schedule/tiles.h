@@ -1,7 +1,7 @@
 // Tiles of elementwise kernels with transposed operands, on a GPU.
 #pragma once
 
-#include "abi/device.h"
+#include "abi/target.h"
 #include "schedule/scheduled.h"
 
 namespace inkle::schedule {
@@ -17,6 +17,6 @@ struct TurnedBytes {
 // memory, where they hardly reach over the ends of the last two outer loops and there are enough of
 // them.
 void share_tile(BlockSchedule& blocks, const LoopKernel& loops, const TurnedBytes& turned,
-                const abi::DeviceDescription& device);
+                const abi::Target& device);
 
 }  // namespace inkle::schedule

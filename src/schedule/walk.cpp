@@ -25,21 +25,8 @@ using Map = std::vector<std::pair<Expr, Expr>>;
 
 // --- Which sums, in how many parts --------------------------------------------------------------
 
-// Rows of a part, at least: the parts' sums are written and read once more, and that should be
-// little beside the rows.
-constexpr std::int64_t kLeastRows = 16;
-// Rows of a part on a CPU, at most: their sums are chains of so many terms in f32.
-constexpr std::int64_t kMostRows = 64;
-// Sums that a core keeps beside the row (32 KB of its second cache), and those of a GPU's block (24
-// registers of each of 1024 threads).
-constexpr std::int64_t kMostSumsOfCore = 8192;
-constexpr std::int64_t kMostSumsOfBlock = 24576;
-// Shorter rows leave most threads of a warp without work; others are read in accesses of 8
-// elements.
-constexpr std::int64_t kLeastColumns = 256;
+// Rows are read in accesses of so many elements.
 constexpr std::int64_t kColumnsOfAccess = 8;
-// Threads that a multiprocessor has at once, each with its sums in registers.
-constexpr std::int64_t kThreads = 512;
 
 std::vector<Dim> real_loops(const std::vector<Dim>& dims) {
   std::vector<Dim> result;
@@ -123,7 +110,7 @@ bool follows_rows(const Nest& columns, const Nest& made, const Nest& rows) {
 
 class Cutter {
  public:
-  Cutter(Program& program, const abi::DeviceDescription& device)
+  Cutter(Program& program, const abi::Target& device)
       : program_(program), device_(device), mutated_(mutated_buffers(program)) {}
 
   std::vector<BufferId> run() {
@@ -213,17 +200,18 @@ class Cutter {
     const std::int64_t rows = extent_hint(nest.reduced);
     const std::int64_t columns = extent_hint(nest.dims);
     const std::int64_t sums = columns * static_cast<std::int64_t>(family.sums.size());
-    if (device_.kind == abi::DeviceKind::cpu) {
-      const std::int64_t parts = (rows + kMostRows - 1) / kMostRows;
-      return sums > kMostSumsOfCore || parts < device_.parallelism ? 0 : parts;
+    const abi::SplitRules& rules = device_.split;
+    if (const std::int64_t most = device_.loops.part_rows; most > 0) {
+      const std::int64_t parts = (rows + most - 1) / most;
+      return sums > device_.loops.part_sums || parts < device_.parallelism ? 0 : parts;
     }
-    if (columns < kLeastColumns || columns % kColumnsOfAccess != 0 || sums > kMostSumsOfBlock) {
+    if (columns < rules.least_columns || columns % kColumnsOfAccess != 0 || sums > rules.cut_sums) {
       return 0;
     }
-    const WalkTeam team =
-        walk_team(columns, static_cast<std::int64_t>(family.sums.size()), lanes_of(nest));
-    const std::int64_t blocks = std::max<std::int64_t>(1, kThreads / team.threads);
-    const std::int64_t parts = std::min(blocks * device_.parallelism, rows / kLeastRows);
+    const WalkTeam team = walk_team(columns, static_cast<std::int64_t>(family.sums.size()),
+                                    lanes_of(nest), device_.blocks);
+    const std::int64_t blocks = std::max<std::int64_t>(1, rules.cut_threads / team.threads);
+    const std::int64_t parts = std::min(blocks * device_.parallelism, rows / rules.least_rows);
     return parts < device_.parallelism / 2 ? 0 : parts;
   }
 
@@ -245,8 +233,8 @@ class Cutter {
     const std::size_t moved = loops_of_parts(divided, *program_.context, wanted);
     if (moved == 0 || moved == divided.reduced.size()) return false;
     const std::int64_t each = extent_hint(std::span(divided.reduced).subspan(moved));
-    const bool is_cpu = device_.kind == abi::DeviceKind::cpu;
-    if (each < kLeastRows || (is_cpu && each > kMostRows)) return false;
+    const std::int64_t most = device_.loops.part_rows;
+    if (each < device_.split.least_rows || (most > 0 && each > most)) return false;
     const std::size_t before = result.size();
     split(program_, divided, moved, true, result);
     made_.push_back(result[before].stores.front().buffer);
@@ -254,7 +242,7 @@ class Cutter {
   }
 
   Program& program_;
-  const abi::DeviceDescription& device_;
+  const abi::Target& device_;
   std::vector<bool> mutated_;
   std::vector<Family> families_;
   std::vector<BufferId> made_;
@@ -279,9 +267,9 @@ std::vector<Touch> touches(const Member& member) {
   return result;
 }
 
-class Joiner {
+class RowJoiner {
  public:
-  Joiner(const Group& group, const Nest& nest, sym::Context& context)
+  RowJoiner(const Group& group, const Nest& nest, sym::Context& context)
       : group_(group), nest_(nest), context_(context) {}
 
   // The correspondence under which an element that the nest reads is one that a member touches.
@@ -365,7 +353,7 @@ class Joiner {
 
 }  // namespace
 
-std::vector<BufferId> cut_columns(Program& program, const abi::DeviceDescription& device) {
+std::vector<BufferId> cut_columns(Program& program, const abi::Target& device) {
   return Cutter(program, device).run();
 }
 
@@ -382,7 +370,7 @@ std::optional<Group> gather(const Group& group, const Nest& nest, const Program&
   }
   Member member{nest, {}};
   drop_unit_dims(member.nest, context);
-  Joiner joiner(group, member.nest, context);
+  RowJoiner joiner(group, member.nest, context);
   const auto matcher = joiner.run();
   if (!matcher) {
     why_not = "the group has no element of its rows, or other parts";

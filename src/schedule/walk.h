@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "abi/device.h"
+#include "abi/target.h"
 #include "schedule/group.h"
 
 namespace inkle::schedule {
@@ -23,7 +23,7 @@ namespace inkle::schedule {
 // Cuts sums over columns in parts where rows of the same memory are reduced too, there are enough
 // rows, and the columns of a part fit what a worker has. Returns the buffers of the parts' sums.
 [[nodiscard]] std::vector<loop::BufferId> cut_columns(loop::Program& program,
-                                                      const abi::DeviceDescription& device);
+                                                      const abi::Target& device);
 
 // The group of rows with such a part, its loops over the part's rows walked; or nothing and the
 // reason.

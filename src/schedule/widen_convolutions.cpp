@@ -17,7 +17,8 @@ using loop::Program;
 
 class Widener {
  public:
-  Widener(Program& program, const Options& options) : program_(program), options_(options) {}
+  Widener(Program& program, const abi::ConvolutionLibrary& library)
+      : program_(program), library_(library) {}
 
   void run() {
     for (Nest& nest : program_.nests) {
@@ -33,8 +34,8 @@ class Widener {
  private:
   bool is_narrow(const Nest& nest) const {
     const DType dtype = program_.buffers[std::get<loop::Convolution>(nest.detail).x].dtype;
-    return abi::is_reduced_float(dtype) && !options_.can_convolve(dtype) &&
-           options_.can_convolve(DType::f32);
+    return abi::is_reduced_float(dtype) && !library_.types.has(dtype) &&
+           library_.types.has(DType::f32);
   }
 
   void widen(Nest& nest) {
@@ -86,15 +87,15 @@ class Widener {
   }
 
   Program& program_;
-  const Options& options_;
+  const abi::ConvolutionLibrary& library_;
   std::vector<Nest> result_;
   std::map<BufferId, BufferId> widened_;
 };
 
 }  // namespace
 
-void widen_convolutions(Program& program, const Options& options) {
-  Widener(program, options).run();
+void widen_convolutions(Program& program, const abi::ConvolutionLibrary& library) {
+  Widener(program, library).run();
 }
 
 }  // namespace inkle::schedule

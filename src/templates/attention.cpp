@@ -16,7 +16,7 @@ constexpr std::int32_t kManyRegisters = 32;
 bool is_forward(const AttentionProblem& problem) { return !problem.gradient; }
 bool is_gradient(const AttentionProblem& problem) { return problem.gradient.has_value(); }
 
-AttentionConfig registers_of(const CpuTarget& target) {
+AttentionConfig registers_of(const abi::Target& target) {
   AttentionConfig config;
   config.lanes = target.vector_bytes / 4;
   config.rows = kRows;
@@ -24,7 +24,7 @@ AttentionConfig registers_of(const CpuTarget& target) {
   return config;
 }
 
-std::vector<AttentionConfig> forward_configs(const AttentionProblem&, const CpuTarget& target) {
+std::vector<AttentionConfig> forward_configs(const AttentionProblem&, const abi::Target& target) {
   AttentionConfig config = registers_of(target);
   // 128 rows or more keep packing below 5 per cent of the time; at 32 it takes 15.
   config.q_block = 128;
@@ -32,7 +32,7 @@ std::vector<AttentionConfig> forward_configs(const AttentionProblem&, const CpuT
   return {config};
 }
 
-std::vector<AttentionConfig> gradient_configs(const AttentionProblem&, const CpuTarget& target) {
+std::vector<AttentionConfig> gradient_configs(const AttentionProblem&, const abi::Target& target) {
   AttentionConfig config = registers_of(target);
   config.q_block = 64;
   config.kv_block = 128;

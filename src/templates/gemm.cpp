@@ -12,7 +12,7 @@ namespace {
 
 bool always(const GemmProblem&) { return true; }
 
-std::vector<GemmConfig> cpu_configs(const GemmProblem& problem, const CpuTarget& target) {
+std::vector<GemmConfig> cpu_configs(const GemmProblem& problem, const abi::Target& target) {
   GemmConfig config;
   config.lanes = target.vector_bytes / 4;
   config.vectors = static_cast<std::int32_t>(problem.panel / config.lanes);

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "abi/target.h"
 #include "base/error.h"
 #include "kernel/kernel.h"
-#include "templates/target.h"
 
 namespace inkle::templates {
 
@@ -23,7 +23,7 @@ struct Template {
   std::string_view name, doc;
   bool (*matches)(const Problem& problem) = nullptr;
   // What is worth measuring, the best guess first.
-  std::vector<Config> (*configs)(const Problem& problem, const CpuTarget& target) = nullptr;
+  std::vector<Config> (*configs)(const Problem& problem, const abi::Target& target) = nullptr;
   // What the problem lacks for this template; empty: nothing, and `emit` cannot fail.
   std::string (*needs)(const Problem& problem, const Config& config) = nullptr;
   Estimate (*estimate)(const Problem& problem, const Config& config) = nullptr;

@@ -2,6 +2,7 @@
 // which launches there are, and that NVRTC compiles them for each architecture.
 #include <gtest/gtest.h>
 
+#include "abi/targets.h"
 #include "base/error.h"
 #include "codegen/cuda/compiler.h"
 #include "graph/text.h"
@@ -78,14 +79,14 @@ constexpr Program kPrograms[] = {
 class CudaEndings : public testing::TestWithParam<const char*> {};
 
 TEST_P(CudaEndings, Compile) {
-  const codegen::cuda::CudaCompiler compiler(codegen::cuda::typical_device(GetParam()));
+  const codegen::cuda::CudaCompiler compiler(abi::typical_device(GetParam()));
   std::string why_not;
   const bool has_nvrtc = codegen::cuda::find_nvrtc(why_not).has_value();
   for (const Program& program : kPrograms) {
     SCOPED_TRACE(program.name);
     passes::PassContext context;
     schedule::Options options;
-    options.device = compiler.device();
+    options.target = *abi::gpu_target(GetParam());
     const schedule::ScheduledProgram scheduled = schedule::schedule(
         lower::lower(passes::run_passes(graph::parse(program.text, program.name, ops::op_table()),
                                         passes::standard_pipeline(), context)),

@@ -10,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "abi/targets.h"
 #include "base/error.h"
 #include "codegen/cuda/compiler.h"
 #include "driver/differential.h"
@@ -38,10 +39,7 @@ struct Corpus {
 schedule::ScheduledProgram scheduled(graph::Graph graph, const abi::DeviceDescription& device) {
   passes::PassContext context;
   schedule::Options options;
-  options.device = device;
-  options.can_matmul = [](abi::DType a, abi::DType, abi::DType) { return abi::is_float(a); };
-  options.can_convolve = [](abi::DType) { return true; };
-  options.can_post_op = [](abi::PostOpKind) { return false; };
+  options.target = abi::gpu_target_of(device);
   return schedule::schedule(
       lower::lower(passes::run_passes(std::move(graph), passes::standard_pipeline(), context)),
       options);
@@ -103,7 +101,7 @@ Corpus corpus_of(const CudaCompiler& compiler, bool all_dtypes,
 void compile_all(const std::string& architecture, bool all_dtypes,
                  std::initializer_list<ShapeClass> classes = {ShapeClass::fixed,
                                                               ShapeClass::symbolic}) {
-  const CudaCompiler compiler(codegen::cuda::typical_device(architecture));
+  const CudaCompiler compiler(abi::typical_device(architecture));
   const Corpus corpus = corpus_of(compiler, all_dtypes, classes);
   for (const auto& [row, why] : corpus.declined) ADD_FAILURE() << row << ": " << why;
   EXPECT_GT(corpus.units.size(), 200U);
@@ -276,7 +274,7 @@ TEST(CudaKernels, Record) {
   if (folder == nullptr) GTEST_SKIP() << "INKLE_RECORD_DIR names no folder to record in";
   const char* architecture = std::getenv("INKLE_RECORD_ARCHITECTURE");
   const CudaCompiler compiler(
-      codegen::cuda::typical_device(architecture == nullptr ? "sm_90a" : architecture));
+      abi::typical_device(architecture == nullptr ? "sm_90a" : architecture));
   Recorder recorder(compiler, folder);
   for (const graph::OpDef* row : ops::op_table().all()) {
     if (row->samples == nullptr || (row->lower == nullptr && row->decompose == nullptr)) continue;

@@ -2,6 +2,7 @@
 // memory than a block has without asking asks for it.
 #include <gtest/gtest.h>
 
+#include "abi/targets.h"
 #include "base/error.h"
 #include "codegen/cuda/compiler.h"
 #include "driver/pipeline.h"
@@ -29,12 +30,13 @@ class LegalBlocks : public ::testing::Test {
     graph::Graph graph = graph::parse(text, "test.ir", ops::op_table());
     graph = passes::run_passes(std::move(graph), passes::standard_pipeline(), context, {});
     schedule::Options options;
-    options.device = target_->device();
+    options.target = row_;
     program_ = schedule::schedule(lower::lower(graph), options);
     return std::get<schedule::KernelStep>(program_.steps.at(0).action);
   }
 
-  std::unique_ptr<Target> target_ = make_null_target("sm_90a");
+  std::unique_ptr<Backend> target_ = make_null_target("sm_90a");
+  abi::Target row_ = *abi::gpu_target("sm_90a");
   schedule::ScheduledProgram program_;
 };
 
@@ -47,8 +49,8 @@ TEST_F(LegalBlocks, AreChosenNearThoseWanted) {
   step.schedule.blocks->cluster = 2;  // a scan by a cluster is declined
   const codegen::cuda::CudaCompiler generator(target_->device());
   EXPECT_THROW((void)generator.source({&step.kernel, step.schedule, "k"}), Unsupported);
-  const auto legal = schedule::legal_blocks(step.kernel, *step.schedule.blocks, target_->device(),
-                                            *program_.program.context);
+  const auto legal =
+      schedule::legal_blocks(step.kernel, *step.schedule.blocks, row_, *program_.program.context);
   EXPECT_EQ(legal.cluster, 1);
   EXPECT_EQ(legal.lanes, step.schedule.blocks->lanes);
   EXPECT_EQ(schedule::objection(step.kernel, legal, *program_.program.context), "");
@@ -113,8 +115,7 @@ TEST_F(LegalBlocks, HaveCode) {
       if (!why.empty()) {
         EXPECT_THROW((void)generator.source({&step.kernel, schedule, "k"}), Unsupported);
       }
-      schedule.blocks =
-          schedule::legal_blocks(step.kernel, *schedule.blocks, target_->device(), context);
+      schedule.blocks = schedule::legal_blocks(step.kernel, *schedule.blocks, row_, context);
       EXPECT_NO_THROW((void)generator.source({&step.kernel, schedule, "k"}))
           << to_string(*schedule.blocks);
     }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "abi/targets.h"
 #include "base/error.h"
 #include "codegen/cuda/compiler.h"
 #include "graph/text.h"
@@ -23,7 +24,7 @@ schedule::ScheduledProgram scheduled(const std::string& text,
                                      const abi::DeviceDescription& device) {
   passes::PassContext context;
   schedule::Options options;
-  options.device = device;
+  options.target = abi::gpu_target_of(device);
   return schedule::schedule(
       lower::lower(passes::run_passes(graph::parse(text, "in", ops::op_table()),
                                       passes::standard_pipeline(), context, {})),
@@ -63,7 +64,7 @@ const schedule::KernelStep& only_kernel(const schedule::ScheduledProgram& progra
 }
 
 BlockSchedule chosen(const std::string& text) {
-  const auto program = scheduled(text, codegen::cuda::typical_device("sm_90a"));
+  const auto program = scheduled(text, abi::typical_device("sm_90a"));
   return *only_kernel(program).schedule.blocks;
 }
 
@@ -92,7 +93,7 @@ TEST(Tiles, AreReadAsWritten) {
 class TileTexts : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(TileTexts, OfAllCandidatesCompile) {
-  const CudaCompiler compiler(codegen::cuda::typical_device(GetParam()));
+  const CudaCompiler compiler(abi::typical_device(GetParam()));
   std::vector<schedule::ScheduledProgram> programs;
   for (const std::string_view dtype : {"u8", "bf16", "f16", "f32", "f64", "i64"}) {
     programs.push_back(scheduled(same(8192, 4096, dtype), compiler.device()));
@@ -106,7 +107,7 @@ TEST_P(TileTexts, OfAllCandidatesCompile) {
   for (const schedule::ScheduledProgram& program : programs) {
     const schedule::KernelStep& step = only_kernel(program);
     std::vector<BlockSchedule> ways =
-        candidate_blocks(step.kernel, *step.schedule.blocks, compiler.device());
+        candidate_blocks(step.kernel, *step.schedule.blocks, *abi::gpu_target(GetParam()));
     ways.push_back(*step.schedule.blocks);
     for (const BlockSchedule& way : ways) {
       schedule::Schedule schedule = step.schedule;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "abi/targets.h"
 #include "codegen/cuda/compiler.h"
 #include "graph/text.h"
 #include "lower/lower.h"
@@ -19,7 +20,7 @@ schedule::ScheduledProgram scheduled(const std::string& text,
                                      const abi::DeviceDescription& device) {
   passes::PassContext context;
   schedule::Options options;
-  options.device = device;
+  options.target = abi::gpu_target_of(device);
   options.training = true;
   return schedule::schedule(
       lower::lower(passes::run_passes(graph::parse(text, "in", ops::op_table()),
@@ -65,7 +66,7 @@ std::vector<std::string> graphs() {
 class Walks : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Walks, AreMadeAndCompile) {
-  const CudaCompiler compiler(codegen::cuda::typical_device(GetParam()));
+  const CudaCompiler compiler(abi::typical_device(GetParam()));
   std::vector<schedule::ScheduledProgram> programs;
   for (const std::string& text : graphs()) {
     programs.push_back(scheduled(text, compiler.device()));

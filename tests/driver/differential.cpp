@@ -304,8 +304,8 @@ Compiler& shared_compiler() {
 }
 
 RunResult compile_and_run(graph::Graph graph, const std::vector<RefTensor>& inputs,
-                          const std::vector<std::int64_t>& integers,
-                          const CompileOptions& options) {
+                          const std::vector<std::int64_t>& integers, const CompileOptions& options,
+                          Compiler& compiler) {
   RunResult result;
   CompileOptions with_text = options;
   with_text.dump = [&](std::string_view stage, const std::string& text) {
@@ -317,7 +317,7 @@ RunResult compile_and_run(graph::Graph graph, const std::vector<RefTensor>& inpu
     memory.push_back(memory_for(inputs[memory.size()], graph.type(input.value)));
   }
   const graph::Graph contract = graph;
-  Compiled compiled = shared_compiler().compile(std::move(graph), with_text);
+  Compiled compiled = compiler.compile(std::move(graph), with_text);
   runtime::cpu::ExecutableOptions executable_options;
   executable_options.poison = 0xA5;
   runtime::cpu::Executable executable({compiled.plan, compiled.code}, executable_options);
@@ -340,7 +340,7 @@ RunResult compile_and_run(graph::Graph graph, const std::vector<RefTensor>& inpu
 }
 
 RunResult expect_as_interpreted(const graph::Graph& graph, std::vector<RefTensor> inputs,
-                                const ops::SymbolValues& symbols) {
+                                const ops::SymbolValues& symbols, Compiler& compiler) {
   const std::vector<RefTensor> before = inputs;
   const auto want = ops::interpret(graph, inputs, symbols);
   std::vector<std::int64_t> integers;
@@ -350,7 +350,7 @@ RunResult expect_as_interpreted(const graph::Graph& graph, std::vector<RefTensor
       if (symbol == input.symbol) integers.push_back(value);
     }
   }
-  RunResult got = compile_and_run(graph, before, integers);
+  RunResult got = compile_and_run(graph, before, integers, {}, compiler);
   EXPECT_EQ(want.size(), got.outputs.size());
   for (std::size_t i = 0; i < std::min(want.size(), got.outputs.size()); ++i) {
     SCOPED_TRACE(fmt::format("result {}", i));

@@ -30,11 +30,13 @@ struct RunResult {
 [[nodiscard]] RunResult compile_and_run(graph::Graph graph,
                                         const std::vector<ops::RefTensor>& inputs,
                                         const std::vector<std::int64_t>& integers = {},
-                                        const CompileOptions& options = {});
+                                        const CompileOptions& options = {},
+                                        Compiler& compiler = shared_compiler());
 
 // Compares with the interpreter, element by element; mutated inputs too. Errors are gtest failures.
 RunResult expect_as_interpreted(const graph::Graph& graph, std::vector<ops::RefTensor> inputs,
-                                const ops::SymbolValues& symbols = {});
+                                const ops::SymbolValues& symbols = {},
+                                Compiler& compiler = shared_compiler());
 
 // Uniform values; whole numbers for whole types, both ends included, unsigned ones from 0.
 [[nodiscard]] ops::RefTensor random_tensor(const graph::Type& type, double low, double high,

@@ -1,5 +1,6 @@
 // Measured schedules on disk: found by a later process, and never in its way.
 #include "driver/measured.h"
+#include "abi/targets.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -40,7 +41,7 @@ class MeasuredTest : public testing::Test {
 
   // `fastest`: threads of a block of the schedule that takes the least time.
   Run run(std::uint32_t fastest, std::int32_t driver = 13000) const {
-    abi::DeviceDescription description = codegen::cuda::typical_device(kArchitecture);
+    abi::DeviceDescription description = abi::typical_device(kArchitecture);
     description.driver_version = driver;
     const auto device = runtime::cuda::make_null_device(description);
     device->set_clock([&](const runtime::cuda::LaunchShape& shape) {

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "abi/targets.h"
 #include "codegen/cuda/compiler.h"
 #include "driver/pipeline.h"
 #include "graph/text.h"
@@ -140,7 +141,7 @@ class NullDeviceTest : public ::testing::Test {
   }
 
   std::shared_ptr<runtime::cuda::NullDevice> device_ =
-      runtime::cuda::make_null_device(codegen::cuda::typical_device("sm_90a"));
+      runtime::cuda::make_null_device(abi::typical_device("sm_90a"));
   Compiler compiler_{make_target(device_)};
   Compiled compiled_;
   std::unique_ptr<runtime::common::Executable> executable_;

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "abi/targets.h"
 #include "base/error.h"
 #include "driver/null_device.h"
 #include "runtime/common/errors.h"
@@ -62,8 +63,7 @@ graph @block(%x: bf16[s0,64], %w: bf16[32,64] param, %b: bf16[32] param) -> bf16
 
 TEST_F(NullDeviceTest, KernelsAreBroughtUpEarly) {
   const auto early = [](std::string_view architecture, bool is_capturing) {
-    const auto device =
-        runtime::cuda::make_null_device(codegen::cuda::typical_device(architecture));
+    const auto device = runtime::cuda::make_null_device(abi::typical_device(architecture));
     device->set_capturing(is_capturing);
     Compiler compiler(make_target(device));
     graph::Graph graph = graph::parse(R"(

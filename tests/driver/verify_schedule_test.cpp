@@ -1,4 +1,5 @@
 // Schedules that a rewrite could have spoilt.
+#include "abi/targets.h"
 #include "schedule/verify.h"
 
 #include <gtest/gtest.h>
@@ -26,9 +27,7 @@ graph @f(%x: f32[16,32], %w: f32[32,32] param, %v: f32[32] param) -> f32[16,32],
 
 ScheduledProgram scheduled() {
   Options options;
-  options.can_matmul = [](abi::DType a, abi::DType b, abi::DType) { return a == b; };
-  options.can_convolve = [](abi::DType) { return true; };
-  options.can_post_op = [](abi::PostOpKind) { return true; };
+  options.target = *abi::target_named("x86-64-v4");
   return schedule(lower::lower(graph::parse(kText, "f", ops::op_table())), options);
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "abi/targets.h"
 #include "base/error.h"
 #include "codegen/cpu/attention_problem.h"
 #include "codegen/cpu/gemm_problem.h"
@@ -151,23 +152,19 @@ std::string cut(std::string_view text, std::span<const std::string> args) {
                      graph::to_string(halves.backward), halves.bytes);
 }
 
-// A machine that does not depend on where the test runs: AVX-512, two threads.
+// A machine that does not depend on where the test runs: AVX-512 with 16 registers, two threads.
 schedule::Options fixed_options() {
   schedule::Options options;
-  options.device.vector_bytes = 64;
-  options.device.parallelism = 2;
-  options.can_matmul = [](abi::DType a, abi::DType b, abi::DType c) {
-    return a == b && b == c && (a == abi::DType::f32 || a == abi::DType::bf16);
-  };
-  options.can_convolve = [](abi::DType dtype) {
-    return dtype == abi::DType::f32 || dtype == abi::DType::bf16;
-  };
-  options.can_post_op = [](abi::PostOpKind) { return true; };
+  options.target = *abi::target_named("x86-64-v4");
+  options.target.vector_registers = 16;
+  options.target.parallelism = 2;
+  options.target.libraries.convolution.longest_sum = 0;
   return options;
 }
 
-// schedule [--training] [--brief] [--short-sums] [--library]: a graph's kernels and library calls;
-// brief leaves out the text of kernels, library is how a GPU's libraries are used.
+// schedule [--training] [--brief] [--short-sums] [--library] [--keeps-order]: a graph's kernels and
+// library calls; brief leaves out the text of kernels, library is how a GPU's libraries are used,
+// keeps-order how they take images.
 std::string scheduled(std::string_view text, std::span<const std::string> args) {
   schedule::Options options = fixed_options();
   // Verified after each nest pass. --skip=a,b and --stop-after=n leave passes out.
@@ -184,11 +181,17 @@ std::string scheduled(std::string_view text, std::span<const std::string> args) 
     } else if (arg == "--brief") {
       brief = true;
     } else if (arg == "--short-sums") {
-      options.longest_sum = 384;
+      options.target.libraries.convolution.longest_sum = 384;
+    } else if (arg == "--keeps-order") {
+      options.target.libraries.convolution.keeps_order =
+          abi::gpu_target("sm_90a")->libraries.convolution.keeps_order;
     } else if (arg == "--library") {
-      options.keep_roundings = options.adds_before_rounding = options.needs_matrices = true;
-      options.least_channels = 8;
-      options.can_matmul = [](abi::DType a, abi::DType b, abi::DType) { return a == b; };
+      abi::Libraries& libraries = options.target.libraries;
+      libraries.keep_roundings = libraries.adds_before_rounding = true;
+      libraries.gemm.needs_matrices = true;
+      libraries.gemm.types = libraries.gemm.f32_results =
+          abi::gpu_target("sm_90a")->libraries.gemm.types;
+      libraries.convolution.least_channels = 8;
     } else {
       user_error("schedule: unknown option '{}'", arg);
     }
@@ -210,8 +213,8 @@ std::string cuda(std::string_view text, std::span<const std::string> args) {
     if (!arg.starts_with("--arch=")) user_error("cuda: unknown option '{}'", arg);
     architecture = arg.substr(std::string_view("--arch=").size());
   }
-  const codegen::cuda::CudaCompiler compiler(codegen::cuda::typical_device(architecture));
-  options.device = compiler.device();
+  const codegen::cuda::CudaCompiler compiler(abi::typical_device(architecture));
+  options.target = abi::gpu_target_of(compiler.device());
   const schedule::ScheduledProgram program = schedule::schedule(lowered(text), options);
   std::string out;
   for (const schedule::Step& step : program.steps) {
@@ -372,7 +375,7 @@ std::string expanded(std::string_view text, std::span<const std::string> args) {
       user_error("expand: unknown option '{}'", arg);
     }
   }
-  if (is_cuda) options.device = codegen::cuda::typical_device(architecture);
+  if (is_cuda) options.target = abi::gpu_target_of(abi::typical_device(architecture));
   const schedule::ScheduledProgram program = schedule::schedule(lowered(text), options);
   std::string out;
   for (const schedule::Step& step : program.steps) {
@@ -413,7 +416,7 @@ std::string from_templates(std::string_view text, std::span<const std::string> a
     if (arg == "--training")
       options.training = true;
     else if (arg == "--gemm")
-      options.gemm_template = true;
+      options.target.libraries.gemm.by_template = true;
     else if (arg.starts_with("--passes="))
       take_out(passes.skip, arg);
     else
@@ -425,7 +428,7 @@ std::string from_templates(std::string_view text, std::span<const std::string> a
     const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
     if (kernel == nullptr) continue;
     sym::Context& context = *program.program.context;
-    const templates::CpuTarget avx2{32, 16};
+    const abi::Target& avx2 = *abi::target_named("x86-64-v3");
     if (const auto* a = std::get_if<schedule::AttentionKernel>(&kernel->kernel.body)) {
       const auto problem = codegen::cpu::attention_problem(kernel->kernel, *a);
       const templates::AttentionTemplate& row = templates::attention_template_of(problem);

@@ -2,6 +2,7 @@
 // threads under several interleavings, against their loops one after the other.
 #include <gtest/gtest.h>
 
+#include "abi/targets.h"
 #include "graph/text.h"
 #include "kernel/interpret.h"
 #include "kernel/parse.h"
@@ -76,18 +77,9 @@ constexpr Case kCases[] = {
 })"},
 };
 
-abi::DeviceDescription device_of(std::int32_t parallelism) {
-  abi::DeviceDescription d;
-  d.kind = abi::DeviceKind::cuda;
+abi::Target device_of(std::int32_t parallelism) {
+  abi::Target d = *abi::gpu_target("sm_90a");
   d.parallelism = parallelism;
-  d.vector_bytes = d.input_alignment = 16;
-  d.warp_size = 32;
-  d.block_threads = 1024;
-  d.resident_threads = 2048;
-  d.registers = 65536;
-  d.l1_bytes = 227 << 10;
-  d.shared_bytes = 228 << 10;
-  d.l2_bytes = std::int64_t{60} << 20;
   d.bytes_per_second = 2.6e11;
   d.flops_f32 = 3.4e12;
   d.functions_per_second = 2.5e11;
@@ -107,7 +99,7 @@ class Endings : public ::testing::TestWithParam<Case> {};
 TEST_P(Endings, AreDoneByTheLastBlock) {
   const Case& c = GetParam();
   Options options;
-  options.device = device_of(c.parallelism);
+  options.target = device_of(c.parallelism);
   passes::PassContext passes;
   const ScheduledProgram scheduled =
       schedule(lower::lower(passes::run_passes(graph::parse(c.text, c.name, ops::op_table()),

@@ -1,5 +1,6 @@
 // The table of nest passes: its order in the docs, and what the runner can do with it.
 #include "schedule/nest_passes.h"
+#include "abi/targets.h"
 
 #include <gtest/gtest.h>
 
@@ -27,9 +28,7 @@ graph @f(%x: f32[16,32], %w: f32[32,32] param, %v: f32[32] param) -> f32[16,32],
 
 Options options_of(bool training = false) {
   Options options;
-  options.can_matmul = [](abi::DType a, abi::DType b, abi::DType) { return a == b; };
-  options.can_convolve = [](abi::DType) { return true; };
-  options.can_post_op = [](abi::PostOpKind) { return true; };
+  options.target = *abi::target_named("x86-64-v4");
   options.training = training;
   return options;
 }
@@ -170,7 +169,7 @@ graph @f(%x: bf16[2,4,8,8], %w: bf16[6,4,3,3] param, %b: bf16[6] param) -> bf16[
 // Of a processor whose library has no bf16.
 TEST(NestPasses, ConvolutionsThatTheLibraryHasInF32AloneAreWidened) {
   Options options = options_of();
-  options.can_convolve = [](abi::DType dtype) { return dtype == abi::DType::f32; };
+  options.target.libraries.convolution.types = {abi::DType::f32};
   const ScheduledProgram made =
       schedule(lower::lower(graph::parse(kConvolution, "f", ops::op_table())), options,
                {.verify_each = true});

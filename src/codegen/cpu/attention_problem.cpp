@@ -50,7 +50,7 @@ AttentionProblem attention_problem(const schedule::Kernel& kernel,
 templates::AttentionConfig attention_config(const templates::AttentionTemplate& row,
                                             const AttentionProblem& problem,
                                             const schedule::Schedule& schedule,
-                                            const templates::CpuTarget& target) {
+                                            const abi::Target& target) {
   templates::AttentionConfig config = row.configs(problem, target).front();
   config.q_block = schedule.row_block;
   config.kv_block = schedule.column_block;

@@ -12,6 +12,6 @@ namespace inkle::codegen::cpu {
 // A template's first configuration with the schedule's blocks.
 [[nodiscard]] templates::AttentionConfig attention_config(
     const templates::AttentionTemplate& row, const templates::AttentionProblem& problem,
-    const schedule::Schedule& schedule, const templates::CpuTarget& target);
+    const schedule::Schedule& schedule, const abi::Target& target);
 
 }  // namespace inkle::codegen::cpu

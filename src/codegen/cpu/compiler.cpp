@@ -21,6 +21,7 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "abi/targets.h"
 #include "base/error.h"
 #include "base/threads.h"
 #include "codegen/cpu/ir.h"
@@ -69,6 +70,32 @@ const image::InstructionSet* chosen_set(const std::string& name) {
   return set;
 }
 
+Processor processor_of(const abi::Target& row) {
+  return {row, std::string(row.processor), std::string(row.features)};
+}
+
+// The last row of such vectors whose own feature the host has.
+const abi::Target& host_row(const llvm::StringMap<bool>& features, std::int32_t vector_bytes) {
+  const abi::Target* found = nullptr;
+  for (const abi::Target& row : abi::targets()) {
+    const bool is_like = !row.has_blocks && row.vector_bytes == vector_bytes;
+    if (is_like && (row.own_feature.empty() || features.lookup(row.own_feature))) found = &row;
+  }
+  if (found == nullptr) user_error("no vectors of {} bytes, only 32 and 64", vector_bytes);
+  return *found;
+}
+
+// The processor at hand with vectors of so many bytes; 0: its widest.
+Processor host_processor(std::int32_t vector_bytes) {
+  const auto features = llvm::sys::getHostCPUFeatures();
+  const std::int32_t widest = host_vector_bytes(features);
+  if (widest == 0) unsupported("this processor has no AVX2 with FMA");
+  const std::int32_t width = vector_bytes == 0 ? widest : vector_bytes;
+  const abi::Target& row = host_row(features, width);
+  if (width > widest) user_error("this processor has no vectors of {} bytes", width);
+  return {row, llvm::sys::getHostCPUName().str(), feature_text(features, width)};
+}
+
 std::int64_t cache_bytes(int name, std::int64_t otherwise) {
   const std::int64_t bytes = ::sysconf(name);
   return bytes > 0 ? bytes : otherwise;
@@ -90,7 +117,7 @@ TargetOptions TargetOptions::from_environment() {
 }
 
 struct CpuCompiler::Impl {
-  Target target;
+  Processor processor;
   const llvm::Target* machine = nullptr;
   llvm::Triple triple;
   llvm::CodeGenOptLevel level = llvm::CodeGenOptLevel::Default;
@@ -114,8 +141,9 @@ struct CpuCompiler::Impl {
 #else
         triple.str(),
 #endif
-        target.cpu, target.features, options, llvm::Reloc::PIC_, llvm::CodeModel::Small, level));
-    INKLE_CHECK(made != nullptr, "LLVM makes no machine for {}", target.cpu);
+        processor.cpu, processor.features, options, llvm::Reloc::PIC_, llvm::CodeModel::Small,
+        level));
+    INKLE_CHECK(made != nullptr, "LLVM makes no machine for {}", processor.cpu);
     return made;
   }
   void give_back(std::unique_ptr<llvm::TargetMachine> used) {
@@ -163,18 +191,17 @@ CpuCompiler::CpuCompiler(TargetOptions options) : impl_(std::make_unique<Impl>()
     llvm::InitializeNativeTarget();
     llvm::InitializeNativeTargetAsmPrinter();
   });
-  const auto features = llvm::sys::getHostCPUFeatures();
-  const std::int32_t widest = host_vector_bytes(features);
-  if (widest == 0) unsupported("this processor has no AVX2 with FMA");
   const image::InstructionSet* const set = chosen_set(options.instruction_set);
-  if (set != nullptr) options.vector_bytes = set->vector_bytes;
-  const std::int32_t width = options.vector_bytes == 0 ? widest : options.vector_bytes;
-  if (width != 32 && width != 64) user_error("no vectors of {} bytes, only 32 and 64", width);
-  if (set == nullptr && width > widest) {
-    user_error("this processor has no vectors of {} bytes", width);
-  }
   runs_here_ = set == nullptr || image::missing_features(image::required_bits(*set)).empty();
   Impl& impl = *impl_;
+  if (options.row != nullptr) {
+    impl.processor = processor_of(*options.row);
+  } else if (set != nullptr) {
+    impl.processor = processor_of(*abi::target_named(set->name));
+    impl.processor.features = image::feature_text(*set);
+  } else {
+    impl.processor = host_processor(options.vector_bytes);
+  }
   impl.triple = llvm::Triple(llvm::sys::getProcessTriple());
   std::string error;
 #if LLVM_VERSION_MAJOR >= 22
@@ -183,40 +210,34 @@ CpuCompiler::CpuCompiler(TargetOptions options) : impl_(std::make_unique<Impl>()
   impl.machine = llvm::TargetRegistry::lookupTarget(impl.triple.str(), error);
 #endif
   INKLE_CHECK(impl.machine != nullptr, "LLVM knows no target {}: {}", impl.triple.str(), error);
-  impl.target = {.vector_bytes = width,
-                 .cpu = llvm::sys::getHostCPUName().str(),
-                 .features = feature_text(features, width)};
-  if (set != nullptr) {
-    impl.target.cpu = set->name;
-    impl.target.features = image::feature_text(*set);
-  }
   if (options.optimization < 0 || options.optimization > 3) {
     user_error("no optimization level {}, only 0 to 3", options.optimization);
   }
   impl.level = static_cast<llvm::CodeGenOptLevel>(options.optimization);
-  target_ = fmt::format("{} {} O{}", impl.target.cpu, impl.target.features, options.optimization);
-  device_.kind = abi::DeviceKind::cpu;
-  device_.name = impl.target.cpu;
-  device_.vector_bytes = width;
-  device_.vector_registers = width == 64 ? 32 : 16;
+  target_ =
+      fmt::format("{} {} O{}", impl.processor.cpu, impl.processor.features, options.optimization);
+  device_ = abi::device_of(impl.processor.target);
+  device_.name = impl.processor.cpu;
   device_.parallelism = num_threads();
   device_.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, device_.l1_bytes);
   device_.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, device_.l2_bytes);
   device_.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE, device_.l3_bytes);
   // Two FMA units of the full width at 3.5 GHz.
-  device_.flops_f32 = 3.5e9 * 2 * 2 * (width / 4.0) * device_.parallelism;
+  device_.flops_f32 = 3.5e9 * 2 * 2 * (device_.vector_bytes / 4.0) * device_.parallelism;
 }
 
 CpuCompiler::~CpuCompiler() = default;
 
+const abi::Target& CpuCompiler::row() const { return impl_->processor.target; }
+
 namespace {
 
 // What has no code is told with the user's lines, by which the caller leaves it to another way.
-EmittedKernel emit(Ir& module, const CompileUnit& unit, const Target& target,
+EmittedKernel emit(Ir& module, const CompileUnit& unit, const Processor& processor,
                    const kernel::PassOptions& passes) {
   const schedule::Kernel& kernel = *unit.kernel;
   try {
-    return emit_kernel(module, kernel, unit.schedule, target, "kernel." + kernel.name, passes);
+    return emit_kernel(module, kernel, unit.schedule, processor, "kernel." + kernel.name, passes);
   } catch (const Unsupported& error) {
     if (kernel.sources.empty()) throw;
     unsupported("{}: {}", fmt::join(kernel.sources, ", "), error.what());
@@ -245,7 +266,7 @@ std::vector<CompiledKernel> CpuCompiler::compile(std::span<const CompileUnit> un
     const auto start = Clock::now();
     const schedule::Kernel& kernel = *units[i].kernel;
     modules[i] = std::make_unique<Ir>(kernel.name);
-    const EmittedKernel emitted = emit(*modules[i], units[i], impl_->target, options.passes);
+    const EmittedKernel emitted = emit(*modules[i], units[i], impl_->processor, options.passes);
     out[i].scratch_bytes = emitted.scratch_bytes;
     out[i].can_fail = emitted.can_fail;
     if (options.keep_ir) out[i].ir = modules[i]->text();

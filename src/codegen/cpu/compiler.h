@@ -15,6 +15,7 @@
 #include "abi/code.h"
 #include "abi/device.h"
 #include "abi/plan.h"
+#include "abi/target.h"
 #include "kernel/passes.h"
 #include "schedule/kernel.h"
 
@@ -24,6 +25,8 @@ struct TargetOptions {
   // Bytes of a vector register: 64 (AVX-512), 32 (AVX2) or 0 (the widest that the host has); more
   // than the host has throws UserError.
   std::int32_t vector_bytes = 0;
+  // The device, for which code is then made as its row says; null: by the fields around this one.
+  const abi::Target* row = nullptr;
   // "x86-64-v3" or "x86-64-v4": code for every processor that has this instruction set, with its
   // widest vectors; empty: for the host. UserError for another.
   std::string instruction_set = {};
@@ -80,6 +83,8 @@ class CpuCompiler {
   // What schedules may know of the host under these options: vector width, registers, threads,
   // caches. bytes_per_second and flops_f32 are rough figures by width, not measured here.
   [[nodiscard]] const abi::DeviceDescription& device() const { return device_; }
+  // The row that code is made for.
+  [[nodiscard]] const abi::Target& row() const;
   // Processor and features that objects need, e.g. for a cache key.
   [[nodiscard]] const std::string& target() const { return target_; }
   // Whether the host has the instruction set that was asked for. If not, kernels are object files

@@ -50,23 +50,23 @@ EmittedKernel emit_template(Ir& ir, const templates::Template<Problem, Config>& 
 }  // namespace
 
 EmittedKernel emit_kernel(Ir& ir, const schedule::Kernel& kernel,
-                          const schedule::Schedule& schedule, const Target& target,
+                          const schedule::Schedule& schedule, const Processor& processor,
                           std::string_view name, const kernel::PassOptions& passes) {
-  const Values arguments = ir.begin_function(name, target.cpu, target.features);
-  const templates::CpuTarget processor{target.vector_bytes, target.vector_registers()};
+  const Values arguments =
+      ir.begin_function(name, processor.cpu, processor.features, processor.target.has_fma);
   EmittedKernel result;
   if (const auto* loops = std::get_if<LoopKernel>(&kernel.body)) {
     result = emit_loops(ir, kernel, schedule, *loops, arguments, passes);
   } else if (const auto* gemm = std::get_if<schedule::GemmKernel>(&kernel.body)) {
     const templates::GemmProblem problem = gemm_problem(kernel, *gemm);
     const templates::GemmTemplate& row = templates::gemm_template_of(problem);
-    const auto config = gemm_config(row, problem, schedule, processor);
+    const auto config = gemm_config(row, problem, schedule, processor.target);
     result = emit_template(ir, row, problem, config, arguments, passes);
   } else {
     const auto& attention = std::get<schedule::AttentionKernel>(kernel.body);
     const templates::AttentionProblem problem = attention_problem(kernel, attention);
     const templates::AttentionTemplate& row = templates::attention_template_of(problem);
-    const auto config = attention_config(row, problem, schedule, processor);
+    const auto config = attention_config(row, problem, schedule, processor.target);
     result = emit_template(ir, row, problem, config, arguments, passes);
   }
   ir.end_function();

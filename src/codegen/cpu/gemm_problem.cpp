@@ -37,8 +37,7 @@ GemmProblem gemm_problem(const schedule::Kernel& kernel, const schedule::GemmKer
 }
 
 templates::GemmConfig gemm_config(const templates::GemmTemplate& row, const GemmProblem& problem,
-                                  const schedule::Schedule& schedule,
-                                  const templates::CpuTarget& target) {
+                                  const schedule::Schedule& schedule, const abi::Target& target) {
   templates::GemmConfig config = row.configs(problem, target).front();
   config.row_block = schedule.row_block;
   config.column_block = schedule.column_block;

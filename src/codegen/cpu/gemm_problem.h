@@ -13,6 +13,6 @@ namespace inkle::codegen::cpu {
 [[nodiscard]] templates::GemmConfig gemm_config(const templates::GemmTemplate& row,
                                                 const templates::GemmProblem& problem,
                                                 const schedule::Schedule& schedule,
-                                                const templates::CpuTarget& target);
+                                                const abi::Target& target);
 
 }  // namespace inkle::codegen::cpu

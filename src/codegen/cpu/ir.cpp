@@ -25,6 +25,7 @@ struct Ir::Impl {
   llvm::IRBuilder<> builder;
   llvm::Function* function = nullptr;
   bool has_avx512 = false;
+  bool has_fma = true;
   std::vector<llvm::Instruction*> anchors;  // end of the preheader of each open loop
 
   Value* intrinsic(llvm::Intrinsic::ID id, std::initializer_list<Value*> arguments) {
@@ -100,7 +101,8 @@ Ir::~Ir() = default;
 
 llvm::Module& Ir::module() { return *impl_->module; }
 
-Values Ir::begin_function(std::string_view name, std::string_view cpu, std::string_view features) {
+Values Ir::begin_function(std::string_view name, std::string_view cpu, std::string_view features,
+                          bool has_fma) {
   auto& context = impl_->context;
   Type* p = llvm::PointerType::getUnqual(context);
   Type* i = llvm::Type::getInt64Ty(context);
@@ -109,6 +111,7 @@ Values Ir::begin_function(std::string_view name, std::string_view cpu, std::stri
       llvm::Function::Create(type, llvm::Function::ExternalLinkage,
                              llvm::StringRef(name.data(), name.size()), *impl_->module);
   llvm::Function& f = *impl_->function;
+  impl_->has_fma = has_fma;
   impl_->has_avx512 = features.find("+avx512vl") != std::string_view::npos;
   f.addFnAttr(llvm::Attribute::NoUnwind);
   f.addFnAttr("target-cpu", llvm::StringRef(cpu.data(), cpu.size()));
@@ -206,7 +209,33 @@ Value* Ir::fmul(Value* a, Value* b) { return impl_->builder.CreateFMul(a, b); }
 Value* Ir::fdiv(Value* a, Value* b) { return impl_->builder.CreateFDiv(a, b); }
 Value* Ir::fneg(Value* a) { return impl_->builder.CreateFNeg(a); }
 Value* Ir::fma(Value* a, Value* b, Value* c) {
-  return impl_->intrinsic(llvm::Intrinsic::fma, {a, b, c});
+  if (impl_->has_fma) return impl_->intrinsic(llvm::Intrinsic::fma, {a, b, c});
+  return bits_of(type_of(a)) == 32 ? fma_in_double(a, b, c) : fma_in_parts(a, b, c);
+}
+Value* Ir::fma_in_double(Value* a, Value* b, Value* c) {
+  Type* const type = type_of(a);
+  Type* const wide = f64(lanes_of(type));
+  Value* product = fmul(fp_extend(a, wide), fp_extend(b, wide));
+  return fp_truncate(fadd(product, fp_extend(c, wide)), type);
+}
+Value* Ir::fma_in_parts(Value* a, Value* b, Value* c) {
+  const auto halves = [&](Value* x) {  // Veltkamp's split
+    Value* shifted = fmul(x, real(type_of(x), 0x1p27 + 1));
+    Value* high = fsub(shifted, fsub(shifted, x));
+    return std::pair(high, fsub(x, high));
+  };
+  const auto [a_high, a_low] = halves(a);
+  const auto [b_high, b_low] = halves(b);
+  Value* product = fmul(a, b);  // Dekker's: product + lost is a * b
+  Value* lost = fsub(fmul(a_high, b_high), product);
+  lost = fadd(fadd(lost, fmul(a_high, b_low)), fmul(a_low, b_high));
+  lost = fadd(lost, fmul(a_low, b_low));
+  Value* sum = fadd(product, c);  // Knuth's: sum + rest is product + c
+  Value* back = fsub(sum, product);
+  Value* rest = fadd(fsub(product, fsub(sum, back)), fsub(c, back));
+  Value* correction = fadd(rest, lost);
+  // Splitting what is near the largest number overflows.
+  return select(fcmp(Compare::eq, correction, correction), fadd(sum, correction), sum);
 }
 Value* Ir::fabs(Value* a) { return impl_->intrinsic(llvm::Intrinsic::fabs, {a}); }
 Value* Ir::sqrt(Value* a) { return impl_->intrinsic(llvm::Intrinsic::sqrt, {a}); }

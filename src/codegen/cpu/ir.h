@@ -42,7 +42,8 @@ class Ir {
 
   [[nodiscard]] llvm::Module& module();
   // Starts the kernel function void(ptr, ptr, ptr, i64, i64) and returns its arguments.
-  Values begin_function(std::string_view name, std::string_view cpu, std::string_view features);
+  Values begin_function(std::string_view name, std::string_view cpu, std::string_view features,
+                        bool has_fma = true);
   void end_function();
 
   // Types.
@@ -99,6 +100,7 @@ class Ir {
   Value* fmul(Value* a, Value* b);
   Value* fdiv(Value* a, Value* b);
   Value* fneg(Value* a);
+  // Rounded once; without such an instruction through f64, of f64 in parts (within an ulp).
   Value* fma(Value* a, Value* b, Value* c);
   Value* fabs(Value* a);
   Value* sqrt(Value* a);
@@ -192,6 +194,9 @@ class Ir {
   [[nodiscard]] std::string verify();
 
  private:
+  Value* fma_in_double(Value* a, Value* b, Value* c);
+  Value* fma_in_parts(Value* a, Value* b, Value* c);
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -1,20 +1,20 @@
 // A scheduled kernel as a function of an LLVM module.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "abi/target.h"
 #include "codegen/cpu/ir.h"
 #include "kernel/passes.h"
 #include "schedule/kernel.h"
 
 namespace inkle::codegen::cpu {
 
-struct Target {
-  std::int32_t vector_bytes = 32;
-  // AVX-512 has twice as many as the sets before it.
-  [[nodiscard]] std::int32_t vector_registers() const { return vector_bytes == 64 ? 32 : 16; }
+// What code is for: a row of the table, and LLVM's names of the processor and its features, which
+// for the host at hand are more than the row says.
+struct Processor {
+  abi::Target target;
   std::string cpu;
   std::string features;
 };
@@ -28,7 +28,7 @@ struct EmittedKernel {
 // The function `name` of the kernel, into ir's module, by way of the kernel IR: loops are expanded,
 // attention is written by a template.
 EmittedKernel emit_kernel(Ir& ir, const schedule::Kernel& kernel,
-                          const schedule::Schedule& schedule, const Target& target,
+                          const schedule::Schedule& schedule, const Processor& processor,
                           std::string_view name, const kernel::PassOptions& passes = {});
 
 }  // namespace inkle::codegen::cpu

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <numeric>
 
+#include "abi/targets.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -100,22 +101,10 @@ std::vector<std::size_t> distribute(const std::vector<double>& work, std::size_t
   return result;
 }
 
-// Whether kernels of "sm_90a" and the like can wait for what is queued before them (`begin`).
-bool can_wait(std::string_view architecture) {
-  constexpr std::string_view kPrefix = "sm_";
-  constexpr int kHopper = 90;
-  int number = 0;
-  if (architecture.starts_with(kPrefix)) {
-    const char* end = architecture.data() + architecture.size();
-    (void)std::from_chars(architecture.data() + kPrefix.size(), end, number);
-  }
-  return number >= kHopper;
-}
-
 }  // namespace
 
 CudaCompiler::CudaCompiler(abi::DeviceDescription device)
-    : device_(std::move(device)), waits_(can_wait(device_.architecture)) {
+    : device_(std::move(device)), waits_(abi::gpu_target_of(device_).can_wait) {
   INKLE_CHECK(!device_.architecture.empty(), "a device without an architecture");
 }
 
@@ -192,54 +181,6 @@ Compiled CudaCompiler::compile(std::span<const CompileUnit> units, bool only_tex
   log(LogChannel::codegen, "{} kernels in {} programs: text {:.1f} ms, NVRTC {:.0f} ms", count,
       programs, compiled.emit_seconds * 1e3, compiled.compile_seconds * 1e3);
   return compiled;
-}
-
-abi::DeviceDescription typical_device(std::string_view architecture) {
-  abi::DeviceDescription d;
-  d.kind = abi::DeviceKind::cuda;
-  d.architecture = std::string(architecture);
-  d.vector_bytes = 16;
-  d.input_alignment = 16;
-  d.warp_size = 32;
-  d.block_threads = 1024;
-  d.resident_threads = 2048;
-  d.registers = 65536;
-  if (architecture == "sm_80") {
-    d.name = "A100";
-    d.parallelism = 108;
-    d.l1_bytes = 163 << 10;
-    d.shared_bytes = 164 << 10;
-    d.l2_bytes = std::int64_t{40} << 20;
-    d.bytes_per_second = 1.8e12;
-    d.flops_f32 = 19.5e12;
-    d.functions_per_second = 2.4e12;
-    d.matrix_flops = 280e12;
-  } else if (architecture == "sm_90a" || architecture == "sm_90") {
-    d.name = "H200";
-    d.parallelism = 132;
-    d.l1_bytes = 227 << 10;
-    d.shared_bytes = 228 << 10;
-    d.l2_bytes = std::int64_t{60} << 20;
-    d.bytes_per_second = 4.3e12;
-    d.flops_f32 = 56e12;
-    d.functions_per_second = 4.2e12;
-    d.matrix_flops = 765e12;
-    d.cluster_blocks = 8;
-  } else if (architecture == "sm_100" || architecture == "sm_100a") {
-    d.name = "B200";
-    d.parallelism = 148;
-    d.l1_bytes = 227 << 10;
-    d.shared_bytes = 228 << 10;
-    d.l2_bytes = std::int64_t{126} << 20;
-    d.bytes_per_second = 7.2e12;
-    d.flops_f32 = 70e12;
-    d.functions_per_second = 4.7e12;
-    d.matrix_flops = 1800e12;
-    d.cluster_blocks = 8;
-  } else {
-    user_error("no typical device of architecture '{}'", architecture);
-  }
-  return d;
 }
 
 }  // namespace inkle::codegen::cuda

@@ -69,10 +69,6 @@ class CudaCompiler {
   bool waits_;
 };
 
-// Facts of a typical card of an architecture (sm_80, sm_90a, sm_100), for tests and for compiling
-// without the card. Throws UserError for others.
-[[nodiscard]] abi::DeviceDescription typical_device(std::string_view architecture);
-
 // Path of the NVRTC that is used, or nothing and the reason.
 [[nodiscard]] std::optional<std::string> find_nvrtc(std::string& why_not);
 

@@ -1,4 +1,5 @@
 #include "codegen/cpu/attention_fixture.h"
+#include "abi/targets.h"
 
 #include <cmath>
 
@@ -48,7 +49,7 @@ void check_interpreted_attention(const Kernel& kernel, const Schedule& schedule,
   const auto& attention = std::get<schedule::AttentionKernel>(kernel.body);
   const templates::AttentionProblem problem = attention_problem(kernel, attention);
   const templates::AttentionTemplate& row = templates::attention_template_of(problem);
-  const templates::CpuTarget target{vector_bytes, vector_bytes == 64 ? 32 : 16};
+  const abi::Target& target = *abi::target_named(vector_bytes == 64 ? "x86-64-v4" : "x86-64-v3");
   const templates::AttentionConfig config = attention_config(row, problem, schedule, target);
   ASSERT_EQ(row.needs(problem, config), "");
   sym::Context& context = problem.q_length.context();
