@@ -253,13 +253,14 @@ class EndingExpander {
 
   void parts() {
     for (std::size_t i = 0; i < parts_.size(); ++i) {
-      if (i != 0) b_.barrier({});
       const LoopKernel& loops = ending_.parts[i].loops;
+      const Expr all = grid_extent(loops, parts_[i], context());
+      if (all.is_constant(0)) continue;  // of tensors without elements
+      if (i != 0) b_.barrier({});
       if (ending_.by_strips) {
         part(loops, parts_[i], strip_);
         continue;
       }
-      const Expr all = grid_extent(loops, parts_[i], context());
       if (all.is_constant(1)) {
         part(loops, parts_[i], constant(0));
         continue;

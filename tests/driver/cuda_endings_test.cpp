@@ -70,6 +70,18 @@ constexpr Program kPrograms[] = {
   %0: i64[s0] = cumsum(%x, 0)
   return %0
 })"},
+    {"updates without elements", 1, 0,
+     R"(graph @g(%p: f32[3,0]@cuda:0, %m: f32[3,0]@cuda:0, %s: f32[]@cuda:0) -> f32[]@cuda:0 {
+  %0: f32[]@cuda:0 = add(%s, 1)
+  %1: f32[]@cuda:0 = pow(0.9, %0)
+  %2: f32[]@cuda:0 = rsub(%1, 1)
+  %3: f32[3,0]@cuda:0 = mul(%m, %m)
+  %4: f32[3,0]@cuda:0 = sqrt(%3)
+  %5: f32[3,0]@cuda:0 = div(%4, %2)
+  %6: f32[3,0]@cuda:0 = addcdiv(%p, %m, %5)
+  %7: f32[3,0]{1,1}@cuda:0 = copy_(%p, %6)
+  return %0
+})"},
     {"short rows", 1, 0, R"(graph @g(%x: bf16[8192,8192]) -> bf16[8192] {
   %0: bf16[8192] = sum_dim(%x, [1], false)
   return %0
