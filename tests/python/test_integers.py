@@ -74,7 +74,11 @@ def folded(x, n):
 @pytest.mark.parametrize("dynamic", [True, None])
 def test_an_int_may_be_negative(dynamic):
     calls = [(torch.ones(2), n) for n in INTEGERS]
-    assert whole(check_calls(folded, calls, dynamic=dynamic))
+    reports = check_calls(folded, calls, dynamic=dynamic)
+    # torch.tensor(n, device=...) is a tensor of the CPU and, for a GPU, a copy of it between devices.
+    copied = {"aten::scalar_tensor", "aten::_to_copy"} if calls[0][0].is_cuda else set()
+    assert set(in_eager(reports)) <= copied
+    assert copied or whole(reports)
 
 
 def test_an_int_that_torch_knows_to_be_negative():

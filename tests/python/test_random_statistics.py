@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
@@ -33,6 +34,18 @@ def normal_p(z):
     return math.erfc(abs(z) / math.sqrt(2))
 
 
+def on_the_cpu(function):
+    """Numbers are drawn on each device, and judged on the CPU."""
+
+    @functools.wraps(function)
+    def judge(*arguments):
+        with torch.device("cpu"):
+            return function(*(a.cpu() if isinstance(a, torch.Tensor) else a for a in arguments))
+
+    return judge
+
+
+@on_the_cpu
 def check_counts(observed, expected, what):
     """Chi squared; `expected` are probabilities."""
     expected = expected.double() * observed.sum()
@@ -42,11 +55,13 @@ def check_counts(observed, expected, what):
     check(torch.special.gammaincc(freedom, statistic / 2).item(), what)
 
 
+@on_the_cpu
 def check_even(bins, count, what):
     uniform = torch.full((count,), 1 / count, dtype=torch.float64)
     check_counts(torch.bincount(bins.long(), minlength=count).double(), uniform, what)
 
 
+@on_the_cpu
 def check_distribution(numbers, cumulative, what):
     """Kolmogorov and Smirnov, of a continuous distribution."""
     n = numbers.numel()
@@ -57,6 +72,7 @@ def check_distribution(numbers, cumulative, what):
     check(2 * sum((-1) ** (k - 1) * math.exp(-2 * (k * x) ** 2) for k in range(1, 100)), what)
 
 
+@on_the_cpu
 def check_moments(numbers, moments, what):
     """Mean powers of what has mean 0 and variance 1; `moments` are those of powers 1 to 8."""
     for power in range(1, 5):
@@ -65,6 +81,7 @@ def check_moments(numbers, moments, what):
         check(normal_p((mean - moments[power - 1]) / deviation), f"{what}: power {power}")
 
 
+@on_the_cpu
 def check_uncorrelated(calls, what):
     """Neighbours, and the same place of two calls, and their squares; of mean 0, variance 1."""
     squares = calls.square()
@@ -116,6 +133,7 @@ def test_whole_numbers(device):
         check_whole_numbers(calls[name].long(), low, high, name)
 
 
+@on_the_cpu
 def check_whole_numbers(numbers, low, high, what):
     count = high - low
     assert low <= numbers.min().item() and numbers.max().item() < high
