@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import os
 import pathlib
 import pickle
 from typing import Any, Callable, Iterator, Sequence
@@ -23,7 +22,7 @@ from torch._inductor import config as inductor_config
 from torch._inductor.codecache import BypassFxGraphCache, FxGraphCache
 from torch._inductor.output_code import OutputCode
 
-from inkle import _inkle, report as reporting
+from inkle import _inkle, dumps, extensions, report as reporting
 from inkle.eager_calls import MissingOp, OpCall
 from inkle.eager_half import EagerHalf
 from inkle.machine import as_strided, get_compiler, native_options
@@ -53,11 +52,12 @@ def _sources() -> str:
 
 def identity(inputs: Sequence[Any], options: Options) -> str:
     """All that programs for these arguments depend on beside their graph; empty: none is kept."""
-    kept = options.cache and not (options.freeze or options.fail_stage or options.dump)
+    shows = options.dump or dumps.is_on(options)
+    kept = options.cache and not (options.freeze or options.fail_stage or shows)
     known = _HAS_SHORT_KEYS and all(hasattr(functorch_config, s) for s in _SETTINGS)
     if not kept or not known or not functorch_config.enable_autograd_cache:
         return ""
-    if os.environ.get("INKLE_DUMP_DIR"):
+    if (of_users := extensions.uuid(options)) is None:
         return ""
     gpus = {t.device.index or 0 for t in inputs if isinstance(t, torch.Tensor) and t.is_cuda}
     if len(gpus) > 1:
@@ -65,8 +65,12 @@ def identity(inputs: Sequence[Any], options: Options) -> str:
     # Forward and backward differ in options, and are told apart by AOTAutograd.
     compiler = get_compiler(next(iter(gpus), None))
     made_by = compiler.identity(native_options(options, training=False))
-    asked = {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
-    return made_by and f"{made_by}{_sources()}\n{asked}"
+    asked = {
+        f.name: value
+        for f in dataclasses.fields(options)
+        if isinstance(value := getattr(options, f.name), (bool, str))
+    }
+    return made_by and f"{made_by}{_sources()}\n{asked}\n{of_users}"
 
 
 @contextlib.contextmanager
@@ -249,6 +253,7 @@ class StoredProgram(OutputCode):
         report.take(facts)
         report.eager = list(state.eager)
         report.compiled, report.callable = True, program
+        reporting.tell(report)
         program._boxed_call = True
         program.donates_arguments = state.donates_arguments
         if state.falls_back and graph:

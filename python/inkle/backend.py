@@ -13,11 +13,10 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 import torch
 from torch._dynamo.exc import RestartAnalysis, SkipFrame
 from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
-from torch._functorch.partitioners import default_partition
 
-from inkle import _inkle, aot_cache, attention, dropout, joint, layouts, loss, machine, pair
+from inkle import _inkle, aot_cache, attention, dropout, extensions, joint, layouts, loss, machine
 from inkle import report as reporting
-from inkle import returned, segments
+from inkle import pair, returned, segments
 from inkle.importer import GraphImporter, named_nodes
 from inkle.machine import as_strided, get_compiler, gpu_of, native_options, warm_up
 from inkle.options import WHY_NO_GRAPHS_IN_TRAINING, Options, parse
@@ -64,6 +63,7 @@ def inkle(
     failure = Failure("replacement")
     as_given = copy.deepcopy(gm.graph)
     try:
+        extensions.before_autograd(gm, parsed)
         _replace(gm, parsed)
         warm_up(gm, example_inputs)
         failure.stage = _AOT
@@ -97,14 +97,17 @@ def _through_aot(
     given = list(example_inputs)
 
     def compile_inference(g: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        extensions.over_inference(g, options)
         callers = returned.forward_callers()
         return compile_graph(g, label, options, training=False, given=given, callers=callers)
 
     def compile_forward(g: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        extensions.over_half(g, options)
         saved, callers = Strides(results=layouts.saved_strides(g)), returned.saving_callers()
         return compile_graph(g, label, options, training=True, strides=saved, callers=callers)
 
     def compile_backward(g: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        extensions.over_half(g, options)
         saved = Strides(arguments=layouts.argument_strides(g, inputs))
         callers = returned.BACKWARD
         compiled = compile_graph(g, label, options, training=True, strides=saved, callers=callers)
@@ -113,7 +116,6 @@ def _through_aot(
             compiled.donates_arguments = all(r.is_foreseen for r in made)
         return compiled
 
-    is_own = options.partition != "default"
     key = aot_cache.identity(example_inputs, options)
 
     def compiler(compile_one: aot_cache.Compiler) -> aot_cache.Compiler:
@@ -126,7 +128,7 @@ def _through_aot(
             fw_compiler=compiler(compile_forward),
             bw_compiler=compiler(compile_backward),
             inference_compiler=compiler(compile_inference),
-            partition_fn=pair.Partition(label, options) if is_own else default_partition,
+            partition_fn=extensions.partition_function(pair.Partition(label, options), options),
             keep_inference_input_mutations=True,
         )
 
@@ -270,6 +272,7 @@ def _compile_or_fall_back(
         return _fall_back(gm, report, options, strides, error, failure)
     report.compiled = True
     report.callable = compiled
+    reporting.tell(report)
     compiled._boxed_call = True
     return compiled
 
@@ -446,8 +449,9 @@ def _tell(
     if options.strict:
         raise error
     kind, message = fault_of(error)
-    if failure.stage == _AOT:
-        kind = "not supported"
-    if kind != "not supported":
+    if failure.stage == _AOT and kind != reporting.FAULT_OF_USER:
+        kind = reporting.NOT_SUPPORTED
+    if kind not in (reporting.NOT_SUPPORTED, reporting.FAULT_OF_USER):
         report.fault = report.reason
+    reporting.tell(report)
     warn(gm, report, "a graph runs in eager", kind, message, failure)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import re
 import threading
@@ -11,11 +10,10 @@ from typing import Any, Callable, Sequence
 
 import torch
 
-from inkle import _inkle
+from inkle import _inkle, dumps
 from inkle.options import Options
 from inkle.sizes import UnsupportedGraph
 
-_log = logging.getLogger("inkle")
 _lock = threading.Lock()
 _compilers: dict[int | None, Any] = {}  # by number of the GPU; None: the processor
 
@@ -97,11 +95,11 @@ def native_options(options: Options, training: bool, freeze: bool = False) -> An
     native.training = training
     native.freeze = freeze
     native.tune = options.tune
-    native.deterministic = torch.are_deterministic_algorithms_enabled()
+    native.deterministic = options.deterministic or torch.are_deterministic_algorithms_enabled()
     native.fast_numerics = options.numerics == "fast"
     native.cache = options.cache
     native.fail_stage = options.fail_stage
-    native.dump = options.dump or _dump_to_folder()
+    native.dump = dumps.writer(options)
     return native
 
 
@@ -110,30 +108,3 @@ def as_strided(base: Any, sizes: Sequence[int], strides: Sequence[int], byte_off
     program returns may be written to outside of it, where autograd forbids writes to such views."""
     offset = base.storage_offset() + byte_offset // base.element_size()
     return torch.as_strided(base, sizes, strides, offset).detach()
-
-
-_dump_count = 0
-_dump_faults: set[str] = set()  # folders that were warned of
-
-
-def _dump_to_folder() -> Callable[[str, str], None] | None:
-    """Numbered files of every stage in the folder that INKLE_DUMP_DIR names; a folder that cannot be
-    written to is warned of once."""
-    folder = os.environ.get("INKLE_DUMP_DIR")
-    if not folder or folder in _dump_faults:
-        return None
-
-    def write(stage: str, text: str) -> None:
-        global _dump_count
-        if folder in _dump_faults:
-            return
-        _dump_count += 1
-        try:
-            os.makedirs(folder, exist_ok=True)
-            with open(os.path.join(folder, f"{_dump_count:03}-{stage}.txt"), "w") as file:
-                file.write(text)
-        except (OSError, ValueError) as error:
-            _dump_faults.add(folder)
-            _log.warning("inkle: INKLE_DUMP_DIR=%s gets no more files: %s", folder, error)
-
-    return write

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Mapping, Sequence
 
-from inkle import _inkle
+from inkle import _inkle, inductor_options
 
 
 @dataclasses.dataclass
@@ -36,6 +36,21 @@ class Options:
     """On a GPU, schedules of kernels are measured (modes "max-autotune...")."""
     dump: Callable[[str, str], None] | None = None
     """Called with the name and the text of each stage."""
+    debug: bool = False
+    """The texts of each stage go to torch's debug directory (TORCH_COMPILE_DEBUG=1)."""
+    deterministic: bool = False
+    """The same results in each run on the same machine; also where torch asks for it
+    (torch.use_deterministic_algorithms)."""
+    pre_grad_pass: Sequence[Callable[..., Any]] = ()
+    """Called with Dynamo's graph (torch.fx.Graph), which they change in place: one or a list."""
+    joint_pass: Sequence[Callable[..., Any]] = ()
+    """The same for the joint graph of forward and backward, in inference the graph alone."""
+    post_grad_pass: Sequence[Callable[..., Any]] = ()
+    """The same for forward, backward and inference graphs; AOTAutograd cuts the joint graph."""
+    patterns: Sequence[tuple[Callable[..., Any], ...]] = ()
+    """Pairs of functions (search, replacement), with a third one that looks at each match."""
+    partitioner: Callable[..., Any] | None = None
+    """Cuts the joint graph in two, as a ``partition_fn`` of AOTAutograd."""
 
 
 _PASSES = dict.fromkeys(_inkle.kernel_passes(gpu=False) + _inkle.kernel_passes(gpu=True))
@@ -52,23 +67,17 @@ _CHOICES = {
 
 # What `graphs` says of training.
 WHY_NO_GRAPHS_IN_TRAINING = "in training, what is kept for the backward would have to stay where it lies"
-_MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+_FLAGS = ("freeze", "strict", "graphs", "tune", "cache", "debug", "deterministic")
+_PASSES_OF_USERS = ("pre_grad_pass", "joint_pass", "post_grad_pass")
+_OWN = frozenset(field.name for field in dataclasses.fields(Options))
 
 
 def parse(mode: str | None, options: Mapping[str, Any] | None) -> Options:
     """Checks ``mode`` and ``options``; ValueError names what is wrong and what is allowed."""
-    if mode not in _MODES:
-        raise ValueError(f"inkle: unknown mode {mode!r}; one of {', '.join(map(str, _MODES))}")
-    known = {field.name for field in dataclasses.fields(Options)}
-    for key in options or {}:
-        if key not in known:
-            raise ValueError(f"inkle: unknown option {key!r}; one of {', '.join(sorted(known))}")
-    result = Options(**(options or {}))
-    if mode in ("reduce-overhead", "max-autotune") and "graphs" not in (options or {}):
-        result.graphs = True
-    if mode is not None and mode.startswith("max-autotune") and "tune" not in (options or {}):
-        result.tune = True
-    for key in ("freeze", "strict", "graphs", "tune", "cache"):
+    asked = inductor_options.translate(options or {}, _OWN)
+    inductor_options.of_config(asked)
+    result = Options(**{**inductor_options.of_mode(mode), **asked})
+    for key in _FLAGS:
         if not isinstance(getattr(result, key), bool):
             raise ValueError(f"inkle: option {key}={getattr(result, key)!r}; one of True, False")
     for key, choices in _CHOICES.items():
@@ -76,4 +85,15 @@ def parse(mode: str | None, options: Mapping[str, Any] | None) -> Options:
             raise ValueError(
                 f"inkle: option {key}={getattr(result, key)!r}; one of {', '.join(map(repr, choices))}"
             )
+    for key in _PASSES_OF_USERS:
+        given = getattr(result, key)
+        given = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+        if not all(callable(one) for one in given):
+            raise ValueError(f"inkle: option {key}={given!r}; one of a function or a list of them")
+        setattr(result, key, given)
+    if result.partitioner is not None and not callable(result.partitioner):
+        raise ValueError(f"inkle: option partitioner={result.partitioner!r}; one of None, a function")
+    result.patterns = tuple(map(tuple, result.patterns))
+    if not all(len(p) in (2, 3) and all(map(callable, p)) for p in result.patterns):
+        raise ValueError("inkle: option patterns; one of a list of (search, replacement)")
     return result

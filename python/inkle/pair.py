@@ -16,7 +16,7 @@ from inkle.library_attention import LibraryAttention
 from inkle.joint import Halves, Joint, Kept, examine, stubs
 from inkle.machine import as_strided, get_compiler, gpu_of, native_options
 from inkle.options import WHY_NO_GRAPHS_IN_TRAINING, Options
-from inkle.report import Failure, GraphReport, add, fault_of, warn
+from inkle.report import Failure, GraphReport, add, fault_of, tell, warn
 from inkle.returned import forward_callers
 from inkle.sizes import UnsupportedGraph
 
@@ -62,6 +62,7 @@ class Partition:
         for report in reports:
             report.compiled = True
             add(report)
+            tell(report)
         return halves
 
     def _attempt(

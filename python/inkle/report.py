@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import threading
 import weakref
-from typing import Any
+from typing import Any, Iterator
 
 import torch
 
-from inkle import _inkle
+from inkle import _inkle, dumps
 from inkle.importer import source_line
 from inkle.sizes import UnsupportedGraph
+
+
+class ExtensionFailed(RuntimeError):
+    """A pass of the user raised, or left a graph that is none."""
+
 
 _log = logging.getLogger("inkle")
 
@@ -102,6 +108,41 @@ def add(report: GraphReport) -> None:
         _reports.append(report)
 
 
+def tell(report: GraphReport) -> None:
+    """What became of a graph, for TORCH_LOGS="inkle" and "+inkle", and for TORCH_TRACE."""
+    if _log.isEnabledFor(logging.INFO):
+        for level, line in _lines(report):
+            _log.log(level, "inkle: %s", line)
+    if dumps.is_traced():
+        facts = {f.name: getattr(report, f.name) for f in dataclasses.fields(report)}
+        facts.pop("_program")
+        dumps.trace("inkle_report", "json", json.dumps(facts, default=str, indent=1))
+        fallbacks = [f"{op} at {source}: {reason}" for op, source, reason in report.eager]
+        if not report.compiled:
+            fallbacks.append(f"the whole graph: {report.reason}")
+        if fallbacks:
+            dumps.trace("inkle_fallbacks", "string", "\n".join(fallbacks))
+
+
+def _lines(report: GraphReport) -> Iterator[tuple[int, str]]:
+    name = report.name
+    if not report.compiled:
+        yield logging.INFO, f"{name} runs in eager: {report.reason}"
+        return
+    yield logging.INFO, (
+        f"{name} is compiled in {report.seconds * 1e3:.0f} ms: {report.launches} launches of "
+        f"{report.kernels} kernels, {report.library_calls} library calls, {len(report.eager)} ops "
+        "in eager"
+    )
+    for op, source, reason in report.eager:
+        yield logging.INFO, f"{name}: {op} at {source} runs in eager: {reason}"
+    for stage, seconds in report.stages:
+        yield logging.DEBUG, f"{name}: {stage} took {seconds * 1e3:.2f} ms"
+    for number, step in enumerate(report.steps):
+        what = step["kernel"] or step["label"]
+        yield logging.DEBUG, f"{name}: step {number}, {step['kind']} {what} {step['source']}"
+
+
 @dataclasses.dataclass
 class Failure:
     """Where a compilation stood."""
@@ -148,8 +189,14 @@ def warn(
 _MAX_WARNING = 300
 
 
+# Kinds of failure that are no fault of Inkle's.
+NOT_SUPPORTED, FAULT_OF_USER = "not supported", "a fault in a pass of the user"
+
+
 def fault_of(error: Exception) -> tuple[str, str]:
     """What kind of failure it is, and the message."""
+    if isinstance(error, ExtensionFailed):
+        return FAULT_OF_USER, str(error)
     expected = isinstance(error, (UnsupportedGraph, _inkle.Unsupported))
     message = str(error) if isinstance(error, INKLE_ERRORS) else f"{type(error).__name__}: {error}"
-    return "not supported" if expected else "a fault in the compiler", message
+    return NOT_SUPPORTED if expected else "a fault in the compiler", message

@@ -232,7 +232,7 @@ def test_a_folder_that_takes_no_texts_is_warned_of_once(folder, monkeypatch, cap
         folder = str(tmp_path)
         for number in range(50):  # a device that is full
             os.symlink("/dev/full", tmp_path / f"{number:03}-passes.txt")
-        monkeypatch.setattr(inkle.machine, "_dump_count", 0)
+        monkeypatch.setattr(inkle.dumps, "_count", 0)
     monkeypatch.setenv("INKLE_DUMP_DIR", folder)
     with caplog.at_level(logging.WARNING, "inkle"):
         for i in range(2):

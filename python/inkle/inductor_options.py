@@ -1,0 +1,189 @@
+"""TorchInductor's option keys and modes, for those who come from it: what Inkle has is mapped, the
+rest is accepted with one line of log. ``docs/from-inductor.md`` has the table."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import logging
+import threading
+from typing import Any, Mapping
+
+import torch._inductor
+from torch._inductor import config as inductor_config
+
+_log = logging.getLogger("inkle")
+_lock = threading.Lock()
+_told: set[str] = set()  # keys and modes without effect that this process was told of
+
+
+@dataclasses.dataclass(frozen=True)
+class Mapped:
+    """A key that sets an option of Inkle's."""
+
+    option: str
+    # What its values mean there; None: any value, as it is.
+    values: Mapping[Any, Any] | None = None
+    # For the table of the documentation: what is not the same.
+    note: str = ""
+
+
+_FLAG = {False: False, True: True}
+_RANDOM = {False: "fast", True: "eager"}
+
+MAPPED = {
+    "coordinate_descent_tuning": Mapped("tune", _FLAG),
+    "custom_partitioner_fn": Mapped("partitioner"),
+    "debug": Mapped("debug", _FLAG),
+    "deterministic": Mapped("deterministic", _FLAG),
+    "emulate_precision_casts": Mapped("numerics", {False: None, True: "eager"}, "the default"),
+    "fallback_random": Mapped("random", _RANDOM),
+    "align_random_eager": Mapped("random", _RANDOM),
+    "force_disable_caches": Mapped("cache", {False: None, True: False}),
+    "freezing": Mapped("freeze", _FLAG, "of inference graphs"),
+    "fx_graph_cache": Mapped("cache", _FLAG),
+    "joint_custom_post_pass": Mapped("joint_pass", note="after `joint_custom_pre_pass`"),
+    "joint_custom_pre_pass": Mapped("joint_pass"),
+    "max_autotune": Mapped("tune", _FLAG),
+    "max_autotune_pointwise": Mapped("tune", _FLAG),
+    "numerics": Mapped("numerics", note="Inkle's own values"),
+    "post_grad_custom_post_pass": Mapped("post_grad_pass", note="after `post_grad_custom_pre_pass`"),
+    "post_grad_custom_pre_pass": Mapped("post_grad_pass"),
+    "pre_grad_custom_pass": Mapped("pre_grad_pass"),
+    "trace.enabled": Mapped("debug", _FLAG),
+    "triton.cudagraphs": Mapped("graphs", _FLAG, "of inference, on a GPU"),
+}
+# Passes of several keys are joined in this order.
+PASS_KEYS = {
+    "pre_grad_pass": ("pre_grad_custom_pass",),
+    "joint_pass": ("joint_custom_pre_pass", "joint_custom_post_pass"),
+    "post_grad_pass": ("post_grad_custom_pre_pass", "post_grad_custom_post_pass"),
+}
+# Options of Inkle's that each mode sets; those that are not here have no effect.
+MODES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "reduce-overhead": {"graphs": True},
+    "max-autotune": {"graphs": True, "tune": True},
+    "max-autotune-no-cudagraphs": {"tune": True},
+}
+
+
+@functools.cache
+def keys() -> frozenset[str]:
+    """All that TorchInductor of this torch takes, and what there is a mapping for."""
+    return frozenset(torch._inductor.list_options()) | MAPPED.keys()
+
+
+@functools.cache
+def modes() -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*MODES, *torch._inductor.list_mode_options())))
+
+
+def of_mode(mode: str | None) -> dict[str, Any]:
+    """ValueError names the modes there are."""
+    if mode is None:
+        return {}
+    if mode not in MODES:
+        if mode not in modes():
+            raise ValueError(f"inkle: unknown mode {mode!r}; one of None, {', '.join(modes())}")
+        _has_no_effect(f"mode {mode!r}")
+    return dict(MODES.get(mode, {}))
+
+
+def translate(options: Mapping[str, Any], own: frozenset[str]) -> dict[str, Any]:
+    """``options`` with the keys of Inkle alone, ``own``; these win over those that are mapped.
+
+    ValueError: a key that neither has, or a value that a mapping does not know.
+    """
+    result: dict[str, Any] = {}
+    passes: dict[str, Any] = {}
+    for key, value in options.items():
+        name = key.replace("-", "_") if isinstance(key, str) else key
+        if name in own:
+            continue
+        if name not in keys():
+            raise ValueError(_unknown(key, own))
+        mapped = MAPPED.get(name)
+        if mapped is None:
+            _has_no_effect(f"option {name!r} of TorchInductor")
+        elif mapped.option in PASS_KEYS:
+            passes[name] = value
+        else:
+            _set(result, name, mapped, value)
+    for option, names in PASS_KEYS.items():
+        # Those of torch._inductor.config count, too, unless the key is given here.
+        given = [passes.get(n, getattr(inductor_config, n, None)) for n in names]
+        if any(p is not None for p in given):
+            result[option] = [one for p in given for one in _as_list(p)]
+    for key, value in options.items():
+        name = key.replace("-", "_")
+        if name in own:
+            result[name] = [*_as_list(result.get(name)), *_as_list(value)] if name in PASS_KEYS else value
+    return result
+
+
+def _set(result: dict[str, Any], key: str, mapped: Mapped, value: Any) -> None:
+    """Where keys of one option disagree, the one that asks for something wins."""
+    if mapped.values is not None:
+        if not isinstance(value, bool):
+            raise ValueError(f"inkle: option {key}={value!r}; one of True, False")
+        if (meant := mapped.values[value]) is None or (mapped.option in result and not value):
+            return
+        value = meant
+    result[mapped.option] = value
+
+
+def _as_list(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def of_config(result: dict[str, Any]) -> None:
+    """What torch's own settings ask for, where no option says otherwise."""
+    if getattr(inductor_config, "fallback_random", False):
+        result.setdefault("random", "eager")
+    if (partitioner := getattr(inductor_config, "custom_partitioner_fn", None)) is not None:
+        result.setdefault("partitioner", partitioner)
+    if getattr(torch.compiler.config, "force_disable_caches", False):
+        result.setdefault("cache", False)
+    if inductor_config.trace.enabled:
+        result.setdefault("debug", True)
+
+
+def _unknown(key: Any, own: frozenset[str]) -> str:
+    near = difflib.get_close_matches(str(key), sorted(own | keys()), n=1, cutoff=0.6)
+    hint = f", did you mean {near[0]!r}?" if near else ";"
+    return (
+        f"inkle: unknown option {key!r}{hint} one of {', '.join(sorted(own))}, or a key of "
+        "torch._inductor.list_options()"
+    )
+
+
+def _has_no_effect(what: str) -> None:
+    with _lock:
+        if what in _told:
+            return
+        _told.add(what)
+    _log.warning("inkle: %s has no effect (docs/from-inductor.md)", what)
+
+
+def table() -> str:
+    """The mapping as the documentation has it."""
+    rows = ["| key of TorchInductor | option of Inkle | |", "|---|---|---|"]
+    for key, mapped in sorted(MAPPED.items()):
+        rows.append(f"| `{key}` | {_meaning(mapped)} | {mapped.note} |")
+    rows += ["", "| mode | options of Inkle |", "|---|---|"]
+    for mode, options in MODES.items():
+        named = ", ".join(f"`{name}`" for name in options)
+        rows.append(f"| `{mode}` | {named or 'none'} |")
+    rows.append("| `lite` | none, with a line of log |")
+    return "\n".join(rows)
+
+
+def _meaning(mapped: Mapped) -> str:
+    if mapped.values in (None, _FLAG):
+        return f"`{mapped.option}`"
+    said = {given: meant for given, meant in mapped.values.items() if meant is not None}
+    return ", ".join(f"`{given}`: `{mapped.option}={meant!r}`" for given, meant in said.items())
