@@ -45,6 +45,7 @@ DTYPES = {
 # The type of what is no tensor that can be computed with.
 _NOTHING = ("opaque", [], None, _inkle.Device(False, 0))
 
+_DEVICE_FRAME = f'File "{torch.utils._device.__file__}"'
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -52,6 +53,8 @@ def source_line(node: Node) -> str:
     """The user's line and the node's name, "model.py:12 (addmm_3)"."""
     trace = node.meta.get("stack_trace") or ""
     at = trace.rfind('File "')
+    while at > 0 and trace.startswith(_DEVICE_FRAME, at):  # torch.set_default_device stands between
+        at = trace.rfind('File "', 0, at)
     found = _FRAME.match(trace, at) if at >= 0 else None
     if not found:
         return f"({node.name})"
