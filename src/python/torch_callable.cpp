@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "python/cuda_graphs.h"
 #include "python/made_once.h"
+#include "python/profiler.h"
 #include "runtime/common/errors.h"
 
 namespace inkle::python {
@@ -184,6 +185,16 @@ nb::object TorchCallable::run(const nb::list& arguments, bool is_call, Run&& run
 }
 
 nb::object TorchCallable::call(const nb::list& arguments) {
+  if (is_profiled()) [[unlikely]] {
+    const ProfilerEvent event("inkle::" + plan_->name);
+    StepEvents steps(*plan_);
+    return call_observed(arguments, &steps);
+  }
+  return call_observed(arguments, nullptr);
+}
+
+nb::object TorchCallable::call_observed(const nb::list& arguments,
+                                        runtime::common::StepObserver* observer) {
   return run(arguments, true, [&](TorchHost& host) {
     if (graphs_) {
       NoWatch watch;
@@ -191,6 +202,7 @@ nb::object TorchCallable::call(const nb::list& arguments) {
       if (result.is_valid()) return result;
       host.read_rest();
     }
+    host.observe(observer);
     host.run(*executable_);
     return host.take();
   });

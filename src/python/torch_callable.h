@@ -75,6 +75,7 @@ class TorchCallable {
  private:
   template <class Run>
   nb::object run(const nb::list& arguments, bool is_call, Run&& run);
+  nb::object call_observed(const nb::list& arguments, runtime::common::StepObserver* observer);
   // Throws WrongArgument.
   void check_length(const nb::list& arguments) const;
   [[nodiscard]] bool is_frozen_as(const nb::list& arguments) const;

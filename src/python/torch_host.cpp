@@ -145,6 +145,7 @@ runtime::common::Call TorchHost::call_data() {
   call.check = runtime::common::Check::full;
   call.donates_arguments = donates_arguments_;
   call.has_device_copies = is_recording_;
+  call.observer = observer_;
   return call;
 }
 
@@ -196,6 +197,7 @@ void TorchHost::clear() {
   recipes_.clear();
   has_begun_ = false;
   donates_arguments_ = false;
+  observer_ = nullptr;
 }
 
 HostTensor TorchHost::keep(nb::object tensor) {

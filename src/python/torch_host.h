@@ -75,6 +75,8 @@ class TorchHost final : public runtime::cuda::DeviceHost {
   // Fills the list again after a failure; false if some tensor is gone.
   [[nodiscard]] bool give_back(nb::list arguments) const;
   [[nodiscard]] runtime::common::Call call_data();
+  // Told of the steps of this call, which it outlives.
+  void observe(runtime::common::StepObserver* observer) { observer_ = observer; }
   // The call of what was read, results to take() after it; the interpreter's lock is held again
   // however it ends. The other one gives microseconds of each step.
   void run(runtime::common::Executable& executable);
@@ -140,6 +142,7 @@ class TorchHost final : public runtime::cuda::DeviceHost {
   std::vector<PyObject*> outputs_;  // owned
   bool has_places_only_ = false;
   bool donates_arguments_ = false;
+  runtime::common::StepObserver* observer_ = nullptr;
   bool is_recording_ = false;
   nb::object begin_recording_;
   std::vector<ResultRecipe> recipes_;

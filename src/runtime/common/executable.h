@@ -19,6 +19,18 @@ enum class Check : std::uint8_t {
   trusted,  // the caller has checked those (Dynamo's guards): alignment only
 };
 
+// Told of each step of a call, on the thread that runs it. Neither function may throw.
+class StepObserver {
+ public:
+  StepObserver() = default;
+  virtual ~StepObserver() = default;
+  StepObserver(const StepObserver&) = delete;
+  StepObserver& operator=(const StepObserver&) = delete;
+
+  virtual void begin(std::size_t step) = 0;
+  virtual void end() = 0;
+};
+
 // One call. Arguments are in the plan's order, tensors and integers counted apart.
 struct Call {
   std::span<const abi::TensorView> tensors;
@@ -32,6 +44,7 @@ struct Call {
   bool donates_arguments = false;
   // Of a call that is recorded: tensors of the CPU that kernels read are copies on the device.
   bool has_device_copies = false;
+  StepObserver* observer = nullptr;
 };
 
 struct MemoryReport {

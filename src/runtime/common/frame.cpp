@@ -21,6 +21,7 @@ Frame::Frame(const abi::Plan& plan, const PlanFacts& facts, const SizeProgram& s
 void Frame::run(const Call& call, double* microseconds) {
   host_ = call.host;
   microseconds_ = microseconds;
+  observer_ = call.observer;
   numbers_.clear();
   if (call.check == Check::full) check_types(call);
   if (sizes_.evaluate(call.tensors, call.integers, slots_, is_fresh_) || must_plan()) plan_shapes();
@@ -76,13 +77,15 @@ void Frame::make_output(PlanBuffer buffer) {
 }
 
 void Frame::run_timed(std::size_t number) {
-  if (microseconds_ == nullptr) {
+  if (microseconds_ == nullptr && observer_ == nullptr) [[likely]] {
     run_step(number);
     return;
   }
+  const ObservedStep observed(observer_, number);
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   run_step(number);
+  if (microseconds_ == nullptr) return;
   microseconds_[number] = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 

@@ -2,6 +2,7 @@
 // which a call is made. A runtime derives from it what depends on its device.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -14,6 +15,22 @@
 #include "runtime/common/size_program.h"
 
 namespace inkle::runtime::common {
+
+// A step of a call, as its observer sees it, if there is one.
+class ObservedStep {
+ public:
+  ObservedStep(StepObserver* observer, std::size_t step) : observer_(observer) {
+    if (observer_ != nullptr) observer_->begin(step);
+  }
+  ~ObservedStep() {
+    if (observer_ != nullptr) observer_->end();
+  }
+  ObservedStep(const ObservedStep&) = delete;
+  ObservedStep& operator=(const ObservedStep&) = delete;
+
+ private:
+  StepObserver* observer_;
+};
 
 class Frame {
  public:
@@ -72,6 +89,7 @@ class Frame {
   std::vector<void*> buffers_;   // by buffer; roots only
   std::vector<Handle> handles_;  // by buffer; of outputs and externals
   double* microseconds_ = nullptr;
+  StepObserver* observer_ = nullptr;
 
  private:
   void check_types(const Call& call) const;

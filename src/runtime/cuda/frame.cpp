@@ -97,6 +97,7 @@ void Frame::prepare(const common::Call& call) {
 }
 
 void Frame::run_timed(std::size_t number) {
+  const common::ObservedStep observed(observer_, number);
   if (microseconds_ != nullptr) device_.record(events_[2 * number], stream_);
   run_step(number);
   if (microseconds_ != nullptr) device_.record(events_[2 * number + 1], stream_);
