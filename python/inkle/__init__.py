@@ -8,6 +8,7 @@ not needed for it, but registers it too where the package was not installed. Wit
 import importlib.util
 
 from inkle._inkle import OutOfRange, Unsupported, UserError, WrongArgument
+from inkle.doctor import doctor
 from inkle.program import load
 
 _HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -21,6 +22,7 @@ __all__ = [
     "Unsupported",
     "UserError",
     "WrongArgument",
+    "doctor",
     "inkle",
     "inspect",
     "load",

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "cli/cache.h"
 #include "cli/commands.h"
+#include "cli/doctor.h"
 
 namespace {
 
@@ -42,6 +43,7 @@ int main(int argc, char** argv) {
   inkle::cli::add_key(app);
   inkle::cli::add_sign(app);
   inkle::cli::add_cache(app);
+  inkle::cli::add_doctor(app);
   inkle::cli::add_run(app);
   inkle::cli::add_bench(app);
   inkle::cli::add_profile(app);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/threads.h"
+#include "driver/doctor.h"
 #include "driver/inspect.h"
 #include "driver/profile.h"
 #include "driver/target.h"
@@ -160,6 +161,14 @@ void bind_inspect(nb::module_& m) {
   m.def("plan_arguments", plan_arguments);
   m.def("inspect_page", inspect_page);
   m.def("profile_table", profile_table);
+  // (level, topic, what, remedy) of what the installation has.
+  m.def("examine", [] {
+    nb::list rows;
+    for (const driver::Finding& f : driver::examine()) {
+      rows.append(nb::make_tuple(std::string(driver::name_of(f.level)), f.topic, f.what, f.remedy));
+    }
+    return rows;
+  });
 }
 
 }  // namespace inkle::python

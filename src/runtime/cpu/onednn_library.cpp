@@ -5,6 +5,8 @@
 
 #include <dlfcn.h>
 
+#include <fmt/format.h>
+#include <oneapi/dnnl/dnnl_types.h>
 #include <oneapi/dnnl/dnnl_version.h>
 
 #include "base/error.h"
@@ -94,6 +96,14 @@ bool open() {
 void open_onednn() {
   static const bool is_open = open();
   static_cast<void>(is_open);
+}
+
+std::string onednn_version() {
+  open_onednn();
+  void* const library = ::dlopen(kName, RTLD_NOW | RTLD_LOCAL);  // which is open
+  const auto version =
+      reinterpret_cast<const dnnl_version_t* (*)()>(address_in(library, "dnnl_version"))();
+  return fmt::format("{}.{}.{}", version->major, version->minor, version->patch);
 }
 
 }  // namespace inkle::runtime::cpu
