@@ -15,9 +15,8 @@
 namespace inkle {
 namespace {
 
-constexpr std::array<std::string_view, 13> kNames = {
-    "frontend", "fallback", "passes", "lower",   "fusion", "layout",   "memory",
-    "codegen",  "tune",     "cache",  "runtime", "driver", "partition"};
+constexpr std::array<std::string_view, 8> kNames = {"fallback", "passes",  "fusion", "codegen",
+                                                    "cache",    "runtime", "driver", "partition"};
 static_assert(kNames.size() == static_cast<std::size_t>(LogChannel::partition) + 1);
 
 constexpr std::uint32_t bit(std::size_t index) { return std::uint32_t{1} << index; }
@@ -104,6 +103,8 @@ class Log {
 }  // namespace
 
 std::string_view name(LogChannel channel) { return kNames[static_cast<std::size_t>(channel)]; }
+
+std::span<const std::string_view> log_channels() { return kNames; }
 
 bool log_enabled(LogChannel channel) {
   return (Log::instance().mask() & bit(static_cast<std::size_t>(channel))) != 0;

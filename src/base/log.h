@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,22 +14,19 @@
 namespace inkle {
 
 enum class LogChannel {
-  frontend,   // what was imported, and where meta data differed
   fallback,   // what runs in eager, and why
   passes,     // each pass: time, nodes before and after
-  lower,      // rows asked, nests made
   fusion,     // why two nodes were or were not fused
-  layout,     // layouts chosen
-  memory,     // arena, reuse, peak
-  codegen,    // kernels, schedules, code size, compile time
-  tune,       // candidates, measurements, picks
+  codegen,    // which NVRTC, schedules without code, measured schedules
   cache,      // hits, misses and the field that differs
-  runtime,    // calls, clones of misaligned inputs, prepared weights
+  runtime,    // how libraries' algorithms are chosen
   driver,     // stages and their time
   partition,  // what the backward is given
 };
 
 [[nodiscard]] std::string_view name(LogChannel channel);
+// In the order of their declaration.
+[[nodiscard]] std::span<const std::string_view> log_channels();
 
 // True if INKLE_LOG (read once) or set_log_channels names `channel`. Costs one load.
 [[nodiscard]] bool log_enabled(LogChannel channel);

@@ -36,7 +36,7 @@ struct InspectArguments {
 class FusionLog {
  public:
   explicit FusionLog(std::vector<std::string>& lines) {
-    for (int c = 0; c <= static_cast<int>(LogChannel::driver); ++c) {
+    for (std::size_t c = 0; c < log_channels().size(); ++c) {
       const auto channel = static_cast<LogChannel>(c);
       if (log_enabled(channel))
         before_ += (before_.empty() ? "" : ",") + std::string(name(channel));
