@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "kernel/function.h"
+#include "sym/symbols.h"
 
 namespace inkle::kernel {
 
@@ -99,10 +100,7 @@ Expr Builder::indirect(ValueId value, Expr extent) {
 }
 
 Expr Builder::bind(ValueId value, sym::Range range) {
-  const Expr symbol = context_.index(context_.constant(1));
-  sym::SymbolInfo info;
-  info.range = range;
-  context_.set_info(symbol, std::move(info));
+  const Expr symbol = sym::fresh(context_, {.range = range});
   operation(Op::bind, {value}, {scalar_type(DType::i64)}, Symbolic{symbol, {}});
   return symbol;
 }
@@ -129,8 +127,7 @@ Values Builder::loop(LoopKind kind, Expr end, const Values& initial, const LoopB
 
 Values Builder::loop(Loop info, const Values& initial, const LoopBody& body) {
   if (info.variable.is_null()) {
-    info.variable = context_.index(info.end);
-    context_.set_info(info.variable, facts_of(info));
+    info.variable = sym::fresh(context_, facts_of(info));
   }
   const Expr variable = info.variable;
   const std::vector<Type> types = types_of(kernel_, initial);
