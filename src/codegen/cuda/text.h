@@ -3,8 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 #include "abi/dtype.h"
@@ -14,24 +19,55 @@ namespace inkle::codegen::cuda {
 
 using abi::DType;
 
+// A number as text.
+[[nodiscard]] inline std::string digits(std::int64_t value) {
+  char text[24];
+  return {text, std::to_chars(text, std::end(text), value).ptr};
+}
+
+// A letter with a number: names of values.
+[[nodiscard]] inline std::string numbered(char letter, std::int64_t number) {
+  char text[24] = {letter};
+  return {text, std::to_chars(text + 1, std::end(text), number).ptr};
+}
+
+// Parts one behind the other. Text of a kernel is a few thousand of these, so they need no format.
+[[nodiscard]] inline std::string concat(std::initializer_list<std::string_view> parts) {
+  std::size_t size = 0;
+  for (const std::string_view part : parts) size += part.size();
+  std::string out;
+  out.reserve(size);
+  for (const std::string_view part : parts) out += part;
+  return out;
+}
+
 class Writer {
  public:
   template <class... Args>
   void line(fmt::format_string<Args...> format, Args&&... args) {
-    raw(fmt::format(format, std::forward<Args>(args)...));
+    text_.append(indent_, ' ');
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+    text_ += '\n';
   }
-  void raw(const std::string& text) { text_ += std::string(indent_, ' ') + text + "\n"; }
+  // Parts one behind the other.
+  void put(std::initializer_list<std::string_view> parts) {
+    text_.append(indent_, ' ');
+    for (const std::string_view part : parts) text_ += part;
+    text_ += '\n';
+  }
+  void raw(std::string_view text) { put({text}); }
   // "text {" ... "}"
-  void open(const std::string& text) {
-    raw(text.empty() ? "{" : text + " {");
+  void open(std::string_view text) {
+    if (text.empty())
+      raw("{");
+    else
+      put({text, " {"});
     indent_ += 2;
   }
-  void close(const std::string& end = "") {
+  void close(std::string_view end = "") {
     indent_ -= 2;
-    raw("}" + end);
+    put({"}", end});
   }
-  // Text made elsewhere by a Writer, put at this indentation.
-  void append(const std::string& lines);
   [[nodiscard]] const std::string& text() const { return text_; }
 
  private:
@@ -41,7 +77,7 @@ class Writer {
 
 // The type of a value, in registers and in memory alike. Throws Unsupported for dtypes that are not
 // computable.
-[[nodiscard]] std::string type_of(DType dtype);
+[[nodiscard]] std::string_view type_of(DType dtype);
 // `real` for floats, else `integer`.
 [[nodiscard]] std::string literal(DType dtype, double real, std::int64_t integer);
 
@@ -50,14 +86,24 @@ struct SymbolText {
   std::string text;
   bool wide = false;  // i64, else int
 };
-using Symbols = std::unordered_map<const sym::Node*, SymbolText>;
+using SymbolTexts = std::function<SymbolText(sym::Expr)>;
 
-// Whether e and all its parts are within 32 bits.
-[[nodiscard]] bool fits32(sym::Expr e);
-// The value of an index expression: an int if fits32(e) and it is not `wide`, else i64.
-[[nodiscard]] std::string index_text(sym::Expr e, const Symbols& symbols, bool wide);
-[[nodiscard]] inline std::string index_text(sym::Expr e, const Symbols& symbols) {
-  return index_text(e, symbols, !fits32(e));
-}
+// Whether expressions are within 32 bits, with all their parts. Facts about symbols must not
+// change.
+class Widths {
+ public:
+  [[nodiscard]] bool fits32(sym::Expr e) { return of(e).fits; }
+
+ private:
+  struct Width {
+    bool fits = false;
+    double most = 0;  // no value is farther from 0
+  };
+  Width of(sym::Expr e);
+  std::unordered_map<const sym::Node*, Width> known_;
+};
+
+// The value of an index expression: an int if it fits 32 bits and is not `wide`, else i64.
+[[nodiscard]] std::string index_text(sym::Expr e, const SymbolTexts& symbols, bool wide);
 
 }  // namespace inkle::codegen::cuda
