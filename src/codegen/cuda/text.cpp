@@ -143,9 +143,7 @@ class IndexPrinter {
   [[nodiscard]] std::string take() { return std::move(out_); }
 
  private:
-  void put(std::initializer_list<std::string_view> parts) {
-    for (const std::string_view part : parts) out_ += part;
-  }
+  void put(TextParts parts) { append(out_, parts); }
   [[nodiscard]] std::string_view type() const { return wide_ ? "i64" : "int"; }
 
   [[nodiscard]] std::string constant(std::int64_t value) const {

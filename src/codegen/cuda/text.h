@@ -3,43 +3,20 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <iterator>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 
 #include "abi/dtype.h"
+#include "base/concat.h"
 #include "sym/expr.h"
 
 namespace inkle::codegen::cuda {
 
 using abi::DType;
-
-// A number as text.
-[[nodiscard]] inline std::string digits(std::int64_t value) {
-  char text[24];
-  return {text, std::to_chars(text, std::end(text), value).ptr};
-}
-
-// A letter with a number: names of values.
-[[nodiscard]] inline std::string numbered(char letter, std::int64_t number) {
-  char text[24] = {letter};
-  return {text, std::to_chars(text + 1, std::end(text), number).ptr};
-}
-
-// Parts one behind the other. Text of a kernel is a few thousand of these, so they need no format.
-[[nodiscard]] inline std::string concat(std::initializer_list<std::string_view> parts) {
-  std::size_t size = 0;
-  for (const std::string_view part : parts) size += part.size();
-  std::string out;
-  out.reserve(size);
-  for (const std::string_view part : parts) out += part;
-  return out;
-}
 
 class Writer {
  public:
@@ -49,10 +26,10 @@ class Writer {
     fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
     text_ += '\n';
   }
-  // Parts one behind the other.
-  void put(std::initializer_list<std::string_view> parts) {
+  // A line of parts: text of a kernel is a few thousand of these.
+  void put(TextParts parts) {
     text_.append(indent_, ' ');
-    for (const std::string_view part : parts) text_ += part;
+    append(text_, parts);
     text_ += '\n';
   }
   void raw(std::string_view text) { put({text}); }
