@@ -9,7 +9,12 @@
 namespace inkle::kernel {
 
 Builder::Builder(Kernel& kernel, sym::Context& context) : kernel_(kernel), context_(context) {
-  if (kernel_.body == kNone) kernel_.body = new_region({});
+  constexpr std::size_t kUsual = 64;
+  if (kernel_.body == kNone) {
+    kernel_.operations.reserve(kUsual);
+    kernel_.values.reserve(kUsual);
+    kernel_.body = new_region({});
+  }
   region_ = kernel_.body;
 }
 

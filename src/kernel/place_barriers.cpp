@@ -224,7 +224,7 @@ class BarrierPlacing {
     return !is_once || !before.writes || !after.writes;
   }
 
-  Reach needed(const Touch& before, const Touch& after, Reach passed) {
+  Reach needed(Touch& before, Touch& after, Reach passed) {
     const bool is_remote = before.is_remote || after.is_remote;
     if (passed >= (is_remote ? kClusterReach : kBlockReach)) return 0;
     Reach reach = 0;
@@ -241,7 +241,7 @@ class BarrierPlacing {
                sym::Substitution next = {}) {
     Reach out = 0;
     for (const Seen& a : after) {
-      const Touch* then = &touches_[a.touch];
+      Touch* then = &touches_[a.touch];
       Touch moved;
       for (const Seen& b : before) {
         if (!may_meet(touches_[b.touch], *then)) continue;
@@ -256,6 +256,7 @@ class BarrierPlacing {
   }
 
   static Touch with(Touch t, sym::Substitution next) {
+    for (Touch::Renamed& renamed : t.renamed) renamed = {};
     for (Expr& e : t.indices) e = sym::substitute(e, next);
     for (Guard& g : t.guards) {
       g.expression = sym::substitute(g.expression, next);

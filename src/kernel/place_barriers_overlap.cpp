@@ -85,7 +85,7 @@ void add_guards(const Kernel& kernel, ValueId condition, std::vector<Guard>& gua
   if (!bound.is_null()) guards.push_back({expression, opcode == Opcode::equal, bound});
 }
 
-Reach Overlap::reach(const Touch& a, const Touch& b, const SharedSymbols& shared) {
+Reach Overlap::reach(Touch& a, Touch& b, const SharedSymbols& shared) {
   std::int64_t span = 1;
   for (std::size_t i = 0; i < threads_.size(); ++i) {
     if (!is_determined(i, a, b)) span = threads_[i].stride * threads_[i].extent;
@@ -152,22 +152,33 @@ sym::SymbolInfo Overlap::facts(Expr symbol, const Touch& touch, const SharedSymb
   return facts;
 }
 
-// The index with symbols of its own for what may be another value at the other access, within what
-// guards leave of them.
-Expr Overlap::renamed(Expr e, const Touch& touch, const SharedSymbols& shared, Names& names) const {
-  for (const Expr s : sym::symbols(e)) {
-    const auto is_it = [&](const auto& pair) { return pair.first == s; };
-    if (shared.contains(s) || std::ranges::any_of(names, is_it)) continue;
-    names.emplace_back(s, sym::fresh(context_, facts(s, touch, shared)));
+// The indices with symbols of their own for what may be another value at the other access, within
+// what guards leave of them.
+const std::vector<Expr>& Overlap::renamed(Touch& touch, int side,
+                                          const SharedSymbols& shared) const {
+  Touch::Renamed& made = touch.renamed[side];
+  if (made.version == shared.version()) return made.indices;
+  std::vector<std::pair<Expr, Expr>> names;
+  made.indices.clear();
+  for (const Expr e : touch.indices) {
+    for (const Expr s : sym::symbols(e)) {
+      const auto is_it = [&](const auto& pair) { return pair.first == s; };
+      if (shared.contains(s) || std::ranges::any_of(names, is_it)) continue;
+      names.emplace_back(s, sym::fresh(context_, facts(s, touch, shared)));
+    }
+    made.indices.push_back(sym::substitute(e, names));
   }
-  return sym::substitute(e, names);
+  made.version = shared.version();
+  return made.indices;
 }
 
-bool Overlap::is_disjoint(const Touch& a, const Touch& b, const SharedSymbols& shared) const {
-  Names names_a, names_b;
-  for (std::size_t d = 0; d < a.indices.size() && d < b.indices.size(); ++d) {
-    const Expr ea = renamed(a.indices[d], a, shared, names_a);
-    const Expr eb = renamed(b.indices[d], b, shared, names_b);
+bool Overlap::is_disjoint(Touch& a, Touch& b, const SharedSymbols& shared) const {
+  if (a.indices.empty() || b.indices.empty()) return false;
+  const std::vector<Expr>& first = renamed(a, 0, shared);
+  const std::vector<Expr>& second = renamed(b, 1, shared);
+  for (std::size_t d = 0; d < first.size() && d < second.size(); ++d) {
+    const Expr ea = first[d];
+    const Expr eb = second[d];
     if (sym::less(ea, eb) == true || sym::less(eb, ea) == true || has_other_remainder(ea, eb)) {
       return true;
     }

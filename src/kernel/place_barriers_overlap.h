@@ -40,6 +40,13 @@ struct Touch {
   std::vector<Expr> indices;   // none: anywhere
   std::vector<Expr> expanded;  // with loops that begin at a thread's own number as begin + step * k
   std::vector<Guard> guards;
+  // The indices with other symbols where this access is the first or the second of two, and what
+  // was shared then (SharedSymbols::version).
+  struct Renamed {
+    std::vector<Expr> indices;
+    std::uint64_t version = 0;
+  };
+  Renamed renamed[2] = {};
 };
 
 // Symbols with one value for all threads of the block, at both accesses: few, those of outer loops
@@ -47,17 +54,26 @@ struct Touch {
 class SharedSymbols {
  public:
   void add(Expr symbol) {
-    if (!contains(symbol)) symbols_.push_back(symbol);
+    if (contains(symbol)) return;
+    symbols_.push_back(symbol);
+    ++version_;
   }
   [[nodiscard]] bool contains(Expr symbol) const {
     return std::ranges::find(symbols_, symbol) != symbols_.end();
   }
   [[nodiscard]] std::size_t size() const { return symbols_.size(); }
   // All but the first so many are shared no more.
-  void forget(std::size_t size) { symbols_.resize(size); }
+  void forget(std::size_t size) {
+    if (size == symbols_.size()) return;
+    symbols_.resize(size);
+    ++version_;
+  }
+  // Another one whenever there are others.
+  [[nodiscard]] std::uint64_t version() const { return version_; }
 
  private:
   std::vector<Expr> symbols_;
+  std::uint64_t version_ = 1;
 };
 
 class Overlap {
@@ -66,20 +82,19 @@ class Overlap {
       : context_(context), threads_(axes_of(kernel, AxisKind::thread)) {}
 
   // The least reach that has all threads of a block that may touch one element by `a` and by `b`.
-  [[nodiscard]] Reach reach(const Touch& a, const Touch& b, const SharedSymbols& shared);
+  [[nodiscard]] Reach reach(Touch& a, Touch& b, const SharedSymbols& shared);
   // Whether guards leave one thread of the block.
   [[nodiscard]] bool is_one_thread(const Touch& touch);
   // Whether no element is touched by both.
-  [[nodiscard]] bool is_disjoint(const Touch& a, const Touch& b, const SharedSymbols& shared) const;
+  [[nodiscard]] bool is_disjoint(Touch& a, Touch& b, const SharedSymbols& shared) const;
 
  private:
-  using Names = std::vector<std::pair<Expr, Expr>>;
   // By axis: the unit of the digit that the axis is of the index; 0: it is none.
   using Units = std::vector<std::int64_t>;
 
   const Units& units(Expr index);
   [[nodiscard]] bool is_determined(std::size_t axis, const Touch& a, const Touch& b);
-  Expr renamed(Expr e, const Touch& touch, const SharedSymbols& shared, Names& names) const;
+  const std::vector<Expr>& renamed(Touch& touch, int side, const SharedSymbols& shared) const;
   sym::SymbolInfo facts(Expr symbol, const Touch& touch, const SharedSymbols& shared) const;
 
   sym::Context& context_;
