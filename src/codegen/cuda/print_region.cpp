@@ -156,7 +156,9 @@ void RegionPrinter::open_loop(const kernel::Loop& loop) {
   const sym::Expr variable = loop.variable;
   // The variable is compared with the end once more than it has values.
   const bool wide = !text_.fits32(variable) || !text_.fits32(loop.begin) || !text_.fits32(loop.end);
-  const std::string name = numbered('j', variable.id());
+  const std::size_t known = loops_.size();
+  const std::size_t number = loops_.try_emplace(variable.node(), known).first->second;
+  const std::string name = numbered('j', static_cast<std::int64_t>(number));
   const std::string step =
       loop.step.is_constant(1) ? "++" + name : concat({name, " += ", text_.index(loop.step, wide)});
   out_.open(concat({"for (", wide ? "i64 " : "int ", name, " = ", text_.index(loop.begin, wide),

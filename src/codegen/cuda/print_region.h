@@ -36,6 +36,7 @@ class RegionPrinter {
   ValueText& text_;
   Writer& out_;
   OperationPrinter operations_;
+  std::unordered_map<const sym::Node*, std::size_t> loops_;  // numbers of loops' variables
 };
 
 }  // namespace inkle::codegen::cuda
