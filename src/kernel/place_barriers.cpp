@@ -61,6 +61,7 @@ class BarrierPlacing {
         variance_(kernel),
         overlap_(kernel, context),
         dependence_(kernel, variance_),
+        has_cluster_(kernel.cluster() > 1),
         is_left_(kernel.memories.size(), false),
         is_loaded_(kernel.memories.size(), false) {
     for (const Expr size : kernel.sizes) shared_.add(size);
@@ -239,11 +240,14 @@ class BarrierPlacing {
   // The reach between some accesses and those that come then, with some symbol being another.
   Reach needed(const std::vector<Seen>& before, const std::vector<Seen>& after,
                sym::Substitution next = {}) {
+    const Reach most = has_cluster_ ? kClusterReach : kBlockReach;
     Reach out = 0;
     for (const Seen& a : after) {
       Touch* then = &touches_[a.touch];
       Touch moved;
-      for (const Seen& b : before) {
+      // The last ones first: they are the most likely to ask for a barrier.
+      for (std::size_t i = before.size(); i-- > 0 && out < most;) {
+        const Seen& b = before[i];
         if (!may_meet(touches_[b.touch], *then)) continue;
         if (!next.empty() && then != &moved) {
           moved = with(*then, next);
@@ -288,7 +292,7 @@ class BarrierPlacing {
     for (const OperationId o : operations) {
       Summary one = operation(o);
       builder_.set_region(id);
-      const Reach reach = needed(all.last, one.first);
+      const Reach reach = in_vector_ ? 0 : needed(all.last, one.first);
       if (reach > 0 && may_stand(reach)) {
         emit(reach);
         pass(all.last, reach);
@@ -308,9 +312,8 @@ class BarrierPlacing {
 
   // Accesses that a barrier of the widest scope has passed concern nobody any more.
   void forget(Summary& summary) const {
-    const bool has_cluster = kernel_.cluster() > 1;
     const auto is_over = [&](const Seen& t) {
-      return t.passed >= (has_cluster ? kClusterReach : kBlockReach);
+      return t.passed >= (has_cluster_ ? kClusterReach : kBlockReach);
     };
     std::erase_if(summary.first, is_over);
     std::erase_if(summary.last, is_over);
@@ -493,6 +496,7 @@ class BarrierPlacing {
   VarianceAnalysis variance_;
   Overlap overlap_;
   ThreadDependence dependence_;
+  bool has_cluster_;
   std::vector<bool> is_left_, is_loaded_;  // by memory
   std::deque<Touch> touches_;              // by number
   std::vector<Seen> copies_;               // by copy_async, so far

@@ -1,5 +1,7 @@
 #include "codegen/cuda/print_operation.h"
 
+#include <array>
+
 #include "base/error.h"
 #include "codegen/cuda/operation.h"
 
@@ -103,9 +105,12 @@ void OperationPrinter::compute(const Operation& op) {
   loop::Instruction instruction;
   instruction.opcode = opcode;
   instruction.dtype = text_.dtype(result);
-  std::vector<std::string> operands;
-  for (const ValueId v : op.operands) operands.push_back(text_.of(v));
-  define(result, operation_text(instruction, from, operands, "", can_fail_));
+  std::array<std::string, 3> operands;
+  INKLE_CHECK(op.operands.size() <= operands.size(), "kernel {}: an operation of {} values",
+              k_.name, op.operands.size());
+  for (std::size_t i = 0; i < op.operands.size(); ++i) operands[i] = text_.of(op.operands[i]);
+  define(result, operation_text(instruction, from, std::span(operands).first(op.operands.size()),
+                                {}, can_fail_));
 }
 
 // Random words of lanes that count on from a multiple of 4.

@@ -111,7 +111,7 @@ SymbolText ValueText::symbol(Expr s) {
 }
 
 void ValueText::join(Expr outer, Expr inner, std::int64_t extent, Expr joint) {
-  joints_.push_back({outer, inner, joint, extent});
+  joints_.push_back({outer, inner, extent, {inner, joint - outer * extent}});
 }
 
 Expr ValueText::joined(Expr e) const {
@@ -120,8 +120,7 @@ Expr ValueText::joined(Expr e) const {
     const auto outer = sym::stride(e, joint.outer);
     const auto inner = sym::stride(e, joint.inner);
     if (!outer || !inner || !(*outer == *inner * joint.extent)) continue;
-    const std::pair<Expr, Expr> map[] = {{joint.inner, joint.number - joint.outer * joint.extent}};
-    e = sym::substitute(e, map);
+    e = sym::substitute(e, {&joint.in_number, 1});
   }
   return e;
 }

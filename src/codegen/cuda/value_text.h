@@ -68,8 +68,9 @@ class ValueText {
   [[nodiscard]] sym::Expr joined(sym::Expr e) const;
 
   struct Joint {
-    sym::Expr outer, inner, number;
+    sym::Expr outer, inner;
     std::int64_t extent;
+    std::pair<sym::Expr, sym::Expr> in_number;  // `inner`, by the number of both
   };
 
   const kernel::Kernel& k_;
