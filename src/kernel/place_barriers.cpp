@@ -225,7 +225,7 @@ class BarrierPlacing {
     return !is_once || !before.writes || !after.writes;
   }
 
-  Reach needed(Touch& before, Touch& after, Reach passed) {
+  Reach needed(const Touch& before, const Touch& after, Reach passed) {
     const bool is_remote = before.is_remote || after.is_remote;
     if (passed >= (is_remote ? kClusterReach : kBlockReach)) return 0;
     Reach reach = 0;
@@ -243,7 +243,7 @@ class BarrierPlacing {
     const Reach most = has_cluster_ ? kClusterReach : kBlockReach;
     Reach out = 0;
     for (const Seen& a : after) {
-      Touch* then = &touches_[a.touch];
+      const Touch* then = &touches_[a.touch];
       Touch moved;
       // The last ones first: they are the most likely to ask for a barrier.
       for (std::size_t i = before.size(); i-- > 0 && out < most;) {
@@ -260,7 +260,6 @@ class BarrierPlacing {
   }
 
   static Touch with(Touch t, sym::Substitution next) {
-    for (Touch::Renamed& renamed : t.renamed) renamed = {};
     for (Expr& e : t.indices) e = sym::substitute(e, next);
     for (Guard& g : t.guards) {
       g.expression = sym::substitute(g.expression, next);

@@ -85,7 +85,7 @@ void add_guards(const Kernel& kernel, ValueId condition, std::vector<Guard>& gua
   if (!bound.is_null()) guards.push_back({expression, opcode == Opcode::equal, bound});
 }
 
-Reach Overlap::reach(Touch& a, Touch& b, const SharedSymbols& shared) {
+Reach Overlap::reach(const Touch& a, const Touch& b, const SharedSymbols& shared) {
   std::int64_t span = 1;
   for (std::size_t i = 0; i < threads_.size(); ++i) {
     if (!is_determined(i, a, b)) span = threads_[i].stride * threads_[i].extent;
@@ -152,33 +152,53 @@ sym::SymbolInfo Overlap::facts(Expr symbol, const Touch& touch, const SharedSymb
   return facts;
 }
 
-// The indices with symbols of their own for what may be another value at the other access, within
-// what guards leave of them.
-const std::vector<Expr>& Overlap::renamed(Touch& touch, int side,
-                                          const SharedSymbols& shared) const {
-  Touch::Renamed& made = touch.renamed[side];
-  if (made.version == shared.version()) return made.indices;
-  std::vector<std::pair<Expr, Expr>> names;
-  made.indices.clear();
-  for (const Expr e : touch.indices) {
-    for (const Expr s : sym::symbols(e)) {
-      const auto is_it = [&](const auto& pair) { return pair.first == s; };
-      if (shared.contains(s) || std::ranges::any_of(names, is_it)) continue;
-      names.emplace_back(s, sym::fresh(context_, facts(s, touch, shared)));
-    }
-    made.indices.push_back(sym::substitute(e, names));
+// The index with symbols of its own for what may be another value at the other access, within what
+// guards leave of them.
+Expr Overlap::renamed(Expr e, const Touch& touch, const SharedSymbols& shared, Names& names) const {
+  for (const Expr s : sym::symbols(e)) {
+    const auto is_it = [&](const auto& pair) { return pair.first == s; };
+    if (shared.contains(s) || std::ranges::any_of(names, is_it)) continue;
+    names.emplace_back(s, sym::fresh(context_, facts(s, touch, shared)));
   }
-  made.version = shared.version();
-  return made.indices;
+  return sym::substitute(e, names);
 }
 
-bool Overlap::is_disjoint(Touch& a, Touch& b, const SharedSymbols& shared) const {
-  if (a.indices.empty() || b.indices.empty()) return false;
-  const std::vector<Expr>& first = renamed(a, 0, shared);
-  const std::vector<Expr>& second = renamed(b, 1, shared);
-  for (std::size_t d = 0; d < first.size() && d < second.size(); ++d) {
-    const Expr ea = first[d];
-    const Expr eb = second[d];
+std::size_t Overlap::Hash::operator()(const Question& question) const {
+  std::uint64_t hash = 0;
+  for (const std::uintptr_t part : question.parts) {
+    hash = (hash ^ part) * 0x9e3779b97f4a7c15ULL;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+void Overlap::add(const Touch& touch, Question& question) {
+  const auto of = [](Expr e) { return reinterpret_cast<std::uintptr_t>(e.node()); };
+  question.parts.push_back(touch.indices.size());
+  for (const Expr e : touch.indices) question.parts.push_back(of(e));
+  for (const Guard& guard : touch.guards) {
+    question.parts.insert(question.parts.end(),
+                          {of(guard.expression), guard.is_equality ? 1U : 0U, of(guard.bound)});
+  }
+}
+
+// States of one collective lie in memories of their own, at the same indices.
+bool Overlap::is_disjoint(const Touch& a, const Touch& b, const SharedSymbols& shared) {
+  Question question;
+  question.parts.push_back(shared.version());
+  add(a, question);
+  question.parts.push_back(0);
+  add(b, question);
+  const auto [at, is_new] = disjoint_.try_emplace(std::move(question), false);
+  if (is_new) at->second = find_disjoint(a, b, shared);
+  return at->second;
+}
+
+bool Overlap::find_disjoint(const Touch& a, const Touch& b, const SharedSymbols& shared) const {
+  Names names_a, names_b;
+  for (std::size_t d = 0; d < a.indices.size() && d < b.indices.size(); ++d) {
+    const Expr ea = renamed(a.indices[d], a, shared, names_a);
+    const Expr eb = renamed(b.indices[d], b, shared, names_b);
     if (sym::less(ea, eb) == true || sym::less(eb, ea) == true || has_other_remainder(ea, eb)) {
       return true;
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -40,13 +41,6 @@ struct Touch {
   std::vector<Expr> indices;   // none: anywhere
   std::vector<Expr> expanded;  // with loops that begin at a thread's own number as begin + step * k
   std::vector<Guard> guards;
-  // The indices with other symbols where this access is the first or the second of two, and what
-  // was shared then (SharedSymbols::version).
-  struct Renamed {
-    std::vector<Expr> indices;
-    std::uint64_t version = 0;
-  };
-  Renamed renamed[2] = {};
 };
 
 // Symbols with one value for all threads of the block, at both accesses: few, those of outer loops
@@ -82,24 +76,38 @@ class Overlap {
       : context_(context), threads_(axes_of(kernel, AxisKind::thread)) {}
 
   // The least reach that has all threads of a block that may touch one element by `a` and by `b`.
-  [[nodiscard]] Reach reach(Touch& a, Touch& b, const SharedSymbols& shared);
+  [[nodiscard]] Reach reach(const Touch& a, const Touch& b, const SharedSymbols& shared);
   // Whether guards leave one thread of the block.
   [[nodiscard]] bool is_one_thread(const Touch& touch);
   // Whether no element is touched by both.
-  [[nodiscard]] bool is_disjoint(Touch& a, Touch& b, const SharedSymbols& shared) const;
+  [[nodiscard]] bool is_disjoint(const Touch& a, const Touch& b, const SharedSymbols& shared);
 
  private:
+  using Names = std::vector<std::pair<Expr, Expr>>;
   // By axis: the unit of the digit that the axis is of the index; 0: it is none.
   using Units = std::vector<std::int64_t>;
 
   const Units& units(Expr index);
   [[nodiscard]] bool is_determined(std::size_t axis, const Touch& a, const Touch& b);
-  const std::vector<Expr>& renamed(Touch& touch, int side, const SharedSymbols& shared) const;
+  // What an answer depends on: indices and guards of both accesses, and what is shared.
+  struct Question {
+    std::vector<std::uintptr_t> parts;
+    friend bool operator==(const Question&, const Question&) = default;
+  };
+  struct Hash {
+    std::size_t operator()(const Question& question) const;
+  };
+
+  static void add(const Touch& touch, Question& question);
+  [[nodiscard]] bool find_disjoint(const Touch& a, const Touch& b,
+                                   const SharedSymbols& shared) const;
+  Expr renamed(Expr e, const Touch& touch, const SharedSymbols& shared, Names& names) const;
   sym::SymbolInfo facts(Expr symbol, const Touch& touch, const SharedSymbols& shared) const;
 
   sym::Context& context_;
   std::vector<ThreadAxis> threads_;
   std::unordered_map<const sym::Node*, Units> units_;  // by index
+  std::unordered_map<Question, bool, Hash> disjoint_;  // answers
 };
 
 }  // namespace inkle::kernel
