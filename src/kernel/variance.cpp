@@ -14,16 +14,6 @@ constexpr std::int64_t kWarp = 32;
 
 }  // namespace
 
-// A symbol of the kernel, with what an expression that is simplified anew may use of it.
-struct VarianceAnalysis::Symbol {
-  Variance variance = Variance::kernel;
-  sym::SymbolInfo info;  // in terms of the kernel; of a loop's variable, `extent` is the loop's end
-  Expr begin, step;      // of a loop
-  std::int64_t parts = 0;   // a thread axis of so many parts of warps ...
-  std::int64_t within = 1;  // ... of so many positions each; 0: an axis of one position
-  Expr local;               // its expression in the scratch context; null: not needed so far
-};
-
 // Where expressions are simplified with thread axes in parts.
 struct VarianceAnalysis::Scratch {
   sym::Context context;

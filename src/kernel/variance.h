@@ -29,7 +29,16 @@ class VarianceAnalysis {
   [[nodiscard]] Variance trip(const Loop& loop);
 
  private:
-  struct Symbol;
+  // A symbol of the kernel, with what an expression that is simplified anew may use of it.
+  struct Symbol {
+    Variance variance = Variance::kernel;
+    sym::SymbolInfo
+        info;          // in terms of the kernel; of a loop's variable, `extent` is the loop's end
+    Expr begin, step;  // of a loop
+    std::int64_t parts = 0;   // a thread axis of so many parts of warps ...
+    std::int64_t within = 1;  // ... of so many positions each; 0: an axis of one position
+    Expr local;               // its expression in the scratch context; null: not needed so far
+  };
   struct Scratch;
   // The variances of an expression's symbols: a part of pool_.
   struct Parts {

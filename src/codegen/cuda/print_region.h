@@ -1,6 +1,8 @@
 // Regions of a kernel: loops, branches and the lanes of vector regions.
 #pragma once
 
+#include <unordered_map>
+
 #include "codegen/cuda/print_operation.h"
 
 namespace inkle::codegen::cuda {
