@@ -201,6 +201,7 @@ abi::PlanAndCode Compiler::generate(schedule::ScheduledProgram& scheduled,
       if (!known->second.is_new) ++report.kernels_reused;
       known->second.is_new = false;
     } else {
+      kernel->kernel.name = made.name;
       units.push_back({&kernel->kernel, kernel->schedule, made.name});
       unit_number.push_back(at->second);
     }

@@ -4,11 +4,17 @@
 
 #include "base/error.h"
 #include "kernel/function.h"
+#include "sym/symbols.h"
 
 namespace inkle::kernel {
 
 Builder::Builder(Kernel& kernel, sym::Context& context) : kernel_(kernel), context_(context) {
-  if (kernel_.body == kNone) kernel_.body = new_region({});
+  constexpr std::size_t kUsual = 64;
+  if (kernel_.body == kNone) {
+    kernel_.operations.reserve(kUsual);
+    kernel_.values.reserve(kUsual);
+    kernel_.body = new_region({});
+  }
   region_ = kernel_.body;
 }
 
@@ -99,10 +105,7 @@ Expr Builder::indirect(ValueId value, Expr extent) {
 }
 
 Expr Builder::bind(ValueId value, sym::Range range) {
-  const Expr symbol = context_.index(context_.constant(1));
-  sym::SymbolInfo info;
-  info.range = range;
-  context_.set_info(symbol, std::move(info));
+  const Expr symbol = sym::fresh(context_, {.range = range});
   operation(Op::bind, {value}, {scalar_type(DType::i64)}, Symbolic{symbol, {}});
   return symbol;
 }
@@ -129,8 +132,7 @@ Values Builder::loop(LoopKind kind, Expr end, const Values& initial, const LoopB
 
 Values Builder::loop(Loop info, const Values& initial, const LoopBody& body) {
   if (info.variable.is_null()) {
-    info.variable = context_.index(info.end);
-    context_.set_info(info.variable, facts_of(info));
+    info.variable = sym::fresh(context_, facts_of(info));
   }
   const Expr variable = info.variable;
   const std::vector<Type> types = types_of(kernel_, initial);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "sym/symbols.h"
+
 namespace inkle::kernel {
 
 namespace {
@@ -22,9 +24,8 @@ class LaneAnalysis {
     return std::any_of(values.begin(), values.end(), [&](ValueId v) { return varies_[v]; });
   }
   bool varies(Expr e) const {
-    const auto symbols = sym::symbols(e);
-    return std::any_of(symbols.begin(), symbols.end(),
-                       [&](Expr s) { return symbols_.contains(s.node()); });
+    if (symbols_.empty()) return false;
+    return !sym::all_symbols(e, [&](Expr s) { return !symbols_.contains(s.node()); });
   }
   void set(const std::vector<ValueId>& values, bool varies) {
     if (!varies) return;

@@ -122,35 +122,39 @@ void CollectiveLowering::collective(OperationId id) {
 
 Values CollectiveLowering::inlined(RegionId merge, const Values& arguments) {
   std::unordered_map<ValueId, ValueId> to;
-  const Values own = kernel_.regions[merge].arguments;
+  const Values& own = kernel_.regions[merge].arguments;
   for (std::size_t i = 0; i < own.size(); ++i) to[own[i]] = arguments[i];
   return inlined(merge, to);
 }
 
+// The kernel's vectors may move while operations are added: nothing of them is kept.
 Values CollectiveLowering::inlined(RegionId region, std::unordered_map<ValueId, ValueId>& to) {
   const auto mapped = [&](const Values& values) {
     Values out;
+    out.reserve(values.size());
     for (const ValueId v : values) {
       const auto found = to.find(v);
       out.push_back(found == to.end() ? same(v) : found->second);
     }
     return out;
   };
-  const std::vector<OperationId> operations = kernel_.regions[region].operations;
-  for (const OperationId id : operations) {
-    const Operation o = kernel_[id];
-    const Values operands = mapped(o.operands);
+  for (std::size_t i = 0; i < kernel_.regions[region].operations.size(); ++i) {
+    const OperationId id = kernel_.regions[region].operations[i];
+    const Values operands = mapped(kernel_[id].operands);
     Values results;
-    if (o.op == Op::branch) {
+    if (kernel_[id].op == Op::branch) {
+      const RegionId then = kernel_[id].regions[0];
+      const RegionId otherwise = kernel_[id].regions[1];
       results = builder_.branch(
-          operands[0], [&] { return inlined(o.regions[0], to); },
-          [&] { return inlined(o.regions[1], to); }, std::get<Branch>(o.detail));
+          operands[0], [&] { return inlined(then, to); }, [&] { return inlined(otherwise, to); },
+          kernel_.detail<Branch>(id));
     } else {
       std::vector<Type> types;
-      for (const ValueId v : o.results) types.push_back(kernel_.type_of(v));
-      results = builder_.operation(o.op, operands, types, o.detail);
+      types.reserve(kernel_[id].results.size());
+      for (const ValueId v : kernel_[id].results) types.push_back(kernel_.type_of(v));
+      results = builder_.operation(kernel_[id].op, operands, types, kernel_[id].detail);
     }
-    for (std::size_t i = 0; i < results.size(); ++i) to[o.results[i]] = results[i];
+    for (std::size_t r = 0; r < results.size(); ++r) to[kernel_[id].results[r]] = results[r];
   }
   return mapped(kernel_.regions[region].yields);
 }

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "kernel/parser.h"
+#include "sym/symbols.h"
 
 namespace inkle::kernel {
 
@@ -60,8 +61,7 @@ Expr Parser::declare(const std::string& name, const sym::SymbolInfo& facts) {
   if (names_.find_symbol(name)) s_.fail(fmt::format("'{}' is declared twice", name));
   sym::SymbolInfo own = facts;
   if (!facts.extent.is_null()) own.extent = global_(facts.extent);
-  const Expr symbol = context_.index(context_.constant(1));
-  context_.set_info(symbol, std::move(own));
+  const Expr symbol = sym::fresh(context_, own);
   global_.map(names_.symbol(name, facts), symbol);
   return symbol;
 }

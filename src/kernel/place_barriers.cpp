@@ -2,20 +2,29 @@
 
 #include <algorithm>
 #include <bit>
+#include <deque>
+#include <optional>
 #include <utility>
 
 #include "kernel/builder.h"
 #include "kernel/place_barriers_overlap.h"
 #include "kernel/thread_dependence.h"
+#include "sym/symbols.h"
 
 namespace inkle::kernel {
 namespace {
 
+// A touch, by its number, as it is seen from elsewhere.
+struct Seen {
+  std::uint32_t touch = 0;
+  Reach passed = 0;  // the barrier that surely stands between it and where it is seen
+};
+
 // Accesses of a part of the kernel, as seen from outside.
 struct Summary {
-  std::vector<Touch> first;  // `passed`: barriers since the part's begin
-  std::vector<Touch> last;   // `passed`: barriers up to the part's end
-  Reach passed = 0;          // the barrier that every way through the part passes
+  std::vector<Seen> first;  // `passed`: barriers since the part's begin
+  std::vector<Seen> last;   // `passed`: barriers up to the part's end
+  Reach passed = 0;         // the barrier that every way through the part passes
 };
 
 // Whether threads may meet in memory: some is shared, or loaded and stored.
@@ -35,11 +44,12 @@ bool passes_values(const Kernel& kernel) {
   return false;
 }
 
-void append(std::vector<Touch>& to, const std::vector<Touch>& from) {
+void append(std::vector<Seen>& to, const std::vector<Seen>& from) {
   to.insert(to.end(), from.begin(), from.end());
 }
-void pass(std::vector<Touch>& touches, Reach barrier) {
-  for (Touch& t : touches) t.passed = std::max(t.passed, barrier);
+void pass(std::vector<Seen>& touches, Reach barrier) {
+  if (barrier == 0) return;
+  for (Seen& t : touches) t.passed = std::max(t.passed, barrier);
 }
 
 class BarrierPlacing {
@@ -51,11 +61,12 @@ class BarrierPlacing {
         variance_(kernel),
         overlap_(kernel, context),
         dependence_(kernel, variance_),
+        has_cluster_(kernel.cluster() > 1),
         is_left_(kernel.memories.size(), false),
         is_loaded_(kernel.memories.size(), false) {
-    for (const Expr size : kernel.sizes) shared_.insert(size.id());
+    for (const Expr size : kernel.sizes) shared_.add(size);
     for (const Axis& axis : kernel.launch.axes) {
-      if (axis.kind != AxisKind::thread) shared_.insert(axis.variable.id());
+      if (axis.kind != AxisKind::thread) shared_.add(axis.variable);
     }
     look_at(kernel.body);
   }
@@ -63,8 +74,9 @@ class BarrierPlacing {
   void run() {
     Summary body = region(kernel_.body);
     // No block ends while others read its memory.
-    const bool is_read = std::ranges::any_of(
-        body.last, [](const Touch& t) { return t.is_remote && t.passed < kClusterReach; });
+    const bool is_read = std::ranges::any_of(body.last, [&](const Seen& t) {
+      return touches_[t.touch].is_remote && t.passed < kClusterReach;
+    });
     builder_.set_region(kernel_.body);
     if (is_read) emit(kClusterReach);
   }
@@ -100,18 +112,24 @@ class BarrierPlacing {
 
   // --- Accesses
 
-  // One thread that synchronises with other blocks does so for its own.
-  void synchronise(Order order, Scope scope, Summary& into) const {
-    Touch t;
-    t.guards = guards_;
-    if (scope < Scope::gpu || !overlap_.is_one_thread(t)) return;
-    t.kind = Touch::Kind::release;
-    if (order == Order::release || order == Order::acquire_release) into.first.push_back(t);
-    t.kind = Touch::Kind::acquire;
-    if (order == Order::acquire || order == Order::acquire_release) into.last.push_back(t);
+  Seen number(Touch touch) {
+    touches_.push_back(std::move(touch));
+    return {static_cast<std::uint32_t>(touches_.size() - 1), 0};
   }
 
-  void touch(OperationId id, const Access& access, bool writes, Summary& into) const {
+  // One thread that synchronises with other blocks does so for its own.
+  void synchronise(Order order, Scope scope, Summary& into) {
+    if (scope < Scope::gpu) return;
+    Touch t;
+    t.guards = guards_;
+    if (!overlap_.is_one_thread(t)) return;
+    t.kind = Touch::Kind::release;
+    if (order == Order::release || order == Order::acquire_release) into.first.push_back(number(t));
+    t.kind = Touch::Kind::acquire;
+    if (order == Order::acquire || order == Order::acquire_release) into.last.push_back(number(t));
+  }
+
+  void touch(OperationId id, const Access& access, bool writes, Summary& into) {
     const Memory& memory = kernel_.memories[access.memory];
     const bool is_shared = memory.space == Space::shared;
     const bool is_global = memory.space == Space::global || memory.space == Space::workspace;
@@ -130,8 +148,8 @@ class BarrierPlacing {
     t.guards = guards_;
     t.indices = access.indices;
     for (const Expr e : access.indices) t.expanded.push_back(sym::substitute(e, expanded_));
-    into.first.push_back(t);
-    into.last.push_back(std::move(t));
+    into.first.push_back(number(std::move(t)));
+    into.last.push_back(into.first.back());
   }
 
   Summary accesses(OperationId id) {
@@ -189,25 +207,25 @@ class BarrierPlacing {
 
   // --- Order
 
-  Reach needed(const Touch& before, const Touch& after) const {
+  // Whether one of the two may have to wait for the other, whatever their indices are.
+  [[nodiscard]] bool may_meet(const Touch& before, const Touch& after) const {
     if (before.kind != Touch::Kind::access || after.kind != Touch::Kind::access) {
       const bool is_released = after.kind == Touch::Kind::release &&
                                before.kind == Touch::Kind::access && is_for_others(before, true);
       const bool is_acquired = before.kind == Touch::Kind::acquire &&
                                after.kind == Touch::Kind::access && is_for_others(after, false);
-      if (!is_released && !is_acquired) return 0;
-      const Reach passed = std::max(before.passed, after.passed);
-      const Reach reach = overlap_.reach(before, after, shared_);
-      return reach <= passed ? 0 : reach;
+      return is_released || is_acquired;
     }
-    if (before.memory != after.memory || (!before.writes && !after.writes)) return 0;
-    if (before.is_strong && after.is_strong) return 0;
+    if (before.memory != after.memory || (!before.writes && !after.writes)) return false;
+    if (before.is_strong && after.is_strong) return false;
     // What a kernel gives is written once, or by one thread, and so is what one store writes before
     // others read it: indices need not show it.
     const bool is_shared = kernel_.memories[before.memory].space == Space::shared;
     const bool is_once = !is_shared || before.operation == after.operation;
-    if (is_once && before.writes && after.writes) return 0;
-    const Reach passed = std::max(before.passed, after.passed);
+    return !is_once || !before.writes || !after.writes;
+  }
+
+  Reach needed(const Touch& before, const Touch& after, Reach passed) {
     const bool is_remote = before.is_remote || after.is_remote;
     if (passed >= (is_remote ? kClusterReach : kBlockReach)) return 0;
     Reach reach = 0;
@@ -219,12 +237,35 @@ class BarrierPlacing {
     return reach <= passed ? 0 : reach;
   }
 
-  Reach needed(const std::vector<Touch>& before, const std::vector<Touch>& after) const {
+  // The reach between some accesses and those that come then, with some symbol being another.
+  Reach needed(const std::vector<Seen>& before, const std::vector<Seen>& after,
+               sym::Substitution next = {}) {
+    const Reach most = has_cluster_ ? kClusterReach : kBlockReach;
     Reach out = 0;
-    for (const Touch& b : before) {
-      for (const Touch& a : after) out = std::max(out, needed(b, a));
+    for (const Seen& a : after) {
+      const Touch* then = &touches_[a.touch];
+      Touch moved;
+      // The last ones first: they are the most likely to ask for a barrier.
+      for (std::size_t i = before.size(); i-- > 0 && out < most;) {
+        const Seen& b = before[i];
+        if (!may_meet(touches_[b.touch], *then)) continue;
+        if (!next.empty() && then != &moved) {
+          moved = with(*then, next);
+          then = &moved;
+        }
+        out = std::max(out, needed(touches_[b.touch], *then, std::max(b.passed, a.passed)));
+      }
     }
     return out;
+  }
+
+  static Touch with(Touch t, sym::Substitution next) {
+    for (Expr& e : t.indices) e = sym::substitute(e, next);
+    for (Guard& g : t.guards) {
+      g.expression = sym::substitute(g.expression, next);
+      g.bound = sym::substitute(g.bound, next);
+    }
+    return t;
   }
 
   // An access of global memory that other blocks may read, or have written.
@@ -250,7 +291,7 @@ class BarrierPlacing {
     for (const OperationId o : operations) {
       Summary one = operation(o);
       builder_.set_region(id);
-      const Reach reach = needed(all.last, one.first);
+      const Reach reach = in_vector_ ? 0 : needed(all.last, one.first);
       if (reach > 0 && may_stand(reach)) {
         emit(reach);
         pass(all.last, reach);
@@ -270,9 +311,8 @@ class BarrierPlacing {
 
   // Accesses that a barrier of the widest scope has passed concern nobody any more.
   void forget(Summary& summary) const {
-    const bool has_cluster = kernel_.cluster() > 1;
-    const auto is_over = [&](const Touch& t) {
-      return t.passed >= (has_cluster ? kClusterReach : kBlockReach);
+    const auto is_over = [&](const Seen& t) {
+      return t.passed >= (has_cluster_ ? kClusterReach : kBlockReach);
     };
     std::erase_if(summary.first, is_over);
     std::erase_if(summary.last, is_over);
@@ -316,14 +356,14 @@ class BarrierPlacing {
           axes_(placing.control_axes_),
           guards_(placing.guards_.size()),
           expanded_(placing.expanded_.size()),
-          shared_(placing.shared_) {}
+          shared_(placing.shared_.size()) {}
     ~Inside() {
       p_.control_ = control_;
       p_.in_vector_ = in_vector_;
       p_.control_axes_ = axes_;
       p_.guards_.resize(guards_);
       p_.expanded_.resize(expanded_);
-      p_.shared_ = std::move(shared_);
+      p_.shared_.forget(shared_);
     }
     Inside(const Inside&) = delete;
     Inside& operator=(const Inside&) = delete;
@@ -333,11 +373,10 @@ class BarrierPlacing {
     Variance control_;
     bool in_vector_;
     AxisSet axes_;
-    std::size_t guards_, expanded_;
-    Overlap::Shared shared_;
+    std::size_t guards_, expanded_, shared_;
   };
 
-  void share(Expr symbol) { shared_.insert(symbol.id()); }
+  void share(Expr symbol) { shared_.add(symbol); }
 
   void diverge(Variance variance, AxisSet axes) {
     control_ = std::max(control_, variance);
@@ -350,10 +389,7 @@ class BarrierPlacing {
     diverge(variance_.trip(loop), dependence_.trip(loop));
     if (sym::bounds(loop.begin).low >= 0) guards_.push_back({loop.variable, false, loop.end});
     if (variance_.of(loop.variable) <= Variance::block) return share(loop.variable);
-    const Expr step = context_.index(context_.constant(1));
-    sym::SymbolInfo info;
-    info.range.low = 0;
-    context_.set_info(step, std::move(info));
+    const Expr step = sym::fresh(context_, {.range = {.low = 0}});
     expanded_.emplace_back(loop.variable,
                            sym::substitute(loop.begin, expanded_) + step * loop.step);
   }
@@ -363,37 +399,28 @@ class BarrierPlacing {
     const RegionId body = kernel_[id].regions[0];
     const Inside inside(*this);
     enter(info);
-    const Overlap::Shared at_begin = shared_;
+    const std::size_t at_begin = shared_.size();
     Summary out = region(body);
-    shared_ = at_begin;
-    close(body, needed(out.last, next_iteration(out, info)), out);
+    shared_.forget(at_begin);
+    close(body, needed_around(out, info), out);
     const bool runs = info.at_least_once || sym::less(info.begin, info.end) == true;
     if (!runs) out.passed = 0;
     return out;
   }
 
-  // The first accesses of the next iteration, or of any later one if there may be no barrier in
-  // between.
-  std::vector<Touch> next_iteration(const Summary& body, const Loop& info) {
-    std::vector<Touch> out = body.first;
+  // The reach between accesses of an iteration and the first ones of the next, or of any later one
+  // if there may be no barrier in between.
+  Reach needed_around(const Summary& body, const Loop& info) {
+    if (body.last.empty() || body.first.empty()) return 0;
     const bool is_next = body.passed >= kBlockReach;
     const std::pair<Expr, Expr> next{info.variable,
                                      is_next ? info.variable + info.step : another(info.variable)};
-    for (Touch& t : out) {
-      for (Expr& e : t.indices) e = sym::substitute(e, {&next, 1});
-      for (Guard& g : t.guards) {
-        g.expression = sym::substitute(g.expression, {&next, 1});
-        g.bound = sym::substitute(g.bound, {&next, 1});
-      }
-    }
-    return out;
+    return needed(body.last, body.first, {&next, 1});
   }
 
   Expr another(Expr symbol) {
-    const Expr made = context_.index(context_.constant(1));
-    sym::SymbolInfo info = context_.info(symbol);
-    context_.set_info(made, std::move(info));
-    return made;
+    const sym::SymbolInfo info = context_.info(symbol);
+    return sym::fresh(context_, info);
   }
 
   // The barrier that a loop's next iteration needs, at the end of its body.
@@ -412,9 +439,9 @@ class BarrierPlacing {
     const RegionId body = kernel_[id].regions[0];
     const Inside inside(*this);
     diverge(kernel_.regions[body].yields[0]);
-    const Overlap::Shared at_begin = shared_;
+    const std::size_t at_begin = shared_.size();
     Summary out = region(body);
-    shared_ = at_begin;
+    shared_.forget(at_begin);
     close(body, needed(out.last, out.first), out);
     return out;
   }
@@ -468,15 +495,17 @@ class BarrierPlacing {
   VarianceAnalysis variance_;
   Overlap overlap_;
   ThreadDependence dependence_;
+  bool has_cluster_;
   std::vector<bool> is_left_, is_loaded_;  // by memory
-  std::vector<Touch> copies_;              // by copy_async, so far
+  std::deque<Touch> touches_;              // by number
+  std::vector<Seen> copies_;               // by copy_async, so far
   // Where the walk is.
   Variance control_ = Variance::kernel;
   AxisSet control_axes_ = 0;
   bool in_vector_ = false;
   std::vector<Guard> guards_;
   std::vector<std::pair<Expr, Expr>> expanded_;
-  Overlap::Shared shared_;
+  SharedSymbols shared_;
 };
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <bit>
 #include <optional>
 
+#include "sym/symbols.h"
+
 namespace inkle::kernel {
 namespace {
 
@@ -83,52 +85,57 @@ void add_guards(const Kernel& kernel, ValueId condition, std::vector<Guard>& gua
   if (!bound.is_null()) guards.push_back({expression, opcode == Opcode::equal, bound});
 }
 
-Reach Overlap::reach(const Touch& a, const Touch& b, const Shared& shared) const {
+Reach Overlap::reach(const Touch& a, const Touch& b, const SharedSymbols& shared) {
   std::int64_t span = 1;
-  for (const ThreadAxis& axis : threads_) {
-    if (!is_determined(axis, a, b)) span = axis.stride * axis.extent;
+  for (std::size_t i = 0; i < threads_.size(); ++i) {
+    if (!is_determined(i, a, b)) span = threads_[i].stride * threads_[i].extent;
   }
   if (span == 1 || is_disjoint(a, b, shared)) return 0;
   const auto lanes = static_cast<std::uint64_t>(span);
   return span <= kWarp && std::has_single_bit(lanes) ? std::countr_zero(lanes) : kBlockReach;
 }
 
-bool Overlap::is_one_thread(const Touch& touch) const {
-  return std::ranges::all_of(
-      threads_, [&](const ThreadAxis& axis) { return is_determined(axis, touch, touch); });
+bool Overlap::is_one_thread(const Touch& touch) {
+  for (std::size_t i = 0; i < threads_.size(); ++i) {
+    if (!is_determined(i, touch, touch)) return false;
+  }
+  return true;
+}
+
+const Overlap::Units& Overlap::units(Expr index) {
+  const auto [at, is_new] = units_.try_emplace(index.node());
+  if (!is_new) return at->second;
+  for (const ThreadAxis& axis : threads_) {
+    const auto unit = unit_of(index, axis);
+    at->second.push_back(unit && is_digit(index, axis, *unit) ? *unit : 0);
+  }
+  return at->second;
 }
 
 // Whether threads that touch one element by both have one position on the axis.
-bool Overlap::is_determined(const ThreadAxis& axis, const Touch& a, const Touch& b) const {
+bool Overlap::is_determined(std::size_t axis, const Touch& a, const Touch& b) {
   for (std::size_t d = 0; d < a.expanded.size() && d < b.expanded.size(); ++d) {
-    const auto unit = unit_of(a.expanded[d], axis);
-    if (unit && unit == unit_of(b.expanded[d], axis) && is_digit(a.expanded[d], axis, *unit) &&
-        is_digit(b.expanded[d], axis, *unit)) {
-      return true;
-    }
+    const std::int64_t unit = units(a.expanded[d])[axis];
+    if (unit != 0 && unit == units(b.expanded[d])[axis]) return true;
   }
   // Only the threads of one position come to both.
   for (const Guard& ga : a.guards) {
+    if (!ga.is_equality) continue;
     for (const Guard& gb : b.guards) {
-      if (!ga.is_equality || !gb.is_equality || ga.expression != gb.expression ||
-          ga.bound != gb.bound) {
-        continue;
-      }
-      const auto unit = unit_of(ga.expression, axis);
-      if (unit && is_digit(ga.expression, axis, *unit)) return true;
+      if (!gb.is_equality || ga.expression != gb.expression || ga.bound != gb.bound) continue;
+      if (units(ga.expression)[axis] != 0) return true;
     }
   }
   return false;
 }
 
-sym::SymbolInfo Overlap::facts(Expr symbol, const Touch& touch, const Shared& shared) const {
+sym::SymbolInfo Overlap::facts(Expr symbol, const Touch& touch, const SharedSymbols& shared) const {
   const sym::SymbolInfo& known = context_.info(symbol);
   sym::SymbolInfo facts{known.range, known.divisor, {}, {}};
   const auto below = [&](Expr bound) {
     const std::int64_t high = sym::bounds(bound).high;
     if (high != sym::Range::kMax) facts.range.high = std::min(facts.range.high, high - 1);
-    const bool is_shared =
-        std::ranges::all_of(sym::symbols(bound), [&](Expr s) { return shared.contains(s.id()); });
+    const bool is_shared = sym::all_symbols(bound, [&](Expr s) { return shared.contains(s); });
     if (is_shared && facts.range.low >= 0) facts.extent = bound;
   };
   if (!known.extent.is_null()) {
@@ -147,20 +154,48 @@ sym::SymbolInfo Overlap::facts(Expr symbol, const Touch& touch, const Shared& sh
 
 // The index with symbols of its own for what may be another value at the other access, within what
 // guards leave of them.
-Expr Overlap::renamed(Expr e, const Touch& touch, const Shared& shared,
-                      std::vector<std::pair<Expr, Expr>>& names) const {
+Expr Overlap::renamed(Expr e, const Touch& touch, const SharedSymbols& shared, Names& names) const {
   for (const Expr s : sym::symbols(e)) {
     const auto is_it = [&](const auto& pair) { return pair.first == s; };
-    if (shared.contains(s.id()) || std::ranges::any_of(names, is_it)) continue;
-    const Expr own = context_.index(context_.constant(1));
-    context_.set_info(own, facts(s, touch, shared));
-    names.emplace_back(s, own);
+    if (shared.contains(s) || std::ranges::any_of(names, is_it)) continue;
+    names.emplace_back(s, sym::fresh(context_, facts(s, touch, shared)));
   }
   return sym::substitute(e, names);
 }
 
-bool Overlap::is_disjoint(const Touch& a, const Touch& b, const Shared& shared) const {
-  std::vector<std::pair<Expr, Expr>> names_a, names_b;
+std::size_t Overlap::Hash::operator()(const Question& question) const {
+  std::uint64_t hash = 0;
+  for (const std::uintptr_t part : question.parts) {
+    hash = (hash ^ part) * 0x9e3779b97f4a7c15ULL;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+void Overlap::add(const Touch& touch, Question& question) {
+  const auto of = [](Expr e) { return reinterpret_cast<std::uintptr_t>(e.node()); };
+  question.parts.push_back(touch.indices.size());
+  for (const Expr e : touch.indices) question.parts.push_back(of(e));
+  for (const Guard& guard : touch.guards) {
+    question.parts.insert(question.parts.end(),
+                          {of(guard.expression), guard.is_equality ? 1U : 0U, of(guard.bound)});
+  }
+}
+
+// States of one collective lie in memories of their own, at the same indices.
+bool Overlap::is_disjoint(const Touch& a, const Touch& b, const SharedSymbols& shared) {
+  Question question;
+  question.parts.push_back(shared.version());
+  add(a, question);
+  question.parts.push_back(0);
+  add(b, question);
+  const auto [at, is_new] = disjoint_.try_emplace(std::move(question), false);
+  if (is_new) at->second = find_disjoint(a, b, shared);
+  return at->second;
+}
+
+bool Overlap::find_disjoint(const Touch& a, const Touch& b, const SharedSymbols& shared) const {
+  Names names_a, names_b;
   for (std::size_t d = 0; d < a.indices.size() && d < b.indices.size(); ++d) {
     const Expr ea = renamed(a.indices[d], a, shared, names_a);
     const Expr eb = renamed(b.indices[d], b, shared, names_b);

@@ -1,7 +1,9 @@
 // Which threads may touch one element by two accesses: for place_barriers alone.
 #pragma once
 
-#include <set>
+#include <algorithm>
+#include <cstdint>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -39,7 +41,33 @@ struct Touch {
   std::vector<Expr> indices;   // none: anywhere
   std::vector<Expr> expanded;  // with loops that begin at a thread's own number as begin + step * k
   std::vector<Guard> guards;
-  Reach passed = 0;  // the barrier that surely stands between it and where it is seen
+};
+
+// Symbols with one value for all threads of the block, at both accesses: few, those of outer loops
+// first.
+class SharedSymbols {
+ public:
+  void add(Expr symbol) {
+    if (contains(symbol)) return;
+    symbols_.push_back(symbol);
+    ++version_;
+  }
+  [[nodiscard]] bool contains(Expr symbol) const {
+    return std::ranges::find(symbols_, symbol) != symbols_.end();
+  }
+  [[nodiscard]] std::size_t size() const { return symbols_.size(); }
+  // All but the first so many are shared no more.
+  void forget(std::size_t size) {
+    if (size == symbols_.size()) return;
+    symbols_.resize(size);
+    ++version_;
+  }
+  // Another one whenever there are others.
+  [[nodiscard]] std::uint64_t version() const { return version_; }
+
+ private:
+  std::vector<Expr> symbols_;
+  std::uint64_t version_ = 1;
 };
 
 class Overlap {
@@ -47,24 +75,39 @@ class Overlap {
   Overlap(const Kernel& kernel, sym::Context& context)
       : context_(context), threads_(axes_of(kernel, AxisKind::thread)) {}
 
-  // Symbols with one value for all threads of the block, at both accesses.
-  using Shared = std::set<std::uint32_t>;
-
   // The least reach that has all threads of a block that may touch one element by `a` and by `b`.
-  [[nodiscard]] Reach reach(const Touch& a, const Touch& b, const Shared& shared) const;
+  [[nodiscard]] Reach reach(const Touch& a, const Touch& b, const SharedSymbols& shared);
   // Whether guards leave one thread of the block.
-  [[nodiscard]] bool is_one_thread(const Touch& touch) const;
+  [[nodiscard]] bool is_one_thread(const Touch& touch);
   // Whether no element is touched by both.
-  [[nodiscard]] bool is_disjoint(const Touch& a, const Touch& b, const Shared& shared) const;
+  [[nodiscard]] bool is_disjoint(const Touch& a, const Touch& b, const SharedSymbols& shared);
 
  private:
-  Expr renamed(Expr e, const Touch& touch, const Shared& shared,
-               std::vector<std::pair<Expr, Expr>>& names) const;
-  sym::SymbolInfo facts(Expr symbol, const Touch& touch, const Shared& shared) const;
-  bool is_determined(const ThreadAxis& axis, const Touch& a, const Touch& b) const;
+  using Names = std::vector<std::pair<Expr, Expr>>;
+  // By axis: the unit of the digit that the axis is of the index; 0: it is none.
+  using Units = std::vector<std::int64_t>;
+
+  const Units& units(Expr index);
+  [[nodiscard]] bool is_determined(std::size_t axis, const Touch& a, const Touch& b);
+  // What an answer depends on: indices and guards of both accesses, and what is shared.
+  struct Question {
+    std::vector<std::uintptr_t> parts;
+    friend bool operator==(const Question&, const Question&) = default;
+  };
+  struct Hash {
+    std::size_t operator()(const Question& question) const;
+  };
+
+  static void add(const Touch& touch, Question& question);
+  [[nodiscard]] bool find_disjoint(const Touch& a, const Touch& b,
+                                   const SharedSymbols& shared) const;
+  Expr renamed(Expr e, const Touch& touch, const SharedSymbols& shared, Names& names) const;
+  sym::SymbolInfo facts(Expr symbol, const Touch& touch, const SharedSymbols& shared) const;
 
   sym::Context& context_;
   std::vector<ThreadAxis> threads_;
+  std::unordered_map<const sym::Node*, Units> units_;  // by index
+  std::unordered_map<Question, bool, Hash> disjoint_;  // answers
 };
 
 }  // namespace inkle::kernel

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernel/collective.h"
+#include "sym/symbols.h"
 
 namespace inkle::kernel {
 namespace {
@@ -46,14 +47,15 @@ AxisSet ThreadDependence::of(Expr expression) {
   AxisSet out = 0;
   if (!has_threads_ || expression.is_null() || variance_.of(expression) <= Variance::warp)
     return out;
-  for (const Expr s : sym::symbols(expression)) {
+  (void)sym::all_symbols(expression, [&](Expr s) {
     const auto known = symbols_.find(s.id());
     if (known != symbols_.end()) {
       out |= known->second;
     } else if (variance_.of(s) > Variance::warp) {
       out = kAll;
     }
-  }
+    return out != kAll;
+  });
   return out;
 }
 

@@ -1,8 +1,11 @@
-// A fixpoint over the kernel: values start uniform and are raised until nothing changes.
+// A walk over the kernel: values start uniform and are raised by what they are made of. What goes
+// around in a loop is raised until nothing changes.
 #include "kernel/variance.h"
 
 #include <algorithm>
-#include <numeric>
+
+#include "loop/scope.h"
+#include "sym/symbols.h"
 
 namespace inkle::kernel {
 namespace {
@@ -11,24 +14,29 @@ constexpr std::int64_t kWarp = 32;
 
 }  // namespace
 
+// Where expressions are simplified with thread axes in parts.
+struct VarianceAnalysis::Scratch {
+  sym::Context context;
+  loop::Translation translation{context};
+  std::unordered_map<const sym::Node*, const Variance*> variances;
+};
+
+VarianceAnalysis::~VarianceAnalysis() = default;
+
 VarianceAnalysis::VarianceAnalysis(const Kernel& kernel)
     : k_(kernel),
-      local_(scratch_),
       values_(kernel.values.size(), Variance::kernel),
       written_(kernel.memories.size(), false) {
   for (const Expr size : k_.sizes) {
-    if (mapped_.contains(size.id())) continue;
-    sym::SymbolInfo info = size.context().info(size);
-    info.extent = Expr();
-    declare(size, info, Variance::kernel);
+    Symbol made;
+    made.info = size.context().info(size);
+    made.info.extent = Expr();
+    declare(size, made);
   }
   declare_axes();
   collect_writes(k_.body);
   spread_writes();
-  do {
-    changed_ = false;
-    region(k_.body);
-  } while (changed_);
+  region(k_.body);
 }
 
 void VarianceAnalysis::collect_writes(RegionId region) {
@@ -58,47 +66,39 @@ void VarianceAnalysis::spread_writes() {
 // --- Symbols
 // ---------------------------------------------------------------------------------------
 
-Expr VarianceAnalysis::fresh(sym::SymbolInfo facts, Variance variance) {
-  const Expr symbol = scratch_.index(scratch_.constant(1));
-  scratch_.set_info(symbol, std::move(facts));
-  symbols_[symbol.id()] = variance;
-  return symbol;
-}
-
-void VarianceAnalysis::map(Expr symbol, Expr to) {
-  mapped_[symbol.id()] = to;
-  local_.map(symbol, to);
-}
-
-void VarianceAnalysis::declare(Expr symbol, sym::SymbolInfo facts, Variance variance) {
+void VarianceAnalysis::declare(Expr symbol, const Symbol& made) {
   if (symbol.is_null()) return;
-  if (mapped_.contains(symbol.id())) {
-    raise_symbol(symbol, variance);
-  } else {
-    map(symbol, fresh(std::move(facts), variance));
-  }
+  const auto [at, is_new] = symbols_.try_emplace(symbol.node(), made);
+  if (!is_new) at->second.variance = std::max(at->second.variance, made.variance);
 }
 
-void VarianceAnalysis::raise_symbol(Expr symbol, Variance variance) {
-  Variance& own = symbols_[mapped_.at(symbol.id()).id()];
-  if (variance > own) {
-    own = variance;
-    changed_ = true;
-  }
+// One that is not in scope varies by lane.
+VarianceAnalysis::Symbol& VarianceAnalysis::symbol(Expr e) {
+  const auto [at, is_new] = symbols_.try_emplace(e.node());
+  if (is_new) at->second.variance = Variance::lane;
+  return at->second;
 }
 
-// A thread axis as (numbers of warps) * factor + (numbers within a warp), so that floordiv(t, 32)
-// is seen to be one for all threads of a warp.
-Expr VarianceAnalysis::thread_axis(const Axis& axis, std::int64_t inner) {
+// Positions along a thread axis are (numbers of warps) * within + (numbers within a warp), so that
+// floordiv(t, 32) is seen to be one for all threads of a warp.
+void VarianceAnalysis::declare_thread_axis(const Axis& axis, std::int64_t inner) {
   const std::int64_t extent = axis.extent.constant().value_or(1);
-  const auto part = [&](std::int64_t count, Variance variance) {
-    return fresh({.range = {.low = 0}, .extent = scratch_.constant(count)}, variance);
-  };
-  if (extent == 1) return scratch_.constant(0);
-  if (inner % kWarp == 0) return part(extent, Variance::warp);
-  const std::int64_t within = kWarp % inner == 0 ? kWarp / inner : extent;
-  if (extent <= within || extent % within != 0) return part(extent, Variance::thread);
-  return part(extent / within, Variance::warp) * within + part(within, Variance::thread);
+  Symbol made;
+  made.info.range.low = 0;
+  made.info.extent = axis.extent;
+  if (extent == 1) {
+    made.within = 0;
+  } else if (inner % kWarp == 0) {
+    made.variance = Variance::warp;
+  } else {
+    made.variance = Variance::thread;
+    const std::int64_t within = kWarp % inner == 0 ? kWarp / inner : extent;
+    if (extent > within && extent % within == 0) {
+      made.parts = extent / within;
+      made.within = within;
+    }
+  }
+  declare(axis.variable, made);
 }
 
 void VarianceAnalysis::declare_axes() {
@@ -107,46 +107,113 @@ void VarianceAnalysis::declare_axes() {
   for (std::size_t i = axes.size(); i-- > 0;) {
     const Axis& axis = axes[i];
     if (axis.kind == AxisKind::thread) {
-      map(axis.variable, thread_axis(axis, inner));
+      declare_thread_axis(axis, inner);
       inner *= axis.extent.constant().value_or(1);
       continue;
     }
+    (void)of(axis.extent);
     const bool one_a_cluster = axis.kind == AxisKind::grid;
-    declare(axis.variable, {.range = {.low = 0}, .extent = local(axis.extent)},
-            one_a_cluster ? Variance::cluster : Variance::block);
+    declare(axis.variable, {.variance = one_a_cluster ? Variance::cluster : Variance::block,
+                            .info = {.range = {.low = 0}, .extent = axis.extent}});
   }
+}
+
+// --- Expressions
+// ------------------------------------------------------------------------------------
+
+VarianceAnalysis::Scratch& VarianceAnalysis::scratch() {
+  if (!scratch_) scratch_ = std::make_unique<Scratch>();
+  return *scratch_;
+}
+
+Expr VarianceAnalysis::fresh(const sym::SymbolInfo& facts, const Variance* variance) {
+  const Expr made = sym::fresh(scratch().context, facts);
+  scratch().variances[made.node()] = variance;
+  return made;
+}
+
+// Symbols that bounds and extents consist of are known before the symbol itself, so this ends.
+Expr VarianceAnalysis::local_symbol(Expr e) {
+  static constexpr Variance kWarpPart = Variance::warp;
+  static constexpr Variance kThreadPart = Variance::thread;
+  Symbol& s = symbol(e);
+  if (!s.local.is_null()) return s.local;
+  sym::Context& context = scratch().context;
+  const auto part = [&](std::int64_t count, const Variance* variance) {
+    return fresh({.range = {.low = 0}, .extent = context.constant(count)}, variance);
+  };
+  if (s.within == 0) {
+    s.local = context.constant(0);
+  } else if (s.parts > 0) {
+    s.local = part(s.parts, &kWarpPart) * s.within + part(s.within, &kThreadPart);
+  } else if (!s.begin.is_null()) {
+    Loop here;
+    here.begin = local(s.begin);
+    here.end = local(s.info.extent);
+    here.step = local(s.step);
+    s.local = fresh(facts_of(here), &s.variance);
+  } else {
+    sym::SymbolInfo facts = s.info;
+    if (!facts.extent.is_null()) facts.extent = local(facts.extent);
+    s.local = fresh(facts, &s.variance);
+  }
+  scratch().translation.map(e, s.local);
+  return s.local;
 }
 
 Expr VarianceAnalysis::local(Expr e) {
-  for (const Expr symbol : sym::symbols(e)) {
-    if (!mapped_.contains(symbol.id())) map(symbol, fresh({}, Variance::lane));
-  }
-  return local_(e);
+  for (const Expr symbol : sym::symbols(e)) (void)local_symbol(symbol);
+  return scratch().translation(e);
 }
 
-// Only where a thread axis was taken apart need an expression be built anew from its parts.
-const std::vector<const Variance*>& VarianceAnalysis::parts(Expr e) {
-  const auto [known, is_new] = parts_.try_emplace(e.id());
-  std::vector<const Variance*>& out = known->second;
-  if (!is_new) return out;
-  bool is_plain = true;
-  for (const Expr symbol : sym::symbols(e)) {
-    const auto mapped = mapped_.find(symbol.id());
-    if (mapped == mapped_.end()) map(symbol, fresh({}, Variance::lane));
-    const Expr to = mapped_.at(symbol.id());
-    is_plain = is_plain && to.kind() == sym::Kind::symbol;
-    if (is_plain) out.push_back(&symbols_.at(to.id()));
+namespace {
+
+// Whether a symbol of it that varies always leaves a value that varies.
+bool is_polynomial(Expr e) {
+  switch (e.kind()) {
+    case sym::Kind::constant:
+    case sym::Kind::symbol:
+      return true;
+    case sym::Kind::add:
+    case sym::Kind::mul:
+      return std::ranges::all_of(e.operands(), is_polynomial);
+    default:
+      return false;
   }
-  if (is_plain) return out;
-  out.clear();
-  for (const Expr symbol : sym::symbols(local_(e))) out.push_back(&symbols_.at(symbol.id()));
-  return out;
+}
+
+}  // namespace
+
+// Only where a thread axis stands in a division need an expression be simplified anew with it in
+// parts: elsewhere both parts stay.
+VarianceAnalysis::Parts VarianceAnalysis::parts(Expr e) {
+  const auto [known, is_new] = parts_.try_emplace(e.node());
+  if (!is_new) return known->second;
+  const auto begin = static_cast<std::uint32_t>(pool_.size());
+  bool has_parts = false;
+  (void)sym::all_symbols(e, [&](Expr s) {
+    const Symbol& found = symbol(s);
+    has_parts = has_parts || found.within != 1;
+    if (std::find(pool_.begin() + begin, pool_.end(), &found.variance) == pool_.end()) {
+      pool_.push_back(&found.variance);
+    }
+    return true;
+  });
+  if (has_parts && !is_polynomial(e)) {
+    pool_.resize(begin);
+    for (const Expr s : sym::symbols(local(e))) {
+      pool_.push_back(scratch().variances.at(s.node()));
+    }
+  }
+  return known->second = {begin, static_cast<std::uint32_t>(pool_.size())};
 }
 
 Variance VarianceAnalysis::of(Expr expression) {
   Variance out = Variance::kernel;
-  if (expression.is_null()) return out;
-  for (const Variance* part : parts(expression)) out = std::max(out, *part);
+  if (expression.is_null() || expression.is_constant()) return out;
+  if (expression.kind() == sym::Kind::symbol) return symbol(expression).variance;
+  const Parts all = parts(expression);
+  for (std::uint32_t i = all.begin; i < all.end; ++i) out = std::max(out, *pool_[i]);
   return out;
 }
 
@@ -154,9 +221,7 @@ Variance VarianceAnalysis::of(Expr expression) {
 // ----------------------------------------------------------------------------------------
 
 void VarianceAnalysis::raise(ValueId value, Variance variance) {
-  if (values_[value] >= variance) return;
-  values_[value] = variance;
-  changed_ = true;
+  values_[value] = std::max(values_[value], variance);
 }
 
 Variance VarianceAnalysis::most(const std::vector<ValueId>& values) const {
@@ -228,27 +293,36 @@ Variance VarianceAnalysis::trip(const Loop& loop) {
 
 void VarianceAnalysis::loop_variable(const Loop& loop) {
   const Variance own = std::max(of(loop.begin), of(loop.step));
-  if (mapped_.contains(loop.variable.id())) return raise_symbol(loop.variable, own);
-  Loop here = loop;
-  for (Expr* e : {&here.begin, &here.end, &here.step}) *e = local(*e);
-  declare(loop.variable, facts_of(here), own);
+  (void)of(loop.end);
+  declare(loop.variable,
+          {.variance = own, .info = {.extent = loop.end}, .begin = loop.begin, .step = loop.step});
 }
 
-// States that go around in the operation's first region; `trip` is what the number of rounds
-// depends on. The region yields a condition first where it yields one value more.
-void VarianceAnalysis::looped(const Operation& o, Variance trip) {
+// States that go around in the operation's first region, until what they vary by is what it yields.
+// `trip` is what the number of rounds depends on, asked for behind the region. The region yields a
+// condition first where it yields one value more.
+template <class Trip>
+void VarianceAnalysis::looped(const Operation& o, const Trip& trip) {
   const Region& inside = k_.regions[o.regions[0]];
   const std::size_t skip = inside.yields.size() - inside.arguments.size();
   const std::size_t bounds = o.operands.size() - inside.arguments.size();  // of a lowered loop
+  const auto initial = [&](std::size_t i) { return values_[o.operands[i + bounds]]; };
+  const auto yielded = [&](std::size_t i) { return values_[inside.yields[i + skip]]; };
   for (std::size_t i = 0; i < inside.arguments.size(); ++i) {
-    raise(inside.arguments[i], values_[o.operands[i + bounds]]);
-    raise(inside.arguments[i], values_[inside.yields[i + skip]]);
+    raise(inside.arguments[i], std::max(initial(i), yielded(i)));
   }
-  region(o.regions[0]);
+  for (bool is_done = false; !is_done;) {
+    region(o.regions[0]);
+    is_done = true;
+    for (std::size_t i = 0; i < inside.arguments.size(); ++i) {
+      if (yielded(i) <= values_[inside.arguments[i]]) continue;
+      raise(inside.arguments[i], yielded(i));
+      is_done = false;
+    }
+  }
+  const Variance rounds = trip();
   for (std::size_t i = 0; i < o.results.size(); ++i) {
-    raise(o.results[i], trip);
-    raise(o.results[i], values_[o.operands[i + bounds]]);
-    raise(o.results[i], values_[inside.yields[i + skip]]);
+    raise(o.results[i], std::max({rounds, initial(i), yielded(i)}));
   }
 }
 
@@ -259,13 +333,17 @@ void VarianceAnalysis::fold(const Operation& o) {
     loop_variable(loop);
     rounds = std::max(rounds, trip(loop));
   }
-  if (f.chunked_loop < 0) return looped(o, rounds);
+  if (f.chunked_loop < 0) return looped(o, [&] { return rounds; });
   // Totals and states are joined: each depends on all.
   Variance all = std::max(most(o.operands), rounds);
-  for (const RegionId r : o.regions) all = std::max(all, most(k_.regions[r].yields));
-  for (const RegionId r : o.regions) {
-    for (const ValueId v : k_.regions[r].arguments) raise(v, all);
-    region(r);
+  for (bool is_done = false; !is_done;) {
+    const Variance before = all;
+    for (const RegionId r : o.regions) {
+      for (const ValueId v : k_.regions[r].arguments) raise(v, all);
+      region(r);
+      all = std::max(all, most(k_.regions[r].yields));
+    }
+    is_done = all == before;
   }
   for (const ValueId v : o.results) raise(v, all);
 }
@@ -282,10 +360,12 @@ void VarianceAnalysis::yielded(const Operation& o) {
 void VarianceAnalysis::symbolic(const Operation& o, Variance value) {
   const auto& s = std::get<Symbolic>(o.detail);
   if (o.op == Op::indirect) {
-    return declare(s.symbol, {.range = {.low = 0}, .extent = local(s.extent)}, value);
+    (void)of(s.extent);
+    return declare(s.symbol,
+                   {.variance = value, .info = {.range = {.low = 0}, .extent = s.extent}});
   }
   const sym::SymbolInfo& info = s.symbol.context().info(s.symbol);
-  declare(s.symbol, {.range = info.range, .divisor = info.divisor}, value);
+  declare(s.symbol, {.variance = value, .info = {.range = info.range, .divisor = info.divisor}});
 }
 
 Variance VarianceAnalysis::shuffled(const Operation& o) const {
@@ -302,11 +382,13 @@ void VarianceAnalysis::mapped(const Operation& o) {
   const FragmentType& shape = k_.fragments[k_.type_of(o.operands[0]).fragment];
   const bool of_core = shape.holder == Holder::core || shape.holder == Holder::tile;
   const Variance element = of_core ? Variance::lane : Variance::thread;
-  const auto extent = [&](std::int64_t n) {
-    return sym::SymbolInfo{.range = {.low = 0}, .extent = scratch_.constant(n)};
+  const auto within = [&](Expr symbol, std::int64_t count) {
+    if (symbol.is_null()) return;
+    declare(symbol, {.variance = element,
+                     .info = {.range = {.low = 0}, .extent = symbol.context().constant(count)}});
   };
-  declare(m.row, extent(shape.rows), element);
-  declare(m.column, extent(shape.columns), element);
+  within(m.row, shape.rows);
+  within(m.column, shape.columns);
   for (const ValueId v : k_.regions[o.regions[0]].arguments) raise(v, element);
   region(o.regions[0]);
 }
@@ -327,13 +409,17 @@ void VarianceAnalysis::operation(const Operation& o) {
     case Op::loop: {
       const auto& l = std::get<Loop>(o.detail);
       loop_variable(l);
-      return looped(o, trip(l));
+      return looped(o, [&] { return trip(l); });
     }
     case Op::repeat:
-      return looped(o, values_[k_.regions[o.regions[0]].yields[0]]);
+      return looped(o, [&] { return values_[k_.regions[o.regions[0]].yields[0]]; });
     case Op::vector: {
       const auto& v = std::get<Vector>(o.detail);
-      declare(v.lane, {.range = {.low = 0}, .extent = scratch_.constant(v.width)}, Variance::lane);
+      if (!v.lane.is_null()) {
+        declare(v.lane,
+                {.variance = Variance::lane,
+                 .info = {.range = {.low = 0}, .extent = v.lane.context().constant(v.width)}});
+      }
       return yielded(o);
     }
     case Op::branch:

@@ -5,11 +5,13 @@
 
 #include <fmt/format.h>
 
-#include <map>
+#include <array>
+#include <initializer_list>
 #include <optional>
-#include <set>
+#include <span>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -19,6 +21,27 @@
 #include "kernel/verify.h"
 
 namespace inkle::kernel {
+
+// The types of an operation's values, which are few as a rule.
+class Types {
+ public:
+  Types(const Kernel& kernel, std::span<const ValueId> values) : size_(values.size()) {
+    if (size_ > few_.size()) more_.resize(size_);
+    Type* to = size_ > few_.size() ? more_.data() : few_.data();
+    for (const ValueId v : values) *to++ = kernel.type_of(v);
+  }
+  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] const Type* data() const { return more_.empty() ? few_.data() : more_.data(); }
+  [[nodiscard]] const Type* begin() const { return data(); }
+  [[nodiscard]] const Type* end() const { return data() + size_; }
+  [[nodiscard]] const Type& operator[](std::size_t i) const { return data()[i]; }
+  [[nodiscard]] bool empty() const { return size_ == 0; }
+
+ private:
+  std::array<Type, 4> few_;
+  std::vector<Type> more_;
+  std::size_t size_;
+};
 
 class Verifier {
  public:
@@ -53,11 +76,14 @@ class Verifier {
   void shape_of(OperationId id);
   void use(ValueId value);
   void shape_of_regions(const Operation& o);
-  void region_takes(RegionId id, const std::vector<Type>& arguments,
-                    const std::vector<Type>& yields);
-  std::vector<Type> types_of(const std::vector<ValueId>& values) const;
-  void same(const std::vector<Type>& got, const std::vector<Type>& wanted,
-            std::string_view what) const;
+  void region_takes(RegionId id, std::span<const Type> arguments,
+                    std::span<const Type> yields) const;
+  Types types_of(std::span<const ValueId> values) const { return {k_, values}; }
+  void same(std::span<const Type> got, std::span<const Type> wanted, std::string_view what) const;
+  void same(std::span<const Type> got, std::initializer_list<Type> wanted,
+            std::string_view what) const {
+    same(got, std::span<const Type>(wanted.begin(), wanted.size()), what);
+  }
 
   // --- verify_types.cpp
   template <class D>
@@ -126,10 +152,10 @@ class Verifier {
   std::vector<bool> seen_operations_;
   std::optional<VarianceAnalysis> variance_;
   std::optional<ThreadDependence> dependence_;
-  std::set<std::uint32_t> scope_;  // ids of symbols
-  std::vector<std::uint32_t> scope_order_;
-  std::set<std::uint32_t> sizes_;
-  std::set<std::uint32_t> unrolled_;          // symbols that are constants once loops are unrolled
+  std::unordered_set<const sym::Node*> scope_;  // symbols
+  std::vector<Expr> scope_order_;
+  std::unordered_set<const sym::Node*> sizes_;
+  std::unordered_set<const sym::Node*> unrolled_;  // constants once loops are unrolled
   std::vector<std::pair<Expr, Expr>> lows_;   // symbols that reach all their values: the first,
   std::vector<std::pair<Expr, Expr>> highs_;  // and the last of them
   bool has_wait_ = false;

@@ -7,6 +7,7 @@
 #include "kernel/derive.h"
 #include "kernel/names.h"
 #include "kernel/verifier.h"
+#include "sym/symbols.h"
 
 namespace inkle::kernel {
 
@@ -49,8 +50,8 @@ void Verifier::run() {
 void Verifier::launch() {
   for (const Expr size : k_.sizes) {
     require(!size.is_null() && size.kind() == sym::Kind::symbol, "a size is no symbol");
-    require(sizes_.insert(size.id()).second, "size {} is declared twice", size.name());
-    scope_.insert(size.id());
+    require(sizes_.insert(size.node()).second, "size {} is declared twice", size.name());
+    scope_.insert(size.node());
   }
   std::int64_t products[4] = {1, 1, 1, 1};
   AxisKind last = AxisKind::task;
@@ -92,20 +93,15 @@ void Verifier::use(ValueId value) {
   used_[value] = true;
 }
 
-std::vector<Type> Verifier::types_of(const std::vector<ValueId>& values) const {
-  std::vector<Type> types;
-  for (const ValueId v : values) types.push_back(k_.type_of(v));
-  return types;
-}
-
-void Verifier::same(const std::vector<Type>& got, const std::vector<Type>& wanted,
+void Verifier::same(std::span<const Type> got, std::span<const Type> wanted,
                     std::string_view what) const {
-  const auto list = [&](const std::vector<Type>& types) {
+  if (std::ranges::equal(got, wanted)) return;
+  const auto list = [&](std::span<const Type> types) {
     std::string out;
     for (const Type& t : types) out += (out.empty() ? "" : ", ") + to_string(k_, t);
     return "(" + out + ")";
   };
-  require(got == wanted, "{} of {}, not {}", what, list(got), list(wanted));
+  fail(fmt::format("{} of {}, not {}", what, list(got), list(wanted)));
 }
 
 void Verifier::shape(RegionId id) {
@@ -120,8 +116,9 @@ void Verifier::shape(RegionId id) {
     const Type& type = k_.type_of(v);
     require(type.kind != TypeKind::fragment || type.fragment < k_.fragments.size(),
             "value {} is of an unknown fragment", v);
-    require(type.kind != TypeKind::scalar || abi::is_computable(type.dtype), "a value of {}",
-            abi::name_of(type.dtype));
+    if (type.kind == TypeKind::scalar && !abi::is_computable(type.dtype)) {
+      fail(fmt::format("a value of {}", abi::name_of(type.dtype)));
+    }
     defined_[v] = true;
     here.push_back(v);
   };
@@ -159,8 +156,8 @@ void Verifier::shape_of(OperationId id) {
   shape_of_regions(o);
 }
 
-void Verifier::region_takes(RegionId id, const std::vector<Type>& arguments,
-                            const std::vector<Type>& yields) {
+void Verifier::region_takes(RegionId id, std::span<const Type> arguments,
+                            std::span<const Type> yields) const {
   same(types_of(k_.regions[id].arguments), arguments, "the region takes values");
   same(types_of(k_.regions[id].yields), yields, "the region yields values");
 }
@@ -171,17 +168,24 @@ void Verifier::shape_of_regions(const Operation& o) {
   };
   // The types that results have; they are checked to be those of values first.
   for (const ValueId v : o.results) require(v < k_.values.size(), "a result that is no value");
-  const std::vector<Type> operands = types_of(o.operands);
-  const std::vector<Type> results = types_of(o.results);
+  if (o.regions.empty() && (o.op < Op::loop || o.op > Op::roles) && o.op != Op::reduce &&
+      o.op != Op::scan && o.op != Op::fragment_map) {
+    return;
+  }
+  const Types operands = types_of(o.operands);
+  const Types results = types_of(o.results);
+  const auto list = [](std::span<const Type> types) {
+    return std::vector<Type>(types.begin(), types.end());
+  };
   switch (o.op) {
     case Op::loop: {
       count(1);
-      std::vector<Type> states = operands;
+      std::span<const Type> states = operands;
       if (std::get<Loop>(o.detail).is_lowered) {
         const Type bound = scalar_type(DType::i64);
         require(operands.size() >= 2 && operands[0] == bound && operands[1] == bound,
                 "a lowered loop without bounds");
-        states.erase(states.begin(), states.begin() + 2);
+        states = states.subspan(2);
       }
       same(results, states, "results");
       return region_takes(o.regions[0], states, states);
@@ -189,7 +193,7 @@ void Verifier::shape_of_regions(const Operation& o) {
     case Op::repeat: {
       count(1);
       same(results, operands, "results");
-      std::vector<Type> yields = operands;
+      std::vector<Type> yields = list(operands);
       yields.insert(yields.begin(), scalar_type(DType::boolean));
       return region_takes(o.regions[0], operands, yields);
     }
@@ -205,8 +209,8 @@ void Verifier::shape_of_regions(const Operation& o) {
       count(is_chunked ? 3 : 1);
       same(results, operands, "results");
       if (!is_chunked) return region_takes(o.regions[0], operands, operands);
-      const std::vector<Type> states = types_of(k_.regions[o.regions[0]].arguments);
-      std::vector<Type> both = operands;
+      const Types states = types_of(k_.regions[o.regions[0]].arguments);
+      std::vector<Type> both = list(operands);
       both.insert(both.end(), states.begin(), states.end());
       region_takes(o.regions[0], states, states);
       region_takes(o.regions[1], operands, states);
@@ -219,15 +223,15 @@ void Verifier::shape_of_regions(const Operation& o) {
     case Op::reduce:
     case Op::scan: {
       count(1);
-      std::vector<Type> both = results;
+      std::vector<Type> both = list(results);
       both.insert(both.end(), results.begin(), results.end());
       const bool is_exclusive = std::get<Collective>(o.detail).exclusive;
-      same(operands, is_exclusive ? both : results, "states");
+      same(operands, is_exclusive ? std::span<const Type>(both) : results, "states");
       return region_takes(o.regions[0], both, results);
     }
     case Op::fragment_map: {
       count(1);
-      const auto elements = [&](const std::vector<Type>& types) {
+      const auto elements = [&](std::span<const Type> types) {
         std::vector<Type> out;
         for (const Type& t : types) out.push_back(scalar_type(t.dtype));
         return out;
@@ -244,21 +248,25 @@ void Verifier::shape_of_regions(const Operation& o) {
 
 void Verifier::in_scope(Expr e) const {
   require(!e.is_null(), "a missing expression");
-  for (const Expr s : sym::symbols(e)) {
-    require(scope_.contains(s.id()), "symbol {} is not in scope", s.name());
-  }
+  (void)sym::all_symbols(e, [&](Expr s) {
+    if (!scope_.contains(s.node())) fail(fmt::format("symbol {} is not in scope", s.name()));
+    return true;
+  });
 }
 
 void Verifier::sizes_alone(Expr e, std::string_view what) const {
-  for (const Expr s : sym::symbols(e)) {
-    require(sizes_.contains(s.id()), "{} depends on {}, which is no size", what, s.name());
-  }
+  (void)sym::all_symbols(e, [&](Expr s) {
+    if (!sizes_.contains(s.node())) {
+      fail(fmt::format("{} depends on {}, which is no size", what, s.name()));
+    }
+    return true;
+  });
 }
 
 void Verifier::declare(Expr symbol, Expr low, Expr high, bool reaches_all) {
   require(!symbol.is_null() && symbol.kind() == sym::Kind::symbol, "a missing symbol");
-  require(scope_.insert(symbol.id()).second, "symbol {} is declared twice", symbol.name());
-  scope_order_.push_back(symbol.id());
+  require(scope_.insert(symbol.node()).second, "symbol {} is declared twice", symbol.name());
+  scope_order_.push_back(symbol);
   if (!reaches_all) return;
   lows_.emplace_back(symbol, low);
   highs_.emplace_back(symbol, high);
@@ -286,12 +294,13 @@ void Verifier::inside(RegionId id, Place& place) {
 
 void Verifier::forget(std::size_t symbols) {
   for (; scope_order_.size() > symbols; scope_order_.pop_back()) {
-    const std::uint32_t symbol = scope_order_.back();
-    scope_.erase(symbol);
-    unrolled_.erase(symbol);
-    const auto is_it = [&](const auto& pair) { return pair.first.id() == symbol; };
-    std::erase_if(lows_, is_it);
-    std::erase_if(highs_, is_it);
+    const Expr symbol = scope_order_.back();
+    scope_.erase(symbol.node());
+    unrolled_.erase(symbol.node());
+    // Symbols are declared and forgotten as a stack is.
+    if (lows_.empty() || lows_.back().first != symbol) continue;
+    lows_.pop_back();
+    highs_.pop_back();
   }
 }
 
@@ -352,7 +361,7 @@ bool Verifier::loop(const Loop& l, const Place& place) {
     last = begin + (*l.end.constant() - 1 - begin) / step * step;
   }
   declare(l.variable, l.begin, l.begin.context().constant(last), is_constant && runs);
-  if (l.kind == LoopKind::unroll && is_constant) unrolled_.insert(l.variable.id());
+  if (l.kind == LoopKind::unroll && is_constant) unrolled_.insert(l.variable.node());
   return runs;
 }
 
@@ -386,7 +395,7 @@ void Verifier::vector(const Operation& o, const Place& place) {
   sym::Context* context = v.lane.is_null() ? nullptr : &v.lane.context();
   require(context != nullptr, "a missing symbol");
   declare(v.lane, context->constant(0), context->constant(v.width - 1), true);
-  unrolled_.insert(v.lane.id());
+  unrolled_.insert(v.lane.node());
   deeper.vector = &v;
   deeper.is_nested = false;
   inside(o.regions[0], deeper);

@@ -6,6 +6,7 @@
 #include "kernel/derive.h"
 #include "kernel/names.h"
 #include "kernel/verifier.h"
+#include "sym/symbols.h"
 
 namespace inkle::kernel {
 namespace {
@@ -31,7 +32,7 @@ bool is_device_memory(Space space) { return space == Space::global || space == S
 void Verifier::memories() {
   require(k_.body < k_.regions.size(), "no body");
   require(k_.parameter_count <= k_.memories.size(), "more parameters than memories");
-  std::set<std::string_view> names;
+  std::unordered_set<std::string_view> names;
   std::int64_t shared = 0;
   for (std::size_t i = 0; i < k_.memories.size(); ++i) {
     const Memory& m = k_.memories[i];
@@ -60,8 +61,8 @@ void Verifier::memory_is_well_formed(const Memory& m, bool is_parameter) const {
   const bool may_be_symbolic = may_be_parameter || m.space == Space::stack;
   for (const Expr extent : m.shape) {
     require(!extent.is_null(), "memory {}: a missing extent", m.name);
-    sizes_alone(extent, fmt::format("the shape of memory {}", m.name));
     const auto constant = extent.constant();
+    if (!constant) sizes_alone(extent, fmt::format("the shape of memory {}", m.name));
     require(may_be_symbolic || (constant && *constant >= 1 && *constant <= (1 << 30)),
             "memory {}: an extent that is no constant from 1 on", m.name);
     require(sym::bounds(extent).high >= 0, "memory {}: a negative extent", m.name);
@@ -280,10 +281,12 @@ void Verifier::form(const Operation& o, const Access& a, const Place& place) {
 void Verifier::registers(const Access& a) const {
   const Memory& m = memory(a.memory);
   for (const Expr e : a.indices) {
-    for (const Expr s : sym::symbols(e)) {
-      require(unrolled_.contains(s.id()), "registers {} at an index that depends on {}", m.name,
-              s.name());
-    }
+    (void)sym::all_symbols(e, [&](Expr s) {
+      if (!unrolled_.contains(s.node())) {
+        fail(fmt::format("registers {} at an index that depends on {}", m.name, s.name()));
+      }
+      return true;
+    });
   }
 }
 
@@ -300,8 +303,9 @@ void Verifier::bounds(const Access& a, const Place& place, std::int64_t elements
       const Expr index = sym::substitute(a.indices[d], *corner);
       const bool is_below = sym::bounds(index).high < 0;
       const bool is_beyond = sym::less_equal(last, index).value_or(false);
-      require(!is_below && !is_beyond, "index {} of {} in dimension {} of {}",
-              sym::to_string(index), m.name, d, sym::to_string(m.shape[d]));
+      if (!is_below && !is_beyond) continue;
+      fail(fmt::format("index {} of {} in dimension {} of {}", sym::to_string(index), m.name, d,
+                       sym::to_string(m.shape[d])));
     }
   }
 }

@@ -43,8 +43,9 @@ void Verifier::operands_are(const Operation& o, std::size_t first, std::size_t c
                             std::string_view what) const {
   for (std::size_t i = first; i < first + count && i < o.operands.size(); ++i) {
     const Type& type = k_.type_of(o.operands[i]);
-    require(type == scalar_type(DType::i32) || type == scalar_type(DType::i64), "{} of type {}",
-            what, to_string(k_, type));
+    if (type != scalar_type(DType::i32) && type != scalar_type(DType::i64)) {
+      fail(fmt::format("{} of type {}", what, to_string(k_, type)));
+    }
   }
 }
 
@@ -52,32 +53,31 @@ void Verifier::operands_are(const Operation& o, std::size_t first, std::size_t c
 void Verifier::access_types(const Operation& o) const {
   const Access& a = *access_of(o);
   const std::size_t indices = index_operands(a);
-  std::vector<Type> values;
-  std::vector<Type> results;
   const Type element = scalar_type(memory(a.memory).dtype);
-  if (o.op == Op::load) results = {element};
-  if (o.op == Op::store) values = {element};
+  Type value = element;
+  std::size_t values = 0;
+  if (o.op == Op::store) values = 1;
   if (o.op == Op::atomic) {
-    const bool compares = std::get<Atomic>(o.detail).op == AtomicOp::compare_exchange;
-    values.assign(compares ? 2 : 1, element);
-    results = {element};
+    values = std::get<Atomic>(o.detail).op == AtomicOp::compare_exchange ? 2 : 1;
   }
   if (o.op == Op::barrier_wait) {
-    const std::size_t at = indices;
-    require(o.operands.size() > at, "barrier_wait without a parity");
-    const Type parity = k_.type_of(o.operands[at]);
-    require(parity == scalar_type(DType::boolean) || parity == scalar_type(DType::i32),
-            "a parity of {}", to_string(k_, parity));
-    values = {parity};
+    require(o.operands.size() > indices, "barrier_wait without a parity");
+    value = k_.type_of(o.operands[indices]);
+    if (value != scalar_type(DType::boolean) && value != scalar_type(DType::i32)) {
+      fail(fmt::format("a parity of {}", to_string(k_, value)));
+    }
+    values = 1;
   }
-  const std::size_t wanted = indices + values.size() + (a.remote ? 1 : 0);
+  const std::size_t wanted = indices + values + (a.remote ? 1 : 0);
   require(o.operands.size() == wanted, "{} operands, not {}", o.operands.size(), wanted);
   operands_are(o, 0, indices, "an index");
   if (a.remote) operands_are(o, wanted - 1, 1, "a rank");
-  const auto begin = o.operands.begin() + static_cast<std::ptrdiff_t>(indices);
-  const std::vector<ValueId> given(begin, begin + static_cast<std::ptrdiff_t>(values.size()));
-  same(types_of(given), values, "operands");
-  same(types_of(o.results), results, "results");
+  const Type both[] = {value, value};
+  same(types_of(std::span(o.operands).subspan(indices, values)), std::span(both).first(values),
+       "operands");
+  if (o.op == Op::load || o.op == Op::atomic)
+    return same(types_of(o.results), {element}, "results");
+  same(types_of(o.results), {}, "results");
 }
 
 void Verifier::copy_types(const Operation& o) const {
@@ -97,7 +97,8 @@ void Verifier::copy_types(const Operation& o) const {
 
 void Verifier::symbolic_types(const Operation& o) const {
   const std::size_t count = o.op == Op::indirect && o.operands.size() == 2 ? 2 : 1;
-  same(types_of(o.operands), std::vector<Type>(count, scalar_type(DType::i64)), "operands");
+  const Type wanted[] = {scalar_type(DType::i64), scalar_type(DType::i64)};
+  same(types_of(o.operands), std::span(wanted).first(count), "operands");
   same(types_of(o.results), {scalar_type(DType::i64)}, "results");
   const auto& s = std::get<Symbolic>(o.detail);
   require(!s.symbol.is_null() && s.symbol.kind() == sym::Kind::symbol, "a missing symbol");
@@ -108,7 +109,9 @@ void Verifier::symbolic_types(const Operation& o) const {
 // -------------------------------------------------------------------------------------
 
 const FragmentType& Verifier::fragment_of(const Type& type) const {
-  require(type.kind == TypeKind::fragment, "{} where a fragment is expected", to_string(k_, type));
+  if (type.kind != TypeKind::fragment) {
+    fail(fmt::format("{} where a fragment is expected", to_string(k_, type)));
+  }
   return k_.fragments[type.fragment];
 }
 
@@ -282,14 +285,16 @@ void Verifier::mma_types(const Operation& o) const {
 // --------------------------------------------------------------------------------
 
 void Verifier::types(const Operation& o) const {
-  const std::vector<Type> operands = types_of(o.operands);
-  const auto plain = [&](const std::vector<Type>& takes, const std::vector<Type>& gives) {
-    same(operands, takes, "operands");
-    same(types_of(o.results), gives, "results");
-  };
+  const Types operands = types_of(o.operands);
   const auto one_result = [&] {
     require(o.results.size() == 1, "{} results, not 1", o.results.size());
     return k_.type_of(o.results[0]);
+  };
+  const auto is_index = [&](std::string_view what) {
+    const Type type = one_result();
+    if (type != scalar_type(DType::i32) && type != scalar_type(DType::i64)) {
+      fail(fmt::format("{} of type {}", what, to_string(k_, type)));
+    }
   };
   switch (o.op) {
     case Op::constant:
@@ -297,12 +302,10 @@ void Verifier::types(const Operation& o) const {
       require(one_result().kind == TypeKind::scalar, "a constant that is no scalar");
       return;
     case Op::index:
-      require(one_result() == scalar_type(DType::i32) || one_result() == scalar_type(DType::i64),
-              "an index of type {}", to_string(k_, one_result()));
+      is_index("an index");
       return same(operands, {}, "operands");
     case Op::divide_index:
-      require(one_result() == scalar_type(DType::i32) || one_result() == scalar_type(DType::i64),
-              "a quotient of type {}", to_string(k_, one_result()));
+      is_index("a quotient");
       return same(operands, {one_result(), one_result()}, "operands");
     case Op::compute: {
       const std::string wrong =
@@ -374,7 +377,8 @@ void Verifier::types(const Operation& o) const {
     case Op::dependency_wait:
     case Op::launch_dependents:
     case Op::report:
-      return plain({}, {});
+      same(operands, {}, "operands");
+      return same(types_of(o.results), {}, "results");
   }
 }
 

@@ -105,7 +105,9 @@ bool may_fail(const Body& body) {
 }
 
 std::vector<BufferId> reads(const Nest& nest) {
+  constexpr std::size_t kUsual = 8;
   std::vector<BufferId> list;
+  list.reserve(kUsual);
   for (const Instruction& i : nest.body.instructions) {
     if (i.opcode == Opcode::load) add_once(list, i.buffer);
   }

@@ -35,6 +35,8 @@ class Folder {
 
   std::optional<Graph> run() {
     for (const Node& node : graph_.nodes) compute(node);
+    const auto has_value = [](const std::optional<RefTensor>& known) { return known.has_value(); };
+    if (std::ranges::none_of(known_, has_value)) return std::nullopt;
     mark_needed();
     Rewriter rewriter(graph_, graph_.name);
     bool changed = false;

@@ -272,12 +272,19 @@ class Applier {
         fixed_from_(first_effect(graph)) {}
 
   std::optional<Graph> run() {
+    // Most graphs have nothing that a rule matches: those are not written anew.
+    const std::size_t end = std::min(graph_.nodes.size(), fixed_from_);
+    std::size_t first = 0;
+    const auto keep = [](const RuleSet::Compiled&, const Match&) { return true; };
+    while (first < end && !each_match(graph_.nodes[first], keep)) ++first;
+    if (first == end) return std::nullopt;
     Rewriter rewriter(graph_, graph_.name);
     std::size_t position = 0;
     bool changed = false;
     Graph out = std::move(rewriter).run(
         [&](Rewriter& r, const Node&, const Node& original) -> std::optional<std::vector<ValueId>> {
-          if (position++ >= fixed_from_) return std::nullopt;
+          const std::size_t at = position++;
+          if (at < first || at >= end) return std::nullopt;
           auto values = rewrite(r, original);
           changed = changed || values;
           return values;
@@ -287,9 +294,11 @@ class Applier {
   }
 
  private:
-  std::optional<std::vector<ValueId>> rewrite(Rewriter& r, const Node& node) {
+  // Calls `take` with the rules that match the node and their matches, until one is taken.
+  template <class Take>
+  bool each_match(const Node& node, const Take& take) {
     const auto found = rules_.by_root_.find(node.op->name);
-    if (found == rules_.by_root_.end() || node.results.empty()) return std::nullopt;
+    if (found == rules_.by_root_.end() || node.results.empty()) return false;
     for (const std::size_t i : found->second) {
       const RuleSet::Compiled& rule = rules_.rules_[i];
       Match match(graph_, node.results.front());
@@ -297,9 +306,18 @@ class Applier {
       if (!matcher.matches(*rule.match, node.results.front())) continue;
       if (rule.rule->consumes && !only_used_inside(match)) continue;
       if (rule.rule->condition != nullptr && !rule.rule->condition(match)) continue;
-      if (auto values = build(r, rule, match, node)) return values;
+      if (take(rule, match)) return true;
     }
-    return std::nullopt;
+    return false;
+  }
+
+  std::optional<std::vector<ValueId>> rewrite(Rewriter& r, const Node& node) {
+    std::optional<std::vector<ValueId>> values;
+    each_match(node, [&](const RuleSet::Compiled& rule, const Match& match) {
+      values = build(r, rule, match, node);
+      return values.has_value();
+    });
+    return values;
   }
 
   bool only_used_inside(const Match& match) const {

@@ -282,6 +282,16 @@ class ContractionBuilder {
     return result;
   }
 
+  static bool reads(const Nest& nest, BufferId buffer) {
+    const auto loads = [&](const Instruction& i) {
+      return i.opcode == Opcode::load && i.buffer == buffer;
+    };
+    if (std::ranges::any_of(nest.body.instructions, loads)) return true;
+    if (std::holds_alternative<std::monostate>(nest.detail)) return false;
+    const std::vector<BufferId> all = loop::reads(nest);
+    return std::ranges::find(all, buffer) != all.end();
+  }
+
   // The only reader of `buffer`, if it is a later pointwise nest that may be taken over.
   std::optional<std::size_t> only_consumer(std::size_t n, BufferId buffer) const {
     if (program_.buffers[buffer].role != loop::BufferRole::temporary || mutated_[buffer]) {
@@ -295,8 +305,7 @@ class ContractionBuilder {
     std::optional<std::size_t> consumer;
     for (std::size_t m = 0; m < program_.nests.size(); ++m) {
       if (m == n) continue;
-      const auto r = loop::reads(program_.nests[m]);
-      if (std::find(r.begin(), r.end(), buffer) == r.end()) continue;
+      if (!reads(program_.nests[m], buffer)) continue;
       if (consumer) return std::nullopt;
       consumer = m;
     }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "sym/symbols.h"
 
 namespace inkle::schedule::expansion {
 
@@ -76,12 +77,8 @@ void bind(BlockExpansion& x, Expr symbol, Expr value) {
 }
 
 Expr bind_new(BlockExpansion& x, Expr value, Expr extent, std::int64_t divisor) {
-  const Expr symbol = x.context().index(extent);
-  if (divisor != 1) {
-    sym::SymbolInfo info = x.context().info(symbol);
-    info.divisor = divisor;
-    x.context().set_info(symbol, std::move(info));
-  }
+  const Expr symbol =
+      sym::fresh(x.context(), {.range = {.low = 0}, .divisor = divisor, .extent = extent});
   bind(x, symbol, value);
   return symbol;
 }

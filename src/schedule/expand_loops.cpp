@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "schedule/expand_parts.h"
+#include "sym/symbols.h"
 
 namespace inkle::schedule::expansion {
 
@@ -19,13 +20,11 @@ Values one_part(const Chunks* chunks, const Values& totals,
 
 // A loop variable that lies in begin .. end, at a multiple of `divisor`.
 Expr variable_of(sym::Context& context, Expr begin, Expr end, std::int64_t divisor) {
-  const Expr variable = context.index(end);
   sym::SymbolInfo info;
   info.range = {std::min(sym::bounds(begin).low, sym::bounds(end).high), sym::bounds(end).high};
   if (info.range.high != sym::Range::kMax && info.range.high > info.range.low) --info.range.high;
   info.divisor = divisor;
-  context.set_info(variable, std::move(info));
-  return variable;
+  return sym::fresh(context, info);
 }
 
 struct Span {

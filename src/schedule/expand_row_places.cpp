@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "schedule/expand_rows.h"
+#include "sym/symbols.h"
 
 namespace inkle::schedule::expansion {
 
@@ -50,11 +51,10 @@ kernel::Loop multiples(sym::Context& context, Expr begin, Expr end, std::int64_t
   info.begin = begin;
   info.end = end;
   info.step = context.constant(step);
-  info.variable = context.index(end);
   sym::SymbolInfo facts = kernel::facts_of(info);
   facts.divisor = std::max(facts.divisor, divisor);
   facts.range.low = std::max(facts.range.low, sym::bounds(begin).low);
-  context.set_info(info.variable, std::move(facts));
+  info.variable = sym::fresh(context, facts);
   return info;
 }
 
@@ -112,11 +112,7 @@ std::int64_t RowExpander::accesses_of(const Stage& stage) const {
 }
 
 Expr RowExpander::bound(ValueId value, sym::Range range, std::int64_t divisor) {
-  const Expr symbol = x_.context().index(constant(1));
-  sym::SymbolInfo info;
-  info.range = range;
-  info.divisor = divisor;
-  x_.context().set_info(symbol, std::move(info));
+  const Expr symbol = sym::fresh(x_.context(), {.range = range, .divisor = divisor});
   b_.operation(kernel::Op::bind, {value}, {kernel::scalar_type(DType::i64)},
                kernel::Symbolic{symbol, {}});
   return symbol;

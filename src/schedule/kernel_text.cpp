@@ -6,6 +6,7 @@
 #include <map>
 #include <span>
 
+#include "base/concat.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "schedule/kernel.h"
@@ -71,46 +72,54 @@ class Printer {
 
   std::string text(Expr e) {
     using sym::Kind;
-    std::vector<std::string> parts;
     switch (e.kind()) {
       case Kind::constant:
-        return std::to_string(*e.constant());
+        return digits(*e.constant());
       case Kind::symbol: {
         const auto at = names_.find(e.id());
         return at != names_.end() ? at->second : e.name();
       }
       case Kind::add:
+        return sorted(e, "+");
       case Kind::mul:
+        return sorted(e, "*");
       case Kind::min:
+        return concat({"min(", sorted(e, ","), ")"});
       case Kind::max:
-        for (const Expr operand : e.operands()) {
-          const bool nested = e.kind() == Kind::mul && operand.kind() == Kind::add;
-          parts.push_back(nested ? "(" + text(operand) + ")" : text(operand));
-        }
-        std::sort(parts.begin(), parts.end());
-        if (e.kind() == Kind::add) return fmt::format("{}", fmt::join(parts, "+"));
-        if (e.kind() == Kind::mul) return fmt::format("{}", fmt::join(parts, "*"));
-        return fmt::format("{}({})", e.kind() == Kind::min ? "min" : "max", fmt::join(parts, ","));
+        return concat({"max(", sorted(e, ","), ")"});
       case Kind::floordiv:
-        return fmt::format("floordiv({},{})", text(e.operands()[0]), text(e.operands()[1]));
       case Kind::mod:
-        return fmt::format("mod({},{})", text(e.operands()[0]), text(e.operands()[1]));
+        return concat({e.kind() == Kind::mod ? "mod(" : "floordiv(", text(e.operands()[0]), ",",
+                       text(e.operands()[1]), ")"});
     }
     return "?";
   }
 
+  std::string sorted(Expr e, std::string_view separator) {
+    std::vector<std::string> parts;
+    parts.reserve(e.operands().size());
+    for (const Expr operand : e.operands()) {
+      const bool nested = e.kind() == sym::Kind::mul && operand.kind() == sym::Kind::add;
+      parts.push_back(nested ? concat({"(", text(operand), ")"}) : text(operand));
+    }
+    std::sort(parts.begin(), parts.end());
+    std::string out = std::move(parts.front());
+    for (std::size_t i = 1; i < parts.size(); ++i) append(out, {separator, parts[i]});
+    return out;
+  }
+
   std::string target(std::uint32_t number) const {
-    return number < kernel_.params.size() ? fmt::format("p{}", number)
-                                          : fmt::format("t{}", number - kernel_.params.size());
+    const std::size_t params = kernel_.params.size();
+    return number < params ? numbered('p', number)
+                           : numbered('t', static_cast<std::int64_t>(number - params));
   }
 
   void loops(std::span<const Dim> dims, char letter, int& next, std::string& indent,
              std::string_view word = "for") {
     for (const Dim& dim : dims) {
-      const std::string name = fmt::format("{}{}", letter, next++);
       const std::string extent = text(dim.extent);
-      names_[dim.variable.id()] = name;
-      out_ += fmt::format("{}{} {} in {} {{\n", indent, word, name, extent);
+      const std::string& name = names_[dim.variable.id()] = numbered(letter, next++);
+      append(out_, {indent, word, " ", name, " in ", extent, " {\n"});
       indent += "  ";
     }
   }
@@ -118,7 +127,7 @@ class Printer {
   void close(std::size_t count, std::string& indent) {
     for (std::size_t i = 0; i < count; ++i) {
       indent.resize(indent.size() - 2);
-      out_ += indent + "}\n";
+      append(out_, {indent, "}\n"});
     }
   }
 
@@ -165,10 +174,10 @@ class Printer {
     loops(stage.inner, 'j', next_inner, indent);
     print(stage.body, indent);
     for (const StageStore& store : stage.stores) {
-      out_ += fmt::format("{}{}[{}] {} {}%{}\n", indent, target(store.target), text(store.offset),
-                          store.mode == loop::StoreMode::atomic_add ? "+=" : "=",
-                          stage.kind == StageKind::scan ? "running " : "",
-                          stage.body.yields[store.yield]);
+      append(out_, {indent, target(store.target), "[", text(store.offset),
+                    store.mode == loop::StoreMode::atomic_add ? "] += " : "] = ",
+                    stage.kind == StageKind::scan ? "running %" : "%",
+                    digits(stage.body.yields[store.yield]), "\n"});
     }
     if (stage.kind == StageKind::reduction) {
       out_ += fmt::format("{}yield %{}\n", indent, stage.body.yields.front());
@@ -179,36 +188,37 @@ class Printer {
   void print(const loop::Body& body, const std::string& indent) {
     for (std::size_t v = 0; v < body.instructions.size(); ++v) {
       const Instruction& i = body.instructions[v];
-      std::string detail;
+      append(out_, {indent, "%", digits(static_cast<std::int64_t>(v)), ": ", abi::name_of(i.dtype),
+                    " = ", loop::name_of(i.opcode), "("});
+      const std::size_t begin = out_.size();
       switch (i.opcode) {
         case Opcode::constant:
-          detail = abi::is_float(i.dtype) ? print_double(i.real) : std::to_string(i.integer);
+          out_ += abi::is_float(i.dtype) ? print_double(i.real) : digits(i.integer);
           break;
         case Opcode::load:
-          detail = fmt::format("{}[{}]", target(i.buffer), text(i.indices.front()));
+          append(out_, {target(i.buffer), "[", text(i.indices.front()), "]"});
           break;
         case Opcode::index:
-          detail = text(i.indices.front());
+          out_ += text(i.indices.front());
           break;
         case Opcode::row:
-          detail = fmt::format("r{}", i.integer);
+          out_ += numbered('r', i.integer);
           break;
         case Opcode::indirect: {
           const Expr position = i.indices.front();
           const Expr extent = position.context().info(position).extent;
-          const std::string& name = names_[position.id()] = fmt::format("x{}", indirects_++);
-          detail = extent.is_null() ? name + facts_of(position)
-                                    : fmt::format("{} below {}", name, text(extent));
+          const std::string name = names_[position.id()] = numbered('x', indirects_++);
+          append(out_,
+                 {name, extent.is_null() ? facts_of(position) : concat({" below ", text(extent)})});
           break;
         }
         default:
           break;
       }
       for (const loop::Val operand : i.used()) {
-        detail += fmt::format("{}%{}", detail.empty() ? "" : ", ", operand);
+        append(out_, {out_.size() == begin ? "%" : ", %", digits(operand)});
       }
-      out_ += fmt::format("{}%{}: {} = {}({})\n", indent, v, abi::name_of(i.dtype),
-                          loop::name_of(i.opcode), detail);
+      out_ += ")\n";
     }
   }
 

@@ -2,18 +2,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <iterator>
 #include <new>
 
 #include "base/error.h"
 #include "sym/expr.h"
 #include "sym/node.h"
+#include "sym/symbols.h"
 
 namespace inkle::sym {
 namespace {
 
 constexpr std::size_t kBlockBytes = std::size_t{1} << 16;
-constexpr std::size_t kFirstTable = std::size_t{1} << 10;
-constexpr std::size_t kFirstMemo = std::size_t{1} << 10;
+constexpr std::size_t kFirstTable = std::size_t{1} << 8;
+constexpr std::size_t kFirstMemo = std::size_t{1} << 8;
 constexpr std::size_t kLargestMemo = std::size_t{1} << 18;
 
 std::uint32_t mix(std::uint64_t h) {
@@ -144,12 +147,32 @@ const Node* Context::Impl::intern(Kind kind, std::span<const Expr> operands, std
   return insert(node, operands, slot);
 }
 
-const Node* Context::Impl::new_symbol(std::string_view name, SymbolInfo info) {
+const Node* Context::Impl::new_symbol(std::string_view name, const SymbolInfo& info) {
   if (name.empty()) user_error("a symbol needs a name");
-  if (by_name.find(name) != by_name.end()) user_error("symbol '{}' is declared twice", name);
   if (info.divisor < 1) user_error("symbol '{}': divisor {} is not positive", name, info.divisor);
   if (info.range.low > info.range.high) {
     user_error("symbol '{}': empty range {}..{}", name, info.range.low, info.range.high);
+  }
+  const Node* made = add_symbol(name, info);
+  if (made == nullptr) user_error("symbol '{}' is declared twice", name);
+  return made;
+}
+
+const Node* Context::Impl::new_index(const SymbolInfo& info) {
+  for (;;) {
+    char name[16] = {'i'};
+    const auto [end, error] = std::to_chars(name + 1, std::end(name), next_index++);
+    INKLE_CHECK(error == std::errc(), "too many symbols");
+    if (const Node* made = add_symbol({name, end}, info)) return made;
+  }
+}
+
+// Null where the name is taken.
+const Node* Context::Impl::add_symbol(std::string_view name, const SymbolInfo& info) {
+  const auto [at, is_new] = by_name.try_emplace(names.emplace_back(name), nullptr);
+  if (!is_new) {
+    names.pop_back();
+    return nullptr;
   }
   Node node;
   node.kind = Kind::symbol;
@@ -158,11 +181,10 @@ const Node* Context::Impl::new_symbol(std::string_view name, SymbolInfo info) {
   node.hash = mix(std::uint64_t{node.symbol} + 0x5bd1e995);
   if (!info.extent.is_null() && !info.extent.is_constant()) extent_filter |= node.symbol_filter;
   infos.push_back(info);
-  names.emplace_back(name);
   name_keys.push_back(name_key(name));
   const Node* made = insert(node, {}, table_.size());
   symbol_nodes.push_back(made);
-  by_name.emplace(names.back(), made);
+  at->second = made;
   return made;
 }
 
@@ -222,14 +244,15 @@ Expr Context::symbol(std::string_view name, SymbolInfo info) {
 }
 
 Expr Context::index(Expr extent) {
-  std::string name;
-  do {
-    name = fmt::format("i{}", impl_->next_index++);
-  } while (impl_->by_name.find(name) != impl_->by_name.end());
   SymbolInfo info;
   info.range.low = 0;
   info.extent = extent;
-  return symbol(name, info);
+  return Expr(impl_->new_index(info));
+}
+
+Expr fresh(Context& context, const SymbolInfo& info) {
+  INKLE_CHECK(info.divisor >= 1, "a symbol's divisor is not positive");
+  return Expr(context.impl().new_index(info));
 }
 
 std::optional<Expr> Context::find_symbol(std::string_view name) const {

@@ -136,7 +136,9 @@ struct Context::Impl {
   const Node* constant(std::int64_t value);
   const Node* intern(Kind kind, std::span<const Expr> operands, std::int64_t value = 1,
                      const Node* monomial = nullptr);
-  const Node* new_symbol(std::string_view name, SymbolInfo info);
+  const Node* new_symbol(std::string_view name, const SymbolInfo& info);
+  const Node* new_index(const SymbolInfo& info);
+  const Node* add_symbol(std::string_view name, const SymbolInfo& info);
   const Node* find_memo(Op op, const Node* a, const Node* b) const;
   void keep_memo(Op op, const Node* a, const Node* b, const Node* result);
   void forget();                    // facts have changed

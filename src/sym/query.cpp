@@ -222,14 +222,37 @@ void collect_symbols(Expr e, Seen& seen, std::vector<Expr>& out) {
   for (const Expr operand : e.operands()) collect_symbols(operand, seen, out);
 }
 
-class Substituter {
+// What has been found for some nodes, of which there are few as a rule.
+class Known {
  public:
-  explicit Substituter(Substitution map) : map_(map) {
-    for (const auto& [symbol, value] : map) {
-      INKLE_CHECK(symbol.kind() == Kind::symbol, "substitute() replaces symbols only");
-      filter_ |= symbol.node()->symbol_filter;
+  [[nodiscard]] std::optional<Expr> find(const Node* node) const {
+    for (const auto& [of, to] : few_) {
+      if (of == node) return to;
+    }
+    const auto found = more_.find(node);
+    return found == more_.end() ? std::nullopt : std::optional(found->second);
+  }
+  void keep(const Node* node, Expr to) {
+    if (few_.size() < kFew) {
+      few_.push_back({node, to});
+    } else {
+      more_.emplace(node, to);
     }
   }
+
+ private:
+  static constexpr std::size_t kFew = 16;
+  struct Pair {
+    const Node* of = nullptr;
+    Expr to;
+  };
+  Inline<Pair, kFew> few_;
+  std::unordered_map<const Node*, Expr> more_;
+};
+
+class Substituter {
+ public:
+  Substituter(Substitution map, std::uint64_t filter) : map_(map), filter_(filter) {}
 
   Expr apply(Expr e) {
     if ((e.node()->symbol_filter & filter_) == 0) return e;
@@ -239,23 +262,20 @@ class Substituter {
       }
       return e;
     }
-    const auto known = done_.find(e.node());
-    if (known != done_.end()) return known->second;
+    if (const std::optional<Expr> known = done_.find(e.node())) return *known;
     const Expr out = rebuild(e);
-    done_.emplace(e.node(), out);
+    done_.keep(e.node(), out);
     return out;
   }
 
  private:
   Expr rebuild(Expr e) {
     const std::span<const Expr> operands = e.operands();
+    if (e.kind() == Kind::add) return sum(e);
     Expr out = apply(operands[0]);
     for (const Expr operand : operands.subspan(1)) {
       const Expr next = apply(operand);
       switch (e.kind()) {
-        case Kind::add:
-          out = out + next;
-          break;
         case Kind::mul:
           out = out * next;
           break;
@@ -271,6 +291,7 @@ class Substituter {
         case Kind::max:
           out = max(out, next);
           break;
+        case Kind::add:
         case Kind::constant:
         case Kind::symbol:
           break;
@@ -279,9 +300,28 @@ class Substituter {
     return out;
   }
 
+  // Sums of polynomials have one normal form, whatever the order: they are made at once.
+  Expr sum(Expr e) {
+    Inline<Expr, 12> parts;
+    bool has_division = false;
+    for (const Expr operand : e.operands()) {
+      parts.push_back(apply(operand));
+      has_division = has_division || parts.back().node()->has_division;
+    }
+    if (has_division) {
+      Expr out = parts[0];
+      for (std::size_t i = 1; i < parts.size(); ++i) out = out + parts[i];
+      return out;
+    }
+    Terms terms;
+    for (const Expr part : parts) append_terms(part.node(), terms);
+    Context::Impl& impl = impl_of(parts[0]);
+    return impl.finish(impl.sum_unsorted(terms));
+  }
+
   Substitution map_;
-  std::uint64_t filter_ = 0;
-  std::unordered_map<const Node*, Expr> done_;
+  std::uint64_t filter_;
+  Known done_;
 };
 
 // An empty result with `zero` telling the reason.
@@ -318,7 +358,15 @@ std::vector<Expr> symbols(Expr e) {
   return out;
 }
 
-Expr substitute(Expr e, Substitution map) { return Substituter(map).apply(e); }
+Expr substitute(Expr e, Substitution map) {
+  std::uint64_t filter = 0;
+  for (const auto& [symbol, value] : map) {
+    INKLE_CHECK(symbol.kind() == Kind::symbol, "substitute() replaces symbols only");
+    filter |= symbol.node()->symbol_filter;
+  }
+  if ((e.node()->symbol_filter & filter) == 0) return e;
+  return Substituter(map, filter).apply(e);
+}
 
 std::optional<std::int64_t> hint(Expr e) {
   const std::function<std::optional<std::int64_t>(Expr)> value = [](Expr symbol) {

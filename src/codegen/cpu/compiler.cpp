@@ -232,12 +232,16 @@ const abi::Target& CpuCompiler::row() const { return impl_->processor.target; }
 
 namespace {
 
+// The function of every object, and no name of its kernel: equal kernels of two programs have equal
+// machine code.
+constexpr std::string_view kFunction = "kernel.";
+
 // What has no code is told with the user's lines, by which the caller leaves it to another way.
 EmittedKernel emit(Ir& module, const CompileUnit& unit, const Processor& processor,
                    const kernel::PassOptions& passes) {
   const schedule::Kernel& kernel = *unit.kernel;
   try {
-    return emit_kernel(module, kernel, unit.schedule, processor, "kernel." + kernel.name, passes);
+    return emit_kernel(module, kernel, unit.schedule, processor, kFunction, passes);
   } catch (const Unsupported& error) {
     if (kernel.sources.empty()) throw;
     unsupported("{}: {}", fmt::join(kernel.sources, ", "), error.what());
@@ -265,7 +269,7 @@ std::vector<CompiledKernel> CpuCompiler::compile(std::span<const CompileUnit> un
   for (std::size_t i = 0; i < units.size(); ++i) {
     const auto start = Clock::now();
     const schedule::Kernel& kernel = *units[i].kernel;
-    modules[i] = std::make_unique<Ir>(kernel.name);
+    modules[i] = std::make_unique<Ir>("");
     const EmittedKernel emitted = emit(*modules[i], units[i], impl_->processor, options.passes);
     out[i].scratch_bytes = emitted.scratch_bytes;
     out[i].can_fail = emitted.can_fail;

@@ -13,14 +13,14 @@ bool is_real(DType dtype) { return abi::is_float(dtype); }
 // C's integer operators work on int: what is narrower wraps by a cast.
 std::string wrapped(DType dtype, const std::string& text) {
   if (is_real(dtype) || dtype == DType::boolean) return text;
-  return fmt::format("({})({})", type_of(dtype), text);
+  return concat({"(", type_of(dtype), ")(", text, ")"});
 }
 
 // Signed overflow has no meaning in C++, so integers are added and multiplied unsigned.
 std::string arithmetic(DType dtype, const char* op, const std::string& a, const std::string& b) {
-  if (is_real(dtype)) return fmt::format("{} {} {}", a, op, b);
-  const char* as = dtype == DType::i64 ? "u64" : "u32";
-  return wrapped(dtype, fmt::format("({0}){1} {2} ({0}){3}", as, a, op, b));
+  if (is_real(dtype)) return concat({a, " ", op, " ", b});
+  const std::string_view as = dtype == DType::i64 ? "(u64)" : "(u32)";
+  return wrapped(dtype, concat({as, a, " ", op, " ", as, b}));
 }
 
 std::string on_booleans(Opcode opcode, const std::string& a, const std::string& b) {
@@ -77,7 +77,7 @@ std::string function(Opcode opcode, DType dtype, std::span<const std::string> op
   for (const std::string& operand : operands) {
     arguments += (arguments.empty() ? "" : ", ") + operand;
   }
-  return fmt::format("{}{}({})", name, dtype == DType::f32 ? "f" : "", arguments);
+  return concat({name, dtype == DType::f32 ? "f(" : "(", arguments, ")"});
 }
 
 std::string division(Opcode opcode, DType dtype, const std::string& a, const std::string& b,
@@ -103,22 +103,17 @@ std::string division(Opcode opcode, DType dtype, const std::string& a, const std
 std::string cast_text(const std::string& value, DType from, DType to) {
   if (from == to) return value;
   if (abi::is_reduced_float(from)) {
-    const std::size_t at = value.rfind(".at[");
-    const bool lane = at != std::string::npos && value.back() == ']';
-    const std::string wide = lane ? fmt::format("to_f32({}, {})", value.substr(0, at),
-                                                value.substr(at + 4, value.size() - at - 5))
-                                  : "to_f32(" + value + ")";
-    return cast_text(wide, DType::f32, to);
+    return cast_text(concat({"to_f32(", value, ")"}), DType::f32, to);
   }
   if (to == DType::boolean) return value + " != 0";
   if (to == DType::bf16 || to == DType::f16) {
     const std::string single = from == DType::f32 ? value : "(float)" + value;
-    return fmt::format("to_{}({})", to == DType::bf16 ? "bf16" : "f16", single);
+    return concat({to == DType::bf16 ? "to_bf16(" : "to_f16(", single, ")"});
   }
   if (is_real(from) && !is_real(to) && to != DType::i64 && to != DType::i32) {
-    return fmt::format("({})(int){}", type_of(to), value);
+    return concat({"(", type_of(to), ")(int)", value});
   }
-  return fmt::format("({}){}", type_of(to), value);
+  return concat({"(", type_of(to), ")", value});
 }
 
 std::string operation_text(const loop::Instruction& i, DType operand,
@@ -129,11 +124,10 @@ std::string operation_text(const loop::Instruction& i, DType operand,
     case Opcode::cast:
       return cast_text(v[0], operand, i.dtype);
     case Opcode::bitcast: {
-      const std::string to = type_of(i.dtype);
-      return operand == i.dtype ? v[0] : fmt::format("bit_cast<{}>({})", to, v[0]);
+      return operand == i.dtype ? v[0] : concat({"bit_cast<", type_of(i.dtype), ">(", v[0], ")"});
     }
     case Opcode::select:
-      return fmt::format("{} ? {} : {}", v[0], v[1], v[2]);
+      return concat({v[0], " ? ", v[1], " : ", v[2]});
     case Opcode::add:
     case Opcode::sub:
     case Opcode::mul:
@@ -150,7 +144,7 @@ std::string operation_text(const loop::Instruction& i, DType operand,
     case Opcode::min:
     case Opcode::max:
       if (operand == DType::boolean) return on_booleans(i.opcode, v[0], v[1]);
-      return fmt::format("{}({}, {})", i.opcode == Opcode::min ? "min_of" : "max_of", v[0], v[1]);
+      return concat({i.opcode == Opcode::min ? "min_of(" : "max_of(", v[0], ", ", v[1], ")"});
     case Opcode::div:
     case Opcode::floordiv:
     case Opcode::remainder:
@@ -163,8 +157,8 @@ std::string operation_text(const loop::Instruction& i, DType operand,
       if (operand == DType::u8 || operand == DType::boolean) return v[0];
       return fmt::format("{0} < 0 ? {1} : {0}", v[0], arithmetic(operand, "-", "0", v[0]));
     case Opcode::fma:
-      return fmt::format("{}({}, {}, {})", operand == DType::f32 ? "__fmaf_rn" : "__fma_rn", v[0],
-                         v[1], v[2]);
+      return concat(
+          {operand == DType::f32 ? "__fmaf_rn(" : "__fma_rn(", v[0], ", ", v[1], ", ", v[2], ")"});
     case Opcode::bit_not:
       return operand == DType::boolean ? "!" + v[0] : wrapped(operand, "~" + v[0]);
     case Opcode::shift_left:
@@ -178,7 +172,7 @@ std::string operation_text(const loop::Instruction& i, DType operand,
     case Opcode::less_equal:
     case Opcode::greater:
     case Opcode::greater_equal:
-      return fmt::format("{} {} {}", v[0], comparison(i.opcode), v[1]);
+      return concat({v[0], " ", comparison(i.opcode), " ", v[1]});
     case Opcode::floor:
     case Opcode::ceil:
     case Opcode::trunc:

@@ -40,10 +40,8 @@ class KernelPrinter {
     blocks();
     threads();
     memories();
-    Writer body;
-    RegionPrinter region(k_, plan_, text_, body);
+    RegionPrinter region(k_, plan_, text_, out_);
     region.body();
-    out_.append(body.text());
     out_.close();
     return {out_.text(), region.can_fail(), dynamic_shared_,
             workspace_ * std::int64_t{k_.launch.instances}};
@@ -130,7 +128,7 @@ class KernelPrinter {
 
   void sizes() {
     for (std::size_t s = 0; s < k_.sizes.size(); ++s) {
-      const bool wide = !fits32(k_.sizes[s]);
+      const bool wide = !text_.fits32(k_.sizes[s]);
       if (!wide) out_.line("const int s{0} = (int)n{0};", s);
       text_.define(k_.sizes[s], fmt::format("{}{}", wide ? "n" : "s", s), wide);
     }
@@ -150,7 +148,7 @@ class KernelPrinter {
     if (k_.cluster() > 1) rest = fmt::format("({} / {})", rest, k_.cluster());
     for (std::size_t d = grid.size(); d-- > 0;) {
       const Expr variable = grid[d]->variable;
-      const bool wide = !fits32(variable);
+      const bool wide = !text_.fits32(variable);
       const std::string name = fmt::format("g{}", d);
       const char* type = wide ? "i64" : "int";
       if (d == 0) {
@@ -205,7 +203,7 @@ class KernelPrinter {
     for (MemoryId m = k_.parameter_count; m < k_.memories.size(); ++m) {
       const Memory& memory = k_.memories[m];
       const std::string name = text_.memory(m);
-      const std::string type = type_of(memory.dtype);
+      const std::string_view type = type_of(memory.dtype);
       if (memory.space == Space::workspace) {
         out_.line("{0}* const {1} = ({0}*)({2});", type, name, take_workspace(memory));
         continue;

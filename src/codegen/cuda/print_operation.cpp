@@ -1,5 +1,7 @@
 #include "codegen/cuda/print_operation.h"
 
+#include <array>
+
 #include "base/error.h"
 #include "codegen/cuda/operation.h"
 
@@ -24,7 +26,7 @@ void OperationPrinter::print(OperationId o) {
     case Op::index: {
       const sym::Expr e = std::get<kernel::IndexOf>(op.detail).expression;
       return define(op.results[0],
-                    fmt::format("({})({})", text_.type(op.results[0]), text_.index(e)));
+                    concat({"(", text_.type(op.results[0]), ")(", text_.index(e), ")"}));
     }
     case Op::compute:
       if (plan_.narrows_pairs(o)) return narrow(op);
@@ -70,14 +72,15 @@ void OperationPrinter::print(OperationId o) {
 }
 
 void OperationPrinter::define(ValueId v, const std::string& text) {
-  out_.line("const {} {} = {};", text_.type(v), text_.variable(v), text);
+  out_.put({"const ", text_.type(v), " ", text_.variable(v), " = ", text, ";"});
   if (plan_.varies(v) && text_.in_lanes() && plan_.is_stored(v)) {
-    out_.line("{}.at[l] = {};", text_.pack(v), text_.variable(v));
+    out_.put({text_.pack(v), ".at[l] = ", text_.variable(v), ";"});
   }
 }
 
 void OperationPrinter::define_pack(ValueId v, const std::string& text) {
-  out_.line("const Pack<{}, {}> {} = {};", text_.type(v), text_.lanes(), text_.pack(v), text);
+  out_.put({"const Pack<", text_.type(v), ", ", digits(text_.lanes()), "> ", text_.pack(v), " = ",
+            text, ";"});
 }
 
 std::string OperationPrinter::pack_of(ValueId v) {
@@ -102,9 +105,12 @@ void OperationPrinter::compute(const Operation& op) {
   loop::Instruction instruction;
   instruction.opcode = opcode;
   instruction.dtype = text_.dtype(result);
-  std::vector<std::string> operands;
-  for (const ValueId v : op.operands) operands.push_back(text_.of(v));
-  define(result, operation_text(instruction, from, operands, "", can_fail_));
+  std::array<std::string, 3> operands;
+  INKLE_CHECK(op.operands.size() <= operands.size(), "kernel {}: an operation of {} values",
+              k_.name, op.operands.size());
+  for (std::size_t i = 0; i < op.operands.size(); ++i) operands[i] = text_.of(op.operands[i]);
+  define(result, operation_text(instruction, from, std::span(operands).first(op.operands.size()),
+                                {}, can_fail_));
 }
 
 // Random words of lanes that count on from a multiple of 4.
@@ -144,7 +150,7 @@ void OperationPrinter::indirect(const Operation& op) {
   const auto& detail = std::get<kernel::Symbolic>(op.detail);
   const ValueId v = op.results[0];
   const std::string value = text_.of(op.operands[0]);
-  const bool wide = !fits32(detail.symbol);
+  const bool wide = !text_.fits32(detail.symbol);
   const std::string inside = "in" + text_.variable(v);
   out_.line("const bool {} = (u64)(i64){} < (u64)({});", inside, value,
             text_.index(detail.extent, true));
@@ -152,7 +158,7 @@ void OperationPrinter::indirect(const Operation& op) {
   out_.line("const {0} {1} = {2} ? ({0}){3} : 0;", wide ? "i64" : "int", text_.variable(v), inside,
             value);
   if (text_.in_lanes() && plan_.is_stored(v)) {
-    out_.line("{}.at[l] = {};", text_.pack(v), text_.variable(v));
+    out_.put({text_.pack(v), ".at[l] = ", text_.variable(v), ";"});
   }
   can_fail_ = true;
   text_.define(detail.symbol, v);
@@ -161,10 +167,10 @@ void OperationPrinter::indirect(const Operation& op) {
 void OperationPrinter::bind(const Operation& op) {
   const sym::Expr symbol = std::get<kernel::Symbolic>(op.detail).symbol;
   const ValueId v = op.results[0];
-  out_.line("const {0} {1} = ({0}){2};", fits32(symbol) ? "int" : "i64", text_.variable(v),
+  out_.line("const {0} {1} = ({0}){2};", text_.fits32(symbol) ? "int" : "i64", text_.variable(v),
             text_.of(op.operands[0]));
   if (text_.in_lanes() && plan_.is_stored(v)) {
-    out_.line("{}.at[l] = {};", text_.pack(v), text_.variable(v));
+    out_.put({text_.pack(v), ".at[l] = ", text_.variable(v), ";"});
   }
   text_.define(symbol, v);
 }
@@ -202,14 +208,14 @@ void OperationPrinter::load(OperationId o) {
                     : access.hint == Hint::once    ? "load_once"
                     : access.hint == Hint::early   ? "load_now"
                                                    : "load_constant";
-  define_pack(
-      v, fmt::format("{}<{}, {}>({})", how, text_.lanes(), plan_.width(o), text_.address(access)));
+  define_pack(v, concat({how, "<", digits(text_.lanes()), ", ", digits(plan_.width(o)), ">(",
+                         text_.address(access), ")"}));
 }
 
 void OperationPrinter::load_if(ValueId result, ValueId condition, const Access& access,
                                ValueId otherwise) {
-  define(result, fmt::format("{} ? {} : {}", text_.of(condition), text_.element(access),
-                             text_.of(otherwise)));
+  define(result,
+         concat({text_.of(condition), " ? ", text_.element(access), " : ", text_.of(otherwise)}));
 }
 
 void OperationPrinter::store(OperationId o) {
@@ -224,16 +230,16 @@ void OperationPrinter::store(OperationId o) {
     return;
   }
   if (!is_whole(o)) {
-    out_.line("{} = {};", text_.element(access), text_.of(v));
+    out_.put({text_.element(access), " = ", text_.of(v), ";"});
     return;
   }
   const std::string value = pack_of(v);
   if (text_.is_packs(access.memory)) {
-    out_.line("{} = {};", text_.pack_of(access), value);
+    out_.put({text_.pack_of(access), " = ", value, ";"});
     return;
   }
-  out_.line("{}<{}>({}, {});", access.hint == Hint::first ? "store_away" : "store", plan_.width(o),
-            text_.address(access), value);
+  out_.put({access.hint == Hint::first ? "store_away<" : "store<", digits(plan_.width(o)), ">(",
+            text_.address(access), ", ", value, ");"});
 }
 
 void OperationPrinter::atomic(const Operation& op) {
@@ -288,10 +294,8 @@ void OperationPrinter::shuffle(const Operation& op) {
                      : detail.kind == kernel::ShuffleKind::down       ? "shuffle_down"
                                                                       : "shuffle_from";
   const bool whole = detail.kind == kernel::ShuffleKind::exclusive_or;
-  define(op.results[0],
-         whole ? fmt::format("{}({}, {}, {})", name, text_.of(op.operands[0]), by, members)
-               : fmt::format("{}<{}>({}, {}, {})", name, detail.width, text_.of(op.operands[0]), by,
-                             members));
+  define(op.results[0], concat({name, whole ? "" : concat({"<", digits(detail.width), ">"}), "(",
+                                text_.of(op.operands[0]), ", ", by, ", ", members, ")"}));
 }
 
 void OperationPrinter::barrier(const kernel::Barrier& barrier) {

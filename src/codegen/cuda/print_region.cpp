@@ -77,7 +77,7 @@ void RegionPrinter::segment(const Segment& segment, const Ids& targets, const Id
       std::any_of(targets.begin(), targets.end(), [&](ValueId v) { return plan_.varies(v); });
   if (!segment.lanes.empty() || assigns) {
     out_.raw("#pragma unroll");
-    out_.open(fmt::format("for (int l = 0; l < {}; ++l)", text_.lanes()));
+    out_.open(concat({"for (int l = 0; l < ", digits(text_.lanes()), "; ++l)"}));
     text_.enter_lanes(segment.number);
     for (const OperationId o : segment.lanes) operation(o);
     assign(targets, yields, true);
@@ -103,7 +103,7 @@ void RegionPrinter::assign(const Ids& targets, const Ids& yields, bool in_lanes)
     all.emplace_back(to, from);
   }
   if (!crosses) {
-    for (const auto& [to, from] : all) out_.line("{} = {};", to, from);
+    for (const auto& [to, from] : all) out_.put({to, " = ", from, ";"});
     return;
   }
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -136,7 +136,7 @@ void RegionPrinter::begin_carried(const Ids& arguments, const Ids& initial, std:
     const ValueId v = arguments[i];
     const ValueId start = initial[first + i];
     if (!text_.is_array(v)) {
-      out_.line("{} {} = {};", text_.type(v), text_.variable(v), text_.of(start));
+      out_.put({text_.type(v), " ", text_.variable(v), " = ", text_.of(start), ";"});
       continue;
     }
     out_.raw(text_.declaration(v));
@@ -155,13 +155,14 @@ void RegionPrinter::open_loop(const kernel::Loop& loop) {
     out_.line("#pragma unroll {}", loop.unroll);
   const sym::Expr variable = loop.variable;
   // The variable is compared with the end once more than it has values.
-  const bool wide = !fits32(variable) || !fits32(loop.begin) || !fits32(loop.end);
-  const std::string name = fmt::format("j{}", variable.id());
-  const std::string step = loop.step.is_constant(1)
-                               ? "++" + name
-                               : fmt::format("{} += {}", name, text_.index(loop.step, wide));
-  out_.open(fmt::format("for ({} {} = {}; {} < {}; {})", wide ? "i64" : "int", name,
-                        text_.index(loop.begin, wide), name, text_.index(loop.end, wide), step));
+  const bool wide = !text_.fits32(variable) || !text_.fits32(loop.begin) || !text_.fits32(loop.end);
+  const std::size_t known = loops_.size();
+  const std::size_t number = loops_.try_emplace(variable.node(), known).first->second;
+  const std::string name = numbered('j', static_cast<std::int64_t>(number));
+  const std::string step =
+      loop.step.is_constant(1) ? "++" + name : concat({name, " += ", text_.index(loop.step, wide)});
+  out_.open(concat({"for (", wide ? "i64 " : "int ", name, " = ", text_.index(loop.begin, wide),
+                    "; ", name, " < ", text_.index(loop.end, wide), "; ", step, ")"}));
   text_.define(variable, name, wide);
 }
 
@@ -228,13 +229,13 @@ void RegionPrinter::branch(const Operation& op) {
   for (const ValueId v : op.results) {
     // In the lanes' loop a variable; what others need of it is stored behind the branch.
     if (text_.in_lanes())
-      out_.line("{} {};", text_.type(v), text_.variable(v));
+      out_.put({text_.type(v), " ", text_.variable(v), ";"});
     else
       out_.raw(text_.declaration(v));
   }
   const auto side = [&](RegionId id) { region(id, op.results); };
   const kernel::Region& otherwise = k_.regions[op.regions[1]];
-  out_.open(fmt::format("if ({})", text_.of(op.operands[0])));
+  out_.open(concat({"if (", text_.of(op.operands[0]), ")"}));
   side(op.regions[0]);
   if (!otherwise.operations.empty() || !otherwise.yields.empty()) {
     out_.close();
@@ -245,7 +246,7 @@ void RegionPrinter::branch(const Operation& op) {
   if (!text_.in_lanes()) return;
   for (const ValueId v : op.results) {
     if (plan_.varies(v) && plan_.is_stored(v)) {
-      out_.line("{}.at[l] = {};", text_.pack(v), text_.variable(v));
+      out_.put({text_.pack(v), ".at[l] = ", text_.variable(v), ";"});
     }
   }
 }

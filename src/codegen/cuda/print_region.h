@@ -1,6 +1,8 @@
 // Regions of a kernel: loops, branches and the lanes of vector regions.
 #pragma once
 
+#include <unordered_map>
+
 #include "codegen/cuda/print_operation.h"
 
 namespace inkle::codegen::cuda {
@@ -36,6 +38,7 @@ class RegionPrinter {
   ValueText& text_;
   Writer& out_;
   OperationPrinter operations_;
+  std::unordered_map<const sym::Node*, std::size_t> loops_;  // numbers of loops' variables
 };
 
 }  // namespace inkle::codegen::cuda

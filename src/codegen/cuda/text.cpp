@@ -4,7 +4,8 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <vector>
+#include <span>
+#include <utility>
 
 #include "abi/half.h"
 #include "base/error.h"
@@ -14,16 +15,7 @@ namespace inkle::codegen::cuda {
 using sym::Expr;
 using sym::Kind;
 
-void Writer::append(const std::string& lines) {
-  std::size_t at = 0;
-  while (at < lines.size()) {
-    const std::size_t end = std::min(lines.find('\n', at), lines.size());
-    raw(lines.substr(at, end - at));
-    at = end + 1;
-  }
-}
-
-std::string type_of(DType dtype) {
+std::string_view type_of(DType dtype) {
   switch (dtype) {
     case DType::boolean:
       return "bool";
@@ -64,8 +56,8 @@ std::string literal(DType dtype, double real, std::int64_t integer) {
       if (!std::isfinite(value)) {
         return fmt::format("__uint_as_float({:#x}u)", std::bit_cast<std::uint32_t>(value));
       }
-      const std::string text = fmt::format("{}", value);
-      return text.find_first_of(".e") == std::string::npos ? text + ".0f" : text + "f";
+      std::string text = fmt::format("{}", value);
+      return text += text.find_first_of(".e") == std::string::npos ? ".0f" : "f";
     }
     case DType::f64: {
       if (!std::isfinite(real)) {
@@ -78,48 +70,53 @@ std::string literal(DType dtype, double real, std::int64_t integer) {
       if (integer == std::numeric_limits<std::int64_t>::min()) {
         return "(-9223372036854775807ll - 1)";
       }
-      return fmt::format("{}ll", integer);
+      return digits(integer) + "ll";
     default:
       if (integer == std::numeric_limits<std::int32_t>::min()) return "(-2147483647 - 1)";
-      return fmt::format("({}){}", type_of(dtype), integer);
+      return concat({"(", type_of(dtype), ")", digits(integer)});
   }
 }
 
-bool fits32(Expr e) {
+Widths::Width Widths::of(Expr e) {
+  const bool is_leaf = e.kind() == Kind::constant || e.kind() == Kind::symbol;
+  if (const auto known = known_.find(e.node()); known != known_.end()) return known->second;
   const sym::Range range = sym::bounds(e);
-  if (range.low < std::numeric_limits<std::int32_t>::min() ||
-      range.high > std::numeric_limits<std::int32_t>::max()) {
-    return false;
+  Width out;
+  out.fits = range.low >= std::numeric_limits<std::int32_t>::min() &&
+             range.high <= std::numeric_limits<std::int32_t>::max();
+  out.most =
+      std::max(std::abs(static_cast<double>(range.low)), std::abs(static_cast<double>(range.high)));
+  if (out.fits && !is_leaf) {
+    // Sums and products are taken from left to right: every partial one must fit.
+    double magnitude = e.kind() == Kind::mul ? 1 : 0;
+    for (const Expr operand : e.operands()) {
+      const Width part = of(operand);
+      out.fits = out.fits && part.fits;
+      if (e.kind() == Kind::add) magnitude += part.most;
+      if (e.kind() == Kind::mul) magnitude *= std::max(part.most, 1.0);
+    }
+    out.fits = out.fits && magnitude <= 2147483647.0;
   }
-  if (e.kind() == Kind::constant || e.kind() == Kind::symbol) return true;
-  const auto operands = e.operands();
-  if (!std::all_of(operands.begin(), operands.end(), fits32)) return false;
-  // Sums and products are taken from left to right: every partial one must fit.
-  if (e.kind() != Kind::add && e.kind() != Kind::mul) return true;
-  double magnitude = e.kind() == Kind::add ? 0 : 1;
-  for (const Expr operand : operands) {
-    const sym::Range r = sym::bounds(operand);
-    const double most =
-        std::max(std::abs(static_cast<double>(r.low)), std::abs(static_cast<double>(r.high)));
-    magnitude = e.kind() == Kind::add ? magnitude + most : magnitude * std::max(most, 1.0);
-  }
-  return magnitude <= 2147483647.0;
+  known_.emplace(e.node(), out);
+  return out;
 }
 
 namespace {
 
 class IndexPrinter {
  public:
-  IndexPrinter(const Symbols& symbols, bool wide) : symbols_(symbols), wide_(wide) {}
+  IndexPrinter(const SymbolTexts& symbols, bool wide) : symbols_(symbols), wide_(wide) {}
 
-  std::string text(Expr e) const {
+  void print(Expr e) {
     switch (e.kind()) {
       case Kind::constant:
-        return constant(*e.constant());
+        out_ += constant(*e.constant());
+        return;
       case Kind::symbol: {
-        const auto found = symbols_.find(e.node());
-        INKLE_CHECK(found != symbols_.end(), "'{}' has no value here", e.name());
-        return wide_ && !found->second.wide ? "(i64)" + found->second.text : found->second.text;
+        const SymbolText found = symbols_(e);
+        if (wide_ && !found.wide) out_ += "(i64)";
+        out_ += found.text;
+        return;
       }
       case Kind::add:
         return sum(e);
@@ -130,87 +127,106 @@ class IndexPrinter {
         return division(e);
       case Kind::min:
       case Kind::max: {
-        std::string result = text(e.operands()[0]);
-        for (std::size_t i = 1; i < e.operands().size(); ++i) {
-          result = fmt::format("{}<{}>({}, {})", e.kind() == Kind::min ? "min_of" : "max_of",
-                               wide_ ? "i64" : "int", result, text(e.operands()[i]));
+        const std::string_view name = e.kind() == Kind::min ? "min_of<" : "max_of<";
+        const std::span<const Expr> operands = e.operands();
+        for (std::size_t i = 1; i < operands.size(); ++i) put({name, type(), ">("});
+        print(operands[0]);
+        for (const Expr operand : operands.subspan(1)) {
+          out_ += ", ";
+          print(operand);
+          out_ += ")";
         }
-        return result;
+        return;
       }
     }
-    return {};
   }
+  [[nodiscard]] std::string take() { return std::move(out_); }
 
  private:
-  std::string constant(std::int64_t value) const {
+  void put(TextParts parts) { append(out_, parts); }
+  [[nodiscard]] std::string_view type() const { return wide_ ? "i64" : "int"; }
+
+  [[nodiscard]] std::string constant(std::int64_t value) const {
     if (value == std::numeric_limits<std::int64_t>::min()) return literal(DType::i64, 0, value);
-    return wide_ ? fmt::format("{}ll", value) : fmt::format("{}", value);
+    return wide_ ? digits(value) + "ll" : digits(value);
   }
 
-  std::string sum(Expr e) const {
-    std::string result;
+  void sum(Expr e) {
+    bool is_first = true;
     for (const Expr operand : e.operands()) {
-      std::string term = text(operand);
-      if (!result.empty()) {
-        if (term.starts_with("-")) {
-          result += " - ";
-          term.erase(0, 1);
-        } else {
-          result += " + ";
-        }
-      }
-      result += term;
+      const std::size_t at = out_.size();
+      if (!is_first) out_ += " + ";
+      print(operand);
+      if (!is_first && out_[at + 3] == '-') out_.replace(at, 4, " - ");
+      is_first = false;
     }
-    return result;
   }
 
-  std::string product(Expr e) const {
-    std::string result;
+  void product(Expr e) {
+    bool is_first = true;
     for (const Expr operand : e.operands()) {
       const bool nested = operand.kind() == Kind::add;
-      const std::string factor = nested ? "(" + text(operand) + ")" : text(operand);
-      result += (result.empty() ? "" : " * ") + factor;
+      put({is_first ? "" : " * ", nested ? "(" : ""});
+      print(operand);
+      if (nested) out_ += ")";
+      is_first = false;
     }
-    return result;
   }
 
   // Division of a number that is not negative by a positive one is the hardware's, unsigned, for
   // which a constant divisor becomes a multiplication.
-  std::string division(Expr e) const {
+  void division(Expr e) {
     const bool quotient = e.kind() == Kind::floordiv;
+    const Expr of = e.operands()[0];
     const Expr by = e.operands()[1];
-    const sym::Range range = sym::bounds(e.operands()[0]);
+    const sym::Range range = sym::bounds(of);
     const sym::Range divisors = sym::bounds(by);
-    const std::string a = text(e.operands()[0]);
-    const std::string b = text(by);
     if (range.low >= 0 && divisors.low > 0) {
-      return fmt::format("({0})(({1})({2}) {3} ({1})({4}))", wide_ ? "i64" : "int",
-                         wide_ ? "u64" : "u32", a, quotient ? "/" : "%", b);
+      const std::string_view as = wide_ ? "u64)(" : "u32)(";
+      put({"(", type(), ")((", as});
+      print(of);
+      put({quotient ? ") / (" : ") % (", as});
+      print(by);
+      out_ += "))";
+      return;
     }
     // Of two's complement, by a power of two.
     if (const auto by_constant = by.constant();
         by_constant && *by_constant > 0 &&
         std::has_single_bit(static_cast<std::uint64_t>(*by_constant))) {
-      return quotient ? fmt::format("(({}) >> {})", a,
-                                    std::countr_zero(static_cast<std::uint64_t>(*by_constant)))
-                      : fmt::format("(({}) & {})", a, constant(*by_constant - 1));
+      out_ += "((";
+      print(of);
+      if (quotient) {
+        put({") >> ", digits(std::countr_zero(static_cast<std::uint64_t>(*by_constant))), ")"});
+      } else {
+        put({") & ", constant(*by_constant - 1), ")"});
+      }
+      return;
     }
-    std::string divisor = b;
+    put({quotient ? "floor_divide<" : "floor_modulo<", type(), ">("});
+    print(of);
+    out_ += ", ";
+    const std::size_t at = out_.size();
+    print(by);
     if (divisors.low <= 0 && divisors.high >= 0) {
-      divisor = fmt::format("(({0}) == 0 ? 1 : ({0}))", b);
+      const std::string divisor = out_.substr(at);
+      out_.resize(at);
+      put({"((", divisor, ") == 0 ? 1 : (", divisor, "))"});
     }
-    return fmt::format("{}<{}>({}, {})", quotient ? "floor_divide" : "floor_modulo",
-                       wide_ ? "i64" : "int", a, divisor);
+    out_ += ")";
   }
 
-  const Symbols& symbols_;
+  const SymbolTexts& symbols_;
   bool wide_;
+  std::string out_;
 };
 
 }  // namespace
 
-std::string index_text(Expr e, const Symbols& symbols, bool wide) {
-  return IndexPrinter(symbols, wide).text(e);
+std::string index_text(Expr e, const SymbolTexts& symbols, bool wide) {
+  IndexPrinter printer(symbols, wide);
+  printer.print(e);
+  return printer.take();
 }
 
 }  // namespace inkle::codegen::cuda

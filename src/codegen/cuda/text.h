@@ -4,10 +4,14 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <functional>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 #include "abi/dtype.h"
+#include "base/concat.h"
 #include "sym/expr.h"
 
 namespace inkle::codegen::cuda {
@@ -18,20 +22,29 @@ class Writer {
  public:
   template <class... Args>
   void line(fmt::format_string<Args...> format, Args&&... args) {
-    raw(fmt::format(format, std::forward<Args>(args)...));
+    text_.append(indent_, ' ');
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+    text_ += '\n';
   }
-  void raw(const std::string& text) { text_ += std::string(indent_, ' ') + text + "\n"; }
+  // A line of parts: text of a kernel is a few thousand of these.
+  void put(TextParts parts) {
+    text_.append(indent_, ' ');
+    append(text_, parts);
+    text_ += '\n';
+  }
+  void raw(std::string_view text) { put({text}); }
   // "text {" ... "}"
-  void open(const std::string& text) {
-    raw(text.empty() ? "{" : text + " {");
+  void open(std::string_view text) {
+    if (text.empty())
+      raw("{");
+    else
+      put({text, " {"});
     indent_ += 2;
   }
-  void close(const std::string& end = "") {
+  void close(std::string_view end = "") {
     indent_ -= 2;
-    raw("}" + end);
+    put({"}", end});
   }
-  // Text made elsewhere by a Writer, put at this indentation.
-  void append(const std::string& lines);
   [[nodiscard]] const std::string& text() const { return text_; }
 
  private:
@@ -41,7 +54,7 @@ class Writer {
 
 // The type of a value, in registers and in memory alike. Throws Unsupported for dtypes that are not
 // computable.
-[[nodiscard]] std::string type_of(DType dtype);
+[[nodiscard]] std::string_view type_of(DType dtype);
 // `real` for floats, else `integer`.
 [[nodiscard]] std::string literal(DType dtype, double real, std::int64_t integer);
 
@@ -50,14 +63,24 @@ struct SymbolText {
   std::string text;
   bool wide = false;  // i64, else int
 };
-using Symbols = std::unordered_map<const sym::Node*, SymbolText>;
+using SymbolTexts = std::function<SymbolText(sym::Expr)>;
 
-// Whether e and all its parts are within 32 bits.
-[[nodiscard]] bool fits32(sym::Expr e);
-// The value of an index expression: an int if fits32(e) and it is not `wide`, else i64.
-[[nodiscard]] std::string index_text(sym::Expr e, const Symbols& symbols, bool wide);
-[[nodiscard]] inline std::string index_text(sym::Expr e, const Symbols& symbols) {
-  return index_text(e, symbols, !fits32(e));
-}
+// Whether expressions are within 32 bits, with all their parts. Facts about symbols must not
+// change.
+class Widths {
+ public:
+  [[nodiscard]] bool fits32(sym::Expr e) { return of(e).fits; }
+
+ private:
+  struct Width {
+    bool fits = false;
+    double most = 0;  // no value is farther from 0
+  };
+  Width of(sym::Expr e);
+  std::unordered_map<const sym::Node*, Width> known_;
+};
+
+// The value of an index expression: an int if it fits 32 bits and is not `wide`, else i64.
+[[nodiscard]] std::string index_text(sym::Expr e, const SymbolTexts& symbols, bool wide);
 
 }  // namespace inkle::codegen::cuda

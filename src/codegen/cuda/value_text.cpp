@@ -64,8 +64,8 @@ bool ValueText::is_array(ValueId v) const {
   return !(in_lanes_ && plan_.is_lane_of(v, segment_)) && plan_.is_array(v);
 }
 
-std::string ValueText::variable(ValueId v) const { return fmt::format("v{}", alias_[v]); }
-std::string ValueText::pack(ValueId v) const { return fmt::format("w{}", alias_[v]); }
+std::string ValueText::variable(ValueId v) const { return numbered('v', alias_[v]); }
+std::string ValueText::pack(ValueId v) const { return numbered('w', alias_[v]); }
 
 std::string ValueText::of(ValueId v) const {
   const OperationId made = k_.values[v].definition;
@@ -78,20 +78,20 @@ std::string ValueText::of(ValueId v) const {
 }
 
 std::string ValueText::widened(ValueId v) const {
-  if (is_array(v)) return fmt::format("to_f32({}, l)", pack(v));
-  if (has_widened_[v]) return fmt::format("x{}", v);
-  return fmt::format("to_f32({})", of(v));
+  if (is_array(v)) return concat({"to_f32(", pack(v), ", l)"});
+  if (has_widened_[v]) return numbered('x', v);
+  return concat({"to_f32(", of(v), ")"});
 }
 
 std::string ValueText::define_widened(ValueId v, const Access& access) {
   has_widened_[v] = true;
-  return fmt::format("const float x{} = to_f32({}, {});", v, pack_of(access),
-                     index(access.indices.back()));
+  return concat({"const float ", numbered('x', v), " = to_f32(", pack_of(access), ", ",
+                 index(access.indices.back()), ");"});
 }
 
 std::string ValueText::declaration(ValueId v) const {
-  if (!is_array(v)) return fmt::format("{} {};", type(v), variable(v));
-  return fmt::format("Pack<{}, {}> {};", type(v), lanes_, pack(v));
+  if (!is_array(v)) return concat({type(v), " ", variable(v), ";"});
+  return concat({"Pack<", type(v), ", ", digits(lanes_), "> ", pack(v), ";"});
 }
 
 // --- Symbols ---------------------------------------------------------------------------------
@@ -102,23 +102,16 @@ void ValueText::define(Expr symbol, std::string text, bool wide) {
 
 void ValueText::define(Expr symbol, ValueId v) { of_values_[symbol.node()] = v; }
 
-Symbols ValueText::symbols_here(Expr e) const {
-  Symbols here;
-  for (const Expr s : sym::symbols(e)) {
-    const auto value = of_values_.find(s.node());
-    if (value != of_values_.end()) {
-      here[s.node()] = {of(value->second), !fits32(s)};
-      continue;
-    }
-    const auto found = symbols_.find(s.node());
-    INKLE_CHECK(found != symbols_.end(), "kernel {}: '{}' has no value here", k_.name, s.name());
-    here[s.node()] = found->second;
-  }
-  return here;
+SymbolText ValueText::symbol(Expr s) {
+  const auto value = of_values_.find(s.node());
+  if (value != of_values_.end()) return {of(value->second), !fits32(s)};
+  const auto found = symbols_.find(s.node());
+  INKLE_CHECK(found != symbols_.end(), "kernel {}: '{}' has no value here", k_.name, s.name());
+  return found->second;
 }
 
 void ValueText::join(Expr outer, Expr inner, std::int64_t extent, Expr joint) {
-  joints_.push_back({outer, inner, joint, extent});
+  joints_.push_back({outer, inner, extent, {inner, joint - outer * extent}});
 }
 
 Expr ValueText::joined(Expr e) const {
@@ -127,47 +120,47 @@ Expr ValueText::joined(Expr e) const {
     const auto outer = sym::stride(e, joint.outer);
     const auto inner = sym::stride(e, joint.inner);
     if (!outer || !inner || !(*outer == *inner * joint.extent)) continue;
-    const std::pair<Expr, Expr> map[] = {{joint.inner, joint.number - joint.outer * joint.extent}};
-    e = sym::substitute(e, map);
+    e = sym::substitute(e, {&joint.in_number, 1});
   }
   return e;
 }
 
-std::string ValueText::index(Expr e, bool wide) const {
+std::string ValueText::index(Expr e, bool wide) {
   e = joined(e);
   if (!in_lanes_ && !lane_.is_null()) {
     const std::pair<Expr, Expr> map[] = {{lane_, lane_.context().constant(0)}};
     e = sym::substitute(e, map);
   }
-  return index_text(e, symbols_here(e), wide);
+  return index_text(
+      e, [this](Expr s) { return symbol(s); }, wide);
 }
 
-std::string ValueText::index(Expr e) const { return index(e, !fits32(e)); }
+std::string ValueText::index(Expr e) { return index(e, !fits32(e)); }
 
 // --- Memory ----------------------------------------------------------------------------------
 
 std::string ValueText::memory(MemoryId m) const {
-  return m < k_.parameter_count ? fmt::format("p{}", m) : fmt::format("m{}", m);
+  return numbered(m < k_.parameter_count ? 'p' : 'm', m);
 }
 
-std::string ValueText::pack_of(const Access& access) const {
+std::string ValueText::pack_of(const Access& access) {
   Expr row;
   for (std::size_t d = 0; d + 1 < access.indices.size(); ++d) {
     const Expr at = access.indices[d];
     row = row.is_null() ? at : row * k_.memories[access.memory].shape[d] + at;
   }
-  return fmt::format("{}[{}]", memory(access.memory), row.is_null() ? "0" : index(row));
+  return concat({memory(access.memory), "[", row.is_null() ? "0" : index(row), "]"});
 }
 
-std::string ValueText::element(const Access& access) const {
+std::string ValueText::element(const Access& access) {
   if (is_packs(access.memory)) {
-    return fmt::format("{}.at[{}]", pack_of(access), index(access.indices.back()));
+    return concat({pack_of(access), ".at[", index(access.indices.back()), "]"});
   }
-  return fmt::format("{}[{}]", memory(access.memory), index(kernel::linear_index(k_, access)));
+  return concat({memory(access.memory), "[", index(kernel::linear_index(k_, access)), "]"});
 }
 
-std::string ValueText::address(const Access& access) const {
-  return fmt::format("{} + ({})", memory(access.memory), index(kernel::linear_index(k_, access)));
+std::string ValueText::address(const Access& access) {
+  return concat({memory(access.memory), " + (", index(kernel::linear_index(k_, access)), ")"});
 }
 
 }  // namespace inkle::codegen::cuda

@@ -31,7 +31,7 @@ class ValueText {
   // The value as f32, of a reduced float.
   [[nodiscard]] std::string widened(kernel::ValueId v) const;
   [[nodiscard]] abi::DType dtype(kernel::ValueId v) const { return k_.type_of(v).dtype; }
-  [[nodiscard]] std::string type(kernel::ValueId v) const { return type_of(dtype(v)); }
+  [[nodiscard]] std::string_view type(kernel::ValueId v) const { return type_of(dtype(v)); }
   // The declaration of what a loop or a branch assigns.
   [[nodiscard]] std::string declaration(kernel::ValueId v) const;
   // The lane of a pack as f32 is cheaper than that of an element taken out of it: `v` has both.
@@ -46,29 +46,31 @@ class ValueText {
   // `inner` counts the threads between two values of `outer`: where an expression has both as
   // parts of one number of theirs, it is `joint`.
   void join(sym::Expr outer, sym::Expr inner, std::int64_t extent, sym::Expr joint);
-  [[nodiscard]] std::string index(sym::Expr e) const;
-  [[nodiscard]] std::string index(sym::Expr e, bool wide) const;
+  [[nodiscard]] std::string index(sym::Expr e);
+  [[nodiscard]] std::string index(sym::Expr e, bool wide);
+  [[nodiscard]] bool fits32(sym::Expr e) { return widths_.fits32(e); }
 
   // --- Memory
   [[nodiscard]] std::string memory(kernel::MemoryId m) const;
   // One element; of the lane, where the text stands inside of the lanes.
-  [[nodiscard]] std::string element(const kernel::Access& access) const;
+  [[nodiscard]] std::string element(const kernel::Access& access);
   // The address of lane 0's.
-  [[nodiscard]] std::string address(const kernel::Access& access) const;
+  [[nodiscard]] std::string address(const kernel::Access& access);
   // Whether the memory is an array of packs, one for all lanes.
   [[nodiscard]] bool is_packs(kernel::MemoryId m) const { return packs_[m] != 0; }
   [[nodiscard]] int pack_lanes(kernel::MemoryId m) const { return packs_[m]; }
   // The pack of a whole access to such memory.
-  [[nodiscard]] std::string pack_of(const kernel::Access& access) const;
+  [[nodiscard]] std::string pack_of(const kernel::Access& access);
 
  private:
   void find_packs(kernel::RegionId region, int lanes, sym::Expr lane);
-  [[nodiscard]] Symbols symbols_here(sym::Expr e) const;
+  [[nodiscard]] SymbolText symbol(sym::Expr s);
   [[nodiscard]] sym::Expr joined(sym::Expr e) const;
 
   struct Joint {
-    sym::Expr outer, inner, number;
+    sym::Expr outer, inner;
     std::int64_t extent;
+    std::pair<sym::Expr, sym::Expr> in_number;  // `inner`, by the number of both
   };
 
   const kernel::Kernel& k_;
@@ -76,7 +78,8 @@ class ValueText {
   std::vector<kernel::ValueId> alias_;
   std::vector<bool> has_widened_;
   std::vector<int> packs_;  // by memory: lanes of its packs; 0: single elements
-  Symbols symbols_;
+  std::unordered_map<const sym::Node*, SymbolText> symbols_;
+  Widths widths_;
   std::unordered_map<const sym::Node*, kernel::ValueId> of_values_;
   std::vector<Joint> joints_;
   sym::Expr lane_;
