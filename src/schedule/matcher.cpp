@@ -73,8 +73,7 @@ bool contains_any(Expr e, const std::vector<Dim>& dims) {
                      [&](const Dim& dim) { return sym::contains(e, dim.variable); });
 }
 
-// --- LoopMatcher
-// ------------------------------------------------------------------------------------
+// --- LoopMatcher --------------------------------------------------------------------------------
 
 LoopMatcher::LoopMatcher(const Group& group, const Nest& nest, sym::Context& context)
     : context_(&context), group_dims_(group.outer), nest_dims_(nest.dims) {
