@@ -6,7 +6,6 @@ import contextlib
 import copy
 import dataclasses
 import gc
-import itertools
 import time
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
@@ -17,7 +16,7 @@ from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
 from inkle import _inkle, aot_cache, attention, dropout, extensions, joint, layouts, loss, machine
 from inkle import report as reporting
 from inkle import pair, returned, segments
-from inkle.importer import GraphImporter, named_nodes
+from inkle.importer import GraphImporter, nodes_of
 from inkle.machine import as_strided, get_compiler, gpu_of, native_options, warm_up
 from inkle.options import WHY_NO_GRAPHS_IN_TRAINING, Options, parse
 from inkle.report import Failure, GraphReport, add, fault_of, reports, warn
@@ -333,11 +332,6 @@ def _hold_frozen(
     hold(first, frozen)
 
 
-# A graph in which nodes turn out, one after another, not to be supported is not worth compiling after
-# so many.
-_MAX_ATTEMPTS = 12
-
-
 def _compile(
     gm: torch.fx.GraphModule,
     name: str,
@@ -350,9 +344,10 @@ def _compile(
     callers: Callers,
     failure: Failure,
 ) -> Any:
-    """Compiles; nodes that a later stage does not support are left to eager in a new attempt."""
+    """Compiles; the nodes that the compiler does not support, which it names all at once, are left
+    to eager in a second attempt, the last."""
     in_eager: dict[str, str] = {}
-    for attempt in itertools.count(1):
+    while True:
         start = time.perf_counter()
         failure.stage = "frontend"
         walker = GraphImporter(
@@ -367,7 +362,8 @@ def _compile(
             failure.node = walker.current
             raise
         native = native_options(options, training, freeze=bool(frozen))
-        report.frontend_seconds += time.perf_counter() - start
+        frontend_seconds = time.perf_counter() - start
+        report.frontend_seconds += frontend_seconds
         start = time.perf_counter()
         failure.stage = ""  # the message names it
         try:
@@ -375,11 +371,11 @@ def _compile(
                 walker.importer, native, walker.targets, as_strided
             )
         except (_inkle.Unsupported, _inkle.UserError) as error:
-            nodes = named_nodes(str(error), gm) - in_eager.keys()
-            if not nodes or attempt == _MAX_ATTEMPTS:
+            nodes = nodes_of(error, gm)
+            if not nodes or in_eager:
                 raise
-            report.stages.append(("retry", time.perf_counter() - start))
-            in_eager.update((node, str(error).splitlines()[0]) for node in nodes)
+            report.give_up(gm, nodes, frontend_seconds, time.perf_counter() - start)
+            in_eager = nodes
             continue
         report.take(facts)
         report.eager = walker.importer.eager

@@ -66,10 +66,11 @@ def node_name(source: str) -> str:
     return source[source.rfind("(") + 1 : -1]
 
 
-def named_nodes(message: str, gm: torch.fx.GraphModule) -> set[str]:
-    """The nodes of a graph that an error message of the compiler names, as source_line() does."""
-    names = {node.name for node in gm.graph.nodes if node.op == "call_function"}
-    return names.intersection(re.findall(r"\((\w+)\)", message))
+def nodes_of(error: Exception, gm: torch.fx.GraphModule) -> dict[str, str]:
+    """Names of the nodes that an error of the compiler is about, each with the reason."""
+    names = {source_line(node): node.name for node in gm.graph.nodes if node.op == "call_function"}
+    faults = getattr(error, "nodes", ())
+    return {names[source]: why for source, why in faults if source in names}
 
 
 @dataclasses.dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from typing import Any, Callable
 
@@ -11,7 +10,7 @@ from torch._functorch.partitioners import default_partition
 
 from inkle import _inkle
 from inkle.eager_half import EagerHalf
-from inkle.importer import GraphImporter, named_nodes
+from inkle.importer import GraphImporter, nodes_of
 from inkle.library_attention import LibraryAttention
 from inkle.joint import Halves, Joint, Kept, examine, stubs
 from inkle.machine import as_strided, get_compiler, gpu_of, native_options
@@ -19,10 +18,6 @@ from inkle.options import WHY_NO_GRAPHS_IN_TRAINING, Options
 from inkle.report import Failure, GraphReport, add, fault_of, tell, warn
 from inkle.returned import forward_callers
 from inkle.sizes import UnsupportedGraph
-
-# So often nodes may turn out to be for eager.
-_MAX_ATTEMPTS = 12
-
 
 class Partition:
     """Where a joint graph is cut by the compiler; by AOTAutograd where that cannot be, with the
@@ -47,18 +42,19 @@ class Partition:
         return halves
 
     def compile(self, joint: Joint, failure: Failure) -> Halves:
-        """Nodes that a later stage does not support are left to eager in a new attempt."""
-        in_eager: dict[str, str] = {}
+        """The nodes that the compiler does not support are left to eager in a second attempt, the
+        last."""
         reports = GraphReport(self._name), GraphReport(self._name)
-        for attempt in itertools.count(1):
-            try:
-                halves = self._attempt(joint, in_eager, reports, failure)
-                break
-            except (_inkle.Unsupported, _inkle.UserError) as error:
-                nodes = named_nodes(str(error), joint.gm) - in_eager.keys()
-                if not nodes or attempt == _MAX_ATTEMPTS:
-                    raise
-                in_eager.update((node, str(error).splitlines()[0]) for node in nodes)
+        start = time.perf_counter()
+        try:
+            halves = self._attempt(joint, {}, reports, failure)
+        except (_inkle.Unsupported, _inkle.UserError) as error:
+            nodes = nodes_of(error, joint.gm)
+            if not nodes:
+                raise
+            before = reports[0].seconds
+            reports[0].give_up(joint.gm, nodes, before, time.perf_counter() - start - before)
+            halves = self._attempt(joint, nodes, reports, failure)
         for report in reports:
             report.compiled = True
             add(report)

@@ -24,6 +24,15 @@ _log = logging.getLogger("inkle")
 
 
 @dataclasses.dataclass
+class GivenUp:
+    """An attempt that was given up: the nodes that are left to eager since, as (op, source, reason),
+    and the seconds that it took."""
+
+    nodes: list[tuple[str, str, str]]
+    seconds: float
+
+
+@dataclasses.dataclass
 class GraphReport:
     """What became of one graph: times in seconds, counts, and what ran in eager and why."""
 
@@ -44,6 +53,8 @@ class GraphReport:
     bytes_moved: int = 0
     bytes_lower_bound: int = 0
     eager: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
+    # At most one.
+    given_up: list[GivenUp] = dataclasses.field(default_factory=list)
     # Of a half of a graph that Inkle has cut: what the forward keeps for the backward alone.
     kept_bytes: int | None = None
     _program: Any = dataclasses.field(default=None, repr=False)  # a weak reference
@@ -71,6 +82,18 @@ class GraphReport:
         self.reason = message
         if is_fault:
             self.fault = message
+
+    def give_up(
+        self, gm: torch.fx.GraphModule, nodes: dict[str, str], frontend: float, compiler: float
+    ) -> None:
+        """These nodes go to eager in another attempt, and what the last one took is lost."""
+        named = {node.name: node for node in gm.graph.nodes}
+        told = [(str(named[n].target), source_line(named[n]), why) for n, why in nodes.items()]
+        self.given_up.append(GivenUp(told, frontend + compiler))
+        self.stages.append(("retry", compiler))
+        for op, source, why in told:
+            _log.info("%s at %s runs in eager: %s", op, source, why)
+        _log.info("an attempt of %.3f s is given up for them", frontend + compiler)
 
     @property
     def seconds(self) -> float:

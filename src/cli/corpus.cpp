@@ -10,6 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "abi/arena.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/threads.h"
@@ -21,6 +22,7 @@
 #include "codegen/cuda/prelude.h"
 #include "graph/text.h"
 #include "ops/table.h"
+#include "runtime/common/size_program.h"
 #include "runtime/cpu/executor.h"
 
 namespace inkle::cli {
@@ -174,12 +176,32 @@ class Maker {
     line.update(stages_);
     line["plan"] = text_.put(abi::to_string(*compiled.plan), ".txt");
     line["steps"] = steps(compiled);
+    line["moves"] = moves(compiled);
     if (!runs_ || on_.gpu != nullptr || c.has("no-run")) return;
     try {
       line["outputs"] = outputs(c, graph, compiled);
     } catch (const std::exception& error) {
       line["outputs"] = fmt::format("error: {}", error.what());
     }
+  }
+
+  // What fusion is judged by: launches and library calls, bytes that a call moves and the least
+  // that it could, the most bytes of working memory at once (where sizes are known).
+  static json moves(const driver::Compiled& compiled) {
+    const driver::Report& report = compiled.report;
+    json result = {{"launches", report.launches},
+                   {"calls", report.library_calls},
+                   {"bytes", report.bytes_moved},
+                   {"least", report.bytes_lower_bound}};
+    const runtime::common::SizeProgram sizes(*compiled.plan);
+    if (!sizes.is_constant()) return result;
+    std::vector<abi::Lifetime> lifetimes;
+    for (const abi::BufferDecl& b : compiled.plan->buffers) {
+      if (b.kind != abi::BufferDecl::Kind::arena) continue;
+      lifetimes.push_back({sizes.constant_slots()[b.bytes], b.first_use, b.last_use});
+    }
+    result["peak"] = abi::peak_bytes(lifetimes);
+    return result;
   }
 
   json steps(const driver::Compiled& compiled) {

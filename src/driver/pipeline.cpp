@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/unsupported.h"
 #include "driver/assemble.h"
 #include "graph/text.h"
 #include "kernel/passes.h"
@@ -63,11 +64,13 @@ void check_devices(const schedule::ScheduledProgram& scheduled, const abi::Devic
     const auto writes = schedule::writes(step);
     if (std::none_of(writes.begin(), writes.end(), is_elsewhere)) continue;
     labels.push_back(step.label);
-    sources.insert(sources.end(), step.sources.begin(), step.sources.end());
+    const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
+    const auto& nodes = kernel != nullptr ? kernel->kernel.sources : step.sources;
+    sources.insert(sources.end(), nodes.begin(), nodes.end());
   }
   if (labels.empty()) return;
-  unsupported("{} makes a tensor of the CPU in a program of a GPU: {}", fmt::join(labels, ", "),
-              fmt::join(sources, ", "));
+  unsupported_at(sources, "{} makes a tensor of the CPU in a program of a GPU: {}",
+                 fmt::join(labels, ", "), fmt::join(sources, ", "));
 }
 
 // Names are of passes over graphs or over nests; others are refused.
@@ -83,11 +86,13 @@ std::vector<std::string> skipped(const CompileOptions& options, bool of_nests) {
   return names;
 }
 
-schedule::NestPassOptions nest_pass_options(const CompileOptions& options, Report& report) {
+schedule::NestPassOptions nest_pass_options(const CompileOptions& options, Report& report,
+                                            UnsupportedNodes& found) {
   constexpr std::string_view kPrefix = "schedule/";
   schedule::NestPassOptions run{.skip = skipped(options, true),
                                 .stop_after = options.stop_after_nest_passes,
                                 .verify_each = options.verify_nest_passes,
+                                .found = &found,
                                 .dump = options.dump_nest_pass,
                                 .timings = &report.nest_passes};
   if (options.fail_stage.starts_with(kPrefix)) run.fail = options.fail_stage.substr(kPrefix.size());
@@ -302,6 +307,13 @@ void Compiler::tune(schedule::ScheduledProgram& scheduled) {
 schedule::ScheduledProgram Compiler::schedule(graph::Graph graph, const CompileOptions& options,
                                               Report& report) {
   Stages stages(options, report);
+  UnsupportedNodes found;
+  // A stage that has found something goes on, and so do those after it, to find the rest.
+  auto note_in = [&, noted = false](std::string_view stage) mutable {
+    if (!found.empty() && !std::exchange(noted, true)) {
+      found.add_note(fmt::format("in stage {}", stage));
+    }
+  };
   stages.dump("graph", [&] { return graph::to_string(graph); });
   graph::Graph rewritten = stages.run("passes", [&] {
     passes::PassContext context{options.passes};
@@ -313,7 +325,8 @@ schedule::ScheduledProgram Compiler::schedule(graph::Graph graph, const CompileO
     return passes::run_passes(std::move(graph), passes::standard_pipeline(), context, run);
   });
   stages.dump("passes", [&] { return graph::to_string(rewritten); });
-  loop::Program program = stages.run("lower", [&] { return lower::lower(rewritten); });
+  loop::Program program = stages.run("lower", [&] { return lower::lower(rewritten, &found); });
+  note_in("lower");
   stages.dump("loops", [&] { return loop::to_string(program); });
   schedule::Options scheduling;
   scheduling.target = target_->describe(program);
@@ -321,11 +334,16 @@ schedule::ScheduledProgram Compiler::schedule(graph::Graph graph, const CompileO
   scheduling.training = options.training;
   scheduling.deterministic = options.deterministic;
   schedule::ScheduledProgram scheduled = stages.run("schedule", [&] {
-    schedule::ScheduledProgram made = inkle::schedule::schedule(std::move(program), scheduling,
-                                                                nest_pass_options(options, report));
-    check_devices(made, target_->location());
+    schedule::ScheduledProgram made = inkle::schedule::schedule(
+        std::move(program), scheduling, nest_pass_options(options, report, found));
+    found.run([&] { check_devices(made, target_->location()); });
     return made;
   });
+  note_in("schedule");
+  if (!found.empty()) {
+    probe(scheduled, options, found);
+    found.check();
+  }
   if (options.tune) {
     (void)stages.run("tune", [&] {
       tune(scheduled);
@@ -346,6 +364,21 @@ void Compiler::finish(schedule::ScheduledProgram& scheduled, const CompileOption
   compiled.code = made.code;
   stages.dump("plan", [&] { return abi::to_string(*compiled.plan); });
   describe_steps(scheduled, *compiled.plan, compiled.report);
+}
+
+void Compiler::probe(const schedule::ScheduledProgram& scheduled, const CompileOptions& options,
+                     UnsupportedNodes& found) {
+  CodeOptions code = code_options(options);
+  code.only_text = true;
+  std::vector<TargetUnit> units;
+  std::set<std::string> seen;
+  const std::lock_guard lock(mutex_);
+  for (const schedule::Step& step : scheduled.steps) {
+    const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
+    if (kernel == nullptr || !seen.insert(text_of(*kernel)).second) continue;
+    units.push_back({&kernel->kernel, kernel->schedule, fmt::format("k{}", units.size())});
+  }
+  found.run([&] { (void)target_->compile(units, code); });
 }
 
 void Compiler::foresee(const schedule::ScheduledProgram& scheduled) {
@@ -376,8 +409,17 @@ Compiled Compiler::compile_anew(graph::Graph graph, const CompileOptions& option
 std::pair<Compiled, Compiled> Compiler::compile_anew(graph::Graph first, graph::Graph second,
                                                      const CompileOptions& options) {
   std::pair<Compiled, Compiled> both;
-  auto a = schedule(std::move(first), options, both.first.report);
-  auto b = schedule(std::move(second), options, both.second.report);
+  UnsupportedNodes found;
+  schedule::ScheduledProgram a, b;
+  found.run([&] { a = schedule(std::move(first), options, both.first.report); });
+  const bool is_a_scheduled = found.empty();
+  const bool is_b_scheduled =
+      found.run([&] { b = schedule(std::move(second), options, both.second.report); });
+  if (!found.empty()) {  // what one lacks is known; of the other kernels may lack something, too
+    if (is_a_scheduled) probe(a, options, found);
+    if (is_b_scheduled) probe(b, options, found);
+    found.check();
+  }
   foresee(a);
   foresee(b);
   if (target_->device().kind == abi::DeviceKind::cuda) {
@@ -387,8 +429,9 @@ std::pair<Compiled, Compiled> Compiler::compile_anew(graph::Graph first, graph::
       return true;
     });
   }
-  finish(a, options, both.first);
-  finish(b, options, both.second);
+  found.run([&] { finish(a, options, both.first); });
+  found.run([&] { finish(b, options, both.second); });
+  found.check();
   return both;
 }
 

@@ -110,6 +110,8 @@ class Compiler {
   Compiler() : Compiler(make_cpu_target()) {}
 
   // Throws UserError, Unsupported or InternalError, each with notes: stage, op, source line.
+  // Unsupported names all nodes of the graph that some stage has no way for: without those it
+  // compiles.
   [[nodiscard]] Compiled compile(graph::Graph graph, const CompileOptions& options);
 
   // Two that belong together, as a forward and its backward. On a GPU the kernels of both are
@@ -167,6 +169,9 @@ class Compiler {
   Compiled compile_anew(graph::Graph graph, const CompileOptions& options);
   std::pair<Compiled, Compiled> compile_anew(graph::Graph first, graph::Graph second,
                                              const CompileOptions& options);
+  // Adds what no kernel of the program can be written for.
+  void probe(const schedule::ScheduledProgram& scheduled, const CompileOptions& options,
+             UnsupportedNodes& found);
   // Tells the target what libraries will be asked for, to look for it while kernels are compiled.
   void foresee(const schedule::ScheduledProgram& scheduled);
   void finish(schedule::ScheduledProgram& scheduled, const CompileOptions& options,

@@ -46,7 +46,7 @@ struct TuneCase {
 struct CodeOptions {
   bool text = false;    // fill TargetKernel::ir and assembly
   bool object = false;  // fill TargetKernel::object
-  // A GPU's kernels are written and never compiled: their images are empty.
+  // Kernels are written and never compiled: there is no code of theirs.
   bool only_text = false;
   kernel::PassOptions passes = {};  // of the kernel IR
   bool cache =

@@ -65,7 +65,8 @@ class CpuBackend final : public Backend {
                                     const CodeOptions& options) override {
     // Text of the code is not kept, so who wants it compiles.
     const std::shared_ptr<cache::Store> store =
-        !options.cache || options.text || build_identity().empty() || !generator_.runs_here()
+        !options.cache || options.text || options.only_text || build_identity().empty() ||
+                !generator_.runs_here()
             ? nullptr
             : cache::user_store();
     std::vector<TargetKernel> result(units.size());
@@ -90,8 +91,11 @@ class CpuBackend final : public Backend {
         wanted_at.push_back(u);
       }
     }
-    auto all = generator_.compile(
-        wanted, {.keep_ir = options.text, .keep_assembly = options.text, .passes = options.passes});
+    auto all = generator_.compile(wanted, {.keep_ir = options.text,
+                                           .keep_assembly = options.text,
+                                           .only_text = options.only_text,
+                                           .passes = options.passes});
+    if (options.only_text) return result;
     for (std::size_t w = 0; w < all.size(); ++w) {
       codegen::cpu::CompiledKernel& made = all[w];
       TargetKernel& kernel = result[wanted_at[w]];

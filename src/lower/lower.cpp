@@ -23,7 +23,7 @@ using loop::ProgramOutput;
 
 class Walk {
  public:
-  explicit Walk(const graph::Graph& graph) : graph_(graph) {
+  Walk(const graph::Graph& graph, UnsupportedNodes& found) : graph_(graph), found_(found) {
     program_.name = graph.name;
     program_.context = graph.shared_context();
     state_.graph = &graph_;
@@ -36,13 +36,12 @@ class Walk {
     add_inputs();
     add_constants();
     for (const graph::Node& node : graph_.nodes) {
-      try {
-        lower_node(node);
-      } catch (Error& e) {
-        e.add_note(node.source.empty() ? fmt::format("in op {}", node.op->name)
-                                       : fmt::format("in op {} at {}", node.op->name, node.source));
-        throw;
-      }
+      const std::size_t before = program_.nests.size();
+      if (found_.run([&] { lower_or_name(node); })) continue;
+      program_.nests.resize(before);
+      graph::Node call = node;
+      call.eager_target = 0;
+      lower_node(call);
     }
     record_outputs(graph_, state_, program_);
     remove_unused();
@@ -90,10 +89,16 @@ class Walk {
     }
   }
 
+  void lower_or_name(const graph::Node& node) {
+    const std::string note =
+        fmt::format("in op {}{}{}", node.op->name, node.source.empty() ? "" : " at ", node.source);
+    at_node(node.source, note, [&] { lower_node(node); });
+  }
+
   void lower_node(const graph::Node& node) {
     const std::size_t before = program_.nests.size();
     ops::Lowering lowering(state_, node);
-    if (node.op->lower != nullptr) {
+    if (node.op->lower != nullptr && !node.eager_target) {
       node.op->lower(lowering);
     } else if (node.eager_target) {
       std::vector<ops::Tensor> results = lowering.eager();
@@ -203,12 +208,18 @@ class Walk {
   }
 
   const graph::Graph& graph_;
+  UnsupportedNodes& found_;
   loop::Program program_;
   ops::LoweringState state_;
 };
 
 }  // namespace
 
-loop::Program lower(const graph::Graph& graph) { return Walk(graph).run(); }
+loop::Program lower(const graph::Graph& graph, UnsupportedNodes* found) {
+  UnsupportedNodes here;
+  loop::Program program = Walk(graph, found != nullptr ? *found : here).run();
+  here.check();
+  return program;
+}
 
 }  // namespace inkle::lower

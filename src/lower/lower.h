@@ -5,15 +5,19 @@
 //   }
 #pragma once
 
+#include "base/unsupported.h"
 #include "graph/graph.h"
 #include "loop/program.h"
 
 namespace inkle::lower {
 
 // One buffer for each tensor input and literal, temporaries for results; every output with the
-// strides of its graph type (row-major if it has none), in the memory that its sharing says. Throws
-// Unsupported, naming op and line, for a node that has neither a lowering nor a call to eager. The
+// strides of its graph type (row-major if it has none), in the memory that its sharing says. The
 // program shares the graph's symbols.
-[[nodiscard]] loop::Program lower(const graph::Graph& graph);
+//
+// Nodes that have neither a lowering nor a call to eager are added to `found`, and become calls to
+// eager that nobody can make: the program then only shows what else is unsupported. If it is null,
+// all of them are thrown as one Unsupported.
+[[nodiscard]] loop::Program lower(const graph::Graph& graph, UnsupportedNodes* found = nullptr);
 
 }  // namespace inkle::lower

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "ops/axes.h"
+#include "ops/composite_reference.h"
 #include "ops/infer.h"
 #include "ops/samples.h"
 #include "ops/table.h"
@@ -185,6 +186,55 @@ std::vector<ValueId> decompose_batch_norm(Builder& b, const Node& node) {
   return results;
 }
 
+// Mean, biased variance and number of elements of a channel.
+struct Moments {
+  double mean = 0, var = 0, count = 0;
+};
+Moments moments_of(const RefTensor& x, std::size_t channel) {
+  const auto channels = static_cast<std::size_t>(x.sizes[1]);
+  std::size_t points = 1;
+  for (std::size_t d = 2; d < x.rank(); ++d) points *= static_cast<std::size_t>(x.sizes[d]);
+  Moments m;
+  for (std::size_t p = 0; p < x.count(); ++p) {
+    if (p / points % channels != channel) continue;
+    m.mean += x.real(p);
+    ++m.count;
+  }
+  m.mean /= m.count;
+  for (std::size_t p = 0; p < x.count(); ++p) {
+    if (p / points % channels == channel) m.var += std::pow(x.real(p) - m.mean, 2) / m.count;
+  }
+  return m;
+}
+
+template <Positions p>
+void reference_batch_norm(Evaluation& e) {
+  const RefTensor& x = e.tensor(0);
+  const RefTensor *weight = e.optional_tensor(1), *bias = e.optional_tensor(2);
+  const bool training = p.training >= 0 && e.boolean(at(p.training));
+  const double eps = e.real(at(p.eps)), momentum = e.real(at(p.momentum));
+  for (std::size_t c = 0; c < static_cast<std::size_t>(x.sizes[1]); ++c) {
+    const Moments now = training
+                            ? moments_of(x, c)
+                            : Moments{e.tensor(at(p.mean)).real(c), e.tensor(at(p.var)).real(c)};
+    const double rstd = 1 / std::sqrt(now.var + eps);
+    for_each_index(x.sizes, [&](std::span<const std::int64_t> i, std::size_t q) {
+      if (static_cast<std::size_t>(i[1]) != c) return;
+      const double scale = rstd * (weight == nullptr ? 1 : weight->real(c));
+      e.result().set(q, (x.real(q) - now.mean) * scale + (bias == nullptr ? 0 : bias->real(c)));
+    });
+    if (training && !p.only_y) {
+      e.result(1).set(c, now.mean);
+      e.result(2).set(c, rstd);
+    }
+    if (!p.functional) continue;
+    const double old_mean = e.tensor(at(p.mean)).real(c), old_var = e.tensor(at(p.var)).real(c);
+    const double unbiased = now.var * now.count / (now.count - 1);
+    e.result(3).set(c, training ? (1 - momentum) * old_mean + momentum * now.mean : old_mean);
+    e.result(4).set(c, training ? (1 - momentum) * old_var + momentum * unbiased : old_var);
+  }
+}
+
 // Each channel of each sample alone: groups of one channel.
 Types infer_instance_norm(Inference& in) {
   const Type& x = float_tensor(in, 0);
@@ -258,6 +308,7 @@ constexpr OpDef kBatchNorm[] = {
      .traits = Trait::reduction,
      .infer = infer_batch_norm<kFunctional>,
      .decompose = decompose_batch_norm<kFunctional>,
+     .reference = reference_batch_norm<kFunctional>,
      .aten = "aten::_native_batch_norm_legit_functional",
      .samples = samples_functional},
     {.name = "_native_batch_norm_legit_no_stats",
@@ -267,6 +318,7 @@ constexpr OpDef kBatchNorm[] = {
      .traits = Trait::reduction,
      .infer = infer_batch_norm<kNoStats>,
      .decompose = decompose_batch_norm<kNoStats>,
+     .reference = reference_batch_norm<kNoStats>,
      .aten = "aten::_native_batch_norm_legit.no_stats",
      .samples = samples_no_stats},
     {.name = "_native_batch_norm_legit_no_training",
@@ -277,6 +329,7 @@ constexpr OpDef kBatchNorm[] = {
      .traits = Trait::pointwise,
      .infer = infer_batch_norm<kInference>,
      .decompose = decompose_batch_norm<kInference>,
+     .reference = reference_batch_norm<kInference>,
      .aten = "aten::_native_batch_norm_legit_no_training",
      .samples = samples_inference},
     {.name = "batch_norm",
@@ -287,6 +340,7 @@ constexpr OpDef kBatchNorm[] = {
      .traits = Trait::reduction,
      .infer = infer_batch_norm<kComposite>,
      .decompose = decompose_batch_norm<kComposite>,
+     .reference = reference_batch_norm<kComposite>,
      .aten = "aten::batch_norm",
      .samples = samples_composite},
     {.name = "instance_norm",
@@ -298,6 +352,7 @@ constexpr OpDef kBatchNorm[] = {
      .traits = Trait::reduction,
      .infer = infer_instance_norm,
      .decompose = decompose_instance_norm,
+     .reference = composite::ref_instance_norm,
      .aten = "aten::instance_norm",
      .samples = samples_instance},
     {.name = "native_batch_norm",
@@ -308,6 +363,7 @@ constexpr OpDef kBatchNorm[] = {
      .traits = Trait::reduction,
      .infer = infer_batch_norm<kNative>,
      .decompose = decompose_batch_norm<kNative>,
+     .reference = reference_batch_norm<kNative>,
      .aten = "aten::native_batch_norm",
      .samples = samples_native},
 };

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ops/axes.h"
+#include "ops/composite_reference.h"
 #include "ops/infer.h"
 #include "ops/promotion.h"
 #include "ops/samples.h"
@@ -338,6 +339,7 @@ constexpr OpDef kComposite[] = {
      .traits = Trait::contraction,
      .infer = infer_einsum,
      .decompose = decompose_einsum,
+     .reference = composite::ref_einsum,
      .aten = "aten::einsum",
      .samples = samples_einsum},
     {.name = "expand_as",
@@ -345,6 +347,7 @@ constexpr OpDef kComposite[] = {
      .doc = "self expanded to the sizes of other.",
      .infer = infer_expand_as,
      .decompose = decompose_expand_as,
+     .reference = composite::ref_expand_as,
      .aten = "aten::expand_as",
      .samples = samples_expand_as},
     {.name = "ldexp",
@@ -352,6 +355,7 @@ constexpr OpDef kComposite[] = {
      .doc = "self times two to the power of other.",
      .infer = infer::binary_float,
      .decompose = decompose_ldexp,
+     .reference = composite::ref_ldexp,
      .aten = "aten::ldexp.Tensor",
      .samples = samples_ldexp},
     {.name = "mT",
@@ -359,6 +363,7 @@ constexpr OpDef kComposite[] = {
      .doc = "The last two dimensions swapped.",
      .infer = infer_matrix_transpose,
      .decompose = decompose_matrix_transpose,
+     .reference = composite::ref_matrix_transpose,
      .aten = "aten::mT aten::adjoint",
      .samples = samples_transpose},
     {.name = "outer",
@@ -366,6 +371,7 @@ constexpr OpDef kComposite[] = {
      .doc = "All products of elements of two vectors.",
      .infer = infer_outer,
      .decompose = decompose_outer,
+     .reference = composite::ref_outer,
      .aten = "aten::outer aten::ger",
      .samples = samples_outer},
     {.name = "pad",
@@ -374,6 +380,7 @@ constexpr OpDef kComposite[] = {
      .doc = "Pads with a constant.",
      .infer = infer_pad,
      .decompose = decompose_pad,
+     .reference = composite::ref_pad,
      .aten = "aten::pad",
      .samples = samples_pad},
     {.name = "pixel_shuffle",
@@ -381,6 +388,7 @@ constexpr OpDef kComposite[] = {
      .doc = "Channels to blocks of pixels.",
      .infer = infer_pixel_shuffle,
      .decompose = decompose_pixel_shuffle,
+     .reference = composite::ref_pixel_shuffle,
      .aten = "aten::pixel_shuffle",
      .samples = samples_pixel_shuffle},
     {.name = "type_as",
@@ -388,6 +396,7 @@ constexpr OpDef kComposite[] = {
      .doc = "self in the dtype of other.",
      .infer = infer_type_as,
      .decompose = decompose_type_as,
+     .reference = composite::ref_type_as,
      .aten = "aten::type_as",
      .samples = samples_type_as},
 };

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "ops/axes.h"
+#include "ops/composite_reference.h"
 #include "ops/infer.h"
 #include "ops/samples.h"
 #include "ops/table.h"
@@ -338,12 +339,13 @@ std::vector<Argument> sample_logit(SampleBuilder& s) {
 constexpr OpDef row(std::string_view name, std::string_view schema, std::string_view aten,
                     std::string_view doc, Types (*infer)(Inference&),
                     std::vector<ValueId> (*decompose)(Builder&, const Node&),
-                    std::vector<Sample> (*samples)()) {
+                    void (*reference)(Evaluation&), std::vector<Sample> (*samples)()) {
   return {.name = name,
           .schema = schema,
           .doc = doc,
           .infer = infer,
           .decompose = decompose,
+          .reference = reference,
           .aten = aten,
           .samples = samples};
 }
@@ -352,54 +354,58 @@ constexpr OpDef kCompositeFloat[] = {
     row("_prelu_kernel_backward",
         "(grad_output: tensor, self: tensor, weight: tensor) -> tensor, tensor",
         "aten::_prelu_kernel_backward", "Gradients of prelu.", infer_prelu_backward,
-        decompose_prelu_backward, wide_samples<matrices<3>>),
+        decompose_prelu_backward, composite::ref_prelu_backward, wide_samples<matrices<3>>),
     row("addr",
         "(self: tensor, vec1: tensor, vec2: tensor, beta: scalar = 1, alpha: scalar = 1) "
         "-> tensor",
         "aten::addr", "beta * self + alpha * the outer product of two vectors.", infer_addr,
-        decompose_addr, wide_samples<sample_addr>),
+        decompose_addr, composite::ref_addr, wide_samples<sample_addr>),
     row("angle", "(self: tensor) -> tensor", "aten::angle", "Angle of a real number: pi below 0.",
-        infer_same, decompose_angle, wide_samples<matrices<1>>),
+        infer_same, decompose_angle, composite::ref_angle, wide_samples<matrices<1>>),
     row("binary_cross_entropy_backward",
         "(grad_output: tensor, self: tensor, target: tensor, weight: optional_tensor = none, "
         "reduction: integer = 1) -> tensor",
         "aten::binary_cross_entropy_backward", "Gradient of binary_cross_entropy.",
-        infer_loss_backward, decompose_entropy_backward, wide_samples<sample_entropy_backward>),
+        infer_loss_backward, decompose_entropy_backward,
+        composite::ref_binary_cross_entropy_backward, wide_samples<sample_entropy_backward>),
     row("bucketize",
         "(self: tensor, boundaries: tensor, out_int32: boolean = false, right: boolean = false) "
         "-> tensor",
         "aten::bucketize.Tensor", "Number of a few sorted boundaries that lie below each element.",
-        infer_bucketize, decompose_bucketize, wide_samples<sample_search>),
+        infer_bucketize, decompose_bucketize, composite::ref_bucketize,
+        wide_samples<sample_search>),
     row("count_nonzero_dims", "(self: tensor, dim: integer_list) -> tensor",
         "aten::count_nonzero.dim_IntList", "The number of elements that are not 0.", infer_count,
-        decompose_count, wide_samples<sample_count>),
+        decompose_count, composite::ref_count_nonzero, wide_samples<sample_count>),
     row("dist", "(self: tensor, other: tensor, p: scalar = 2) -> tensor", "aten::dist",
-        "Norm of the difference.", infer_dist, decompose_dist, wide_samples<matrices<2>>),
+        "Norm of the difference.", infer_dist, decompose_dist, composite::ref_dist,
+        wide_samples<matrices<2>>),
     row("glu_backward", "(grad_output: tensor, self: tensor, dim: integer) -> tensor",
         "aten::glu_backward", "Gradient of glu.", infer_second, decompose_glu_backward,
-        wide_samples<sample_glu>),
+        composite::ref_glu_backward, wide_samples<sample_glu>),
     row("isin",
         "(elements: tensor, test_elements: tensor, assume_unique: boolean = false, "
         "invert: boolean = false) -> tensor",
         "aten::isin.Tensor_Tensor", "Whether each element is one of a few others.", infer_isin,
-        decompose_isin, wide_samples<sample_search>),
+        decompose_isin, composite::ref_isin, wide_samples<sample_search>),
     row("logit_backward",
         "(grad_output: tensor, self: tensor, eps: optional_real = none) -> tensor",
         "aten::logit_backward", "Gradient of logit.", infer_second, decompose_logit_backward,
-        wide_samples<sample_logit>),
+        composite::ref_logit_backward, wide_samples<sample_logit>),
     row("mvlgamma", "(self: tensor, p: integer) -> tensor",
         "aten::mvlgamma aten::special_multigammaln",
         "Logarithm of the multivariate gamma function.", infer_same, decompose_mvlgamma,
-        wide_samples<sample_mvlgamma>),
+        composite::ref_mvlgamma, wide_samples<sample_mvlgamma>),
     row("soft_margin_loss", "(self: tensor, target: tensor, reduction: integer = 1) -> tensor",
         "aten::soft_margin_loss", "log(1 + exp(-target * self)).", infer_margin, decompose_margin,
-        wide_samples<sample_margin>),
+        composite::ref_soft_margin_loss, wide_samples<sample_margin>),
     row("soft_margin_loss_backward",
         "(grad_output: tensor, self: tensor, target: tensor, reduction: integer) -> tensor",
         "aten::soft_margin_loss_backward", "Gradient of soft_margin_loss.", infer_loss_backward,
-        decompose_margin_backward, wide_samples<sample_margin_backward>),
+        decompose_margin_backward, composite::ref_soft_margin_loss_backward,
+        wide_samples<sample_margin_backward>),
     row("trace", "(self: tensor) -> tensor", "aten::trace", "Sum of a matrix's diagonal.",
-        infer_trace, decompose_trace, wide_samples<matrices<1>>),
+        infer_trace, decompose_trace, composite::ref_trace, wide_samples<matrices<1>>),
 };
 
 }  // namespace

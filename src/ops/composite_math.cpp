@@ -1,6 +1,7 @@
 // Arithmetic put together of other rows: cross products, sums of some elements.
 #include "base/error.h"
 #include "ops/axes.h"
+#include "ops/composite_reference.h"
 #include "ops/infer.h"
 #include "ops/promotion.h"
 #include "ops/samples.h"
@@ -113,6 +114,7 @@ constexpr OpDef kCompositeMath[] = {
      .traits = Trait::reduction,
      .infer = infer_nansum,
      .decompose = decompose_nansum,
+     .reference = composite::ref_nansum,
      .aten = "aten::nansum",
      .samples = samples_sum},
 };

@@ -2,6 +2,7 @@
 // them, transposed ones included.
 #include "base/error.h"
 #include "ops/axes.h"
+#include "ops/composite_reference.h"
 #include "ops/infer.h"
 #include "ops/samples.h"
 #include "ops/table.h"
@@ -307,6 +308,7 @@ constexpr OpDef composite(std::string_view name, std::string_view aten,
           .traits = Trait::contraction,
           .infer = infer_composite<kForward>,
           .decompose = decompose_composite<kForward>,
+          .reference = composite::ref_conv,
           .aten = aten,
           .samples = samples};
 }
@@ -317,6 +319,7 @@ constexpr OpDef transposed(std::string_view name, std::string_view aten) {
           .traits = Trait::contraction,
           .infer = infer_composite<kTransposed>,
           .decompose = decompose_composite<kTransposed>,
+          .reference = composite::ref_conv_transpose,
           .aten = aten};
 }
 

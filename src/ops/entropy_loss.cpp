@@ -1,6 +1,7 @@
 // Entropy of two-class predictions, as arithmetic of other rows.
 #include "base/error.h"
 #include "ops/axes.h"
+#include "ops/composite_reference.h"
 #include "ops/infer.h"
 #include "ops/samples.h"
 #include "ops/table.h"
@@ -88,6 +89,7 @@ constexpr OpDef kEntropy[] = {
      .traits = Trait::reduction,
      .infer = infer_entropy,
      .decompose = decompose_entropy,
+     .reference = composite::ref_binary_cross_entropy,
      .aten = "aten::binary_cross_entropy",
      .samples = samples_entropy<false>},
     {.name = "binary_cross_entropy_with_logits",
@@ -97,6 +99,7 @@ constexpr OpDef kEntropy[] = {
      .traits = Trait::reduction,
      .infer = infer_entropy,
      .decompose = decompose_entropy_with_logits,
+     .reference = composite::ref_binary_cross_entropy_with_logits,
      .aten = "aten::binary_cross_entropy_with_logits",
      .samples = samples_entropy<true>},
 };

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "ops/axes.h"
+#include "ops/composite_reference.h"
 #include "ops/infer.h"
 #include "ops/samples.h"
 #include "ops/table.h"
@@ -316,6 +317,7 @@ constexpr OpDef kLoss[] = {
      .traits = Trait::reduction,
      .infer = infer_cross_entropy,
      .decompose = decompose_cross_entropy,
+     .reference = composite::ref_cross_entropy,
      .aten = "aten::cross_entropy_loss",
      .samples = samples_cross_entropy},
     distance_row<Distance::huber>(
@@ -344,6 +346,7 @@ constexpr OpDef kLoss[] = {
      .traits = Trait::reduction,
      .infer = infer_nll_only,
      .decompose = decompose_nll,
+     .reference = composite::ref_nll,
      .aten = "aten::nll_loss_nd",
      .samples = samples_nll},
     {.name = "one_hot",

@@ -2,6 +2,7 @@
 // plain sum of products. With a bias the product stays f32 until the bias is added, so that reduced
 // floats are rounded once, as ATen's fused kernels do.
 #include "ops/axes.h"
+#include "ops/composite_reference.h"
 #include "ops/infer.h"
 #include "ops/samples.h"
 #include "ops/table.h"
@@ -482,6 +483,7 @@ constexpr OpDef kMatmul[] = {
      .traits = Trait::contraction,
      .infer = infer_linear,
      .decompose = decompose_linear,
+     .reference = composite::ref_linear,
      .aten = "aten::linear",
      .samples = samples_linear},
     {.name = "matmul",
@@ -490,6 +492,7 @@ constexpr OpDef kMatmul[] = {
      .traits = Trait::contraction,
      .infer = infer_matmul,
      .decompose = decompose_matmul,
+     .reference = composite::ref_matmul,
      .aten = "aten::matmul",
      .samples = samples_matmul},
     {.name = "mm",

@@ -2,6 +2,7 @@
 // un-pooling by flat positions.
 #include "base/error.h"
 #include "ops/axes.h"
+#include "ops/composite_reference.h"
 #include "ops/infer.h"
 #include "ops/samples.h"
 #include "ops/table.h"
@@ -301,6 +302,7 @@ constexpr OpDef kRearrange[] = {
      .doc = "Channels of groups in turns.",
      .infer = infer_channels,
      .decompose = decompose_channels,
+     .reference = composite::ref_channel_shuffle,
      .aten = "aten::channel_shuffle aten::native_channel_shuffle",
      .samples = samples_channels},
     {.name = "diag_embed",
@@ -335,6 +337,7 @@ constexpr OpDef kRearrange[] = {
      .doc = "Zeros with elements at the positions that pooling took them from.",
      .infer = infer_unpool<2>,
      .decompose = decompose_unpool<2>,
+     .reference = composite::ref_unpool,
      .aten = "aten::max_unpool2d",
      .samples = samples_unpool<2>},
     {.name = "max_unpool3d",
@@ -343,6 +346,7 @@ constexpr OpDef kRearrange[] = {
      .doc = "Zeros with elements at the positions that pooling took them from.",
      .infer = infer_unpool<3>,
      .decompose = decompose_unpool<3>,
+     .reference = composite::ref_unpool,
      .aten = "aten::max_unpool3d",
      .samples = samples_unpool<3>},
     {.name = "pixel_unshuffle",
@@ -350,6 +354,7 @@ constexpr OpDef kRearrange[] = {
      .doc = "Blocks of pixels to channels.",
      .infer = infer_unshuffle,
      .decompose = decompose_unshuffle,
+     .reference = composite::ref_pixel_unshuffle,
      .aten = "aten::pixel_unshuffle",
      .samples = samples_unshuffle},
     {.name = "take",
@@ -357,6 +362,7 @@ constexpr OpDef kRearrange[] = {
      .doc = "Elements by their number in row-major order.",
      .infer = infer_take,
      .decompose = decompose_take,
+     .reference = composite::ref_take,
      .aten = "aten::take",
      .samples = samples_take},
 };

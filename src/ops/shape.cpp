@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "graph/builder.h"
+#include "ops/composite_reference.h"
 #include "ops/elementwise.h"
 #include "ops/table.h"
 #include "ops/views.h"
@@ -483,6 +484,7 @@ constexpr OpDef kShapes[] = {
      .doc = "Tensors side by side along a new dimension.",
      .infer = infer_stack,
      .decompose = decompose_stack,
+     .reference = composite::ref_stack,
      .aten = "aten::stack",
      .samples = stack_samples},
     row("tril", "(self: tensor, diagonal: integer = 0) -> tensor", "aten::tril",

@@ -10,12 +10,14 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "base/unsupported.h"
 #include "driver/pipeline.h"
 #include "driver/stored.h"
 #include "frontend/torch/importer.h"
@@ -80,6 +82,19 @@ Argument list_argument(Importer& importer, nb::handle h) {
   if (integers) return to_exprs(importer, list);
   if (booleans) return nb::cast<std::vector<bool>>(h);
   return nb::cast<std::vector<double>>(h);
+}
+
+// Inside of a handler: raises the error as an exception of this type whose attribute `nodes` are
+// pairs of a node's source and the reason; without any, the next handler takes it.
+template <class Kind>
+void raise_with_nodes(nb::handle type, const Kind& error) {
+  const auto* at = dynamic_cast<const ErrorAt<Kind>*>(&error);
+  if (at == nullptr) throw;
+  nb::object raised = type(error.what());
+  nb::list nodes;
+  for (const NodeFault& fault : at->nodes()) nodes.append(nb::make_tuple(fault.node, fault.why));
+  raised.attr("nodes") = nodes;
+  PyErr_SetObject(type.ptr(), raised.ptr());
 }
 
 // Python's value of one argument; bool before int, since it is one.
@@ -479,6 +494,16 @@ NB_MODULE(_inkle, m) {
       m, "OutOfRange", nb::make_tuple(user_error, nb::handle(PyExc_IndexError)));
   static nb::exception<Unsupported> unsupported(m, "Unsupported", PyExc_NotImplementedError);
   static nb::exception<InternalError> internal_error(m, "InternalError", PyExc_RuntimeError);
+  // Errors that name nodes of the program have them as an attribute: pairs of node and reason.
+  nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
+    try {
+      std::rethrow_exception(pointer);
+    } catch (const Unsupported& error) {
+      raise_with_nodes(unsupported, error);
+    } catch (const UserError& error) {
+      raise_with_nodes(user_error, error);
+    }
+  });
   bind_expressions(m);
   bind_importer(m);
   bind_cut(m);

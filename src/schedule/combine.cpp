@@ -241,6 +241,7 @@ class Combiner {
     Instance general = instance_of(first, common_extent(kernels));
     KernelStep combined;
     combined.kernel = std::move(general.kernel);
+    std::vector<std::string> all_sources = step.sources;
     combined.kernel.instances = static_cast<std::uint32_t>(members.size());
     for (const std::size_t s : members) {
       const Step& from = s == members.front() ? step : steps_[s];
@@ -251,11 +252,12 @@ class Combiner {
       step.bytes = step.bytes + from.bytes;
       if (!step.flops.is_null() && !from.flops.is_null()) step.flops = step.flops + from.flops;
       add_missing(step.checked, from.checked);
-      for (const std::string& source : from.sources) {
-        if (step.sources.size() < kMostSources) step.sources.push_back(source);
-      }
+      all_sources.insert(all_sources.end(), from.sources.begin(), from.sources.end());
     }
-    combined.kernel.sources = step.sources;
+    step.sources.assign(all_sources.begin(),
+                        all_sources.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                                  kMostSourcesOfTable, all_sources.size())));
+    combined.kernel.sources = std::move(all_sources);
     const bool as_is = combined.kernel.ending && combined.kernel.ending->by_strips;
     combined.schedule =
         as_is ? first.schedule : choose_schedule(combined.kernel, device_, context_);
@@ -264,9 +266,6 @@ class Combiner {
     step.action = std::move(combined);
     return step;
   }
-
-  // Lines of the user's program that a table names.
-  static constexpr std::size_t kMostSources = 16;
 
   std::vector<Step>& steps_;
   const Program& program_;

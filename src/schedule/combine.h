@@ -13,6 +13,9 @@
 
 namespace inkle::schedule {
 
+// Lines of the user's program that a table tells in texts, of all that its kernel has.
+inline constexpr std::size_t kMostSourcesOfTable = 16;
+
 // Runs last, when steps are in order and have their bytes. A step that joins an earlier one moves
 // to its place.
 void combine(std::vector<Step>& steps, const loop::Program& program, const abi::Target& device);

@@ -28,9 +28,9 @@ bool same_constant(double a, double b) {
 }
 
 // Structural match of a pattern against a body: the pattern's only load stands for x.
-class Matcher {
+class BodyMatcher {
  public:
-  Matcher(const Body& pattern, const Body& body) : pattern_(pattern), body_(body) {}
+  BodyMatcher(const Body& pattern, const Body& body) : pattern_(pattern), body_(body) {}
 
   bool match(Val p, Val v) {
     const Instruction& want = pattern_[p];
@@ -148,7 +148,7 @@ std::vector<Recorded> record_patterns() {
 std::optional<ActivationMatch> match_activation(const Body& body, Val v) {
   static const std::vector<Recorded> patterns = record_patterns();
   for (const Recorded& recorded : patterns) {
-    Matcher matcher(recorded.body, body);
+    BodyMatcher matcher(recorded.body, body);
     if (!matcher.match(recorded.body.yields.front(), v) || !matcher.x) continue;
     const Pattern& p = *recorded.pattern;
     return ActivationMatch{p.kind, p.alpha, p.beta, *matcher.x};

@@ -10,6 +10,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/unsupported.h"
+#include "schedule/combine.h"
 #include "schedule/expand_blocks.h"
 #include "schedule/expand_ending.h"
 #include "schedule/expand_parts.h"
@@ -135,7 +137,8 @@ class KernelExpander {
     builder_.kernel().launch.instances = static_cast<std::int32_t>(expansion_.scheduled.instances);
     if (const std::string why = objection(expansion_.scheduled, how, builder_.context());
         !why.empty()) {
-      unsupported("{}: {}", fmt::join(expansion_.scheduled.sources, ", "), why);
+      unsupported_at(expansion_.scheduled.sources, "{}: {}",
+                     fmt::join(expansion_.scheduled.sources, ", "), why);
     }
     expansion_.blocks = &how;
     expansion_.aliasing =
@@ -226,6 +229,9 @@ kernel::Kernel expand(const Kernel& scheduled, const Schedule& schedule, sym::Co
   made.name = scheduled.name;
   made.sizes = scheduled.sizes;
   made.sources = scheduled.sources;
+  if (scheduled.instances > 1 && made.sources.size() > kMostSourcesOfTable) {
+    made.sources.resize(kMostSourcesOfTable);
+  }
   KernelExpander(made, scheduled, schedule, context).run();
   return made;
 }

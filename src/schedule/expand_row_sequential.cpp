@@ -174,7 +174,7 @@ bool RowExpander::is_of_row(const Instruction& load) const {
 
 // Loads that are one for the whole row.
 void RowExpander::plan_numbers() {
-  for (const Pass& p : passes_) {
+  for (const RowPass& p : passes_) {
     const Stage& stage = x_.prepared.stages[p.stage].stage;
     if (stage.phase != Phase::each || stage.inner.empty()) continue;
     for (const Instruction& i : stage.body.instructions) {

@@ -243,7 +243,7 @@ class RowExpander {
   Expr position_;     // that in one symbol, of which less is computed
   Expr team_number_;  // of a block's teams; null: there is one
   std::vector<kernel::AxisId> team_;
-  std::vector<Pass> passes_;
+  std::vector<RowPass> passes_;
   KeepPlan keep_;
   std::vector<kernel::MemoryId> kept_;  // of each kept value
   std::vector<bool> fetched_;           // kept values that are loaded ahead of their pass

@@ -53,7 +53,7 @@ bool is_prefix(const std::vector<Dim>& unmapped, const std::vector<Dim>& dims) {
 }
 
 // Decides outer and inner loops of the joined group; false with a reason if it cannot be.
-bool place(Group& group, Member& member, const Nest& nest, const Matcher& matcher,
+bool place(Group& group, Member& member, const Nest& nest, const LoopMatcher& matcher,
            std::string& why_not) {
   const std::vector<Dim> open = matcher.unmapped();
   const std::vector<Dim> outer_image = matcher.image(nest.dims);
@@ -214,7 +214,7 @@ std::optional<Group> join(const Group& group, const Nest& nest, const loop::Prog
   Member member{nest, {}};
   drop_unit_dims(member.nest, context);
   if (nest.kind == NestKind::pointwise) divide_loops(member.nest, group, context);
-  Matcher matcher(group, member.nest, context);
+  LoopMatcher matcher(group, member.nest, context);
   int dependencies = 0;
   if (!match_dependencies(matcher, group, member.nest, dependencies)) {
     why_not = "it reads the group's results in another order";

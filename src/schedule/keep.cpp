@@ -31,7 +31,8 @@ bool is_expensive(const Instruction& instruction) {
 
 class Keeper {
  public:
-  Keeper(const std::vector<PreparedStage>& stages, const std::vector<Pass>& passes, bool loads_only)
+  Keeper(const std::vector<PreparedStage>& stages, const std::vector<RowPass>& passes,
+         bool loads_only)
       : stages_(stages), passes_(passes), loads_only_(loads_only) {}
 
   KeepPlan run() {
@@ -131,7 +132,7 @@ class Keeper {
   }
 
   const std::vector<PreparedStage>& stages_;
-  const std::vector<Pass>& passes_;
+  const std::vector<RowPass>& passes_;
   bool loads_only_;
   KeepPlan plan_;
   std::size_t pass_ = 0;
@@ -148,7 +149,7 @@ class Keeper {
 
 }  // namespace
 
-KeepPlan plan_kept(const std::vector<PreparedStage>& stages, const std::vector<Pass>& passes,
+KeepPlan plan_kept(const std::vector<PreparedStage>& stages, const std::vector<RowPass>& passes,
                    bool loads_only) {
   return Keeper(stages, passes, loads_only).run();
 }

@@ -10,7 +10,7 @@
 namespace inkle::schedule {
 
 // One loop over the row: a stage, or a part of one (moments take two loops).
-struct Pass {
+struct RowPass {
   std::size_t stage = 0;
   int part = 0;
 };
@@ -32,6 +32,6 @@ struct KeepPlan {
 
 // `loads_only`: nothing that was computed is kept.
 [[nodiscard]] KeepPlan plan_kept(const std::vector<PreparedStage>& stages,
-                                 const std::vector<Pass>& passes, bool loads_only);
+                                 const std::vector<RowPass>& passes, bool loads_only);
 
 }  // namespace inkle::schedule

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/unsupported.h"
 #include "schedule/prepare.h"
 
 namespace inkle::schedule {
@@ -173,7 +174,7 @@ BlockSchedule legal_blocks(const Kernel& kernel, const BlockSchedule& wanted,
     log(LogChannel::codegen, "{}: {}; {} instead", to_string(wanted), first, to_string(fallback));
     return fallback;
   }
-  unsupported("{}: {}", fmt::join(kernel.sources, ", "), first);
+  unsupported_at(kernel.sources, "{}: {}", fmt::join(kernel.sources, ", "), first);
 }
 
 }  // namespace inkle::schedule

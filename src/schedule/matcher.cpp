@@ -73,14 +73,14 @@ bool contains_any(Expr e, const std::vector<Dim>& dims) {
                      [&](const Dim& dim) { return sym::contains(e, dim.variable); });
 }
 
-// --- Matcher ------------------------------------------------------------------------------------
+// --- LoopMatcher --------------------------------------------------------------------------------
 
-Matcher::Matcher(const Group& group, const Nest& nest, sym::Context& context)
+LoopMatcher::LoopMatcher(const Group& group, const Nest& nest, sym::Context& context)
     : context_(&context), group_dims_(group.outer), nest_dims_(nest.dims) {
   nest_dims_.insert(nest_dims_.end(), nest.reduced.begin(), nest.reduced.end());
 }
 
-bool Matcher::match(Expr theirs, Expr ours) {
+bool LoopMatcher::match(Expr theirs, Expr ours) {
   theirs = sym::substitute(theirs, group_map_);
   ours = sym::substitute(ours, nest_map_);
   if (theirs == ours) return true;
@@ -100,7 +100,7 @@ bool Matcher::match(Expr theirs, Expr ours) {
   return false;
 }
 
-bool Matcher::match_digits(Expr theirs, Expr ours) {
+bool LoopMatcher::match_digits(Expr theirs, Expr ours) {
   const auto a = mixed_radix(sym::substitute(theirs, group_map_), group_dims_, *context_);
   const auto b = mixed_radix(sym::substitute(ours, nest_map_), unmapped(), *context_);
   if (!a || !b || a->size() != b->size()) return false;
@@ -113,7 +113,7 @@ bool Matcher::match_digits(Expr theirs, Expr ours) {
   return true;
 }
 
-std::vector<Dim> Matcher::unmapped() const {
+std::vector<Dim> LoopMatcher::unmapped() const {
   std::vector<Dim> open;
   for (const Dim& dim : nest_dims_) {
     const bool mapped = std::any_of(nest_map_.begin(), nest_map_.end(),
@@ -123,7 +123,7 @@ std::vector<Dim> Matcher::unmapped() const {
   return open;
 }
 
-std::vector<Dim> Matcher::image(const std::vector<Dim>& dims) const {
+std::vector<Dim> LoopMatcher::image(const std::vector<Dim>& dims) const {
   std::vector<Dim> result;
   for (const Dim& dim : dims) {
     for (const auto& [variable, expression] : nest_map_) {
@@ -141,7 +141,7 @@ std::vector<Dim> Matcher::image(const std::vector<Dim>& dims) const {
 }
 
 // Replaces a group loop by several whose extents are the digits', and maps those to them.
-bool Matcher::divide_group(const Dim& whole, const std::vector<Dim>& digits) {
+bool LoopMatcher::divide_group(const Dim& whole, const std::vector<Dim>& digits) {
   if (!(extent_product(digits, *context_) == whole.extent)) return false;
   if (digits.size() == 1) {
     nest_map_.emplace_back(digits.front().variable, whole.variable);
@@ -182,7 +182,7 @@ std::optional<StoreOf> find_store(const Group& group, BufferId buffer) {
 }
 
 // Matches every read of what the group writes. False if one cannot be; `found` counts them.
-bool match_dependencies(Matcher& matcher, const Group& group, const Nest& nest, int& found) {
+bool match_dependencies(LoopMatcher& matcher, const Group& group, const Nest& nest, int& found) {
   for (const Instruction& i : nest.body.instructions) {
     if (i.opcode != Opcode::load) continue;
     const auto store = find_store(group, i.buffer);
@@ -201,7 +201,7 @@ bool match_dependencies(Matcher& matcher, const Group& group, const Nest& nest, 
 // Without a dependency: the same element of the same input, read by both.
 // Pairs the group loops of `theirs` with open loops of `ours` that step by as much and run as long:
 // rows of a group that both read in pieces.
-bool match_steps(Matcher& matcher, const Group& group, Expr theirs, Expr ours) {
+bool match_steps(LoopMatcher& matcher, const Group& group, Expr theirs, Expr ours) {
   bool found = false;
   for (const Dim& dim : group.outer) {
     if (!sym::contains(theirs, dim.variable)) continue;
@@ -219,13 +219,13 @@ bool match_steps(Matcher& matcher, const Group& group, Expr theirs, Expr ours) {
   return found;
 }
 
-bool match_sibling(Matcher& matcher, const Group& group, const Nest& nest) {
+bool match_sibling(LoopMatcher& matcher, const Group& group, const Nest& nest) {
   for (const Instruction& ours : nest.body.instructions) {
     if (ours.opcode != Opcode::load || ours.indices.empty()) continue;
     for (const Member& member : group.members) {
       for (const Instruction& theirs : member.nest.body.instructions) {
         if (theirs.opcode != Opcode::load || theirs.buffer != ours.buffer) continue;
-        Matcher trial = matcher;
+        LoopMatcher trial = matcher;
         bool same = true;
         for (std::size_t d = 0; d < ours.indices.size() && same; ++d) {
           const Expr index = theirs.indices[d];

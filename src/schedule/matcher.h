@@ -12,11 +12,11 @@ namespace inkle::schedule {
 [[nodiscard]] bool contains_any(sym::Expr e, const std::vector<loop::Dim>& dims);
 
 // Finds how a nest's variables correspond to a group's, from pairs of indices that must be equal.
-class Matcher {
+class LoopMatcher {
  public:
   using Map = std::vector<std::pair<sym::Expr, sym::Expr>>;
 
-  Matcher(const Group& group, const loop::Nest& nest, sym::Context& context);
+  LoopMatcher(const Group& group, const loop::Nest& nest, sym::Context& context);
 
   // Makes the two equal: `theirs` in group variables, `ours` in the nest's. False if that cannot
   // be; what was mapped up to then stays mapped.
@@ -50,12 +50,12 @@ struct StoreOf {
 [[nodiscard]] std::optional<StoreOf> find_store(const Group& group, loop::BufferId buffer);
 
 // Matches every read of what the group writes. False if one cannot be; `found` counts them.
-[[nodiscard]] bool match_dependencies(Matcher& matcher, const Group& group, const loop::Nest& nest,
-                                      int& found);
+[[nodiscard]] bool match_dependencies(LoopMatcher& matcher, const Group& group,
+                                      const loop::Nest& nest, int& found);
 
 // Without a dependency: the same element of the same input, read by both. Which loops correspond is
 // a choice then, not a need.
-[[nodiscard]] bool match_sibling(Matcher& matcher, const Group& group, const loop::Nest& nest);
+[[nodiscard]] bool match_sibling(LoopMatcher& matcher, const Group& group, const loop::Nest& nest);
 
 // Splits loops of the nest that read a result of the group by quotient and remainder (a row of
 // groups of channels read as a row of channels), so that the quotient is a loop that can match.

@@ -59,7 +59,8 @@ void fuse_groups(State& s) {
 }
 
 void make_steps(State& s) {
-  s.scheduled.steps = build_steps(program(s), s.options, std::move(s.contractions), s.groups);
+  s.scheduled.steps =
+      build_steps(program(s), s.options, std::move(s.contractions), s.groups, s.found);
   s.contractions.clear();
   s.groups.clear();
   program(s).nests.clear();
@@ -68,6 +69,25 @@ void make_steps(State& s) {
 
 void count_bytes_of_steps(State& s) {
   for (Step& step : s.scheduled.steps) count_step_bytes(step, program(s));
+}
+
+// From build_contractions on, the nest of a library call only holds its place in the order: it
+// stores as the last nest of its epilogue does, with that nest's variables. Here are the others.
+Program nests_of(const State& state) {
+  Program nests = state.scheduled.program;
+  std::erase_if(nests.nests, [&](const loop::Nest& nest) {
+    return !nest.stores.empty() && state.contractions.contains(nest.stores.front().buffer);
+  });
+  return nests;
+}
+
+void check(const State& state) {
+  if (!state.found.empty()) return;  // whose steps are missing
+  if (state.has_steps) {
+    verify(state.scheduled);
+  } else {
+    loop::verify(nests_of(state));
+  }
 }
 
 constexpr bool kRequired = true;
@@ -103,7 +123,7 @@ constexpr NestPass kPasses[] = {
      needs::padded_channels, false, "images with few channels get more of them, of zeros"},
     {"settle_operands", [](State& s) { settle_operands(program(s), libraries(s)); },
      nullptr, kRequired, "operands of contractions are read in place or copied"},
-    {"contractions_to_loops", [](State& s) { contractions_to_loops(program(s), libraries(s)); },
+    {"contractions_to_loops", [](State& s) { contractions_to_loops(program(s), libraries(s), s.found); },
      nullptr, kRequired, "contractions that the library does not run become loops"},
     {"fold_channel_factors", [](State& s) { fold_channel_factors(program(s)); },
      needs::inference, false, "factors of a convolution's channels move into its weights"},
@@ -140,20 +160,10 @@ constexpr NestPass kPasses[] = {
      needs::cache_hints, false, "which kernels read what was just written, and which rows lie in L2"},
     {"count_bytes", [](State& s) { count_bytes(s.scheduled); }, nullptr, kRequired,
      "what a call moves, and the least that it could"},
-    {"verify", [](State& s) { verify(s.scheduled); }, nullptr, kRequired,
+    {"verify", [](State& s) { check(s); }, nullptr, kRequired,
      "no step reads what nothing has written, and every output is written"},
 };
 // clang-format on
-
-// From build_contractions on, the nest of a library call only holds its place in the order: it
-// stores as the last nest of its epilogue does, with that nest's variables. Here are the others.
-Program nests_of(const State& state) {
-  Program nests = state.scheduled.program;
-  std::erase_if(nests.nests, [&](const loop::Nest& nest) {
-    return !nest.stores.empty() && state.contractions.contains(nest.stores.front().buffer);
-  });
-  return nests;
-}
 
 // Library calls stand behind the nests.
 std::string text_of(const State& state) {
@@ -161,14 +171,6 @@ std::string text_of(const State& state) {
   std::string text = loop::to_string(nests_of(state));
   for (const auto& [buffer, step] : state.contractions) text += to_string(step, program(state));
   return text;
-}
-
-void check(const State& state) {
-  if (state.has_steps) {
-    verify(state.scheduled);
-  } else {
-    loop::verify(nests_of(state));
-  }
 }
 
 void check_skip(const NestPassOptions& run) {
@@ -183,7 +185,9 @@ void run_one(const NestPass& pass, State& state, const NestPassOptions& run) {
   const auto start = std::chrono::steady_clock::now();
   try {
     if (run.fail == pass.name) throw InternalError("made to fail by option fail_stage");
+    const bool was_fine = state.found.empty();
     pass.function(state);
+    if (was_fine) state.found.add_note(fmt::format("in nest pass {}", pass.name));
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     log(LogChannel::passes, "{}: {:.3f} ms", pass.name, seconds.count() * 1e3);
     if (run.timings != nullptr) run.timings->push_back({pass.name, seconds.count()});
@@ -207,7 +211,10 @@ const NestPass* find_nest_pass(std::string_view name) {
 ScheduledProgram run_nest_passes(Program program, const Options& options,
                                  const NestPassOptions& run) {
   check_skip(run);
-  State state{.options = options, .scheduled = {.program = std::move(program)}};
+  UnsupportedNodes here;
+  State state{.options = options,
+              .scheduled = {.program = std::move(program)},
+              .found = run.found != nullptr ? *run.found : here};
   std::size_t count = 0;
   for (const NestPass& pass : kPasses) {
     if (pass.needs != nullptr && !pass.needs(options)) continue;
@@ -215,6 +222,7 @@ ScheduledProgram run_nest_passes(Program program, const Options& options,
     if (!pass.required && count++ >= run.stop_after) continue;
     run_one(pass, state, run);
   }
+  here.check();
   return std::move(state.scheduled);
 }
 

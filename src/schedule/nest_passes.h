@@ -24,6 +24,7 @@ struct Scheduling {
   std::vector<loop::BufferId> column_parts;  // results of sums that cut_columns has split
   std::vector<Group> groups;                 // between fuse and build_steps
   bool has_steps = false;
+  UnsupportedNodes& found;  // NestPassOptions::found
 };
 
 struct NestPass {

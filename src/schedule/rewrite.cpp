@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/unsupported.h"
 #include "loop/builder.h"
 #include "schedule/buffers.h"
 #include "schedule/inline.h"
@@ -52,8 +53,8 @@ void convolution_to_loops(Nest& nest, const Program& program) {
   const auto c = std::get<loop::Convolution>(nest.detail);
   sym::Context& context = *program.context;
   if (c.transposed || c.weight_gradient) {
-    unsupported("{} at {}: a transposed convolution or a gradient of {}", nest.label, nest.source,
-                abi::name_of(program.buffers[c.x].dtype));
+    unsupported_at({&nest.source, 1}, "{} at {}: a transposed convolution or a gradient of {}",
+                   nest.label, nest.source, abi::name_of(program.buffers[c.x].dtype));
   }
   const loop::Buffer& x = program.buffers[c.x];
   const loop::Buffer& w = program.buffers[c.w];
@@ -159,7 +160,8 @@ void drop_dead_values(Program& program) {
   for (Nest& nest : program.nests) drop_dead_values(nest);
 }
 
-void contractions_to_loops(Program& program, const abi::Libraries& libraries) {
+void contractions_to_loops(Program& program, const abi::Libraries& libraries,
+                           UnsupportedNodes& found) {
   std::vector<Nest> nests;
   for (Nest& nest : program.nests) {
     std::optional<Nest> bias;
@@ -173,8 +175,10 @@ void contractions_to_loops(Program& program, const abi::Libraries& libraries) {
     } else if (nest.kind == NestKind::convolution) {
       const auto& c = std::get<loop::Convolution>(nest.detail);
       if (!libraries.convolution.types.has(program.buffers[c.x].dtype)) {
-        bias = take_bias(nest, program);
-        convolution_to_loops(nest, program);
+        found.run([&] {
+          bias = take_bias(nest, program);
+          convolution_to_loops(nest, program);
+        });
       }
     }
     nests.push_back(std::move(nest));

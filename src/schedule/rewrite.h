@@ -2,6 +2,7 @@
 #pragma once
 
 #include "abi/target.h"
+#include "base/unsupported.h"
 #include "loop/program.h"
 
 namespace inkle::schedule {
@@ -13,8 +14,9 @@ void drop_unit_variables(loop::Program& program);
 void drop_dead_values(loop::Program& program);
 
 // Contractions that run better or only as loops of our own: products of one row with a matrix,
-// and dtypes that the library does not take. They become sum reductions.
-void contractions_to_loops(loop::Program& program, const abi::Libraries& libraries);
+// and dtypes that the library does not take. They become sum reductions. What cannot is `found`.
+void contractions_to_loops(loop::Program& program, const abi::Libraries& libraries,
+                           UnsupportedNodes& found);
 
 // Convolutions of f16 and bf16, and their gradients, become ones of f32 with a rounding after them
 // where the library has only those (x86 processors with AVX2 alone): sums and bias are of f32 in
@@ -46,8 +48,8 @@ void split_channels(loop::Program& program, std::int64_t longest);
 void pad_products(loop::Program& program, const abi::GemmLibrary& library);
 
 // A convolution whose result is multiplied by a number for each channel, where that number and the
-// weights come from parameters alone: the weights take the factor over (once, see Step::prepare),
-// and a number for each channel that is added next becomes the bias.
+// weights come from parameters alone: the weights take the factor over (once, see
+// Step::prepare), and a number for each channel that is added next becomes the bias.
 //
 //   t = conv(x, w);  y = relu(t * s[c] + b[c])   =>   w2 = w * s[o];  t = conv(x, w2, b);  y =
 //   relu(t)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "abi/target.h"
+#include "base/unsupported.h"
 #include "loop/program.h"
 #include "schedule/scheduled.h"
 
@@ -34,6 +35,9 @@ struct NestPassOptions {
   std::size_t stop_after = ~std::size_t{0};  // number of passes that may be left out, for bisection
   bool verify_each = false;                  // after each; after the last always
   std::string fail;  // for tests: the pass of this name throws InternalError
+  // Takes what there is no kernel and no call for, of which there are then no steps: the result
+  // only shows what else is unsupported. Null: all of it is thrown as one Unsupported.
+  UnsupportedNodes* found = nullptr;
   // After each: nests, from build_steps on steps.
   std::function<void(std::string_view pass, const std::string& text)> dump;
   std::vector<NestPassTiming>* timings = nullptr;

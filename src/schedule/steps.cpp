@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/unsupported.h"
 #include "loop/builder.h"
 #include "schedule/blocks.h"
 #include "schedule/linear.h"
@@ -122,7 +123,7 @@ class StepBuilder {
   StepBuilder(const Program& program, const Options& options, ContractionSteps contractions)
       : program_(program), options_(options), contractions_(std::move(contractions)) {}
 
-  std::vector<Step> run(std::span<const Group> groups) {
+  std::vector<Step> run(std::span<const Group> groups, UnsupportedNodes& found) {
     readers_.resize(program_.buffers.size());
     for (std::size_t g = 0; g < groups.size(); ++g) {
       for (const Member& member : groups[g].members) {
@@ -134,7 +135,9 @@ class StepBuilder {
         readers_[output.buffer].insert(kOutside);
     }
     std::vector<Step> steps;
-    for (std::size_t g = 0; g < groups.size(); ++g) steps.push_back(build(groups[g], g));
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      found.run([&] { steps.push_back(build(groups[g], g)); });
+    }
     return steps;
   }
 
@@ -182,8 +185,8 @@ class StepBuilder {
       case NestKind::convolution: {
         const auto at = contractions_.find(first.stores.front().buffer);
         if (at == contractions_.end()) {
-          unsupported("{} at {} has operands that the library cannot run", first.label,
-                      first.source);
+          unsupported_at({&first.source, 1}, "{} at {} has operands that the library cannot run",
+                         first.label, first.source);
         }
         return at->second;
       }
@@ -196,7 +199,7 @@ class StepBuilder {
         return step;
       }
       case NestKind::sort:
-        unsupported("{} at {} has no kernel yet", first.label, first.source);
+        unsupported_at({&first.source, 1}, "{} at {} has no kernel yet", first.label, first.source);
     }
     INKLE_CHECK(false, "unknown nest kind");
   }
@@ -230,8 +233,9 @@ class StepBuilder {
 }  // namespace
 
 std::vector<Step> build_steps(const Program& program, const Options& options,
-                              ContractionSteps contractions, std::span<const Group> groups) {
-  return StepBuilder(program, options, std::move(contractions)).run(groups);
+                              ContractionSteps contractions, std::span<const Group> groups,
+                              UnsupportedNodes& found) {
+  return StepBuilder(program, options, std::move(contractions)).run(groups, found);
 }
 
 }  // namespace inkle::schedule

@@ -273,13 +273,13 @@ class RowJoiner {
       : group_(group), nest_(nest), context_(context) {}
 
   // The correspondence under which an element that the nest reads is one that a member touches.
-  std::optional<Matcher> run() {
+  std::optional<LoopMatcher> run() {
     for (const Member& member : group_.members) {
       if (member.inner.empty() || member.gathers) continue;
       for (const Touch& theirs : touches(member)) {
         for (const Instruction& ours : nest_.body.instructions) {
           if (ours.opcode != Opcode::load || ours.buffer != theirs.buffer) continue;
-          Matcher matcher(group_, nest_, context_);
+          LoopMatcher matcher(group_, nest_, context_);
           if (fits(matcher, member, *theirs.indices, ours.indices)) return matcher;
         }
       }
@@ -291,7 +291,7 @@ class RowJoiner {
   [[nodiscard]] const std::vector<Dim>& points() const { return points_; }
 
  private:
-  bool fits(Matcher& matcher, const Member& member, const std::vector<Expr>& theirs,
+  bool fits(LoopMatcher& matcher, const Member& member, const std::vector<Expr>& theirs,
             const std::vector<Expr>& ours) {
     points_.clear();
     std::vector<Expr> paired;
@@ -331,7 +331,7 @@ class RowJoiner {
   }
 
   // The rows of a part are the group's last loops.
-  bool walks_last(const Matcher& matcher) const {
+  bool walks_last(const LoopMatcher& matcher) const {
     const std::vector<Dim> walked = matcher.image(nest_.reduced);
     const std::vector<Dim>& dims = matcher.group_dims();
     if (walked.empty() || walked.size() >= dims.size()) return false;

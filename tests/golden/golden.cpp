@@ -46,20 +46,25 @@ std::vector<Case> read_cases(const std::filesystem::path& file) {
   std::vector<Case> cases;
   std::vector<std::string> command;
   bool open = false;
+  std::size_t read = 0;  // the lines of a section end here
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const std::string& line = lines[i];
-    if (line.starts_with("// run:")) {
+    if (!is_marker(line)) {
+      if (i >= read && !line.empty()) {
+        user_error("{}:{}: text in no section", file.string(), i + 1);
+      }
+    } else if (line.starts_with("// run:")) {
       command = words(line.substr(7));
     } else if (line == "// --- in") {
       if (command.empty()) user_error("{}:{}: no run line before it", file.string(), i + 1);
-      const std::size_t end = section_end(lines, i + 1);
+      const std::size_t end = read = section_end(lines, i + 1);
       cases.push_back({.line = i + 1, .command = command, .in = join(lines, i + 1, end)});
       open = true;
     } else if (line == "// --- out" || line == "// --- error") {
       if (!open) user_error("{}:{}: no '--- in' before it", file.string(), i + 1);
       Case& test = cases.back();
       test.first = i;
-      test.last = section_end(lines, i + 1);
+      test.last = read = section_end(lines, i + 1);
       test.expected = join(lines, i + 1, test.last);
       test.expects_error = line == "// --- error";
       open = false;

@@ -7,7 +7,8 @@
 //   graph @f(..) {..}
 //
 // "// --- error" instead of "// --- out" holds the message of the exception. A case keeps the run
-// line of the one before it; other lines that start with "//" are comments and end a section.
+// line of the one before it; other lines that start with "//" are comments and end a section. What
+// is neither, nor in a section, is an error: no expectation is left unread.
 #pragma once
 
 #include <filesystem>

@@ -34,7 +34,10 @@ TEST(Table, EveryRowIsComplete) {
 TEST(Table, EveryRowThatRunsHasAnOracle) {
   for (const OpDef* op : op_table().all()) {
     if (graph::has(op->traits, Trait::eager_only)) continue;
-    EXPECT_TRUE(op->reference != nullptr || op->decompose != nullptr) << op->name;
+    // Its own decomposition would be wrong in the same way. Those are of another row, which has
+    // one, after sizes and scales.
+    const bool is_size_alone = op->name.starts_with("upsample_") && op->name.ends_with("_vec");
+    EXPECT_TRUE(op->reference != nullptr || is_size_alone) << op->name;
   }
 }
 

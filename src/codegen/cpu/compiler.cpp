@@ -24,6 +24,7 @@
 #include "abi/targets.h"
 #include "base/error.h"
 #include "base/threads.h"
+#include "base/unsupported.h"
 #include "codegen/cpu/ir.h"
 #include "codegen/cpu/kernel_code.h"
 #include "image/image.h"
@@ -244,7 +245,7 @@ EmittedKernel emit(Ir& module, const CompileUnit& unit, const Processor& process
     return emit_kernel(module, kernel, unit.schedule, processor, kFunction, passes);
   } catch (const Unsupported& error) {
     if (kernel.sources.empty()) throw;
-    unsupported("{}: {}", fmt::join(kernel.sources, ", "), error.what());
+    unsupported_at(kernel.sources, "{}: {}", fmt::join(kernel.sources, ", "), error.what());
   }
 }
 
@@ -266,11 +267,15 @@ std::vector<CompiledKernel> CpuCompiler::compile(std::span<const CompileUnit> un
                                                  const CompileOptions& options) {
   std::vector<CompiledKernel> out(units.size());
   std::vector<std::unique_ptr<Ir>> modules(units.size());
+  UnsupportedNodes found;
   for (std::size_t i = 0; i < units.size(); ++i) {
     const auto start = Clock::now();
     const schedule::Kernel& kernel = *units[i].kernel;
     modules[i] = std::make_unique<Ir>("");
-    const EmittedKernel emitted = emit(*modules[i], units[i], impl_->processor, options.passes);
+    EmittedKernel emitted;
+    const bool is_emitted =
+        found.run([&] { emitted = emit(*modules[i], units[i], impl_->processor, options.passes); });
+    if (!is_emitted) continue;
     out[i].scratch_bytes = emitted.scratch_bytes;
     out[i].can_fail = emitted.can_fail;
     if (options.keep_ir) out[i].ir = modules[i]->text();
@@ -279,6 +284,8 @@ std::vector<CompiledKernel> CpuCompiler::compile(std::span<const CompileUnit> un
     INKLE_CHECK(wrong.empty(), "kernel {} is malformed LLVM IR: {}", kernel.name, wrong);
     out[i].emit_seconds = seconds_since(start);
   }
+  found.check();
+  if (options.only_text) return out;
   parallel_for(
       0, static_cast<std::int64_t>(units.size()), 1, [&](std::int64_t first, std::int64_t last) {
         for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(last); ++i) {

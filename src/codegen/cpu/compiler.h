@@ -48,6 +48,7 @@ struct CompileUnit {
 struct CompileOptions {
   bool keep_ir = false;        // fill CompiledKernel::ir
   bool keep_assembly = false;  // fill CompiledKernel::assembly
+  bool only_text = false;      // LLVM IR and no machine code
   kernel::PassOptions passes = {};
 };
 

@@ -15,6 +15,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "base/unsupported.h"
 #include "codegen/cuda/kernel.h"
 #include "codegen/cuda/nvrtc.h"
 #include "codegen/cuda/prelude.h"
@@ -101,6 +102,17 @@ std::vector<std::size_t> distribute(const std::vector<double>& work, std::size_t
   return result;
 }
 
+// What has no code is told with the nodes that the kernel stands for.
+KernelSource written(const CompileUnit& unit, const kernel::PassOptions& passes) {
+  try {
+    return write_kernel(*unit.kernel, unit.schedule, unit.name, context_of(*unit.kernel), passes);
+  } catch (const Unsupported& error) {
+    UnsupportedAt at(error);
+    for (const std::string& node : unit.kernel->sources) at.add(node);
+    throw at;
+  }
+}
+
 }  // namespace
 
 CudaCompiler::CudaCompiler(abi::DeviceDescription device)
@@ -130,11 +142,13 @@ Compiled CudaCompiler::compile(std::span<const CompileUnit> units, bool only_tex
   const std::size_t count = units.size();
   std::vector<KernelSource> sources;
   std::vector<double> work;
-  for (const CompileUnit& unit : units) {
-    sources.push_back(
-        write_kernel(*unit.kernel, unit.schedule, unit.name, context_of(*unit.kernel), passes));
-    work.push_back(work_of(sources.back().text, *unit.schedule.blocks));
-  }
+  UnsupportedNodes found;
+  for (const CompileUnit& unit : units)
+    found.run([&] {
+      sources.push_back(written(unit, passes));
+      work.push_back(work_of(sources.back().text, *unit.schedule.blocks));
+    });
+  found.check();
   const std::size_t programs = programs_for(work);
   const std::vector<std::size_t> program_of = distribute(work, programs);
   std::vector<Batch> batches(programs);

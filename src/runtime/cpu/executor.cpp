@@ -62,10 +62,10 @@ void Executable::align_constants() {
 void Executable::make_steps() {
   calls_.reserve(plan_->steps.size());  // library steps point into it
   for (const abi::Step& s : plan_->steps) {
-    Step step;
+    BoundStep step;
     step.prepare = s.prepare;
     if (const auto* launch = std::get_if<abi::Launch>(&s.action)) {
-      step.kind = Step::Kind::launch;
+      step.kind = BoundStep::Kind::launch;
       step.launch = launch;
       step.function = code_->functions[launch->kernel];
       if (step.function == nullptr) {
@@ -74,16 +74,16 @@ void Executable::make_steps() {
       }
       step.declared = launch->buffers;
     } else if (const auto* call = std::get_if<abi::LibraryCall>(&s.action)) {
-      step.kind = Step::Kind::library;
+      step.kind = BoundStep::Kind::library;
       step.library = static_cast<std::uint32_t>(library_steps_.size());
       add_library_step(*call, s.prepare);
     } else if (const auto* eager = std::get_if<abi::EagerCall>(&s.action)) {
-      step.kind = Step::Kind::eager;
+      step.kind = BoundStep::Kind::eager;
       step.eager = eager;
     } else {
       common::refuse_nested(*plan_, s);
       const auto& copy = std::get<abi::CopyStep>(s.action);
-      step.kind = Step::Kind::copy;
+      step.kind = BoundStep::Kind::copy;
       step.declared = {copy.from, copy.to};
     }
     for (const PlanBuffer b : step.declared) step.buffers.push_back(facts_.roots[b]);
@@ -160,7 +160,7 @@ MemoryReport Executable::memory() const {
 }
 
 std::string Executable::implementation(std::size_t step) const {
-  if (step >= steps_.size() || steps_[step].kind != Step::Kind::library) return {};
+  if (step >= steps_.size() || steps_[step].kind != BoundStep::Kind::library) return {};
   return frames_.latest(std::string(), [&](const Frame& frame) {
     const auto& compiled = frame.library_state(steps_[step].library).compiled;
     return compiled && compiled->primitive ? compiled->primitive->implementation() : std::string();

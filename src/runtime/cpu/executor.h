@@ -53,7 +53,7 @@ class Executable final : public common::Executable {
 
  private:
   friend class Frame;
-  struct Step;
+  struct BoundStep;
 
   void align_constants();
   void make_steps();
@@ -70,7 +70,7 @@ class Executable final : public common::Executable {
   common::PlanFacts facts_;
   mutable WeightCache weights_;          // thread-safe
   std::vector<abi::LibraryCall> calls_;  // with roots for buffers; stable addresses
-  std::vector<Step> steps_;
+  std::vector<BoundStep> steps_;
   std::vector<std::unique_ptr<LibraryStep>> library_steps_;
   std::vector<PreparedGroup> groups_;
   std::vector<std::unique_ptr<PreparedSets>> sets_;  // by group

@@ -75,7 +75,7 @@ Frame::Frame(const Executable& executable)
       library_(executable.library_steps_.size()) {
   std::size_t most_buffers = 0;
   std::size_t most_sizes = 0;
-  for (const Executable::Step& s : executable.steps_) {
+  for (const Executable::BoundStep& s : executable.steps_) {
     if (s.launch == nullptr) continue;
     most_buffers = std::max(most_buffers, s.buffers.size());
     most_sizes = std::max(most_sizes, s.launch->sizes.size());
@@ -138,7 +138,7 @@ void Frame::plan_shapes() {
   scratch_wanted_ = abi::kStatusBytes;
   starts_.resize(executable_.steps_.size());
   for (std::size_t n = 0; n < executable_.steps_.size(); ++n) {
-    const Executable::Step& s = executable_.steps_[n];
+    const Executable::BoundStep& s = executable_.steps_[n];
     if (s.launch == nullptr) continue;
     starts_[n].clear();
     for (const abi::Slot extent : s.launch->extents) {
@@ -210,28 +210,28 @@ void Frame::bind_scratch() {
 }
 
 void Frame::run_step(std::size_t number) {
-  const Executable::Step& step = executable_.steps_[number];
+  const Executable::BoundStep& step = executable_.steps_[number];
   if (!library_.empty()) {
     for (const PlanBuffer b : step.buffers) magnitudes_.forget(b);
   }
   switch (step.kind) {
-    case Executable::Step::Kind::launch:
+    case Executable::BoundStep::Kind::launch:
       run_launch(number);
       break;
-    case Executable::Step::Kind::library:
+    case Executable::BoundStep::Kind::library:
       run_library(step);
       break;
-    case Executable::Step::Kind::eager:
+    case Executable::BoundStep::Kind::eager:
       run_eager(*step.eager);
       break;
-    case Executable::Step::Kind::copy:
+    case Executable::BoundStep::Kind::copy:
       run_copy(step);
       break;
   }
 }
 
 void Frame::run_launch(std::size_t number) {
-  const Executable::Step& step = executable_.steps_[number];
+  const Executable::BoundStep& step = executable_.steps_[number];
   const abi::Launch& launch = *step.launch;
   const std::int64_t extent = slots_[launch.extent];
   if (extent <= 0) return;
@@ -264,7 +264,7 @@ void Frame::run_launch(std::size_t number) {
   }
 }
 
-void Frame::run_library(const Executable::Step& step) {
+void Frame::run_library(const Executable::BoundStep& step) {
   const LibraryStep& library = *executable_.library_steps_[step.library];
   const BufferDecl& weights = plan_.buffers[library.weights_buffer()];
   std::int64_t version = 0;
@@ -282,7 +282,7 @@ void Frame::run_library(const Executable::Step& step) {
               is_sampled, magnitudes_);
 }
 
-void Frame::run_copy(const Executable::Step& step) {
+void Frame::run_copy(const Executable::BoundStep& step) {
   const BufferDecl& from = plan_.buffers[step.declared[0]];
   const BufferDecl& to = plan_.buffers[step.declared[1]];
   const std::int64_t* sizes = values(to.sizes);

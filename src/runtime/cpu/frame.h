@@ -12,7 +12,7 @@
 namespace inkle::runtime::cpu {
 
 // What a step does, with aliases resolved.
-struct Executable::Step {
+struct Executable::BoundStep {
   enum class Kind : std::uint8_t { launch, library, eager, copy };
   Kind kind = Kind::launch;
   bool prepare = false;
@@ -59,8 +59,8 @@ class Frame final : public common::Frame {
   void bind_prepared(const PreparedGroup& group, const PreparedSet& set);
   void run_step(std::size_t number) override;
   void run_launch(std::size_t number);
-  void run_library(const Executable::Step& step);
-  void run_copy(const Executable::Step& step);
+  void run_library(const Executable::BoundStep& step);
+  void run_copy(const Executable::BoundStep& step);
   void finish() override;
   void copy_constant(abi::PlanBuffer root, const abi::TensorView& to, std::int64_t bytes) override;
   [[nodiscard]] bool is_copy(const void* data) const override;

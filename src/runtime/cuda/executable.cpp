@@ -243,13 +243,13 @@ void Executable::make_steps() {
   is_of_device_.assign(plan_->buffers.size(), false);
   is_of_host_.assign(plan_->buffers.size(), false);
   for (const abi::Step& s : plan_->steps) {
-    Step step;
+    BoundStep step;
     if (const auto* launch = std::get_if<abi::Launch>(&s.action)) {
       make_launch(*launch, step);
     } else if (const auto* call = std::get_if<abi::LibraryCall>(&s.action)) {
       make_call(*call, step);
     } else if (const auto* eager = std::get_if<abi::EagerCall>(&s.action)) {
-      step.kind = Step::Kind::eager;
+      step.kind = BoundStep::Kind::eager;
       step.eager = eager;
       for (const abi::EagerArgument& a : eager->arguments) {
         if (a.kind == abi::EagerArgument::Kind::slot) continue;
@@ -257,7 +257,7 @@ void Executable::make_steps() {
       }
     } else {
       common::refuse_nested(*plan_, s);
-      step.kind = Step::Kind::copy;
+      step.kind = BoundStep::Kind::copy;
       step.copy = &std::get<abi::CopyStep>(s.action);
       for (const PlanBuffer b : {step.copy->from, step.copy->to})
         is_of_host_[facts_.roots[b]] = true;
@@ -272,9 +272,9 @@ void Executable::make_steps() {
   }
 }
 
-void Executable::make_launch(const abi::Launch& launch, Step& step) {
+void Executable::make_launch(const abi::Launch& launch, BoundStep& step) {
   const abi::DeviceKernel& kernel = *plan_->kernels[launch.kernel].device;
-  step.kind = Step::Kind::launch;
+  step.kind = BoundStep::Kind::launch;
   step.launch = &launch;
   step.function = functions_[launch.kernel];
   step.shape.threads = static_cast<std::uint32_t>(kernel.block_threads);
@@ -287,15 +287,15 @@ void Executable::make_launch(const abi::Launch& launch, Step& step) {
   for (const abi::TensorMap& m : launch.maps) step.mapped.push_back(facts_.roots[m.buffer]);
 }
 
-void Executable::make_call(const abi::LibraryCall& call, Step& step) const {
+void Executable::make_call(const abi::LibraryCall& call, BoundStep& step) const {
   step.call = call;
   abi::for_each_operand(*step.call, [&](abi::Operand& o) { o.buffer = facts_.roots[o.buffer]; });
   if (std::holds_alternative<abi::MatmulCall>(call)) {
-    step.kind = Step::Kind::matmul;
+    step.kind = BoundStep::Kind::matmul;
   } else if (std::holds_alternative<abi::ConvolutionCall>(call)) {
-    step.kind = Step::Kind::convolution;
+    step.kind = BoundStep::Kind::convolution;
   } else {
-    step.kind = Step::Kind::attention;
+    step.kind = BoundStep::Kind::attention;
   }
 }
 
@@ -336,7 +336,7 @@ bool Executable::is_given_alone(PlanBuffer root) const {
 
 std::string Executable::why_not_recorded() const {
   if (steps_.empty()) return "nothing is launched";
-  for (const Step& step : steps_) {
+  for (const BoundStep& step : steps_) {
     // A recording gives copies, or views of copies of arguments.
     if (step.eager != nullptr &&
         (step.eager->name == "inkle::view" || step.eager->name == "aten::as_strided")) {

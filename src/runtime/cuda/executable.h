@@ -50,7 +50,7 @@ class Executable final : public common::Executable {
 
  private:
   friend class Frame;
-  struct Step;
+  struct BoundStep;
   // Results of the prepare steps for one set of weights, in memory of the device that stays where
   // it is for as long as the Executable.
   struct Prepared {
@@ -83,8 +83,8 @@ class Executable final : public common::Executable {
   [[nodiscard]] void* zeros_of_recording(std::int64_t bytes);
   void expect_recording(std::int64_t bytes, Stream stream);
   void make_steps();
-  void make_launch(const abi::Launch& launch, Step& step);
-  void make_call(const abi::LibraryCall& call, Step& step) const;
+  void make_launch(const abi::Launch& launch, BoundStep& step);
+  void make_call(const abi::LibraryCall& call, BoundStep& step) const;
   // Whether nothing but kernels and library calls has this argument, and they only read it.
   [[nodiscard]] bool is_given_alone(abi::PlanBuffer root) const;
   void run_with(const common::Call& call, double* microseconds);
@@ -99,7 +99,7 @@ class Executable final : public common::Executable {
   std::vector<bool> is_of_host_;    // likewise: an op in eager or a copy, which may write
   std::vector<std::unique_ptr<Module>> modules_;  // by image
   std::vector<Function> functions_;               // by kernel
-  std::vector<Step> steps_;
+  std::vector<BoundStep> steps_;
   void* constants_ = nullptr;              // one block of the device
   std::vector<std::int64_t> constant_at_;  // by constant, in that block
   std::uint32_t* status_ = nullptr;        // by step; written by kernels

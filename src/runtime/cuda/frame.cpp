@@ -219,15 +219,16 @@ void Frame::plan_shapes() {
   needs_workspace_ = false;
   std::vector<ConvolutionShape> convolutions;
   for (std::size_t s = 0; s < states_.size(); ++s) {
-    const Executable::Step& step = executable_.steps_[s];
-    if (step.kind == Executable::Step::Kind::launch) plan_launch(s);
-    if (step.kind == Executable::Step::Kind::matmul) {
+    const Executable::BoundStep& step = executable_.steps_[s];
+    if (step.kind == Executable::BoundStep::Kind::launch) plan_launch(s);
+    if (step.kind == Executable::BoundStep::Kind::matmul) {
       states_[s].gemm_plan = plan_gemm(std::get<abi::MatmulCall>(*step.call), slots_);
       states_[s].gemm.reset();
       states_[s].padded_rows = padded_rows(*states_[s].gemm_plan);
       needs_workspace_ = true;
     }
-    if (step.kind == Executable::Step::Kind::convolution && device_.convolutions() != nullptr) {
+    if (step.kind == Executable::BoundStep::Kind::convolution &&
+        device_.convolutions() != nullptr) {
       states_[s].convolution_shape =
           plan_convolution(std::get<abi::ConvolutionCall>(*step.call), slots_);
       states_[s].convolution.reset();
@@ -239,7 +240,7 @@ void Frame::plan_shapes() {
 }
 
 void Frame::plan_launch(std::size_t number) {
-  const Executable::Step& step = executable_.steps_[number];
+  const Executable::BoundStep& step = executable_.steps_[number];
   State& state = states_[number];
   const std::int64_t blocks = slots_[step.launch->extent];
   constexpr std::int64_t kMostBlocks = (std::int64_t{1} << 31) - 1;
@@ -360,7 +361,7 @@ void Frame::bind_arena() {
 }
 
 void Frame::run_step(std::size_t number) {
-  using StepKind = Executable::Step::Kind;
+  using StepKind = Executable::BoundStep::Kind;
   switch (executable_.steps_[number].kind) {
     case StepKind::launch:
       run_launch(number);
@@ -388,7 +389,7 @@ void Frame::run_step(std::size_t number) {
 }
 
 void Frame::run_launch(std::size_t number) {
-  const Executable::Step& step = executable_.steps_[number];
+  const Executable::BoundStep& step = executable_.steps_[number];
   State& state = states_[number];
   if (state.blocks == 0) return;
   for (std::size_t i = 0; i < step.buffers.size(); ++i) {
@@ -407,7 +408,7 @@ void Frame::run_launch(std::size_t number) {
 
 // Again only where a tensor has moved, or its sizes have changed.
 void Frame::encode_maps(std::size_t number) {
-  const Executable::Step& step = executable_.steps_[number];
+  const Executable::BoundStep& step = executable_.steps_[number];
   State& state = states_[number];
   for (std::size_t m = 0; m < step.mapped.size(); ++m) {
     void* const at = on_device(step.mapped[m]);

@@ -30,7 +30,7 @@ inline bool is_on_host(const abi::BufferDecl& decl) {
 }
 
 // What a step does, with aliases resolved.
-struct Executable::Step {
+struct Executable::BoundStep {
   enum class Kind : std::uint8_t { launch, matmul, convolution, attention, eager, copy };
   Kind kind = Kind::launch;
   const abi::Launch* launch = nullptr;

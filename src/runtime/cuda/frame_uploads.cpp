@@ -31,7 +31,7 @@ void Frame::find_uploads() {
       uploads_.push_back({b});
     }
   };
-  for (Executable::Step& step : executable_.steps_) {
+  for (Executable::BoundStep& step : executable_.steps_) {
     for (const PlanBuffer b : step.buffers) add(b);
     if (step.call) abi::for_each_operand(*step.call, [&](abi::Operand& o) { add(o.buffer); });
   }

@@ -1,0 +1,25 @@
+#include "base/unsupported.h"
+
+namespace inkle {
+
+void UnsupportedNodes::add(const Unsupported& error) {
+  const UnsupportedAt at(error);
+  if (!first_) {
+    first_.emplace(at);
+  } else if (at.nodes().empty()) {
+    // Nobody can leave that to another way: it is what is told.
+    if (!first_->nodes().empty()) first_.emplace(at);
+  } else if (!first_->nodes().empty()) {
+    for (const NodeFault& fault : at.nodes()) first_->add(fault);
+  }
+}
+
+void UnsupportedNodes::add_note(std::string_view note) {
+  if (first_) first_->add_note(note);
+}
+
+void UnsupportedNodes::check() const {
+  if (first_) throw UnsupportedAt(*first_);
+}
+
+}  // namespace inkle
