@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/package_text.h"
-#include "cli/plan_check.h"
 #include "cli/session.h"
 #include "driver/range_guards.h"
 #include "driver/stored.h"
@@ -19,6 +18,7 @@
 #include "package/package.h"
 #include "package/signature.h"
 #include "package/writer.h"
+#include "runtime/common/plan_of_file.h"
 
 namespace inkle::cli {
 namespace {
@@ -104,7 +104,7 @@ void check(const std::string& path, const std::optional<std::string>& key) {
   const package::Trust trust = package::Trust::of(key);
   const auto package = package::Package::open(path, package::Package::Use::read, {}, trust);
   const auto all = package->check_all();
-  for (const package::Contents& contents : all) check_plan(contents.plan);
+  for (const package::Contents& contents : all) runtime::common::check_plan_of_file(contents.plan);
   std::printf("%s", sections_text(*package).c_str());
   const std::filesystem::path other = package::weights_path(path);
   if (std::ranges::any_of(all, [](const auto& c) { return c.weights_hash.has_value(); })) {

@@ -6,6 +6,7 @@
 
 #include "abi/arena.h"
 #include "base/error.h"
+#include "runtime/common/plan_bounds.h"
 #include "runtime/cuda/convolution.h"
 
 namespace inkle::runtime::cuda {
@@ -212,6 +213,7 @@ void Frame::plan_arena() {
 
 // Everything that follows from the slots.
 void Frame::plan_shapes() {
+  if (executable_.options_.check_bounds) common::check_bounds(plan_, facts_, slots_);
   plan_arena();
   plan_uploads();
   kernel_bytes_ = 0;
