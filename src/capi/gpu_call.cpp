@@ -48,7 +48,8 @@ std::optional<HostTensor> GpuCall::convolution(
     const runtime::cuda::ConvolutionArguments& arguments) {
   const bool is_missing = results_.gpu_.memory->device().convolutions() == nullptr;
   unsupported("a convolution of {} needs PyTorch, which is not here: cuDNN {}",
-              abi::name_of(arguments.x.dtype), is_missing ? "is missing" : "knows no way for it");
+              abi::name_of(arguments.x.dtype),
+              is_missing ? "is missing (libcudnn.so.9)" : "has no algorithm for it");
 }
 
 std::optional<HostTensor> GpuCall::attention(const runtime::cuda::AttentionArguments&) {

@@ -198,6 +198,21 @@ TEST_F(Gpu, RefusesOtherDevices) {
   EXPECT_THAT(inkle_last_error(), HasSubstr("no streams"));
 }
 
+// Which torch would do in its own precision.
+TEST_F(Gpu, RunsConvolutionsOfF32) {
+  load(R"(graph @c(%x: f32[2,4,8,8], %w: f32[6,4,3,3] param, %b: f32[6] param) -> f32[2,6,8,8] {
+  %0: f32[2,6,8,8] = convolution(%x, %w, %b, [1, 1], [1, 1], [1, 1], false, [0, 0], 1)
+  %1: f32[2,6,8,8] = relu(%0)
+  return %1
+}
+)",
+       {{"w", std::vector<float>(6 * 4 * 9)}, {"b", std::vector<float>(6)}});
+  std::vector<float> x(2 * 4 * 8 * 8);
+  const std::vector<std::int64_t> sizes{2, 4, 8, 8};
+  ASSERT_EQ(run({tensor(INKLE_TENSOR, x, sizes)}), INKLE_OK) << inkle_last_error();
+  EXPECT_EQ(result(0).tensor.sizes[1], 6);
+}
+
 TEST_F(Gpu, DamagedWeightsAreRefusedWhenTheyGoOver) {
   std::vector<std::byte> bytes = package_of(kScale, weights_, "sm_90a");
   const auto sections =

@@ -229,8 +229,8 @@ void Frame::plan_shapes() {
       needs_workspace_ = true;
     }
     if (step.kind == Executable::Step::Kind::convolution && device_.convolutions() != nullptr) {
-      states_[s].convolution_shape =
-          plan_convolution(std::get<abi::ConvolutionCall>(*step.call), slots_);
+      states_[s].convolution_shape = plan_convolution(std::get<abi::ConvolutionCall>(*step.call),
+                                                      slots_, !host_->has_convolutions());
       states_[s].convolution.reset();
       if (states_[s].convolution_shape) convolutions.push_back(*states_[s].convolution_shape);
     }
