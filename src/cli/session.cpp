@@ -1,5 +1,4 @@
 #include "cli/session.h"
-#include "abi/targets.h"
 
 #include <fmt/format.h>
 

@@ -198,6 +198,15 @@ TEST_F(Gpu, RefusesOtherDevices) {
   EXPECT_THAT(inkle_last_error(), HasSubstr("no streams"));
 }
 
+TEST_F(Gpu, PtxRunsOnLaterOnes) {
+  const std::vector<std::byte> bytes = package_of(kScale, weights_, "compute_80");
+  for (const char* device : {"null:sm_80", "null:sm_90a", "null:sm_100"}) {
+    ASSERT_EQ(load(bytes, device), INKLE_OK) << inkle_last_error();
+    EXPECT_STREQ(inkle_program_target(program_.get()), "compute_80");
+    EXPECT_EQ(run({tensor(INKLE_TENSOR, x_, sizes_)}), INKLE_OK) << inkle_last_error();
+  }
+}
+
 // Which torch would do in its own precision.
 TEST_F(Gpu, RunsConvolutionsOfF32) {
   load(R"(graph @c(%x: f32[2,4,8,8], %w: f32[6,4,3,3] param, %b: f32[6] param) -> f32[2,6,8,8] {

@@ -8,6 +8,7 @@
 #include "graph/text.h"
 #include "ops/table.h"
 #include "package/built.h"
+#include "package/target.h"
 
 namespace inkle::capi {
 
@@ -26,7 +27,7 @@ void move_to_gpu(graph::Graph& graph) {
 std::vector<std::byte> package_of(const std::string& text,
                                   const std::map<std::string, std::vector<float>>& weights,
                                   const std::string& target) {
-  const bool on_gpu = target.starts_with("sm_");
+  const bool on_gpu = package::is_of_gpu(target);
   driver::Compiler compiler(on_gpu ? driver::make_null_target(target)
                                    : driver::make_cpu_target(target));
   graph::Graph graph = graph::parse(text, "sample.ir", ops::op_table());
