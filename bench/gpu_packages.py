@@ -28,6 +28,9 @@ import numpy
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
+# Models that are also built as PTX.
+PTX = ("decoder_bf16", "resnet_bf16")
+
 # --- Models -----------------------------------------------------------------------------------------
 
 
@@ -155,11 +158,17 @@ def prepare(arguments: argparse.Namespace) -> int:
         model, inputs, sizes = make(name)
         with torch.no_grad():
             torch.export.save(torch.export.export(model, inputs, dynamic_shapes=sizes), folder / f"{name}.pt2")
-        done = subprocess.run([build / "inkle", "build", folder / f"{name}.pt2", "-o", folder / f"{name}.inkle",
-                               "--target", arguments.target], capture_output=True, text=True, check=False)
-        print(f"{name}: {done.stderr.strip() or 'built'}", flush=True)
+        for suffix, targets in (("", [arguments.target]), ("_ptx", ["compute_80"])):
+            if suffix and name not in PTX:
+                continue
+            done = subprocess.run([build / "inkle", "build", folder / f"{name}.pt2", "-o",
+                                   folder / f"{name}{suffix}.inkle", *(a for t in targets for a in ("--target", t))],
+                                  capture_output=True, text=True, check=False)
+            print(f"{name}{suffix}: {done.stderr.strip() or 'built'}", flush=True)
         for i, x in enumerate(inputs):
             numpy.save(folder / f"{name}.{i}.npy", x.numpy())
+    if arguments.with_command:
+        shutil.copy(build / "inkle", folder / "inkle")
     library = folder / "libinkle_runtime.so.0"
     shutil.copy((build / "libinkle_runtime.so").resolve(), library)
     subprocess.run(["strip", library], check=True)
@@ -319,6 +328,13 @@ def _run_model(name: str, folder: pathlib.Path, library: ctypes.CDLL, module: An
     with torch.no_grad():
         plain = _microseconds(lambda: model(*on_card), torch.cuda.synchronize)
     report.line(name, "time of a call", None, f"{queued:.1f} us, eager {plain:.1f} us ({used >> 20} MiB of torch)")
+    if (folder / f"{name}_ptx.inkle").exists():
+        begin = time.perf_counter()
+        ptx = Program(library, folder / f"{name}_ptx.inkle", "cuda")
+        load = time.perf_counter() - begin
+        difference = _difference(ptx.run(arrays), eager)
+        report.line(name, "PTX, against eager", difference <= bound, f"{difference:.2e}; load {load * 1e3:.1f} ms")
+        ptx.close()
     out = folder / f"{name}.out"
     done = subprocess.run([folder / "gpu_package", package, "cuda", out, *(folder / f"{name}.{i}.npy" for i in
                            range(len(inputs)))], capture_output=True, text=True, check=False)
@@ -329,9 +345,9 @@ def _run_model(name: str, folder: pathlib.Path, library: ctypes.CDLL, module: An
     command = folder / "inkle"
     if command.exists():
         _run_command(name, command, folder, first, report)
-    if module is not None:
-        if "device" in inspect.signature(module.load).parameters:
-            _run_python(name, module, package, on_card, arrays, first, report)
+    if module is not None and "device" in inspect.signature(module.load).parameters:
+        _run_python(name, module, package, on_card, arrays, first, report)
+    if hasattr(module, "inkle"):
         _run_compiled(name, model, on_card, first, report)
     program.close()
 
@@ -443,6 +459,7 @@ def main() -> int:
     parser.add_argument("--build", default=os.fspath(ROOT / "build"))
     parser.add_argument("--target", default="sm_90a")
     parser.add_argument("--models", default="")
+    parser.add_argument("--with-command", action="store_true", help="which needs what it is linked with on the card")
     arguments = parser.parse_args()
     return prepare(arguments) if arguments.what == "prepare" else run(arguments)
 
