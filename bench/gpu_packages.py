@@ -112,6 +112,20 @@ def _models() -> dict[str, Callable[[], tuple[Any, tuple[Any, ...], Any]]]:
             x = functional.max_pool2d(functional.relu(self.stem(image.to(self.dtype))), 3, 2, 1)
             return self.head(self.blocks(x).mean((2, 3))).float()
 
+    class Part(nn.Module):
+        """One part of the network before, by itself."""
+
+        def __init__(self, channels: int, dtype: Any, *parts: Any) -> None:
+            super().__init__()
+            self.parts, self.dtype, self.channels = nn.Sequential(*parts), dtype, channels
+            self.to(dtype)
+
+        def forward(self, image: Any) -> Any:
+            return self.parts(image.to(self.dtype)).float()
+
+    def part(channels: int, make: Callable[[], tuple[Any, ...]]) -> Callable[[Any], Any]:
+        return lambda dtype: (Part(channels, dtype, *make()), (torch.randn(4, channels, 16, 16),), ({0: batch},))
+
     batch, length = torch.export.Dim("batch", min=1, max=256), torch.export.Dim("length", min=2, max=128)
 
     def text(most: int) -> Any:
@@ -127,7 +141,14 @@ def _models() -> dict[str, Callable[[], tuple[Any, tuple[Any, ...], Any]]]:
     def resnet(dtype: Any) -> tuple[Any, tuple[Any, ...], Any]:
         return Resnet(dtype), (torch.randn(4, 3, 64, 64),), ({0: batch},)
 
-    made = {"encoder": encoder, "decoder": decoder, "resnet": resnet}
+    made = {"encoder": encoder, "decoder": decoder, "resnet": resnet,
+            "convolution": part(32, lambda: (nn.Conv2d(32, 64, 3, 1, 1, bias=False),)),
+            "with_bias": part(32, lambda: (nn.Conv2d(32, 64, 3, 1, 1), nn.ReLU())),
+            "with_norm": part(32, lambda: (nn.Conv2d(32, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU())),
+            "strided": part(32, lambda: (nn.Conv2d(32, 64, 1, 2, bias=False),)),
+            "few_channels": part(3, lambda: (nn.Conv2d(3, 32, 7, 2, 3),)),
+            "pool": part(32, lambda: (nn.ReLU(), nn.MaxPool2d(3, 2, 1))),
+            "block": part(32, lambda: (Residual(32, 64, 2),))}
     dtypes = {"f32": torch.float32, "bf16": torch.bfloat16}
     return {f"{name}_{short}": (lambda make=make, dtype=dtype: make(dtype))
             for name, make in made.items() for short, dtype in dtypes.items()}
@@ -141,8 +162,9 @@ def make(name: str) -> tuple[Any, tuple[Any, ...], Any]:
     model, inputs, sizes = _models()[name]()
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
-            module.running_mean.normal_()
-            module.running_var.uniform_(0.5, 2)
+            # Drawn in f32: what is drawn in bf16 is another sequence in other versions of torch.
+            module.running_mean.copy_(torch.randn(module.num_features))
+            module.running_var.copy_(torch.rand(module.num_features) + 0.5)
     return model.eval(), inputs, sizes
 
 
@@ -309,10 +331,11 @@ def _run_model(name: str, folder: pathlib.Path, library: ctypes.CDLL, module: An
     begin = time.perf_counter()
     first = program.run(arrays)
     took = time.perf_counter() - begin
-    bound = 5e-2 if name.endswith("bf16") else 2e-3
+    scale = max(float(numpy.max(numpy.abs(eager[0]), initial=0)), 1e-3)
+    bound = scale * (3e-2 if name.endswith("bf16") else 2e-3)
     difference = _difference(first, eager)
     report.line(name, "C, host memory, against eager", difference <= bound,
-                f"{difference:.2e}; load {load * 1e3:.1f} ms, first call {took * 1e3:.1f} ms")
+                f"{difference:.2e} of {scale:.2e}; load {load * 1e3:.1f} ms, first call {took * 1e3:.1f} ms")
     report.line(name, "C, host memory, again", _same(program.run(arrays), first))
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -339,7 +362,11 @@ def _run_model(name: str, folder: pathlib.Path, library: ctypes.CDLL, module: An
     done = subprocess.run([folder / "gpu_package", package, "cuda", out, *(folder / f"{name}.{i}.npy" for i in
                            range(len(inputs)))], capture_output=True, text=True, check=False)
     if done.returncode == 0:
-        report.line(name, "C++", out.read_bytes() == b"".join(x.tobytes() for x in first))
+        # Another process measures the library's algorithms anew, and may take others.
+        values = numpy.frombuffer(out.read_bytes(), "f4").reshape(first[0].shape)
+        same = _same([values], first)
+        detail = "same bits" if same else f"differs by {_difference([values], first):.2e}"
+        report.line(name, "C++", _difference([values], first) <= bound, detail)
     else:
         report.line(name, "C++", False, done.stderr.strip())
     command = folder / "inkle"
