@@ -1,4 +1,4 @@
-# What the CPU half needs: LLVM for its code generator, oneDNN for its runtime.
+# What the code generator of the CPU needs: LLVM.
 
 # LLVM 18 to 22, the newest installed first.
 if(NOT LLVM_DIR)
@@ -28,19 +28,4 @@ if(LLVM_FOUND AND LLVM_VERSION_MAJOR GREATER_EQUAL 18 AND LLVM_VERSION_MAJOR LES
   endif()
 else()
   message(FATAL_ERROR "LLVM 18 to 22 is needed (Debian: llvm-22-dev); set LLVM_DIR to its cmake folder")
-endif()
-
-# Debian's dnnl-config.cmake asks for OpenCL, which is not used here.
-find_path(INKLE_DNNL_INCLUDE oneapi/dnnl/dnnl.hpp)
-find_library(INKLE_DNNL_LIBRARY dnnl)
-if(NOT INKLE_DNNL_INCLUDE OR NOT INKLE_DNNL_LIBRARY)
-  message(FATAL_ERROR "oneDNN is needed (Debian: libdnnl-dev)")
-endif()
-add_library(inkle_dnnl INTERFACE)
-target_include_directories(inkle_dnnl SYSTEM INTERFACE ${INKLE_DNNL_INCLUDE})
-# Opened when a plan first calls it (runtime/cpu/onednn_library.cpp), by its name.
-target_link_libraries(inkle_dnnl INTERFACE ${CMAKE_DL_LIBS})
-cmake_path(GET INKLE_DNNL_LIBRARY PARENT_PATH folder)
-if(NOT folder IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES)
-  target_link_options(inkle_dnnl INTERFACE -Wl,-rpath,${folder})
 endif()

@@ -37,6 +37,21 @@ add_library(inkle_hiredis INTERFACE)
 target_include_directories(inkle_hiredis SYSTEM INTERFACE ${INKLE_HIREDIS_INCLUDE})
 target_link_libraries(inkle_hiredis INTERFACE ${INKLE_HIREDIS_LIBRARY})
 
+# For the runtime of the CPU. Debian's dnnl-config.cmake asks for OpenCL, which is not used here.
+find_path(INKLE_DNNL_INCLUDE oneapi/dnnl/dnnl.hpp)
+find_library(INKLE_DNNL_LIBRARY dnnl)
+if(NOT INKLE_DNNL_INCLUDE OR NOT INKLE_DNNL_LIBRARY)
+  message(FATAL_ERROR "oneDNN is needed (Debian: libdnnl-dev)")
+endif()
+add_library(inkle_dnnl INTERFACE)
+target_include_directories(inkle_dnnl SYSTEM INTERFACE ${INKLE_DNNL_INCLUDE})
+# Opened when a plan first calls it (runtime/cpu/onednn_library.cpp), by its name.
+target_link_libraries(inkle_dnnl INTERFACE ${CMAKE_DL_LIBS})
+cmake_path(GET INKLE_DNNL_LIBRARY PARENT_PATH folder)
+if(NOT folder IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES)
+  target_link_options(inkle_dnnl INTERFACE -Wl,-rpath,${folder})
+endif()
+
 if(INKLE_CPU)
   include(InkleCpuDependencies)
 endif()

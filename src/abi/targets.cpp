@@ -271,14 +271,20 @@ constexpr std::array kTargets = {
 };
 
 // 90 of "sm_90a"; 0 for another text.
+// Of PTX that of the first card of its name.
 int number_of(std::string_view architecture) {
-  constexpr std::string_view kPrefix = "sm_";
   int number = 0;
-  if (architecture.starts_with(kPrefix)) {
+  for (const std::string_view prefix : {"sm_", "compute_"}) {
+    if (!architecture.starts_with(prefix)) continue;
     const char* const end = architecture.data() + architecture.size();
-    (void)std::from_chars(architecture.data() + kPrefix.size(), end, number);
+    (void)std::from_chars(architecture.data() + prefix.size(), end, number);
   }
   return number;
+}
+
+// PTX for one card alone, "compute_90a".
+bool is_specific_ptx(std::string_view architecture) {
+  return architecture.starts_with("compute_") && architecture.ends_with("a");
 }
 
 }  // namespace
@@ -356,7 +362,8 @@ DeviceDescription device_of(const Target& row) {
 
 DeviceDescription typical_device(std::string_view architecture) {
   const Target* const row = gpu_target(architecture);
-  if (row == nullptr || number_of(row->row) != number_of(architecture)) {
+  if (row == nullptr || number_of(row->row) != number_of(architecture) ||
+      is_specific_ptx(architecture)) {
     user_error("no typical device of architecture '{}'", architecture);
   }
   DeviceDescription d = device_of(*row);

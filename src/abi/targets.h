@@ -26,8 +26,8 @@ namespace inkle::abi {
 // A device that is as its row says.
 [[nodiscard]] DeviceDescription device_of(const Target& row);
 
-// A typical card of an architecture (sm_80, sm_90a, sm_100), for tests and for compiling without
-// the card. Throws UserError for others.
+// A typical card of an architecture (sm_80, sm_90a, sm_100; compute_80 and the like for PTX), for
+// tests and for compiling without the card. Throws UserError for others.
 [[nodiscard]] DeviceDescription typical_device(std::string_view architecture);
 
 }  // namespace inkle::abi

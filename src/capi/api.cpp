@@ -133,10 +133,14 @@ std::span<const std::int64_t> sizes_of(const inkle::abi::TensorView& view) {
   return {view.sizes, static_cast<std::size_t>(view.rank)};
 }
 
-inkle::capi::Value input_of(const inkle_value& value, std::string_view name) {
+// `gpu`: where tensors of a device lie.
+inkle::capi::Value input_of(const inkle_value& value, std::string_view name,
+                            inkle::abi::Device gpu) {
   if (value.kind == INKLE_INTEGER) return {inkle::capi::Kind::integer, value.integer, {}};
-  if (value.kind == INKLE_TENSOR) {
-    return {inkle::capi::Kind::tensor, 0, view_of(value.tensor, name)};
+  if (value.kind == INKLE_TENSOR || value.kind == INKLE_DEVICE_TENSOR) {
+    inkle::abi::TensorView view = view_of(value.tensor, name);
+    if (value.kind == INKLE_DEVICE_TENSOR) view.device = gpu;
+    return {inkle::capi::Kind::tensor, 0, view};
   }
   wrong("input {}: {} is no kind of input", name, static_cast<int>(value.kind));
 }
@@ -160,31 +164,59 @@ inkle_status describe(const std::vector<inkle::capi::Declared>& all, std::size_t
 using inkle::package::Package;
 using inkle::package::Trust;
 
-inkle_status load(inkle_program** program,
-                  inkle::function_ref<std::shared_ptr<const Package>()> open) {
+using inkle::capi::Place;
+
+inkle_status load(inkle_program** program, const char* device,
+                  inkle::function_ref<std::shared_ptr<const Package>(std::string_view)> open) {
   return guarded(INKLE_BAD_FILE, [&] {
     not_null(program, "program");
     *program = nullptr;
-    *program = new inkle_program{std::make_shared<inkle::capi::Program>(open())};
+    not_null(device, "device");
+    Place place = Place::named(device);
+    auto package = open(place.architecture());
+    *program = new inkle_program{
+        std::make_shared<inkle::capi::Program>(std::move(package), std::move(place))};
   });
 }
 
 std::shared_ptr<const Package> from_bytes(const char* name, const void* bytes, std::size_t size,
-                                          const char* signature, const Trust& trust) {
+                                          const char* signature, const Trust& trust,
+                                          std::string_view architecture) {
   not_null(name, "name");
   not_null(bytes, "bytes");
   const auto* const first = static_cast<const std::byte*>(bytes);
   std::vector<std::byte> copy(first, first + size);
   trust.check(name, copy,
               signature == nullptr ? std::nullopt : std::optional<std::string>(signature));
-  return Package::from_bytes(name, std::move(copy));
+  return Package::from_bytes(name, std::move(copy), Package::Use::run, {}, architecture);
+}
+
+Trust trust_of(const char* key) {
+  return key == nullptr ? Trust::of_environment() : Trust::of_key(key);
 }
 
 // Of a call that asks for a signature: never anyone.
 Trust required(const char* key) {
-  Trust trust = key == nullptr ? Trust::of_environment() : Trust::of_key(key);
+  Trust trust = trust_of(key);
   if (trust.key() == nullptr) wrong("key is null, and INKLE_PACKAGE_KEY is not set");
   return trust;
+}
+
+// Into `results`, where there are none then.
+void take_inputs(const inkle_program* program, const inkle_value* inputs, std::size_t count,
+                 inkle_results* results) {
+  not_null(program, "program");
+  not_null(results, "results");
+  results->results.forget();
+  if (count > 0) not_null(inputs, "inputs");
+  const inkle::capi::Program& p = *program->program;
+  const auto& gpu = p.place().gpu;
+  const inkle::abi::Device there{inkle::abi::DeviceKind::cuda, gpu == nullptr ? 0 : gpu->index()};
+  results->inputs.clear();
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::string_view name = i < p.inputs().size() ? p.inputs()[i].name : "input";
+    results->inputs.push_back(input_of(inputs[i], name, there));
+  }
 }
 
 }  // namespace
@@ -215,30 +247,46 @@ inkle_status inkle_set_threads(int32_t count) noexcept {
 }
 
 inkle_status inkle_load(const char* path, inkle_program** program) noexcept {
-  return load(program, [&] {
-    not_null(path, "path");
-    return Package::open(path);
-  });
+  return inkle_load_on(path, "cpu", nullptr, program);
 }
 
 inkle_status inkle_load_bytes(const char* name, const void* bytes, size_t size,
                               inkle_program** program) noexcept {
-  return load(program,
-              [&] { return from_bytes(name, bytes, size, nullptr, Trust::of_environment()); });
+  return load(program, "cpu", [&](std::string_view architecture) {
+    return from_bytes(name, bytes, size, nullptr, Trust::of_environment(), architecture);
+  });
 }
 
 inkle_status inkle_load_signed(const char* path, const char* key,
                                inkle_program** program) noexcept {
-  return load(program, [&] {
+  return load(program, "cpu", [&](std::string_view architecture) {
     not_null(path, "path");
-    return Package::open(path, Package::Use::run, {}, required(key));
+    return Package::open(path, Package::Use::run, architecture, required(key));
   });
 }
 
 inkle_status inkle_load_bytes_signed(const char* name, const void* bytes, size_t size,
                                      const char* signature, const char* key,
                                      inkle_program** program) noexcept {
-  return load(program, [&] { return from_bytes(name, bytes, size, signature, required(key)); });
+  return load(program, "cpu", [&](std::string_view architecture) {
+    return from_bytes(name, bytes, size, signature, required(key), architecture);
+  });
+}
+
+inkle_status inkle_load_on(const char* path, const char* device, const char* key,
+                           inkle_program** program) noexcept {
+  return load(program, device, [&](std::string_view architecture) {
+    not_null(path, "path");
+    return Package::open(path, Package::Use::run, architecture, trust_of(key));
+  });
+}
+
+inkle_status inkle_load_bytes_on(const char* name, const void* bytes, size_t size,
+                                 const char* device, const char* signature, const char* key,
+                                 inkle_program** program) noexcept {
+  return load(program, device, [&](std::string_view architecture) {
+    return from_bytes(name, bytes, size, signature, trust_of(key), architecture);
+  });
 }
 
 void inkle_program_release(inkle_program* program) noexcept { delete program; }
@@ -248,6 +296,10 @@ inkle_status inkle_program_check(inkle_program* program) noexcept {
     not_null(program, "program");
     program->program->check();
   });
+}
+
+const char* inkle_program_device(const inkle_program* program) noexcept {
+  return program->program->place().name.c_str();
 }
 
 const char* inkle_program_target(const inkle_program* program) noexcept {
@@ -289,17 +341,30 @@ void inkle_results_release(inkle_results* results) noexcept { delete results; }
 inkle_status inkle_run(inkle_program* program, const inkle_value* inputs, size_t count,
                        inkle_results* results) noexcept {
   return guarded(INKLE_FAILED, [&] {
-    not_null(program, "program");
+    take_inputs(program, inputs, count, results);
+    program->program->run(results->inputs, results->results);
+  });
+}
+
+inkle_status inkle_run_on(inkle_program* program, void* stream, const inkle_value* inputs,
+                          size_t count, inkle_results* results) noexcept {
+  return guarded(INKLE_FAILED, [&] {
+    take_inputs(program, inputs, count, results);
+    program->program->run_on(stream, results->inputs, results->results);
+  });
+}
+
+inkle_status inkle_results_wait(inkle_results* results) noexcept {
+  return guarded(INKLE_FAILED, [&] {
     not_null(results, "results");
-    results->results.forget();
-    if (count > 0) not_null(inputs, "inputs");
-    inkle::capi::Program& p = *program->program;
-    results->inputs.clear();
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::string_view name = i < p.inputs().size() ? p.inputs()[i].name : "input";
-      results->inputs.push_back(input_of(inputs[i], name));
-    }
-    p.run(results->inputs, results->results);
+    results->results.wait();
+  });
+}
+
+inkle_status inkle_results_fetch(inkle_results* results) noexcept {
+  return guarded(INKLE_FAILED, [&] {
+    not_null(results, "results");
+    results->results.fetch();
   });
 }
 
@@ -315,7 +380,9 @@ inkle_status inkle_result(const inkle_results* results, size_t number,
     const auto values = results->results.values();
     if (number >= values.size()) wrong("result {} of {}", number, values.size());
     const inkle::capi::Value& v = values[number];
-    *value = {.kind = to_c(v.kind),
+    const bool on_gpu =
+        v.kind == inkle::capi::Kind::tensor && v.view.device.kind != inkle::abi::DeviceKind::cpu;
+    *value = {.kind = on_gpu ? INKLE_DEVICE_TENSOR : to_c(v.kind),
               .integer = v.integer,
               .tensor = {.data = v.view.data,
                          .dtype = to_c(v.view.dtype),

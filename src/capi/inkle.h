@@ -55,10 +55,12 @@ typedef enum inkle_dtype {
 typedef enum inkle_kind {
   INKLE_TENSOR = 1,
   INKLE_INTEGER = 2,
-  INKLE_NONE = 3 /* of results only */
+  INKLE_NONE = 3, /* of results only */
+  INKLE_DEVICE_TENSOR =
+      4 /* in memory of the program's GPU; of inputs and results, never of infos */
 } inkle_kind;
 
-/* Memory of somebody, in native byte order. */
+/* Memory of somebody, in native byte order: the host's, or a GPU's in an INKLE_DEVICE_TENSOR. */
 typedef struct inkle_tensor {
   void* data; /* element (0, ..., 0) */
   inkle_dtype dtype;
@@ -124,11 +126,24 @@ INKLE_API inkle_status inkle_load_signed(const char* path, const char* key,
 INKLE_API inkle_status inkle_load_bytes_signed(const char* name, const void* bytes, size_t size,
                                                const char* signature, const char* key,
                                                inkle_program** program) INKLE_NOEXCEPT;
+/* For a device: "cpu", as the functions above; "cuda" or "cuda:1", a GPU, on which the file has to
+   have a target (`inkle build --target sm_90a`). Weights are checked and copied there now.
+   INKLE_UNSUPPORTED says what is missing: a driver, that GPU, a target for it. cuBLASLt and cuDNN
+   are opened when a plan first calls them. `key` as in inkle_load_signed, but null: as in
+   inkle_load. "null:sm_90a" is no GPU: it does all but run kernels, for tests without one. */
+INKLE_API inkle_status inkle_load_on(const char* path, const char* device, const char* key,
+                                     inkle_program** program) INKLE_NOEXCEPT;
+/* Null `signature`: it is not signed; null `key`: it need not be. */
+INKLE_API inkle_status inkle_load_bytes_on(const char* name, const void* bytes, size_t size,
+                                           const char* device, const char* signature,
+                                           const char* key, inkle_program** program) INKLE_NOEXCEPT;
 /* Calls that other threads are in must have ended; results stay. */
 INKLE_API void inkle_program_release(inkle_program* program) INKLE_NOEXCEPT;
 /* Checks the weights now: INKLE_BAD_FILE if one is damaged. */
 INKLE_API inkle_status inkle_program_check(inkle_program* program) INKLE_NOEXCEPT;
-/* The instruction set that was chosen: "x86-64-v4". */
+/* Where it runs: "cpu", "cuda:0". */
+INKLE_API const char* inkle_program_device(const inkle_program* program) INKLE_NOEXCEPT;
+/* The instruction set or architecture that was chosen: "x86-64-v4", "sm_90a". */
 INKLE_API const char* inkle_program_target(const inkle_program* program) INKLE_NOEXCEPT;
 
 INKLE_API size_t inkle_input_count(const inkle_program* program) INKLE_NOEXCEPT;
@@ -150,16 +165,30 @@ INKLE_API void inkle_results_release(inkle_results* results) INKLE_NOEXCEPT;
 
 /* Inputs in the program's order. Tensors are only read, unless inkle_info says is_written; of those
    the strides must be the program's (row-major, with few exceptions), others are copied where they
-   are not. After a failure there are no results, and inputs that are written hold anything. */
+   are not. After a failure there are no results, and inputs that are written hold anything.
+   On a GPU inputs are tensors of the host, which are copied, or INKLE_DEVICE_TENSOR, which what is
+   queued on the default stream makes; results are in memory of the host. */
 INKLE_API inkle_status inkle_run(inkle_program* program, const inkle_value* inputs, size_t count,
                                  inkle_results* results) INKLE_NOEXCEPT;
+/* On a GPU: queues the call on `stream`, a CUstream or cudaStream_t of the program's GPU or null,
+   and returns. Results are INKLE_DEVICE_TENSOR, for what is queued on that stream later. Inputs of
+   the host stay as they are until the work is done. An index out of range is told by
+   inkle_results_wait or by a later call. The next call that uses the results object writes over
+   its memory, in the stream's order. */
+INKLE_API inkle_status inkle_run_on(inkle_program* program, void* stream, const inkle_value* inputs,
+                                    size_t count, inkle_results* results) INKLE_NOEXCEPT;
+/* Waits for the work of the latest call; fails as inkle_run does. */
+INKLE_API inkle_status inkle_results_wait(inkle_results* results) INKLE_NOEXCEPT;
+/* The same, and copies results that lie on a GPU: they are tensors of the host from then on. */
+INKLE_API inkle_status inkle_results_fetch(inkle_results* results) INKLE_NOEXCEPT;
 INKLE_API size_t inkle_result_count(const inkle_results* results) INKLE_NOEXCEPT;
 /* Valid until the object's next call or release. A tensor may lie in an input, if the program gives
    that or a view of it; its strides are what the program gives, not always row-major. */
 INKLE_API inkle_status inkle_result(const inkle_results* results, size_t number,
                                     inkle_value* value) INKLE_NOEXCEPT;
 
-/* to[i...] = from[i...]: same dtype and sizes, any strides, no shared memory. */
+/* In memory of the host: to[i...] = from[i...]: same dtype and sizes, any strides, no shared
+ * memory. */
 INKLE_API inkle_status inkle_copy(const inkle_tensor* from, const inkle_tensor* to) INKLE_NOEXCEPT;
 
 /* --- Weights ---

@@ -83,6 +83,13 @@ class Tensor {
       throw std::invalid_argument("as many strides as sizes are needed");
     }
   }
+  // In memory of the program's GPU.
+  static Tensor on_device(void* data, inkle_dtype dtype, std::vector<std::int64_t> sizes,
+                          std::vector<std::int64_t> strides = {}) {
+    Tensor made(data, dtype, std::move(sizes), std::move(strides));
+    made.kind_ = INKLE_DEVICE_TENSOR;
+    return made;
+  }
   static Tensor integer(std::int64_t value) {
     Tensor made(nullptr, INKLE_I64, {});
     made.kind_ = INKLE_INTEGER;
@@ -110,6 +117,7 @@ class Result {
  public:
   explicit Result(const inkle_value& value) : value_(value) {}
   inkle_kind kind() const { return value_.kind; }
+  bool is_on_device() const { return kind() == INKLE_DEVICE_TENSOR; }
   std::int64_t integer() const { return value_.integer; }
   const inkle_tensor& tensor() const { return value_.tensor; }
   std::vector<std::int64_t> sizes() const {
@@ -120,10 +128,11 @@ class Result {
     for (const std::int64_t s : sizes()) count *= static_cast<std::size_t>(s);
     return count;
   }
-  // The elements one after another; throws if it is another dtype, or lies otherwise (copy_to()).
+  // The elements one after another, on the device if they are; throws if it is another dtype, or
+  // lies otherwise (copy()).
   template <class T>
   const T* data() const {
-    if (kind() != INKLE_TENSOR || value_.tensor.dtype != dtype_of<T>()) {
+    if ((kind() != INKLE_TENSOR && !is_on_device()) || value_.tensor.dtype != dtype_of<T>()) {
       throw std::invalid_argument(std::string("the result is no tensor of ") +
                                   inkle_dtype_name(dtype_of<T>()));
     }
@@ -136,9 +145,10 @@ class Result {
     }
     return static_cast<const T*>(value_.tensor.data);
   }
-  // Row-major, whatever its strides are.
+  // Row-major, whatever its strides are; not of what lies on a device (Results::fetch()).
   template <class T>
   std::vector<T> copy() const {
+    if (kind() != INKLE_TENSOR) throw std::invalid_argument("the result is no tensor of the host");
     std::vector<T> made(element_count());
     const inkle_tensor to{made.data(), dtype_of<T>(), value_.tensor.rank, value_.tensor.sizes,
                           nullptr};
@@ -163,6 +173,10 @@ class Results {
     check(inkle_result(results_.get(), number, &value));
     return Result(value);
   }
+  // Of Program::run_on(): waits for its work, and throws what that met.
+  void wait() { check(inkle_results_wait(results_.get())); }
+  // The same, and copies results that lie on a device to the host.
+  void fetch() { check(inkle_results_fetch(results_.get())); }
   inkle_results* get() const { return results_.get(); }
 
  private:
@@ -197,6 +211,11 @@ struct Info {
   bool is_written;
 };
 
+// What a program is to run on: "cpu", "cuda", "cuda:1".
+struct Device {
+  std::string name;
+};
+
 // May be called by any number of threads at once.
 class Program {
  public:
@@ -213,6 +232,20 @@ class Program {
     program_.reset(made);
   }
 
+  // On that device: inkle_load_on().
+  Program(const std::string& path, const Device& device)
+      : program_(nullptr, inkle_program_release) {
+    inkle_program* made = nullptr;
+    check(inkle_load_on(path.c_str(), device.name.c_str(), nullptr, &made));
+    program_.reset(made);
+  }
+  Program(const std::string& path, const Device& device, const std::string& key)
+      : program_(nullptr, inkle_program_release) {
+    inkle_program* made = nullptr;
+    check(inkle_load_on(path.c_str(), device.name.c_str(), key.c_str(), &made));
+    program_.reset(made);
+  }
+
   Results run(const std::vector<Tensor>& inputs) const {
     Results results;
     run(inputs, results);
@@ -220,15 +253,19 @@ class Program {
   }
   // In memory of an earlier call's results.
   void run(const std::vector<Tensor>& inputs, Results& results) const {
-    std::vector<inkle_value> values;
-    values.reserve(inputs.size());
-    for (const Tensor& input : inputs) values.push_back(input.value());
+    const std::vector<inkle_value> values = values_of(inputs);
     check(inkle_run(program_.get(), values.data(), values.size(), results.get()));
+  }
+  // On a GPU: queued on this CUstream or cudaStream_t; results lie on the device.
+  void run_on(void* stream, const std::vector<Tensor>& inputs, Results& results) const {
+    const std::vector<inkle_value> values = values_of(inputs);
+    check(inkle_run_on(program_.get(), stream, values.data(), values.size(), results.get()));
   }
 
   std::vector<Info> inputs() const { return infos(inkle_input_count, inkle_input_info); }
   std::vector<Info> outputs() const { return infos(inkle_output_count, inkle_output_info); }
   std::vector<Info> weights() const { return infos(inkle_weight_count, inkle_weight_info); }
+  std::string device() const { return inkle_program_device(program_.get()); }
   std::string target() const { return inkle_program_target(program_.get()); }
   // Reads all weights and checks them, which the first call does otherwise.
   void check_weights() const { check(inkle_program_check(program_.get())); }
@@ -245,6 +282,12 @@ class Program {
   inkle_program* get() const { return program_.get(); }
 
  private:
+  static std::vector<inkle_value> values_of(const std::vector<Tensor>& inputs) {
+    std::vector<inkle_value> values;
+    values.reserve(inputs.size());
+    for (const Tensor& input : inputs) values.push_back(input.value());
+    return values;
+  }
   template <class Count, class Get>
   std::vector<Info> infos(Count count, Get get) const {
     std::vector<Info> all;

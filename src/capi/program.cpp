@@ -8,10 +8,15 @@
 #include <utility>
 
 #include "base/error.h"
+#include "capi/gpu_call.h"
 #include "runtime/common/arguments.h"
 #include "runtime/common/errors.h"
 #include "runtime/common/plan_check.h"
+#include "runtime/common/plan_of_file.h"
+#include "runtime/cpu/executor.h"
 #include "runtime/cpu/strided_copy.h"
+#include "runtime/cuda/executable.h"
+#include "runtime/cuda/named_device.h"
 
 namespace inkle::capi {
 namespace {
@@ -24,9 +29,22 @@ std::int64_t next_number() {
   return ++last;
 }
 
-// What this runtime runs: nothing of a framework, nothing of a GPU.
-const abi::PlanAndCode& runnable(const abi::PlanAndCode& made) {
-  runtime::common::check_references(*made.plan);
+std::vector<std::int64_t> values_of(const std::vector<abi::Slot>& from,
+                                    const std::vector<std::int64_t>& slots) {
+  std::vector<std::int64_t> values;
+  for (const abi::Slot s : from) values.push_back(slots[s]);
+  return values;
+}
+
+// What this runtime runs: nothing of a framework, and on the processor nothing of a GPU.
+abi::PlanAndCode runnable(abi::PlanAndCode made, const Place& place) {
+  const bool on_gpu = place.gpu != nullptr;
+  if (on_gpu) {
+    runtime::common::check_plan_of_file(*made.plan);
+    made.plan = runtime::cuda::plan_on(std::move(made.plan), *place.gpu);
+  } else {
+    runtime::common::check_references(*made.plan);
+  }
   for (const abi::Step& step : made.plan->steps) {
     if (const auto* eager = std::get_if<abi::EagerCall>(&step.action)) {
       unsupported("plan {}: {} needs a framework", made.plan->name, eager->name);
@@ -34,21 +52,40 @@ const abi::PlanAndCode& runnable(const abi::PlanAndCode& made) {
     runtime::common::refuse_nested(*made.plan, step);
   }
   for (const abi::BufferDecl& buffer : made.plan->buffers) {
-    if (buffer.device.kind == abi::DeviceKind::cpu) continue;
+    if (on_gpu || buffer.device.kind == abi::DeviceKind::cpu) continue;
     unsupported("plan {}: {} lies on a GPU, this is the runtime of processors", made.plan->name,
                 buffer.name);
   }
   return made;
 }
 
+std::shared_ptr<runtime::common::Executable> executable_of(const abi::PlanAndCode& made,
+                                                           const Place& place) {
+  if (place.gpu == nullptr) {
+    return std::make_shared<runtime::cpu::Executable>(
+        made, runtime::cpu::ExecutableOptions{.check_bounds = true});
+  }
+  return std::make_shared<runtime::cuda::Executable>(
+      made, place.gpu, runtime::cuda::ExecutableOptions{.check_bounds = true});
+}
+
 }  // namespace
 
-Program::Program(std::shared_ptr<const package::Package> package)
+Place Place::named(std::string_view name) {
+  Place place{std::string(name), runtime::cuda::open_named(name)};
+  if (name == "cuda") place.name = fmt::format("cuda:{}", place.gpu->index());
+  return place;
+}
+
+Program::Program(std::shared_ptr<const package::Package> package, Place place)
     : package_(std::move(package)),
-      plan_(*runnable(package_->made()).plan),
+      place_(std::move(place)),
+      made_(runnable(package_->made(), place_)),
+      plan_(*made_.plan),
       sizes_(plan_),
-      executable_(package_->made(), {.check_bounds = true}),
+      executable_(executable_of(made_, place_)),
       number_(next_number()) {
+  if (place_.gpu != nullptr) memory_ = std::make_shared<DeviceMemory>(place_.gpu);
   declare();
   std::shared_ptr<const WeightSet> set = WeightSet::of_package(package_, sizes_);
   const bool is_whole = std::ranges::all_of(
@@ -135,7 +172,8 @@ std::shared_ptr<const WeightSet> Program::weight_set() const {
 }
 
 void Program::set_weights(std::shared_ptr<const WeightSet> set) {
-  auto made = std::make_shared<BoundWeights>(std::move(set), plan_, parameters_, sizes_);
+  auto made =
+      std::make_shared<BoundWeights>(std::move(set), plan_, parameters_, sizes_, place_.gpu);
   const std::lock_guard lock(mutex_);
   bound_ = std::move(made);
 }
@@ -145,6 +183,21 @@ void Program::check() const {
 }
 
 void Program::run(std::span<const Value> inputs, Results& results) {
+  run_bound(nullptr, inputs, results);
+  results.fetch();
+}
+
+void Program::run_on(runtime::cuda::Stream stream, std::span<const Value> inputs,
+                     Results& results) {
+  if (place_.gpu == nullptr) {
+    throw WrongArgument(fmt::format("{} runs on the processor, which has no streams", plan_.name));
+  }
+  run_bound(stream, inputs, results);
+}
+
+void Program::run_bound(runtime::cuda::Stream stream, std::span<const Value> inputs,
+                        Results& results) {
+  results.begin_on(executable_, memory_, stream);
   results.begin(number_, outputs_.size());
   if (inputs.size() != inputs_.size()) {
     std::vector<std::string> names;
@@ -166,10 +219,10 @@ void Program::run(std::span<const Value> inputs, Results& results) {
   results.kept_ = weights;
   try {
     if (!weights->is_written) {
-      run_with(inputs, weights.get(), results);
+      run_with(stream, inputs, weights.get(), results);
     } else {
       const std::lock_guard lock(weights->mutex);
-      run_with(inputs, weights.get(), results);
+      run_with(stream, inputs, weights.get(), results);
     }
   } catch (const runtime::common::OutOfMemory&) {
     results.forget();
@@ -187,7 +240,8 @@ void Program::run(std::span<const Value> inputs, Results& results) {
   }
 }
 
-void Program::run_with(std::span<const Value> inputs, BoundWeights* weights, Results& r) {
+void Program::run_with(runtime::cuda::Stream stream, std::span<const Value> inputs,
+                       BoundWeights* weights, Results& r) {
   place(inputs, r);
   r.versions_.assign(tensor_count_, 0);
   for (std::size_t w = 0; w < parameters_.size(); ++w) {
@@ -198,11 +252,42 @@ void Program::run_with(std::span<const Value> inputs, BoundWeights* weights, Res
         plan_.arguments[parameters_[w]].is_written ? next_version() : weights->version;
   }
   lay_out(inputs, r);
-  executable_.run({.tensors = r.tensors_,
-                   .integers = r.integers_,
-                   .versions = r.versions_,
-                   .host = &r,
-                   .check = runtime::common::Check::full});
+  if (place_.gpu == nullptr) {
+    call(r, r);
+  } else {
+    call_on_gpu(inputs, r);
+    // Those of another stream come after it.
+    if (weights->is_written) place_.gpu->synchronize(stream);
+  }
+}
+
+void Program::call(Results& r, runtime::common::Host& host) {
+  executable_->run({.tensors = r.tensors_,
+                    .integers = r.integers_,
+                    .versions = r.versions_,
+                    .host = &host,
+                    .check = runtime::common::Check::full});
+}
+
+// With the inputs on the GPU. What the program writes into a tensor of the host's is copied back.
+void Program::call_on_gpu(std::span<const Value> inputs, Results& r) {
+  const runtime::cuda::Scope scope(*place_.gpu);
+  GpuCall host(r);
+  struct Written {
+    abi::TensorView here, there;
+  };
+  std::vector<Written> written;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs_[i].kind == Kind::integer) continue;
+    abi::TensorView& view = r.tensors_[tensor_of_[inputs_[i].argument]];
+    const abi::Device wanted = plan_.arguments[inputs_[i].argument].device;
+    if (view.device.kind == wanted.kind || view.data == nullptr) continue;
+    const abi::TensorView here = std::exchange(view, host.upload(view));
+    if (inputs_[i].is_written) written.push_back({here, view});
+  }
+  call(r, host);
+  for (const Written& w : written) host.copy(w.there, w.here);
+  if (!written.empty()) place_.gpu->synchronize(host.stream());
 }
 
 void Program::place(std::span<const Value> inputs, Results& r) const {
@@ -223,17 +308,38 @@ void Program::place_input(const Declared& input, const Value& given, std::size_t
     return;
   }
   abi::TensorView view = given.view;
+  check_device(input, view);
   const std::span<const std::int64_t> sizes(view.sizes, static_cast<std::size_t>(view.rank));
   if (view.strides == nullptr) {
     r.strides_[number] = row_major(sizes);
     view.strides = r.strides_[number].data();
   }
-  runtime::common::check_type(plan_.arguments[input.argument], view);
+  // On a GPU, what lies on the host is copied.
+  abi::TensorView typed = view;
+  if (place_.gpu != nullptr) typed.device = plan_.arguments[input.argument].device;
+  runtime::common::check_type(plan_.arguments[input.argument], typed);
   if (std::ranges::any_of(sizes, [](std::int64_t s) { return s < 0; })) {
     throw WrongArgument(
         fmt::format("input {}: {} has a size below zero", input.name, describe(view.dtype, sizes)));
   }
   r.tensors_[tensor_of_[input.argument]] = view;
+}
+
+void Program::check_device(const Declared& input, const abi::TensorView& view) const {
+  if (view.device.kind == abi::DeviceKind::cpu) return;
+  if (place_.gpu == nullptr) {
+    throw WrongArgument(fmt::format(
+        "input {}: expected memory of the host, got a GPU's: the program runs on the processor",
+        input.name));
+  }
+  if (view.device.index != place_.gpu->index()) {
+    throw WrongArgument(fmt::format("input {}: it lies on cuda:{}, the program runs on {}",
+                                    input.name, view.device.index, place_.name));
+  }
+  if (plan_.arguments[input.argument].device.kind == abi::DeviceKind::cpu) {
+    throw WrongArgument(
+        fmt::format("input {}: expected memory of the host, got a GPU's", input.name));
+  }
 }
 
 // Copies of inputs that lie otherwise than the program wants. The others are checked in full by the
@@ -262,9 +368,15 @@ void Program::lay_out(std::span<const Value> inputs, Results& r) const {
       is_right |= view.sizes[d] != r.slots_[argument.sizes[d]];
     }
     if (is_right || view.data == nullptr) continue;
+    if (view.device.kind != abi::DeviceKind::cpu) {
+      throw WrongArgument(fmt::format(
+          "input {}: a tensor on the GPU has to lie as the program wants it, strides are ({}), not "
+          "({})",
+          input.name, fmt::join(values_of(argument.strides, r.slots_), ", "),
+          fmt::join(std::span(view.strides, argument.strides.size()), ", ")));
+    }
     const std::size_t rank = argument.sizes.size();
-    std::vector<std::int64_t> strides;
-    for (const abi::Slot s : argument.strides) strides.push_back(r.slots_[s]);
+    const std::vector<std::int64_t> strides = values_of(argument.strides, r.slots_);
     const std::span<const std::int64_t> sizes(view.sizes, rank);
     const auto copy = r.make_output(view.dtype, sizes, strides);
     runtime::cpu::strided_copy(sizes, abi::size_of(view.dtype), view.data, {view.strides, rank},

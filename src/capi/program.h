@@ -9,12 +9,15 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "capi/results.h"
 #include "capi/weights.h"
 #include "package/package.h"
-#include "runtime/cpu/executor.h"
+#include "runtime/common/executable.h"
+#include "runtime/common/size_program.h"
+#include "runtime/cuda/device.h"
 
 namespace inkle::capi {
 
@@ -28,19 +31,40 @@ struct Declared {
   std::uint32_t argument = 0;  // of the plan; not of an output
 };
 
+// What a program runs on.
+struct Place {
+  // "cpu", "cuda", "cuda:1" and the like. Throws WrongArgument for other names, Unsupported, with
+  // the reason, where there is no such GPU.
+  [[nodiscard]] static Place named(std::string_view name);
+  // What Package::open takes.
+  [[nodiscard]] std::string_view architecture() const {
+    return gpu == nullptr ? std::string_view() : gpu->description().architecture;
+  }
+
+  std::string name = "cpu";
+  std::shared_ptr<runtime::cuda::Device> gpu;  // null: the processor
+};
+
 class Program {
  public:
-  // Throws as Package::open does, and Unsupported for a plan that this runtime does not run.
-  explicit Program(std::shared_ptr<const package::Package> package);
+  // `package` was opened for the place. Throws as Package::open does, and Unsupported for a plan
+  // that this runtime does not run.
+  explicit Program(std::shared_ptr<const package::Package> package, Place place = {});
 
   [[nodiscard]] const std::string& target() const { return package_->target(); }
+  [[nodiscard]] const Place& place() const { return place_; }
   [[nodiscard]] const std::vector<Declared>& inputs() const { return inputs_; }
   [[nodiscard]] const std::vector<Declared>& outputs() const { return outputs_; }
   [[nodiscard]] const std::vector<Declared>& weights() const { return weights_; }
 
   // Thread-safe, each with results of its own. Throws WrongArgument, OutOfRange, OutOfMemory,
-  // BadFile and UserError; results are empty then.
+  // BadFile and UserError; results are empty then. Results lie in memory of the host, whatever the
+  // place, and are there.
   void run(std::span<const Value> inputs, Results& results);
+  // On a GPU: the same, queued on a stream of the caller's. Results lie on the GPU, and are there
+  // for what the stream does next; what kernels meet is told by Results::wait(). Memory of inputs
+  // stays until then.
+  void run_on(runtime::cuda::Stream stream, std::span<const Value> inputs, Results& results);
 
   // Null if there are none yet.
   [[nodiscard]] std::shared_ptr<const WeightSet> weight_set() const;
@@ -57,13 +81,21 @@ class Program {
   void place(std::span<const Value> inputs, Results& results) const;
   void place_input(const Declared& input, const Value& given, std::size_t number,
                    Results& results) const;
+  void check_device(const Declared& input, const abi::TensorView& view) const;
   void lay_out(std::span<const Value> inputs, Results& results) const;
-  void run_with(std::span<const Value> inputs, BoundWeights* weights, Results& results);
+  void run_bound(runtime::cuda::Stream stream, std::span<const Value> inputs, Results& results);
+  void run_with(runtime::cuda::Stream stream, std::span<const Value> inputs, BoundWeights* weights,
+                Results& results);
+  void call(Results& results, runtime::common::Host& host);
+  void call_on_gpu(std::span<const Value> inputs, Results& results);
 
   std::shared_ptr<const package::Package> package_;
+  Place place_;
+  abi::PlanAndCode made_;
   const abi::Plan& plan_;
   runtime::common::SizeProgram sizes_;
-  runtime::cpu::Executable executable_;
+  std::shared_ptr<runtime::common::Executable> executable_;
+  std::shared_ptr<DeviceMemory> memory_;  // of a GPU
   std::vector<Declared> inputs_, outputs_, weights_;
   std::vector<std::uint32_t> parameters_;  // arguments
   std::vector<std::size_t> tensor_of_;     // by argument: number among the tensors

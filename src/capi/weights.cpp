@@ -34,6 +34,24 @@ bool is_laid_out(const abi::TensorView& t, std::span<const std::int64_t> strides
   return true;
 }
 
+std::shared_ptr<void> memory_of(const std::shared_ptr<runtime::cuda::Device>& gpu,
+                                std::int64_t bytes) {
+  void* const at = gpu->try_allocate(bytes);
+  if (at == nullptr) {
+    throw runtime::common::OutOfMemory(
+        fmt::format("the GPU has no {} bytes of memory for the weights", bytes));
+  }
+  return {at, [gpu](void* memory) {
+            try {
+              const runtime::cuda::Scope scope(*gpu);
+              gpu->synchronize_all();  // calls that are queued may still read it
+              gpu->free(memory);
+            } catch (const Error&) {  // the driver is gone, and its memory with it
+              return;
+            }
+          }};
+}
+
 }  // namespace
 
 std::int64_t next_version() {
@@ -161,8 +179,9 @@ void WeightSet::check() const {
 
 BoundWeights::BoundWeights(std::shared_ptr<const WeightSet> from, const abi::Plan& plan,
                            std::span<const std::uint32_t> parameters,
-                           const runtime::common::SizeProgram& sizes)
-    : set(std::move(from)), version(next_version()) {
+                           const runtime::common::SizeProgram& sizes,
+                           std::shared_ptr<runtime::cuda::Device> gpu)
+    : set(std::move(from)), version(next_version()), gpu_(std::move(gpu)) {
   std::vector<std::string_view> missing;
   for (const std::uint32_t p : parameters) {
     if (set->find(plan.arguments[p].name) == nullptr) missing.push_back(plan.arguments[p].name);
@@ -197,6 +216,38 @@ BoundWeights::BoundWeights(std::shared_ptr<const WeightSet> from, const abi::Pla
     view.strides = steps.data();
     views.push_back(view);
   }
+  if (gpu_ == nullptr) return;
+  if (!is_checked) set->check();
+  upload(plan, parameters);
+  copies_.clear();
+}
+
+// All in one block; what is there twice and never written, once.
+void BoundWeights::upload(const abi::Plan& plan, std::span<const std::uint32_t> parameters) {
+  constexpr std::int64_t kAlignment = 256;
+  std::map<std::pair<const void*, std::int64_t>, std::int64_t> known;
+  std::vector<std::int64_t> offsets, sizes;
+  std::int64_t all = 0;
+  for (std::size_t w = 0; w < views.size(); ++w) {
+    const abi::TensorView& view = views[w];
+    sizes.push_back(span_bytes(view.dtype, sizes_of(view), strides_of(view)));
+    offsets.push_back(all);
+    if (!plan.arguments[parameters[w]].is_written) {
+      const auto [at, is_new] = known.try_emplace({view.data, sizes[w]}, all);
+      offsets[w] = at->second;
+      if (!is_new) continue;
+    }
+    all += (sizes[w] + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  const runtime::cuda::Scope scope(*gpu_);
+  on_gpu_ = memory_of(gpu_, std::max<std::int64_t>(all, 1));
+  for (std::size_t w = 0; w < views.size(); ++w) {
+    void* const at = static_cast<std::byte*>(on_gpu_.get()) + offsets[w];
+    gpu_->copy(at, views[w].data, sizes[w], nullptr);
+    views[w].data = at;
+    views[w].device = {abi::DeviceKind::cuda, gpu_->index()};
+  }
+  gpu_->synchronize(nullptr);  // streams of calls do not wait for this one
 }
 
 }  // namespace inkle::capi

@@ -16,6 +16,7 @@
 #include "package/package.h"
 #include "runtime/common/size_program.h"
 #include "runtime/cpu/memory_pool.h"
+#include "runtime/cuda/device.h"
 
 namespace inkle::capi {
 
@@ -60,10 +61,11 @@ class WeightSet {
 // A set as the arguments of one program. What the program writes, and what lies otherwise than it
 // wants, are copies.
 struct BoundWeights {
-  // Throws UserError naming the weights that are missing, or what one should be.
+  // Throws UserError naming the weights that are missing, or what one should be. Weights of a GPU
+  // are checked and copied there now.
   BoundWeights(std::shared_ptr<const WeightSet> from, const abi::Plan& plan,
-               std::span<const std::uint32_t> parameters,
-               const runtime::common::SizeProgram& sizes);
+               std::span<const std::uint32_t> parameters, const runtime::common::SizeProgram& sizes,
+               std::shared_ptr<runtime::cuda::Device> gpu = nullptr);
 
   std::shared_ptr<const WeightSet> set;
   std::vector<abi::TensorView> views;  // by parameter
@@ -73,6 +75,10 @@ struct BoundWeights {
   std::mutex mutex;
 
  private:
+  void upload(const abi::Plan& plan, std::span<const std::uint32_t> parameters);
+
+  std::shared_ptr<runtime::cuda::Device> gpu_;  // null: the processor
+  std::shared_ptr<void> on_gpu_;                // one block for all
   std::vector<runtime::cpu::Block> copies_;
   std::deque<std::vector<std::int64_t>> geometry_;
 };

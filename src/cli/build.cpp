@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/package_text.h"
-#include "cli/plan_check.h"
 #include "cli/session.h"
 #include "driver/range_guards.h"
 #include "driver/stored.h"
@@ -18,7 +17,9 @@
 #include "image/processor.h"
 #include "package/package.h"
 #include "package/signature.h"
+#include "package/target.h"
 #include "package/writer.h"
+#include "runtime/common/plan_of_file.h"
 
 namespace inkle::cli {
 namespace {
@@ -50,13 +51,11 @@ std::vector<package::GivenWeight> weights_of(const Model& model) {
   return weights;
 }
 
-constexpr std::string_view kGpu = "sm_";
-
 // Devices as commands name them: of the targets that are asked for, else what is here.
 std::vector<std::string> devices_of(const BuildArguments& a) {
   std::vector<std::string> devices;
   for (const std::string& target : a.targets) {
-    devices.push_back((target.starts_with(kGpu) ? "null:" : "cpu:") + target);
+    devices.push_back((package::is_of_gpu(target) ? "null:" : "cpu:") + target);
   }
   if (!devices.empty()) return devices;
   if (a.compile.device != "cpu") return {a.compile.device};
@@ -104,8 +103,9 @@ void check(const std::string& path, const std::optional<std::string>& key) {
   const package::Trust trust = package::Trust::of(key);
   const auto package = package::Package::open(path, package::Package::Use::read, {}, trust);
   const auto all = package->check_all();
-  for (const package::Contents& contents : all) check_plan(contents.plan);
+  for (const package::Contents& contents : all) runtime::common::check_plan_of_file(contents.plan);
   std::printf("%s", sections_text(*package).c_str());
+  std::printf("%s", targets_text(*package, all).c_str());
   const std::filesystem::path other = package::weights_path(path);
   if (std::ranges::any_of(all, [](const auto& c) { return c.weights_hash.has_value(); })) {
     const bool is_here = std::filesystem::exists(other);
@@ -127,9 +127,10 @@ void add_build(CLI::App& app) {
   command->add_option("file", compile.file, ".pt2 file of torch.export, or graph text")->required();
   command->add_option("-o,--output", arguments->output, "the package")->required();
   command
-      ->add_option("--target", arguments->targets,
-                   "x86-64-v3, x86-64-v4, or sm_90a and the like of GPUs; again for more, the best "
-                   "first; else this machine's")
+      ->add_option(
+          "--target", arguments->targets,
+          "x86-64-v3, x86-64-v4; sm_90a and the like of GPUs, or compute_80, PTX for all later "
+          "ones; again for more, the best first; else this machine's")
       ->allow_extra_args(false);
   command
       ->add_option("--device", compile.device,

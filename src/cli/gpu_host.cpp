@@ -110,10 +110,10 @@ void GpuHost::copy(const abi::TensorView& from, const abi::TensorView& to) {
 
 std::optional<HostTensor> GpuHost::convolution(
     const runtime::cuda::ConvolutionArguments& arguments) {
-  unsupported(
-      "a convolution of {} needs PyTorch, which is not here: cuDNN {}",
-      abi::name_of(arguments.x.dtype),
-      memory_.device().convolutions() == nullptr ? "is missing" : "is used for f16 and bf16 alone");
+  const bool is_missing = memory_.device().convolutions() == nullptr;
+  unsupported("a convolution of {} needs PyTorch, which is not here: cuDNN {}",
+              abi::name_of(arguments.x.dtype),
+              is_missing ? "is missing (libcudnn.so.9)" : "has no algorithm for it");
 }
 
 std::optional<HostTensor> GpuHost::attention(const runtime::cuda::AttentionArguments&) {

@@ -52,6 +52,7 @@ class GpuHost final : public runtime::cuda::DeviceHost {
   void release(runtime::common::Handle /*handle*/) override {}
   // Throws Unsupported where the layouts differ.
   void copy(const abi::TensorView& from, const abi::TensorView& to) override;
+  [[nodiscard]] bool has_convolutions() const override { return false; }
   // Throw Unsupported: what the device's own libraries do not run needs a framework.
   std::optional<runtime::common::HostTensor> convolution(
       const runtime::cuda::ConvolutionArguments& arguments) override;

@@ -1,22 +1,18 @@
 #include "cli/session.h"
-#include "abi/targets.h"
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <utility>
 
 #include "base/error.h"
 #include "base/threads.h"
-#include "cli/plan_check.h"
-#include "codegen/cuda/compiler.h"
 #include "driver/stored.h"
 #include "driver/target.h"
 #include "frontend/pt2/tensor_data.h"
+#include "runtime/common/plan_of_file.h"
 #include "runtime/cpu/executor.h"
-#include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/executable.h"
-#include "runtime/cuda/null_device.h"
+#include "runtime/cuda/named_device.h"
 
 namespace inkle::cli {
 namespace {
@@ -56,21 +52,11 @@ void move_to(graph::Graph& graph, abi::Device device) {
   }
 }
 
-// Packages are for the first GPU; this is a plan for another.
-std::shared_ptr<const abi::Plan> on_device(abi::Plan plan, abi::Device device) {
-  const auto move = [&](abi::Device& d) {
-    if (d.kind == device.kind) d.index = device.index;
-  };
-  for (abi::PlanArgument& argument : plan.arguments) move(argument.device);
-  for (abi::BufferDecl& buffer : plan.buffers) move(buffer.device);
-  return std::make_shared<const abi::Plan>(std::move(plan));
-}
-
 // What a package holds, with as much of a report as its plan tells.
-driver::Compiled compiled_of(const package::Package& package, abi::Device device) {
+driver::Compiled compiled_of(const package::Package& package, const runtime::cuda::Device* gpu) {
   driver::Compiled compiled{package.made().plan, package.made().code, {}};
   driver::Report& report = compiled.report;
-  if (device.index != 0) compiled.plan = on_device(*compiled.plan, device);
+  if (gpu != nullptr) compiled.plan = runtime::cuda::plan_on(compiled.plan, *gpu);
   if (!package.facts().empty()) {
     report = driver::report_of(package.facts());
     if (report.steps.size() != compiled.plan->steps.size()) {
@@ -100,19 +86,8 @@ driver::Compiled compiled_of(const package::Package& package, abi::Device device
 }  // namespace
 
 std::shared_ptr<runtime::cuda::Device> open_gpu(const std::string& name) {
-  if (name == "cpu" || name.starts_with(kCpuPrefix)) return nullptr;
-  if (name == "cuda") return runtime::cuda::open_device(0);
-  if (name.starts_with("null:")) {
-    return runtime::cuda::make_null_device(abi::typical_device(name.substr(5)));
-  }
-  int index = -1;
-  if (name.starts_with("cuda:")) {
-    const char* const end = name.data() + name.size();
-    const auto [at, error] = std::from_chars(name.data() + 5, end, index);
-    if (error != std::errc() || at != end) index = -1;
-  }
-  if (index < 0) user_error("--device {}: expected cpu, cpu:x86-64-v3, cuda or cuda:NUMBER", name);
-  return runtime::cuda::open_device(index);
+  if (name.starts_with(kCpuPrefix)) return nullptr;
+  return runtime::cuda::open_named(name, "cpu, cpu:x86-64-v3, cuda or cuda:NUMBER");
 }
 
 DeviceCompiler::DeviceCompiler(const CompileArguments& arguments, bool compiles)
@@ -142,8 +117,9 @@ std::unique_ptr<runtime::common::Executable> DeviceCompiler::load(
     return std::make_unique<runtime::cpu::Executable>(
         std::move(made), runtime::cpu::ExecutableOptions{.check_bounds = true});
   }
-  check_plan(*made.plan);
-  return std::make_unique<runtime::cuda::Executable>(std::move(made), gpu);
+  runtime::common::check_plan_of_file(*made.plan);
+  return std::make_unique<runtime::cuda::Executable>(
+      std::move(made), gpu, runtime::cuda::ExecutableOptions{.check_bounds = true});
 }
 
 Model load_model_on(const CompileArguments& arguments) {
@@ -161,7 +137,7 @@ driver::Compiled DeviceCompiler::compile(graph::Graph graph) const {
 
 Session::Session(const Model& model, const CompileArguments& options, const Arguments& arguments)
     : on_(options, model.package == nullptr),
-      compiled_(model.package != nullptr ? compiled_of(*model.package, on_.location())
+      compiled_(model.package != nullptr ? compiled_of(*model.package, on_.gpu.get())
                                          : on_.compile(model.graph)),
       package_(model.package) {
   if (const auto& eager = compiled_.report.eager; !eager.empty()) {

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <system_error>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "base/error.h"
 #include "base/threads.h"
 #include "image/image.h"
+#include "package/target.h"
 
 namespace inkle::package {
 namespace {
@@ -50,27 +50,6 @@ std::span<const std::byte> part_of(std::span<const std::byte> section, const Ran
                                    std::string_view what) {
   if (!is_inside(section, range)) user_error("{} lies outside of its section", what);
   return section.subspan(range.offset, range.bytes);
-}
-
-constexpr std::string_view kGpu = "sm_";
-
-bool is_of_gpu(std::string_view target) { return target.starts_with(kGpu); }
-
-// Machine code for "sm_90a" runs there alone; for "sm_80", on "sm_80" and later ones of the same
-// major number, "sm_86".
-bool runs_on(std::string_view target, std::string_view architecture) {
-  if (target == architecture) return true;
-  const auto number = [](std::string_view name) {
-    name.remove_prefix(std::min(name.size(), kGpu.size()));
-    int value = 0;
-    const char* const end = name.data() + name.size();
-    const auto read = std::from_chars(name.data(), end, value);
-    const bool is_specific = read.ptr != end;
-    return std::pair(read.ec == std::errc() ? value : -1, is_specific);
-  };
-  const auto [made_for, is_specific] = number(target);
-  const auto [here, ignored] = number(architecture);
-  return made_for > 0 && !is_specific && made_for / 10 == here / 10 && made_for <= here;
 }
 
 bool is_zero(std::span<const std::byte> bytes) {
@@ -193,27 +172,38 @@ Contents Package::contents_of(const Section& plan) const {
   return contents;
 }
 
+namespace {
+
+// What this machine lacks for a target.
+std::vector<std::string> missing_for(const Contents& contents, std::string_view target,
+                                     std::string_view architecture) {
+  if (is_of_gpu(target)) {
+    if (runs_on(target, architecture)) return {};
+    return {machines_of(target)};
+  }
+  if (!architecture.empty()) return {"to be run by the processor"};
+  return image::missing_features(contents.processor);
+}
+
+}  // namespace
+
+// The first that runs here; machine code before PTX.
 void Package::load(std::string_view architecture) {
   std::vector<std::string> refused;
-  for (const Section& section : sections_) {
-    if (section.kind != SectionKind::plan) continue;
-    Contents contents = contents_of(section);
-    std::vector<std::string> missing;
-    if (is_of_gpu(section.target)) {
-      if (!runs_on(section.target, architecture)) missing.emplace_back("such a GPU");
-    } else if (!architecture.empty()) {
-      missing.emplace_back("to be run by the processor");
-    } else {
-      missing = image::missing_features(contents.processor);
+  for (const bool is_ptx_turn : {false, true}) {
+    for (const Section& section : sections_) {
+      if (section.kind != SectionKind::plan || is_ptx(section.target) != is_ptx_turn) continue;
+      Contents contents = contents_of(section);
+      const auto missing = missing_for(contents, section.target, architecture);
+      if (missing.empty()) {
+        target_ = section.target;
+        load_target(std::move(contents));
+        graph_ = text_of(SectionKind::graph, "");
+        facts_ = text_of(SectionKind::facts, target_);
+        return;
+      }
+      refused.push_back(fmt::format("{} needs {}", section.target, fmt::join(missing, ", ")));
     }
-    if (missing.empty()) {
-      target_ = section.target;
-      load_target(std::move(contents));
-      graph_ = text_of(SectionKind::graph, "");
-      facts_ = text_of(SectionKind::facts, target_);
-      return;
-    }
-    refused.push_back(fmt::format("{} needs {}", section.target, fmt::join(missing, ", ")));
   }
   if (refused.empty()) user_error("the file has no plan");
   const std::string here =
@@ -258,8 +248,10 @@ void Package::load_images(const Contents& contents, abi::Code& code) const {
   const std::span<const std::byte> modules = checked(SectionKind::images, target_);
   for (const DeviceImageRange& image : contents.images) {
     const auto data = part_of(modules, image.data, "a module");
-    code.images.push_back({image.architecture, std::make_shared<const std::vector<std::byte>>(
-                                                   data.begin(), data.end())});
+    auto copy = std::make_shared<std::vector<std::byte>>(data.begin(), data.end());
+    // A driver reads text up to the zero behind it.
+    if (is_ptx(target_)) copy->push_back(std::byte{0});
+    code.images.push_back({image.architecture, std::move(copy)});
   }
   code.functions.resize(contents.plan.kernels.size());
 }

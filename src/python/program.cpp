@@ -18,18 +18,16 @@
 #include <vector>
 
 #include "base/error.h"
-#ifdef INKLE_CPU
 #include "capi/program.h"
+#include "python/device_array.h"
+#include "python/dlpack.h"
 #include "runtime/common/errors.h"
 #include "runtime/cpu/strided_copy.h"
-#endif
-#include "python/dlpack.h"
 
 namespace inkle::python {
 
 namespace nb = nanobind;
 
-#ifdef INKLE_CPU
 namespace {
 
 using capi::Declared;
@@ -59,8 +57,25 @@ struct Given {
   abi::TensorView view;
 };
 
+// Who takes arrays: a program of the processor, or one that queues a call on a stream of a GPU.
+struct Taker {
+  bool is_gpu = false;
+  runtime::cuda::Stream stream = nullptr;
+
+  // An array of a GPU, as its DLPack capsule, for what is queued on the stream; else nothing.
+  [[nodiscard]] nb::object on_gpu(nb::handle from) const {
+    if (!is_gpu || !nb::hasattr(from, "__dlpack_device__")) return {};
+    const nb::object device = from.attr("__dlpack_device__")();
+    if (nb::cast<int>(nb::int_(device[0])) != dlpack::kCuda) return {};
+    const auto number = reinterpret_cast<std::uintptr_t>(stream);
+    return from.attr("__dlpack__")(nb::arg("stream") = number == 0 ? 1 : number);
+  }
+};
+
 // A name, for messages, and the array itself, whatever has DLPack or the buffer protocol.
-void take(Given& to, const std::string& name, nb::handle from, bool is_written) {
+void take(Given& to, const std::string& name, nb::handle from, bool is_written, const Taker& by) {
+  const nb::object kept = by.on_gpu(from);
+  if (kept.is_valid()) from = kept;
   // A read-only array is no right argument for what the program writes.
   nb::ndarray<> writable;
   const bool is_array = is_written ? nb::try_cast(from, writable) : nb::try_cast(from, to.array);
@@ -72,7 +87,9 @@ void take(Given& to, const std::string& name, nb::handle from, bool is_written) 
   const auto read = [&](const auto& array) {
     const auto dtype = array.dtype();
     to.view.dtype = dlpack::from_dlpack({dtype.code, dtype.bits, dtype.lanes});
-    if (array.device_type() != nb::device::cpu::value) {
+    if (by.is_gpu && array.device_type() == nb::device::cuda::value) {
+      to.view.device = {abi::DeviceKind::cuda, static_cast<std::int32_t>(array.device_id())};
+    } else if (array.device_type() != nb::device::cpu::value) {
       throw WrongArgument(fmt::format("{}: expected a tensor of the CPU", name));
     }
     for (std::size_t d = 0; d < array.ndim(); ++d) {
@@ -125,26 +142,6 @@ std::vector<nb::handle> arranged(const Program& program, const nb::args& args,
   return arranged;
 }
 
-// Memory that lives as long as the array does.
-template <class Kept>
-nb::object array_of(const abi::TensorView& view, std::shared_ptr<Kept> kept) {
-  const auto owner = nb::capsule(new std::shared_ptr<Kept>(std::move(kept)), [](void* p) noexcept {
-    delete static_cast<std::shared_ptr<Kept>*>(p);
-  });
-  const auto rank = static_cast<std::size_t>(view.rank);
-  const std::vector<std::size_t> sizes(view.sizes, view.sizes + rank);
-  const dlpack::DataType type = dlpack::to_dlpack(view.dtype);
-  const nb::dlpack::dtype dtype{type.code, type.bits, type.lanes};
-  // NumPy has no bf16 and no 8-bit floats: such tensors come as objects with DLPack.
-  const bool is_numpy = view.dtype != abi::DType::bf16 && view.dtype != abi::DType::c32 &&
-                        view.dtype < abi::DType::f8e4m3fn;
-  if (is_numpy) {
-    return nb::cast(
-        nb::ndarray<nb::numpy>(view.data, rank, sizes.data(), owner, view.strides, dtype));
-  }
-  return nb::cast(nb::ndarray<>(view.data, rank, sizes.data(), owner, view.strides, dtype));
-}
-
 // A result as an array of its own: one that lies in an input or a weight is copied.
 nb::object result_of(const Value& value, const std::shared_ptr<Results>& results) {
   if (value.kind == Kind::none) return nb::none();
@@ -152,21 +149,22 @@ nb::object result_of(const Value& value, const std::shared_ptr<Results>& results
   if (!value.is_borrowed) return array_of(value.view, results);
   const std::span<const std::int64_t> sizes(value.view.sizes,
                                             static_cast<std::size_t>(value.view.rank));
-  const auto strides = std::make_shared<std::vector<std::int64_t>>(capi::row_major(sizes));
-  const std::int64_t bytes = capi::span_bytes(value.view.dtype, sizes, *strides);
+  const std::vector<std::int64_t> strides = capi::row_major(sizes);
+  const std::int64_t bytes = capi::span_bytes(value.view.dtype, sizes, strides);
   const auto copy =
       std::make_shared<runtime::cpu::Block>(std::max<std::int64_t>(bytes, 1), "a copy of a result");
   runtime::cpu::strided_copy(sizes, abi::size_of(value.view.dtype), value.view.data,
-                             {value.view.strides, sizes.size()}, copy->data(), *strides);
+                             {value.view.strides, sizes.size()}, copy->data(), strides);
   abi::TensorView view = value.view;
   view.data = copy->data();
-  view.strides = strides->data();
+  view.strides = strides.data();
   return array_of(view, copy);
 }
 
-nb::object call(Program& program, const nb::args& args, const nb::kwargs& kwargs) {
-  const std::vector<nb::handle> handles = arranged(program, args, kwargs);
-  std::vector<Given> given(handles.size());
+// Inputs as a call takes them; `given` outlives it.
+std::vector<Value> values_of(const Program& program, const std::vector<nb::handle>& handles,
+                             const Taker& by, std::vector<Given>& given) {
+  given.resize(handles.size());
   std::vector<Value> values(handles.size());
   for (std::size_t i = 0; i < handles.size(); ++i) {
     const Declared& declared = program.inputs()[i];
@@ -177,19 +175,59 @@ nb::object call(Program& program, const nb::args& args, const nb::kwargs& kwargs
       }
       continue;
     }
-    take(given[i], "input " + text_of(declared), handles[i], declared.is_written);
+    take(given[i], "input " + text_of(declared), handles[i], declared.is_written, by);
     values[i] = {Kind::tensor, 0, given[i].view};
   }
+  return values;
+}
+
+// One result as it is, several as a tuple.
+template <class Make>
+nb::object all_of(std::span<const Value> values, Make&& make) {
+  if (values.size() == 1) return make(std::size_t{0});
+  nb::list list;
+  for (std::size_t i = 0; i < values.size(); ++i) list.append(make(i));
+  return nb::tuple(list);
+}
+
+// Queued on the stream; `waits`: to its end.
+nb::object call_on_gpu(Program& program, runtime::cuda::Stream stream, bool waits,
+                       const nb::args& args, const nb::kwargs& kwargs) {
+  std::vector<Given> given;
+  const Taker by{true, stream};
+  const std::vector<Value> values = values_of(program, arranged(program, args, kwargs), by, given);
+  const auto all = std::make_shared<DeviceResults>();
+  {
+    const nb::gil_scoped_release released;
+    program.run_on(stream, values, all->results);
+    all->results.own_all();
+    if (waits) all->results.wait();
+  }
+  const auto results = all->results.values();
+  return all_of(results, [&](std::size_t i) -> nb::object {
+    if (results[i].kind == Kind::none) return nb::none();
+    if (results[i].kind == Kind::integer) return nb::int_(results[i].integer);
+    return nb::cast(DeviceArray(all, i));
+  });
+}
+
+nb::object call(Program& program, const nb::args& args, const nb::kwargs& kwargs) {
+  if (program.place().gpu != nullptr) return call_on_gpu(program, nullptr, true, args, kwargs);
+  std::vector<Given> given;
+  const std::vector<Value> values =
+      values_of(program, arranged(program, args, kwargs), Taker{}, given);
   const auto results = std::make_shared<Results>();
   {
     const nb::gil_scoped_release released;
     program.run(values, *results);
   }
   const auto all = results->values();
-  if (all.size() == 1) return result_of(all[0], results);
-  nb::list list;
-  for (const Value& value : all) list.append(result_of(value, results));
-  return nb::tuple(list);
+  return all_of(all, [&](std::size_t i) { return result_of(all[i], results); });
+}
+
+nb::object run_on(Program& program, nb::handle stream, const nb::args& args,
+                  const nb::kwargs& kwargs) {
+  return call_on_gpu(program, stream_of(stream), false, args, kwargs);
 }
 
 std::shared_ptr<const WeightSet> set_of(const nb::dict& arrays) {
@@ -198,7 +236,7 @@ std::shared_ptr<const WeightSet> set_of(const nb::dict& arrays) {
   for (const auto [key, value] : arrays) {
     const auto name = nb::cast<std::string>(key);
     Given& one = given[tensors.size()];
-    take(one, "weight " + name, value, false);
+    take(one, "weight " + name, value, false, Taker{});
     tensors.push_back({name, one.view});
   }
   return WeightSet::copy_of(tensors);
@@ -212,6 +250,7 @@ struct Weights {
 }  // namespace
 
 void bind_program(nb::module_& m) {
+  bind_device_array(m);
   nb::class_<Declared>(m, "Declared", "What a program takes or gives.")
       .def_ro("name", &Declared::name)
       .def_prop_ro("dtype",
@@ -226,6 +265,10 @@ void bind_program(nb::module_& m) {
   nb::class_<Weights>(m, "WeightSet", "Weights by name, shared by the programs that use them.");
   nb::class_<Program>(m, "Program", "A program of a package; may be called from several threads.")
       .def("__call__", call)
+      .def("run_on", run_on,
+           "On a GPU: run_on(stream, ...) queues the call on that stream and returns; results are "
+           "there for what the stream does next.")
+      .def_prop_ro("device", [](const Program& p) { return p.place().name; })
       .def_prop_ro("target", &Program::target)
       .def_prop_ro("inputs", &Program::inputs)
       .def_prop_ro("outputs", &Program::outputs)
@@ -255,25 +298,15 @@ void bind_program(nb::module_& m) {
       });
   m.def(
       "load",
-      [](const std::string& path, const std::optional<std::string>& key) {
-        return new Program(
-            package::Package::open(path, package::Package::Use::run, {}, package::Trust::of(key)));
+      [](const std::string& path, const std::optional<std::string>& key,
+         const std::string& device) {
+        capi::Place place = capi::Place::named(device);
+        auto package = package::Package::open(path, package::Package::Use::run,
+                                              place.architecture(), package::Trust::of(key));
+        return new Program(std::move(package), std::move(place));
       },
-      nb::arg("path"), nb::arg("key") = nb::none(), nb::rv_policy::take_ownership,
-      nb::call_guard<nb::gil_scoped_release>());
+      nb::arg("path"), nb::arg("key") = nb::none(), nb::arg("device") = "cpu",
+      nb::rv_policy::take_ownership, nb::call_guard<nb::gil_scoped_release>());
 }
-
-#else
-
-void bind_program(nb::module_& m) {
-  m.def(
-      "load",
-      [](const std::string& path, const std::optional<std::string>&) {
-        unsupported("{}: this module was built without the runtime of processors", path);
-      },
-      nb::arg("path"), nb::arg("key") = nb::none());
-}
-
-#endif
 
 }  // namespace inkle::python

@@ -5,8 +5,7 @@
 
 namespace inkle::python {
 
-// Adds `Program`, `Declared`, `WeightSet` and `load`; in a module without the processors' half,
-// `load` throws Unsupported.
+// Adds `Program`, `Declared`, `WeightSet`, `DeviceArray` and `load`.
 void bind_program(nanobind::module_& m);
 
 }  // namespace inkle::python

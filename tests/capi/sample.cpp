@@ -8,13 +8,30 @@
 #include "graph/text.h"
 #include "ops/table.h"
 #include "package/built.h"
+#include "package/target.h"
 
 namespace inkle::capi {
 
+namespace {
+
+void move_to_gpu(graph::Graph& graph) {
+  const abi::Device gpu{abi::DeviceKind::cuda, 0};
+  for (std::uint32_t v = 0; v < graph.value_count(); ++v) {
+    graph.type(graph::ValueId{v}).device = gpu;
+  }
+  for (graph::Output& output : graph.outputs) output.view.device = gpu;
+}
+
+}  // namespace
+
 std::vector<std::byte> package_of(const std::string& text,
-                                  const std::map<std::string, std::vector<float>>& weights) {
-  driver::Compiler compiler(driver::make_cpu_target("x86-64-v3"));
+                                  const std::map<std::string, std::vector<float>>& weights,
+                                  const std::string& target) {
+  const bool on_gpu = package::is_of_gpu(target);
+  driver::Compiler compiler(on_gpu ? driver::make_null_target(target)
+                                   : driver::make_cpu_target(target));
   graph::Graph graph = graph::parse(text, "sample.ir", ops::op_table());
+  if (on_gpu) move_to_gpu(graph);
   package::PackageInput input;
   input.graph = graph::to_string(graph);
   std::deque<std::vector<std::int64_t>> kept;
@@ -41,10 +58,11 @@ std::vector<std::byte> package_of(const std::string& text,
     input.output_names.push_back("out" + std::to_string(i));
   }
   const auto ranges = driver::ranges_of(graph);
-  const driver::Compiled compiled = compiler.compile(std::move(graph), {.keep_objects = true});
+  const driver::Compiled compiled = compiler.compile(std::move(graph), {.keep_objects = !on_gpu});
   auto plan = std::make_shared<const abi::Plan>(driver::with_guards(*compiled.plan, ranges));
-  input.targets.push_back(
-      {image::instruction_set_named("x86-64-v3"), {std::move(plan), compiled.code}});
+  input.targets.push_back({on_gpu ? nullptr : image::instruction_set_named(target),
+                           {std::move(plan), compiled.code},
+                           compiler.device().architecture});
   return package::bytes_of(input);
 }
 

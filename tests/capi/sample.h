@@ -12,9 +12,10 @@
 
 namespace inkle::capi {
 
-// Compiles the graph for x86-64-v3 and packs it with these weights, by name; all other parameters
-// are left for the caller to set.
+// Compiles the graph for a processor, or for GPUs ("sm_90a"), and packs it with these weights, by
+// name; all other parameters are left for the caller to set.
 [[nodiscard]] std::vector<std::byte> package_of(
-    const std::string& graph, const std::map<std::string, std::vector<float>>& weights);
+    const std::string& graph, const std::map<std::string, std::vector<float>>& weights,
+    const std::string& target = "x86-64-v3");
 
 }  // namespace inkle::capi

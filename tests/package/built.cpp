@@ -97,6 +97,24 @@ Built build(const std::string& instruction_set) {
   return built;
 }
 
+std::vector<std::byte> build_for_gpus() {
+  PackageInput input;
+  for (const char* const target : {"sm_90a", "compute_80"}) {
+    driver::Compiler compiler(driver::make_null_target(target));
+    graph::Graph graph = graph::parse(kGraph, "layer.ir", ops::op_table());
+    const abi::Device gpu{abi::DeviceKind::cuda, 0};
+    for (std::uint32_t v = 0; v < graph.value_count(); ++v) {
+      graph.type(graph::ValueId{v}).device = gpu;
+    }
+    for (graph::Output& output : graph.outputs) output.view.device = gpu;
+    const driver::Compiled compiled = compiler.compile(std::move(graph), {});
+    input.targets.push_back({nullptr, {compiled.plan, compiled.code}, target});
+  }
+  const std::vector<float> weights = numbers(40 * 24, 1);
+  input.weights.push_back({1, weight_view(weights.data())});
+  return bytes_of(input);
+}
+
 std::vector<std::byte> bytes_of(const PackageInput& input) {
   const auto path = std::filesystem::temp_directory_path() /
                     ("inkle_package_test_" + std::to_string(::getpid()) + ".inkle");

@@ -24,6 +24,8 @@ struct Built {
 };
 
 [[nodiscard]] Built build(const std::string& instruction_set = "x86-64-v3");
+// The same program for GPUs: machine code of "sm_90a", and PTX of "compute_80". Needs NVRTC.
+[[nodiscard]] std::vector<std::byte> build_for_gpus();
 [[nodiscard]] std::vector<std::byte> bytes_of(const PackageInput& input);
 
 // Runs the program for `rows` rows; `weights` are the package's, or those it was built from.

@@ -10,12 +10,16 @@
 #include <string>
 
 #include "base/error.h"
+#include "codegen/cuda/compiler.h"
 #include "package/built.h"
 #include "package/package.h"
 #include "runtime/common/plan_bounds.h"
 #include "runtime/common/plan_check.h"
+#include "runtime/common/plan_of_file.h"
 #include "runtime/common/prepared_plan.h"
 #include "runtime/common/size_program.h"
+#include "runtime/cuda/executable.h"
+#include "runtime/cuda/named_device.h"
 
 namespace inkle::package {
 namespace {
@@ -209,6 +213,73 @@ TEST(Hostile, ForgedFilesDoNoHarmToTheReader) {
     }
   }
   EXPECT_GT(refused, case_count() / 4);
+}
+
+class HostileOnGpus : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string why_not;
+    if (!codegen::cuda::find_nvrtc(why_not)) GTEST_SKIP() << why_not;
+  }
+  static std::shared_ptr<const Package> open(std::vector<std::byte> bytes) {
+    return Package::from_bytes("f", std::move(bytes), Package::Use::run, {}, kArchitecture);
+  }
+  // All of a package that reaches a GPU, as text and bytes.
+  static std::string what_runs(const Package& package) {
+    std::string all = package.target() + abi::to_string(*package.made().plan);
+    const auto add = [&](std::span<const std::byte> bytes) {
+      all.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    };
+    for (const abi::DeviceImage& image : package.made().code->images) add(*image.data);
+    for (const abi::SharedBytes& constant : package.made().code->constants) add(constant.data);
+    for (const PackageWeight& weight : package.weights()) add(weight.data);
+    return all;
+  }
+
+  static constexpr const char* kArchitecture = "sm_90a";
+};
+
+TEST_F(HostileOnGpus, AccidentsAreRefusedOrHarmless) {
+  const std::vector<std::byte> good = build_for_gpus();
+  const std::string right = what_runs(*open(good));
+  Corrupter corrupter(good, 4);
+  int refused = 0, accepted = 0;
+  for (int i = 0; i < case_count(); ++i) {
+    std::string name;
+    std::vector<std::byte> bytes = corrupter.next(name);
+    try {
+      ASSERT_TRUE(what_runs(*open(std::move(bytes))) == right) << i << ", " << name;
+      ++accepted;
+    } catch (const UserError& error) {
+      ++refused;
+      ASSERT_EQ(std::string(error.what()).substr(0, 3), "f: ") << error.what();
+    }
+  }
+  EXPECT_GT(accepted, 0);
+  EXPECT_GT(refused, case_count() / 4);
+}
+
+// Loaded on a GPU that runs nothing: what the runtime itself does with plan, code and constants.
+TEST_F(HostileOnGpus, ForgedFilesDoNoHarmToTheReader) {
+  Corrupter corrupter(build_for_gpus(), 5);
+  int refused = 0;
+  for (int i = 0; i < case_count(); ++i) {
+    std::string name;
+    std::vector<std::byte> bytes = corrupter.next(name);
+    make_hashes_right(bytes);
+    try {
+      const auto package = open(std::move(bytes));
+      (void)package->weights();
+      runtime::common::check_plan_of_file(*package->made().plan);
+      const runtime::cuda::Executable executable(
+          package->made(), runtime::cuda::open_named("null:sm_90a"), {.check_bounds = true});
+    } catch (const UserError&) {
+      ++refused;
+    } catch (const Unsupported&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, case_count() / 8);
 }
 
 // The verifiers alone: FlatBuffers', unpack() and those of plans.

@@ -76,6 +76,36 @@ TEST(Package, ModulesOfAGpuAreForItsArchitecture) {
   EXPECT_EQ(open("sm_80")->check_all().size(), 1U);
 }
 
+TEST(Package, MachineCodeComesBeforePtx) {
+  const auto target = [](std::string name, const std::string& code) {
+    const auto* first = reinterpret_cast<const std::byte*>(code.data());
+    abi::Code made;
+    made.images = {
+        {name, std::make_shared<const std::vector<std::byte>>(first, first + code.size())}};
+    return TargetProgram{
+        nullptr,
+        {std::make_shared<const abi::Plan>(), std::make_shared<const abi::Code>(made)},
+        std::move(name)};
+  };
+  PackageInput input;
+  input.targets = {target("compute_80", ".version"), target("sm_90a", "code"),
+                   target("compute_90", ".version")};
+  const auto bytes = package_bytes(input);
+  const auto target_on = [&](std::string_view architecture) {
+    return Package::from_bytes("f", bytes, Package::Use::run, {}, architecture)->target();
+  };
+  EXPECT_EQ(target_on("sm_90a"), "sm_90a");
+  EXPECT_EQ(target_on("sm_80"), "compute_80");
+  EXPECT_EQ(target_on("sm_89"), "compute_80");
+  EXPECT_EQ(target_on("sm_120"), "compute_80") << "the first that fits";
+  EXPECT_THAT(error_of([&] { (void)target_on("sm_75"); }),
+              HasSubstr("a GPU of sm_75 runs none of its targets: sm_90a needs such a GPU; "
+                        "compute_80 needs a GPU of sm_80 or later"));
+  const auto text =
+      *Package::from_bytes("f", bytes, Package::Use::run, {}, "sm_80")->made().code->images[0].data;
+  EXPECT_EQ(text.back(), std::byte{0}) << "a driver reads text up to the zero behind it";
+}
+
 TEST(Package, OutlivesWhatMadeIt) {
   abi::PlanAndCode made;
   {

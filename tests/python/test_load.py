@@ -245,3 +245,43 @@ def test_weights_beside_the_package(tmp_path):
     (tmp_path / "elsewhere").rename(tmp_path / "m.weights")
     program.weights = inkle.load(path).weights
     numpy.testing.assert_array_equal(program(ids, ids), want)
+
+
+def test_on_a_gpu_that_runs_nothing(package):
+    path = package(SCALE, "--target", "sm_90a")
+    program = inkle.load(path, device="null:sm_90a")
+    assert (program.device, program.target) == ("null:sm_90a", "sm_90a")
+    x = numpy.ones((4, 3), "f4")
+    with pytest.raises(inkle.WrongArgument, match="no weights yet"):
+        program(x)
+    program.weights = {"w": ONES}
+    y, n = program(x)
+    assert n == 8
+    assert (y.shape, y.dtype, y.device) == ((4, 3), "f32", "cuda:0")
+    assert y.__dlpack_device__() == (2, 0) and repr(y) == "DeviceArray(f32[4, 3] on cuda:0)"
+    assert y.numpy().shape == numpy.asarray(y).shape == (4, 3)
+    assert numpy.asarray(y, "f8").dtype == numpy.float64
+    assert "dltensor" in repr(y.__dlpack__(stream=1))
+    z, _ = program.run_on(0, x)
+    assert z.numpy().shape == (4, 3)
+    # What lies on a GPU is taken where it lies, for work of the call's stream.
+    again, _ = program(y)
+    assert again.shape == (4, 3)
+    with pytest.raises(inkle.WrongArgument, match="expected a CUDA stream"):
+        program.run_on("default", x)
+    with pytest.raises(inkle.WrongArgument, match=r"expected f32 of rank 2"):
+        program(numpy.ones(3, "f4"))
+
+
+def test_devices_that_are_not_there(package):
+    of_gpu = package(SCALE, "--target", "sm_90a")
+    with pytest.raises(inkle.Unsupported, match="this processor runs none of its targets: sm_90a"):
+        inkle.load(of_gpu)
+    with pytest.raises(inkle.Unsupported, match="a GPU of sm_80 runs none of its targets: sm_90a"):
+        inkle.load(of_gpu, device="null:sm_80")
+    with pytest.raises(inkle.WrongArgument, match="device 'tpu': expected cpu, cuda or cuda:NUMBER"):
+        inkle.load(of_gpu, device="tpu")
+    program = inkle.load(package(SCALE))
+    program.weights = {"w": ONES}
+    with pytest.raises(inkle.WrongArgument, match="runs on the processor, which has no streams"):
+        program.run_on(0, numpy.ones((4, 3), "f4"))

@@ -120,6 +120,20 @@ def test_packages_for_gpus(tmp_path):
     assert "no typical device of architecture 'sm_12'" in refused
 
 
+def test_ptx_for_later_gpus(tmp_path):
+    package = tmp_path / "m.inkle"
+    inkle("build", DATA / "encoder.pt2", "-o", package, "--target", "compute_80", "--target", "sm_90a",
+          "--target", "x86-64-v3")
+    assert b".target sm_80" in package.read_bytes()
+    lines = inkle("check", package).stdout.splitlines()
+    assert "compute_80 needs a GPU of sm_80 or later, whose driver compiles it; where no machine code fits" in lines
+    assert "sm_90a     needs a GPU of sm_90a" in lines and "x86-64-v3  runs on this processor" in lines
+    for device in ("null:sm_80", "null:sm_90a", "null:sm_100"):
+        assert "kernels" in inkle("bench", package, "--device", device, "--seconds", "0.01").stdout
+    refused = inkle("build", DATA / "tiny.pt2", "-o", package, "--target", "compute_90a", code=1).stderr
+    assert "no typical device of architecture 'compute_90a'" in refused
+
+
 def test_weights_in_a_file_of_their_own(tmp_path):
     want = outputs(DATA / "encoder.pt2", tmp_path / "model")
     package, weights = tmp_path / "m.inkle", tmp_path / "m.weights"

@@ -155,6 +155,30 @@ def test_find_package(prefix, work, expected, tmp_path):
     assert refused.returncode != 0 and "0.1.0" in refused.stderr
 
 
+def test_a_model_on_a_gpu(prefix, library, tmp_path):
+    """Compiled where there is nothing of CUDA; without a GPU, what is missing is said."""
+    (tmp_path / "m.ir").write_text("graph @m(%x: f32[s0,8]) -> f32[s0,8] where s0 in 3..64 {\n"
+                                   "  %0: f32[s0,8] = exp(%x)\n  return %0\n}\n")
+    run(BUILD / "inkle", "build", tmp_path / "m.ir", "-o", tmp_path / "m.inkle", "--target", "sm_90a", env=None)
+    flags = [f"-I{prefix}/include", f"-L{library.parent}", "-linkle_runtime", f"-Wl,-rpath,{library.parent}"]
+    run("c++", "-std=c++17", "-Wall", "-Wextra", "-Werror", EXAMPLES / "gpu.cpp", "-o", tmp_path / "gpu", *flags)
+    run("cc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", EXAMPLES / "gpu.c", "-o", tmp_path / "gpu_c",
+        *flags)
+    lines = run(tmp_path / "gpu", tmp_path / "m.inkle", "null:sm_90a", "5").splitlines()
+    assert lines[0].startswith("null:sm_90a for sm_90a: ") and lines[1].startswith("output0: 3 8, first ")
+    assert run(tmp_path / "gpu_c", tmp_path / "m.inkle", "null:sm_90a").splitlines() == \
+        ["null:sm_90a for sm_90a", "result 0: f32 of rank 2"]
+    for program in ("gpu", "gpu_c"):
+        done = subprocess.run([tmp_path / program, tmp_path / "m.inkle", "null:sm_80"], capture_output=True, text=True,
+                              env=BARE, check=False)
+        assert done.returncode == 1
+        assert "a GPU of sm_80 runs none of its targets: sm_90a needs such a GPU" in done.stderr
+        done = subprocess.run([tmp_path / program, tmp_path / "m.inkle"], capture_output=True, text=True, env=BARE,
+                              check=False)
+        if done.returncode != 0:
+            assert "no NVIDIA driver on this machine (libcuda.so.1)" in done.stderr or "GPU" in done.stderr
+
+
 ONCE = """
 import ctypes, sys
 

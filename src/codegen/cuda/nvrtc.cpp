@@ -33,6 +33,8 @@ struct Nvrtc {
   Result (*log)(Program*, char*) = nullptr;
   Result (*cubin_size)(Program*, std::size_t*) = nullptr;
   Result (*cubin)(Program*, char*) = nullptr;
+  Result (*ptx_size)(Program*, std::size_t*) = nullptr;
+  Result (*ptx)(Program*, char*) = nullptr;
   const char* (*error)(Result) = nullptr;
 };
 
@@ -115,6 +117,8 @@ std::optional<Nvrtc> open_nvrtc(std::string& why_not) {
                           resolve(n.library, "nvrtcGetProgramLog", n.log) &&
                           resolve(n.library, "nvrtcGetCUBINSize", n.cubin_size) &&
                           resolve(n.library, "nvrtcGetCUBIN", n.cubin) &&
+                          resolve(n.library, "nvrtcGetPTXSize", n.ptx_size) &&
+                          resolve(n.library, "nvrtcGetPTX", n.ptx) &&
                           resolve(n.library, "nvrtcGetErrorString", n.error);
     if (!complete) {
       why_not = path + " lacks functions";
@@ -180,11 +184,13 @@ class Compilation {
     text.resize(size - 1);
     return text;
   }
-  [[nodiscard]] std::vector<std::byte> code() const {
+  // Machine code, or PTX with the zero behind it.
+  [[nodiscard]] std::vector<std::byte> code(bool is_ptx) const {
     std::size_t size = 0;
-    check(n_.cubin_size(program_, &size), "make code of");
+    check((is_ptx ? n_.ptx_size : n_.cubin_size)(program_, &size), "make code of");
     std::vector<std::byte> code(size);
-    check(n_.cubin(program_, reinterpret_cast<char*>(code.data())), "make code of");
+    check((is_ptx ? n_.ptx : n_.cubin)(program_, reinterpret_cast<char*>(code.data())),
+          "make code of");
     return code;
   }
 
@@ -214,7 +220,7 @@ std::vector<std::byte> compile_program(const std::string& text, const std::strin
   const std::span<const char* const> all(options);
   Nvrtc::Result result = compilation.run(all);
   if (result == kInvalidOption) result = compilation.run(all.first(all.size() - 1));
-  if (result == 0) return compilation.code();
+  if (result == 0) return compilation.code(architecture.starts_with("compute_"));
   const std::string messages = compilation.messages();
   if (result == kInvalidOption) {
     unsupported("{} compiles nothing for {}: {}", n.path, architecture, messages);

@@ -48,12 +48,13 @@ ConvolutionRoles roles_of(const abi::ConvolutionCall& call) {
 }
 
 std::optional<ConvolutionShape> plan_convolution(const abi::ConvolutionCall& call,
-                                                 std::span<const std::int64_t> slots) {
+                                                 std::span<const std::int64_t> slots,
+                                                 bool takes_f32) {
   ConvolutionShape s;
   s.dtype = call.x.dtype;
   const std::size_t rank = call.x.sizes.size();
-  if (!abi::is_reduced_float(s.dtype) || call.w.dtype != s.dtype || call.y.dtype != s.dtype ||
-      rank < 3 || rank > 5) {
+  const bool is_taken = abi::is_reduced_float(s.dtype) || (takes_f32 && s.dtype == abi::DType::f32);
+  if (!is_taken || call.w.dtype != s.dtype || call.y.dtype != s.dtype || rank < 3 || rank > 5) {
     return std::nullopt;
   }
   s.is_volume = rank == 5;

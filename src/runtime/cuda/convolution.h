@@ -18,10 +18,11 @@ struct ConvolutionRoles {
 [[nodiscard]] ConvolutionRoles roles_of(const abi::ConvolutionCall& call);
 
 // The shape of a call, its alignment that of offsets alone; nothing if the library does not run it:
-// f32 and f64 (whose precision is the host's to choose), empty, a bias of another type, other
-// post-ops than [residual] [relu], or any of those with a gradient or a transposed convolution,
-// which is the gradient of an image.
+// f64, and f32 unless that `takes_f32` (its precision is the host's to choose), empty, a bias of
+// another type, other post-ops than [residual] [relu], or any of those with a gradient or a
+// transposed convolution, which is the gradient of an image.
 [[nodiscard]] std::optional<ConvolutionShape> plan_convolution(const abi::ConvolutionCall& call,
-                                                               std::span<const std::int64_t> slots);
+                                                               std::span<const std::int64_t> slots,
+                                                               bool takes_f32 = false);
 
 }  // namespace inkle::runtime::cuda

@@ -15,9 +15,10 @@
 namespace inkle::runtime::cuda {
 
 // y = relu(convolution(x, w) + residual + bias), what is not there left out, or one of its
-// gradients, of which none is there; sums in f32, rounded once. Sizes and strides count elements:
-// [batch, channel, depth or 1, row or 1, column] of x, y and residual, [channel of y, channel of x
-// in its group, ...] of w. Values are ordered for use as a key.
+// gradients, of which none is there; sums in f32, rounded once. Factors of f32 may be rounded to
+// TF32 where the library finds that faster, as in eager mode unless it is told otherwise. Sizes and
+// strides count elements: [batch, channel, depth or 1, row or 1, column] of x, y and residual,
+// [channel of y, channel of x in its group, ...] of w. Values are ordered for use as a key.
 struct ConvolutionShape {
   using Dims = std::array<std::int64_t, 5>;
   using Spatial = std::array<std::int64_t, 3>;
@@ -27,7 +28,7 @@ struct ConvolutionShape {
     w,  // the gradient of w, from that of y
   };
   Result result = Result::y;
-  abi::DType dtype = abi::DType::bf16;  // of all operands; f16 or bf16
+  abi::DType dtype = abi::DType::bf16;  // of all operands; f16, bf16 or f32
   Dims x{}, w{}, y{};
   Dims x_strides{}, w_strides{}, y_strides{}, residual_strides{};
   Spatial stride{}, padding{}, dilation{};

@@ -93,6 +93,7 @@ class GraphBuilder {
 
  private:
   [[nodiscard]] int type() const {
+    if (shape_.dtype == abi::DType::f32) return cudnn::kF32;
     return shape_.dtype == abi::DType::f16 ? cudnn::kF16 : cudnn::kBf16;
   }
 

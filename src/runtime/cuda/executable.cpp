@@ -31,10 +31,12 @@ constexpr std::int64_t kConstantAlignment = 256;
 
 }  // namespace
 
-Executable::Executable(abi::PlanAndCode made, std::shared_ptr<Device> device)
+Executable::Executable(abi::PlanAndCode made, std::shared_ptr<Device> device,
+                       ExecutableOptions options)
     : plan_(checked(made).plan),
       code_(std::move(made.code)),
       device_(std::move(device)),
+      options_(options),
       sizes_(*plan_),
       facts_(*plan_) {
   const Scope scope(*device_);

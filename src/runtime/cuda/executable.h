@@ -21,13 +21,19 @@
 
 namespace inkle::runtime::cuda {
 
+struct ExecutableOptions {
+  // Whenever sizes change: that the plan asks for no memory beyond what there is. For plans of
+  // files.
+  bool check_bounds = false;
+};
+
 class Frame;
 
 class Executable final : public common::Executable {
  public:
   // Checks the plan, loads its code and constants. Throws UserError for a plan that makes no sense,
   // Unsupported for what the runtime or the device cannot do.
-  Executable(abi::PlanAndCode made, std::shared_ptr<Device> device);
+  Executable(abi::PlanAndCode made, std::shared_ptr<Device> device, ExecutableOptions options = {});
   ~Executable() override;
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
@@ -93,6 +99,7 @@ class Executable final : public common::Executable {
   std::shared_ptr<const abi::Plan> plan_;
   std::shared_ptr<const abi::Code> code_;
   std::shared_ptr<Device> device_;
+  ExecutableOptions options_;
   common::SizeProgram sizes_;
   common::PlanFacts facts_;
   std::vector<bool> is_of_device_;  // by buffer, roots: a kernel or library call has it

@@ -6,6 +6,7 @@
 
 #include "abi/arena.h"
 #include "base/error.h"
+#include "runtime/common/plan_bounds.h"
 #include "runtime/cuda/convolution.h"
 
 namespace inkle::runtime::cuda {
@@ -213,6 +214,7 @@ void Frame::plan_arena() {
 
 // Everything that follows from the slots.
 void Frame::plan_shapes() {
+  if (executable_.options_.check_bounds) common::check_bounds(plan_, facts_, slots_);
   plan_arena();
   plan_uploads();
   kernel_bytes_ = 0;
@@ -229,8 +231,8 @@ void Frame::plan_shapes() {
     }
     if (step.kind == Executable::BoundStep::Kind::convolution &&
         device_.convolutions() != nullptr) {
-      states_[s].convolution_shape =
-          plan_convolution(std::get<abi::ConvolutionCall>(*step.call), slots_);
+      states_[s].convolution_shape = plan_convolution(std::get<abi::ConvolutionCall>(*step.call),
+                                                      slots_, !host_->has_convolutions());
       states_[s].convolution.reset();
       if (states_[s].convolution_shape) convolutions.push_back(*states_[s].convolution_shape);
     }

@@ -151,7 +151,10 @@ bool Frame::run_convolution_here(std::size_t number) {
   State& state = states_[number];
   if (!state.convolution_shape) return false;
   const auto& call = std::get<abi::ConvolutionCall>(*executable_.steps_[number].call);
-  if (plan_.buffers[call.y.buffer].kind == Kind::external) return false;
+  if (plan_.buffers[call.y.buffer].kind == Kind::external) {
+    if (host_->has_convolutions()) return false;
+    make_output(call.y.buffer);  // which the host lets go of like one of its own
+  }
   const auto at = [&](const abi::Operand& o) {
     return advance(on_device(o.buffer), slots_[o.offset] * abi::size_of(o.dtype));
   };

@@ -43,6 +43,8 @@ class DeviceHost : public common::Host {
   virtual void release_argument(std::uint32_t /*number*/) {}
   // to[i...] = from[i...]; same dtype and sizes, any strides and devices.
   virtual void copy(const abi::TensorView& from, const abi::TensorView& to) = 0;
+  // Whether it has convolutions of its own: else those of f32 are the device's library's, too.
+  [[nodiscard]] virtual bool has_convolutions() const { return true; }
   // A tensor with the sizes of y (of out), or none if the result was written there.
   [[nodiscard]] virtual std::optional<common::HostTensor> convolution(
       const ConvolutionArguments& arguments) = 0;

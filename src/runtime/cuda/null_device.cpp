@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "package/target.h"
 #include "runtime/cuda/convolutions.h"
 #include "runtime/cuda/gemms.h"
 #include "runtime/cuda/samples.h"
@@ -150,7 +151,7 @@ class NullDeviceOf final : public NullDevice {
   void leave() override {}
 
   std::unique_ptr<Module> load(const abi::DeviceImage& image) override {
-    if (image.architecture != description_.architecture) {
+    if (!package::runs_on(image.architecture, description_.architecture)) {
       unsupported("code for {} on a device of {}", image.architecture, description_.architecture);
     }
     INKLE_CHECK(image.data != nullptr && !image.data->empty(), "an image without code");
