@@ -142,3 +142,14 @@ def make(
         start = time.monotonic()
         make_target(tool, target, taken, out / name, threads, run)
         print(f"{name}: {len(taken)} cases, {time.monotonic() - start:.0f} s", file=sys.stderr)
+
+
+def interpret(tool: pathlib.Path, cases: Sequence[Case], name: str) -> int:
+    """Every different kernel of a target under the interpreter; the exit status."""
+    target = TARGETS[name]
+    with tempfile.TemporaryDirectory(prefix="corpus-") as temporary:
+        file = pathlib.Path(temporary) / "cases"
+        file.write_text("".join(str(c) for c in cases if target.takes(c)))
+        print(f"{name}:", flush=True)
+        command = [str(tool), "corpus", "interpret", str(file), "--device", target.device]
+        return subprocess.run(command, env=_environment(target, 2), check=False).returncode

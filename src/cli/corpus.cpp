@@ -16,6 +16,7 @@
 #include "base/threads.h"
 #include "cli/cases.h"
 #include "cli/commands.h"
+#include "cli/corpus.h"
 #include "cli/session.h"
 #include "codegen/cuda/compiler.h"
 #include "codegen/cuda/nvrtc.h"
@@ -373,6 +374,10 @@ void add_corpus(CLI::App& app) {
   CLI::App* timed = add_action(*corpus, "time", "Time calls of all cases.", a, time_cases);
   add_cases_options(*timed, a->compile);
   timed->add_option("--seconds", a->seconds, "for each case")->check(at_least(0));
+  CLI::App* interpreted = corpus->add_subcommand(
+      "interpret", "Run all kernels, with fewer blocks, under the interpreter of the kernel IR.");
+  interpreted->callback([a] { interpret_kernels(a->compile); });
+  add_cases_options(*interpreted, a->compile);
   corpus->add_subcommand("samples", "Print the samples of the op table as cases.")
       ->callback(print_samples);
   CLI::App* cubin = add_action(*corpus, "assemble", "Compile each .cu of a folder.", a, assemble);

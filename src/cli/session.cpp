@@ -33,25 +33,6 @@ void infer_dtypes(graph::Graph& graph, const graph::Node& node) {
   }
 }
 
-// Every tensor of the graph on this device, those that nodes create among them.
-void move_to(graph::Graph& graph, abi::Device device) {
-  for (std::uint32_t v = 0; v < graph.value_count(); ++v) {
-    graph.type(graph::ValueId{v}).device = device;
-  }
-  for (graph::Output& output : graph.outputs) output.view.device = device;
-  for (graph::Node& node : graph.nodes) {
-    const graph::Schema& schema = graph.table().schema(*node.op);
-    bool has_tensor = false;
-    graph::for_each_operand(node, [&](graph::ValueId) { has_tensor = true; });
-    for (std::size_t a = 0; a < schema.params.size() && a < node.args.size(); ++a) {
-      const bool is_device = schema.params[a].kind == graph::ParamKind::optional_device;
-      const bool is_given = std::holds_alternative<graph::Device>(node.args[a]);
-      if (is_device && (is_given || !has_tensor)) node.args[a] = device;
-    }
-    infer_dtypes(graph, node);
-  }
-}
-
 // What a package holds, with as much of a report as its plan tells.
 driver::Compiled compiled_of(const package::Package& package, const runtime::cuda::Device* gpu) {
   driver::Compiled compiled{package.made().plan, package.made().code, {}};
@@ -128,6 +109,24 @@ Model load_model_on(const CompileArguments& arguments) {
     options.architecture = gpu->description().architecture;
   }
   return load_model(arguments.file, options);
+}
+
+void move_to(graph::Graph& graph, abi::Device device) {
+  for (std::uint32_t v = 0; v < graph.value_count(); ++v) {
+    graph.type(graph::ValueId{v}).device = device;
+  }
+  for (graph::Output& output : graph.outputs) output.view.device = device;
+  for (graph::Node& node : graph.nodes) {
+    const graph::Schema& schema = graph.table().schema(*node.op);
+    bool has_tensor = false;
+    graph::for_each_operand(node, [&](graph::ValueId) { has_tensor = true; });
+    for (std::size_t a = 0; a < schema.params.size() && a < node.args.size(); ++a) {
+      const bool is_device = schema.params[a].kind == graph::ParamKind::optional_device;
+      const bool is_given = std::holds_alternative<graph::Device>(node.args[a]);
+      if (is_device && (is_given || !has_tensor)) node.args[a] = device;
+    }
+    infer_dtypes(graph, node);
+  }
 }
 
 driver::Compiled DeviceCompiler::compile(graph::Graph graph) const {

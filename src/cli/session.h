@@ -23,6 +23,9 @@ namespace inkle::cli {
 // The model of a command; of a package, what runs on the command's device.
 [[nodiscard]] Model load_model_on(const CompileArguments& arguments);
 
+// Puts all tensors of the graph on the device.
+void move_to(graph::Graph& graph, abi::Device device);
+
 // A compiler as a command's options ask for it.
 struct DeviceCompiler {
   // Sets the number of threads; throws as open_gpu() does. Without `compiles` there is no compiler,

@@ -450,7 +450,8 @@ void VarianceAnalysis::operation(const Operation& o) {
     case Op::scan:
       for (const ValueId v : k_.regions[o.regions[0]].arguments) raise(v, result);
       region(o.regions[0]);
-      result = std::max(result, Variance::thread);
+      result = std::max(result,
+                        std::get<Collective>(o.detail).lanes ? Variance::lane : Variance::thread);
       break;
     case Op::shuffle:
       result = shuffled(o);

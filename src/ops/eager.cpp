@@ -35,10 +35,6 @@ constexpr OpDef kEager[] = {
         "aten::_fft_r2c", "Fourier transform of reals; complex numbers are the host's."),
     row("argsort", "(self: tensor, dim: integer = -1, descending: boolean = false) -> tensor",
         "aten::argsort", "Positions of the sorted elements; sorting is the host's."),
-    row("cummax", "(self: tensor, dim: integer) -> tensor, tensor", "aten::cummax",
-        "Running maximum with positions."),
-    row("cummin", "(self: tensor, dim: integer) -> tensor, tensor", "aten::cummin",
-        "Running minimum with positions."),
     row("grid_sampler_2d",
         "(input: tensor, grid: tensor, interpolation_mode: integer, padding_mode: integer, "
         "align_corners: boolean) -> tensor",

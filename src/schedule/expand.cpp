@@ -46,6 +46,7 @@ class KernelExpander {
       builder_.operation(kernel::Op::dependency_wait, {}, {}, {});
       return blocks();
     }
+    scans_ = expansion::lane_scans(expansion_);
     declare_scratch();
     const std::size_t scalars = loops_.outer.size() - loops_.walked - (expansion_.columns ? 1 : 0);
     std::vector<kernel::Axis> axes;
@@ -114,6 +115,10 @@ class KernelExpander {
   void declare_scratch() {
     const std::int64_t group = std::int64_t{shape_.lanes} * shape_.copies;
     for (std::size_t s = 0; s < loops_.scratch.size(); ++s) {
+      if (scans_.kept[expansion_.memories.size()]) {
+        expansion_.memories.push_back(kernel::kNone);
+        continue;
+      }
       Memory memory;
       memory.name = fmt::format("t{}", s);
       memory.space = kernel::Space::stack;
@@ -126,8 +131,16 @@ class KernelExpander {
   }
 
   void stages(Phase phase) {
-    for (const Stage& stage : loops_.stages) {
-      if (stage.phase == phase) expansion::expand_stage(expansion_, stage, nullptr);
+    const std::span<const Stage> all = loops_.stages;
+    for (std::size_t s = 0; s < all.size(); ++s) {
+      if (all[s].phase != phase) continue;
+      const std::size_t count = scans_.stages[s];
+      if (count == 0) {
+        expansion::expand_stage(expansion_, all[s], nullptr);
+      } else {
+        expansion::scan_in_lanes(expansion_, all.subspan(s, count), scans_.kept);
+        s += count - 1;
+      }
     }
   }
 
@@ -218,6 +231,7 @@ class KernelExpander {
   const LoopKernel& loops_;
   Expansion expansion_;
   Lanes shape_;
+  expansion::LaneScans scans_;
 };
 
 }  // namespace

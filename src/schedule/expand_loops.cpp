@@ -180,6 +180,19 @@ Values lane_loop(Expansion& expansion, const Lanes& shape, const LaneRange& rang
   });
 }
 
+Values whole_vector_loop(Expansion& expansion, const Lanes& shape, Expr end, Values carried,
+                         const GroupBody& body) {
+  const Span span{
+      expansion.b.context().constant(0), end, shape.lanes, shape.lanes, sym::Range::kMax,
+      sym::bounds(end).low > 0,          {}};
+  return plain_loop(expansion, span, carried, [&](Expr i, const Values& values) {
+    Lanes group = shape;
+    group.base = i;
+    group.copies = 1;
+    return body(group, 0, values);
+  });
+}
+
 Values scalar_loop(Expansion& expansion, const loop::Dim& dim, Values carried, const Chunks* chunks,
                    const std::function<Values(const Values& carried)>& body) {
   sym::Context& context = expansion.b.context();

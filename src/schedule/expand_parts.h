@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -138,6 +139,16 @@ class BodyExpander {
 // One stage. `columns`: the lanes of the last outer loop, or null.
 void expand_stage(Expansion& expansion, const Stage& stage, const Lanes* columns);
 
+// Running extremes along a row of a CPU, a vector of lanes at a time, with the stages behind them
+// that need nothing but what they have made at the same element: one loop for all.
+struct LaneScans {
+  std::vector<std::size_t> stages;  // by stage: how many run as one loop from it on; 0: none
+  std::vector<bool> kept;           // by buffer: scratch that nobody reads but in such a loop
+};
+[[nodiscard]] LaneScans lane_scans(const Expansion& expansion);
+void scan_in_lanes(Expansion& expansion, std::span<const Stage> stages,
+                   const std::vector<bool>& kept);
+
 // Loops over a lane variable in groups of whole vectors with a masked rest, and over others.
 struct Chunks {
   std::int64_t steps = 0;
@@ -155,6 +166,9 @@ using GroupBody = std::function<Values(const Lanes& group, int first_copy, const
 // `shape`: lanes, copies, variable and lane symbol.
 Values lane_loop(Expansion& expansion, const Lanes& shape, const LaneRange& range, Values carried,
                  const Chunks* chunks, const GroupBody& body);
+// The vectors of one copy in 0 .. end, a multiple of the lanes.
+Values whole_vector_loop(Expansion& expansion, const Lanes& shape, Expr end, Values carried,
+                         const GroupBody& body);
 Values scalar_loop(Expansion& expansion, const loop::Dim& dim, Values carried, const Chunks* chunks,
                    const std::function<Values(const Values& carried)>& body);
 

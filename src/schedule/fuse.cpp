@@ -298,10 +298,13 @@ class Fuser {
 
   void place(std::size_t n) {
     const Nest& nest = program_.nests[n];
-    if (is_fusable(nest) && !touches_mutated(nest)) {
-      if (!is_gathered(nest)) merge_producers(n);
+    // Threads of a block share a scan; what follows would find its values with other threads.
+    const bool is_scan = nest.kind == NestKind::scan && !shares_rows();
+    if ((is_fusable(nest) || is_scan) && !touches_mutated(nest)) {
+      if (!is_scan && !is_gathered(nest)) merge_producers(n);
       for (const std::size_t g : candidates(n)) {
         if (!fusable_[g] || nests_[g].size() >= kMaxMembers) continue;
+        if (is_scan && groups_[g].members.front().nest.kind != NestKind::scan) continue;
         std::string why_not;
         std::optional<Group> joined = is_gathered(nest)
                                           ? gather(groups_[g], nest, program_, why_not)
@@ -327,8 +330,7 @@ class Fuser {
       }
     }
     group_of_[n] = groups_.size();
-    // Threads of a block share a scan; what follows would find its values with other threads.
-    const bool may_lead = is_fusable(nest) || (nest.kind == NestKind::scan && !shares_rows());
+    const bool may_lead = is_fusable(nest) || is_scan;
     fusable_.push_back(may_lead && !touches_mutated(nest));
     if (is_fusable(nest) || nest.kind == NestKind::scan || nest.kind == NestKind::scatter) {
       groups_.push_back(make_group(nest, *program_.context, may_run_at_once(nest)));

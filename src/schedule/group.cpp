@@ -61,7 +61,7 @@ bool place(Group& group, Member& member, const Nest& nest, const LoopMatcher& ma
   const auto is_open = [&](const Dim& dim) {
     return std::find(open.begin(), open.end(), dim) != open.end();
   };
-  if (nest.kind == NestKind::reduction) {
+  if (nest.kind == NestKind::reduction || nest.kind == NestKind::scan) {
     if (std::any_of(nest.dims.begin(), nest.dims.end(), is_open)) {
       why_not = "the reduction has loops that the group has not";
       return false;

@@ -16,6 +16,7 @@
 #include "kernel/interpret_inputs.h"
 #include "kernel/parse.h"
 #include "kernel/verify.h"
+#include "loop/scalar.h"
 
 namespace inkle::kernel {
 namespace {
@@ -58,7 +59,9 @@ std::vector<std::string> all_kernels() {
 struct Sizes {
   std::string_view kernel;
   std::vector<std::vector<std::string>> sizes;
+  std::uint64_t inputs = 1;  // seeds of arguments
 };
+constexpr std::uint64_t kSeedsOfMaxima = 2;
 const std::vector<Sizes>& sizes_of_kernels() {
   static const std::vector<Sizes> kSizes = {
       {"attention", {{"h=2", "l=33", "n=65"}, {"h=1", "l=32", "n=64"}}},
@@ -71,7 +74,7 @@ const std::vector<Sizes>& sizes_of_kernels() {
       {"index_add", {{"m=6", "n=70"}, {"m=4", "n=64"}}},
       {"column_products", {{"m=66"}, {"m=93"}, {"m=32"}}},
       {"softmax_rows", {{"n=3"}}},
-      {"softmax_rows_lowered", {{"n=3"}}},
+      {"softmax_rows_lowered", {{"n=3"}}, kSeedsOfMaxima},
       {"adamw", {{"n=1100"}, {"n=1024"}}},
       {"transpose_padded", {{"m=33", "n=66"}, {"m=32", "n=32"}}},
       {"transpose_swizzled", {{"m=64", "n=32"}}},
@@ -81,11 +84,29 @@ const std::vector<Sizes>& sizes_of_kernels() {
   return kSizes;
 }
 
-std::vector<std::vector<std::string>> sizes_for(const Kernel& kernel) {
-  for (const Sizes& sizes : sizes_of_kernels()) {
-    if (sizes.kernel == kernel.name) return sizes.sizes;
+// One element in each 8192 of the arguments is so far above the others that its exponential has no
+// end in f32 where a maximum does not know of it. It belongs to the last lane of a last warp.
+void add_peaks(const Kernel& kernel, Inputs& inputs) {
+  constexpr std::int64_t kApart = 8192, kFirst = 6137;
+  for (Instance& instance : inputs.instances) {
+    for (MemoryId m = 0; m < kernel.parameter_count; ++m) {
+      const Memory& memory = kernel.memories[m];
+      const std::span<std::byte> data = instance.arguments[m].data;
+      if (memory.role != Role::in || !abi::is_float(memory.dtype)) continue;
+      const std::size_t size = abi::size_of(memory.dtype);
+      for (std::size_t e = kFirst; e < data.size() / size; e += kApart) {
+        loop::write_element(memory.dtype, data.data() + e * size,
+                            loop::make_scalar(memory.dtype, 120.0));
+      }
+    }
   }
-  return {{}};
+}
+
+Sizes sizes_for(const Kernel& kernel) {
+  for (const Sizes& sizes : sizes_of_kernels()) {
+    if (sizes.kernel == kernel.name) return sizes;
+  }
+  return {kernel.name, {{}}};
 }
 
 // Kernels whose grid does not depend on a size, with fewer blocks.
@@ -111,9 +132,14 @@ constexpr std::string_view kSameZero =
     "every thread then stores the same 0 by a strong store, which one of them had to";
 constexpr std::string_view kReset =
     "the last block's reset is ordered after all that others did there and read by nobody";
+constexpr std::string_view kSameCounts =
+    "one count instead of another, and all threads, and all warps, have counted as many elements";
 constexpr std::string_view kOtherOrder =
-    "warps' partials change places: counts are equal, maxima and sums take them in any order, and "
-    "another order of a sum is within the rounding of the result to bf16";
+    "warps' partials change places: another order of eight terms, which is a last digit of f32, "
+    "and "
+    "results are of bf16";
+constexpr std::string_view kSameMaximum =
+    "warps' maxima change places, and the maximum of them is exactly the same in any order";
 constexpr Harmless kHarmless[] = {
     {"bulk", MutationKind::widen_bound, Op::loop, "", 1,
      "one more bulk store, of a box that is outside of the array as a whole: nothing is stored"},
@@ -126,12 +152,15 @@ constexpr Harmless kHarmless[] = {
     {"layer_norm_cluster_lowered", MutationKind::widen_bound, Op::loop, "", 3,
      "a shuffle by 0 lanes merges a state with itself: count and squares double, exactly, and the "
      "variance is their quotient"},
-    {"layer_norm_cluster_lowered", MutationKind::change_layout, Op::store, "parts", 3, kOtherOrder},
-    {"layer_norm_cluster_lowered", MutationKind::change_layout, Op::load, "parts", 3, kOtherOrder},
-    {"softmax_rows_lowered", MutationKind::change_layout, Op::store, "tops", 1, kOtherOrder},
-    {"softmax_rows_lowered", MutationKind::change_layout, Op::load, "tops", 1, kOtherOrder},
+    {"layer_norm_cluster_lowered", MutationKind::change_layout, Op::store, "parts", 1, kSameCounts},
+    {"layer_norm_cluster_lowered", MutationKind::change_layout, Op::load, "parts", 1, kSameCounts},
+    {"layer_norm_cluster_lowered", MutationKind::change_layout, Op::store, "parts", 2, kOtherOrder},
+    {"layer_norm_cluster_lowered", MutationKind::change_layout, Op::load, "parts", 2, kOtherOrder},
     {"softmax_rows_lowered", MutationKind::change_layout, Op::store, "sums", 1, kOtherOrder},
     {"softmax_rows_lowered", MutationKind::change_layout, Op::load, "sums", 1, kOtherOrder},
+    {"layer_norm_cluster_lowered", MutationKind::remove_shuffle, Op::shuffle, "", 4, kSameCounts},
+    {"softmax_rows_lowered", MutationKind::change_layout, Op::store, "tops", 1, kSameMaximum},
+    {"softmax_rows_lowered", MutationKind::change_layout, Op::load, "tops", 1, kSameMaximum},
     {"column_sums", MutationKind::drop_mask, Op::branch, "", 1, kSameZero},
     {"column_sums_fences", MutationKind::drop_mask, Op::branch, "", 1, kSameZero},
     {"running_sums", MutationKind::drop_mask, Op::branch, "", 1, kSameZero},
@@ -193,8 +222,12 @@ std::optional<Candidate> candidate(const std::string& text, bool is_long) {
     made.parsed = parse_kernel(with_few_blocks(text), "kernel");
     const Kernel& kernel = made.parsed.kernel;
     verify(kernel);
-    for (const std::vector<std::string>& sizes : sizes_for(kernel)) {
-      made.inputs.push_back(make_inputs(kernel, choose_sizes(kernel, sizes), 0, Digits::many));
+    const Sizes sizes = sizes_for(kernel);
+    for (std::size_t n = 0; n < sizes.sizes.size() * sizes.inputs; ++n) {
+      const auto chosen = choose_sizes(kernel, sizes.sizes[n % sizes.sizes.size()]);
+      made.inputs.push_back(make_inputs(kernel, chosen, n / sizes.sizes.size(), Digits::many));
+      const bool is_last = n + 1 == sizes.sizes.size() * sizes.inputs;
+      if (is_last && sizes.inputs > 1) add_peaks(kernel, made.inputs.back());
       made.arguments.push_back(made.inputs.back().instances);
       InterpretOptions once;
       once.max_steps = is_long ? made.options.check.max_steps : kManySteps;

@@ -200,7 +200,7 @@ TEST(ExpandRows, Scans) {
 }
 
 // Few long rows, in chunks of 256 elements and more; the last group of them is not whole.
-TEST(ExpandRows, ScansInChunks) {
+void check_chunks(ReduceOp op) {
   for (const std::int64_t n : {256, 1000, 16768 + 4}) {
     for (const bool is_symbolic : {false, true}) {
       const std::int64_t rows_of = n > 10000 ? 1 : 3;
@@ -218,6 +218,7 @@ TEST(ExpandRows, ScansInChunks) {
             return std::vector<StageStore>{{y, i * size + inner[0]}};
           });
       stage.kind = StageKind::scan;
+      stage.reduce = op;
       stage.accumulator = DType::i64;
       BlockSchedule blocks = rows(64, 64, 2, false);
       blocks.chunk = 2;
@@ -226,9 +227,14 @@ TEST(ExpandRows, ScansInChunks) {
       const auto sizes =
           is_symbolic ? std::vector<std::int64_t>{n / 4} : std::vector<std::int64_t>{};
       check(b, blocks, arrays, sizes, 0);
-      if (HasFailure()) return;
+      if (::testing::Test::HasFailure()) return;
     }
   }
+}
+
+TEST(ExpandRows, ScansInChunks) {
+  check_chunks(ReduceOp::sum);
+  check_chunks(ReduceOp::max);
 }
 
 // Blocks that hand on totals: what orders them is there for a reason, but for two barriers. One is

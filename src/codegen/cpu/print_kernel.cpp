@@ -260,6 +260,8 @@ class KernelPrinter {
         return atomic(op);
       case Op::reduce:
         return reduce(op);
+      case Op::scan:
+        return scan(op);
       case Op::broadcast: {
         const int lane = std::get<kernel::Collective>(op.detail).from;
         define(op.results[0], ir_.extract(get(op.operands[0], true), lane));
@@ -447,6 +449,43 @@ class KernelPrinter {
       for (std::size_t s = 0; s < count; ++s) states[s] = get(merge.yields[s], true);
     }
     lanes_ = all;
+    for (std::size_t s = 0; s < count; ++s) define(op.results[s], states[s]);
+  }
+
+  bool is_extreme(const kernel::Region& merge) const {
+    if (merge.operations.size() != 1) return false;
+    const Operation& only = kernel_.operations[merge.operations.front()];
+    if (only.op != Op::compute) return false;
+    const loop::Opcode opcode = std::get<kernel::Compute>(only.detail).opcode;
+    return opcode == loop::Opcode::min || opcode == loop::Opcode::max;
+  }
+
+  // Of the lanes up to each: those a step away join, and steps double.
+  void scan(const Operation& op) {
+    const auto& how = std::get<kernel::Collective>(op.detail);
+    INKLE_CHECK(how.lanes && !how.exclusive, "kernel {}: no code of a CPU for such a scan",
+                kernel_.name);
+    const kernel::Region& merge = kernel_.regions[op.regions[0]];
+    const std::size_t count = op.operands.size();
+    Values states;
+    for (const ValueId v : op.operands) states.push_back(get(v, true));
+    for (int by = 1; by < lanes_; by *= 2) {
+      std::vector<int> before;
+      for (int lane = 0; lane < lanes_; ++lane) before.push_back(std::max(lane - by, 0));
+      for (std::size_t s = 0; s < count; ++s) {
+        define(merge.arguments[s], ir_.shuffle(states[s], states[s], before));
+        define(merge.arguments[count + s], states[s]);
+      }
+      region(op.regions[0]);
+      if (is_extreme(merge)) {  // what comes before lane 0 is lane 0, a part of each already
+        for (std::size_t s = 0; s < count; ++s) states[s] = get(merge.yields[s], true);
+        continue;
+      }
+      Value* first = ir_.first_lanes(lanes_, by);
+      for (std::size_t s = 0; s < count; ++s) {
+        states[s] = ir_.select(first, states[s], get(merge.yields[s], true));
+      }
+    }
     for (std::size_t s = 0; s < count; ++s) define(op.results[s], states[s]);
   }
 

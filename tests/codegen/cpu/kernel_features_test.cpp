@@ -445,5 +445,72 @@ TEST(Walks, SumsOfColumnsBesideRows) {
   }
 }
 
+// --- Running extremes along a row, a vector at a time --------------------------------------------
+
+// Two of them and what is made of both: the extreme, and the last index at which it was met. With
+// `turned` the last stage reads the first from behind, so that it runs when that has ended.
+void running_extremes(ReduceOp op, DType dtype, std::int64_t n, bool is_symbolic, bool turned) {
+  SCOPED_TRACE(fmt::format("{} of {} {}", loop::name_of(op), n, abi::name_of(dtype)));
+  KernelBuilder b;
+  const auto x = b.param(dtype);
+  const auto y = b.param(dtype, kOut);
+  const auto z = b.param(DType::i64, kOut);
+  const Expr length = is_symbolic ? b.size("s0", n) : b.constant(n);
+  const Expr i = b.outer(b.constant(3));
+  const auto extremes = b.scratch(dtype, length);
+  const auto indices = b.scratch(DType::i32, length);
+  const auto scan = [&](ReduceOp reduce, DType accumulator, std::uint32_t to,
+                        const std::function<Val(BodyBuilder&, Expr)>& f) {
+    Stage& stage = b.pointwise(
+        {length}, [&](BodyBuilder& body, const Indices& j) { body.yield(f(body, j[0])); },
+        [&](const Indices& j) {
+          return Stores{{to, j[0]}};
+        });
+    stage.kind = schedule::StageKind::scan;
+    stage.reduce = reduce;
+    stage.accumulator = accumulator;
+  };
+  const auto own = [&](BodyBuilder& body, Expr j) { return body.load(x, dtype, {i * length + j}); };
+  scan(op, dtype, extremes, own);
+  scan(ReduceOp::max, DType::i32, indices, [&](BodyBuilder& body, Expr j) {
+    const Val met = body.binary(Opcode::equal, own(body, j), body.load(extremes, dtype, {Expr(j)}));
+    return body.select(met, body.cast(body.index(j), DType::i32), body.constant(DType::i32, 0));
+  });
+  b.pointwise(
+      {length},
+      [&](BodyBuilder& body, const Indices& j) {
+        const Expr at = turned ? length - 1 - j[0] : j[0];
+        body.yield(body.load(extremes, dtype, {at}));
+        body.yield(body.cast(body.load(indices, DType::i32, {j[0]}), DType::i64));
+      },
+      [&](const Indices& j) {
+        return Stores{{y, i * length + j[0], loop::StoreMode::overwrite, 0},
+                      {z, i * length + j[0], loop::StoreMode::overwrite, 1}};
+      });
+  Array data = random_array(dtype, 3 * n, 11, -5, 5);
+  if (abi::is_float(dtype) && n > 20) {
+    data.set(n + 7, kInf);
+    data.set(2 * n + 9, -kInf);
+    data.set(2 * n + 17, kNan);
+  }
+  const auto sizes = is_symbolic ? std::vector<std::int64_t>{n} : std::vector<std::int64_t>{};
+  check(b, inner_lanes(16), {data, Array(dtype, 3 * n), Array(DType::i64, 3 * n)}, sizes);
+}
+
+TEST(LoopKernel, RunningExtremes) {
+  for (const ReduceOp op : {ReduceOp::min, ReduceOp::max}) {
+    for (const DType dtype : {DType::i32, DType::i64, DType::f32, DType::f64}) {
+      for (const std::int64_t n : {7, 64, 203}) {
+        for (const bool is_symbolic : {false, true}) {
+          for (const bool turned : {false, true}) {
+            running_extremes(op, dtype, n, is_symbolic, turned);
+            if (HasFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace inkle::codegen::cpu
