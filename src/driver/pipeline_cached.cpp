@@ -51,7 +51,7 @@ std::optional<Compiled> Compiler::find(const Entry& entry) const {
 
 void Compiler::keep(Entry entry, Compiled& compiled) const {
   compiled.graph = std::move(entry.text);
-  if (entry.key.empty() || !can_store(compiled)) return;
+  if (entry.key.empty() || !can_store(compiled) || !has_few_constants(compiled)) return;
   const auto store = cache::user_store();
   store->put(entry.key, driver::store(compiled, maker_of(*target_)));
   store->settle();

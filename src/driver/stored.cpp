@@ -29,7 +29,7 @@ constexpr std::uint64_t kMostConstantBytes = std::uint64_t{64} << 20;
 constexpr std::uint64_t kMostLiteralBytes = std::uint64_t{256} << 10;
 
 constexpr const char* kReport = "report";
-constexpr const char* kName = "a program of the cache";
+constexpr const char* kName = "a stored program";
 
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);
@@ -73,11 +73,13 @@ Identity machine_of(const Backend& target) {
   return identity;
 }
 
-// Throws UserError naming the first field that differs.
+// Throws UserError naming the first field that differs. Caches and threads of a processor decide
+// how fast its code is, and no more; a GPU's grids may wait for all their blocks.
 void check_machine(const json& facts, const Backend& target) {
   const auto made_for = facts.at("machine").get<Identity>();
   const Identity here = machine_of(target);
   for (std::size_t i = 0; i < here.size(); ++i) {
+    if (here[i].first == "machine" && target.device().kind == abi::DeviceKind::cpu) continue;
     if (i < made_for.size() && made_for[i] == here[i]) continue;
     user_error("{} was made for another {}: {}, not {}", kName, here[i].first,
                i < made_for.size() ? made_for[i].second : "none", here[i].second);
@@ -123,12 +125,15 @@ GraphText text_of(const graph::Graph& graph) {
   return {{}, cache::digest_of(text)};
 }
 
+bool has_few_constants(const Compiled& compiled) {
+  std::uint64_t constants = 0;
+  for (const abi::SharedBytes& c : compiled.code->constants) constants += c.data.size();
+  return constants <= kMostConstantBytes;
+}
+
 bool can_store(const Compiled& compiled) {
   if (!compiled.stored.data.empty()) return true;
   if (build_identity().empty()) return false;
-  std::uint64_t constants = 0;
-  for (const abi::SharedBytes& c : compiled.code->constants) constants += c.data.size();
-  if (constants > kMostConstantBytes) return false;
   const auto& kernels = compiled.plan->kernels;
   const auto& code = *compiled.code;
   for (std::size_t k = 0; k < kernels.size(); ++k) {

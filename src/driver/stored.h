@@ -21,8 +21,10 @@ struct GraphText {
 };
 [[nodiscard]] GraphText text_of(const graph::Graph& graph);
 
-// Whether all that a program is can be kept: its object files are at hand, constants are few.
+// Whether all that a program is can be kept: its object files are at hand.
 [[nodiscard]] bool can_store(const Compiled& compiled);
+// Whether caches should keep it: more constants than a limit are weights in disguise.
+[[nodiscard]] bool has_few_constants(const Compiled& compiled);
 // A report as JSON, without times: what packages and caches keep beside a program.
 [[nodiscard]] std::string facts_of(const Report& report);
 // Throws UserError.
