@@ -56,21 +56,11 @@ void move_to(graph::Graph& graph, abi::Device device) {
   }
 }
 
-// Packages are for the first GPU; this is a plan for another.
-std::shared_ptr<const abi::Plan> on_device(abi::Plan plan, abi::Device device) {
-  const auto move = [&](abi::Device& d) {
-    if (d.kind == device.kind) d.index = device.index;
-  };
-  for (abi::PlanArgument& argument : plan.arguments) move(argument.device);
-  for (abi::BufferDecl& buffer : plan.buffers) move(buffer.device);
-  return std::make_shared<const abi::Plan>(std::move(plan));
-}
-
 // What a package holds, with as much of a report as its plan tells.
 driver::Compiled compiled_of(const package::Package& package, abi::Device device) {
-  driver::Compiled compiled{package.made().plan, package.made().code, {}};
+  driver::Compiled compiled{
+      driver::on_device(package.made().plan, device), package.made().code, {}};
   driver::Report& report = compiled.report;
-  if (device.index != 0) compiled.plan = on_device(*compiled.plan, device);
   if (!package.facts().empty()) {
     report = driver::report_of(package.facts());
     if (report.steps.size() != compiled.plan->steps.size()) {

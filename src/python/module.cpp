@@ -165,6 +165,10 @@ driver::CompileOptions compile_options(const Options& options) {
   o.passes.freeze = options.freeze;
   o.tune = options.tune;
   o.deterministic = options.deterministic;
+  o.wait_with = [](const std::function<void()>& wait) {
+    const nb::gil_scoped_release released;
+    wait();
+  };
   if (!options.dump.is_none()) {
     o.dump = [dump = options.dump](std::string_view stage, const std::string& text) {
       dump(nb::str(stage.data(), stage.size()), text);
