@@ -33,6 +33,7 @@ import eight
 BEGIN, END = "<!-- warm:begin -->", "<!-- warm:end -->"
 STEP = "resnet50-step"
 WAYS = ("cold", "warm", "own", "inductor")
+AHEAD = ("ahead", "inductor-ahead")  # of ahead.py: without Dynamo's tracing
 TITLES = {"cold": "Inkle, cold", "warm": "Inkle, warm", "inductor": "Inductor, warm",
           "own": "Inkle, warm, AOTAutograd's cache off"}  # fmt: skip
 # Dynamo's own phases. What its backends do lies inside of the first, and is taken off.
@@ -81,10 +82,11 @@ def first_call(arguments: argparse.Namespace) -> dict[str, Any]:
 
     torch.set_num_threads(arguments.threads)
     torch._functorch.config.enable_autograd_cache = arguments.way != "own"
-    backend = "inductor" if arguments.way == "inductor" else "inkle"
+    torch._dynamo.config.caching_precompile = arguments.way in AHEAD
+    backend = "inductor" if arguments.way.startswith("inductor") else "inkle"
     model, inputs = _case(arguments.models[0])
-    compiled = torch.compile(model, backend=backend)
     start = time.perf_counter()
+    compiled = torch.compile(model, backend=backend)
     if arguments.models[0] == STEP:
         compiled(*inputs).square().mean().backward()
     else:
@@ -99,6 +101,8 @@ def first_call(arguments: argparse.Namespace) -> dict[str, Any]:
             for stage, seconds in [("frontend", report.frontend_seconds), *report.stages]:
                 result["stages"][stage] = result["stages"].get(stage, 0.0) + seconds * 1e3
         result["fallbacks"] = [r.reason for r in reports if not r.compiled]
+    if arguments.way in AHEAD:
+        torch.compiler.save_cache_artifacts()
     return result
 
 
@@ -294,7 +298,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--write", default="", help="the page whose tables are replaced")
     parser.add_argument("--check", action="store_true", help="exit 1 where a target is missed")
     parser.add_argument("--forked", action="store_true", help="fork instead of starting Python")
-    parser.add_argument("--way", choices=WAYS, default="warm", help=argparse.SUPPRESS)
+    parser.add_argument("--way", choices=WAYS + AHEAD, default="warm", help=argparse.SUPPRESS)
     parser.add_argument("--answer", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     arguments.models = [x for x in arguments.models.split(",") if x]

@@ -3,16 +3,21 @@
 AOTAutograd keeps the results of compilers that are an ``OutputCode``, by a hash of Dynamo's graph,
 of the arguments and of torch's settings; ``torch.compiler.save_cache_artifacts`` carries them to
 other machines. What else a program depends on is made part of that hash here.
+
+``torch.compile(...).aot_compile`` makes files of the same results, with Dynamo's code and guards
+(``is_saved``), and so does torch's ``caching_precompile``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import hashlib
 import pathlib
 import pickle
+import uuid
 from typing import Any, Callable, Iterator, Sequence
 
 import torch
@@ -50,8 +55,22 @@ def _sources() -> str:
     return digest.hexdigest()
 
 
+def is_saved() -> bool:
+    """Whether torch makes a file of what is compiled now: ``torch.compile(...).aot_compile``."""
+    return bool(getattr(functorch_config, "force_autograd_cache", False))
+
+
+# Identities that no other compilation has: the program goes to a file, and to no cache.
+_FILE_ALONE = "file "
+
+
 def identity(inputs: Sequence[Any], options: Options) -> str:
     """All that programs for these arguments depend on beside their graph; empty: none is kept."""
+    name = _identity(inputs, options)
+    return name or (_FILE_ALONE + uuid.uuid4().hex if is_saved() else "")
+
+
+def _identity(inputs: Sequence[Any], options: Options) -> str:
     shows = options.dump or dumps.is_on(options)
     kept = options.cache and not (options.freeze or options.fail_stage or shows)
     known = _HAS_SHORT_KEYS and all(hasattr(functorch_config, s) for s in _SETTINGS)
@@ -84,8 +103,29 @@ def kept(gm: torch.fx.GraphModule, name: str) -> Iterator[None]:
     settings = {"bundled_autograd_cache": True}
     if hasattr(functorch_config, "force_non_lazy_backward_lowering"):
         settings["force_non_lazy_backward_lowering"] = True
-    with functorch_config.patch(settings), _own_functions(), _short_keys():
+    with contextlib.ExitStack() as stack:
+        if name.startswith(_FILE_ALONE):
+            stack.enter_context(_unwritten())
+        stack.enter_context(functorch_config.patch(settings))
+        stack.enter_context(_own_functions())
+        if _HAS_SHORT_KEYS:
+            stack.enter_context(_short_keys())
         yield
+
+
+@contextlib.contextmanager
+def _unwritten() -> Iterator[None]:
+    """AOTAutograd's cache makes what is saved, also where it is off, and gets no file of its own.
+    Dynamo compiles on one thread at a time."""
+    cache = autograd_cache.AOTAutogradCache
+    write, is_on = cache._write_to_local_cache, aot_autograd.should_use_local_autograd_cache
+    cache._write_to_local_cache = staticmethod(lambda key, content: None)
+    aot_autograd.should_use_local_autograd_cache = lambda: True
+    try:
+        yield
+    finally:
+        cache._write_to_local_cache = staticmethod(write)
+        aot_autograd.should_use_local_autograd_cache = is_on
 
 
 # Calls of these replace calls of torch's in Dynamo's graphs. What they do is part of the key:
@@ -136,6 +176,24 @@ def _short_keys() -> Iterator[None]:
         yield
     finally:
         autograd_cache.AOTAutogradCacheDetails = _DETAILS
+
+
+def in_eager(gm: torch.fx.GraphModule) -> Callable[..., Any]:
+    """What runs Dynamo's graph in eager, which can be saved where that is asked for."""
+    if not is_saved():
+        return gm.forward
+    from torch._dynamo.aot_compile_types import GraphModuleSerializableCallable
+
+    return GraphModuleSerializableCallable(gm)
+
+
+def check_saved(options: Options) -> None:
+    """UserError for options that what is saved cannot have."""
+    if options.freeze and is_saved():
+        raise _inkle.UserError(
+            "inkle: a program that is compiled with freeze=True cannot be saved: the module that it "
+            "is loaded for may have other weights"
+        )
 
 
 def serializable(compile_one: Compiler, name: str) -> Compiler:
@@ -203,10 +261,11 @@ class StoredProgram(OutputCode):
     another frame.
     """
 
-    __slots__ = ("__call__",)
+    __slots__ = ("__call__", "_restored")
 
     def __init__(self, state: State, program: Any = None, stored: bytes = b""):
         self.state, self.stored = state, stored
+        self._restored: tuple[Any, dict[str, Any], str] | None = None
         self._boxed_call = True  # of the object: wrappers copy its attributes
         if program is not None:
             self.__call__ = program
@@ -214,17 +273,23 @@ class StoredProgram(OutputCode):
     def __copy__(self) -> StoredProgram:
         return StoredProgram(self.state, getattr(self, "__call__", None), self.stored)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> StoredProgram:
+        return StoredProgram(copy.deepcopy(self.state, memo), None, self.stored)
+
     def __getstate__(self) -> dict[str, Any]:
         return {"state": self.state, "stored": self.stored}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)
+        if getattr(torch._dynamo.config, "caching_precompile", False):
+            # Later Dynamo would not take an error for a miss.
+            self._restored = self._restore()
 
     def prepare_for_serialization(self) -> None:
         """Raises BypassAOTAutogradCache for a program that cannot be kept."""
         program = getattr(self, "__call__", None)
         if not self.stored and isinstance(program, _inkle.TorchCallable):
-            self.stored = program.stored() or b""
+            self.stored = program.stored(is_saved()) or b""
         if not self.stored:
             raise autograd_cache.BypassAOTAutogradCache(f"inkle: {self.state.name} is not one program")
         for number, call in self.state.calls.items():
@@ -238,16 +303,8 @@ class StoredProgram(OutputCode):
     ) -> None:
         """Raises NotRestored, which AOTAutograd takes for a miss."""
         state = self.state
-        targets = _targets(state.calls)
-        try:
-            for call in state.calls.values():
-                if isinstance(call, OpCall):
-                    call.resolve()
-            program, facts, graph = get_compiler(state.gpu).restore(
-                self.stored, targets, as_strided
-            )
-        except (MissingOp, _inkle.UserError, _inkle.Unsupported) as error:
-            raise NotRestored(f"inkle: {state.name} cannot be used here: {error}") from error
+        program, facts, graph = self._restored or self._restore()
+        self._restored = None
         report = reporting.GraphReport(state.name)
         reporting.add(report)
         report.take(facts)
@@ -257,11 +314,23 @@ class StoredProgram(OutputCode):
         program._boxed_call = True
         program.donates_arguments = state.donates_arguments
         if state.falls_back and graph:
-            program.set_fallback(_at_run_time(graph, report, targets))
+            program.set_fallback(_at_run_time(graph, report, _targets(state.calls)))
         if state.why_no_graphs is not None:
             program.use_graphs(why_not=state.why_no_graphs)
         self.stored = b""
         self.__call__ = program
+
+    def _restore(self) -> tuple[Any, dict[str, Any], str]:
+        """The program, what is known of it, and its graph. Raises NotRestored."""
+        state = self.state
+        try:
+            for call in state.calls.values():
+                if isinstance(call, OpCall):
+                    call.resolve()
+            compiler = get_compiler(state.gpu)
+            return compiler.restore(self.stored, _targets(state.calls), as_strided)
+        except (MissingOp, _inkle.UserError, _inkle.Unsupported) as error:
+            raise NotRestored(f"inkle: {state.name} cannot be used here: {error}") from error
 
 
 def _at_run_time(

@@ -58,6 +58,7 @@ def inkle(
     """
     parsed = parse(mode, options)
     machine.check_settings()
+    aot_cache.check_saved(parsed)
     label = name or "graph"
     failure = Failure("replacement")
     as_given = copy.deepcopy(gm.graph)
@@ -75,7 +76,7 @@ def inkle(
         add(report)
         plain = torch.fx.GraphModule(gm, as_given)
         _tell(plain, report, parsed, error, failure)
-        return plain.forward
+        return aot_cache.in_eager(plain)
 
 
 # The stage in which nothing raises but AOTAutograd: what Inkle does for it has exceptions of its own.

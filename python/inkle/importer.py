@@ -116,6 +116,7 @@ class GraphImporter:
         self.current: Node | None = None
         self.writes_in_eager = False
         self._values: dict[Node, Any] = {}
+        self._groups: dict[str, int] = {}
         self._sizes = SymbolicSizes(self.importer, gm)
 
     def run(self) -> None:
@@ -226,6 +227,16 @@ class GraphImporter:
         with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
             return self.importer.literal(kind, tensor.detach().cpu().contiguous())
 
+    def _unnamed_groups(self, schema: Any, arguments: list[Any]) -> list[Any]:
+        """Process groups by number: a program of one rank is that of the others, whose groups may
+        have other names. What is called has the names."""
+        return [
+            f"group {self._groups.setdefault(value, len(self._groups))}"
+            if described.name == "group_name" and isinstance(value, str)
+            else value
+            for described, value in zip(schema.arguments, arguments)
+        ]
+
     def _argument(self, value: Any) -> Any:
         if isinstance(value, Node):
             found = self._values.get(value, self)
@@ -299,7 +310,7 @@ class GraphImporter:
         bias = None if reason else _bias_apart(node, arguments)
         if bias is not None:
             arguments = [*arguments[:2], None, *arguments[3:]]
-        args = [self._argument(a) for a in arguments]
+        args = [self._argument(a) for a in self._unnamed_groups(schema, arguments)]
         if any(_holds(a) for a in args):
             reason = reason or "an argument is for eager only"
             args = [_without_held(a) for a in args]

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -113,6 +114,12 @@ bool write_file(const fs::path& path, std::span<const std::byte> bytes) {
   return false;
 }
 
+// Of a lock; whether nobody has it.
+bool is_unlocked(const fs::path& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  return file.number() >= 0 && ::flock(file.number(), LOCK_EX | LOCK_NB) == 0;
+}
+
 // Of a file that a process is writing; whether that process is gone.
 bool is_abandoned(const std::string& name) {
   int process = 0;
@@ -211,6 +218,14 @@ void Store::write(const std::string& name, const Key& key, std::span<const std::
   used_.push_back({name, file.size(), key});
 }
 
+Claim Store::claim(const Key& key, const WaitWith& wait_with) const {
+  const auto patience = user_patience();
+  const std::string name = name_of(key);
+  const fs::path entry = path_of(name);
+  if (patience.count() == 0 || !make_folder(entry.parent_path()).empty()) return {};
+  return {entry.parent_path() / (kLock + name), patience, wait_with};
+}
+
 void Store::settle() {
   std::vector<Row> used;
   std::vector<Key> missed;
@@ -268,6 +283,10 @@ Store::Verified Store::verify() {
     const std::string file_name = path.filename().string();
     if (file_name.starts_with(kPart)) {
       if (is_abandoned(file_name) && ::unlink(path.c_str()) == 0) ++result.deleted;
+      continue;
+    }
+    if (file_name.starts_with(kLock)) {
+      if (is_unlocked(path) && ::unlink(path.c_str()) == 0) ++result.deleted;
       continue;
     }
     const std::string name = path.stem().string();

@@ -2,6 +2,7 @@
 // may be deleted at any time, and shared by any number of processes.
 //
 //   kernels/4f/4f0c...e1.entry    one entry: a file as packages are, named by the hash of its key
+//   kernels/4f/.lock-4f0c...e1     who makes that entry (claim.h)
 //   kernels/index.db              sizes, order of use, fields of keys (index.h)
 #pragma once
 
@@ -16,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cache/claim.h"
 #include "cache/index.h"
 
 namespace inkle::cache {
@@ -39,6 +41,8 @@ class Store {
   [[nodiscard]] std::optional<std::vector<std::byte>> find(const Key& key);
   // Replaces what was there; the file is whole or not there. The remote cache gets it too.
   void put(const Key& key, std::span<const std::byte> content);
+  // Before an entry that was not found is made: who gets it after others had it looks again.
+  [[nodiscard]] Claim claim(const Key& key, const WaitWith& wait_with) const;
   // Tells the index what was found, made and missed since, and deletes what is beyond the limit,
   // the least recently used first. After a number of the above.
   void settle();

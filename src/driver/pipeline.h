@@ -16,6 +16,7 @@
 
 #include "abi/code.h"
 #include "abi/plan.h"
+#include "cache/claim.h"
 #include "driver/target.h"
 #include "graph/graph.h"
 #include "partition/partition.h"
@@ -47,6 +48,8 @@ struct CompileOptions {
   bool only_text = false;
   // Machine code is looked for and left in the user's cache (cache/store.h).
   bool cache = true;
+  // Runs what waits for another process that compiles the same (cache/claim.h).
+  cache::WaitWith wait_with = {};
   // Schedules are measured where the target can, once a kernel and set of sizes; else the model's.
   bool tune = false;
   // For tests: the stage of this name throws InternalError. "codegen/PASS": that kernel pass does;
@@ -165,7 +168,10 @@ class Compiler {
   [[nodiscard]] Entry entry_of(const graph::Graph& graph, const CompileOptions& options) const;
   // What an earlier process has compiled; nothing if there is no such program.
   [[nodiscard]] std::optional<Compiled> find(const Entry& entry) const;
-  void keep(Entry entry, Compiled& compiled) const;
+  // Before a program that was not found is compiled.
+  [[nodiscard]] cache::Claim claim(const Entry& entry, const CompileOptions& options) const;
+  // Whether it is kept.
+  bool keep(Entry entry, Compiled& compiled) const;
   Compiled compile_anew(graph::Graph graph, const CompileOptions& options);
   std::pair<Compiled, Compiled> compile_anew(graph::Graph first, graph::Graph second,
                                              const CompileOptions& options);

@@ -28,7 +28,7 @@ Identity keyed_identity(const Backend& target, const CompileOptions& options) {
 Compiler::Entry Compiler::entry_of(const graph::Graph& graph, const CompileOptions& options) const {
   Entry entry{keyed_identity(*target_, options), {}};
   if (entry.key.empty()) return entry;
-  GraphText made = driver::text_of(graph);
+  GraphText made = driver::text_of(graph, target_->location());
   entry.key.emplace_back("graph", std::move(made.digest));
   entry.text = std::move(made.text);
   return entry;
@@ -49,12 +49,18 @@ std::optional<Compiled> Compiler::find(const Entry& entry) const {
   }
 }
 
-void Compiler::keep(Entry entry, Compiled& compiled) const {
+cache::Claim Compiler::claim(const Entry& entry, const CompileOptions& options) const {
+  if (entry.key.empty()) return {};
+  return cache::user_store()->claim(entry.key, options.wait_with);
+}
+
+bool Compiler::keep(Entry entry, Compiled& compiled) const {
   compiled.graph = std::move(entry.text);
-  if (entry.key.empty() || !can_store(compiled)) return;
+  if (entry.key.empty() || !can_store(compiled) || !has_few_constants(compiled)) return false;
   const auto store = cache::user_store();
   store->put(entry.key, driver::store(compiled, maker_of(*target_)));
   store->settle();
+  return true;
 }
 
 std::string Compiler::identity(const CompileOptions& options) const {
@@ -77,20 +83,39 @@ Compiled Compiler::restore(std::vector<std::byte> bytes) const {
 Compiled Compiler::compile(graph::Graph graph, const CompileOptions& options) {
   Entry entry = entry_of(graph, options);
   if (auto found = find(entry)) return std::move(*found);
+  cache::Claim claimed = claim(entry, options);
+  if (claimed.has_waited()) {
+    if (auto found = find(entry)) {
+      claimed.kept();
+      return std::move(*found);
+    }
+  }
   Compiled compiled = compile_anew(std::move(graph), options);
-  keep(std::move(entry), compiled);
+  if (keep(std::move(entry), compiled)) claimed.kept();
   return compiled;
 }
 
 std::pair<Compiled, Compiled> Compiler::compile(graph::Graph first, graph::Graph second,
                                                 const CompileOptions& options) {
   Entry first_entry = entry_of(first, options), second_entry = entry_of(second, options);
-  auto a = find(first_entry);
-  auto b = a ? find(second_entry) : std::nullopt;
-  if (b) return {std::move(*a), std::move(*b)};
+  const auto find_both = [&]() -> std::optional<std::pair<Compiled, Compiled>> {
+    auto a = find(first_entry);
+    auto b = a ? find(second_entry) : std::nullopt;
+    if (!b) return {};
+    return std::pair(std::move(*a), std::move(*b));
+  };
+  if (auto found = find_both()) return std::move(*found);
+  // Of the two the second is the rarer: forwards may be those of several backwards.
+  cache::Claim claimed = claim(second_entry, options);
+  if (claimed.has_waited()) {
+    if (auto found = find_both()) {
+      claimed.kept();
+      return std::move(*found);
+    }
+  }
   auto both = compile_anew(std::move(first), std::move(second), options);
-  keep(std::move(first_entry), both.first);
-  keep(std::move(second_entry), both.second);
+  const bool has_first = keep(std::move(first_entry), both.first);
+  if (keep(std::move(second_entry), both.second) && has_first) claimed.kept();
   return both;
 }
 

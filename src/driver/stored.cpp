@@ -29,7 +29,7 @@ constexpr std::uint64_t kMostConstantBytes = std::uint64_t{64} << 20;
 constexpr std::uint64_t kMostLiteralBytes = std::uint64_t{256} << 10;
 
 constexpr const char* kReport = "report";
-constexpr const char* kName = "a program of the cache";
+constexpr const char* kName = "a stored program";
 
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);
@@ -73,18 +73,55 @@ Identity machine_of(const Backend& target) {
   return identity;
 }
 
-// Throws UserError naming the first field that differs.
+// Throws UserError naming the first field that differs. Caches and threads of a processor decide
+// how fast its code is, and no more; a GPU's grids may wait for all their blocks.
 void check_machine(const json& facts, const Backend& target) {
   const auto made_for = facts.at("machine").get<Identity>();
   const Identity here = machine_of(target);
   for (std::size_t i = 0; i < here.size(); ++i) {
+    if (here[i].first == "machine" && target.device().kind == abi::DeviceKind::cpu) continue;
     if (i < made_for.size() && made_for[i] == here[i]) continue;
     user_error("{} was made for another {}: {}, not {}", kName, here[i].first,
                i < made_for.size() ? made_for[i].second : "none", here[i].second);
   }
 }
 
+constexpr abi::Device kFirstGpu{abi::DeviceKind::cuda, 0};
+
+// The text of a graph that is on one GPU, for another.
+std::string with_device(std::string text, abi::Device from, abi::Device to) {
+  if (from.kind != abi::DeviceKind::cuda || from == to) return text;
+  const std::string old = fmt::format("cuda:{}", from.index),
+                    made = fmt::format("cuda:{}", to.index);
+  for (std::size_t at = text.find(old); at != text.npos; at = text.find(old, at)) {
+    const std::size_t end = at + old.size();
+    const bool is_whole = end == text.size() || text[end] < '0' || text[end] > '9';
+    if (is_whole) text.replace(at, old.size(), made);
+    at += made.size();
+  }
+  return text;
+}
+
 }  // namespace
+
+std::shared_ptr<const abi::Plan> on_device(std::shared_ptr<const abi::Plan> plan,
+                                           abi::Device device) {
+  const auto is_elsewhere = [&](const auto& of) {
+    return of.device.kind == device.kind && of.device.index != device.index;
+  };
+  if (std::none_of(plan->arguments.begin(), plan->arguments.end(), is_elsewhere) &&
+      std::none_of(plan->buffers.begin(), plan->buffers.end(), is_elsewhere)) {
+    return plan;
+  }
+  auto moved = std::make_shared<abi::Plan>(*plan);
+  for (abi::PlanArgument& a : moved->arguments) {
+    if (is_elsewhere(a)) a.device = device;
+  }
+  for (abi::BufferDecl& b : moved->buffers) {
+    if (is_elsewhere(b)) b.device = device;
+  }
+  return moved;
+}
 
 Identity identity_of(const Backend& target, const CompileOptions& options) {
   if (build_identity().empty()) return {};
@@ -104,17 +141,17 @@ Identity identity_of(const Backend& target, const CompileOptions& options) {
   return identity;
 }
 
-GraphText text_of(const graph::Graph& graph) {
+GraphText text_of(const graph::Graph& graph, abi::Device here) {
   std::uint64_t constants = 0;
   for (const auto& [value, data] : graph.constants) constants += data.bytes->size();
   if (constants <= kMostLiteralBytes) {
-    std::string text = graph::to_string(graph);
+    std::string text = with_device(graph::to_string(graph), here, kFirstGpu);
     std::string digest = cache::digest_of(text);
     return {std::move(text), std::move(digest)};
   }
   graph::Graph rest = graph;
   rest.constants.clear();
-  std::string text = graph::to_string(rest);
+  std::string text = with_device(graph::to_string(rest), here, kFirstGpu);
   for (const auto& [value, data] : graph.constants) {
     text += fmt::format(
         "\n%{} {} {} {}", value.index, abi::name_of(data.dtype), fmt::join(data.sizes, ","),
@@ -123,12 +160,15 @@ GraphText text_of(const graph::Graph& graph) {
   return {{}, cache::digest_of(text)};
 }
 
+bool has_few_constants(const Compiled& compiled) {
+  std::uint64_t constants = 0;
+  for (const abi::SharedBytes& c : compiled.code->constants) constants += c.data.size();
+  return constants <= kMostConstantBytes;
+}
+
 bool can_store(const Compiled& compiled) {
   if (!compiled.stored.data.empty()) return true;
   if (build_identity().empty()) return false;
-  std::uint64_t constants = 0;
-  for (const abi::SharedBytes& c : compiled.code->constants) constants += c.data.size();
-  if (constants > kMostConstantBytes) return false;
   const auto& kernels = compiled.plan->kernels;
   const auto& code = *compiled.code;
   for (std::size_t k = 0; k < kernels.size(); ++k) {
@@ -161,7 +201,7 @@ std::vector<std::byte> store(const Compiled& compiled, const Maker& maker) {
   const bool on_gpu = !maker.architecture.empty();
   input.targets.push_back(
       {on_gpu ? nullptr : image::instruction_set_here(),
-       {compiled.plan, compiled.code},
+       {on_gpu ? on_device(compiled.plan, kFirstGpu) : compiled.plan, compiled.code},
        maker.architecture,
        json{{"machine", maker.machine}, {kReport, to_json(compiled.report)}}.dump()});
   input.graph = compiled.graph;
@@ -179,10 +219,10 @@ Compiled restore(std::vector<std::byte> bytes, const Backend& target) {
   } catch (const json::exception& error) {
     user_error("{}: its facts are damaged: {}", kName, error.what());
   }
-  compiled.plan = package->made().plan;
+  compiled.plan = on_device(package->made().plan, target.location());
   compiled.code = package->made().code;
   compiled.stored = package->file();
-  compiled.graph = package->graph_text();
+  compiled.graph = with_device(std::string(package->graph_text()), kFirstGpu, target.location());
   return compiled;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,17 +17,24 @@ namespace inkle::driver {
 [[nodiscard]] Identity identity_of(const Backend& target, const CompileOptions& options);
 
 // A graph's text, empty if it is long for its constants, and a hash of all of it, in hexadecimal.
+// It is that of the first GPU, so that the ranks of a job share programs.
 struct GraphText {
   std::string text, digest;
 };
-[[nodiscard]] GraphText text_of(const graph::Graph& graph);
+[[nodiscard]] GraphText text_of(const graph::Graph& graph, abi::Device here);
 
-// Whether all that a program is can be kept: its object files are at hand, constants are few.
+// Whether all that a program is can be kept: its object files are at hand.
 [[nodiscard]] bool can_store(const Compiled& compiled);
+// Whether caches should keep it: more constants than a limit are weights in disguise.
+[[nodiscard]] bool has_few_constants(const Compiled& compiled);
 // A report as JSON, without times: what packages and caches keep beside a program.
 [[nodiscard]] std::string facts_of(const Report& report);
 // Throws UserError.
 [[nodiscard]] Report report_of(std::string_view facts);
+
+// Programs are stored for the first GPU; this is the plan for another.
+[[nodiscard]] std::shared_ptr<const abi::Plan> on_device(std::shared_ptr<const abi::Plan> plan,
+                                                         abi::Device device);
 
 // What made a program: the build and the machine, and the architecture of a GPU.
 struct Maker {

@@ -180,6 +180,10 @@ driver::CompileOptions compile_options(const Options& options) {
   o.passes.freeze = options.freeze;
   o.tune = options.tune;
   o.deterministic = options.deterministic;
+  o.wait_with = [](const std::function<void()>& wait) {
+    const nb::gil_scoped_release released;
+    wait();
+  };
   if (!options.dump.is_none()) {
     o.dump = [dump = options.dump](std::string_view stage, const std::string& text) {
       dump(nb::str(stage.data(), stage.size()), text);
@@ -195,6 +199,7 @@ nb::tuple loaded(const driver::Compiler& compiler, driver::Compiled compiled,
                                                   targets, as_strided);
   const nb::dict report = report_dict(compiled.report);
   if (driver::can_store(compiled)) {
+    callable->is_small = driver::has_few_constants(compiled);
     callable->store = [maker = driver::maker_of(compiler.target()), kept = std::move(compiled)] {
       return driver::store(kept, maker);
     };
@@ -211,8 +216,10 @@ nb::tuple restore(const driver::Compiler& compiler, const nb::bytes& bytes, cons
   return nb::make_tuple(made[0], made[1], graph);
 }
 
-nb::object stored(const TorchCallable& callable) {
-  if (!callable.store) return nb::none();
+// None where it cannot be stored, or has more constants than caches keep and is not
+// `with_constants`.
+nb::object stored(const TorchCallable& callable, bool with_constants) {
+  if (!callable.store || !(with_constants || callable.is_small)) return nb::none();
   const std::vector<std::byte> bytes = callable.store();
   return nb::bytes(bytes.data(), bytes.size());
 }
@@ -428,7 +435,7 @@ void bind_compiler(nb::module_& m) {
       .def_rw("donates_arguments", &TorchCallable::donates_arguments)
       .def("use_graphs", &TorchCallable::use_graphs, nb::arg("why_not") = "")
       .def_prop_ro("graphs", &TorchCallable::graph_report)
-      .def("stored", stored)
+      .def("stored", stored, nb::arg("with_constants") = false)
       .def("profile", &TorchCallable::profile)
       .def("time_replay", &TorchCallable::time_replay)
       .def_prop_ro("plan", [](const TorchCallable& c) { return abi::to_string(c.plan()); })

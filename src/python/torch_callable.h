@@ -62,6 +62,7 @@ class TorchCallable {
   [[nodiscard]] std::vector<std::pair<std::string, double>> time_replay(const nb::list& arguments);
   // The program as bytes, of which Compiler.restore() makes another; empty if it cannot be kept.
   std::function<std::vector<std::byte>()> store;
+  bool is_small = false;  // enough to be kept in caches
   // For tests: each call fails.
   bool fails = false;
   // A call takes the tensors out of the caller's list, and on a GPU each dies when no step needs it

@@ -7,13 +7,19 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <random>
 #include <thread>
 
+#include "base/error.h"
 #include "base/log.h"
+#include "cache/entry.h"
+#include "package/format.h"
+#include "package/hash.h"
 
 namespace inkle::cache {
 namespace {
@@ -28,6 +34,9 @@ std::vector<std::byte> content(std::size_t size, int seed = 1) {
     made[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(seed));
   return made;
 }
+
+// 200 damaged entries; INKLE_LONG_TESTS=1 takes 10,000.
+int case_count() { return std::getenv("INKLE_LONG_TESTS") != nullptr ? 10'000 : 200; }
 
 class StoreTest : public testing::Test {
  protected:
@@ -82,16 +91,19 @@ TEST_F(StoreTest, DamageIsDeletedSaidOnceAndMadeAnew) {
   open()->put(key_, content(600));
   const fs::path path = entries().at(0);
   const std::vector<char> good = read(path);
-  for (int i = 0; i < 200; ++i) {
+  int refused = 0;
+  for (int i = 0; i < case_count(); ++i) {
     std::vector<char> bad = good;
     const std::size_t at = random() % bad.size();
-    if (i % 3 == 0) {
-      bad.resize(at);
-    } else {
-      bad[at] = static_cast<char>(bad[at] ^ (1 << random() % 8));
-    }
+    const std::uint64_t huge = (std::uint64_t{1} << (32 + random() % 32)) - random() % 2;
+    if (i % 6 == 0) bad.resize(at);
+    if (i % 6 == 1) bad.resize(bad.size() + 1 + at, static_cast<char>(random()));
+    if (i % 6 == 2) std::memcpy(bad.data() + std::min(at, bad.size() - 8), &huge, 8);
+    if (i % 6 == 3) std::memcpy(bad.data() + 8 * (random() % 20), &huge, 8);  // header and table
+    if (i % 6 > 3) bad[at] = static_cast<char>(bad[at] ^ (1 << random() % 8));
     write(path, bad);
     const auto found = open()->find(key_);
+    refused += found ? 0 : 1;
     if (found) {
       ASSERT_EQ(*found, content(600)) << i;  // zeros between header and entry
     } else {
@@ -100,8 +112,25 @@ TEST_F(StoreTest, DamageIsDeletedSaidOnceAndMadeAnew) {
     open()->put(key_, content(600));
     ASSERT_EQ(read(path), good);
   }
+  EXPECT_GT(refused, case_count() / 2);
+  std::printf("%d entries were damaged, %d refused\n", case_count(), refused);
   ASSERT_EQ(lines_.size(), 1U);
   EXPECT_THAT(lines_[0], HasSubstr("an entry of the cache is deleted and made anew"));
+}
+
+TEST_F(StoreTest, ClaimsOfSizeAreCheckedThoughTheHashesAreRight) {
+  for (const std::uint64_t claimed :
+       {std::uint64_t{1} << 63, ~std::uint64_t{0}, std::uint64_t{1} << 40, std::uint64_t{4096}}) {
+    std::vector<std::byte> data(100);
+    std::memcpy(data.data(), &claimed, sizeof claimed);
+    std::vector<package::Section> sections{
+        {.kind = package::SectionKind::code, .target = "entry", .bytes = data.size()}};
+    auto file = package::write_header(sections, std::vector{package::hash_of_section(data)});
+    file.resize(sections[0].offset);
+    file.insert(file.end(), data.begin(), data.end());
+    EXPECT_THAT([&] { (void)unpack(file); },
+                testing::ThrowsMessage<UserError>(HasSubstr("its key is too long")));
+  }
 }
 
 TEST_F(StoreTest, AnEntryOfAnotherKeyIsNotTaken) {

@@ -2,7 +2,9 @@
 // results are what they were. On purpose, with hashes that are right again: refused, or accepted
 // without harm to who reads them; these are never run, as hashes are no signature.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -302,6 +304,40 @@ TEST(Hostile, DamagedPlansDoNotCrashTheVerifiers) {
   }
   EXPECT_GT(accepted, 0);
   EXPECT_LT(accepted, 10 * case_count());
+}
+
+// Lengths and offsets that claim much: a small file asks for little memory, whatever it says.
+TEST(Hostile, ClaimsOfSizeAskForLittleMemory) {
+  const std::vector<std::byte> plan =
+      pack(Package::from_bytes("f", build().bytes, Package::Use::read)->check_all().at(0));
+  const auto most_memory = [] {
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;  // KiB
+  };
+  constexpr std::array<std::uint32_t, 6> kClaims = {0x7fffffff, 0xffffffff, 0x10000000,
+                                                    1 << 20,    1 << 16,    4096};
+  std::mt19937_64 random(4);
+  const auto before = most_memory();
+  int refused = 0;
+  for (int i = 0; i < 10 * case_count(); ++i) {
+    std::vector<std::byte> bytes = plan;
+    for (std::uint64_t words = 1 + random() % 8; words > 0; --words) {
+      // A claim, or what stands elsewhere: several vectors become one and the same.
+      std::uint32_t word = kClaims[random() % kClaims.size()];
+      if (random() % 2 == 0) std::memcpy(&word, &bytes[random() % (bytes.size() / 4) * 4], 4);
+      std::memcpy(&bytes[random() % (bytes.size() / 4) * 4], &word, 4);
+    }
+    try {
+      check(unpack(bytes).plan);
+    } catch (const UserError&) {
+      ++refused;
+    } catch (const Unsupported&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, case_count());
+  EXPECT_LT(most_memory() - before, 64 << 10);
 }
 
 }  // namespace

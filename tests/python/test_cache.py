@@ -2,8 +2,10 @@
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -271,6 +273,76 @@ def test_processes_that_write_at_once(cache):
         assert {p.name: p.read_bytes() for p in cache.out.with_name(f"out{n}").iterdir()} == want
     count = len(cache.entries())
     assert f"{count} entries are right, 0 files" in cache.inkle("cache", "verify").stdout
+
+
+class Ranks:
+    """Processes that want the same program at once."""
+
+    def __init__(self, cache, count, **environment):
+        self.cache, self.running, self.environment = cache, [], environment
+        for _ in range(count):
+            self.start()
+
+    def start(self):
+        out = self.cache.out.with_name(f"out{len(self.running)}")
+        every = {"INKLE_CACHE_DIR": str(self.cache.folder), "INKLE_LOG": "cache", **self.environment}
+        self.running.append(subprocess.Popen([COMMAND, "run", MODEL, "--random", "--output", out], text=True,
+                                             env=os.environ | every, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE))
+
+    def said(self):
+        """What each has logged; those that were not killed have the same results."""
+        said = [p.communicate(timeout=100)[1] for p in self.running]
+        results = [{p.name: p.read_bytes() for p in self.cache.out.with_name(f"out{n}").iterdir()}
+                   for n, p in enumerate(self.running) if p.returncode == 0]
+        assert all(result == results[0] for result in results)
+        return said
+
+    def stop_the_compiling(self):
+        """Stops the first process, which has the lock by then."""
+        end = time.monotonic() + 60
+        while not list(self.cache.folder.rglob(".lock-*")):
+            assert time.monotonic() < end
+        self.running[0].send_signal(signal.SIGSTOP)
+        return list(self.cache.folder.rglob(".lock-*"))
+
+
+def was_read(said):
+    return "graph main was compiled by an earlier process" in said
+
+
+def test_one_process_compiles_for_all(cache):
+    said = Ranks(cache, 4).said()
+    assert sorted(map(was_read, said)) == [False, True, True, True]
+    assert "warning" not in "".join(said)
+    assert list(cache.folder.rglob(".lock-*")) == []
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_a_killed_process_is_replaced(cache, turn):
+    ranks = Ranks(cache, 1)
+    if not ranks.stop_the_compiling():
+        pytest.skip("it was done before it could be stopped")
+    for _ in range(3):
+        ranks.start()
+    time.sleep(0.5)
+    assert all(p.poll() is None for p in ranks.running)  # they wait
+    ranks.running[0].kill()
+    said = ranks.said()
+    assert sorted(map(was_read, said[1:])) == [False, True, True]
+    assert all("waited for" in line for line in said[1:]) and "warning" not in "".join(said)
+
+
+def test_a_process_that_hangs_is_not_waited_for_long(cache):
+    ranks = Ranks(cache, 1, INKLE_CACHE_WAIT="1")
+    if not ranks.stop_the_compiling():
+        pytest.skip("it was done before it could be stopped")
+    for _ in range(2):
+        ranks.start()
+    for process in ranks.running[1:]:
+        assert process.wait(100) == 0
+    ranks.running[0].kill()
+    for said in ranks.said()[1:]:
+        assert len(warnings(said)) == 1 and "is not waited for" in said
 
 
 def test_a_killed_writer_leaves_nothing_wrong(cache):
