@@ -1,0 +1,98 @@
+"""A few of the random functions of bench/fuzz.py, and what its judge and its reduction say of backends that
+are wrong."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+from typing import Any, Callable
+
+import pytest
+import torch
+
+import inkle
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+
+import fuzz  # noqa: E402
+import fuzz_draw  # noqa: E402
+from fuzz_draw import Argument, Block, Program  # noqa: E402
+
+
+@pytest.mark.parametrize("first", range(0, 24, 8))
+def test_random_functions(first):
+    inkle.reset()
+    for seed in range(first, first + 8):
+        torch._dynamo.reset()
+        program = fuzz_draw.draw(seed)
+        outcome, text = fuzz.tried(program)
+        assert outcome != "differs", f"{text}\n{program}"
+    assert sum(r.compiled for r in inkle.reports()) >= 1
+
+
+def test_a_seed_stands_for_one_function():
+    for seed in range(30):
+        assert str(fuzz_draw.draw(seed)) == str(fuzz_draw.draw(seed))
+    drawn = "".join(fuzz_draw.draw(seed).source for seed in range(300))
+    for part in ("if ", "for j", "graph_break", ".item()", "cond(", "while_loop(", "rand", "_(", "[...",
+                 "complex", ".t()"):  # fmt: skip
+        assert part in drawn, part
+
+
+def program(*statements: Any, results: list[str], grad: bool = False, **arguments: Argument) -> Program:
+    given = arguments or {"x": Argument("f32", (3, 4))}
+    return Program(1, given, list(statements), results, grad=grad)
+
+
+def judged(one: Program, monkeypatch: Any, wrong: Callable[..., Any]) -> str:
+    """What the judge says of a backend that makes ``wrong`` of a graph and its arguments."""
+    def compiled(p: Program, backend: str) -> Any:
+        how = "aot_eager"
+        if backend == "inkle":
+            how = lambda gm, inputs: lambda *arguments: wrong(gm, *arguments)  # noqa: E731
+        return torch.compile(fuzz.function(p, False), backend=how, dynamic=p.dynamic)
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(fuzz, "_compiled", compiled)
+    outcome, text = fuzz.judge(one)
+    return text if outcome == "differs" else outcome
+
+
+def test_the_judge_sees_what_is_wrong(monkeypatch):
+    view = program("v1 = x * 2", "v2 = v1[1:]", results=["v1", "v2"])
+    assert judged(view, monkeypatch, lambda gm, *a: gm(*a)) == "right"
+    assert "off by" in judged(view, monkeypatch, lambda gm, *a: (r := gm(*a), r[0].mul_(1.001))[0])
+    assert "share" in judged(view, monkeypatch, lambda gm, *a: [t.clone() for t in gm(*a)])
+    text = judged(view, monkeypatch, lambda gm, *a: [t.clone().t().contiguous().t() for t in gm(*a)])
+    assert "strides" in text
+    write = program("v1 = x * 1", "x.add_(1)", results=["v1"])
+    assert "argument 0" in judged(write, monkeypatch, lambda gm, *a: gm(*[t.clone() for t in a]))
+    integers = program("v1 = x + 1", results=["v1"], x=Argument("i64", (3,)))
+    assert "off by 1" in judged(integers, monkeypatch, lambda gm, *a: [t + 1 for t in gm(*a)])
+    numbers = program("v1 = x * 2j", results=["v1"], x=Argument("c64", (3,)))
+    assert judged(numbers, monkeypatch, lambda gm, *a: gm(*a)) == "right"
+    assert "off by" in judged(numbers, monkeypatch, lambda gm, *a: [t.conj() * 1 for t in gm(*a)])
+    random = program("v1 = torch.rand(3)", results=["v1"])
+    assert "random" in judged(random, monkeypatch, lambda gm, *a: (torch.rand(1), gm(*a))[1])
+
+
+def test_rounding_is_no_difference_and_cancellation_neither(monkeypatch):
+    near = program("v1 = (x.exp() - 1) * 1e6", results=["v1"])
+    assert judged(near, monkeypatch, lambda gm, *a: [t * (1 + 1e-7) for t in gm(*a)]) == "right"
+    zero = program("v1 = (x.double().sin() + 1000).float() - 1000", results=["v1"])
+    assert judged(zero, monkeypatch, lambda gm, *a: [t + 1e-4 * (t != 0) for t in gm(*a)]) == "right"
+
+
+def test_what_differs_is_reduced():
+    big = program("v1 = x + 1", Block("if x.shape[0] > 2", ["v2 = x.sin()", "v3 = x * 3"]), "v4 = v1 * 2",
+                  "v5 = v4.t()", results=["v1", "v4", "v5"])  # fmt: skip
+
+    def differs(p: Program) -> bool:
+        plain = fuzz.function(p, True)
+        try:
+            plain(torch.ones(3, 4))
+        except Exception:  # noqa: BLE001: no program
+            return False
+        return ".sin()" in p.source
+
+    assert fuzz.reduced(big, differs).statements == ["v2 = x.sin()"]
