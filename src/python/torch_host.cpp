@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "python/made_once.h"
@@ -345,8 +346,11 @@ ResultRecipe TorchHost::describe(const Output& output) const {
     recipe.base = slot.object;
     recipe.is_early = slot.is_early;
     data = slot.view.data;
+    // Two results are two tensors, as `y` and `y.detach()` are: what changes the sizes of one, or
+    // asks for its gradient, does not change the other.
+    recipe.is_whole = output.is_whole && !std::exchange(slot.is_returned, true);
   }
-  if (output.is_whole) return recipe;
+  if (recipe.is_whole) return recipe;
   const abi::TensorView& v = output.view;
   recipe.sizes.assign(v.sizes, v.sizes + v.rank);
   recipe.strides.assign(v.strides, v.strides + v.rank);

@@ -122,7 +122,8 @@ class TorchHost final : public runtime::cuda::DeviceHost {
   struct Slot {
     nb::object object;
     abi::TensorView view;
-    bool is_early = false;  // made before any step
+    bool is_early = false;             // made before any step
+    mutable bool is_returned = false;  // as a result, whole
   };
 
   class EndOfSteps;

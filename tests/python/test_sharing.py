@@ -152,6 +152,24 @@ def test_sizes_that_change(dynamic: bool) -> None:
         assert _geometry(run(x), x) == _geometry(program(x), x)
 
 
+@pytest.mark.parametrize("view", [
+    lambda y: y.detach(), lambda y: y.view(4, 3), lambda y: y.view_as(y), lambda y: y[:],
+])  # fmt: skip
+def test_results_that_lie_alike_are_two_tensors(view: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def program(x: torch.Tensor) -> Tensors:
+        y = x * 2
+        return y, view(y), y
+
+    run = torch.compile(program, backend="inkle", options={"strict": True})
+    for call in (program, run):
+        a, b, c = call(torch.ones(4, 3))
+        assert a is not b and a is c
+        b.t_()
+        assert a.shape == (4, 3) and b.shape == (3, 4)
+        b.fill_(7)
+        assert a.sum() == 84
+
+
 def test_a_write_after_a_graph_break_is_seen() -> None:
     def program() -> torch.Tensor:
         a = torch.tensor([1])
