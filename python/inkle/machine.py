@@ -99,6 +99,9 @@ def native_options(options: Options, training: bool, freeze: bool = False) -> An
     native.fast_numerics = options.numerics == "fast"
     native.cache = options.cache
     native.fail_stage = options.fail_stage
+    limit = os.environ.get("INKLE_PASS_LIMIT") if options.pass_limit is None else options.pass_limit
+    if limit not in (None, ""):
+        native.pass_limit = int(limit)
     native.dump = dumps.writer(options)
     return native
 

@@ -26,7 +26,8 @@ class Options:
     AOTAutograd's own partition; "auto" is "own"."""
     fail_stage: str = ""
     """For tests: the stage of this name fails ("run": each call does). "codegen/PASS": that kernel
-    pass fails; "codegen/PASS/wrong": it makes a kernel that does not verify."""
+    pass fails; "codegen/PASS/wrong": it makes a kernel that does not verify. "passes/PASS/miscompile",
+    "schedule/PASS/miscompile" and "codegen/PASS/miscompile": a pass makes another program."""
     graphs: bool = False
     """On a GPU, calls of equal shapes are recorded once and replayed (mode "reduce-overhead"); in
     inference."""
@@ -34,6 +35,9 @@ class Options:
     """Machine code of earlier processes is taken from the user's cache, and left there."""
     tune: bool = False
     """On a GPU, schedules of kernels are measured (modes "max-autotune...")."""
+    pass_limit: int | None = None
+    """For bisection: of the passes that may be left out, over graphs, nests and kernels, only the
+    first, so many, run."""
     dump: Callable[[str, str], None] | None = None
     """Called with the name and the text of each stage."""
     debug: bool = False
@@ -56,7 +60,9 @@ class Options:
 _PASSES = dict.fromkeys(_inkle.kernel_passes(gpu=False) + _inkle.kernel_passes(gpu=True))
 _STAGES = (
     *("", "frontend", "passes", "lower", "schedule", "codegen", "run"),
-    *(f"codegen/{name}{wrong}" for name in _PASSES for wrong in ("", "/wrong")),
+    *(f"codegen/{name}{wrong}" for name in _PASSES for wrong in ("", "/wrong", "/miscompile")),
+    *(f"passes/{name}/miscompile" for name in _inkle.graph_passes()),
+    *(f"schedule/{name}{wrong}" for name in _inkle.nest_passes() for wrong in ("", "/miscompile")),
 )
 _CHOICES = {
     "numerics": ("eager", "fast"),
@@ -80,6 +86,9 @@ def parse(mode: str | None, options: Mapping[str, Any] | None) -> Options:
     for key in _FLAGS:
         if not isinstance(getattr(result, key), bool):
             raise ValueError(f"inkle: option {key}={getattr(result, key)!r}; one of True, False")
+    limit = result.pass_limit
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise ValueError(f"inkle: option pass_limit={limit!r}; a number from 0 on, or None")
     for key, choices in _CHOICES.items():
         if getattr(result, key) not in choices:
             raise ValueError(

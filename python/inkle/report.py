@@ -44,6 +44,7 @@ class GraphReport:
     frontend_seconds: float = 0.0
     stages: list[tuple[str, float]] = dataclasses.field(default_factory=list)
     steps: list[dict[str, str]] = dataclasses.field(default_factory=list)
+    optional_passes: list[str] = dataclasses.field(default_factory=list)
     kernels: int = 0
     kernels_reused: int = 0
     launches: int = 0

@@ -15,6 +15,14 @@ void add_compile_options(CLI::App& command, CompileArguments& a) {
                    "drop roundings to f16 and bf16 between fused ops");
   command.add_option("--skip-pass", a.skip_passes, "leave this pass out (again for more)")
       ->allow_extra_args(false);
+  command.add_option("--pass-limit", a.pass_limit,
+                     "run only the first passes, so many, of those that may be left out: over "
+                     "graphs, nests and kernels, for bisection");
+  command.add_flag("--training", a.training,
+                   "compile as a half of a training step: weights change with every call");
+  command
+      .add_option("--fail-stage", a.fail_stage, "for tests: as the option of that name in Python")
+      ->group("");
   command.add_option("--threads", a.threads, "number of threads")->check(at_least(1));
   add_key_option(command, a.load.key);
 }

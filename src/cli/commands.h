@@ -34,6 +34,9 @@ struct CompileArguments {
   LoadOptions load;
   bool fast_numerics = false;
   std::vector<std::string> skip_passes;
+  std::size_t pass_limit = PassLimit::kAll;
+  std::string fail_stage;
+  bool training = false;
   int threads = 0;
   std::string device = "cpu";
 };

@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "help of all commands");
   app.footer(
+      "A script whose results are wrong: python -m inkle bisect script.py finds pass and node.\n"
       "Example: inkle run model.pt2 --input input_ids=ids.npy --output out\n"
       "Environment: INKLE_LOG=fusion,passes,... or all says what was decided, to standard error;\n"
       "OMP_NUM_THREADS sets the number of threads;\n"
@@ -59,6 +60,9 @@ int main(int argc, char** argv) {
     return 0;
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);
+    if (argc > 1 && std::string_view(argv[1]) == "bisect") {
+      return report("error", "bisect runs Python: python -m inkle bisect SCRIPT", 2);
+    }
     if (argc > 1 && argv[1][0] != '-' && !has_command(app, argv[1])) {
       const std::string message = fmt::format("no command '{}': inkle --help lists them", argv[1]);
       return report("error", message.c_str(), 2);

@@ -18,6 +18,8 @@ struct RunArguments {
   CompileArguments compile;
   ArgumentOptions inputs;
   std::string output;
+  std::vector<std::string> expected;
+  double tolerance = 1e-5;
   bool random = false;
 };
 
@@ -54,6 +56,21 @@ void print(const Results& results, const Model& model) {
   }
 }
 
+// Each file is the next output's. UserError names the first that differs.
+void compare(const Results& results, const Model& model, const RunArguments& a) {
+  if (a.expected.size() > results.size()) {
+    user_error("--expect: {} files, but {} outputs", a.expected.size(), results.size());
+  }
+  for (std::size_t i = 0; i < a.expected.size(); ++i) {
+    const auto* tensor = std::get_if<TensorData>(&results[i]);
+    if (tensor == nullptr) user_error("--expect: output {} is no tensor", model.outputs[i]);
+    const auto wanted = frontend::pt2::read_npy(a.expected[i]);
+    const std::string text = difference(*tensor, wanted, a.tolerance);
+    if (!text.empty()) user_error("output {}: {}", model.outputs[i], text);
+  }
+  std::printf("%zu outputs as expected\n", a.expected.size());
+}
+
 void run(const RunArguments& a) {
   const Model model = load_model_on(a.compile);
   ArgumentOptions options = a.inputs;
@@ -61,6 +78,7 @@ void run(const RunArguments& a) {
   const Arguments arguments = make_arguments(model, options);
   Session session(model, a.compile, arguments);
   const Results results = session.run(true);
+  if (!a.expected.empty()) return compare(results, model, a);
   if (a.output.empty()) {
     print(results, model);
   } else {
@@ -79,6 +97,15 @@ void add_run(CLI::App& app) {
   command->add_option(
       "-o,--output", arguments->output,
       "folder for the outputs, one .npy file each; without it a summary is printed");
+  command
+      ->add_option("--expect", arguments->expected,
+                   "FILE.npy with what the next output is to be (again for more); exits with 1 if "
+                   "one differs")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--tolerance", arguments->tolerance,
+                   "of --expect: a part of the output's largest magnitude")
+      ->capture_default_str();
   command->add_flag(
       "--random", arguments->random,
       "random numbers for inputs that are not given: floats in [-1, 1), integers 0, 1");

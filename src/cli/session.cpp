@@ -81,6 +81,9 @@ DeviceCompiler::DeviceCompiler(const CompileArguments& arguments, bool compiles)
   }
   options.fast_numerics = arguments.fast_numerics;
   options.skip_passes = arguments.skip_passes;
+  options.pass_limit = arguments.pass_limit;
+  options.fail_stage = arguments.fail_stage;
+  options.training = arguments.training;
   options.passes.freeze = arguments.load.freeze;
   options.passes.split_attention = gpu != nullptr;
 }

@@ -10,6 +10,7 @@
 
 #include "abi/half.h"
 #include "base/bytes.h"
+#include "base/error.h"
 
 namespace inkle::cli {
 namespace {
@@ -83,6 +84,35 @@ std::string summary(const frontend::pt2::TensorData& tensor) {
   }
   if (nans > 0) text += fmt::format(" NaN {}", nans);
   return text + fmt::format(" first{}{}", first, count > 6 ? " ..." : "");
+}
+
+std::string difference(const frontend::pt2::TensorData& found,
+                       const frontend::pt2::TensorData& wanted, double tolerance) {
+  if (found.dtype != wanted.dtype || found.sizes != wanted.sizes) {
+    return fmt::format("is {}, not {}", summary(found), summary(wanted));
+  }
+  const frontend::pt2::TensorData a = frontend::pt2::rearranged(found.view());
+  const frontend::pt2::TensorData b = frontend::pt2::rearranged(wanted.view());
+  const std::int64_t count = b.element_count(), size = abi::size_of(b.dtype);
+  const auto at = [&](const frontend::pt2::TensorData& tensor, std::int64_t i) {
+    const auto value = element(tensor.dtype, tensor.data + i * size);
+    if (!value) user_error("elements of {} are not compared", abi::name_of(tensor.dtype));
+    return *value;
+  };
+  double scale = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (std::isfinite(at(b, i))) scale = std::max(scale, std::abs(at(b, i)));
+  }
+  std::int64_t wrong = 0, first = -1;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double x = at(a, i), y = at(b, i);
+    const bool is_same = x == y || (std::isnan(x) && std::isnan(y));
+    if (is_same || std::abs(x - y) <= tolerance * scale) continue;
+    if (wrong++ == 0) first = i;
+  }
+  if (wrong == 0) return "";
+  return fmt::format("{} of {} elements differ; element {} is {:.9g}, not {:.9g}", wrong, count,
+                     first, at(a, first), at(b, first));
 }
 
 }  // namespace inkle::cli

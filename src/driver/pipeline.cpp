@@ -73,6 +73,16 @@ void check_devices(const schedule::ScheduledProgram& scheduled, const abi::Devic
                  fmt::join(labels, ", "), fmt::join(sources, ", "));
 }
 
+// The pass that `fail_stage` makes miscompile, if it is one of `stage`.
+std::string miscompiled(const CompileOptions& options, std::string_view stage) {
+  constexpr std::string_view kSuffix = "/miscompile";
+  std::string_view text = options.fail_stage;
+  if (!text.starts_with(stage) || !text.ends_with(kSuffix)) return {};
+  text.remove_suffix(kSuffix.size());
+  text.remove_prefix(std::min(stage.size() + 1, text.size()));
+  return std::string(text);
+}
+
 // Names are of passes over graphs or over nests; others are refused.
 std::vector<std::string> skipped(const CompileOptions& options, bool of_nests) {
   std::vector<std::string> names;
@@ -87,15 +97,18 @@ std::vector<std::string> skipped(const CompileOptions& options, bool of_nests) {
 }
 
 schedule::NestPassOptions nest_pass_options(const CompileOptions& options, Report& report,
-                                            UnsupportedNodes& found) {
+                                            UnsupportedNodes& found, PassLimit& limit) {
   constexpr std::string_view kPrefix = "schedule/";
   schedule::NestPassOptions run{.skip = skipped(options, true),
                                 .stop_after = options.stop_after_nest_passes,
                                 .verify_each = options.verify_nest_passes,
+                                .limit = &limit,
                                 .found = &found,
+                                .miscompile = miscompiled(options, "schedule"),
                                 .dump = options.dump_nest_pass,
                                 .timings = &report.nest_passes};
-  if (options.fail_stage.starts_with(kPrefix)) run.fail = options.fail_stage.substr(kPrefix.size());
+  const bool fails = options.fail_stage.starts_with(kPrefix) && run.miscompile.empty();
+  if (fails) run.fail = options.fail_stage.substr(kPrefix.size());
   return run;
 }
 
@@ -143,21 +156,27 @@ namespace {
 // The kernel pass that `fail_stage` names; none where it names a stage.
 kernel::PassFault pass_fault(std::string_view stage) {
   constexpr std::string_view kPrefix = "codegen/";
-  constexpr std::string_view kWrong = "/wrong";
+  constexpr std::string_view kWrong = "/wrong", kMiscompile = "/miscompile";
   if (!stage.starts_with(kPrefix)) return {};
   stage.remove_prefix(kPrefix.size());
-  const bool wrong_kernel = stage.ends_with(kWrong);
+  const bool wrong_kernel = stage.ends_with(kWrong), miscompiles = stage.ends_with(kMiscompile);
   if (wrong_kernel) stage.remove_suffix(kWrong.size());
-  return {std::string(stage), wrong_kernel};
+  if (miscompiles) stage.remove_suffix(kMiscompile.size());
+  return {std::string(stage), wrong_kernel, miscompiles};
 }
 
 // Whether kernels that are known go through the passes, too.
 bool makes_all_kernels(const kernel::PassOptions& passes) {
-  return !passes.fault.pass.empty() || passes.dump != nullptr;
+  return !passes.fault.pass.empty() || passes.dump != nullptr || passes.optional != PassLimit::kAll;
 }
 
-CodeOptions code_options(const CompileOptions& options) {
+// `report`: of the passes before.
+CodeOptions code_options(const CompileOptions& options, const Report& report) {
   kernel::PassOptions passes{.fault = pass_fault(options.fail_stage)};
+  if (options.pass_limit != PassLimit::kAll) {
+    passes.optional =
+        options.pass_limit - std::min(options.pass_limit, report.optional_passes.size());
+  }
   if (options.dump_kernel_pass) {
     passes.dump = [&options](std::string_view pass, const kernel::Kernel& kernel) {
       options.dump_kernel_pass(pass, kernel::to_string(kernel));
@@ -181,7 +200,11 @@ std::string text_of(const schedule::KernelStep& step) {
 abi::PlanAndCode Compiler::generate(schedule::ScheduledProgram& scheduled,
                                     const CompileOptions& options, Report& report) {
   const std::lock_guard lock(mutex_);
-  const CodeOptions code = code_options(options);
+  const CodeOptions code = code_options(options, report);
+  const bool is_gpu = target_->device().kind == abi::DeviceKind::cuda;
+  for (const kernel::KernelPass& pass : is_gpu ? kernel::gpu_passes() : kernel::cpu_passes()) {
+    if (!pass.required) report.optional_passes.push_back(fmt::format("codegen/{}", pass.name));
+  }
   std::vector<KernelChoice> choices;
   std::vector<UniqueKernel> unique;
   std::unordered_map<std::string, std::uint32_t> number;  // by text, in this program
@@ -217,7 +240,7 @@ abi::PlanAndCode Compiler::generate(schedule::ScheduledProgram& scheduled,
   for (std::size_t u = 0; u < units.size(); ++u) {
     UniqueKernel& made = unique[unit_number[u]];
     made.compiled = std::move(compiled[u]);
-    remember(made.text, made.compiled);
+    if (!makes_all_kernels(code.passes)) remember(made.text, made.compiled);
   }
   // Scratch sizes in terms of each step's own symbols.
   std::vector<const schedule::KernelStep*> first(unique.size(), nullptr);
@@ -307,6 +330,7 @@ void Compiler::tune(schedule::ScheduledProgram& scheduled) {
 schedule::ScheduledProgram Compiler::schedule(graph::Graph graph, const CompileOptions& options,
                                               Report& report) {
   Stages stages(options, report);
+  PassLimit limit(options.pass_limit);
   UnsupportedNodes found;
   // A stage that has found something goes on, and so do those after it, to find the rest.
   auto note_in = [&, noted = false](std::string_view stage) mutable {
@@ -321,6 +345,8 @@ schedule::ScheduledProgram Compiler::schedule(graph::Graph graph, const CompileO
     if (!options.training) context.options.products = target_->products();
     passes::RunOptions run;
     run.skip = skipped(options, false);
+    run.limit = &limit;
+    run.miscompile = miscompiled(options, "passes");
     run.verify = options.verify;
     return passes::run_passes(std::move(graph), passes::standard_pipeline(), context, run);
   });
@@ -335,10 +361,11 @@ schedule::ScheduledProgram Compiler::schedule(graph::Graph graph, const CompileO
   scheduling.deterministic = options.deterministic;
   schedule::ScheduledProgram scheduled = stages.run("schedule", [&] {
     schedule::ScheduledProgram made = inkle::schedule::schedule(
-        std::move(program), scheduling, nest_pass_options(options, report, found));
+        std::move(program), scheduling, nest_pass_options(options, report, found, limit));
     found.run([&] { check_devices(made, target_->location()); });
     return made;
   });
+  report.optional_passes = limit.names();
   note_in("schedule");
   if (!found.empty()) {
     probe(scheduled, options, found);
@@ -425,7 +452,7 @@ std::pair<Compiled, Compiled> Compiler::compile_anew(graph::Graph first, graph::
   if (target_->device().kind == abi::DeviceKind::cuda) {
     Stages stages(options, both.first.report);
     (void)stages.run("codegen", [&] {
-      compile_kernels({&a, &b}, options);
+      compile_kernels({&a, &b}, options, both.first.report);
       return true;
     });
   }
@@ -436,9 +463,9 @@ std::pair<Compiled, Compiled> Compiler::compile_anew(graph::Graph first, graph::
 }
 
 void Compiler::compile_kernels(std::initializer_list<const schedule::ScheduledProgram*> programs,
-                               const CompileOptions& options) {
+                               const CompileOptions& options, const Report& before) {
   const std::lock_guard lock(mutex_);
-  const CodeOptions code = code_options(options);
+  const CodeOptions code = code_options(options, before);
   std::vector<TargetUnit> units;
   std::vector<std::string> texts;
   std::set<std::string> seen;
@@ -454,6 +481,7 @@ void Compiler::compile_kernels(std::initializer_list<const schedule::ScheduledPr
     }
   }
   std::vector<TargetKernel> compiled = target_->compile(units, code);
+  if (makes_all_kernels(code.passes)) return;
   for (std::size_t u = 0; u < units.size(); ++u) {
     remember(texts[u], compiled[u]);
     if (const auto known = known_.find(texts[u]); known != known_.end()) {
@@ -482,7 +510,10 @@ partition::Halves Compiler::cut(graph::Graph joint, const partition::Joint& info
     // written out 132 ms instead of 130 (8x128) and 154 instead of 149 (2x512), a third less kept.
     if (weigh == partition::Weigh::bytes) context.options.forward_outputs = info.forward_outputs;
     passes::RunOptions run;
+    PassLimit limit(options.pass_limit);
     run.skip = skipped(options, false);
+    run.limit = &limit;
+    run.miscompile = miscompiled(options, "passes");
     run.verify = options.verify;
     return passes::run_passes(std::move(joint), passes::joint_pipeline(), context, run);
   });

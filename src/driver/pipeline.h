@@ -16,6 +16,7 @@
 
 #include "abi/code.h"
 #include "abi/plan.h"
+#include "base/pass_limit.h"
 #include "cache/claim.h"
 #include "driver/target.h"
 #include "graph/graph.h"
@@ -29,6 +30,7 @@ namespace inkle::driver {
 struct CompileOptions {
   passes::Options passes;
   std::vector<std::string> skip_passes;                  // of graphs and of nests
+  std::size_t pass_limit = PassLimit::kAll;              // of all tables together, for bisection
   std::size_t stop_after_nest_passes = ~std::size_t{0};  // schedule::NestPassOptions::stop_after
   bool verify = true;
   bool fast_numerics = false;
@@ -54,7 +56,8 @@ struct CompileOptions {
   bool tune = false;
   // For tests: the stage of this name throws InternalError. "codegen/PASS": that kernel pass does;
   // "codegen/PASS/wrong": it makes a kernel that does not verify. Then all kernels are made anew.
-  // "schedule/PASS": that nest pass does.
+  // "schedule/PASS": that nest pass does. "passes/PASS/miscompile", and so for nest and kernel
+  // passes: the pass makes something else of the program, which verifies.
   std::string fail_stage;
 };
 
@@ -82,6 +85,8 @@ struct KernelCodeText {
 struct Report {
   std::vector<StageTime> stages;
   std::vector<schedule::NestPassTiming> nest_passes;  // of stage "schedule"
+  // What pass_limit counts, "STAGE/PASS" in order, whether it ran or not.
+  std::vector<std::string> optional_passes;
   std::vector<StepReport> steps;
   std::vector<KernelCodeText> code;  // by the plan's kernels, if that is kept
   std::uint32_t kernels = 0;         // distinct generated kernels
@@ -187,7 +192,7 @@ class Compiler {
                             Report& report);
   // Compiles the kernels that are not known; they are then, but those with symbolic scratch.
   void compile_kernels(std::initializer_list<const schedule::ScheduledProgram*> programs,
-                       const CompileOptions& options);
+                       const CompileOptions& options, const Report& before);
   void remember(std::string text, const TargetKernel& kernel);
 
   // Gives kernels their measured schedules.

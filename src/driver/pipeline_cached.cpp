@@ -18,7 +18,8 @@ namespace {
 Identity keyed_identity(const Backend& target, const CompileOptions& options) {
   const bool runs_all = options.dump || options.dump_nest_pass || options.dump_kernel_pass ||
                         options.keep_code || options.keep_objects || options.only_text ||
-                        !options.fail_stage.empty() || options.passes.attention;
+                        !options.fail_stage.empty() || options.pass_limit != PassLimit::kAll ||
+                        options.passes.attention;
   if (!options.cache || runs_all || cache::user_store() == nullptr) return {};
   return identity_of(target, options);
 }

@@ -13,18 +13,22 @@
 namespace inkle::kernel {
 namespace {
 
+constexpr bool kRequired = true;
+
 constexpr KernelPass kCpuPasses[] = {
     {"hoist", [](Kernel& kernel, sym::Context&) { hoist(kernel); },
      "what does not change in a loop moves in front of it; equal operations become one"},
-    {"lower_indices", lower_indices, "index expressions become integer operations"},
+    {"lower_indices", lower_indices, "index expressions become integer operations", kRequired},
 };
 
 constexpr KernelPass kGpuPasses[] = {
     {"numerics", numerics, "functions whose results are rounded at once take fewer instructions"},
     {"lower_collectives", lower_collectives,
-     "reductions, scans and broadcasts become shuffles, accesses of shared memory and barriers"},
+     "reductions, scans and broadcasts become shuffles, accesses of shared memory and barriers",
+     kRequired},
     {"place_barriers", place_barriers,
-     "a barrier between accesses of one element by different threads, of which one writes"},
+     "a barrier between accesses of one element by different threads, of which one writes",
+     kRequired},
 };
 
 void check_name(std::span<const KernelPass> passes, std::string_view name) {
@@ -51,6 +55,18 @@ void make_wrong(Kernel& kernel) {
   operation.operands.insert(operation.operands.begin(), operation.results.front());
 }
 
+void negate_constant(Kernel& kernel, RegionId region) {
+  for (const OperationId o : kernel.regions[region].operations) {
+    Operation& operation = kernel.operations[o];
+    auto* immediate = std::get_if<Immediate>(&operation.detail);
+    if (immediate != nullptr && immediate->real != 0) {
+      immediate->real = -immediate->real;
+      return;
+    }
+    for (const RegionId inner : operation.regions) negate_constant(kernel, inner);
+  }
+}
+
 }  // namespace
 
 std::span<const KernelPass> cpu_passes() { return kCpuPasses; }
@@ -66,15 +82,18 @@ void run_passes(Kernel& kernel, sym::Context& context, std::span<const KernelPas
   if (verify_each) verify(kernel, "expand");
   if (options.dump) options.dump("expand", kernel);
   std::string_view last = "expand";
-  std::size_t run = 0;
+  std::size_t run = 0, optional = 0;
   for (const KernelPass& pass : passes) {
     if (std::ranges::find(options.skip, pass.name) != options.skip.end()) continue;
     if (run++ >= options.stop_after) break;
+    if (!pass.required && optional++ >= options.optional) continue;
     const bool fails = pass.name == fault.pass;
     try {
-      if (fails && !fault.wrong_kernel) throw InternalError("made to fail by option fail_stage");
+      const bool throws = fails && !fault.wrong_kernel && !fault.miscompiles;
+      if (throws) throw InternalError("made to fail by option fail_stage");
       pass.function(kernel, context);
-      if (fails) make_wrong(kernel);
+      if (fails && fault.wrong_kernel) make_wrong(kernel);
+      if (fails && fault.miscompiles) negate_constant(kernel, kernel.body);
     } catch (Error& error) {
       error.add_note(fmt::format("in kernel pass {}", pass.name));
       throw;

@@ -16,6 +16,7 @@ struct KernelPass {
   std::string_view name;
   void (*function)(Kernel& kernel, sym::Context& context) = nullptr;
   std::string_view doc;
+  bool required = false;  // the printer counts on it
 };
 
 // What runs between the expansion of a schedule and the printer of a CPU, in order.
@@ -23,16 +24,18 @@ struct KernelPass {
 // The same for a GPU.
 [[nodiscard]] std::span<const KernelPass> gpu_passes();
 
-// For tests: the pass of this name fails, by throwing InternalError, or by leaving a kernel in
-// which an operation takes its own result.
+// For tests: the pass of this name fails, by throwing InternalError, by leaving a kernel in which
+// an operation takes its own result, or, quietly, by negating the first float constant.
 struct PassFault {
   std::string pass;  // empty: none
   bool wrong_kernel = false;
+  bool miscompiles = false;
 };
 
 struct PassOptions {
   std::vector<std::string> skip;             // names of passes that are not run
-  std::size_t stop_after = ~std::size_t{0};  // number of passes, for bisection
+  std::size_t stop_after = ~std::size_t{0};  // number of passes
+  std::size_t optional = ~std::size_t{0};    // of those that are not required, for bisection
   bool verify_each = false;                  // the kernel before the first and after each pass
   bool verify_last = true;                   // after the last alone
   // Before the first, as "expand", and after each.

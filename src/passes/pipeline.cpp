@@ -25,13 +25,16 @@
 namespace inkle::passes {
 namespace {
 
+constexpr bool kRequired = true;
+
 constexpr Pass kPasses[] = {
     {"attention", attention, "attention written out by hand becomes one op"},
-    {"blind_rows", blind_rows, "where a library attends: rows that see nothing become NaN"},
+    {"blind_rows", blind_rows, "where a library attends: rows that see nothing become NaN",
+     kRequired},
     {"canonicalise", canonicalise, "drops and shortens what computes nothing"},
     {"cse", cse, "merges nodes that compute the same"},
     {"dce", dce, "drops what nobody uses"},
-    {"decompose", decompose, "rewrites composite ops by simpler ones"},
+    {"decompose", decompose, "rewrites composite ops by simpler ones", kRequired},
     {"fold_batch_norm", fold_batch_norm, "with freeze: batch norm into convolution weights"},
     {"fold_constants", fold_constants, "computes what depends on literals only"},
     {"fold_masks", fold_masks,
@@ -42,7 +45,8 @@ constexpr Pass kPasses[] = {
      "of a joint graph: attention written out by hand, and its gradient, become two calls"},
     {"merge_products", merge_products, "products of one matrix by several weights become one"},
     {"reinplace", reinplace, "scatters write into their base where it dies"},
-    {"split_attention", split_attention, "if asked for: attention as products and a softmax"},
+    {"split_attention", split_attention, "if asked for: attention as products and a softmax",
+     kRequired},
     {"training_attention", training_attention,
      "of a joint graph: attention written out by hand, and its gradient, become two ops"},
 };
@@ -108,6 +112,9 @@ graph::Graph run_pass(graph::Graph graph, const Pass& pass, PassContext& context
     throw;
   }
   timing.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (options.miscompile == pass.name) {
+    if (auto wrong = turn_add_around(changed ? *changed : graph)) changed = std::move(wrong);
+  }
   if (changed) {
     if (options.verify) check(graph, *changed, pass.name);
     graph = std::move(*changed);
@@ -121,6 +128,16 @@ graph::Graph run_pass(graph::Graph graph, const Pass& pass, PassContext& context
   return graph;
 }
 
+std::optional<graph::Graph> turn_add_around(const graph::Graph& graph) {
+  const graph::OpDef* sub = graph.table().find("sub");
+  const auto is_add = [](const graph::Node& node) { return node.op->name == "add"; };
+  const auto at = std::ranges::find_if(graph.nodes, is_add);
+  if (at == graph.nodes.end() || sub == nullptr) return std::nullopt;
+  graph::Graph wrong = graph;
+  wrong.nodes[static_cast<std::size_t>(at - graph.nodes.begin())].op = sub;
+  return wrong;
+}
+
 graph::Graph run_passes(graph::Graph graph, std::span<const std::string_view> names,
                         PassContext& context, const RunOptions& options) {
   if (options.verify) graph::verify(graph);
@@ -129,6 +146,8 @@ graph::Graph run_passes(graph::Graph graph, std::span<const std::string_view> na
     const Pass* pass = find_pass(name);
     if (pass == nullptr) user_error("there is no pass '{}'", name);
     if (std::ranges::find(options.skip, name) != options.skip.end()) continue;
+    const bool may_go = options.limit != nullptr && !pass->required;
+    if (may_go && !options.limit->admits("passes", name)) continue;
     if (run >= options.stop_after) break;
     graph = run_pass(std::move(graph), *pass, context, options, ++run);
   }

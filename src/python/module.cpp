@@ -24,12 +24,14 @@
 #include "graph/text.h"
 #include "kernel/passes.h"
 #include "ops/table.h"
+#include "passes/pipeline.h"
 #include "python/cut.h"
 #include "python/inspect.h"
 #include "python/program.h"
 #include "python/torch_callable.h"
 #include "python/torch_tensor.h"
 #include "runtime/common/errors.h"
+#include "schedule/nest_passes.h"
 
 namespace inkle::python {
 namespace {
@@ -157,6 +159,7 @@ nb::dict report_dict(const driver::Report& report) {
   result["bytes_moved"] = report.bytes_moved;
   result["bytes_lower_bound"] = report.bytes_lower_bound;
   result["eager"] = nb::cast(report.eager);
+  result["optional_passes"] = nb::cast(report.optional_passes);
   return result;
 }
 
@@ -168,6 +171,7 @@ struct Options {
   bool tune = false;
   bool deterministic = false;
   std::string fail_stage;
+  std::size_t pass_limit = PassLimit::kAll;
   nb::object dump = nb::none();
 };
 
@@ -177,6 +181,7 @@ driver::CompileOptions compile_options(const Options& options) {
   o.fast_numerics = options.fast_numerics;
   o.cache = options.cache;
   o.fail_stage = options.fail_stage;
+  o.pass_limit = options.pass_limit;
   o.passes.freeze = options.freeze;
   o.tune = options.tune;
   o.deterministic = options.deterministic;
@@ -396,6 +401,7 @@ void bind_compiler(nb::module_& m) {
       .def_rw("tune", &Options::tune)
       .def_rw("deterministic", &Options::deterministic)
       .def_rw("fail_stage", &Options::fail_stage)
+      .def_rw("pass_limit", &Options::pass_limit)
       .def_rw("dump", &Options::dump, nb::arg().none());
   nb::class_<driver::Compiler>(m, "Compiler")
       .def(nb::init<>())
@@ -529,6 +535,16 @@ NB_MODULE(_inkle, m) {
         return names;
       },
       nb::arg("gpu"));
+  m.def("graph_passes", [] {
+    std::vector<std::string> names;
+    for (const passes::Pass& pass : passes::all_passes()) names.emplace_back(pass.name);
+    return names;
+  });
+  m.def("nest_passes", [] {
+    std::vector<std::string> names;
+    for (const schedule::NestPass& pass : schedule::nest_passes()) names.emplace_back(pass.name);
+    return names;
+  });
   m.def("has_row", [](const std::string& overload) {
     const graph::OpDef* row = ops::op_table().find_aten(overload);
     return row != nullptr && !graph::has(row->traits, graph::Trait::eager_only);

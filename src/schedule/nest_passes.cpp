@@ -181,12 +181,24 @@ void check_skip(const NestPassOptions& run) {
   }
 }
 
+void negate_constant(State& state) {
+  if (state.has_steps) user_error("nest passes behind build_steps cannot be made to miscompile");
+  for (loop::Nest& nest : program(state).nests) {
+    for (loop::Instruction& i : nest.body.instructions) {
+      if (i.opcode != loop::Opcode::constant || !abi::is_float(i.dtype) || i.real == 0) continue;
+      i.real = -i.real;
+      return;
+    }
+  }
+}
+
 void run_one(const NestPass& pass, State& state, const NestPassOptions& run) {
   const auto start = std::chrono::steady_clock::now();
   try {
     if (run.fail == pass.name) throw InternalError("made to fail by option fail_stage");
     const bool was_fine = state.found.empty();
     pass.function(state);
+    if (run.miscompile == pass.name) negate_constant(state);
     if (was_fine) state.found.add_note(fmt::format("in nest pass {}", pass.name));
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     log(LogChannel::passes, "{}: {:.3f} ms", pass.name, seconds.count() * 1e3);
@@ -220,6 +232,8 @@ ScheduledProgram run_nest_passes(Program program, const Options& options,
     if (pass.needs != nullptr && !pass.needs(options)) continue;
     if (std::ranges::find(run.skip, pass.name) != run.skip.end()) continue;
     if (!pass.required && count++ >= run.stop_after) continue;
+    const bool may_go = run.limit != nullptr && !pass.required;
+    if (may_go && !run.limit->admits("schedule", pass.name)) continue;
     run_one(pass, state, run);
   }
   here.check();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "abi/target.h"
+#include "base/pass_limit.h"
 #include "base/unsupported.h"
 #include "loop/program.h"
 #include "schedule/scheduled.h"
@@ -34,10 +35,14 @@ struct NestPassOptions {
   std::vector<std::string> skip;             // names of passes that are not run
   std::size_t stop_after = ~std::size_t{0};  // number of passes that may be left out, for bisection
   bool verify_each = false;                  // after each; after the last always
+  PassLimit* limit = nullptr;                // admits passes that are not required; null: all
   std::string fail;  // for tests: the pass of this name throws InternalError
   // Takes what there is no kernel and no call for, of which there are then no steps: the result
   // only shows what else is unsupported. Null: all of it is thrown as one Unsupported.
   UnsupportedNodes* found = nullptr;
+  // For tests: after the pass of this name the first float constant of a nest is negated. UserError
+  // for passes behind build_steps.
+  std::string miscompile;
   // After each: nests, from build_steps on steps.
   std::function<void(std::string_view pass, const std::string& text)> dump;
   std::vector<NestPassTiming>* timings = nullptr;
