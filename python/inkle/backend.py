@@ -41,6 +41,9 @@ class Strides:
 
 NO_STRIDES = Strides()
 
+# Looks at each compiled graph and its calls, while ``bisect.py`` runs a script.
+watch: Any = None
+
 
 def inkle(
     gm: torch.fx.GraphModule,
@@ -57,6 +60,8 @@ def inkle(
     AOTAutograd raises. UserError: options or settings that there are not.
     """
     parsed = parse(mode, options)
+    if watch is not None:
+        parsed = watch.options(parsed)
     machine.check_settings()
     aot_cache.check_saved(parsed)
     label = name or "graph"
@@ -237,7 +242,8 @@ def compile_graph(
     if segments.must_cut(gm):
 
         def compile_part(part: torch.fx.GraphModule, weights: set[int]) -> Callable[..., Any]:
-            return _compile_or_fall_back(part, name, options, training, weights, {})
+            made = _compile_or_fall_back(part, name, options, training, weights, {})
+            return _watched(made, part, options, training, weights, NO_STRIDES)
 
         return segments.compile_segments(gm, parameters, compile_part)
     frozen: dict[int, torch.Tensor] = {}
@@ -248,7 +254,23 @@ def compile_graph(
     )
     if frozen and isinstance(compiled, _inkle.TorchCallable):
         _hold_frozen(gm, name, options, parameters, frozen, compiled)
-    return compiled
+    return _watched(compiled, gm, options, training, parameters, strides)
+
+
+def _watched(
+    compiled: Callable[..., Any], gm: torch.fx.GraphModule, options: Options, training: bool,
+    parameters: set[int], strides: Strides,
+) -> Callable[..., Any]:  # fmt: skip
+    if watch is None or not isinstance(compiled, _inkle.TorchCallable):
+        return compiled
+    return watch.watched(compiled, gm, options, training, parameters, strides)
+
+
+def compile_alone(
+    gm: torch.fx.GraphModule, options: Options, training: bool, parameters: set[int], strides: Strides
+) -> Callable[..., Any]:
+    """As ``compile_graph``, of a graph or a part of one that is looked at for itself."""
+    return _compile_or_fall_back(gm, "case", options, training, parameters, {}, strides)
 
 
 def _compile_or_fall_back(

@@ -181,6 +181,18 @@ class _Part:
         values.update(zip(self.outputs, made))
 
 
+def takes_apart(node: Node) -> bool:
+    """Takes one of several results of another node."""
+    return node.target is operator.getitem and isinstance(node.args[0], Node)
+
+
+def make_part(gm: torch.fx.GraphModule, nodes: list[Node]) -> _Part:
+    """Nodes of a graph as a graph of their own: what it reads, and what the rest reads of it."""
+    part = _make_part(gm, nodes, host_sizes.add_nodes(gm))
+    assert part is not None, "a part without nodes"
+    return part
+
+
 @dataclasses.dataclass
 class _Eager:
     node: Node
