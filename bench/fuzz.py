@@ -47,7 +47,7 @@ _CLOSE = {torch.float32: 2e-6, torch.float64: 1e-14, torch.bfloat16: 8e-3, torch
           torch.complex64: 2e-6, torch.complex128: 1e-14}  # fmt: skip
 _NOISY_RUNS = 8
 _NOISE_FACTOR = 10.0
-_SECONDS = 60  # a program
+_SECONDS = 240  # a program
 # So many functions are compiled before Dynamo forgets them.
 _RESET_EVERY = 64
 
@@ -217,7 +217,9 @@ def difference(found: Outcome, wanted: Outcome, program: Program, call: int) -> 
     for number, (x, y) in enumerate(zip(a, b)):
         name = _name(number, wanted)
         if text := _layout(x, y):
-            return f"{name}: {text}"
+            # Of gradients the compiler takes what FX states, which is not always what eager's ops make.
+            if not (name.startswith("gradient") and text.startswith("strides")):
+                return f"{name}: {text}"
         off = _off(x, y) if isinstance(y, torch.Tensor) else None
         if off is not None and float(off.max()) > _CLOSE.get(y.dtype, 0) * max(_scale(y), 1e-3):
             loose.append((number, off))
