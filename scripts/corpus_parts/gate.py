@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import pathlib
+import re
 import tempfile
 from typing import Callable
 
@@ -42,7 +44,10 @@ def judge(
     """Prints a line for each kernel that is worse. The exit status: 1 if any is."""
     pairs, same, unpaired = differing(a, b)
     failures = list(unpaired)
+    identical = 0
+    reasons: collections.Counter[str] = collections.Counter()
     if pairs:
+        sass.find_program("cuobjdump")  # missing: before anything is compiled
         with tempfile.TemporaryDirectory(prefix="corpus-") as temporary:
             folder = pathlib.Path(temporary)
             old = _metrics(old_tool, a, {x.code for x, _ in pairs}, folder / "old")
@@ -55,9 +60,15 @@ def judge(
                 continue  # there was none before
             elif why := sass.worse(one, other, x, y):
                 failures.append(f"{where}: {'; '.join(why)}")
+                reasons.update(re.split(r" \d", text)[0] for text in why)
+            else:
+                identical += one.hash == other.hash
     for line in failures:
         say(line)
+    for reason, count in reasons.most_common():
+        say(f"{count} with more {reason}" if "blocks" not in reason else f"{count} with fewer {reason}")
     passed = len(pairs) - (len(failures) - len(unpaired))
-    say(f"{same} pairs of kernels with the same text, {passed} as good, "
+    say(f"{same} pairs of kernels with the same text, {identical} with the same machine code, "
+        f"{passed - identical} others as good, "
         f"{len(failures) - len(unpaired)} worse, {len(unpaired)} cases without pairs")  # fmt: skip
     return 1 if failures else 0

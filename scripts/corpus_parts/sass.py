@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import dataclasses
 import hashlib
 import os
@@ -177,8 +178,10 @@ def pairs_of(
 
 def measure_all(folder: pathlib.Path, names: Sequence[str]) -> dict[str, Metrics | str]:
     """By name; a text where there is no machine code: why."""
-    found: dict[str, Metrics | str] = {}
-    for name in names:
+
+    def one(name: str) -> Metrics | str:
         error = folder / (name + ".error")
-        found[name] = error.read_text() if error.exists() else measure(folder / (name + ".cubin"))
-    return found
+        return error.read_text() if error.exists() else measure(folder / (name + ".cubin"))
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(zip(names, pool.map(one, names)))
