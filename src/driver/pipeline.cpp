@@ -395,7 +395,7 @@ void Compiler::finish(schedule::ScheduledProgram& scheduled, const CompileOption
 
 void Compiler::probe(const schedule::ScheduledProgram& scheduled, const CompileOptions& options,
                      UnsupportedNodes& found) {
-  CodeOptions code = code_options(options);
+  CodeOptions code = code_options(options, Report{});
   code.only_text = true;
   std::vector<TargetUnit> units;
   std::set<std::string> seen;
