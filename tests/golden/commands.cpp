@@ -8,6 +8,7 @@
 #include "codegen/cpu/attention_problem.h"
 #include "codegen/cpu/gemm_problem.h"
 #include "codegen/cuda/compiler.h"
+#include "codegen/cuda/print_kernel.h"
 #include "golden/golden.h"
 #include "graph/text.h"
 #include "kernel/interpret_inputs.h"
@@ -200,12 +201,24 @@ std::string scheduled(std::string_view text, std::span<const std::string> args) 
   return schedule::to_string(program, brief);
 }
 
-// cuda [--arch=sm_90a] [--training] [--deterministic]: a graph's kernels as CUDA C++, with # for //
-// where a line begins, since that begins a line of the test file.
+// With # for // where a line begins, since that begins a line of the test file.
+std::string without_comments(std::string out) {
+  for (std::size_t at = out.find("\n//"); at != std::string::npos; at = out.find("\n//", at)) {
+    out.replace(at + 1, 2, "#");
+  }
+  return out;
+}
+
+// cuda [--arch=sm_90a] [--training] [--deterministic] [--gemm]: a graph's kernels as CUDA C++.
 std::string cuda(std::string_view text, std::span<const std::string> args) {
   std::string architecture = "sm_90a";
   schedule::Options options = fixed_options();
+  bool by_template = false;
   for (const std::string_view arg : args) {
+    if (arg == "--gemm") {
+      by_template = true;
+      continue;
+    }
     if (arg == "--training" || arg == "--deterministic") {
       (arg == "--training" ? options.training : options.deterministic) = true;
       continue;
@@ -215,6 +228,7 @@ std::string cuda(std::string_view text, std::span<const std::string> args) {
   }
   const codegen::cuda::CudaCompiler compiler(abi::typical_device(architecture));
   options.target = abi::gpu_target_of(compiler.device());
+  options.target.libraries.gemm.by_template = by_template;
   const schedule::ScheduledProgram program = schedule::schedule(lowered(text), options);
   std::string out;
   for (const schedule::Step& step : program.steps) {
@@ -225,10 +239,7 @@ std::string cuda(std::string_view text, std::span<const std::string> args) {
     out += fmt::format("# {} blocks\n", blocks);
     out += compiler.source({&kernel->kernel, kernel->schedule, "k"});
   }
-  for (std::size_t at = out.find("\n//"); at != std::string::npos; at = out.find("\n//", at)) {
-    out.replace(at + 1, 2, "#");
-  }
-  return out;
+  return without_comments(std::move(out));
 }
 
 // Takes the names of "--passes=a,b" out of those that are skipped.
@@ -337,6 +348,21 @@ std::string kernel_text(std::string_view text, std::span<const std::string> args
   return out + run_kernel(kernel::parse_kernel(text, "in").kernel, parsed.kernel, how);
 }
 
+// print [--shared=n]: kernel IR as CUDA C++, with # for // before comments.
+std::string printed(std::string_view text, std::span<const std::string> args) {
+  kernel::Limits limits;
+  for (const std::string& arg : args) {
+    if (!arg.starts_with("--shared=")) user_error("print: unknown option '{}'", arg);
+    limits.shared_bytes = std::stol(arg.substr(arg.find('=') + 1));
+  }
+  kernel::ParsedKernel parsed = kernel::parse_kernel(text, "in");
+  kernel::verify(parsed.kernel, "", limits);
+  const auto source =
+      codegen::cuda::print_kernel(parsed.kernel, "k", "as it stands", *parsed.context);
+  std::string out = fmt::format("# {} bytes of shared memory\n", source.shared_bytes);
+  return without_comments(out + source.text);
+}
+
 // A kernel's text after passes, read back.
 std::string passed(kernel::Kernel made, sym::Context& context,
                    std::span<const kernel::KernelPass> all, const kernel::PassOptions& passes) {
@@ -410,18 +436,20 @@ std::string written(const templates::Template<Problem, Config>& row, const Probl
 // kernel IR, of a CPU with AVX2, before or after kernel passes. Each is verified and read back.
 std::string from_templates(std::string_view text, std::span<const std::string> args) {
   schedule::Options options = fixed_options();
+  std::string_view kind;
   kernel::PassOptions passes{.verify_each = true};
   for (const kernel::KernelPass& pass : kernel::cpu_passes()) passes.skip.emplace_back(pass.name);
   for (const std::string_view arg : args) {
     if (arg == "--training")
       options.training = true;
     else if (arg == "--gemm")
-      options.target.libraries.gemm.by_template = true;
+      kind = arg;
     else if (arg.starts_with("--passes="))
       take_out(passes.skip, arg);
     else
       user_error("templates: unknown option '{}'", arg);
   }
+  options.target.libraries.gemm.by_template = !kind.empty();
   const schedule::ScheduledProgram program = schedule::schedule(lowered(text), options);
   std::string out;
   for (const schedule::Step& step : program.steps) {
@@ -533,6 +561,7 @@ constexpr Command kCommands[] = {
     {"kernel", kernel_text},
     {"loops", loops},
     {"opt", opt},
+    {"print", printed},
     {"schedule", scheduled},
     {"templates", from_templates},
 };

@@ -38,6 +38,9 @@ sym::Context& context_of(const schedule::Kernel& kernel) {
     INKLE_CHECK(!loops->outer.empty(), "kernel {} has no outer loop", kernel.name);
     return loops->outer.front().extent.context();
   }
+  if (const auto* gemm = std::get_if<schedule::GemmKernel>(&kernel.body)) {
+    return gemm->rows.context();
+  }
   return std::get<schedule::AttentionKernel>(kernel.body).batch.context();
 }
 
@@ -54,6 +57,7 @@ void write_file(const std::filesystem::path& path, const std::string& text) {
 
 struct Batch {
   std::string text;
+  std::vector<std::string> helpers;
   std::filesystem::path path;  // where the text is, or would be on an error
   std::vector<std::byte> code;
 };
@@ -168,12 +172,20 @@ Compiled CudaCompiler::compile(std::span<const CompileUnit> units, bool only_tex
     made.blocks = schedule::parallel_extent(*unit.kernel, unit.schedule, context);
     made.workspace_bytes = source.workspace_bytes;
     made.kernel.has_workspace = !source.workspace_bytes.is_constant(0);
-    batches[program_of[u]].text += "\n" + source.text;
+    Batch& batch = batches[program_of[u]];
+    batch.text += "\n" + source.text;
+    for (const std::string& helper : source.helpers) {
+      if (std::ranges::find(batch.helpers, helper) == batch.helpers.end()) {
+        batch.helpers.push_back(helper);
+      }
+    }
     compiled.kernels.push_back(std::move(made));
   }
   const std::filesystem::path folder = folder_for_texts();
   for (Batch& batch : batches) {
-    batch.text = prelude() + batch.text;
+    std::string helpers = prelude();
+    for (const std::string& helper : batch.helpers) helpers += helper;
+    batch.text = helpers + batch.text;
     const std::string name = fmt::format("inkle_{:016x}.cu", hash_bytes(batch.text));
     batch.path = (folder.empty() ? std::filesystem::temp_directory_path() : folder) / name;
     if (!folder.empty()) write_file(batch.path, batch.text);

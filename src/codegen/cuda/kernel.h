@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "kernel/passes.h"
 #include "schedule/kernel.h"
@@ -12,8 +13,9 @@ namespace inkle::codegen::cuda {
 struct KernelSource {
   std::string text;
   bool can_fail = false;
-  std::int64_t shared_bytes = 0;  // dynamic shared memory of a block
-  sym::Expr workspace_bytes;      // in terms of the kernel's sizes; constant 0: none
+  std::int64_t shared_bytes = 0;     // dynamic shared memory of a block
+  sym::Expr workspace_bytes;         // in terms of the kernel's sizes; constant 0: none
+  std::vector<std::string> helpers;  // before it, beside the prelude; each once in a program
 };
 
 // The function `name`. Throws Unsupported for what no kernel computes.

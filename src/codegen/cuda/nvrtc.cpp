@@ -208,25 +208,32 @@ class Compilation {
 }  // namespace
 
 std::vector<std::byte> compile_program(const std::string& text, const std::string& path,
-                                       const std::string& architecture) {
+                                       const std::string& architecture, std::string* notes) {
   const Nvrtc& n = nvrtc();
   Compilation compilation(n, text, path);
   const std::string target = "--gpu-architecture=" + architecture;
-  // The last one leaves out declarations of textures and the like, a sixth of the time to read the
-  // helpers; old versions do not know it.
-  constexpr std::string_view kMinimal = "--minimal";
-  const std::array options = {target.c_str(), "--fmad=false",       "--std=c++17",
-                              "-lineinfo",    "--disable-warnings", kMinimal.data()};
+  std::vector<const char*> options = {target.c_str(), "--fmad=false", "--std=c++17", "-lineinfo",
+                                      "--disable-warnings"};
+  if (notes != nullptr) options.push_back("--ptxas-options=-warn-spills");
+  // This leaves out declarations of textures and the like, a sixth of the time to read the helpers;
+  // old versions do not know it.
+  options.push_back("--minimal");
   const std::span<const char* const> all(options);
   Nvrtc::Result result = compilation.run(all);
   if (result == kInvalidOption) result = compilation.run(all.first(all.size() - 1));
-  if (result == 0) return compilation.code(architecture.starts_with("compute_"));
   const std::string messages = compilation.messages();
   if (result == kInvalidOption) {
     unsupported("{} compiles nothing for {}: {}", n.path, architecture, messages);
   }
-  throw InternalError(
-      fmt::format("NVRTC does not compile {} ({}):\n{}", path, n.error(result), messages));
+  if (result != 0) {
+    throw InternalError(
+        fmt::format("NVRTC does not compile {} ({}):\n{}", path, n.error(result), messages));
+  }
+  if (messages.find("wgmma.mma_async instructions are serialized") != std::string::npos) {
+    throw InternalError(fmt::format("{}: {}", path, messages));
+  }
+  if (notes != nullptr) *notes = messages;
+  return compilation.code(architecture.starts_with("compute_"));
 }
 
 }  // namespace inkle::codegen::cuda

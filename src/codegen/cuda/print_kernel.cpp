@@ -44,7 +44,7 @@ class KernelPrinter {
     region.body();
     out_.close();
     return {out_.text(), region.can_fail(), dynamic_shared_,
-            workspace_ * std::int64_t{k_.launch.instances}};
+            workspace_ * std::int64_t{k_.launch.instances}, asynchronous_helpers(k_)};
   }
 
  private:
@@ -71,6 +71,11 @@ class KernelPrinter {
                        type_of(memory.dtype), aliasing_ ? "" : "__restrict__ ", m);
   }
 
+  bool is_map(MemoryId m) const { return k_.memories[m].space == Space::map; }
+  bool has_roles() const {
+    return std::ranges::find(k_.operations, kernel::Op::roles, &kernel::Operation::op) !=
+           k_.operations.end();
+  }
   bool is_table() const { return k_.launch.instances > 1; }
 
   void begin(const std::string& name) {
@@ -79,8 +84,13 @@ class KernelPrinter {
       declare_table(name);
       parameters = fmt::format("const __grid_constant__ Table_{} table, ", name);
     } else {
-      for (MemoryId m = 0; m < k_.parameter_count; ++m) parameters += parameter(m) + ", ";
+      for (MemoryId m = 0; m < k_.parameter_count; ++m) {
+        if (!is_map(m)) parameters += parameter(m) + ", ";
+      }
       for (std::size_t s = 0; s < k_.sizes.size(); ++s) parameters += fmt::format("i64 n{}, ", s);
+      for (MemoryId m = 0; m < k_.parameter_count; ++m) {
+        if (is_map(m)) parameters += fmt::format("const __grid_constant__ TensorMap p{}, ", m);
+      }
     }
     const std::int64_t cluster = k_.cluster();
     const std::string dimensions =
@@ -167,6 +177,8 @@ class KernelPrinter {
   void threads() {
     std::int64_t inner = k_.threads();
     bool first = true;
+    const bool by_roles = has_roles();
+    if (by_roles) out_.raw("const int warp = uniform_warp();");
     const kernel::Axis* outer = nullptr;
     Expr joint;  // the number of the thread along the axes so far
     for (std::size_t a = 0; a < k_.launch.axes.size(); ++a) {
@@ -174,13 +186,16 @@ class KernelPrinter {
       if (axis.kind != AxisKind::thread) continue;
       const std::int64_t extent = *axis.extent.constant();
       inner /= extent;
-      std::string text = "threadIdx.x";
-      if (inner > 1) text += fmt::format(" / {}", inner);
+      const bool of_warps = by_roles && inner % 32 == 0;
+      const std::int64_t each = of_warps ? inner / 32 : inner;
+      std::string text = of_warps ? "warp" : "threadIdx.x";
+      if (each > 1) text += fmt::format(" / {}", each);
       if (!first) text += fmt::format(" % {}", extent);
       first = false;
       const std::string name = fmt::format("t{}", a);
       out_.line("const int {} = {};", name, text);
       text_.define(axis.variable, name, false);
+      if (of_warps) continue;
       if (outer != nullptr) {
         const Expr both = context_.index(context_.constant(k_.threads() / inner));
         text_.define(both,
@@ -199,7 +214,12 @@ class KernelPrinter {
   // Shared memory beyond what a block has without asking is one array, in which all have places.
   void memories() {
     const bool is_dynamic = shared_bytes() > kStaticShared;
-    if (is_dynamic) out_.raw("extern __shared__ uint4 shared[];");
+    const std::int64_t alignment = shared_alignment();
+    const std::string shared = alignment > 16 ? fmt::format("shared_{}", alignment) : "shared";
+    if (is_dynamic) {
+      out_.line("{}extern __shared__ uint4 {}[];",
+                alignment > 16 ? fmt::format("alignas({}) ", alignment) : "", shared);
+    }
     for (MemoryId m = k_.parameter_count; m < k_.memories.size(); ++m) {
       const Memory& memory = k_.memories[m];
       const std::string name = text_.memory(m);
@@ -220,23 +240,42 @@ class KernelPrinter {
           }
           break;
         case Space::shared:
+        case Space::barrier:
           if (memory.of != kernel::kNone) {
             out_.line("{0}* const {1} = ({0}*)((char*)({2}) + {3});", type, name,
                       text_.memory(memory.of), memory.offset);
             break;
           }
           if (is_dynamic) {
-            out_.line("{0}* const {1} = ({0}*)((char*)shared + {2});", type, name, dynamic_shared_);
+            dynamic_shared_ = round_up(dynamic_shared_, memory.alignment);
+            out_.line("{0}* const {1} = ({0}*)((char*){2} + {3});", type, name, shared,
+                      dynamic_shared_);
             dynamic_shared_ += shared_bytes(memory);
             break;
           }
-          out_.line("__shared__ alignas(16) {} {}[{}];", type, name, *elements);
+          out_.line("__shared__ alignas({}) {} {}[{}];", std::max(16, memory.alignment), type, name,
+                    *elements);
           break;
         default:
           INKLE_CHECK(false, "kernel {}: no text of CUDA for memory in {}", k_.name,
                       name_of(memory.space));
       }
     }
+  }
+
+  static std::int64_t round_up(std::int64_t bytes, std::int64_t to) {
+    return (bytes + to - 1) / to * to;
+  }
+  static bool has_place(const Memory& memory) {
+    return (memory.space == Space::shared || memory.space == Space::barrier) &&
+           memory.of == kernel::kNone;
+  }
+  [[nodiscard]] std::int64_t shared_alignment() const {
+    std::int64_t most = 16;
+    for (const Memory& memory : k_.memories) {
+      if (has_place(memory)) most = std::max<std::int64_t>(most, memory.alignment);
+    }
+    return most;
   }
 
   // With its place at a multiple of 16 bytes.
@@ -248,7 +287,7 @@ class KernelPrinter {
   [[nodiscard]] std::int64_t shared_bytes() const {
     std::int64_t all = 0;
     for (const Memory& memory : k_.memories) {
-      if (memory.space == Space::shared && memory.of == kernel::kNone) all += shared_bytes(memory);
+      if (has_place(memory)) all = round_up(all, memory.alignment) + shared_bytes(memory);
     }
     return all;
   }

@@ -41,17 +41,22 @@ void RegionPrinter::operation(OperationId o) {
       return branch(op);
     case Op::vector:
       return vector(op);
+    case Op::roles:
+      return roles(op);
+    case Op::fragment_map:
+      return map(op);
     case Op::dependency_wait: {
       std::string read;
       for (kernel::MemoryId m = 0; m < k_.parameter_count; ++m) {
-        if (k_.memories[m].role != kernel::Role::in) continue;
+        const kernel::Memory& memory = k_.memories[m];
+        if (memory.role != kernel::Role::in || memory.space == kernel::Space::map) continue;
         read += (read.empty() ? "" : ", ") + text_.memory(m);
       }
       out_.line("begin({});", read);
       return;
     }
     default:
-      operations_.print(o);
+      if (!asynchronous_.print(o)) operations_.print(o);
   }
 }
 
@@ -99,6 +104,8 @@ void RegionPrinter::assign(const Ids& targets, const Ids& yields, bool in_lanes)
     const std::string to = text_.of(targets[i]);
     const std::string from = text_.of(yields[i]);
     if (to == from) continue;
+    INKLE_CHECK(!asynchronous_.is_fragment(targets[i]), "kernel {}: a fragment that moves",
+                k_.name);
     for (const auto& earlier : all) crosses = crosses || earlier.first == from;
     all.emplace_back(to, from);
   }
@@ -135,6 +142,10 @@ void RegionPrinter::begin_carried(const Ids& arguments, const Ids& initial, std:
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const ValueId v = arguments[i];
     const ValueId start = initial[first + i];
+    if (asynchronous_.is_fragment(v)) {
+      text_.alias(v, start);
+      continue;
+    }
     if (!text_.is_array(v)) {
       out_.put({text_.type(v), " ", text_.variable(v), " = ", text_.of(start), ";"});
       continue;
@@ -249,6 +260,29 @@ void RegionPrinter::branch(const Operation& op) {
       out_.put({text_.pack(v), ".at[l] = ", text_.variable(v), ";"});
     }
   }
+}
+
+// --- Warps that do different work --------------------------------------------------------------
+
+void RegionPrinter::roles(const Operation& op) {
+  const auto& all = std::get<kernel::Roles>(op.detail).roles;
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const kernel::Roles::Role& role = all[r];
+    if (r > 0) out_.close();
+    out_.open(fmt::format("{}if (warp < {})", r > 0 ? "else " : "", role.first_warp + role.warps));
+    if (role.registers > 0) {
+      out_.line("{}_registers<{}>();", role.registers > k_.launch.registers ? "take" : "give",
+                role.registers);
+    }
+    region(op.regions[r], {});
+  }
+  out_.close();
+}
+
+void RegionPrinter::map(const Operation& op) {
+  asynchronous_.open_map(op);
+  region(op.regions[0], {}, k_.regions[op.regions[0]].yields.size());
+  asynchronous_.close_map(op);
 }
 
 }  // namespace inkle::codegen::cuda

@@ -3,6 +3,7 @@
 
 #include <unordered_map>
 
+#include "codegen/cuda/print_asynchronous.h"
 #include "codegen/cuda/print_operation.h"
 
 namespace inkle::codegen::cuda {
@@ -10,7 +11,12 @@ namespace inkle::codegen::cuda {
 class RegionPrinter {
  public:
   RegionPrinter(const kernel::Kernel& kernel, const LanePlan& plan, ValueText& text, Writer& out)
-      : k_(kernel), plan_(plan), text_(text), out_(out), operations_(kernel, plan, text, out) {}
+      : k_(kernel),
+        plan_(plan),
+        text_(text),
+        out_(out),
+        operations_(kernel, plan, text, out),
+        asynchronous_(kernel, text, out) {}
 
   void body() { region(k_.body, {}); }
   [[nodiscard]] bool can_fail() const { return operations_.can_fail(); }
@@ -32,12 +38,15 @@ class RegionPrinter {
   void branch(const kernel::Operation& op);
   [[nodiscard]] bool chosen_load(const kernel::Operation& op);
   void vector(const kernel::Operation& op);
+  void roles(const kernel::Operation& op);
+  void map(const kernel::Operation& op);
 
   const kernel::Kernel& k_;
   const LanePlan& plan_;
   ValueText& text_;
   Writer& out_;
   OperationPrinter operations_;
+  AsynchronousPrinter asynchronous_;
   std::unordered_map<const sym::Node*, std::size_t> loops_;  // numbers of loops' variables
 };
 

@@ -1,0 +1,337 @@
+#include "codegen/cuda/print_asynchronous.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "kernel/fragment.h"
+#include "kernel/lanes.h"
+
+namespace inkle::codegen::cuda {
+
+using kernel::Access;
+using kernel::FragmentAccess;
+using kernel::FragmentType;
+using kernel::Op;
+using kernel::Operation;
+using kernel::OperationId;
+using kernel::ValueId;
+
+AsynchronousPrinter::AsynchronousPrinter(const kernel::Kernel& kernel, ValueText& text, Writer& out)
+    : kernel_(kernel), text_(text), out_(out) {
+  // An array that two values are made of in place, or that is read again, would be both of them.
+  std::vector<int> taken(kernel.values.size(), 0), read(kernel.values.size(), 0);
+  for (const Operation& op : kernel.operations) {
+    for (const ValueId v : op.operands) {
+      if (!is_fragment(v)) continue;
+      ++(op.op == Op::loop || op.op == Op::mma ? taken : read)[v];
+    }
+  }
+  for (ValueId v = 0; v < kernel.values.size(); ++v) {
+    INKLE_CHECK(taken[v] == 0 || taken[v] + read[v] == 1,
+                "kernel {}: a fragment that is used again after it was added to", kernel.name);
+  }
+}
+
+bool AsynchronousPrinter::print(OperationId o) {
+  const Operation& op = kernel_.operations[o];
+  const auto count = [&] { return std::get<kernel::Count>(op.detail).count; };
+  const auto barrier = [&] { return barrier_of(std::get<kernel::Count>(op.detail).access); };
+  switch (op.op) {
+    case Op::barrier_init:
+      out_.line("init_barrier({}, {});", barrier(), count());
+      return true;
+    case Op::barrier_arrive:
+      if (count() > 0)
+        out_.line("arrive_expecting({}, {});", barrier(), count());
+      else
+        out_.line("arrive({});", barrier());
+      return true;
+    case Op::barrier_wait:
+      out_.line("wait_barrier({}, (u32){});", barrier(), text_.of(op.operands.back()));
+      return true;
+    case Op::tma_load:
+    case Op::tma_store:
+      bulk(op);
+      return true;
+    case Op::bulk_commit:
+      out_.raw("commit_boxes();");
+      return true;
+    case Op::bulk_wait:
+      out_.line("wait_for_boxes<{}>();", count());
+      return true;
+    case Op::fragment_fill:
+      fill(op);
+      return true;
+    case Op::mma:
+      multiply(op);
+      return true;
+    case Op::mma_fence:
+      out_.raw("begin_multiplications();");
+      return true;
+    case Op::mma_commit:
+      out_.raw("commit_multiplications();");
+      return true;
+    case Op::mma_wait:
+      wait_for_multiplications(count());
+      return true;
+    case Op::launch_dependents:
+      out_.raw("asm volatile(\"griddepcontrol.launch_dependents;\" ::: \"memory\");");
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string AsynchronousPrinter::barrier_of(const Access& access) {
+  return "&" + text_.element(access);
+}
+
+void AsynchronousPrinter::bulk(const Operation& op) {
+  const auto& detail = std::get<kernel::Bulk>(op.detail);
+  const kernel::Memory& map = kernel_.memories[detail.map];
+  std::string coordinates;  // the innermost first
+  for (std::size_t d = map.shape.size(); d-- > 0;) {
+    coordinates += ", (int)" + text_.of(op.operands[d]);
+  }
+  const std::string place = text_.address(detail.shared);
+  if (op.op == Op::tma_load) {
+    out_.line("load_box({}, {}, {}{});", place, text_.memory(detail.map),
+              barrier_of(detail.barrier), coordinates);
+  } else {
+    out_.line("store_box({}, {}{});", text_.memory(detail.map), place, coordinates);
+  }
+}
+
+// --- Fragments -------------------------------------------------------------------------------
+
+void AsynchronousPrinter::declare(ValueId fragment) {
+  const FragmentType& type = fragment_type(fragment);
+  out_.line("{} {}[{}];", type_of(type.dtype), text_.variable(fragment), kernel::elements_of(type));
+}
+
+void AsynchronousPrinter::fill(const Operation& op) {
+  const ValueId v = op.results[0];
+  declare(v);
+  out_.raw("#pragma unroll");
+  out_.line("for (int e = 0; e < {0}; ++e) {1}[e] = {2};", kernel::elements_of(fragment_type(v)),
+            text_.variable(v), text_.of(op.operands[0]));
+  out_.line("hold({});", text_.variable(v));
+}
+
+// Whether elements that follow each other in memory are of one k.
+static bool is_across(const FragmentAccess& tile, bool is_right) {
+  return (is_right ? tile.column_stride : tile.row_stride).is_constant(1);
+}
+
+// The descriptor of a tile in shared memory (PTX, "Matrix descriptor"): of rows of `swizzle` bytes,
+// eight of which are an atom. Where elements of one k follow each other, panels of such rows follow
+// each other at the leading offset.
+std::string AsynchronousPrinter::matrix(const FragmentAccess& tile, bool is_right) {
+  const kernel::Memory& memory = kernel_.memories[tile.access.memory];
+  const std::int64_t bytes = kernel::element_bytes(memory);
+  const bool across = is_across(tile, is_right);
+  const auto row = (across == is_right ? tile.row_stride : tile.column_stride).constant();
+  INKLE_CHECK(row && *row * bytes == memory.swizzle, "kernel {}: a tile of {} in rows of others",
+              kernel_.name, memory.name);
+  const std::int32_t extent = is_right ? tile.columns : tile.rows;
+  INKLE_CHECK(!across || extent <= *row, "kernel {}: a tile of {} of several panels", kernel_.name,
+              memory.name);
+  const int layout = memory.swizzle == 128 ? 1 : memory.swizzle == 64 ? 2 : 3;
+  return fmt::format("matrix<{}, {}, {}>({})", 16, memory.swizzle * 8, layout,
+                     text_.address(tile.access));
+}
+
+void AsynchronousPrinter::multiply(const Operation& op) {
+  const auto& detail = std::get<kernel::MatrixMultiply>(op.detail);
+  INKLE_CHECK(detail.unit == kernel::MatrixUnit::wgmma && detail.shared.size() == 2,
+              "kernel {}: no text of CUDA for products of this unit", kernel_.name);
+  text_.alias(op.results[0], op.operands[0]);
+  const std::string sums = text_.variable(op.results[0]);
+  const FragmentAccess& a = detail.shared[0];
+  const FragmentAccess& b = detail.shared[1];
+  out_.line("multiply_{}<{}, {}>({}, {}, {});", fragment_type(op.results[0]).columns,
+            is_across(a, false) ? 1 : 0, is_across(b, true) ? 1 : 0, sums, matrix(a, false),
+            matrix(b, true));
+  if (std::ranges::find(under_way_, sums) == under_way_.end()) under_way_.push_back(sums);
+}
+
+void AsynchronousPrinter::wait_for_multiplications(std::int64_t count) {
+  out_.line("wait_for_multiplications<{}>();", count);
+  if (count > 0) return;
+  for (const std::string& sums : under_way_) out_.line("hold({});", sums);
+  under_way_.clear();
+}
+
+void AsynchronousPrinter::open_map(const Operation& op) {
+  const auto& detail = std::get<kernel::FragmentMap>(op.detail);
+  const FragmentType& type = fragment_type(op.operands[0]);
+  INKLE_CHECK(type.layout == kernel::FragmentLayout::wgmma_c,
+              "kernel {}: no text of CUDA for a fragment of layout {}", kernel_.name,
+              name_of(type.layout));
+  for (const ValueId v : op.results) declare(v);
+  const int n = maps_++;
+  out_.raw("#pragma unroll");
+  out_.open(fmt::format("for (int e{0} = 0; e{0} < {1}; ++e{0})", n, kernel::elements_of(type)));
+  // As fragment_element (kernel/fragment.h) says it.
+  out_.line(
+      "const int r{0} = (int)(threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4) + e{0} / 2 % 2 * "
+      "8;",
+      n);
+  out_.line("const int q{0} = (int)(threadIdx.x % 4 * 2) + (e{0} % 2 + e{0} / 4 * 8);", n);
+  text_.define(detail.row, fmt::format("r{}", n), false);
+  text_.define(detail.column, fmt::format("q{}", n), false);
+  const kernel::Region& region = kernel_.regions[op.regions[0]];
+  for (std::size_t i = 0; i < region.arguments.size(); ++i) {
+    const ValueId v = region.arguments[i];
+    out_.line("const {} {} = {}[e{}];", text_.type(v), text_.variable(v),
+              text_.variable(op.operands[i]), n);
+  }
+  open_maps_.push_back(n);
+}
+
+void AsynchronousPrinter::close_map(const Operation& op) {
+  const kernel::Region& region = kernel_.regions[op.regions[0]];
+  for (std::size_t i = 0; i < op.results.size(); ++i) {
+    out_.line("{}[e{}] = {};", text_.variable(op.results[i]), open_maps_.back(),
+              text_.of(region.yields[i]));
+  }
+  open_maps_.pop_back();
+  out_.close();
+}
+
+// --- Helpers -----------------------------------------------------------------------------------
+
+namespace {
+
+constexpr const char* kHelpers = R"(
+struct alignas(64) TensorMap { char bytes[128]; };
+INLINE u32 shared_place(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+// The number of this thread's warp, which the compiler then knows to be one for all its lanes.
+INLINE int uniform_warp() { return __shfl_sync(0xffffffffu, (int)(threadIdx.x / 32), 0); }
+template <int Registers> INLINE void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+template <int Registers> INLINE void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+INLINE void init_barrier(i64* b, u32 count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_place(b)), "r"(count)
+               : "memory");
+}
+INLINE void arrive(i64* b) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_place(b)) : "memory");
+}
+INLINE void arrive_expecting(i64* b, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_place(b)),
+               "r"(bytes)
+               : "memory");
+}
+INLINE void wait_barrier(i64* b, u32 parity) {
+  const u32 at = shared_place(b);
+  u32 done;
+  do {
+    asm volatile("{\n.reg .pred p;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done)
+                 : "r"(at), "r"(parity)
+                 : "memory");
+  } while (done == 0);
+}
+// Boxes of tensors, coordinates of the innermost dimension first.
+INLINE void load_box(void* to, const TensorMap& map, i64* b, int x, int y) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+               " [%0], [%1, {%3, %4}], [%2];" ::"r"(shared_place(to)), "l"(&map),
+               "r"(shared_place(b)), "r"(x), "r"(y)
+               : "memory");
+}
+INLINE void load_box(void* to, const TensorMap& map, i64* b, int x, int y, int z) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+               " [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(shared_place(to)), "l"(&map),
+               "r"(shared_place(b)), "r"(x), "r"(y), "r"(z)
+               : "memory");
+}
+INLINE void store_box(const TensorMap& map, const void* from, int x, int y) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(
+                   &map),
+               "r"(shared_place(from)), "r"(x), "r"(y)
+               : "memory");
+}
+INLINE void store_box(const TensorMap& map, const void* from, int x, int y, int z) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::
+                   "l"(&map),
+               "r"(shared_place(from)), "r"(x), "r"(y), "r"(z)
+               : "memory");
+}
+INLINE void commit_boxes() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+template <int Groups> INLINE void wait_for_boxes() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Groups) : "memory");
+}
+// Nothing passes this line that reads or writes the elements.
+template <int N> INLINE void hold(float (&v)[N]) {
+#pragma unroll
+  for (int e = 0; e < N; ++e) asm volatile("" : "+f"(v[e])::"memory");
+}
+INLINE void begin_multiplications() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+INLINE void commit_multiplications() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int Groups> INLINE void wait_for_multiplications() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Groups) : "memory");
+}
+template <int Leading, int Stride, int Layout> INLINE u64 matrix(const void* at) {
+  return (u64)((shared_place(at) & 0x3ffff) >> 4) | (u64)(Leading >> 4) << 16 |
+         (u64)(Stride >> 4) << 32 | (u64)Layout << 62;
+}
+)";
+
+// v += a * b, 64 rows by so many columns by 16 terms; transposed: elements of one term follow each
+// other.
+std::string multiply_helper(std::int32_t columns, DType dtype) {
+  const int elements = columns / 2;
+  std::string names, operands;
+  for (int e = 0; e < elements; ++e) {
+    names += fmt::format("{}%{}", e == 0 ? "" : ", ", e);
+    operands += fmt::format("{}\"+f\"(v[{}])", e == 0 ? "" : ", ", e);
+  }
+  const std::string_view type = dtype == DType::f16 ? "f16" : "bf16";
+  return fmt::format(
+      "template <int A, int B> INLINE void multiply_{0}(float (&v)[{1}], u64 a, u64 b) {{\n"
+      "  asm volatile(\"wgmma.mma_async.sync.aligned.m64n{0}k16.f32.{2}.{2} {{{3}}}, %{4}, %{5}, "
+      "1, 1, 1, %{6}, %{7};\"\n      : {8}\n      : \"l\"(a), \"l\"(b), \"n\"(A), \"n\"(B));\n}}\n",
+      columns, elements, type, names, elements, elements + 1, elements + 2, elements + 3, operands);
+}
+
+bool is_asynchronous(Op op) {
+  switch (op) {
+    case Op::roles:
+    case Op::barrier_init:
+    case Op::tma_load:
+    case Op::tma_store:
+    case Op::mma:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> asynchronous_helpers(const kernel::Kernel& kernel) {
+  std::vector<std::string> helpers;
+  const auto add = [&](std::string text) {
+    if (std::ranges::find(helpers, text) == helpers.end()) helpers.push_back(std::move(text));
+  };
+  for (const Operation& op : kernel.operations) {
+    if (!is_asynchronous(op.op)) continue;
+    add(kHelpers);
+    if (op.op != Op::mma) continue;
+    const auto& detail = std::get<kernel::MatrixMultiply>(op.detail);
+    if (detail.shared.empty()) continue;
+    const FragmentType& type = kernel.fragments[kernel.type_of(op.results[0]).fragment];
+    add(multiply_helper(type.columns, kernel.memories[detail.shared[0].access.memory].dtype));
+  }
+  return helpers;
+}
+
+}  // namespace inkle::codegen::cuda
