@@ -2,6 +2,7 @@
 // stages ask these fields and never which device it is, so that a new device is a new row.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <string_view>
@@ -65,7 +66,8 @@ struct GemmLibrary {
   std::int64_t least_elements = 0;
   double reached = 0;          // part of matrix_flops that products reach; 0: not measured
   double seconds_of_call = 0;  // what a call costs beside its work
-  bool by_template = false;    // products of f32 are a template's, where it can (write_gemms)
+  SetOf<DType> template_types = {DType::f32};
+  bool by_template = false;  // products of these are a template's, where it can (write_gemms)
 };
 
 struct ConvolutionLibrary {
@@ -199,6 +201,28 @@ struct CacheRules {
   friend constexpr bool operator==(const CacheRules&, const CacheRules&) = default;
 };
 
+// Part of a matrix product that a block computes at a time, on tensor cores that read shared
+// memory.
+struct ProductTile {
+  std::int32_t rows = 0;  // 64 for each warpgroup that multiplies
+  std::int32_t columns = 0;
+  std::int32_t stages = 0;  // of terms that are copied ahead
+  friend bool operator==(const ProductTile&, const ProductTile&) = default;
+};
+
+// Matrix products as kernels of blocks.
+struct ProductRules {
+  std::array<ProductTile, 6> tiles = {};  // to choose from; those of 0 rows are none
+  std::int32_t terms = 0;                 // of a stage
+  std::int32_t group = 0;                 // blocks of rows that share columns in L2
+  // Clock cycles: of a multiplication of 64 rows by 8 columns by 16 terms, of a byte that is copied
+  // to shared memory, of what a tile costs beside.
+  double multiplication = 0;
+  double byte = 0;
+  double tile = 0;
+  friend bool operator==(const ProductRules&, const ProductRules&) = default;
+};
+
 // What multiplies small matrices, beside fused multiply-adds of vectors.
 enum class MatrixUnit : std::uint8_t { none, avx512_bf16, amx, mma, wgmma, tcgen05 };
 
@@ -253,6 +277,7 @@ struct Target {
 
   LoopRules loops;
   BlockRules blocks;
+  ProductRules products;
   SplitRules split;
   FusionRules fusion;
   CacheRules caches;

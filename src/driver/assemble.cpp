@@ -280,6 +280,18 @@ class Assembler {
       launch.sizes.insert(launch.sizes.end(), sizes.begin(), sizes.end());
       if (step.kernel.instances > 1) launch.extents.push_back(slots_.slot(one));
     }
+    if (const auto* gemm = std::get_if<schedule::GemmKernel>(&step.kernel.body)) {
+      for (std::size_t o = 0; o < gemm->boxes.size(); ++o) {
+        const schedule::GemmKernel::Boxes& boxes = gemm->boxes[o];
+        abi::TensorMap& map = launch.maps.emplace_back();
+        map.buffer = buffer(step.buffers[o]);
+        map.dtype = step.kernel.params[o].dtype;
+        map.sizes = slots_.slots(boxes.sizes);
+        map.strides = slots_.slots(boxes.strides);
+        map.box = boxes.box;
+        map.swizzle = boxes.swizzle;
+      }
+    }
     launch.extent = slots_.slot(extent);
     launch.grain = slots_.constant(step.schedule.grain);
     launch.scratch_bytes = slots_.slot(choice.scratch_bytes);

@@ -7,6 +7,7 @@
 #include "abi/targets.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "codegen/cpu/compiler.h"
 #include "codegen/cuda/compiler.h"
 #include "driver/measured.h"
 #include "driver/target.h"
@@ -48,16 +49,19 @@ class CudaBackend final : public Backend {
     return {{"processor", d.architecture},
             {"machine",
              fmt::format("{}, {} multiprocessors, L2 cache of {} bytes, {:.3g} bytes, {:.3g} "
-                         "operations, {:.3g} functions, {:.3g} of matrices a second, {} cuDNN",
+                         "operations, {:.3g} functions, {:.3g} of matrices a second, {} cuDNN{}",
                          d.name, d.parallelism, d.l2_bytes, d.bytes_per_second, d.flops_f32,
                          d.functions_per_second, d.matrix_flops,
-                         device_->convolutions() != nullptr ? "with" : "without")}};
+                         device_->convolutions() != nullptr ? "with" : "without",
+                         gemm_template_ ? ", own GEMM" : "")}};
   }
 
   abi::Device location() const override { return {abi::DeviceKind::cuda, device_->index()}; }
 
   abi::Target describe(const Program& /*program*/) const override {
     abi::Target described = target_;
+    described.libraries.gemm.by_template =
+        gemm_template_ && described.products != abi::ProductRules{};
     if (device_->convolutions() == nullptr) {
       abi::ConvolutionLibrary& library = described.libraries.convolution;
       library.is_open = false;
@@ -152,6 +156,7 @@ class CudaBackend final : public Backend {
   codegen::cuda::CudaCompiler generator_;
   std::atomic<runtime::cuda::Convolutions*> ahead_ = nullptr;  // what looks for something
   MeasuredSchedules measured_;
+  bool gemm_template_ = codegen::cpu::TargetOptions::from_environment().gemm_template;
 };
 
 }  // namespace

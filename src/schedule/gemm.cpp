@@ -8,6 +8,7 @@
 
 #include "loop/builder.h"
 #include "schedule/buffers.h"
+#include "schedule/gemm_boxes.h"
 #include "schedule/loops.h"
 #include "schedule/stages.h"
 
@@ -43,13 +44,14 @@ class GemmMaker {
   GemmMaker(ScheduledProgram& scheduled, const abi::Target& device)
       : scheduled_(scheduled), device_(device), context_(*scheduled.program.context) {
     const bool many = device.vector_registers >= 32;
-    panel_ = device.vector_bytes / 4 * (many ? 4 : 2);
+    by_boxes_ = device.products.terms > 0;
+    panel_ = by_boxes_ ? 0 : device.vector_bytes / 4 * (many ? 4 : 2);
   }
 
   void run() {
     for (std::size_t s = 0; s < scheduled_.steps.size(); ++s) {
       const auto* matmul = std::get_if<MatmulStep>(&scheduled_.steps[s].action);
-      if (matmul == nullptr || !can_write(*matmul)) continue;
+      if (matmul == nullptr || !(by_boxes_ ? can_copy(*matmul) : can_write(*matmul))) continue;
       write(s, *matmul);
     }
     std::vector<Step> steps;
@@ -78,6 +80,22 @@ class GemmMaker {
     if (columns < kLeastColumns || terms < kLeastTerms) return false;
     return !m.bias && m.epilogue.empty() && !buffer(m.c.buffer).writes_into &&
            m.a.sizes.size() == m.c.sizes.size() && m.b.sizes.size() == m.c.sizes.size();
+  }
+
+  // Of products on tensor cores, which take bf16 and boxes that the copy engine can take.
+  [[nodiscard]] bool can_copy(const MatmulStep& m) const {
+    const abi::DType c = buffer(m.c.buffer).dtype;
+    for (const View* v : {&m.a, &m.b}) {
+      if (buffer(v->buffer).dtype != abi::DType::bf16 || v->sizes.size() != m.c.sizes.size()) {
+        return false;
+      }
+      for (const Expr size : v->sizes) {
+        if (size.is_constant(0)) return false;
+      }
+    }
+    if (c != abi::DType::bf16 && c != abi::DType::f32) return false;
+    return !m.bias && m.epilogue.empty() && !buffer(m.c.buffer).writes_into &&
+           boxes_of(m.a, false, abi::DType::bf16, {}) && boxes_of(m.b, true, abi::DType::bf16, {});
   }
 
   Param param(BufferId b, ParamRole role) const {
@@ -121,6 +139,57 @@ class GemmMaker {
     const auto& v = g.variables;
     g.a = offset_in(m.a, v[0], v[1], v[3]);
     g.panel = panel_;
+    const BufferId right = by_boxes_ ? take_boxes(g, m) : take_panels(s, g, m);
+
+    KernelStep step;
+    step.buffers = {m.a.buffer, right, m.c.buffer};
+    step.kernel.params = {param(m.a.buffer, ParamRole::in), param(right, ParamRole::in),
+                          param(m.c.buffer, ParamRole::out)};
+    BodyBuilder body(g.epilogue, context_);
+    body.yield(body.row(0, abi::DType::f32));
+    g.stores = {{2, offset_in(m.c, v[0], v[1], v[2]), loop::StoreMode::overwrite, 0}};
+    choose(step.schedule, g);
+    step.kernel.sources = scheduled_.steps[s].sources;
+    step.kernel.body = std::move(g);
+    const auto next = reader(s, m);
+    const bool joined = next && join(*next, m, step);
+    collect_sizes(step.kernel, context_);
+    Step& made = scheduled_.steps[joined ? *next : s];
+    if (joined) {
+      Step& first = scheduled_.steps[s];
+      made.label = first.label + "+" + made.label;
+      add_missing(step.kernel.sources, made.sources);
+      made.flops = first.flops;
+      gone_.insert(s);
+    }
+    made.sources = step.kernel.sources;
+    made.action = std::move(step);
+  }
+
+  void choose(Schedule& schedule, const GemmKernel& g) const {
+    if (by_boxes_) {
+      schedule.products = choose_products(g, device_);
+      schedule.blocks = BlockSchedule{.threads = 128 + schedule.products->rows * 2};
+      return;
+    }
+    schedule.lanes = device_.vector_bytes / 4;
+    schedule.row_block = rows_of_task(g.rows, device_.loops.gemm_rows);
+    schedule.column_block = device_.loops.gemm_columns;
+  }
+
+  // The right operand as it lies.
+  BufferId take_boxes(GemmKernel& g, const MatmulStep& m) const {
+    g.b = offset_in(m.b, g.variables[0], g.variables[3], g.variables[2]);
+    const ProductSchedule tiles = choose_products(g, device_);
+    g.boxes = {*boxes_of(m.a, false, abi::DType::bf16, tiles),
+               *boxes_of(m.b, true, abi::DType::bf16, tiles)};
+    return m.b.buffer;
+  }
+
+  // In panels, which another step makes.
+  BufferId take_panels(std::size_t s, GemmKernel& g, const MatmulStep& m) {
+    const auto& v = g.variables;
+    const std::size_t rank = m.c.sizes.size();
     // One matrix for all batches is packed once.
     bool is_shared = true;
     for (std::size_t d = 0; d + 2 < rank; ++d) {
@@ -132,33 +201,8 @@ class GemmMaker {
     if (!is_shared) g.b = g.b + v[0] * padded * g.terms;
     Step pack = pack_step(m.b, batches, g);
     const BufferId packed = std::get<KernelStep>(pack.action).buffers[1];
-
-    KernelStep step;
-    step.buffers = {m.a.buffer, packed, m.c.buffer};
-    step.kernel.params = {param(m.a.buffer, ParamRole::in), param(packed, ParamRole::in),
-                          param(m.c.buffer, ParamRole::out)};
-    BodyBuilder body(g.epilogue, context_);
-    body.yield(body.row(0, abi::DType::f32));
-    g.stores = {{2, offset_in(m.c, v[0], v[1], v[2]), loop::StoreMode::overwrite, 0}};
-    step.schedule.lanes = device_.vector_bytes / 4;
-    step.schedule.row_block = rows_of_task(g.rows, device_.loops.gemm_rows);
-    step.schedule.column_block = device_.loops.gemm_columns;
-    step.kernel.sources = scheduled_.steps[s].sources;
-    step.kernel.body = std::move(g);
-    const auto next = reader(s, m);
-    const bool joined = next && join(*next, m, step);
-    collect_sizes(step.kernel, context_);
-    Step& made = scheduled_.steps[joined ? *next : s];
     packs_.emplace(s, std::move(pack));
-    if (joined) {
-      Step& first = scheduled_.steps[s];
-      made.label = first.label + "+" + made.label;
-      add_missing(step.kernel.sources, made.sources);
-      made.flops = first.flops;
-      gone_.insert(s);
-    }
-    made.sources = step.kernel.sources;
-    made.action = std::move(step);
+    return packed;
   }
 
   // b in panels: [batch][panel][term][column].
@@ -234,6 +278,7 @@ class GemmMaker {
       for (const BufferId b : writes(scheduled_.steps[t])) {
         // What is written may be the memory of an input.
         if (b == m.a.buffer || b == m.c.buffer || buffer(b).writes_into) return std::nullopt;
+        if (by_boxes_ && b == m.b.buffer) return std::nullopt;
       }
     }
     return found;
@@ -350,7 +395,8 @@ class GemmMaker {
       if (!map) return false;
       const auto first = static_cast<std::uint32_t>(epilogue.yields.size());
       const auto on_load = [&](BodyBuilder& to, Instruction load) {
-        if (load.buffer == product) return to.row(0, abi::DType::f32);
+        // Rounded as what would have been stored.
+        if (load.buffer == product) return to.cast(to.row(0, abi::DType::f32), load.dtype);
         load.buffer = at[load.buffer];
         return to.append(std::move(load));
       };
@@ -371,6 +417,7 @@ class GemmMaker {
   const abi::Target& device_;
   sym::Context& context_;
   std::int64_t panel_ = 16;
+  bool by_boxes_ = false;  // operands are copied as they lie
   std::map<std::size_t, Step> packs_;
   std::set<std::size_t> gone_;
 };

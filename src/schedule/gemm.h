@@ -1,7 +1,9 @@
-// Matrix products of f32 as kernels of a template, with the pointwise kernel that follows:
+// Matrix products as kernels of a template, with the pointwise kernel that follows:
 //
 //   matmul a b -> c                         kernel: panels of b -> p        (prepared if b is
 //   stable) kernel: out = silu(c) * up              kernel: gemm a p, out = silu(sum) * up
+//
+// On a GPU whose tensor cores read shared memory, products of bf16 take both operands as they lie.
 //
 // Runs on the steps, when layouts are decided and before it is decided what is prepared.
 #pragma once

@@ -146,16 +146,27 @@ struct AttentionKernel {
   [[nodiscard]] Expr columns_of(std::size_t param) const;
 };
 
-// A batch of matrix products of f32 by a template, with pointwise work on the sums. All is in terms
+// A batch of matrix products by a template, with pointwise work on the sums. All is in terms
 // of the four variables, which the offsets of `a` and `b` are linear in.
 struct GemmKernel {
+  // On a GPU an operand is copied as it lies, in boxes (abi::TensorMap): its dimensions, the
+  // outermost first, the batch only where each has a matrix of its own.
+  struct Boxes {
+    std::vector<Expr> sizes, strides;
+    std::vector<std::int64_t> box;
+    std::int32_t swizzle = 0;
+    bool terms_last = true;  // else rows, or columns
+  };
+  std::vector<Boxes> boxes;  // of parameters 0 and 1; on a CPU none
+
   std::vector<Expr> variables;  // batch, row, column, term
   Expr batch, rows, columns, terms;
   Expr a;  // offset in parameter 0, of batch, row and term
   // Parameter 1 holds columns in panels: [batch or 1][panel][term][column of it], zeros behind the
-  // last column. The offset of a panel's first element: of batch and column.
+  // last column. The offset of a panel's first element: of batch and column. Without panels, that
+  // of an element: of batch, column and term.
   Expr b;
-  std::int64_t panel = 0;  // columns of one
+  std::int64_t panel = 0;  // columns of one; 0: as it lies
   // At each batch, row and column: row value 0 is the sum, buffers are parameters.
   Body epilogue;
   std::vector<StageStore> stores;
@@ -225,6 +236,18 @@ struct Kernel {
 inline constexpr std::int32_t kTileAcross = 8;
 inline constexpr std::int32_t kTileDown = 16;
 
+// How blocks share matrix products: of each tile of the result, warpgroups have 64 rows each, and
+// terms are copied `stages` ahead.
+struct ProductSchedule {
+  std::int32_t rows = 128;
+  std::int32_t columns = 256;
+  std::int32_t stages = 4;
+  std::int32_t terms = 64;    // of a stage
+  std::int32_t group = 8;     // blocks of rows whose tiles follow each other
+  std::int32_t blocks = 132;  // most of the grid; each has tile after tile
+  friend bool operator==(const ProductSchedule&, const ProductSchedule&) = default;
+};
+
 // Everything that differs between machines. Printable, replayable.
 struct Schedule {
   // Loop kernels: vectorise the last outer loop (columns) instead of each stage's last inner loop.
@@ -244,6 +267,8 @@ struct Schedule {
   std::int64_t grain = 1;
   // On a GPU; the others then say nothing.
   std::optional<BlockSchedule> blocks;
+  // On a GPU, of matrix products; of `blocks` then the threads count.
+  std::optional<ProductSchedule> products;
 };
 
 // Parallel iterations [0, extent) of the kernel function under this schedule:

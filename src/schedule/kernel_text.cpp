@@ -251,6 +251,13 @@ class Printer {
     out_ += fmt::format("  gemm batch {} rows {} columns {} terms {} panel {}\n", text(g.batch),
                         text(g.rows), text(g.columns), text(g.terms), g.panel);
     out_ += fmt::format("  p0[{}]\n  p1[{}]\n", text(g.a), text(g.b));
+    for (const GemmKernel::Boxes& b : g.boxes) {
+      out_ += fmt::format("  boxes [{}] of", fmt::join(b.box, ","));
+      for (std::size_t d = 0; d < b.sizes.size(); ++d) {
+        out_ += fmt::format(" {}:{}", text(b.sizes[d]), text(b.strides[d]));
+      }
+      out_ += fmt::format(" swizzle {}{}\n", b.swizzle, b.terms_last ? "" : " transposed");
+    }
     print(g.epilogue, "  ");
     for (const StageStore& store : g.stores) {
       out_ += fmt::format("  {}[{}] = %{}\n", target(store.target), text(store.offset),
@@ -319,6 +326,10 @@ BlockSchedule parse_blocks(std::string_view text) {
 }
 
 std::string to_string(const Schedule& s) {
+  if (const auto& p = s.products) {
+    return fmt::format("schedule products rows {} columns {} stages {} terms {} group {} blocks {}",
+                       p->rows, p->columns, p->stages, p->terms, p->group, p->blocks);
+  }
   if (s.blocks) return to_string(*s.blocks);
   return fmt::format(
       "schedule vector {} lanes {} unroll {} block {}{} row_block {} column_block {} grain {}",
@@ -377,6 +388,11 @@ Expr parallel_extent(const Kernel& kernel, const Schedule& schedule, sym::Contex
            sym::ceildiv(attention->q_length, schedule.row_block);
   }
   if (const auto* gemm = std::get_if<GemmKernel>(&kernel.body)) {
+    if (const auto& products = schedule.products) {
+      const Expr tiles = gemm->batch * sym::ceildiv(gemm->rows, products->rows) *
+                         sym::ceildiv(gemm->columns, products->columns);
+      return sym::min(tiles, context.constant(products->blocks));
+    }
     return gemm->batch * sym::ceildiv(gemm->rows, schedule.row_block) *
            sym::ceildiv(gemm->columns, schedule.column_block);
   }

@@ -145,7 +145,7 @@ constexpr NestPass kPasses[] = {
     {"join_endings", [](State& s) { join_endings(s.scheduled.steps, program(s), s.options.target); },
      needs::launches, false, "the second stage of a split reduction joins the first launch"},
     {"write_gemms", [](State& s) { write_gemms(s.scheduled, s.options.target); },
-     needs::gemm_template, false, "matrix products of f32 become kernels of a template"},
+     needs::gemm_template, false, "matrix products become kernels of a template"},
     {"count_step_bytes", count_bytes_of_steps, nullptr, kRequired, "what each step moves"},
     {"mark_prepared", [](State& s) { mark_prepared(s.scheduled, s.options.training); }, nullptr,
      false, "steps that depend on parameters alone run once"},

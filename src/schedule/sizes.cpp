@@ -51,6 +51,10 @@ void collect_sizes(Kernel& kernel, sym::Context& context) {
       for (const Expr e : i.indices) use(e);
     }
     for (const StageStore& store : g->stores) use(store.offset);
+    for (const GemmKernel::Boxes& boxes : g->boxes) {
+      for (const Expr e : boxes.sizes) use(e);
+      for (const Expr e : boxes.strides) use(e);
+    }
   }
   if (kernel.ending) {
     for (const Ending::Part& part : kernel.ending->parts) use_loops(part.loops);

@@ -37,6 +37,13 @@ struct GemmStore {
   std::uint32_t yield = 0;
 };
 
+// An operand that is copied in boxes of the dimensions given, the outermost first (abi::TensorMap).
+struct GemmBoxes {
+  std::vector<Expr> sizes;
+  std::vector<std::int64_t> box;
+  std::int32_t swizzle = 0;
+};
+
 struct GemmProblem {
   std::string name;
   std::vector<Expr> sizes;
@@ -50,6 +57,7 @@ struct GemmProblem {
   // is [term][column], with zeros behind the last column.
   Expr b;
   std::int64_t panel = 0;
+  std::vector<GemmBoxes> boxes;  // of a and b, where a device copies them so
   // At each batch, row and column; row value 0 is the sum, buffers are parameters.
   loop::Body epilogue;
   std::vector<GemmStore> stores;

@@ -8,6 +8,7 @@
 #include "codegen/cpu/attention_problem.h"
 #include "codegen/cpu/gemm_problem.h"
 #include "codegen/cuda/compiler.h"
+#include "codegen/cuda/gemm.h"
 #include "codegen/cuda/print_kernel.h"
 #include "golden/golden.h"
 #include "graph/text.h"
@@ -417,6 +418,12 @@ std::string expanded(std::string_view text, std::span<const std::string> args) {
   return out;
 }
 
+kernel::PassOptions no_passes(std::span<const kernel::KernelPass> all) {
+  kernel::PassOptions passes{.verify_each = true};
+  for (const kernel::KernelPass& pass : all) passes.skip.emplace_back(pass.name);
+  return passes;
+}
+
 // The text of what a template writes, after some passes.
 template <class Problem, class Config>
 std::string written(const templates::Template<Problem, Config>& row, const Problem& problem,
@@ -434,6 +441,7 @@ std::string written(const templates::Template<Problem, Config>& row, const Probl
 
 // templates [--training] [--gemm] [--passes=a,b]: a graph's attention, or its matrix products, as
 // kernel IR, of a CPU with AVX2, before or after kernel passes. Each is verified and read back.
+// templates --wgmma: matrix products of sm_90a.
 std::string from_templates(std::string_view text, std::span<const std::string> args) {
   schedule::Options options = fixed_options();
   std::string_view kind;
@@ -442,13 +450,14 @@ std::string from_templates(std::string_view text, std::span<const std::string> a
   for (const std::string_view arg : args) {
     if (arg == "--training")
       options.training = true;
-    else if (arg == "--gemm")
+    else if (arg == "--gemm" || arg == "--wgmma")
       kind = arg;
     else if (arg.starts_with("--passes="))
       take_out(passes.skip, arg);
     else
       user_error("templates: unknown option '{}'", arg);
   }
+  if (kind == "--wgmma") options.target = abi::gpu_target_of(abi::typical_device("sm_90a"));
   options.target.libraries.gemm.by_template = !kind.empty();
   const schedule::ScheduledProgram program = schedule::schedule(lowered(text), options);
   std::string out;
@@ -462,6 +471,13 @@ std::string from_templates(std::string_view text, std::span<const std::string> a
       const templates::AttentionTemplate& row = templates::attention_template_of(problem);
       const auto config = codegen::cpu::attention_config(row, problem, kernel->schedule, avx2);
       out += written(row, problem, config, context, passes);
+    } else if (const auto* w = std::get_if<schedule::GemmKernel>(&kernel->kernel.body);
+               w != nullptr && kernel->schedule.products) {
+      kernel::Kernel made =
+          codegen::cuda::write_gemm(kernel->kernel, *w, kernel->schedule, context);
+      out += schedule::to_string(kernel->schedule) + "\n";
+      out +=
+          passed(std::move(made), context, kernel::gpu_passes(), no_passes(kernel::gpu_passes()));
     } else if (const auto* g = std::get_if<schedule::GemmKernel>(&kernel->kernel.body)) {
       const auto problem = codegen::cpu::gemm_problem(kernel->kernel, *g);
       const templates::GemmTemplate& row = templates::gemm_template_of(problem);
