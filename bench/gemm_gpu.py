@@ -1,0 +1,171 @@
+"""Matrix products of bf16 by the template on a GPU of sm_90: results against f64, time against the library.
+
+    python bench/gemm_gpu.py                 results of all, then times in turns
+    python bench/gemm_gpu.py --results       results alone
+    python bench/gemm_gpu.py --only mlp      shapes whose name has this
+
+Each program is compiled twice, with INKLE_GEMM=template and =library, and both run in one process. A time
+is the median of many calls between CUDA events, the programs in turns; what a call costs on the host is
+hidden by a kernel that keeps the card busy meanwhile. `eager` is torch's own product alone (cuBLASLt), without
+the epilogue. Operands are normal random numbers: zeros and integers make a card faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import statistics
+import sys
+from typing import Any, Callable
+
+import torch
+import torch.nn.functional as F
+
+import inkle
+from inkle import machine
+
+# Name, batch, M, N, K. `nn`: the right operand is [K, N], which the template does not take yet.
+SHAPES = [
+    ("square 4096", 1, 4096, 4096, 4096, "nt"),
+    ("square 8192", 1, 8192, 8192, 8192, "nt"),
+    ("bert qkv", 1, 8192, 2304, 768, "nt"),
+    ("bert out", 1, 8192, 768, 768, "nt"),
+    ("bert mlp up", 1, 8192, 3072, 768, "nt"),
+    ("bert mlp down", 1, 8192, 768, 3072, "nt"),
+    ("vit mlp up", 1, 25216, 3072, 768, "nt"),
+    ("llama gate", 1, 1024, 8192, 2048, "nt"),
+    ("llama down", 1, 1024, 2048, 8192, "nt"),
+    ("llama head", 1, 1024, 128256, 2048, "nt"),
+    ("few rows", 1, 100, 4096, 4096, "nt"),
+    ("ragged", 1, 1000, 1000, 1000, "nt"),
+    ("ragged columns", 1, 257, 515, 520, "nt"),
+    ("one tile", 1, 7, 24, 40, "nt"),
+    ("batch", 16, 512, 512, 64, "nt"),
+    ("batch ragged", 3, 130, 200, 72, "nt"),
+    ("nn", 1, 4096, 4096, 4096, "nn"),
+]
+EPILOGUES: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "none": lambda y, other: y,
+    "gelu": lambda y, other: F.gelu(y),
+    "gate": lambda y, other: F.silu(y) * other,
+    "two": lambda y, other: (F.gelu(y), y),
+}
+
+
+def compiled(by: str, epilogue: str, inputs: tuple[torch.Tensor, ...], layout: str) -> tuple[Any, bool]:
+    os.environ["INKLE_GEMM"] = by
+    machine._compilers.clear()
+    torch._dynamo.reset()
+    names: dict[str, Any] = {"epilogue": EPILOGUES[epilogue]}
+    # Code of its own, else the program compiled for the other one would be taken.
+    right = "b" if layout == "nn" else "b.transpose(-1, -2)"
+    exec(f"def forward(a, b, other): return epilogue(a @ {right}, other)", names)
+    call = torch.compile(names["forward"], backend="inkle", dynamic=False)
+    call(*inputs)
+    return call, any("gemm" in str(s) or s["kind"] == "kernel" for s in inkle.reports()[-1].steps) and not any(
+        s["kind"] == "matmul" for s in inkle.reports()[-1].steps)
+
+
+def as_tuple(result: Any) -> tuple[torch.Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def error_of(results: Any, expected: Any) -> float:
+    """Largest error of an element over what rounding to bf16 may do to it and to the sum before."""
+    worst = 0.0
+    for got, want in zip(as_tuple(results), as_tuple(expected)):
+        want = want.double()
+        scale = 2.0 ** -7 * (want.abs() + want.abs().mean())
+        worst = max(worst, ((got.double() - want).abs() / scale).max().item())
+    return worst
+
+
+def times(calls: dict[str, Callable[[], Any]], flops: float) -> dict[str, float]:
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    busy = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
+    turns = max(10, min(60, int(4e13 / flops)))
+    for name, call in calls.items():
+        for _ in range(5):
+            call()
+    for _ in range(turns):
+        for name, call in calls.items():
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            busy.zero_()  # also takes what the last call left in L2
+            begin.record()
+            call()
+            end.record()
+            torch.cuda.synchronize()
+            found[name].append(begin.elapsed_time(end))
+    return {name: statistics.median(all) for name, all in found.items()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--results", action="store_true")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--epilogue", default="")
+    options = parser.parse_args()
+    torch.set_grad_enabled(False)
+    torch.manual_seed(0)
+    print(torch.cuda.get_device_name(), "torch", torch.__version__)
+    failed = 0
+    ratios: dict[str, list[float]] = {}
+    print("| shape | batch | M | N | K | epilogue | error | template, us | library, us | eager product, us"
+          " | TFLOP/s, template | ratio |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
+    for name, batch, rows, columns, terms, layout in SHAPES:
+        if options.only and options.only not in name:
+            continue
+        lead = (batch,) if batch > 1 else ()
+        a = torch.randn(*lead, rows, terms, device="cuda", dtype=torch.bfloat16)
+        b = torch.randn(*lead, *((terms, columns) if layout == "nn" else (columns, terms)), device="cuda",
+                        dtype=torch.bfloat16) / math.sqrt(terms)
+        other = torch.randn(*lead, rows, columns, device="cuda", dtype=torch.bfloat16)
+        right = b if layout == "nn" else b.transpose(-1, -2)
+        for epilogue, function in EPILOGUES.items():
+            if options.epilogue and options.epilogue != epilogue:
+                continue
+            inputs = (a, b, other)
+            try:
+                ours, is_ours = compiled("template", epilogue, inputs, layout)
+                result = ours(*inputs)
+                torch.cuda.synchronize()
+            except Exception as error:  # the others are to be seen, too
+                print(f"| {name} | {batch} | {rows} | {columns} | {terms} | {epilogue} | {error!r:.300} |", flush=True)
+                failed += 1
+                if "CUDA" in repr(error) or "device" in repr(error):
+                    return 1
+                continue
+            few = slice(0, 512)
+            wide = (a[..., few, :].double() @ right.double()).float()
+            error = error_of(tuple(r[..., few, :] for r in as_tuple(result)),
+                             function(wide.to(torch.bfloat16).float(), other[..., few, :].float()))
+            again = ours(*inputs)
+            same = all(torch.equal(x, y) for x, y in zip(as_tuple(result), as_tuple(again)))
+            verdict = f"{error:.2f}" + ("" if error < 2 and same else " WRONG")
+            failed += error >= 2 or not same
+            if not is_ours:
+                verdict += " (library)"
+            line = f"| {name} | {batch} | {rows} | {columns} | {terms} | {epilogue} | {verdict} |"
+            if options.results or not is_ours:
+                print(line, flush=True)
+                continue
+            theirs, _ = compiled("library", epilogue, inputs, layout)
+            flops = 2.0 * batch * rows * columns * terms
+            measured = times({"template": lambda: ours(*inputs), "library": lambda: theirs(*inputs),
+                              "eager": lambda: a @ right}, flops)
+            ratio = measured["library"] / measured["template"]
+            ratios.setdefault(epilogue, []).append(ratio)
+            print(line + f" {measured['template'] * 1e3:.1f} | {measured['library'] * 1e3:.1f} | "
+                  f"{measured['eager'] * 1e3:.1f} | {flops / measured['template'] * 1e-9:.0f} | {ratio:.2f} |",
+                  flush=True)
+    for epilogue, all in ratios.items():
+        mean = math.exp(statistics.fmean(math.log(r) for r in all))
+        print(f"{epilogue}: geometric mean {mean:.3f}, least {min(all):.3f}, of {len(all)} shapes")
+    print(f"{failed} wrong" if failed else "all right")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
