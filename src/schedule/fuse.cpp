@@ -58,13 +58,16 @@ class Fuser {
         deterministic_(deterministic),
         mutated_(mutated_buffers(program)),
         updated_(updated_buffers(program)),
+        writer_(program.buffers.size()),
         group_of_(program.nests.size()) {}
 
   std::vector<Group> run() {
     find_dependencies();
     for (std::size_t n = 0; n < program_.nests.size(); ++n) place(n);
     join_groups();
-    return in_order();
+    std::vector<Group> ordered;
+    for (const std::size_t g : order()) ordered.push_back(std::move(groups_[g]));
+    return ordered;
   }
 
  private:
@@ -90,7 +93,10 @@ class Fuser {
       before.erase(std::unique(before.begin(), before.end()), before.end());
       std::erase(before, n);
       for (const BufferId b : loop::reads(program_.nests[n])) readers[storage(b)].push_back(n);
-      for (const BufferId b : loop::writes(program_.nests[n])) writers[storage(b)].push_back(n);
+      for (const BufferId b : loop::writes(program_.nests[n])) {
+        writers[storage(b)].push_back(n);
+        if (!writer_[b]) writer_[b] = n;
+      }
     }
   }
 
@@ -179,13 +185,15 @@ class Fuser {
     std::string why_not;
     if (!both || !join(*both, program_.nests[n], program_, why_not)) return false;
     if (groups_after(n, a)[b] || groups_after(n, b)[a]) return false;
-    report(a, nests_[b].front(), true, rulebook_.score_fusion(nests_[a], nests_[b]),
+    report(a, nests_[b].front(), true, rulebook_.score_fusion(touched_[a], touched_[b]),
            "both are read by a third");
     groups_[a] = std::move(*both);
     for (const std::size_t m : nests_[b]) group_of_[m] = a;
     nests_[a].insert(nests_[a].end(), nests_[b].begin(), nests_[b].end());
+    touched_[a].add(touched_[b]);
     groups_[b] = Group{};
     nests_[b].clear();
+    touched_[b] = {};
     fusable_[b] = false;
     return true;
   }
@@ -204,7 +212,8 @@ class Fuser {
     std::vector<std::pair<FusionScore, std::size_t>> all;
     for (const std::size_t g : candidates(n)) {
       if (!fusable_[g] || nests_[g].size() >= kMaxMembers) continue;
-      all.emplace_back(rulebook_.score_fusion(nests_[g], {&n, 1}), g);
+      const FusionScore score = rulebook_.score_fusion(touched_[g], rulebook_.touched(n));
+      if (score.saved > 0) all.emplace_back(score, g);
     }
     std::stable_sort(all.begin(), all.end(),
                      [](const auto& a, const auto& b) { return a.first.is_better_than(b.first); });
@@ -229,6 +238,7 @@ class Fuser {
         if (!joined) continue;
         groups_[g] = std::move(*joined);
         nests_[g].push_back(n);
+        touched_[g].add(rulebook_.touched(n));
         group_of_[n] = g;
         return;
       }
@@ -245,6 +255,7 @@ class Fuser {
       groups_.push_back(std::move(alone));
     }
     nests_.push_back({n});
+    touched_.push_back(rulebook_.touched(n));
   }
 
   // A pair of groups, the first of which runs before the other or does not depend on it.
@@ -276,26 +287,24 @@ class Fuser {
 
   // Pairs that save bytes, and at least as many as they hold back; the best first.
   std::vector<Pair> pairs() const {
-    std::vector<std::set<std::size_t>> touching(program_.buffers.size());
+    std::vector<std::pair<std::size_t, std::size_t>> neighbours;
+    constexpr std::size_t kNone = ~std::size_t{0};
+    std::vector<std::size_t> last(program_.buffers.size(), kNone);  // that touches a buffer
+    const auto touch = [&](BufferId b, std::size_t g) {
+      if (last[b] != kNone && last[b] != g) neighbours.emplace_back(last[b], g);
+      last[b] = g;
+    };
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       if (!may_join(g)) continue;
-      for (const std::size_t n : nests_[g]) {
-        for (const BufferId b : loop::reads(program_.nests[n])) touching[b].insert(g);
-        for (const BufferId b : loop::writes(program_.nests[n])) touching[b].insert(g);
-      }
+      for (const BufferId b : touched_[g].reads) touch(b, g);
+      for (const BufferId b : touched_[g].writes) touch(b, g);
     }
-    std::set<std::pair<std::size_t, std::size_t>> neighbours;
-    for (const auto& groups : touching) {
-      std::size_t before = ~std::size_t{0};
-      for (const std::size_t g : groups) {
-        if (before != ~std::size_t{0}) neighbours.emplace(before, g);
-        before = g;
-      }
-    }
+    std::sort(neighbours.begin(), neighbours.end());
+    neighbours.erase(std::unique(neighbours.begin(), neighbours.end()), neighbours.end());
     std::vector<Pair> all;
     for (const auto& [first, second] : neighbours) {
       if (nests_[first].size() + nests_[second].size() > kMaxMembers) continue;
-      const FusionScore score = rulebook_.score_fusion(nests_[first], nests_[second]);
+      const FusionScore score = rulebook_.score_fusion(touched_[first], touched_[second]);
       if (score.saved > 0 && score.saved >= score.held) all.push_back({score, first, second});
     }
     std::stable_sort(all.begin(), all.end(),
@@ -313,43 +322,87 @@ class Fuser {
   bool join_pair(const Pair& pair) {
     const auto [score, a, b] = pair;
     std::string why_not;
-    std::optional<Group> joined = groups_[a];
-    for (const std::size_t n : nests_[b]) {
-      joined = rulebook_.can_fuse(*joined, program_.nests[n], why_not);
-      if (!joined) break;
+    std::optional<Group> joined = joined_pair(a, b, why_not);
+    const std::vector<std::size_t> first = nests_[a], second = nests_[b];
+    if (joined) {
+      const std::int64_t before = peak();
+      nests_[a].insert(nests_[a].end(), second.begin(), second.end());
+      nests_[b].clear();
+      for (const std::size_t n : second) group_of_[n] = a;
+      if (peak() > before) {
+        joined.reset();
+        why_not = "more memory would be in use at once";
+        nests_[a] = first;
+        nests_[b] = second;
+        for (const std::size_t n : second) group_of_[n] = b;
+      }
     }
-    if (joined && (has_between(a, b) || has_between(b, a) || depends(a, b))) {
-      joined.reset();
-      why_not = "another kernel lies between them";
-    }
-    report(a, nests_[b].front(), joined.has_value(), score, joined ? "shared loops" : why_not);
+    report(a, second.front(), joined.has_value(), score, joined ? "shared loops" : why_not);
     if (!joined) return false;
     groups_[a] = std::move(*joined);
-    for (const std::size_t m : nests_[b]) group_of_[m] = a;
-    nests_[a].insert(nests_[a].end(), nests_[b].begin(), nests_[b].end());
+    touched_[a].add(touched_[b]);
     groups_[b] = Group{};
-    nests_[b].clear();
+    touched_[b] = {};
     fusable_[b] = false;
     return true;
   }
 
-  // Group a needs what group b makes.
-  bool depends(std::size_t a, std::size_t b) const {
-    return groups_after(program_.nests.size(), b)[a];
+  // The pair as one group.
+  std::optional<Group> joined_pair(std::size_t a, std::size_t b, std::string& why_not) const {
+    std::optional<Group> joined;
+    const Group* group = &groups_[a];
+    for (const std::size_t n : nests_[b]) {
+      joined = rulebook_.can_fuse(*group, program_.nests[n], why_not);
+      if (!joined) break;
+      group = &*joined;
+    }
+    if (joined && (needs(a, b) || has_between(a, b) || has_between(b, a))) {
+      joined.reset();
+      why_not = "another kernel lies between them";
+    }
+    return joined;
+  }
+
+  // A nest of group a must run after one of group b.
+  bool needs(std::size_t a, std::size_t b) const {
+    return std::any_of(nests_[a].begin(), nests_[a].end(), [&](std::size_t n) {
+      return std::any_of(before_[n].begin(), before_[n].end(),
+                         [&](std::size_t m) { return group_of_[m] == b; });
+    });
   }
 
   // Some third group runs after a and before b.
   bool has_between(std::size_t a, std::size_t b) const {
-    const std::vector<bool> after = groups_after(program_.nests.size(), a);
+    const std::vector<bool> after_a = groups_after(program_.nests.size(), a);
     return std::any_of(nests_[b].begin(), nests_[b].end(), [&](std::size_t n) {
       return std::any_of(before_[n].begin(), before_[n].end(), [&](std::size_t m) {
-        return group_of_[m] != a && group_of_[m] != b && after[group_of_[m]];
+        return group_of_[m] != a && group_of_[m] != b && after_a[group_of_[m]];
       });
     });
   }
 
+  // The most bytes of temporaries that groups leave to others at once.
+  std::int64_t peak() const {
+    const std::vector<std::size_t> ordered = order();
+    std::vector<std::size_t> at(groups_.size());
+    for (std::size_t i = 0; i < ordered.size(); ++i) at[ordered[i]] = i;
+    std::vector<std::int64_t> change(ordered.size() + 1, 0);
+    for (BufferId b = 0; b < program_.buffers.size(); ++b) {
+      if (rulebook_.escapes(b) || !writer_[b]) continue;
+      const std::size_t first = at[group_of_[*writer_[b]]];
+      std::size_t last = first;
+      for (const std::size_t n : rulebook_.readers(b)) last = std::max(last, at[group_of_[n]]);
+      if (last == first) continue;
+      change[first] += rulebook_.bytes(b);
+      change[last + 1] -= rulebook_.bytes(b);
+    }
+    std::int64_t now = 0, most = 0;
+    for (const std::int64_t c : change) most = std::max(most, now += c);
+    return most;
+  }
+
   // Topological order, the group with the earliest nest first among those that are ready.
-  std::vector<Group> in_order() {
+  std::vector<std::size_t> order() const {
     const std::size_t count = groups_.size();
     std::vector<std::vector<std::size_t>> after(count);
     std::vector<std::size_t> waiting(count, 0);
@@ -372,11 +425,11 @@ class Fuser {
         ready.push(g);
       }
     }
-    std::vector<Group> ordered;
+    std::vector<std::size_t> ordered;
     while (!ready.empty()) {
       const std::size_t g = ready.top();
       ready.pop();
-      ordered.push_back(std::move(groups_[g]));
+      ordered.push_back(g);
       for (const std::size_t a : after[g]) {
         if (--waiting[a] == 0) ready.push(a);
       }
@@ -390,11 +443,13 @@ class Fuser {
   FusionRulebook rulebook_;
   bool deterministic_;
   std::vector<bool> mutated_;
-  std::vector<bool> updated_;                     // inputs that one elementwise nest overwrites
-  std::vector<std::vector<std::size_t>> before_;  // nests that must run before
+  std::vector<bool> updated_;                       // inputs that one elementwise nest overwrites
+  std::vector<std::vector<std::size_t>> before_;    // nests that must run before
+  std::vector<std::optional<std::size_t>> writer_;  // the first nest that writes a buffer
   std::vector<std::size_t> group_of_;
   std::vector<Group> groups_;
   std::vector<std::vector<std::size_t>> nests_;  // of each group
+  std::vector<Touched> touched_;                 // by each group
   std::vector<bool> fusable_;
 };
 

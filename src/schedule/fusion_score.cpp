@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "schedule/inline.h"
@@ -32,22 +33,31 @@ bool has(const std::vector<T>& list, const T& value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
-// All buffers that some of the nests touch, each once.
-std::vector<BufferId> united(const std::vector<std::vector<BufferId>>& of_nest,
-                             std::span<const std::size_t> nests) {
-  std::vector<BufferId> all;
-  for (const std::size_t n : nests) all.insert(all.end(), of_nest[n].begin(), of_nest[n].end());
-  std::sort(all.begin(), all.end());
-  all.erase(std::unique(all.begin(), all.end()), all.end());
-  return all;
+template <class T>
+void unite(std::vector<T>& sorted, const std::vector<T>& others) {
+  const auto middle = static_cast<std::ptrdiff_t>(sorted.size());
+  sorted.insert(sorted.end(), others.begin(), others.end());
+  std::inplace_merge(sorted.begin(), sorted.begin() + middle, sorted.end());
+  sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
 }
 
 }  // namespace
 
+void Touched::add(const Touched& other) {
+  unite(nests, other.nests);
+  unite(reads, other.reads);
+  unite(writes, other.writes);
+}
+
 bool FusionScore::is_better_than(const FusionScore& other) const {
   if (feeds != other.feeds) return feeds;
-  if (saved - held != other.saved - other.held) return saved - held > other.saved - other.held;
-  return distance < other.distance;
+  // Of about the same worth the nearer: what a few bytes more have drawn away, nests after it miss.
+  const auto magnitude = [](const FusionScore& s) {
+    return std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(s.saved - s.held, 0)));
+  };
+  if (magnitude(*this) != magnitude(other)) return magnitude(*this) > magnitude(other);
+  if (distance != other.distance) return distance < other.distance;
+  return saved - held > other.saved - other.held;
 }
 
 std::string to_string(const FusionScore& score) {
@@ -72,9 +82,11 @@ FusionRulebook::FusionRulebook(const Program& program, const abi::Target& target
     if (output.kind == loop::ProgramOutput::Kind::buffer) escapes_[output.buffer] = true;
   }
   for (std::size_t n = 0; n < program.nests.size(); ++n) {
-    reads_.push_back(loop::reads(program.nests[n]));
-    writes_.push_back(loop::writes(program.nests[n]));
-    for (const BufferId b : reads_.back()) readers_[b].push_back(n);
+    Touched touched{{n}, loop::reads(program.nests[n]), loop::writes(program.nests[n])};
+    std::sort(touched.reads.begin(), touched.reads.end());
+    std::sort(touched.writes.begin(), touched.writes.end());
+    for (const BufferId b : touched.reads) readers_[b].push_back(n);
+    touched_.push_back(std::move(touched));
   }
 }
 
@@ -94,17 +106,13 @@ std::optional<Group> FusionRulebook::can_fuse(const Group& group, const Nest& ne
   return joined;
 }
 
-FusionScore FusionRulebook::score_fusion(std::span<const std::size_t> first,
-                                         std::span<const std::size_t> second) const {
+FusionScore FusionRulebook::score_fusion(const Touched& first, const Touched& second) const {
   FusionScore score;
-  const auto is_inside = [&](std::size_t n) {
-    return std::find(first.begin(), first.end(), n) != first.end() ||
-           std::find(second.begin(), second.end(), n) != second.end();
+  const auto has_in = [](const auto& sorted, auto value) {
+    return std::binary_search(sorted.begin(), sorted.end(), value);
   };
-  const auto read = united(reads_, first), written = united(writes_, first);
-  const auto read_next = united(reads_, second), written_next = united(writes_, second);
-  const auto has_in = [](const std::vector<BufferId>& sorted, BufferId b) {
-    return std::binary_search(sorted.begin(), sorted.end(), b);
+  const auto is_inside = [&](std::size_t n) {
+    return has_in(first.nests, n) || has_in(second.nests, n);
   };
   // What one makes and the other reads: one read less, and no write if nobody else reads it.
   const auto feed = [&](BufferId b) {
@@ -114,21 +122,20 @@ FusionScore FusionRulebook::score_fusion(std::span<const std::size_t> first,
       score.saved += bytes_[b];
     }
   };
-  for (const BufferId b : read_next) {
-    if (has_in(written, b)) {
+  for (const BufferId b : second.reads) {
+    if (has_in(first.writes, b)) {
       feed(b);
-    } else if (has_in(read, b)) {
+    } else if (has_in(first.reads, b)) {
       score.saved += bytes_[b];
     }
   }
-  for (const BufferId b : written_next) {
-    if (has_in(read, b) && !has_in(written, b)) feed(b);
+  for (const BufferId b : second.writes) {
+    if (has_in(first.reads, b) && !has_in(first.writes, b)) feed(b);
   }
-  const std::size_t end = *std::max_element(first.begin(), first.end());
-  const std::size_t begin = *std::min_element(second.begin(), second.end());
+  const std::size_t end = first.nests.back(), begin = second.nests.front();
   score.distance = begin > end ? begin - end - 1 : 0;
   if (score.distance == 0) return score;
-  for (const BufferId b : written_next) {
+  for (const BufferId b : second.writes) {
     const bool is_read = !std::all_of(readers_[b].begin(), readers_[b].end(), is_inside);
     if (!escapes_[b] && is_read) score.held += bytes_[b];
   }
