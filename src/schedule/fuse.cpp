@@ -347,16 +347,22 @@ class Fuser {
     return true;
   }
 
-  // The pair as one group.
+  // The pair as one group, what the other needs first.
   std::optional<Group> joined_pair(std::size_t a, std::size_t b, std::string& why_not) const {
     std::optional<Group> joined;
-    const Group* group = &groups_[a];
-    for (const std::size_t n : nests_[b]) {
-      joined = rulebook_.can_fuse(*group, program_.nests[n], why_not);
-      if (!joined) break;
-      group = &*joined;
+    if (needs(a, b)) {
+      joined = prepend(groups_[b], groups_[a], why_not);
+    } else {
+      const Group* group = &groups_[a];
+      for (const std::size_t n : nests_[b]) {
+        joined = rulebook_.can_fuse(*group, program_.nests[n], why_not);
+        if (!joined) break;
+        group = &*joined;
+      }
+      std::string why_not_before;
+      if (!joined && needs(b, a)) joined = prepend(groups_[a], groups_[b], why_not_before);
     }
-    if (joined && (needs(a, b) || has_between(a, b) || has_between(b, a))) {
+    if (joined && (has_between(a, b) || has_between(b, a))) {
       joined.reset();
       why_not = "another kernel lies between them";
     }
