@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "codegen/cuda/compiler.h"
+#include "driver/kept_choices.h"
 #include "driver/measured.h"
 #include "driver/target.h"
 #include "driver/tune_cuda.h"
@@ -97,6 +98,7 @@ class CudaBackend final : public Backend {
 
   void settle() noexcept override {
     if (runtime::cuda::Convolutions* library = ahead_.load()) library->settle();
+    if (const auto choices = device_->library_choices(); choices) choices->settle();
   }
 
   std::optional<passes::ProductCosts> products() const override {
@@ -162,7 +164,9 @@ std::unique_ptr<Backend> make_target(std::shared_ptr<runtime::cuda::Device> devi
 }
 
 std::unique_ptr<Backend> make_cuda_target(std::int32_t index) {
-  return make_target(runtime::cuda::open_device(index), user_schedules_folder());
+  auto device = runtime::cuda::open_device(index);
+  keep_choices(*device);
+  return make_target(std::move(device), user_schedules_folder());
 }
 
 std::unique_ptr<Backend> make_null_target(std::string_view architecture) {
