@@ -70,7 +70,9 @@ package::TargetProgram compile(const BuildArguments& a, const Model& model,
   arguments.device = device;
   DeviceCompiler on(arguments);
   const bool on_gpu = on.gpu != nullptr;
-  on.options.keep_objects = !on_gpu;
+  // Of a GPU, too, all kernels are compiled together: modules of a cache may be other graphs', and
+  // a package's bytes are a function of its model.
+  on.options.keep_objects = true;
   on.options.tune = a.tune;
   const driver::Compiled compiled = on.compile(model.graph);
   auto plan = std::make_shared<const abi::Plan>(
