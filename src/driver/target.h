@@ -120,7 +120,8 @@ class Backend {
 // Code as this row says, to run here.
 [[nodiscard]] std::unique_ptr<Backend> make_cpu_target(const abi::Target& row);
 
-// GPU number `index`; measured schedules are kept in the user's folder. Throws Unsupported if there
+// GPU number `index`; measured schedules and choices of libraries are kept in the user's folder.
+// Throws Unsupported if there
 // is none, or its driver is missing.
 [[nodiscard]] std::unique_ptr<Backend> make_cuda_target(std::int32_t index);
 
