@@ -89,7 +89,9 @@ _AOT = "AOTAutograd"
 
 
 def _replace(gm: torch.fx.GraphModule, options: Options) -> None:
-    """Ops of a Dynamo graph of which there are better ones, in place."""
+    """Ops of a Dynamo graph of which there are better ones, in place; their bits are not eager's."""
+    if options.numerics == "bitwise":
+        return
     attention.replace(gm, options.random)
     loss.replace(gm)
     if options.random == "fast":
@@ -375,7 +377,7 @@ def _compile(
         failure.stage = "frontend"
         walker = GraphImporter(
             gm, name, parameters, in_eager, frozen, strides.arguments, strides.results,
-            own_random=options.random == "fast", callers=callers,
+            own_random=options.random == "fast", callers=callers, numerics=options.numerics,
         )  # fmt: skip
         if options.fail_stage == "frontend":
             raise RuntimeError("made to fail by option fail_stage")
@@ -402,6 +404,7 @@ def _compile(
             continue
         report.take(facts)
         report.eager = walker.importer.eager
+        report.tell_numerics(options.numerics)
         compiled.calls = walker.calls(walker.importer.eager_targets)
         compiled.falls_back = not (options.strict or walker.writes_in_eager)
         if compiled.falls_back:

@@ -69,7 +69,7 @@ class Partition:
         failure.stage = "frontend"
         walker = GraphImporter(
             joint.gm, self._name, set(), in_eager, own_random=self._options.random == "fast",
-            keep=joint.keep, callers=forward_callers(),
+            keep=joint.keep, callers=forward_callers(), numerics=self._options.numerics,
         )  # fmt: skip
         try:
             walker.run()
@@ -81,7 +81,9 @@ class Partition:
         reports[0].frontend_seconds += time.perf_counter() - start
         gpu = gpu_of(joint.gm)
         compiler = get_compiler(gpu)
-        library = None if gpu is None else LibraryAttention(walker, joint.mode, joint.symbols)
+        library = None
+        if gpu is not None and self._options.numerics != "bitwise":
+            library = LibraryAttention(walker, joint.mode, joint.symbols)
         cut = compiler.cut(
             walker.importer, native, forward_outputs=joint.num_forward_outputs,
             tangents=joint.tangents, written=joint.written, fixed=joint.fixed,
@@ -100,6 +102,7 @@ class Partition:
             sources = set(cut.eager_sources(is_backward))
             calls = [] if library is None else library.calls
             report.eager = [e for e in (*walker.importer.eager, *calls) if e[1] in sources]
+            report.tell_numerics(self._options.numerics)
             report.callable = made
             made.calls = walker.calls(cut.eager_targets(is_backward))
             made.falls_back = not (self._options.strict or walker.writes_in_eager)
