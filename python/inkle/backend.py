@@ -20,7 +20,7 @@ from inkle.importer import GraphImporter, nodes_of
 from inkle.machine import as_strided, get_compiler, gpu_of, native_options, warm_up
 from inkle.options import WHY_NO_GRAPHS_IN_TRAINING, Options, parse
 from inkle.report import Failure, GraphReport, add, fault_of, reports, warn
-from inkle.returned import Callers
+from inkle.returned import Callers, repeats_list
 
 __all__ = ["GraphReport", "inkle", "reports", "reset"]
 
@@ -187,6 +187,7 @@ def _keep(compiled: Any, gm: torch.fx.GraphModule, options: Options) -> Any:
             eager=made[0].eager,
             calls=compiled.calls,
             donates_arguments=compiled.donates_arguments,
+            repeats=compiled.repeats,
             why_no_graphs=None if graphs is None else graphs[2],
         ),
     )
@@ -406,6 +407,8 @@ def _compile(
         report.eager = walker.importer.eager
         report.tell_numerics(options.numerics)
         compiled.calls = walker.calls(walker.importer.eager_targets)
+        compiled.repeats = repeats_list(walker.repeats)
+        compiled.set_repeats(compiled.repeats)
         compiled.falls_back = not (options.strict or walker.writes_in_eager)
         if compiled.falls_back:
             compiled.set_fallback(_at_run_time(gm, report, strides))

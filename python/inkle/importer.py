@@ -108,6 +108,8 @@ class GraphImporter:
         self._keep = keep or {}
         self._seeded = SeededOps(self) if own_random else None
         self.importer = _inkle.Importer(name)
+        # By result: the earlier one that is the very same tensor.
+        self.repeats: dict[int, int] = {}
         self._is_bitwise = numerics == "bitwise"
         self.importer.set_bitwise(self._is_bitwise)
         self.targets: list[Callable[..., Any]] = []

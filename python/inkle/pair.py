@@ -16,7 +16,7 @@ from inkle.joint import Halves, Joint, Kept, examine, stubs
 from inkle.machine import as_strided, get_compiler, gpu_of, native_options
 from inkle.options import WHY_NO_GRAPHS_IN_TRAINING, Options
 from inkle.report import Failure, GraphReport, add, fault_of, tell, warn
-from inkle.returned import forward_callers
+from inkle.returned import forward_callers, repeats_list
 from inkle.sizes import UnsupportedGraph
 
 class Partition:
@@ -105,6 +105,8 @@ class Partition:
             report.tell_numerics(self._options.numerics)
             report.callable = made
             made.calls = walker.calls(cut.eager_targets(is_backward))
+            made.repeats = [] if is_backward else repeats_list(walker.repeats)
+            made.set_repeats(made.repeats)
             made.falls_back = not (self._options.strict or walker.writes_in_eager)
             report.kept_bytes = cut.bytes
             made._boxed_call = True

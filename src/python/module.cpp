@@ -448,6 +448,7 @@ void bind_compiler(nb::module_& m) {
       .def("set_fallback", &TorchCallable::set_fallback, nb::arg("otherwise").none())
       .def_rw("fails", &TorchCallable::fails)
       .def_rw("donates_arguments", &TorchCallable::donates_arguments)
+      .def("set_repeats", &TorchCallable::set_repeats)
       .def("use_graphs", &TorchCallable::use_graphs, nb::arg("why_not") = "")
       .def_prop_ro("graphs", &TorchCallable::graph_report)
       .def("stored", stored, nb::arg("with_constants") = false)

@@ -329,10 +329,15 @@ std::vector<ValueId> Importer::call(std::string_view overload, std::vector<Argum
 }
 
 // What an op writes has an element for each index. Where FX states a stride of 0 (torch 2.11 does
-// for slice_scatter of an expanded tensor), eager's result is contiguous.
+// for slice_scatter of an expanded tensor), eager's result is contiguous. So is that of `angle` of
+// complex numbers, which FX takes to lie as its operand.
 bool Importer::is_misstated(const graph::OpDef* row, const std::vector<Argument>& args,
                             const Type& meta) const {
   if (row == nullptr) return false;
+  if (row->name == "angle") {
+    const auto* operand = args.empty() ? nullptr : std::get_if<ValueId>(&args.front());
+    if (operand != nullptr && graph_.type(*operand).dtype == abi::DType::c64) return true;
+  }
   if (!graph::has(row->traits, graph::Trait::view)) return repeats(meta);
   const auto* base = args.empty() ? nullptr : std::get_if<ValueId>(&args.front());
   return base != nullptr && misstated_.contains(*base);
