@@ -163,8 +163,7 @@ void add_build(CLI::App& app) {
                       "file of a secret key (inkle key) that signs it: OUTPUT.sig beside it");
   command->add_flag("--freeze", compile.load.freeze,
                     "treat the weights of a .pt2 file as constants that are computed with");
-  command->add_flag("--fast-numerics", compile.fast_numerics,
-                    "drop roundings to f16 and bf16 between fused ops");
+  add_numerics_option(*command, compile.numerics);
   command->add_option("--threads", compile.threads, "number of threads")->check(at_least(1));
   command->callback([arguments] { build(*arguments); });
 }

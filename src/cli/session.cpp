@@ -82,7 +82,7 @@ DeviceCompiler::DeviceCompiler(const CompileArguments& arguments, bool compiles)
         gpu == nullptr ? driver::make_cpu_target(instruction_set_of(arguments.device))
                        : driver::make_target(gpu));
   }
-  options.fast_numerics = arguments.fast_numerics;
+  options.numerics = arguments.numerics;
   options.skip_passes = arguments.skip_passes;
   options.pass_limit = arguments.pass_limit;
   options.fail_stage = arguments.fail_stage;

@@ -40,8 +40,8 @@ std::int64_t rows_of_task(Expr rows, std::int64_t most) {
 
 class GemmMaker {
  public:
-  GemmMaker(ScheduledProgram& scheduled, const abi::Target& device)
-      : scheduled_(scheduled), device_(device), context_(*scheduled.program.context) {
+  GemmMaker(ScheduledProgram& scheduled, const abi::Target& device, bool all)
+      : scheduled_(scheduled), device_(device), all_(all), context_(*scheduled.program.context) {
     const bool many = device.vector_registers >= 32;
     panel_ = device.vector_bytes / 4 * (many ? 4 : 2);
   }
@@ -72,10 +72,10 @@ class GemmMaker {
       if (buffer(v->buffer).dtype != abi::DType::f32) return false;
     }
     for (const Expr size : m.b.sizes) {
-      if (!size.is_constant() || size.is_constant(0)) return false;
+      if ((!all_ && !size.is_constant()) || size.is_constant(0)) return false;
     }
     const auto columns = m.b.sizes.back().constant(), terms = m.a.sizes.back().constant();
-    if (columns < kLeastColumns || terms < kLeastTerms) return false;
+    if (!all_ && (columns < kLeastColumns || terms < kLeastTerms)) return false;
     return !m.bias && m.epilogue.empty() && !buffer(m.c.buffer).writes_into &&
            m.a.sizes.size() == m.c.sizes.size() && m.b.sizes.size() == m.c.sizes.size();
   }
@@ -369,6 +369,7 @@ class GemmMaker {
 
   ScheduledProgram& scheduled_;
   const abi::Target& device_;
+  bool all_;
   sym::Context& context_;
   std::int64_t panel_ = 16;
   std::map<std::size_t, Step> packs_;
@@ -377,8 +378,8 @@ class GemmMaker {
 
 }  // namespace
 
-void write_gemms(ScheduledProgram& scheduled, const abi::Target& device) {
-  GemmMaker(scheduled, device).run();
+void write_gemms(ScheduledProgram& scheduled, const abi::Target& device, bool all) {
+  GemmMaker(scheduled, device, all).run();
 }
 
 }  // namespace inkle::schedule

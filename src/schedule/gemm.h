@@ -11,7 +11,8 @@
 
 namespace inkle::schedule {
 
-// Products of other types and of two operands without elements stay with the library.
-void write_gemms(ScheduledProgram& scheduled, const abi::Target& device);
+// Products of other types and of two operands without elements stay with the library; so do those
+// of few columns or terms and of symbolic ones, which are slower, but for `all`.
+void write_gemms(ScheduledProgram& scheduled, const abi::Target& device, bool all = false);
 
 }  // namespace inkle::schedule
