@@ -114,9 +114,10 @@ struct LoopRules {
   // core keeps beside the row.
   std::int64_t part_rows = 0;
   std::int64_t part_sums = 0;
-  // Tasks of the GEMM template: rows and columns.
+  // Tasks of the GEMM template: rows and columns; and vectors of sums that registers hold.
   std::int64_t gemm_rows = 0;
   std::int64_t gemm_columns = 0;
+  std::int64_t gemm_sums = 0;
   // Blocks of attention and of its gradient; rows of keys up to whole_columns are one block.
   std::int64_t attention_rows = 0;
   std::int64_t gradient_rows = 0;

@@ -92,6 +92,7 @@ constexpr LoopRules kLoops = {.thread_nanoseconds = 5000,
                               .part_sums = 8192,
                               .gemm_rows = 96,
                               .gemm_columns = 128,
+                              .gemm_sums = 12,
                               .attention_rows = 128,
                               .gradient_rows = 64,
                               .gradient_columns = 128,
@@ -116,6 +117,7 @@ constexpr Target with_avx512(std::string_view row, std::string_view own_feature,
   t.matrix_unit = unit;
   t.vector_bytes = 64;
   t.vector_registers = 32;
+  t.loops.gemm_sums = 24;
   t.libraries = one_dnn({DType::f32, DType::bf16});
   return t;
 }

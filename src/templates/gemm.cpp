@@ -15,6 +15,7 @@ bool always(const GemmProblem&) { return true; }
 std::vector<GemmConfig> cpu_configs(const GemmProblem& problem, const abi::Target& target) {
   GemmConfig config;
   config.lanes = target.vector_bytes / 4;
+  config.rows = static_cast<std::int32_t>(problem.group);
   config.vectors = static_cast<std::int32_t>(problem.panel / config.lanes);
   return {config};
 }
@@ -23,6 +24,7 @@ std::string cpu_needs(const GemmProblem& problem, const GemmConfig& config) {
   if (problem.panel != std::int64_t{config.lanes} * config.vectors) {
     return fmt::format("panels of {} columns", problem.panel);
   }
+  if (problem.group < 1) return "groups without rows";
   if (config.column_block % problem.panel != 0) return "blocks that are no whole panels";
   if (problem.parameters.size() < 3 || problem.parameters[0].dtype != DType::f32 ||
       problem.parameters[1].dtype != DType::f32) {

@@ -50,6 +50,7 @@ struct GemmProblem {
   // is [term][column], with zeros behind the last column.
   Expr b;
   std::int64_t panel = 0;
+  std::int64_t group = 0;  // rows whose sums, of a panel's columns, registers hold; at most
   // At each batch, row and column; row value 0 is the sum, buffers are parameters.
   loop::Body epilogue;
   std::vector<GemmStore> stores;
