@@ -43,7 +43,9 @@ bool inference(const Options& o) { return !o.training; }
 bool training(const Options& o) { return o.training; }
 bool launches(const Options& o) { return o.target.launches_cost; }
 bool cache_hints(const Options& o) { return o.target.caches != abi::CacheRules{}; }
-bool gemm_template(const Options& o) { return libraries(o).gemm.by_template; }
+bool gemm_template(const Options& o) {
+  return libraries(o).gemm.source != abi::GemmSource::library;
+}
 
 }  // namespace needs
 
@@ -144,8 +146,8 @@ constexpr NestPass kPasses[] = {
      needs::launches, false, "scalars that one other kernel reads are computed there again"},
     {"join_endings", [](State& s) { join_endings(s.scheduled.steps, program(s), s.options.target); },
      needs::launches, false, "the second stage of a split reduction joins the first launch"},
-    {"write_gemms", [](State& s) { write_gemms(s.scheduled, s.options.target); },
-     needs::gemm_template, false, "matrix products of f32 become kernels of a template"},
+    {"write_gemms", [](State& s) { write_gemms(s.scheduled, s.options.target, s.options.training); },
+     needs::gemm_template, false, "matrix products become kernels of a template"},
     {"count_step_bytes", count_bytes_of_steps, nullptr, kRequired, "what each step moves"},
     {"mark_prepared", [](State& s) { mark_prepared(s.scheduled, s.options.training); }, nullptr,
      false, "steps that depend on parameters alone run once"},

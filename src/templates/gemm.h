@@ -1,4 +1,5 @@
-// Batches of matrix products of f32 with pointwise work on their sums, as kernels of the kernel IR.
+// Batches of matrix products with pointwise work on their sums, as kernels of the kernel IR.
+// Operands are f32, or pairs of bf16 as i32, of two terms each: terms then count pairs.
 //
 // A task, which is a block of rows by a block of columns of the result:
 //

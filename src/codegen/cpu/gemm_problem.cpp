@@ -21,6 +21,7 @@ GemmProblem gemm_problem(const schedule::Kernel& kernel, const schedule::GemmKer
                                                                    : kernel::Role::inout;
     problem.parameters.push_back({p.dtype, role, p.alignment, p.may_alias});
   }
+  if (gemm.pairs) problem.parameters[0].dtype = problem.parameters[1].dtype = abi::DType::i32;
   std::ranges::copy(gemm.variables, problem.variables.begin());
   problem.batch = gemm.batch;
   problem.rows = gemm.rows;

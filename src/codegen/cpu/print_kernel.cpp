@@ -509,6 +509,12 @@ class KernelPrinter {
   }
 
   // --- Memory
+  // Pairs in a parameter of bf16 lie as that does.
+  int alignment_of(const Access& access) const {
+    const kernel::Memory& memory = kernel_.memories[access.memory];
+    const auto size = static_cast<int>(abi::size_of(memory.dtype));
+    return memory.space == kernel::Space::global ? std::min(size, memory.alignment) : size;
+  }
   DType dtype_of(const Access& access) const { return kernel_.memories[access.memory].dtype; }
 
   Value* address(const Access& access, ValueId offset) {
@@ -525,7 +531,7 @@ class KernelPrinter {
   void load(const Operation& op) {
     const auto& access = std::get<Access>(op.detail);
     const DType dtype = dtype_of(access);
-    const int alignment = static_cast<int>(abi::size_of(dtype));
+    const int alignment = alignment_of(access);
     Value* from = address(access, op.operands[0]);
     if (!varies_[op.results[0]]) {
       Value* loaded = ir_.load(memory_type(ir_, dtype, 1), harmless(from), alignment);
