@@ -129,6 +129,8 @@ class GemmMaker {
     double least = 0;
     for (const Block& block : kBlocks) {
       const std::int64_t group = std::min(device_.loops.gemm_sums / block.vectors, kMostRows);
+      // A panel's row and two splats have registers of their own.
+      if (block.vectors * (group + 1) + 2 > device_.vector_registers) continue;
       const std::int64_t panel = block.vectors * lanes;
       const double cost = block.cost *
                           static_cast<double>(computed_rows(rows, device_.loops.gemm_rows, group)) *
