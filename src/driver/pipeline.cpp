@@ -381,7 +381,9 @@ schedule::ScheduledProgram Compiler::schedule(graph::Graph graph, const CompileO
   schedule::Options scheduling;
   scheduling.target = target_->describe(program);
   scheduling.numerics = options.numerics;
-  if (schedule::fixes_order(scheduling)) scheduling.target.libraries.gemm.by_template = true;
+  if (schedule::fixes_order(scheduling)) {
+    scheduling.target.libraries.gemm.source = abi::GemmSource::templates;
+  }
   scheduling.training = options.training;
   scheduling.deterministic = options.deterministic;
   schedule::ScheduledProgram scheduled = stages.run("schedule", [&] {

@@ -165,6 +165,9 @@ struct GemmKernel {
   // last column. The offset of a panel's first element: of batch and column.
   Expr b;
   std::int64_t panel = 0;  // columns of one
+  // a and b are pairs of bf16, of two terms each: offsets, terms and panels count pairs.
+  bool pairs = false;
+  std::int64_t group = 0;  // rows whose sums, of a panel's columns, registers hold; at most
   // At each batch, row and column: row value 0 is the sum, buffers are parameters.
   Body epilogue;
   std::vector<StageStore> stores;

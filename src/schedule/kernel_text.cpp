@@ -260,8 +260,9 @@ class Printer {
   void print(const GemmKernel& g) {
     const char* const letters[] = {"b", "i", "j", "k"};
     for (std::size_t v = 0; v < g.variables.size(); ++v) names_[g.variables[v].id()] = letters[v];
-    out_ += fmt::format("  gemm batch {} rows {} columns {} terms {} panel {}\n", text(g.batch),
-                        text(g.rows), text(g.columns), text(g.terms), g.panel);
+    out_ += fmt::format("  gemm batch {} rows {} columns {} terms {} panel {} group {}{}\n",
+                        text(g.batch), text(g.rows), text(g.columns), text(g.terms), g.panel,
+                        g.group, g.pairs ? " pairs" : "");
     out_ += fmt::format("  p0[{}]\n  p1[{}]\n", text(g.a), text(g.b));
     print(g.epilogue, "  ");
     for (const StageStore& store : g.stores) {

@@ -80,7 +80,9 @@ bool multiplies(const abi::GemmLibrary& library, DType a, DType b, DType c) {
 bool takes(const abi::GemmLibrary& library, const MatmulStep& step, const Program& program) {
   // Epilogues are for the template, not for the library.
   const DType c = dtype_of(step.c, program);
-  if (library.by_template && c == DType::f32 && (step.bias || !step.epilogue.empty())) return false;
+  if (library.source == abi::GemmSource::templates && c == DType::f32 &&
+      (step.bias || !step.epilogue.empty()))
+    return false;
   if (library.needs_matrices && !(is_matrix(step.a) && is_matrix(step.b) && is_matrix(step.c))) {
     return false;
   }

@@ -46,7 +46,9 @@ bool columns_in_parts(const Options& o) { return o.training && free_order(o); }
 bool fast_numerics(const Options& o) { return o.numerics == abi::Numerics::fast; }
 bool launches(const Options& o) { return o.target.launches_cost; }
 bool cache_hints(const Options& o) { return o.target.caches != abi::CacheRules{}; }
-bool gemm_template(const Options& o) { return libraries(o).gemm.by_template; }
+bool gemm_template(const Options& o) {
+  return libraries(o).gemm.source != abi::GemmSource::library;
+}
 
 }  // namespace needs
 
@@ -156,8 +158,10 @@ constexpr NestPass kPasses[] = {
     {"join_endings", [](State& s) { join_endings(s.scheduled.steps, program(s), s.options.target); },
      needs::launches, false, "the second stage of a split reduction joins the first launch"},
     {"write_gemms",
-     [](State& s) { write_gemms(s.scheduled, s.options.target, fixes_order(s.options)); },
-     needs::gemm_template, false, "matrix products of f32 become kernels of a template"},
+     [](State& s) {
+       write_gemms(s.scheduled, s.options.target, s.options.training, fixes_order(s.options));
+     },
+     needs::gemm_template, false, "matrix products become kernels of a template"},
     {"drop_roundings", [](State& s) { drop_roundings(s.scheduled.steps); }, needs::fast_numerics,
      false, "roundings to f16 and bf16 between ops of one loop go"},
     {"count_step_bytes", count_bytes_of_steps, nullptr, kRequired, "what each step moves"},

@@ -416,7 +416,7 @@ std::string from_templates(std::string_view text, std::span<const std::string> a
     if (arg == "--training")
       options.training = true;
     else if (arg == "--gemm")
-      options.target.libraries.gemm.by_template = true;
+      options.target.libraries.gemm.source = abi::GemmSource::templates;
     else if (arg.starts_with("--passes="))
       take_out(passes.skip, arg);
     else

@@ -108,10 +108,12 @@ TargetOptions TargetOptions::from_environment() {
   TargetOptions options;
   if (const char* gemm = std::getenv("INKLE_GEMM"); gemm != nullptr && *gemm != '\0') {
     const std::string_view by = gemm;
-    if (by != "template" && by != "library") {
-      user_error("INKLE_GEMM is '{}', expected template or library", by);
+    if (by != "template" && by != "library" && by != "auto") {
+      user_error("INKLE_GEMM is '{}', expected library, template or auto", by);
     }
-    options.gemm_template = by == "template";
+    options.gemm = by == "template" ? abi::GemmSource::templates
+                   : by == "auto"   ? abi::GemmSource::least
+                                    : abi::GemmSource::library;
   }
   options.vector_bytes = image::vectors_allowed();
   return options;
