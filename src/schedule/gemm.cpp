@@ -125,7 +125,7 @@ class GemmMaker {
   // The block of registers that computes the fewest sums; what they cost for each that is needed.
   double choose_panel(GemmKernel& g) const {
     constexpr std::int64_t kUnknown = std::int64_t{1} << 16;
-    const auto likely = [](Expr size) {
+    const auto likely = [&](Expr size) {
       return std::max<std::int64_t>(sym::hint(size).value_or(kUnknown), 1);
     };
     const std::int64_t rows = likely(g.rows), columns = likely(g.columns);
