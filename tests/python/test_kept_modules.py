@@ -46,8 +46,8 @@ def cache(tmp_path):
 def test_another_graph_takes_the_kernels_that_it_has(cache):
     taken, compiled = cache.run()
     assert taken == 0 and compiled > 1
-    assert cache.run("--fast-numerics") == (compiled, 0)
-    assert cache.run("--fast-numerics") == (0, 0)  # the graph, this time
+    assert cache.run("--numerics", "fast") == (compiled, 0)
+    assert cache.run("--numerics", "fast") == (0, 0)  # the graph, this time
 
 
 def test_a_graph_that_has_some_of_them(cache):
@@ -75,7 +75,7 @@ def test_damaged_and_missing_modules_are_compiled_again(cache):
         data = bytearray(path.read_bytes())
         data[-1] ^= 4
         path.write_bytes(data)
-    assert cache.run("--fast-numerics") == (0, compiled)
+    assert cache.run("--numerics", "fast") == (0, compiled)
     graphs = cache.entries(b"without passes")
     assert len(graphs) == 2
     for path in graphs:
@@ -84,7 +84,7 @@ def test_damaged_and_missing_modules_are_compiled_again(cache):
 
 
 def test_packages_do_not_depend_on_the_cache(cache):
-    cache.run("--fast-numerics")
+    cache.run("--numerics", "fast")
     files = [cache.path / "with.inkle", cache.path / "without.inkle"]
     for file, folder in zip(files, (None, "")):
         cache.inkle("build", MODEL, "-o", file, "--target", "sm_90a", cache=folder)

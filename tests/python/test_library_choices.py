@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU")]
 
 PROGRAM = """
-import hashlib, torch
+import hashlib, torch, inkle
 torch.manual_seed(0)
 layers = [torch.nn.Conv2d(16, 64, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(64, 64, 3), torch.nn.Flatten(),
           torch.nn.Linear(64 * 14 * 14, 500), torch.nn.ReLU(), torch.nn.Linear(500, 100)]
