@@ -168,7 +168,7 @@ _EXPRESSIONS: dict[str, list[str]] = {
         "{a}.narrow({d}, 0, 1)", "{a}.unfold({d}, 2, 1)", "{a}.select({d}, 0)", "{a}.split(2)[0]", "{a}.detach()",
         "{a}.view_as({a})", "{a}.permute(tuple(range({a}.dim()))[::-1])", "{a}.unbind()[0]", "{a}.movedim(0, -1)",
         "{a}.contiguous()", "{a}.to(torch.{t})", "{a}[None]", "{a}[:{n}]", "{a}.swapaxes(0, -1)", "{a}.reshape({a}.shape[0], -1)",
-        "{a}.expand_as({a})", "torch.broadcast_to({a}, (2, *{a}.shape))", "{a}.as_strided((2,), (1,))", "{a}[-1:]",
+        "{a}.expand_as({a})", "torch.broadcast_to({a}, (2, *{a}.shape))", "{a}.as_strided((min(2, {a}.numel()),), (1,))", "{a}[-1:]",
         "torch.atleast_2d({a})", "{a}.unflatten(0, (1, -1))", "{a}.view(torch.int32)", "{a}.hsplit(1)[0]", "{a}[...]",
     ],
     "shapes": [

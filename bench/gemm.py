@@ -3,6 +3,8 @@
     python bench/gemm.py --threads 1                   all of gemm_shapes.txt, without an epilogue
     python bench/gemm.py --epilogue gate               silu(a b) times another operand
     python bench/gemm.py --epilogue two                gelu(a b) and a b, both kept
+    python bench/gemm.py --dtype bf16                  of a processor with AVX512-BF16
+    python bench/gemm.py --ours auto                   whom the scheduler chooses, against the library
 
 A shape is called by each in turn, and the ratio is that of the medians. Of one thread (run with
 OMP_NUM_THREADS=1) its processor time counts, which other processes disturb less. What the library cannot take
@@ -67,6 +69,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=0.6, help="of measuring, for each shape")
     parser.add_argument("--only", default="")
+    parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
+    parser.add_argument("--ours", choices=["template", "auto"], default="template")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.set_grad_enabled(False)
@@ -84,14 +88,16 @@ def main() -> None:
         if layout == "nk":
             b = b.transpose(-1, -2).contiguous().transpose(-1, -2)
         inputs = (a, torch.randn(*lead, rows, columns))
+        if options.dtype == "bf16":
+            b, inputs = b.bfloat16(), tuple(t.bfloat16() for t in inputs)
         # Before both: what was compiled earlier would be compiled again, by whoever is set then.
         torch._dynamo.reset()
         calls, kinds = {}, {}
-        for by in ("template", "library"):
+        for by in (options.ours, "library"):
             calls[by], kinds[by] = compiled(by, b, options.epilogue, inputs)
         assert "panels" not in kinds["library"], kinds
-        if "panels" not in kinds["template"]:
-            print(f"| {name} {layout} | {batch} | {rows} | {columns} | {terms} | loops by both | | | |")
+        if "panels" not in kinds[options.ours]:
+            print(f"| {name} {layout} | {batch} | {rows} | {columns} | {terms} | the same by both | | | |")
             continue
         times: dict[str, list[float]] = {by: [] for by in calls}
         programs = len(inkle.reports())
@@ -102,7 +108,7 @@ def main() -> None:
                 call(*inputs)
                 times[by].append(clock() - begin)
         assert len(inkle.reports()) == programs, "a program was compiled while it was measured"
-        ours, theirs = (statistics.median(times[by]) for by in ("template", "library"))
+        ours, theirs = (statistics.median(times[by]) for by in (options.ours, "library"))
         ratios.append(theirs / ours)
         rate = 2e-9 * batch * rows * columns * terms / ours
         print(f"| {name} {layout} | {batch} | {rows} | {columns} | {terms} | {ours * 1e3:.3f} "

@@ -5,6 +5,7 @@
     python bench/opdb.py --dtypes i64,bool,bf16,f16,f64
     python bench/opdb.py --only softmax,cat --samples 100 --verbose
     python bench/opdb.py --device cuda --workers 16    on a GPU
+    python bench/opdb.py --numerics bitwise            eager's bits, as docs/numerics.md promises them
     python bench/opdb.py --shard 0/4 --out shard0.json
     python bench/opdb.py --out all.json --resume --seconds 100    the next ones, for 100 s
     python bench/opdb.py --merge shard*.json           the table of docs/coverage.md
@@ -61,7 +62,7 @@ def worker(arguments: argparse.Namespace) -> None:
     for line in sys.stdin:
         number, dtype, mode = line.split()
         case = Case(entries[int(number)], getattr(torch, DTYPES[dtype]), mode == "grad",
-                    arguments.samples, arguments.device)  # fmt: skip
+                    arguments.samples, arguments.device, arguments.numerics)  # fmt: skip
         try:
             result = run_case(case)
         except Exception as error:  # noqa: BLE001: its samples cannot be made
@@ -143,6 +144,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--dtypes", default="f32")
     parser.add_argument("--grad", action="store_true")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--numerics", default="eager", help="option of Inkle; bitwise compares bits")
     parser.add_argument("--samples", type=int, default=3, help="of each case")
     parser.add_argument("--only", default="", help="entries, with commas")
     parser.add_argument("--count", type=int, default=0, help="cases to pick by the seed; 0: all")

@@ -42,11 +42,12 @@ class Near(Exception):
 
 class Judge:
     """Compares values with eager's. The errors against f64 of what is not within torch's own
-    tolerance, and of ``watched``, are in ``errors``."""
+    tolerance, and of ``watched``, are in ``errors``. ``bitwise``: their bits are compared."""
 
-    def __init__(self, watched: Collection[str] = ()) -> None:
+    def __init__(self, watched: Collection[str] = (), bitwise: bool = False) -> None:
         self.errors: dict[str, common.Accuracy] = {}
         self._watched = watched
+        self._bitwise = bitwise
 
     def misses(self) -> dict[str, common.Accuracy]:
         return {name: error for name, error in self.errors.items() if not error.ok}
@@ -65,6 +66,10 @@ class Judge:
             if layout_only or not isinstance(x, torch.Tensor):
                 continue
             x, y = x.detach(), y.detach()
+            if self._bitwise and y.layout == torch.strided:
+                if bool(common.unequal_bits(x, y).any()):
+                    raise Wrong(f"{name}: other bits; {_difference(x, y) or 'within the tolerance'}")
+                continue
             difference = _difference(x, y)
             if not difference and name not in self._watched:
                 continue
@@ -100,11 +105,13 @@ def _difference(x: torch.Tensor, y: torch.Tensor) -> str:
 
 
 class Case:
-    """One entry in one dtype; compares its samples."""
+    """One entry in one dtype; compares its samples. ``numerics``: the option of Inkle; with "bitwise"
+    the judge compares bits."""
 
-    def __init__(self, entry: Any, dtype: Any, with_grad: bool, limit: int, device: str):
+    def __init__(self, entry: Any, dtype: Any, with_grad: bool, limit: int, device: str,
+                 numerics: str = "eager"):  # fmt: skip
         self.entry, self.dtype, self.with_grad, self.limit = entry, dtype, with_grad, limit
-        self.device = device
+        self.device, self.numerics = device, numerics
 
     def samples(self) -> list[Any]:
         torch.manual_seed(0)
@@ -120,7 +127,7 @@ class Case:
     def check(self, sample: Any, backend: Any, against: Any = None) -> None:
         """Raises Wrong, Near, or what tracing or running raises. ``against``: a backend whose results
         are the wanted ones, instead of eager's."""
-        judge = Judge()
+        judge = Judge(bitwise=self.numerics == "bitwise")
         self._check_sample(sample, judge, backend, against=against)
         misses = judge.misses()
         if not misses:
@@ -158,7 +165,8 @@ class Case:
 
         def compiled(backend: Any) -> Callable[..., Any]:
             torch._dynamo.reset()
-            return torch.compile(run, backend=backend, fullgraph=True) if backend else run
+            options = {"numerics": self.numerics} if backend == "inkle" else None
+            return torch.compile(run, backend=backend, fullgraph=True, options=options) if backend else run
 
         wanted_arguments, found_arguments = _copied(sample), _copied(sample, noise=noise)
         torch.manual_seed(1)

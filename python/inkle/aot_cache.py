@@ -216,6 +216,8 @@ class State:
     # What is called there, by number.
     calls: dict[int, Callable[..., Any]] = dataclasses.field(default_factory=dict)
     donates_arguments: bool = False
+    # Which results are the very same tensor as an earlier one, as set_repeats() takes it.
+    repeats: list[int] = dataclasses.field(default_factory=list)
     # Why calls are never recorded as CUDA graphs; None: that was not asked for.
     why_no_graphs: str | None = None
 
@@ -313,6 +315,7 @@ class StoredProgram(OutputCode):
         reporting.tell(report)
         program._boxed_call = True
         program.donates_arguments = state.donates_arguments
+        program.set_repeats(state.repeats)
         if state.falls_back and graph:
             program.set_fallback(_at_run_time(graph, report, _targets(state.calls)))
         if state.why_no_graphs is not None:

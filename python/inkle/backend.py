@@ -20,7 +20,7 @@ from inkle.importer import GraphImporter, nodes_of
 from inkle.machine import as_strided, get_compiler, gpu_of, native_options, warm_up
 from inkle.options import WHY_NO_GRAPHS_IN_TRAINING, Options, parse
 from inkle.report import Failure, GraphReport, add, fault_of, reports, warn
-from inkle.returned import Callers
+from inkle.returned import Callers, repeats_list
 
 __all__ = ["GraphReport", "inkle", "reports", "reset"]
 
@@ -89,7 +89,9 @@ _AOT = "AOTAutograd"
 
 
 def _replace(gm: torch.fx.GraphModule, options: Options) -> None:
-    """Ops of a Dynamo graph of which there are better ones, in place."""
+    """Ops of a Dynamo graph of which there are better ones, in place; their bits are not eager's."""
+    if options.numerics == "bitwise":
+        return
     attention.replace(gm, options.random)
     loss.replace(gm)
     if options.random == "fast":
@@ -185,6 +187,7 @@ def _keep(compiled: Any, gm: torch.fx.GraphModule, options: Options) -> Any:
             eager=made[0].eager,
             calls=compiled.calls,
             donates_arguments=compiled.donates_arguments,
+            repeats=compiled.repeats,
             why_no_graphs=None if graphs is None else graphs[2],
         ),
     )
@@ -375,7 +378,7 @@ def _compile(
         failure.stage = "frontend"
         walker = GraphImporter(
             gm, name, parameters, in_eager, frozen, strides.arguments, strides.results,
-            own_random=options.random == "fast", callers=callers,
+            own_random=options.random == "fast", callers=callers, numerics=options.numerics,
         )  # fmt: skip
         if options.fail_stage == "frontend":
             raise RuntimeError("made to fail by option fail_stage")
@@ -402,7 +405,10 @@ def _compile(
             continue
         report.take(facts)
         report.eager = walker.importer.eager
+        report.tell_numerics(options.numerics)
         compiled.calls = walker.calls(walker.importer.eager_targets)
+        compiled.repeats = repeats_list(walker.repeats)
+        compiled.set_repeats(compiled.repeats)
         compiled.falls_back = not (options.strict or walker.writes_in_eager)
         if compiled.falls_back:
             compiled.set_fallback(_at_run_time(gm, report, strides))

@@ -314,8 +314,8 @@ def write_case(part: Part, bisection: Bisection, folder: str) -> list[str]:
     command += ["--tolerance", str(bisection.tolerance_of(wanted))]
     if bisection.finding.training:
         command.append("--training")
-    if options.numerics == "fast":
-        command.append("--fast-numerics")
+    if options.numerics in ("fast", "batch_invariant"):
+        command += ["--numerics", options.numerics]
     if options.fail_stage:
         command += ["--fail-stage", options.fail_stage]
     with open(os.path.join(folder, "command"), "w") as file:

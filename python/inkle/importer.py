@@ -95,17 +95,23 @@ class GraphImporter:
         own_random: bool = False,
         keep: dict[Node, int] | None = None,
         callers: Callers = Callers(),
+        numerics: str = "eager",
     ):
         """``in_eager``: names of nodes that must run in eager, with the reason. ``frozen``: tensors
         that become part of the graph, by position of their argument. ``input_strides`` and
         ``output_strides``: instead of those that FX states, by position; what cannot be so is taken
         out of ``output_strides``. ``own_random``: random numbers are our own generator's.
         ``keep``: of nodes of a joint graph that must be saved or computed again. ``callers``:
-        what becomes of the results."""
+        what becomes of the results. ``numerics``: "bitwise" leaves ops to eager whose bits are not
+        eager's."""
         self._callers = callers
         self._keep = keep or {}
         self._seeded = SeededOps(self) if own_random else None
         self.importer = _inkle.Importer(name)
+        # By result: the earlier one that is the very same tensor.
+        self.repeats: dict[int, int] = {}
+        self._is_bitwise = numerics == "bitwise"
+        self.importer.set_bitwise(self._is_bitwise)
         self.targets: list[Callable[..., Any]] = []
         self._gm = gm
         self._parameters = parameters
@@ -307,7 +313,7 @@ class GraphImporter:
         if elsewhere and not is_eager:
             self.refuse(f"{node.name}: {elsewhere}")
         reason = reason or elsewhere
-        bias = None if reason else _bias_apart(node, arguments)
+        bias = None if reason or self._is_bitwise else _bias_apart(node, arguments)
         if bias is not None:
             arguments = [*arguments[:2], None, *arguments[3:]]
         args = [self._argument(a) for a in self._unnamed_groups(schema, arguments)]

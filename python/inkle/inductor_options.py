@@ -27,17 +27,31 @@ class Mapped:
     values: Mapping[Any, Any] | None = None
     # For the table of the documentation: what is not the same.
     note: str = ""
+    # Any other key of the option wins.
+    yields: bool = False
 
 
 _FLAG = {False: False, True: True}
 _RANDOM = {False: "fast", True: "eager"}
+# Values of TorchInductor's `numerics`; the key is one of Inkle's, too.
+_NUMERICS = {
+    "default": "eager",
+    "strict": "bitwise",
+    "strict_pointwise": "bitwise",
+    "strict_reduction": "bitwise",
+}
 
 MAPPED = {
+    "batch_invariant": Mapped(
+        "numerics", {False: None, True: "batch_invariant"}, "on a CPU; with `deterministic`"
+    ),
     "coordinate_descent_tuning": Mapped("tune", _FLAG),
     "custom_partitioner_fn": Mapped("partitioner"),
     "debug": Mapped("debug", _FLAG),
     "deterministic": Mapped("deterministic", _FLAG),
-    "emulate_precision_casts": Mapped("numerics", {False: None, True: "eager"}, "the default"),
+    "emulate_precision_casts": Mapped(
+        "numerics", {False: None, True: "eager"}, "the default", yields=True
+    ),
     "fallback_random": Mapped("random", _RANDOM),
     "align_random_eager": Mapped("random", _RANDOM),
     "force_disable_caches": Mapped("cache", {False: None, True: False}),
@@ -47,7 +61,7 @@ MAPPED = {
     "joint_custom_pre_pass": Mapped("joint_pass"),
     "max_autotune": Mapped("tune", _FLAG),
     "max_autotune_pointwise": Mapped("tune", _FLAG),
-    "numerics": Mapped("numerics", note="Inkle's own values"),
+    "numerics": Mapped("numerics", _NUMERICS, "or a value of Inkle's own"),
     "post_grad_custom_post_pass": Mapped("post_grad_pass", note="after `post_grad_custom_pre_pass`"),
     "post_grad_custom_pre_pass": Mapped("post_grad_pass"),
     "pre_grad_custom_pass": Mapped("pre_grad_pass"),
@@ -120,7 +134,25 @@ def translate(options: Mapping[str, Any], own: frozenset[str]) -> dict[str, Any]
         name = key.replace("-", "_")
         if name in own:
             result[name] = [*_as_list(result.get(name)), *_as_list(value)] if name in PASS_KEYS else value
+    if "numerics" in result:
+        given = {key.replace("-", "_"): value for key, value in options.items()}
+        _set_numerics(result, given.get("numerics"), given.get("batch_invariant", False))
     return result
+
+
+def _set_numerics(result: dict[str, Any], value: Any, batch_invariant: bool) -> None:
+    """``value`` is Inkle's or TorchInductor's; ValueError where the latter's contradict each other."""
+    if not isinstance(value, str) or value not in _NUMERICS:
+        return
+    if not batch_invariant:
+        result["numerics"] = _NUMERICS[value]
+    elif value == "default":
+        result["numerics"] = "batch_invariant"
+    else:
+        raise ValueError(
+            f"inkle: options numerics={value!r} and batch_invariant=True; one of them, since "
+            "eager's own results depend on the batch"
+        )
 
 
 def _set(result: dict[str, Any], key: str, mapped: Mapped, value: Any) -> None:
@@ -128,7 +160,9 @@ def _set(result: dict[str, Any], key: str, mapped: Mapped, value: Any) -> None:
     if mapped.values is not None:
         if not isinstance(value, bool):
             raise ValueError(f"inkle: option {key}={value!r}; one of True, False")
-        if (meant := mapped.values[value]) is None or (mapped.option in result and not value):
+        if (meant := mapped.values[value]) is None:
+            return
+        if mapped.option in result and (mapped.yields or not value):
             return
         value = meant
     result[mapped.option] = value
@@ -144,6 +178,10 @@ def of_config(result: dict[str, Any]) -> None:
     """What torch's own settings ask for, where no option says otherwise."""
     if getattr(inductor_config, "fallback_random", False):
         result.setdefault("random", "eager")
+    if getattr(inductor_config, "batch_invariant", False):
+        result.setdefault("numerics", "batch_invariant")
+    elif (numerics := getattr(inductor_config, "numerics", "default")) != "default":
+        result.setdefault("numerics", _NUMERICS.get(numerics, numerics))
     if (partitioner := getattr(inductor_config, "custom_partitioner_fn", None)) is not None:
         result.setdefault("partitioner", partitioner)
     if getattr(torch.compiler.config, "force_disable_caches", False):

@@ -96,7 +96,7 @@ def native_options(options: Options, training: bool, freeze: bool = False) -> An
     native.freeze = freeze
     native.tune = options.tune
     native.deterministic = options.deterministic or torch.are_deterministic_algorithms_enabled()
-    native.fast_numerics = options.numerics == "fast"
+    native.numerics = options.numerics
     native.cache = options.cache
     native.fail_stage = options.fail_stage
     limit = os.environ.get("INKLE_PASS_LIMIT") if options.pass_limit is None else options.pass_limit

@@ -17,7 +17,9 @@ class Options:
     strict: bool = False
     """A graph that cannot be compiled raises instead of running in eager."""
     numerics: str = "eager"
-    """"eager" keeps the rounding after each op in f16 and bf16, "fast" drops those inside kernels."""
+    """Whose bits results have (docs/numerics.md): "eager" rounds after each op in f16 and bf16, "fast"
+    only where a kernel ends; "bitwise" has eager's bits, "batch_invariant" the same ones for a row
+    whatever the batch around it."""
     random: str = "fast"
     """"eager" draws the same random numbers as eager does."""
     partition: str = "auto"
@@ -65,7 +67,7 @@ _STAGES = (
     *(f"schedule/{name}{wrong}" for name in _inkle.nest_passes() for wrong in ("", "/miscompile")),
 )
 _CHOICES = {
-    "numerics": ("eager", "fast"),
+    "numerics": _inkle.NUMERICS,
     "random": ("eager", "fast"),
     "partition": ("auto", "own", "smallest", "default"),
     "fail_stage": _STAGES,
@@ -83,6 +85,10 @@ def parse(mode: str | None, options: Mapping[str, Any] | None) -> Options:
     asked = inductor_options.translate(options or {}, _OWN)
     inductor_options.of_config(asked)
     result = Options(**{**inductor_options.of_mode(mode), **asked})
+    if result.numerics == "bitwise" and "random" not in asked:
+        result.random = "eager"
+    if result.numerics == "batch_invariant":
+        result.deterministic = asked.get("deterministic", True)
     for key in _FLAGS:
         if not isinstance(getattr(result, key), bool):
             raise ValueError(f"inkle: option {key}={getattr(result, key)!r}; one of True, False")

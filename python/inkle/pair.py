@@ -16,7 +16,7 @@ from inkle.joint import Halves, Joint, Kept, examine, stubs
 from inkle.machine import as_strided, get_compiler, gpu_of, native_options
 from inkle.options import WHY_NO_GRAPHS_IN_TRAINING, Options
 from inkle.report import Failure, GraphReport, add, fault_of, tell, warn
-from inkle.returned import forward_callers
+from inkle.returned import forward_callers, repeats_list
 from inkle.sizes import UnsupportedGraph
 
 class Partition:
@@ -69,7 +69,7 @@ class Partition:
         failure.stage = "frontend"
         walker = GraphImporter(
             joint.gm, self._name, set(), in_eager, own_random=self._options.random == "fast",
-            keep=joint.keep, callers=forward_callers(),
+            keep=joint.keep, callers=forward_callers(), numerics=self._options.numerics,
         )  # fmt: skip
         try:
             walker.run()
@@ -81,7 +81,9 @@ class Partition:
         reports[0].frontend_seconds += time.perf_counter() - start
         gpu = gpu_of(joint.gm)
         compiler = get_compiler(gpu)
-        library = None if gpu is None else LibraryAttention(walker, joint.mode, joint.symbols)
+        library = None
+        if gpu is not None and self._options.numerics != "bitwise":
+            library = LibraryAttention(walker, joint.mode, joint.symbols)
         cut = compiler.cut(
             walker.importer, native, forward_outputs=joint.num_forward_outputs,
             tangents=joint.tangents, written=joint.written, fixed=joint.fixed,
@@ -100,8 +102,11 @@ class Partition:
             sources = set(cut.eager_sources(is_backward))
             calls = [] if library is None else library.calls
             report.eager = [e for e in (*walker.importer.eager, *calls) if e[1] in sources]
+            report.tell_numerics(self._options.numerics)
             report.callable = made
             made.calls = walker.calls(cut.eager_targets(is_backward))
+            made.repeats = [] if is_backward else repeats_list(walker.repeats)
+            made.set_repeats(made.repeats)
             made.falls_back = not (self._options.strict or walker.writes_in_eager)
             report.kept_bytes = cut.bytes
             made._boxed_call = True

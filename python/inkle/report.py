@@ -23,6 +23,10 @@ class ExtensionFailed(RuntimeError):
 _log = logging.getLogger("inkle")
 
 
+# What reasons to leave an op to eager for its bits begin with.
+BITWISE = "numerics=bitwise: "
+
+
 @dataclasses.dataclass
 class GivenUp:
     """An attempt that was given up: the nodes that are left to eager since, as (op, source, reason),
@@ -56,6 +60,8 @@ class GraphReport:
     eager: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
     # At most one.
     given_up: list[GivenUp] = dataclasses.field(default_factory=list)
+    # (op, source, reason) of what is not as option "numerics" promises.
+    not_held: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
     # Of a half of a graph that Inkle has cut: what the forward keeps for the backward alone.
     kept_bytes: int | None = None
     _program: Any = dataclasses.field(default=None, repr=False)  # a weak reference
@@ -77,6 +83,23 @@ class GraphReport:
                 self.stages += value
             elif key != "eager" and hasattr(self, key):
                 setattr(self, key, value)
+
+    @property
+    def numerics(self) -> list[tuple[str, str, str]]:
+        """(op, source, reason) of what option "numerics" does not hold, or holds by leaving it to
+        eager."""
+        left = [e for e in self.eager if e[2].startswith(BITWISE)]
+        return [*self.not_held, *left]
+
+    def tell_numerics(self, numerics: str) -> None:
+        """One line of log, where there is something to tell."""
+        found = self.numerics
+        if not found:
+            return
+        ops = ", ".join(dict.fromkeys(op for op, _, _ in found))
+        what = "left to eager for its bits" if numerics == "bitwise" else "not held"
+        text = f"inkle: numerics={numerics}: {self.name}: {what}: {ops}"
+        _log.info("%s", text[:_MAX_WARNING])
 
     def call_failed(self, message: str, is_fault: bool) -> None:
         """A call ran in eager."""

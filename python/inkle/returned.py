@@ -78,10 +78,13 @@ class Returned:
             if isinstance(r, Node) and not self._is_regenerated(position, _views(r)[-1])
         )
         self._numbers: dict[int, int] = {}  # of storages that results share
+        self._first: dict[Node, int] = {}
 
     def give(self, position: int, node: Node, found: Any) -> None:
         """Returns the tensor of a node, whose value is ``found``, as result ``position``."""
         importer, meta = self._walker.importer, node.meta["val"]
+        if position < self._saved_from and self._first.setdefault(node, position) != position:
+            self._walker.repeats[position] = self._first[node]
         chain = _views(node)
         root = chain[-1]
         is_lazy = (meta.is_conj() or meta.is_neg()) and not _repeats(meta)
@@ -151,6 +154,11 @@ class Returned:
         run = Lazy(conjugate, negative)
         (made,) = self._walker.import_call(node, f"inkle::{name}", [found], [kind], run)
         return made
+
+
+def repeats_list(repeats: dict[int, int]) -> list[int]:
+    """``GraphImporter.repeats`` as a list by result, -1 for those that are tensors of their own."""
+    return [repeats.get(i, -1) for i in range(max(repeats, default=-1) + 1)]
 
 
 def _storage(node: Node) -> int | None:

@@ -48,6 +48,10 @@ enum class FusedWork : std::uint8_t {
   residual_activation,  // a bias, one addition of a tensor like the result, one activation
 };
 
+// Who writes the matrix products that a template can write: the library, the template, or who is
+// expected to take less time, with what could not be fused.
+enum class GemmSource : std::uint8_t { library, templates, least };
+
 // Matrix products: which a library computes, and what it is fast at. Without types: none.
 struct GemmLibrary {
   std::string_view name;             // empty: there is none
@@ -66,8 +70,8 @@ struct GemmLibrary {
   std::int64_t least_elements = 0;
   double reached = 0;          // part of matrix_flops that products reach; 0: not measured
   double seconds_of_call = 0;  // what a call costs beside its work
-  SetOf<DType> template_types = {DType::f32};
-  bool by_template = false;  // products of these are a template's, where it can (write_gemms)
+  SetOf<DType> template_types = {DType::f32};  // that a template may write
+  GemmSource source = GemmSource::library;     // write_gemms
 };
 
 struct ConvolutionLibrary {
@@ -116,9 +120,15 @@ struct LoopRules {
   // core keeps beside the row.
   std::int64_t part_rows = 0;
   std::int64_t part_sums = 0;
-  // Tasks of the GEMM template: rows and columns.
+  // Tasks of the GEMM template: rows and columns; and vectors of sums that registers hold.
   std::int64_t gemm_rows = 0;
   std::int64_t gemm_columns = 0;
+  std::int64_t gemm_sums = 0;
+  // Against the library: how much longer a sum takes it where there are few rows, and how many
+  // terms of f32 take as long as another kernel's writing and reading a result.
+  std::int64_t gemm_few_rows = 0;
+  double gemm_few_rows_gain = 0;
+  double gemm_joined_terms = 0;
   // Blocks of attention and of its gradient; rows of keys up to whole_columns are one block.
   std::int64_t attention_rows = 0;
   std::int64_t gradient_rows = 0;

@@ -83,7 +83,8 @@ constexpr Libraries kCuda = {.gemm = {.name = "cuBLASLt",
 // A fork and join takes some hundred nanoseconds, and the other core's cache has to be filled.
 // Blocks of 2048 elements are 8 KB a stream. Sums of columns are chains of 64 terms in f32, and
 // take 32 KB of the second cache. Tasks of products keep their sums, rows and panels in 512 KB of
-// it, and leave two threads enough of them. Packing keys for attention costs a tenth to a fifth of
+// it, and leave two threads enough of them; against the library they were measured on a Zen 4 with
+// AVX-512 (bench/gemm.py). Packing keys for attention costs a tenth to a fifth of
 // a block of 32 rows, from 128 on little; of its gradient two blocks of weights are live, and rows
 // of up to 512 columns are one (256 KB), whose gradients are then as exact as those of a softmax.
 constexpr LoopRules kLoops = {.thread_nanoseconds = 5000,
@@ -93,6 +94,10 @@ constexpr LoopRules kLoops = {.thread_nanoseconds = 5000,
                               .part_sums = 8192,
                               .gemm_rows = 96,
                               .gemm_columns = 128,
+                              .gemm_sums = 12,
+                              .gemm_few_rows = 8,
+                              .gemm_few_rows_gain = 0.1,
+                              .gemm_joined_terms = 24,
                               .attention_rows = 128,
                               .gradient_rows = 64,
                               .gradient_columns = 128,
@@ -113,10 +118,12 @@ constexpr Target with_avx512(std::string_view row, std::string_view own_feature,
   Target t = kAvx2;
   t.row = row;
   t.processor = "x86-64-v4";
+  if (unit != MatrixUnit::none) t.features = "+avx512bf16";
   t.own_feature = own_feature;
   t.matrix_unit = unit;
   t.vector_bytes = 64;
   t.vector_registers = 32;
+  t.loops.gemm_sums = 24;
   t.libraries = one_dnn({DType::f32, DType::bf16});
   return t;
 }

@@ -16,6 +16,7 @@
 #include "runtime/cpu/executor.h"
 #include "runtime/cpu/strided_copy.h"
 #include "runtime/cuda/executable.h"
+#include "runtime/cuda/framework_steps.h"
 #include "runtime/cuda/named_device.h"
 
 namespace inkle::capi {
@@ -41,6 +42,10 @@ abi::PlanAndCode runnable(abi::PlanAndCode made, const Place& place) {
   const bool on_gpu = place.gpu != nullptr;
   if (on_gpu) {
     runtime::common::check_plan_of_file(*made.plan);
+    if (const auto steps = runtime::cuda::framework_steps(*made.plan); !steps.empty()) {
+      unsupported("plan {}: these ops need a framework: {}", made.plan->name,
+                  fmt::join(steps, ", "));
+    }
     made.plan = runtime::cuda::plan_on(std::move(made.plan), *place.gpu);
   } else {
     runtime::common::check_references(*made.plan);

@@ -20,6 +20,7 @@
 #include "package/target.h"
 #include "package/writer.h"
 #include "runtime/common/plan_of_file.h"
+#include "runtime/cuda/framework_steps.h"
 
 namespace inkle::cli {
 namespace {
@@ -70,7 +71,9 @@ package::TargetProgram compile(const BuildArguments& a, const Model& model,
   arguments.device = device;
   DeviceCompiler on(arguments);
   const bool on_gpu = on.gpu != nullptr;
-  on.options.keep_objects = !on_gpu;
+  // Of a GPU, too, all kernels are compiled together: modules of a cache may be other graphs', and
+  // a package's bytes are a function of its model.
+  on.options.keep_objects = true;
   on.options.tune = a.tune;
   const driver::Compiled compiled = on.compile(model.graph);
   auto plan = std::make_shared<const abi::Plan>(
@@ -81,6 +84,16 @@ package::TargetProgram compile(const BuildArguments& a, const Model& model,
           driver::facts_of(compiled.report)};
 }
 
+// All of what a GPU's target lacks, rather than the first at the first call. Ops in eager of other
+// targets are write_package's to refuse.
+void refuse_steps(const package::TargetProgram& target) {
+  if (target.architecture.empty()) return;
+  const auto steps = runtime::cuda::framework_steps(*target.made.plan);
+  if (steps.empty()) return;
+  unsupported("a package runs without a framework, and on {} these ops need one: {}",
+              target.architecture, fmt::join(steps, ", "));
+}
+
 void build(const BuildArguments& a) {
   const Model model = load_model(a.compile.file, a.compile.load);
   if (model.package != nullptr) user_error("{} is a package already", a.compile.file);
@@ -89,6 +102,7 @@ void build(const BuildArguments& a) {
   package::PackageInput input;
   for (const std::string& device : devices_of(a)) {
     input.targets.push_back(compile(a, model, device));
+    refuse_steps(input.targets.back());
   }
   if (a.weights != "none") input.weights = weights_of(model);
   input.separate_weights = a.weights == "separate";
@@ -149,8 +163,7 @@ void add_build(CLI::App& app) {
                       "file of a secret key (inkle key) that signs it: OUTPUT.sig beside it");
   command->add_flag("--freeze", compile.load.freeze,
                     "treat the weights of a .pt2 file as constants that are computed with");
-  command->add_flag("--fast-numerics", compile.fast_numerics,
-                    "drop roundings to f16 and bf16 between fused ops");
+  add_numerics_option(*command, compile.numerics);
   command->add_option("--threads", compile.threads, "number of threads")->check(at_least(1));
   command->callback([arguments] { build(*arguments); });
 }

@@ -166,7 +166,7 @@ bool Case::has(std::string_view option) const {
 void Case::apply(driver::CompileOptions& compile) const {
   compile.training = has("training");
   compile.deterministic = has("deterministic");
-  compile.fast_numerics = has("fast-numerics");
+  if (has("fast-numerics")) compile.numerics = abi::Numerics::fast;
 }
 
 std::vector<Case> parse_cases(std::string_view text, std::string_view file) {

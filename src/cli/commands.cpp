@@ -11,8 +11,7 @@ void add_compile_options(CLI::App& command, CompileArguments& a) {
                    "treat the weights of a .pt2 file as constants that are computed with");
   command.add_option("--weights", a.load.weights,
                      "safetensors file for the parameters of a text graph");
-  command.add_flag("--fast-numerics", a.fast_numerics,
-                   "drop roundings to f16 and bf16 between fused ops");
+  add_numerics_option(command, a.numerics);
   command.add_option("--skip-pass", a.skip_passes, "leave this pass out (again for more)")
       ->allow_extra_args(false);
   command.add_option("--pass-limit", a.pass_limit,
@@ -25,6 +24,16 @@ void add_compile_options(CLI::App& command, CompileArguments& a) {
       ->group("");
   command.add_option("--threads", a.threads, "number of threads")->check(at_least(1));
   add_key_option(command, a.load.key);
+}
+
+void add_numerics_option(CLI::App& command, abi::Numerics& numerics) {
+  const auto set = [&numerics](const std::string& name) { numerics = *abi::numerics_named(name); };
+  command
+      .add_option_function<std::string>(
+          "--numerics", set,
+          "fast: drop roundings to f16 and bf16 between fused ops; batch_invariant: on a CPU, the "
+          "bits of a row do not depend on the batch around it; eager: neither")
+      ->check(CLI::IsMember({"eager", "fast", "batch_invariant"}));
 }
 
 void add_key_option(CLI::App& command, std::optional<std::string>& key) {

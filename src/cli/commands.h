@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "abi/numerics.h"
 #include "cli/arguments.h"
 #include "cli/model.h"
 #include "driver/pipeline.h"
@@ -32,7 +33,7 @@ void add_sign(CLI::App& app);
 struct CompileArguments {
   std::string file;
   LoadOptions load;
-  bool fast_numerics = false;
+  abi::Numerics numerics = abi::Numerics::eager;
   std::vector<std::string> skip_passes;
   std::size_t pass_limit = PassLimit::kAll;
   std::string fail_stage;
@@ -43,6 +44,8 @@ struct CompileArguments {
 void add_compile_options(CLI::App& command, CompileArguments& arguments);
 // --device, for commands that run on any.
 void add_device_option(CLI::App& command, CompileArguments& arguments);
+// --numerics, for commands that compile.
+void add_numerics_option(CLI::App& command, abi::Numerics& numerics);
 // --key, for commands that load packages: the public key that must have signed them.
 void add_key_option(CLI::App& command, std::optional<std::string>& key);
 void add_input_options(CLI::App& command, ArgumentOptions& arguments);

@@ -273,7 +273,7 @@ schedule::ScheduledProgram scheduled(const DeviceCompiler& on, const Case& c) {
       lower::lower(passes::run_passes(std::move(graph), passes::standard_pipeline(), context, {}));
   schedule::Options scheduling;
   scheduling.target = on.compiler->target().describe(program);
-  scheduling.fast_numerics = options.fast_numerics;
+  scheduling.numerics = options.numerics;
   scheduling.training = options.training;
   scheduling.deterministic = options.deterministic;
   return schedule::schedule(std::move(program), scheduling, {});

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "driver/kept_choices.h"
 #include "driver/stored.h"
 #include "driver/target.h"
 #include "frontend/pt2/tensor_data.h"
@@ -68,7 +69,9 @@ driver::Compiled compiled_of(const package::Package& package, const runtime::cud
 
 std::shared_ptr<runtime::cuda::Device> open_gpu(const std::string& name) {
   if (name.starts_with(kCpuPrefix)) return nullptr;
-  return runtime::cuda::open_named(name, "cpu, cpu:x86-64-v3, cuda or cuda:NUMBER");
+  auto gpu = runtime::cuda::open_named(name, "cpu, cpu:x86-64-v3, cuda or cuda:NUMBER");
+  if (gpu != nullptr) driver::keep_choices(*gpu);
+  return gpu;
 }
 
 DeviceCompiler::DeviceCompiler(const CompileArguments& arguments, bool compiles)
@@ -79,7 +82,7 @@ DeviceCompiler::DeviceCompiler(const CompileArguments& arguments, bool compiles)
         gpu == nullptr ? driver::make_cpu_target(instruction_set_of(arguments.device))
                        : driver::make_target(gpu));
   }
-  options.fast_numerics = arguments.fast_numerics;
+  options.numerics = arguments.numerics;
   options.skip_passes = arguments.skip_passes;
   options.pass_limit = arguments.pass_limit;
   options.fail_stage = arguments.fail_stage;

@@ -16,6 +16,7 @@
 #include "lower/lower.h"
 #include "passes/pipeline.h"
 #include "schedule/nest_passes.h"
+#include "schedule/numerics.h"
 #include "schedule/schedule.h"
 
 namespace inkle::driver {
@@ -96,6 +97,20 @@ std::vector<std::string> skipped(const CompileOptions& options, bool of_nests) {
   return names;
 }
 
+// Passes over graphs that are left out. Whether attention written out by hand is found may depend
+// on the batch (of one row it looks otherwise), and its result then would.
+std::vector<std::string> skipped_passes(const CompileOptions& options) {
+  std::vector<std::string> names = skipped(options, false);
+  if (options.numerics == abi::Numerics::batch_invariant) {
+    for (const char* name : {"attention", "joint_attention", "training_attention"}) {
+      names.emplace_back(name);
+    }
+  }
+  // Folding computes in f64 and rounds once.
+  if (options.numerics == abi::Numerics::bitwise) names.emplace_back("fold_constants");
+  return names;
+}
+
 schedule::NestPassOptions nest_pass_options(const CompileOptions& options, Report& report,
                                             UnsupportedNodes& found, PassLimit& limit) {
   constexpr std::string_view kPrefix = "schedule/";
@@ -170,9 +185,16 @@ bool makes_all_kernels(const kernel::PassOptions& passes) {
   return !passes.fault.pass.empty() || passes.dump != nullptr || passes.optional != PassLimit::kAll;
 }
 
+// Functions and quotients of a GPU that are rounded at once have few digits beyond; not eager's.
+bool keeps_functions(const CompileOptions& options, const abi::DeviceDescription& device) {
+  return options.numerics == abi::Numerics::bitwise && device.kind == abi::DeviceKind::cuda;
+}
+
 // `report`: of the passes before.
-CodeOptions code_options(const CompileOptions& options, const Report& report) {
+CodeOptions code_options(const CompileOptions& options, const Report& report,
+                         const abi::DeviceDescription& device) {
   kernel::PassOptions passes{.fault = pass_fault(options.fail_stage)};
+  if (keeps_functions(options, device)) passes.skip.emplace_back("numerics");
   if (options.pass_limit != PassLimit::kAll) {
     passes.optional =
         options.pass_limit - std::min(options.pass_limit, report.optional_passes.size());
@@ -191,8 +213,10 @@ CodeOptions code_options(const CompileOptions& options, const Report& report) {
 }
 
 // What kernels that are alike have in common: the key of their code.
-std::string text_of(const schedule::KernelStep& step) {
-  return schedule::to_string(step.kernel) + schedule::to_string(step.schedule) + "\n";
+std::string text_of(const schedule::KernelStep& step, const CompileOptions& options,
+                    const abi::DeviceDescription& device) {
+  return schedule::to_string(step.kernel) + schedule::to_string(step.schedule) +
+         (keeps_functions(options, device) ? "\nas its functions are\n" : "\n");
 }
 
 }  // namespace
@@ -200,7 +224,7 @@ std::string text_of(const schedule::KernelStep& step) {
 abi::PlanAndCode Compiler::generate(schedule::ScheduledProgram& scheduled,
                                     const CompileOptions& options, Report& report) {
   const std::lock_guard lock(mutex_);
-  const CodeOptions code = code_options(options, report);
+  const CodeOptions code = code_options(options, report, target_->device());
   const bool is_gpu = target_->device().kind == abi::DeviceKind::cuda;
   for (const kernel::KernelPass& pass : is_gpu ? kernel::gpu_passes() : kernel::cpu_passes()) {
     if (!pass.required) report.optional_passes.push_back(fmt::format("codegen/{}", pass.name));
@@ -215,7 +239,7 @@ abi::PlanAndCode Compiler::generate(schedule::ScheduledProgram& scheduled,
     auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
     if (kernel == nullptr) continue;
     steps.push_back(kernel);
-    std::string text = text_of(*kernel);
+    std::string text = text_of(*kernel, options, target_->device());
     const auto [at, is_new] = number.try_emplace(text, static_cast<std::uint32_t>(unique.size()));
     choices.push_back({at->second, {}});
     if (!is_new) continue;
@@ -347,7 +371,7 @@ schedule::ScheduledProgram Compiler::schedule(graph::Graph graph, const CompileO
     context.options.safe_attention = target_->device().kind == abi::DeviceKind::cuda;
     if (!options.training) context.options.products = target_->products();
     passes::RunOptions run;
-    run.skip = skipped(options, false);
+    run.skip = skipped_passes(options);
     run.limit = &limit;
     run.miscompile = miscompiled(options, "passes");
     run.verify = options.verify;
@@ -359,7 +383,10 @@ schedule::ScheduledProgram Compiler::schedule(graph::Graph graph, const CompileO
   stages.dump("loops", [&] { return loop::to_string(program); });
   schedule::Options scheduling;
   scheduling.target = target_->describe(program);
-  scheduling.fast_numerics = options.fast_numerics;
+  scheduling.numerics = options.numerics;
+  if (schedule::fixes_order(scheduling)) {
+    scheduling.target.libraries.gemm.source = abi::GemmSource::templates;
+  }
   scheduling.training = options.training;
   scheduling.deterministic = options.deterministic;
   schedule::ScheduledProgram scheduled = stages.run("schedule", [&] {
@@ -381,6 +408,9 @@ schedule::ScheduledProgram Compiler::schedule(graph::Graph graph, const CompileO
     });
   }
   stages.dump("kernels", [&] { return kernels_text(scheduled); });
+  for (schedule::NotHeld& op : schedule::not_held(scheduled, scheduling)) {
+    report.not_held.push_back({std::move(op.op), std::move(op.source), std::move(op.reason)});
+  }
   return scheduled;
 }
 
@@ -398,14 +428,15 @@ void Compiler::finish(schedule::ScheduledProgram& scheduled, const CompileOption
 
 void Compiler::probe(const schedule::ScheduledProgram& scheduled, const CompileOptions& options,
                      UnsupportedNodes& found) {
-  CodeOptions code = code_options(options, Report{});
+  CodeOptions code = code_options(options, Report{}, target_->device());
   code.only_text = true;
   std::vector<TargetUnit> units;
   std::set<std::string> seen;
   const std::lock_guard lock(mutex_);
   for (const schedule::Step& step : scheduled.steps) {
     const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
-    if (kernel == nullptr || !seen.insert(text_of(*kernel)).second) continue;
+    if (kernel == nullptr) continue;
+    if (!seen.insert(text_of(*kernel, options, target_->device())).second) continue;
     units.push_back({&kernel->kernel, kernel->schedule, fmt::format("k{}", units.size())});
   }
   found.run([&] { (void)target_->compile(units, code); });
@@ -468,7 +499,7 @@ std::pair<Compiled, Compiled> Compiler::compile_anew(graph::Graph first, graph::
 void Compiler::compile_kernels(std::initializer_list<const schedule::ScheduledProgram*> programs,
                                const CompileOptions& options, const Report& before) {
   const std::lock_guard lock(mutex_);
-  const CodeOptions code = code_options(options, before);
+  const CodeOptions code = code_options(options, before, target_->device());
   std::vector<TargetUnit> units;
   std::vector<std::string> texts;
   std::set<std::string> seen;
@@ -476,7 +507,7 @@ void Compiler::compile_kernels(std::initializer_list<const schedule::ScheduledPr
     for (const schedule::Step& step : program->steps) {
       const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
       if (kernel == nullptr) continue;
-      std::string text = text_of(*kernel);
+      std::string text = text_of(*kernel, options, target_->device());
       if (known_.contains(text) && !makes_all_kernels(code.passes)) continue;
       if (!seen.insert(text).second) continue;
       units.push_back({&kernel->kernel, kernel->schedule, fmt::format("k{}", units.size())});
@@ -514,7 +545,7 @@ partition::Halves Compiler::cut(graph::Graph joint, const partition::Joint& info
     if (weigh == partition::Weigh::bytes) context.options.forward_outputs = info.forward_outputs;
     passes::RunOptions run;
     PassLimit limit(options.pass_limit);
-    run.skip = skipped(options, false);
+    run.skip = skipped_passes(options);
     run.limit = &limit;
     run.miscompile = miscompiled(options, "passes");
     run.verify = options.verify;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "abi/code.h"
+#include "abi/numerics.h"
 #include "abi/plan.h"
 #include "base/pass_limit.h"
 #include "cache/claim.h"
@@ -33,7 +34,7 @@ struct CompileOptions {
   std::size_t pass_limit = PassLimit::kAll;              // of all tables together, for bisection
   std::size_t stop_after_nest_passes = ~std::size_t{0};  // schedule::NestPassOptions::stop_after
   bool verify = true;
-  bool fast_numerics = false;
+  abi::Numerics numerics = abi::Numerics::eager;
   bool training = false;
   bool deterministic = false;  // the same results in each run, as schedule::Options has it
   // Gets the text of each stage: "graph", "passes", "loops", "kernels", "plan".
@@ -98,6 +99,11 @@ struct Report {
   std::int64_t bytes_moved = 0;
   std::int64_t bytes_lower_bound = 0;
   std::vector<std::string> eager;  // names of ops that run in the host's eager mode
+  // Ops whose results are not what CompileOptions::numerics promises.
+  struct NotHeld {
+    std::string op, source, reason;
+  };
+  std::vector<NotHeld> not_held;
 };
 
 struct Compiled {

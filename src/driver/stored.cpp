@@ -41,7 +41,12 @@ json to_json(const Report& report) {
   for (const StepReport& s : report.steps) {
     steps.push_back({s.kind, s.label, s.source, s.kernel});
   }
+  json not_held = json::array();
+  for (const Report::NotHeld& op : report.not_held) {
+    not_held.push_back({op.op, op.source, op.reason});
+  }
   return {{"steps", std::move(steps)},
+          {"not_held", std::move(not_held)},
           {"kernels", report.kernels},
           {"launches", report.launches},
           {"library_calls", report.library_calls},
@@ -57,6 +62,10 @@ Report from_json(const json& from) {
                             .label = s.at(1).get<std::string>(),
                             .source = s.at(2).get<std::string>(),
                             .kernel = s.at(3).get<std::string>()});
+  }
+  for (const json& op : from.at("not_held")) {
+    report.not_held.push_back(
+        {op.at(0).get<std::string>(), op.at(1).get<std::string>(), op.at(2).get<std::string>()});
   }
   report.kernels = report.kernels_reused = from.at("kernels").get<std::uint32_t>();
   report.launches = from.at("launches").get<std::uint32_t>();
@@ -131,7 +140,8 @@ Identity identity_of(const Backend& target, const CompileOptions& options) {
   };
   identity.emplace_back(
       "options",
-      "with" + flag(options.training, "training") + flag(options.fast_numerics, "fast numerics") +
+      "with" + flag(options.training, "training") +
+          fmt::format(" {} numerics", abi::name_of(options.numerics)) +
           flag(options.deterministic, "determinism") + flag(options.tune, "measured schedules") +
           flag(options.passes.freeze, "frozen weights") +
           flag(options.passes.split_attention, "attention split") +

@@ -112,6 +112,9 @@ class Backend {
       abi::PlanAndCode made) const = 0;
 };
 
+// INKLE_GEMM: library (also where it is not set), template or auto. Throws UserError for anything else.
+abi::GemmSource gemm_source_from_environment();
+
 // The machine that this process runs on. Code is for an instruction set of image/processor.h if one
 // is named, else for this very processor. Throws Unsupported if Inkle was built without LLVM,
 // UserError for an instruction set that is unknown, or not this machine's.
@@ -120,7 +123,8 @@ class Backend {
 // Code as this row says, to run here.
 [[nodiscard]] std::unique_ptr<Backend> make_cpu_target(const abi::Target& row);
 
-// GPU number `index`; measured schedules are kept in the user's folder. Throws Unsupported if there
+// GPU number `index`; measured schedules and choices of libraries are kept in the user's folder.
+// Throws Unsupported if there
 // is none, or its driver is missing.
 [[nodiscard]] std::unique_ptr<Backend> make_cuda_target(std::int32_t index);
 

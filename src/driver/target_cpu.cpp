@@ -27,26 +27,25 @@ class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const codegen::cpu::TargetOptions& options)
       : generator_(options),
-        gemm_template_(options.gemm_template),
+        gemm_(options.gemm),
         is_for_this_processor_(options.instruction_set.empty() && options.row == nullptr) {}
 
   const abi::DeviceDescription& device() const override { return generator_.device(); }
 
   Identity identity() const override {
     const abi::DeviceDescription& d = device();
-    return {
-        {"processor", generator_.target()},
-        {"machine",
-         fmt::format("{}, {} bytes a vector, {} registers, caches of {}, {} and {} bytes, "
-                     "{} threads{}",
-                     generator_.row().row, d.vector_bytes, d.vector_registers, d.l1_bytes,
-                     d.l2_bytes, d.l3_bytes, d.parallelism, gemm_template_ ? ", own GEMM" : "")}};
+    return {{"processor", generator_.target()},
+            {"machine",
+             fmt::format("{}, {} bytes a vector, {} registers, caches of {}, {} and {} bytes, "
+                         "{} threads{}",
+                         generator_.row().row, d.vector_bytes, d.vector_registers, d.l1_bytes,
+                         d.l2_bytes, d.l3_bytes, d.parallelism, gemm_text())}};
   }
 
   abi::Target describe(const loop::Program& program) const override {
     abi::Target described = abi::target_of(generator_.row(), device());
     abi::Libraries& libraries = described.libraries;
-    libraries.gemm.by_template = gemm_template_;
+    libraries.gemm.source = gemm_;
     // Whether oneDNN computes in bf16 is asked where it matters, and where the code is to run.
     const bool has_bf16 = std::any_of(program.buffers.begin(), program.buffers.end(),
                                       [](const auto& b) { return b.dtype == abi::DType::bf16; });
@@ -117,6 +116,18 @@ class CpuBackend final : public Backend {
   }
 
  private:
+  [[nodiscard]] std::string_view gemm_text() const {
+    switch (gemm_) {
+      case abi::GemmSource::templates:
+        return ", own GEMM";
+      case abi::GemmSource::least:
+        return ", own GEMM where it is faster";
+      case abi::GemmSource::library:
+        break;
+    }
+    return "";
+  }
+
   // All that machine code depends on, the more general first.
   [[nodiscard]] cache::Key key_of(const TargetUnit& unit) const {
     cache::Key key = identity();
@@ -187,7 +198,7 @@ class CpuBackend final : public Backend {
   }
 
   codegen::cpu::CpuCompiler generator_;
-  bool gemm_template_ = false;
+  abi::GemmSource gemm_ = abi::GemmSource::library;
   bool is_for_this_processor_ = true;
 };
 
@@ -196,12 +207,14 @@ class CpuBackend final : public Backend {
 std::unique_ptr<Backend> make_cpu_target(std::string_view instruction_set) {
   auto options = codegen::cpu::TargetOptions::from_environment();
   options.instruction_set = instruction_set;
+  options.gemm = gemm_source_from_environment();
   return std::make_unique<CpuBackend>(options);
 }
 
 std::unique_ptr<Backend> make_cpu_target(const abi::Target& row) {
   auto options = codegen::cpu::TargetOptions::from_environment();
   options.row = &row;
+  options.gemm = gemm_source_from_environment();
   return std::make_unique<CpuBackend>(options);
 }
 #else

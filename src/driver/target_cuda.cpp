@@ -7,8 +7,11 @@
 #include "abi/targets.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "codegen/cpu/compiler.h"
+#include "cache/store.h"
 #include "codegen/cuda/compiler.h"
+#include "driver/build_identity.h"
+#include "driver/kept_choices.h"
+#include "driver/kept_modules.h"
 #include "driver/measured.h"
 #include "driver/target.h"
 #include "driver/tune_cuda.h"
@@ -60,8 +63,9 @@ class CudaBackend final : public Backend {
 
   abi::Target describe(const Program& /*program*/) const override {
     abi::Target described = target_;
-    described.libraries.gemm.by_template =
-        gemm_template_ && described.products != abi::ProductRules{};
+    if (gemm_template_ && described.products != abi::ProductRules{}) {
+      described.libraries.gemm.source = abi::GemmSource::templates;
+    }
     if (device_->convolutions() == nullptr) {
       abi::ConvolutionLibrary& library = described.libraries.convolution;
       library.is_open = false;
@@ -101,6 +105,7 @@ class CudaBackend final : public Backend {
 
   void settle() noexcept override {
     if (runtime::cuda::Convolutions* library = ahead_.load()) library->settle();
+    if (const auto choices = device_->library_choices(); choices) choices->settle();
   }
 
   std::optional<passes::ProductCosts> products() const override {
@@ -119,16 +124,68 @@ class CudaBackend final : public Backend {
 
   std::vector<TargetKernel> compile(std::span<const TargetUnit> units,
                                     const CodeOptions& options) override {
-    std::vector<codegen::cuda::CompileUnit> all;
-    for (const TargetUnit& unit : units) all.push_back({unit.kernel, unit.schedule, unit.name});
-    codegen::cuda::Compiled made = generator_.compile(all, options.only_text, options.passes);
+    KeptModules kept = kept_modules(options);
+    std::vector<TargetKernel> result(units.size());
+    std::vector<codegen::cuda::CompileUnit> wanted;
+    std::vector<std::size_t> wanted_at;
+    for (std::size_t u = 0; u < units.size(); ++u) {
+      if (auto found = kept.find(*units[u].kernel, units[u].schedule)) {
+        result[u] = std::move(*found);
+        continue;
+      }
+      wanted.push_back({units[u].kernel, units[u].schedule, units[u].name});
+      wanted_at.push_back(u);
+    }
+    if (wanted.size() < units.size()) {
+      log(LogChannel::cache, "{} of {} kernels were made by earlier processes",
+          units.size() - wanted.size(), units.size());
+    }
+    if (!wanted.empty() || units.empty()) {
+      std::vector<TargetKernel> made = compile_anew(wanted, options);
+      for (std::size_t w = 0; w < made.size(); ++w) {
+        const TargetUnit& unit = units[wanted_at[w]];
+        kept.keep(*unit.kernel, unit.schedule, made[w]);
+        result[wanted_at[w]] = std::move(made[w]);
+      }
+    }
+    kept.settle();
+    return result;
+  }
+
+  std::vector<schedule::Schedule> tune(std::span<const TuneCase> cases) override {
+    return tune_blocks(cases, generator_, *device_, measured_);
+  }
+
+  std::unique_ptr<runtime::common::Executable> load(abi::PlanAndCode made) const override {
+    return std::make_unique<runtime::cuda::Executable>(std::move(made), device_);
+  }
+
+ private:
+  // Text of the code is not kept, so who wants it compiles.
+  [[nodiscard]] KeptModules kept_modules(const CodeOptions& options) const {
+    const std::string& architecture = device().architecture;
+    const bool has_code = !options.text && !options.object && !options.only_text;
+    const std::string version =
+        options.cache && has_code && !build_identity().empty() && cache::user_store() != nullptr
+            ? codegen::cuda::nvrtc_version()
+            : std::string();
+    if (version.empty()) return {nullptr, {}, architecture};
+    Identity made_with = identity();
+    made_with.insert(made_with.begin(), {"build", build_identity()});
+    made_with.emplace_back("NVRTC", version);
+    return {cache::user_store(), std::move(made_with), architecture};
+  }
+
+  std::vector<TargetKernel> compile_anew(std::span<const codegen::cuda::CompileUnit> units,
+                                         const CodeOptions& options) const {
+    codegen::cuda::Compiled made = generator_.compile(units, options.only_text, options.passes);
     std::vector<std::shared_ptr<const abi::DeviceImage>> images;
     for (abi::DeviceImage& image : made.images) {
       images.push_back(std::make_shared<const abi::DeviceImage>(std::move(image)));
     }
     std::vector<TargetKernel> result;
     const double each = (made.emit_seconds + made.compile_seconds) /
-                        static_cast<double>(std::max<std::size_t>(all.size(), 1));
+                        static_cast<double>(std::max<std::size_t>(units.size(), 1));
     for (codegen::cuda::CompiledKernel& kernel : made.kernels) {
       TargetKernel one;
       one.image = images.at(kernel.kernel.image);
@@ -142,21 +199,12 @@ class CudaBackend final : public Backend {
     return result;
   }
 
-  std::vector<schedule::Schedule> tune(std::span<const TuneCase> cases) override {
-    return tune_blocks(cases, generator_, *device_, measured_);
-  }
-
-  std::unique_ptr<runtime::common::Executable> load(abi::PlanAndCode made) const override {
-    return std::make_unique<runtime::cuda::Executable>(std::move(made), device_);
-  }
-
- private:
   std::shared_ptr<runtime::cuda::Device> device_;
   abi::Target target_;
   codegen::cuda::CudaCompiler generator_;
   std::atomic<runtime::cuda::Convolutions*> ahead_ = nullptr;  // what looks for something
   MeasuredSchedules measured_;
-  bool gemm_template_ = codegen::cpu::TargetOptions::from_environment().gemm_template;
+  bool gemm_template_ = gemm_source_from_environment() == abi::GemmSource::templates;
 };
 
 }  // namespace
@@ -167,7 +215,9 @@ std::unique_ptr<Backend> make_target(std::shared_ptr<runtime::cuda::Device> devi
 }
 
 std::unique_ptr<Backend> make_cuda_target(std::int32_t index) {
-  return make_target(runtime::cuda::open_device(index), user_schedules_folder());
+  auto device = runtime::cuda::open_device(index);
+  keep_choices(*device);
+  return make_target(std::move(device), user_schedules_folder());
 }
 
 std::unique_ptr<Backend> make_null_target(std::string_view architecture) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "kernel/derive.h"
 #include "kernel/function.h"
 #include "sym/symbols.h"
 
@@ -89,8 +90,9 @@ ValueId Builder::compute(loop::Opcode opcode, DType result, const Values& operan
 }
 
 ValueId Builder::function(NamedFunction function, const Values& operands) {
-  const DType dtype = type_of(operands.at(0)).dtype;
-  return operation(Op::function, operands, {scalar_type(dtype)}, Function{function})[0];
+  std::vector<Type> types;
+  for (const ValueId v : operands) types.push_back(type_of(v));
+  return operation(Op::function, operands, {function_type(function, types)}, Function{function})[0];
 }
 
 ValueId Builder::cast(ValueId value, DType to) {

@@ -83,6 +83,13 @@ std::string check_function(NamedFunction function, std::span<const Type> operand
   if (operands.size() != static_cast<std::size_t>(row.operands)) {
     return fmt::format("{} of {} operands, not {}", row.name, operands.size(), row.operands);
   }
+  if (row.exact != nullptr) {
+    for (std::size_t o = 0; o < operands.size(); ++o) {
+      if (operands[o] == scalar_type(row.takes.at(o))) continue;
+      return fmt::format("{} takes {} as operand {}", row.name, abi::name_of(row.takes.at(o)), o);
+    }
+    return {};
+  }
   for (const Type& type : operands) {
     if (type == scalar_type(DType::f32)) continue;
     if (type == scalar_type(DType::f64) && type == operands[0]) continue;
@@ -90,6 +97,11 @@ std::string check_function(NamedFunction function, std::span<const Type> operand
   }
   if (operands.front() != operands.back()) return fmt::format("{} of two types", row.name);
   return {};
+}
+
+Type function_type(NamedFunction function, std::span<const Type> operands) {
+  const FunctionRow& row = row_of(function);
+  return row.exact != nullptr ? scalar_type(row.gives) : operands.front();
 }
 
 bool has_own_detail(const Operation& o) {

@@ -16,6 +16,8 @@ namespace inkle::kernel {
 [[nodiscard]] std::string check_compute(loop::Opcode opcode, std::span<const Type> operands,
                                         const Type& result);
 [[nodiscard]] std::string check_function(NamedFunction function, std::span<const Type> operands);
+// Of operands that check_function has nothing against.
+[[nodiscard]] Type function_type(NamedFunction function, std::span<const Type> operands);
 
 // "f32", "token", "frag<f32[64,128] warpgroup wgmma_c>".
 [[nodiscard]] std::string to_string(const Kernel& kernel, const Type& type);

@@ -19,6 +19,30 @@ double round_f16(std::span<const double> x) {
   return abi::f16_to_float(abi::float_to_f16(static_cast<float>(x[0])));
 }
 
+// What AVX512-BF16 does: numbers below the least normal one are 0, taken and given.
+float flushed(double x) {
+  const auto f = static_cast<float>(x);
+  return std::fabs(f) < 0x1p-126F ? std::copysign(0.0F, f) : f;
+}
+
+loop::Scalar pack_bf16(std::span<const loop::Scalar> x) {
+  const std::uint32_t low = abi::float_to_bf16(flushed(x[0].real));
+  const std::uint32_t high = abi::float_to_bf16(flushed(x[1].real));
+  return {0, static_cast<std::int32_t>(high << 16U | low)};
+}
+
+loop::Scalar dot_bf16(std::span<const loop::Scalar> x) {
+  const auto a = static_cast<std::uint32_t>(x[1].integer);
+  const auto b = static_cast<std::uint32_t>(x[2].integer);
+  float sum = flushed(x[0].real);
+  for (const std::uint32_t shift : {16U, 0U}) {
+    const float left = flushed(abi::bf16_to_float(static_cast<std::uint16_t>(a >> shift)));
+    const float right = flushed(abi::bf16_to_float(static_cast<std::uint16_t>(b >> shift)));
+    sum = flushed(std::fma(left, right, sum));
+  }
+  return {sum, 0};
+}
+
 // exp_term: the rounding of x * log2(e) makes it off by |x| 2^-24 of itself, two units of the
 // approximate exp2 come on top; below the least normal number it is 0. A term is a small part of
 // the sum where |x| is large.
@@ -29,6 +53,18 @@ constexpr std::array kRows = {
     FunctionRow{NamedFunction::exp_negative, "exp_negative", 1, exp_negative, 0x1p-23, 0x1p-149},
     FunctionRow{NamedFunction::round_bf16, "round_bf16", 1, round_bf16, 0, 0},
     FunctionRow{NamedFunction::round_f16, "round_f16", 1, round_f16, 0, 0},
+    FunctionRow{.function = NamedFunction::pack_bf16,
+                .name = "pack_bf16",
+                .operands = 2,
+                .takes = {DType::f32, DType::f32},
+                .gives = DType::i32,
+                .exact = pack_bf16},
+    FunctionRow{.function = NamedFunction::dot_bf16,
+                .name = "dot_bf16",
+                .operands = 3,
+                .takes = {DType::f32, DType::i32, DType::i32},
+                .gives = DType::f32,
+                .exact = dot_bf16},
 };
 
 }  // namespace

@@ -2,11 +2,13 @@
 // Each printer has one fixed expansion for a name.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <span>
 #include <string_view>
 
 #include "kernel/operation.h"
+#include "loop/scalar.h"
 
 namespace inkle::kernel {
 
@@ -19,6 +21,11 @@ struct FunctionRow {
   // meaning or absolute, whichever is larger.
   double relative_error = 0;
   double absolute_error = 0;
+  // Of functions whose operands and result are not all of one float type: what they take and give,
+  // and the result to the bit, in place of a meaning.
+  std::array<DType, 3> takes{};
+  DType gives = DType::f32;
+  loop::Scalar (*exact)(std::span<const loop::Scalar> operands) = nullptr;
 };
 
 [[nodiscard]] std::span<const FunctionRow> functions();  // in order of the enumeration

@@ -200,15 +200,22 @@ std::int64_t Machine::compute(Thread& thread, const Instruction& i, std::uint32_
     const Opcode opcode = i.detail == 1 ? Opcode::remainder : Opcode::floordiv;
     return to_bits(loop::evaluate(opcode, i.dtype, both), i.to);
   }
+  const FunctionRow* const named =
+      i.code == Code::function ? &row_of(kernel_.detail<Function>(i.operation).function) : nullptr;
   std::array<Scalar, 3> operands;
+  if (named != nullptr && named->exact != nullptr) {
+    for (std::uint32_t o = 0; o < i.operand_count; ++o) {
+      operands[o] = to_scalar(get(thread, operand(i, o), lane), named->takes.at(o));
+    }
+    return to_bits(named->exact(operands), i.to);
+  }
   for (std::uint32_t o = 0; o < i.operand_count; ++o) {
     const DType dtype = i.opcode == Opcode::select && o == 0 ? DType::boolean : i.dtype;
     operands[o] = to_scalar(get(thread, operand(i, o), lane), dtype);
   }
-  if (i.code == Code::function) {
+  if (named != nullptr) {
     const std::array real = {operands[0].real, operands[1].real};
-    const FunctionRow& row = row_of(kernel_.detail<Function>(i.operation).function);
-    return to_bits(loop::make_scalar(i.to, row.meaning(real)), i.to);
+    return to_bits(loop::make_scalar(i.to, named->meaning(real)), i.to);
   }
   switch (i.opcode) {
     case Opcode::cast:

@@ -125,6 +125,8 @@ enum class NamedFunction : std::uint8_t {
   exp_negative,  // exp(x), x <= 0
   round_bf16,    // the f32 nearest to x that is a bf16
   round_f16,     // the f32 nearest to x that is an f16
+  pack_bf16,     // a pair of bf16 as an i32: a rounded in the low half, b in the high half
+  dot_bf16,      // c + a * b, of f32 and two pairs of bf16: the high products first
 };
 struct Function {
   NamedFunction function = NamedFunction::exp_term;

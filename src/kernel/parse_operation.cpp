@@ -23,7 +23,8 @@ Parser::Values Parser::operation(std::string_view word, const Wanted& wanted) {
     const std::vector<Type> types = types_of(operands);
     const std::string wrong = check_function(*function, types);
     if (!wrong.empty()) refuse(wrong);
-    return append(Op::function, std::move(operands), {types[0]}, Function{*function});
+    return append(Op::function, std::move(operands), {function_type(*function, types)},
+                  Function{*function});
   }
   const auto op = kOps.find(base);
   const bool is_named = op && *op != Op::constant && *op != Op::compute && *op != Op::function &&

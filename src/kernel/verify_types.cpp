@@ -315,7 +315,8 @@ void Verifier::types(const Operation& o) const {
     case Op::function: {
       const std::string wrong = check_function(std::get<Function>(o.detail).function, operands);
       require(wrong.empty(), "{}", wrong);
-      return same(types_of(o.results), {operands[0]}, "results");
+      return same(types_of(o.results),
+                  {function_type(std::get<Function>(o.detail).function, operands)}, "results");
     }
     case Op::indirect:
     case Op::bind:

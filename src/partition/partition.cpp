@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "graph/builder.h"
 #include "partition/problem.h"
 
 namespace inkle::partition {
@@ -67,6 +68,13 @@ class Half {
     made_.outputs.push_back(copy);
   }
 
+  // Returns the contents that `v` has now, in memory of their own.
+  ValueId add_copy(ValueId v) {
+    const ValueId copy = graph::Builder(made_).node("clone", {of(v)});
+    made_.outputs.push_back({.value = copy, .sharing = Sharing::own});
+    return copy;
+  }
+
   [[nodiscard]] bool has(ValueId v) const { return !map_[v.index].is_none(); }
 
   // The half's own value; literals come with their first reader.
@@ -110,7 +118,7 @@ class Splitter {
                   .symbols = {},
                   .bytes = cut_.bytes,
                   .forward_outputs = info_.forward_outputs};
-    build_backward(halves.kept);
+    build_backward(halves.forward, halves.kept);
     halves.symbols = add_symbols(halves.forward);
     graph::settle_views(backward_.graph());
     halves.backward = std::move(backward_.graph());
@@ -126,7 +134,12 @@ class Splitter {
       if (cut_.in_forward[i]) forward_.add_node(joint_.nodes[i]);
     }
     for (std::size_t i = 0; i < info_.forward_outputs; ++i) forward_.add_output(joint_.outputs[i]);
+    const std::vector<ValueId> owners = graph::memory_owners(joint_);
     for (const ValueId v : cut_.kept) {
+      if (is_written(owners[v.index])) {
+        kept_.push_back({.in_forward = forward_.add_copy(v)});
+        continue;
+      }
       // In the memory of an input or output where it lies there.
       forward_.add_output({.value = v, .sharing = graph::Sharing::free});
       Kept kept{.in_forward = forward_.of(v)};
@@ -144,11 +157,21 @@ class Splitter {
     graph::settle_views(forward_.graph());
   }
 
-  void build_backward(std::vector<Kept>& kept) {
+  // The host writes to it between the halves.
+  [[nodiscard]] bool is_written(ValueId owner) const {
+    const auto input = std::ranges::find(joint_.inputs, owner, &Input::value);
+    return input != joint_.inputs.end() &&
+           info_.is_written[static_cast<std::size_t>(input - joint_.inputs.begin())];
+  }
+
+  void build_backward(const Graph& forward, std::vector<Kept>& kept) {
     for (std::size_t i = 0; i < kept.size(); ++i) {
       const bool is_input = kept[i].input != Kept::kComputed;
       std::string name = is_input ? joint_.inputs[kept[i].input].name : "kept_" + std::to_string(i);
       kept[i].in_backward = backward_.add_kept(cut_.kept[i], std::move(name));
+      // A copy lies as it likes.
+      graph::Type& type = backward_.graph().type(kept[i].in_backward);
+      if (!forward.type(kept[i].in_forward).strides) type.strides.reset();
     }
     for (std::size_t i = 0; i < joint_.inputs.size(); ++i) {
       if (info_.is_tangent[i]) backward_.add_input(joint_.inputs[i]);

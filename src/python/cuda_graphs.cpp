@@ -345,6 +345,11 @@ nb::object CudaGraphs::replay(Entry& entry, const Recording& recording, const To
   if (!tuple.is_valid()) throw nb::python_error();
   for (std::size_t r = 0; r < recording.results.size(); ++r) {
     const ResultRecipe& recipe = recording.results[r];
+    if (recipe.repeats >= 0) {
+      PyObject* const earlier = PyTuple_GET_ITEM(tuple.ptr(), recipe.repeats);
+      PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(r), Py_NewRef(earlier));
+      continue;
+    }
     nb::object base;
     if (recipe.argument >= 0) {
       base = nb::borrow(host.tensors()[static_cast<std::size_t>(recipe.argument)]);

@@ -23,6 +23,7 @@
 #include "frontend/torch/importer.h"
 #include "graph/text.h"
 #include "kernel/passes.h"
+#include "ops/exact.h"
 #include "ops/table.h"
 #include "passes/pipeline.h"
 #include "python/cut.h"
@@ -160,12 +161,17 @@ nb::dict report_dict(const driver::Report& report) {
   result["bytes_lower_bound"] = report.bytes_lower_bound;
   result["eager"] = nb::cast(report.eager);
   result["optional_passes"] = nb::cast(report.optional_passes);
+  nb::list not_held;
+  for (const auto& op : report.not_held) {
+    not_held.append(nb::make_tuple(op.op, op.source, op.reason));
+  }
+  result["not_held"] = not_held;
   return result;
 }
 
 struct Options {
   bool training = false;
-  bool fast_numerics = false;
+  std::string numerics = "eager";
   bool cache = true;
   bool freeze = false;
   bool tune = false;
@@ -178,7 +184,9 @@ struct Options {
 driver::CompileOptions compile_options(const Options& options) {
   driver::CompileOptions o;
   o.training = options.training;
-  o.fast_numerics = options.fast_numerics;
+  const auto numerics = abi::numerics_named(options.numerics);
+  if (!numerics) user_error("there are no numerics '{}'", options.numerics);
+  o.numerics = *numerics;
   o.cache = options.cache;
   o.fail_stage = options.fail_stage;
   o.pass_limit = options.pass_limit;
@@ -343,6 +351,7 @@ void bind_importer(nb::module_& m) {
              return i.literal(to_type(i, type), {begin, begin + bytes});
            })
       .def("call", call)
+      .def("set_bitwise", &Importer::set_bitwise)
       .def("set_keep", [](Importer& i, int keep) { i.set_keep(static_cast<graph::Keep>(keep)); })
       .def(
           "output", [](Importer& i, ValueId v, bool is_free) { i.output(v, is_free); },
@@ -395,7 +404,7 @@ void bind_compiler(nb::module_& m) {
   nb::class_<Options>(m, "Options")
       .def(nb::init<>())
       .def_rw("training", &Options::training)
-      .def_rw("fast_numerics", &Options::fast_numerics)
+      .def_rw("numerics", &Options::numerics)
       .def_rw("cache", &Options::cache)
       .def_rw("freeze", &Options::freeze)
       .def_rw("tune", &Options::tune)
@@ -439,6 +448,7 @@ void bind_compiler(nb::module_& m) {
       .def("set_fallback", &TorchCallable::set_fallback, nb::arg("otherwise").none())
       .def_rw("fails", &TorchCallable::fails)
       .def_rw("donates_arguments", &TorchCallable::donates_arguments)
+      .def("set_repeats", &TorchCallable::set_repeats)
       .def("use_graphs", &TorchCallable::use_graphs, nb::arg("why_not") = "")
       .def_prop_ro("graphs", &TorchCallable::graph_report)
       .def("stored", stored, nb::arg("with_constants") = false)
@@ -525,6 +535,12 @@ NB_MODULE(_inkle, m) {
   bind_program(m);
   bind_reading(m);
   m.def("ops_markdown", &ops::ops_markdown);
+  m.def("exact_rows_markdown", &ops::exact_rows_markdown);
+  nb::list numerics;
+  for (const std::string_view name : abi::kNumericsNames) {
+    numerics.append(nb::str(name.data(), name.size()));
+  }
+  m.attr("NUMERICS") = nb::tuple(numerics);
   m.def(
       "kernel_passes",
       [](bool gpu) {

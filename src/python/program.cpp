@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "capi/program.h"
+#include "driver/kept_choices.h"
 #include "python/device_array.h"
 #include "python/dlpack.h"
 #include "runtime/common/errors.h"
@@ -301,6 +302,7 @@ void bind_program(nb::module_& m) {
       [](const std::string& path, const std::optional<std::string>& key,
          const std::string& device) {
         capi::Place place = capi::Place::named(device);
+        if (place.gpu != nullptr) driver::keep_choices(*place.gpu);
         auto package = package::Package::open(path, package::Package::Use::run,
                                               place.architecture(), package::Trust::of(key));
         return new Program(std::move(package), std::move(place));

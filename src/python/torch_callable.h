@@ -69,6 +69,9 @@ class TorchCallable {
   // any more, unless others hold it. After that there is no fallback.
   bool donates_arguments = false;
 
+  // By result: the earlier one that is the very same tensor, -1 where none is; [] for none.
+  void set_repeats(std::vector<std::int32_t> repeats) { context_.repeats = std::move(repeats); }
+
   [[nodiscard]] const abi::Plan& plan() const { return *plan_; }
   [[nodiscard]] abi::Device device() const { return context_.device; }
   [[nodiscard]] const runtime::common::Executable& executable() const { return *executable_; }

@@ -36,6 +36,8 @@ struct HostContext {
     bool is_parameter = false;
   };
   std::vector<Argument> arguments;
+  // By result: the earlier result that is the very same tensor, -1 where none is. Empty: none.
+  std::vector<std::int32_t> repeats;
 };
 
 // One result of a call: nothing, an integer, or a view of a tensor.
@@ -48,6 +50,7 @@ struct ResultRecipe {
   bool is_early = false;       // that tensor was made before any step
   std::vector<std::int64_t> sizes, strides;
   std::int64_t byte_offset = 0;  // from that tensor's first element
+  std::int32_t repeats = -1;     // HostContext::repeats
 };
 
 // State of one call, kept for the next. The interpreter's lock is held but between begin_steps()

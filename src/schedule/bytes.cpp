@@ -154,7 +154,8 @@ class Counter {
   }
   void count(const KernelStep& step, const GemmKernel& g) {
     const auto& v = g.variables;
-    access(step.buffers[0], false, g.a, {{v[0], g.batch}, {v[1], g.rows}, {v[3], g.terms}});
+    const Expr terms = g.pairs ? g.terms * 2 : g.terms;
+    access(step.buffers[0], false, g.a, {{v[0], g.batch}, {v[1], g.rows}, {v[3], terms}});
     touch_whole(step.buffers[1], false);
     const std::vector<Dim> dims = {{v[0], g.batch}, {v[1], g.rows}, {v[2], g.columns}};
     for (const loop::Instruction& i : g.epilogue.instructions) {

@@ -156,4 +156,16 @@ std::optional<ActivationMatch> match_activation(const Body& body, Val v) {
   return std::nullopt;
 }
 
+std::optional<Val> append_activation(BodyBuilder& body, PostOpKind kind, double alpha, double beta,
+                                     Val x) {
+  if (kind == PostOpKind::linear) {
+    const Val scaled = alpha == 1 ? x : body.mul(f(body, alpha), x);
+    return beta == 0 ? scaled : body.add(scaled, f(body, beta));
+  }
+  for (const Pattern& p : kPatterns) {
+    if (p.kind == kind && p.alpha == alpha && p.beta == beta) return p.write(body, x);
+  }
+  return std::nullopt;
+}
+
 }  // namespace inkle::schedule

@@ -5,6 +5,7 @@
 
 #include "abi/library_call.h"
 #include "loop/body.h"
+#include "loop/builder.h"
 
 namespace inkle::schedule {
 
@@ -17,5 +18,11 @@ struct ActivationMatch {
 
 // The activation whose result is `v`, if the arithmetic that ends there is one (in f32).
 [[nodiscard]] std::optional<ActivationMatch> match_activation(const loop::Body& body, loop::Val v);
+
+// The same as arithmetic of f32, with the post-ops that are no activation but take no operand;
+// nullopt: there is none.
+[[nodiscard]] std::optional<loop::Val> append_activation(loop::BodyBuilder& body,
+                                                         abi::PostOpKind kind, double alpha,
+                                                         double beta, loop::Val x);
 
 }  // namespace inkle::schedule

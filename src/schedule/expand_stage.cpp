@@ -36,6 +36,10 @@ namespace {
 constexpr int kLightBody = 16;
 constexpr int kMediumBody = 48;
 
+// Where the order of a row's terms is fixed the body's weight, of which fusion decides, says
+// nothing.
+constexpr int kCopiesOfRows = 2;
+
 // Terms that one accumulator takes before it is added to its total, which has twice the digits of
 // f32: the error of a sum is that of a chain so long. Merging costs as much as about four terms.
 constexpr std::int64_t kChunk = 32;
@@ -60,6 +64,9 @@ class StageExpander {
  public:
   StageExpander(Expansion& expansion, const Stage& stage, const Lanes* columns)
       : expansion_(expansion), b_(expansion.b), stage_(stage), columns_(columns) {
+    if (stage.association == Association::columns && columns == nullptr) {
+      columns_ = &one_column_;
+    }
     for (const loop::Dim& dim : stage.inner) {
       may_be_empty_ = may_be_empty_ || sym::bounds(dim.extent).low < 1;
     }
@@ -94,6 +101,9 @@ class StageExpander {
     return stage_.kind == StageKind::scan || stage_.kind == StageKind::scatter;
   }
 
+  // The order of the terms depends on nothing but the order of the loops.
+  bool is_fixed() const { return stage_.association != Association::free; }
+
   void choose_shape() {
     if (columns_ != nullptr) {
       shape_ = *columns_;
@@ -103,12 +113,14 @@ class StageExpander {
     shape_.lanes = std::max(expansion_.schedule.lanes, 1);
     shape_.copies = std::max(expansion_.schedule.unroll, 1);
     const int weight = weight_of(stage_.body);
-    if (stage_.kind == StageKind::pointwise) {
+    if (stage_.association == Association::rows) {
+      shape_.copies = std::min(shape_.copies, kCopiesOfRows);
+    } else if (stage_.kind == StageKind::pointwise) {
       shape_.copies = weight <= kLightBody ? std::min(shape_.copies, 2) : 1;
     } else if (weight > kLightBody) {
       shape_.copies = weight <= kMediumBody ? std::min(shape_.copies, 2) : 1;
     }
-    if (const auto extent = stage_.inner.back().extent.constant()) {
+    if (const auto extent = stage_.inner.back().extent.constant(); extent && !is_fixed()) {
       const auto least =
           std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(*extent, 1)));
       shape_.lanes = static_cast<int>(
@@ -130,6 +142,12 @@ class StageExpander {
   // The loop that is cut in chunks: the innermost that makes one of kChunk / 2 terms or more with
   // what is inside of it.
   void find_chunks() {
+    if (is_fixed()) {  // whatever is known of extents
+      is_long_ = !stage_.inner.empty();
+      chunk_level_ = stage_.inner.size() - 1;
+      chunk_steps_ = kChunk;
+      return;
+    }
     double most = 1;
     for (std::size_t level = stage_.inner.size(); level-- > 0;) {
       most *= static_cast<double>(steps(level, true));
@@ -181,7 +199,8 @@ class StageExpander {
     const loop::Dim& dim = stage_.inner[level];
     const Chunks* here = level == chunk_level_ ? chunks : nullptr;
     if (columns_ == nullptr && level + 1 == last && shape_.lanes > 1) {
-      const LaneRange range{b_.context().constant(0), dim.extent, dim.extent.constant()};
+      const LaneRange range{b_.context().constant(0), dim.extent,
+                            is_fixed() ? std::nullopt : dim.extent.constant()};
       return lane_loop(expansion_, shape_, range, carried, here,
                        [&](const Lanes& group, int first_copy, const Values& values) {
                          return at_point(group, first_copy, values, point);
@@ -519,6 +538,7 @@ class StageExpander {
   kernel::Builder& b_;
   const Stage& stage_;
   const Lanes* columns_;
+  Lanes one_column_;
   bool may_be_empty_ = false;
   Lanes shape_;
   bool is_long_ = false;         // chains of terms are long enough for chunks

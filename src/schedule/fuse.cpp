@@ -1,14 +1,14 @@
-// The order of fusion: each nest, in program order, joins the best group that it may join.
+// The order of fusion: each nest, in program order, joins the best group that it may join, and then
+// the best pair of groups becomes one, until there is none. What is good is fusion_score.h's.
 #include <algorithm>
 #include <queue>
+#include <set>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "schedule/fusion_score.h"
 #include "schedule/group.h"
 #include "schedule/inline.h"
-#include "schedule/linear.h"
-#include "schedule/matcher.h"
-#include "schedule/walk.h"
 
 namespace inkle::schedule {
 namespace {
@@ -54,17 +54,20 @@ class Fuser {
         bool deterministic)
       : program_(program),
         device_(device),
-        rules_(device.fusion),
-        gathered_(gathered),
+        rulebook_(program, device, gathered),
         deterministic_(deterministic),
         mutated_(mutated_buffers(program)),
         updated_(updated_buffers(program)),
+        writer_(program.buffers.size()),
         group_of_(program.nests.size()) {}
 
   std::vector<Group> run() {
     find_dependencies();
     for (std::size_t n = 0; n < program_.nests.size(); ++n) place(n);
-    return in_order();
+    join_groups();
+    std::vector<Group> ordered;
+    for (const std::size_t g : order()) ordered.push_back(std::move(groups_[g]));
+    return ordered;
   }
 
  private:
@@ -90,7 +93,10 @@ class Fuser {
       before.erase(std::unique(before.begin(), before.end()), before.end());
       std::erase(before, n);
       for (const BufferId b : loop::reads(program_.nests[n])) readers[storage(b)].push_back(n);
-      for (const BufferId b : loop::writes(program_.nests[n])) writers[storage(b)].push_back(n);
+      for (const BufferId b : loop::writes(program_.nests[n])) {
+        writers[storage(b)].push_back(n);
+        if (!writer_[b]) writer_[b] = n;
+      }
     }
   }
 
@@ -147,12 +153,13 @@ class Fuser {
     return result;
   }
 
-  void report(std::size_t g, std::size_t n, bool yes, std::string_view why) const {
+  void report(std::size_t g, std::size_t n, bool yes, const FusionScore& score,
+              std::string_view why) const {
     if (!log_enabled(LogChannel::fusion)) return;
     const Nest& leader = program_.nests[nests_[g].front()];
     const Nest& nest = program_.nests[n];
-    log(LogChannel::fusion, "fuse n{} ({}) + n{} ({})  {}   {}", nests_[g].front(), leader.label, n,
-        nest.label, yes ? "yes" : "no", why);
+    log(LogChannel::fusion, "fuse n{} ({}) + n{} ({})  {}   {}: {}", nests_[g].front(),
+        leader.label, n, nest.label, yes ? "yes" : "no", why, to_string(score));
   }
 
   // Producers of nest n that know nothing of each other become one group if n can join that: the
@@ -178,23 +185,18 @@ class Fuser {
     std::string why_not;
     if (!both || !join(*both, program_.nests[n], program_, why_not)) return false;
     if (groups_after(n, a)[b] || groups_after(n, b)[a]) return false;
-    report(a, nests_[b].front(), true, "both are read by a third");
+    report(a, nests_[b].front(), true, rulebook_.score_fusion(touched_[a], touched_[b]),
+           "both are read by a third");
     groups_[a] = std::move(*both);
     for (const std::size_t m : nests_[b]) group_of_[m] = a;
     nests_[a].insert(nests_[a].end(), nests_[b].begin(), nests_[b].end());
+    touched_[a].add(touched_[b]);
     groups_[b] = Group{};
     nests_[b].clear();
+    touched_[b] = {};
     fusable_[b] = false;
     return true;
   }
-
-  bool is_gathered(const Nest& nest) const {
-    return nest.stores.size() == 1 &&
-           std::find(gathered_.begin(), gathered_.end(), nest.stores[0].buffer) != gathered_.end();
-  }
-
-  // Threads of a block share a row, and its memory.
-  bool shares_rows() const { return rules_.row_threads > 0; }
 
   // Whether a scatter's points may come in any order: sums of integers are the same in all.
   bool may_run_at_once(const Nest& nest) const {
@@ -205,126 +207,38 @@ class Fuser {
     });
   }
 
-  // Whether what lies next to each other in memory are different outer iterations.
-  bool walks_columns(const Group& group) const {
-    if (group.outer.empty()) return false;
-    const auto is_dense = [](Expr offset, Expr variable) {
-      const auto stride = sym::stride(offset, variable);
-      return sym::contains(offset, variable) && stride && stride->is_constant(1);
-    };
-    bool columns = false;
-    for (const Member& member : group.members) {
-      if (member.inner.empty()) continue;
-      const Expr inner = member.inner.back().variable;
-      for (const loop::Instruction& i : member.nest.body.instructions) {
-        if (i.opcode != loop::Opcode::load) continue;
-        const Expr offset = linear_offset(program_.buffers[i.buffer], i.indices, *program_.context);
-        if (!sym::contains(offset, inner)) continue;
-        const bool varies =
-            std::any_of(group.outer.begin(), group.outer.end(),
-                        [&](const loop::Dim& dim) { return sym::contains(offset, dim.variable); });
-        if (varies && is_dense(offset, inner)) return false;
-        columns = columns || is_dense(offset, group.outer.back().variable);
-      }
+  // Groups that the nest may join, the best first.
+  std::vector<std::pair<FusionScore, std::size_t>> ranked(std::size_t n) const {
+    std::vector<std::pair<FusionScore, std::size_t>> all;
+    for (const std::size_t g : candidates(n)) {
+      if (!fusable_[g] || nests_[g].size() >= kMaxMembers) continue;
+      const FusionScore score = rulebook_.score_fusion(touched_[g], rulebook_.touched(n));
+      if (score.saved > 0) all.emplace_back(score, g);
     }
-    return columns;
-  }
-
-  // A block has a long row alone: with few of them it is better to write what rows share
-  // and to let all blocks read it.
-  // Reductions that are alike long have nothing to lose.
-  bool starves(const Group& before, const Group& joined) const {
-    if (!shares_rows() || joined.members.size() < 2) return false;
-    const Member& last = joined.members.back();
-    const bool shares_work = last.nest.kind == NestKind::pointwise && !last.inner.empty();
-    const bool takes_loops = extent_hint(joined.outer) < extent_hint(before.outer);
-    if (!shares_work && !takes_loops) return false;
-    std::int64_t longest = 0;
-    for (const Member& member : joined.members) {
-      longest = std::max(longest, extent_hint(member.inner));
-    }
-    if (walks_columns(joined)) {
-      const std::int64_t columns = extent_hint(joined.outer);
-      const std::int64_t wanted = std::int64_t{device_.parallelism} * device_.resident_threads / 8;
-      return columns * longest >= rules_.many_elements &&
-             columns * std::min<std::int64_t>(rules_.column_team, longest) / rules_.column_team <
-                 wanted;
-    }
-    const double threads = static_cast<double>(extent_hint(joined.outer)) *
-                           static_cast<double>(std::min<std::int64_t>(longest, rules_.row_threads));
-    return longest >= rules_.long_row &&
-           threads < static_cast<double>(rules_.row_threads) * device_.parallelism / 2;
-  }
-
-  // Whether the last member needs values that the group makes at other places along its
-  // inner loops, which the threads of a block would have to hand over: of a column there are too
-  // many for that, and of a long row.
-  bool needs_other_places(const Group& joined) const {
-    if (!shares_rows()) return false;
-    const Member& last = joined.members.back();
-    for (const loop::Instruction& i : last.nest.body.instructions) {
-      if (i.opcode != loop::Opcode::load) continue;
-      const auto made = find_store(joined, i.buffer);
-      if (!made || made->member == &last) continue;
-      const std::vector<loop::Dim>& inner = made->member->inner;
-      const bool is_of_row = std::none_of(made->store->indices.begin(), made->store->indices.end(),
-                                          [&](Expr index) { return contains_any(index, inner); });
-      if (is_of_row || is_same_place(i, last, *made)) continue;
-      const auto elements = extent_product(inner, *program_.context).constant();
-      const std::int64_t size = abi::size_of(program_.buffers[i.buffer].dtype);
-      if (walks_columns(joined) || !elements || *elements * size > rules_.kept_of_row) return true;
-    }
-    return false;
-  }
-
-  bool is_same_place(const loop::Instruction& load, const Member& reader,
-                     const StoreOf& made) const {
-    const std::vector<loop::Dim>& inner = made.member->inner;
-    if (load.operand_count != 0) return false;
-    if (reader.inner.size() != inner.size()) {  // loops that are one, or several, may be the same
-      sym::Context& context = *program_.context;
-      return extent_product(reader.inner, context) == extent_product(inner, context);
-    }
-    std::vector<std::pair<Expr, Expr>> map;
-    for (std::size_t d = 0; d < inner.size(); ++d) {
-      if (!(reader.inner[d].extent == inner[d].extent)) return false;
-      map.emplace_back(reader.inner[d].variable, inner[d].variable);
-    }
-    for (std::size_t d = 0; d < load.indices.size(); ++d) {
-      if (!(sym::substitute(load.indices[d], map) == made.store->indices[d])) return false;
-    }
-    return true;
+    std::stable_sort(all.begin(), all.end(),
+                     [](const auto& a, const auto& b) { return a.first.is_better_than(b.first); });
+    return all;
   }
 
   void place(std::size_t n) {
     const Nest& nest = program_.nests[n];
     // Threads of a block share a scan; what follows would find its values with other threads.
-    const bool is_scan = nest.kind == NestKind::scan && !shares_rows();
+    const bool is_scan = nest.kind == NestKind::scan && !rulebook_.shares_rows();
     if ((is_fusable(nest) || is_scan) && !touches_mutated(nest)) {
-      if (!is_scan && !is_gathered(nest)) merge_producers(n);
-      for (const std::size_t g : candidates(n)) {
-        if (!fusable_[g] || nests_[g].size() >= kMaxMembers) continue;
+      if (!is_scan && !rulebook_.is_gathered(nest)) merge_producers(n);
+      for (const auto& [score, g] : ranked(n)) {
         if (is_scan && groups_[g].members.front().nest.kind != NestKind::scan) continue;
         std::string why_not;
-        std::optional<Group> joined = is_gathered(nest)
-                                          ? gather(groups_[g], nest, program_, why_not)
-                                          : join(groups_[g], nest, program_, why_not);
+        std::optional<Group> joined = rulebook_.can_fuse(groups_[g], nest, why_not);
         if (joined && makes_cycle(n, g)) {
           joined.reset();
           why_not = "another kernel lies between them";
         }
-        if (joined && starves(groups_[g], *joined)) {
-          joined.reset();
-          why_not = "few long rows would leave the device idle";
-        }
-        if (joined && needs_other_places(*joined)) {
-          joined.reset();
-          why_not = "threads would have to hand over too much";
-        }
-        report(g, n, joined.has_value(), joined ? "shared loops" : why_not);
+        report(g, n, joined.has_value(), score, joined ? "shared loops" : why_not);
         if (!joined) continue;
         groups_[g] = std::move(*joined);
         nests_[g].push_back(n);
+        touched_[g].add(rulebook_.touched(n));
         group_of_[n] = g;
         return;
       }
@@ -341,10 +255,160 @@ class Fuser {
       groups_.push_back(std::move(alone));
     }
     nests_.push_back({n});
+    touched_.push_back(rulebook_.touched(n));
+  }
+
+  // A pair of groups, the first of which runs before the other or does not depend on it.
+  struct Pair {
+    FusionScore score;
+    std::size_t first = 0, second = 0;
+  };
+
+  // The best pair of groups first, until no pair can be one kernel. What a nest could not join when
+  // it was placed may be possible with the kernels that its neighbours have become.
+  void join_groups() {
+    std::set<std::vector<std::size_t>> refused;  // groups and their sizes
+    for (bool changed = true; changed;) {
+      changed = false;
+      std::vector<bool> stale(groups_.size(), false);
+      for (const Pair& pair : pairs()) {
+        if (stale[pair.first] || stale[pair.second]) continue;
+        std::vector<std::size_t> key = {pair.first, nests_[pair.first].size(), pair.second,
+                                        nests_[pair.second].size()};
+        if (refused.contains(key)) continue;
+        if (join_pair(pair)) {
+          stale[pair.first] = stale[pair.second] = changed = true;
+        } else {
+          refused.insert(std::move(key));
+        }
+      }
+    }
+  }
+
+  // Pairs that save bytes, and at least as many as they hold back; the best first.
+  std::vector<Pair> pairs() const {
+    std::vector<std::pair<std::size_t, std::size_t>> neighbours;
+    constexpr std::size_t kNone = ~std::size_t{0};
+    std::vector<std::size_t> last(program_.buffers.size(), kNone);  // that touches a buffer
+    const auto touch = [&](BufferId b, std::size_t g) {
+      if (last[b] != kNone && last[b] != g) neighbours.emplace_back(last[b], g);
+      last[b] = g;
+    };
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      if (!may_join(g)) continue;
+      for (const BufferId b : touched_[g].reads) touch(b, g);
+      for (const BufferId b : touched_[g].writes) touch(b, g);
+    }
+    std::sort(neighbours.begin(), neighbours.end());
+    neighbours.erase(std::unique(neighbours.begin(), neighbours.end()), neighbours.end());
+    std::vector<Pair> all;
+    for (const auto& [first, second] : neighbours) {
+      if (nests_[first].size() + nests_[second].size() > kMaxMembers) continue;
+      const FusionScore score = rulebook_.score_fusion(touched_[first], touched_[second]);
+      if (score.saved > 0 && score.saved >= score.held) all.push_back({score, first, second});
+    }
+    std::stable_sort(all.begin(), all.end(),
+                     [](const Pair& a, const Pair& b) { return a.score.is_better_than(b.score); });
+    return all;
+  }
+
+  bool may_join(std::size_t g) const {
+    return fusable_[g] && !nests_[g].empty() &&
+           std::all_of(nests_[g].begin(), nests_[g].end(), [&](std::size_t n) {
+             return is_fusable(program_.nests[n]) && !rulebook_.is_gathered(program_.nests[n]);
+           });
+  }
+
+  bool join_pair(const Pair& pair) {
+    const auto [score, a, b] = pair;
+    std::string why_not;
+    std::optional<Group> joined = joined_pair(a, b, why_not);
+    const std::vector<std::size_t> first = nests_[a], second = nests_[b];
+    if (joined) {
+      const std::int64_t before = peak();
+      nests_[a].insert(nests_[a].end(), second.begin(), second.end());
+      nests_[b].clear();
+      for (const std::size_t n : second) group_of_[n] = a;
+      if (peak() > before) {
+        joined.reset();
+        why_not = "more memory would be in use at once";
+        nests_[a] = first;
+        nests_[b] = second;
+        for (const std::size_t n : second) group_of_[n] = b;
+      }
+    }
+    report(a, second.front(), joined.has_value(), score, joined ? "shared loops" : why_not);
+    if (!joined) return false;
+    groups_[a] = std::move(*joined);
+    touched_[a].add(touched_[b]);
+    groups_[b] = Group{};
+    touched_[b] = {};
+    fusable_[b] = false;
+    return true;
+  }
+
+  // The pair as one group, what the other needs first.
+  std::optional<Group> joined_pair(std::size_t a, std::size_t b, std::string& why_not) const {
+    std::optional<Group> joined;
+    if (needs(a, b)) {
+      joined = prepend(groups_[b], groups_[a], why_not);
+    } else {
+      const Group* group = &groups_[a];
+      for (const std::size_t n : nests_[b]) {
+        joined = rulebook_.can_fuse(*group, program_.nests[n], why_not);
+        if (!joined) break;
+        group = &*joined;
+      }
+      std::string why_not_before;
+      if (!joined && needs(b, a)) joined = prepend(groups_[a], groups_[b], why_not_before);
+    }
+    if (joined && (has_between(a, b) || has_between(b, a))) {
+      joined.reset();
+      why_not = "another kernel lies between them";
+    }
+    return joined;
+  }
+
+  // A nest of group a must run after one of group b.
+  bool needs(std::size_t a, std::size_t b) const {
+    return std::any_of(nests_[a].begin(), nests_[a].end(), [&](std::size_t n) {
+      return std::any_of(before_[n].begin(), before_[n].end(),
+                         [&](std::size_t m) { return group_of_[m] == b; });
+    });
+  }
+
+  // Some third group runs after a and before b.
+  bool has_between(std::size_t a, std::size_t b) const {
+    const std::vector<bool> after_a = groups_after(program_.nests.size(), a);
+    return std::any_of(nests_[b].begin(), nests_[b].end(), [&](std::size_t n) {
+      return std::any_of(before_[n].begin(), before_[n].end(), [&](std::size_t m) {
+        return group_of_[m] != a && group_of_[m] != b && after_a[group_of_[m]];
+      });
+    });
+  }
+
+  // The most bytes of temporaries that groups leave to others at once.
+  std::int64_t peak() const {
+    const std::vector<std::size_t> ordered = order();
+    std::vector<std::size_t> at(groups_.size());
+    for (std::size_t i = 0; i < ordered.size(); ++i) at[ordered[i]] = i;
+    std::vector<std::int64_t> change(ordered.size() + 1, 0);
+    for (BufferId b = 0; b < program_.buffers.size(); ++b) {
+      if (rulebook_.escapes(b) || !writer_[b]) continue;
+      const std::size_t first = at[group_of_[*writer_[b]]];
+      std::size_t last = first;
+      for (const std::size_t n : rulebook_.readers(b)) last = std::max(last, at[group_of_[n]]);
+      if (last == first) continue;
+      change[first] += rulebook_.bytes(b);
+      change[last + 1] -= rulebook_.bytes(b);
+    }
+    std::int64_t now = 0, most = 0;
+    for (const std::int64_t c : change) most = std::max(most, now += c);
+    return most;
   }
 
   // Topological order, the group with the earliest nest first among those that are ready.
-  std::vector<Group> in_order() {
+  std::vector<std::size_t> order() const {
     const std::size_t count = groups_.size();
     std::vector<std::vector<std::size_t>> after(count);
     std::vector<std::size_t> waiting(count, 0);
@@ -367,11 +431,11 @@ class Fuser {
         ready.push(g);
       }
     }
-    std::vector<Group> ordered;
+    std::vector<std::size_t> ordered;
     while (!ready.empty()) {
       const std::size_t g = ready.top();
       ready.pop();
-      ordered.push_back(std::move(groups_[g]));
+      ordered.push_back(g);
       for (const std::size_t a : after[g]) {
         if (--waiting[a] == 0) ready.push(a);
       }
@@ -382,15 +446,16 @@ class Fuser {
 
   const Program& program_;
   const abi::Target& device_;
-  const abi::FusionRules& rules_;
-  const std::vector<BufferId>& gathered_;
+  FusionRulebook rulebook_;
   bool deterministic_;
   std::vector<bool> mutated_;
-  std::vector<bool> updated_;                     // inputs that one elementwise nest overwrites
-  std::vector<std::vector<std::size_t>> before_;  // nests that must run before
+  std::vector<bool> updated_;                       // inputs that one elementwise nest overwrites
+  std::vector<std::vector<std::size_t>> before_;    // nests that must run before
+  std::vector<std::optional<std::size_t>> writer_;  // the first nest that writes a buffer
   std::vector<std::size_t> group_of_;
   std::vector<Group> groups_;
   std::vector<std::vector<std::size_t>> nests_;  // of each group
+  std::vector<Touched> touched_;                 // by each group
   std::vector<bool> fusable_;
 };
 

@@ -41,6 +41,12 @@ bool same_dims(const std::vector<Dim>& a, const std::vector<Dim>& b) {
          });
 }
 
+std::optional<Dim> find_dim(const std::vector<Dim>& dims, Expr variable) {
+  const auto at = std::find_if(dims.begin(), dims.end(),
+                               [&](const Dim& dim) { return dim.variable == variable; });
+  return at == dims.end() ? std::nullopt : std::optional<Dim>(*at);
+}
+
 bool is_prefix(const std::vector<Dim>& unmapped, const std::vector<Dim>& dims) {
   // The nest's mapped dims come before its unmapped ones.
   bool tail = false;
@@ -247,6 +253,58 @@ std::optional<Group> join(const Group& group, const Nest& nest, const loop::Prog
   member.nest.dims.clear();
   member.nest.reduced.clear();
   joined.members.push_back(std::move(member));
+  return joined;
+}
+
+std::optional<Group> prepend(const Group& producer, const Group& group, std::string& why_not) {
+  const auto is_plain = [](const Member& m) {
+    return m.nest.kind == NestKind::pointwise && m.inner.empty();
+  };
+  if (group.walked != 0 || producer.outer.size() != group.outer.size() ||
+      !std::all_of(producer.members.begin(), producer.members.end(), is_plain)) {
+    why_not = "outer loops differ";
+    return std::nullopt;
+  }
+  // The first read decides which loops correspond; the others are checked against it.
+  Map map;
+  for (const Member& member : group.members) {
+    for (const Instruction& i : member.nest.body.instructions) {
+      const auto store = i.opcode == Opcode::load ? find_store(producer, i.buffer) : std::nullopt;
+      if (!store || !map.empty()) continue;
+      for (std::size_t d = 0; d < i.indices.size(); ++d) {
+        const auto theirs = find_dim(producer.outer, store->store->indices[d]);
+        const auto ours = find_dim(group.outer, i.indices[d]);
+        if (theirs && ours && theirs->extent == ours->extent) {
+          map.emplace_back(theirs->variable, ours->variable);
+        }
+      }
+    }
+  }
+  const auto is_mapped_to = [&](const Dim& dim) {
+    return std::any_of(map.begin(), map.end(),
+                       [&](const auto& pair) { return pair.second == dim.variable; });
+  };
+  if (map.size() != group.outer.size() ||
+      !std::all_of(group.outer.begin(), group.outer.end(), is_mapped_to)) {
+    why_not = "it reads the results in another order";
+    return std::nullopt;
+  }
+  Group joined = group;
+  joined.open = group.open && producer.open;
+  joined.members = producer.members;
+  for (Member& member : joined.members) rename(member.nest, map);
+  for (const Member& member : group.members) {
+    if (!overwrites_own_element(joined, member, member.nest)) {
+      why_not = "it overwrites what the group reads";
+      return std::nullopt;
+    }
+  }
+  joined.members.insert(joined.members.end(), group.members.begin(), group.members.end());
+  const auto reads_own = [&](const Member& m) { return reads_own_iteration(joined, m.nest); };
+  if (!std::all_of(joined.members.begin(), joined.members.end(), reads_own)) {
+    why_not = "it reads what another iteration of the group writes";
+    return std::nullopt;
+  }
   return joined;
 }
 

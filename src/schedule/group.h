@@ -44,6 +44,11 @@ struct Group {
 [[nodiscard]] std::optional<Group> join(const Group& group, const loop::Nest& nest,
                                         const loop::Program& program, std::string& why_not);
 
+// The group with `producer` before it: elementwise work whose loops are the group's outer ones and
+// whose results it reads in the same iteration.
+[[nodiscard]] std::optional<Group> prepend(const Group& producer, const Group& group,
+                                           std::string& why_not);
+
 // Two groups that do not depend on each other as one, where their outer loops have the same extents
 // in the same order.
 [[nodiscard]] std::optional<Group> merge(const Group& a, const Group& b);

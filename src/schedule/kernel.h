@@ -48,6 +48,14 @@ struct Scratch {
   bool walks = false;  // lives through the walked loops
 };
 
+// In which order a reduction combines its terms. Where it is not `free` it depends on the reduced
+// loops alone, which then stay as they are, and not on those around them (schedule/numerics.h).
+enum class Association : std::uint8_t {
+  free,     // as is fastest
+  rows,     // lanes run along the last reduced loop
+  columns,  // term after term
+};
+
 enum class StageKind : std::uint8_t { pointwise, reduction, scan, scatter };
 
 // When a stage of a kernel with walked loops runs: before the first walked iteration, in each of
@@ -81,6 +89,7 @@ struct Stage {
   std::vector<StageStore> stores;
   loop::ReduceOp reduce = loop::ReduceOp::sum;
   DType accumulator = DType::f32;
+  Association association = Association::free;
   std::uint32_t first_row = 0;
   Phase phase = Phase::each;
 };
@@ -167,6 +176,9 @@ struct GemmKernel {
   // of an element: of batch, column and term.
   Expr b;
   std::int64_t panel = 0;  // columns of one; 0: as it lies
+  // a and b are pairs of bf16, of two terms each: offsets, terms and panels count pairs.
+  bool pairs = false;
+  std::int64_t group = 0;  // rows whose sums, of a panel's columns, registers hold; at most
   // At each batch, row and column: row value 0 is the sum, buffers are parameters.
   Body epilogue;
   std::vector<StageStore> stores;

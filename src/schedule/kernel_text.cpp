@@ -155,6 +155,18 @@ class Printer {
     }
   }
 
+  static std::string_view order_of(Association association) {
+    switch (association) {
+      case Association::free:
+        return "";
+      case Association::rows:
+        return " rows";
+      case Association::columns:
+        return " columns";
+    }
+    return "";
+  }
+
   void print(const LoopKernel& kernel, const Stage& stage, std::string& indent) {
     int next_inner = 0;
     if (stage.kind == StageKind::scan) {
@@ -168,8 +180,8 @@ class Printer {
         rows += fmt::format("{}r{}: {}", r == 0 ? "" : ", ", stage.first_row + r,
                             abi::name_of(kernel.rows[stage.first_row + r]));
       }
-      out_ += fmt::format("{}{} = reduce.{} in {}\n", indent, rows, loop::name_of(stage.reduce),
-                          abi::name_of(stage.accumulator));
+      out_ += fmt::format("{}{} = reduce.{} in {}{}\n", indent, rows, loop::name_of(stage.reduce),
+                          abi::name_of(stage.accumulator), order_of(stage.association));
     }
     loops(stage.inner, 'j', next_inner, indent);
     print(stage.body, indent);
@@ -248,8 +260,9 @@ class Printer {
   void print(const GemmKernel& g) {
     const char* const letters[] = {"b", "i", "j", "k"};
     for (std::size_t v = 0; v < g.variables.size(); ++v) names_[g.variables[v].id()] = letters[v];
-    out_ += fmt::format("  gemm batch {} rows {} columns {} terms {} panel {}\n", text(g.batch),
-                        text(g.rows), text(g.columns), text(g.terms), g.panel);
+    out_ += fmt::format("  gemm batch {} rows {} columns {} terms {} panel {} group {}{}\n",
+                        text(g.batch), text(g.rows), text(g.columns), text(g.terms), g.panel,
+                        g.group, g.pairs ? " pairs" : "");
     out_ += fmt::format("  p0[{}]\n  p1[{}]\n", text(g.a), text(g.b));
     for (const GemmKernel::Boxes& b : g.boxes) {
       out_ += fmt::format("  boxes [{}] of", fmt::join(b.box, ","));

@@ -80,7 +80,8 @@ bool multiplies(const abi::GemmLibrary& library, DType a, DType b, DType c) {
 bool takes(const abi::GemmLibrary& library, const MatmulStep& step, const Program& program) {
   // Epilogues are for the template, not for the library.
   const DType c = dtype_of(step.c, program);
-  const bool is_ours = library.by_template && library.template_types.has(dtype_of(step.a, program));
+  const bool is_ours = library.source == abi::GemmSource::templates &&
+                       library.template_types.has(dtype_of(step.a, program));
   if (is_ours && (step.bias || !step.epilogue.empty())) return false;
   if (library.needs_matrices && !(is_matrix(step.a) && is_matrix(step.b) && is_matrix(step.c))) {
     return false;

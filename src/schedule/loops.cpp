@@ -93,6 +93,23 @@ void merge(std::vector<Dim>& dims, const std::vector<Stage*>& stages, sym::Conte
   }
 }
 
+// Loops of one iteration that no index knows go; the order of the others stays.
+void drop_unit_loops(Stage& stage) {
+  std::erase_if(stage.inner, [&](const Dim& dim) {
+    bool is_used = !dim.extent.is_constant(1);
+    for_each_expression(stage,
+                        [&](Expr& e) { is_used = is_used || sym::contains(e, dim.variable); });
+    return !is_used;
+  });
+}
+
+// Lanes that run along a reduced loop cannot run along an outer one.
+bool has_rows(const LoopKernel& loops) {
+  return std::any_of(loops.stages.begin(), loops.stages.end(), [](const Stage& stage) {
+    return stage.association == Association::rows && !stage.inner.empty();
+  });
+}
+
 // A rough count of nanoseconds for one outer iteration on one core.
 double iteration_cost(const LoopKernel& kernel) {
   double cost = 0;
@@ -146,6 +163,10 @@ void order_and_merge_loops(LoopKernel& kernel, sym::Context& context) {
   kernel.walked = walked.size();
   kernel.outer.insert(kernel.outer.end(), walked.begin(), walked.end());
   for (Stage& stage : kernel.stages) {
+    if (stage.association != Association::free) {
+      drop_unit_loops(stage);
+      continue;
+    }
     if (!is_ordered(stage)) order(stage.inner, offsets_of(stage, ~std::size_t{0}));
     merge(stage.inner, {&stage}, context);
   }
@@ -163,7 +184,7 @@ Schedule choose_schedule(Kernel& kernel, const abi::Target& device, sym::Context
     if (loops.outer.empty())
       loops.outer.push_back({context.index(context.constant(1)), context.constant(1)});
     schedule.vector_outer = true;
-  } else if (!loops.outer.empty() && loops.walked == 0) {
+  } else if (!loops.outer.empty() && loops.walked == 0 && !has_rows(loops)) {
     double inner_score = 0;
     for (const Stage& stage : loops.stages) {
       // A scatter's points run one by one, so that only outer loops make vectors.

@@ -17,6 +17,7 @@
 #include "schedule/integers.h"
 #include "schedule/layout.h"
 #include "schedule/numbers.h"
+#include "schedule/numerics.h"
 #include "schedule/prepared.h"
 #include "schedule/rewrite.h"
 #include "schedule/scalars.h"
@@ -40,10 +41,14 @@ bool short_sums(const Options& o) {
   return !o.training && libraries(o).convolution.longest_sum > 0;
 }
 bool inference(const Options& o) { return !o.training; }
-bool training(const Options& o) { return o.training; }
+bool free_order(const Options& o) { return !fixes_order(o); }
+bool columns_in_parts(const Options& o) { return o.training && free_order(o); }
+bool fast_numerics(const Options& o) { return o.numerics == abi::Numerics::fast; }
 bool launches(const Options& o) { return o.target.launches_cost; }
 bool cache_hints(const Options& o) { return o.target.caches != abi::CacheRules{}; }
-bool gemm_template(const Options& o) { return libraries(o).gemm.by_template; }
+bool gemm_template(const Options& o) {
+  return libraries(o).gemm.source != abi::GemmSource::library;
+}
 
 }  // namespace needs
 
@@ -59,8 +64,8 @@ void fuse_groups(State& s) {
 }
 
 void make_steps(State& s) {
-  s.scheduled.steps =
-      build_steps(program(s), s.options, std::move(s.contractions), s.groups, s.found);
+  s.scheduled.steps = build_steps(program(s), s.options, std::move(s.contractions), s.groups,
+                                  s.associations, s.found);
   s.contractions.clear();
   s.groups.clear();
   program(s).nests.clear();
@@ -94,6 +99,10 @@ constexpr bool kRequired = true;
 
 // clang-format off
 constexpr NestPass kPasses[] = {
+    {"fix_associations", [](State& s) { s.associations = associations_of(program(s)); },
+     fixes_order, kRequired, "sums get an order that does not depend on the batch"},
+    {"widen_products", [](State& s) { widen_products(program(s)); }, fixes_order, kRequired,
+     "products of f16 and bf16 become ones of f32, for the template"},
     {"drop_dead_values", [](State& s) { drop_dead_values(program(s)); }, nullptr, false,
      "values that no result needs go, and with them the reads of buffers"},
     {"remove_dead_nests", [](State& s) { remove_dead_nests(program(s)); }, nullptr, false,
@@ -123,8 +132,10 @@ constexpr NestPass kPasses[] = {
      needs::padded_channels, false, "images with few channels get more of them, of zeros"},
     {"settle_operands", [](State& s) { settle_operands(program(s), libraries(s)); },
      nullptr, kRequired, "operands of contractions are read in place or copied"},
-    {"contractions_to_loops", [](State& s) { contractions_to_loops(program(s), libraries(s), s.found); },
+    {"contractions_to_loops", [](State& s) { contractions_to_loops(program(s), libraries(s), fixes_order(s.options), s.found); },
      nullptr, kRequired, "contractions that the library does not run become loops"},
+    {"fix_contractions", [](State& s) { add_contractions(program(s), s.associations); },
+     fixes_order, kRequired, "sums of products get an order, too"},
     {"fold_channel_factors", [](State& s) { fold_channel_factors(program(s)); },
      needs::inference, false, "factors of a convolution's channels move into its weights"},
     {"build_contractions", make_contractions, nullptr, kRequired,
@@ -133,10 +144,12 @@ constexpr NestPass kPasses[] = {
      "nests that only library calls have read go"},
     {"cut_columns",
      [](State& s) { s.column_parts = cut_columns(program(s), s.options.target); },
-     needs::training, false, "sums over columns of rows that are reduced too are split in parts"},
+     needs::columns_in_parts, false,
+     "sums over columns of rows that are reduced too are split in parts"},
     {"split_long_reductions",
      [](State& s) { split_long_reductions(program(s), s.options.target, s.column_parts); },
-     nullptr, false, "reductions with too few results to fill the device are split in parts"},
+     needs::free_order, false,
+     "reductions with too few results to fill the device are split in parts"},
     {"fuse", fuse_groups, nullptr, kRequired, "nests that share outer loops become one group"},
     {"build_steps", make_steps, nullptr, kRequired,
      "groups become kernels with their schedules, and steps in order"},
@@ -144,8 +157,13 @@ constexpr NestPass kPasses[] = {
      needs::launches, false, "scalars that one other kernel reads are computed there again"},
     {"join_endings", [](State& s) { join_endings(s.scheduled.steps, program(s), s.options.target); },
      needs::launches, false, "the second stage of a split reduction joins the first launch"},
-    {"write_gemms", [](State& s) { write_gemms(s.scheduled, s.options.target); },
+    {"write_gemms",
+     [](State& s) {
+       write_gemms(s.scheduled, s.options.target, s.options.training, fixes_order(s.options));
+     },
      needs::gemm_template, false, "matrix products become kernels of a template"},
+    {"drop_roundings", [](State& s) { drop_roundings(s.scheduled.steps); }, needs::fast_numerics,
+     false, "roundings to f16 and bf16 between ops of one loop go"},
     {"count_step_bytes", count_bytes_of_steps, nullptr, kRequired, "what each step moves"},
     {"mark_prepared", [](State& s) { mark_prepared(s.scheduled, s.options.training); }, nullptr,
      false, "steps that depend on parameters alone run once"},

@@ -20,6 +20,7 @@ namespace inkle::schedule {
 struct Scheduling {
   const Options& options;
   ScheduledProgram scheduled;
+  Associations associations;                 // of reductions, until build_steps
   ContractionSteps contractions;             // between build_contractions and build_steps
   std::vector<loop::BufferId> column_parts;  // results of sums that cut_columns has split
   std::vector<Group> groups;                 // between fuse and build_steps

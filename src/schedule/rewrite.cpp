@@ -160,7 +160,7 @@ void drop_dead_values(Program& program) {
   for (Nest& nest : program.nests) drop_dead_values(nest);
 }
 
-void contractions_to_loops(Program& program, const abi::Libraries& libraries,
+void contractions_to_loops(Program& program, const abi::Libraries& libraries, bool rows_by_template,
                            UnsupportedNodes& found) {
   std::vector<Nest> nests;
   for (Nest& nest : program.nests) {
@@ -171,7 +171,9 @@ void contractions_to_loops(Program& program, const abi::Libraries& libraries,
       const bool library = multiplies(libraries.gemm, program.buffers[m.a.buffer].dtype,
                                       program.buffers[m.b.buffer].dtype,
                                       program.buffers[nest.stores[0].buffer].dtype);
-      if (one_row || !library) matmul_to_loops(nest, program);
+      const bool is_f32 = program.buffers[m.a.buffer].dtype == DType::f32;
+      const bool by_template = rows_by_template && is_f32;
+      if (!by_template && (one_row || !library)) matmul_to_loops(nest, program);
     } else if (nest.kind == NestKind::convolution) {
       const auto& c = std::get<loop::Convolution>(nest.detail);
       if (!libraries.convolution.types.has(program.buffers[c.x].dtype)) {

@@ -14,9 +14,11 @@ void drop_unit_variables(loop::Program& program);
 void drop_dead_values(loop::Program& program);
 
 // Contractions that run better or only as loops of our own: products of one row with a matrix,
-// and dtypes that the library does not take. They become sum reductions. What cannot is `found`.
+// and dtypes that the library does not take. They become sum reductions. With `rows_by_template`
+// products of one row of f32 do not: the template adds in one order however many rows there are.
+// What cannot is `found`.
 void contractions_to_loops(loop::Program& program, const abi::Libraries& libraries,
-                           UnsupportedNodes& found);
+                           bool rows_by_template, UnsupportedNodes& found);
 
 // Convolutions of f16 and bf16, and their gradients, become ones of f32 with a rounding after them
 // where the library has only those (x86 processors with AVX2 alone): sums and bias are of f32 in

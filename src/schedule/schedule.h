@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "abi/numerics.h"
 #include "abi/target.h"
 #include "base/pass_limit.h"
 #include "base/unsupported.h"
@@ -17,8 +18,7 @@ namespace inkle::schedule {
 
 struct Options {
   abi::Target target;  // all that differs between machines
-  // numerics=fast: drops roundings to f16 and bf16 between ops inside a kernel.
-  bool fast_numerics = false;
+  abi::Numerics numerics = abi::Numerics::eager;
   bool training = false;  // no derived copies of parameters
   // Results are the same in each run: what is written at indices is written in order, where a
   // device would else run it at once (torch.use_deterministic_algorithms).

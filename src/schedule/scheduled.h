@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +23,9 @@ inline void add_missing(std::vector<std::string>& lines, std::span<const std::st
     if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
   }
 }
+
+// By the buffer that a reduction stores first: in which order it combines its terms.
+using Associations = std::map<loop::BufferId, Association>;
 
 struct KernelStep {
   Kernel kernel;

@@ -25,12 +25,14 @@ using Map = std::vector<std::pair<Expr, Expr>>;
 class KernelBuilder {
  public:
   KernelBuilder(const Group& group, const Program& program,
-                const std::function<bool(BufferId)>& is_external, std::int32_t input_alignment)
+                const std::function<bool(BufferId)>& is_external, std::int32_t input_alignment,
+                const Associations& associations)
       : group_(group),
         program_(program),
         context_(*program.context),
         is_external_(is_external),
-        input_alignment_(input_alignment) {}
+        input_alignment_(input_alignment),
+        associations_(associations) {}
 
   KernelStep run() {
     kernel_.outer = group_.outer;
@@ -80,6 +82,7 @@ class KernelBuilder {
     draft.stage.inner = member.inner;
     draft.stage.reduce = member.nest.reduce;
     draft.stage.accumulator = member.nest.accumulator;
+    draft.stage.association = association_of(member.nest);
     draft.stage.first_row = static_cast<std::uint32_t>(kernel_.rows.size());
     BodyBuilder builder(draft.stage.body, context_);
     draft.stage.body.yields = copy_body(member.nest.body, {}, builder, nullptr);
@@ -101,13 +104,19 @@ class KernelBuilder {
     drafts_.push_back(std::move(draft));
   }
 
+  Association association_of(const loop::Nest& nest) const {
+    const auto found = associations_.find(nest.stores.front().buffer);
+    return found == associations_.end() ? Association::free : found->second;
+  }
+
   // A stage that reduces the same values in the same way (a mean and a variance of the same rows).
   const Stage* find_reduction(const Member& member) {
     const std::vector<Dim>& inner = member.inner;
     for (const Draft& draft : drafts_) {
       const Stage& stage = draft.stage;
       if (stage.kind != StageKind::reduction || stage.reduce != member.nest.reduce ||
-          stage.accumulator != member.nest.accumulator || stage.inner.size() != inner.size()) {
+          stage.accumulator != member.nest.accumulator ||
+          stage.association != association_of(member.nest) || stage.inner.size() != inner.size()) {
         continue;
       }
       Map map;
@@ -394,6 +403,7 @@ class KernelBuilder {
   sym::Context& context_;
   const std::function<bool(BufferId)>& is_external_;
   std::int32_t input_alignment_;
+  const Associations& associations_;
   LoopKernel kernel_;
   std::vector<Draft> drafts_;
   std::vector<Draft> ends_;        // of other phases than Phase::each
@@ -407,8 +417,8 @@ class KernelBuilder {
 
 KernelStep build_kernel(const Group& group, const Program& program,
                         const std::function<bool(BufferId)>& is_external,
-                        std::int32_t input_alignment) {
-  return KernelBuilder(group, program, is_external, input_alignment).run();
+                        std::int32_t input_alignment, const Associations& associations) {
+  return KernelBuilder(group, program, is_external, input_alignment, associations).run();
 }
 
 }  // namespace inkle::schedule

@@ -13,10 +13,12 @@ namespace inkle::schedule {
 
 // `is_external` says of a buffer written in the group whether anything outside reads it. Layouts
 // are decided. The kernel has no name yet; its loops are as the group's, neither ordered nor
-// merged. `input_alignment`: bytes that callers align tensors to, at least.
+// merged. `input_alignment`: bytes that callers align tensors to, at least. `associations`: of its
+// reductions, where they are not free.
 [[nodiscard]] KernelStep build_kernel(const Group& group, const loop::Program& program,
                                       const std::function<bool(loop::BufferId)>& is_external,
-                                      std::int32_t input_alignment);
+                                      std::int32_t input_alignment,
+                                      const Associations& associations);
 
 // Collects kernel.sizes: symbols that the kernel uses but does not bind.
 void collect_sizes(Kernel& kernel, sym::Context& context);

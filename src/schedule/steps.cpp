@@ -120,8 +120,12 @@ std::optional<AttentionStep> attention_call(const Nest& nest, const Program& pro
 
 class StepBuilder {
  public:
-  StepBuilder(const Program& program, const Options& options, ContractionSteps contractions)
-      : program_(program), options_(options), contractions_(std::move(contractions)) {}
+  StepBuilder(const Program& program, const Options& options, ContractionSteps contractions,
+              const Associations& associations)
+      : program_(program),
+        options_(options),
+        contractions_(std::move(contractions)),
+        associations_(associations) {}
 
   std::vector<Step> run(std::span<const Group> groups, UnsupportedNodes& found) {
     readers_.resize(program_.buffers.size());
@@ -207,7 +211,7 @@ class StepBuilder {
   Step loop_step(const Group& group, std::size_t number) {
     KernelStep kernel = build_kernel(
         group, program_, [&](BufferId b) { return is_external(b, number); },
-        options_.target.input_alignment);
+        options_.target.input_alignment, associations_);
     sym::Context& context = *program_.context;
     order_and_merge_loops(std::get<LoopKernel>(kernel.kernel.body), context);
     kernel.schedule = choose_schedule(kernel.kernel, options_.target, context);
@@ -227,6 +231,7 @@ class StepBuilder {
   const Program& program_;
   const Options& options_;
   ContractionSteps contractions_;
+  const Associations& associations_;
   std::vector<std::set<std::size_t>> readers_;  // groups that read each buffer
 };
 
@@ -234,8 +239,8 @@ class StepBuilder {
 
 std::vector<Step> build_steps(const Program& program, const Options& options,
                               ContractionSteps contractions, std::span<const Group> groups,
-                              UnsupportedNodes& found) {
-  return StepBuilder(program, options, std::move(contractions)).run(groups, found);
+                              const Associations& associations, UnsupportedNodes& found) {
+  return StepBuilder(program, options, std::move(contractions), associations).run(groups, found);
 }
 
 }  // namespace inkle::schedule

@@ -14,6 +14,8 @@ namespace inkle::schedule {
 // among the library's calls, and for a sort.
 [[nodiscard]] std::vector<Step> build_steps(const loop::Program& program, const Options& options,
                                             ContractionSteps contractions,
-                                            std::span<const Group> groups, UnsupportedNodes& found);
+                                            std::span<const Group> groups,
+                                            const Associations& associations,
+                                            UnsupportedNodes& found);
 
 }  // namespace inkle::schedule

@@ -1,8 +1,11 @@
-// Convolutions of f16 and bf16 on processors whose library has them in f32 alone.
+// Convolutions of f16 and bf16 on processors whose library has them in f32 alone, and products of
+// them for a template of f32.
+#include <functional>
 #include <map>
 
 #include "loop/builder.h"
 #include "schedule/buffers.h"
+#include "schedule/numerics.h"
 #include "schedule/rewrite.h"
 
 namespace inkle::schedule {
@@ -17,12 +20,12 @@ using loop::Program;
 
 class Widener {
  public:
-  Widener(Program& program, const abi::ConvolutionLibrary& library)
-      : program_(program), library_(library) {}
+  Widener(Program& program, std::function<bool(const Nest&)> wants)
+      : program_(program), wants_(std::move(wants)) {}
 
   void run() {
     for (Nest& nest : program_.nests) {
-      if (nest.kind == NestKind::convolution && is_narrow(nest)) {
+      if (wants_(nest)) {
         widen(nest);
       } else {
         result_.push_back(std::move(nest));
@@ -32,23 +35,16 @@ class Widener {
   }
 
  private:
-  bool is_narrow(const Nest& nest) const {
-    const DType dtype = program_.buffers[std::get<loop::Convolution>(nest.detail).x].dtype;
-    return abi::is_reduced_float(dtype) && !library_.types.has(dtype) &&
-           library_.types.has(DType::f32);
-  }
-
   void widen(Nest& nest) {
-    auto& c = std::get<loop::Convolution>(nest.detail);
-    c.x = widened(c.x, nest.source);
-    c.w = widened(c.w, nest.source);
-    if (c.bias) c.bias = widened(*c.bias, nest.source);
-
+    widen_operands(nest);
+    if (program_.buffers[nest.stores.front().buffer].dtype == DType::f32) {
+      result_.push_back(std::move(nest));
+      return;
+    }
     Nest rounded;
-    rounded.label = "round_convolution";
+    rounded.label = nest.kind == NestKind::matmul ? "round_product" : "round_convolution";
     rounded.source = nest.source;
     rounded.stores = nest.stores;
-    rounded.dims = nest.dims;
     loop::Store& store = nest.stores.front();
     const loop::Buffer& given = program_.buffers[store.buffer];
     const DType dtype = given.dtype;
@@ -56,16 +52,34 @@ class Widener {
     for (const loop::Dim& dim : nest.dims) sizes.push_back(dim.extent);
     store.buffer =
         program_.add_buffer(temporary(program_, store.buffer, DType::f32, std::move(sizes)));
-    nest.dims.clear();
-    store.indices = add_loops(nest, program_.buffers[store.buffer].sizes, *program_.context);
+    const std::vector<Expr> place =
+        add_loops(rounded, program_.buffers[store.buffer].sizes, *program_.context);
+    std::vector<std::pair<Expr, Expr>> map;
+    std::vector<Expr> own;
+    for (std::size_t d = 0; d < place.size(); ++d) {
+      map.emplace_back(nest.dims[d].variable, place[d]);
+      own.push_back(nest.dims[d].variable);
+    }
+    for (Expr& e : rounded.stores.front().indices) e = sym::substitute(e, map);
+    store.indices = std::move(own);
     store.mode = loop::StoreMode::overwrite;
 
     BodyBuilder b(rounded.body, *program_.context);
-    std::vector<Expr> place;
-    for (const loop::Dim& dim : rounded.dims) place.push_back(dim.variable);
     b.yield(b.cast(b.load(store.buffer, DType::f32, std::move(place)), dtype));
     result_.push_back(std::move(nest));
     result_.push_back(std::move(rounded));
+  }
+
+  void widen_operands(Nest& nest) {
+    if (auto* m = std::get_if<loop::Matmul>(&nest.detail)) {
+      m->a.buffer = widened(m->a.buffer, nest.source);
+      m->b.buffer = widened(m->b.buffer, nest.source);
+      return;
+    }
+    auto& c = std::get<loop::Convolution>(nest.detail);
+    c.x = widened(c.x, nest.source);
+    c.w = widened(c.w, nest.source);
+    if (c.bias) c.bias = widened(*c.bias, nest.source);
   }
 
   // The buffer in f32. Nests that write it come before its first reader, so one copy serves all.
@@ -87,7 +101,7 @@ class Widener {
   }
 
   Program& program_;
-  const abi::ConvolutionLibrary& library_;
+  std::function<bool(const Nest&)> wants_;
   std::vector<Nest> result_;
   std::map<BufferId, BufferId> widened_;
 };
@@ -95,7 +109,20 @@ class Widener {
 }  // namespace
 
 void widen_convolutions(Program& program, const abi::ConvolutionLibrary& library) {
-  Widener(program, library).run();
+  Widener(program, [&](const Nest& nest) {
+    const auto* convolution = std::get_if<loop::Convolution>(&nest.detail);
+    if (convolution == nullptr) return false;
+    const DType dtype = program.buffers[convolution->x].dtype;
+    return abi::is_reduced_float(dtype) && !library.types.has(dtype) &&
+           library.types.has(DType::f32);
+  }).run();
+}
+
+void widen_products(Program& program) {
+  Widener(program, [&](const Nest& nest) {
+    const auto* product = std::get_if<loop::Matmul>(&nest.detail);
+    return product != nullptr && abi::is_reduced_float(program.buffers[product->a.buffer].dtype);
+  }).run();
 }
 
 }  // namespace inkle::schedule

@@ -16,6 +16,12 @@ constexpr std::int32_t kManyRegisters = 32;
 bool is_forward(const AttentionProblem& problem) { return !problem.gradient; }
 bool is_gradient(const AttentionProblem& problem) { return problem.gradient.has_value(); }
 
+// Whether it has dot_bf16; what has tiles has it, too.
+bool multiplies_pairs(const abi::Target& target) {
+  return target.matrix_unit == abi::MatrixUnit::avx512_bf16 ||
+         target.matrix_unit == abi::MatrixUnit::amx;
+}
+
 AttentionConfig registers_of(const abi::Target& target) {
   AttentionConfig config;
   config.lanes = target.vector_bytes / 4;
@@ -24,8 +30,11 @@ AttentionConfig registers_of(const abi::Target& target) {
   return config;
 }
 
-std::vector<AttentionConfig> forward_configs(const AttentionProblem&, const abi::Target& target) {
+std::vector<AttentionConfig> forward_configs(const AttentionProblem& problem,
+                                             const abi::Target& target) {
   AttentionConfig config = registers_of(target);
+  // Dropped weights are few and large, and their rounding shows; their gradient is of f32, too.
+  config.pairs = problem.dtype == DType::bf16 && !problem.dropout && multiplies_pairs(target);
   // 128 rows or more keep packing below 5 per cent of the time; at 32 it takes 15.
   config.q_block = 128;
   config.kv_block = 256;
@@ -102,8 +111,9 @@ constexpr std::array kTemplates = {
 }  // namespace
 
 std::string to_string(const AttentionConfig& config) {
-  return fmt::format("lanes {} rows {} vectors {} q_block {} kv_block {}", config.lanes,
-                     config.rows, config.vectors, config.q_block, config.kv_block);
+  return fmt::format("lanes {} rows {} vectors {} q_block {} kv_block {}{}", config.lanes,
+                     config.rows, config.vectors, config.q_block, config.kv_block,
+                     config.pairs ? " pairs" : "");
 }
 
 std::span<const AttentionTemplate> attention_templates() { return kTemplates; }

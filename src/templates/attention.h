@@ -74,6 +74,8 @@ struct AttentionConfig {
   // Rows of q and columns of k of a block.
   std::int64_t q_block = 32;
   std::int64_t kv_block = 256;
+  // Products of bf16 in pairs (dot_bf16): of q, k, v and of weights, which are rounded.
+  bool pairs = false;
   friend bool operator==(const AttentionConfig&, const AttentionConfig&) = default;
 };
 [[nodiscard]] std::string to_string(const AttentionConfig& config);

@@ -1,6 +1,9 @@
 // Attention as one flash-style kernel; the header of attention.h has its picture. Rows are padded
 // to whole groups; a row's columns at and beyond its limit (the end, or itself when causal) count
 // as minus infinity, and blocks beyond all limits are skipped.
+//
+// Of bf16 where the machine multiplies pairs of them: q, k, v and the weights, which are rounded,
+// lie as pairs, of elements a vector apart; sums and softmax are f32.
 #include <algorithm>
 #include <limits>
 
@@ -90,6 +93,7 @@ class ForwardWriter : AttentionWriter {
     maximum_ = array("maximum");
     sum_ = array("sum");
     alpha_ = array("alpha");
+    weights_ = array("weights");
     factors_ = array("factors");
   }
 
@@ -100,8 +104,13 @@ class ForwardWriter : AttentionWriter {
     if (problem_.is_causal) end = sym::min(end, first_row_ + count_);
     loop(zero_, end, size_.columns, [&](Expr first) {
       const Columns columns{first, sym::min(end - first, number(size_.columns))};
-      pack_transposed(k_, size_.head, keys_, columns.first, columns.count);
-      if (packs_values_) pack_values(columns);
+      if (config_.pairs) {
+        pack_transposed_pairs(k_, size_.head, keys_, columns.first, columns.count);
+        pack_value_pairs(columns);
+      } else {
+        pack_transposed(k_, size_.head, keys_, columns.first, columns.count);
+        if (packs_values_) pack_values(columns);
+      }
       loop(zero_, groups, 1, [&](Expr g) { group(g * rows_.group, columns); });
     });
     finish_rows();
@@ -111,18 +120,51 @@ class ForwardWriter : AttentionWriter {
     loop(zero_, padded, 1, [&](Expr r) {
       // Padding repeats the last row: finite work whose result nobody reads.
       const Expr row = first_row_ + sym::min(r, count_ - 1);
-      for (std::int64_t d = 0; d < size_.head; d += lanes_) {
-        in_row(d, size_.head, [&] {
-          const ValueId q = load_lanes(q_, head_, row, number(d));
-          store_vector(queries_, {r, number(d)}, compute(Opcode::mul, {q, f32(problem_.scale)}));
-        });
-      }
+      prepare_query(r, row);
       for (std::int64_t d = 0; d < size_.value_width; d += lanes_) {
         store_vector(totals_, {r, number(d)}, f32(0));
       }
       store_scalar(maximum_, {r}, f32(-kInfinity));
       store_scalar(sum_, {r}, f32(0));
     });
+  }
+
+  void prepare_query(Expr r, Expr row) {
+    if (config_.pairs) {
+      for (std::int64_t d = 0; d < size_.head; d += std::int64_t{2} * lanes_) {
+        store_vector(queries_, {r, number(d / 2)}, load_pairs(q_, head_, row, d, size_.head));
+      }
+      return;
+    }
+    for (std::int64_t d = 0; d < size_.head; d += lanes_) {
+      in_row(d, size_.head, [&] {
+        const ValueId q = load_lanes(q_, head_, row, number(d));
+        store_vector(queries_, {r, number(d)}, compute(Opcode::mul, {q, f32(problem_.scale)}));
+      });
+    }
+  }
+
+  // Pairs of rows a vector apart; those beyond the end repeat the last one, for weights of 0.
+  void pack_value_pairs(const Columns& columns) {
+    loop(zero_, pair_blocks(columns), 1, [&](Expr n) {
+      loop(zero_, number(lanes_), 1, [&](Expr l) {
+        const auto row = [&](int half) {
+          const Expr c = n * (2 * lanes_) + l + half * lanes_;
+          return columns.first + sym::min(c, columns.count - 1);
+        };
+        for (std::int64_t d = 0; d < size_.value_width; d += lanes_) {
+          const auto load = [&](int half) {
+            return load_row(v_, kv_head_, row(half), d, size_.value);
+          };
+          store_vector(values_, {n * lanes_ + l, number(d)}, pair(load(0), load(1)));
+        }
+      });
+    });
+  }
+
+  // Blocks of columns whose weights lie as pairs.
+  Expr pair_blocks(const Columns& columns) const {
+    return sym::ceildiv(columns.count, std::int64_t{2} * lanes_);
   }
 
   void pack_values(const Columns& columns) {
@@ -157,9 +199,12 @@ class ForwardWriter : AttentionWriter {
          [&](Expr c, const Values&) {
            const auto key = [&](int v, Expr d) { return load_vector(keys_, {d, c + v * lanes_}); };
            const auto query = [&](int r, Expr d) { return load_scalar(queries_, {row + r, d}); };
+           const std::int64_t terms = config_.pairs ? size_.head_pairs : size_.head;
            const Values sums =
-               product(block, zeros(block), zero_, number(size_.head), Runs::surely, key, query);
+               product(block, zeros(block), zero_, number(terms), Runs::surely, key, query);
            for_each_sum(block, sums, [&](int r, int v, ValueId sum) {
+             // Queries in pairs are as they were.
+             if (config_.pairs) sum = compute(Opcode::mul, {sum, f32(problem_.scale)});
              store_vector(scores_, {number(r), c + v * lanes_}, sum);
            });
            return Values();
@@ -197,20 +242,36 @@ class ForwardWriter : AttentionWriter {
       store_vector(scores_, {r, c}, s);
       return Values{compute(Opcode::max, {s, before[0]})};
     };
-    const Values most =
-        loop(zero_, columns.count, lanes_, Runs::surely, {f32(-kInfinity)}, largest);
+    const Expr end = config_.pairs ? pair_blocks(columns) * (2 * lanes_) : columns.count;
+    const Values most = loop(zero_, end, lanes_, Runs::surely, {f32(-kInfinity)}, largest);
     return across(Opcode::max, most[0]);
   }
 
   // The scores of row r become weights; the sum of those without dropout.
   ValueId weigh(Expr r, ValueId centre, const Columns& columns) {
-    const auto add = [&](Expr c, const Values& before) {
+    ValueId sum = kernel::kNone;
+    const auto weight_of = [&](Expr c) {
       const ValueId s = load_vector(scores_, {r, c});
       const ValueId p = exp_of_negative(compute(Opcode::sub, {s, centre}));
-      ValueId weight = p;
-      if (problem_.dropout) weight = compute(Opcode::mul, {p, load_vector(factors_, {c})});
-      store_vector(scores_, {r, c}, weight);
-      return Values{compute(Opcode::add, {before[0], p})};
+      sum = compute(Opcode::add, {sum, p});
+      return problem_.dropout ? compute(Opcode::mul, {p, load_vector(factors_, {c})}) : p;
+    };
+    if (config_.pairs) {
+      const auto add_two = [&](Expr n, const Values& before) {
+        sum = before[0];
+        const Expr c = n * (2 * lanes_);
+        const ValueId low = weight_of(c);
+        const ValueId high = weight_of(c + lanes_);
+        store_vector(weights_, {r, n * lanes_}, rounded_pair(low, high));
+        return Values{sum};
+      };
+      return across(Opcode::add,
+                    loop(zero_, pair_blocks(columns), 1, Runs::surely, {f32(0)}, add_two)[0]);
+    }
+    const auto add = [&](Expr c, const Values& before) {
+      sum = before[0];
+      store_vector(scores_, {r, c}, weight_of(c));
+      return Values{sum};
     };
     const Values total = loop(zero_, columns.count, lanes_, Runs::surely, {f32(0)}, add);
     return across(Opcode::add, total[0]);
@@ -239,8 +300,10 @@ class ForwardWriter : AttentionWriter {
       return packs_values_ ? load_vector(values_, {c, feature(v)})
                            : load_lanes(v_, kv_head_, columns.first + c, feature(v));
     };
-    const auto weight = [&](int r, Expr c) { return load_scalar(scores_, {number(r), c}); };
-    sums = product(block, sums, zero_, columns.count, Runs::surely, value, weight);
+    const MemoryId from = config_.pairs ? weights_ : scores_;
+    const auto weight = [&](int r, Expr c) { return load_scalar(from, {number(r), c}); };
+    const Expr terms = config_.pairs ? pair_blocks(columns) * lanes_ : columns.count;
+    sums = product(block, sums, zero_, terms, Runs::surely, value, weight);
     for_each_sum(block, sums, [&](int r, int v, ValueId sum) {
       store_vector(totals_, {row + r, feature(v)}, sum);
     });
@@ -277,6 +340,7 @@ class ForwardWriter : AttentionWriter {
   bool packs_values_ = false;
   MemoryId queries_ = kernel::kNone, keys_ = kernel::kNone, values_ = kernel::kNone;
   MemoryId scores_ = kernel::kNone, totals_ = kernel::kNone, maximum_ = kernel::kNone;
+  MemoryId weights_ = kernel::kNone;
   MemoryId sum_ = kernel::kNone, alpha_ = kernel::kNone, factors_ = kernel::kNone;
   // Of the task.
   Expr first_row_, count_;
@@ -289,16 +353,20 @@ std::vector<Array> forward_arrays(const AttentionProblem& problem, const Attenti
   const Rows rows = rows_of(problem, config);
   sym::Context& context = problem.q_length.context();
   const auto n = [&](std::int64_t v) { return context.constant(v); };
-  std::vector<Array> arrays = {{"qs", {n(rows.padded), n(size.head)}},
-                               {"ks", {n(size.head), n(size.columns)}}};
+  const DType dtype = config.pairs ? DType::i32 : DType::f32;
+  const std::int64_t features = config.pairs ? size.head_pairs : size.head;
+  const std::int64_t values = config.pairs ? size.columns / 2 : size.columns;
+  std::vector<Array> arrays = {{"qs", {n(rows.padded), n(features)}, dtype},
+                               {"ks", {n(features), n(size.columns)}, dtype}};
   if (packs_values(problem, config))
-    arrays.push_back({"vs", {n(size.columns), n(size.value_width)}});
+    arrays.push_back({"vs", {n(values), n(size.value_width)}, dtype});
   arrays.push_back({"s", {n(rows.group), n(size.columns)}});
   arrays.push_back({"sums", {n(rows.padded), n(size.value_width)}});
   arrays.push_back({"maximum", {n(rows.padded)}});
   arrays.push_back({"sum", {n(rows.padded)}});
   arrays.push_back({"alpha", {n(rows.group)}});
   if (problem.dropout) arrays.push_back({"factors", {n(size.columns)}});
+  if (config.pairs) arrays.push_back({"weights", {n(rows.group), n(values)}, dtype});
   return arrays;
 }
 

@@ -31,6 +31,7 @@ Dimensions dimensions_of(const AttentionProblem& problem, const AttentionConfig&
   INKLE_CHECK(d.head > 0 && d.value > 0, "attention of head sizes {} and {}", d.head, d.value);
   d.head_width = round_up(d.head, config.lanes);
   d.value_width = round_up(d.value, config.lanes);
+  d.head_pairs = round_up(d.head, std::int64_t{2} * config.lanes) / 2;
   std::int64_t tile = std::int64_t{config.lanes} * config.vectors;
   if (problem.dropout) tile = round_up(tile, kDrawn);
   d.columns = std::max(config.kv_block, tile);
@@ -74,6 +75,7 @@ void AttentionWriter::declare(std::span<const Array> arrays) {
   for (const Array& a : arrays) {
     kernel::Memory memory;
     memory.name = a.name;
+    memory.dtype = a.dtype;
     memory.space = kernel::Space::stack;
     memory.shape = a.shape;
     memory.alignment = kCacheLine;
@@ -112,6 +114,19 @@ ValueId AttentionWriter::select(ValueId condition, ValueId a, ValueId b) {
 
 ValueId AttentionWriter::exp_of_negative(ValueId x) {
   return b_.function(kernel::NamedFunction::exp_negative, {x});
+}
+
+ValueId AttentionWriter::pair(ValueId low, ValueId high) {
+  constexpr std::int64_t kHigh = -65536;  // 0xffff0000
+  const auto bits = [&](ValueId v) { return b_.compute(Opcode::bitcast, DType::i32, {v}); };
+  const auto number = [&](std::int64_t n) { return b_.integer(DType::i32, n); };
+  const ValueId moved = compute(Opcode::shift_right, {bits(low), number(16)});
+  return compute(Opcode::bit_or, {compute(Opcode::bit_and, {moved, number(0xffff)}),
+                                  compute(Opcode::bit_and, {bits(high), number(kHigh)})});
+}
+
+ValueId AttentionWriter::rounded_pair(ValueId low, ValueId high) {
+  return b_.function(kernel::NamedFunction::pack_bf16, {low, high});
 }
 
 ValueId AttentionWriter::across(Opcode opcode, ValueId v) {
@@ -223,11 +238,44 @@ void AttentionWriter::pack_transposed(const Operand& operand, std::int64_t featu
       pack_squares(operand, rows, number(whole), static_cast<int>(features - whole), to, c);
     }
   });
-  // The last tile of the registers reads further.
+  pad_columns(to, features, count);
+}
+
+void AttentionWriter::pad_columns(MemoryId to, std::int64_t rows, Expr count) {
   const std::int64_t tile = std::int64_t{lanes_} * config_.vectors;
+  const bool is_f32 = b_.kernel().memories[to].dtype == DType::f32;
+  const ValueId nothing = is_f32 ? f32(0) : b_.integer(DType::i32, 0);
   loop(sym::ceildiv(count, lanes_) * lanes_, sym::ceildiv(count, tile) * tile, lanes_, [&](Expr c) {
-    loop(zero_, number(features), 1, [&](Expr d) { store_vector(to, {d, c}, f32(0)); });
+    loop(zero_, number(rows), 1, [&](Expr d) { store_vector(to, {d, c}, nothing); });
   });
+}
+
+ValueId AttentionWriter::load_pairs(const Operand& operand, Expr head, Expr row, std::int64_t first,
+                                    std::int64_t count) {
+  const auto load = [&](std::int64_t at) {
+    return at < count ? load_row(operand, head, row, at, count) : f32(0);
+  };
+  return pair(load(first), load(first + lanes_));
+}
+
+void AttentionWriter::pack_transposed_pairs(const Operand& operand, std::int64_t features,
+                                            MemoryId to, Expr first, Expr count) {
+  loop(zero_, count, lanes_, [&](Expr c) {
+    for (std::int64_t d = 0; d < features; d += std::int64_t{2} * lanes_) {
+      Values square;
+      for (int i = 0; i < lanes_; ++i) {
+        // Columns beyond the end repeat the last one.
+        const Expr row = first + sym::min(c + i, count - 1);
+        square.push_back(load_pairs(operand, kv_head_, row, d, features));
+      }
+      const std::vector<kernel::Type> types(square.size(), kernel::scalar_type(DType::i32));
+      const Values transposed = b_.operation(kernel::Op::transpose, square, types, {});
+      for (int i = 0; i < lanes_; ++i) {
+        store_vector(to, {number(d / 2 + i), c}, transposed[static_cast<std::size_t>(i)]);
+      }
+    }
+  });
+  pad_columns(to, round_up(features, std::int64_t{2} * lanes_) / 2, count);
 }
 
 void AttentionWriter::pack_squares(const Operand& operand, const std::vector<Expr>& rows,
@@ -257,8 +305,11 @@ Values AttentionWriter::product(Block block, const Values& before, Expr begin, E
     Values next;
     for (int r = 0; r < block.rows; ++r) {
       const ValueId left = element(r, k);
+      const bool pairs = b_.type_of(left).dtype == DType::i32;
       for (const ValueId vector : right) {
-        next.push_back(compute(Opcode::fma, {left, vector, sums[next.size()]}));
+        const ValueId sum = sums[next.size()];
+        next.push_back(pairs ? b_.function(kernel::NamedFunction::dot_bf16, {sum, left, vector})
+                             : compute(Opcode::fma, {left, vector, sum}));
       }
     }
     return next;
@@ -349,7 +400,8 @@ void AttentionWriter::draw_factors(MemoryId to, Expr row, Expr first, Expr colum
   constexpr int kApart = 16;
   const double p = problem_.dropout->p;
   if (p >= 1) {
-    loop(zero_, columns, lanes_, [&](Expr c) { store_vector(to, {c}, f32(0)); });
+    const Expr end = sym::ceildiv(columns, kDrawn) * kDrawn;
+    loop(zero_, end, lanes_, [&](Expr c) { store_vector(to, {c}, f32(0)); });
     return;
   }
   INKLE_CHECK(lanes_ <= kApart, "vectors of {} lanes", lanes_);

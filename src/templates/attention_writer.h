@@ -18,10 +18,11 @@ using kernel::ValueId;
 using kernel::Values;
 using loop::Opcode;
 
-// An array of a task: f32, row-major.
+// An array of a task, row-major; of elements of 4 bytes.
 struct Array {
   std::string_view name;
   std::vector<Expr> shape;
+  DType dtype = DType::f32;  // i32: pairs of bf16
 };
 [[nodiscard]] Expr stack_bytes(sym::Context& context, std::span<const Array> arrays);
 
@@ -30,6 +31,7 @@ struct Dimensions {
   std::int64_t head, value;              // features
   std::int64_t head_width, value_width;  // in whole vectors
   std::int64_t columns;                  // of a block, in whole tiles of the registers
+  std::int64_t head_pairs;               // of features, in whole vectors
 };
 [[nodiscard]] Dimensions dimensions_of(const AttentionProblem& problem,
                                        const AttentionConfig& config);
@@ -71,6 +73,9 @@ class AttentionWriter {
   ValueId compare(Opcode opcode, ValueId a, ValueId b);
   ValueId select(ValueId condition, ValueId a, ValueId b);
   ValueId exp_of_negative(ValueId x);
+  // f32 that are bf16 already, or that are rounded, as pairs.
+  ValueId pair(ValueId low, ValueId high);
+  ValueId rounded_pair(ValueId low, ValueId high);
   // f32 of all lanes joined by halves.
   ValueId across(Opcode opcode, ValueId v);
 
@@ -104,8 +109,14 @@ class AttentionWriter {
   // whole tile of the registers are there, those beyond the end without meaning.
   void pack_transposed(const Operand& operand, std::int64_t features, MemoryId to, Expr first,
                        Expr count);
+  // The same of bf16 in pairs: to[pair][column], feature f of each 2 lanes with f + lanes.
+  void pack_transposed_pairs(const Operand& operand, std::int64_t features, MemoryId to, Expr first,
+                             Expr count);
+  // Features [first, first + lanes) of a row and those behind them, as pairs; 0 beyond the end.
+  ValueId load_pairs(const Operand& operand, Expr head, Expr row, std::int64_t first,
+                     std::int64_t count);
   // A block of registers: sums[r][v] = before[r][v] + sum over k in [begin, end) of element(r, k) *
-  // panel(v, k), vector v of `vectors` in row r of `rows`.
+  // panel(v, k), vector v of `vectors` in row r of `rows`. Elements are f32 or pairs of bf16.
   struct Block {
     int rows = 0, vectors = 0;
   };
@@ -149,6 +160,8 @@ class AttentionWriter {
  private:
   using Words = std::array<ValueId, 4>;
   void philox_round(Words& counter, const std::array<ValueId, 2>& key);
+  // Tiles of the registers that begin behind the last column, or have it, are 0 from there on.
+  void pad_columns(MemoryId to, std::int64_t rows, Expr count);
   void pack_squares(const Operand& operand, const std::vector<Expr>& rows, Expr feature, int count,
                     MemoryId to, Expr column);
 

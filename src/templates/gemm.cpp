@@ -10,11 +10,14 @@ namespace inkle::templates {
 
 namespace {
 
+constexpr std::int32_t kPairLanes = 16;  // of dot_bf16 on a processor
+
 bool always(const GemmProblem&) { return true; }
 
 std::vector<GemmConfig> cpu_configs(const GemmProblem& problem, const abi::Target& target) {
   GemmConfig config;
   config.lanes = target.vector_bytes / 4;
+  config.rows = static_cast<std::int32_t>(problem.group);
   config.vectors = static_cast<std::int32_t>(problem.panel / config.lanes);
   return {config};
 }
@@ -23,10 +26,17 @@ std::string cpu_needs(const GemmProblem& problem, const GemmConfig& config) {
   if (problem.panel != std::int64_t{config.lanes} * config.vectors) {
     return fmt::format("panels of {} columns", problem.panel);
   }
+  if (problem.group < 1) return "groups without rows";
   if (config.column_block % problem.panel != 0) return "blocks that are no whole panels";
-  if (problem.parameters.size() < 3 || problem.parameters[0].dtype != DType::f32 ||
-      problem.parameters[1].dtype != DType::f32) {
-    return "matrix products of another type than f32";
+  if (problem.parameters.size() < 3 || problem.parameters[0].dtype != problem.parameters[1].dtype) {
+    return "matrix products of two types";
+  }
+  const DType dtype = problem.parameters[0].dtype;
+  if (dtype != DType::f32 && dtype != DType::i32) {
+    return "matrix products of another type than f32 and pairs of bf16";
+  }
+  if (dtype == DType::i32 && config.lanes != kPairLanes) {
+    return fmt::format("pairs of bf16 in {} lanes", config.lanes);
   }
   for (const loop::Instruction& i : problem.epilogue.instructions) {
     if (i.opcode == loop::Opcode::indirect) return "an epilogue with indices from data";
@@ -40,12 +50,13 @@ Estimate cpu_estimate(const GemmProblem& problem, const GemmConfig& config) {
   sym::Context& context = problem.rows.context();
   const std::int64_t rows = gemm_rows(problem, config).padded;
   return {context.constant(rows * config.column_block * kBytes),
-          problem.batch * problem.rows * problem.columns * problem.terms * 2};
+          problem.batch * problem.rows * problem.columns * problem.terms *
+              (problem.parameters[0].dtype == DType::i32 ? 4 : 2)};
 }
 
 constexpr GemmTemplate kTemplates[] = {
     {.name = "gemm_cpu",
-     .doc = "Matrix products of f32 in registers, columns in panels, any pointwise epilogue.",
+     .doc = "Matrix products in registers, columns in panels, any pointwise epilogue.",
      .matches = always,
      .configs = cpu_configs,
      .needs = cpu_needs,

@@ -1,4 +1,5 @@
-// Batches of matrix products of f32 with pointwise work on their sums, as kernels of the kernel IR.
+// Batches of matrix products with pointwise work on their sums, as kernels of the kernel IR.
+// Operands are f32, or pairs of bf16 as i32, of two terms each: terms then count pairs.
 //
 // A task, which is a block of rows by a block of columns of the result:
 //
@@ -57,6 +58,7 @@ struct GemmProblem {
   // is [term][column], with zeros behind the last column.
   Expr b;
   std::int64_t panel = 0;
+  std::int64_t group = 0;  // rows whose sums, of a panel's columns, registers hold; at most
   std::vector<GemmBoxes> boxes;  // of a and b, where a device copies them so
   // At each batch, row and column; row value 0 is the sum, buffers are parameters.
   loop::Body epilogue;

@@ -144,11 +144,18 @@ class GemmWriter {
         const Expr row = first_row_ + sym::min(r + i, row_count_ - 1);
         const ValueId left = b_.load(parameters_[0], {at(problem_.a, row, zero_, k)}, Form::splat);
         for (const ValueId vector : right) {
-          next.push_back(b_.compute(Opcode::fma, DType::f32, {left, vector, before[next.size()]}));
+          next.push_back(multiply_add(left, vector, before[next.size()]));
         }
       }
       return next;
     });
+  }
+
+  ValueId multiply_add(ValueId left, ValueId right, ValueId sum) {
+    if (b_.type_of(left).dtype == DType::i32) {
+      return b_.function(kernel::NamedFunction::dot_bf16, {sum, left, right});
+    }
+    return b_.compute(Opcode::fma, DType::f32, {left, right, sum});
   }
 
   Expr at(Expr e, Expr row, Expr column, Expr term) {

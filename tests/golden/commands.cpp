@@ -229,7 +229,7 @@ std::string cuda(std::string_view text, std::span<const std::string> args) {
   }
   const codegen::cuda::CudaCompiler compiler(abi::typical_device(architecture));
   options.target = abi::gpu_target_of(compiler.device());
-  options.target.libraries.gemm.by_template = by_template;
+  if (by_template) options.target.libraries.gemm.source = abi::GemmSource::templates;
   const schedule::ScheduledProgram program = schedule::schedule(lowered(text), options);
   std::string out;
   for (const schedule::Step& step : program.steps) {
@@ -458,7 +458,7 @@ std::string from_templates(std::string_view text, std::span<const std::string> a
       user_error("templates: unknown option '{}'", arg);
   }
   if (kind == "--wgmma") options.target = abi::gpu_target_of(abi::typical_device("sm_90a"));
-  options.target.libraries.gemm.by_template = !kind.empty();
+  if (!kind.empty()) options.target.libraries.gemm.source = abi::GemmSource::templates;
   const schedule::ScheduledProgram program = schedule::schedule(lowered(text), options);
   std::string out;
   for (const schedule::Step& step : program.steps) {

@@ -59,7 +59,7 @@ def test_a_second_process_compiles_nothing(cache):
     assert got == want
     assert said == "inkle cache: graph main was compiled by an earlier process\n"
     # Another program, of the same kernels.
-    again = cache.inkle("run", MODEL, "--random", "--output", cache.out, "--fast-numerics")
+    again = cache.inkle("run", MODEL, "--random", "--output", cache.out, "--numerics", "fast")
     taken, kernels = map(int, re.search(r"(\d+) of (\d+) kernels were made", again.stderr).groups())
     assert taken == kernels == count - 1
     count = len(cache.entries())

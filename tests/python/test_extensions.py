@@ -386,7 +386,7 @@ options = {"strict": True}
 if factor:
     options["joint_pass"] = Pass(factor, known)
 run = torch.compile(lambda x: x.sin().cos(), backend="inkle", options=options)
-x = torch.ones(3)
+x = torch.ones(3, device=sys.argv[3])
 print(run(x)[0].item())
 print(torch._dynamo.utils.counters["aot_autograd"]["autograd_cache_hit"])
 """
@@ -401,7 +401,7 @@ def test_cached_programs_are_those_of_the_same_passes(tmp_path):
 
     def run(factor, known):
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(factor), known], env=environment, text=True,
+            [sys.executable, "-c", PROGRAM, str(factor), known, str(torch.get_default_device())], env=environment, text=True,
             stdout=subprocess.PIPE, check=True, cwd=tmp_path,
         )  # fmt: skip
         value, hits = done.stdout.split()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Any, Callable, Iterator
 
@@ -122,3 +123,60 @@ def test_long_sums_are_as_exact_as_the_library(templates: None, terms: int) -> N
     exact = a.double() @ b.double()
     error = (got.double() - exact).square().mean().sqrt()
     assert error <= 1.2 * (torch.mm(a, b).double() - exact).square().mean().sqrt()
+
+
+def by(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    monkeypatch.setenv("INKLE_GEMM", source)
+    monkeypatch.setattr(machine, "_compilers", {None: _inkle.Compiler()})
+    torch._dynamo.reset()
+
+
+def has_pairs() -> bool:
+    with open("/proc/cpuinfo") as file:
+        return "avx512_bf16" in file.read() and os.environ.get("INKLE_ISA") != "avx2"
+
+
+@pytest.mark.parametrize("name", list(EPILOGUES))
+@pytest.mark.parametrize("rows, columns, terms", [(5, 40, 32), (64, 100, 770), (130, 64, 1026), (3, 48, 63)])
+def test_bf16_is_what_the_library_gives(
+    monkeypatch: pytest.MonkeyPatch, name: str, rows: int, columns: int, terms: int
+) -> None:
+    torch.manual_seed(rows)
+    linear = torch.nn.Linear(terms, columns).bfloat16()
+    others = [torch.randn(n).bfloat16() for n in ((columns,), (rows, 1), (rows, columns))]
+    x = torch.randn(rows, terms).bfloat16()
+    results = {}
+    for source in ("template", "library"):
+        by(monkeypatch, source)
+
+        def function(x: torch.Tensor) -> Any:
+            return EPILOGUES[name](linear(x), *others)
+
+        with torch.no_grad():
+            result = torch.compile(function, backend="inkle", dynamic=False)(x)
+        results[source] = result if isinstance(result, tuple) else (result,)
+        packs = any(s["label"] == "panels" for s in inkle.reports()[-1].steps)
+        assert packs == (source == "template" and terms % 2 == 0 and has_pairs())
+    for got, expected in zip(results["template"], results["library"]):
+        # Sums in another order: few lie on the other side of where bf16 rounds up.
+        apart = (got.double() - expected.double()).abs()
+        unit = torch.finfo(torch.bfloat16).eps
+        assert bool((apart <= 2 * unit * (expected.double().abs() + 1)).all())
+        assert apart.count_nonzero().item() <= 2 + got.numel() // 50
+
+
+def test_auto_takes_the_template_where_a_kernel_joins(monkeypatch: pytest.MonkeyPatch) -> None:
+    by(monkeypatch, "auto")
+    wide, narrow = torch.nn.Linear(64, 384), torch.nn.Linear(4096, 384)
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> Any:
+        a = wide(x)
+        return (F.gelu(a), a), torch.relu(narrow(y))
+
+    x, y = torch.randn(96, 64), torch.randn(96, 4096)
+    with torch.no_grad():
+        got = torch.compile(function, backend="inkle", dynamic=False)(x, y)
+        expected = function(x, y)
+    kinds = [s["kind"] for s in inkle.reports()[-1].steps]
+    assert kinds.count("matmul") == 1 and kinds.count("kernel") == 2
+    torch.testing.assert_close(got, expected)

@@ -66,6 +66,14 @@ def test_every_key_of_inductor_is_mapped_or_told_of_once(caplog):
         ("fallback_random", False, "random", "fast"),
         ("align_random_eager", True, "random", "eager"),
         ("emulate_precision_casts", True, "numerics", "eager"),
+        ("numerics", "default", "numerics", "eager"),
+        ("numerics", "strict_pointwise", "numerics", "bitwise"),
+        ("numerics", "strict_reduction", "numerics", "bitwise"),
+        ("numerics", "strict", "numerics", "bitwise"),
+        ("numerics", "strict", "random", "eager"),
+        ("batch_invariant", True, "numerics", "batch_invariant"),
+        ("batch_invariant", True, "deterministic", True),
+        ("batch-invariant", False, "numerics", "eager"),
         ("fx_graph_cache", False, "cache", False),
         ("force_disable_caches", True, "cache", False),
         ("trace.enabled", True, "debug", True),
@@ -83,9 +91,35 @@ def test_own_options_win_over_mapped_ones():
     assert not parse("max-autotune", {"triton.cudagraphs": False}).graphs
 
 
+def test_keys_of_numerics_together():
+    def numerics(**options):
+        return parse(None, options).numerics
+
+    assert numerics(batch_invariant=True, emulate_precision_casts=True) == "batch_invariant"
+    assert numerics(emulate_precision_casts=True, batch_invariant=True) == "batch_invariant"
+    assert numerics(numerics="default", batch_invariant=True) == "batch_invariant"
+    assert numerics(numerics="fast", batch_invariant=True) == "fast"  # Inkle's own wins
+    assert numerics(numerics="strict", batch_invariant=False) == "bitwise"
+    assert not parse(None, {"batch_invariant": True, "deterministic": False}).deterministic
+
+
+def test_numerics_of_inductors_settings():
+    if not hasattr(torch._inductor.config, "batch_invariant"):
+        pytest.skip("this torch has no such setting")
+    with torch._inductor.config.patch(batch_invariant=True):
+        assert parse(None, {}).numerics == "batch_invariant"
+        assert parse(None, {"numerics": "eager"}).numerics == "eager"
+    with torch._inductor.config.patch(numerics="strict"):
+        assert parse(None, {}).numerics == "bitwise"
+        assert parse(None, {"batch_invariant": True}).numerics == "batch_invariant"
+    assert parse(None, {}).numerics == "eager"
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
+        ({"numerics": "strict", "batch_invariant": True}, "one of them, since eager's own"),
+        ({"numerics": "exact"}, "numerics='exact'; one of 'eager', 'bitwise', 'fast', 'batch_inv"),
         ({"frozen": True}, "unknown option 'frozen', did you mean 'freez.*one of .*freeze"),
         ({"max_autotun": True}, "did you mean 'max_autotune'"),
         ({"triton.cudagraph": True}, "did you mean 'triton.cudagraphs'"),

@@ -1,6 +1,7 @@
 """`inkle build`, `inkle check` and `inkle run` on a package: the bits that the model itself gives."""
 import os
 import pathlib
+import re
 import subprocess
 
 import numpy
@@ -89,6 +90,29 @@ def test_ops_of_a_framework_are_named(tmp_path):
     message = inkle("build", tmp_path / "m.pt2", "-o", tmp_path / "m.inkle", code=1).stderr
     assert "linalg_svd" in message and "eig" in message and "test_package.py:" in message
     assert not (tmp_path / "m.inkle").exists()
+
+
+def test_ops_of_a_framework_on_a_gpu_are_all_named_when_built(tmp_path):
+    torch = pytest.importorskip("torch")
+
+    class Up(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.plain = torch.nn.Conv2d(8, 8, 3)
+            self.first = torch.nn.ConvTranspose2d(8, 8, 3)
+            self.last = torch.nn.ConvTranspose2d(8, 8, 2, 2).bfloat16()
+
+        def forward(self, x):
+            y = self.first(self.plain(x))
+            return self.last(y.bfloat16())
+
+    torch.export.save(torch.export.export(Up().eval(), (torch.randn(2, 8, 12, 12),)), tmp_path / "m.pt2")
+    out = tmp_path / "m.inkle"
+    message = inkle("build", tmp_path / "m.pt2", "-o", out, "--target", "sm_90a", code=1).stderr
+    assert re.search(r"on sm_90a these ops need one: a convolution of f32, for its bias \(test_package.py:\d+\), "
+                     r"a convolution of bf16, for its bias \(test_package.py:\d+\)\n", message), message
+    assert not out.exists()
+    inkle("build", tmp_path / "m.pt2", "-o", out)
 
 
 def test_a_package_is_profiled_as_its_model(tmp_path):

@@ -202,7 +202,7 @@ def test_errors_of_eager_ops_come_through():
     "options, allowed",
     [
         ({"frozen": True}, "freeze"),
-        ({"numerics": "exact"}, "'eager', 'fast'"),
+        ({"numerics": "exact"}, "'eager', 'bitwise', 'fast', 'batch_invariant'"),
         ({"fail_stage": "linker"}, "'frontend', 'passes'"),
         ({"strict": 1}, "True, False"),
     ],

@@ -266,3 +266,41 @@ def test_speech_models_with_time_masks_train(family: str) -> None:
     assert len(found) == len(wanted)
     for a, b in zip(found, wanted):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("same", [
+    lambda y: F.dropout(y, 0.5, training=False), lambda y: y.contiguous(), torch.atleast_2d,
+])  # fmt: skip
+def test_what_eager_returns_twice_is_one_tensor(same: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def program(x: torch.Tensor) -> Tensors:
+        y = x * 2
+        return y, same(y), y.detach()
+
+    for call in (program, torch.compile(program, backend="inkle", options={"strict": True})):
+        a, b, c = call(torch.ones(4, 3))
+        assert a is b and a is not c
+
+
+@pytest.mark.parametrize("write", [
+    lambda y, x: y.sin_(), lambda y, x: y.mul_(x), lambda y, x: y.t().mul_(x.t()),
+])  # fmt: skip
+def test_a_written_argument_is_kept_as_it_was(write: Callable[..., Any]) -> None:
+    """AOTAutograd writes to it between forward and backward."""
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        write(y, x)
+        return x * 3
+
+    gradients = []
+    for call in (program, torch.compile(program, backend="inkle", options={"strict": True})):
+        x = torch.linspace(-1, 1, 12).reshape(4, 3).requires_grad_()
+        y = x.square()
+        total = call(x, y).sum()
+        gradients.append(torch.autograd.grad(total, x, retain_graph=True)[0])
+        gradients.append(torch.autograd.grad(total + y.sum(), x)[0])
+    torch.testing.assert_close(gradients[:2], gradients[2:])
+
+
+def test_strides_of_the_angle_of_complex_numbers() -> None:
+    x = torch.randn(4, 3, dtype=torch.complex64).t()
+    run = torch.compile(lambda x: x.angle(), backend="inkle")
+    assert run(x).stride() == x.angle().stride()

@@ -106,13 +106,6 @@ std::int64_t cache_bytes(int name, std::int64_t otherwise) {
 
 TargetOptions TargetOptions::from_environment() {
   TargetOptions options;
-  if (const char* gemm = std::getenv("INKLE_GEMM"); gemm != nullptr && *gemm != '\0') {
-    const std::string_view by = gemm;
-    if (by != "template" && by != "library") {
-      user_error("INKLE_GEMM is '{}', expected template or library", by);
-    }
-    options.gemm_template = by == "template";
-  }
   options.vector_bytes = image::vectors_allowed();
   return options;
 }

@@ -33,10 +33,10 @@ struct TargetOptions {
   // Effort of instruction selection, 0 to 3.
   std::int32_t optimization = 2;
 
-  // Matrix products of f32 by a template, not by the library.
-  bool gemm_template = false;
+  // Who writes matrix products.
+  abi::GemmSource gemm = abi::GemmSource::library;
 
-  // INKLE_ISA=avx2 or avx512 sets vector_bytes, INKLE_GEMM=template or library gemm_template.
+  // INKLE_ISA=avx2 or avx512 sets vector_bytes.
   [[nodiscard]] static TargetOptions from_environment();
 };
 

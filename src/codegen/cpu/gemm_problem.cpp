@@ -21,6 +21,7 @@ GemmProblem gemm_problem(const schedule::Kernel& kernel, const schedule::GemmKer
                                                                    : kernel::Role::inout;
     problem.parameters.push_back({p.dtype, role, p.alignment, p.may_alias});
   }
+  if (gemm.pairs) problem.parameters[0].dtype = problem.parameters[1].dtype = abi::DType::i32;
   std::ranges::copy(gemm.variables, problem.variables.begin());
   problem.batch = gemm.batch;
   problem.rows = gemm.rows;
@@ -29,6 +30,7 @@ GemmProblem gemm_problem(const schedule::Kernel& kernel, const schedule::GemmKer
   problem.a = gemm.a;
   problem.b = gemm.b;
   problem.panel = gemm.panel;
+  problem.group = gemm.group;
   problem.epilogue = gemm.epilogue;
   for (const schedule::StageStore& s : gemm.stores) {
     problem.stores.push_back({s.target, s.offset, s.yield});

@@ -268,6 +268,25 @@ Value* Ir::look_up(std::span<const double> table, Value* i) {
       wide ? llvm::Intrinsic::x86_avx512_permvar_sf_512 : llvm::Intrinsic::x86_avx2_permps, {},
       {llvm::ConstantVector::get(entries), i});
 }
+Value* Ir::pack_bf16(Value* low, Value* high) {
+  constexpr int kLanes = 16;
+  auto& b = impl_->builder;
+  Value* both =
+      b.CreateIntrinsic(llvm::Intrinsic::x86_avx512bf16_cvtne2ps2bf16_512, {}, {high, low});
+  std::vector<int> order;
+  for (int lane = 0; lane < kLanes; ++lane) order.insert(order.end(), {lane, kLanes + lane});
+  return bitcast(shuffle(both, both, order), integer_type(32, kLanes));
+}
+Value* Ir::dot_bf16(Value* c, Value* a, Value* b) {
+  constexpr auto kDot = llvm::Intrinsic::x86_avx512bf16_dpbf16ps_512;
+#if LLVM_VERSION_MAJOR >= 20
+  llvm::Function* const dot = llvm::Intrinsic::getOrInsertDeclaration(impl_->module.get(), kDot);
+#else
+  llvm::Function* const dot = llvm::Intrinsic::getDeclaration(impl_->module.get(), kDot);
+#endif
+  Type* const pairs = dot->getFunctionType()->getParamType(1);
+  return impl_->builder.CreateCall(dot, {c, bitcast(a, pairs), bitcast(b, pairs)});
+}
 Value* Ir::approximate_reciprocal(Value* a) {
   const int lanes = lanes_of(a);
   if (!impl_->has_avx512 || bits_of(type_of(a)) != 32 || (lanes != 16 && lanes != 8)) {

@@ -118,6 +118,11 @@ class Ir {
   // 1 / a with a relative error of at most 2^-14 for f32 vectors, where the machine has an
   // instruction for it; else null.
   Value* approximate_reciprocal(Value* a);
+  // A pair of bf16 in each lane of 32 bits: `low` and `high`, 16 lanes of f32, rounded; numbers
+  // below the least normal one are 0. With AVX512-BF16 alone.
+  Value* pack_bf16(Value* low, Value* high);
+  // c + a * b of such pairs, the high products first, each rounded.
+  Value* dot_bf16(Value* c, Value* a, Value* b);
   // The instruction's rule: b if either is NaN, as vminps.
   Value* fmin_second(Value* a, Value* b);
   Value* fmax_second(Value* a, Value* b);

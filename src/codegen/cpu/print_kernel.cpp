@@ -307,6 +307,9 @@ class KernelPrinter {
 
   void function(const Operation& op) {
     const auto which = std::get<kernel::Function>(op.detail).function;
+    if (which == kernel::NamedFunction::pack_bf16 || which == kernel::NamedFunction::dot_bf16) {
+      return pairs(op, which);
+    }
     INKLE_CHECK(which == kernel::NamedFunction::exp_negative, "kernel {}: no code of a CPU for {}",
                 kernel_.name, kernel::row_of(which).name);
     Value* x = get(op.operands[0], varies_[op.results[0]]);
@@ -314,6 +317,22 @@ class KernelPrinter {
     const bool is_f32 = kernel_.type_of(op.results[0]).dtype == DType::f32;
     define(op.results[0],
            is_f32 ? exp_of_small(ir_, x) : emit_math(ir_, loop::Opcode::exp, operands));
+  }
+
+  // Of single values as of vectors, of which one lane counts.
+  void pairs(const Operation& op, kernel::NamedFunction which) {
+    constexpr int kLanes = 16;
+    const bool wide = varies_[op.results[0]];
+    INKLE_CHECK(!wide || lanes_ == kLanes, "kernel {}: pairs of bf16 in {} lanes", kernel_.name,
+                lanes_);
+    Values x;
+    for (const ValueId v : op.operands) {
+      Value* operand = get(v, wide);
+      x.push_back(wide ? operand : ir_.broadcast(operand, kLanes));
+    }
+    Value* result = which == kernel::NamedFunction::pack_bf16 ? ir_.pack_bf16(x[0], x[1])
+                                                              : ir_.dot_bf16(x[0], x[1], x[2]);
+    define(op.results[0], wide ? result : ir_.extract(result, 0));
   }
 
   // Random words of lanes that count on from a multiple of 4: four of them share what is computed.
@@ -490,6 +509,12 @@ class KernelPrinter {
   }
 
   // --- Memory
+  // Pairs in a parameter of bf16 lie as that does.
+  int alignment_of(const Access& access) const {
+    const kernel::Memory& memory = kernel_.memories[access.memory];
+    const auto size = static_cast<int>(abi::size_of(memory.dtype));
+    return memory.space == kernel::Space::global ? std::min(size, memory.alignment) : size;
+  }
   DType dtype_of(const Access& access) const { return kernel_.memories[access.memory].dtype; }
 
   Value* address(const Access& access, ValueId offset) {
@@ -506,7 +531,7 @@ class KernelPrinter {
   void load(const Operation& op) {
     const auto& access = std::get<Access>(op.detail);
     const DType dtype = dtype_of(access);
-    const int alignment = static_cast<int>(abi::size_of(dtype));
+    const int alignment = alignment_of(access);
     Value* from = address(access, op.operands[0]);
     if (!varies_[op.results[0]]) {
       Value* loaded = ir_.load(memory_type(ir_, dtype, 1), harmless(from), alignment);

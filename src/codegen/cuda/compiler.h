@@ -71,5 +71,7 @@ class CudaCompiler {
 
 // Path of the NVRTC that is used, or nothing and the reason.
 [[nodiscard]] std::optional<std::string> find_nvrtc(std::string& why_not);
+// Its version, "13.0"; empty if there is none.
+[[nodiscard]] std::string nvrtc_version();
 
 }  // namespace inkle::codegen::cuda

@@ -36,6 +36,7 @@ struct Nvrtc {
   Result (*ptx_size)(Program*, std::size_t*) = nullptr;
   Result (*ptx)(Program*, char*) = nullptr;
   const char* (*error)(Result) = nullptr;
+  Result (*version)(int*, int*) = nullptr;
 };
 
 constexpr Nvrtc::Result kInvalidOption = 5;
@@ -119,7 +120,8 @@ std::optional<Nvrtc> open_nvrtc(std::string& why_not) {
                           resolve(n.library, "nvrtcGetCUBIN", n.cubin) &&
                           resolve(n.library, "nvrtcGetPTXSize", n.ptx_size) &&
                           resolve(n.library, "nvrtcGetPTX", n.ptx) &&
-                          resolve(n.library, "nvrtcGetErrorString", n.error);
+                          resolve(n.library, "nvrtcGetErrorString", n.error) &&
+                          resolve(n.library, "nvrtcVersion", n.version);
     if (!complete) {
       why_not = path + " lacks functions";
       continue;
@@ -158,6 +160,13 @@ std::optional<std::string> find_nvrtc(std::string& why_not) {
   if (o.nvrtc) return o.nvrtc->path;
   why_not = o.why_not;
   return std::nullopt;
+}
+
+std::string nvrtc_version() {
+  const Opened& o = opened();
+  int major = 0, minor = 0;
+  if (!o.nvrtc || o.nvrtc->version(&major, &minor) != 0) return {};
+  return fmt::format("{}.{}", major, minor);
 }
 
 namespace {

@@ -142,6 +142,9 @@ void OperationPrinter::function(const Operation& op) {
       return define(v, fmt::format("round_bf16({})", x));
     case kernel::NamedFunction::round_f16:
       return define(v, fmt::format("round_f16({})", x));
+    case kernel::NamedFunction::pack_bf16:
+    case kernel::NamedFunction::dot_bf16:
+      break;
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "ops/exact.h"
 #include "ops/table.h"
 
 namespace inkle::frontend::torch {
@@ -238,7 +239,8 @@ std::optional<std::vector<ValueId>> Importer::each(std::string_view overload,
     if (row->name == "linalg_vector_norm") {  // (self, ord, dtype): of all dimensions
       one.insert(one.begin() + 2, {Argument{graph::None{}}, Argument{false}});
     }
-    auto made = native(*row, std::move(one), {meta[i]}, why_not);
+    why_not = why_not_bitwise(*row, one, {meta[i]});
+    auto made = why_not.empty() ? native(*row, std::move(one), {meta[i]}, why_not) : std::nullopt;
     if (!made) {
       graph_.nodes.resize(nodes_before);
       return std::nullopt;
@@ -279,6 +281,7 @@ std::vector<ValueId> Importer::call(std::string_view overload, std::vector<Argum
   if (row != nullptr && graph::has(row->traits, graph::Trait::eager_only) && why_not.empty()) {
     why_not = "its row has no code";
   }
+  if (row != nullptr && why_not.empty()) why_not = why_not_bitwise(*row, args, meta);
   if (why_not.empty() && !is_each) {
     // Rows that look at memory need their operand's strides.
     const bool reads_strides = overload.find("as_strided") != std::string_view::npos;
@@ -326,13 +329,31 @@ std::vector<ValueId> Importer::call(std::string_view overload, std::vector<Argum
 }
 
 // What an op writes has an element for each index. Where FX states a stride of 0 (torch 2.11 does
-// for slice_scatter of an expanded tensor), eager's result is contiguous.
+// for slice_scatter of an expanded tensor), eager's result is contiguous. So is that of `angle` of
+// complex numbers, which FX takes to lie as its operand.
 bool Importer::is_misstated(const graph::OpDef* row, const std::vector<Argument>& args,
                             const Type& meta) const {
   if (row == nullptr) return false;
+  if (row->name == "angle") {
+    const auto* operand = args.empty() ? nullptr : std::get_if<ValueId>(&args.front());
+    if (operand != nullptr && graph_.type(*operand).dtype == abi::DType::c64) return true;
+  }
   if (!graph::has(row->traits, graph::Trait::view)) return repeats(meta);
   const auto* base = args.empty() ? nullptr : std::get_if<ValueId>(&args.front());
   return base != nullptr && misstated_.contains(*base);
+}
+
+std::string Importer::why_not_bitwise(const graph::OpDef& row, const std::vector<Argument>& args,
+                                      const std::vector<Type>& meta) const {
+  if (!is_bitwise_) return {};
+  ops::ExactQuery query{&row, args, {}, meta};
+  graph::Node probe;
+  probe.args = args;
+  graph::for_each_operand(probe, [&](ValueId v) {
+    if (!v.is_none()) query.operands.push_back(&graph_.type(v));
+  });
+  const std::string_view reason = ops::why_not_exact(query);
+  return reason.empty() ? std::string() : fmt::format("numerics=bitwise: {}", reason);
 }
 
 void Importer::fix_strides(ValueId value) {

@@ -50,6 +50,9 @@ class Importer {
                             std::string source, const std::vector<Type>& meta, std::uint32_t target,
                             std::string_view force_eager);
 
+  // Rows whose bits are not surely eager's (ops/exact.h) are left to eager.
+  void set_bitwise(bool is_bitwise) { is_bitwise_ = is_bitwise; }
+
   // Of the nodes to come.
   void set_keep(graph::Keep keep) { builder_.set_keep(keep); }
 
@@ -80,6 +83,10 @@ class Importer {
                                              const std::vector<Type>& meta, std::string& why_not);
   std::vector<ValueId> in_eager(std::string_view overload, std::uint32_t target,
                                 std::vector<Argument> args, const std::vector<Type>& meta);
+  // Why the row's bits are not eager's where they must be; empty if they are, or need not be.
+  [[nodiscard]] std::string why_not_bitwise(const graph::OpDef& row,
+                                            const std::vector<Argument>& args,
+                                            const std::vector<Type>& meta) const;
   void fix_strides(ValueId value);
   // FX states other strides than the result of `row` has in eager.
   [[nodiscard]] bool is_misstated(const graph::OpDef* row, const std::vector<Argument>& args,
@@ -90,6 +97,7 @@ class Importer {
   graph::Builder builder_;
   std::vector<std::optional<graph::Sizes>> strides_;  // FX's, by ValueId
   std::set<ValueId> misstated_;
+  bool is_bitwise_ = false;
   std::vector<EagerReason> eager_;
   std::vector<std::uint32_t> eager_targets_;
 };

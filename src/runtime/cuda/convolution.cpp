@@ -47,23 +47,42 @@ ConvolutionRoles roles_of(const abi::ConvolutionCall& call) {
   return {&call.x, &call.w, &call.y};
 }
 
+std::string why_not(const abi::ConvolutionCall& call, bool takes_f32) {
+  const abi::DType dtype = call.x.dtype;
+  const std::size_t rank = call.x.sizes.size();
+  const bool is_taken = abi::is_reduced_float(dtype) || (takes_f32 && dtype == abi::DType::f32);
+  if (!is_taken || call.w.dtype != dtype || call.y.dtype != dtype) return "types";
+  if (rank < 3 || rank > 5) return "number of dimensions";
+  const bool is_plain = !call.weight_gradient && !call.transposed;
+  if (!is_plain && call.has_bias) return "bias";
+  if (!is_plain && !call.post_ops.empty()) return "post-ops";
+  if (call.has_bias && call.bias.dtype != dtype) return "type of the bias";
+  if (call.has_bias && call.bias.sizes.size() != 1) return "bias";
+  bool has_residual = false, has_relu = false;
+  for (const abi::PostOp& p : call.post_ops) {
+    if (has_relu) return "order of the post-ops";
+    if (p.kind == abi::PostOpKind::relu) {
+      has_relu = true;
+      continue;
+    }
+    if (p.kind != abi::PostOpKind::add) return std::string(abi::name_of(p.kind));
+    if (has_residual) return "order of the post-ops";
+    if (p.operand.dtype != dtype || p.operand.sizes.size() != rank) return "residual";
+    has_residual = true;
+  }
+  return {};
+}
+
 std::optional<ConvolutionShape> plan_convolution(const abi::ConvolutionCall& call,
                                                  std::span<const std::int64_t> slots,
                                                  bool takes_f32) {
+  if (!why_not(call, takes_f32).empty()) return std::nullopt;
   ConvolutionShape s;
   s.dtype = call.x.dtype;
-  const std::size_t rank = call.x.sizes.size();
-  const bool is_taken = abi::is_reduced_float(s.dtype) || (takes_f32 && s.dtype == abi::DType::f32);
-  if (!is_taken || call.w.dtype != s.dtype || call.y.dtype != s.dtype || rank < 3 || rank > 5) {
-    return std::nullopt;
-  }
-  s.is_volume = rank == 5;
+  s.is_volume = call.x.sizes.size() == 5;
   s.result = call.weight_gradient ? ConvolutionShape::Result::w
              : call.transposed    ? ConvolutionShape::Result::x
                                   : ConvolutionShape::Result::y;
-  if (s.result != ConvolutionShape::Result::y && (call.has_bias || !call.post_ops.empty())) {
-    return std::nullopt;
-  }
   const ConvolutionRoles roles = roles_of(call);
   const abi::Operand &x = *roles.x, &w = *roles.w, &y = *roles.y;
   s.x = five(x.sizes, slots, 1);
@@ -83,20 +102,15 @@ std::optional<ConvolutionShape> plan_convolution(const abi::ConvolutionCall& cal
   std::int64_t all = 256 | slots[call.x.offset] | slots[call.w.offset] | slots[call.y.offset];
   s.has_bias = call.has_bias;
   if (s.has_bias) {
-    const bool is_dense = call.bias.sizes.size() == 1 && slots[call.bias.strides[0]] == 1;
-    if (call.bias.dtype != s.dtype || !is_dense) return std::nullopt;
+    if (slots[call.bias.strides[0]] != 1) return std::nullopt;
     all |= slots[call.bias.offset];
   }
   for (const abi::PostOp& p : call.post_ops) {
-    if (s.relu) return std::nullopt;
     if (p.kind == abi::PostOpKind::relu) {
       s.relu = true;
       continue;
     }
-    if (p.kind != abi::PostOpKind::add || s.has_residual || p.operand.dtype != s.dtype ||
-        p.operand.sizes.size() != rank || five(p.operand.sizes, slots, 1) != s.y) {
-      return std::nullopt;
-    }
+    if (five(p.operand.sizes, slots, 1) != s.y) return std::nullopt;
     s.has_residual = true;
     s.residual_strides = dense_where_free(s.y, five(p.operand.strides, slots, 1));
     all |= slots[p.operand.offset];

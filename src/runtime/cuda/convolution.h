@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "abi/library_call.h"
 #include "runtime/cuda/convolutions.h"
@@ -17,10 +18,14 @@ struct ConvolutionRoles {
 };
 [[nodiscard]] ConvolutionRoles roles_of(const abi::ConvolutionCall& call);
 
-// The shape of a call, its alignment that of offsets alone; nothing if the library does not run it:
-// f64, and f32 unless that `takes_f32` (its precision is the host's to choose), empty, a bias of
-// another type, other post-ops than [residual] [relu], or any of those with a gradient or a
-// transposed convolution, which is the gradient of an image.
+// Whether the library takes a call whatever its sizes: not f64, nor f32 unless that `takes_f32`
+// (its precision is the host's to choose); a bias of the same type; as post-ops [residual] [relu];
+// none of those with a gradient or a transposed convolution, which is the gradient of an image.
+// Empty, or the reason.
+[[nodiscard]] std::string why_not(const abi::ConvolutionCall& call, bool takes_f32);
+
+// The shape of a call, its alignment that of offsets alone; nothing if the library does not run it,
+// also for its sizes or strides: empty, a bias with steps, a residual that is expanded.
 [[nodiscard]] std::optional<ConvolutionShape> plan_convolution(const abi::ConvolutionCall& call,
                                                                std::span<const std::int64_t> slots,
                                                                bool takes_f32 = false);

@@ -1,6 +1,7 @@
 #include "runtime/cuda/convolution_choice.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -17,6 +19,7 @@
 #include "base/log.h"
 #include "base/recent_map.h"
 #include "base/threads.h"
+#include "runtime/cuda/library_choices.h"
 
 namespace inkle::runtime::cuda {
 namespace {
@@ -111,24 +114,18 @@ class Choice final : public Convolutions {
     if (const auto* known = known_.find(shape); known != nullptr) return *known;
     const bool is_in_place = shape.has_residual && pointers.residual == pointers.y;
     const bool may_measure = !is_in_place && !device_.is_capturing(stream);
-    const Ways* ready = ready_.find(shape);
+    const Found* ready = ready_.find(shape);
     if (ready == nullptr && !may_measure) ready = unmeasured_.find(shape);
-    Ways all;
-    if (ready != nullptr) {
-      all = *ready;
-    } else {
-      const std::lock_guard asking(search_mutex_);
-      all = finder_->ways(0, shape, may_measure ? kCandidates : 1);
+    Found all = ready != nullptr ? *ready : ask(shape, may_measure ? kCandidates : 1);
+    if (all.ways.empty()) {
+      log(LogChannel::runtime, "convolution {}: the library knows no way", describe(shape));
+    } else if (!may_measure && !all.is_chosen) {
+      if (ready == nullptr) unmeasured_.set(shape, all);
+      return all.ways.front();
     }
     std::shared_ptr<const Convolution> found;
-    if (all.empty()) {
-      log(LogChannel::runtime, "convolution {}: the library knows no way", describe(shape));
-    } else if (may_measure) {
-      found = fastest(shape, all, pointers, workspace, stream);
-    } else {
-      if (ready == nullptr) unmeasured_.set(shape, all);
-      return all.front();
-    }
+    if (!all.ways.empty())
+      found = decide(shape, std::move(all), pointers, workspace, stream, may_measure);
     known_.set(shape, found);
     ready_.erase(shape);
     unmeasured_.erase(shape);
@@ -136,6 +133,58 @@ class Choice final : public Convolutions {
   }
 
  private:
+  struct Found {
+    Ways ways;
+    bool is_chosen = false;  // by an earlier process; there is one alone
+  };
+
+  // The one that was measured before, else those that may be.
+  Found find_ways(std::size_t worker, const ConvolutionShape& shape, int most) {
+    if (auto way = remembered(worker, shape); way) return {{std::move(way)}, true};
+    return {finder_->ways(worker, shape, most)};
+  }
+  Found ask(const ConvolutionShape& shape, int most) {
+    const std::lock_guard asking(search_mutex_);
+    return find_ways(0, shape, most);
+  }
+
+  [[nodiscard]] ChoiceKey key_of(const ConvolutionShape& shape) const {
+    return {finder_->library(), device_of(device_.description()), to_string(shape)};
+  }
+  [[nodiscard]] std::shared_ptr<Way> remembered(std::size_t worker, const ConvolutionShape& shape) {
+    const std::shared_ptr<LibraryChoices> choices = device_.library_choices();
+    if (!choices) return nullptr;
+    const std::optional<std::string> name = choices->find(key_of(shape));
+    if (!name) return nullptr;
+    std::shared_ptr<Way> way = finder_->way(worker, shape, *name);
+    if (!way) {
+      log(LogChannel::runtime, "convolution {}: the library has no {}", describe(shape), *name);
+    }
+    return way;
+  }
+
+  // Which of them is run from now on; not measured where it has been before.
+  std::shared_ptr<const Convolution> decide(const ConvolutionShape& shape, Found all,
+                                            const ConvolutionPointers& pointers, void* workspace,
+                                            Stream stream, bool may_run) {
+    const auto runs = [&](const Way& way) { return way.try_run(pointers, workspace, stream); };
+    if (all.is_chosen) {
+      if (!may_run || runs(*all.ways.front())) return all.ways.front();
+      const std::lock_guard asking(search_mutex_);
+      all.ways = finder_->ways(0, shape, kCandidates);
+    }
+    std::shared_ptr<Way> best = fastest(shape, all.ways, pointers, workspace, stream);
+    const std::shared_ptr<LibraryChoices> choices = device_.library_choices();
+    if (!best || !choices) return best;
+    // Of processes that measure at once, the ranks of a job, the first to end decides for all.
+    const auto first = choices->find(key_of(shape));
+    const auto same = [&](const auto& way) { return first && way->identity() == *first; };
+    const auto at = std::ranges::find_if(all.ways, same);
+    if (at != all.ways.end() && runs(**at)) return *at;
+    choices->keep(key_of(shape), best->identity());
+    return best;
+  }
+
   // Those that nobody has found or looks for, if there are `least` of them: find() does not wait
   // for them longer than for itself.
   std::vector<ConvolutionShape> claim(std::span<const ConvolutionShape> shapes, std::size_t least) {
@@ -160,7 +209,7 @@ class Choice final : public Convolutions {
   // Of claimed shapes, which are claimed no more at the end.
   void search(const std::vector<ConvolutionShape>& wanted) {
     try {
-      std::vector<Ways> found = ways_of(wanted);
+      std::vector<Found> found = ways_of(wanted);
       const std::lock_guard lock(mutex_);
       for (std::size_t w = 0; w < wanted.size(); ++w) {
         ready_.set(wanted[w], std::move(found[w]));
@@ -172,18 +221,18 @@ class Choice final : public Convolutions {
     release(wanted);
   }
 
-  std::vector<Ways> ways_of(const std::vector<ConvolutionShape>& wanted) {
+  std::vector<Found> ways_of(const std::vector<ConvolutionShape>& wanted) {
     const std::lock_guard lock(search_mutex_);
     const auto start = std::chrono::steady_clock::now();
     const auto workers = std::min(wanted.size(), WayFinder::kWorkers);
-    std::vector<Ways> found(wanted.size());
+    std::vector<Found> found(wanted.size());
     parallel_for(
         0, static_cast<std::int64_t>(workers), 1, [&](std::int64_t first, std::int64_t last) {
           const Scope scope(device_);
           const Apart apart(device_);
           for (auto c = static_cast<std::size_t>(first); c < static_cast<std::size_t>(last); ++c) {
             for (std::size_t w = c; w < wanted.size(); w += workers) {
-              found[w] = finder_->ways(c, wanted[w], kCandidates);
+              found[w] = find_ways(c, wanted[w], kCandidates);
             }
           }
         });
@@ -194,9 +243,9 @@ class Choice final : public Convolutions {
     return found;
   }
 
-  std::shared_ptr<const Convolution> fastest(const ConvolutionShape& shape, const Ways& all,
-                                             const ConvolutionPointers& pointers, void* workspace,
-                                             Stream stream) {
+  std::shared_ptr<Way> fastest(const ConvolutionShape& shape, const Ways& all,
+                               const ConvolutionPointers& pointers, void* workspace,
+                               Stream stream) {
     const OwnedEvent start(device_);
     const OwnedEvent end(device_);
     const auto time_of = [&](const Way& way, int runs) {
@@ -233,9 +282,9 @@ class Choice final : public Convolutions {
   std::condition_variable searched_;
   std::set<ConvolutionShape> claimed_;  // being looked for
   RecentMap<ConvolutionShape, std::shared_ptr<const Convolution>> known_{kMostShapes};
-  RecentMap<ConvolutionShape, Ways> ready_{kMostShapes};  // found ahead, not measured yet
+  RecentMap<ConvolutionShape, Found> ready_{kMostShapes};  // found ahead, not measured yet
   // The library's favourites, of shapes that were asked for only where nothing may be measured.
-  RecentMap<ConvolutionShape, Ways> unmeasured_{kMostShapes};
+  RecentMap<ConvolutionShape, Found> unmeasured_{kMostShapes};
   std::mutex ahead_mutex_;
   std::jthread ahead_;
 };
@@ -244,6 +293,18 @@ class Choice final : public Convolutions {
 
 std::unique_ptr<Convolutions> choose_among(std::unique_ptr<WayFinder> finder, Device& device) {
   return std::make_unique<Choice>(std::move(finder), device);
+}
+
+std::string to_string(const ConvolutionShape& shape) {
+  // All fields: one that is added does not compile here.
+  const auto& [result, dtype, x, w, y, x_strides, w_strides, y_strides, residual_strides, stride,
+               padding, dilation, is_volume, has_bias, has_residual, relu, alignment] = shape;
+  return fmt::format(
+      "result {}, {}, x {} {}, w {} {}, y {} {}, residual {}, stride {} padding {} dilation {}, "
+      "volume {:d}, bias {:d}, residual {:d}, relu {:d}, alignment {}",
+      static_cast<int>(result), abi::name_of(dtype), x, x_strides, w, w_strides, y, y_strides,
+      residual_strides, stride, padding, dilation, is_volume, has_bias, has_residual, relu,
+      alignment);
 }
 
 }  // namespace inkle::runtime::cuda

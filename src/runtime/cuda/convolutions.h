@@ -1,5 +1,5 @@
 // Convolutions as a library runs them. Which of its ways is the fastest for a shape is measured
-// once for each device and process.
+// once for each device (convolution_choice.h).
 #pragma once
 
 #include <array>

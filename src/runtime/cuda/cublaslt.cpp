@@ -1,18 +1,16 @@
 #include "runtime/cuda/cublaslt.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <array>
 #include <cstddef>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
-#include "base/log.h"
-#include "base/recent_map.h"
 #include "runtime/cuda/cublaslt_api.h"
+#include "runtime/cuda/gemm_choice.h"
 
 namespace inkle::runtime::cuda {
 namespace {
@@ -21,13 +19,6 @@ using cublaslt::Api;
 using cublaslt::Candidate;
 using cublaslt::Description;
 using cublaslt::Layout;
-
-// Candidates of the library's own model that are measured, and runs of each after a first one. Its
-// favourite is the fastest for about half of the shapes of transformers.
-constexpr int kCandidates = 8;
-// That are kept; a network has up to a few hundred, more come from sizes that change.
-constexpr std::size_t kMostShapes = 1024;
-constexpr int kRuns = 4;
 
 int type_of(abi::DType dtype) {
   switch (dtype) {
@@ -110,17 +101,37 @@ Problem make_problem(const Api& api, const GemmShape& s) {
   return p;
 }
 
-class LtGemm final : public Gemm {
+class LtGemm final : public GemmWay {
  public:
   LtGemm(const Api& api, cublaslt::Handle handle, const GemmShape& shape, const Problem& problem,
          const Candidate& candidate)
       : api_(api), handle_(handle), shape_(shape), problem_(problem), candidate_(candidate) {}
 
   void run(const GemmPointers& p, void* workspace, Stream stream) const override {
-    check(try_run(p, workspace, stream), "running a product");
+    check(execute(p, workspace, stream), "running a product");
+  }
+  bool try_run(const GemmPointers& p, void* workspace, Stream stream) const override {
+    return execute(p, workspace, stream) == cublaslt::kSuccess;
   }
 
-  [[nodiscard]] cublaslt::Status try_run(const GemmPointers& p, void* workspace,
+  std::string name() const override {
+    const auto get = [&](int attribute) {
+      std::int32_t value = 0;
+      std::size_t written = 0;
+      api_.algorithm_get(&candidate_.algorithm, attribute, &value, sizeof value, &written);
+      return value;
+    };
+    return fmt::format("cublaslt algorithm {} tile {} split {}", get(cublaslt::kAlgorithmId),
+                       get(cublaslt::kAlgorithmTile), get(cublaslt::kAlgorithmSplit));
+  }
+
+  // The description is opaque, and may be kept for the same version of the library.
+  std::string identity() const override {
+    return fmt::format("{:016x}", fmt::join(candidate_.algorithm.data, " "));
+  }
+
+ private:
+  [[nodiscard]] cublaslt::Status execute(const GemmPointers& p, void* workspace,
                                          Stream stream) const {
     Problem problem = problem_;  // the library takes pointers to what it does not change
     if (shape_.has_bias) {
@@ -137,18 +148,6 @@ class LtGemm final : public Gemm {
     return matmul(problem, p, &one, &beta, c, workspace, stream);
   }
 
-  std::string name() const override {
-    const auto get = [&](int attribute) {
-      std::int32_t value = 0;
-      std::size_t written = 0;
-      api_.algorithm_get(&candidate_.algorithm, attribute, &value, sizeof value, &written);
-      return value;
-    };
-    return fmt::format("cublaslt algorithm {} tile {} split {}", get(cublaslt::kAlgorithmId),
-                       get(cublaslt::kAlgorithmTile), get(cublaslt::kAlgorithmSplit));
-  }
-
- private:
   cublaslt::Status matmul(Problem& problem, const GemmPointers& p, const void* one,
                           const void* beta, const void* c, void* workspace, Stream stream) const {
     return api_.matmul(
@@ -164,27 +163,13 @@ class LtGemm final : public Gemm {
   Candidate candidate_;
 };
 
-class LtGemms final : public Gemms {
+class LtFinder final : public GemmFinder {
  public:
-  LtGemms(const Api& api, Device& device) : api_(api), device_(device) {
-    check(api_.create(&handle_), "starting");
-  }
+  explicit LtFinder(const Api& api) : api_(api) { check(api_.create(&handle_), "starting"); }
 
-  std::shared_ptr<const Gemm> find(const GemmShape& shape, const GemmPointers& pointers,
-                                   void* workspace, Stream stream) override {
-    const std::lock_guard lock(mutex_);
-    if (const auto* known = known_.find(shape); known != nullptr) return *known;
-    std::vector<std::shared_ptr<LtGemm>> all = candidates(shape, pointers);
-    // A result that is added to what it replaces must be computed once.
-    const bool is_in_place = shape.has_residual && pointers.c == pointers.d;
-    if (is_in_place || device_.is_capturing(stream)) return all.front();
-    std::shared_ptr<const Gemm> found = fastest(shape, all, pointers, workspace, stream);
-    known_.set(shape, found);
-    return found;
-  }
+  std::string library() const override { return fmt::format("cuBLASLt {}", api_.version()); }
 
- private:
-  std::vector<std::shared_ptr<LtGemm>> candidates(const GemmShape& s, const GemmPointers& p) {
+  GemmWays ways(const GemmShape& s, const GemmPointers& p, int most) override {
     const Problem problem = make_problem(api_, s);
     Problem query = problem;
     if (s.has_bias) {
@@ -194,8 +179,8 @@ class LtGemms final : public Gemms {
     }
     cublaslt::Preference preference;
     check(api_.preference_init(&preference, sizeof preference), "asking for algorithms");
-    const auto most = static_cast<std::uint64_t>(s.has_workspace ? kWorkspaceBytes : 0);
-    check(api_.preference_set(&preference, cublaslt::kPreferWorkspace, &most, sizeof most),
+    const auto bytes = static_cast<std::uint64_t>(s.has_workspace ? Gemms::kWorkspaceBytes : 0);
+    check(api_.preference_set(&preference, cublaslt::kPreferWorkspace, &bytes, sizeof bytes),
           "asking for algorithms");
     const auto alignment = static_cast<std::uint32_t>(s.alignment);
     for (int operand = 0; operand < 4; ++operand) {
@@ -203,12 +188,12 @@ class LtGemms final : public Gemms {
                                 sizeof alignment),
             "asking for algorithms");
     }
-    std::array<Candidate, kCandidates> found{};
+    std::vector<Candidate> found(static_cast<std::size_t>(most));
     int count = 0;
     const cublaslt::Status status =
         api_.heuristic(handle_, &query.description, &query.b, &query.a, &query.c, &query.d,
-                       &preference, kCandidates, found.data(), &count);
-    std::vector<std::shared_ptr<LtGemm>> result;
+                       &preference, most, found.data(), &count);
+    GemmWays result;
     for (const Candidate& c : std::span(found).first(static_cast<std::size_t>(count))) {
       if (c.state != cublaslt::kSuccess) continue;
       result.push_back(std::make_shared<LtGemm>(api_, handle_, s, problem, c));
@@ -220,38 +205,9 @@ class LtGemms final : public Gemms {
     return result;
   }
 
-  std::shared_ptr<const Gemm> fastest(const GemmShape& s,
-                                      const std::vector<std::shared_ptr<LtGemm>>& all,
-                                      const GemmPointers& pointers, void* workspace,
-                                      Stream stream) {
-    const OwnedEvent start(device_);
-    const OwnedEvent end(device_);
-    std::shared_ptr<const LtGemm> best;
-    double least = 0;
-    double first = 0;
-    for (const auto& candidate : all) {
-      if (candidate->try_run(pointers, workspace, stream) != cublaslt::kSuccess) continue;
-      device_.record(start.get(), stream);
-      for (int r = 0; r < kRuns; ++r) candidate->run(pointers, workspace, stream);
-      device_.record(end.get(), stream);
-      const double time = device_.microseconds(start.get(), end.get()) / kRuns;
-      if (first == 0) first = time;
-      if (!best || time < least) {
-        best = candidate;
-        least = time;
-      }
-    }
-    if (!best) unsupported("cuBLASLt runs none of its own ways for [{}, {}] x {}", s.m, s.n, s.k);
-    log(LogChannel::runtime, "product [{}, {}] k {} batch {}: {} in {:.1f} us, first {:.1f} us",
-        s.m, s.n, s.k, s.batch, best->name(), least, first);
-    return best;
-  }
-
+ private:
   const Api& api_;
-  Device& device_;
   cublaslt::Handle handle_ = nullptr;
-  std::mutex mutex_;
-  RecentMap<GemmShape, std::shared_ptr<const Gemm>> known_{kMostShapes};
 };
 
 }  // namespace
@@ -260,7 +216,7 @@ std::unique_ptr<Gemms> make_cublaslt(Device& device) {
   std::string why_not;
   const Api* api = cublaslt::find(why_not);
   if (api == nullptr) unsupported("{}", why_not);
-  return std::make_unique<LtGemms>(*api, device);
+  return choose_among(std::make_unique<LtFinder>(*api), device);
 }
 
 bool can_multiply(abi::DType a, abi::DType b, abi::DType result) {

@@ -15,7 +15,8 @@ Opened<Api> open() {
   }
   auto api = std::make_unique<Api>();
   Functions functions(library);
-  functions.get("cublasLtCreate", api->create)
+  functions.get("cublasLtGetVersion", api->version)
+      .get("cublasLtCreate", api->create)
       .get("cublasLtMatrixLayoutInit_internal", api->layout_init)
       .get("cublasLtMatrixLayoutSetAttribute", api->layout_set)
       .get("cublasLtMatmulDescInit_internal", api->description_init)

@@ -54,6 +54,7 @@ struct Candidate {
 };
 
 struct Api {
+  std::size_t (*version)();
   Status (*create)(Handle* handle);
   Status (*layout_init)(Layout* layout, std::size_t size, int type, std::uint64_t rows,
                         std::uint64_t columns, std::int64_t leading);

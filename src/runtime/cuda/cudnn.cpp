@@ -237,8 +237,12 @@ struct Context {
 class CudnnConvolution final : public Way {
  public:
   CudnnConvolution(Context& context, const ConvolutionShape& shape, Descriptor plan,
-                   std::string name)
-      : context_(context), shape_(shape), plan_(std::move(plan)), name_(std::move(name)) {}
+                   std::string name, std::string identity)
+      : context_(context),
+        shape_(shape),
+        plan_(std::move(plan)),
+        name_(std::move(name)),
+        identity_(std::move(identity)) {}
 
   void run(const ConvolutionPointers& p, void* workspace, Stream stream) const override {
     check(context_.api, execute(p, workspace, stream), "running a convolution");
@@ -247,6 +251,7 @@ class CudnnConvolution final : public Way {
     return execute(p, workspace, stream) == cudnn::kSuccess;
   }
   std::string name() const override { return name_; }
+  std::string identity() const override { return identity_; }
 
  private:
   [[nodiscard]] cudnn::Status execute(const ConvolutionPointers& p, void* workspace,
@@ -273,7 +278,7 @@ class CudnnConvolution final : public Way {
   Context& context_;
   ConvolutionShape shape_;
   Descriptor plan_;
-  std::string name_;
+  std::string name_, identity_;
 };
 
 // Asks the library for ways. Each handle is one thread's at a time.
@@ -281,13 +286,36 @@ class CudnnFinder final : public WayFinder {
  public:
   explicit CudnnFinder(const Api& api) : api_(api) { (void)context(0); }
 
+  std::string library() const override { return fmt::format("cuDNN {}", api_.version()); }
+
   Ways ways(std::size_t worker, const ConvolutionShape& shape, int most) override {
     Context& used = context(worker);
     const std::lock_guard lock(used.mutex);
     return ways(used, shape, most);
   }
 
+  std::shared_ptr<Way> way(std::size_t worker, const ConvolutionShape& shape,
+                           std::string_view identity) override {
+    Context& used = context(worker);
+    const std::lock_guard lock(used.mutex);
+    const Descriptor graph = GraphBuilder(api_, shape).run(used.handle);
+    for (const int mode : {cudnn::kModeA, cudnn::kModeFallback}) {
+      for (const Descriptor& config : configurations(api_, graph, mode)) {
+        const Engine engine = describe_engine(api_, config);
+        if (engine.identity == identity) return make_way(used, shape, config, engine);
+      }
+    }
+    return nullptr;
+  }
+
  private:
+  // Which of its engines the library would take.
+  struct Engine {
+    std::string name;
+    std::string identity;   // with the knobs of the engine, as they are set
+    bool compiles = false;  // when asked for
+  };
+
   Context& context(std::size_t worker) {
     std::unique_ptr<Context>& made = contexts_.at(worker);
     if (!made) {
@@ -315,31 +343,39 @@ class CudnnFinder final : public WayFinder {
 
   static void add_candidate(Context& context, const ConvolutionShape& shape,
                             const Descriptor& config, int& compiled, Ways& result) {
-    const auto [name, compiles] = describe_engine(context.api, config);
+    const Engine engine = describe_engine(context.api, config);
     const int most = shape.result == ConvolutionShape::Result::y ? kCompiled : kCompiledGradients;
-    if (compiles && compiled >= most) return;
+    if (engine.compiles && compiled >= most) return;
+    auto way = make_way(context, shape, config, engine);
+    if (!way) return;
+    if (engine.compiles) ++compiled;
+    result.push_back(std::move(way));
+  }
+
+  // Null if the library refuses, or wants more memory than there is.
+  static std::shared_ptr<Way> make_way(Context& context, const ConvolutionShape& shape,
+                                       const Descriptor& config, const Engine& engine) {
     Descriptor plan(context.api, cudnn::kPlan);
     plan.set(cudnn::kPlanHandle, cudnn::kTypeHandle, context.handle);
     plan.refer(cudnn::kPlanConfig, config);
-    if (plan.try_finalize() != cudnn::kSuccess) return;
+    if (plan.try_finalize() != cudnn::kSuccess) return nullptr;
     std::int64_t bytes = 0;
     std::int64_t count = 0;
     check(context.api,
           context.api.get(plan.get(), cudnn::kPlanWorkspace, cudnn::kTypeInt64, 1, &count, &bytes),
           "asking for the workspace");
-    if (bytes > Convolutions::kWorkspaceBytes) return;
-    if (compiles) ++compiled;
-    result.push_back(std::make_shared<CudnnConvolution>(context, shape, std::move(plan), name));
+    if (bytes > Convolutions::kWorkspaceBytes) return nullptr;
+    return std::make_shared<CudnnConvolution>(context, shape, std::move(plan), engine.name,
+                                              engine.identity);
   }
 
-  // The engine's number, and whether it is compiled when asked for.
-  static std::pair<std::string, bool> describe_engine(const Api& api, const Descriptor& config) {
+  static Engine describe_engine(const Api& api, const Descriptor& config) {
     Descriptor engine(api, cudnn::kEngine);
     cudnn::Descriptor handle = engine.get();
     std::int64_t count = 0;
     if (api.get(config.get(), cudnn::kConfigEngine, cudnn::kTypeDescriptor, 1, &count, &handle) !=
         cudnn::kSuccess) {
-      return {"cudnn", false};
+      return {"cudnn", "unknown"};
     }
     std::int64_t number = 0;
     api.get(engine.get(), cudnn::kEngineIndex, cudnn::kTypeInt64, 1, &count, &number);
@@ -352,28 +388,51 @@ class CudnnFinder final : public WayFinder {
       const auto end = notes.begin() + std::min(noted, most);
       compiles = std::find(notes.begin(), end, cudnn::kCompilesAtRunTime) != end;
     }
-    return {fmt::format("cudnn engine {}{}", number, compiles ? " (compiled)" : ""), compiles};
+    return {fmt::format("cudnn engine {}{}", number, compiles ? " (compiled)" : ""),
+            fmt::format("engine {}{}", number, knobs_of(api, config)), compiles};
+  }
+
+  // " type=value" for each knob, in the library's order.
+  static std::string knobs_of(const Api& api, const Descriptor& config) {
+    std::string text;
+    for (const Descriptor& knob : list(api, config, cudnn::kConfigKnobs, cudnn::kKnobChoice)) {
+      std::int64_t count = 0, value = 0;
+      int type = 0;
+      if (api.get(knob.get(), cudnn::kKnobType, cudnn::kTypeKnob, 1, &count, &type) ==
+              cudnn::kSuccess &&
+          api.get(knob.get(), cudnn::kKnobValue, cudnn::kTypeInt64, 1, &count, &value) ==
+              cudnn::kSuccess) {
+        text += fmt::format(" {}={}", type, value);
+      }
+    }
+    return text;
   }
 
   static std::vector<Descriptor> configurations(const Api& api, const Descriptor& graph, int mode) {
-    std::vector<Descriptor> result;
     Descriptor heuristics(api, cudnn::kHeuristics);
     heuristics.refer(cudnn::kHeuristicsGraph, graph);
     heuristics.set(cudnn::kHeuristicsMode, cudnn::kTypeHeuristicsMode, mode);
-    if (heuristics.try_finalize() != cudnn::kSuccess) return result;
+    if (heuristics.try_finalize() != cudnn::kSuccess) return {};
+    return list(api, heuristics, cudnn::kHeuristicsResults, cudnn::kEngineConfig);
+  }
+
+  // Descriptors of this kind that another one lists; none where the library fails.
+  static std::vector<Descriptor> list(const Api& api, const Descriptor& of, int attribute,
+                                      int kind) {
+    std::vector<Descriptor> result;
     std::int64_t count = 0;
-    if (api.get(heuristics.get(), cudnn::kHeuristicsResults, cudnn::kTypeDescriptor, 0, &count,
-                nullptr) != cudnn::kSuccess) {
+    if (api.get(of.get(), attribute, cudnn::kTypeDescriptor, 0, &count, nullptr) !=
+        cudnn::kSuccess) {
       return result;
     }
     std::vector<cudnn::Descriptor> handles;
     for (std::int64_t i = 0; i < count; ++i) {
-      result.emplace_back(api, cudnn::kEngineConfig);
+      result.emplace_back(api, kind);
       handles.push_back(result.back().get());
     }
     std::int64_t found = 0;
-    if (api.get(heuristics.get(), cudnn::kHeuristicsResults, cudnn::kTypeDescriptor, count, &found,
-                handles.data()) != cudnn::kSuccess) {
+    if (api.get(of.get(), attribute, cudnn::kTypeDescriptor, count, &found, handles.data()) !=
+        cudnn::kSuccess) {
       found = 0;
     }
     result.erase(result.begin() + std::clamp<std::int64_t>(found, 0, count), result.end());

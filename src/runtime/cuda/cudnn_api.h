@@ -16,14 +16,14 @@ inline constexpr int kF16 = 2, kBf16 = 9, kF32 = 0;
 
 // Kinds of descriptors.
 inline constexpr int kPointwise = 0, kConvolution = 1, kEngine = 2, kEngineConfig = 3,
-                     kHeuristics = 4, kPlan = 5, kConvolutionForward = 10, kConvolutionWeights = 11,
-                     kConvolutionImage = 12, kPointwiseOperation = 13, kOperationGraph = 15,
-                     kVariantPack = 16, kTensor = 17;
+                     kHeuristics = 4, kPlan = 5, kKnobChoice = 7, kConvolutionForward = 10,
+                     kConvolutionWeights = 11, kConvolutionImage = 12, kPointwiseOperation = 13,
+                     kOperationGraph = 15, kVariantPack = 16, kTensor = 17;
 
 // Types of attributes.
 inline constexpr int kTypeHandle = 0, kTypeDataType = 1, kTypeBoolean = 2, kTypeInt64 = 3,
                      kTypeFloat = 4, kTypePointer = 6, kTypeConvolutionMode = 7,
-                     kTypeHeuristicsMode = 8, kTypeNan = 10, kTypePointwiseMode = 14,
+                     kTypeHeuristicsMode = 8, kTypeKnob = 9, kTypeNan = 10, kTypePointwiseMode = 14,
                      kTypeDescriptor = 15, kTypeBehavior = 19;
 
 // Attributes.
@@ -32,8 +32,9 @@ inline constexpr int kConvolutionType = 100, kConvolutionMode = 101, kConvolutio
                      kConvolutionStrides = 103, kConvolutionPostPadding = 104,
                      kConvolutionPrePadding = 105, kConvolutionDims = 106;
 inline constexpr int kHeuristicsMode = 200, kHeuristicsGraph = 201, kHeuristicsResults = 202;
-inline constexpr int kConfigEngine = 300;
+inline constexpr int kConfigEngine = 300, kConfigKnobs = 302;
 inline constexpr int kPlanHandle = 400, kPlanConfig = 401, kPlanWorkspace = 402;
+inline constexpr int kKnobType = 600, kKnobValue = 601;
 inline constexpr int kForwardAlpha = 700, kForwardBeta = 701, kForwardConvolution = 702,
                      kForwardW = 703, kForwardX = 704, kForwardY = 705;
 inline constexpr int kImageAlpha = 706, kImageBeta = 707, kImageConvolution = 708, kImageW = 709,

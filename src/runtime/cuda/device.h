@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 
 #include "abi/code.h"
 #include "abi/device.h"
@@ -47,8 +49,9 @@ class Module {
   [[nodiscard]] virtual Function function(const abi::DeviceKernel& kernel) = 0;
 };
 
-class Convolutions;  // convolutions.h
-class Gemms;         // gemms.h
+class Convolutions;    // convolutions.h
+class Gemms;           // gemms.h
+class LibraryChoices;  // library_choices.h
 
 // All functions but load() and the constructors may be called by several threads at once; each
 // needs a Scope in its thread. Failures of the device throw UserError (out of memory) or
@@ -120,6 +123,20 @@ class Device {
   // none.
   static constexpr std::int64_t kZeroBytes = std::int64_t{1} << 20;
   [[nodiscard]] virtual void* zeros(Stream stream) = 0;
+
+  // What its libraries were measured to do best, from process to process; null: nothing is kept.
+  void set_library_choices(std::shared_ptr<LibraryChoices> choices) {
+    const std::lock_guard lock(choices_mutex_);
+    choices_ = std::move(choices);
+  }
+  [[nodiscard]] std::shared_ptr<LibraryChoices> library_choices() const {
+    const std::lock_guard lock(choices_mutex_);
+    return choices_;
+  }
+
+ private:
+  mutable std::mutex choices_mutex_;
+  std::shared_ptr<LibraryChoices> choices_;
 };
 
 // The device is the calling thread's for the life of this object.

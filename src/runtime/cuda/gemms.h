@@ -1,5 +1,5 @@
 // Matrix products as a library runs them. Which of its algorithms is the fastest for a shape is
-// measured once for each device and process.
+// measured once for each device (gemm_choice.h).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
 #include "codegen/cpu/attention_fixture.h"
-#include "abi/targets.h"
 
 #include <cmath>
 
@@ -43,13 +42,12 @@ void check_estimate(const kernel::Kernel& written, const templates::Estimate& es
 }  // namespace
 
 void check_interpreted_attention(const Kernel& kernel, const Schedule& schedule,
-                                 std::int32_t vector_bytes, const std::vector<Array>& arrays,
+                                 const abi::Target& target, const std::vector<Array>& arrays,
                                  const std::vector<std::int64_t>& sizes,
                                  const std::vector<Array>& expected) {
   const auto& attention = std::get<schedule::AttentionKernel>(kernel.body);
   const templates::AttentionProblem problem = attention_problem(kernel, attention);
   const templates::AttentionTemplate& row = templates::attention_template_of(problem);
-  const abi::Target& target = *abi::target_named(vector_bytes == 64 ? "x86-64-v4" : "x86-64-v3");
   const templates::AttentionConfig config = attention_config(row, problem, schedule, target);
   ASSERT_EQ(row.needs(problem, config), "");
   sym::Context& context = problem.q_length.context();

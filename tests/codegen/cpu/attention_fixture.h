@@ -5,11 +5,11 @@
 
 namespace inkle::codegen::cpu {
 
-// Interprets the kernel for vectors of so many bytes, before its passes and after: no access
+// Interprets the kernel for a target, before its passes and after: no access
 // outside, no read of what nobody has written, no race between tasks, and results as machine code
 // left them in `expected`.
 void check_interpreted_attention(const Kernel& kernel, const Schedule& schedule,
-                                 std::int32_t vector_bytes, const std::vector<Array>& arrays,
+                                 const abi::Target& target, const std::vector<Array>& arrays,
                                  const std::vector<std::int64_t>& sizes,
                                  const std::vector<Array>& expected);
 

@@ -284,8 +284,8 @@ void check_problem(unsigned seed, bool is_gradient) {
       results = run_compiled(*compiler, gradient, problem.schedule, context);
       made = &gradient;
     }
-    check_interpreted_attention(made->kernel, problem.schedule, compiler->device().vector_bytes,
-                                made->arrays, made->sizes, results);
+    check_interpreted_attention(made->kernel, problem.schedule, compiler->row(), made->arrays,
+                                made->sizes, results);
   }
 }
 

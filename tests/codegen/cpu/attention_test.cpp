@@ -180,8 +180,8 @@ void check_attention(const Case& c) {
     }
     constexpr std::int64_t kInterpreted = 300'000;  // products
     if (c.batch * c.heads * c.q * c.kv * (c.dim + c.value_dim) > kInterpreted) continue;
-    check_interpreted_attention(b.kernel, schedule, compiler->device().vector_bytes, make_arrays(c),
-                                b.sizes, actual);
+    check_interpreted_attention(b.kernel, schedule, compiler->row(), make_arrays(c), b.sizes,
+                                actual);
   }
 }
 

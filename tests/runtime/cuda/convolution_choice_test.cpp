@@ -15,10 +15,12 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <set>
 #include <thread>
 
 #include "base/error.h"
 #include "runtime/cuda/null_device.h"
+#include "test_choices.h"
 
 namespace {
 // Allocations of this thread until one fails; negative: none does.
@@ -54,6 +56,7 @@ struct Library {
   std::map<std::string, int> runs;      // by name
   std::map<std::int64_t, Times> known;  // by batch
   std::vector<std::size_t> workers;     // that asked
+  std::vector<std::string> restored;    // ways that were asked for by identity
   std::function<void(int)> spend;       // microseconds on the device's clock
 
   void open() {
@@ -84,6 +87,7 @@ class TestWay final : public Way {
     return true;
   }
   std::string name() const override { return name_; }
+  std::string identity() const override { return "identity " + name_; }
 
  private:
   Library& library_;
@@ -94,6 +98,19 @@ class TestWay final : public Way {
 class TestFinder final : public WayFinder {
  public:
   explicit TestFinder(Library& library) : library_(library) {}
+  std::string library() const override { return "library 1"; }
+  std::shared_ptr<Way> way(std::size_t /*worker*/, const ConvolutionShape& shape,
+                           std::string_view identity) override {
+    const std::lock_guard lock(library_.mutex);
+    library_.restored.emplace_back(identity);
+    const Times& times = library_.known[shape.x[0]];
+    for (std::size_t t = 0; t < times.size(); ++t) {
+      auto made =
+          std::make_shared<TestWay>(library_, fmt::format("{}.{}", shape.x[0], t), times[t]);
+      if (made->identity() == identity) return made;
+    }
+    return nullptr;
+  }
   Ways ways(std::size_t worker, const ConvolutionShape& shape, int most) override {
     std::unique_lock lock(library_.mutex);
     library_.asked.push_back(shape.x[0]);
@@ -142,7 +159,14 @@ class ConvolutionChoice : public testing::Test {
       device_->launch(clock_, {.blocks = static_cast<std::uint32_t>(time), .threads = 32}, nullptr,
                       &none);
     };
+    restart();
+  }
+
+  // As another process finds the library.
+  void restart() {
     choice_ = choose_among(std::make_unique<TestFinder>(library_), *device_);
+    library_.asked.clear();
+    library_.runs.clear();
   }
 
   std::string find(std::int64_t batch) {
@@ -352,6 +376,70 @@ TEST_F(ConvolutionChoice, AForkedChildDoesNotWaitForItsParentsThread) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
   library_.open();
+}
+
+TEST_F(ConvolutionChoice, ALaterProcessAsksForTheKeptOneAlone) {
+  const auto choices = std::make_shared<TestChoices>();
+  device_->set_library_choices(choices);
+  for (std::int64_t b = 1; b <= 4; ++b) library_.known[b] = {50, 40, 60};
+  for (std::int64_t b = 1; b <= 4; ++b) EXPECT_EQ(find(b), fmt::format("{}.1", b));
+  EXPECT_EQ(choices->times_kept, 4);
+  for (std::int64_t b = 1; b <= 4; ++b) library_.known[b][0] = 10;
+  restart();
+  choice_->foresee({shape(1), shape(2)});
+  for (std::int64_t b = 1; b <= 3; ++b) EXPECT_EQ(find(b), fmt::format("{}.1", b));
+  device_->set_capturing(true);
+  EXPECT_EQ(find(4), "4.1");
+  const std::map<std::string, int> once = {{"1.1", 1}, {"2.1", 1}, {"3.1", 1}};
+  EXPECT_EQ(library_.runs, once);
+  EXPECT_TRUE(library_.asked.empty());
+  EXPECT_EQ(library_.restored.size(), 4U);
+  EXPECT_EQ(choices->times_kept, 4);
+}
+
+TEST_F(ConvolutionChoice, WhatTheLibraryDoesNotKnowOrRefusesIsMeasured) {
+  const auto choices = std::make_shared<TestChoices>();
+  device_->set_library_choices(choices);
+  library_.known[1] = {50, 40};
+  EXPECT_EQ(find(1), "1.1");
+  choices->kept.begin()->second = "identity of another library";
+  restart();
+  EXPECT_EQ(find(1), "1.1");
+  EXPECT_EQ(choices->kept.begin()->second, "identity 1.1");
+  library_.known[1] = {50, -1};
+  for (const bool ahead : {false, true}) {
+    choices->kept.begin()->second = "identity 1.1";
+    restart();
+    if (ahead) choice_->foresee({shape(1)});
+    EXPECT_EQ(find(1), "1.0");
+    EXPECT_EQ(choices->kept.begin()->second, "identity 1.0");
+  }
+}
+
+TEST(ConvolutionShapeText, AllFieldsAreInIt) {
+  std::set<std::string> texts = {to_string(ConvolutionShape())};
+  std::size_t count = 1;
+  const auto other = [&](auto change) {
+    ConvolutionShape s;
+    change(s);
+    texts.insert(to_string(s));
+    ++count;
+  };
+  using S = ConvolutionShape;
+  other([](S& s) { s.result = S::Result::w; });
+  other([](S& s) { s.dtype = abi::DType::f16; });
+  for (const auto field :
+       {&S::x, &S::w, &S::y, &S::x_strides, &S::w_strides, &S::y_strides, &S::residual_strides}) {
+    for (std::size_t d = 0; d < 5; ++d) other([&](S& s) { (s.*field)[d] = 7; });
+  }
+  for (const auto field : {&S::stride, &S::padding, &S::dilation}) {
+    for (std::size_t d = 0; d < 3; ++d) other([&](S& s) { (s.*field)[d] = 7; });
+  }
+  for (const auto field : {&S::is_volume, &S::has_bias, &S::has_residual, &S::relu}) {
+    other([&](S& s) { s.*field = true; });
+  }
+  other([](S& s) { s.alignment = 4; });
+  EXPECT_EQ(texts.size(), count);
 }
 
 }  // namespace

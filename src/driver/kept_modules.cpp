@@ -1,0 +1,128 @@
+#include "driver/kept_modules.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "sym/expr.h"
+
+namespace inkle::driver {
+namespace {
+
+using nlohmann::json;
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// Throws json::exception for what is not there or of another type.
+struct Place {
+  std::string module;
+  abi::DeviceKernel kernel;
+  std::int64_t workspace_bytes = 0;
+};
+
+std::string to_text(const Place& place) {
+  const abi::DeviceKernel& k = place.kernel;
+  return json{{"module", place.module},       {"entry", k.entry},
+              {"threads", k.block_threads},   {"shared", k.shared_bytes},
+              {"cluster", k.cluster_blocks},  {"has_workspace", k.has_workspace},
+              {"can_fail", k.can_fail},       {"waits", k.waits},
+              {"co_resident", k.co_resident}, {"workspace", place.workspace_bytes}}
+      .dump();
+}
+
+std::optional<Place> place_of(std::string_view text) {
+  try {
+    const json from = json::parse(text);
+    Place place{.module = from.at("module").get<std::string>()};
+    abi::DeviceKernel& k = place.kernel;
+    k.entry = from.at("entry").get<std::string>();
+    k.block_threads = from.at("threads").get<std::int32_t>();
+    k.shared_bytes = from.at("shared").get<std::int64_t>();
+    k.cluster_blocks = from.at("cluster").get<std::int32_t>();
+    k.has_workspace = from.at("has_workspace").get<bool>();
+    k.can_fail = from.at("can_fail").get<bool>();
+    k.waits = from.at("waits").get<bool>();
+    k.co_resident = from.at("co_resident").get<bool>();
+    place.workspace_bytes = from.at("workspace").get<std::int64_t>();
+    const bool makes_sense = !k.entry.empty() && k.block_threads > 0 && k.shared_bytes >= 0 &&
+                             k.cluster_blocks > 0 && place.workspace_bytes >= 0;
+    if (makes_sense) return place;
+  } catch (const json::exception& error) {
+    log(LogChannel::cache, "a kernel of the cache is compiled anew: {}", error.what());
+  }
+  return {};
+}
+
+sym::Context* context_of(const schedule::Kernel& kernel) {
+  if (!kernel.sizes.empty()) return &kernel.sizes[0].context();
+  if (const auto* loops = std::get_if<schedule::LoopKernel>(&kernel.body)) {
+    return loops->outer.empty() ? nullptr : &loops->outer[0].extent.context();
+  }
+  if (const auto* attention = std::get_if<schedule::AttentionKernel>(&kernel.body)) {
+    return &attention->batch.context();
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+cache::Key KeptModules::key_of(const schedule::Kernel& kernel,
+                               const schedule::Schedule& schedule) const {
+  cache::Key key = made_with_;
+  key.emplace_back("kernel",
+                   cache::digest_of(schedule::to_string(kernel) + schedule::to_string(schedule)));
+  return key;
+}
+
+cache::Key KeptModules::key_of_module(const std::string& digest) const {
+  return {{"kind", "module of a GPU"}, {"processor", architecture_}, {"module", digest}};
+}
+
+std::shared_ptr<const abi::DeviceImage> KeptModules::module(const std::string& digest) {
+  const auto [at, is_new] = found_.try_emplace(digest);
+  if (!is_new) return at->second;
+  auto bytes = store_->find(key_of_module(digest));
+  if (bytes && !bytes->empty() && cache::digest_of(text_of(*bytes)) == digest) {
+    at->second = std::make_shared<const abi::DeviceImage>(abi::DeviceImage{
+        architecture_, std::make_shared<const std::vector<std::byte>>(std::move(*bytes))});
+    kept_[at->second.get()] = digest;
+  }
+  return at->second;
+}
+
+std::optional<TargetKernel> KeptModules::find(const schedule::Kernel& kernel,
+                                              const schedule::Schedule& schedule) {
+  sym::Context* const context = context_of(kernel);
+  if (store_ == nullptr || context == nullptr) return {};
+  const auto entry = store_->find(key_of(kernel, schedule));
+  if (!entry) return {};
+  std::optional<Place> place = place_of(text_of(*entry));
+  if (!place) return {};
+  TargetKernel found;
+  found.image = module(place->module);
+  if (found.image == nullptr) return {};
+  found.device = std::move(place->kernel);
+  found.scratch_bytes = context->constant(place->workspace_bytes);
+  return found;
+}
+
+void KeptModules::keep(const schedule::Kernel& kernel, const schedule::Schedule& schedule,
+                       const TargetKernel& made) {
+  const auto bytes = made.scratch_bytes.constant();
+  if (store_ == nullptr || !bytes || made.image->data->empty()) return;
+  std::string& digest = kept_[made.image.get()];
+  if (digest.empty()) {
+    digest = cache::digest_of(text_of(*made.image->data));
+    store_->put(key_of_module(digest), *made.image->data);
+  }
+  const std::string text = to_text({digest, *made.device, *bytes});
+  store_->put(key_of(kernel, schedule), std::as_bytes(std::span(text)));
+}
+
+}  // namespace inkle::driver

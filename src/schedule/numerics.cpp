@@ -1,0 +1,111 @@
+#include "schedule/numerics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace inkle::schedule {
+namespace {
+
+using loop::Nest;
+using loop::NestKind;
+using loop::Program;
+using loop::ReduceOp;
+
+// Whether the order of the terms shows in the result; that of two zeros does in an extreme.
+bool has_order(const Nest& nest) {
+  if (nest.kind != NestKind::reduction || nest.stores.empty()) return false;
+  if (!abi::is_float(nest.accumulator)) return false;
+  switch (nest.reduce) {
+    case ReduceOp::sum:
+    case ReduceOp::prod:
+    case ReduceOp::min:
+    case ReduceOp::max:
+    case ReduceOp::welford:
+    case ReduceOp::online_softmax:
+      return true;
+    case ReduceOp::argmin:
+    case ReduceOp::argmax:
+    case ReduceOp::any:
+    case ReduceOp::all:
+      return false;
+  }
+  return false;
+}
+
+// The loops around the reduced ones say nothing: one of them may be the batch.
+Association association_of(const Nest& nest) {
+  const auto last = std::find_if(nest.reduced.rbegin(), nest.reduced.rend(),
+                                 [](const loop::Dim& dim) { return !dim.extent.is_constant(1); });
+  if (last == nest.reduced.rend()) return Association::columns;
+  for (const loop::Instruction& i : nest.body.instructions) {
+    if (i.opcode != loop::Opcode::load || i.indices.empty()) continue;
+    const bool moves = std::any_of(i.indices.begin(), i.indices.end(),
+                                   [&](sym::Expr e) { return sym::contains(e, last->variable); });
+    if (moves && !sym::contains(i.indices.back(), last->variable)) return Association::columns;
+  }
+  return Association::rows;
+}
+
+bool is_float_reduction(const Stage& stage) {
+  const bool adds = stage.reduce == ReduceOp::sum || stage.reduce == ReduceOp::prod ||
+                    stage.reduce == ReduceOp::welford || stage.reduce == ReduceOp::online_softmax;
+  return stage.kind == StageKind::reduction && adds && abi::is_float(stage.accumulator);
+}
+
+std::string why_not_invariant(const Step& step, bool in_blocks) {
+  if (std::holds_alternative<MatmulStep>(step.action)) {
+    return in_blocks ? "the library's matrix products have an order of their own for each size"
+                     : "a matrix product that the template does not take";
+  }
+  if (std::holds_alternative<ConvolutionStep>(step.action)) {
+    return "the library's convolutions may have an order of their own for each size";
+  }
+  if (std::holds_alternative<AttentionStep>(step.action)) {
+    return "the library's attention may have an order of its own for each size";
+  }
+  if (std::holds_alternative<EagerStep>(step.action)) return "it runs in eager";
+  const auto& kernel = std::get<KernelStep>(step.action).kernel;
+  const auto* loops = std::get_if<LoopKernel>(&kernel.body);
+  if (!in_blocks || loops == nullptr) return {};
+  return std::any_of(loops->stages.begin(), loops->stages.end(), is_float_reduction)
+             ? "how many threads of a GPU share a sum depends on how many sums there are"
+             : "";
+}
+
+}  // namespace
+
+bool fixes_order(const Options& options) {
+  return options.numerics == abi::Numerics::batch_invariant && !options.target.has_blocks;
+}
+
+Associations associations_of(const Program& program) {
+  Associations result;
+  for (const Nest& nest : program.nests) {
+    if (has_order(nest)) result.emplace(nest.stores.front().buffer, association_of(nest));
+  }
+  return result;
+}
+
+void add_contractions(const Program& program, Associations& associations) {
+  for (const Nest& nest : program.nests) {
+    if (has_order(nest)) {
+      associations.try_emplace(nest.stores.front().buffer, Association::columns);
+    }
+  }
+}
+
+std::vector<NotHeld> not_held(const ScheduledProgram& scheduled, const Options& options) {
+  std::vector<NotHeld> result;
+  if (options.numerics != abi::Numerics::batch_invariant) return result;
+  const bool in_blocks = options.target.has_blocks;
+  for (const Step& step : scheduled.steps) {
+    std::string reason = why_not_invariant(step, in_blocks);
+    if (reason.empty()) continue;
+    std::string source = fmt::format("{}", fmt::join(step.sources, ", "));
+    result.push_back({step.label, std::move(source), std::move(reason)});
+  }
+  return result;
+}
+
+}  // namespace inkle::schedule
