@@ -36,8 +36,7 @@ def check_settings() -> None:
 
     Within a compilation it would send the graph to eager, as a fault of the compiler.
     """
-    if os.environ.get("INKLE_ISA") or os.environ.get("INKLE_GEMM"):
-        get_compiler(None)
+    _inkle.check_settings()
 
 
 @atexit.register

@@ -112,8 +112,11 @@ class Backend {
       abi::PlanAndCode made) const = 0;
 };
 
-// INKLE_GEMM: library (also where it is not set), template or auto. Throws UserError for anything else.
-abi::GemmSource gemm_source_from_environment();
+// INKLE_GEMM: library, which is the default, template or auto. Throws UserError for another value.
+[[nodiscard]] abi::GemmSource gemm_source_from_environment();
+
+// Throws UserError if INKLE_GEMM or INKLE_ISA has a value that is unknown, whatever the device.
+void check_settings();
 
 // The machine that this process runs on. Code is for an instruction set of image/processor.h if one
 // is named, else for this very processor. Throws Unsupported if Inkle was built without LLVM,

@@ -551,6 +551,7 @@ NB_MODULE(_inkle, m) {
         return names;
       },
       nb::arg("gpu"));
+  m.def("check_settings", &driver::check_settings);
   m.def("graph_passes", [] {
     std::vector<std::string> names;
     for (const passes::Pass& pass : passes::all_passes()) names.emplace_back(pass.name);

@@ -223,8 +223,9 @@ class GemmMaker {
       batches = take_panels(g, m);
     }
     KernelStep step;
-    step.buffers = {m.a.buffer, by_boxes_ ? m.b.buffer
-                                          : static_cast<BufferId>(scheduled_.program.buffers.size())};
+    step.buffers = {m.a.buffer, by_boxes_
+                                    ? m.b.buffer
+                                    : static_cast<BufferId>(scheduled_.program.buffers.size())};
     step.kernel.params = {param(m.a.buffer, ParamRole::in),
                           by_boxes_ ? param(m.b.buffer, ParamRole::in) : packed_param(m.b.buffer)};
     if (!write_epilogue(m, g, step)) return;

@@ -58,7 +58,7 @@ struct GemmProblem {
   // is [term][column], with zeros behind the last column.
   Expr b;
   std::int64_t panel = 0;
-  std::int64_t group = 0;  // rows whose sums, of a panel's columns, registers hold; at most
+  std::int64_t group = 0;        // rows whose sums, of a panel's columns, registers hold; at most
   std::vector<GemmBoxes> boxes;  // of a and b, where a device copies them so
   // At each batch, row and column; row value 0 is the sum, buffers are parameters.
   loop::Body epilogue;

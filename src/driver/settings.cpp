@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "driver/target.h"
+#include "image/processor.h"
 
 namespace inkle::driver {
 
@@ -14,6 +15,11 @@ abi::GemmSource gemm_source_from_environment() {
   if (by == "template") return abi::GemmSource::templates;
   if (by == "auto") return abi::GemmSource::least;
   user_error("INKLE_GEMM is '{}', expected library, template or auto", by);
+}
+
+void check_settings() {
+  (void)gemm_source_from_environment();
+  (void)image::vectors_allowed();
 }
 
 }  // namespace inkle::driver
