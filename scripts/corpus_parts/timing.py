@@ -36,19 +36,23 @@ def interval(old: Sequence[float], new: Sequence[float], seed: int = 0) -> tuple
     return low, ratio(pairs), high
 
 
-def _times(tool: pathlib.Path, file: pathlib.Path, seconds: float, threads: int) -> dict[str, float]:
+def _times(
+    tool: pathlib.Path, file: pathlib.Path, seconds: float, threads: int, measure: str
+) -> dict[str, float]:
     command = [str(tool), "corpus", "time", str(file), "--seconds", str(seconds), "--threads", str(threads)]
     done = subprocess.run(command, check=True, capture_output=True, text=True,
                           env={**os.environ, "OMP_NUM_THREADS": str(threads)})  # fmt: skip
     lines = map(json.loads, done.stdout.splitlines())
-    return {line["case"]: line["microseconds"] for line in lines}
+    return {line["case"]: line[measure] for line in lines}
 
 
 def run(
     old: pathlib.Path, new: pathlib.Path, cases: Sequence[Case], turns: int, seconds: float,
-    threads: int, say: Callable[[str], None] = print,
+    threads: int, measure: str = "microseconds", say: Callable[[str], None] = print,
 ) -> int:  # fmt: skip
-    """Prints a table. The exit status: 1 if a case may be slower.
+    """Prints a table. The exit status: 1 if a case may be slower. `measure`: of the calls of a turn,
+    "microseconds" is the median time, "least" the least processor time, which other programs on the
+    machine disturb less.
 
     Raises CalledProcessError where a build does not run a case.
     """
@@ -59,7 +63,7 @@ def run(
         for turn in range(turns):
             order = (0, 1) if turn % 2 == 0 else (1, 0)
             for which in order:
-                for name, took in _times((old, new)[which], file, seconds, threads).items():
+                for name, took in _times((old, new)[which], file, seconds, threads, measure).items():
                     times[name][which].append(took)
             print(f"turn {turn + 1} of {turns}", file=sys.stderr)
     rows, slower = [], []
