@@ -274,7 +274,7 @@ Values ReduceLowering::columns(const Values& states, const ThreadAxis& axis) {
                       const ValueId shifted = builder_.compute(
                           Opcode::shift_right, DType::i64,
                           {builder_.integer(DType::i64, axis.extent / 2), builder_.index(step)});
-                      const Expr half = builder_.bind(shifted, {left, axis.extent / 2});
+                      const Expr half = bind(builder_, shifted, {left, axis.extent / 2});
                       halve(half, half);
                       return Values{};
                     });
