@@ -9,12 +9,31 @@
 
 namespace inkle::kernel {
 
+namespace {
+
+ValueId new_value(Kernel& kernel, Type type, OperationId definition, RegionId region) {
+  kernel.values.push_back({type, definition, region});
+  return static_cast<ValueId>(kernel.values.size() - 1);
+}
+
+RegionId new_region(Kernel& kernel, const std::vector<Type>& arguments) {
+  kernel.regions.emplace_back();
+  const auto id = static_cast<RegionId>(kernel.regions.size() - 1);
+  for (const Type& type : arguments) {
+    const ValueId value = new_value(kernel, type, kNone, id);
+    kernel.regions[id].arguments.push_back(value);
+  }
+  return id;
+}
+
+}  // namespace
+
 Builder::Builder(Kernel& kernel, sym::Context& context) : kernel_(kernel), context_(context) {
   constexpr std::size_t kUsual = 64;
   if (kernel_.body == kNone) {
     kernel_.operations.reserve(kUsual);
     kernel_.values.reserve(kUsual);
-    kernel_.body = new_region({});
+    kernel_.body = new_region(kernel_, {});
   }
   region_ = kernel_.body;
 }
@@ -38,26 +57,11 @@ Expr Builder::axis(AxisKind kind, Expr extent) {
   return variable;
 }
 
-ValueId Builder::new_value(Type type, OperationId definition, RegionId region) {
-  kernel_.values.push_back({type, definition, region});
-  return static_cast<ValueId>(kernel_.values.size() - 1);
-}
-
-RegionId Builder::new_region(const std::vector<Type>& arguments) {
-  kernel_.regions.emplace_back();
-  const auto id = static_cast<RegionId>(kernel_.regions.size() - 1);
-  for (const Type& type : arguments) {
-    const ValueId value = new_value(type, kNone, id);
-    kernel_.regions[id].arguments.push_back(value);
-  }
-  return id;
-}
-
 Values Builder::operation(Op op, const Values& operands, const std::vector<Type>& results,
                           Detail detail, const std::vector<RegionSpec>& regions) {
   Operation made{op, operands, {}, {}, std::move(detail)};
   for (const RegionSpec& spec : regions) {
-    const RegionId id = new_region(spec.arguments);
+    const RegionId id = new_region(kernel_, spec.arguments);
     const RegionId outside = std::exchange(region_, id);
     const Values arguments = kernel_.regions[id].arguments;
     Values yields = spec.body ? spec.body(arguments) : Values();
@@ -66,7 +70,7 @@ Values Builder::operation(Op op, const Values& operands, const std::vector<Type>
     made.regions.push_back(id);
   }
   const auto id = static_cast<OperationId>(kernel_.operations.size());
-  for (const Type& type : results) made.results.push_back(new_value(type, id, kNone));
+  for (const Type& type : results) made.results.push_back(new_value(kernel_, type, id, kNone));
   Values values = made.results;
   kernel_.operations.push_back(std::move(made));
   kernel_.regions[region_].operations.push_back(id);
@@ -103,12 +107,6 @@ ValueId Builder::cast(ValueId value, DType to) {
 Expr Builder::indirect(ValueId value, Expr extent) {
   const Expr symbol = context_.index(extent);
   operation(Op::indirect, {value}, {scalar_type(DType::i64)}, Symbolic{symbol, extent});
-  return symbol;
-}
-
-Expr Builder::bind(ValueId value, sym::Range range) {
-  const Expr symbol = sym::fresh(context_, {.range = range});
-  operation(Op::bind, {value}, {scalar_type(DType::i64)}, Symbolic{symbol, {}});
   return symbol;
 }
 
@@ -150,8 +148,8 @@ Values Builder::repeat(const Values& initial, const Body& body) {
 Values Builder::branch(ValueId condition, const std::function<Values()>& then,
                        const std::function<Values()>& otherwise, Branch info) {
   // The results' types are those of what `then` yields, known once it has run.
-  const RegionId taken = new_region({});
-  const RegionId not_taken = new_region({});
+  const RegionId taken = new_region(kernel_, {});
+  const RegionId not_taken = new_region(kernel_, {});
   const RegionId outside = std::exchange(region_, taken);
   kernel_.regions[taken].yields = then();
   region_ = not_taken;
@@ -170,7 +168,7 @@ Values Builder::branch(ValueId condition, const std::function<Values()>& then,
 Values Builder::vector(std::int32_t width, std::int32_t native,
                        const std::function<Values(Expr lane)>& body) {
   const Expr lane = context_.index(context_.constant(width));
-  const RegionId inside = new_region({});
+  const RegionId inside = new_region(kernel_, {});
   const RegionId outside = std::exchange(region_, inside);
   Values yields = body(lane);
   kernel_.regions[inside].yields = yields;
@@ -219,5 +217,11 @@ Values Builder::reduce(Collective info, const Values& states,
 }
 
 void Builder::barrier(Barrier info) { operation(Op::barrier, {}, {}, info); }
+
+Expr bind(Builder& builder, ValueId value, sym::Range range) {
+  const Expr symbol = sym::fresh(builder.context(), {.range = range});
+  builder.operation(Op::bind, {value}, {scalar_type(DType::i64)}, Symbolic{symbol, {}});
+  return symbol;
+}
 
 }  // namespace inkle::kernel

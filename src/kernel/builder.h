@@ -40,7 +40,6 @@ class Builder {
   ValueId function(NamedFunction function, const Values& operands);
   ValueId cast(ValueId value, DType to);  // itself where it has that dtype
   Expr indirect(ValueId value, Expr extent);
-  Expr bind(ValueId value, sym::Range range);
 
   // --- Control
   using LoopBody = std::function<Values(Expr variable, const Values& carried)>;
@@ -83,12 +82,12 @@ class Builder {
   void set_region(RegionId region) { region_ = region; }
 
  private:
-  RegionId new_region(const std::vector<Type>& arguments);
-  ValueId new_value(Type type, OperationId definition, RegionId region);
-
   Kernel& kernel_;
   sym::Context& context_;
   RegionId region_ = kNone;
 };
+
+// A symbol for a value that is known to lie in the range.
+Expr bind(Builder& builder, ValueId value, sym::Range range);
 
 }  // namespace inkle::kernel

@@ -1,8 +1,9 @@
-// Barriers of threads, and what to say when nobody can go on.
+#include "kernel/interpret_barrier.h"
+
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
-#include "kernel/interpret_machine.h"
 
 namespace inkle::kernel {
 
@@ -13,58 +14,37 @@ constexpr std::size_t kClusterArrival = 17;
 
 }  // namespace
 
-bool Machine::barrier(Thread& thread, const Instruction& i) {
+bool ThreadBarriers::barrier(Thread& thread, const Instruction& i) {
   const auto& info = kernel_.detail<Barrier>(i.operation);
   Block& block = *thread.block;
+  const auto threads = static_cast<std::int64_t>(block.threads.size());
   ThreadBarrier* barrier = nullptr;
   std::size_t arrival = static_cast<std::size_t>(info.number);
-  std::int64_t expected = info.threads > 0 ? info.threads : threads_per_block_;
+  std::int64_t expected = info.threads > 0 ? info.threads : threads;
   if (info.scope == Scope::warp) {
     const std::int64_t size = info.threads > 0 ? info.threads : 32;
     const std::int64_t part = thread.number / size;
     barrier =
         size < 32 ? &block.warp_parts[{size, part}] : &block.warps[static_cast<std::size_t>(part)];
-    expected = std::min<std::int64_t>(size, threads_per_block_ - part * size);
+    expected = std::min<std::int64_t>(size, threads - part * size);
     arrival = kWarpArrival;
   } else if (info.scope == Scope::cluster) {
     barrier = &block.cluster->barrier;
-    expected = threads_per_block_ * cluster_size_;
+    expected = threads * static_cast<std::int64_t>(block.cluster->blocks.size());
     arrival = kClusterArrival;
   } else {
     barrier = &block.barriers.at(static_cast<std::size_t>(info.number));
   }
-  if (info.part == Barrier::Part::wait) {
-    const std::uint64_t arrived = thread.arrivals[arrival];
-    if (arrived == 0) {
-      add(ReportKind::divergence, thread, kNone, 0, 0,
-          "it waits at a barrier where it did not arrive");
-    } else if (barrier->phase < arrived) {
-      thread.status = Status::blocked;
-      barrier->waiting.push_back(&thread);
-      return false;
-    } else {
-      thread.seen.join(barrier->released);
-      thread.fenced.join(barrier->released_fenced);
-      thread.arrivals[arrival] = 0;
-    }
-    ++thread.pc;
-    return true;
-  }
+  if (info.part == Barrier::Part::wait) return wait(thread, *barrier, arrival);
   if (thread.arrivals[arrival] > barrier->phase) {
-    add(ReportKind::divergence, thread, kNone, 0, 0, "it arrives twice at one phase of a barrier");
+    findings_.add(ReportKind::divergence, thread, kNone, 0, 0,
+                  "it arrives twice at one phase of a barrier");
   }
   if (barrier->arrived == 0) {
     barrier->expected = expected;
     barrier->operation = i.operation;
   } else {
-    const bool whole = info.threads == 0;
-    const bool splits = info.part != Barrier::Part::both;
-    if (barrier->expected != expected || (whole && !splits && barrier->operation != i.operation)) {
-      Finding finding{ReportKind::divergence, i.operation, barrier->operation, kNone, 0, 0, {}, {}};
-      finding.agents = {agent_of(thread)};
-      finding.message = "threads of its scope are at different barriers";
-      add(std::move(finding));
-    }
+    check(thread, *barrier, i, expected);
   }
   const bool waits = info.part == Barrier::Part::both;
   arrive(thread, *barrier);
@@ -80,7 +60,40 @@ bool Machine::barrier(Thread& thread, const Instruction& i) {
   return true;
 }
 
-void Machine::arrive(Thread& thread, ThreadBarrier& barrier) {
+bool ThreadBarriers::wait(Thread& thread, ThreadBarrier& barrier, std::size_t arrival) {
+  const std::uint64_t arrived = thread.arrivals[arrival];
+  if (arrived == 0) {
+    findings_.add(ReportKind::divergence, thread, kNone, 0, 0,
+                  "it waits at a barrier where it did not arrive");
+  } else if (barrier.phase < arrived) {
+    thread.status = Status::blocked;
+    barrier.waiting.push_back(&thread);
+    return false;
+  } else {
+    thread.seen.join(barrier.released);
+    thread.fenced.join(barrier.released_fenced);
+    thread.arrivals[arrival] = 0;
+  }
+  ++thread.pc;
+  return true;
+}
+
+// Those who come to a barrier where others are.
+void ThreadBarriers::check(const Thread& thread, const ThreadBarrier& barrier, const Instruction& i,
+                           std::int64_t expected) {
+  const auto& info = kernel_.detail<Barrier>(i.operation);
+  const bool whole = info.threads == 0;
+  const bool splits = info.part != Barrier::Part::both;
+  if (barrier.expected == expected && (!whole || splits || barrier.operation == i.operation)) {
+    return;
+  }
+  Finding finding{ReportKind::divergence, i.operation, barrier.operation, kNone, 0, 0, {}, {}};
+  finding.agents = {agents_.at(thread.channel)};
+  finding.message = "threads of its scope are at different barriers";
+  findings_.add(std::move(finding));
+}
+
+void ThreadBarriers::arrive(Thread& thread, ThreadBarrier& barrier) {
   if (!thread.seen.shares_all(barrier.last)) {
     barrier.joined.join(thread.seen);
     barrier.last = thread.seen;
@@ -90,7 +103,7 @@ void Machine::arrive(Thread& thread, ThreadBarrier& barrier) {
   ++thread.clock;
 }
 
-void Machine::complete(ThreadBarrier& barrier) {
+void ThreadBarriers::complete(ThreadBarrier& barrier) {
   ++barrier.phase;
   barrier.arrived = 0;
   barrier.released = std::exchange(barrier.joined, {});
@@ -100,49 +113,41 @@ void Machine::complete(ThreadBarrier& barrier) {
     // What a thread has seen has been joined.
     thread->seen = barrier.released;
     thread->fenced = barrier.released_fenced;
-    wake(*thread);
+    wakeups_.wake(*thread);
     ++thread->pc;
   }
-  for (Thread* thread : barrier.waiting) wake(*thread);
+  for (Thread* thread : barrier.waiting) wakeups_.wake(*thread);
   barrier.together.clear();
   barrier.waiting.clear();
 }
 
-// --- Nobody can go on
+// --- Meetings
+// --------------------------------------------------------------------------------------
 
-void Machine::report_stuck() {
-  is_stopped_ = true;
-  result_.is_complete = false;
-  // One finding for each operation at which threads wait.
-  std::vector<OperationId> operations;
-  for (const Thread* thread : live_) {
-    if (thread->status == Status::finished) continue;
-    const OperationId operation = at(*thread).operation;
-    if (std::find(operations.begin(), operations.end(), operation) == operations.end()) {
-      operations.push_back(operation);
-    }
-  }
-  for (const OperationId operation : operations) {
-    Finding finding;
-    finding.operation = operation;
-    std::int64_t waiting = 0;
-    const Thread* first = nullptr;
-    for (const Thread* thread : live_) {
-      if (thread->status == Status::finished || at(*thread).operation != operation) continue;
-      if (first == nullptr) first = thread;
-      ++waiting;
-    }
-    finding.agents = {agent_of(*first)};
-    const Op op = operation == kNone ? Op::constant : kernel_[operation].op;
-    const bool is_collective = op == Op::barrier || op == Op::reduce || op == Op::scan ||
-                               op == Op::broadcast || op == Op::shuffle || op == Op::mma ||
-                               op == Op::convert_layout;
-    finding.kind = is_collective ? ReportKind::divergence : ReportKind::hang;
-    const bool spins = first->status == Status::spinning;
-    finding.message =
-        fmt::format("{} threads {} here for ever{}", waiting, spins ? "spin" : "wait",
-                    next_unit_ < units_.size() ? ", other blocks have not started" : "");
-    add(std::move(finding));
+Rendezvous* Meetings::meet(Thread& thread, std::uint64_t group, std::int64_t position,
+                           std::int64_t participants) {
+  const std::uint64_t key = (static_cast<std::uint64_t>(thread.pc) << 40) + group;
+  Rendezvous& meeting = rendezvous_[key];
+  meeting.participants.resize(static_cast<std::size_t>(participants));
+  meeting.participants[static_cast<std::size_t>(position)] = &thread;
+  thread.status = Status::blocked;
+  return ++meeting.arrived == participants ? &meeting : nullptr;
+}
+
+Rendezvous* Meetings::meet_neighbours(Thread& thread, std::int64_t size, std::int64_t there) {
+  const std::int64_t first = thread.number / size * size;
+  const std::uint64_t group =
+      (static_cast<std::uint64_t>(thread.block->page) << 12) + static_cast<std::uint64_t>(first);
+  return meet(thread, group, thread.number - first, there);
+}
+
+void Meetings::release(Rendezvous& rendezvous) {
+  const std::vector<Thread*> participants = std::move(rendezvous.participants);
+  rendezvous.participants.clear();
+  rendezvous.arrived = 0;
+  for (Thread* thread : participants) {
+    wakeups_.wake(*thread);
+    ++thread->pc;
   }
 }
 

@@ -1,67 +1,37 @@
-// Collectives in their high form and shuffles: values cross between threads, memory is not ordered.
+#include "kernel/interpret_collective.h"
+
 #include <algorithm>
 
 #include "base/error.h"
 #include "kernel/collective.h"
-#include "kernel/interpret_machine.h"
 
 namespace inkle::kernel {
 
-Rendezvous* Machine::meet(Thread& thread, std::uint64_t group, std::int64_t position,
-                          std::int64_t participants) {
-  const std::uint64_t key = (static_cast<std::uint64_t>(thread.pc) << 40) + group;
-  Rendezvous& meeting = rendezvous_[key];
-  meeting.participants.resize(static_cast<std::size_t>(participants));
-  meeting.participants[static_cast<std::size_t>(position)] = &thread;
-  thread.status = Status::blocked;
-  return ++meeting.arrived == participants ? &meeting : nullptr;
-}
-
-void Machine::release(Rendezvous& rendezvous) {
-  const std::vector<Thread*> participants = std::move(rendezvous.participants);
-  rendezvous.participants.clear();
-  rendezvous.arrived = 0;
-  for (Thread* thread : participants) {
-    wake(*thread);
-    ++thread->pc;
-  }
-}
-
-void Machine::run_merge(Thread& thread, const MergeCode& code) {
-  const std::uint32_t pc = std::exchange(thread.pc, code.entry);
-  while (at(thread).code != Code::region_end && !is_stopped_) {
-    ++result_.steps;
-    if (!step(thread)) INKLE_CHECK(false, "the merge of a collective waits");
-  }
-  thread.pc = pc;
-}
-
-void Machine::merge(Thread& thread, const MergeCode& code, std::vector<std::int64_t>& first,
-                    const std::vector<std::int64_t>& second) {
+void Collectives::merge(Thread& thread, const MergeCode& code, State& first, const State& second) {
   for (std::size_t s = 0; s < first.size(); ++s) {
-    set(thread, code.first[s], 0, first[s]);
-    set(thread, code.second[s], 0, second[s]);
+    set_slot(thread, code.first[s], 0, first[s]);
+    set_slot(thread, code.second[s], 0, second[s]);
   }
-  run_merge(thread, code);
+  run_merge_(thread, code.entry);
   for (std::size_t s = 0; s < first.size(); ++s)
-    first[s] = get(thread, code.yields[s], thread.lane);
+    first[s] = code_.get(thread, code.yields[s], thread.lane);
 }
 
-bool Machine::collective(Thread& thread, const Instruction& i) {
-  const auto& info = kernel_.detail<Collective>(i.operation);
+bool Collectives::collective(Thread& thread, const Instruction& i) {
+  const auto& info = code_.kernel().detail<Collective>(i.operation);
   if (info.lanes) {
-    collective_lanes(thread, i);
+    over_lanes(thread, i);
     ++thread.pc;
     return true;
   }
   const Block& block = *thread.block;
-  const Table& table = tables_[static_cast<std::size_t>(block.instance)];
+  const Table& table = memory_.table(block);
   // Number of the group, and of the thread in it.
   std::uint64_t group = static_cast<std::uint64_t>(block.instance);
   std::int64_t position = 0;
   std::int64_t participants = 1;
   for (std::size_t a = 0; a < table.extents.size(); ++a) {
-    const std::int64_t at = get(thread, program_.axes[a], 0);
+    const std::int64_t at = code_.get(thread, code_.program().axes[a], 0);
     const bool takes_part =
         std::find(info.axes.begin(), info.axes.end(), static_cast<AxisId>(a)) != info.axes.end();
     if (takes_part) {
@@ -71,65 +41,75 @@ bool Machine::collective(Thread& thread, const Instruction& i) {
       group = group * static_cast<std::uint64_t>(table.extents[a]) + static_cast<std::uint64_t>(at);
     }
   }
-  Rendezvous* meeting = meet(thread, group, position, participants);
+  Rendezvous* meeting = meetings_.meet(thread, group, position, participants);
   if (meeting == nullptr) return false;
-  collective_axes(meeting->participants, i);
-  release(*meeting);
+  over_axes(meeting->participants, i);
+  meetings_.release(*meeting);
   return true;
 }
 
-void Machine::collective_axes(std::span<Thread* const> participants, const Instruction& i) {
-  const auto& info = kernel_.detail<Collective>(i.operation);
-  const MergeCode& code = program_.merges[i.detail];
+// Participant 0 of each axis, the last first, gets the others' states.
+void Collectives::reduce(std::span<Thread* const> participants, const Instruction& i,
+                         States& states) {
+  const auto& info = code_.kernel().detail<Collective>(i.operation);
+  const MergeCode& code = code_.program().merges[i.detail];
+  const Table& table = memory_.table(*participants[0]->block);
+  const std::size_t n = participants.size();
+  std::size_t stride = 1;
+  for (std::size_t a = info.axes.size(); a > 0;) {
+    std::size_t extent = 1;
+    const AxisKind kind = code_.kernel().launch.axes[info.axes[a - 1]].kind;
+    do {
+      extent *= static_cast<std::size_t>(table.extents[info.axes[--a]]);
+    } while (a > 0 && counts_as_one(info, kind) &&
+             code_.kernel().launch.axes[info.axes[a - 1]].kind == kind);
+    for (std::size_t base = 0; base < n; base += stride * extent) {
+      const auto join = [&](std::size_t to, std::size_t from) {
+        const std::size_t first = base + to * stride;
+        merge(*participants[first], code, states[first], states[base + from * stride]);
+      };
+      for (std::size_t left = extent; left > 1; left = (left + 1) / 2) {
+        if (static_cast<std::int64_t>(left) < info.sequential) {
+          for (std::size_t p = 1; p < left; ++p) join(0, p);
+          break;
+        }
+        const std::size_t half = (left + 1) / 2;
+        for (std::size_t p = 0; p + half < left; ++p) join(p, p + half);
+      }
+    }
+    stride *= extent;
+  }
+}
+
+void Collectives::over_axes(std::span<Thread* const> participants, const Instruction& i) {
+  const auto& info = code_.kernel().detail<Collective>(i.operation);
+  const MergeCode& code = code_.program().merges[i.detail];
   const std::uint32_t count = static_cast<std::uint32_t>(code.dtypes.size());
-  const Table& table = tables_[static_cast<std::size_t>(participants[0]->block->instance)];
   const auto n = participants.size();
   for (std::uint32_t l = 0; l < static_cast<std::uint32_t>(i.width); ++l) {
     States states(n);
     for (std::size_t p = 0; p < n; ++p) {
       participants[p]->lane = l;
       for (std::uint32_t s = 0; s < count; ++s) {
-        states[p].push_back(get(*participants[p], operand(i, s), l));
+        states[p].push_back(code_.get(*participants[p], code_.operand(i, s), l));
       }
     }
-    const auto result = [&](std::uint32_t s) { return operand(i, i.operand_count - count + s); };
-    const auto give = [&](std::size_t p, const std::vector<std::int64_t>& values) {
-      for (std::uint32_t s = 0; s < count; ++s) set(*participants[p], result(s), l, values[s]);
+    const auto result = [&](std::uint32_t s) {
+      return code_.operand(i, i.operand_count - count + s);
+    };
+    const auto give = [&](std::size_t p, const State& values) {
+      for (std::uint32_t s = 0; s < count; ++s) set_slot(*participants[p], result(s), l, values[s]);
     };
     if (i.code == Code::broadcast) {
       for (std::size_t p = 0; p < n; ++p) give(p, states.at(static_cast<std::size_t>(info.from)));
     } else if (i.code == Code::reduce) {
-      // Participant 0 of each axis, the last first, gets the others' states.
-      std::size_t stride = 1;
-      for (std::size_t a = info.axes.size(); a > 0;) {
-        std::size_t extent = 1;
-        const AxisKind kind = kernel_.launch.axes[info.axes[a - 1]].kind;
-        do {
-          extent *= static_cast<std::size_t>(table.extents[info.axes[--a]]);
-        } while (a > 0 && counts_as_one(info, kind) &&
-                 kernel_.launch.axes[info.axes[a - 1]].kind == kind);
-        for (std::size_t base = 0; base < n; base += stride * extent) {
-          const auto join = [&](std::size_t to, std::size_t from) {
-            const std::size_t first = base + to * stride;
-            merge(*participants[first], code, states[first], states[base + from * stride]);
-          };
-          for (std::size_t left = extent; left > 1; left = (left + 1) / 2) {
-            if (static_cast<std::int64_t>(left) < info.sequential) {
-              for (std::size_t p = 1; p < left; ++p) join(0, p);
-              break;
-            }
-            const std::size_t half = (left + 1) / 2;
-            for (std::size_t p = 0; p + half < left; ++p) join(p, p + half);
-          }
-        }
-        stride *= extent;
-      }
+      reduce(participants, i, states);
       for (std::size_t p = 0; p < n; ++p) give(p, states[0]);
     } else {
       // Prefixes one after the other; exclusive: `first` of participant 0 before them.
-      std::vector<std::int64_t> total;
+      State total;
       for (std::uint32_t s = 0; s < count && info.exclusive; ++s) {
-        total.push_back(get(*participants[0], operand(i, count + s), l));
+        total.push_back(code_.get(*participants[0], code_.operand(i, count + s), l));
       }
       for (std::size_t p = 0; p < n; ++p) {
         if (info.exclusive) {
@@ -160,52 +140,57 @@ void Machine::collective_axes(std::span<Thread* const> participants, const Instr
   }
 }
 
-void Machine::all_lanes(const Thread& thread, const Instruction& i) {
+void Collectives::all_lanes(const Thread& thread, const Instruction& i) {
   for (std::uint32_t l = 0; l < static_cast<std::uint32_t>(i.width); ++l) {
-    if (is_active(thread, i, l)) continue;
-    add(ReportKind::divergence, thread, kNone, 0, 0,
-        fmt::format("lane {} is masked off in a collective of lanes", l));
+    if (code_.is_active(thread, i, l)) continue;
+    findings_.add(ReportKind::divergence, thread, kNone, 0, 0,
+                  fmt::format("lane {} is masked off in a collective of lanes", l));
   }
 }
 
-void Machine::transpose(Thread& thread, const Instruction& i) {
+void Collectives::transpose(Thread& thread, const Instruction& i) {
   all_lanes(thread, i);
   const auto width = static_cast<std::uint32_t>(i.width);
   for (std::uint32_t to = 0; to < width; ++to) {
     for (std::uint32_t from = 0; from < width; ++from) {
-      set(thread, operand(i, width + to), from, get(thread, operand(i, from), to));
+      set_slot(thread, code_.operand(i, width + to), from,
+               code_.get(thread, code_.operand(i, from), to));
     }
   }
 }
 
 // Of the lanes of a vector region: copies in pairs until one is left, then lanes by halves.
-void Machine::collective_lanes(Thread& thread, const Instruction& i) {
-  const auto& info = kernel_.detail<Collective>(i.operation);
-  const MergeCode& code = program_.merges[i.detail];
+void Collectives::over_lanes(Thread& thread, const Instruction& i) {
+  const auto& info = code_.kernel().detail<Collective>(i.operation);
+  const MergeCode& code = code_.program().merges[i.detail];
   const auto count = static_cast<std::uint32_t>(code.dtypes.size());
   const auto width = static_cast<std::size_t>(i.width);
   States states(width);
   all_lanes(thread, i);
   for (std::uint32_t l = 0; l < width; ++l) {
-    for (std::uint32_t s = 0; s < count; ++s) states[l].push_back(get(thread, operand(i, s), l));
+    for (std::uint32_t s = 0; s < count; ++s)
+      states[l].push_back(code_.get(thread, code_.operand(i, s), l));
   }
-  const auto result = [&](std::uint32_t s) { return operand(i, i.operand_count - count + s); };
+  const auto result = [&](std::uint32_t s) {
+    return code_.operand(i, i.operand_count - count + s);
+  };
   if (i.code == Code::scan) {
-    std::vector<std::int64_t> total = states[0];
+    State total = states[0];
     for (std::uint32_t l = 0; l < width; ++l) {
       for (std::uint32_t s = 0; s < count && info.exclusive; ++s) {
-        set(thread, result(s), l, l == 0 ? get(thread, operand(i, count + s), 0) : total[s]);
+        set_slot(thread, result(s), l,
+                 l == 0 ? code_.get(thread, code_.operand(i, count + s), 0) : total[s]);
       }
       if (l > 0) merge(thread, code, total, states[l]);
       for (std::uint32_t s = 0; s < count && !info.exclusive; ++s) {
-        set(thread, result(s), l, total[s]);
+        set_slot(thread, result(s), l, total[s]);
       }
     }
     return;
   }
   if (i.code == Code::broadcast) {
     for (std::uint32_t s = 0; s < count; ++s) {
-      set(thread, result(s), 0, states.at(static_cast<std::size_t>(info.from))[s]);
+      set_slot(thread, result(s), 0, states.at(static_cast<std::size_t>(info.from))[s]);
     }
     return;
   }
@@ -221,39 +206,40 @@ void Machine::collective_lanes(Thread& thread, const Instruction& i) {
     const std::size_t half = (left + 1) / 2;
     for (std::size_t l = 0; l + half < left; ++l) merge(thread, code, states[l], states[l + half]);
   }
-  for (std::uint32_t s = 0; s < count; ++s) set(thread, result(s), 0, states[0][s]);
+  for (std::uint32_t s = 0; s < count; ++s) set_slot(thread, result(s), 0, states[0][s]);
 }
 
 // --- Shuffles
 
-bool Machine::shuffle(Thread& thread, const Instruction& i) {
-  const auto& info = kernel_.detail<Shuffle>(i.operation);
+bool Collectives::shuffle(Thread& thread, const Instruction& i) {
+  const auto& info = code_.kernel().detail<Shuffle>(i.operation);
   const std::int64_t size = info.whole_warp ? 32 : info.width;
   const std::int64_t first = thread.number / size * size;
-  const std::int64_t there = std::min(size, threads_per_block_ - first);
+  const std::int64_t there =
+      std::min(size, static_cast<std::int64_t>(thread.block->threads.size()) - first);
   if (there < size) {
-    add(ReportKind::divergence, thread, kNone, 0, 0,
+    findings_.add(
+        ReportKind::divergence, thread, kNone, 0, 0,
         fmt::format("{} lanes are to take part and the block has {} of them", size, there));
   }
-  const std::uint64_t group =
-      (static_cast<std::uint64_t>(thread.block->page) << 12) + static_cast<std::uint64_t>(first);
-  Rendezvous* meeting = meet(thread, group, thread.number - first, there);
+  Rendezvous* meeting = meetings_.meet_neighbours(thread, size, there);
   if (meeting == nullptr) return false;
   exchange(meeting->participants, i);
-  release(*meeting);
+  meetings_.release(*meeting);
   return true;
 }
 
-void Machine::exchange(std::span<Thread* const> lanes, const Instruction& i) {
-  const auto& info = kernel_.detail<Shuffle>(i.operation);
+void Collectives::exchange(std::span<Thread* const> lanes, const Instruction& i) const {
+  const auto& info = code_.kernel().detail<Shuffle>(i.operation);
   const std::int64_t width = info.width;
   for (std::uint32_t l = 0; l < static_cast<std::uint32_t>(i.width); ++l) {
     std::vector<std::int64_t> values;
-    for (Thread* thread : lanes) values.push_back(get(*thread, operand(i, 0), l));
+    for (Thread* thread : lanes) values.push_back(code_.get(*thread, code_.operand(i, 0), l));
     for (std::size_t p = 0; p < lanes.size(); ++p) {
       const std::int64_t lane = static_cast<std::int64_t>(p) % width;
       const std::int64_t base = static_cast<std::int64_t>(p) - lane;
-      const std::int64_t by = i.operand_count > 1 ? get(*lanes[p], operand(i, 1), l) : info.by;
+      const std::int64_t by =
+          i.operand_count > 1 ? code_.get(*lanes[p], code_.operand(i, 1), l) : info.by;
       std::int64_t from = lane;
       switch (info.kind) {
         case ShuffleKind::exclusive_or:
@@ -271,7 +257,7 @@ void Machine::exchange(std::span<Thread* const> lanes, const Instruction& i) {
       }
       if (from < 0 || from >= width) from = lane;  // its own value
       const auto source = static_cast<std::size_t>(base + from);
-      if (source < values.size()) set(*lanes[p], i.result, l, values[source]);
+      if (source < values.size()) set_slot(*lanes[p], i.result, l, values[source]);
     }
   }
 }

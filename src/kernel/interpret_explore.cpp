@@ -51,10 +51,10 @@ std::vector<Visible> sleep_after(const Node& node) {
 // Everything that threads do between accesses by which they synchronise.
 void run_invisible(Machine& machine) {
   for (bool any = true; any && !machine.is_stopped();) {
-    any = machine.start_blocks();
-    for (std::size_t t = 0; t < machine.threads().size(); ++t) {
-      while (machine.threads()[t]->status == Status::ready && !machine.is_stopped()) {
-        machine.run(*machine.threads()[t], 100'000);
+    any = machine.blocks().start();
+    for (std::size_t t = 0; t < machine.blocks().threads().size(); ++t) {
+      while (machine.blocks().threads()[t]->status == Status::ready && !machine.is_stopped()) {
+        machine.run(*machine.blocks().threads()[t], 100'000);
         any = true;
       }
     }
@@ -71,11 +71,11 @@ bool run_order(Machine& machine, std::vector<Node>& nodes) {
     run_invisible(machine);
     if (machine.is_stopped()) return true;
     std::vector<Visible> candidates;
-    for (Thread* thread : machine.threads()) {
+    for (Thread* thread : machine.blocks().threads()) {
       if (thread->status == Status::visible) candidates.push_back(machine.visible_of(*thread));
     }
     if (candidates.empty()) {
-      if (machine.is_done()) {
+      if (machine.blocks().is_done()) {
         machine.finish();
       } else {
         machine.report_stuck();
@@ -89,9 +89,9 @@ bool run_order(Machine& machine, std::vector<Node>& nodes) {
       if (!choose(node)) return false;
       nodes.push_back(std::move(node));
     }
-    Thread& thread = *machine.threads()[nodes[depth].chosen.thread];
+    Thread& thread = *machine.blocks().threads()[nodes[depth].chosen.thread];
     thread.is_granted = true;
-    machine.wake(thread);
+    machine.wakeups().wake(thread);
   }
 }
 

@@ -1,8 +1,7 @@
-// Findings as data and as text.
+#include "kernel/interpret_findings.h"
+
 #include <algorithm>
 #include <array>
-
-#include "kernel/interpret_machine.h"
 
 namespace inkle::kernel {
 
@@ -77,43 +76,88 @@ std::string to_string(const Kernel& kernel, const Finding& finding) {
   return text;
 }
 
-Agent Machine::agent_of(Channel channel) const {
+// --- Agents --------------------------------------------------------------------------------------
+
+std::uint32_t Agents::add_block(std::int32_t instance, std::int64_t block, std::int64_t cluster) {
+  pages_.push_back({instance, block, cluster, {}});
+  return static_cast<std::uint32_t>(pages_.size() - 1);
+}
+
+Channel Agents::add(const Block& block, AgentKind kind, std::int64_t thread) {
+  std::vector<Agent>& others = pages_[block.page].others;
+  others.push_back({kind, block.instance, block.number, thread});
+  return {block.page, threads_per_block_ + static_cast<std::uint32_t>(others.size() - 1)};
+}
+
+Agent Agents::at(Channel channel) const {
   const Page& page = pages_[channel.page];
   if (channel.position < threads_per_block_) {
     return {AgentKind::thread, page.instance, page.block, channel.position};
   }
-  return page.others[channel.position - static_cast<std::uint32_t>(threads_per_block_)];
+  return page.others[channel.position - threads_per_block_];
 }
 
-Agent Machine::agent_of(const Thread& thread) const { return agent_of(thread.channel); }
+bool Agents::reaches(Scope scope, Channel from, Channel to) const {
+  const Page& a = pages_[from.page];
+  const Page& b = pages_[to.page];
+  switch (scope) {
+    case Scope::thread:
+      return from == to;
+    case Scope::warp:
+      return from.page == to.page && from.position / 32 == to.position / 32;
+    case Scope::block:
+      return from.page == to.page;
+    case Scope::cluster:
+      return a.instance == b.instance && a.cluster == b.cluster;
+    case Scope::gpu:
+    case Scope::system:
+      return true;
+  }
+  return false;
+}
 
-void Machine::add(ReportKind kind, const Thread& thread, MemoryId memory, std::int64_t begin,
-                  std::int64_t end, std::string message, const Record* other) {
-  Finding finding{kind, at(thread).operation, kNone, memory, begin, end, {}, std::move(message)};
-  finding.agents.push_back(agent_of(thread));
+// --- Findings ------------------------------------------------------------------------------------
+
+void Findings::add(ReportKind kind, const Thread& thread, MemoryId memory, std::int64_t begin,
+                   std::int64_t end, std::string message, const Record* other) {
+  Finding finding{kind, operation_of(thread), kNone, memory, begin, end, {}, std::move(message)};
+  finding.agents.push_back(agents_.at(thread.channel));
   if (other != nullptr && !other->is_none()) {
     finding.other = other->operation;
-    finding.agents.push_back(agent_of(other->channel));
+    finding.agents.push_back(agents_.at(other->channel));
   }
   add(std::move(finding));
 }
 
-bool Machine::is_known(ReportKind kind, const Thread& thread, const Record& other,
-                       MemoryId memory) const {
+bool Findings::is_known(ReportKind kind, const Thread& thread, const Record& other,
+                        MemoryId memory) const {
   return found_.contains(
-      std::tuple(static_cast<int>(kind), at(thread).operation, other.operation, memory));
+      std::tuple(static_cast<int>(kind), operation_of(thread), other.operation, memory));
 }
 
-// One for each kind, pair of operations and memory.
-void Machine::add(Finding finding) {
+void Findings::add(Finding finding) {
   const auto key =
       std::tuple(static_cast<int>(finding.kind), finding.operation, finding.other, finding.memory);
   if (!found_.insert(key).second) return;
   result_.findings.push_back(std::move(finding));
-  if (result_.findings.size() >= options_.max_findings) {
-    is_stopped_ = true;
-    result_.is_complete = false;
-  }
+  if (result_.findings.size() >= most_) stop();
+}
+
+void Findings::fail(std::int32_t status) {
+  if (result_.status == 0) result_.status = status;
+}
+
+void Findings::stop() {
+  is_stopped_ = true;
+  result_.is_complete = false;
+}
+
+void Findings::stop(std::string why) {
+  stop();
+  Finding finding;
+  finding.kind = ReportKind::hang;
+  finding.message = std::move(why);
+  add(std::move(finding));
 }
 
 }  // namespace inkle::kernel

@@ -50,7 +50,7 @@ void Flattener::operation(OperationId id) {
     case Op::fence:
       return plain(Code::fence, id);
     case Op::dependency_wait:
-      program_.has_dependency_wait = true;
+      out_.program().has_dependency_wait = true;
       return plain(Code::dependency_wait, id);
     case Op::report:
       return plain(Code::report, id);
@@ -95,17 +95,17 @@ void Flattener::value_operation(OperationId id) {
     const auto& value = kernel_.detail<Immediate>(id);
     const Scalar scalar = abi::is_float(type.dtype) ? loop::make_scalar(type.dtype, value.real)
                                                     : loop::make_scalar(type.dtype, value.integer);
-    values_[op.results[0]] = constant(to_bits(scalar, type.dtype));
+    out_.bind(op.results[0], out_.constant(to_bits(scalar, type.dtype)));
     return;
   }
-  const std::vector<Ref> operands = refs(op.operands);
+  const std::vector<Ref> operands = out_.refs(op.operands);
   bool varies = any_varies(operands);
   std::uint32_t detail = 0;
   Code code = Code::function;
   Opcode opcode = Opcode::add;
   if (op.op == Op::index) {
-    detail = index(kernel_.detail<IndexOf>(id).expression);
-    varies = program_.indices[detail].varies;
+    detail = indices_.index(kernel_.detail<IndexOf>(id).expression);
+    varies = out_.program().indices[detail].varies;
     code = Code::index;
   } else if (op.op == Op::divide_index) {
     code = Code::divide_index;
@@ -114,72 +114,72 @@ void Flattener::value_operation(OperationId id) {
     opcode = kernel_.detail<Compute>(id).opcode;
     code = Code::compute;
     // A lane that is masked off divides nothing.
-    varies |= !mask_.is_none() && is_division(opcode) && !abi::is_float(type.dtype);
+    varies |= !lanes_.mask.is_none() && is_division(opcode) && !abi::is_float(type.dtype);
   } else if (op.op == Op::indirect || op.op == Op::bind) {
     const auto& info = kernel_.detail<Symbolic>(id);
     code = op.op == Op::bind ? Code::bind : Code::indirect;
-    varies |= !mask_.is_none();
-    if (op.op == Op::indirect) detail = index(info.extent);
+    varies |= !lanes_.mask.is_none();
+    if (op.op == Op::indirect) detail = indices_.index(info.extent);
   }
-  const Ref result = value_slot(type, varies);
-  Instruction& made = emit(code, id, operands);
+  const Ref result = out_.value_slot(type, varies);
+  Instruction& made = out_.emit(code, id, operands);
   made.result = result;
   made.opcode = opcode;
   made.dtype = op.operands.empty() ? type.dtype : kernel_.type_of(op.operands.back()).dtype;
   made.to = type.dtype;
   made.detail = detail;
-  made.width = result.varies() ? width_ : 1;
-  if (result.varies()) made.mask = mask_;
-  values_[op.results[0]] = result;
+  made.width = result.varies() ? lanes_.width : 1;
+  if (result.varies()) made.mask = lanes_.mask;
+  out_.bind(op.results[0], result);
   if (op.op == Op::indirect || op.op == Op::bind) {
-    symbols_[kernel_.detail<Symbolic>(id).symbol.id()] = result;
+    indices_.define(kernel_.detail<Symbolic>(id).symbol, result);
   }
 }
 
 void Flattener::memory_operation(OperationId id) {
   const Operation& op = kernel_[id];
-  const std::vector<Ref> all = refs(op.operands);
+  const std::vector<Ref> all = out_.refs(op.operands);
   std::span<const Ref> operands = all;
-  const std::uint32_t access = this->access(*access_of(op), operands);
-  const bool is_masked = !mask_.is_none();
-  bool varies = program_.accesses[access].varies || is_masked || any_varies(operands);
-  varies &= width_ > 0;
+  const std::uint32_t access = indices_.access(*access_of(op), operands);
+  const bool is_masked = !lanes_.mask.is_none();
+  bool varies = out_.program().accesses[access].varies || is_masked || any_varies(operands);
+  varies &= lanes_.width > 0;
   std::vector<Ref> used(operands.begin(), operands.end());
   Ref result;
   if (!op.results.empty()) {
-    result = value_slot(kernel_.type_of(op.results[0]), varies);
-    values_[op.results[0]] = result;
+    result = out_.value_slot(kernel_.type_of(op.results[0]), varies);
+    out_.bind(op.results[0], result);
   }
   const Code code = op.op == Op::load    ? Code::load
                     : op.op == Op::store ? Code::store
                                          : Code::atomic;
-  Instruction& made = emit(code, id, used);
+  Instruction& made = out_.emit(code, id, used);
   made.result = result;
   made.dtype = made.to = kernel_.memories[access_of(op)->memory].dtype;
   made.detail = access;
-  made.width = varies ? width_ : 1;
-  if (varies) made.mask = mask_;
+  made.width = varies ? lanes_.width : 1;
+  if (varies) made.mask = lanes_.mask;
 }
 
 // An instruction with the operation's operands and results as they are.
 void Flattener::plain(Code code, OperationId id) {
   const Operation& op = kernel_[id];
-  const std::vector<Ref> operands = refs(op.operands);
-  const bool varies = width_ > 0 && (any_varies(operands) || (code == Code::report));
+  const std::vector<Ref> operands = out_.refs(op.operands);
+  const bool varies = lanes_.width > 0 && (any_varies(operands) || (code == Code::report));
   Ref result;
   if (!op.results.empty() && kernel_.type_of(op.results[0]).kind == TypeKind::scalar) {
-    result = value_slot(kernel_.type_of(op.results[0]), varies);
-    values_[op.results[0]] = result;
+    result = out_.value_slot(kernel_.type_of(op.results[0]), varies);
+    out_.bind(op.results[0], result);
   }
-  Instruction& made = emit(code, id, operands);
+  Instruction& made = out_.emit(code, id, operands);
   made.result = result;
-  made.width = varies ? width_ : 1;
-  if (varies) made.mask = mask_;
+  made.width = varies ? lanes_.width : 1;
+  if (varies) made.mask = lanes_.mask;
 }
 
 void Flattener::asynchronous_operation(OperationId id) {
   const Operation& op = kernel_[id];
-  const std::vector<Ref> all = refs(op.operands);
+  const std::vector<Ref> all = out_.refs(op.operands);
   std::span<const Ref> operands = all;
   std::uint32_t detail = 0;
   std::uint32_t second = 0;
@@ -189,17 +189,17 @@ void Flattener::asynchronous_operation(OperationId id) {
   switch (op.op) {
     case Op::copy_async: {
       const auto& copy = kernel_.detail<Copy>(id);
-      detail = access(copy.from, operands);
-      second = access(copy.to, operands);
-      varies =
-          program_.accesses[detail].varies || program_.accesses[second].varies || !mask_.is_none();
+      detail = indices_.access(copy.from, operands);
+      second = indices_.access(copy.to, operands);
+      varies = out_.program().accesses[detail].varies || out_.program().accesses[second].varies ||
+               !lanes_.mask.is_none();
       code = Code::copy_async;
       break;
     }
     case Op::barrier_init:
     case Op::barrier_arrive:
     case Op::barrier_wait:
-      detail = access(kernel_.detail<Count>(id).access, operands);
+      detail = indices_.access(kernel_.detail<Count>(id).access, operands);
       used.assign(operands.begin(), operands.end());
       code = op.op == Op::barrier_init     ? Code::barrier_init
              : op.op == Op::barrier_arrive ? Code::barrier_arrive
@@ -211,8 +211,8 @@ void Flattener::asynchronous_operation(OperationId id) {
       const std::size_t dimensions = kernel_.memories[bulk.map].shape.size();
       used.assign(operands.begin(), operands.begin() + static_cast<std::ptrdiff_t>(dimensions));
       operands = operands.subspan(dimensions);
-      detail = access(bulk.shared, operands);
-      if (op.op == Op::tma_load) second = access(bulk.barrier, operands);
+      detail = indices_.access(bulk.shared, operands);
+      if (op.op == Op::tma_load) second = indices_.access(bulk.barrier, operands);
       code = op.op == Op::tma_load ? Code::tma_load : Code::tma_store;
       break;
     }
@@ -223,30 +223,16 @@ void Flattener::asynchronous_operation(OperationId id) {
                                         : Code::bulk_wait;
       break;
   }
-  Instruction& made = emit(code, id, used);
+  Instruction& made = out_.emit(code, id, used);
   made.detail = detail;
   made.target = second;
-  made.width = varies && width_ > 0 ? width_ : 1;
-  if (made.width > 1) made.mask = mask_;
-}
-
-std::uint32_t Flattener::fragment_access(const FragmentAccess& from,
-                                         std::span<const Ref>& operands) {
-  FragmentAccessCode made;
-  made.access = access(from.access, operands);
-  made.row_stride = index(from.row_stride);
-  made.column_stride = index(from.column_stride);
-  if (!from.row_limit.is_null()) made.row_limit = index(from.row_limit);
-  if (!from.column_limit.is_null()) made.column_limit = index(from.column_limit);
-  made.rows = from.rows;
-  made.columns = from.columns;
-  program_.fragments.push_back(made);
-  return static_cast<std::uint32_t>(program_.fragments.size() - 1);
+  made.width = varies && lanes_.width > 0 ? lanes_.width : 1;
+  if (made.width > 1) made.mask = lanes_.mask;
 }
 
 void Flattener::fragment_operation(OperationId id) {
   const Operation& op = kernel_[id];
-  const std::vector<Ref> all = refs(op.operands);
+  const std::vector<Ref> all = out_.refs(op.operands);
   std::span<const Ref> operands = all;
   std::uint32_t detail = 0;
   std::uint32_t tiles = 0;
@@ -260,7 +246,7 @@ void Flattener::fragment_operation(OperationId id) {
       break;
     case Op::fragment_load:
     case Op::fragment_store:
-      detail = fragment_access(kernel_.detail<FragmentAccess>(id), operands);
+      detail = indices_.fragment_access(kernel_.detail<FragmentAccess>(id), operands);
       code = op.op == Op::fragment_load ? Code::fragment_load : Code::fragment_store;
       break;
     case Op::mma: {
@@ -270,8 +256,8 @@ void Flattener::fragment_operation(OperationId id) {
       const std::size_t fragments = 3 - info.shared.size();
       operands = operands.subspan(fragments);
       tiles = static_cast<std::uint32_t>(info.shared.size());
-      detail = static_cast<std::uint32_t>(program_.fragments.size());
-      for (const FragmentAccess& tile : info.shared) fragment_access(tile, operands);
+      detail = static_cast<std::uint32_t>(out_.program().fragments.size());
+      for (const FragmentAccess& tile : info.shared) indices_.fragment_access(tile, operands);
       operands = std::span<const Ref>(all).first(fragments);
       break;
     }
@@ -284,10 +270,10 @@ void Flattener::fragment_operation(OperationId id) {
   std::vector<Ref> used(operands.begin(), operands.end());
   Ref result;
   if (!op.results.empty() && kernel_.type_of(op.results[0]).kind == TypeKind::fragment) {
-    result = value_slot(kernel_.type_of(op.results[0]), true);
-    values_[op.results[0]] = result;
+    result = out_.value_slot(kernel_.type_of(op.results[0]), true);
+    out_.bind(op.results[0], result);
   }
-  Instruction& made = emit(code, id, used);
+  Instruction& made = out_.emit(code, id, used);
   made.result = result;
   made.detail = detail;
   made.target = tiles;

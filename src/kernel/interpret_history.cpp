@@ -1,16 +1,12 @@
-// Values that are out of date: a strong read may see any value that nothing orders before a later
-// one which it must have seen. Random schedules take such a value now and then.
-#include <algorithm>
+#include "kernel/interpret_history.h"
 
-#include "kernel/interpret_machine.h"
+#include <algorithm>
 
 namespace inkle::kernel {
 
-// A write of the location, at this clock of the thread, has been published; `value` is what the
-// location will hold.
-void Machine::remember(const Thread& thread, std::uint32_t clock, Place place, std::int64_t bytes,
-                       std::span<const std::byte> value) {
-  if (options_.interleaving != Interleaving::random) return;
+void Histories::remember(const Thread& thread, std::uint32_t clock, Place place, std::int64_t bytes,
+                         std::span<const std::byte> value) const {
+  if (!is_kept_) return;
   const std::int64_t unit = place.byte / place.storage->unit();
   History& history = place.storage->histories()[unit];
   if (history.versions.empty()) {
@@ -31,7 +27,9 @@ void Machine::remember(const Thread& thread, std::uint32_t clock, Place place, s
   }
 }
 
-void Machine::note_read(const Thread& thread, History& history, std::int64_t version) {
+namespace {
+
+void note_read(const Thread& thread, History& history, std::int64_t version) {
   for (History::Seen& seen : history.reads) {
     if (seen.channel != thread.channel) continue;
     seen = {thread.channel, thread.clock, std::max(seen.version, version)};
@@ -40,8 +38,9 @@ void Machine::note_read(const Thread& thread, History& history, std::int64_t ver
   history.reads.push_back({thread.channel, thread.clock, version});
 }
 
-// The value that a strong read sees where it is not the last; null: the last.
-const Version* Machine::out_of_date(Thread& thread, Place place) {
+}  // namespace
+
+const Version* Histories::out_of_date(const Thread& thread, Place place) {
   auto& histories = place.storage->histories();
   const auto at = histories.find(place.byte / place.storage->unit());
   if (at == histories.end()) return nullptr;

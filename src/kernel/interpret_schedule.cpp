@@ -71,8 +71,8 @@ class Chooser {
     std::ranges::push_heap(ready_, [this](Thread* a, Thread* b) { return is_later(a, b); });
   }
   void collect() {
-    for (Thread* thread : machine_.woken()) add(thread);
-    machine_.woken().clear();
+    for (Thread* thread : machine_.wakeups().woken()) add(thread);
+    machine_.wakeups().woken().clear();
   }
 
   Machine& machine_;
@@ -86,7 +86,7 @@ class Chooser {
 
 void run_schedule(Machine& machine, const InterpretOptions& options) {
   Chooser chooser(machine, options);
-  machine.set_units_order(options.interleaving, options.seed);
+  machine.blocks().set_order(options.interleaving, options.seed);
   std::vector<BulkCopy>& copies = machine.bulk_copies();
   const auto perform_one = [&] {
     const auto at = static_cast<std::ptrdiff_t>(chooser.copy(copies.size()));
@@ -95,17 +95,17 @@ void run_schedule(Machine& machine, const InterpretOptions& options) {
     machine.perform(std::move(copy));
   };
   while (!machine.is_stopped()) {
-    machine.start_blocks();
+    machine.blocks().start();
     if (!copies.empty() && chooser.copies_now()) perform_one();
     if (Thread* thread = chooser.take()) {
       machine.run(*thread, chooser.steps());
       chooser.give_back(*thread);
     } else if (!copies.empty()) {
       perform_one();
-    } else if (machine.is_done()) {
+    } else if (machine.blocks().is_done()) {
       machine.finish();
       return;
-    } else if (!machine.start_blocks()) {
+    } else if (!machine.blocks().start()) {
       machine.report_stuck();
     }
   }

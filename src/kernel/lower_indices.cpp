@@ -27,51 +27,22 @@ bool fits32(Expr e) {
 
 namespace {
 
-class IndexLowering {
+// What is known of the symbols of index expressions where they stand.
+class IndexSymbols {
  public:
-  IndexLowering(Kernel& kernel, sym::Context& context)
-      : kernel_(kernel), context_(context), varies_(varies_by_lane(kernel)) {
-    for (const Axis& axis : kernel.launch.axes) symbols_[axis.variable.node()] = {};
-    for (const Expr size : kernel.sizes) symbols_[size.node()] = {};
-  }
-
-  void run() { region(kernel_.body, kNone); }
-
- private:
   struct Symbol {
     std::size_t depth = 0;
     bool varies = false;  // from lane to lane, in no regular way
     bool is_lane = false;
     ValueId value = kNone;  // of indirect and bound symbols
   };
-  struct Frame {
-    RegionId region = kNone;
-    std::vector<OperationId> out;
-    // Values of expressions: as they are, of lane 0, of each lane in 64 or 32 bits.
-    std::map<std::pair<const sym::Node*, int>, ValueId> known;
-  };
-  enum Kept : int { kScalar, kLane64, kLane32 };
 
-  // --- Making operations at a depth
-  ValueId make(std::size_t depth, Op op, std::vector<ValueId> operands, DType dtype,
-               Detail detail) {
-    const auto id = static_cast<OperationId>(kernel_.operations.size());
-    kernel_.values.push_back({scalar_type(dtype), id, kNone});
-    const auto value = static_cast<ValueId>(kernel_.values.size() - 1);
-    kernel_.operations.push_back({op, std::move(operands), {value}, {}, std::move(detail)});
-    frames_[depth].out.push_back(id);
-    return value;
+  IndexSymbols(const Kernel& kernel, sym::Context& context) : kernel_(kernel), context_(context) {
+    for (const Axis& axis : kernel.launch.axes) define(axis.variable, {});
+    for (const Expr size : kernel.sizes) define(size, {});
   }
-  ValueId compute(std::size_t depth, Opcode opcode, DType dtype, std::vector<ValueId> operands) {
-    return make(depth, Op::compute, std::move(operands), dtype, Compute{opcode, Form::each});
-  }
-  ValueId constant(std::int64_t value, DType dtype) {
-    const auto [at, is_new] = constants_.try_emplace({value, dtype}, kNone);
-    if (is_new) at->second = make(0, Op::constant, {}, dtype, Immediate{0, value});
-    return at->second;
-  }
+  void define(Expr symbol, const Symbol& known) { symbols_[symbol.node()] = known; }
 
-  // --- Facts of expressions
   const Symbol& symbol(Expr s) const {
     const auto found = symbols_.find(s.node());
     INKLE_CHECK(found != symbols_.end(), "kernel {}: '{}' has no value here", kernel_.name,
@@ -110,12 +81,74 @@ class IndexLowering {
     return stride;
   }
 
+  // lane, or a multiple of it: nothing in lane 0.
+  bool is_lane_term(Expr e) const {
+    if (e.kind() == Kind::symbol) return symbol(e).is_lane;
+    return e.kind() == Kind::mul &&
+           std::any_of(e.operands().begin(), e.operands().end(), [&](Expr factor) {
+             return factor.kind() == Kind::symbol && symbol(factor).is_lane;
+           });
+  }
+
+  // Terms that are the same in all lanes, and the rest; null where there are none.
+  std::pair<Expr, Expr> split(Expr e) const {
+    Expr uniform, varying;
+    const Expr alone[] = {e};
+    const std::span<const Expr> terms = e.kind() == Kind::add ? e.operands() : alone;
+    for (const Expr term : terms) {
+      Expr& part = varies(term) ? varying : uniform;
+      part = part.is_null() ? term : part + term;
+    }
+    return {uniform, varying};
+  }
+
+ private:
+  const Kernel& kernel_;
+  sym::Context& context_;
+  std::unordered_map<const sym::Node*, Symbol> symbols_;
+};
+
+class IndexLowering {
+ public:
+  IndexLowering(Kernel& kernel, sym::Context& context)
+      : kernel_(kernel), symbols_(kernel, context), varies_(varies_by_lane(kernel)) {}
+
+  void run() { region(kernel_.body, kNone); }
+
+ private:
+  struct Frame {
+    RegionId region = kNone;
+    std::vector<OperationId> out;
+    // Values of expressions: as they are, of lane 0, of each lane in 64 or 32 bits.
+    std::map<std::pair<const sym::Node*, int>, ValueId> known;
+  };
+  enum Kept : int { kScalar, kLane64, kLane32 };
+
+  // --- Making operations at a depth
+  ValueId make(std::size_t depth, Op op, std::vector<ValueId> operands, DType dtype,
+               Detail detail) {
+    const auto id = static_cast<OperationId>(kernel_.operations.size());
+    kernel_.values.push_back({scalar_type(dtype), id, kNone});
+    const auto value = static_cast<ValueId>(kernel_.values.size() - 1);
+    kernel_.operations.push_back({op, std::move(operands), {value}, {}, std::move(detail)});
+    frames_[depth].out.push_back(id);
+    return value;
+  }
+  ValueId compute(std::size_t depth, Opcode opcode, DType dtype, std::vector<ValueId> operands) {
+    return make(depth, Op::compute, std::move(operands), dtype, Compute{opcode, Form::each});
+  }
+  ValueId constant(std::int64_t value, DType dtype) {
+    const auto [at, is_new] = constants_.try_emplace({value, dtype}, kNone);
+    if (is_new) at->second = make(0, Op::constant, {}, dtype, Immediate{0, value});
+    return at->second;
+  }
+
   // --- Values of expressions
   // i64 of an expression that does not vary; a lane counts as 0.
   ValueId scalar(Expr e) {
     if (const auto value = e.constant()) return constant(*value, DType::i64);
     if (e.kind() == Kind::symbol) return symbol_value(e);
-    const std::size_t depth = depth_of(e, true);
+    const std::size_t depth = symbols_.depth_of(e, true);
     const std::pair key{e.node(), static_cast<int>(kScalar)};
     auto& known = frames_[depth].known;
     if (const auto found = known.find(key); found != known.end()) return found->second;
@@ -125,7 +158,7 @@ class IndexLowering {
   }
 
   ValueId symbol_value(Expr e) {
-    const Symbol& s = symbol(e);
+    const IndexSymbols::Symbol& s = symbols_.symbol(e);
     if (s.is_lane) return constant(0, DType::i64);
     if (s.value != kNone) return s.value;
     const std::pair key{e.node(), static_cast<int>(kScalar)};
@@ -147,8 +180,8 @@ class IndexLowering {
         return fold(e, Opcode::max);
       case Kind::floordiv:
       case Kind::mod:
-        return divide(depth_of(e, true), e, scalar(e.operands()[0]), scalar(e.operands()[1]),
-                      DType::i64);
+        return divide(symbols_.depth_of(e, true), e, scalar(e.operands()[0]),
+                      scalar(e.operands()[1]), DType::i64);
       default:
         break;
     }
@@ -159,7 +192,8 @@ class IndexLowering {
   // Operands of outer loops first, each partial result at its depth.
   ValueId fold(Expr e, Opcode opcode) {
     std::vector<std::pair<std::size_t, Expr>> operands;
-    for (const Expr operand : e.operands()) operands.emplace_back(depth_of(operand, true), operand);
+    for (const Expr operand : e.operands())
+      operands.emplace_back(symbols_.depth_of(operand, true), operand);
     std::stable_sort(operands.begin(), operands.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
     ValueId result = kNone;
@@ -167,23 +201,14 @@ class IndexLowering {
     if (opcode == Opcode::add && e.operands().back().is_constant()) {
       const Expr last = e.operands().back();
       const ValueId rest = scalar(e - last);
-      return compute(depth_of(e, true), opcode, DType::i64, {rest, scalar(last)});
+      return compute(symbols_.depth_of(e, true), opcode, DType::i64, {rest, scalar(last)});
     }
     for (const auto& [depth, operand] : operands) {
-      if (opcode == Opcode::add && is_lane_term(operand)) continue;
+      if (opcode == Opcode::add && symbols_.is_lane_term(operand)) continue;
       const ValueId value = scalar(operand);
       result = result == kNone ? value : compute(depth, opcode, DType::i64, {result, value});
     }
     return result == kNone ? constant(0, DType::i64) : result;
-  }
-
-  // lane, or a multiple of it: nothing in lane 0.
-  bool is_lane_term(Expr e) const {
-    if (e.kind() == Kind::symbol) return symbol(e).is_lane;
-    return e.kind() == Kind::mul &&
-           std::any_of(e.operands().begin(), e.operands().end(), [&](Expr factor) {
-             return factor.kind() == Kind::symbol && symbol(factor).is_lane;
-           });
   }
 
   ValueId divide(std::size_t depth, Expr e, ValueId a, ValueId b, DType dtype) {
@@ -211,7 +236,7 @@ class IndexLowering {
 
   // The value in each lane, in 32 bits (the caller knows that it fits) or 64.
   ValueId lanes(Expr e, DType dtype) {
-    const std::size_t depth = depth_of(e, false);
+    const std::size_t depth = symbols_.depth_of(e, false);
     const std::pair key{e.node(), static_cast<int>(dtype == DType::i32 ? kLane32 : kLane64)};
     auto& known = frames_[depth].known;
     if (const auto found = known.find(key); found != known.end()) return found->second;
@@ -221,25 +246,25 @@ class IndexLowering {
   }
 
   ValueId make_lanes(Expr e, DType dtype, std::size_t depth) {
-    if (!varies(e)) {
+    if (!symbols_.varies(e)) {
       const ValueId value = scalar(e);
-      return resize(depth_of(e, true), value, dtype);
+      return resize(symbols_.depth_of(e, true), value, dtype);
     }
-    const auto stride = lane_stride(e);
+    const auto stride = symbols_.lane_stride(e);
     if (stride && stride->is_constant()) {
-      const Expr lane = lane_of(e);
-      const std::size_t home = symbol(lane).depth;
+      const Expr lane = symbols_.lane_of(e);
+      const std::size_t home = symbols_.symbol(lane).depth;
       ValueId steps = make(home, Op::index, {}, dtype, IndexOf{lane});
       if (!stride->is_constant(1)) {
         steps = compute(home, Opcode::mul, dtype, {steps, constant(*stride->constant(), dtype)});
       }
       if (e.kind() == Kind::symbol) return steps;
-      const ValueId first = resize(depth_of(e, true), scalar(e), dtype);
+      const ValueId first = resize(symbols_.depth_of(e, true), scalar(e), dtype);
       return compute(depth, Opcode::add, dtype, {first, steps});
     }
-    if (e.kind() == Kind::symbol) return resize(depth, symbol(e).value, dtype);
+    if (e.kind() == Kind::symbol) return resize(depth, symbols_.symbol(e).value, dtype);
     if (e.kind() == Kind::add) {
-      const auto [uniform, varying] = split(e);
+      const auto [uniform, varying] = symbols_.split(e);
       if (!uniform.is_null()) {
         const ValueId a = lanes(uniform, dtype), b = lanes(varying, dtype);
         return compute(depth, Opcode::add, dtype, {a, b});
@@ -261,18 +286,6 @@ class IndexLowering {
     return result;
   }
 
-  // Terms that are the same in all lanes, and the rest; null where there are none.
-  std::pair<Expr, Expr> split(Expr e) const {
-    Expr uniform, varying;
-    const Expr alone[] = {e};
-    const std::span<const Expr> terms = e.kind() == Kind::add ? e.operands() : alone;
-    for (const Expr term : terms) {
-      Expr& part = varies(term) ? varying : uniform;
-      part = part.is_null() ? term : part + term;
-    }
-    return {uniform, varying};
-  }
-
   // --- Accesses
   Expr linear(const Access& access) {
     const Memory& memory = kernel_.memories[access.memory];
@@ -291,10 +304,10 @@ class IndexLowering {
     access.indices.clear();
     access.is_lowered = true;
     std::vector<ValueId> places;
-    if (access.form != Form::each || !varies(offset)) {
+    if (access.form != Form::each || !symbols_.varies(offset)) {
       places = {scalar(offset)};
     } else {
-      const auto [uniform, varying] = split(offset);
+      const auto [uniform, varying] = symbols_.split(offset);
       places = {uniform.is_null() ? constant(0, DType::i64) : scalar(uniform),
                 lanes(varying, fits32(varying) ? DType::i32 : DType::i64)};
     }
@@ -306,10 +319,10 @@ class IndexLowering {
   std::optional<ValueId> lower_index(const Operation& op) {
     const Expr e = std::get<IndexOf>(op.detail).expression;
     const DType dtype = kernel_.type_of(op.results[0]).dtype;
-    if (!varies(e)) return resize(depth_of(e, true), scalar(e), dtype);
-    if (e.kind() == Kind::symbol && symbol(e).is_lane) return std::nullopt;
+    if (!symbols_.varies(e)) return resize(symbols_.depth_of(e, true), scalar(e), dtype);
+    if (e.kind() == Kind::symbol && symbols_.symbol(e).is_lane) return std::nullopt;
     if (dtype == DType::i32 || !fits32(e)) return lanes(e, dtype);
-    return resize(depth_of(e, false), lanes(e, DType::i32), dtype);
+    return resize(symbols_.depth_of(e, false), lanes(e, DType::i32), dtype);
   }
 
   ValueId same(ValueId v) const {
@@ -322,10 +335,10 @@ class IndexLowering {
     const std::size_t here = frames_.size() - 1;
     const Detail& detail = kernel_.operations[owner].detail;
     if (const auto* loop = std::get_if<Loop>(&detail)) {
-      symbols_[loop->variable.node()] = {here, false, false, kNone};
+      symbols_.define(loop->variable, {here, false, false, kNone});
     }
     if (const auto* vector = std::get_if<Vector>(&detail)) {
-      symbols_[vector->lane.node()] = {here, false, true, kNone};
+      symbols_.define(vector->lane, {here, false, true, kNone});
     }
   }
 
@@ -379,7 +392,7 @@ class IndexLowering {
   }
 
   void define_symbol(Expr symbol, ValueId value) {
-    symbols_[symbol.node()] = {frames_.size() - 1, varies_[value], false, value};
+    symbols_.define(symbol, {frames_.size() - 1, varies_[value], false, value});
   }
 
   void region(RegionId id, OperationId owner) {
@@ -393,9 +406,8 @@ class IndexLowering {
   }
 
   Kernel& kernel_;
-  sym::Context& context_;
+  IndexSymbols symbols_;
   std::vector<bool> varies_;
-  std::unordered_map<const sym::Node*, Symbol> symbols_;
   std::unordered_map<ValueId, ValueId> same_;
   std::map<std::pair<std::int64_t, DType>, ValueId> constants_;
   std::vector<Frame> frames_;

@@ -1,16 +1,18 @@
-// Operations without control from text.
+#include "kernel/parse_operation.h"
+
 #include <fmt/format.h>
 
 #include "kernel/derive.h"
 #include "kernel/function.h"
-#include "kernel/parser.h"
 
 namespace inkle::kernel {
 
 using loop::Opcode;
+using Values = RegionParser::Values;
 
-// `word` is a name of the set, with a suffix behind a dot, or an opcode or a named function.
-Parser::Values Parser::operation(std::string_view word, const Wanted& wanted) {
+// `word` is a name of the set, with a suffix behind a dot, or an opcode or a
+// named function.
+Values OperationParser::operation(std::string_view word, const RegionParser::Wanted& wanted) {
   const std::size_t dot = word.find('.');
   const std::string_view base = word.substr(0, dot);
   const std::string_view suffix =
@@ -19,12 +21,12 @@ Parser::Values Parser::operation(std::string_view word, const Wanted& wanted) {
   if (opcode && is_compute(*opcode)) return compute(*opcode, suffix);
   if (const auto function = function_from_name(word)) {
     s_.expect("(");
-    Values operands = values(")");
-    const std::vector<Type> types = types_of(operands);
+    Values operands = regions_.values(")");
+    const std::vector<Type> types = regions_.types_of(operands);
     const std::string wrong = check_function(*function, types);
-    if (!wrong.empty()) refuse(wrong);
-    return append(Op::function, std::move(operands), {function_type(*function, types)},
-                  Function{*function});
+    if (!wrong.empty()) text_.refuse(wrong);
+    return regions_.append(Op::function, std::move(operands), {function_type(*function, types)},
+                           Function{*function});
   }
   const auto op = kOps.find(base);
   const bool is_named = op && *op != Op::constant && *op != Op::compute && *op != Op::function &&
@@ -32,34 +34,30 @@ Parser::Values Parser::operation(std::string_view word, const Wanted& wanted) {
   const bool has_suffix = op == Op::atomic || op == Op::shuffle || op == Op::mma;
   const bool may_have = has_suffix || op == Op::index || op == Op::divide_index;
   if (!is_named || (suffix.empty() ? has_suffix : !may_have)) {
-    refuse(fmt::format("'{}' is no operation", word));
+    text_.refuse(fmt::format("'{}' is no operation", word));
   }
   return dispatch(*op, suffix, wanted);
 }
 
-Parser::Values Parser::dispatch(Op op, std::string_view suffix, const Wanted& wanted) {
+Values OperationParser::dispatch(Op op, std::string_view suffix,
+                                 const RegionParser::Wanted& wanted) {
   switch (op) {
     case Op::index: {
       s_.expect("(");
-      const Expr e = expression();
+      const Expr e = symbols_.expression();
       s_.expect(")");
-      const DType dtype = suffix.empty() ? DType::i64 : this->dtype(suffix);
-      return append(op, {}, {scalar_type(dtype)}, IndexOf{e});
+      const DType dtype = suffix.empty() ? DType::i64 : text_.dtype(suffix);
+      return regions_.append(op, {}, {scalar_type(dtype)}, IndexOf{e});
     }
     case Op::divide_index:
       return divide_index(suffix);
     case Op::loop:
-      return loop_operation();
     case Op::repeat:
-      return repeat();
     case Op::branch:
-      return branch();
     case Op::vector:
-      return vector();
     case Op::fold:
-      return fold();
     case Op::roles:
-      return roles();
+      return control_.operation(op);
     case Op::load:
       return load();
     case Op::store:
@@ -70,7 +68,7 @@ Parser::Values Parser::dispatch(Op op, std::string_view suffix, const Wanted& wa
       Values operands;
       ValueId rank = kNone;
       Access a = access(operands, &rank);
-      return append(op, std::move(operands), {}, std::move(a));
+      return regions_.append(op, std::move(operands), {}, std::move(a));
     }
     case Op::reduce:
     case Op::scan:
@@ -78,9 +76,9 @@ Parser::Values Parser::dispatch(Op op, std::string_view suffix, const Wanted& wa
       return collective(op);
     case Op::transpose: {
       s_.expect("(");
-      Values operands = values(")");
-      const std::vector<Type> types = types_of(operands);
-      return append(op, std::move(operands), types, {});
+      Values operands = regions_.values(")");
+      const std::vector<Type> types = regions_.types_of(operands);
+      return regions_.append(op, std::move(operands), types, {});
     }
     case Op::shuffle:
       return shuffle(suffix);
@@ -111,8 +109,8 @@ Parser::Values Parser::dispatch(Op op, std::string_view suffix, const Wanted& wa
       return mma(suffix);
     case Op::report: {
       Report report;
-      if (s_.next_is_number()) report.status = count("status");
-      return append(op, {}, {}, report);
+      if (s_.next_is_number()) report.status = text_.count("status");
+      return regions_.append(op, {}, {}, report);
     }
     case Op::copy_commit:
     case Op::bulk_commit:
@@ -120,7 +118,7 @@ Parser::Values Parser::dispatch(Op op, std::string_view suffix, const Wanted& wa
     case Op::mma_commit:
     case Op::dependency_wait:
     case Op::launch_dependents:
-      return append(op, {}, {}, {});
+      return regions_.append(op, {}, {}, {});
     case Op::constant:
     case Op::compute:
     case Op::function:
@@ -128,77 +126,77 @@ Parser::Values Parser::dispatch(Op op, std::string_view suffix, const Wanted& wa
     case Op::bind:
       break;  // written otherwise
   }
-  refuse("no operation");
+  text_.refuse("no operation");
 }
 
-Parser::Values Parser::divide_index(std::string_view suffix) {
+Values OperationParser::divide_index(std::string_view suffix) {
   IndexDivision info;
   info.modulo = suffix == "modulo";
-  if (!suffix.empty() && !info.modulo) refuse(fmt::format("'divide_index.{}'", suffix));
+  if (!suffix.empty() && !info.modulo) text_.refuse(fmt::format("'divide_index.{}'", suffix));
   s_.expect("(");
-  Values operands = values(")");
+  Values operands = regions_.values(")");
   info.non_negative = s_.accept("non_negative");
   info.narrow = s_.accept("narrow");
-  if (operands.size() != 2 || type_of(operands[0]) != type_of(operands[1])) {
-    refuse("a quotient of indices needs two of one type");
+  if (operands.size() != 2 || regions_.type_of(operands[0]) != regions_.type_of(operands[1])) {
+    text_.refuse("a quotient of indices needs two of one type");
   }
-  const Type type = type_of(operands[0]);
-  return append(Op::divide_index, std::move(operands), {type}, info);
+  const Type type = regions_.type_of(operands[0]);
+  return regions_.append(Op::divide_index, std::move(operands), {type}, info);
 }
 
-Parser::Values Parser::compute(Opcode opcode, std::string_view suffix) {
+Values OperationParser::compute(Opcode opcode, std::string_view suffix) {
   Compute info{opcode, Form::each};
   DType to = DType::f32;
   if (opcode == Opcode::cast || opcode == Opcode::bitcast) {
-    to = dtype(suffix);
+    to = text_.dtype(suffix);
   } else if (opcode == Opcode::random && !suffix.empty()) {
-    info.form = suffix_named(kForms, suffix, "form");
+    info.form = text_.suffix_named(kForms, suffix, "form");
   } else if (!suffix.empty()) {
-    refuse(fmt::format("{} has no form", loop::name_of(opcode)));
+    text_.refuse(fmt::format("{} has no form", loop::name_of(opcode)));
   }
   s_.expect("(");
-  Values operands = values(")");
-  const std::vector<Type> types = types_of(operands);
+  Values operands = regions_.values(")");
+  const std::vector<Type> types = regions_.types_of(operands);
   if (types.size() != loop::operand_count(opcode)) {
-    refuse(fmt::format("{} of {} operands, not {}", loop::name_of(opcode), types.size(),
-                       loop::operand_count(opcode)));
+    text_.refuse(fmt::format("{} of {} operands, not {}", loop::name_of(opcode), types.size(),
+                             loop::operand_count(opcode)));
   }
   const Type result = scalar_type(result_of(opcode, types, to));
   const std::string wrong = check_compute(opcode, types, result);
-  if (!wrong.empty()) refuse(wrong);
-  return append(Op::compute, std::move(operands), {result}, info);
+  if (!wrong.empty()) text_.refuse(wrong);
+  return regions_.append(Op::compute, std::move(operands), {result}, info);
 }
 
 // --- Memory
 // ----------------------------------------------------------------------------------------
 
 // The operands that it names come behind `operands`, but for the rank.
-Access Parser::access(Values& operands, ValueId* rank) {
+Access OperationParser::access(Values& operands, ValueId* rank) {
   Access a;
-  a.memory = memory_id();
+  a.memory = declarations_.memory_id();
   const std::size_t dimensions = rank_of(k_.memories[a.memory]);
   std::size_t indices = 0;
   if (s_.accept("{")) {
     a.is_lowered = true;
     indices = dimensions;
-    operands.push_back(index_value());
+    operands.push_back(regions_.index_value());
     a.has_lane_offset = s_.accept(",");
-    if (a.has_lane_offset) operands.push_back(index_value());
+    if (a.has_lane_offset) operands.push_back(regions_.index_value());
     s_.expect("}");
   } else if (s_.accept("(")) {
     a.indices_are_operands = true;
     while (!s_.accept(")")) {
       if (indices++ > 0) s_.expect(",");
-      operands.push_back(index_value());
+      operands.push_back(regions_.index_value());
     }
   } else {
     s_.expect("[");
-    a.indices = expressions("]");
+    a.indices = symbols_.expressions("]");
     indices = a.indices.size();
   }
   if (indices != dimensions) {
-    refuse(fmt::format("{} indices into '{}' of rank {}", indices, k_.memories[a.memory].name,
-                       dimensions));
+    text_.refuse(fmt::format("{} indices into '{}' of rank {}", indices, k_.memories[a.memory].name,
+                             dimensions));
   }
   for (const Form form : {Form::wide, Form::splat}) {
     if (s_.accept(name_of(form))) a.form = form;
@@ -210,41 +208,41 @@ Access Parser::access(Values& operands, ValueId* rank) {
   for (const std::string_view order : kOrders.names) {
     if (!s_.accept(order)) continue;
     a.order = *kOrders.find(order);
-    a.scope = named(kScopes, "scope");
+    a.scope = text_.named(kScopes, "scope");
     break;
   }
   if (rank != nullptr && s_.accept("at")) {
     a.remote = true;
-    *rank = index_value();
+    *rank = regions_.index_value();
   }
   return a;
 }
 
-Parser::Values Parser::load() {
+Values OperationParser::load() {
   Values operands;
   ValueId rank = kNone;
   Access a = access(operands, &rank);
   if (a.remote) operands.push_back(rank);
   const DType dtype = k_.memories[a.memory].dtype;
   if (!abi::is_computable(dtype)) s_.fail("a value of a type without arithmetic");
-  return append(Op::load, std::move(operands), {scalar_type(dtype)}, std::move(a));
+  return regions_.append(Op::load, std::move(operands), {scalar_type(dtype)}, std::move(a));
 }
 
-Parser::Values Parser::store() {
+Values OperationParser::store() {
   Values operands;
   ValueId rank = kNone;
   Access a = access(operands, &rank);
   s_.expect("=");
-  operands.push_back(value());
-  expect_types({type_of(operands.back())}, {scalar_type(k_.memories[a.memory].dtype)},
-               "a stored value");
+  operands.push_back(regions_.value());
+  regions_.expect_types({regions_.type_of(operands.back())},
+                        {scalar_type(k_.memories[a.memory].dtype)}, "a stored value");
   if (a.remote) operands.push_back(rank);
-  return append(Op::store, std::move(operands), {}, std::move(a));
+  return regions_.append(Op::store, std::move(operands), {}, std::move(a));
 }
 
-Parser::Values Parser::atomic(std::string_view suffix, const Wanted& wanted) {
+Values OperationParser::atomic(std::string_view suffix, const RegionParser::Wanted& wanted) {
   Atomic info;
-  info.op = suffix_named(kAtomicOps, suffix, "atomic operation");
+  info.op = text_.suffix_named(kAtomicOps, suffix, "atomic operation");
   info.needs_old = wanted.is_value || !wanted.names.empty();
   Values operands;
   ValueId rank = kNone;
@@ -252,17 +250,18 @@ Parser::Values Parser::atomic(std::string_view suffix, const Wanted& wanted) {
   const Type type = scalar_type(k_.memories[info.access.memory].dtype);
   for (int n = info.op == AtomicOp::compare_exchange ? 2 : 1; n > 0; --n) {
     s_.expect(",");
-    operands.push_back(value());
-    expect_types({type_of(operands.back())}, {type}, "an operand of an atomic operation");
+    operands.push_back(regions_.value());
+    regions_.expect_types({regions_.type_of(operands.back())}, {type},
+                          "an operand of an atomic operation");
   }
   if (info.access.remote) operands.push_back(rank);
-  return append(Op::atomic, std::move(operands), {type}, std::move(info));
+  return regions_.append(Op::atomic, std::move(operands), {type}, std::move(info));
 }
 
 // --- Threads
 // ---------------------------------------------------------------------------------------
 
-Parser::Values Parser::collective(Op op) {
+Values OperationParser::collective(Op op) {
   Collective info;
   if (op == Op::scan) info.exclusive = s_.accept("exclusive");
   s_.expect("over");
@@ -270,85 +269,80 @@ Parser::Values Parser::collective(Op op) {
     info.lanes = true;
   } else {
     do {
-      const Scanner::Mark start = s_.mark();
-      const auto found = axes_.find(s_.identifier());
-      if (found == axes_.end()) {
-        s_.reset(start);
-        s_.fail("no axis of the launch");
-      }
-      info.axes.push_back(found->second);
+      info.axes.push_back(declarations_.axis_id());
     } while (s_.accept(","));
   }
-  if (s_.accept("sequential")) info.sequential = count("number of participants");
+  if (s_.accept("sequential")) info.sequential = text_.count("number of participants");
   if (op == Op::broadcast) {
     s_.expect("from");
-    info.from = count("participant");
+    info.from = text_.count("participant");
   }
   s_.expect("of");
   s_.expect("(");
-  Values states = values(")");
-  std::vector<Type> types = types_of(states);
-  if (types.empty()) refuse("a collective without states");
+  Values states = regions_.values(")");
+  std::vector<Type> types = regions_.types_of(states);
+  if (types.empty()) text_.refuse("a collective without states");
   if (s_.accept("using")) {
     do {
-      info.scratch.push_back(memory_id());
+      info.scratch.push_back(declarations_.memory_id());
     } while (s_.accept(","));
   }
   if (op == Op::broadcast) {
-    if (types.size() != 1) refuse("broadcast of one value");
-    return append(op, std::move(states), types, std::move(info));
+    if (types.size() != 1) text_.refuse("broadcast of one value");
+    return regions_.append(op, std::move(states), types, std::move(info));
   }
   if (info.exclusive) {
-    if (types.size() % 2 != 0) refuse("an exclusive scan takes states and as many first ones");
+    if (types.size() % 2 != 0)
+      text_.refuse("an exclusive scan takes states and as many first ones");
     const std::vector<Type> firsts(types.begin() + static_cast<std::ptrdiff_t>(types.size() / 2),
                                    types.end());
     types.resize(types.size() / 2);
-    expect_types(firsts, types, "first states");
+    regions_.expect_types(firsts, types, "first states");
   }
   s_.expect("merge");
-  const auto list = arguments(nullptr);
+  const auto list = regions_.arguments(nullptr);
   std::vector<Type> taken;
   for (const auto& [unused, type] : list) taken.push_back(type);
   std::vector<Type> both = types;
   both.insert(both.end(), types.begin(), types.end());
-  expect_types(taken, both, "merge takes values");
-  const auto [id, yields] = region(list);
-  expect_types(yields, types, "merge yields values");
-  return append(op, std::move(states), types, std::move(info), {id});
+  regions_.expect_types(taken, both, "merge takes values");
+  const auto [id, yields] = regions_.region(list);
+  regions_.expect_types(yields, types, "merge yields values");
+  return regions_.append(op, std::move(states), types, std::move(info), {id});
 }
 
-Parser::Values Parser::shuffle(std::string_view suffix) {
+Values OperationParser::shuffle(std::string_view suffix) {
   Shuffle info;
-  info.kind = suffix_named(kShuffleKinds, suffix, "shuffle");
+  info.kind = text_.suffix_named(kShuffleKinds, suffix, "shuffle");
   s_.expect("(");
-  Values operands = values(")");
+  Values operands = regions_.values(")");
   if (operands.size() == 1) {
     s_.expect("by");
-    info.by = count("distance");
-  } else if (operands.size() != 2 || type_of(operands[1]) != scalar_type(DType::i32)) {
-    refuse("shuffle takes a value, and an i32 where the distance is no constant");
+    info.by = text_.count("distance");
+  } else if (operands.size() != 2 || regions_.type_of(operands[1]) != scalar_type(DType::i32)) {
+    text_.refuse("shuffle takes a value, and an i32 where the distance is no constant");
   }
-  const Type type = type_of(operands[0]);
-  if (type.kind != TypeKind::scalar) refuse("shuffle of what is no scalar");
-  if (s_.accept("width")) info.width = count("width");
+  const Type type = regions_.type_of(operands[0]);
+  if (type.kind != TypeKind::scalar) text_.refuse("shuffle of what is no scalar");
+  if (s_.accept("width")) info.width = text_.count("width");
   if (s_.accept("partial")) info.whole_warp = false;
-  return append(Op::shuffle, std::move(operands), {type}, info);
+  return regions_.append(Op::shuffle, std::move(operands), {type}, info);
 }
 
-Parser::Values Parser::barrier() {
+Values OperationParser::barrier() {
   Barrier info;
-  info.scope = named(kScopes, "scope");
-  if (s_.accept("number")) info.number = count("number");
-  if (s_.accept("threads")) info.threads = count("number of threads");
+  info.scope = text_.named(kScopes, "scope");
+  if (s_.accept("number")) info.number = text_.count("number");
+  if (s_.accept("threads")) info.threads = text_.count("number of threads");
   if (s_.accept("arrive")) {
     info.part = Barrier::Part::arrive;
   } else if (s_.accept("wait")) {
     info.part = Barrier::Part::wait;
   }
-  return append(Op::barrier, {}, {}, info);
+  return regions_.append(Op::barrier, {}, {}, info);
 }
 
-Parser::Values Parser::fence() {
+Values OperationParser::fence() {
   Fence info;
   const Scanner::Mark start = s_.mark();
   if (const auto order = kOrders.find(s_.identifier())) {
@@ -356,65 +350,65 @@ Parser::Values Parser::fence() {
   } else {
     s_.reset(start);
   }
-  info.scope = named(kScopes, "scope");
+  info.scope = text_.named(kScopes, "scope");
   info.proxy = s_.accept("proxy");
-  return append(Op::fence, {}, {}, info);
+  return regions_.append(Op::fence, {}, {}, info);
 }
 
 // --- Asynchronous copies
 // ---------------------------------------------------------------------------
 
-Parser::Values Parser::copy() {
+Values OperationParser::copy() {
   Copy info;
-  info.elements = count("number of elements");
+  info.elements = text_.count("number of elements");
   Values operands;
   s_.expect("from");
   info.from = access(operands, nullptr);
   s_.expect("to");
   info.to = access(operands, nullptr);
-  return append(Op::copy_async, std::move(operands), {}, std::move(info));
+  return regions_.append(Op::copy_async, std::move(operands), {}, std::move(info));
 }
 
-Parser::Values Parser::count_operation(Op op) {
+Values OperationParser::count_operation(Op op) {
   Count info;
   Values operands;
   if (op == Op::copy_wait || op == Op::bulk_wait || op == Op::mma_wait) {
-    info.count = count("number of groups");
-    return append(op, {}, {}, std::move(info));
+    info.count = text_.count("number of groups");
+    return regions_.append(op, {}, {}, std::move(info));
   }
   ValueId rank = kNone;
   info.access = access(operands, &rank);
   if (op == Op::barrier_init) {
     s_.expect("count");
-    info.count = count("number of arrivals");
+    info.count = text_.count("number of arrivals");
   } else if (op == Op::barrier_arrive) {
-    if (s_.accept("bytes")) info.count = count("number of bytes");
+    if (s_.accept("bytes")) info.count = text_.count("number of bytes");
   } else {
     s_.expect("parity");
-    const ValueId parity = value();
-    const Type type = type_of(parity);
+    const ValueId parity = regions_.value();
+    const Type type = regions_.type_of(parity);
     if (type != scalar_type(DType::boolean) && type != scalar_type(DType::i32)) {
-      refuse("a parity that is no bool or i32");
+      text_.refuse("a parity that is no bool or i32");
     }
     operands.push_back(parity);
   }
   if (info.access.remote) operands.push_back(rank);
-  return append(op, std::move(operands), {}, std::move(info));
+  return regions_.append(op, std::move(operands), {}, std::move(info));
 }
 
-Parser::Values Parser::bulk(Op op) {
+Values OperationParser::bulk(Op op) {
   Bulk info;
   Values operands;
-  info.map = memory_id();
+  info.map = declarations_.memory_id();
   s_.expect("(");
   std::size_t indices = 0;
   while (!s_.accept(")")) {
     if (indices++ > 0) s_.expect(",");
-    operands.push_back(index_value());
+    operands.push_back(regions_.index_value());
   }
   if (indices != k_.memories[info.map].shape.size()) {
-    refuse(fmt::format("{} indices into '{}' of rank {}", indices, k_.memories[info.map].name,
-                       k_.memories[info.map].shape.size()));
+    text_.refuse(fmt::format("{} indices into '{}' of rank {}", indices, k_.memories[info.map].name,
+                             k_.memories[info.map].shape.size()));
   }
   s_.expect(op == Op::tma_load ? "to" : "from");
   info.shared = access(operands, nullptr);
@@ -422,97 +416,97 @@ Parser::Values Parser::bulk(Op op) {
     s_.expect("signals");
     info.barrier = access(operands, nullptr);
   }
-  return append(op, std::move(operands), {}, std::move(info));
+  return regions_.append(op, std::move(operands), {}, std::move(info));
 }
 
 // --- Fragments
 // -------------------------------------------------------------------------------------
 
-FragmentAccess Parser::fragment_access(Values& operands) {
+FragmentAccess OperationParser::fragment_access(Values& operands) {
   FragmentAccess f;
   f.access = access(operands, nullptr);
   s_.expect("by");
   s_.expect("(");
-  f.row_stride = expression();
+  f.row_stride = symbols_.expression();
   s_.expect(",");
-  f.column_stride = expression();
+  f.column_stride = symbols_.expression();
   s_.expect(")");
-  if (s_.accept("rows")) f.row_limit = expression();
-  if (s_.accept("columns")) f.column_limit = expression();
+  if (s_.accept("rows")) f.row_limit = symbols_.expression();
+  if (s_.accept("columns")) f.column_limit = symbols_.expression();
   return f;
 }
 
-Parser::Values Parser::fragment(Op op) {
+Values OperationParser::fragment(Op op) {
   Values operands;
   if (op == Op::fragment_store) {
     FragmentAccess f = fragment_access(operands);
     s_.expect("=");
-    operands.push_back(value());
-    if (!is_fragment(operands.back())) refuse("fragment_store of what is no fragment");
-    const FragmentType& type = k_.fragments[type_of(operands.back()).fragment];
+    operands.push_back(regions_.value());
+    if (!is_fragment(operands.back())) text_.refuse("fragment_store of what is no fragment");
+    const FragmentType& type = k_.fragments[regions_.type_of(operands.back()).fragment];
     f.rows = type.rows;
     f.columns = type.columns;
-    return append(op, std::move(operands), {}, std::move(f));
+    return regions_.append(op, std::move(operands), {}, std::move(f));
   }
-  const Type type = this->type();
+  const Type type = regions_.type();
   if (type.kind != TypeKind::fragment) s_.fail("expected the type of a fragment");
   if (op == Op::fragment_load) {
     FragmentAccess f = fragment_access(operands);
     f.rows = k_.fragments[type.fragment].rows;
     f.columns = k_.fragments[type.fragment].columns;
-    return append(op, std::move(operands), {type}, std::move(f));
+    return regions_.append(op, std::move(operands), {type}, std::move(f));
   }
   s_.expect("(");
-  operands.push_back(value());
+  operands.push_back(regions_.value());
   s_.expect(")");
   const bool fills = op == Op::fragment_fill;
-  if (fills && type_of(operands[0]) != scalar_type(type.dtype)) {
-    refuse("fragment_fill with a value of another type");
+  if (fills && regions_.type_of(operands[0]) != scalar_type(type.dtype)) {
+    text_.refuse("fragment_fill with a value of another type");
   }
-  if (!fills && !is_fragment(operands[0])) refuse("convert_layout of what is no fragment");
-  return append(op, std::move(operands), {type}, {});
+  if (!fills && !is_fragment(operands[0])) text_.refuse("convert_layout of what is no fragment");
+  return regions_.append(op, std::move(operands), {type}, {});
 }
 
-Parser::Values Parser::fragment_map() {
+Values OperationParser::fragment_map() {
   const std::string row(s_.identifier());
   s_.expect(",");
   const std::string column(s_.identifier());
   s_.expect("of");
   s_.expect("(");
-  Values operands = values(")");
+  Values operands = regions_.values(")");
   std::vector<Type> elements;
   for (const ValueId v : operands) {
-    if (!is_fragment(v)) refuse("fragment_map of what is no fragment");
-    elements.push_back(scalar_type(type_of(v).dtype));
+    if (!is_fragment(v)) text_.refuse("fragment_map of what is no fragment");
+    elements.push_back(scalar_type(regions_.type_of(v).dtype));
   }
-  if (operands.empty()) refuse("fragment_map of no fragment");
-  const FragmentType shape = k_.fragments[type_of(operands[0]).fragment];
+  if (operands.empty()) text_.refuse("fragment_map of no fragment");
+  const FragmentType shape = k_.fragments[regions_.type_of(operands[0]).fragment];
   FragmentMap info;
-  info.row = declare_index(row, names_.constant(shape.rows));
-  info.column = declare_index(column, names_.constant(shape.columns));
+  info.row = symbols_.declare_index(row, symbols_.names().constant(shape.rows));
+  info.column = symbols_.declare_index(column, symbols_.names().constant(shape.columns));
   s_.expect("do");
-  const auto list = arguments(nullptr);
+  const auto list = regions_.arguments(nullptr);
   std::vector<Type> taken;
   for (const auto& [unused, type] : list) taken.push_back(type);
-  expect_types(taken, elements, "fragment_map takes elements");
-  const auto [id, yields] = region(list);
+  regions_.expect_types(taken, elements, "fragment_map takes elements");
+  const auto [id, yields] = regions_.region(list);
   std::vector<Type> results;
   for (const Type& type : yields) {
-    if (type.kind != TypeKind::scalar) refuse("fragment_map yields what is no scalar");
+    if (type.kind != TypeKind::scalar) text_.refuse("fragment_map yields what is no scalar");
     FragmentType made = shape;
     made.dtype = type.dtype;
     results.push_back(k_.fragment_type(made));
   }
-  return append(Op::fragment_map, std::move(operands), results, std::move(info), {id});
+  return regions_.append(Op::fragment_map, std::move(operands), results, std::move(info), {id});
 }
 
-Parser::Values Parser::mma(std::string_view suffix) {
+Values OperationParser::mma(std::string_view suffix) {
   MatrixMultiply info;
-  info.unit = suffix_named(kMatrixUnits, suffix, "matrix unit");
+  info.unit = text_.suffix_named(kMatrixUnits, suffix, "matrix unit");
   s_.expect("(");
-  Values operands = values(")");
+  Values operands = regions_.values(")");
   for (const ValueId v : operands) {
-    if (!is_fragment(v)) refuse("mma of what is no fragment");
+    if (!is_fragment(v)) text_.refuse("mma of what is no fragment");
   }
   const std::size_t fragments = operands.size();
   if (s_.accept("with")) {
@@ -520,18 +514,18 @@ Parser::Values Parser::mma(std::string_view suffix) {
       FragmentAccess f = fragment_access(operands);
       s_.expect("tile");
       s_.expect("[");
-      f.rows = count("rows");
+      f.rows = text_.count("rows");
       s_.expect(",");
-      f.columns = count("columns");
+      f.columns = text_.count("columns");
       s_.expect("]");
       info.shared.push_back(std::move(f));
     } while (s_.accept(","));
   }
   if (fragments == 0 || fragments + info.shared.size() != 3) {
-    refuse("mma takes an accumulator and two matrices");
+    text_.refuse("mma takes an accumulator and two matrices");
   }
-  const Type type = type_of(operands[0]);
-  return append(Op::mma, std::move(operands), {type}, std::move(info));
+  const Type type = regions_.type_of(operands[0]);
+  return regions_.append(Op::mma, std::move(operands), {type}, std::move(info));
 }
 
 }  // namespace inkle::kernel

@@ -52,6 +52,102 @@ void pass(std::vector<Seen>& touches, Reach barrier) {
   for (Seen& t : touches) t.passed = std::max(t.passed, barrier);
 }
 
+// All touches, and which barriers must stand between them.
+class TouchOrder {
+ public:
+  TouchOrder(const Kernel& kernel, Overlap& overlap, const SharedSymbols& shared)
+      : kernel_(kernel),
+        overlap_(overlap),
+        shared_(shared),
+        widest_(kernel.cluster() > 1 ? kClusterReach : kBlockReach) {}
+
+  Seen number(Touch touch) {
+    touches_.push_back(std::move(touch));
+    return {static_cast<std::uint32_t>(touches_.size() - 1), 0};
+  }
+
+  [[nodiscard]] bool is_remote(const Seen& seen) const { return touches_[seen.touch].is_remote; }
+  // The reach between some accesses and those that come then, with some symbol being another.
+  Reach needed(const std::vector<Seen>& before, const std::vector<Seen>& after,
+               sym::Substitution next = {}) {
+    Reach out = 0;
+    for (const Seen& a : after) {
+      const Touch* then = &touches_[a.touch];
+      Touch moved;
+      // The last ones first: they are the most likely to ask for a barrier.
+      for (std::size_t i = before.size(); i-- > 0 && out < widest_;) {
+        const Seen& b = before[i];
+        if (!may_meet(touches_[b.touch], *then)) continue;
+        if (!next.empty() && then != &moved) {
+          moved = with(*then, next);
+          then = &moved;
+        }
+        out = std::max(out, needed(touches_[b.touch], *then, std::max(b.passed, a.passed)));
+      }
+    }
+    return out;
+  }
+
+  // Accesses that a barrier of the widest scope has passed concern nobody any more.
+  void forget(Summary& summary) const {
+    const auto is_over = [&](const Seen& t) { return t.passed >= widest_; };
+    std::erase_if(summary.first, is_over);
+    std::erase_if(summary.last, is_over);
+  }
+
+ private:
+  // Whether one of the two may have to wait for the other, whatever their indices are.
+  [[nodiscard]] bool may_meet(const Touch& before, const Touch& after) const {
+    if (before.kind != Touch::Kind::access || after.kind != Touch::Kind::access) {
+      const bool is_released = after.kind == Touch::Kind::release &&
+                               before.kind == Touch::Kind::access && is_for_others(before, true);
+      const bool is_acquired = before.kind == Touch::Kind::acquire &&
+                               after.kind == Touch::Kind::access && is_for_others(after, false);
+      return is_released || is_acquired;
+    }
+    if (before.memory != after.memory || (!before.writes && !after.writes)) return false;
+    if (before.is_strong && after.is_strong) return false;
+    // What a kernel gives is written once, or by one thread, and so is what one store writes before
+    // others read it: indices need not show it.
+    const bool is_shared = kernel_.memories[before.memory].space == Space::shared;
+    const bool is_once = !is_shared || before.operation == after.operation;
+    return !is_once || !before.writes || !after.writes;
+  }
+
+  Reach needed(const Touch& before, const Touch& after, Reach passed) {
+    const bool is_remote = before.is_remote || after.is_remote;
+    if (passed >= (is_remote ? kClusterReach : kBlockReach)) return 0;
+    Reach reach = 0;
+    if (!is_remote) {
+      reach = overlap_.reach(before, after, shared_);
+    } else if (!overlap_.is_disjoint(before, after, shared_)) {
+      reach = kClusterReach;
+    }
+    return reach <= passed ? 0 : reach;
+  }
+
+  static Touch with(Touch t, sym::Substitution next) {
+    for (Expr& e : t.indices) e = sym::substitute(e, next);
+    for (Guard& g : t.guards) {
+      g.expression = sym::substitute(g.expression, next);
+      g.bound = sym::substitute(g.bound, next);
+    }
+    return t;
+  }
+
+  // An access of global memory that other blocks may read, or have written.
+  [[nodiscard]] bool is_for_others(const Touch& touch, bool writes) const {
+    const Space space = kernel_.memories[touch.memory].space;
+    return touch.writes == writes && (space == Space::global || space == Space::workspace);
+  }
+
+  const Kernel& kernel_;
+  Overlap& overlap_;
+  const SharedSymbols& shared_;
+  Reach widest_;
+  std::deque<Touch> touches_;  // by number
+};
+
 class BarrierPlacing {
  public:
   BarrierPlacing(Kernel& kernel, sym::Context& context)
@@ -61,7 +157,7 @@ class BarrierPlacing {
         variance_(kernel),
         overlap_(kernel, context),
         dependence_(kernel, variance_),
-        has_cluster_(kernel.cluster() > 1),
+        order_(kernel, overlap_, shared_),
         is_left_(kernel.memories.size(), false),
         is_loaded_(kernel.memories.size(), false) {
     for (const Expr size : kernel.sizes) shared_.add(size);
@@ -74,9 +170,8 @@ class BarrierPlacing {
   void run() {
     Summary body = region(kernel_.body);
     // No block ends while others read its memory.
-    const bool is_read = std::ranges::any_of(body.last, [&](const Seen& t) {
-      return touches_[t.touch].is_remote && t.passed < kClusterReach;
-    });
+    const bool is_read = std::ranges::any_of(
+        body.last, [&](const Seen& t) { return order_.is_remote(t) && t.passed < kClusterReach; });
     builder_.set_region(kernel_.body);
     if (is_read) emit(kClusterReach);
   }
@@ -112,11 +207,6 @@ class BarrierPlacing {
 
   // --- Accesses
 
-  Seen number(Touch touch) {
-    touches_.push_back(std::move(touch));
-    return {static_cast<std::uint32_t>(touches_.size() - 1), 0};
-  }
-
   // One thread that synchronises with other blocks does so for its own.
   void synchronise(Order order, Scope scope, Summary& into) {
     if (scope < Scope::gpu) return;
@@ -124,9 +214,11 @@ class BarrierPlacing {
     t.guards = guards_;
     if (!overlap_.is_one_thread(t)) return;
     t.kind = Touch::Kind::release;
-    if (order == Order::release || order == Order::acquire_release) into.first.push_back(number(t));
+    if (order == Order::release || order == Order::acquire_release)
+      into.first.push_back(order_.number(t));
     t.kind = Touch::Kind::acquire;
-    if (order == Order::acquire || order == Order::acquire_release) into.last.push_back(number(t));
+    if (order == Order::acquire || order == Order::acquire_release)
+      into.last.push_back(order_.number(t));
   }
 
   void touch(OperationId id, const Access& access, bool writes, Summary& into) {
@@ -148,7 +240,7 @@ class BarrierPlacing {
     t.guards = guards_;
     t.indices = access.indices;
     for (const Expr e : access.indices) t.expanded.push_back(sym::substitute(e, expanded_));
-    into.first.push_back(number(std::move(t)));
+    into.first.push_back(order_.number(std::move(t)));
     into.last.push_back(into.first.back());
   }
 
@@ -205,75 +297,6 @@ class BarrierPlacing {
     return barrier.scope == Scope::cluster ? kClusterReach : kBlockReach;
   }
 
-  // --- Order
-
-  // Whether one of the two may have to wait for the other, whatever their indices are.
-  [[nodiscard]] bool may_meet(const Touch& before, const Touch& after) const {
-    if (before.kind != Touch::Kind::access || after.kind != Touch::Kind::access) {
-      const bool is_released = after.kind == Touch::Kind::release &&
-                               before.kind == Touch::Kind::access && is_for_others(before, true);
-      const bool is_acquired = before.kind == Touch::Kind::acquire &&
-                               after.kind == Touch::Kind::access && is_for_others(after, false);
-      return is_released || is_acquired;
-    }
-    if (before.memory != after.memory || (!before.writes && !after.writes)) return false;
-    if (before.is_strong && after.is_strong) return false;
-    // What a kernel gives is written once, or by one thread, and so is what one store writes before
-    // others read it: indices need not show it.
-    const bool is_shared = kernel_.memories[before.memory].space == Space::shared;
-    const bool is_once = !is_shared || before.operation == after.operation;
-    return !is_once || !before.writes || !after.writes;
-  }
-
-  Reach needed(const Touch& before, const Touch& after, Reach passed) {
-    const bool is_remote = before.is_remote || after.is_remote;
-    if (passed >= (is_remote ? kClusterReach : kBlockReach)) return 0;
-    Reach reach = 0;
-    if (!is_remote) {
-      reach = overlap_.reach(before, after, shared_);
-    } else if (!overlap_.is_disjoint(before, after, shared_)) {
-      reach = kClusterReach;
-    }
-    return reach <= passed ? 0 : reach;
-  }
-
-  // The reach between some accesses and those that come then, with some symbol being another.
-  Reach needed(const std::vector<Seen>& before, const std::vector<Seen>& after,
-               sym::Substitution next = {}) {
-    const Reach most = has_cluster_ ? kClusterReach : kBlockReach;
-    Reach out = 0;
-    for (const Seen& a : after) {
-      const Touch* then = &touches_[a.touch];
-      Touch moved;
-      // The last ones first: they are the most likely to ask for a barrier.
-      for (std::size_t i = before.size(); i-- > 0 && out < most;) {
-        const Seen& b = before[i];
-        if (!may_meet(touches_[b.touch], *then)) continue;
-        if (!next.empty() && then != &moved) {
-          moved = with(*then, next);
-          then = &moved;
-        }
-        out = std::max(out, needed(touches_[b.touch], *then, std::max(b.passed, a.passed)));
-      }
-    }
-    return out;
-  }
-
-  static Touch with(Touch t, sym::Substitution next) {
-    for (Expr& e : t.indices) e = sym::substitute(e, next);
-    for (Guard& g : t.guards) {
-      g.expression = sym::substitute(g.expression, next);
-      g.bound = sym::substitute(g.bound, next);
-    }
-    return t;
-  }
-
-  // An access of global memory that other blocks may read, or have written.
-  [[nodiscard]] bool is_for_others(const Touch& touch, bool writes) const {
-    const Space space = kernel_.memories[touch.memory].space;
-    return touch.writes == writes && (space == Space::global || space == Space::workspace);
-  }
-
   [[nodiscard]] bool may_stand(Reach reach) const {
     if (in_vector_) return false;
     if (reach >= kClusterReach) return control_ <= Variance::cluster;
@@ -291,7 +314,7 @@ class BarrierPlacing {
     for (const OperationId o : operations) {
       Summary one = operation(o);
       builder_.set_region(id);
-      const Reach reach = in_vector_ ? 0 : needed(all.last, one.first);
+      const Reach reach = in_vector_ ? 0 : order_.needed(all.last, one.first);
       if (reach > 0 && may_stand(reach)) {
         emit(reach);
         pass(all.last, reach);
@@ -303,19 +326,10 @@ class BarrierPlacing {
       append(all.first, one.first);
       append(all.last, one.last);
       all.passed = std::max(all.passed, one.passed);
-      forget(all);
+      order_.forget(all);
     }
     builder_.set_region(around);
     return all;
-  }
-
-  // Accesses that a barrier of the widest scope has passed concern nobody any more.
-  void forget(Summary& summary) const {
-    const auto is_over = [&](const Seen& t) {
-      return t.passed >= (has_cluster_ ? kClusterReach : kBlockReach);
-    };
-    std::erase_if(summary.first, is_over);
-    std::erase_if(summary.last, is_over);
   }
 
   Summary operation(OperationId id) {
@@ -415,7 +429,7 @@ class BarrierPlacing {
     const bool is_next = body.passed >= kBlockReach;
     const std::pair<Expr, Expr> next{info.variable,
                                      is_next ? info.variable + info.step : another(info.variable)};
-    return needed(body.last, body.first, {&next, 1});
+    return order_.needed(body.last, body.first, {&next, 1});
   }
 
   Expr another(Expr symbol) {
@@ -432,7 +446,7 @@ class BarrierPlacing {
     builder_.set_region(around);
     pass(summary.last, reach);
     summary.passed = std::max(summary.passed, reach);
-    forget(summary);
+    order_.forget(summary);
   }
 
   Summary repeat(OperationId id) {
@@ -442,7 +456,7 @@ class BarrierPlacing {
     const std::size_t at_begin = shared_.size();
     Summary out = region(body);
     shared_.forget(at_begin);
-    close(body, needed(out.last, out.first), out);
+    close(body, order_.needed(out.last, out.first), out);
     return out;
   }
 
@@ -494,10 +508,10 @@ class BarrierPlacing {
   Builder builder_;
   VarianceAnalysis variance_;
   Overlap overlap_;
+  SharedSymbols shared_;
   ThreadDependence dependence_;
-  bool has_cluster_;
+  TouchOrder order_;
   std::vector<bool> is_left_, is_loaded_;  // by memory
-  std::deque<Touch> touches_;              // by number
   std::vector<Seen> copies_;               // by copy_async, so far
   // Where the walk is.
   Variance control_ = Variance::kernel;
@@ -505,7 +519,6 @@ class BarrierPlacing {
   bool in_vector_ = false;
   std::vector<Guard> guards_;
   std::vector<std::pair<Expr, Expr>> expanded_;
-  SharedSymbols shared_;
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "kernel/derive.h"
 #include "kernel/names.h"
-#include "kernel/printer.h"
+#include "kernel/print_operation.h"
 
 namespace inkle::kernel {
 namespace {
@@ -59,13 +59,49 @@ std::vector<ValueId> in_text_order(const Operation& o) {
   return operands;
 }
 
-}  // namespace
+class Printer {
+ public:
+  explicit Printer(const Kernel& kernel) : k_(kernel), operations_(kernel, symbols_) {}
+  std::string run();
 
-std::string Printer::Texts::rest() {
-  std::string out;
-  while (next < list.size()) out += (out.empty() ? "" : ", ") + list[next++];
-  return out;
-}
+ private:
+  // A value used once, whose text may stand in its use.
+  struct Pending {
+    ValueId value = kNone;
+    std::string text;
+  };
+
+  std::string head();
+  std::string launch();
+  std::string memory(const Memory& memory, bool is_parameter);
+  const Region& region_of(RegionId id) const;  // one without operations where it does not exist
+  void count_uses(RegionId region);
+  std::string name(ValueId value);
+  std::vector<std::string> take(std::span<const ValueId> operands);
+  void flush();
+  void line(const std::string& text);
+  void region(RegionId id);  // "{", lines, "}" behind what stands in the open line
+  std::string arguments(std::span<const ValueId> values);  // "(%0: f32, %1: f32)"
+  void operation(OperationId id);
+  void control(OperationId id, const std::string& results, OperandTexts texts);
+  void regions_of_fold(const Operation& o);
+  void branch(const Operation& o, const std::string& head);
+  void roles(const Operation& o);
+  std::string loop(const Loop& loop);
+  std::string results(const Operation& o);
+
+  const Kernel& k_;
+  SymbolPrinter symbols_;
+  OperationPrinter operations_;
+  std::vector<std::uint32_t> uses_;
+  std::vector<std::string> names_;
+  std::vector<Pending> pending_;
+  std::size_t named_ = 0;
+  std::size_t indent_ = 1;
+  std::string out_;
+};
+
+}  // namespace
 
 // --- The kernel
 // ------------------------------------------------------------------------------------
@@ -87,14 +123,14 @@ std::string Printer::run() {
 }
 
 std::string Printer::head() {
-  for (const Expr size : k_.sizes) declare_size(size);
+  for (const Expr size : k_.sizes) symbols_.declare_size(size);
   std::string list;
   const auto add = [&](const std::string& item) { list += (list.empty() ? "" : ", ") + item; };
   for (std::size_t m = 0; m < k_.parameter_count && m < k_.memories.size(); ++m) {
     add(memory(k_.memories[m], true));
   }
   for (const Expr size : k_.sizes) {
-    add(fmt::format("{} in {}", size.name(), range(size.context().info(size))));
+    add(fmt::format("{} in {}", size.name(), range_text(size.context().info(size))));
   }
   const std::string name = is_identifier(k_.name) ? k_.name : quote(k_.name);
   return fmt::format("kernel @{}({}){} {{\n", name, list, launch());
@@ -104,13 +140,13 @@ std::string Printer::launch() {
   static constexpr char kPrefixes[] = {'n', 'g', 'c', 't'};  // by kind of axis
   std::string out;
   for (const Axis& axis : k_.launch.axes) {
-    const std::string extent = text(axis.extent);
+    const std::string extent = symbols_.text(axis.extent);
     if (!axis.variable.is_null()) {
-      declare(axis.variable, kPrefixes[static_cast<std::size_t>(axis.kind)],
-              {.range = {.low = 0}, .extent = local(axis.extent)});
+      symbols_.declare(axis.variable, kPrefixes[static_cast<std::size_t>(axis.kind)],
+                       {.range = {.low = 0}, .extent = symbols_.local(axis.extent)});
     }
     out += fmt::format("{} {} {} in {}", out.empty() ? "" : ",", kAxisKinds.name(axis.kind),
-                       text(axis.variable), extent);
+                       symbols_.text(axis.variable), extent);
   }
   const Launch& l = k_.launch;
   if (l.instances != 1) out += fmt::format(" instances {}", l.instances);
@@ -120,70 +156,18 @@ std::string Printer::launch() {
   return out;
 }
 
-std::string Printer::memory_name(MemoryId id) const {
-  return id < k_.memories.size() ? k_.memories[id].name : fmt::format("memory?{}", id);
-}
-
 std::string Printer::memory(const Memory& m, bool is_parameter) {
   const bool has_role = is_parameter && m.space == Space::global;
   std::string out =
       fmt::format("{} {}: {}[{}]", has_role ? name_of(m.role) : name_of(m.space), m.name,
-                  abi::name_of(m.dtype), m.shape.empty() ? "?" : texts(m.shape));
-  if (m.of != kNone) out += " of " + memory_name(m.of);
+                  abi::name_of(m.dtype), m.shape.empty() ? "?" : symbols_.texts(m.shape));
+  if (m.of != kNone) out += " of " + memory_name(k_, m.of);
   if (m.offset != 0) out += fmt::format(" offset {}", m.offset);
   if (!m.box.empty()) out += fmt::format(" box [{}]", fmt::join(m.box, ","));
   if (m.alignment != 1) out += fmt::format(" align {}", m.alignment);
   if (m.may_alias) out += " may_alias";
   if (m.padding != 0) out += fmt::format(" padding {}", m.padding);
   if (m.swizzle != 0) out += fmt::format(" swizzle {}", m.swizzle);
-  return out;
-}
-
-// --- Symbols
-// ---------------------------------------------------------------------------------------
-
-void Printer::declare(Expr symbol, char prefix, sym::SymbolInfo facts) {
-  if (symbol.is_null()) return;
-  std::string name = fmt::format("{}{}", prefix, counters_[prefix]++);
-  while (scratch_.find_symbol(name)) name += '_';
-  local_.map(symbol, scratch_.symbol(name, std::move(facts)));
-  declared_[symbol.id()] = true;
-}
-
-void Printer::declare_size(Expr symbol) {
-  if (declared_.contains(symbol.id())) return;
-  local_.map(symbol, loop::copy_symbol(scratch_, symbol));
-  declared_[symbol.id()] = true;
-}
-
-Expr Printer::local(Expr e) {
-  if (e.is_null()) return e;
-  for (const Expr symbol : sym::symbols(e)) {
-    if (declared_.contains(symbol.id())) continue;
-    // Not in scope: a wrong kernel, printed for a message.
-    std::string name = "?" + symbol.name();
-    while (scratch_.find_symbol(name)) name += '_';
-    local_.map(symbol, scratch_.symbol(name, {}));
-    declared_[symbol.id()] = true;
-  }
-  return local_(e);
-}
-
-std::string Printer::text(Expr e) { return sym::to_string(local(e)); }
-
-std::string Printer::texts(const std::vector<Expr>& list) {
-  std::string out;
-  for (std::size_t i = 0; i < list.size(); ++i) out += (i == 0 ? "" : ",") + text(list[i]);
-  return out;
-}
-
-std::string Printer::range(const sym::SymbolInfo& info) const {
-  std::string out;
-  if (info.range.low != sym::Range::kMin) out += fmt::format("{}", info.range.low);
-  out += "..";
-  if (info.range.high != sym::Range::kMax) out += fmt::format("{}", info.range.high);
-  if (info.divisor != 1) out += fmt::format(" divisor {}", info.divisor);
-  if (info.hint) out += fmt::format(" hint {}", *info.hint);
   return out;
 }
 
@@ -263,9 +247,9 @@ void Printer::operation(OperationId id) {
   const auto* symbolic = std::get_if<Symbolic>(&o.detail);
   if (!has_own_detail(o) || (symbolic != nullptr && symbolic->symbol.is_null()))
     return line(fmt::format("{} malformed", name_of(o.op)));
-  Texts texts{take(in_text_order(o))};
+  OperandTexts texts{take(in_text_order(o))};
   if (may_stand_inside(o.op) && o.results.size() == 1) {
-    std::string value = expression(o, texts);
+    std::string value = operations_.expression(o, texts);
     if (o.results[0] < uses_.size() && uses_[o.results[0]] == 1) {
       const bool is_long = value.size() > kLongestInside;
       pending_.push_back({o.results[0], std::move(value)});
@@ -283,22 +267,23 @@ void Printer::operation(OperationId id) {
     const auto& detail = std::get<Symbolic>(o.detail);
     std::string facts;
     if (o.op == Op::indirect) {
-      facts = text(detail.extent);
-      declare(detail.symbol, 'j', {.range = {.low = 0}, .extent = local(detail.extent)});
+      facts = symbols_.text(detail.extent);
+      symbols_.declare(detail.symbol, 'j',
+                       {.range = {.low = 0}, .extent = symbols_.local(detail.extent)});
     } else {
       const sym::SymbolInfo& info = detail.symbol.context().info(detail.symbol);
-      declare(detail.symbol, 'm', {.range = info.range, .divisor = info.divisor});
-      facts = range({.range = info.range, .divisor = info.divisor});
+      symbols_.declare(detail.symbol, 'm', {.range = info.range, .divisor = info.divisor});
+      facts = range_text({.range = info.range, .divisor = info.divisor});
     }
     const std::string value = used ? results(o) + ", " : "";
-    line(fmt::format("{}{} in {} = {}({})", value, text(detail.symbol), facts, name_of(o.op),
-                     texts.rest()));
+    line(fmt::format("{}{} in {} = {}({})", value, symbols_.text(detail.symbol), facts,
+                     name_of(o.op), texts.rest()));
     return;
   }
   const bool hides = o.op == Op::atomic && !std::get<Atomic>(o.detail).needs_old && !used;
   std::string names = o.results.empty() || hides ? "" : results(o) + " = ";
   if (o.regions.empty() && o.op != Op::roles) {
-    line(names + expression(o, texts));
+    line(names + operations_.expression(o, texts));
   } else {
     control(id, names, std::move(texts));
   }
@@ -322,7 +307,7 @@ void Printer::region(RegionId id) {
   ++indent_;
   for (const OperationId o : r.operations) operation(o);
   if (!r.yields.empty()) {
-    Texts texts{take(r.yields)};
+    OperandTexts texts{take(r.yields)};
     flush();
     line("yield " + texts.rest());
   }
@@ -334,14 +319,14 @@ void Printer::region(RegionId id) {
 
 std::string Printer::loop(const Loop& l) {
   std::string out;
-  const std::string begin = text(l.begin);
-  const std::string end = text(l.end);
-  const std::string step = text(l.step);
+  const std::string begin = symbols_.text(l.begin);
+  const std::string end = symbols_.text(l.end);
+  const std::string step = symbols_.text(l.step);
   Loop here = l;
-  for (Expr* e : {&here.begin, &here.end, &here.step}) *e = local(*e);
+  for (Expr* e : {&here.begin, &here.end, &here.step}) *e = symbols_.local(*e);
   const bool is_complete = !l.begin.is_null() && !l.end.is_null() && !l.step.is_null();
-  declare(l.variable, 'i', is_complete ? facts_of(here) : sym::SymbolInfo());
-  out = text(l.variable) + " in ";
+  symbols_.declare(l.variable, 'i', is_complete ? facts_of(here) : sym::SymbolInfo());
+  out = symbols_.text(l.variable) + " in ";
   if (begin != "0") out += begin + " .. ";
   out += end;
   if (step != "1") out += " by " + step;
@@ -352,7 +337,7 @@ std::string Printer::loop(const Loop& l) {
   return out;
 }
 
-void Printer::control(OperationId id, const std::string& results, Texts texts) {
+void Printer::control(OperationId id, const std::string& results, OperandTexts texts) {
   const Operation& o = k_[id];
   out_.append(2 * indent_, ' ');
   out_ += results;
@@ -385,8 +370,8 @@ void Printer::control(OperationId id, const std::string& results, Texts texts) {
       return;
     case Op::vector: {
       const auto& v = std::get<Vector>(o.detail);
-      declare(v.lane, 'l', {.range = {.low = 0}, .extent = scratch_.constant(v.width)});
-      out_ += fmt::format("vector {} in {} ", text(v.lane), v.width);
+      symbols_.declare_index(v.lane, 'l', v.width);
+      out_ += fmt::format("vector {} in {} ", symbols_.text(v.lane), v.width);
       if (v.native != 1) out_ += fmt::format("native {} ", v.native);
       break;
     }
@@ -396,7 +381,7 @@ void Printer::control(OperationId id, const std::string& results, Texts texts) {
       for (const Loop& l : f.loops) loops += (loops.empty() ? " " : ", ") + loop(l);
       if (f.chunked_loop >= 0 && f.chunked_loop < static_cast<std::int32_t>(f.loops.size())) {
         const Expr variable = f.loops[static_cast<std::size_t>(f.chunked_loop)].variable;
-        loops += fmt::format(" chunk {} by {}", text(variable), f.chunk);
+        loops += fmt::format(" chunk {} by {}", symbols_.text(variable), f.chunk);
       }
       out_ += fmt::format("fold{} from ({}) ", loops, texts.rest());
       regions_of_fold(o);
@@ -406,7 +391,7 @@ void Printer::control(OperationId id, const std::string& results, Texts texts) {
       roles(o);
       return;
     default:
-      out_ += expression(o, texts) + " ";
+      out_ += operations_.expression(o, texts) + " ";
       if (o.op == Op::reduce || o.op == Op::scan) {
         out_ += fmt::format("merge {} ", arguments(region_of(o.regions[0]).arguments));
       } else if (o.op == Op::fragment_map) {

@@ -1,4 +1,5 @@
-// What an operation without regions, or the head of one with regions, says between its operands.
+#include "kernel/print_operation.h"
+
 #include <fmt/format.h>
 
 #include <cmath>
@@ -7,7 +8,6 @@
 #include "kernel/derive.h"
 #include "kernel/function.h"
 #include "kernel/names.h"
-#include "kernel/printer.h"
 
 namespace inkle::kernel {
 namespace {
@@ -20,13 +20,23 @@ std::string print_float(float value) {
 
 }  // namespace
 
-Type Printer::result_type(const Operation& o) const {
+std::string OperandTexts::rest() {
+  std::string out;
+  while (next < list.size()) out += (out.empty() ? "" : ", ") + list[next++];
+  return out;
+}
+
+std::string memory_name(const Kernel& kernel, MemoryId id) {
+  return id < kernel.memories.size() ? kernel.memories[id].name : fmt::format("memory?{}", id);
+}
+
+Type OperationPrinter::result_type(const Operation& o) const {
   const bool has_type = !o.results.empty() && o.results[0] < k_.values.size();
   return has_type ? k_.type_of(o.results[0]) : Type{TypeKind::token, DType::f32, 0};
 }
 
 // Shortest text that reads back to the same number of the dtype.
-std::string Printer::literal(const Operation& o) {
+std::string OperationPrinter::literal(const Operation& o) {
   const auto& immediate = std::get<Immediate>(o.detail);
   const DType dtype = result_type(o).dtype;
   if (dtype == DType::boolean) return immediate.integer != 0 ? "true" : "false";
@@ -38,8 +48,8 @@ std::string Printer::literal(const Operation& o) {
   return dtype == DType::f32 ? text : fmt::format("{}:{}", text, abi::name_of(dtype));
 }
 
-std::string Printer::access(const Access& a, Texts& texts) {
-  std::string out = memory_name(a.memory);
+std::string OperationPrinter::access(const Access& a, OperandTexts& texts) {
+  std::string out = memory_name(k_, a.memory);
   if (a.is_lowered) {
     out += "{" + texts.take();
     if (a.has_lane_offset) out += ", " + texts.take();
@@ -50,7 +60,7 @@ std::string Printer::access(const Access& a, Texts& texts) {
     for (std::size_t d = 0; d < rank; ++d) list += (d == 0 ? "" : ", ") + texts.take();
     out += "(" + list + ")";
   } else {
-    out += "[" + this->texts(a.indices) + "]";
+    out += "[" + symbols_.texts(a.indices) + "]";
   }
   if (a.form != Form::each) out += fmt::format(" {}", name_of(a.form));
   if (a.hint != Hint::none) out += fmt::format(" {}", name_of(a.hint));
@@ -62,15 +72,15 @@ std::string Printer::access(const Access& a, Texts& texts) {
   return out;
 }
 
-std::string Printer::fragment_access(const FragmentAccess& f, Texts& texts) {
+std::string OperationPrinter::fragment_access(const FragmentAccess& f, OperandTexts& texts) {
   std::string out = access(f.access, texts);
-  out += fmt::format(" by ({}, {})", text(f.row_stride), text(f.column_stride));
-  if (!f.row_limit.is_null()) out += " rows " + text(f.row_limit);
-  if (!f.column_limit.is_null()) out += " columns " + text(f.column_limit);
+  out += fmt::format(" by ({}, {})", symbols_.text(f.row_stride), symbols_.text(f.column_stride));
+  if (!f.row_limit.is_null()) out += " rows " + symbols_.text(f.row_limit);
+  if (!f.column_limit.is_null()) out += " columns " + symbols_.text(f.column_limit);
   return out;
 }
 
-std::string Printer::collective(const Operation& o, Texts& texts) {
+std::string OperationPrinter::collective(const Operation& o, OperandTexts& texts) {
   const auto& c = std::get<Collective>(o.detail);
   std::string out(name_of(o.op));
   if (c.exclusive) out += " exclusive";
@@ -79,18 +89,18 @@ std::string Printer::collective(const Operation& o, Texts& texts) {
   for (std::size_t i = 0; i < c.axes.size(); ++i) {
     const bool known = c.axes[i] < k_.launch.axes.size();
     out += fmt::format("{} {}", i == 0 ? "" : ",",
-                       known ? text(k_.launch.axes[c.axes[i]].variable) : "?");
+                       known ? symbols_.text(k_.launch.axes[c.axes[i]].variable) : "?");
   }
   if (c.sequential != 0) out += fmt::format(" sequential {}", c.sequential);
   if (o.op == Op::broadcast) out += fmt::format(" from {}", c.from);
   out += " of (" + texts.rest() + ")";
   for (std::size_t i = 0; i < c.scratch.size(); ++i) {
-    out += (i == 0 ? " using " : ", ") + memory_name(c.scratch[i]);
+    out += (i == 0 ? " using " : ", ") + memory_name(k_, c.scratch[i]);
   }
   return out;
 }
 
-std::string Printer::threads(const Operation& o, Texts& texts) {
+std::string OperationPrinter::threads(const Operation& o, OperandTexts& texts) {
   if (o.op == Op::shuffle) {
     const auto& s = std::get<Shuffle>(o.detail);
     std::string out = fmt::format("shuffle.{}({})", kShuffleKinds.name(s.kind), texts.rest());
@@ -114,7 +124,7 @@ std::string Printer::threads(const Operation& o, Texts& texts) {
   return out;
 }
 
-std::string Printer::memories(const Operation& o, Texts& texts) {
+std::string OperationPrinter::memories(const Operation& o, OperandTexts& texts) {
   if (o.op == Op::atomic) {
     const auto& a = std::get<Atomic>(o.detail);
     std::string out = fmt::format("atomic.{} ", kAtomicOps.name(a.op)) + access(a.access, texts);
@@ -125,7 +135,7 @@ std::string Printer::memories(const Operation& o, Texts& texts) {
   return o.op == Op::store ? out + " = " + texts.take() : out;
 }
 
-std::string Printer::copies(const Operation& o, Texts& texts) {
+std::string OperationPrinter::copies(const Operation& o, OperandTexts& texts) {
   const std::string name(name_of(o.op));
   if (const auto* c = std::get_if<Copy>(&o.detail)) {
     std::string out = fmt::format("{} {} from ", name, c->elements) + access(c->from, texts);
@@ -135,7 +145,7 @@ std::string Printer::copies(const Operation& o, Texts& texts) {
     const std::size_t rank = b->map < k_.memories.size() ? k_.memories[b->map].shape.size() : 0;
     std::string list;
     for (std::size_t d = 0; d < rank; ++d) list += (d == 0 ? "" : ", ") + texts.take();
-    std::string out = fmt::format("{} {}({})", name, memory_name(b->map), list);
+    std::string out = fmt::format("{} {}({})", name, memory_name(k_, b->map), list);
     out += (o.op == Op::tma_load ? " to " : " from ") + access(b->shared, texts);
     return o.op == Op::tma_load ? out + " signals " + access(b->barrier, texts) : out;
   }
@@ -156,7 +166,7 @@ std::string Printer::copies(const Operation& o, Texts& texts) {
   }
 }
 
-std::string Printer::matrix_multiply(const Operation& o, Texts& texts) {
+std::string OperationPrinter::matrix_multiply(const Operation& o, OperandTexts& texts) {
   const auto& m = std::get<MatrixMultiply>(o.detail);
   const std::size_t fragments = m.shared.size() < 3 ? 3 - m.shared.size() : 1;
   std::string out = fmt::format("mma.{}(", kMatrixUnits.name(m.unit));
@@ -170,7 +180,7 @@ std::string Printer::matrix_multiply(const Operation& o, Texts& texts) {
   return out;
 }
 
-std::string Printer::fragments(const Operation& o, Texts& texts) {
+std::string OperationPrinter::fragments(const Operation& o, OperandTexts& texts) {
   const std::string name(name_of(o.op));
   const auto type = [&] { return to_string(k_, result_type(o)); };
   switch (o.op) {
@@ -191,23 +201,24 @@ std::string Printer::fragments(const Operation& o, Texts& texts) {
         const std::uint32_t at = k_.type_of(o.operands[0]).fragment;
         if (at < k_.fragments.size()) shape = k_.fragments[at];
       }
-      declare(m.row, 'r', {.range = {.low = 0}, .extent = scratch_.constant(shape.rows)});
-      declare(m.column, 'q', {.range = {.low = 0}, .extent = scratch_.constant(shape.columns)});
-      return fmt::format("{} {}, {} of ({})", name, text(m.row), text(m.column), texts.rest());
+      symbols_.declare_index(m.row, 'r', shape.rows);
+      symbols_.declare_index(m.column, 'q', shape.columns);
+      return fmt::format("{} {}, {} of ({})", name, symbols_.text(m.row), symbols_.text(m.column),
+                         texts.rest());
     }
     default:
       return name;
   }
 }
 
-std::string Printer::expression(const Operation& o, Texts& texts) {
+std::string OperationPrinter::expression(const Operation& o, OperandTexts& texts) {
   switch (o.op) {
     case Op::constant:
       return literal(o);
     case Op::index:
       return fmt::format("index{}({})",
                          k_.type_of(o.results.at(0)).dtype == DType::i32 ? ".i32" : "",
-                         text(std::get<IndexOf>(o.detail).expression));
+                         symbols_.text(std::get<IndexOf>(o.detail).expression));
     case Op::divide_index: {
       const auto& d = std::get<IndexDivision>(o.detail);
       return fmt::format("divide_index{}({}){}{}", d.modulo ? ".modulo" : "", texts.rest(),

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "loop/scope.h"
 #include "sym/symbols.h"
 
 namespace inkle::kernel {
@@ -14,26 +13,11 @@ constexpr std::int64_t kWarp = 32;
 
 }  // namespace
 
-// Where expressions are simplified with thread axes in parts.
-struct VarianceAnalysis::Scratch {
-  sym::Context context;
-  loop::Translation translation{context};
-  std::unordered_map<const sym::Node*, const Variance*> variances;
-};
-
-VarianceAnalysis::~VarianceAnalysis() = default;
-
 VarianceAnalysis::VarianceAnalysis(const Kernel& kernel)
     : k_(kernel),
+      symbols_(kernel),
       values_(kernel.values.size(), Variance::kernel),
       written_(kernel.memories.size(), false) {
-  for (const Expr size : k_.sizes) {
-    Symbol made;
-    made.info = size.context().info(size);
-    made.info.extent = Expr();
-    declare(size, made);
-  }
-  declare_axes();
   collect_writes(k_.body);
   spread_writes();
   region(k_.body);
@@ -61,160 +45,6 @@ void VarianceAnalysis::spread_writes() {
       if (direct[other] && may_overlap) written_[m] = true;
     }
   }
-}
-
-// --- Symbols
-// ---------------------------------------------------------------------------------------
-
-void VarianceAnalysis::declare(Expr symbol, const Symbol& made) {
-  if (symbol.is_null()) return;
-  const auto [at, is_new] = symbols_.try_emplace(symbol.node(), made);
-  if (!is_new) at->second.variance = std::max(at->second.variance, made.variance);
-}
-
-// One that is not in scope varies by lane.
-VarianceAnalysis::Symbol& VarianceAnalysis::symbol(Expr e) {
-  const auto [at, is_new] = symbols_.try_emplace(e.node());
-  if (is_new) at->second.variance = Variance::lane;
-  return at->second;
-}
-
-// Positions along a thread axis are (numbers of warps) * within + (numbers within a warp), so that
-// floordiv(t, 32) is seen to be one for all threads of a warp.
-void VarianceAnalysis::declare_thread_axis(const Axis& axis, std::int64_t inner) {
-  const std::int64_t extent = axis.extent.constant().value_or(1);
-  Symbol made;
-  made.info.range.low = 0;
-  made.info.extent = axis.extent;
-  if (extent == 1) {
-    made.within = 0;
-  } else if (inner % kWarp == 0) {
-    made.variance = Variance::warp;
-  } else {
-    made.variance = Variance::thread;
-    const std::int64_t within = kWarp % inner == 0 ? kWarp / inner : extent;
-    if (extent > within && extent % within == 0) {
-      made.parts = extent / within;
-      made.within = within;
-    }
-  }
-  declare(axis.variable, made);
-}
-
-void VarianceAnalysis::declare_axes() {
-  const std::vector<Axis>& axes = k_.launch.axes;
-  std::int64_t inner = 1;
-  for (std::size_t i = axes.size(); i-- > 0;) {
-    const Axis& axis = axes[i];
-    if (axis.kind == AxisKind::thread) {
-      declare_thread_axis(axis, inner);
-      inner *= axis.extent.constant().value_or(1);
-      continue;
-    }
-    (void)of(axis.extent);
-    const bool one_a_cluster = axis.kind == AxisKind::grid;
-    declare(axis.variable, {.variance = one_a_cluster ? Variance::cluster : Variance::block,
-                            .info = {.range = {.low = 0}, .extent = axis.extent}});
-  }
-}
-
-// --- Expressions
-// ------------------------------------------------------------------------------------
-
-VarianceAnalysis::Scratch& VarianceAnalysis::scratch() {
-  if (!scratch_) scratch_ = std::make_unique<Scratch>();
-  return *scratch_;
-}
-
-Expr VarianceAnalysis::fresh(const sym::SymbolInfo& facts, const Variance* variance) {
-  const Expr made = sym::fresh(scratch().context, facts);
-  scratch().variances[made.node()] = variance;
-  return made;
-}
-
-// Symbols that bounds and extents consist of are known before the symbol itself, so this ends.
-Expr VarianceAnalysis::local_symbol(Expr e) {
-  static constexpr Variance kWarpPart = Variance::warp;
-  static constexpr Variance kThreadPart = Variance::thread;
-  Symbol& s = symbol(e);
-  if (!s.local.is_null()) return s.local;
-  sym::Context& context = scratch().context;
-  const auto part = [&](std::int64_t count, const Variance* variance) {
-    return fresh({.range = {.low = 0}, .extent = context.constant(count)}, variance);
-  };
-  if (s.within == 0) {
-    s.local = context.constant(0);
-  } else if (s.parts > 0) {
-    s.local = part(s.parts, &kWarpPart) * s.within + part(s.within, &kThreadPart);
-  } else if (!s.begin.is_null()) {
-    Loop here;
-    here.begin = local(s.begin);
-    here.end = local(s.info.extent);
-    here.step = local(s.step);
-    s.local = fresh(facts_of(here), &s.variance);
-  } else {
-    sym::SymbolInfo facts = s.info;
-    if (!facts.extent.is_null()) facts.extent = local(facts.extent);
-    s.local = fresh(facts, &s.variance);
-  }
-  scratch().translation.map(e, s.local);
-  return s.local;
-}
-
-Expr VarianceAnalysis::local(Expr e) {
-  for (const Expr symbol : sym::symbols(e)) (void)local_symbol(symbol);
-  return scratch().translation(e);
-}
-
-namespace {
-
-// Whether a symbol of it that varies always leaves a value that varies.
-bool is_polynomial(Expr e) {
-  switch (e.kind()) {
-    case sym::Kind::constant:
-    case sym::Kind::symbol:
-      return true;
-    case sym::Kind::add:
-    case sym::Kind::mul:
-      return std::ranges::all_of(e.operands(), is_polynomial);
-    default:
-      return false;
-  }
-}
-
-}  // namespace
-
-// Only where a thread axis stands in a division need an expression be simplified anew with it in
-// parts: elsewhere both parts stay.
-VarianceAnalysis::Parts VarianceAnalysis::parts(Expr e) {
-  const auto [known, is_new] = parts_.try_emplace(e.node());
-  if (!is_new) return known->second;
-  const auto begin = static_cast<std::uint32_t>(pool_.size());
-  bool has_parts = false;
-  (void)sym::all_symbols(e, [&](Expr s) {
-    const Symbol& found = symbol(s);
-    has_parts = has_parts || found.within != 1;
-    if (std::find(pool_.begin() + begin, pool_.end(), &found.variance) == pool_.end()) {
-      pool_.push_back(&found.variance);
-    }
-    return true;
-  });
-  if (has_parts && !is_polynomial(e)) {
-    pool_.resize(begin);
-    for (const Expr s : sym::symbols(local(e))) {
-      pool_.push_back(scratch().variances.at(s.node()));
-    }
-  }
-  return known->second = {begin, static_cast<std::uint32_t>(pool_.size())};
-}
-
-Variance VarianceAnalysis::of(Expr expression) {
-  Variance out = Variance::kernel;
-  if (expression.is_null() || expression.is_constant()) return out;
-  if (expression.kind() == sym::Kind::symbol) return symbol(expression).variance;
-  const Parts all = parts(expression);
-  for (std::uint32_t i = all.begin; i < all.end; ++i) out = std::max(out, *pool_[i]);
-  return out;
 }
 
 // --- Values
@@ -294,8 +124,9 @@ Variance VarianceAnalysis::trip(const Loop& loop) {
 void VarianceAnalysis::loop_variable(const Loop& loop) {
   const Variance own = std::max(of(loop.begin), of(loop.step));
   (void)of(loop.end);
-  declare(loop.variable,
-          {.variance = own, .info = {.extent = loop.end}, .begin = loop.begin, .step = loop.step});
+  symbols_.declare(
+      loop.variable,
+      {.variance = own, .info = {.extent = loop.end}, .begin = loop.begin, .step = loop.step});
 }
 
 // States that go around in the operation's first region, until what they vary by is what it yields.
@@ -361,11 +192,12 @@ void VarianceAnalysis::symbolic(const Operation& o, Variance value) {
   const auto& s = std::get<Symbolic>(o.detail);
   if (o.op == Op::indirect) {
     (void)of(s.extent);
-    return declare(s.symbol,
-                   {.variance = value, .info = {.range = {.low = 0}, .extent = s.extent}});
+    return symbols_.declare(s.symbol,
+                            {.variance = value, .info = {.range = {.low = 0}, .extent = s.extent}});
   }
   const sym::SymbolInfo& info = s.symbol.context().info(s.symbol);
-  declare(s.symbol, {.variance = value, .info = {.range = info.range, .divisor = info.divisor}});
+  symbols_.declare(s.symbol,
+                   {.variance = value, .info = {.range = info.range, .divisor = info.divisor}});
 }
 
 Variance VarianceAnalysis::shuffled(const Operation& o) const {
@@ -384,8 +216,9 @@ void VarianceAnalysis::mapped(const Operation& o) {
   const Variance element = of_core ? Variance::lane : Variance::thread;
   const auto within = [&](Expr symbol, std::int64_t count) {
     if (symbol.is_null()) return;
-    declare(symbol, {.variance = element,
-                     .info = {.range = {.low = 0}, .extent = symbol.context().constant(count)}});
+    symbols_.declare(symbol,
+                     {.variance = element,
+                      .info = {.range = {.low = 0}, .extent = symbol.context().constant(count)}});
   };
   within(m.row, shape.rows);
   within(m.column, shape.columns);
@@ -416,9 +249,9 @@ void VarianceAnalysis::operation(const Operation& o) {
     case Op::vector: {
       const auto& v = std::get<Vector>(o.detail);
       if (!v.lane.is_null()) {
-        declare(v.lane,
-                {.variance = Variance::lane,
-                 .info = {.range = {.low = 0}, .extent = v.lane.context().constant(v.width)}});
+        symbols_.declare(
+            v.lane, {.variance = Variance::lane,
+                     .info = {.range = {.low = 0}, .extent = v.lane.context().constant(v.width)}});
       }
       return yielded(o);
     }

@@ -3,11 +3,10 @@
 // uniform in one register.
 #pragma once
 
-#include <memory>
-#include <unordered_map>
 #include <vector>
 
 #include "kernel/kernel.h"
+#include "kernel/variance_symbols.h"
 
 namespace inkle::kernel {
 
@@ -16,12 +15,10 @@ class VarianceAnalysis {
  public:
   // The kernel must be well formed (verify.h) and outlive the analysis.
   explicit VarianceAnalysis(const Kernel& kernel);
-  ~VarianceAnalysis();
-  VarianceAnalysis(const VarianceAnalysis&) = delete;
-  VarianceAnalysis& operator=(const VarianceAnalysis&) = delete;
 
   [[nodiscard]] Variance of(ValueId value) const { return values_[value]; }
-  [[nodiscard]] Variance of(Expr expression);  // a symbol that is not in scope varies by lane
+  // A symbol that is not in scope varies by lane.
+  [[nodiscard]] Variance of(Expr expression) { return symbols_.of(expression); }
   [[nodiscard]] const std::vector<Variance>& values() const { return values_; }
   // Whether some operation of the kernel may write the memory.
   [[nodiscard]] bool is_written(MemoryId memory) const { return written_[memory]; }
@@ -29,35 +26,10 @@ class VarianceAnalysis {
   [[nodiscard]] Variance trip(const Loop& loop);
 
  private:
-  // A symbol of the kernel, with what an expression that is simplified anew may use of it.
-  struct Symbol {
-    Variance variance = Variance::kernel;
-    sym::SymbolInfo
-        info;          // in terms of the kernel; of a loop's variable, `extent` is the loop's end
-    Expr begin, step;  // of a loop
-    std::int64_t parts = 0;   // a thread axis of so many parts of warps ...
-    std::int64_t within = 1;  // ... of so many positions each; 0: an axis of one position
-    Expr local;               // its expression in the scratch context; null: not needed so far
-  };
-  struct Scratch;
-  // The variances of an expression's symbols: a part of pool_.
-  struct Parts {
-    std::uint32_t begin = 0, end = 0;
-  };
-
   void collect_writes(RegionId region);
   void spread_writes();
-  void declare_axes();
-  void declare_thread_axis(const Axis& axis, std::int64_t inner);
-  void declare(Expr symbol, const Symbol& made);
-  Symbol& symbol(Expr e);
-  Scratch& scratch();
-  Expr fresh(const sym::SymbolInfo& facts, const Variance* variance);
-  Expr local_symbol(Expr e);
-  Expr local(Expr e);
   void raise(ValueId value, Variance variance);
   Variance most(const std::vector<ValueId>& values) const;
-  Parts parts(Expr e);
   Variance access(const Access& access, const std::vector<ValueId>& operands);
   Variance loaded(const Access& access, const std::vector<ValueId>& operands);
   Variance collected(const Operation& o) const;
@@ -73,10 +45,7 @@ class VarianceAnalysis {
   void loop_variable(const Loop& loop);
 
   const Kernel& k_;
-  std::unordered_map<const sym::Node*, Symbol> symbols_;
-  std::unordered_map<const sym::Node*, Parts> parts_;  // of expressions
-  std::vector<const Variance*> pool_;
-  std::unique_ptr<Scratch> scratch_;  // made when an expression needs it
+  SymbolVariance symbols_;
   std::vector<Variance> values_;
   std::vector<bool> written_;
 };

@@ -1,59 +1,65 @@
-// Operands, results and details of operations.
+#include "kernel/verify_types.h"
+
 #include <algorithm>
 
 #include "kernel/derive.h"
 #include "kernel/function.h"
 #include "kernel/names.h"
-#include "kernel/verifier.h"
 
 namespace inkle::kernel {
 
-const Memory& Verifier::memory(MemoryId id) const {
-  require(id < k_.memories.size(), "a memory that does not exist");
-  return k_.memories[id];
+void TypeChecker::same(std::span<const Type> got, std::span<const Type> wanted,
+                       std::string_view what) const {
+  if (std::ranges::equal(got, wanted)) return;
+  const auto list = [&](std::span<const Type> types) {
+    std::string out;
+    for (const Type& t : types) out += (out.empty() ? "" : ", ") + to_string(k_, t);
+    return "(" + out + ")";
+  };
+  d_.fail(fmt::format("{} of {}, not {}", what, list(got), list(wanted)));
 }
 
-void Verifier::detail_of(const Operation& o) const {
-  require(has_own_detail(o), "the detail of another operation");
+void TypeChecker::check_detail(const Operation& o) const {
+  d_.require(has_own_detail(o), "the detail of another operation");
   const auto complete = [&](const Loop& l) {
-    require(!l.begin.is_null() && !l.end.is_null() && !l.step.is_null(), "a missing expression");
+    d_.require(!l.begin.is_null() && !l.end.is_null() && !l.step.is_null(), "a missing expression");
   };
   if (const auto* l = std::get_if<Loop>(&o.detail)) complete(*l);
   if (o.op != Op::fold) return;
   const auto& f = std::get<Fold>(o.detail);
-  require(!f.loops.empty(), "a fold without loops");
+  d_.require(!f.loops.empty(), "a fold without loops");
   std::ranges::for_each(f.loops, complete);
-  require(f.chunked_loop >= -1 && f.chunked_loop < static_cast<std::int32_t>(f.loops.size()),
-          "a chunked loop that is none of the fold's");
-  require(f.chunked_loop < 0 || f.chunk >= 1, "a chunk of {}", f.chunk);
+  d_.require(f.chunked_loop >= -1 && f.chunked_loop < static_cast<std::int32_t>(f.loops.size()),
+             "a chunked loop that is none of the fold's");
+  d_.require(f.chunked_loop < 0 || f.chunk >= 1, "a chunk of {}", f.chunk);
 }
 
-std::size_t Verifier::index_operands(const Access& a) const {
-  const std::size_t rank = rank_of(memory(a.memory));
+std::size_t TypeChecker::index_operands(const Access& a) const {
+  const std::size_t rank = rank_of(d_.memory(a.memory));
   if (a.is_lowered) {
-    require(a.indices.empty(), "a lowered access with indices");
+    d_.require(a.indices.empty(), "a lowered access with indices");
     return a.has_lane_offset ? 2 : 1;
   }
-  require(a.indices_are_operands ? a.indices.empty() : a.indices.size() == rank,
-          "{} indices into {} of rank {}", a.indices.size(), memory(a.memory).name, rank);
+  d_.require(a.indices_are_operands ? a.indices.empty() : a.indices.size() == rank,
+             "{} indices into {} of rank {}", a.indices.size(), d_.memory(a.memory).name, rank);
   return (a.indices_are_operands ? rank : 0);
 }
 
-void Verifier::operands_are(const Operation& o, std::size_t first, std::size_t count,
-                            std::string_view what) const {
+void TypeChecker::operands_are(const Operation& o, std::size_t first, std::size_t count,
+                               std::string_view what) const {
   for (std::size_t i = first; i < first + count && i < o.operands.size(); ++i) {
     const Type& type = k_.type_of(o.operands[i]);
     if (type != scalar_type(DType::i32) && type != scalar_type(DType::i64)) {
-      fail(fmt::format("{} of type {}", what, to_string(k_, type)));
+      d_.fail(fmt::format("{} of type {}", what, to_string(k_, type)));
     }
   }
 }
 
 // What stands before the values of an access is checked; `values` come then, and a rank.
-void Verifier::access_types(const Operation& o) const {
+void TypeChecker::access_types(const Operation& o) const {
   const Access& a = *access_of(o);
   const std::size_t indices = index_operands(a);
-  const Type element = scalar_type(memory(a.memory).dtype);
+  const Type element = scalar_type(d_.memory(a.memory).dtype);
   Type value = element;
   std::size_t values = 0;
   if (o.op == Op::store) values = 1;
@@ -61,62 +67,58 @@ void Verifier::access_types(const Operation& o) const {
     values = std::get<Atomic>(o.detail).op == AtomicOp::compare_exchange ? 2 : 1;
   }
   if (o.op == Op::barrier_wait) {
-    require(o.operands.size() > indices, "barrier_wait without a parity");
+    d_.require(o.operands.size() > indices, "barrier_wait without a parity");
     value = k_.type_of(o.operands[indices]);
     if (value != scalar_type(DType::boolean) && value != scalar_type(DType::i32)) {
-      fail(fmt::format("a parity of {}", to_string(k_, value)));
+      d_.fail(fmt::format("a parity of {}", to_string(k_, value)));
     }
     values = 1;
   }
   const std::size_t wanted = indices + values + (a.remote ? 1 : 0);
-  require(o.operands.size() == wanted, "{} operands, not {}", o.operands.size(), wanted);
+  d_.require(o.operands.size() == wanted, "{} operands, not {}", o.operands.size(), wanted);
   operands_are(o, 0, indices, "an index");
   if (a.remote) operands_are(o, wanted - 1, 1, "a rank");
   const Type both[] = {value, value};
-  same(types_of(std::span(o.operands).subspan(indices, values)), std::span(both).first(values),
+  same(of(std::span(o.operands).subspan(indices, values)), std::span(both).first(values),
        "operands");
-  if (o.op == Op::load || o.op == Op::atomic)
-    return same(types_of(o.results), {element}, "results");
-  same(types_of(o.results), {}, "results");
+  if (o.op == Op::load || o.op == Op::atomic) return same(of(o.results), {element}, "results");
+  same(of(o.results), {}, "results");
 }
 
-void Verifier::copy_types(const Operation& o) const {
+void TypeChecker::copy_types(const Operation& o) const {
   std::size_t indices = 0;
   if (o.op == Op::copy_async) {
     const auto& c = std::get<Copy>(o.detail);
     indices = index_operands(c.from) + index_operands(c.to);
   } else {
     const auto& b = std::get<Bulk>(o.detail);
-    indices = memory(b.map).shape.size() + index_operands(b.shared);
+    indices = d_.memory(b.map).shape.size() + index_operands(b.shared);
     if (o.op == Op::tma_load) indices += index_operands(b.barrier);
   }
-  require(o.operands.size() == indices, "{} operands, not {}", o.operands.size(), indices);
+  d_.require(o.operands.size() == indices, "{} operands, not {}", o.operands.size(), indices);
   operands_are(o, 0, indices, "an index");
-  same(types_of(o.results), {}, "results");
+  same(of(o.results), {}, "results");
 }
 
-void Verifier::symbolic_types(const Operation& o) const {
+void TypeChecker::symbolic_types(const Operation& o) const {
   const std::size_t count = o.op == Op::indirect && o.operands.size() == 2 ? 2 : 1;
   const Type wanted[] = {scalar_type(DType::i64), scalar_type(DType::i64)};
-  same(types_of(o.operands), std::span(wanted).first(count), "operands");
-  same(types_of(o.results), {scalar_type(DType::i64)}, "results");
+  same(of(o.operands), std::span(wanted).first(count), "operands");
+  same(of(o.results), {scalar_type(DType::i64)}, "results");
   const auto& s = std::get<Symbolic>(o.detail);
-  require(!s.symbol.is_null() && s.symbol.kind() == sym::Kind::symbol, "a missing symbol");
-  require(o.op == Op::bind || !s.extent.is_null(), "a missing extent");
+  d_.require(!s.symbol.is_null() && s.symbol.kind() == sym::Kind::symbol, "a missing symbol");
+  d_.require(o.op == Op::bind || !s.extent.is_null(), "a missing extent");
 }
 
 // --- Fragments
 // -------------------------------------------------------------------------------------
 
-const FragmentType& Verifier::fragment_of(const Type& type) const {
+const FragmentType& TypeChecker::fragment(ValueId value) const {
+  const Type& type = k_.type_of(value);
   if (type.kind != TypeKind::fragment) {
-    fail(fmt::format("{} where a fragment is expected", to_string(k_, type)));
+    d_.fail(fmt::format("{} where a fragment is expected", to_string(k_, type)));
   }
   return k_.fragments[type.fragment];
-}
-
-const FragmentType& Verifier::fragment(ValueId value) const {
-  return fragment_of(k_.type_of(value));
 }
 
 namespace {
@@ -160,16 +162,16 @@ std::string check_fragment(const FragmentType& f) {
 
 }  // namespace
 
-void Verifier::fragment_types(const Operation& o) const {
+void TypeChecker::fragment_types(const Operation& o) const {
   const auto counts = [&](std::size_t operands, std::size_t results) {
-    require(o.operands.size() == operands && o.results.size() == results,
-            "{} operands and {} results, not {} and {}", o.operands.size(), o.results.size(),
-            operands, results);
+    d_.require(o.operands.size() == operands && o.results.size() == results,
+               "{} operands and {} results, not {} and {}", o.operands.size(), o.results.size(),
+               operands, results);
   };
   switch (o.op) {
     case Op::fragment_fill:
       counts(1, 1);
-      same(types_of(o.operands), {scalar_type(fragment(o.results[0]).dtype)}, "operands");
+      same(of(o.operands), {scalar_type(fragment(o.results[0]).dtype)}, "operands");
       break;
     case Op::fragment_load:
     case Op::fragment_store: {
@@ -179,21 +181,21 @@ void Verifier::fragment_types(const Operation& o) const {
       counts(indices + (loads ? 0 : 1), loads ? 1 : 0);
       operands_are(o, 0, indices, "an index");
       const FragmentType& type = fragment(loads ? o.results[0] : o.operands.back());
-      require(type.dtype == memory(f.access.memory).dtype, "a fragment of {} in {} of {}",
-              abi::name_of(type.dtype), memory(f.access.memory).name,
-              abi::name_of(memory(f.access.memory).dtype));
-      require(f.rows == type.rows && f.columns == type.columns,
-              "{} x {} elements of a fragment of {} x {}", f.rows, f.columns, type.rows,
-              type.columns);
+      d_.require(type.dtype == d_.memory(f.access.memory).dtype, "a fragment of {} in {} of {}",
+                 abi::name_of(type.dtype), d_.memory(f.access.memory).name,
+                 abi::name_of(d_.memory(f.access.memory).dtype));
+      d_.require(f.rows == type.rows && f.columns == type.columns,
+                 "{} x {} elements of a fragment of {} x {}", f.rows, f.columns, type.rows,
+                 type.columns);
       break;
     }
     case Op::fragment_map: {
-      require(!o.operands.empty(), "a map of no fragment");
+      d_.require(!o.operands.empty(), "a map of no fragment");
       const FragmentType& first = fragment(o.operands[0]);
       const auto alike = [&](ValueId v) {
         FragmentType other = fragment(v);
         other.dtype = first.dtype;
-        require(other == first, "fragments of two shapes or layouts in one map");
+        d_.require(other == first, "fragments of two shapes or layouts in one map");
       };
       std::ranges::for_each(o.operands, alike);
       std::ranges::for_each(o.results, alike);
@@ -203,9 +205,9 @@ void Verifier::fragment_types(const Operation& o) const {
       counts(1, 1);
       const FragmentType& from = fragment(o.operands[0]);
       const FragmentType& to = fragment(o.results[0]);
-      require(from.dtype == to.dtype && from.rows == to.rows && from.columns == to.columns,
-              "convert_layout between {} and {}", to_string(k_, k_.type_of(o.operands[0])),
-              to_string(k_, k_.type_of(o.results[0])));
+      d_.require(from.dtype == to.dtype && from.rows == to.rows && from.columns == to.columns,
+                 "convert_layout between {} and {}", to_string(k_, k_.type_of(o.operands[0])),
+                 to_string(k_, k_.type_of(o.results[0])));
       break;
     }
     default:
@@ -213,23 +215,23 @@ void Verifier::fragment_types(const Operation& o) const {
   }
   for (const ValueId v : o.results) {
     const std::string wrong = check_fragment(fragment(v));
-    require(wrong.empty(), "a fragment of {}", wrong);
+    d_.require(wrong.empty(), "a fragment of {}", wrong);
   }
 }
 
-void Verifier::mma_types(const Operation& o) const {
+void TypeChecker::mma_types(const Operation& o) const {
   const auto& m = std::get<MatrixMultiply>(o.detail);
   const bool is_wgmma = m.unit == MatrixUnit::wgmma;
-  require(m.shared.size() <= 2 && (is_wgmma ? !m.shared.empty() : m.shared.empty()),
-          "{} matrices in shared memory", m.shared.size());
+  d_.require(m.shared.size() <= 2 && (is_wgmma ? !m.shared.empty() : m.shared.empty()),
+             "{} matrices in shared memory", m.shared.size());
   const std::size_t fragments = 3 - m.shared.size();
   std::size_t indices = 0;
   for (const FragmentAccess& f : m.shared) indices += index_operands(f.access);
-  require(o.operands.size() == fragments + indices && o.results.size() == 1,
-          "{} operands and {} results, not {} and 1", o.operands.size(), o.results.size(),
-          fragments + indices);
+  d_.require(o.operands.size() == fragments + indices && o.results.size() == 1,
+             "{} operands and {} results, not {} and 1", o.operands.size(), o.results.size(),
+             fragments + indices);
   operands_are(o, fragments, indices, "an index");
-  same(types_of(o.results), {k_.type_of(o.operands[0])}, "results");
+  same(of(o.results), {k_.type_of(o.operands[0])}, "results");
   struct Matrix {
     DType dtype;
     std::int32_t rows, columns;
@@ -241,16 +243,16 @@ void Verifier::mma_types(const Operation& o) const {
     parts.push_back({f.dtype, f.rows, f.columns, f.layout});
   }
   for (const FragmentAccess& f : m.shared) {
-    parts.push_back({memory(f.access.memory).dtype, f.rows, f.columns, std::nullopt});
-    require(memory(f.access.memory).space == Space::shared, "a matrix of wgmma in {}",
-            name_of(memory(f.access.memory).space));
+    parts.push_back({d_.memory(f.access.memory).dtype, f.rows, f.columns, std::nullopt});
+    d_.require(d_.memory(f.access.memory).space == Space::shared, "a matrix of wgmma in {}",
+               name_of(d_.memory(f.access.memory).space));
   }
   const Matrix &c = parts[0], &a = parts[1], &b = parts[2];
-  require(a.rows == c.rows && b.columns == c.columns && a.columns == b.rows,
-          "{} x {} and {} x {} multiplied to {} x {}", a.rows, a.columns, b.rows, b.columns, c.rows,
-          c.columns);
-  require(a.dtype == b.dtype, "{} multiplied with {}", abi::name_of(a.dtype),
-          abi::name_of(b.dtype));
+  d_.require(a.rows == c.rows && b.columns == c.columns && a.columns == b.rows,
+             "{} x {} and {} x {} multiplied to {} x {}", a.rows, a.columns, b.rows, b.columns,
+             c.rows, c.columns);
+  d_.require(a.dtype == b.dtype, "{} multiplied with {}", abi::name_of(a.dtype),
+             abi::name_of(b.dtype));
   const bool is_wide = c.dtype == DType::f32 && abi::is_reduced_float(a.dtype);
   const auto layouts = [&](FragmentLayout lc, FragmentLayout la, FragmentLayout lb) {
     return c.layout == lc && a.layout == la && b.layout == lb;
@@ -277,29 +279,29 @@ void Verifier::mma_types(const Operation& o) const {
               a.columns % 16 == 0 && c.columns <= 256;
       break;
   }
-  require(holds, "mma.{} of {} and {} to {} with these layouts", kMatrixUnits.name(m.unit),
-          abi::name_of(a.dtype), abi::name_of(b.dtype), abi::name_of(c.dtype));
+  d_.require(holds, "mma.{} of {} and {} to {} with these layouts", kMatrixUnits.name(m.unit),
+             abi::name_of(a.dtype), abi::name_of(b.dtype), abi::name_of(c.dtype));
 }
 
 // --- All operations
 // --------------------------------------------------------------------------------
 
-void Verifier::types(const Operation& o) const {
-  const Types operands = types_of(o.operands);
+void TypeChecker::check(const Operation& o) const {
+  const Types operands = of(o.operands);
   const auto one_result = [&] {
-    require(o.results.size() == 1, "{} results, not 1", o.results.size());
+    d_.require(o.results.size() == 1, "{} results, not 1", o.results.size());
     return k_.type_of(o.results[0]);
   };
   const auto is_index = [&](std::string_view what) {
     const Type type = one_result();
     if (type != scalar_type(DType::i32) && type != scalar_type(DType::i64)) {
-      fail(fmt::format("{} of type {}", what, to_string(k_, type)));
+      d_.fail(fmt::format("{} of type {}", what, to_string(k_, type)));
     }
   };
   switch (o.op) {
     case Op::constant:
       same(operands, {}, "operands");
-      require(one_result().kind == TypeKind::scalar, "a constant that is no scalar");
+      d_.require(one_result().kind == TypeKind::scalar, "a constant that is no scalar");
       return;
     case Op::index:
       is_index("an index");
@@ -310,13 +312,13 @@ void Verifier::types(const Operation& o) const {
     case Op::compute: {
       const std::string wrong =
           check_compute(std::get<Compute>(o.detail).opcode, operands, one_result());
-      return require(wrong.empty(), "{}", wrong);
+      return d_.require(wrong.empty(), "{}", wrong);
     }
     case Op::function: {
       const std::string wrong = check_function(std::get<Function>(o.detail).function, operands);
-      require(wrong.empty(), "{}", wrong);
-      return same(types_of(o.results),
-                  {function_type(std::get<Function>(o.detail).function, operands)}, "results");
+      d_.require(wrong.empty(), "{}", wrong);
+      return same(of(o.results), {function_type(std::get<Function>(o.detail).function, operands)},
+                  "results");
     }
     case Op::indirect:
     case Op::bind:
@@ -326,7 +328,7 @@ void Verifier::types(const Operation& o) const {
     case Op::vector:
     case Op::roles:
       same(operands, {}, "operands");
-      return require(o.op != Op::roles || o.results.empty(), "roles give no values");
+      return d_.require(o.op != Op::roles || o.results.empty(), "roles give no values");
     case Op::load:
     case Op::store:
     case Op::prefetch:
@@ -336,19 +338,19 @@ void Verifier::types(const Operation& o) const {
     case Op::barrier_wait:
       return access_types(o);
     case Op::broadcast:
-      require(operands.size() == 1, "a broadcast of {} values", operands.size());
-      return same(types_of(o.results), operands, "results");
+      d_.require(operands.size() == 1, "a broadcast of {} values", operands.size());
+      return same(of(o.results), operands, "results");
     case Op::transpose:
-      require(!operands.empty() && operands[0].kind == TypeKind::scalar,
-              "a transposition of what are no scalars");
+      d_.require(!operands.empty() && operands[0].kind == TypeKind::scalar,
+                 "a transposition of what are no scalars");
       same(operands, std::vector<Type>(operands.size(), operands[0]), "operands");
-      return same(types_of(o.results), operands, "results");
+      return same(of(o.results), operands, "results");
     case Op::shuffle:
-      require(
+      d_.require(
           operands.size() == 1 || (operands.size() == 2 && operands[1] == scalar_type(DType::i32)),
           "shuffle takes a value and an i32");
-      require(operands[0].kind == TypeKind::scalar, "a shuffle of what is no scalar");
-      return same(types_of(o.results), {operands[0]}, "results");
+      d_.require(operands[0].kind == TypeKind::scalar, "a shuffle of what is no scalar");
+      return same(of(o.results), {operands[0]}, "results");
     case Op::copy_async:
     case Op::tma_load:
     case Op::tma_store:
@@ -379,7 +381,7 @@ void Verifier::types(const Operation& o) const {
     case Op::launch_dependents:
     case Op::report:
       same(operands, {}, "operands");
-      return same(types_of(o.results), {}, "results");
+      return same(of(o.results), {}, "results");
   }
 }
 

@@ -59,12 +59,12 @@ class ForwardWriter : AttentionWriter {
     const Expr kv_heads = sym::max(problem.kv_heads, one_);
     kv_head_ = sym::floordiv(head_, sym::max(sym::floordiv(problem.heads, kv_heads), one_));
     first_row_ = block * rows_.block;
-    count_ = sym::min(problem.q_length - first_row_, number(rows_.block));
+    count_ = sym::min(problem.q_length - first_row_, w_.number(rows_.block));
     declare_arrays();
   }
 
   void run() {
-    in_lanes([&] {
+    w_.in_lanes([&] {
       prepare_dropout();
       task();
     });
@@ -102,8 +102,8 @@ class ForwardWriter : AttentionWriter {
     prepare_rows(groups * rows_.group);
     Expr end = problem_.kv_length;
     if (problem_.is_causal) end = sym::min(end, first_row_ + count_);
-    loop(zero_, end, size_.columns, [&](Expr first) {
-      const Columns columns{first, sym::min(end - first, number(size_.columns))};
+    w_.loop(zero_, end, size_.columns, [&](Expr first) {
+      const Columns columns{first, sym::min(end - first, w_.number(size_.columns))};
       if (config_.pairs) {
         pack_transposed_pairs(k_, size_.head, keys_, columns.first, columns.count);
         pack_value_pairs(columns);
@@ -111,43 +111,44 @@ class ForwardWriter : AttentionWriter {
         pack_transposed(k_, size_.head, keys_, columns.first, columns.count);
         if (packs_values_) pack_values(columns);
       }
-      loop(zero_, groups, 1, [&](Expr g) { group(g * rows_.group, columns); });
+      w_.loop(zero_, groups, 1, [&](Expr g) { group(g * rows_.group, columns); });
     });
     finish_rows();
   }
 
   void prepare_rows(Expr padded) {
-    loop(zero_, padded, 1, [&](Expr r) {
+    w_.loop(zero_, padded, 1, [&](Expr r) {
       // Padding repeats the last row: finite work whose result nobody reads.
       const Expr row = first_row_ + sym::min(r, count_ - 1);
       prepare_query(r, row);
       for (std::int64_t d = 0; d < size_.value_width; d += lanes_) {
-        store_vector(totals_, {r, number(d)}, f32(0));
+        w_.store_vector(totals_, {r, w_.number(d)}, w_.f32(0));
       }
-      store_scalar(maximum_, {r}, f32(-kInfinity));
-      store_scalar(sum_, {r}, f32(0));
+      w_.store_scalar(maximum_, {r}, w_.f32(-kInfinity));
+      w_.store_scalar(sum_, {r}, w_.f32(0));
     });
   }
 
   void prepare_query(Expr r, Expr row) {
     if (config_.pairs) {
       for (std::int64_t d = 0; d < size_.head; d += std::int64_t{2} * lanes_) {
-        store_vector(queries_, {r, number(d / 2)}, load_pairs(q_, head_, row, d, size_.head));
+        w_.store_vector(queries_, {r, w_.number(d / 2)}, load_pairs(q_, head_, row, d, size_.head));
       }
       return;
     }
     for (std::int64_t d = 0; d < size_.head; d += lanes_) {
-      in_row(d, size_.head, [&] {
-        const ValueId q = load_lanes(q_, head_, row, number(d));
-        store_vector(queries_, {r, number(d)}, compute(Opcode::mul, {q, f32(problem_.scale)}));
+      w_.in_row(d, size_.head, [&] {
+        const ValueId q = load_lanes(q_, head_, row, w_.number(d));
+        w_.store_vector(queries_, {r, w_.number(d)},
+                        w_.compute(Opcode::mul, {q, w_.f32(problem_.scale)}));
       });
     }
   }
 
   // Pairs of rows a vector apart; those beyond the end repeat the last one, for weights of 0.
   void pack_value_pairs(const Columns& columns) {
-    loop(zero_, pair_blocks(columns), 1, [&](Expr n) {
-      loop(zero_, number(lanes_), 1, [&](Expr l) {
+    w_.loop(zero_, pair_blocks(columns), 1, [&](Expr n) {
+      w_.loop(zero_, w_.number(lanes_), 1, [&](Expr l) {
         const auto row = [&](int half) {
           const Expr c = n * (2 * lanes_) + l + half * lanes_;
           return columns.first + sym::min(c, columns.count - 1);
@@ -156,7 +157,7 @@ class ForwardWriter : AttentionWriter {
           const auto load = [&](int half) {
             return load_row(v_, kv_head_, row(half), d, size_.value);
           };
-          store_vector(values_, {n * lanes_ + l, number(d)}, pair(load(0), load(1)));
+          w_.store_vector(values_, {n * lanes_ + l, w_.number(d)}, w_.pair(load(0), load(1)));
         }
       });
     });
@@ -168,10 +169,10 @@ class ForwardWriter : AttentionWriter {
   }
 
   void pack_values(const Columns& columns) {
-    loop(zero_, columns.count, 1, [&](Expr c) {
+    w_.loop(zero_, columns.count, 1, [&](Expr c) {
       for (std::int64_t d = 0; d < size_.value_width; d += lanes_) {
-        store_vector(values_, {c, number(d)},
-                     load_row(v_, kv_head_, columns.first + c, d, size_.value));
+        w_.store_vector(values_, {c, w_.number(d)},
+                        load_row(v_, kv_head_, columns.first + c, d, size_.value));
       }
     });
   }
@@ -181,7 +182,7 @@ class ForwardWriter : AttentionWriter {
     if (!problem_.is_causal) return seen(row, columns);
     const Expr last = first_row_ + row + rows_.group;
     const Columns before{columns.first, sym::min(columns.count, last - columns.first)};
-    b_.branch(compare(Opcode::greater, b_.index(before.count), i64(0)), [&] {
+    b_.branch(w_.compare(Opcode::greater, b_.index(before.count), w_.i64(0)), [&] {
       seen(row, before);
       return Values();
     });
@@ -195,39 +196,42 @@ class ForwardWriter : AttentionWriter {
 
   void scores(Expr row, const Columns& columns) {
     const Block block{rows_.group, config_.vectors};
-    loop(zero_, columns.count, std::int64_t{lanes_} * block.vectors, Runs::surely, {},
-         [&](Expr c, const Values&) {
-           const auto key = [&](int v, Expr d) { return load_vector(keys_, {d, c + v * lanes_}); };
-           const auto query = [&](int r, Expr d) { return load_scalar(queries_, {row + r, d}); };
-           const std::int64_t terms = config_.pairs ? size_.head_pairs : size_.head;
-           const Values sums =
-               product(block, zeros(block), zero_, number(terms), Runs::surely, key, query);
-           for_each_sum(block, sums, [&](int r, int v, ValueId sum) {
-             // Queries in pairs are as they were.
-             if (config_.pairs) sum = compute(Opcode::mul, {sum, f32(problem_.scale)});
-             store_vector(scores_, {number(r), c + v * lanes_}, sum);
-           });
-           return Values();
-         });
+    w_.loop(
+        zero_, columns.count, std::int64_t{lanes_} * block.vectors, Runs::surely, {},
+        [&](Expr c, const Values&) {
+          const auto key = [&](int v, Expr d) {
+            return w_.load_vector(keys_, {d, c + v * lanes_});
+          };
+          const auto query = [&](int r, Expr d) { return w_.load_scalar(queries_, {row + r, d}); };
+          const std::int64_t terms = config_.pairs ? size_.head_pairs : size_.head;
+          const Values sums =
+              w_.product(block, w_.zeros(block), zero_, w_.number(terms), Runs::surely, key, query);
+          for_each_sum(block, sums, [&](int r, int v, ValueId sum) {
+            // Queries in pairs are as they were.
+            if (config_.pairs) sum = w_.compute(Opcode::mul, {sum, w_.f32(problem_.scale)});
+            w_.store_vector(scores_, {w_.number(r), c + v * lanes_}, sum);
+          });
+          return Values();
+        });
   }
 
   // Scores become weights; the row's maximum and sum go along.
   void softmax(Expr row, const Columns& columns) {
-    loop(zero_, number(rows_.group), 1, [&](Expr r) {
+    w_.loop(zero_, w_.number(rows_.group), 1, [&](Expr r) {
       const Expr absolute = first_row_ + sym::min(row + r, count_ - 1);
       const ValueId most = mask_scores(r, absolute, columns);
-      const ValueId old = load_scalar(maximum_, {row + r});
-      const ValueId highest = compute(Opcode::max, {most, old});
+      const ValueId old = w_.load_scalar(maximum_, {row + r});
+      const ValueId highest = w_.compute(Opcode::max, {most, old});
       // A row that has seen nothing: any finite number does.
-      const ValueId nothing = compare(Opcode::equal, highest, f32(-kInfinity));
-      const ValueId centre = select(nothing, f32(0), highest);
-      const ValueId alpha = exp_of_negative(compute(Opcode::sub, {old, centre}));
+      const ValueId nothing = w_.compare(Opcode::equal, highest, w_.f32(-kInfinity));
+      const ValueId centre = w_.select(nothing, w_.f32(0), highest);
+      const ValueId alpha = w_.exp_of_negative(w_.compute(Opcode::sub, {old, centre}));
       if (problem_.dropout) draw_factors(factors_, absolute, columns.first, columns.count);
       const ValueId sum = weigh(r, centre, columns);
-      const ValueId before = compute(Opcode::mul, {load_scalar(sum_, {row + r}), alpha});
-      store_scalar(sum_, {row + r}, compute(Opcode::add, {before, sum}));
-      store_scalar(maximum_, {row + r}, highest);
-      store_scalar(alpha_, {r}, alpha);
+      const ValueId before = w_.compute(Opcode::mul, {w_.load_scalar(sum_, {row + r}), alpha});
+      w_.store_scalar(sum_, {row + r}, w_.compute(Opcode::add, {before, sum}));
+      w_.store_scalar(maximum_, {row + r}, highest);
+      w_.store_scalar(alpha_, {r}, alpha);
     });
   }
 
@@ -236,25 +240,25 @@ class ForwardWriter : AttentionWriter {
     Expr limit = columns.count;
     if (problem_.is_causal) limit = sym::min(limit, absolute + 1 - columns.first);
     const auto largest = [&](Expr c, const Values& before) {
-      const auto score = [&] { return load_vector(scores_, {r, c}); };
+      const auto score = [&] { return w_.load_vector(scores_, {r, c}); };
       const ValueId s =
-          masked_score(score, true, lanes_before(limit, c), absolute, columns.first + c);
-      store_vector(scores_, {r, c}, s);
-      return Values{compute(Opcode::max, {s, before[0]})};
+          masked_score(score, true, w_.lanes_before(limit, c), absolute, columns.first + c);
+      w_.store_vector(scores_, {r, c}, s);
+      return Values{w_.compute(Opcode::max, {s, before[0]})};
     };
     const Expr end = config_.pairs ? pair_blocks(columns) * (2 * lanes_) : columns.count;
-    const Values most = loop(zero_, end, lanes_, Runs::surely, {f32(-kInfinity)}, largest);
-    return across(Opcode::max, most[0]);
+    const Values most = w_.loop(zero_, end, lanes_, Runs::surely, {w_.f32(-kInfinity)}, largest);
+    return w_.across(Opcode::max, most[0]);
   }
 
   // The scores of row r become weights; the sum of those without dropout.
   ValueId weigh(Expr r, ValueId centre, const Columns& columns) {
     ValueId sum = kernel::kNone;
     const auto weight_of = [&](Expr c) {
-      const ValueId s = load_vector(scores_, {r, c});
-      const ValueId p = exp_of_negative(compute(Opcode::sub, {s, centre}));
-      sum = compute(Opcode::add, {sum, p});
-      return problem_.dropout ? compute(Opcode::mul, {p, load_vector(factors_, {c})}) : p;
+      const ValueId s = w_.load_vector(scores_, {r, c});
+      const ValueId p = w_.exp_of_negative(w_.compute(Opcode::sub, {s, centre}));
+      sum = w_.compute(Opcode::add, {sum, p});
+      return problem_.dropout ? w_.compute(Opcode::mul, {p, w_.load_vector(factors_, {c})}) : p;
     };
     if (config_.pairs) {
       const auto add_two = [&](Expr n, const Values& before) {
@@ -262,19 +266,19 @@ class ForwardWriter : AttentionWriter {
         const Expr c = n * (2 * lanes_);
         const ValueId low = weight_of(c);
         const ValueId high = weight_of(c + lanes_);
-        store_vector(weights_, {r, n * lanes_}, rounded_pair(low, high));
+        w_.store_vector(weights_, {r, n * lanes_}, w_.rounded_pair(low, high));
         return Values{sum};
       };
-      return across(Opcode::add,
-                    loop(zero_, pair_blocks(columns), 1, Runs::surely, {f32(0)}, add_two)[0]);
+      return w_.across(Opcode::add, w_.loop(zero_, pair_blocks(columns), 1, Runs::surely,
+                                            {w_.f32(0)}, add_two)[0]);
     }
     const auto add = [&](Expr c, const Values& before) {
       sum = before[0];
-      store_vector(scores_, {r, c}, weight_of(c));
+      w_.store_vector(scores_, {r, c}, weight_of(c));
       return Values{sum};
     };
-    const Values total = loop(zero_, columns.count, lanes_, Runs::surely, {f32(0)}, add);
-    return across(Opcode::add, total[0]);
+    const Values total = w_.loop(zero_, columns.count, lanes_, Runs::surely, {w_.f32(0)}, add);
+    return w_.across(Opcode::add, total[0]);
   }
 
   void accumulate(Expr row, const Columns& columns) {
@@ -288,50 +292,52 @@ class ForwardWriter : AttentionWriter {
 
   // Vectors of the rows from `first` on.
   void accumulate_tile(Expr row, const Columns& columns, int first, Block block) {
-    const auto feature = [&](int v) { return number((first + v) * lanes_); };
+    const auto feature = [&](int v) { return w_.number((first + v) * lanes_); };
     Values sums;
     for (int r = 0; r < block.rows; ++r) {
-      const ValueId alpha = load_scalar(alpha_, {number(r)});
+      const ValueId alpha = w_.load_scalar(alpha_, {w_.number(r)});
       for (int v = 0; v < block.vectors; ++v) {
-        sums.push_back(compute(Opcode::mul, {load_vector(totals_, {row + r, feature(v)}), alpha}));
+        sums.push_back(
+            w_.compute(Opcode::mul, {w_.load_vector(totals_, {row + r, feature(v)}), alpha}));
       }
     }
     const auto value = [&](int v, Expr c) {
-      return packs_values_ ? load_vector(values_, {c, feature(v)})
+      return packs_values_ ? w_.load_vector(values_, {c, feature(v)})
                            : load_lanes(v_, kv_head_, columns.first + c, feature(v));
     };
     const MemoryId from = config_.pairs ? weights_ : scores_;
-    const auto weight = [&](int r, Expr c) { return load_scalar(from, {number(r), c}); };
+    const auto weight = [&](int r, Expr c) { return w_.load_scalar(from, {w_.number(r), c}); };
     const Expr terms = config_.pairs ? pair_blocks(columns) * lanes_ : columns.count;
-    sums = product(block, sums, zero_, terms, Runs::surely, value, weight);
+    sums = w_.product(block, sums, zero_, terms, Runs::surely, value, weight);
     for_each_sum(block, sums, [&](int r, int v, ValueId sum) {
-      store_vector(totals_, {row + r, feature(v)}, sum);
+      w_.store_vector(totals_, {row + r, feature(v)}, sum);
     });
   }
 
   void finish_rows() {
-    loop(zero_, count_, 1, [&](Expr r) {
+    w_.loop(zero_, count_, 1, [&](Expr r) {
       const Expr row = first_row_ + r;
-      const ValueId sum = load_scalar(sum_, {r});
+      const ValueId sum = w_.load_scalar(sum_, {r});
       // 0 / 1 is the 0 that `safe` asks for, and that no columns at all give; 0 / 0 the NaN
       // otherwise.
-      const ValueId empty = problem_.safe
-                                ? compare(Opcode::equal, sum, f32(0))
-                                : compare(Opcode::less_equal, b_.index(problem_.kv_length), i64(0));
-      const ValueId divisor = select(empty, f32(1), sum);
+      const ValueId empty =
+          problem_.safe ? w_.compare(Opcode::equal, sum, w_.f32(0))
+                        : w_.compare(Opcode::less_equal, b_.index(problem_.kv_length), w_.i64(0));
+      const ValueId divisor = w_.select(empty, w_.f32(1), sum);
       for (std::int64_t d = 0; d < size_.value_width; d += lanes_) {
-        const ValueId total = load_vector(totals_, {r, number(d)});
-        store_row(out_, head_, row, d, size_.value, compute(Opcode::div, {total, divisor}));
+        const ValueId total = w_.load_vector(totals_, {r, w_.number(d)});
+        store_row(out_, head_, row, d, size_.value, w_.compute(Opcode::div, {total, divisor}));
       }
       if (!problem_.lse && !problem_.statistics) return;
-      const ValueId maximum = load_scalar(maximum_, {r});
+      const ValueId maximum = w_.load_scalar(maximum_, {r});
       if (problem_.lse) {
-        const ValueId lse = compute(Opcode::add, {maximum, compute(Opcode::log, {sum})});
-        store_scalar(lse_.memory, {offset_of(lse_, head_, row, zero_)}, b_.cast(lse, lse_.dtype));
+        const ValueId lse = w_.compute(Opcode::add, {maximum, w_.compute(Opcode::log, {sum})});
+        w_.store_scalar(lse_.memory, {offset_of(lse_, head_, row, zero_)},
+                        b_.cast(lse, lse_.dtype));
       }
       if (problem_.statistics) {
-        store_scalar(statistics_.memory, {offset_of(statistics_, head_, row, zero_)}, maximum);
-        store_scalar(statistics_.memory, {offset_of(statistics_, head_, row, one_)}, sum);
+        w_.store_scalar(statistics_.memory, {offset_of(statistics_, head_, row, zero_)}, maximum);
+        w_.store_scalar(statistics_.memory, {offset_of(statistics_, head_, row, one_)}, sum);
       }
     });
   }

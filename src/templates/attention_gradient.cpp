@@ -80,7 +80,7 @@ class GradientWriter : AttentionWriter {
   }
 
   void run() {
-    in_lanes([&] {
+    w_.in_lanes([&] {
       prepare_dropout();
       task();
     });
@@ -120,7 +120,7 @@ class GradientWriter : AttentionWriter {
 
   // `body` gets the number of the head among those of the task.
   void for_each_head(const std::function<void(Expr number)>& body) {
-    loop(zero_, share_, 1, [&](Expr n) {
+    w_.loop(zero_, share_, 1, [&](Expr n) {
       head_ = kv_head_ * share_ + n;
       body(n);
     });
@@ -128,22 +128,22 @@ class GradientWriter : AttentionWriter {
 
   void task() {
     for_each_head([&](Expr n) {
-      loop(zero_, problem_.q_length, 1, [&](Expr row) {
+      w_.loop(zero_, problem_.q_length, 1, [&](Expr row) {
         for (std::int64_t d = 0; d < size_.head_width; d += lanes_) {
-          store_dq(n, row, number(d), f32(0));
+          store_dq(n, row, w_.number(d), w_.f32(0));
         }
       });
     });
-    loop(zero_, problem_.kv_length, size_.columns, [&](Expr first) {
+    w_.loop(zero_, problem_.kv_length, size_.columns, [&](Expr first) {
       first_ = first;
-      count_ = sym::min(problem_.kv_length - first, number(size_.columns));
+      count_ = sym::min(problem_.kv_length - first, w_.number(size_.columns));
       columns();
     });
     if (in_place_) return;
     for_each_head([&](Expr n) {
-      loop(zero_, problem_.q_length, 1, [&](Expr row) {
+      w_.loop(zero_, problem_.q_length, 1, [&](Expr row) {
         for (std::int64_t d = 0; d < size_.head; d += lanes_) {
-          store_row(dq_, head_, row, d, size_.head, load_dq(n, row, number(d)));
+          store_row(dq_, head_, row, d, size_.head, load_dq(n, row, w_.number(d)));
         }
       });
     });
@@ -152,34 +152,34 @@ class GradientWriter : AttentionWriter {
   // --- dq, where it accumulates
   ValueId load_dq(Expr head_number, Expr row, Expr feature) {
     if (in_place_) return load_lanes(dq_, head_, row, feature);
-    return load_vector(dq_sums_, {head_number * problem_.q_length + row, feature});
+    return w_.load_vector(dq_sums_, {head_number * problem_.q_length + row, feature});
   }
   void store_dq(Expr head_number, Expr row, Expr feature, ValueId v) {
     if (in_place_) return store_lanes(dq_, head_, row, feature, v);
-    store_vector(dq_sums_, {head_number * problem_.q_length + row, feature}, v);
+    w_.store_vector(dq_sums_, {head_number * problem_.q_length + row, feature}, v);
   }
 
   // --- A block of columns
   void columns() {
     pack_transposed(k_, size_.head, keys_across_, first_, count_);
     pack_transposed(v_, size_.value, values_across_, first_, count_);
-    loop(zero_, count_, 1, [&](Expr c) {
+    w_.loop(zero_, count_, 1, [&](Expr c) {
       pack_row(k_, size_.head, problem_.scale, kv_head_, first_ + c, keys_, c);
       clear(c);
     });
     // The last group of columns adds to more than there are.
-    loop(count_, count_ + (kMostRows - 1), 1, [&](Expr c) { clear(c); });
+    w_.loop(count_, count_ + (kMostRows - 1), 1, [&](Expr c) { clear(c); });
     for_each_head([&](Expr head_number) {
       // Earlier rows see no column of the block.
       Expr begin = zero_;
       if (problem_.is_causal) begin = sym::floordiv(first_, blocks_.rows) * blocks_.rows;
-      loop(begin, problem_.q_length, blocks_.rows, [&](Expr row) {
+      w_.loop(begin, problem_.q_length, blocks_.rows, [&](Expr row) {
         first_row_ = row;
-        rows_ = sym::min(problem_.q_length - row, number(blocks_.rows));
+        rows_ = sym::min(problem_.q_length - row, w_.number(blocks_.rows));
         block(head_number);
       });
     });
-    loop(zero_, count_, 1, [&](Expr c) {
+    w_.loop(zero_, count_, 1, [&](Expr c) {
       write_row(dk_, dk_sums_, c, size_.head);
       write_row(dv_, dv_sums_, c, size_.value);
     });
@@ -187,10 +187,10 @@ class GradientWriter : AttentionWriter {
 
   void clear(Expr c) {
     for (std::int64_t d = 0; d < size_.head_width; d += lanes_) {
-      store_vector(dk_sums_, {c, number(d)}, f32(0));
+      w_.store_vector(dk_sums_, {c, w_.number(d)}, w_.f32(0));
     }
     for (std::int64_t d = 0; d < size_.value_width; d += lanes_) {
-      store_vector(dv_sums_, {c, number(d)}, f32(0));
+      w_.store_vector(dv_sums_, {c, w_.number(d)}, w_.f32(0));
     }
   }
 
@@ -199,27 +199,28 @@ class GradientWriter : AttentionWriter {
                 MemoryId to, Expr r) {
     for (std::int64_t d = 0; d < features; d += lanes_) {
       ValueId v = load_row(operand, head, row, d, features);
-      if (factor != 1) v = compute(Opcode::mul, {v, f32(factor)});
-      store_vector(to, {r, number(d)}, v);
+      if (factor != 1) v = w_.compute(Opcode::mul, {v, w_.f32(factor)});
+      w_.store_vector(to, {r, w_.number(d)}, v);
     }
   }
 
   void write_row(const Operand& operand, MemoryId from, Expr c, std::int64_t features) {
     for (std::int64_t d = 0; d < features; d += lanes_) {
-      store_row(operand, kv_head_, first_ + c, d, features, load_vector(from, {c, number(d)}));
+      store_row(operand, kv_head_, first_ + c, d, features,
+                w_.load_vector(from, {c, w_.number(d)}));
     }
   }
 
   // --- A block of rows by a block of columns
   void block(Expr head_number) {
     const Expr groups = sym::ceildiv(rows_, config_.rows);
-    loop(zero_, groups * config_.rows, 1, [&](Expr r) {
+    w_.loop(zero_, groups * config_.rows, 1, [&](Expr r) {
       // Padding repeats the last row: finite work whose result nobody reads.
       const Expr row = first_row_ + sym::min(r, rows_ - 1);
       pack_row(q_, size_.head, problem_.scale, head_, row, queries_, r);
       pack_row(grad_, size_.value, 1, head_, row, gradients_, r);
     });
-    loop(zero_, groups, 1, [&](Expr g) {
+    w_.loop(zero_, groups, 1, [&](Expr g) {
       const Expr row = g * config_.rows;
       const auto group = [&](Expr seen) {
         tiles(row, seen, queries_, size_.head, keys_across_, weights_);
@@ -231,7 +232,7 @@ class GradientWriter : AttentionWriter {
       // The columns that some row of the group sees.
       const Expr last = first_row_ + row + config_.rows;
       const Expr seen = sym::min(count_, last - first_);
-      b_.branch(compare(Opcode::greater, b_.index(seen), i64(0)), [&] {
+      b_.branch(w_.compare(Opcode::greater, b_.index(seen), w_.i64(0)), [&] {
         group(seen);
         return Values();
       });
@@ -244,13 +245,13 @@ class GradientWriter : AttentionWriter {
   void tiles(Expr row, Expr seen, MemoryId left, std::int64_t features, MemoryId panel,
              MemoryId to) {
     const Block block{config_.rows, config_.vectors};
-    loop(zero_, seen, std::int64_t{lanes_} * block.vectors, [&](Expr c) {
-      const auto right = [&](int v, Expr d) { return load_vector(panel, {d, c + v * lanes_}); };
-      const auto element = [&](int r, Expr d) { return load_scalar(left, {row + r, d}); };
-      const Values sums =
-          product(block, zeros(block), zero_, number(features), Runs::surely, right, element);
+    w_.loop(zero_, seen, std::int64_t{lanes_} * block.vectors, [&](Expr c) {
+      const auto right = [&](int v, Expr d) { return w_.load_vector(panel, {d, c + v * lanes_}); };
+      const auto element = [&](int r, Expr d) { return w_.load_scalar(left, {row + r, d}); };
+      const Values sums = w_.product(block, w_.zeros(block), zero_, w_.number(features),
+                                     Runs::surely, right, element);
       for_each_sum(block, sums, [&](int r, int v, ValueId sum) {
-        store_vector(to, {row + r, c + v * lanes_}, sum);
+        w_.store_vector(to, {row + r, c + v * lanes_}, sum);
       });
     });
   }
@@ -258,7 +259,7 @@ class GradientWriter : AttentionWriter {
   // Scores become the weights that the values got, gradients of weights those of scores. Columns
   // that only rows of later groups see become 0, too.
   void weigh(Expr first_row, Expr seen) {
-    loop(zero_, number(config_.rows), 1, [&](Expr r) {
+    w_.loop(zero_, w_.number(config_.rows), 1, [&](Expr r) {
       const Expr row = first_row + r;
       const Expr absolute = first_row_ + sym::min(row, rows_ - 1);
       Expr limit = seen;
@@ -268,27 +269,28 @@ class GradientWriter : AttentionWriter {
       const ValueId sum = weigh_scores(row, absolute, limit, of);
       // Where the block has all columns their sum is the better one: it cancels to the last bits.
       const ValueId is_whole =
-          compare(Opcode::less_equal, b_.index(problem_.kv_length), i64(size_.columns));
-      const ValueId level = select(is_whole, sum, of.level);
-      loop(zero_, count_, lanes_, [&](Expr c) {
-        const ValueId valid = lanes_before(limit, c);
+          w_.compare(Opcode::less_equal, b_.index(problem_.kv_length), w_.i64(size_.columns));
+      const ValueId level = w_.select(is_whole, sum, of.level);
+      w_.loop(zero_, count_, lanes_, [&](Expr c) {
+        const ValueId valid = w_.lanes_before(limit, c);
         const ValueId p = undropped(row, c);
-        const ValueId slope = compute(Opcode::sub, {load_vector(slopes_, {row, c}), level});
+        const ValueId slope = w_.compute(Opcode::sub, {w_.load_vector(slopes_, {row, c}), level});
         const bool hides = problem_.mask && mask_.dtype == DType::boolean;
         const ValueId passes = hides ? mask_lanes(valid, absolute, first_ + c) : valid;
-        store_vector(slopes_, {row, c}, select(passes, compute(Opcode::mul, {p, slope}), f32(0)));
+        w_.store_vector(slopes_, {row, c},
+                        w_.select(passes, w_.compute(Opcode::mul, {p, slope}), w_.f32(0)));
       });
       // The last group of columns reads more than there are.
       for (int beyond = 0; beyond < kMostRows - 1; beyond += lanes_) {
-        store_vector(weights_, {row, count_ + beyond}, f32(0));
-        store_vector(slopes_, {row, count_ + beyond}, f32(0));
+        w_.store_vector(weights_, {row, count_ + beyond}, w_.f32(0));
+        w_.store_vector(slopes_, {row, count_ + beyond}, w_.f32(0));
       }
     });
   }
 
   // Where undropped weights are once the dropped ones have taken the place of the scores.
   ValueId undropped(Expr row, Expr c) {
-    return problem_.dropout ? load_vector(factors_, {c}) : load_vector(weights_, {row, c});
+    return problem_.dropout ? w_.load_vector(factors_, {c}) : w_.load_vector(weights_, {row, c});
   }
 
   struct RowValues {
@@ -298,56 +300,56 @@ class GradientWriter : AttentionWriter {
   // Weights to the place of the scores; their gradients, and undropped weights, to be read again.
   // The sum of the products of both.
   ValueId weigh_scores(Expr row, Expr absolute, Expr limit, const RowValues& of) {
-    const ValueId total =
-        loop(zero_, count_, lanes_, Runs::perhaps, {f32(0)}, [&](Expr c, const Values& before) {
-          const ValueId valid = lanes_before(limit, c);
+    const ValueId total = w_.loop(
+        zero_, count_, lanes_, Runs::perhaps, {w_.f32(0)}, [&](Expr c, const Values& before) {
+          const ValueId valid = w_.lanes_before(limit, c);
           // Products of columns that no row of the group sees were left out.
           const bool is_there = !problem_.is_causal;
-          const auto score = [&] { return load_vector(weights_, {row, c}); };
+          const auto score = [&] { return w_.load_vector(weights_, {row, c}); };
           const ValueId s = masked_score(score, is_there, valid, absolute, first_ + c);
-          const ValueId raw = exp_of_negative(compute(Opcode::sub, {s, of.centre}));
-          const ValueId p = compute(Opcode::mul, {raw, of.inverse});
-          const ValueId factor = problem_.dropout ? load_vector(factors_, {c}) : kernel::kNone;
+          const ValueId raw = w_.exp_of_negative(w_.compute(Opcode::sub, {s, of.centre}));
+          const ValueId p = w_.compute(Opcode::mul, {raw, of.inverse});
+          const ValueId factor = problem_.dropout ? w_.load_vector(factors_, {c}) : kernel::kNone;
           if (problem_.dropout) {
-            store_vector(weights_, {row, c}, compute(Opcode::mul, {p, factor}));
+            w_.store_vector(weights_, {row, c}, w_.compute(Opcode::mul, {p, factor}));
           }
           const auto slope = [&] {
-            const ValueId dp = load_vector(slopes_, {row, c});
-            return problem_.dropout ? compute(Opcode::mul, {dp, factor}) : dp;
+            const ValueId dp = w_.load_vector(slopes_, {row, c});
+            return problem_.dropout ? w_.compute(Opcode::mul, {dp, factor}) : dp;
           };
           const ValueId dp =
-              is_there ? select(valid, slope(), f32(0)) : where(valid, slope, f32(0));
+              is_there ? w_.select(valid, slope(), w_.f32(0)) : w_.where(valid, slope, w_.f32(0));
           if (problem_.dropout) {
-            store_vector(factors_, {c}, p);
+            w_.store_vector(factors_, {c}, p);
           } else {
-            store_vector(weights_, {row, c}, p);
+            w_.store_vector(weights_, {row, c}, p);
           }
-          store_vector(slopes_, {row, c}, dp);
-          return Values{compute(Opcode::fma, {p, dp, before[0]})};
+          w_.store_vector(slopes_, {row, c}, dp);
+          return Values{w_.compute(Opcode::fma, {p, dp, before[0]})};
         })[0];
-    return across(Opcode::add, total);
+    return w_.across(Opcode::add, total);
   }
 
   RowValues row_values(Expr row, Expr absolute) {
     const auto statistic = [&](Expr which) {
-      return load_scalar(statistics_.memory, {offset_of(statistics_, head_, absolute, which)});
+      return w_.load_scalar(statistics_.memory, {offset_of(statistics_, head_, absolute, which)});
     };
     const ValueId most = statistic(zero_);
     const ValueId sum = statistic(one_);
     // A row that has seen nothing: 0 * 0, or with `safe` unset 0 * infinity.
-    const ValueId nothing = compare(Opcode::equal, most, f32(-kInfinity));
+    const ValueId nothing = w_.compare(Opcode::equal, most, w_.f32(-kInfinity));
     RowValues of{};
-    of.centre = select(nothing, f32(0), most);
-    of.inverse = compute(Opcode::div, {f32(1), sum});
+    of.centre = w_.select(nothing, w_.f32(0), most);
+    of.inverse = w_.compute(Opcode::div, {w_.f32(1), sum});
     if (problem_.safe) {
-      of.inverse = select(compare(Opcode::equal, sum, f32(0)), f32(0), of.inverse);
+      of.inverse = w_.select(w_.compare(Opcode::equal, sum, w_.f32(0)), w_.f32(0), of.inverse);
     }
-    ValueId total = f32(0);
+    ValueId total = w_.f32(0);
     for (std::int64_t d = 0; d < size_.value; d += lanes_) {
-      const ValueId g = load_vector(gradients_, {row, number(d)});
-      total = compute(Opcode::fma, {g, load_row(out_, head_, absolute, d, size_.value), total});
+      const ValueId g = w_.load_vector(gradients_, {row, w_.number(d)});
+      total = w_.compute(Opcode::fma, {g, load_row(out_, head_, absolute, d, size_.value), total});
     }
-    of.level = across(Opcode::add, total);
+    of.level = w_.across(Opcode::add, total);
     return of;
   }
 
@@ -369,13 +371,13 @@ class GradientWriter : AttentionWriter {
   using StoreRow = std::function<void(int r, Expr feature, ValueId sum)>;
   void add_product(Block block, int first, Expr begin, Expr end, MemoryId panel,
                    const Element& element, const LoadSum& load, const StoreRow& store) {
-    const auto feature = [&](int v) { return number((first + v) * lanes_); };
+    const auto feature = [&](int v) { return w_.number((first + v) * lanes_); };
     Values sums;
     for (int r = 0; r < block.rows; ++r) {
       for (int v = 0; v < block.vectors; ++v) sums.push_back(load(r, feature(v)));
     }
-    const auto right = [&](int v, Expr k) { return load_vector(panel, {k, feature(v)}); };
-    sums = product(block, sums, begin, end, Runs::perhaps, right, element);
+    const auto right = [&](int v, Expr k) { return w_.load_vector(panel, {k, feature(v)}); };
+    sums = w_.product(block, sums, begin, end, Runs::perhaps, right, element);
     for_each_sum(block, sums, [&](int r, int v, ValueId sum) { store(r, feature(v), sum); });
   }
 
@@ -384,7 +386,7 @@ class GradientWriter : AttentionWriter {
     for_each_width(size_.head_width, [&](int first, Block block) {
       const auto add = [&](Expr from, int rows) {
         const auto absolute = [&](int r) { return first_row_ + from + r; };
-        const auto slope = [&](int r, Expr c) { return load_scalar(slopes_, {from + r, c}); };
+        const auto slope = [&](int r, Expr c) { return w_.load_scalar(slopes_, {from + r, c}); };
         const auto load = [&](int r, Expr d) { return load_dq(head_number, absolute(r), d); };
         const auto store = [&](int r, Expr d, ValueId sum) {
           store_dq(head_number, absolute(r), d, sum);
@@ -392,7 +394,7 @@ class GradientWriter : AttentionWriter {
         add_product({rows, block.vectors}, first, zero_, seen, keys_, slope, load, store);
       };
       const ValueId is_whole =
-          compare(Opcode::less_equal, b_.index(row + config_.rows), b_.index(rows_));
+          w_.compare(Opcode::less_equal, b_.index(row + config_.rows), b_.index(rows_));
       b_.branch(
           is_whole,
           [&] {
@@ -401,7 +403,7 @@ class GradientWriter : AttentionWriter {
           },
           [&] {
             // The last group, a row at a time.
-            loop(zero_, rows_ - row, 1, [&](Expr r) { add(row + r, 1); });
+            w_.loop(zero_, rows_ - row, 1, [&](Expr r) { add(row + r, 1); });
             return Values();
           });
     });
@@ -410,14 +412,16 @@ class GradientWriter : AttentionWriter {
   // to[c] := to[c] + sum over rows r of weights[r][c] * rows[r].
   void add_to_columns(MemoryId to, std::int64_t width, MemoryId weights, MemoryId rows) {
     for_each_width(width, [&](int first, Block block) {
-      loop(zero_, count_, block.rows, [&](Expr c) {
+      w_.loop(zero_, count_, block.rows, [&](Expr c) {
         Expr begin = zero_;
         if (problem_.is_causal) {  // the first row that sees column c
           begin = sym::min(sym::max(first_ + c - first_row_, zero_), rows_);
         }
-        const auto weight = [&](int r, Expr row) { return load_scalar(weights, {row, c + r}); };
-        const auto load = [&](int r, Expr d) { return load_vector(to, {c + r, d}); };
-        const auto store = [&](int r, Expr d, ValueId sum) { store_vector(to, {c + r, d}, sum); };
+        const auto weight = [&](int r, Expr row) { return w_.load_scalar(weights, {row, c + r}); };
+        const auto load = [&](int r, Expr d) { return w_.load_vector(to, {c + r, d}); };
+        const auto store = [&](int r, Expr d, ValueId sum) {
+          w_.store_vector(to, {c + r, d}, sum);
+        };
         add_product(block, first, begin, rows_, rows, weight, load, store);
       });
     });

@@ -44,11 +44,63 @@ std::int64_t shared_bytes(const WgmmaConfig& config) {
   return config.stages * (stage + 16) + sums;
 }
 
+// Mbarriers of the stages in shared memory, which are filled by bulk copies and freed by those who
+// have read them; stages are numbered on from tile to tile.
+class StageBarriers {
+ public:
+  StageBarriers(kernel::Builder& builder, std::int64_t stages) : b_(builder), stages_(stages) {}
+
+  void declare() {
+    for (MemoryId* barrier : {&full_, &empty_}) {
+      kernel::Memory memory;
+      memory.name = barrier == &full_ ? "full" : "empty";
+      memory.space = kernel::Space::barrier;
+      memory.dtype = DType::i64;
+      memory.shape = {b_.context().constant(stages_)};
+      memory.alignment = 8;
+      *barrier = b_.memory(std::move(memory));
+    }
+  }
+  [[nodiscard]] MemoryId full() const { return full_; }
+  [[nodiscard]] Expr slot(Expr stage_number) const { return sym::mod(stage_number, stages_); }
+  void init(Expr slot, std::int64_t readers) {
+    count(Op::barrier_init, full_, slot, 1);
+    count(Op::barrier_init, empty_, slot, readers);
+  }
+  void fill(Expr stage_number, std::int64_t bytes) {
+    count(Op::barrier_arrive, full_, slot(stage_number), bytes);
+  }
+  void release(Expr stage_number) { count(Op::barrier_arrive, empty_, slot(stage_number), 0); }
+  void wait_filled(Expr stage_number) { wait(full_, stage_number, 0); }
+  void wait_free(Expr stage_number) { wait(empty_, stage_number, 1); }
+
+ private:
+  void count(Op op, MemoryId barrier, Expr at, std::int64_t amount) {
+    kernel::Count detail;
+    detail.access.memory = barrier;
+    detail.access.indices = {at};
+    detail.count = amount;
+    b_.operation(op, {}, {}, detail);
+  }
+  void wait(MemoryId barrier, Expr stage_number, std::int64_t ahead) {
+    kernel::Count detail;
+    detail.access.memory = barrier;
+    detail.access.indices = {slot(stage_number)};
+    const Expr round = sym::floordiv(stage_number, stages_);
+    b_.operation(Op::barrier_wait, {b_.cast(b_.index(sym::mod(round + ahead, 2)), DType::i32)}, {},
+                 detail);
+  }
+
+  kernel::Builder& b_;
+  std::int64_t stages_;
+  MemoryId full_ = 0, empty_ = 0;
+};
+
 class WgmmaWriter {
  public:
   WgmmaWriter(const GemmProblem& problem, const WgmmaConfig& config, kernel::Kernel& made,
               sym::Context& context)
-      : problem_(problem), config_(config), b_(made, context) {
+      : problem_(problem), config_(config), b_(made, context), barriers_(b_, config.stages) {
     made.name = problem.name;
     made.sizes = problem.sizes;
     made.sources = problem.sources;
@@ -146,15 +198,7 @@ class WgmmaWriter {
     b_stages_ = stages_of("sb", 1);
     sums_ =
         shared("sums", DType::f32, {number(config_.rows), number(config_.slice)}, 16, 0, kPadding);
-    for (MemoryId* barrier : {&full_, &empty_}) {
-      kernel::Memory memory;
-      memory.name = barrier == &full_ ? "full" : "empty";
-      memory.space = kernel::Space::barrier;
-      memory.dtype = DType::i64;
-      memory.shape = {number(config_.stages)};
-      memory.alignment = 8;
-      *barrier = b_.memory(std::move(memory));
-    }
+    barriers_.declare();
   }
 
   // --- Small operations
@@ -178,36 +222,18 @@ class WgmmaWriter {
   ValueId is(Opcode opcode, Expr x, Expr y) {
     return b_.compute(opcode, DType::boolean, {b_.index(x), b_.index(y)});
   }
-  void count(Op op, MemoryId barrier, Expr at, std::int64_t amount) {
-    kernel::Count detail;
-    detail.access.memory = barrier;
-    detail.access.indices = {at};
-    detail.count = amount;
-    b_.operation(op, {}, {}, detail);
-  }
-  void wait(MemoryId barrier, Expr stage_number, std::int64_t ahead) {
-    kernel::Count detail;
-    detail.access.memory = barrier;
-    detail.access.indices = {slot(stage_number)};
-    const Expr round = sym::floordiv(stage_number, config_.stages);
-    b_.operation(Op::barrier_wait, {b_.cast(b_.index(sym::mod(round + ahead, 2)), DType::i32)}, {},
-                 detail);
-  }
   void plain(Op op) { b_.operation(op, {}, {}, {}); }
   void plain(Op op, std::int64_t amount) {
     kernel::Count detail;
     detail.count = amount;
     b_.operation(op, {}, {}, detail);
   }
-  Expr slot(Expr stage_number) { return sym::mod(stage_number, config_.stages); }
 
   void init_barriers() {
     const Expr thread = group_ * (kWarps * kWarp) + warp_ * kWarp + lane_;
     when(is(Opcode::equal, thread, number(0)), [&] {
-      loop(number(config_.stages), kernel::LoopKind::unroll, [&](Expr s) {
-        count(Op::barrier_init, full_, s, 1);
-        count(Op::barrier_init, empty_, s, kWarps * consumers_of(config_));
-      });
+      loop(number(config_.stages), kernel::LoopKind::unroll,
+           [&](Expr s) { barriers_.init(s, kWarps * consumers_of(config_)); });
       kernel::Fence fence;
       fence.scope = kernel::Scope::block;
       fence.proxy = true;
@@ -246,9 +272,9 @@ class WgmmaWriter {
     bulk.map = maps_[operand];
     bulk.shared.memory = to;
     bulk.shared.indices.assign(has_batch ? 4 : 3, number(0));
-    bulk.shared.indices[0] = slot(stage_number);
-    bulk.barrier.memory = full_;
-    bulk.barrier.indices = {slot(stage_number)};
+    bulk.shared.indices[0] = barriers_.slot(stage_number);
+    bulk.barrier.memory = barriers_.full();
+    bulk.barrier.indices = {barriers_.slot(stage_number)};
     Values at;
     if (has_batch) at.push_back(b_.index(tile.batch));
     at.push_back(b_.index(first));
@@ -262,8 +288,8 @@ class WgmmaWriter {
       for_each_tile([&](const Tile& tile, Expr first_stage) {
         loop(stages_of_tile_, kernel::LoopKind::serial, [&](Expr s) {
           const Expr n = first_stage + s;
-          wait(empty_, n, 1);
-          count(Op::barrier_arrive, full_, slot(n), bytes);
+          barriers_.wait_free(n);
+          barriers_.fill(n, bytes);
           copy(0, a_, tile, tile.row, s * config_.terms, n);
           copy(1, b_stages_, tile, tile.column, s * config_.terms, n);
         });
@@ -277,7 +303,7 @@ class WgmmaWriter {
                                      Expr first, Expr term) {
     kernel::FragmentAccess tile;
     tile.access.memory = from;
-    tile.access.indices = {slot(stage_number)};
+    tile.access.indices = {barriers_.slot(stage_number)};
     if (problem_.boxes[operand].sizes.size() == 3) tile.access.indices.push_back(number(0));
     tile.access.indices.push_back(first);
     tile.access.indices.push_back(term);
@@ -290,7 +316,7 @@ class WgmmaWriter {
   }
 
   void release(Expr stage_number, ValueId condition) {
-    when(condition, [&] { count(Op::barrier_arrive, empty_, slot(stage_number), 0); });
+    when(condition, [&] { barriers_.release(stage_number); });
   }
 
   ValueId multiply(Expr first_stage) {
@@ -301,7 +327,7 @@ class WgmmaWriter {
     const Values zero = b_.operation(Op::fragment_fill, {b_.real(DType::f32, 0)}, {type}, {});
     const auto stage = [&](Expr s, const Values& before) {
       const Expr n = first_stage + s;
-      wait(full_, n, 0);
+      barriers_.wait_filled(n);
       plain(Op::mma_fence);
       const auto step = [&](Expr k, const Values& sums) {
         kernel::MatrixMultiply multiply;
@@ -397,8 +423,9 @@ class WgmmaWriter {
   const GemmProblem& problem_;
   const WgmmaConfig& config_;
   kernel::Builder b_;
+  StageBarriers barriers_;
   std::vector<MemoryId> parameters_, maps_;
-  MemoryId a_ = 0, b_stages_ = 0, sums_ = 0, full_ = 0, empty_ = 0;
+  MemoryId a_ = 0, b_stages_ = 0, sums_ = 0;
   Expr row_tiles_, column_tiles_, matrix_tiles_, tiles_, blocks_, stages_of_tile_;
   Expr block_, group_, warp_, lane_;
 };

@@ -1,33 +1,11 @@
-// Happens-before: what each access of memory that threads share is checked against, and what
-// acquires, releases and fences order.
-#include <algorithm>
+#include "kernel/interpret_order.h"
 
-#include "kernel/interpret_machine.h"
+#include <algorithm>
 
 namespace inkle::kernel {
 
-Actor Machine::actor_of(const Thread& thread) const {
+Actor actor_of(const Thread& thread) {
   return {thread.channel, thread.clock, &thread.seen, &thread.fenced, true, false};
-}
-
-// Whether an operation of `from` at this scope is seen by `to`.
-bool Machine::reaches(Scope scope, Channel from, Channel to) const {
-  const Page& a = pages_[from.page];
-  const Page& b = pages_[to.page];
-  switch (scope) {
-    case Scope::thread:
-      return from == to;
-    case Scope::warp:
-      return from.page == to.page && from.position / 32 == to.position / 32;
-    case Scope::block:
-      return from.page == to.page;
-    case Scope::cluster:
-      return a.instance == b.instance && a.cluster == b.cluster;
-    case Scope::gpu:
-    case Scope::system:
-      return true;
-  }
-  return false;
 }
 
 namespace {
@@ -47,50 +25,53 @@ bool covers(const Actor& actor, const Record& later, const Record& earlier) {
 
 }  // namespace
 
-bool Machine::check_order(const Thread& thread, MemoryId memory, Place place, const Record& earlier,
-                          bool earlier_writes, const Actor& actor, const Record& record) {
+bool HappensBefore::check_order(const Thread& thread, MemoryId memory, Place place,
+                                const Record& earlier, bool earlier_writes, const Actor& actor,
+                                const Record& record) {
   const std::int64_t begin = place.byte - place.offset;
   const std::int64_t end = begin + place.storage->unit();
   if (!sees(actor, earlier)) {
     const bool both_strong = earlier.is_strong && record.is_strong &&
-                             reaches(earlier.scope, earlier.channel, record.channel) &&
-                             reaches(record.scope, record.channel, earlier.channel);
+                             agents_.reaches(earlier.scope, earlier.channel, record.channel) &&
+                             agents_.reaches(record.scope, record.channel, earlier.channel);
     if (both_strong) return true;
-    if (is_known(ReportKind::race, thread, earlier, memory)) return false;
-    add(ReportKind::race, thread, memory, begin, end,
+    if (findings_.is_known(ReportKind::race, thread, earlier, memory)) return false;
+    findings_.add(
+        ReportKind::race, thread, memory, begin, end,
         fmt::format("nothing orders it after {} by {}", earlier_writes ? "a write" : "a read",
-                    to_string(agent_of(earlier.channel))),
+                    to_string(agents_.at(earlier.channel))),
         &earlier);
     return false;
   }
   // What threads have read need not be fenced: a read is over when its value is there.
   if (!record.is_asynchronous || earlier.is_asynchronous || !earlier_writes) return true;
   if (actor.fenced->get(earlier.channel) >= earlier.clock) return true;
-  if (is_known(ReportKind::proxy, thread, earlier, memory)) return false;
-  add(ReportKind::proxy, thread, memory, begin, end,
-      fmt::format("no proxy fence stands between it and a write by {}",
-                  to_string(agent_of(earlier.channel))),
-      &earlier);
+  if (findings_.is_known(ReportKind::proxy, thread, earlier, memory)) return false;
+  findings_.add(ReportKind::proxy, thread, memory, begin, end,
+                fmt::format("no proxy fence stands between it and a write by {}",
+                            to_string(agents_.at(earlier.channel))),
+                &earlier);
   return false;
 }
 
-void Machine::record_read(const Thread& thread, MemoryId memory, Place place, std::int64_t bytes,
-                          const Actor& actor, Record record, bool is_constant) {
+void HappensBefore::record_read(const Thread& thread, MemoryId memory, Place place,
+                                std::int64_t bytes, const Actor& actor, Record record,
+                                bool is_constant) {
   Storage& storage = *place.storage;
   for (std::int64_t b = place.byte; b < place.byte + bytes; b += storage.unit()) {
     Storage::Cell& cell = storage.cell(b / storage.unit());
     const Place here{&storage, b, place.offset};
     if (!cell.is_initialised) {
-      add(ReportKind::uninitialised, thread, memory, b - place.offset,
-          b - place.offset + storage.unit(), "it is read before it is written");
+      findings_.add(ReportKind::uninitialised, thread, memory, b - place.offset,
+                    b - place.offset + storage.unit(), "it is read before it is written");
       cell.is_initialised = true;  // once is enough
     }
     if (is_constant) {
       cell.is_read_as_constant = true;
       if (cell.writes > 0) {
-        add(ReportKind::constant_written, thread, memory, b - place.offset,
-            b - place.offset + storage.unit(), "the launch has written what it reads as constant",
-            &cell.write);
+        findings_.add(ReportKind::constant_written, thread, memory, b - place.offset,
+                      b - place.offset + storage.unit(),
+                      "the launch has written what it reads as constant", &cell.write);
       }
     }
     bool in_order =
@@ -110,16 +91,16 @@ void Machine::record_read(const Thread& thread, MemoryId memory, Place place, st
   }
 }
 
-void Machine::record_write(const Thread& thread, MemoryId memory, Place place, std::int64_t bytes,
-                           const Actor& actor, Record record) {
+void HappensBefore::record_write(const Thread& thread, MemoryId memory, Place place,
+                                 std::int64_t bytes, const Actor& actor, Record record) {
   Storage& storage = *place.storage;
   for (std::int64_t b = place.byte; b < place.byte + bytes; b += storage.unit()) {
     Storage::Cell& cell = storage.cell(b / storage.unit());
     const Place here{&storage, b, place.offset};
     if (cell.is_read_as_constant) {
-      add(ReportKind::constant_written, thread, memory, b - place.offset,
-          b - place.offset + storage.unit(), "the launch writes what it has read as constant",
-          &cell.read);
+      findings_.add(ReportKind::constant_written, thread, memory, b - place.offset,
+                    b - place.offset + storage.unit(),
+                    "the launch writes what it has read as constant", &cell.read);
     }
     cell.is_initialised = true;
     cell.writes = static_cast<std::uint8_t>(std::min(cell.writes + 1, 2));
@@ -150,7 +131,7 @@ void Machine::record_write(const Thread& thread, MemoryId memory, Place place, s
 
 // --- Acquire and release
 
-Clock Machine::snapshot(const Thread& thread) const {
+Clock snapshot(const Thread& thread) {
   Clock clock = thread.seen;
   clock.raise(thread.channel, thread.clock);
   return clock;
@@ -172,9 +153,7 @@ void add_release(std::vector<Release>& list, const Release& release) {
 
 }  // namespace
 
-// A read of a location that is at least relaxed: what was published there is seen, now (acquire) or
-// with the next fence.
-void Machine::acquire(Thread& thread, Place place, Order order, Scope scope) {
+void HappensBefore::acquire(Thread& thread, Place place, Order order, Scope scope) const {
   auto& releases = place.storage->releases();
   const auto at = releases.find(place.byte / place.storage->unit());
   if (at == releases.end()) return;
@@ -182,11 +161,11 @@ void Machine::acquire(Thread& thread, Place place, Order order, Scope scope) {
   acquire_from(thread, at->second, now, scope);
 }
 
-void Machine::acquire_from(Thread& thread, std::span<const Release> releases, bool now,
-                           Scope scope) {
+void HappensBefore::acquire_from(Thread& thread, std::span<const Release> releases, bool now,
+                                 Scope scope) const {
   for (const Release& release : releases) {
-    if (!reaches(release.scope, release.channel, thread.channel)) continue;
-    if (!reaches(scope, thread.channel, release.channel)) continue;
+    if (!agents_.reaches(release.scope, release.channel, thread.channel)) continue;
+    if (!agents_.reaches(scope, thread.channel, release.channel)) continue;
     if (now) {
       thread.seen.join(release.seen);
       thread.fenced.join(release.fenced);
@@ -196,9 +175,7 @@ void Machine::acquire_from(Thread& thread, std::span<const Release> releases, bo
   }
 }
 
-// A write of a location that is at least relaxed. `continues`: it is an atomic, so what others have
-// published there still holds.
-void Machine::publish(Thread& thread, Place place, Order order, Scope scope, bool continues) {
+void HappensBefore::publish(Thread& thread, Place place, Order order, Scope scope, bool continues) {
   const std::int64_t unit = place.byte / place.storage->unit();
   std::vector<Release>& releases = place.storage->releases()[unit];
   if (!continues) releases.clear();
@@ -212,8 +189,7 @@ void Machine::publish(Thread& thread, Place place, Order order, Scope scope, boo
   }
 }
 
-void Machine::fence(Thread& thread, const Instruction& i) {
-  const auto& info = kernel_.detail<Fence>(i.operation);
+void HappensBefore::fence(Thread& thread, const Fence& info) const {
   if (info.proxy) {
     thread.fenced.join(snapshot(thread));
     ++thread.clock;
@@ -223,7 +199,7 @@ void Machine::fence(Thread& thread, const Instruction& i) {
   const bool releases = info.order == Order::release || info.order == Order::acquire_release;
   if (acquires) {
     for (const Release& release : thread.pending) {
-      if (!reaches(info.scope, thread.channel, release.channel)) continue;
+      if (!agents_.reaches(info.scope, thread.channel, release.channel)) continue;
       thread.seen.join(release.seen);
       thread.fenced.join(release.fenced);
     }
