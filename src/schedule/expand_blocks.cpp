@@ -18,7 +18,6 @@ Expr BlockExpansion::iterations(std::size_t count) const {
 }
 
 std::vector<std::int64_t> thread_extents(const BlockSchedule& blocks) {
-  constexpr std::int32_t kWarp = 32;
   const std::int64_t teams = blocks.threads / blocks.team;
   switch (blocks.axis) {
     case BlockSchedule::Axis::outer:
@@ -96,19 +95,6 @@ void bind_outer(BlockExpansion& x, Expr number, std::size_t first, std::size_t e
     bind(x, outer[d].variable, sym::mod(rest, outer[d].extent));
     rest = bind_new(x, sym::floordiv(rest, outer[d].extent), above);
   }
-}
-
-ValueId less(BlockExpansion& x, Expr a, Expr b) {
-  kernel::Builder& builder = x.e.b;
-  return builder.compute(Opcode::less, DType::boolean, {builder.index(a), builder.index(b)});
-}
-
-void if_less(BlockExpansion& x, Expr a, Expr b, const std::function<void()>& body) {
-  if (sym::less(a, b) == true) return body();
-  x.e.b.branch(less(x, a, b), [&] {
-    body();
-    return Values();
-  });
 }
 
 bool is_read_again(const BlockExpansion& x, const Stage& stage) {
