@@ -82,19 +82,22 @@ Expr bind_new(BlockExpansion& x, Expr value, Expr extent, std::int64_t divisor) 
   return symbol;
 }
 
-void bind_outer(BlockExpansion& x, Expr number, std::size_t first, std::size_t end) {
+void unravel_outer(BlockExpansion& x, Expr number, std::size_t first, std::size_t end,
+                   const std::function<void(const loop::Dim& dim, Expr value)>& f) {
   const auto& outer = x.loops().outer;
   Expr rest = number;
-  for (std::size_t d = end; d-- > first;) {
-    if (d == first) {
-      bind(x, outer[d].variable, rest);
-      return;
-    }
+  for (std::size_t d = end; d-- > first + 1;) {
     Expr above = x.context().constant(1);
     for (std::size_t a = first; a < d; ++a) above = above * outer[a].extent;
-    bind(x, outer[d].variable, sym::mod(rest, outer[d].extent));
+    f(outer[d], sym::mod(rest, outer[d].extent));
     rest = bind_new(x, sym::floordiv(rest, outer[d].extent), above);
   }
+  if (end > first) f(outer[first], rest);
+}
+
+void bind_outer(BlockExpansion& x, Expr number, std::size_t first, std::size_t end) {
+  unravel_outer(x, number, first, end,
+                [&](const loop::Dim& dim, Expr value) { bind(x, dim.variable, value); });
 }
 
 bool is_read_again(const BlockExpansion& x, const Stage& stage) {

@@ -47,6 +47,10 @@ struct ThreadNumber {
 void bind(BlockExpansion& x, Expr symbol, Expr value);
 // A new symbol for the value, which is below `extent` and a multiple of `divisor`.
 [[nodiscard]] Expr bind_new(BlockExpansion& x, Expr value, Expr extent, std::int64_t divisor = 1);
+// Gives the outer variables first <= d < end of iteration `number`, the last fastest, in that order
+// backwards.
+void unravel_outer(BlockExpansion& x, Expr number, std::size_t first, std::size_t end,
+                   const std::function<void(const loop::Dim& dim, Expr value)>& f);
 // Binds the outer variables first <= d < end of iteration `number`, the last fastest.
 void bind_outer(BlockExpansion& x, Expr number, std::size_t first, std::size_t end);
 // Whether a later stage reads along its loop again what this one reads.

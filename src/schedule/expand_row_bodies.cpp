@@ -140,7 +140,8 @@ Values RowBodies::in_lanes(const Stage& stage, std::size_t pass, const RowPlace&
   if (place.skewed && divides_position(stage)) {
     const std::int64_t most = sym::bounds(stage.inner.front().extent).high;
     const std::int64_t least = place.part ? 1 - lanes : 0;
-    bounded = bound(b_, b_.index(place.base), {least, above(most, -1)}, 1);
+    bounded =
+        bound(b_, b_.index(place.base), {least, most == sym::Range::kMax ? most : most - 1}, 1);
   }
   LaneMask mask;
   if (place.chooses) mask.whole = shape_.whole(stage, place);

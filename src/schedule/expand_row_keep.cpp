@@ -91,30 +91,20 @@ std::optional<kernel::MemoryId> KeptRow::fetch(std::size_t pass, Val v) {
 }
 
 void KeptRow::prefetch(const Stage& stage, std::size_t pass, const RowLoops& loops) {
-  std::vector<Kept*> ahead;
-  for (Kept& kept : kept_) {
+  std::vector<LoadedAhead> ahead;
+  for (const Kept& kept : kept_) {
     if (kept.of.first_pass != pass || kept.fetched) continue;
-    if (shape_.is_packed(stage, kept.of.value)) ahead.push_back(&kept);
+    const loop::Val v = kept.of.value;
+    if (shape_.is_packed(stage, v)) ahead.push_back({v, kept.registers});
   }
   if (ahead.empty()) return;
   Usage usage;
   usage.lasts = x_.blocks.lasting;
   (void)loops.kept(stage, usage, {}, [&](const RowPlace& place, const Values&) {
-    in_lanes(x_.e.b, x_.blocks.lanes, [&](Expr lane) {
-      BodyExpander body(x_.e, stage.body,
-                        {stage.inner.front().variable, lane, place.base, x_.blocks.lanes});
-      body.use(place.usage);
-      LaneMask mask;
-      if (place.part) mask.active = shape_.active(stage, place, lane);
-      body.mask(mask);
-      for (const Kept* kept : ahead) {
-        const ValueId value = body.value(kept->of.value, 0);
-        x_.e.b.store(element_of(kept->registers, place.number, lane), value);
-      }
-    });
+    shape_.load(stage, place, place.number, ahead);
     return Values();
   });
-  for (Kept* kept : ahead) kept->fetched = true;
+  for (const LoadedAhead& load : ahead) (void)fetch(pass, load.value);
 }
 
 void KeptRow::provide(std::size_t pass, const RowPlace& place, Expr lane,

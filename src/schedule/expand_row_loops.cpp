@@ -130,15 +130,7 @@ Values RowLoops::in_flight(const Stage& stage, const Loads& loads, Expr first, E
     });
   };
   (void)each({}, [&](const RowPlace& access, const Values&) {
-    in_lanes(b_, blocks_.lanes, [&](Expr lane) {
-      BodyExpander body(x_.e, stage.body,
-                        {stage.inner.front().variable, lane, access.base, blocks_.lanes});
-      body.use(access.usage);
-      for (const LoadedAhead& load : loads) {
-        const ValueId value = body.value(load.value, 0);
-        b_.store(element_of(load.registers, access.flight, lane), value);
-      }
-    });
+    shape_.load(stage, access, access.flight, loads);
     return Values();
   });
   return each(carried, f);

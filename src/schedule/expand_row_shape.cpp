@@ -121,6 +121,19 @@ ValueId RowShape::whole(const Stage& stage, const RowPlace& place) const {
   return logic(b_, Opcode::bit_and, {begun, before_end});
 }
 
+void RowShape::load(const Stage& stage, const RowPlace& place, Expr number,
+                    const std::vector<LoadedAhead>& loads) const {
+  in_lanes(b_, x_.blocks.lanes, [&](Expr lane) {
+    BodyExpander body(x_.e, stage.body,
+                      {stage.inner.front().variable, lane, place.base, x_.blocks.lanes});
+    body.use(place.usage);
+    if (place.part) body.mask({.active = active(stage, place, lane)});
+    for (const LoadedAhead& load : loads) {
+      b_.store(element_of(load.registers, number, lane), body.value(load.value, 0));
+    }
+  });
+}
+
 bool RowShape::is_packed(const Stage& stage, Val v) const {
   if (!is_direct(x_, stage, stage.body[v])) return false;
   const std::int64_t width = packed_lanes(stage, v);

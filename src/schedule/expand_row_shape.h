@@ -52,6 +52,10 @@ class RowShape {
   [[nodiscard]] ValueId active(const Stage& stage, const RowPlace& place, Expr lane) const;
   [[nodiscard]] ValueId whole(const Stage& stage, const RowPlace& place) const;
 
+  // Loads that are ahead of their use, into their registers of this number.
+  void load(const Stage& stage, const RowPlace& place, Expr number,
+            const std::vector<LoadedAhead>& loads) const;
+
   // Lanes that one access of the machine loads; 0 where they are not neighbours.
   [[nodiscard]] std::int64_t packed_lanes(const Stage& stage, loop::Val load) const;
   // A load without a condition or other values in its index, of neighbouring elements that are one

@@ -123,18 +123,10 @@ Replacements StagedRows::at_row(Expr row) const {
   const auto& outer = x_.loops().outer;
   const std::size_t first = outer.size() - x_.loops().walked;
   Replacements map;
-  Expr rest = row;
-  for (std::size_t d = outer.size(); d-- > first;) {
-    if (d == first) {
-      map.emplace_back(outer[d].variable, rest);
-      break;
-    }
-    Expr above = x_.context().constant(1);
-    for (std::size_t a = first; a < d; ++a) above = above * outer[a].extent;
-    const Expr own = bind_new(x_, sym::mod(rest, outer[d].extent), outer[d].extent);
-    map.emplace_back(outer[d].variable, own);
-    rest = bind_new(x_, sym::floordiv(rest, outer[d].extent), above);
-  }
+  unravel_outer(x_, row, first, outer.size(), [&](const loop::Dim& dim, Expr value) {
+    const bool is_bound = dim.variable != outer[first].variable;
+    map.emplace_back(dim.variable, is_bound ? bind_new(x_, value, dim.extent) : value);
+  });
   return map;
 }
 
