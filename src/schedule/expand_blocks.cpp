@@ -18,7 +18,6 @@ Expr BlockExpansion::iterations(std::size_t count) const {
 }
 
 std::vector<std::int64_t> thread_extents(const BlockSchedule& blocks) {
-  constexpr std::int32_t kWarp = 32;
   const std::int64_t teams = blocks.threads / blocks.team;
   switch (blocks.axis) {
     case BlockSchedule::Axis::outer:
@@ -83,32 +82,22 @@ Expr bind_new(BlockExpansion& x, Expr value, Expr extent, std::int64_t divisor) 
   return symbol;
 }
 
-void bind_outer(BlockExpansion& x, Expr number, std::size_t first, std::size_t end) {
+void unravel_outer(BlockExpansion& x, Expr number, std::size_t first, std::size_t end,
+                   const std::function<void(const loop::Dim& dim, Expr value)>& f) {
   const auto& outer = x.loops().outer;
   Expr rest = number;
-  for (std::size_t d = end; d-- > first;) {
-    if (d == first) {
-      bind(x, outer[d].variable, rest);
-      return;
-    }
+  for (std::size_t d = end; d-- > first + 1;) {
     Expr above = x.context().constant(1);
     for (std::size_t a = first; a < d; ++a) above = above * outer[a].extent;
-    bind(x, outer[d].variable, sym::mod(rest, outer[d].extent));
+    f(outer[d], sym::mod(rest, outer[d].extent));
     rest = bind_new(x, sym::floordiv(rest, outer[d].extent), above);
   }
+  if (end > first) f(outer[first], rest);
 }
 
-ValueId less(BlockExpansion& x, Expr a, Expr b) {
-  kernel::Builder& builder = x.e.b;
-  return builder.compute(Opcode::less, DType::boolean, {builder.index(a), builder.index(b)});
-}
-
-void if_less(BlockExpansion& x, Expr a, Expr b, const std::function<void()>& body) {
-  if (sym::less(a, b) == true) return body();
-  x.e.b.branch(less(x, a, b), [&] {
-    body();
-    return Values();
-  });
+void bind_outer(BlockExpansion& x, Expr number, std::size_t first, std::size_t end) {
+  unravel_outer(x, number, first, end,
+                [&](const loop::Dim& dim, Expr value) { bind(x, dim.variable, value); });
 }
 
 bool is_read_again(const BlockExpansion& x, const Stage& stage) {

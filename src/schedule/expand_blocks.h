@@ -14,6 +14,9 @@
 
 namespace inkle::schedule::expansion {
 
+// Static shared memory that every architecture gives a block, in bytes.
+inline constexpr std::int64_t kStaticShared = 48 << 10;
+
 // A part of a kernel: all of it, or one part of its ending.
 struct BlockExpansion {
   Expansion& e;
@@ -44,11 +47,12 @@ struct ThreadNumber {
 void bind(BlockExpansion& x, Expr symbol, Expr value);
 // A new symbol for the value, which is below `extent` and a multiple of `divisor`.
 [[nodiscard]] Expr bind_new(BlockExpansion& x, Expr value, Expr extent, std::int64_t divisor = 1);
+// Gives the outer variables first <= d < end of iteration `number`, the last fastest, in that order
+// backwards.
+void unravel_outer(BlockExpansion& x, Expr number, std::size_t first, std::size_t end,
+                   const std::function<void(const loop::Dim& dim, Expr value)>& f);
 // Binds the outer variables first <= d < end of iteration `number`, the last fastest.
 void bind_outer(BlockExpansion& x, Expr number, std::size_t first, std::size_t end);
-[[nodiscard]] ValueId less(BlockExpansion& x, Expr a, Expr b);
-// Runs `body` where a < b.
-void if_less(BlockExpansion& x, Expr a, Expr b, const std::function<void()>& body);
 // Whether a later stage reads along its loop again what this one reads.
 [[nodiscard]] bool is_read_again(const BlockExpansion& x, const Stage& stage);
 

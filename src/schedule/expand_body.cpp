@@ -253,8 +253,7 @@ ValueId BodyExpander::valid(Expr offset, int copy) {
     const auto slot = static_cast<std::size_t>(varying_[source->second] ? copy : 0);
     const auto found = valid_[slot].find(s.node());
     if (found == valid_[slot].end()) continue;
-    all = all == kernel::kNone ? found->second
-                               : b_.compute(Opcode::bit_and, DType::boolean, {all, found->second});
+    all = all == kernel::kNone ? found->second : logic(b_, Opcode::bit_and, {all, found->second});
   }
   return all;
 }
@@ -272,13 +271,12 @@ ValueId BodyExpander::load(const Instruction& i, int copy) {
   }
   const ValueId exists = valid(i.indices[0], copy);
   if (exists != kernel::kNone) {
-    predicate = predicate == kernel::kNone
-                    ? exists
-                    : b_.compute(Opcode::bit_and, DType::boolean, {predicate, exists});
+    predicate =
+        predicate == kernel::kNone ? exists : logic(b_, Opcode::bit_and, {predicate, exists});
   }
   if (predicate == kernel::kNone) return read(from);
   if (otherwise == kernel::kNone) {
-    otherwise = abi::is_float(i.dtype) ? b_.real(i.dtype, 0) : b_.integer(i.dtype, 0);
+    otherwise = zero(b_, i.dtype);
   }
   return b_.branch(
       predicate, [&] { return Values{read(from)}; }, [&] { return Values{otherwise}; })[0];
@@ -291,9 +289,9 @@ ValueId BodyExpander::read(const Access& access) {
     Access one = access;
     one.form = Form::each;
     one.hint = kernel::Hint::none;
-    const ValueId zero = abi::is_float(dtype) ? b_.real(dtype, 0) : b_.integer(dtype, 0);
+    const ValueId none = zero(b_, dtype);
     return b_.branch(
-        mask_.active, [&] { return Values{b_.load(one)}; }, [&] { return Values{zero}; });
+        mask_.active, [&] { return Values{b_.load(one)}; }, [&] { return Values{none}; });
   };
   if (!is_whole(access)) return of_active()[0];
   return b_.branch(
@@ -396,11 +394,10 @@ ValueId BodyExpander::indirect(const Instruction& i, Val v, int copy) {
   const Expr extent =
       has_extent ? at(info.extent, copy) : symbol.context().constant(info.range.high + 1);
   if (has_extent && sym::bounds(extent).low < 1) {
-    const ValueId not_below = b_.compute(Opcode::greater_equal, DType::boolean,
-                                         {value_of_source, b_.integer(DType::i64, 0)});
-    const ValueId below =
-        b_.compute(Opcode::less, DType::boolean, {value_of_source, b_.index(extent)});
-    valid_[slot][symbol.node()] = b_.compute(Opcode::bit_and, DType::boolean, {not_below, below});
+    const ValueId not_below =
+        logic(b_, Opcode::greater_equal, {value_of_source, b_.integer(DType::i64, 0)});
+    const ValueId below = logic(b_, Opcode::less, {value_of_source, b_.index(extent)});
+    valid_[slot][symbol.node()] = logic(b_, Opcode::bit_and, {not_below, below});
   }
   const Expr checked = b_.indirect(value_of_source, extent);
   symbols_[slot].emplace_back(symbol, checked);
@@ -410,6 +407,11 @@ ValueId BodyExpander::indirect(const Instruction& i, Val v, int copy) {
 void BodyExpander::store(const StageStore& store, int copy) {
   const loop::Val yield = body_.yields.at(store.yield);
   this->store(store, value(yield, copy), varying_[yield], copy);
+}
+
+void BodyExpander::store(const std::vector<StageStore>& stores) {
+  for (const StageStore& one : stores) (void)value(body_.yields[one.yield], 0);
+  for (const StageStore& one : stores) store(one, 0);
 }
 
 void BodyExpander::store(const StageStore& store, ValueId value, bool varies, int copy) {

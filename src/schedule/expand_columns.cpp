@@ -39,7 +39,7 @@ class ColumnExpander {
         x_.block.is_null() ? b_.axis(AxisKind::grid, sym::ceildiv(all, blocks_.threads)) : x_.block;
     const Expr thread = thread_numbers(x_, thread_extents(blocks_))[0].value;
     const Expr number = block * std::int64_t{blocks_.threads} + thread;
-    if_less(x_, number, all, [&] {
+    if_less(b_, number, all, [&] {
       if (last_ == 0) {
         in_lanes(number * std::int64_t{blocks_.lanes});
         return;
@@ -62,7 +62,7 @@ class ColumnExpander {
     team_ = numbers[0].axes;
     const Expr thread = numbers[1].value;
     const Expr first = (strip * std::int64_t{across} + thread) * std::int64_t{blocks_.lanes};
-    if (sym::less(first, dim_.extent) != true) on_ = less(x_, first, dim_.extent);
+    if (sym::less(first, dim_.extent) != true) on_ = less(b_, first, dim_.extent);
     in_lanes(first);
   }
 
@@ -89,10 +89,10 @@ class ColumnExpander {
     shape_.variable = dim_.variable;
     shape_.base = bind_new(x_, first, dim_.extent, shape_.lanes);
     const bool divides = sym::divides(shape_.lanes, dim_.extent);
-    if (!divides) mask_.whole = less(x_, shape_.base + (shape_.lanes - 1), dim_.extent);
+    if (!divides) mask_.whole = less(b_, shape_.base + (shape_.lanes - 1), dim_.extent);
     b_.vector(shape_.lanes, shape_.lanes, [&](Expr lane) {
       shape_.lane = lane;
-      if (!divides) mask_.active = less(x_, lane, dim_.extent - shape_.base);
+      if (!divides) mask_.active = less(b_, lane, dim_.extent - shape_.base);
       stages();
       return Values();
     });
@@ -142,10 +142,9 @@ class ColumnExpander {
       return;
     }
     // One thread of the team.
-    ValueId first = b_.compute(Opcode::equal, DType::boolean,
-                               {b_.index(y_), b_.index(x_.context().constant(0))});
+    ValueId first = logic(b_, Opcode::equal, {b_.index(y_), b_.index(x_.context().constant(0))});
     if (on_ != kernel::kNone) {
-      first = b_.compute(Opcode::bit_and, DType::boolean, {on_, first});
+      first = logic(b_, Opcode::bit_and, {on_, first});
     }
     b_.branch(first, write);
   }

@@ -19,7 +19,6 @@ using loop::Opcode;
 // How the blocks of a kernel run a part of its ending.
 BlockSchedule ending_blocks(const BlockSchedule& part, const BlockSchedule& kernel,
                             bool by_strips) {
-  constexpr std::int32_t kWarp = 32;
   BlockSchedule b = part;
   b.threads = kernel.threads;
   b.keep = false;
@@ -133,7 +132,7 @@ class EndingExpander {
   }
 
   ValueId is_first_thread() { return equal(b_.index(thread_), b_.index(constant(0))); }
-  ValueId equal(ValueId a, ValueId b) { return b_.compute(Opcode::equal, DType::boolean, {a, b}); }
+  ValueId equal(ValueId a, ValueId b) { return logic(b_, Opcode::equal, {a, b}); }
 
   // Adds one to a counter; what it was.
   ValueId count(Expr at, Order order) {
@@ -180,7 +179,6 @@ class EndingExpander {
 
   // Whether each block writes one number to each cell.
   bool has_cells() const {
-    constexpr std::int32_t kWarp = 32;
     return !ending_.cells.empty() && first_.scheduled.instances == 1 &&
            blocks_.axis == BlockSchedule::Axis::inner && blocks_.team > kWarp &&
            blocks_.cluster == 1;

@@ -111,7 +111,7 @@ ValueId lanes_below(Expansion& expansion, Expr lane, Expr count) {
   const auto constant = count.constant();
   const ValueId limit = constant ? b.integer(DType::i32, *constant)
                                  : b.compute(Opcode::cast, DType::i32, {b.index(count)});
-  return b.compute(Opcode::less, DType::boolean, {b.index(lane, DType::i32), limit});
+  return logic(b, Opcode::less, {b.index(lane, DType::i32), limit});
 }
 
 Values known_count_loop(Expansion& expansion, const Lanes& shape, const LaneRange& range,

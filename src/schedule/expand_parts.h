@@ -7,14 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include "kernel/builder.h"
 #include "schedule/expand.h"
+#include "schedule/expand_values.h"
 #include "schedule/kernel.h"
 
 namespace inkle::schedule::expansion {
 
-using kernel::ValueId;
-using kernel::Values;
 using Replacements = std::vector<std::pair<Expr, Expr>>;
 
 // What runs along the lanes at one place of the code: in copy u, `variable` is base + u * lanes +
@@ -93,6 +91,8 @@ class BodyExpander {
   // A position as i64 or i32.
   ValueId index(Expr e, int copy, DType dtype);
   void store(const StageStore& store, int copy);
+  // All of them, their values first.
+  void store(const std::vector<StageStore>& stores);
   // Another value in place of the yield; `varies`: from lane to lane.
   void store(const StageStore& store, ValueId value, bool varies, int copy);
 

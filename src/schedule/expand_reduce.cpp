@@ -1,7 +1,5 @@
 #include "schedule/expand_reduce.h"
 
-#include <limits>
-
 #include "base/error.h"
 
 namespace inkle::schedule::expansion {
@@ -18,17 +16,6 @@ bool Reducer::wants_chunks() const {
   return (op_ == ReduceOp::sum || op_ == ReduceOp::prod) && abi::is_float(dtype_);
 }
 
-// The least or greatest value of the type; infinities for floats.
-ValueId Reducer::extreme(bool greatest) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  if (abi::is_float(dtype_)) return b_.real(dtype_, greatest ? kInfinity : -kInfinity);
-  if (dtype_ == DType::boolean) return b_.integer(dtype_, greatest ? 1 : 0);
-  if (dtype_ == DType::u8) return b_.integer(dtype_, greatest ? 255 : 0);
-  const auto bits = static_cast<int>(abi::size_of(dtype_) * 8);
-  const std::int64_t least = std::numeric_limits<std::int64_t>::min() >> (64 - bits);
-  return b_.integer(dtype_, greatest ? ~least : least);
-}
-
 Values Reducer::identity() {
   const auto number = [&](int n) {
     return abi::is_float(dtype_) ? b_.real(dtype_, n) : b_.integer(dtype_, n);
@@ -39,16 +26,16 @@ Values Reducer::identity() {
     case ReduceOp::prod:
       return {number(1)};
     case ReduceOp::min:
-      return {extreme(true)};
+      return {extreme(b_, dtype_, true)};
     case ReduceOp::max:
-      return {extreme(false)};
+      return {extreme(b_, dtype_, false)};
     case ReduceOp::any:
       return {b_.integer(DType::boolean, 0)};
     case ReduceOp::all:
       return {b_.integer(DType::boolean, 1)};
     case ReduceOp::argmin:
     case ReduceOp::argmax:
-      return {extreme(op_ == ReduceOp::argmin), b_.integer(position_, 0)};
+      return {extreme(b_, dtype_, op_ == ReduceOp::argmin), b_.integer(position_, 0)};
     case ReduceOp::welford:
     case ReduceOp::online_softmax:
       break;
@@ -60,29 +47,29 @@ Values Reducer::identity() {
 // Whether b comes before a: a NaN before all else.
 ValueId Reducer::is_better(ValueId a, ValueId b) {
   const Opcode opcode = op_ == ReduceOp::argmin ? Opcode::less : Opcode::greater;
-  const ValueId better = b_.compute(opcode, DType::boolean, {b, a});
+  const ValueId better = logic(b_, opcode, {b, a});
   if (!abi::is_float(dtype_)) return better;
-  const auto test = [&](ValueId v) { return b_.compute(Opcode::is_nan, DType::boolean, {v}); };
+  const auto test = [&](ValueId v) { return logic(b_, Opcode::is_nan, {v}); };
   const ValueId first = test(b);
-  const ValueId not_second = b_.compute(Opcode::bit_not, DType::boolean, {test(a)});
-  const ValueId only = b_.compute(Opcode::bit_and, DType::boolean, {first, not_second});
-  return b_.compute(Opcode::bit_or, DType::boolean, {better, only});
+  const ValueId not_second = logic(b_, Opcode::bit_not, {test(a)});
+  const ValueId only = logic(b_, Opcode::bit_and, {first, not_second});
+  return logic(b_, Opcode::bit_or, {better, only});
 }
 
 ValueId Reducer::combine(ValueId a, ValueId b) {
   switch (op_) {
     case ReduceOp::sum:
-      return b_.compute(Opcode::add, dtype_, {a, b});
+      return op(b_, Opcode::add, {a, b});
     case ReduceOp::prod:
-      return b_.compute(Opcode::mul, dtype_, {a, b});
+      return op(b_, Opcode::mul, {a, b});
     case ReduceOp::min:
-      return b_.compute(Opcode::min, dtype_, {b, a});
+      return op(b_, Opcode::min, {b, a});
     case ReduceOp::max:
-      return b_.compute(Opcode::max, dtype_, {b, a});
+      return op(b_, Opcode::max, {b, a});
     case ReduceOp::any:
-      return b_.compute(Opcode::bit_or, DType::boolean, {a, b});
+      return logic(b_, Opcode::bit_or, {a, b});
     case ReduceOp::all:
-      return b_.compute(Opcode::bit_and, DType::boolean, {a, b});
+      return logic(b_, Opcode::bit_and, {a, b});
     default:
       break;
   }
@@ -93,22 +80,18 @@ ValueId Reducer::combine(ValueId a, ValueId b) {
 Values Reducer::step(const Values& before, ValueId x, ValueId position) {
   if (!has_position()) return {combine(before[0], x)};
   const ValueId better = is_better(before[0], x);
-  return {b_.compute(Opcode::select, dtype_, {better, x, before[0]}),
-          b_.compute(Opcode::select, position_, {better, position, before[1]})};
+  return {select(b_, better, x, before[0]), select(b_, better, position, before[1])};
 }
 
 Values Reducer::merge(const Values& a, const Values& b) {
   if (!has_position()) return {combine(a[0], b[0])};
   const ValueId better = is_better(a[0], b[0]);
   const ValueId worse = is_better(b[0], a[0]);
-  const auto logic = [&](Opcode opcode, const Values& operands) {
-    return b_.compute(opcode, DType::boolean, operands);
-  };
-  const ValueId tie = logic(Opcode::bit_not, {logic(Opcode::bit_or, {better, worse})});
-  const ValueId earlier = logic(Opcode::less, {b[1], a[1]});
-  const ValueId take = logic(Opcode::bit_or, {better, logic(Opcode::bit_and, {tie, earlier})});
-  return {b_.compute(Opcode::select, dtype_, {take, b[0], a[0]}),
-          b_.compute(Opcode::select, position_, {take, b[1], a[1]})};
+  const ValueId tie = logic(b_, Opcode::bit_not, {logic(b_, Opcode::bit_or, {better, worse})});
+  const ValueId earlier = logic(b_, Opcode::less, {b[1], a[1]});
+  const ValueId take =
+      logic(b_, Opcode::bit_or, {better, logic(b_, Opcode::bit_and, {tie, earlier})});
+  return {select(b_, take, b[0], a[0]), select(b_, take, b[1], a[1])};
 }
 
 }  // namespace inkle::schedule::expansion

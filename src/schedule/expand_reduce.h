@@ -2,14 +2,10 @@
 // each reduction means is said at loop::ReduceOp.
 #pragma once
 
-#include "kernel/builder.h"
 #include "loop/program.h"
+#include "schedule/expand_values.h"
 
 namespace inkle::schedule::expansion {
-
-using abi::DType;
-using kernel::ValueId;
-using kernel::Values;
 
 class Reducer {
  public:
@@ -25,7 +21,6 @@ class Reducer {
   Values merge(const Values& a, const Values& b);
 
  private:
-  ValueId extreme(bool greatest);
   ValueId is_better(ValueId a, ValueId b);
   ValueId combine(ValueId a, ValueId b);
 

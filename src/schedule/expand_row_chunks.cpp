@@ -5,48 +5,92 @@
 // Chunks of a group leave their totals, the last of them that of the group: all that comes before a
 // chunk is what earlier groups and the chunks before it in its own have left. Blocks wait for such
 // that have begun before them, and those of one group for no other.
+#include <utility>
+
 #include "base/error.h"
 #include "schedule/expand_rows.h"
 
 namespace inkle::schedule::expansion {
+namespace {
 
 using kernel::AxisKind;
 using kernel::LoopKind;
+using kernel::MemoryId;
 using kernel::Op;
 using kernel::Order;
-using kernel::Scope;
 using loop::Opcode;
 
-namespace {
-
-constexpr std::int32_t kWarp = 32;
 constexpr std::int64_t kGroup = 64;
 
-}  // namespace
+// --- What blocks leave for each other ------------------------------------------------------------
 
-// --- The launch ----------------------------------------------------------------------------------
+// A cell for each chunk and each group, with a total and a flag that says that it is there.
+class ChunkCells {
+ public:
+  ChunkCells(BlockExpansion& x, DType dtype)
+      : x_(x),
+        b_(x.e.b),
+        rows_(x.iterations(x.loops().outer.size())),
+        of_row_(chunks_of(x.loops(), x.blocks, x.context())),
+        cells_of_row_(of_row_ + sym::ceildiv(of_row_, kGroup)),
+        dtype_(dtype) {
+    tickets_ = workspace("tickets", DType::i32, constant(2));
+    flags_ = workspace("flags", DType::i32, rows_ * cells_of_row_);
+    totals_ = workspace("totals", dtype, rows_ * cells_of_row_);
+  }
 
-ValueId RowExpander::take_ticket(std::int64_t ticket, Order order) {
-  kernel::Atomic add;
-  add.access.memory = chunks_.tickets;
-  add.access.indices = {constant(ticket)};
-  add.access.order = order;
-  add.access.scope = Scope::gpu;
-  add.needs_old = true;
-  return b_.operation(Op::atomic, {b_.integer(DType::i32, 1)}, {kernel::scalar_type(DType::i32)},
-                      std::move(add))[0];
-}
+  [[nodiscard]] Expr rows() const { return rows_; }
+  [[nodiscard]] Expr of_row() const { return of_row_; }  // chunks
+  // The first cell of a row's chunks; its groups' are behind them.
+  [[nodiscard]] Expr first(Expr row) const { return row * cells_of_row_; }
 
-// Chunks of rows in the order in which blocks begin, so that what comes before one is under way.
-void RowExpander::launch_chunks(const std::function<void()>& stages) {
-  const auto& outer = x_.loops().outer;
-  INKLE_CHECK(x_.e.scheduled.instances == 1, "a table of scans in chunks");
-  INKLE_CHECK(blocks_.threads == blocks_.team && blocks_.team > kWarp && blocks_.cluster == 1,
-              "chunks of {} threads by teams of {}", blocks_.threads, blocks_.team);
-  const Expr rows = x_.iterations(outer.size());
-  chunks_.of_row = chunks_of(x_.loops(), blocks_, x_.context());
-  chunks_.cells_of_row = chunks_.of_row + sym::ceildiv(chunks_.of_row, kGroup);
-  const auto workspace = [&](const char* name, DType dtype, Expr elements) {
+  // How many blocks have begun before this one, in shared memory.
+  [[nodiscard]] ValueId begun(const RowTeam& team) {
+    return count("number", 0, Order::relaxed, team);
+  }
+
+  void leave(Expr cell, ValueId value) {
+    b_.store(totals_, {cell}, value);
+    b_.store(ordered(flags_, cell, Order::release), b_.integer(DType::i32, 1));
+  }
+
+  [[nodiscard]] ValueId wait_for(Expr cell) {
+    const ValueId none = b_.integer(DType::i32, 0);
+    b_.repeat({}, [&](const Values&) {
+      const ValueId flag = b_.load(ordered(flags_, cell, Order::acquire));
+      return Values{logic(b_, Opcode::equal, {flag, none})};
+    });
+    return b_.load(totals_, {cell});
+  }
+
+  // By the last block, when no other waits for what is in a cell.
+  void clear(const RowTeam& team) {
+    b_.barrier({});
+    const ValueId before = count("ended", 1, Order::acquire_release, team);
+    const ValueId last = b_.index(rows_ * of_row_ - 1);
+    where(b_, logic(b_, Opcode::equal, {before, last}), [&] {
+      const ValueId none = zero(b_, dtype_);
+      kernel::Loop info;
+      info.begin = team.at().thread;
+      info.end = rows_ * cells_of_row_;
+      info.step = constant(x_.blocks.threads);
+      info.kind = LoopKind::rolled;
+      b_.loop(std::move(info), {}, [&](Expr at, const Values&) {
+        clear(flags_, at);
+        b_.store(totals_, {at}, none);
+        return Values();
+      });
+      where(b_, team.is_first_thread(), [&] {
+        clear(tickets_, constant(0));
+        clear(tickets_, constant(1));
+      });
+    });
+  }
+
+ private:
+  [[nodiscard]] Expr constant(std::int64_t value) const { return x_.context().constant(value); }
+
+  MemoryId workspace(const char* name, DType dtype, Expr elements) {
     kernel::Memory memory;
     memory.name = name;
     memory.space = kernel::Space::workspace;
@@ -54,206 +98,173 @@ void RowExpander::launch_chunks(const std::function<void()>& stages) {
     memory.shape = {elements};
     memory.alignment = 8;
     return b_.memory(std::move(memory));
-  };
-  const Expr cells = rows * chunks_.cells_of_row;
-  chunks_.tickets = workspace("tickets", DType::i32, constant(2));
-  chunks_.flags = workspace("flags", DType::i32, cells);
-  chunks_.totals = workspace("totals", x_.prepared.stages.front().stage.accumulator, cells);
-  const Expr all = rows * chunks_.of_row;
-  (void)b_.axis(AxisKind::grid, all);
-  warp_ = b_.axis(AxisKind::thread, constant(blocks_.threads / kWarp));
-  lane_ = b_.axis(AxisKind::thread, constant(kWarp));
-  const auto last = static_cast<kernel::AxisId>(b_.kernel().launch.axes.size() - 1);
-  team_ = {last - 1, last};
-  thread_ = warp_ * std::int64_t{kWarp} + lane_;
-  const kernel::MemoryId number = shared("number", DType::i32, 1);
-  b_.branch(is_first_thread(), [&] {
-    b_.store(number, {constant(0)}, take_ticket(0, Order::relaxed));
-    return Values();
-  });
-  b_.barrier({});
-  const Expr own = x_.context().index(all);
-  b_.operation(Op::bind, {b_.cast(b_.load(number, {constant(0)}), DType::i64)},
-               {kernel::scalar_type(DType::i64)}, kernel::Symbolic{own, {}});
-  chunks_.number = bind_new(x_, sym::mod(own, chunks_.of_row), chunks_.of_row);
-  chunks_.row = bind_new(x_, sym::floordiv(own, chunks_.of_row), rows);
-  if (!outer.empty()) bind_outer(x_, chunks_.row, 0, outer.size());
-  stages();
-}
+  }
 
-// --- What blocks leave for each other ------------------------------------------------------------
-
-void RowExpander::leave(Expr cell, ValueId value) {
-  b_.store(chunks_.totals, {cell}, value);
-  kernel::Access flag;
-  flag.memory = chunks_.flags;
-  flag.indices = {cell};
-  flag.order = Order::release;
-  flag.scope = Scope::gpu;
-  b_.store(std::move(flag), b_.integer(DType::i32, 1));
-}
-
-ValueId RowExpander::wait_for(Expr cell) {
-  const ValueId none = b_.integer(DType::i32, 0);
-  b_.repeat({}, [&](const Values&) {
-    kernel::Access flag;
-    flag.memory = chunks_.flags;
-    flag.indices = {cell};
-    flag.order = Order::acquire;
-    flag.scope = Scope::gpu;
-    return Values{logic(Opcode::equal, {b_.load(std::move(flag)), none})};
-  });
-  return b_.load(chunks_.totals, {cell});
-}
-
-ValueId RowExpander::chunks_before(GpuReducer& reducer, ValueId total, ValueId none) {
-  if (chunks_.of_row.is_constant(1)) return none;
-  const auto join_two = [&](ValueId a, ValueId b) { return reducer.merge({a}, {b})[0]; };
-  const Expr first = chunks_.row * chunks_.cells_of_row;
-  const Expr groups = first + chunks_.of_row;
-  const Expr group =
-      bind_new(x_, sym::floordiv(chunks_.number, kGroup), sym::ceildiv(chunks_.of_row, kGroup));
-  const Expr place = bind_new(x_, sym::mod(chunks_.number, kGroup), constant(kGroup));
-  const ValueId is_followed = less(x_, chunks_.number + 1, chunks_.of_row);
-  const ValueId leaves = logic(Opcode::bit_and, {is_first_thread(), is_followed});
-  const ValueId is_end = logic(Opcode::equal, {b_.index(place), b_.index(constant(kGroup - 1))});
-  b_.branch(logic(Opcode::bit_and, {leaves, logic(Opcode::bit_not, {is_end})}), [&] {
-    leave(first + chunks_.number, total);
-    return Values();
-  });
-  const Values in_group = where(less(x_, thread_, place), {none},
-                                [&] { return Values{wait_for(first + group * kGroup + thread_)}; });
-  const ValueId before = join(reducer, in_group)[0];
-  b_.branch(logic(Opcode::bit_and, {leaves, is_end}), [&] {
-    leave(groups + group, join_two(before, total));
-    return Values();
-  });
-  const ValueId begins = logic(Opcode::equal, {b_.index(group), b_.index(constant(0))});
-  return b_.branch(
-      begins, [&] { return Values{before}; },
-      [&] {
-        kernel::Loop info;
-        info.begin = thread_;
-        info.end = group;
-        info.step = constant(blocks_.threads);
-        const Values earlier = b_.loop(std::move(info), {none}, [&](Expr g, const Values& x) {
-          return Values{join_two(x[0], wait_for(groups + g))};
-        });
-        return Values{join_two(join(reducer, earlier)[0], before)};
-      })[0];
-}
-
-// By the last block, when no other waits for what is in a cell.
-void RowExpander::clear_cells() {
-  const Expr rows = x_.iterations(x_.loops().outer.size());
-  const kernel::MemoryId ended = shared("ended", DType::i32, 1);
-  const auto clear = [&](kernel::MemoryId memory, Expr at) {
+  static kernel::Access ordered(MemoryId memory, Expr at, Order order) {
     kernel::Access access;
     access.memory = memory;
     access.indices = {at};
-    access.order = Order::relaxed;
-    access.scope = Scope::gpu;
-    b_.store(std::move(access), b_.integer(DType::i32, 0));
-  };
-  b_.barrier({});
-  b_.branch(is_first_thread(), [&] {
-    b_.store(ended, {constant(0)}, take_ticket(1, Order::acquire_release));
-    return Values();
-  });
-  b_.barrier({});
-  const ValueId before = b_.cast(b_.load(ended, {constant(0)}), DType::i64);
-  const ValueId last = b_.index(rows * chunks_.of_row - 1);
-  b_.branch(logic(Opcode::equal, {before, last}), [&] {
-    const DType dtype = b_.kernel().memories[chunks_.totals].dtype;
-    const ValueId zero = abi::is_float(dtype) ? b_.real(dtype, 0) : b_.integer(dtype, 0);
-    kernel::Loop info;
-    info.begin = thread_;
-    info.end = rows * chunks_.cells_of_row;
-    info.step = constant(blocks_.threads);
-    info.kind = LoopKind::rolled;
-    b_.loop(std::move(info), {}, [&](Expr at, const Values&) {
-      clear(chunks_.flags, at);
-      b_.store(chunks_.totals, {at}, zero);
-      return Values();
+    access.order = order;
+    access.scope = kernel::Scope::gpu;
+    return access;
+  }
+
+  void clear(MemoryId memory, Expr at) {
+    b_.store(ordered(memory, at, Order::relaxed), b_.integer(DType::i32, 0));
+  }
+
+  // Adds one to a ticket; what it was, for all threads.
+  ValueId count(const char* name, std::int64_t ticket, Order order, const RowTeam& team) {
+    const MemoryId number = shared(b_, name, DType::i32, {1});
+    where(b_, team.is_first_thread(), [&] {
+      kernel::Atomic add;
+      add.access = ordered(tickets_, constant(ticket), order);
+      add.needs_old = true;
+      const ValueId one = b_.integer(DType::i32, 1);
+      const kernel::Type type = kernel::scalar_type(DType::i32);
+      b_.store(number, {constant(0)}, b_.operation(Op::atomic, {one}, {type}, std::move(add))[0]);
     });
-    b_.branch(is_first_thread(), [&] {
-      clear(chunks_.tickets, constant(0));
-      clear(chunks_.tickets, constant(1));
-      return Values();
-    });
-    return Values();
-  });
-}
+    b_.barrier({});
+    return b_.cast(b_.load(number, {constant(0)}), DType::i64);
+  }
+
+  BlockExpansion& x_;
+  kernel::Builder& b_;
+  Expr rows_, of_row_, cells_of_row_;
+  DType dtype_;
+  MemoryId tickets_ = kernel::kNone, flags_ = kernel::kNone, totals_ = kernel::kNone;
+};
 
 // --- A chunk -------------------------------------------------------------------------------------
 
-// A warp has `chunk` accesses of its threads, one behind the other.
-RowPlace RowExpander::chunk_place(const Stage& stage, Expr number) const {
-  const std::int64_t access = std::int64_t{kWarp} * blocks_.lanes;
-  const std::int64_t warp = access * blocks_.chunk;
-  RowPlace place;
-  place.usage.lasts = blocks_.lasting;
-  place.part = place.chooses = is_ragged(stage);
-  place.number = number;
-  place.base = chunks_.number * (warp * (blocks_.threads / kWarp)) + warp_ * warp +
-               number * access + lane_ * std::int64_t{blocks_.lanes};
-  return place;
-}
+class ChunkScan {
+ public:
+  // `number`: of the chunk in its row.
+  ChunkScan(BlockExpansion& x, ChunkCells& cells, const RowTeam& team, Expr row, Expr number)
+      : x_(x), b_(x.e.b), cells_(cells), team_(team), row_(row), number_(number) {}
 
-void RowExpander::scan_chunk(const Stage& stage, std::size_t pass) {
-  INKLE_CHECK(!is_skewed(stage), "kernel {}: chunks of rows at odd places", x_.e.scheduled.name);
-  GpuReducer reducer(b_, stage.reduce, stage.accumulator, DType::i32);
-  Elements own = elements(stage.accumulator, blocks_.chunk);
-  const ValueId none = reducer.identity()[0];
-  const auto each = [&](const Values& carried,
-                        const std::function<Values(Expr, const Values&)>& f) {
-    return b_.loop(LoopKind::unroll, constant(blocks_.chunk), carried,
-                   [&](Expr number, const Values& before) {
-                     own.number = number;
-                     return f(number, before);
-                   });
-  };
-  each({}, [&](Expr number, const Values&) {
-    put_or_none(stage, pass, chunk_place(stage, number), own, none);
-    return Values();
-  });
-  // Each element becomes the running value of its warp.
-  const ValueId carry = each({none}, [&](Expr, const Values& before) {
-    const ValueId last = scan_elements(reducer, own);
-    const Scanned scanned = scan_warp(reducer, last, before[0], lane_, kWarp);
-    in_order(0, {}, [&](Expr lane, const Values&) {
-      const ValueId x = reducer.merge({scanned.before}, {load(own, lane)})[0];
-      b_.store(own.memory, {own.number, lane}, x);
-      return Values();
+  void run(const Stage& stage) {
+    const RowShape shape(x_, team_);
+    INKLE_CHECK(!shape.is_skewed(stage), "kernel {}: chunks of rows at odd places",
+                x_.e.scheduled.name);
+    KeptRow keep(x_, shape);
+    RowLoops loops(x_, team_, shape);
+    RowBodies bodies(x_, shape, loops, keep, nullptr);
+    RowScan scan(x_, team_, shape, bodies, stage, 0);
+    const TeamScan team(x_, team_, scan.reducer());
+    const Elements own(b_, stage.accumulator, x_.blocks.lanes, x_.blocks.chunk);
+    const ValueId none = scan.reducer().identity()[0];
+    const bool is_ragged = shape.is_ragged(stage);
+    unrolled(b_, x_.blocks.chunk, [&](Expr number) {
+      scan.put_or_none(place(number, is_ragged), own.at(number), none);
     });
-    return Values{scanned.carry};
-  })[0];
-  const Scanned warps = warps_before(reducer, carry, none);
-  const ValueId chunks = chunks_before(reducer, warps.carry, none);
-  const ValueId before = reducer.merge({chunks}, {warps.before})[0];
-  clear_cells();
-  each({}, [&](Expr number, const Values&) {
-    store_running(stage, pass, chunk_place(stage, number), own, reducer, before);
-    return Values();
-  });
-}
+    // Each element becomes the running value of its warp.
+    const auto run_warp = [&](Expr number, const Values& before) {
+      const Elements access = own.at(number);
+      const ValueId last = scan.run_lanes(access);
+      const TeamScan::Scanned scanned = team.warp(last, before[0], team_.at().lane, kWarp);
+      access.in_order(0, {}, [&](Expr lane, const Values&) {
+        access.store(lane, team.join(scanned.before, access.load(lane)));
+        return Values();
+      });
+      return Values{scanned.carry};
+    };
+    const ValueId carry = unrolled(b_, x_.blocks.chunk, {none}, run_warp)[0];
+    const TeamScan::Scanned warps = team.warps(carry, none);
+    const ValueId chunks = chunks_before(scan.reducer(), team, warps.carry, none);
+    const ValueId before = team.join(chunks, warps.before);
+    cells_.clear(team_);
+    unrolled(b_, x_.blocks.chunk,
+             [&](Expr number) { scan.store(place(number, is_ragged), own.at(number), before); });
+  }
 
-// What the warps before this one make, and what all do.
-RowExpander::Scanned RowExpander::warps_before(GpuReducer& reducer, ValueId own, ValueId none) {
-  const std::int64_t warps = blocks_.threads / kWarp;
-  const kernel::MemoryId slots = shared("s", b_.type_of(own).dtype, warps);
-  b_.branch(logic(Opcode::equal, {b_.index(lane_), b_.index(constant(0))}), [&] {
-    b_.store(slots, {warp_}, own);
-    return Values();
-  });
-  b_.barrier({});
-  const auto add = [&](Expr warp, const Values& x) {
-    const ValueId is_own = logic(Opcode::equal, {b_.index(warp), b_.index(warp_)});
-    const ValueId all = reducer.merge({x[1]}, {b_.load(slots, {warp})})[0];
-    return Values{select(is_own, x[1], x[0]), all};
-  };
-  const Values both = b_.loop(LoopKind::unroll, constant(warps), {none, none}, add);
-  return {both[0], both[1]};
+ private:
+  // A warp has `chunk` accesses of its threads, one behind the other.
+  [[nodiscard]] RowPlace place(Expr number, bool is_ragged) const {
+    const std::int64_t access = std::int64_t{kWarp} * x_.blocks.lanes;
+    const std::int64_t warp = access * x_.blocks.chunk;
+    RowPlace place;
+    place.usage.lasts = x_.blocks.lasting;
+    place.part = place.chooses = is_ragged;
+    place.number = number;
+    place.base = number_ * (warp * (x_.blocks.threads / kWarp)) + team_.at().warp * warp +
+                 number * access + team_.at().lane * std::int64_t{x_.blocks.lanes};
+    return place;
+  }
+
+  [[nodiscard]] ValueId chunks_before(GpuReducer& reducer, const TeamScan& team, ValueId total,
+                                      ValueId none) {
+    const Expr of_row = cells_.of_row();
+    if (of_row.is_constant(1)) return none;
+    const Expr thread = team_.at().thread;
+    const Expr first = cells_.first(row_);
+    const Expr groups = first + of_row;
+    const Expr count = sym::ceildiv(of_row, kGroup);
+    const Expr group = bind_new(x_, sym::floordiv(number_, kGroup), count);
+    const Expr place = bind_new(x_, sym::mod(number_, kGroup), x_.context().constant(kGroup));
+    const ValueId is_followed = less(b_, number_ + 1, of_row);
+    const ValueId leaves = logic(b_, Opcode::bit_and, {team_.is_first_thread(), is_followed});
+    const ValueId is_end = compare(b_, Opcode::equal, place, kGroup - 1);
+    const ValueId is_inside = logic(b_, Opcode::bit_not, {is_end});
+    where(b_, logic(b_, Opcode::bit_and, {leaves, is_inside}),
+          [&] { cells_.leave(first + number_, total); });
+    const Values in_group = where(b_, less(b_, thread, place), {none}, [&] {
+      return Values{cells_.wait_for(first + group * kGroup + thread)};
+    });
+    const ValueId before = team_.join(reducer, in_group)[0];
+    where(b_, logic(b_, Opcode::bit_and, {leaves, is_end}),
+          [&] { cells_.leave(groups + group, team.join(before, total)); });
+    return b_.branch(
+        compare(b_, Opcode::equal, group, 0), [&] { return Values{before}; },
+        [&] {
+          kernel::Loop info;
+          info.begin = thread;
+          info.end = group;
+          info.step = x_.context().constant(x_.blocks.threads);
+          const Values earlier = b_.loop(std::move(info), {none}, [&](Expr g, const Values& sum) {
+            return Values{team.join(sum[0], cells_.wait_for(groups + g))};
+          });
+          return Values{team.join(team_.join(reducer, earlier)[0], before)};
+        })[0];
+  }
+
+  BlockExpansion& x_;
+  kernel::Builder& b_;
+  ChunkCells& cells_;
+  const RowTeam& team_;
+  Expr row_, number_;
+};
+
+}  // namespace
+
+// Chunks of rows in the order in which blocks begin, so that what comes before one is under way.
+void expand_row_chunks(BlockExpansion& x) {
+  const auto& outer = x.loops().outer;
+  const BlockSchedule& blocks = x.blocks;
+  INKLE_CHECK(x.e.scheduled.instances == 1, "a table of scans in chunks");
+  INKLE_CHECK(blocks.threads == blocks.team && blocks.team > kWarp && blocks.cluster == 1,
+              "chunks of {} threads by teams of {}", blocks.threads, blocks.team);
+  INKLE_CHECK(x.prepared.stages.size() == 1, "chunks of rows of {} stages",
+              x.prepared.stages.size());
+  const Stage& stage = x.prepared.stages.front().stage;
+  ChunkCells cells(x, stage.accumulator);
+  const Expr all = cells.rows() * cells.of_row();
+  (void)x.e.b.axis(AxisKind::grid, all);
+  RowTeam::Threads at;
+  at.warp = x.e.b.axis(AxisKind::thread, x.context().constant(blocks.threads / kWarp));
+  at.lane = x.e.b.axis(AxisKind::thread, x.context().constant(kWarp));
+  const auto last = static_cast<kernel::AxisId>(x.e.b.kernel().launch.axes.size() - 1);
+  at.axes = {last - 1, last};
+  at.thread = at.warp * std::int64_t{kWarp} + at.lane;
+  const RowTeam team(x, std::move(at));
+  const Expr own = x.context().index(all);
+  x.e.b.operation(Op::bind, {cells.begun(team)}, {kernel::scalar_type(DType::i64)},
+                  kernel::Symbolic{own, {}});
+  const Expr number = bind_new(x, sym::mod(own, cells.of_row()), cells.of_row());
+  const Expr row = bind_new(x, sym::floordiv(own, cells.of_row()), cells.rows());
+  if (!outer.empty()) bind_outer(x, row, 0, outer.size());
+  declare_row_scratch(x, team);
+  ChunkScan(x, cells, team, row, number).run(stage);
 }
 
 }  // namespace inkle::schedule::expansion

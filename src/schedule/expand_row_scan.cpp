@@ -1,8 +1,7 @@
-// Scans of rows: running values, as the team goes along the row.
-#include <algorithm>
+#include "schedule/expand_row_scan.h"
 
-#include "base/error.h"
-#include "schedule/expand_rows.h"
+#include <algorithm>
+#include <utility>
 
 namespace inkle::schedule::expansion {
 
@@ -11,165 +10,152 @@ using kernel::Shuffle;
 using kernel::ShuffleKind;
 using loop::Opcode;
 
-namespace {
+// --- A team --------------------------------------------------------------------------------------
 
-constexpr std::int32_t kWarp = 32;
+TeamScan::TeamScan(BlockExpansion& x, const RowTeam& team, GpuReducer& reducer)
+    : b_(x.e.b), blocks_(x.blocks), at_(team.at()), reducer_(reducer) {}
 
-}  // namespace
+ValueId TeamScan::join(ValueId a, ValueId b) const { return reducer_.merge({a}, {b})[0]; }
 
-// --- A warp --------------------------------------------------------------------------------------
-
-ValueId RowExpander::shuffle(ShuffleKind kind, ValueId value, std::int32_t by) {
+ValueId TeamScan::shuffle(ShuffleKind kind, ValueId value, std::int32_t by) const {
   const std::int32_t width = std::min(blocks_.team, kWarp);
   const Shuffle info{kind, by, width, width == kWarp};
   return b_.operation(Op::shuffle, {value}, {b_.type_of(value)}, info)[0];
 }
 
-ValueId RowExpander::is_at_least(Expr e, std::int64_t bound) {
-  return logic(Opcode::greater_equal, {b_.index(e), b_.index(constant(bound))});
-}
-
-ValueId RowExpander::select(ValueId condition, ValueId a, ValueId b) {
-  return b_.compute(Opcode::select, b_.type_of(a).dtype, {condition, a, b});
-}
-
 // Each of `count` lanes gets what it and those before it make.
-ValueId RowExpander::scan_lanes(GpuReducer& reducer, ValueId x, Expr lane, std::int32_t count) {
+ValueId TeamScan::scan_lanes(ValueId x, Expr lane, std::int32_t count) const {
   for (std::int32_t by = 1; by < count; by *= 2) {
     const ValueId before = shuffle(ShuffleKind::up, x, by);
-    x = select(is_at_least(lane, by), reducer.merge({before}, {x})[0], x);
+    const ValueId joined = join(before, x);
+    x = select(b_, compare(b_, Opcode::greater_equal, lane, by), joined, x);
   }
   return x;
 }
 
-// --- A team --------------------------------------------------------------------------------------
-
-// x: what a thread's elements make. Gives what comes before them, `carry` included, and `carry`
-// with those of all threads: of a part of a warp, or all of it.
-RowExpander::Scanned RowExpander::scan_warp(GpuReducer& reducer, ValueId x, ValueId carry,
-                                            Expr lane, std::int32_t width) {
-  const auto join = [&](ValueId a, ValueId b) { return reducer.merge({a}, {b})[0]; };
-  const ValueId all = scan_lanes(reducer, x, lane, width);
-  const ValueId is_first = logic(Opcode::equal, {b_.index(lane), b_.index(constant(0))});
+TeamScan::Scanned TeamScan::warp(ValueId x, ValueId carry, Expr lane, std::int32_t width) const {
+  const ValueId all = scan_lanes(x, lane, width);
+  const ValueId is_first = compare(b_, Opcode::equal, lane, 0);
   const ValueId before = join(carry, shuffle(ShuffleKind::up, all, 1));
   const ValueId total = shuffle(ShuffleKind::from, all, width - 1);
-  return {select(is_first, carry, before), join(carry, total)};
+  return {select(b_, is_first, carry, before), join(carry, total)};
 }
 
-// Likewise of a team.
-RowExpander::Scanned RowExpander::scan_team(GpuReducer& reducer, ValueId x, ValueId carry,
-                                            Expr side, kernel::MemoryId slots) {
-  const auto join = [&](ValueId a, ValueId b) { return reducer.merge({a}, {b})[0]; };
+TeamScan::Scanned TeamScan::team(ValueId x, ValueId carry, Expr side,
+                                 kernel::MemoryId slots) const {
   if (blocks_.team == 1) return {carry, join(carry, x)};
-  if (blocks_.team <= kWarp) return scan_warp(reducer, x, carry, thread_, blocks_.team);
-  const Expr lane = lane_;
-  const ValueId all = scan_lanes(reducer, x, lane, kWarp);
-  const ValueId is_first = logic(Opcode::equal, {b_.index(lane), b_.index(constant(0))});
+  if (blocks_.team <= kWarp) return warp(x, carry, at_.thread, blocks_.team);
+  const ValueId all = scan_lanes(x, at_.lane, kWarp);
+  const ValueId is_first = compare(b_, Opcode::equal, at_.lane, 0);
   const std::int32_t warps = blocks_.team / kWarp;
-  b_.branch(logic(Opcode::equal, {b_.index(lane), b_.index(constant(kWarp - 1))}), [&] {
-    b_.store(slots, {side, warp_}, all);
-    return Values();
+  where(b_, compare(b_, Opcode::equal, at_.lane, kWarp - 1), [&] {
+    b_.store(slots, {side, at_.warp}, all);
   });
   b_.barrier({});
-  const ValueId own = b_.load(slots, {side, sym::mod(lane, warps)});
-  const ValueId totals = scan_lanes(reducer, own, lane, warps);
-  const ValueId warp_before = b_.index(sym::max(warp_ - 1, constant(0)), DType::i32);
+  const ValueId own = b_.load(slots, {side, sym::mod(at_.lane, warps)});
+  const ValueId totals = scan_lanes(own, at_.lane, warps);
+  const Expr last = sym::max(at_.warp - 1, b_.context().constant(0));
+  const ValueId warp_before = b_.index(last, DType::i32);
   const Shuffle from{ShuffleKind::from, 0, kWarp, true};
   const ValueId warps_before =
       b_.operation(Op::shuffle, {totals, warp_before}, {b_.type_of(totals)}, from)[0];
-  ValueId before = select(is_at_least(warp_, 1), join(carry, warps_before), carry);
+  const ValueId joined = join(carry, warps_before);
+  const ValueId has_before = compare(b_, Opcode::greater_equal, at_.warp, 1);
+  ValueId before = select(b_, has_before, joined, carry);
   const ValueId lanes_before = shuffle(ShuffleKind::up, all, 1);
-  before = select(is_first, before, join(before, lanes_before));
+  before = select(b_, is_first, before, join(before, lanes_before));
   return {before, join(carry, shuffle(ShuffleKind::from, totals, warps - 1))};
+}
+
+TeamScan::Scanned TeamScan::warps(ValueId x, ValueId none) const {
+  const std::int64_t count = blocks_.threads / kWarp;
+  const kernel::MemoryId slots = shared(b_, "s", b_.type_of(x).dtype, {count});
+  where(b_, compare(b_, Opcode::equal, at_.lane, 0), [&] { b_.store(slots, {at_.warp}, x); });
+  b_.barrier({});
+  const Values both = unrolled(b_, count, {none, none}, [&](Expr warp, const Values& before) {
+    const ValueId is_own = compare(b_, Opcode::equal, warp, at_.warp);
+    const ValueId all = join(before[1], b_.load(slots, {warp}));
+    return Values{select(b_, is_own, before[1], before[0]), all};
+  });
+  return {both[0], both[1]};
 }
 
 // --- A row ---------------------------------------------------------------------------------------
 
-// The elements of an access, or what changes nothing where there are none.
-void RowExpander::put_or_none(const Stage& stage, std::size_t pass, const RowPlace& place,
-                              const Elements& to, ValueId none) {
+RowScan::RowScan(BlockExpansion& x, const RowTeam& team, const RowShape& shape, RowBodies& bodies,
+                 const Stage& stage, std::size_t pass)
+    : x_(x),
+      b_(x.e.b),
+      team_(team),
+      shape_(shape),
+      bodies_(bodies),
+      stage_(stage),
+      pass_(pass),
+      reducer_(x.e.b, stage.reduce, stage.accumulator, DType::i32) {}
+
+void RowScan::put_or_none(const RowPlace& place, const Elements& to, ValueId none) {
   b_.branch(
-      less(x_, place.base, stage.inner.front().extent),
+      less(b_, place.base, stage_.inner.front().extent),
       [&] {
-        put(stage, pass, place, to, none);
+        bodies_.put(stage_, pass_, place, to, none);
         return Values();
       },
       [&] {
-        b_.vector(blocks_.lanes, blocks_.lanes, [&](Expr lane) {
-          b_.store(element_of(to.memory, to.number, lane), none);
-          return Values();
-        });
+        to.fill(none);
         return Values();
       });
 }
 
-// Each lane becomes the running value of the thread; the last one.
-ValueId RowExpander::scan_elements(GpuReducer& reducer, const Elements& own) {
-  return in_order(1, {load(own, constant(0))}, [&](Expr lane, const Values& before) {
-    const Values running = reducer.merge(before, {load(own, lane)});
-    b_.store(own.memory, {own.number, lane}, running[0]);
+ValueId RowScan::run_lanes(const Elements& own) {
+  const Expr first = x_.context().constant(0);
+  return own.in_order(1, {own.load(first)}, [&](Expr lane, const Values& before) {
+    const Values running = reducer_.merge(before, {own.load(lane)});
+    own.store(lane, running[0]);
     return running;
   })[0];
 }
 
-void RowExpander::store_running(const Stage& stage, std::size_t pass, const RowPlace& place,
-                                const Elements& own, GpuReducer& reducer, ValueId before) {
-  Wanted wanted;
+void RowScan::store(const RowPlace& place, const Elements& own, ValueId before) {
+  RowBodies::Wanted wanted;
   wanted.stores = true;
-  (void)if_below(place.base, stage.inner.front().extent, {}, [&] {
-    in_lanes(stage, pass, place, wanted, [&](BodyExpander& body, Expr lane, ValueId) {
-      const ValueId x = b_.load(element_of(own.memory, own.number, lane));
-      const ValueId running = reducer.merge({before}, {x})[0];
-      for (const StageStore& store : stage.stores) {
-        body.store(store, running, blocks_.lanes > 1, 0);
+  if_less(b_, place.base, stage_.inner.front().extent, [&] {
+    bodies_.in_lanes(stage_, pass_, place, wanted, [&](BodyExpander& body, Expr lane, ValueId) {
+      const ValueId running = reducer_.merge({before}, {own.load_lane(lane)})[0];
+      for (const StageStore& store : stage_.stores) {
+        body.store(store, running, x_.blocks.lanes > 1, 0);
       }
       return Values();
     });
-    return Values();
   });
-}
-
-void RowExpander::check_scan(std::size_t pass) const {
-  const bool keeps = std::any_of(keep_.kept.begin(), keep_.kept.end(),
-                                 [&](const KeptValue& k) { return k.first_pass == pass; });
-  INKLE_CHECK(!keeps && keep_.known[pass].empty(), "kernel {}: a scan of a row that is kept",
-              x_.e.scheduled.name);
 }
 
 // In chunks of team * lanes: each thread scans its lanes, the team scans the threads' totals, and
 // the chunk's total is carried to the next.
-void RowExpander::scan(const Stage& stage, std::size_t pass) {
-  check_scan(pass);
-  if (blocks_.chunk != 0) return scan_chunk(stage, pass);
-  GpuReducer reducer(b_, stage.reduce, stage.accumulator, DType::i32);
-  const Elements own = elements(stage.accumulator);
-  const Values none = reducer.identity();
+void RowScan::run() {
+  const TeamScan scan(x_, team_, reducer_);
+  const Elements own(b_, stage_.accumulator, x_.blocks.lanes);
+  const Values none = reducer_.identity();
   kernel::MemoryId slots = kernel::kNone;
-  if (blocks_.team > kWarp) {
-    kernel::Memory memory;
-    memory.name = fmt::format("s{}", b_.kernel().memories.size());
-    memory.space = kernel::Space::shared;
-    memory.dtype = stage.accumulator;
-    memory.shape = {constant(2), constant(blocks_.team / kWarp)};
-    memory.alignment = 16;
-    slots = b_.memory(std::move(memory));
+  if (x_.blocks.team > kWarp) {
+    slots = shared(b_, "s", stage_.accumulator, {2, x_.blocks.team / kWarp});
   }
-  const Expr n = stage.inner.front().extent;
+  const Expr n = stage_.inner.front().extent;
+  const std::int64_t step = shape_.step();
   RowPlace place;
-  place.usage.lasts = blocks_.lasting;
-  place.skewed = is_skewed(stage);
-  place.part = place.chooses = is_ragged(stage);
-  kernel::Loop info =
-      multiples(x_.context(), constant(0), place.skewed ? n + skew_ : n, step(), step());
+  place.usage.lasts = x_.blocks.lasting;
+  place.skewed = shape_.is_skewed(stage_);
+  place.part = place.chooses = shape_.is_ragged(stage_);
+  kernel::Loop info = multiples(x_.context(), x_.context().constant(0),
+                                place.skewed ? n + shape_.skew() : n, step, step);
   info.kind = kernel::LoopKind::rolled;
   b_.loop(std::move(info), none, [&](Expr start, const Values& carried) {
-    place.base = start + position_ * std::int64_t{blocks_.lanes};
-    if (place.skewed) place.base = place.base + aligned_ - start_;
-    put_or_none(stage, pass, place, own, none[0]);
-    const ValueId total = scan_elements(reducer, own);
-    const Expr side = sym::mod(sym::floordiv(start, step()), 2);
-    const Scanned scanned = scan_team(reducer, total, carried[0], side, slots);
-    store_running(stage, pass, place, own, reducer, scanned.before);
+    place.base = start + shape_.first();
+    if (place.skewed) place.base = place.base + shape_.shift();
+    put_or_none(place, own, none[0]);
+    const ValueId total = run_lanes(own);
+    const Expr side = sym::mod(sym::floordiv(start, step), 2);
+    const TeamScan::Scanned scanned = scan.team(total, carried[0], side, slots);
+    store(place, own, scanned.before);
     return Values{scanned.carry};
   });
 }

@@ -9,12 +9,6 @@ namespace inkle::schedule::expansion {
 using loop::Opcode;
 using loop::ReduceOp;
 
-namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-}  // namespace
-
 GpuReducer::GpuReducer(kernel::Builder& b, ReduceOp op, DType accumulator, DType position)
     : b_(b),
       op_(op),
@@ -28,26 +22,9 @@ std::size_t GpuReducer::states() const {
   return has_position() || op_ == ReduceOp::online_softmax ? 2 : 1;
 }
 
-ValueId GpuReducer::op(Opcode opcode, const Values& operands) {
-  return b_.compute(opcode, b_.type_of(operands[0]).dtype, operands);
-}
-
-ValueId GpuReducer::logic(Opcode opcode, const Values& operands) {
-  return b_.compute(opcode, DType::boolean, operands);
-}
-
 ValueId GpuReducer::number(double value) {
   return abi::is_float(dtype_) ? b_.real(dtype_, value)
                                : b_.integer(dtype_, static_cast<std::int64_t>(value));
-}
-
-ValueId GpuReducer::extreme(bool greatest) {
-  if (abi::is_float(dtype_)) return b_.real(dtype_, greatest ? kInfinity : -kInfinity);
-  if (dtype_ == DType::boolean) return b_.integer(dtype_, greatest ? 1 : 0);
-  if (dtype_ == DType::u8) return b_.integer(dtype_, greatest ? 255 : 0);
-  const auto bits = static_cast<int>(abi::size_of(dtype_) * 8);
-  const std::int64_t least = std::numeric_limits<std::int64_t>::min() >> (64 - bits);
-  return b_.integer(dtype_, greatest ? ~least : least);
 }
 
 Values GpuReducer::identity() {
@@ -57,9 +34,9 @@ Values GpuReducer::identity() {
     case ReduceOp::prod:
       return {number(1)};
     case ReduceOp::min:
-      return {extreme(true)};
+      return {extreme(b_, dtype_, true)};
     case ReduceOp::max:
-      return {extreme(false)};
+      return {extreme(b_, dtype_, false)};
     case ReduceOp::any:
       return {b_.integer(DType::boolean, 0)};
     case ReduceOp::all:
@@ -68,12 +45,12 @@ Values GpuReducer::identity() {
     case ReduceOp::argmax: {
       const std::int64_t none = position_ == DType::i32 ? std::numeric_limits<std::int32_t>::max()
                                                         : std::numeric_limits<std::int64_t>::max();
-      return {extreme(op_ == ReduceOp::argmin), b_.integer(position_, none)};
+      return {extreme(b_, dtype_, op_ == ReduceOp::argmin), b_.integer(position_, none)};
     }
     case ReduceOp::welford:
       return {number(0), number(0), number(0)};
     case ReduceOp::online_softmax:
-      return {extreme(false), number(0)};
+      return {extreme(b_, dtype_, false), number(0)};
   }
   return {};
 }
@@ -81,17 +58,17 @@ Values GpuReducer::identity() {
 ValueId GpuReducer::combine(ValueId a, ValueId b) {
   switch (op_) {
     case ReduceOp::sum:
-      return op(Opcode::add, {a, b});
+      return op(b_, Opcode::add, {a, b});
     case ReduceOp::prod:
-      return op(Opcode::mul, {a, b});
+      return op(b_, Opcode::mul, {a, b});
     case ReduceOp::min:
-      return op(Opcode::min, {a, b});
+      return op(b_, Opcode::min, {a, b});
     case ReduceOp::max:
-      return op(Opcode::max, {a, b});
+      return op(b_, Opcode::max, {a, b});
     case ReduceOp::any:
-      return logic(Opcode::bit_or, {a, b});
+      return logic(b_, Opcode::bit_or, {a, b});
     case ReduceOp::all:
-      return logic(Opcode::bit_and, {a, b});
+      return logic(b_, Opcode::bit_and, {a, b});
     default:
       break;
   }
@@ -100,67 +77,67 @@ ValueId GpuReducer::combine(ValueId a, ValueId b) {
 }
 
 ValueId GpuReducer::beats(ValueId x, ValueId best) {
-  const ValueId better = logic(op_ == ReduceOp::argmax ? Opcode::greater : Opcode::less, {x, best});
+  const ValueId better =
+      logic(b_, op_ == ReduceOp::argmax ? Opcode::greater : Opcode::less, {x, best});
   if (!abi::is_float(dtype_)) return better;
-  const ValueId only =
-      logic(Opcode::bit_and,
-            {logic(Opcode::is_nan, {x}), logic(Opcode::bit_not, {logic(Opcode::is_nan, {best})})});
-  return logic(Opcode::bit_or, {better, only});
+  const ValueId only = logic(b_, Opcode::bit_and,
+                             {logic(b_, Opcode::is_nan, {x}),
+                              logic(b_, Opcode::bit_not, {logic(b_, Opcode::is_nan, {best})})});
+  return logic(b_, Opcode::bit_or, {better, only});
 }
 
 // The better of two; of equal ones the earlier.
 Values GpuReducer::better(const Values& a, const Values& b) {
   const ValueId second = beats(b[0], a[0]);
-  const ValueId tie = logic(Opcode::bit_not, {logic(Opcode::bit_or, {beats(a[0], b[0]), second})});
-  const ValueId earlier = logic(Opcode::less, {b[1], a[1]});
-  const ValueId take = b_.compute(Opcode::select, DType::boolean, {tie, earlier, second});
-  return {b_.compute(Opcode::select, dtype_, {take, b[0], a[0]}),
-          b_.compute(Opcode::select, position_, {take, b[1], a[1]})};
+  const ValueId tie =
+      logic(b_, Opcode::bit_not, {logic(b_, Opcode::bit_or, {beats(a[0], b[0]), second})});
+  const ValueId earlier = logic(b_, Opcode::less, {b[1], a[1]});
+  const ValueId take = select(b_, tie, earlier, second);
+  return {select(b_, take, b[0], a[0]), select(b_, take, b[1], a[1])};
 }
 
 Values GpuReducer::add_moment(const Values& before, ValueId x) {
-  const ValueId count = op(Opcode::add, {before[0], number(1)});
-  const ValueId share = op(Opcode::div, {number(1), count});
-  const ValueId d = op(Opcode::sub, {x, before[1]});
-  const ValueId mean = op(Opcode::add, {before[1], op(Opcode::mul, {d, share})});
-  const ValueId squares = op(Opcode::mul, {d, op(Opcode::sub, {x, mean})});
-  return {count, mean, op(Opcode::add, {before[2], squares})};
+  const ValueId count = op(b_, Opcode::add, {before[0], number(1)});
+  const ValueId share = op(b_, Opcode::div, {number(1), count});
+  const ValueId d = op(b_, Opcode::sub, {x, before[1]});
+  const ValueId mean = op(b_, Opcode::add, {before[1], op(b_, Opcode::mul, {d, share})});
+  const ValueId squares = op(b_, Opcode::mul, {d, op(b_, Opcode::sub, {x, mean})});
+  return {count, mean, op(b_, Opcode::add, {before[2], squares})};
 }
 
 Values GpuReducer::merge_moments(const Values& a, const Values& b) {
-  const ValueId count = op(Opcode::add, {a[0], b[0]});
-  const ValueId is_empty = logic(Opcode::equal, {count, number(0)});
-  const ValueId part = op(Opcode::div, {b[0], count});
-  const ValueId share = b_.compute(Opcode::select, dtype_, {is_empty, number(0), part});
-  const ValueId d = op(Opcode::sub, {b[1], a[1]});
-  const ValueId mean = op(Opcode::add, {a[1], op(Opcode::mul, {d, share})});
+  const ValueId count = op(b_, Opcode::add, {a[0], b[0]});
+  const ValueId is_empty = logic(b_, Opcode::equal, {count, number(0)});
+  const ValueId part = op(b_, Opcode::div, {b[0], count});
+  const ValueId share = select(b_, is_empty, number(0), part);
+  const ValueId d = op(b_, Opcode::sub, {b[1], a[1]});
+  const ValueId mean = op(b_, Opcode::add, {a[1], op(b_, Opcode::mul, {d, share})});
   const ValueId between =
-      op(Opcode::mul, {op(Opcode::mul, {op(Opcode::mul, {d, d}), a[0]}), share});
-  return {count, mean, op(Opcode::add, {op(Opcode::add, {a[2], b[2]}), between})};
+      op(b_, Opcode::mul, {op(b_, Opcode::mul, {op(b_, Opcode::mul, {d, d}), a[0]}), share});
+  return {count, mean, op(b_, Opcode::add, {op(b_, Opcode::add, {a[2], b[2]}), between})};
 }
 
 ValueId GpuReducer::scale(ValueId from, ValueId to) {
-  const ValueId same = logic(Opcode::equal, {from, to});
-  const ValueId is_least = logic(Opcode::equal, {from, extreme(false)});
+  const ValueId same = logic(b_, Opcode::equal, {from, to});
+  const ValueId is_least = logic(b_, Opcode::equal, {from, extreme(b_, dtype_, false)});
   return b_.branch(
-      logic(Opcode::bit_or, {same, is_least}), [&] { return Values{b_.cast(same, dtype_)}; },
+      logic(b_, Opcode::bit_or, {same, is_least}), [&] { return Values{b_.cast(same, dtype_)}; },
       [&] {
-        return Values{op(Opcode::exp, {op(Opcode::sub, {from, to})})};
+        return Values{op(b_, Opcode::exp, {op(b_, Opcode::sub, {from, to})})};
       })[0];
 }
 
 Values GpuReducer::merge_exponentials(const Values& a, const Values& b) {
-  const ValueId top = op(Opcode::max, {a[0], b[0]});
-  const ValueId first = op(Opcode::mul, {a[1], scale(a[0], top)});
-  const ValueId second = op(Opcode::mul, {b[1], scale(b[0], top)});
-  return {top, op(Opcode::add, {first, second})};
+  const ValueId top = op(b_, Opcode::max, {a[0], b[0]});
+  const ValueId first = op(b_, Opcode::mul, {a[1], scale(a[0], top)});
+  const ValueId second = op(b_, Opcode::mul, {b[1], scale(b[0], top)});
+  return {top, op(b_, Opcode::add, {first, second})};
 }
 
 Values GpuReducer::step(const Values& before, ValueId x, ValueId position) {
   if (has_position()) {  // of equals the earlier stays
     const ValueId take = beats(x, before[0]);
-    return {b_.compute(Opcode::select, dtype_, {take, x, before[0]}),
-            b_.compute(Opcode::select, position_, {take, position, before[1]})};
+    return {select(b_, take, x, before[0]), select(b_, take, position, before[1])};
   }
   if (op_ == ReduceOp::welford) return add_moment(before, x);
   if (op_ == ReduceOp::online_softmax) return merge_exponentials(before, {x, number(1)});
@@ -178,18 +155,18 @@ Values GpuReducer::results(const Values& states) {
   if (op_ == ReduceOp::welford) return {states[1], states[2]};
   if (op_ == ReduceOp::online_softmax) {
     // Where the maximum is no number, the sum is none.
-    const ValueId above = logic(Opcode::greater, {states[0], extreme(false)});
-    const ValueId below = logic(Opcode::less, {states[0], extreme(true)});
-    const ValueId finite = logic(Opcode::bit_and, {above, below});
+    const ValueId above = logic(b_, Opcode::greater, {states[0], extreme(b_, dtype_, false)});
+    const ValueId below = logic(b_, Opcode::less, {states[0], extreme(b_, dtype_, true)});
+    const ValueId finite = logic(b_, Opcode::bit_and, {above, below});
     const ValueId none = number(std::numeric_limits<double>::quiet_NaN());
-    return {states[0], b_.compute(Opcode::select, dtype_, {finite, states[1], none})};
+    return {states[0], select(b_, finite, states[1], none)};
   }
   if (!has_position()) return {states[0]};
   // Where nothing was better than the least value there is, the first element is as good.
   const ValueId none = identity()[1];
   const ValueId place = b_.cast(states[1], DType::i64);
-  return {b_.compute(Opcode::select, DType::i64,
-                     {logic(Opcode::equal, {states[1], none}), b_.integer(DType::i64, 0), place})};
+  return {
+      select(b_, logic(b_, Opcode::equal, {states[1], none}), b_.integer(DType::i64, 0), place)};
 }
 
 }  // namespace inkle::schedule::expansion

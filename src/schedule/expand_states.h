@@ -2,14 +2,10 @@
 // how two threads' meet. What each reduction means is said at loop::ReduceOp.
 #pragma once
 
-#include "kernel/builder.h"
 #include "loop/program.h"
+#include "schedule/expand_values.h"
 
 namespace inkle::schedule::expansion {
-
-using abi::DType;
-using kernel::ValueId;
-using kernel::Values;
 
 class GpuReducer {
  public:
@@ -32,16 +28,12 @@ class GpuReducer {
   Values results(const Values& states);
 
   // --- For reductions that take several elements at a time
-  // The least or greatest value of the type; infinities for floats.
-  ValueId extreme(bool greatest);
   // Whether x comes before `best`: a NaN before all else.
   ValueId beats(ValueId x, ValueId best);
   // exp(from - to), of minus infinity 0, of equals 1.
   ValueId scale(ValueId from, ValueId to);
 
  private:
-  ValueId op(loop::Opcode opcode, const Values& operands);
-  ValueId logic(loop::Opcode opcode, const Values& operands);
   ValueId number(double value);
   ValueId combine(ValueId a, ValueId b);
   Values better(const Values& a, const Values& b);

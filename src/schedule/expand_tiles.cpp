@@ -11,53 +11,35 @@ namespace inkle::schedule::expansion {
 namespace {
 
 using kernel::AxisKind;
-using kernel::LoopKind;
 using kernel::MemoryId;
 using loop::Instruction;
 using loop::Opcode;
 
 // Registers of a thread for what it reads ahead of the barrier.
 constexpr std::int64_t kAheadRegisters = 48;
-// Static shared memory that every architecture gives a block, in bytes.
-constexpr std::int64_t kStaticShared = 48 << 10;
+// A load ahead of its use: a thread's accesses in registers, each of `lanes` elements.
+struct Ahead {
+  loop::Val value;
+  MemoryId memory;
+};
 
-class TileExpander {
+// The stage of a tile whose first elements are `first_a` and `first_b`.
+class TileStage {
  public:
-  explicit TileExpander(BlockExpansion& x)
-      : x_(x),
+  TileStage(BlockExpansion& x, Expr at_a, Expr at_b)
+      : first_a(at_a),
+        first_b(at_b),
+        a(x.loops().outer.back()),
+        row(x.loops().outer[x.loops().outer.size() - 2]),
+        x_(x),
         b_(x.e.b),
         blocks_(x.blocks),
-        stage_(x.prepared.stages.front().stage),
-        a_(x.loops().outer.back()),
-        row_(x.loops().outer[x.loops().outer.size() - 2]) {}
+        stage_(x.prepared.stages.front().stage) {}
 
-  void run() {
-    const std::size_t last = x_.loops().outer.size() - 1;
-    const bool is_shared = blocks_.side != 0;
-    const std::int64_t across = is_shared ? blocks_.side : kTileAcross * blocks_.lanes;
-    const std::int64_t down = is_shared ? blocks_.side : kTileDown * blocks_.lanes;
-    for (std::size_t d = 0; d + 1 < last; ++d) {
-      const loop::Dim& dim = x_.loops().outer[d];
-      b_.kernel().launch.axes.push_back({AxisKind::grid, dim.variable, dim.extent});
-    }
-    const Expr y = b_.axis(AxisKind::grid, sym::ceildiv(row_.extent, down));
-    const Expr x = b_.axis(AxisKind::grid, sym::ceildiv(a_.extent, across));
-    first_a_ = x * across;
-    first_b_ = y * down;
-    if (is_shared)
-      of_block();
-    else
-      of_thread();
-  }
+  const Expr first_a, first_b;
+  const loop::Dim a, row;
 
- private:
-  // A load ahead of its use: `memory` has a thread's accesses, each of `lanes` elements.
-  struct Ahead {
-    loop::Val value;
-    MemoryId memory;
-  };
-
-  [[nodiscard]] Expr constant(std::int64_t value) const { return x_.context().constant(value); }
+  [[nodiscard]] const loop::Body& body() const { return stage_.body; }
 
   // A load without a condition whose place is known without other values.
   [[nodiscard]] bool is_of_place(loop::Val v) const {
@@ -90,33 +72,19 @@ class TileExpander {
   [[nodiscard]] std::vector<loop::Val> transposed() const {
     std::vector<loop::Val> found;
     for (loop::Val v = 0; v < stage_.body.instructions.size(); ++v) {
-      if (!is_of_place(v) || !sym::contains(stage_.body[v].indices.front(), a_.variable)) continue;
-      if (is_along(v, row_.variable)) found.push_back(v);
+      if (!is_of_place(v) || !sym::contains(stage_.body[v].indices.front(), a.variable)) continue;
+      if (is_along(v, row.variable)) found.push_back(v);
     }
     return found;
   }
 
-  Ahead registers(loop::Val v, std::int64_t count) {
-    kernel::Memory memory;
-    memory.name = fmt::format("c{}", b_.kernel().memories.size());
-    memory.space = kernel::Space::registers;
-    memory.dtype = stage_.body[v].dtype;
-    memory.shape = {constant(count), constant(blocks_.lanes)};
-    return {v, b_.memory(std::move(memory))};
-  }
-
-  [[nodiscard]] Lanes lanes(Expr variable, Expr base, Expr lane) const {
-    Lanes shape;
-    shape.variable = variable;
-    shape.base = base;
-    shape.lane = lane;
-    shape.lanes = blocks_.lanes;
-    return shape;
+  [[nodiscard]] Ahead registers_for(loop::Val v, std::int64_t count) const {
+    return {v, registers(b_, "c", stage_.body[v].dtype, {count, blocks_.lanes})};
   }
 
   // Loads the values, with lanes along `variable` from `base` on, into row k of their registers.
   void load(const std::vector<Ahead>& loads, Expr variable, Expr base, Expr k, bool ahead) {
-    b_.vector(blocks_.lanes, blocks_.lanes, [&](Expr lane) {
+    in_vector(b_, blocks_.lanes, [&](Expr lane) {
       BodyExpander body(x_.e, stage_.body, lanes(variable, base, lane));
       Usage usage;
       usage.ahead = ahead;
@@ -124,27 +92,18 @@ class TileExpander {
       for (const Ahead& one : loads) {
         b_.store(one.memory, {k, lane}, body.value(one.value, 0), kernel::Form::wide);
       }
-      return Values();
     });
   }
 
   // The stage for lanes along a, of which `known` has what was loaded ahead.
   void store(Expr base, const std::function<void(BodyExpander& body, Expr lane)>& known) {
-    b_.vector(blocks_.lanes, blocks_.lanes, [&](Expr lane) {
-      BodyExpander body(x_.e, stage_.body, lanes(a_.variable, base, lane));
+    in_vector(b_, blocks_.lanes, [&](Expr lane) {
+      BodyExpander body(x_.e, stage_.body, lanes(a.variable, base, lane));
       known(body, lane);
       std::vector<std::uint32_t> wanted;
       for (const StageStore& one : stage_.stores) wanted.push_back(one.yield);
       body.evaluate(wanted, stage_.stores);
       for (const StageStore& one : stage_.stores) body.store(one, 0);
-      return Values();
-    });
-  }
-
-  void unrolled(std::int64_t count, const std::function<void(Expr)>& body) {
-    b_.loop(LoopKind::unroll, constant(count), {}, [&](Expr variable, const Values&) {
-      body(variable);
-      return Values();
     });
   }
 
@@ -156,56 +115,114 @@ class TileExpander {
   }
 
   // Runs `body` where a and b lie in the tile's part of the matrix.
-  void where(Expr a, Expr b, const std::function<void()>& body) {
+  void where(Expr at_a, Expr at_b, const std::function<void()>& body) {
     const auto inside = [&](Expr at, const loop::Dim& dim) {
       const std::int64_t step = blocks_.side != 0 ? blocks_.side : 1;
       return (blocks_.side != 0 && sym::divides(step, dim.extent)) ||
              sym::less(at, dim.extent) == true;
     };
-    const bool has_a = inside(a, a_), has_b = inside(b, row_);
+    const bool has_a = inside(at_a, a), has_b = inside(at_b, row);
     if (has_a && has_b) return body();
-    ValueId both = has_a ? kernel::kNone : less(x_, a, a_.extent);
+    ValueId both = has_a ? kernel::kNone : less(b_, at_a, a.extent);
     if (!has_b) {
-      const ValueId other = less(x_, b, row_.extent);
-      both = both == kernel::kNone ? other
-                                   : b_.compute(Opcode::bit_and, DType::boolean, {both, other});
+      const ValueId other = less(b_, at_b, row.extent);
+      both = both == kernel::kNone ? other : logic(b_, Opcode::bit_and, {both, other});
     }
-    b_.branch(both, [&] {
-      body();
-      return Values();
-    });
+    expansion::where(b_, both, body);
   }
 
-  // Each thread has a square of `lanes` rows of `lanes` elements.
-  void of_thread() {
-    const std::int64_t n = blocks_.lanes;
-    const Expr ty = b_.axis(AxisKind::thread, constant(kTileDown));
-    const Expr tx = b_.axis(AxisKind::thread, constant(kTileAcross));
-    const Expr at_a = first_a_ + tx * n;
-    const Expr at_b = first_b_ + ty * n;
-    where(at_a, at_b, [&] {
-      const Expr a = bind_new(x_, at_a, a_.extent, n);
-      const Expr b = bind_new(x_, at_b, row_.extent, n);
-      std::vector<Ahead> loads;
-      for (const loop::Val v : transposed()) loads.push_back(registers(v, n));
-      if (!loads.empty()) {
-        unrolled(n, [&](Expr i) {
-          with(a_.variable, a + i, [&] { load(loads, row_.variable, b, i, false); });
+ private:
+  [[nodiscard]] Expr constant(std::int64_t value) const { return x_.context().constant(value); }
+
+  [[nodiscard]] Lanes lanes(Expr variable, Expr base, Expr lane) const {
+    Lanes shape;
+    shape.variable = variable;
+    shape.base = base;
+    shape.lane = lane;
+    shape.lanes = blocks_.lanes;
+    return shape;
+  }
+
+  BlockExpansion& x_;
+  kernel::Builder& b_;
+  const BlockSchedule& blocks_;
+  const Stage& stage_;
+};
+
+// Each thread has a square of `lanes` rows of `lanes` elements.
+void of_thread(BlockExpansion& x, TileStage& tile) {
+  kernel::Builder& builder = x.e.b;
+  const std::int64_t n = x.blocks.lanes;
+  const Expr ty = builder.axis(AxisKind::thread, x.context().constant(kTileDown));
+  const Expr tx = builder.axis(AxisKind::thread, x.context().constant(kTileAcross));
+  const Expr at_a = tile.first_a + tx * n;
+  const Expr at_b = tile.first_b + ty * n;
+  tile.where(at_a, at_b, [&] {
+    const Expr a = bind_new(x, at_a, tile.a.extent, n);
+    const Expr b = bind_new(x, at_b, tile.row.extent, n);
+    std::vector<Ahead> loads;
+    for (const loop::Val v : tile.transposed()) loads.push_back(tile.registers_for(v, n));
+    if (!loads.empty()) {
+      unrolled(builder, n, [&](Expr i) {
+        tile.with(tile.a.variable, a + i,
+                  [&] { tile.load(loads, tile.row.variable, b, i, false); });
+      });
+    }
+    unrolled(builder, n, [&](Expr q) {
+      tile.with(tile.row.variable, b + q, [&] {
+        tile.store(a, [&](BodyExpander& body, Expr lane) {
+          for (const Ahead& one : loads) {
+            body.know(one.value, builder.load(one.memory, {lane, q}));
+          }
         });
-      }
-      unrolled(n, [&](Expr q) {
-        with(row_.variable, b + q, [&] {
-          store(a, [&](BodyExpander& body, Expr lane) {
-            for (const Ahead& one : loads) {
-              body.know(one.value, b_.load(one.memory, {lane, q}));
-            }
-          });
+      });
+    });
+  });
+}
+
+// A block's square, through shared memory.
+class SharedTile {
+ public:
+  SharedTile(BlockExpansion& x, TileStage& tile)
+      : x_(x), b_(x.e.b), blocks_(x.blocks), tile_(tile) {}
+
+  void run() {
+    const std::int64_t side = blocks_.side;
+    const std::int64_t all = side * side / blocks_.lanes;
+    if (side % (8 * blocks_.lanes) != 0 || all % blocks_.threads != 0) refuse();
+    const std::int64_t count = all / blocks_.threads;
+    const Expr thread = b_.axis(AxisKind::thread, constant(blocks_.threads));
+    const std::vector<loop::Val> values = tile_.transposed();
+    check(values, count);
+    std::vector<Ahead> loads;
+    std::vector<Square> squares;
+    for (const loop::Val v : values) {
+      squares.push_back(square(v));
+      loads.push_back(tile_.registers_for(v, count));
+      take(loads.back(), squares.back(), thread, count);
+    }
+    const std::vector<Ahead> early = load_early(values, thread, count);
+    for (std::size_t i = 0; i < loads.size(); ++i) put(loads[i], squares[i], thread, count);
+    if (!loads.empty()) b_.barrier({});
+    unrolled(b_, count, [&](Expr k) {
+      const Expr n = thread + k * std::int64_t{blocks_.threads};
+      at_rows(n, [&](Expr a, const At& at) {
+        std::vector<std::optional<MemoryId>> parts;
+        for (const Square& from : squares) parts.push_back(get_parts(from, at));
+        tile_.store(a, [&](BodyExpander& body, Expr lane) {
+          for (std::size_t i = 0; i < loads.size(); ++i) {
+            body.know(loads[i].value, get(squares[i], parts[i], at, lane));
+          }
+          for (const Ahead& one : early) {
+            body.know(one.value, b_.load(one.memory, {k, lane}, kernel::Form::wide));
+          }
         });
       });
     });
   }
 
-  // --- A block's square ----------------------------------------------------------------------
+ private:
+  [[nodiscard]] Expr constant(std::int64_t value) const { return x_.context().constant(value); }
 
   // Access n of the block, which has them row by row.
   struct At {
@@ -234,16 +251,11 @@ class TileExpander {
   };
 
   Square square(loop::Val v) {
-    const std::int64_t size = abi::size_of(stage_.body[v].dtype);
+    const std::int64_t size = abi::size_of(tile_.body()[v].dtype);
     Square made{0, std::max<std::int64_t>(4 / size, 1), 16 / size};
-    kernel::Memory memory;
-    memory.name = fmt::format("square{}", b_.kernel().memories.size());
-    memory.space = kernel::Space::shared;
-    memory.dtype = stage_.body[v].dtype;
-    memory.shape = {constant(blocks_.side / blocks_.lanes), constant(blocks_.lanes),
-                    constant(blocks_.side / made.chunk), constant(made.chunk)};
-    memory.alignment = 16;
-    made.memory = b_.memory(std::move(memory));
+    made.memory = shared(
+        b_, "square", tile_.body()[v].dtype,
+        {blocks_.side / blocks_.lanes, blocks_.lanes, blocks_.side / made.chunk, made.chunk});
     return made;
   }
 
@@ -268,67 +280,33 @@ class TileExpander {
     const std::int64_t side = blocks_.side;
     std::int64_t shared = 0;
     for (const loop::Val v : loads) {
-      const std::int64_t size = abi::size_of(stage_.body[v].dtype);
+      const std::int64_t size = abi::size_of(tile_.body()[v].dtype);
       if (side * size % 128 != 0 || count % std::max<std::int64_t>(4 / size, 1) != 0) refuse();
       shared += side * side * size;
     }
     if (shared > kStaticShared) refuse();
   }
 
-  void of_block() {
-    const std::int64_t side = blocks_.side;
-    const std::int64_t all = side * side / blocks_.lanes;
-    if (side % (8 * blocks_.lanes) != 0 || all % blocks_.threads != 0) refuse();
-    const std::int64_t count = all / blocks_.threads;
-    const Expr thread = b_.axis(AxisKind::thread, constant(blocks_.threads));
-    const std::vector<loop::Val> values = transposed();
-    check(values, count);
-    std::vector<Ahead> loads;
-    std::vector<Square> squares;
-    for (const loop::Val v : values) {
-      squares.push_back(square(v));
-      loads.push_back(registers(v, count));
-      take(loads.back(), squares.back(), thread, count);
-    }
-    const std::vector<Ahead> early = load_early(values, thread, count);
-    for (std::size_t i = 0; i < loads.size(); ++i) put(loads[i], squares[i], thread, count);
-    if (!loads.empty()) b_.barrier({});
-    unrolled(count, [&](Expr k) {
-      const Expr n = thread + k * std::int64_t{blocks_.threads};
-      at_rows(n, [&](Expr a, const At& at) {
-        std::vector<std::optional<MemoryId>> parts;
-        for (const Square& from : squares) parts.push_back(get_parts(from, at));
-        store(a, [&](BodyExpander& body, Expr lane) {
-          for (std::size_t i = 0; i < loads.size(); ++i) {
-            body.know(loads[i].value, get(squares[i], parts[i], at, lane));
-          }
-          for (const Ahead& one : early) {
-            body.know(one.value, b_.load(one.memory, {k, lane}, kernel::Form::wide));
-          }
-        });
-      });
-    });
-  }
-
   // `body` at access n of the rows, where that is inside.
   void at_rows(Expr n, const std::function<void(Expr a, const At& at)>& body) {
     const At at = along_rows(n);
-    where(first_a_ + at.a, first_b_ + at.b, [&] {
-      const Expr a = bind_new(x_, first_a_ + at.a, a_.extent, blocks_.lanes);
-      const Expr b = bind_new(x_, first_b_ + at.b, row_.extent);
-      with(row_.variable, b, [&] { body(a, at); });
+    tile_.where(tile_.first_a + at.a, tile_.first_b + at.b, [&] {
+      const Expr a = bind_new(x_, tile_.first_a + at.a, tile_.a.extent, blocks_.lanes);
+      const Expr b = bind_new(x_, tile_.first_b + at.b, tile_.row.extent);
+      tile_.with(tile_.row.variable, b, [&] { body(a, at); });
     });
   }
 
   // A thread's accesses along b, on their way.
   void take(const Ahead& load_of, const Square& square, Expr thread, std::int64_t count) {
-    unrolled(count, [&](Expr k) {
+    unrolled(b_, count, [&](Expr k) {
       const Expr pair = thread + sym::floordiv(k, square.words) * std::int64_t{blocks_.threads};
       const At at = along_columns(pair, sym::mod(k, square.words), square.words);
-      where(first_a_ + at.a, first_b_ + at.b, [&] {
-        const Expr a = bind_new(x_, first_a_ + at.a, a_.extent);
-        const Expr b = bind_new(x_, first_b_ + at.b, row_.extent, blocks_.lanes);
-        with(a_.variable, a, [&] { load({load_of}, row_.variable, b, k, true); });
+      tile_.where(tile_.first_a + at.a, tile_.first_b + at.b, [&] {
+        const Expr a = bind_new(x_, tile_.first_a + at.a, tile_.a.extent);
+        const Expr b = bind_new(x_, tile_.first_b + at.b, tile_.row.extent, blocks_.lanes);
+        tile_.with(tile_.a.variable, a,
+                   [&] { tile_.load({load_of}, tile_.row.variable, b, k, true); });
       });
     });
   }
@@ -337,37 +315,37 @@ class TileExpander {
   std::vector<Ahead> load_early(const std::vector<loop::Val>& transposed, Expr thread,
                                 std::int64_t count) {
     const auto size = [&](loop::Val v) {
-      return count * blocks_.lanes * abi::size_of(stage_.body[v].dtype) / 4;
+      return count * blocks_.lanes * abi::size_of(tile_.body()[v].dtype) / 4;
     };
     std::int64_t ahead = 0;
     for (const loop::Val v : transposed) ahead += size(v);
     std::vector<Ahead> early;
-    for (loop::Val v = 0; v < stage_.body.instructions.size(); ++v) {
+    for (loop::Val v = 0; v < tile_.body().instructions.size(); ++v) {
       const bool is_transposed =
           std::find(transposed.begin(), transposed.end(), v) != transposed.end();
-      if (is_transposed || !is_of_place(v) || ahead + size(v) > kAheadRegisters) continue;
-      if (!is_along(v, a_.variable)) continue;
+      if (is_transposed || !tile_.is_of_place(v) || ahead + size(v) > kAheadRegisters) continue;
+      if (!tile_.is_along(v, tile_.a.variable)) continue;
       ahead += size(v);
-      early.push_back(registers(v, count));
+      early.push_back(tile_.registers_for(v, count));
     }
     if (early.empty()) return early;
-    unrolled(count, [&](Expr k) {
+    unrolled(b_, count, [&](Expr k) {
       at_rows(thread + k * std::int64_t{blocks_.threads},
-              [&](Expr a, const At&) { load(early, a_.variable, a, k, true); });
+              [&](Expr a, const At&) { tile_.load(early, tile_.a.variable, a, k, true); });
     });
     return early;
   }
 
   // Each row's neighbours along a as one word.
   void put(const Ahead& from, const Square& to, Expr thread, std::int64_t count) {
-    unrolled(count / to.words, [&](Expr step) {
+    unrolled(b_, count / to.words, [&](Expr step) {
       const Expr pair = thread + step * std::int64_t{blocks_.threads};
       const At at = along_columns(pair, constant(0), to.words);
-      where(first_a_ + at.a, first_b_ + at.b, [&] {
+      tile_.where(tile_.first_a + at.a, tile_.first_b + at.b, [&] {
         const Expr group = sym::floordiv(at.b, blocks_.lanes);
         const Expr chunk = chunk_of(to, at.a, group);
         const Expr within = sym::mod(at.a, to.chunk);
-        unrolled(blocks_.lanes, [&](Expr l) {
+        unrolled(b_, blocks_.lanes, [&](Expr l) {
           const auto word = static_cast<std::int32_t>(to.words);
           b_.vector(word, word, [&](Expr r) {
             const ValueId x = b_.load(from.memory, {step * to.words + r, l});
@@ -394,12 +372,8 @@ class TileExpander {
 
   std::optional<MemoryId> get_parts(const Square& from, const At& at) {
     if (blocks_.lanes <= from.chunk) return std::nullopt;
-    kernel::Memory memory;
-    memory.name = fmt::format("c{}", b_.kernel().memories.size());
-    memory.space = kernel::Space::registers;
-    memory.dtype = b_.kernel().memories[from.memory].dtype;
-    memory.shape = {constant(blocks_.lanes / from.chunk), constant(from.chunk)};
-    const MemoryId parts = b_.memory(std::move(memory));
+    const MemoryId parts = registers(b_, "c", b_.kernel().memories[from.memory].dtype,
+                                     {blocks_.lanes / from.chunk, from.chunk});
     const Expr group = sym::floordiv(at.b, blocks_.lanes);
     const Expr row = sym::mod(at.b, blocks_.lanes);
     const auto width = static_cast<std::int32_t>(from.chunk);
@@ -417,13 +391,29 @@ class TileExpander {
   BlockExpansion& x_;
   kernel::Builder& b_;
   const BlockSchedule& blocks_;
-  const Stage& stage_;
-  loop::Dim a_, row_;
-  Expr first_a_, first_b_;
+  TileStage& tile_;
 };
 
 }  // namespace
 
-void expand_tiles(BlockExpansion& x) { TileExpander(x).run(); }
+void expand_tiles(BlockExpansion& x) {
+  const auto& outer = x.loops().outer;
+  const std::size_t last = outer.size() - 1;
+  const bool is_shared = x.blocks.side != 0;
+  const std::int64_t across = is_shared ? x.blocks.side : kTileAcross * x.blocks.lanes;
+  const std::int64_t down = is_shared ? x.blocks.side : kTileDown * x.blocks.lanes;
+  for (std::size_t d = 0; d + 1 < last; ++d) {
+    x.e.b.kernel().launch.axes.push_back({AxisKind::grid, outer[d].variable, outer[d].extent});
+  }
+  const Expr first_b =
+      x.e.b.axis(AxisKind::grid, sym::ceildiv(outer[last - 1].extent, down)) * down;
+  const Expr first_a =
+      x.e.b.axis(AxisKind::grid, sym::ceildiv(outer[last].extent, across)) * across;
+  TileStage tile(x, first_a, first_b);
+  if (is_shared)
+    SharedTile(x, tile).run();
+  else
+    of_thread(x, tile);
+}
 
 }  // namespace inkle::schedule::expansion

@@ -10,15 +10,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace llvm {
-class BasicBlock;
-class Function;
-class Instruction;
+class IRBuilderBase;
 class Module;
 class Type;
 class Value;
@@ -30,9 +27,6 @@ using llvm::Type;
 using llvm::Value;
 using Values = std::vector<Value*>;
 
-// Of floats: ordered, but `ne` (true on NaN) and `unordered`. Of integers: signed, or unsigned u*.
-enum class Compare : std::uint8_t { eq, ne, lt, le, gt, ge, ult, ule, ugt, uge, unordered };
-
 class Ir {
  public:
   explicit Ir(std::string_view module_name);
@@ -41,138 +35,22 @@ class Ir {
   Ir& operator=(const Ir&) = delete;
 
   [[nodiscard]] llvm::Module& module();
+  // At the place of emission.
+  [[nodiscard]] llvm::IRBuilderBase& builder();
   // Starts the kernel function void(ptr, ptr, ptr, i64, i64) and returns its arguments.
   Values begin_function(std::string_view name, std::string_view cpu, std::string_view features,
                         bool has_fma = true);
   void end_function();
+  // Of the function's machine.
+  [[nodiscard]] bool has_fma() const;
+  [[nodiscard]] bool has_avx512() const;
 
-  // Types.
   [[nodiscard]] Type* integer_type(int bits, int lanes = 1);
   [[nodiscard]] Type* f16(int lanes = 1);
   [[nodiscard]] Type* f32(int lanes = 1);
   [[nodiscard]] Type* f64(int lanes = 1);
   [[nodiscard]] Type* pointer();
-  [[nodiscard]] static Type* type_of(Value* v);
-  [[nodiscard]] static int lanes_of(Type* t);
-  [[nodiscard]] static int lanes_of(Value* v) { return lanes_of(type_of(v)); }
-  [[nodiscard]] static Type* with_lanes(Type* t, int lanes);
-  [[nodiscard]] static Type* element_of(Type* t) { return with_lanes(t, 1); }
-  [[nodiscard]] static int bits_of(Type* t);    // of an element
-  [[nodiscard]] static bool is_float(Type* t);  // of an element
-  // The integer type of the same shape and width.
-  [[nodiscard]] Type* as_integer(Type* t);
-
-  // Constants, splat to the type's lanes.
-  [[nodiscard]] static Value* integer(Type* t, std::int64_t value);
-  [[nodiscard]] static Value* real(Type* t, double value);
-  // A float with these bits (of the element).
-  [[nodiscard]] Value* real_bits(Type* t, std::uint64_t bits);
-  [[nodiscard]] static Value* zero(Type* t);
-  [[nodiscard]] static Value* poison(Type* t);
   [[nodiscard]] Value* i64(std::int64_t value);
-  // <0, step, 2*step, ...>
-  [[nodiscard]] Value* iota(Type* vector, std::int64_t step = 1);
-  // Lanes below `count` true.
-  [[nodiscard]] Value* first_lanes(int lanes, int count);
-  // If v is a constant integer (scalar).
-  [[nodiscard]] static bool constant_integer(Value* v, std::int64_t& out);
-
-  // Arithmetic.
-  Value* add(Value* a, Value* b);
-  Value* sub(Value* a, Value* b);
-  Value* mul(Value* a, Value* b);
-  Value* sdiv(Value* a, Value* b);
-  Value* srem(Value* a, Value* b);
-  Value* udiv(Value* a, Value* b);
-  Value* urem(Value* a, Value* b);
-  Value* bit_and(Value* a, Value* b);
-  Value* bit_or(Value* a, Value* b);
-  Value* bit_xor(Value* a, Value* b);
-  Value* bit_not(Value* a);
-  Value* shl(Value* a, Value* b);
-  Value* lshr(Value* a, Value* b);
-  Value* ashr(Value* a, Value* b);
-  Value* shl(Value* a, int count) { return shl(a, integer(type_of(a), count)); }
-  Value* lshr(Value* a, int count) { return lshr(a, integer(type_of(a), count)); }
-  Value* ashr(Value* a, int count) { return ashr(a, integer(type_of(a), count)); }
-  Value* fadd(Value* a, Value* b);
-  Value* fsub(Value* a, Value* b);
-  Value* fmul(Value* a, Value* b);
-  Value* fdiv(Value* a, Value* b);
-  Value* fneg(Value* a);
-  // Rounded once; without such an instruction through f64, of f64 in parts (within an ulp).
-  Value* fma(Value* a, Value* b, Value* c);
-  Value* fabs(Value* a);
-  Value* sqrt(Value* a);
-  Value* floor(Value* a);
-  Value* ceil(Value* a);
-  Value* trunc(Value* a);
-  Value* round_even(Value* a);
-  Value* copysign(Value* magnitude, Value* sign);
-  // a * 2^floor(n) with one rounding for f32 vectors and |n| < 300, where the machine has an
-  // instruction for it; else null.
-  Value* scale_by_power(Value* a, Value* n);
-  // table[i modulo the lanes] for f32 vectors of as many lanes as the table has entries, i integer
-  // lanes of 32 bits, where the machine has an instruction for it; else null.
-  Value* look_up(std::span<const double> table, Value* i);
-  // 1 / a with a relative error of at most 2^-14 for f32 vectors, where the machine has an
-  // instruction for it; else null.
-  Value* approximate_reciprocal(Value* a);
-  // A pair of bf16 in each lane of 32 bits: `low` and `high`, 16 lanes of f32, rounded; numbers
-  // below the least normal one are 0. With AVX512-BF16 alone.
-  Value* pack_bf16(Value* low, Value* high);
-  // c + a * b of such pairs, the high products first, each rounded.
-  Value* dot_bf16(Value* c, Value* a, Value* b);
-  // The instruction's rule: b if either is NaN, as vminps.
-  Value* fmin_second(Value* a, Value* b);
-  Value* fmax_second(Value* a, Value* b);
-  Value* icmp(Compare c, Value* a, Value* b);
-  Value* fcmp(Compare c, Value* a, Value* b);
-  Value* is_nan(Value* a) { return fcmp(Compare::unordered, a, a); }
-  // A scalar condition may choose between vectors.
-  Value* select(Value* condition, Value* a, Value* b);
-  Value* smin(Value* a, Value* b);
-  Value* smax(Value* a, Value* b);
-
-  // Conversions; `to` has the value's lanes.
-  Value* sext(Value* a, Type* to);
-  Value* zext(Value* a, Type* to);
-  Value* truncate(Value* a, Type* to);
-  // Sign-extends, truncates or returns a.
-  Value* resize_signed(Value* a, Type* to);
-  Value* fp_extend(Value* a, Type* to);
-  Value* fp_truncate(Value* a, Type* to);
-  Value* signed_to_fp(Value* a, Type* to);
-  Value* unsigned_to_fp(Value* a, Type* to);
-  // Frozen: some value, not undefined behaviour, when out of range.
-  Value* fp_to_signed(Value* a, Type* to);
-  Value* bitcast(Value* a, Type* to);
-
-  // Vectors.
-  Value* broadcast(Value* scalar, int lanes);
-  Value* extract(Value* vector, int lane);
-  Value* insert(Value* vector, Value* element, int lane);
-  Value* shuffle(Value* a, Value* b, std::span<const int> mask);
-  // Low or high half of the lanes.
-  Value* half(Value* vector, bool high);
-  Value* concat(Value* low, Value* high);
-  // True if any lane of the i1 vector (or scalar) is.
-  Value* any(Value* mask);
-
-  // Memory. Offsets count elements of `element` (scalar type).
-  Value* address(Type* element, Value* base, Value* offset);
-  Value* load(Type* t, Value* address, int alignment);
-  void store(Value* v, Value* address, int alignment);
-  Value* masked_load(Type* t, Value* address, int alignment, Value* mask, Value* otherwise);
-  void masked_store(Value* v, Value* address, int alignment, Value* mask);
-  // Element i from base + offsets[i] (offsets i32 or i64 lanes).
-  Value* gather(Type* t, Value* base, Value* offsets, int alignment, Value* mask, Value* otherwise);
-  void scatter(Value* v, Value* base, Value* offsets, int alignment, Value* mask);
-  void atomic_add(Value* address, Value* v, int alignment);
-  void prefetch(Value* address);
-
-  // A call of a C function of scalars, all of `type`.
-  Value* call_scalar(std::string_view name, Type* type, std::span<Value* const> arguments);
 
   // Control flow. The current depth is the number of loops around the point of emission.
   [[nodiscard]] int depth() const;
@@ -199,11 +77,32 @@ class Ir {
   [[nodiscard]] std::string verify();
 
  private:
-  Value* fma_in_double(Value* a, Value* b, Value* c);
-  Value* fma_in_parts(Value* a, Value* b, Value* c);
-
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// --- Types and constants, of any function
+
+[[nodiscard]] Type* type_of(Value* v);
+[[nodiscard]] int lanes_of(Type* t);
+[[nodiscard]] inline int lanes_of(Value* v) { return lanes_of(type_of(v)); }
+[[nodiscard]] Type* with_lanes(Type* t, int lanes);
+[[nodiscard]] inline Type* element_of(Type* t) { return with_lanes(t, 1); }
+[[nodiscard]] int bits_of(Type* t);    // of an element
+[[nodiscard]] bool is_float(Type* t);  // of an element
+// The integer type of the same shape and width.
+[[nodiscard]] Type* as_integer(Type* t);
+
+// Constants, splat to the type's lanes.
+[[nodiscard]] Value* integer(Type* t, std::int64_t value);
+[[nodiscard]] Value* real(Type* t, double value);
+// A float with these bits (of the element).
+[[nodiscard]] Value* real_bits(Type* t, std::uint64_t bits);
+[[nodiscard]] Value* zero(Type* t);
+[[nodiscard]] Value* poison(Type* t);
+// <0, step, 2*step, ...>
+[[nodiscard]] Value* iota(Type* vector, std::int64_t step = 1);
+// If v is a constant integer (scalar).
+[[nodiscard]] bool constant_integer(Value* v, std::int64_t& out);
 
 }  // namespace inkle::codegen::cpu

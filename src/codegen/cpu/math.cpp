@@ -1,6 +1,7 @@
 // Functions of f32 and f64 as vector code: which opcode is done how.
 #include "codegen/cpu/math.h"
 
+#include "codegen/cpu/ir_operations.h"
 #include "codegen/cpu/math_parts.h"
 
 namespace inkle::codegen::cpu {
@@ -8,13 +9,13 @@ namespace inkle::codegen::cpu {
 using loop::Opcode;
 
 Value* call_lanes(Ir& ir, std::string_view name, std::span<Value* const> operands) {
-  Type* type = Ir::type_of(operands[0]);
-  const int lanes = Ir::lanes_of(type);
-  Value* result = Ir::poison(type);
+  Type* type = type_of(operands[0]);
+  const int lanes = lanes_of(type);
+  Value* result = poison(type);
   for (int lane = 0; lane < lanes; ++lane) {
     Values arguments;
-    for (Value* operand : operands) arguments.push_back(ir.extract(operand, lane));
-    result = ir.insert(result, ir.call_scalar(name, Ir::element_of(type), arguments), lane);
+    for (Value* operand : operands) arguments.push_back(extract(ir, operand, lane));
+    result = insert(ir, result, call_scalar(ir, name, element_of(type), arguments), lane);
   }
   return result;
 }
@@ -23,23 +24,23 @@ namespace {
 
 // libm in f64; the names are those of support.cpp.
 Value* by_library(Ir& ir, Opcode opcode, std::span<Value* const> operands) {
-  Type* type = Ir::type_of(operands[0]);
-  Type* wide = ir.f64(Ir::lanes_of(type));
+  Type* type = type_of(operands[0]);
+  Type* wide = ir.f64(lanes_of(type));
   std::string name(loop::name_of(opcode));
   if (opcode == Opcode::digamma || opcode == Opcode::erfinv) name = "inkle_" + name;
-  if (Ir::bits_of(type) == 64) return call_lanes(ir, name, operands);
+  if (bits_of(type) == 64) return call_lanes(ir, name, operands);
   Values extended;
-  for (Value* v : operands) extended.push_back(ir.fp_extend(v, wide));
-  return ir.fp_truncate(call_lanes(ir, name, extended), type);
+  for (Value* v : operands) extended.push_back(fp_extend(ir, v, wide));
+  return fp_truncate(ir, call_lanes(ir, name, extended), type);
 }
 
 }  // namespace
 
 Value* emit_math(Ir& ir, Opcode opcode, std::span<Value* const> operands) {
   Value* x = operands[0];
-  if (opcode == Opcode::sqrt) return ir.sqrt(x);
-  if (opcode == Opcode::rsqrt) return ir.fdiv(Ir::real(Ir::type_of(x), 1), ir.sqrt(x));
-  if (Ir::bits_of(Ir::type_of(x)) == 64) return by_library(ir, opcode, operands);
+  if (opcode == Opcode::sqrt) return sqrt(ir, x);
+  if (opcode == Opcode::rsqrt) return fdiv(ir, real(type_of(x), 1), sqrt(ir, x));
+  if (bits_of(type_of(x)) == 64) return by_library(ir, opcode, operands);
   switch (opcode) {
     case Opcode::exp:
       return exp_f32(ir, x);

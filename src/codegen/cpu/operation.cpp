@@ -2,6 +2,7 @@
 #include "codegen/cpu/operation.h"
 
 #include "base/error.h"
+#include "codegen/cpu/ir_operations.h"
 #include "codegen/cpu/math.h"
 
 namespace inkle::codegen::cpu {
@@ -10,11 +11,11 @@ using loop::Opcode;
 
 void Faults::check(Ir& ir, Value* bad, Value* active, schedule::KernelStatus status_code) {
   can_fail = true;
-  if (active != nullptr && Ir::lanes_of(active) == Ir::lanes_of(bad)) bad = ir.bit_and(bad, active);
+  if (active != nullptr && lanes_of(active) == lanes_of(bad)) bad = bit_and(ir, bad, active);
   ir.branch(
-      ir.any(bad), false,
+      any(ir, bad), false,
       [&] {
-        ir.store(ir.i64(static_cast<std::int64_t>(status_code)), status, 8);
+        store(ir, ir.i64(static_cast<std::int64_t>(status_code)), status, 8);
         return Values();
       },
       [] { return Values(); });
@@ -24,15 +25,15 @@ namespace {
 
 // min and max propagate NaN: vminps gives its second operand when either is NaN.
 Value* extremum(Ir& ir, bool minimum, DType dtype, Value* a, Value* b) {
-  if (dtype == DType::boolean) return minimum ? ir.bit_and(a, b) : ir.bit_or(a, b);
+  if (dtype == DType::boolean) return minimum ? bit_and(ir, a, b) : bit_or(ir, a, b);
   if (abi::is_float(dtype)) {
-    Value* r = minimum ? ir.fmin_second(a, b) : ir.fmax_second(a, b);
-    return ir.select(ir.is_nan(a), a, r);
+    Value* r = minimum ? fmin_second(ir, a, b) : fmax_second(ir, a, b);
+    return select(ir, is_nan(ir, a), a, r);
   }
   if (dtype == DType::u8) {
-    return ir.select(ir.icmp(minimum ? Compare::ult : Compare::ugt, a, b), a, b);
+    return select(ir, icmp(ir, minimum ? Compare::ult : Compare::ugt, a, b), a, b);
   }
-  return minimum ? ir.smin(a, b) : ir.smax(a, b);
+  return minimum ? smin(ir, a, b) : smax(ir, a, b);
 }
 
 Value* compare(Ir& ir, Opcode opcode, DType dtype, Value* a, Value* b) {
@@ -57,7 +58,7 @@ Value* compare(Ir& ir, Opcode opcode, DType dtype, Value* a, Value* b) {
       c = Compare::ge;
       break;
   }
-  if (abi::is_float(dtype)) return ir.fcmp(c, a, b);
+  if (abi::is_float(dtype)) return fcmp(ir, c, a, b);
   if (dtype == DType::u8 || dtype == DType::boolean) {
     switch (c) {
       case Compare::lt:
@@ -76,7 +77,7 @@ Value* compare(Ir& ir, Opcode opcode, DType dtype, Value* a, Value* b) {
         break;
     }
   }
-  return ir.icmp(c, a, b);
+  return icmp(ir, c, a, b);
 }
 
 // Quotient and remainder of C's rule. The hardware traps on a zero divisor and on min / -1, which
@@ -89,36 +90,36 @@ struct Division {
 };
 
 Division divide(Ir& ir, DType dtype, Value* a, Value* b, Value* active, Faults& faults) {
-  Type* type = Ir::type_of(a);
-  const int lanes = Ir::lanes_of(a);
-  Value* zero_divisor = ir.icmp(Compare::eq, b, Ir::zero(type));
+  Type* type = type_of(a);
+  const int lanes = lanes_of(a);
+  Value* zero_divisor = icmp(ir, Compare::eq, b, zero(type));
   std::int64_t constant = 0;
-  Value* first = lanes == 1 ? b : ir.extract(b, 0);
-  const bool is_constant = Ir::constant_integer(first, constant) &&
-                           Ir::constant_integer(ir.extract(b, lanes - 1), constant);
+  Value* first = lanes == 1 ? b : extract(ir, b, 0);
+  const bool is_constant =
+      constant_integer(first, constant) && constant_integer(extract(ir, b, lanes - 1), constant);
   if (!is_constant || constant == 0) {
     faults.check(ir, zero_divisor, active, schedule::KernelStatus::division_by_zero);
-    b = ir.select(zero_divisor, Ir::integer(type, 1), b);
+    b = select(ir, zero_divisor, integer(type, 1), b);
   }
   if (dtype == DType::u8) {
-    return {ir.udiv(a, b), ir.urem(a, b)};
+    return {udiv(ir, a, b), urem(ir, a, b)};
   }
   if (is_constant && constant != 0 && constant != -1) {
-    Value* q = ir.sdiv(a, b);
-    return {q, ir.sub(a, ir.mul(q, b))};
+    Value* q = sdiv(ir, a, b);
+    return {q, sub(ir, a, mul(ir, q, b))};
   }
   if (dtype != DType::i64 && lanes > 1) {
     Type* real = ir.f64(lanes);
-    Value* quotient = ir.fdiv(ir.signed_to_fp(a, real), ir.signed_to_fp(b, real));
+    Value* quotient = fdiv(ir, signed_to_fp(ir, a, real), signed_to_fp(ir, b, real));
     // Through i64: min / -1 is 2^31, which wraps.
-    Value* q = ir.truncate(ir.fp_to_signed(quotient, ir.integer_type(64, lanes)), type);
-    return {q, ir.sub(a, ir.mul(q, b))};
+    Value* q = truncate(ir, fp_to_signed(ir, quotient, ir.integer_type(64, lanes)), type);
+    return {q, sub(ir, a, mul(ir, q, b))};
   }
-  Value* minus_one = ir.icmp(Compare::eq, b, Ir::integer(type, -1));
-  Value* safe = ir.select(minus_one, Ir::integer(type, 1), b);
-  Value* q = ir.sdiv(a, safe);
-  q = ir.select(minus_one, ir.sub(Ir::zero(type), a), q);
-  return {q, ir.sub(a, ir.mul(q, b))};
+  Value* minus_one = icmp(ir, Compare::eq, b, integer(type, -1));
+  Value* safe = select(ir, minus_one, integer(type, 1), b);
+  Value* q = sdiv(ir, a, safe);
+  q = select(ir, minus_one, sub(ir, zero(type), a), q);
+  return {q, sub(ir, a, mul(ir, q, b))};
 }
 
 Value* integer_division(Ir& ir, Opcode opcode, DType dtype, Value* a, Value* b, Value* active,
@@ -129,97 +130,100 @@ Value* integer_division(Ir& ir, Opcode opcode, DType dtype, Value* a, Value* b, 
     return d.remainder;
   }
   if (dtype == DType::u8) return d.quotient;
-  Type* type = Ir::type_of(a);
-  Value* zero = Ir::zero(type);
-  Value* opposite = ir.icmp(Compare::lt, ir.bit_xor(d.remainder, b), zero);
-  Value* adjust = ir.bit_and(ir.icmp(Compare::ne, d.remainder, zero), opposite);
-  if (opcode == Opcode::floordiv) return ir.sub(d.quotient, ir.zext(adjust, type));
-  return ir.select(adjust, ir.add(d.remainder, b), d.remainder);
+  Type* type = type_of(a);
+  Value* none = zero(type);
+  Value* opposite = icmp(ir, Compare::lt, bit_xor(ir, d.remainder, b), none);
+  Value* adjust = bit_and(ir, icmp(ir, Compare::ne, d.remainder, none), opposite);
+  if (opcode == Opcode::floordiv) return sub(ir, d.quotient, zext(ir, adjust, type));
+  return select(ir, adjust, add(ir, d.remainder, b), d.remainder);
 }
 
 // ATen's div_floor_floating and remainder.
 Value* float_division(Ir& ir, Opcode opcode, Value* a, Value* b) {
-  if (opcode == Opcode::div) return ir.fdiv(a, b);
-  const bool wide = Ir::bits_of(Ir::type_of(a)) == 64;
+  if (opcode == Opcode::div) return fdiv(ir, a, b);
+  const bool wide = bits_of(type_of(a)) == 64;
   Value* const operands[] = {a, b};
   Value* modulus = call_lanes(ir, wide ? "fmod" : "fmodf", operands);
   if (opcode == Opcode::fmod) return modulus;
-  Type* type = Ir::type_of(a);
-  Value* zero = Ir::zero(type);
-  Value* opposite = ir.bit_xor(ir.fcmp(Compare::lt, b, zero), ir.fcmp(Compare::lt, modulus, zero));
-  Value* adjust = ir.bit_and(ir.fcmp(Compare::ne, modulus, zero), opposite);
-  if (opcode == Opcode::remainder) return ir.select(adjust, ir.fadd(modulus, b), modulus);
-  Value* quotient = ir.fdiv(ir.fsub(a, modulus), b);
-  quotient = ir.select(adjust, ir.fsub(quotient, Ir::real(type, 1)), quotient);
-  Value* down = ir.floor(quotient);
-  Value* off = ir.fcmp(Compare::gt, ir.fsub(quotient, down), Ir::real(type, 0.5));
-  down = ir.select(off, ir.fadd(down, Ir::real(type, 1)), down);
-  Value* plain = ir.fdiv(a, b);
-  Value* result = ir.select(ir.fcmp(Compare::ne, quotient, zero), down, ir.copysign(zero, plain));
-  return ir.select(ir.fcmp(Compare::eq, b, zero), plain, result);
+  Type* type = type_of(a);
+  Value* none = zero(type);
+  Value* opposite =
+      bit_xor(ir, fcmp(ir, Compare::lt, b, none), fcmp(ir, Compare::lt, modulus, none));
+  Value* adjust = bit_and(ir, fcmp(ir, Compare::ne, modulus, none), opposite);
+  if (opcode == Opcode::remainder) return select(ir, adjust, fadd(ir, modulus, b), modulus);
+  Value* quotient = fdiv(ir, fsub(ir, a, modulus), b);
+  quotient = select(ir, adjust, fsub(ir, quotient, real(type, 1)), quotient);
+  Value* down = floor(ir, quotient);
+  Value* off = fcmp(ir, Compare::gt, fsub(ir, quotient, down), real(type, 0.5));
+  down = select(ir, off, fadd(ir, down, real(type, 1)), down);
+  Value* plain = fdiv(ir, a, b);
+  Value* result =
+      select(ir, fcmp(ir, Compare::ne, quotient, none), down, copysign(ir, none, plain));
+  return select(ir, fcmp(ir, Compare::eq, b, none), plain, result);
 }
 
 Value* shift(Ir& ir, Opcode opcode, DType dtype, Value* a, Value* count) {
-  Type* type = Ir::type_of(a);
-  const int width = Ir::bits_of(type);
-  Value* too_far = ir.icmp(Compare::uge, count, Ir::integer(type, width));
-  Value* last = Ir::integer(type, width - 1);
+  Type* type = type_of(a);
+  const int width = bits_of(type);
+  Value* too_far = icmp(ir, Compare::uge, count, integer(type, width));
+  Value* last = integer(type, width - 1);
   if (opcode == Opcode::shift_left || dtype == DType::u8) {
-    Value* safe = ir.select(too_far, last, count);
-    Value* r = opcode == Opcode::shift_left ? ir.shl(a, safe) : ir.lshr(a, safe);
-    return ir.select(too_far, Ir::zero(type), r);
+    Value* safe = select(ir, too_far, last, count);
+    Value* r = opcode == Opcode::shift_left ? shl(ir, a, safe) : lshr(ir, a, safe);
+    return select(ir, too_far, zero(type), r);
   }
-  return ir.ashr(a, ir.select(too_far, last, count));
+  return ashr(ir, a, select(ir, too_far, last, count));
 }
 
 Value* absolute(Ir& ir, DType dtype, Value* a) {
-  if (abi::is_float(dtype)) return ir.fabs(a);
+  if (abi::is_float(dtype)) return fabs(ir, a);
   if (dtype == DType::u8 || dtype == DType::boolean) return a;
-  return ir.smax(a, ir.sub(Ir::zero(Ir::type_of(a)), a));
+  return smax(ir, a, sub(ir, zero(type_of(a)), a));
 }
 
 Value* next_after(Ir& ir, Value* a, Value* b) {
   Value* const operands[] = {a, b};
-  return call_lanes(ir, Ir::bits_of(Ir::type_of(a)) == 64 ? "nextafter" : "nextafterf", operands);
+  return call_lanes(ir, bits_of(type_of(a)) == 64 ? "nextafter" : "nextafterf", operands);
 }
 
 Value* sign_of(Ir& ir, Value* a) {
-  Type* integer = ir.as_integer(Ir::type_of(a));
-  return ir.icmp(Compare::lt, ir.bitcast(a, integer), Ir::zero(integer));
+  Type* word = as_integer(type_of(a));
+  return icmp(ir, Compare::lt, bitcast(ir, a, word), zero(word));
 }
 
 Value* random_word(Ir& ir, Value* seed, Value* offset) {
-  const std::array<Value*, 4> words = philox(ir, seed, ir.lshr(offset, 2));
-  Type* type = Ir::type_of(offset);
+  const std::array<Value*, 4> words = philox(ir, seed, lshr(ir, offset, 2));
+  Type* type = type_of(offset);
   const auto has = [&](int bit) {
-    return ir.icmp(Compare::ne, ir.bit_and(offset, Ir::integer(type, bit)), Ir::zero(type));
+    return icmp(ir, Compare::ne, bit_and(ir, offset, integer(type, bit)), zero(type));
   };
   Value* odd = has(1);
-  return ir.select(has(2), ir.select(odd, words[3], words[2]), ir.select(odd, words[1], words[0]));
+  return select(ir, has(2), select(ir, odd, words[3], words[2]),
+                select(ir, odd, words[1], words[0]));
 }
 
 Value* emit_binary(Ir& ir, Opcode opcode, DType dtype, Value* a, Value* b) {
-  const bool real = abi::is_float(dtype);
+  const bool is_real = abi::is_float(dtype);
   switch (opcode) {
     case Opcode::add:
-      if (dtype == DType::boolean) return ir.bit_or(a, b);
-      return real ? ir.fadd(a, b) : ir.add(a, b);
+      if (dtype == DType::boolean) return bit_or(ir, a, b);
+      return is_real ? fadd(ir, a, b) : add(ir, a, b);
     case Opcode::sub:
-      if (dtype == DType::boolean) return ir.bit_xor(a, b);
-      return real ? ir.fsub(a, b) : ir.sub(a, b);
+      if (dtype == DType::boolean) return bit_xor(ir, a, b);
+      return is_real ? fsub(ir, a, b) : sub(ir, a, b);
     case Opcode::mul:
-      if (dtype == DType::boolean) return ir.bit_and(a, b);
-      return real ? ir.fmul(a, b) : ir.mul(a, b);
+      if (dtype == DType::boolean) return bit_and(ir, a, b);
+      return is_real ? fmul(ir, a, b) : mul(ir, a, b);
     case Opcode::min:
       return extremum(ir, true, dtype, a, b);
     case Opcode::max:
       return extremum(ir, false, dtype, a, b);
     case Opcode::bit_and:
-      return ir.bit_and(a, b);
+      return bit_and(ir, a, b);
     case Opcode::bit_or:
-      return ir.bit_or(a, b);
+      return bit_or(ir, a, b);
     case Opcode::bit_xor:
-      return ir.bit_xor(a, b);
+      return bit_xor(ir, a, b);
     default:
       break;
   }
@@ -229,27 +233,28 @@ Value* emit_binary(Ir& ir, Opcode opcode, DType dtype, Value* a, Value* b) {
 
 // One of the ten rounds of Philox-4x32: words of 32 bits in lanes of 64.
 void philox_round(Ir& ir, std::span<Value*, 4> c, std::span<Value* const, 2> key) {
-  Type* type = Ir::type_of(c[0]);
-  Value* mask = Ir::integer(type, 0xffffffff);
-  Value* p0 = ir.mul(c[0], Ir::integer(type, 0xD2511F53));
-  Value* p1 = ir.mul(c[2], Ir::integer(type, 0xCD9E8D57));
-  Value* next[4] = {ir.bit_xor(ir.bit_xor(ir.lshr(p1, 32), c[1]), key[0]), ir.bit_and(p1, mask),
-                    ir.bit_xor(ir.bit_xor(ir.lshr(p0, 32), c[3]), key[1]), ir.bit_and(p0, mask)};
+  Type* type = type_of(c[0]);
+  Value* mask = integer(type, 0xffffffff);
+  Value* p0 = mul(ir, c[0], integer(type, 0xD2511F53));
+  Value* p1 = mul(ir, c[2], integer(type, 0xCD9E8D57));
+  Value* next[4] = {bit_xor(ir, bit_xor(ir, lshr(ir, p1, 32), c[1]), key[0]), bit_and(ir, p1, mask),
+                    bit_xor(ir, bit_xor(ir, lshr(ir, p0, 32), c[3]), key[1]),
+                    bit_and(ir, p0, mask)};
   for (std::size_t i = 0; i < 4; ++i) c[i] = next[i];
 }
 
 }  // namespace
 
 std::array<Value*, 4> philox(Ir& ir, Value* seed, Value* counter) {
-  Type* type = Ir::type_of(seed);
-  Value* mask = Ir::integer(type, 0xffffffff);
-  Value* key[2] = {ir.bit_and(seed, mask), ir.lshr(seed, 32)};
-  std::array<Value*, 4> c = {ir.bit_and(counter, mask), ir.lshr(counter, 32), Ir::zero(type),
-                             Ir::zero(type)};
+  Type* type = type_of(seed);
+  Value* mask = integer(type, 0xffffffff);
+  Value* key[2] = {bit_and(ir, seed, mask), lshr(ir, seed, 32)};
+  std::array<Value*, 4> c = {bit_and(ir, counter, mask), lshr(ir, counter, 32), zero(type),
+                             zero(type)};
   for (int round = 0; round < 10; ++round) {
     if (round > 0) {
-      key[0] = ir.bit_and(ir.add(key[0], Ir::integer(type, 0x9E3779B9)), mask);
-      key[1] = ir.bit_and(ir.add(key[1], Ir::integer(type, 0xBB67AE85)), mask);
+      key[0] = bit_and(ir, add(ir, key[0], integer(type, 0x9E3779B9)), mask);
+      key[1] = bit_and(ir, add(ir, key[1], integer(type, 0xBB67AE85)), mask);
     }
     philox_round(ir, c, key);
   }
@@ -260,8 +265,8 @@ std::array<Value*, 4> philox(Ir& ir, Value* seed, Value* counter) {
 void transpose(Ir& ir, Values& square) {
   const std::size_t n = square.size();
   const auto lanes = static_cast<int>(n);
-  INKLE_CHECK(Ir::lanes_of(square[0]) == lanes, "{} vectors of {} lanes to transpose", n,
-              Ir::lanes_of(square[0]));
+  INKLE_CHECK(lanes_of(square[0]) == lanes, "{} vectors of {} lanes to transpose", n,
+              lanes_of(square[0]));
   std::vector<int> low;
   std::vector<int> high;
   for (int i = 0; i < lanes / 2; ++i) {
@@ -271,8 +276,8 @@ void transpose(Ir& ir, Values& square) {
   for (std::size_t done = 1; done < n; done *= 2) {
     Values next;
     for (std::size_t i = 0; i < n / 2; ++i) {
-      next.push_back(ir.shuffle(square[i], square[i + n / 2], low));
-      next.push_back(ir.shuffle(square[i], square[i + n / 2], high));
+      next.push_back(shuffle(ir, square[i], square[i + n / 2], low));
+      next.push_back(shuffle(ir, square[i], square[i + n / 2], high));
     }
     square = std::move(next);
   }
@@ -282,15 +287,15 @@ Value* emit_operation(Ir& ir, const loop::Instruction& instruction, DType operan
                       std::span<Value* const> operands, Value* active, Faults& faults) {
   Value* a = operands.empty() ? nullptr : operands[0];
   Value* b = operands.size() > 1 ? operands[1] : nullptr;
-  const bool real = abi::is_float(operand);
+  const bool is_real = abi::is_float(operand);
   const Opcode opcode = instruction.opcode;
   switch (opcode) {
     case Opcode::cast:
       return cast(ir, a, operand, instruction.dtype);
     case Opcode::bitcast:
-      return ir.bitcast(a, register_type(ir, instruction.dtype, Ir::lanes_of(a)));
+      return bitcast(ir, a, register_type(ir, instruction.dtype, lanes_of(a)));
     case Opcode::select:
-      return ir.select(a, b, operands[2]);
+      return select(ir, a, b, operands[2]);
     case Opcode::add:
     case Opcode::sub:
     case Opcode::mul:
@@ -304,16 +309,16 @@ Value* emit_operation(Ir& ir, const loop::Instruction& instruction, DType operan
     case Opcode::floordiv:
     case Opcode::remainder:
     case Opcode::fmod:
-      return real ? float_division(ir, opcode, a, b)
-                  : integer_division(ir, opcode, operand, a, b, active, faults);
+      return is_real ? float_division(ir, opcode, a, b)
+                     : integer_division(ir, opcode, operand, a, b, active, faults);
     case Opcode::neg:
-      return real ? ir.fneg(a) : ir.sub(Ir::zero(Ir::type_of(a)), a);
+      return is_real ? fneg(ir, a) : sub(ir, zero(type_of(a)), a);
     case Opcode::abs:
       return absolute(ir, operand, a);
     case Opcode::fma:
-      return ir.fma(a, b, operands[2]);
+      return fma(ir, a, b, operands[2]);
     case Opcode::bit_not:
-      return ir.bit_not(a);
+      return bit_not(ir, a);
     case Opcode::shift_left:
     case Opcode::shift_right:
       return shift(ir, opcode, operand, a, b);
@@ -325,22 +330,22 @@ Value* emit_operation(Ir& ir, const loop::Instruction& instruction, DType operan
     case Opcode::greater_equal:
       return compare(ir, opcode, operand, a, b);
     case Opcode::floor:
-      return real ? ir.floor(a) : a;
+      return is_real ? floor(ir, a) : a;
     case Opcode::ceil:
-      return real ? ir.ceil(a) : a;
+      return is_real ? ceil(ir, a) : a;
     case Opcode::trunc:
-      return real ? ir.trunc(a) : a;
+      return is_real ? trunc(ir, a) : a;
     case Opcode::round_even:
-      return real ? ir.round_even(a) : a;
+      return is_real ? round_even(ir, a) : a;
     case Opcode::copysign:
-      return ir.copysign(a, b);
+      return copysign(ir, a, b);
     case Opcode::nextafter:
       return next_after(ir, a, b);
     case Opcode::is_nan:
-      return ir.is_nan(a);
+      return is_nan(ir, a);
     case Opcode::is_inf:
-      return ir.fcmp(Compare::eq, ir.fabs(a),
-                     Ir::real(Ir::type_of(a), std::numeric_limits<double>::infinity()));
+      return fcmp(ir, Compare::eq, fabs(ir, a),
+                  real(type_of(a), std::numeric_limits<double>::infinity()));
     case Opcode::sign_bit:
       return sign_of(ir, a);
     case Opcode::random:

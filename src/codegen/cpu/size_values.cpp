@@ -1,6 +1,7 @@
 #include "codegen/cpu/size_values.h"
 
 #include "base/error.h"
+#include "codegen/cpu/ir_operations.h"
 
 namespace inkle::codegen::cpu {
 
@@ -8,24 +9,24 @@ using sym::Expr;
 using sym::Kind;
 
 Value* floor_divide(Ir& ir, Value* a, Value* b, FloorDivision how) {
-  Type* type = Ir::type_of(a);
-  Value* zero = Ir::zero(type);
+  Type* type = type_of(a);
+  Value* none = zero(type);
   if (how.non_negative) {
-    if (how.narrow && Ir::bits_of(type) == 64) {
-      Type* word = ir.integer_type(32, Ir::lanes_of(type));
-      Value* x = ir.truncate(a, word);
-      Value* y = ir.truncate(b, word);
-      return ir.zext(how.modulo ? ir.urem(x, y) : ir.udiv(x, y), type);
+    if (how.narrow && bits_of(type) == 64) {
+      Type* word = ir.integer_type(32, lanes_of(type));
+      Value* x = truncate(ir, a, word);
+      Value* y = truncate(ir, b, word);
+      return zext(ir, how.modulo ? urem(ir, x, y) : udiv(ir, x, y), type);
     }
-    return how.modulo ? ir.urem(a, b) : ir.udiv(a, b);
+    return how.modulo ? urem(ir, a, b) : udiv(ir, a, b);
   }
-  b = ir.select(ir.icmp(Compare::eq, b, zero), Ir::integer(type, 1), b);
-  Value* q = ir.sdiv(a, b);
-  Value* r = ir.sub(a, ir.mul(q, b));
+  b = select(ir, icmp(ir, Compare::eq, b, none), integer(type, 1), b);
+  Value* q = sdiv(ir, a, b);
+  Value* r = sub(ir, a, mul(ir, q, b));
   Value* adjust =
-      ir.bit_and(ir.icmp(Compare::ne, r, zero), ir.icmp(Compare::lt, ir.bit_xor(r, b), zero));
-  if (!how.modulo) return ir.sub(q, ir.zext(adjust, type));
-  return ir.select(adjust, ir.add(r, b), r);
+      bit_and(ir, icmp(ir, Compare::ne, r, none), icmp(ir, Compare::lt, bit_xor(ir, r, b), none));
+  if (!how.modulo) return sub(ir, q, zext(ir, adjust, type));
+  return select(ir, adjust, add(ir, r, b), r);
 }
 
 Value* SizeValues::operator()(Expr e) {
@@ -47,16 +48,16 @@ Value* SizeValues::make(Expr e) {
   for (std::size_t i = 1; i < operands.size(); ++i) {
     switch (e.kind()) {
       case Kind::add:
-        result = ir_.add(result, operands[i]);
+        result = add(ir_, result, operands[i]);
         break;
       case Kind::mul:
-        result = ir_.mul(result, operands[i]);
+        result = mul(ir_, result, operands[i]);
         break;
       case Kind::min:
-        result = ir_.smin(result, operands[i]);
+        result = smin(ir_, result, operands[i]);
         break;
       default:
-        result = ir_.smax(result, operands[i]);
+        result = smax(ir_, result, operands[i]);
         break;
     }
   }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "codegen/cpu/ir_operations.h"
 
 namespace inkle::codegen::cpu {
 
@@ -39,12 +40,12 @@ Type* memory_type(Ir& ir, DType dtype, int lanes) {
 
 Value* to_register(Ir& ir, Value* loaded, DType dtype) {
   if (dtype != DType::boolean) return loaded;
-  return ir.icmp(Compare::ne, loaded, Ir::zero(Ir::type_of(loaded)));
+  return icmp(ir, Compare::ne, loaded, zero(type_of(loaded)));
 }
 
 Value* to_memory(Ir& ir, Value* v, DType dtype) {
   if (dtype != DType::boolean) return v;
-  return ir.zext(v, ir.integer_type(8, Ir::lanes_of(v)));
+  return zext(ir, v, ir.integer_type(8, lanes_of(v)));
 }
 
 namespace {
@@ -58,74 +59,74 @@ std::uint16_t bf16_bits(float value) {
 
 }  // namespace
 
-Value* constant_of(Ir& ir, DType dtype, int lanes, double real, std::int64_t integer) {
+Value* constant_of(Ir& ir, DType dtype, int lanes, double of_float, std::int64_t of_integer) {
   Type* type = register_type(ir, dtype, lanes);
-  if (dtype == DType::bf16) return Ir::integer(type, bf16_bits(static_cast<float>(real)));
-  if (dtype == DType::boolean) return Ir::integer(type, integer != 0 ? 1 : 0);
-  return abi::is_float(dtype) ? Ir::real(type, real) : Ir::integer(type, integer);
+  if (dtype == DType::bf16) return integer(type, bf16_bits(static_cast<float>(of_float)));
+  if (dtype == DType::boolean) return integer(type, of_integer != 0 ? 1 : 0);
+  return abi::is_float(dtype) ? real(type, of_float) : integer(type, of_integer);
 }
 
 Value* bf16_to_f32(Ir& ir, Value* v) {
-  const int lanes = Ir::lanes_of(v);
-  return ir.bitcast(ir.shl(ir.zext(v, ir.integer_type(32, lanes)), 16), ir.f32(lanes));
+  const int lanes = lanes_of(v);
+  return bitcast(ir, shl(ir, zext(ir, v, ir.integer_type(32, lanes)), 16), ir.f32(lanes));
 }
 
 Value* f32_to_bf16(Ir& ir, Value* v) {
-  const int lanes = Ir::lanes_of(v);
+  const int lanes = lanes_of(v);
   Type* word = ir.integer_type(32, lanes);
-  Value* bits = ir.bitcast(v, word);
-  Value* odd = ir.bit_and(ir.lshr(bits, 16), Ir::integer(word, 1));
-  Value* rounded = ir.lshr(ir.add(ir.add(bits, Ir::integer(word, 0x7fff)), odd), 16);
-  Value* result = ir.select(ir.is_nan(v), Ir::integer(word, 0x7fc0), rounded);
-  return ir.truncate(result, ir.integer_type(16, lanes));
+  Value* bits = bitcast(ir, v, word);
+  Value* odd = bit_and(ir, lshr(ir, bits, 16), integer(word, 1));
+  Value* rounded = lshr(ir, add(ir, add(ir, bits, integer(word, 0x7fff)), odd), 16);
+  Value* result = select(ir, is_nan(ir, v), integer(word, 0x7fc0), rounded);
+  return truncate(ir, result, ir.integer_type(16, lanes));
 }
 
 namespace {
 
 Value* float_to_float(Ir& ir, Value* v, DType from, DType to) {
-  const int lanes = Ir::lanes_of(v);
+  const int lanes = lanes_of(v);
   if (from == DType::bf16) return float_to_float(ir, bf16_to_f32(ir, v), DType::f32, to);
   if (from == to) return v;
   if (from == DType::f16) {
-    return float_to_float(ir, ir.fp_extend(v, ir.f32(lanes)), DType::f32, to);
+    return float_to_float(ir, fp_extend(ir, v, ir.f32(lanes)), DType::f32, to);
   }
   if (from == DType::f64) {
     // As ATen: the narrow types are reached through f32.
-    return float_to_float(ir, ir.fp_truncate(v, ir.f32(lanes)), DType::f32, to);
+    return float_to_float(ir, fp_truncate(ir, v, ir.f32(lanes)), DType::f32, to);
   }
-  if (to == DType::f64) return ir.fp_extend(v, ir.f64(lanes));
+  if (to == DType::f64) return fp_extend(ir, v, ir.f64(lanes));
   if (to == DType::bf16) return f32_to_bf16(ir, v);
-  if (lanes > 1) return ir.fp_truncate(v, ir.f16(lanes));
+  if (lanes > 1) return fp_truncate(ir, v, ir.f16(lanes));
   // Where a scalar comes from f64, LLVM makes one rounding of the two, by a function that does not
   // exist here; of vectors it does not.
   constexpr int kVector = 4;
-  return ir.extract(ir.fp_truncate(ir.broadcast(v, kVector), ir.f16(kVector)), 0);
+  return extract(ir, fp_truncate(ir, broadcast(ir, v, kVector), ir.f16(kVector)), 0);
 }
 
 Value* float_to_integer(Ir& ir, Value* v, DType from, DType to) {
-  const int lanes = Ir::lanes_of(v);
+  const int lanes = lanes_of(v);
   if (abi::is_reduced_float(from)) {
     v = float_to_float(ir, v, from, DType::f32);
   }
-  if (to == DType::boolean) return ir.fcmp(Compare::ne, v, Ir::zero(Ir::type_of(v)));
-  if (to == DType::i64) return ir.fp_to_signed(v, ir.integer_type(64, lanes));
-  return ir.resize_signed(ir.fp_to_signed(v, ir.integer_type(32, lanes)),
-                          register_type(ir, to, lanes));
+  if (to == DType::boolean) return fcmp(ir, Compare::ne, v, zero(type_of(v)));
+  if (to == DType::i64) return fp_to_signed(ir, v, ir.integer_type(64, lanes));
+  return resize_signed(ir, fp_to_signed(ir, v, ir.integer_type(32, lanes)),
+                       register_type(ir, to, lanes));
 }
 
 Value* integer_to_float(Ir& ir, Value* v, DType from, DType to) {
-  const int lanes = Ir::lanes_of(v);
+  const int lanes = lanes_of(v);
   const DType through = abi::compute_type(to);
   Type* type = register_type(ir, through, lanes);
   Value* result = nullptr;
   if (from == DType::boolean) {
-    result = ir.select(v, Ir::real(type, 1), Ir::zero(type));
+    result = select(ir, v, real(type, 1), zero(type));
   } else if (from == DType::i64) {
-    result = ir.signed_to_fp(v, type);
+    result = signed_to_fp(ir, v, type);
   } else {
     Type* word = ir.integer_type(32, lanes);
-    if (from != DType::i32) v = from == DType::u8 ? ir.zext(v, word) : ir.sext(v, word);
-    result = ir.signed_to_fp(v, type);
+    if (from != DType::i32) v = from == DType::u8 ? zext(ir, v, word) : sext(ir, v, word);
+    result = signed_to_fp(ir, v, type);
   }
   return float_to_float(ir, result, through, to);
 }
@@ -134,18 +135,17 @@ Value* integer_to_float(Ir& ir, Value* v, DType from, DType to) {
 
 Value* cast(Ir& ir, Value* v, DType from, DType to) {
   if (from == to) return v;
-  const int lanes = Ir::lanes_of(v);
+  const int lanes = lanes_of(v);
   if (abi::is_float(from)) {
     return abi::is_float(to) ? float_to_float(ir, v, from, to) : float_to_integer(ir, v, from, to);
   }
   if (abi::is_float(to)) return integer_to_float(ir, v, from, to);
-  if (to == DType::boolean) return ir.icmp(Compare::ne, v, Ir::zero(Ir::type_of(v)));
+  if (to == DType::boolean) return icmp(ir, Compare::ne, v, zero(type_of(v)));
   Type* type = register_type(ir, to, lanes);
   if (from == DType::boolean || from == DType::u8) {
-    return Ir::bits_of(type) > Ir::bits_of(Ir::type_of(v)) ? ir.zext(v, type)
-                                                           : ir.resize_signed(v, type);
+    return bits_of(type) > bits_of(type_of(v)) ? zext(ir, v, type) : resize_signed(ir, v, type);
   }
-  return ir.resize_signed(v, type);
+  return resize_signed(ir, v, type);
 }
 
 }  // namespace inkle::codegen::cpu

@@ -16,8 +16,9 @@ using kernel::Operation;
 using kernel::OperationId;
 using kernel::ValueId;
 
-AsynchronousPrinter::AsynchronousPrinter(const kernel::Kernel& kernel, ValueText& text, Writer& out)
-    : kernel_(kernel), text_(text), out_(out) {
+AsynchronousPrinter::AsynchronousPrinter(const kernel::Kernel& kernel, ValueText& text,
+                                         const MemoryText& memory, Writer& out)
+    : kernel_(kernel), text_(text), memory_(memory), out_(out) {
   // An array that two values are made of in place, or that is read again, would be both of them.
   std::vector<int> taken(kernel.values.size(), 0), read(kernel.values.size(), 0);
   for (const Operation& op : kernel.operations) {
@@ -83,7 +84,7 @@ bool AsynchronousPrinter::print(OperationId o) {
 }
 
 std::string AsynchronousPrinter::barrier_of(const Access& access) {
-  return "&" + text_.element(access);
+  return "&" + memory_.element(access);
 }
 
 void AsynchronousPrinter::bulk(const Operation& op) {
@@ -93,12 +94,12 @@ void AsynchronousPrinter::bulk(const Operation& op) {
   for (std::size_t d = map.shape.size(); d-- > 0;) {
     coordinates += ", (int)" + text_.of(op.operands[d]);
   }
-  const std::string place = text_.address(detail.shared);
+  const std::string place = memory_.address(detail.shared);
   if (op.op == Op::tma_load) {
-    out_.line("load_box({}, {}, {}{});", place, text_.memory(detail.map),
+    out_.line("load_box({}, {}, {}{});", place, memory_.name(detail.map),
               barrier_of(detail.barrier), coordinates);
   } else {
-    out_.line("store_box({}, {}{});", text_.memory(detail.map), place, coordinates);
+    out_.line("store_box({}, {}{});", memory_.name(detail.map), place, coordinates);
   }
 }
 
@@ -138,7 +139,7 @@ std::string AsynchronousPrinter::matrix(const FragmentAccess& tile, bool is_righ
               memory.name);
   const int layout = memory.swizzle == 128 ? 1 : memory.swizzle == 64 ? 2 : 3;
   return fmt::format("matrix<{}, {}, {}>({})", 16, memory.swizzle * 8, layout,
-                     text_.address(tile.access));
+                     memory_.address(tile.access));
 }
 
 void AsynchronousPrinter::multiply(const Operation& op) {

@@ -3,13 +3,14 @@
 // product added to it or the state of a loop, is that array.
 #pragma once
 
-#include "codegen/cuda/value_text.h"
+#include "codegen/cuda/memory_text.h"
 
 namespace inkle::codegen::cuda {
 
 class AsynchronousPrinter {
  public:
-  AsynchronousPrinter(const kernel::Kernel& kernel, ValueText& text, Writer& out);
+  AsynchronousPrinter(const kernel::Kernel& kernel, ValueText& text, const MemoryText& memory,
+                      Writer& out);
 
   // False, and nothing is printed: another operation.
   bool print(kernel::OperationId o);
@@ -35,6 +36,7 @@ class AsynchronousPrinter {
 
   const kernel::Kernel& kernel_;
   ValueText& text_;
+  const MemoryText& memory_;
   Writer& out_;
   std::vector<std::string> under_way_;  // arrays that wgmma may still write
   int maps_ = 0;

@@ -25,7 +25,7 @@ constexpr std::int64_t kWorkspaceAlignment = 16;
 class KernelPrinter {
  public:
   KernelPrinter(const kernel::Kernel& kernel, sym::Context& context)
-      : k_(kernel), context_(context), plan_(kernel), text_(kernel, plan_) {
+      : k_(kernel), context_(context), plan_(kernel), text_(kernel, plan_), memory_(kernel, text_) {
     for (MemoryId m = 0; m < k_.parameter_count; ++m) {
       aliasing_ = aliasing_ || k_.memories[m].may_alias;
     }
@@ -40,7 +40,7 @@ class KernelPrinter {
     blocks();
     threads();
     memories();
-    RegionPrinter region(k_, plan_, text_, out_);
+    RegionPrinter region(k_, plan_, text_, memory_, out_);
     region.body();
     out_.close();
     return {out_.text(), region.can_fail(), dynamic_shared_,
@@ -222,7 +222,7 @@ class KernelPrinter {
     }
     for (MemoryId m = k_.parameter_count; m < k_.memories.size(); ++m) {
       const Memory& memory = k_.memories[m];
-      const std::string name = text_.memory(m);
+      const std::string name = memory_.name(m);
       const std::string_view type = type_of(memory.dtype);
       if (memory.space == Space::workspace) {
         out_.line("{0}* const {1} = ({0}*)({2});", type, name, take_workspace(memory));
@@ -233,7 +233,7 @@ class KernelPrinter {
       switch (memory.space) {
         case Space::registers:
         case Space::stack:
-          if (const int lanes = text_.pack_lanes(m); lanes != 0) {
+          if (const int lanes = memory_.pack_lanes(m); lanes != 0) {
             out_.line("Pack<{}, {}> {}[{}];", type, lanes, name, *elements / lanes);
           } else {
             out_.line("{} {}[{}];", type, name, *elements);
@@ -243,7 +243,7 @@ class KernelPrinter {
         case Space::barrier:
           if (memory.of != kernel::kNone) {
             out_.line("{0}* const {1} = ({0}*)((char*)({2}) + {3});", type, name,
-                      text_.memory(memory.of), memory.offset);
+                      memory_.name(memory.of), memory.offset);
             break;
           }
           if (is_dynamic) {
@@ -329,6 +329,7 @@ class KernelPrinter {
   std::int64_t dynamic_shared_ = 0;        // bytes
   LanePlan plan_;
   ValueText text_;
+  MemoryText memory_;
   Writer out_;
   bool aliasing_ = false;
 };

@@ -45,7 +45,7 @@ void OperationPrinter::print(OperationId o) {
     case Op::atomic:
       return atomic(op);
     case Op::prefetch:
-      out_.line("prefetch({});", text_.address(std::get<Access>(op.detail)));
+      out_.line("prefetch({});", memory_.address(std::get<Access>(op.detail)));
       return;
     case Op::shuffle:
       return shuffle(op);
@@ -189,7 +189,7 @@ void OperationPrinter::load(OperationId o) {
   const auto& access = std::get<Access>(op.detail);
   const ValueId v = op.results[0];
   if (access.remote) {
-    return define(v, fmt::format("load_peer(&{}, (u32){})", text_.element(access),
+    return define(v, fmt::format("load_peer(&{}, (u32){})", memory_.element(access),
                                  text_.of(op.operands.back())));
   }
   if (access.order != Order::weak) {
@@ -197,28 +197,29 @@ void OperationPrinter::load(OperationId o) {
                 name_of(access.scope));
     return define(
         v, fmt::format("load_{}(&{})", access.order == Order::acquire ? "acquire" : "relaxed",
-                       text_.element(access)));
+                       memory_.element(access)));
   }
   if (!is_whole(o)) {
-    if (text_.is_packs(access.memory) && abi::is_reduced_float(text_.dtype(v))) {
-      out_.raw(text_.define_widened(v, access));
+    if (memory_.is_packs(access.memory) && abi::is_reduced_float(text_.dtype(v))) {
+      out_.raw(
+          text_.define_widened(v, memory_.pack_of(access), text_.index(access.indices.back())));
     }
-    return define(v, text_.element(access));
+    return define(v, memory_.element(access));
   }
-  if (text_.is_packs(access.memory)) return define_pack(v, text_.pack_of(access));
+  if (memory_.is_packs(access.memory)) return define_pack(v, memory_.pack_of(access));
   const char* how = !access.constant               ? "load"
                     : access.hint == Hint::lasting ? "load_lasting"
                     : access.hint == Hint::once    ? "load_once"
                     : access.hint == Hint::early   ? "load_now"
                                                    : "load_constant";
   define_pack(v, concat({how, "<", digits(text_.lanes()), ", ", digits(plan_.width(o)), ">(",
-                         text_.address(access), ")"}));
+                         memory_.address(access), ")"}));
 }
 
 void OperationPrinter::load_if(ValueId result, ValueId condition, const Access& access,
                                ValueId otherwise) {
   define(result,
-         concat({text_.of(condition), " ? ", text_.element(access), " : ", text_.of(otherwise)}));
+         concat({text_.of(condition), " ? ", memory_.element(access), " : ", text_.of(otherwise)}));
 }
 
 void OperationPrinter::store(OperationId o) {
@@ -229,25 +230,25 @@ void OperationPrinter::store(OperationId o) {
     INKLE_CHECK(access.scope == Scope::gpu, "kernel {}: a store ordered at {}", k_.name,
                 name_of(access.scope));
     out_.line("store_{}(&{}, {});", access.order == Order::release ? "release" : "relaxed",
-              text_.element(access), text_.of(v));
+              memory_.element(access), text_.of(v));
     return;
   }
   if (!is_whole(o)) {
-    out_.put({text_.element(access), " = ", text_.of(v), ";"});
+    out_.put({memory_.element(access), " = ", text_.of(v), ";"});
     return;
   }
   const std::string value = pack_of(v);
-  if (text_.is_packs(access.memory)) {
-    out_.put({text_.pack_of(access), " = ", value, ";"});
+  if (memory_.is_packs(access.memory)) {
+    out_.put({memory_.pack_of(access), " = ", value, ";"});
     return;
   }
   out_.put({access.hint == Hint::first ? "store_away<" : "store<", digits(plan_.width(o)), ">(",
-            text_.address(access), ", ", value, ");"});
+            memory_.address(access), ", ", value, ");"});
 }
 
 void OperationPrinter::atomic(const Operation& op) {
   const auto& detail = std::get<kernel::Atomic>(op.detail);
-  const std::string at = text_.element(detail.access);
+  const std::string at = memory_.element(detail.access);
   const std::string value = text_.of(op.operands.back());
   if (detail.access.order != Order::relaxed) {
     INKLE_CHECK(detail.access.order == Order::acquire_release &&
@@ -280,8 +281,8 @@ void OperationPrinter::atomic(const Operation& op) {
 
 void OperationPrinter::copy(const kernel::Copy& copy) {
   const std::int64_t bytes = copy.elements * abi::size_of(k_.memories[copy.from.memory].dtype);
-  out_.line("copy_ahead<{}>((char*)({}), {});", bytes, text_.address(copy.to),
-            text_.address(copy.from));
+  out_.line("copy_ahead<{}>((char*)({}), {});", bytes, memory_.address(copy.to),
+            memory_.address(copy.from));
 }
 
 // --- Threads ---------------------------------------------------------------------------------

@@ -1,14 +1,15 @@
 // One operation of a kernel without regions, as lines of CUDA C++: a fixed text for each.
 #pragma once
 
-#include "codegen/cuda/value_text.h"
+#include "codegen/cuda/memory_text.h"
 
 namespace inkle::codegen::cuda {
 
 class OperationPrinter {
  public:
-  OperationPrinter(const kernel::Kernel& kernel, const LanePlan& plan, ValueText& text, Writer& out)
-      : k_(kernel), plan_(plan), text_(text), out_(out) {}
+  OperationPrinter(const kernel::Kernel& kernel, const LanePlan& plan, ValueText& text,
+                   const MemoryText& memory, Writer& out)
+      : k_(kernel), plan_(plan), text_(text), memory_(memory), out_(out) {}
 
   void print(kernel::OperationId o);
   [[nodiscard]] bool can_fail() const { return can_fail_; }
@@ -39,6 +40,7 @@ class OperationPrinter {
   const kernel::Kernel& k_;
   const LanePlan& plan_;
   ValueText& text_;
+  const MemoryText& memory_;
   Writer& out_;
   bool can_fail_ = false;
   int fills_ = 0;

@@ -50,7 +50,7 @@ void RegionPrinter::operation(OperationId o) {
       for (kernel::MemoryId m = 0; m < k_.parameter_count; ++m) {
         const kernel::Memory& memory = k_.memories[m];
         if (memory.role != kernel::Role::in || memory.space == kernel::Space::map) continue;
-        read += (read.empty() ? "" : ", ") + text_.memory(m);
+        read += (read.empty() ? "" : ", ") + memory_.name(m);
       }
       out_.line("begin({});", read);
       return;

@@ -10,13 +10,15 @@ namespace inkle::codegen::cuda {
 
 class RegionPrinter {
  public:
-  RegionPrinter(const kernel::Kernel& kernel, const LanePlan& plan, ValueText& text, Writer& out)
+  RegionPrinter(const kernel::Kernel& kernel, const LanePlan& plan, ValueText& text,
+                const MemoryText& memory, Writer& out)
       : k_(kernel),
         plan_(plan),
         text_(text),
+        memory_(memory),
         out_(out),
-        operations_(kernel, plan, text, out),
-        asynchronous_(kernel, text, out) {}
+        operations_(kernel, plan, text, memory, out),
+        asynchronous_(kernel, text, memory, out) {}
 
   void body() { region(k_.body, {}); }
   [[nodiscard]] bool can_fail() const { return operations_.can_fail(); }
@@ -44,6 +46,7 @@ class RegionPrinter {
   const kernel::Kernel& k_;
   const LanePlan& plan_;
   ValueText& text_;
+  const MemoryText& memory_;
   Writer& out_;
   OperationPrinter operations_;
   AsynchronousPrinter asynchronous_;

@@ -3,16 +3,11 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "kernel/lanes.h"
 
 namespace inkle::codegen::cuda {
 
-using kernel::Access;
-using kernel::MemoryId;
 using kernel::Op;
 using kernel::OperationId;
-using kernel::RegionId;
-using kernel::Space;
 using kernel::ValueId;
 using sym::Expr;
 
@@ -20,32 +15,8 @@ ValueText::ValueText(const kernel::Kernel& kernel, const LanePlan& plan)
     : k_(kernel),
       plan_(plan),
       alias_(kernel.values.size()),
-      has_widened_(kernel.values.size(), false),
-      packs_(kernel.memories.size(), 0) {
+      has_widened_(kernel.values.size(), false) {
   std::iota(alias_.begin(), alias_.end(), ValueId{0});
-  find_packs(k_.body, 1, {});
-}
-
-// Memory of a thread of which whole rows are stored or loaded by all lanes at once.
-void ValueText::find_packs(RegionId region, int lanes, Expr lane) {
-  for (const OperationId o : k_.regions[region].operations) {
-    const kernel::Operation& op = k_.operations[o];
-    const auto* access = std::get_if<Access>(&op.detail);
-    if (access != nullptr && access->form == kernel::Form::wide) {
-      const kernel::Memory& memory = k_.memories[access->memory];
-      const bool own = memory.space == Space::registers || memory.space == Space::stack;
-      if (own && memory.shape.back().is_constant(lanes) && access->indices.back() == lane) {
-        packs_[access->memory] = lanes;
-      }
-    }
-    const auto* vector = std::get_if<kernel::Vector>(&op.detail);
-    for (const RegionId inside : op.regions) {
-      if (vector != nullptr)
-        find_packs(inside, vector->width, vector->lane);
-      else
-        find_packs(inside, lanes, lane);
-    }
-  }
 }
 
 void ValueText::enter_vector(Expr lane, int lanes) {
@@ -83,10 +54,9 @@ std::string ValueText::widened(ValueId v) const {
   return concat({"to_f32(", of(v), ")"});
 }
 
-std::string ValueText::define_widened(ValueId v, const Access& access) {
+std::string ValueText::define_widened(ValueId v, std::string_view pack, std::string_view lane) {
   has_widened_[v] = true;
-  return concat({"const float ", numbered('x', v), " = to_f32(", pack_of(access), ", ",
-                 index(access.indices.back()), ");"});
+  return concat({"const float ", numbered('x', v), " = to_f32(", pack, ", ", lane, ");"});
 }
 
 std::string ValueText::declaration(ValueId v) const {
@@ -136,31 +106,5 @@ std::string ValueText::index(Expr e, bool wide) {
 }
 
 std::string ValueText::index(Expr e) { return index(e, !fits32(e)); }
-
-// --- Memory ----------------------------------------------------------------------------------
-
-std::string ValueText::memory(MemoryId m) const {
-  return numbered(m < k_.parameter_count ? 'p' : 'm', m);
-}
-
-std::string ValueText::pack_of(const Access& access) {
-  Expr row;
-  for (std::size_t d = 0; d + 1 < access.indices.size(); ++d) {
-    const Expr at = access.indices[d];
-    row = row.is_null() ? at : row * k_.memories[access.memory].shape[d] + at;
-  }
-  return concat({memory(access.memory), "[", row.is_null() ? "0" : index(row), "]"});
-}
-
-std::string ValueText::element(const Access& access) {
-  if (is_packs(access.memory)) {
-    return concat({pack_of(access), ".at[", index(access.indices.back()), "]"});
-  }
-  return concat({memory(access.memory), "[", index(kernel::linear_index(k_, access)), "]"});
-}
-
-std::string ValueText::address(const Access& access) {
-  return concat({memory(access.memory), " + (", index(kernel::linear_index(k_, access)), ")"});
-}
 
 }  // namespace inkle::codegen::cuda

@@ -1,4 +1,4 @@
-// Values, index expressions and memory of a kernel as text, at the place that is being written.
+// Values and index expressions of a kernel as text, at the place that is being written.
 #pragma once
 
 #include <string>
@@ -35,7 +35,8 @@ class ValueText {
   // The declaration of what a loop or a branch assigns.
   [[nodiscard]] std::string declaration(kernel::ValueId v) const;
   // The lane of a pack as f32 is cheaper than that of an element taken out of it: `v` has both.
-  [[nodiscard]] std::string define_widened(kernel::ValueId v, const kernel::Access& access);
+  [[nodiscard]] std::string define_widened(kernel::ValueId v, std::string_view pack,
+                                           std::string_view lane);
   // From here on `v` is what `name` is.
   void alias(kernel::ValueId v, kernel::ValueId name) { alias_[v] = alias_[name]; }
 
@@ -50,20 +51,7 @@ class ValueText {
   [[nodiscard]] std::string index(sym::Expr e, bool wide);
   [[nodiscard]] bool fits32(sym::Expr e) { return widths_.fits32(e); }
 
-  // --- Memory
-  [[nodiscard]] std::string memory(kernel::MemoryId m) const;
-  // One element; of the lane, where the text stands inside of the lanes.
-  [[nodiscard]] std::string element(const kernel::Access& access);
-  // The address of lane 0's.
-  [[nodiscard]] std::string address(const kernel::Access& access);
-  // Whether the memory is an array of packs, one for all lanes.
-  [[nodiscard]] bool is_packs(kernel::MemoryId m) const { return packs_[m] != 0; }
-  [[nodiscard]] int pack_lanes(kernel::MemoryId m) const { return packs_[m]; }
-  // The pack of a whole access to such memory.
-  [[nodiscard]] std::string pack_of(const kernel::Access& access);
-
  private:
-  void find_packs(kernel::RegionId region, int lanes, sym::Expr lane);
   [[nodiscard]] SymbolText symbol(sym::Expr s);
   [[nodiscard]] sym::Expr joined(sym::Expr e) const;
 
@@ -77,7 +65,6 @@ class ValueText {
   const LanePlan& plan_;
   std::vector<kernel::ValueId> alias_;
   std::vector<bool> has_widened_;
-  std::vector<int> packs_;  // by memory: lanes of its packs; 0: single elements
   std::unordered_map<const sym::Node*, SymbolText> symbols_;
   Widths widths_;
   std::unordered_map<const sym::Node*, kernel::ValueId> of_values_;

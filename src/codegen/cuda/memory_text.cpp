@@ -1,0 +1,66 @@
+#include "codegen/cuda/memory_text.h"
+
+#include "kernel/lanes.h"
+
+namespace inkle::codegen::cuda {
+
+using kernel::Access;
+using kernel::MemoryId;
+using kernel::OperationId;
+using kernel::RegionId;
+using kernel::Space;
+using sym::Expr;
+
+MemoryText::MemoryText(const kernel::Kernel& kernel, ValueText& values)
+    : k_(kernel), values_(values), packs_(kernel.memories.size(), 0) {
+  find_packs(k_.body, 1, {});
+}
+
+// Memory of a thread of which whole rows are stored or loaded by all lanes at once.
+void MemoryText::find_packs(RegionId region, int lanes, Expr lane) {
+  for (const OperationId o : k_.regions[region].operations) {
+    const kernel::Operation& op = k_.operations[o];
+    const auto* access = std::get_if<Access>(&op.detail);
+    if (access != nullptr && access->form == kernel::Form::wide) {
+      const kernel::Memory& memory = k_.memories[access->memory];
+      const bool own = memory.space == Space::registers || memory.space == Space::stack;
+      if (own && memory.shape.back().is_constant(lanes) && access->indices.back() == lane) {
+        packs_[access->memory] = lanes;
+      }
+    }
+    const auto* vector = std::get_if<kernel::Vector>(&op.detail);
+    for (const RegionId inside : op.regions) {
+      if (vector != nullptr)
+        find_packs(inside, vector->width, vector->lane);
+      else
+        find_packs(inside, lanes, lane);
+    }
+  }
+}
+
+std::string MemoryText::name(MemoryId m) const {
+  return numbered(m < k_.parameter_count ? 'p' : 'm', m);
+}
+
+std::string MemoryText::pack_of(const Access& access) const {
+  Expr row;
+  for (std::size_t d = 0; d + 1 < access.indices.size(); ++d) {
+    const Expr at = access.indices[d];
+    row = row.is_null() ? at : row * k_.memories[access.memory].shape[d] + at;
+  }
+  return concat({name(access.memory), "[", row.is_null() ? "0" : values_.index(row), "]"});
+}
+
+std::string MemoryText::element(const Access& access) const {
+  if (is_packs(access.memory)) {
+    return concat({pack_of(access), ".at[", values_.index(access.indices.back()), "]"});
+  }
+  return concat({name(access.memory), "[", values_.index(kernel::linear_index(k_, access)), "]"});
+}
+
+std::string MemoryText::address(const Access& access) const {
+  return concat(
+      {name(access.memory), " + (", values_.index(kernel::linear_index(k_, access)), ")"});
+}
+
+}  // namespace inkle::codegen::cuda
