@@ -42,7 +42,7 @@ class SetOf {
   std::uint64_t bits_ = 0;
 };
 
-// What a library computes behind a contraction in the same call.
+// Epilogues that a library fuses into a contraction.
 enum class FusedWork : std::uint8_t {
   chain,                // a bias and post-ops in any order, with operands of any strides
   residual_activation,  // a bias, one addition of a tensor like the result, one activation
@@ -60,15 +60,15 @@ struct GemmLibrary {
   SetOf<PostOpKind> post_ops;        // with alpha and beta of 0
   SetOf<PostOpKind> inexact_in_f32;  // post-ops with fewer bits than f32
   FusedWork fused = FusedWork::chain;
-  // Operands are matrices with rows or columns that lie dense (is_matrix): rows or columns that
+  // Operands are matrices with contiguous rows or columns (is_matrix): rows or columns that
   // repeat or overlap are copied.
   bool needs_matrices = false;
-  // Rows at odd places are slow: with row_bytes > 0, rows of at least least_row elements, of
-  // operands of least_elements, are padded to multiples of so many bytes (pad_products).
+  // Unaligned rows are slow: with row_bytes > 0, rows of at least least_row elements, of operands
+  // of least_elements, are padded to multiples of so many bytes (pad_products).
   std::int64_t row_bytes = 0;
   std::int64_t least_row = 0;
   std::int64_t least_elements = 0;
-  double reached = 0;          // part of matrix_flops that products reach; 0: not measured
+  double reached = 0;          // part of matrix_flops that GEMMs reach; 0: not measured
   double seconds_of_call = 0;  // what a call costs beside its work
   SetOf<DType> template_types = {DType::f32};  // that a template may write
   GemmSource source = GemmSource::library;     // write_gemms
@@ -88,7 +88,7 @@ struct ConvolutionLibrary {
   SetOf<DType> keeps_order;
   bool weights_channels_last = false;  // gradients of weights of f16 and bf16
   std::int64_t least_channels = 0;     // images of fewer are padded; 0: as they are
-  // The most products that are added one after the other in an f32 sequence; 0: any number.
+  // The most products that one f32 accumulator adds sequentially; 0: any number.
   std::int64_t longest_sum = 0;
 };
 
@@ -120,7 +120,7 @@ struct LoopRules {
   // core keeps beside the row.
   std::int64_t part_rows = 0;
   std::int64_t part_sums = 0;
-  // Tasks of the GEMM template: rows and columns; and vectors of sums that registers hold.
+  // Tasks of the GEMM template: rows and columns; and vectors of accumulators in registers.
   std::int64_t gemm_rows = 0;
   std::int64_t gemm_columns = 0;
   std::int64_t gemm_sums = 0;
@@ -159,7 +159,7 @@ struct BlockRules {
   std::int32_t few_columns = 0;  // groups of lanes next to each other
   std::int32_t column_threads = 0;
   std::int64_t column_streams = 0;  // loads of a pass from which on fewer iterations are in flight
-  // Rows one after the other, with sums of their columns in registers (walk_team).
+  // Sequential rows, with accumulators of their columns in registers (walk_team).
   std::int64_t walked_sums = 0;      // of a thread
   std::int64_t walked_elements = 0;  // of a thread
   std::int64_t walked_of_warp = 0;   // of a thread whose warp alone has the row
@@ -185,7 +185,7 @@ struct SplitRules {
   std::int64_t least_columns = 0;  // shorter rows leave threads of a warp idle
   std::int64_t cut_sums = 0;       // that a block keeps
   std::int64_t cut_threads = 0;    // of a multiprocessor, with their sums in registers
-  // What the last block does when all are through (join_endings).
+  // Last-block reductions (join_endings).
   std::int64_t ending_points = 0;   // for each of its threads
   std::int64_t ending_numbers = 0;  // of what is no reduction, together
   std::int64_t ending_rows = 0;     // of parts, of a strip of columns
@@ -202,8 +202,8 @@ struct FusionRules {
   std::int64_t kept_of_row = 0;    // bytes that a block keeps for other threads
 };
 
-// When a kernel is told that what it reads was just written, or that its rows stay in L2
-// (set_cache_hints). All 0: there is no such hint.
+// When a kernel gets hints that its operands were just written, or that its rows stay in L2
+// (set_cache_hints). All 0: there are no such hints.
 struct CacheRules {
   std::int64_t least_part = 0;    // of the cache: less is still there as a whole
   std::int64_t most_caches = 0;   // more gains little
@@ -211,8 +211,7 @@ struct CacheRules {
   friend constexpr bool operator==(const CacheRules&, const CacheRules&) = default;
 };
 
-// Part of a matrix product that a block computes at a time, on tensor cores that read shared
-// memory.
+// Output tile of a GEMM that a block computes at a time, on tensor cores that read shared memory.
 struct ProductTile {
   std::int32_t rows = 0;  // 64 for each warpgroup that multiplies
   std::int32_t columns = 0;
@@ -220,7 +219,7 @@ struct ProductTile {
   friend bool operator==(const ProductTile&, const ProductTile&) = default;
 };
 
-// Matrix products as kernels of blocks.
+// GEMMs as kernels of blocks.
 struct ProductRules {
   std::array<ProductTile, 6> tiles = {};  // to choose from; those of 0 rows are none
   std::int32_t terms = 0;                 // of a stage
@@ -281,8 +280,8 @@ struct Target {
   std::int64_t table_bytes = 0;
   // Scatters that read nothing they write run their points at once, with atomic additions.
   bool scatters_at_once = false;
-  // A launch costs more than a scalar that its reader computes again (move_scalars), or what the
-  // last block of another can do (join_endings).
+  // A launch costs more than a scalar that its reader recomputes (move_scalars), or than work that
+  // the last block of another launch can do (join_endings).
   bool launches_cost = false;
 
   LoopRules loops;

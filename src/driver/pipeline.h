@@ -124,7 +124,7 @@ class Compiler {
   Compiler() : Compiler(make_cpu_target()) {}
 
   // Throws UserError, Unsupported or InternalError, each with notes: stage, op, source line.
-  // Unsupported names all nodes of the graph that some stage has no way for: without those it
+  // Unsupported names all nodes of the graph that some stage does not support: without those it
   // compiles.
   [[nodiscard]] Compiled compile(graph::Graph graph, const CompileOptions& options);
 

@@ -339,7 +339,7 @@ constexpr OpDef kActivations[] = {
         lower_binary<prelu_value>,
         ref_binary<[](double x, double w) { return x <= 0 ? w * x : x; }>,
         "(self: tensor, weight: tensor) -> tensor", prelu_samples, infer::binary),
-    row("relu", "aten::relu", "max(x, 0); a NaN stays.", lower_unary<relu_value>,
+    row("relu", "aten::relu", "max(x, 0); NaN propagates.", lower_unary<relu_value>,
         ref_unary_split<[](double x) { return x < 0 ? 0 : x; },
                         [](std::int64_t x) { return x < 0 ? 0 : x; }>,
         "(self: tensor) -> tensor", samples::unary_number, infer_relu),

@@ -371,7 +371,7 @@ constexpr OpDef kCompositeFloat[] = {
     row("bucketize",
         "(self: tensor, boundaries: tensor, out_int32: boolean = false, right: boolean = false) "
         "-> tensor",
-        "aten::bucketize.Tensor", "Number of a few sorted boundaries that lie below each element.",
+        "aten::bucketize.Tensor", "How many of a few sorted boundaries are below each element.",
         infer_bucketize, decompose_bucketize, composite::ref_bucketize,
         wide_samples<sample_search>),
     row("count_nonzero_dims", "(self: tensor, dim: integer_list) -> tensor",

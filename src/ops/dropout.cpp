@@ -111,7 +111,7 @@ std::vector<Sample> samples_seeded() {
 constexpr OpDef kDropout[] = {
     {.name = "dropout",
      .schema = "(input: tensor, p: real, train: boolean) -> tensor",
-     .doc = "The input itself; in training the host's dropout.",
+     .doc = "The input itself; in training eager's dropout.",
      .infer = infer_dropout,
      .lower = lower_dropout,
      .reference = reference_dropout,
@@ -119,7 +119,7 @@ constexpr OpDef kDropout[] = {
      .samples = samples_dropout},
     {.name = "native_dropout",
      .schema = "(input: tensor, p: real, train: optional_boolean) -> tensor, tensor",
-     .doc = "The input itself and a mask of ones; in training the host's dropout.",
+     .doc = "The input itself and a mask of ones; in training eager's dropout.",
      .infer = infer_native_dropout,
      .lower = lower_dropout,
      .reference = reference_dropout,

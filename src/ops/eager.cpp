@@ -25,26 +25,26 @@ constexpr OpDef row(std::string_view name, std::string_view schema, std::string_
 constexpr OpDef kEager[] = {
     row("_fft_c2c",
         "(self: tensor, dim: integer_list, normalization: integer, forward: boolean) -> tensor",
-        "aten::_fft_c2c", "Fourier transform; complex numbers are the host's."),
+        "aten::_fft_c2c", "Fourier transform; complex numbers run in eager."),
     row("_fft_c2r",
         "(self: tensor, dim: integer_list, normalization: integer, last_dim_size: integer) "
         "-> tensor",
-        "aten::_fft_c2r", "Fourier transform to reals; complex numbers are the host's."),
+        "aten::_fft_c2r", "Fourier transform to reals; complex numbers run in eager."),
     row("_fft_r2c",
         "(self: tensor, dim: integer_list, normalization: integer, onesided: boolean) -> tensor",
-        "aten::_fft_r2c", "Fourier transform of reals; complex numbers are the host's."),
+        "aten::_fft_r2c", "Fourier transform of reals; complex numbers run in eager."),
     row("argsort", "(self: tensor, dim: integer = -1, descending: boolean = false) -> tensor",
-        "aten::argsort", "Positions of the sorted elements; sorting is the host's."),
+        "aten::argsort", "Positions of the sorted elements; sorting runs in eager."),
     row("grid_sampler_2d",
         "(input: tensor, grid: tensor, interpolation_mode: integer, padding_mode: integer, "
         "align_corners: boolean) -> tensor",
-        "aten::grid_sampler_2d", "Samples an image at given places."),
+        "aten::grid_sampler_2d", "Samples an image at given coordinates."),
     row("histc", "(self: tensor, bins: integer = 100, min: scalar = 0, max: scalar = 0) -> tensor",
         "aten::histc", "Histogram; its bounds may depend on data."),
     row("kthvalue",
         "(self: tensor, k: integer, dim: integer = -1, keepdim: boolean = false) "
         "-> tensor, tensor",
-        "aten::kthvalue", "The k-th smallest element; sorting is the host's."),
+        "aten::kthvalue", "The k-th smallest element; sorting runs in eager."),
     row("logcumsumexp", "(self: tensor, dim: integer) -> tensor", "aten::logcumsumexp",
         "Running log(sum(exp(x)))."),
     row("masked_scatter", "(self: tensor, mask: tensor, source: tensor) -> tensor",
@@ -67,11 +67,11 @@ constexpr OpDef kEager[] = {
     row("topk",
         "(self: tensor, k: integer, dim: integer = -1, largest: boolean = true, "
         "sorted: boolean = true) -> tensor, tensor",
-        "aten::topk", "The k largest elements and their positions; sorting is the host's."),
+        "aten::topk", "The k largest elements and their positions; sorting runs in eager."),
     row("view_as_complex", "(self: tensor) -> tensor", "aten::view_as_complex",
-        "Pairs as complex numbers, which are the host's."),
+        "Pairs as complex numbers, which run in eager."),
     row("view_as_real", "(self: tensor) -> tensor", "aten::view_as_real",
-        "Complex numbers, which are the host's, as pairs."),
+        "Complex numbers, which run in eager, as pairs."),
 };
 
 }  // namespace

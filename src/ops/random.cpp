@@ -292,7 +292,7 @@ constexpr OpDef kRandom[] = {
     {.name = "seeded_integers",
      .schema = "(size: integer[], low: integer, high: integer, seed: tensor, number: integer, "
                "dtype: dtype) -> tensor",
-     .doc = "Whole numbers from low to below high, of a seed.",
+     .doc = "Integers from low to below high, from a seed.",
      .infer = infer_integers,
      .lower = lower_integers,
      .reference = reference_integers,

@@ -87,8 +87,9 @@ std::string cell(std::string_view text) {
 std::string ops_markdown() {
   std::string text =
       "# Ops\n\n"
-      "Generated from the op table. native: own loops; view: an index map, no work; decomposed: "
-      "into other rows;\nlibrary: a contraction or call; eager: run by the host framework.\n\n"
+      "Generated from the op table. How an op runs:\n- native: generated loops;\n- view: an index "
+      "map, without work;\n- decomposed: by other rows;\n- library: a contraction or another "
+      "library call;\n- eager: by the host framework.\n\n"
       "| op | arguments | how | ATen overloads | meaning |\n|---|---|---|---|---|\n";
   for (const graph::OpDef* op : op_table().all()) {
     if (op->name == "eager") continue;

@@ -480,7 +480,7 @@ std::vector<graph::Sample> unsqueeze_samples() {
 
 constexpr OpDef kViews[] = {
     view_row("_unsafe_view", "(self: tensor, size: integer[]) -> tensor",
-             "aten::_unsafe_view aten::view_copy", "view of a tensor that nobody else sees.",
+             "aten::_unsafe_view aten::view_copy", "view of a tensor that has no other reader.",
              infer_unsafe_view, lower_view, ref_view, view_samples),
     view_row("alias", "(self: tensor) -> tensor",
              "aten::alias aten::alias_copy aten::lift_fresh aten::lift aten::positive aten::real "

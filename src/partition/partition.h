@@ -1,5 +1,5 @@
 // A joint forward-backward graph -> a forward and a backward graph and what the one keeps for the
-// other. Runs after the passes, which see both halves at once, and before lowering.
+// other. Runs after the joint passes and before lowering.
 //
 //   joint(x, w; dy):  y = f(x, w)          forward(x, w) -> y, kept...
 //                     dx, dw = g(x, w, dy)  backward(kept..., dy) -> dx, dw
@@ -33,7 +33,7 @@ struct Halves {
   std::int64_t bytes = 0;            // Cut::bytes
   std::size_t forward_outputs = 0;
 
-  // Both halves agree on the strides of kept value `i`. False, and nothing changes, where the
+  // Both graphs agree on the strides of kept value `i`. False, and nothing changes, where the
   // forward's are settled.
   bool set_strides(std::size_t i, const graph::Sizes& strides);
   // Kept values without strides become row-major.

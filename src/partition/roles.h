@@ -1,4 +1,5 @@
-// What nodes and values of a joint graph are to its two halves, before anything is decided.
+// Facts about the nodes and values of a joint graph, before anything is decided: needed by the
+// forward or the backward, dependent on a tangent, read by a library.
 #pragma once
 
 #include <vector>

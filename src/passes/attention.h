@@ -1,4 +1,4 @@
-// Attention that is written out by hand becomes the one attention op.
+// Decomposed attention (SDPA) becomes the one attention op.
 //
 //   %0 = matmul(%q, %kt)
 //   %1 = mul(%0, 0.125)

@@ -1,5 +1,5 @@
-// Rows of attention that a mask leaves nothing to attend to, where a library runs it: its kernels
-// give 0 there, a softmax written out by hand gives NaN.
+// Fully masked rows of attention, where a library runs it: its kernels give 0 there, decomposed
+// attention gives NaN.
 //
 //   %0 = sdpa(%q, %k, %v, %mask, 0.0, false, 0.125, false, false)      the last: not safe
 // becomes

@@ -1,5 +1,5 @@
 // In a joint forward-backward graph on a device whose host has attention with its gradient,
-// attention that is written out by hand becomes a call of it, and its gradient another:
+// decomposed attention (SDPA) becomes a call of it, and its gradient another:
 //
 //   %s = mul(bmm(%q, %kt), 0.1)                        %o, %m, .. = eager "flash"(%q, t(%kt), %v)
 //   %p = _softmax(%s, -1)                        =>    %dq, %dk, %dv =
@@ -7,10 +7,10 @@
 //   %dv = bmm(t(%p), %g)                                                    %v, %o, %m, ..)
 //   %dp = bmm(%g, t(%v)) ...
 //
-// for the patterns of training_attention. Which call, and whether any, says the host
-// (Options::attention), which draws dropout's numbers itself: what is kept lets the backward draw
-// them again. Masks that are proved neutral or causal are not handed over; others become numbers
-// added to the scores, as said here for rows that see nothing:
+// for the patterns of training_attention. The host chooses the call, if any (Options::attention).
+// Its kernels draw dropout's random numbers; saved values let the backward draw them again. Masks
+// that are proved neutral or causal are not passed; others become additive masks. For fully masked
+// rows:
 //
 //   hidden by         in eager                             here
 //   minus infinity    NaN, also the gradient of the value  NaN, also the gradients of query and key

@@ -21,7 +21,7 @@ struct ProductCosts {
       0;  // of a library call, beside its arithmetic: launch, first and last tiles
 };
 
-// Attention written out by hand, and its gradient, as a pair of calls to the host would take it.
+// Decomposed attention and its gradient, as a pair of calls to the host would take them.
 struct AttentionRequest {
   // (batch, head, row, feature), with the strides that they would have where nothing is copied.
   graph::Type query, key, value, grad;

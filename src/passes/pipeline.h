@@ -28,7 +28,8 @@ struct Pass {
 // What the compiler runs, in order; a pass may stand there more than once.
 [[nodiscard]] std::span<const std::string_view> standard_pipeline();
 
-// What runs on a joint forward-backward graph before it is cut; its halves get the standard passes.
+// The passes of a joint forward-backward graph before it is partitioned; the forward and backward
+// graphs then get the standard pipeline.
 [[nodiscard]] std::span<const std::string_view> joint_pipeline();
 
 struct PassTiming {

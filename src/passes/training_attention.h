@@ -1,5 +1,5 @@
-// In a joint forward-backward graph, attention that is written out by hand becomes one op, and its
-// gradient another:
+// In a joint forward-backward graph, decomposed attention (SDPA) becomes one op, and its gradient
+// another:
 //
 //   %s = mul(bmm(%q, %kt), 0.1)                        %o, %m = attend(%q, t(%kt), %v, ..., 0.1)
 //   %p = _softmax(%s, -1)                        =>    %dq, %dk, %dv =
@@ -12,7 +12,7 @@
 //
 // so that nothing of (row, column) in size is kept or even stored. With a mask added, selected or
 // filled in, dropout of a seed, softmax in f32 between casts, views between any two of them, and
-// gradients that are not wanted missing. Not where anyone else reads the weights or their
+// gradients that are not wanted missing. Not where other nodes read the weights or their
 // gradients. For the CPU: a GPU has no such op. Runs on joint graphs, once they are canonical,
 // before masks are looked at.
 #pragma once

@@ -1,4 +1,4 @@
-// Attention that is written out by hand in a joint graph, with its gradient: what is found of it.
+// Matches decomposed attention (SDPA) in a joint graph, with its gradient.
 #pragma once
 
 #include <cstdint>

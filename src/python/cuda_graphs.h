@@ -1,9 +1,9 @@
-// Calls of a program on a GPU as recorded graphs: for each set of shapes the second call is
-// recorded, later ones are replayed. Parameters are read where they lie. Another input that has
-// moved is from then on copied to where the recording reads it; a small one of the CPU (a number)
-// is when its value changes. Large results are the caller's as they are: a recording is replayed
-// again when the caller has dropped them, and there are a few. Small results, and those of callers
-// that keep more, are copied.
+// Calls of a program on a GPU as CUDA graphs: for each set of shapes the second call is captured,
+// later ones are replayed. Parameters are read in place. Another input that has moved is from then
+// on copied to the address that the graph reads; a small CPU tensor is copied when its bytes have
+// changed. Large results go to the caller without a copy: a graph is replayed again when the caller
+// has freed them, and there are a few graphs for each set. Small results, and those of callers that
+// keep more, are copied.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -26,11 +26,11 @@ enum class ReplayPart : std::uint8_t {
   read,       // tensors and their geometry out of the caller's list
   versions,   // of weights that derived copies are kept of
   stream,     // torch's current one
-  shapes,     // the recording of these sizes, strides and dtypes, made the latest used
-  addresses,  // does each tensor lie where it was recorded?
+  shapes,     // finds the graphs of these sizes, strides and dtypes, and makes them the latest used
+  addresses,  // is each tensor at its address of the capture?
   failures,   // what kernels of earlier calls have reported
   prepared,   // is what was derived from weights current?
-  alive,      // does the caller still have results of a recording?
+  alive,      // does the caller still have results of a graph?
   copies,     // inputs that move
   launch,     // of the graph
   results,    // made for the caller
@@ -65,18 +65,17 @@ class CudaGraphs {
   // Both outlive this object.
   CudaGraphs(runtime::common::Executable& executable, const HostContext& context);
 
-  // `host` has read `arguments`. The result, or an invalid object if the call is to run as usual.
-  // The interpreter's lock is held at the start and the end; torch's copies, clones and replays,
-  // and the run that is recorded, let go of it. So one call at a time is looked at: one that comes
-  // meanwhile, of another thread or of a call to eager within, runs as usual. `watch`: NoWatch or
-  // Watch.
+  // `host` has read `arguments`. The result, or an invalid object if the call is to run without a
+  // CUDA graph. The GIL is held at the start and the end; torch's copies, clones and replays, and
+  // the run that is captured, release it. So one call at a time uses CUDA graphs: a concurrent one,
+  // of another thread or of a call to eager within, runs without. `watch`: NoWatch or Watch.
   template <class W>
   [[nodiscard]] nb::object call(TorchHost& host, const nb::list& arguments, W& watch);
 
   // As TorchCallable's.
   int traverse(visitproc visit, void* argument) const;
 
-  // (shapes recorded, calls replayed, why not "").
+  // (shapes captured, calls replayed, why not "").
   [[nodiscard]] nb::object report() const;
 
  private:
@@ -91,11 +90,11 @@ class CudaGraphs {
   struct Entry {
     std::vector<std::int64_t> key;
     std::list<Recording> recordings;     // the one replayed last comes last
-    std::vector<const void*> addresses;  // of the tensors, when they were recorded
+    std::vector<const void*> addresses;  // of the tensors, when they were captured
     std::vector<nb::object> copies;      // that they read in place of a tensor; null: none
-    // Of copies of tensors of the CPU: what was copied.
+    // Of copies of CPU tensors: what was copied.
     std::vector<std::vector<std::byte>> values;
-    int moves = 0;  // after which all was recorded anew
+    int moves = 0;  // after which all was captured anew
     bool is_hopeless = false;
   };
 

@@ -53,9 +53,10 @@ class TorchCallable {
   [[nodiscard]] nb::object call(const nb::list& arguments);
   // Microseconds of each step of one call.
   [[nodiscard]] std::vector<double> profile(const nb::list& arguments);
-  // On a GPU: calls of the same shapes are recorded once and then replayed; or not, for a reason.
+  // On a GPU: calls of the same shapes are captured once as a CUDA graph and then replayed; or not,
+  // for a reason.
   void use_graphs(std::string why_not);
-  // What became of that: (shapes recorded, calls replayed, why not), or nothing without it.
+  // (shapes captured, calls replayed, why not), or nothing without CUDA graphs.
   [[nodiscard]] nb::object graph_report() const;
   // For benchmarks: calls, and gives (part, microseconds) of what a replay consists of. Throws
   // UserError if the call was none, WrongArgument where it holds other frozen weights.

@@ -91,7 +91,7 @@ class TorchHost final : public runtime::cuda::DeviceHost {
   [[nodiscard]] std::span<const abi::TensorView> views() const { return views_; }
   [[nodiscard]] std::span<const std::int64_t> integers() const { return integers_; }
   // The call reads and writes another tensor of the same geometry in place of argument `number`; of
-  // one of the CPU that kernels read, a copy on the device, while results are recorded.
+  // a CPU tensor that kernels read, a copy on the device, while results are captured.
   void replace(std::size_t number, nb::object tensor);
   // Results are not made, only described: recipes() then has one for each. `begin` is called before
   // the first step, when tensors for results have been made.

@@ -14,8 +14,8 @@ namespace inkle::schedule {
 [[nodiscard]] Schedule choose_blocks(Kernel& kernel, const abi::Target& device,
                                      sym::Context& context);
 
-// Threads that share a row which a kernel walks, and of a block of such teams, where each element
-// of the row has `sums` numbers in the registers of its thread (schedule/walk.h).
+// Threads that share a row of a kernel with sequential rows, and of a block of such teams, where
+// each element of the row has `sums` accumulators in its thread's registers (schedule/walk.h).
 struct WalkTeam {
   std::int32_t team = 32;
   std::int32_t threads = 256;

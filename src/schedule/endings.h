@@ -1,9 +1,12 @@
-// Kernels that only finish what another has begun become its ending (kernel.h): the sum of the
-// parts of a sum, what pointwise work follows on few numbers, the counters that a step of an
-// optimizer raises. One launch instead of two; the parts are added in the same order.
+// Folds the second stage of a split reduction into the first launch, as its ending (kernel.h): the
+// last block to finish reduces the partial results. Likewise pointwise work on few elements after
+// it, and the step counters of an optimizer. One launch instead of two; the parts are added in the
+// same order.
 //
-//   k0(x, parts)                     k0(x, parts, y) { ... } then the last block { y = sum of parts
-//   } k1(parts, y)             becomes
+// clang-format off
+//   k0(x, parts)
+//   k1(parts, y)      becomes      k0(x, parts, y) { ... } then the last block { y = sum of parts }
+// clang-format on
 #pragma once
 
 #include <vector>

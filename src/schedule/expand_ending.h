@@ -1,5 +1,5 @@
-// Kernels with an ending: what remains to be done is done by the last block that is through, of all
-// or of a strip of columns.
+// Kernels with an ending, a last-block reduction: the last block to finish, of all or of a strip
+// of columns, runs it.
 //
 //   grid g in n, thread t in 256 {
 //     stages                                        # y[g] = ...
@@ -9,8 +9,8 @@
 //     if equal(load last[0], index(n-1)) { reset the counter; parts }
 //   }
 //
-// Where each block has one number to hand over, it stands with a mark in one word of the workspace,
-// and the block that has begun last waits for the words of all: no block waits for its stores.
+// Where each block contributes one value, it is stored with a flag in one word of the workspace,
+// and the block that began last waits for the words of all: no block waits for its stores.
 #pragma once
 
 #include "schedule/expand_blocks.h"

@@ -50,7 +50,7 @@ class FusionRulebook {
   [[nodiscard]] FusionScore score_fusion(const Touched& first, const Touched& second) const;
   [[nodiscard]] const Touched& touched(std::size_t nest) const { return touched_[nest]; }
 
-  // The nest sums over rows that its group walks (schedule/walk.h).
+  // The nest accumulates across its group's sequential rows (schedule/walk.h).
   [[nodiscard]] bool is_gathered(const loop::Nest& nest) const;
   // Threads of a block share a row, and its memory.
   [[nodiscard]] bool shares_rows() const { return rules_.row_threads > 0; }

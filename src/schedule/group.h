@@ -19,7 +19,7 @@ namespace inkle::schedule {
 struct Member {
   loop::Nest nest;               // in terms of the group's variables
   std::vector<loop::Dim> inner;  // its loops inside an outer iteration
-  // A sum over the group's walked loops at each point of `inner` (schedule/walk.h).
+  // A sum over the group's sequential loops at each point of `inner` (schedule/walk.h).
   bool gathers = false;
 };
 
@@ -29,7 +29,7 @@ struct Group {
   bool open = true;
   // A scatter whose points run at once: what they add to one element is added in any order.
   bool unordered = false;
-  // So many of the last outer loops are walked (schedule/kernel.h).
+  // How many of the last outer loops are sequential (schedule/kernel.h).
   std::size_t walked = 0;
   std::vector<Member> members;
 };

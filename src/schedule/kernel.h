@@ -41,11 +41,11 @@ struct Param {
 };
 
 // A private array of one outer iteration (of one lane block when the outer loop is vectorised:
-// then each element holds one value per lane), or of all walked iterations of one worker.
+// then each element holds one value per lane), or of all sequential iterations of one worker.
 struct Scratch {
   DType dtype = DType::f32;
   Expr elements;
-  bool walks = false;  // lives through the walked loops
+  bool walks = false;  // live across the sequential loops
 };
 
 // In which order a reduction combines its terms. Where it is not `free` it depends on the reduced
@@ -53,13 +53,13 @@ struct Scratch {
 enum class Association : std::uint8_t {
   free,     // as is fastest
   rows,     // lanes run along the last reduced loop
-  columns,  // term after term
+  columns,  // sequential, term after term
 };
 
 enum class StageKind : std::uint8_t { pointwise, reduction, scan, scatter };
 
-// When a stage of a kernel with walked loops runs: before the first walked iteration, in each of
-// them, or after the last.
+// When a stage of a kernel with sequential loops runs: before the first sequential iteration, in
+// each of them, or after the last.
 enum class Phase : std::uint8_t { first, each, last };
 
 // In a stage's body, Instruction::buffer of a load and StageStore::target count parameters first,
@@ -96,18 +96,23 @@ struct Stage {
 
 struct LoopKernel {
   std::vector<Dim> outer;  // outermost first; all iterations are independent
-  // So many of the last outer loops are walked: one worker runs all their iterations, in order, and
-  // scratch that a stage of Phase::first fills stays what it is from one to the next. Sums of
-  // columns of rows that the kernel walks gather there:
+  // How many of the last outer loops are sequential: one worker runs all their iterations, in
+  // order, and scratch that a stage of Phase::first fills is live from one to the next. Sums of
+  // columns accumulate there across rows:
   //
+  // clang-format off
   //   for i0 in 256 {
   //     first for j0 in 768 { t0[j0] = 0 }
-  //     walk i1 in 64 { r0 = reduce.sum j0 ...; for j0 in 768 { p2[...] = ...; t0[j0] = t0[j0] +
-  //     ... } } last for j0 in 768 { p3[768*i0+j0] = t0[j0] }
+  //     walk i1 in 64 {
+  //       r0 = reduce.sum j0 ...
+  //       for j0 in 768 { p2[...] = ...; t0[j0] = t0[j0] + ... }
+  //     }
+  //     last for j0 in 768 { p3[768*i0+j0] = t0[j0] }
   //   }
+  // clang-format on
   //
-  // Such scratch is only touched at the position of the stage's own inner loops, so that whoever
-  // has a position may keep it in registers.
+  // Such scratch is accessed only at the indices of the stage's own inner loops, so that the thread
+  // of an index may keep it in registers.
   std::size_t walked = 0;
   std::vector<Stage> stages;
   std::vector<Scratch> scratch;
@@ -189,7 +194,7 @@ struct BlockSchedule {
   enum class Axis : std::uint8_t {
     inner,  // a team of threads runs along the inner loops of one outer iteration (a row)
     outer,  // threads run along the last outer loop (columns), each with `lanes` of them
-    tile,   // as outer, without inner loops; what is transposed is turned around on the chip
+    tile,   // as outer, without inner loops; transposed through shared memory or registers
   };
   Axis axis = Axis::outer;
   std::int32_t threads = 256;  // of a block
@@ -202,19 +207,19 @@ struct BlockSchedule {
   std::int32_t unroll = 1;  // accesses in flight of a loop that is not kept
   // inner, of one scan: blocks share a row, each thread has so many accesses of it; 0: they do not.
   std::int32_t chunk = 0;
-  // tile: a block has a square of so many iterations each way, which it turns around in shared
+  // tile: a block has a square of so many iterations each way, which it transposes through shared
   // memory; 0: each thread one of `lanes`, in registers.
   std::int32_t side = 0;
   // What is read was written just before, and no one needs it or the results soon.
   bool recent = false;
-  // What is read once leaves the cache that all share after the rest.
+  // What is read once is evicted from L2 after the rest.
   bool lasting = false;
   friend bool operator==(const BlockSchedule&, const BlockSchedule&) = default;
 };
 
-// On a GPU: what remains to be done when the blocks of a loop kernel are through, by the last of
-// them: the second stage of a reduction in parts, over the same parameters. A parameter that the
-// kernel writes and its ending reads is `out`.
+// On a GPU: a last-block reduction, the second stage of a split reduction, over the same
+// parameters: the last block of a loop kernel to finish runs it. A parameter that the kernel writes
+// and its ending reads is `out`.
 struct Ending {
   struct Part {
     LoopKernel loops;
@@ -226,8 +231,8 @@ struct Ending {
   bool by_strips = false;
   // Nothing that the kernel writes is read: the blocks need only have read what they want.
   bool after_reads = false;
-  // Parameters of which each block writes one number of 4 bytes, at its own number, and that are
-  // all that is read: blocks hand them over in the workspace and need not wait for their stores.
+  // Parameters of which each block writes one element of 4 bytes, at its own index, and that are
+  // all that is read: blocks publish them in the workspace and need not wait for their stores.
   std::vector<std::uint32_t> cells;
 };
 
@@ -284,7 +289,7 @@ struct Schedule {
 };
 
 // Parallel iterations [0, extent) of the kernel function under this schedule:
-//   loop kernels: product(outer but the walked), or with vector_outer product(outer but last) *
+//   loop kernels: product(outer but sequential), or with vector_outer product(outer but last) *
 //   ceildiv(last, block); attention: batch * heads * ceildiv(q_length, row_block); its gradient:
 //   batch * kv_heads; matrix products: batch * ceildiv(rows, row_block) * ceildiv(columns,
 //   column_block).

@@ -39,8 +39,8 @@ class LoopFacts {
   [[nodiscard]] Expr longest() const;
   // Lanes that fit the inner loops of all stages.
   [[nodiscard]] std::int32_t row_lanes() const;
-  // Bytes of a row's values that its threads hand over to each other, which a block keeps: those
-  // that are read at other places than where they are made, and so not computed again.
+  // Bytes of a row's values that its threads exchange through shared memory: those that are read
+  // at other indices than they are computed at, and so not recomputed.
   [[nodiscard]] std::int64_t handed_over() const;
   // Whether every stage's loop along the row has a length that is known and not 0: what is kept of
   // a row is declared by its length.

@@ -6,8 +6,8 @@
 
 namespace inkle::schedule {
 
-// Orders loops so that the last one walks memory most densely, and merges neighbours that every
-// access walks as one: i, j with offset 768*i+j become one loop of extent I*768.
+// Orders loops so that the last one accesses memory most densely, and merges neighbours that are
+// linear in one index in every access: i, j with offset 768*i+j become one loop of extent I*768.
 void order_and_merge_loops(LoopKernel& kernel, sym::Context& context);
 
 // The model's schedule for this kernel on this device: loops, or blocks (blocks.h). May move the

@@ -20,7 +20,8 @@ struct PreparedReduction {
 struct PreparedStage {
   Stage stage;                      // inner: at most one loop; equal extents have equal variables
   std::vector<std::uint32_t> rows;  // of a reduction's results
-  // All that is reduced in this pass, of columns (the stage may store as well) or of a walked row.
+  // All that is reduced in this pass, of columns (the stage may store as well) or of a sequential
+  // row.
   std::vector<PreparedReduction> reductions;
 };
 

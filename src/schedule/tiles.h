@@ -13,9 +13,9 @@ struct TurnedBytes {
   std::int64_t widest = 1;      // element, of what lies along either loop
 };
 
-// Makes the tiles of threads that `blocks` has into tiles of blocks, turned around in shared
-// memory, where they hardly reach over the ends of the last two outer loops and there are enough of
-// them.
+// Turns the register tiles of threads in `blocks` into tiles of blocks, transposed through shared
+// memory, where few elements are beyond the ends of the last two outer loops and there are enough
+// tiles.
 void share_tile(BlockSchedule& blocks, const LoopKernel& loops, const TurnedBytes& turned,
                 const abi::Target& device);
 

@@ -1,4 +1,5 @@
-// Sums over columns in the kernel that has the rows, as a norm's backward needs them.
+// Sequential accumulation across rows: sums over columns in the kernel that has the rows, as a
+// norm's backward needs them (a mixed-order reduction).
 //
 //   for m { s = reduce.sum j { g[m,j] }; for j { dx[m,j] = ... s ... } }
 //   for j { dw[j] = reduce.sum m { g[m,j] * x[m,j] } }                  reads all of it again
@@ -6,9 +7,9 @@
 //   for p { for r { s = ...; for j { dx[...] = ...; t[j] += g * x } }; for j { part[p,j] = t[j] } }
 //   for j { dw[j] = reduce.sum p { part[p,j] } }
 //
-// so that what both read is read once. The rows are cut in parts; one worker walks the rows of a
-// part in order and gathers their columns, and the parts are added in order, so that the sums do
-// not depend on threads.
+// so that what both read is read once. The rows are split in parts; one worker takes the rows of a
+// part in order and accumulates their columns, and the parts are added in order, so that the sums
+// do not depend on threads.
 #pragma once
 
 #include <optional>
@@ -20,13 +21,13 @@
 
 namespace inkle::schedule {
 
-// Cuts sums over columns in parts where rows of the same memory are reduced too, there are enough
+// Splits sums over columns in parts where rows of the same memory are reduced too, there are enough
 // rows, and the columns of a part fit what a worker has. Returns the buffers of the parts' sums.
 [[nodiscard]] std::vector<loop::BufferId> cut_columns(loop::Program& program,
                                                       const abi::Target& device);
 
-// The group of rows with such a part, its loops over the part's rows walked; or nothing and the
-// reason.
+// The group of rows with such a part, its loops over the part's rows sequential; or nothing and
+// the reason.
 [[nodiscard]] std::optional<Group> gather(const Group& group, const loop::Nest& nest,
                                           const loop::Program& program, std::string& why_not);
 

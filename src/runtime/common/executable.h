@@ -40,9 +40,9 @@ struct Call {
   std::span<const std::int64_t> versions = {};
   Host* host = nullptr;
   Check check = Check::full;
-  // Arguments are given up: the host is told as soon as no step needs one any more.
+  // Arguments are donated: the host is told as soon as one is dead.
   bool donates_arguments = false;
-  // Of a call that is recorded: tensors of the CPU that kernels read are copies on the device.
+  // Of a call that is captured: CPU tensors that kernels read are copies on the device.
   bool has_device_copies = false;
   StepObserver* observer = nullptr;
 };
@@ -68,11 +68,11 @@ class Executable {
 
   // Throws what kernels of earlier calls met after these had returned; run() does so first.
   virtual void throw_failures() {}
-  // Why a call must not be recorded for replay; empty if it may.
+  // Why a call must not be captured as a CUDA graph; empty if it may.
   [[nodiscard]] virtual std::string why_not_recorded() const { return "it runs on the CPU"; }
 
-  // Whether what prepare steps make of these arguments is there, so that a recording that reads it
-  // may be replayed.
+  // Whether the results of the prepare steps for these arguments are current, so that a CUDA graph
+  // that reads them may be replayed.
   [[nodiscard]] virtual bool is_prepared(const Call& /*call*/) { return true; }
 
   [[nodiscard]] virtual const abi::Plan& plan() const = 0;

@@ -95,10 +95,10 @@ class Device {
   virtual void sample(const SampleJob& job, bool keep, Stream stream) = 0;
   virtual void synchronize(Stream stream) = 0;
   virtual void synchronize_all() = 0;
-  // The stream is being recorded into a graph: nothing may wait for it.
+  // The stream is being captured into a CUDA graph: nothing may wait for it.
   [[nodiscard]] virtual bool is_capturing(Stream stream) = 0;
   // From now on what the calling thread does apart from streams (allocate, load code) neither
-  // breaks other threads' recordings nor is refused for them; returns what step_back() takes to
+  // breaks other threads' captures nor is refused for them; returns what step_back() takes to
   // undo it.
   [[nodiscard]] virtual int stand_apart() = 0;
   virtual void step_back(int before) = 0;

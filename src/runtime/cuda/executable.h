@@ -84,8 +84,8 @@ class Executable final : public common::Executable {
   void note_prepared(const common::Call& call, const PreparedPlace& place, Stream stream);
   // Whether samples have been found changed; all sets are to be made anew then.
   void take_changes();
-  // Zeros for the kernels of one recording, which may be replayed while others run; null if there
-  // are none at hand. They are made ahead, by a call that is not recorded.
+  // Zeroed workspace for one CUDA graph, which may be replayed while others run; null if there is
+  // none. It is allocated ahead, by a call that is not captured.
   [[nodiscard]] void* zeros_of_recording(std::int64_t bytes);
   void expect_recording(std::int64_t bytes, Stream stream);
   void make_steps();

@@ -57,8 +57,8 @@ class Gemms {
   static constexpr std::int64_t kWorkspaceBytes = Device::kWorkspaceBytes;
 
   virtual ~Gemms() = default;
-  // The best known way for a shape; measured on these pointers (whose `d` it overwrites) unless
-  // the stream is being captured. Throws Unsupported if the library knows no way.
+  // The best known algorithm for a shape; measured on these pointers (whose `d` it overwrites)
+  // unless the stream is being captured. Throws Unsupported if the library has no algorithm.
   [[nodiscard]] virtual std::shared_ptr<const Gemm> find(const GemmShape& shape,
                                                          const GemmPointers& pointers,
                                                          void* workspace, Stream stream) = 0;
