@@ -7,22 +7,12 @@
 
 #include "base/log.h"
 #include "driver/assemble.h"
+#include "driver/kernel_names.h"
 #include "driver/pipeline.h"
 #include "driver/stage_options.h"
 #include "kernel/passes.h"
 
 namespace inkle::driver {
-
-namespace {
-
-// What kernels that are alike have in common: the key of their code.
-std::string text_of(const schedule::KernelStep& step, const CompileOptions& options,
-                    const abi::DeviceDescription& device) {
-  return schedule::to_string(step.kernel) + schedule::to_string(step.schedule) +
-         (keeps_functions(options, device) ? "\nas its functions are\n" : "\n");
-}
-
-}  // namespace
 
 abi::PlanAndCode Compiler::generate(schedule::ScheduledProgram& scheduled,
                                     const CompileOptions& options, Report& report) {
@@ -32,6 +22,8 @@ abi::PlanAndCode Compiler::generate(schedule::ScheduledProgram& scheduled,
   for (const kernel::KernelPass& pass : is_gpu ? kernel::gpu_passes() : kernel::cpu_passes()) {
     if (!pass.required) report.optional_passes.push_back(fmt::format("codegen/{}", pass.name));
   }
+  const bool keeps = keeps_functions(options, target_->device());
+  KernelNames names;
   std::vector<KernelChoice> choices;
   std::vector<UniqueKernel> unique;
   std::unordered_map<std::string, std::uint32_t> number;  // by text, in this program
@@ -42,13 +34,13 @@ abi::PlanAndCode Compiler::generate(schedule::ScheduledProgram& scheduled,
     auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
     if (kernel == nullptr) continue;
     steps.push_back(kernel);
-    std::string text = text_of(*kernel, options, target_->device());
+    std::string text = text_of(kernel->kernel, kernel->schedule, keeps);
     const auto [at, is_new] = number.try_emplace(text, static_cast<std::uint32_t>(unique.size()));
     choices.push_back({at->second, {}});
     if (!is_new) continue;
     UniqueKernel made;
-    made.name = fmt::format("k{}", unique.size());
-    if (const auto known = known_.find(text);
+    made.name = names.name(kernel->kernel, step.label, text);
+    if (const auto known = known_.find({made.name, text});
         known != known_.end() && !makes_all_kernels(code.passes)) {
       made.compiled = known->second.kernel;
       made.compiled.scratch_bytes =
@@ -67,7 +59,7 @@ abi::PlanAndCode Compiler::generate(schedule::ScheduledProgram& scheduled,
   for (std::size_t u = 0; u < units.size(); ++u) {
     UniqueKernel& made = unique[unit_number[u]];
     made.compiled = std::move(compiled[u]);
-    if (!makes_all_kernels(code.passes)) remember(made.text, made.compiled);
+    if (!makes_all_kernels(code.passes)) remember({made.name, made.text}, made.compiled);
   }
   // Scratch sizes in terms of each step's own symbols.
   std::vector<const schedule::KernelStep*> first(unique.size(), nullptr);
@@ -96,14 +88,18 @@ void Compiler::probe(const schedule::ScheduledProgram& scheduled, const CompileO
                      UnsupportedNodes& found) {
   CodeOptions code = code_options(options, Report{}, target_->device());
   code.only_text = true;
+  const bool keeps = keeps_functions(options, target_->device());
+  KernelNames names;
   std::vector<TargetUnit> units;
   std::set<std::string> seen;
   const std::lock_guard lock(mutex_);
   for (const schedule::Step& step : scheduled.steps) {
     const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
     if (kernel == nullptr) continue;
-    if (!seen.insert(text_of(*kernel, options, target_->device())).second) continue;
-    units.push_back({&kernel->kernel, kernel->schedule, fmt::format("k{}", units.size())});
+    const auto [text, is_new] = seen.insert(text_of(kernel->kernel, kernel->schedule, keeps));
+    if (!is_new) continue;
+    units.push_back(
+        {&kernel->kernel, kernel->schedule, names.name(kernel->kernel, step.label, *text)});
   }
   found.run([&] { (void)target_->compile(units, code); });
 }
@@ -129,36 +125,39 @@ void Compiler::compile_kernels(std::initializer_list<const schedule::ScheduledPr
                                const CompileOptions& options, const Report& before) {
   const std::lock_guard lock(mutex_);
   const CodeOptions code = code_options(options, before, target_->device());
+  const bool keeps = keeps_functions(options, target_->device());
+  KernelNames names;
   std::vector<TargetUnit> units;
-  std::vector<std::string> texts;
+  std::vector<KernelKey> keys;
   std::set<std::string> seen;
   for (const schedule::ScheduledProgram* program : programs) {
     for (const schedule::Step& step : program->steps) {
       const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
       if (kernel == nullptr) continue;
-      std::string text = text_of(*kernel, options, target_->device());
-      if (known_.contains(text) && !makes_all_kernels(code.passes)) continue;
+      std::string text = text_of(kernel->kernel, kernel->schedule, keeps);
       if (!seen.insert(text).second) continue;
-      units.push_back({&kernel->kernel, kernel->schedule, fmt::format("k{}", units.size())});
-      texts.push_back(std::move(text));
+      KernelKey key{names.name(kernel->kernel, step.label, text), std::move(text)};
+      if (known_.contains(key) && !makes_all_kernels(code.passes)) continue;
+      units.push_back({&kernel->kernel, kernel->schedule, key.first});
+      keys.push_back(std::move(key));
     }
   }
   std::vector<TargetKernel> compiled = target_->compile(units, code);
   if (makes_all_kernels(code.passes)) return;
   for (std::size_t u = 0; u < units.size(); ++u) {
-    remember(texts[u], compiled[u]);
-    if (const auto known = known_.find(texts[u]); known != known_.end()) {
+    remember(keys[u], compiled[u]);
+    if (const auto known = known_.find(keys[u]); known != known_.end()) {
       known->second.is_new = true;
     }
   }
 }
 
-void Compiler::remember(std::string text, const TargetKernel& kernel) {
+void Compiler::remember(KernelKey key, const TargetKernel& kernel) {
   const auto bytes = kernel.scratch_bytes.constant();
   if (!bytes) return;
   Known known{kernel, *bytes};
   known.kernel.scratch_bytes = {};
-  known_.emplace(std::move(text), std::move(known));
+  known_.emplace(std::move(key), std::move(known));
 }
 
 }  // namespace inkle::driver

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "driver/kernel_names.h"
 #include "driver/pipeline.h"
 
 namespace inkle::driver {
@@ -50,6 +51,7 @@ std::optional<TuneCase> tune_case(const schedule::Step& step,
 
 void Compiler::tune(schedule::ScheduledProgram& scheduled) {
   const std::lock_guard lock(mutex_);
+  KernelNames names;
   std::vector<TuneCase> cases;
   std::vector<std::string> keys;                                    // of the cases
   std::vector<std::pair<schedule::Schedule*, std::string>> wanted;  // of all steps
@@ -62,7 +64,9 @@ void Compiler::tune(schedule::ScheduledProgram& scheduled) {
                                   fmt::join(found->bytes, ","), fmt::join(found->sizes, ","));
     wanted.emplace_back(&kernel.schedule, key);
     if (tuned_.contains(key) || std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
-    found->unit.name = fmt::format("{} ({})", step.label, keys.size());
+    found->label = step.label;
+    found->unit.name =
+        names.name(kernel.kernel, step.label, text_of(kernel.kernel, kernel.schedule));
     cases.push_back(std::move(*found));
     keys.push_back(std::move(key));
   }
