@@ -25,7 +25,7 @@ TURNS = 14
 WARM = 2
 BUFFER = re.compile(r"(\w+)(?:: | = \w+ )([a-z]+\d*)\[([\d,]*)\]")
 WORKSPACE = re.compile(r"\* (counters|workspace)\b")
-LAUNCH = re.compile(r"launch k\d+ \(([^)]*)\) over (\d+)\s*$", re.M)
+LAUNCH = re.compile(r"launch \w+ \(([^)]*)\) over (\d+)\s*$", re.M)
 
 
 def cases_of(folder: pathlib.Path) -> dict[str, dict]:

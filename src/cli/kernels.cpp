@@ -5,11 +5,14 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
+#include <utility>
 
 #include "abi/targets.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "codegen/cuda/compiler.h"
+#include "driver/kernel_names.h"
 #include "graph/text.h"
 #include "lower/lower.h"
 #include "passes/pipeline.h"
@@ -61,9 +64,24 @@ json describe_buffer(const loop::Buffer& buffer) {
           {"strides", values_of(*buffer.strides)}};
 }
 
+// Kernel steps, in order, and their kernels, each once.
+struct Launches {
+  std::vector<const schedule::KernelStep*> steps;
+  std::vector<CompileUnit> units;
+  std::vector<std::size_t> unit_of;  // by step
+
+  // Of a step, in terms of its own sizes, what its kernel has in terms of those of the first.
+  [[nodiscard]] sym::Expr of_step(std::size_t k, sym::Expr e) const {
+    std::vector<std::pair<sym::Expr, sym::Expr>> map;
+    for (std::size_t s = 0; s < steps[k]->kernel.sizes.size(); ++s) {
+      map.emplace_back(units[unit_of[k]].kernel->sizes[s], steps[k]->kernel.sizes[s]);
+    }
+    return sym::substitute(e, map);
+  }
+};
+
 void write_folder(const std::filesystem::path& folder, const schedule::ScheduledProgram& scheduled,
-                  const std::vector<const schedule::KernelStep*>& steps,
-                  const codegen::cuda::Compiled& compiled) {
+                  const Launches& launches, const codegen::cuda::Compiled& compiled) {
   std::filesystem::create_directories(folder);
   json description;
   for (const loop::Buffer& buffer : scheduled.program.buffers) {
@@ -72,15 +90,16 @@ void write_folder(const std::filesystem::path& folder, const schedule::Scheduled
   for (const auto& output : scheduled.program.outputs) {
     description["outputs"].push_back(output.buffer);
   }
-  for (std::size_t k = 0; k < steps.size(); ++k) {
-    const abi::DeviceKernel& kernel = compiled.kernels[k].kernel;
-    description["launches"].push_back({{"entry", kernel.entry},
-                                       {"image", kernel.image},
-                                       {"threads", kernel.block_threads},
-                                       {"workspace", value_of(compiled.kernels[k].workspace_bytes)},
-                                       {"blocks", value_of(compiled.kernels[k].blocks)},
-                                       {"buffers", steps[k]->buffers},
-                                       {"sizes", values_of(steps[k]->kernel.sizes)}});
+  for (std::size_t k = 0; k < launches.steps.size(); ++k) {
+    const codegen::cuda::CompiledKernel& made = compiled.kernels[launches.unit_of[k]];
+    description["launches"].push_back(
+        {{"entry", made.kernel.entry},
+         {"image", made.kernel.image},
+         {"threads", made.kernel.block_threads},
+         {"workspace", value_of(launches.of_step(k, made.workspace_bytes))},
+         {"blocks", value_of(launches.of_step(k, made.blocks))},
+         {"buffers", launches.steps[k]->buffers},
+         {"sizes", values_of(launches.steps[k]->kernel.sizes)}});
   }
   for (std::size_t i = 0; i < compiled.images.size(); ++i) {
     const auto& data = *compiled.images[i].data;
@@ -91,28 +110,48 @@ void write_folder(const std::filesystem::path& folder, const schedule::Scheduled
   std::ofstream(folder / "launches.json") << description.dump(1) << "\n";
 }
 
-void kernels(const KernelArguments& a) {
-  const codegen::cuda::CudaCompiler compiler(abi::typical_device(a.architecture));
-  const schedule::ScheduledProgram scheduled = scheduled_for(a.file, compiler.device());
-  std::vector<const schedule::KernelStep*> steps;
-  std::vector<CompileUnit> units;
+// `replayed`: schedules that some steps have instead of their own.
+Launches launches_of(const schedule::ScheduledProgram& scheduled,
+                     const std::vector<std::string>& replayed) {
+  Launches result;
+  std::vector<schedule::Schedule> schedules;
+  std::vector<std::string_view> labels;
   for (const schedule::Step& step : scheduled.steps) {
     const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
     if (kernel == nullptr) {
       std::fprintf(stderr, "no kernel: %s\n", step.label.c_str());
       continue;
     }
-    units.push_back({&kernel->kernel, kernel->schedule, fmt::format("k{}", units.size())});
-    steps.push_back(kernel);
+    result.steps.push_back(kernel);
+    schedules.push_back(kernel->schedule);
+    labels.push_back(step.label);
   }
-  for (const std::string& replayed : a.schedules) {
-    const std::size_t colon = replayed.find(':');
-    const std::size_t number = std::stoul(replayed.substr(0, colon));
-    if (colon == std::string::npos || number >= units.size()) {
-      user_error("kernels: '{}' is no kernel's number, a colon and a schedule", replayed);
+  for (const std::string& text : replayed) {
+    const std::size_t colon = text.find(':');
+    const std::size_t number = std::stoul(text.substr(0, colon));
+    if (colon == std::string::npos || number >= schedules.size()) {
+      user_error("kernels: '{}' is no kernel's number, a colon and a schedule", text);
     }
-    units[number].schedule.blocks = schedule::parse_blocks(replayed.substr(colon + 1));
+    schedules[number].blocks = schedule::parse_blocks(text.substr(colon + 1));
   }
+  driver::KernelNames names;
+  std::unordered_map<std::string, std::size_t> unit;  // by text
+  for (std::size_t k = 0; k < result.steps.size(); ++k) {
+    const schedule::Kernel& kernel = result.steps[k]->kernel;
+    const auto [at, is_new] =
+        unit.try_emplace(driver::text_of(kernel, schedules[k]), result.units.size());
+    result.unit_of.push_back(at->second);
+    if (!is_new) continue;
+    result.units.push_back({&kernel, schedules[k], names.name(kernel, labels[k], at->first)});
+  }
+  return result;
+}
+
+void kernels(const KernelArguments& a) {
+  const codegen::cuda::CudaCompiler compiler(abi::typical_device(a.architecture));
+  const schedule::ScheduledProgram scheduled = scheduled_for(a.file, compiler.device());
+  const Launches launches = launches_of(scheduled, a.schedules);
+  const std::vector<CompileUnit>& units = launches.units;
   if (a.output.empty()) {
     for (const CompileUnit& unit : units) {
       const std::string text = compiler.source(unit) + "\n";
@@ -123,7 +162,7 @@ void kernels(const KernelArguments& a) {
   const codegen::cuda::Compiled compiled = compiler.compile(units);
   std::fprintf(stderr, "%zu kernels: text %.1f ms, NVRTC %.0f ms\n", units.size(),
                compiled.emit_seconds * 1e3, compiled.compile_seconds * 1e3);
-  write_folder(a.output, scheduled, steps, compiled);
+  write_folder(a.output, scheduled, launches, compiled);
 }
 
 }  // namespace

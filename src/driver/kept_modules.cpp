@@ -72,11 +72,12 @@ sym::Context* context_of(const schedule::Kernel& kernel) {
 
 }  // namespace
 
-cache::Key KeptModules::key_of(const schedule::Kernel& kernel,
-                               const schedule::Schedule& schedule) const {
+// The name is in the code.
+cache::Key KeptModules::key_of(const TargetUnit& unit) const {
   cache::Key key = made_with_;
-  key.emplace_back("kernel",
-                   cache::digest_of(schedule::to_string(kernel) + schedule::to_string(schedule)));
+  key.emplace_back("name", unit.name);
+  key.emplace_back("kernel", cache::digest_of(schedule::to_string(*unit.kernel) +
+                                              schedule::to_string(unit.schedule)));
   return key;
 }
 
@@ -96,11 +97,10 @@ std::shared_ptr<const abi::DeviceImage> KeptModules::module(const std::string& d
   return at->second;
 }
 
-std::optional<TargetKernel> KeptModules::find(const schedule::Kernel& kernel,
-                                              const schedule::Schedule& schedule) {
-  sym::Context* const context = context_of(kernel);
+std::optional<TargetKernel> KeptModules::find(const TargetUnit& unit) {
+  sym::Context* const context = context_of(*unit.kernel);
   if (store_ == nullptr || context == nullptr) return {};
-  const auto entry = store_->find(key_of(kernel, schedule));
+  const auto entry = store_->find(key_of(unit));
   if (!entry) return {};
   std::optional<Place> place = place_of(text_of(*entry));
   if (!place) return {};
@@ -112,8 +112,7 @@ std::optional<TargetKernel> KeptModules::find(const schedule::Kernel& kernel,
   return found;
 }
 
-void KeptModules::keep(const schedule::Kernel& kernel, const schedule::Schedule& schedule,
-                       const TargetKernel& made) {
+void KeptModules::keep(const TargetUnit& unit, const TargetKernel& made) {
   const auto bytes = made.scratch_bytes.constant();
   if (store_ == nullptr || !bytes || made.image->data->empty()) return;
   std::string& digest = kept_[made.image.get()];
@@ -122,7 +121,7 @@ void KeptModules::keep(const schedule::Kernel& kernel, const schedule::Schedule&
     store_->put(key_of_module(digest), *made.image->data);
   }
   const std::string text = to_text({digest, *made.device, *bytes});
-  store_->put(key_of(kernel, schedule), std::as_bytes(std::span(text)));
+  store_->put(key_of(unit), std::as_bytes(std::span(text)));
 }
 
 }  // namespace inkle::driver

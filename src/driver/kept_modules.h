@@ -24,19 +24,16 @@ class KeptModules {
       : store_(std::move(store)), made_with_(std::move(made_with)), architecture_(architecture) {}
 
   // Nothing, unless both entries are there and right.
-  [[nodiscard]] std::optional<TargetKernel> find(const schedule::Kernel& kernel,
-                                                 const schedule::Schedule& schedule);
+  [[nodiscard]] std::optional<TargetKernel> find(const TargetUnit& unit);
   // Kernels whose workspace depends on sizes are not kept.
-  void keep(const schedule::Kernel& kernel, const schedule::Schedule& schedule,
-            const TargetKernel& made);
+  void keep(const TargetUnit& unit, const TargetKernel& made);
   // After the above.
   void settle() {
     if (store_ != nullptr) store_->settle();
   }
 
  private:
-  [[nodiscard]] cache::Key key_of(const schedule::Kernel& kernel,
-                                  const schedule::Schedule& schedule) const;
+  [[nodiscard]] cache::Key key_of(const TargetUnit& unit) const;
   [[nodiscard]] cache::Key key_of_module(const std::string& digest) const;
   [[nodiscard]] std::shared_ptr<const abi::DeviceImage> module(const std::string& digest);
 

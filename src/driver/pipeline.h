@@ -163,6 +163,8 @@ class Compiler {
   }
 
  private:
+  // Name, which may be in the code, and text of kernel and schedule.
+  using KernelKey = std::pair<std::string, std::string>;
   struct Known {
     TargetKernel kernel;
     std::int64_t scratch_bytes = 0;  // constant; kernels with symbolic scratch are not kept
@@ -199,15 +201,15 @@ class Compiler {
   // Compiles the kernels that are not known; they are then, but those with symbolic scratch.
   void compile_kernels(std::initializer_list<const schedule::ScheduledProgram*> programs,
                        const CompileOptions& options, const Report& before);
-  void remember(std::string text, const TargetKernel& kernel);
+  void remember(KernelKey key, const TargetKernel& kernel);
 
   // Gives kernels their measured schedules.
   void tune(schedule::ScheduledProgram& scheduled);
 
   std::unique_ptr<Backend> target_;
   std::mutex mutex_;
-  std::map<std::string, Known, std::less<>> known_;               // by text of kernel and schedule
-  std::map<std::string, schedule::Schedule, std::less<>> tuned_;  // by that and the sizes
+  std::map<KernelKey, Known> known_;
+  std::map<std::string, schedule::Schedule, std::less<>> tuned_;  // by text and sizes
 };
 
 }  // namespace inkle::driver

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "driver/target.h"
+#include "image/code_names.h"
 #include "image/processor.h"
 
 namespace inkle::driver {
@@ -20,6 +21,7 @@ abi::GemmSource gemm_source_from_environment() {
 void check_settings() {
   (void)gemm_source_from_environment();
   (void)image::vectors_allowed();
+  (void)image::perf_output();
 }
 
 }  // namespace inkle::driver

@@ -40,6 +40,7 @@ struct TuneCase {
   TargetUnit unit;
   std::vector<std::int64_t> bytes;
   std::vector<std::int64_t> sizes;
+  std::string label = {};  // of the step
 };
 
 // What is kept of the code that is made.
@@ -115,7 +116,8 @@ class Backend {
 // INKLE_GEMM: library, which is the default, template or auto. Throws UserError for another value.
 [[nodiscard]] abi::GemmSource gemm_source_from_environment();
 
-// Throws UserError if INKLE_GEMM or INKLE_ISA has a value that is unknown, whatever the device.
+// Throws UserError if INKLE_GEMM, INKLE_ISA or INKLE_PERF has a value that is unknown, whatever the
+// device.
 void check_settings();
 
 // The machine that this process runs on. Code is for an instruction set of image/processor.h if one

@@ -81,12 +81,12 @@ class CpuBackend final : public Backend {
           continue;
         }
       }
-      wanted.push_back({units[u].kernel, units[u].schedule});
+      wanted.push_back({units[u].kernel, units[u].schedule, units[u].name});
       wanted_at.push_back(u);
     }
-    if (!load_cached(cached, result)) {
+    if (!load_cached(cached, units, result)) {
       for (const std::size_t u : cached) {
-        wanted.push_back({units[u].kernel, units[u].schedule});
+        wanted.push_back({units[u].kernel, units[u].schedule, units[u].name});
         wanted_at.push_back(u);
       }
     }
@@ -164,15 +164,19 @@ class CpuBackend final : public Backend {
   }
 
   // All at once, so that they lie in one image. False if that is refused.
-  static bool load_cached(const std::vector<std::size_t>& cached,
+  static bool load_cached(const std::vector<std::size_t>& cached, std::span<const TargetUnit> units,
                           std::vector<TargetKernel>& kernels) {
     if (cached.empty()) return true;
     std::vector<image::Object> objects;
-    for (const std::size_t k : cached) objects.push_back(*kernels[k].object);
+    std::vector<std::string> names;
+    for (const std::size_t k : cached) {
+      objects.push_back(*kernels[k].object);
+      names.push_back(units[k].name);
+    }
     image::LoadedImage loaded;
     try {
       const image::Image linked = image::link(objects);
-      loaded = image::load(linked.bytes, linked.layout);
+      loaded = image::load(linked.bytes, linked.layout, names);
     } catch (const UserError& error) {
       warn("cache.code", "code of the cache is made anew: {}", error.what());
       return false;

@@ -129,7 +129,7 @@ class CudaBackend final : public Backend {
     std::vector<codegen::cuda::CompileUnit> wanted;
     std::vector<std::size_t> wanted_at;
     for (std::size_t u = 0; u < units.size(); ++u) {
-      if (auto found = kept.find(*units[u].kernel, units[u].schedule)) {
+      if (auto found = kept.find(units[u])) {
         result[u] = std::move(*found);
         continue;
       }
@@ -144,7 +144,7 @@ class CudaBackend final : public Backend {
       std::vector<TargetKernel> made = compile_anew(wanted, options);
       for (std::size_t w = 0; w < made.size(); ++w) {
         const TargetUnit& unit = units[wanted_at[w]];
-        kept.keep(*unit.kernel, unit.schedule, made[w]);
+        kept.keep(unit, made[w]);
         result[wanted_at[w]] = std::move(made[w]);
       }
     }

@@ -15,6 +15,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "codegen/cuda/prelude.h"
+#include "driver/kernel_names.h"
 #include "schedule/blocks.h"
 
 namespace inkle::driver {
@@ -169,9 +170,13 @@ class Field {
   Field(std::span<const TuneCase> cases, const std::vector<Candidate>& all,
         const codegen::cuda::CudaCompiler& generator, Device& device)
       : cases_(cases), all_(all), measuring_(device, generator.device().l2_bytes) {
+    KernelNames names;
     std::vector<CompileUnit> units;
     for (const Candidate& c : all) {
-      units.push_back({cases[c.number].unit.kernel, c.schedule, fmt::format("k{}", units.size())});
+      const TuneCase& one = cases[c.number];
+      const schedule::Kernel& kernel = *one.unit.kernel;
+      units.push_back(
+          {&kernel, c.schedule, names.name(kernel, one.label, text_of(kernel, c.schedule))});
     }
     compiled_ = generator.compile(units);
     for (const abi::DeviceImage& image : compiled_.images) modules_.push_back(device.load(image));

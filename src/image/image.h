@@ -48,8 +48,10 @@ struct LoadedImage {
 
 // Copies the bytes into memory of this process, fills the import table, and makes the code
 // executable. Throws UserError for a layout that makes no sense, for an import that import_named()
-// lacks, and with the reason when memory cannot be had.
-[[nodiscard]] LoadedImage load(std::span<const std::byte> bytes, const Layout& layout);
+// lacks, and with the reason when memory cannot be had. `names` are of the
+// entries, and what debuggers and profilers show (image/code_names.h).
+[[nodiscard]] LoadedImage load(std::span<const std::byte> bytes, const Layout& layout,
+                               std::span<const std::string> names = {});
 
 // Address of a C function that generated code may call, or null.
 [[nodiscard]] void* import_named(std::string_view name);

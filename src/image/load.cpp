@@ -2,8 +2,10 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
+#include "image/code_names.h"
 #include "image/image.h"
 
 namespace inkle::image {
@@ -37,7 +39,8 @@ void protect(std::byte* at, std::size_t bytes, int protection) {
 
 }  // namespace
 
-LoadedImage load(std::span<const std::byte> bytes, const Layout& layout) {
+LoadedImage load(std::span<const std::byte> bytes, const Layout& layout,
+                 std::span<const std::string> names) {
   check(bytes, layout);
   const std::size_t table_bytes = whole_pages(layout.imports.size() * sizeof(void*));
   const std::size_t size = bytes.size() + table_bytes;
@@ -62,6 +65,10 @@ LoadedImage load(std::span<const std::byte> bytes, const Layout& layout) {
   protect(base + layout.code_bytes, size - layout.code_bytes, PROT_READ);
   for (const std::uint64_t entry : layout.entries) {
     loaded.functions.push_back(reinterpret_cast<abi::KernelFunction>(base + entry));
+  }
+  if (!names.empty()) {
+    loaded.memory = publish_names(std::move(loaded.memory), {base, layout.code_bytes},
+                                  code_names(layout.entries, names, layout.code_bytes));
   }
   return loaded;
 }

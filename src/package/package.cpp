@@ -239,7 +239,10 @@ void Package::load_target(Contents contents) {
 }
 
 void Package::load_processor_code(const Contents& contents, abi::Code& code) const {
-  image::LoadedImage loaded = image::load(checked(SectionKind::code, target_), contents.layout);
+  std::vector<std::string> names;
+  for (const abi::KernelDecl& kernel : contents.plan.kernels) names.push_back(kernel.name);
+  image::LoadedImage loaded =
+      image::load(checked(SectionKind::code, target_), contents.layout, names);
   code.functions = std::move(loaded.functions);
   code.owners.push_back(std::move(loaded.memory));
 }

@@ -46,6 +46,9 @@ std::vector<Case> read_cases(const std::filesystem::path& file) {
   std::vector<Case> cases;
   std::vector<std::string> command;
   bool open = false;
+  const auto check_closed = [&] {
+    if (open) user_error("{}:{}: no expected section", file.string(), cases.back().line);
+  };
   std::size_t read = 0;  // the lines of a section end here
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const std::string& line = lines[i];
@@ -57,6 +60,7 @@ std::vector<Case> read_cases(const std::filesystem::path& file) {
       command = words(line.substr(7));
     } else if (line == "// --- in") {
       if (command.empty()) user_error("{}:{}: no run line before it", file.string(), i + 1);
+      check_closed();
       const std::size_t end = read = section_end(lines, i + 1);
       cases.push_back({.line = i + 1, .command = command, .in = join(lines, i + 1, end)});
       open = true;
@@ -73,7 +77,7 @@ std::vector<Case> read_cases(const std::filesystem::path& file) {
     }
   }
   if (cases.empty()) user_error("{}: holds no case", file.string());
-  if (open) user_error("{}:{}: no expected section", file.string(), cases.back().line);
+  check_closed();
   return cases;
 }
 

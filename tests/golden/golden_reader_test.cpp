@@ -30,5 +30,14 @@ TEST(GoldenReader, TextInNoSectionIsRefused) {
             ":5: text in no section");
 }
 
+TEST(GoldenReader, EachInputHasAnExpectation) {
+  const std::string in = "// run: opt\n// --- in\na\n", out = "// --- out\nb\n";
+  EXPECT_EQ(refusal(in + out), "");
+  EXPECT_EQ(refusal(in), ":2: no expected section");
+  EXPECT_EQ(refusal(in + in + out), ":2: no expected section");
+  EXPECT_EQ(refusal(in + out + out), ":6: no '--- in' before it");
+  EXPECT_EQ(refusal(in + "// --- outs\nb\n"), ":4: unknown section '// --- outs'");
+}
+
 }  // namespace
 }  // namespace inkle::golden

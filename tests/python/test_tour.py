@@ -40,7 +40,7 @@ with open("neg.ir", "w") as file:
 $ inkle compile neg.ir --stage plan --device cpu:x86-64-v3 --threads 1
 plan @neg(x: f32[8] align 4) {
   out0 = output f32[8]
-  launch k0 (x, out0) over 1
+  launch neg_86939342 (x, out0) over 1
   return out0
 }
 ```

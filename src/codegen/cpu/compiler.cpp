@@ -243,11 +243,13 @@ EmittedKernel emit(Ir& module, const CompileUnit& unit, const Processor& process
 }
 
 // One image of all.
-void load_into(std::vector<CompiledKernel>& kernels) {
+void load_into(std::vector<CompiledKernel>& kernels, std::span<const CompileUnit> units) {
   std::vector<image::Object> objects;
+  std::vector<std::string> names;
   for (const CompiledKernel& kernel : kernels) objects.emplace_back(*kernel.object);
+  for (const CompileUnit& unit : units) names.push_back(unit.name);
   const image::Image linked = image::link(objects);
-  const image::LoadedImage loaded = image::load(linked.bytes, linked.layout);
+  const image::LoadedImage loaded = image::load(linked.bytes, linked.layout, names);
   for (std::size_t i = 0; i < kernels.size(); ++i) {
     kernels[i].code = loaded.memory;
     kernels[i].function = loaded.functions[i];
@@ -286,7 +288,7 @@ std::vector<CompiledKernel> CpuCompiler::compile(std::span<const CompileUnit> un
           modules[i].reset();
         }
       });
-  if (runs_here_) load_into(out);
+  if (runs_here_) load_into(out, units);
   return out;
 }
 

@@ -43,6 +43,7 @@ struct TargetOptions {
 struct CompileUnit {
   const schedule::Kernel* kernel = nullptr;
   schedule::Schedule schedule;
+  std::string name = {};  // for debuggers and profilers; the object does not have it
 };
 
 struct CompileOptions {
