@@ -22,25 +22,38 @@ std::vector<GemmConfig> cpu_configs(const GemmProblem& problem, const abi::Targe
   return {config};
 }
 
-std::string cpu_needs(const GemmProblem& problem, const GemmConfig& config) {
-  if (problem.panel != std::int64_t{config.lanes} * config.vectors) {
-    return fmt::format("panels of {} columns", problem.panel);
-  }
-  if (problem.group < 1) return "groups without rows";
-  if (config.column_block % problem.panel != 0) return "blocks that are no whole panels";
-  if (problem.parameters.size() < 3 || problem.parameters[0].dtype != problem.parameters[1].dtype) {
-    return "matrix products of two types";
-  }
+std::string operands_need(const GemmProblem& problem, const GemmConfig& config) {
   const DType dtype = problem.parameters[0].dtype;
+  if (!problem.right.instructions.empty()) {
+    if (!sym::divides(problem.panel, problem.columns)) return "computed operands in whole panels";
+    return dtype == DType::f32 || dtype == DType::bf16
+               ? std::string()
+               : "products with a computed operand of another type than f32 and bf16";
+  }
+  if (dtype != problem.parameters[1].dtype) return "matrix products of two types";
   if (dtype != DType::f32 && dtype != DType::i32) {
     return "matrix products of another type than f32 and pairs of bf16";
   }
   if (dtype == DType::i32 && config.lanes != kPairLanes) {
     return fmt::format("pairs of bf16 in {} lanes", config.lanes);
   }
-  for (const loop::Instruction& i : problem.epilogue.instructions) {
-    if (i.opcode == loop::Opcode::indirect) return "an epilogue with indices from data";
-    if (i.opcode == loop::Opcode::row && i.integer != 0) return "an epilogue of other sums";
+  return {};
+}
+
+std::string cpu_needs(const GemmProblem& problem, const GemmConfig& config) {
+  if (problem.panel != std::int64_t{config.lanes} * config.vectors) {
+    return fmt::format("panels of {} columns", problem.panel);
+  }
+  if (problem.group < 1) return "groups without rows";
+  if (config.column_block % problem.panel != 0) return "blocks that are no whole panels";
+  if (problem.parameters.size() < 3) return "matrix products without a result";
+  if (std::string lacks = operands_need(problem, config); !lacks.empty()) return lacks;
+  for (const loop::Body* body : {&problem.right, &problem.epilogue}) {
+    for (const loop::Instruction& i : body->instructions) {
+      if (i.opcode == loop::Opcode::indirect)
+        return "an operand or epilogue with indices from data";
+      if (i.opcode == loop::Opcode::row && i.integer != 0) return "an epilogue of other sums";
+    }
   }
   return {};
 }

@@ -60,6 +60,9 @@ struct GemmProblem {
   std::int64_t panel = 0;
   std::int64_t group = 0;        // rows whose sums, of a panel's columns, registers hold; at most
   std::vector<GemmBoxes> boxes;  // of a and b, where a device copies them so
+  // What an element of b is, at each batch, column and term, in f32; row value 0 is the panel's
+  // element, buffers are parameters. Without instructions it is that. Panels are whole, then.
+  loop::Body right;
   // At each batch, row and column; row value 0 is the sum, buffers are parameters.
   loop::Body epilogue;
   std::vector<GemmStore> stores;
