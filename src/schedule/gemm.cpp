@@ -37,6 +37,13 @@ struct Block {
 constexpr Block kBlocks[] = {{3, 1.0}, {4, 1.005}, {2, 1.02}, {1, 1.2}};
 constexpr std::int64_t kMostRows = 12;  // more take more addresses than there are registers
 
+// Sums take the library longer by so much; its post-ops, in parts of a kernel's writing and reading
+// the result (bench/gemm.py on a Zen 4 with AVX-512; its docs have the table).
+constexpr double kOneRowGain = 0.3;
+constexpr std::int64_t kManyRows = 256;
+constexpr double kManyRowsGain = 0.02;
+constexpr double kPostOpMoves = 0.5;
+
 // A right operand that the product computes as it reads it is computed for each group of rows.
 constexpr std::int64_t kMostComputedRows = 96;
 
@@ -131,6 +138,15 @@ class GemmMaker {
     return a;
   }
 
+  // Of a task: half, where there would be too few tasks for all threads.
+  [[nodiscard]] std::int64_t most_rows(const GemmKernel& g) const {
+    const std::int64_t most = device_.loops.gemm_rows, columns = device_.loops.gemm_columns;
+    const auto tasks = (g.batch * sym::ceildiv(g.rows, context_.constant(most)) *
+                        sym::ceildiv(g.columns, context_.constant(columns)))
+                           .constant();
+    return tasks && *tasks < std::int64_t{2} * device_.parallelism ? most / 2 : most;
+  }
+
   // The block of registers that computes the fewest sums; what they cost for each that is needed.
   // With `whole` one whose panels are all full; none may be.
   double choose_panel(GemmKernel& g, bool whole) const {
@@ -148,7 +164,7 @@ class GemmMaker {
       const std::int64_t panel = block.vectors * lanes;
       if (whole && !sym::divides(panel, g.columns)) continue;
       const double cost = block.cost *
-                          static_cast<double>(computed_rows(rows, device_.loops.gemm_rows, group)) *
+                          static_cast<double>(computed_rows(rows, most_rows(g), group)) *
                           static_cast<double>(up(columns, panel));
       if (g.panel != 0 && cost >= least) continue;
       g.panel = panel;
@@ -361,7 +377,7 @@ class GemmMaker {
       return;
     }
     schedule.lanes = device_.vector_bytes / 4;
-    schedule.row_block = rows_of_task(g.rows.constant(), device_.loops.gemm_rows, g.group);
+    schedule.row_block = rows_of_task(g.rows.constant(), most_rows(g), g.group);
     schedule.column_block = up(device_.loops.gemm_columns, g.panel);
   }
 
@@ -384,19 +400,28 @@ class GemmMaker {
   }
 
   // What is expected of both: sums that are computed, needed or not, against those of the library,
-  // which has fewer to compute but another kernel behind it. Panels of what is no parameter, and of
-  // parameters that change, are packed in every call.
+  // which has fewer to compute but another kernel, or post-ops, behind it. Panels of what is no
+  // parameter, and of parameters that change, are packed in every call.
   [[nodiscard]] bool is_chosen(const MatmulStep& m, double computed, double moves) const {
     if (all_ || device_.libraries.gemm.source == abi::GemmSource::templates) return true;
     if (training_ || !m.b_is_weight) return false;
-    constexpr double kMargin = 1.02;
     const abi::LoopRules& rules = device_.loops;
     const auto rows = sym::hint(m.c.sizes[m.c.sizes.size() - 2]);
-    const bool few = rows && *rows <= rules.gemm_few_rows;
-    double library = 1 + (few ? rules.gemm_few_rows_gain : 0);
+    double library = 1;
+    if (rows && *rows == 1) {
+      library += kOneRowGain;
+    } else if (rows && *rows <= rules.gemm_few_rows) {
+      library += rules.gemm_few_rows_gain;
+    } else if (rows && *rows >= kManyRows) {
+      library += kManyRowsGain;
+    }
+    const bool has_work = std::any_of(m.epilogue.begin(), m.epilogue.end(), [](const Epilogue& e) {
+      return e.kind != abi::PostOpKind::relu && e.kind != abi::PostOpKind::linear;
+    });
+    if (has_work) moves = std::max(moves, kPostOpMoves);
     // Of bf16 multiplying takes half the time, and so does moving the result.
     library += moves * rules.gemm_joined_terms / static_cast<double>(*m.a.sizes.back().constant());
-    return computed * kMargin < library;
+    return computed <= library;
   }
 
   // What the library would have done behind the product, and the store of the result; false: there

@@ -77,6 +77,7 @@ struct GemmConfig {
   std::int64_t row_block = 96;
   std::int64_t column_block = 128;
   std::int64_t term_block = 256;
+  std::int64_t terms_ahead = 0;  // of which panels are prefetched; 0: they are not
   friend bool operator==(const GemmConfig&, const GemmConfig&) = default;
 };
 [[nodiscard]] std::string to_string(const GemmConfig& config);

@@ -134,6 +134,7 @@ class GemmWriter {
                        b_.real(DType::f32, 0));
     return loop(begin, end, 1, surely, zeros, [&](Expr k, const Values& before) {
       const Expr panel = at(problem_.b, zero_, first_column_ + c, zero_) + k * problem_.panel;
+      fetch_ahead(panel);
       Values right;
       for (std::int64_t v = 0; v < config_.vectors; ++v) {
         right.push_back(right_vector(panel, c, v * config_.lanes, k));
@@ -148,6 +149,19 @@ class GemmWriter {
       }
       return next;
     });
+  }
+
+  // The row of a panel that so many terms later is read: what few rows read once comes from far.
+  void fetch_ahead(Expr row_of_panel) {
+    if (config_.terms_ahead == 0) return;
+    const std::int64_t lanes =
+        kCacheLine / abi::size_of(b_.kernel().memories[parameters_[1]].dtype);
+    for (std::int64_t first = 0; first < problem_.panel; first += lanes) {
+      kernel::Access ahead;
+      ahead.memory = parameters_[1];
+      ahead.indices = {row_of_panel + (config_.terms_ahead * problem_.panel + first)};
+      b_.operation(kernel::Op::prefetch, {}, {}, ahead);
+    }
   }
 
   // Elements of a panel's row that begins there.

@@ -165,9 +165,9 @@ def test_bf16_is_what_the_library_gives(
         assert apart.count_nonzero().item() <= 2 + got.numel() // 50
 
 
-def test_auto_takes_the_template_where_a_kernel_joins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_takes_the_template_where_its_panels_are_full(monkeypatch: pytest.MonkeyPatch) -> None:
     by(monkeypatch, "auto")
-    wide, narrow = torch.nn.Linear(64, 384), torch.nn.Linear(4096, 384)
+    wide, narrow = torch.nn.Linear(64, 384), torch.nn.Linear(4096, 390)
 
     def function(x: torch.Tensor, y: torch.Tensor) -> Any:
         a = wide(x)
@@ -180,6 +180,38 @@ def test_auto_takes_the_template_where_a_kernel_joins(monkeypatch: pytest.Monkey
     kinds = [s["kind"] for s in inkle.reports()[-1].steps]
     assert kinds.count("matmul") == 1 and kinds.count("kernel") == 2
     torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("source", ["template", "auto"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("columns, terms", [(64, 64), (200, 770), (1000, 64)])
+def test_one_row_by_a_weight(
+    monkeypatch: pytest.MonkeyPatch, columns: int, terms: int, dtype: torch.dtype, source: str
+) -> None:
+    by(monkeypatch, source)
+    torch.manual_seed(columns)
+    linear, other = torch.nn.Linear(terms, columns).to(dtype), torch.randn(1, columns).to(dtype)
+    x = torch.randn(1, terms).to(dtype)
+    with torch.no_grad():
+        got = torch.compile(lambda x: F.gelu(linear(x)) * other, backend="inkle", dynamic=False)(x)
+        eager = F.gelu(linear(x)) * other
+        wide = F.gelu(x.double() @ linear.weight.double().t() + linear.bias.double()) * other.double()
+    labels = [s["label"] for s in inkle.reports()[-1].steps]
+    if dtype == torch.float32 or has_pairs():
+        assert labels[0] == "panels" and len(labels) == 2, labels
+    if dtype == torch.float32:
+        check(got, eager, wide, f"{columns}x{terms}")
+    else:
+        assert bool(((got.double() - wide).abs() <= 4 * torch.finfo(dtype).eps * (wide.abs() + 0.1)).all())
+
+
+@pytest.mark.parametrize("rows", [97, 289, 400])
+def test_blocks_of_rows_and_columns(templates: None, rows: int) -> None:
+    torch.manual_seed(rows)
+    a, b, c = torch.randn(rows, 300), torch.randn(300, 310), torch.randn(rows, 310)
+    got = torch.compile(lambda a, b, c: F.silu(a @ b) * c, backend="inkle", dynamic=False)(a, b, c)
+    exact = F.silu(a.double() @ b.double()) * c.double()
+    check(got, F.silu(a @ b) * c, exact, f"{rows} rows")
 
 
 class Quantised(torch.nn.Module):

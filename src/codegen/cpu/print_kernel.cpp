@@ -256,6 +256,8 @@ class KernelPrinter {
         return load(op);
       case Op::store:
         return store(op);
+      case Op::prefetch:
+        return ir_.prefetch(address(std::get<Access>(op.detail), op.operands[0]));
       case Op::atomic:
         return atomic(op);
       case Op::reduce:
