@@ -328,11 +328,22 @@ class GemmMaker {
                         [&](const Step& step) { return contains(writes(step), b); });
   }
 
+  // Of few rows; unless all is the template's, where the wide matrix would not stay in the cache.
+  [[nodiscard]] bool may_compute(const MatmulStep& m) const {
+    const auto rows = m.c.sizes[m.c.sizes.size() - 2].constant();
+    if (device_.libraries.gemm.source == abi::GemmSource::templates) {
+      return rows && *rows <= kMostComputedRows;
+    }
+    const auto terms = m.a.sizes.back().constant(), columns = m.b.sizes.back().constant();
+    constexpr std::int64_t kBytes = 4;
+    return rows && *rows <= device_.loops.gemm_few_rows && terms && columns &&
+           *terms * *columns * kBytes > device_.l3_bytes;
+  }
+
   // The step that makes the right operand, for this product alone, of what no call changes.
   [[nodiscard]] std::optional<std::size_t> maker_of(std::size_t s, const MatmulStep& m) const {
     if (by_boxes_ || all_ || training_ || is_seen_outside(m.b.buffer)) return std::nullopt;
-    const auto rows = m.c.sizes[m.c.sizes.size() - 2].constant();
-    if (!rows || *rows > kMostComputedRows) return std::nullopt;
+    if (buffer(m.a.buffer).dtype != abi::DType::f32 || !may_compute(m)) return std::nullopt;
     std::optional<std::size_t> found;
     for (std::size_t t = 0; t < scheduled_.steps.size(); ++t) {
       const Step& step = scheduled_.steps[t];
@@ -350,8 +361,7 @@ class GemmMaker {
 
   bool take_operand(std::size_t maker, const MatmulStep& m, GemmKernel& g, Right& right) const {
     const auto* made = std::get_if<KernelStep>(&scheduled_.steps[maker].action);
-    const abi::DType a = buffer(m.a.buffer).dtype;
-    if (made == nullptr || (a != abi::DType::f32 && a != abi::DType::bf16)) return false;
+    if (made == nullptr) return false;
     auto operand = computed_operand(*made, m.b.buffer, right.offset, g, context_);
     if (!operand || !choose_whole_panel(g)) return false;
     right.buffer = operand->packed;

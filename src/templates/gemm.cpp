@@ -33,9 +33,7 @@ std::string operands_need(const GemmProblem& problem, const GemmConfig& config) 
   const DType dtype = problem.parameters[0].dtype;
   if (!problem.right.instructions.empty()) {
     if (!sym::divides(problem.panel, problem.columns)) return "computed operands in whole panels";
-    return dtype == DType::f32 || dtype == DType::bf16
-               ? std::string()
-               : "products with a computed operand of another type than f32 and bf16";
+    return dtype == DType::f32 ? "" : "products with a computed operand of another type than f32";
   }
   if (dtype != problem.parameters[1].dtype) return "matrix products of two types";
   if (dtype != DType::f32 && dtype != DType::i32) {

@@ -142,7 +142,7 @@ class GemmWriter {
       Values next;
       for (std::int64_t i = 0; i < rows_.group; ++i) {
         const Expr row = first_row_ + sym::min(r + i, row_count_ - 1);
-        const ValueId left = left_element(row, k);
+        const ValueId left = b_.load(parameters_[0], {at(problem_.a, row, zero_, k)}, Form::splat);
         for (const ValueId vector : right) {
           next.push_back(multiply_add(left, vector, before[next.size()]));
         }
@@ -170,11 +170,6 @@ class GemmWriter {
     if (problem_.right.instructions.empty()) return read;
     return body().run(problem_.right, read,
                       {batch_, zero_, first_column_ + c + first + lane_, k})[0];
-  }
-
-  ValueId left_element(Expr row, Expr k) {
-    const ValueId read = b_.load(parameters_[0], {at(problem_.a, row, zero_, k)}, Form::splat);
-    return b_.type_of(read).dtype == DType::i32 ? read : b_.cast(read, DType::f32);
   }
 
   ValueId multiply_add(ValueId left, ValueId right, ValueId sum) {

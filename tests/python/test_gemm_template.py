@@ -247,8 +247,9 @@ def test_weights_of_i8_are_widened_where_they_are_read(
         eager = model(x)
         wide = F.relu(x.double() @ ((model.weight.to(dtype) - model.zero) * model.scale).double().t())
     labels = [s["label"] for s in inkle.reports()[-1].steps]
-    # Of many rows, or where the last panel has columns to spare, the weight is widened beforehand.
-    if rows < 96 and columns % 16 == 0:
+    # Of many rows, or where the last panel has columns to spare, the weight is widened beforehand;
+    # so it is of bf16, whose pairs are faster, and where the wide weight stays in the cache.
+    if rows < 96 and columns % 16 == 0 and dtype == torch.float32 and source == "template":
         assert labels[0] == "panels" and len(labels) == 2, labels
     if dtype == torch.float32:
         check(got, eager, wide, f"{rows}x{columns}x{terms} {layout}")
