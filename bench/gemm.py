@@ -5,6 +5,7 @@
     python bench/gemm.py --epilogue two                gelu(a b) and a b, both kept
     python bench/gemm.py --dtype bf16                  of a processor with AVX512-BF16
     python bench/gemm.py --ours auto                   whom the scheduler chooses, against the library
+    python bench/gemm.py --weight i8 --most-rows 96    a weight of i8 with a scale of each column
 
 A shape is called by each in turn, and the ratio is that of the medians. Of one thread (run with
 OMP_NUM_THREADS=1) its processor time counts, which other processes disturb less. What the library cannot take
@@ -39,9 +40,14 @@ def compiled(by: str, b: torch.Tensor, epilogue: str, inputs: Any) -> tuple[Any,
     machine._compilers.clear()
     module = torch.nn.Module()
     module.weight = torch.nn.Parameter(b.clone(), requires_grad=False)
+    weight = "module.weight"
+    if b.dtype == torch.int8:
+        scale = torch.rand(b.shape[-1]).to(inputs[0].dtype) / 64
+        module.scale = torch.nn.Parameter(scale, requires_grad=False)
+        weight = "(module.weight.to(a.dtype) * module.scale)"
     # Code of its own, else the program compiled for the other one would be taken.
     names = {"module": module, "epilogue": EPILOGUES[epilogue]}
-    exec("def forward(a, other): return epilogue(a @ module.weight, other)", names)
+    exec(f"def forward(a, other): return epilogue(a @ {weight}, other)", names)
     module.forward = names["forward"]
     call = torch.compile(module, backend="inkle", dynamic=False)
     programs = len(inkle.reports())
@@ -70,6 +76,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.6, help="of measuring, for each shape")
     parser.add_argument("--only", default="")
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
+    parser.add_argument("--weight", choices=["as it is", "i8"], default="as it is")
+    parser.add_argument("--most-rows", type=int, default=1 << 20)
     parser.add_argument("--ours", choices=["template", "auto"], default="template")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -80,7 +88,7 @@ def main() -> None:
     print("| shape | batch | M | N | K | template, ms | library, ms | GFLOP/s | ratio |")
     print("|---|---|---|---|---|---|---|---|---|")
     for name, batch, rows, columns, terms, layout in shapes():
-        if options.only and options.only not in name:
+        if (options.only and options.only not in name) or rows > options.most_rows:
             continue
         lead = (batch,) if batch > 1 else ()
         a = torch.randn(*lead, rows, terms)
@@ -90,6 +98,8 @@ def main() -> None:
         inputs = (a, torch.randn(*lead, rows, columns))
         if options.dtype == "bf16":
             b, inputs = b.bfloat16(), tuple(t.bfloat16() for t in inputs)
+        if options.weight == "i8":
+            b = (b * 32).clamp(-128, 127).to(torch.int8)
         # Before both: what was compiled earlier would be compiled again, by whoever is set then.
         torch._dynamo.reset()
         calls, kinds = {}, {}

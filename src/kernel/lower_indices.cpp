@@ -354,7 +354,7 @@ class IndexLowering {
         return;
       }
     }
-    if (kind == Op::load || kind == Op::store || kind == Op::atomic) {
+    if (kind == Op::load || kind == Op::store || kind == Op::prefetch || kind == Op::atomic) {
       // Moved out and in: making operations moves the kernel's vector.
       Detail detail = std::move(kernel_.operations[id].detail);
       std::vector<ValueId> operands = std::move(kernel_.operations[id].operands);

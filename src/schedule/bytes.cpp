@@ -157,14 +157,19 @@ class Counter {
     const Expr terms = g.pairs ? g.terms * 2 : g.terms;
     access(step.buffers[0], false, g.a, {{v[0], g.batch}, {v[1], g.rows}, {v[3], terms}});
     touch_whole(step.buffers[1], false);
+    const std::vector<Dim> right = {{v[0], g.batch}, {v[2], g.columns}, {v[3], terms}};
+    loads(step, g.right, right);
     const std::vector<Dim> dims = {{v[0], g.batch}, {v[1], g.rows}, {v[2], g.columns}};
-    for (const loop::Instruction& i : g.epilogue.instructions) {
+    loads(step, g.epilogue, dims);
+    for (const StageStore& store : g.stores) {
+      access(step.buffers[store.target], true, store.offset, dims);
+    }
+  }
+  void loads(const KernelStep& step, const loop::Body& body, const std::vector<Dim>& dims) {
+    for (const loop::Instruction& i : body.instructions) {
       if (i.opcode == loop::Opcode::load) {
         access(step.buffers[i.buffer], false, i.indices.front(), dims);
       }
-    }
-    for (const StageStore& store : g.stores) {
-      access(step.buffers[store.target], true, store.offset, dims);
     }
   }
   void count(const MatmulStep& step) {

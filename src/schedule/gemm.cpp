@@ -11,6 +11,7 @@
 #include "schedule/epilogue_patterns.h"
 #include "schedule/gemm_boxes.h"
 #include "schedule/gemm_epilogue.h"
+#include "schedule/gemm_operand.h"
 #include "schedule/loops.h"
 #include "schedule/stages.h"
 
@@ -35,6 +36,16 @@ struct Block {
 };
 constexpr Block kBlocks[] = {{3, 1.0}, {4, 1.005}, {2, 1.02}, {1, 1.2}};
 constexpr std::int64_t kMostRows = 12;  // more take more addresses than there are registers
+
+// Sums take the library longer by so much; its post-ops, in parts of a kernel's writing and reading
+// the result (bench/gemm.py on a Zen 4 with AVX-512; its docs have the table).
+constexpr double kOneRowGain = 0.3;
+constexpr std::int64_t kManyRows = 256;
+constexpr double kManyRowsGain = 0.02;
+constexpr double kPostOpMoves = 0.5;
+
+// A right operand that the product computes as it reads it is computed for each group of rows.
+constexpr std::int64_t kMostComputedRows = 96;
 
 std::int64_t up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
@@ -68,7 +79,7 @@ class GemmMaker {
   void run() {
     for (std::size_t s = 0; s < scheduled_.steps.size(); ++s) {
       const auto* matmul = std::get_if<MatmulStep>(&scheduled_.steps[s].action);
-      if (matmul == nullptr || !(by_boxes_ ? can_copy(*matmul) : can_write(*matmul))) continue;
+      if (matmul == nullptr || !(by_boxes_ ? can_copy(*matmul) : fits(*matmul))) continue;
       write(s, *matmul);
     }
     std::vector<Step> steps;
@@ -86,11 +97,8 @@ class GemmMaker {
     return scheduled_.program.buffers[b];
   }
 
-  [[nodiscard]] bool can_write(const MatmulStep& m) const {
-    const abi::DType dtype = buffer(m.a.buffer).dtype, result = buffer(m.c.buffer).dtype;
-    if (dtype != buffer(m.b.buffer).dtype || (all_ && dtype != abi::DType::f32)) return false;
-    if (result != dtype && result != abi::DType::f32) return false;
-    if (dtype != abi::DType::f32 && !(dtype == abi::DType::bf16 && has_pairs(m.a))) return false;
+  // Sizes; of a CPU.
+  [[nodiscard]] bool fits(const MatmulStep& m) const {
     for (const Expr size : m.b.sizes) {
       if ((!all_ && !size.is_constant()) || size.is_constant(0)) return false;
     }
@@ -98,6 +106,14 @@ class GemmMaker {
     if (!all_ && (columns < kLeastColumns || terms < kLeastTerms)) return false;
     return !buffer(m.c.buffer).writes_into && m.a.sizes.size() == m.c.sizes.size() &&
            m.b.sizes.size() == m.c.sizes.size();
+  }
+
+  // Types, where both operands are as they lie.
+  [[nodiscard]] bool multiplies(const MatmulStep& m) const {
+    const abi::DType dtype = buffer(m.a.buffer).dtype, result = buffer(m.c.buffer).dtype;
+    if (dtype != buffer(m.b.buffer).dtype || (all_ && dtype != abi::DType::f32)) return false;
+    if (result != dtype && result != abi::DType::f32) return false;
+    return dtype == abi::DType::f32 || (dtype == abi::DType::bf16 && has_pairs(m.a));
   }
 
   // Whether the processor multiplies pairs of bf16, and the terms of each row of `a` are some.
@@ -122,8 +138,18 @@ class GemmMaker {
     return a;
   }
 
+  // Of a task: half, where there would be too few tasks for all threads.
+  [[nodiscard]] std::int64_t most_rows(const GemmKernel& g) const {
+    const std::int64_t most = device_.loops.gemm_rows, columns = device_.loops.gemm_columns;
+    const auto tasks = (g.batch * sym::ceildiv(g.rows, context_.constant(most)) *
+                        sym::ceildiv(g.columns, context_.constant(columns)))
+                           .constant();
+    return tasks && *tasks < std::int64_t{2} * device_.parallelism ? most / 2 : most;
+  }
+
   // The block of registers that computes the fewest sums; what they cost for each that is needed.
-  double choose_panel(GemmKernel& g) const {
+  // With `whole` one whose panels are all full; none may be.
+  double choose_panel(GemmKernel& g, bool whole) const {
     constexpr std::int64_t kUnknown = std::int64_t{1} << 16;
     const auto likely = [&](Expr size) {
       return std::max<std::int64_t>(sym::hint(size).value_or(kUnknown), 1);
@@ -136,8 +162,9 @@ class GemmMaker {
       // A panel's row and two splats have registers of their own.
       if (block.vectors * (group + 1) + 2 > device_.vector_registers) continue;
       const std::int64_t panel = block.vectors * lanes;
+      if (whole && !sym::divides(panel, g.columns)) continue;
       const double cost = block.cost *
-                          static_cast<double>(computed_rows(rows, device_.loops.gemm_rows, group)) *
+                          static_cast<double>(computed_rows(rows, most_rows(g), group)) *
                           static_cast<double>(up(columns, panel));
       if (g.panel != 0 && cost >= least) continue;
       g.panel = panel;
@@ -173,7 +200,7 @@ class GemmMaker {
     p.may_alias = of.writes_into.has_value();
     return p;
   }
-  // Of the panels of b.
+  // Of panels of what `b` has.
   [[nodiscard]] Param packed_param(BufferId b) const {
     Param p;
     p.dtype = buffer(b).dtype;
@@ -198,11 +225,12 @@ class GemmMaker {
     return offset;
   }
 
-  void write(std::size_t s, const MatmulStep& m) {
+  // Sizes, variables and the left operand.
+  [[nodiscard]] GemmKernel problem_of(const MatmulStep& m, bool pairs) const {
     const std::size_t rank = m.c.sizes.size();
     GemmKernel g;
-    g.pairs = !by_boxes_ && buffer(m.a.buffer).dtype == abi::DType::bf16;
-    const View a = g.pairs ? pairs_of(m.a) : m.a;
+    g.pairs = pairs;
+    const View a = pairs ? pairs_of(m.a) : m.a;
     g.batch = context_.constant(1);
     for (std::size_t d = 0; d + 2 < rank; ++d) g.batch = g.batch * m.c.sizes[d];
     g.rows = m.c.sizes[rank - 2];
@@ -213,29 +241,50 @@ class GemmMaker {
     }
     const auto& v = g.variables;
     g.a = offset_in(a, v[0], v[1], v[3]);
-    const double computed = by_boxes_ ? 1 : choose_panel(g);
+    return g;
+  }
+
+  void write(std::size_t s, const MatmulStep& m) {
+    GemmKernel g = problem_of(m, false);
+    Right right = right_of(m, g);
+    double computed = 1;
+    const auto maker = maker_of(s, m);
+    const bool computes = maker && take_operand(*maker, m, g, right);
+    if (!computes && !by_boxes_) {
+      if (!multiplies(m)) return;
+      if (buffer(m.a.buffer).dtype == abi::DType::bf16) {
+        g = problem_of(m, true);
+        right = right_of(m, g);
+      }
+      computed = choose_panel(g, false);
+    }
     Expr batches = g.batch;
     if (by_boxes_) {
       take_boxes(g, m);
     } else {
-      batches = take_panels(g, m);
+      batches = take_panels(g, right);
     }
     KernelStep step;
     step.buffers = {m.a.buffer, by_boxes_
                                     ? m.b.buffer
                                     : static_cast<BufferId>(scheduled_.program.buffers.size())};
-    step.kernel.params = {param(m.a.buffer, ParamRole::in),
-                          by_boxes_ ? param(m.b.buffer, ParamRole::in) : packed_param(m.b.buffer)};
+    step.kernel.params = {param(m.a.buffer, ParamRole::in), by_boxes_
+                                                                ? param(m.b.buffer, ParamRole::in)
+                                                                : packed_param(right.buffer)};
+    step.buffers.insert(step.buffers.end(), right.others.begin(), right.others.end());
+    step.kernel.params.insert(step.kernel.params.end(), right.params.begin(), right.params.end());
     if (!write_epilogue(m, g, step)) return;
     choose(step.schedule, g);
     step.kernel.sources = scheduled_.steps[s].sources;
+    if (computes) add_missing(step.kernel.sources, scheduled_.steps[*maker].sources);
     step.kernel.body = std::move(g);
     const auto next = reader(s, m);
     const bool joined = next && join(*next, m, step);
     // The result is written and read by nobody, or is written alone.
     const double moves = joined ? next->is_only ? 1 : 0.5 : 0;
-    if (!is_chosen(m, computed, moves)) return;
-    if (!by_boxes_) add_pack(s, m.b, batches, step);
+    if (!computes && !is_chosen(m, computed, moves)) return;
+    if (!by_boxes_) add_pack(s, right, batches, step);
+    if (computes) gone_.insert(*maker);
     collect_sizes(step.kernel, context_);
     Step& made = scheduled_.steps[joined ? next->step : s];
     if (joined) {
@@ -249,6 +298,88 @@ class GemmMaker {
     made.action = std::move(step);
   }
 
+  // What panels are made of: its element of batch, column and term; and what else b is made of.
+  struct Right {
+    BufferId buffer;
+    Expr offset;
+    bool is_shared;  // one matrix for all batches, which is packed once
+    std::vector<BufferId> others;
+    std::vector<Param> params;
+  };
+  [[nodiscard]] Right right_of(const MatmulStep& m, const GemmKernel& g) const {
+    Right right{
+        m.b.buffer, offset_in(m.b, g.variables[0], g.variables[3], g.variables[2]), true, {}, {}};
+    for (std::size_t d = 0; d + 2 < m.b.sizes.size(); ++d) {
+      right.is_shared =
+          right.is_shared && (m.b.strides[d].is_constant(0) || m.b.sizes[d].is_constant(1));
+    }
+    return right;
+  }
+
+  // No call changes it.
+  [[nodiscard]] bool stays(BufferId b) const {
+    const loop::Buffer& of = buffer(b);
+    if (of.role != loop::BufferRole::constant && !of.is_parameter) return false;
+    const auto& buffers = scheduled_.program.buffers;
+    const auto& steps = scheduled_.steps;
+    return std::none_of(buffers.begin(), buffers.end(),
+                        [&](const loop::Buffer& other) { return other.writes_into == b; }) &&
+           std::none_of(steps.begin(), steps.end(),
+                        [&](const Step& step) { return contains(writes(step), b); });
+  }
+
+  // Of few rows; unless all is the template's, where the wide matrix would not stay in the cache.
+  [[nodiscard]] bool may_compute(const MatmulStep& m) const {
+    const auto rows = m.c.sizes[m.c.sizes.size() - 2].constant();
+    if (device_.libraries.gemm.source == abi::GemmSource::templates) {
+      return rows && *rows <= kMostComputedRows;
+    }
+    const auto terms = m.a.sizes.back().constant(), columns = m.b.sizes.back().constant();
+    constexpr std::int64_t kBytes = 4;
+    return rows && *rows <= device_.loops.gemm_few_rows && terms && columns &&
+           *terms * *columns * kBytes > device_.l3_bytes;
+  }
+
+  // The step that makes the right operand, for this product alone, of what no call changes.
+  [[nodiscard]] std::optional<std::size_t> maker_of(std::size_t s, const MatmulStep& m) const {
+    if (by_boxes_ || all_ || training_ || is_seen_outside(m.b.buffer)) return std::nullopt;
+    if (buffer(m.a.buffer).dtype != abi::DType::f32 || !may_compute(m)) return std::nullopt;
+    std::optional<std::size_t> found;
+    for (std::size_t t = 0; t < scheduled_.steps.size(); ++t) {
+      const Step& step = scheduled_.steps[t];
+      if (t != s && contains(reads(step), m.b.buffer)) return std::nullopt;
+      if (!contains(writes(step), m.b.buffer)) continue;
+      if (found || t > s || !step.checked.empty()) return std::nullopt;
+      found = t;
+    }
+    if (!found || gone_.contains(*found)) return std::nullopt;
+    const std::vector<BufferId> read = reads(scheduled_.steps[*found]);
+    const bool all_stay =
+        std::all_of(read.begin(), read.end(), [&](BufferId b) { return stays(b); });
+    return all_stay ? found : std::nullopt;
+  }
+
+  bool take_operand(std::size_t maker, const MatmulStep& m, GemmKernel& g, Right& right) const {
+    const auto* made = std::get_if<KernelStep>(&scheduled_.steps[maker].action);
+    if (made == nullptr) return false;
+    auto operand = computed_operand(*made, m.b.buffer, right.offset, g, context_);
+    if (!operand || !choose_whole_panel(g)) return false;
+    right.buffer = operand->packed;
+    right.offset = operand->offset;
+    right.is_shared = !sym::contains(right.offset, g.variables[0]);
+    right.others = std::move(operand->buffers);
+    right.params = std::move(operand->params);
+    g.right = std::move(operand->body);
+    for (loop::Instruction& i : g.right.instructions) {
+      if (i.opcode == loop::Opcode::load) i.buffer += 2;  // behind a and the panels
+    }
+    return true;
+  }
+  bool choose_whole_panel(GemmKernel& g) const {
+    choose_panel(g, true);
+    return g.panel != 0;
+  }
+
   void choose(Schedule& schedule, const GemmKernel& g) const {
     if (by_boxes_) {
       schedule.products = choose_products(g, device_);
@@ -256,7 +387,7 @@ class GemmMaker {
       return;
     }
     schedule.lanes = device_.vector_bytes / 4;
-    schedule.row_block = rows_of_task(g.rows.constant(), device_.loops.gemm_rows, g.group);
+    schedule.row_block = rows_of_task(g.rows.constant(), most_rows(g), g.group);
     schedule.column_block = up(device_.loops.gemm_columns, g.panel);
   }
 
@@ -269,35 +400,38 @@ class GemmMaker {
   }
 
   // In panels, which another step makes, for so many batches.
-  Expr take_panels(GemmKernel& g, const MatmulStep& m) const {
+  Expr take_panels(GemmKernel& g, const Right& right) const {
     const auto& v = g.variables;
-    const std::size_t rank = m.c.sizes.size();
-    // One matrix for all batches is packed once.
-    bool is_shared = true;
-    for (std::size_t d = 0; d + 2 < rank; ++d) {
-      is_shared = is_shared && (m.b.strides[d].is_constant(0) || m.b.sizes[d].is_constant(1));
-    }
-    const Expr batches = is_shared ? context_.constant(1) : g.batch;
     const Expr padded = sym::ceildiv(g.columns, g.panel) * g.panel;
     g.b = v[2] * g.terms;
-    if (!is_shared) g.b = g.b + v[0] * padded * g.terms;
-    return batches;
+    if (right.is_shared) return context_.constant(1);
+    g.b = g.b + v[0] * padded * g.terms;
+    return g.batch;
   }
 
   // What is expected of both: sums that are computed, needed or not, against those of the library,
-  // which has fewer to compute but another kernel behind it. Panels of what is no parameter, and of
-  // parameters that change, are packed in every call.
+  // which has fewer to compute but another kernel, or post-ops, behind it. Panels of what is no
+  // parameter, and of parameters that change, are packed in every call.
   [[nodiscard]] bool is_chosen(const MatmulStep& m, double computed, double moves) const {
     if (all_ || device_.libraries.gemm.source == abi::GemmSource::templates) return true;
     if (training_ || !m.b_is_weight) return false;
-    constexpr double kMargin = 1.02;
     const abi::LoopRules& rules = device_.loops;
     const auto rows = sym::hint(m.c.sizes[m.c.sizes.size() - 2]);
-    const bool few = rows && *rows <= rules.gemm_few_rows;
-    double library = 1 + (few ? rules.gemm_few_rows_gain : 0);
+    double library = 1;
+    if (rows && *rows == 1) {
+      library += kOneRowGain;
+    } else if (rows && *rows <= rules.gemm_few_rows) {
+      library += rules.gemm_few_rows_gain;
+    } else if (rows && *rows >= kManyRows) {
+      library += kManyRowsGain;
+    }
+    const bool has_work = std::any_of(m.epilogue.begin(), m.epilogue.end(), [](const Epilogue& e) {
+      return e.kind != abi::PostOpKind::relu && e.kind != abi::PostOpKind::linear;
+    });
+    if (has_work) moves = std::max(moves, kPostOpMoves);
     // Of bf16 multiplying takes half the time, and so does moving the result.
     library += moves * rules.gemm_joined_terms / static_cast<double>(*m.a.sizes.back().constant());
-    return computed * kMargin < library;
+    return computed <= library;
   }
 
   // What the library would have done behind the product, and the store of the result; false: there
@@ -332,7 +466,7 @@ class GemmMaker {
   }
 
   // b in panels: [batch][panel][term][column], of pairs [batch][panel][pair][column][term of it].
-  void add_pack(std::size_t s, const View& b, Expr batches, const KernelStep& product) {
+  void add_pack(std::size_t s, const Right& b, Expr batches, const KernelStep& product) {
     const auto& g = std::get<GemmKernel>(product.kernel.body);
     const abi::DType dtype = buffer(b.buffer).dtype;
     std::vector<Expr> sizes = {batches, sym::ceildiv(g.columns, g.panel), g.terms,
@@ -352,7 +486,13 @@ class GemmMaker {
     BodyBuilder body(stage.body, context_);
     const Expr column = v[1] * g.panel + v[3];
     const Expr term = g.pairs ? v[2] * 2 + v[4] : v[2];
-    const std::vector<Expr> from = {offset_in(b, v[0], term, column)};
+    std::vector<std::pair<Expr, Expr>> map;
+    const Expr at[] = {b.is_shared ? context_.constant(0) : v[0], column, term};
+    const Expr of[] = {g.variables[0], g.variables[2], g.variables[3]};
+    for (std::size_t i = 0; i < std::size(at); ++i) {
+      if (!of[i].is_constant()) map.emplace_back(of[i], at[i]);
+    }
+    const std::vector<Expr> from = {sym::substitute(b.offset, map)};
     if (sym::divides(g.panel, g.columns)) {
       body.yield(body.load(0, dtype, from));
     } else {

@@ -16,11 +16,38 @@ using loop::Opcode;
 using loop::Val;
 using Replacements = std::vector<std::pair<Expr, Expr>>;
 
-// Loops over the elements of the result: variables in terms of the gemm's, row-major.
-std::optional<Replacements> digits(const std::vector<Dim>& dims, const GemmKernel& g,
+// The same, of loops in any order; each element of the result is read where it is made.
+std::optional<Replacements> places(const LoopKernel& loops, const Stage& stage,
+                                   std::uint32_t product, const GemmKernel& g,
                                    sym::Context& context) {
-  std::vector<std::pair<Expr, Expr>> levels = {
-      {g.variables[0], g.batch}, {g.variables[1], g.rows}, {g.variables[2], g.columns}};
+  std::vector<Dim> dims = loops.outer;
+  dims.insert(dims.end(), stage.inner.begin(), stage.inner.end());
+  constexpr std::size_t kMost = 4;
+  if (dims.size() > kMost) return std::nullopt;
+  std::vector<std::size_t> order(dims.size());
+  for (std::size_t d = 0; d < order.size(); ++d) order[d] = d;
+  do {
+    std::vector<Dim> ordered;
+    for (const std::size_t d : order) ordered.push_back(dims[d]);
+    const auto map = loops_over(
+        ordered, {{g.variables[0], g.batch}, {g.variables[1], g.rows}, {g.variables[2], g.columns}},
+        context);
+    if (!map) continue;
+    const bool fits = std::all_of(
+        stage.body.instructions.begin(), stage.body.instructions.end(), [&](const Instruction& i) {
+          return i.opcode != Opcode::load || i.buffer != product ||
+                 sym::substitute(i.indices[0], *map) == g.stores.front().offset;
+        });
+    if (fits) return map;
+  } while (std::next_permutation(order.begin(), order.end()));
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Replacements> loops_over(std::span<const Dim> dims,
+                                       std::vector<std::pair<Expr, Expr>> levels,
+                                       sym::Context& context) {
   Replacements result;
   for (std::size_t d = dims.size(); d-- > 0;) {
     const Dim& dim = dims[d];
@@ -59,32 +86,7 @@ std::optional<Replacements> digits(const std::vector<Dim>& dims, const GemmKerne
   return result;
 }
 
-// The same, of loops in any order; each element of the result is read where it is made.
-std::optional<Replacements> places(const LoopKernel& loops, const Stage& stage,
-                                   std::uint32_t product, const GemmKernel& g,
-                                   sym::Context& context) {
-  std::vector<Dim> dims = loops.outer;
-  dims.insert(dims.end(), stage.inner.begin(), stage.inner.end());
-  constexpr std::size_t kMost = 4;
-  if (dims.size() > kMost) return std::nullopt;
-  std::vector<std::size_t> order(dims.size());
-  for (std::size_t d = 0; d < order.size(); ++d) order[d] = d;
-  do {
-    std::vector<Dim> ordered;
-    for (const std::size_t d : order) ordered.push_back(dims[d]);
-    const auto map = digits(ordered, g, context);
-    if (!map) continue;
-    const bool fits = std::all_of(
-        stage.body.instructions.begin(), stage.body.instructions.end(), [&](const Instruction& i) {
-          return i.opcode != Opcode::load || i.buffer != product ||
-                 sym::substitute(i.indices[0], *map) == g.stores.front().offset;
-        });
-    if (fits) return map;
-  } while (std::next_permutation(order.begin(), order.end()));
-  return std::nullopt;
-}
-
-bool can_join(const KernelStep& step) {
+bool is_plain_pointwise(const KernelStep& step) {
   const auto* loops = std::get_if<LoopKernel>(&step.kernel.body);
   if (loops == nullptr || step.kernel.instances != 1 || !step.table.empty()) return false;
   if (!loops->scratch.empty() || !loops->rows.empty() || loops->walked != 0) return false;
@@ -101,11 +103,9 @@ bool can_join(const KernelStep& step) {
   });
 }
 
-}  // namespace
-
 bool join_epilogue(const KernelStep& next, loop::BufferId product_buffer, bool is_only,
                    KernelStep& step, sym::Context& context) {
-  if (!can_join(next)) return false;
+  if (!is_plain_pointwise(next)) return false;
   const auto& loops = std::get<LoopKernel>(next.kernel.body);
   const auto found = std::find(next.buffers.begin(), next.buffers.end(), product_buffer);
   const auto product = static_cast<std::uint32_t>(found - next.buffers.begin());

@@ -184,6 +184,9 @@ struct GemmKernel {
   // a and b are pairs of bf16, of two terms each: offsets, terms and panels count pairs.
   bool pairs = false;
   std::int64_t group = 0;  // rows whose sums, of a panel's columns, registers hold; at most
+  // An element of b at each batch, column and term, in f32: row value 0 is that of the panel,
+  // buffers are parameters. Without instructions it is the panel's.
+  Body right;
   // At each batch, row and column: row value 0 is the sum, buffers are parameters.
   Body epilogue;
   std::vector<StageStore> stores;

@@ -271,6 +271,10 @@ class Printer {
       }
       out_ += fmt::format(" swizzle {}{}\n", b.swizzle, b.terms_last ? "" : " transposed");
     }
+    if (!g.right.instructions.empty()) {
+      print(g.right, "  ");
+      out_ += fmt::format("  right operand %{}\n", g.right.yields.front());
+    }
     print(g.epilogue, "  ");
     for (const StageStore& store : g.stores) {
       out_ += fmt::format("  {}[{}] = %{}\n", target(store.target), text(store.offset),

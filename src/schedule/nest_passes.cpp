@@ -59,6 +59,17 @@ const abi::Libraries& libraries(const State& s) { return s.options.target.librar
 
 void make_contractions(State& s) { s.contractions = build_contractions(program(s), libraries(s)); }
 
+// Products of one row that the template has.
+OneRow one_row(const Options& o) {
+  OneRow stay{.f32 = fixes_order(o), .weights = {}};
+  if (fixes_order(o) || o.training || o.target.has_blocks || !needs::gemm_template(o)) return stay;
+  const auto unit = o.target.matrix_unit;
+  stay.weights = {abi::DType::f32};
+  const bool has_pairs = unit == abi::MatrixUnit::avx512_bf16 || unit == abi::MatrixUnit::amx;
+  if (has_pairs) stay.weights = stay.weights.with(abi::DType::bf16);
+  return stay;
+}
+
 void fuse_groups(State& s) {
   s.groups = fuse(program(s), s.options.target, s.column_parts, s.options.deterministic);
 }
@@ -132,7 +143,7 @@ constexpr NestPass kPasses[] = {
      needs::padded_channels, false, "images with few channels get more of them, of zeros"},
     {"settle_operands", [](State& s) { settle_operands(program(s), libraries(s)); },
      nullptr, kRequired, "operands of contractions are read in place or copied"},
-    {"contractions_to_loops", [](State& s) { contractions_to_loops(program(s), libraries(s), fixes_order(s.options), s.found); },
+    {"contractions_to_loops", [](State& s) { contractions_to_loops(program(s), libraries(s), one_row(s.options), s.found); },
      nullptr, kRequired, "contractions that the library does not run become loops"},
     {"fix_contractions", [](State& s) { add_contractions(program(s), s.associations); },
      fixes_order, kRequired, "sums of products get an order, too"},

@@ -48,6 +48,16 @@ void matmul_to_loops(Nest& nest, const Program& program) {
                    nest.accumulator));
 }
 
+// The right operand is a parameter of many columns and terms: panels of it are read in one stream,
+// and cost a kernel of their own little.
+bool is_wide_weight(const Nest& nest, const Program& program) {
+  constexpr std::int64_t kLeast = 64;
+  const auto columns = nest.dims.back().extent.constant();
+  const auto terms = nest.reduced.front().extent.constant();
+  return columns && terms && *columns >= kLeast && *terms >= kLeast && *terms % 2 == 0 &&
+         program.buffers[std::get<loop::Matmul>(nest.detail).b.buffer].is_parameter;
+}
+
 // x[n, g*C+c, o*s + k*d - p] * w[o, c, k], summed over c and k; zero outside of x.
 void convolution_to_loops(Nest& nest, const Program& program) {
   const auto c = std::get<loop::Convolution>(nest.detail);
@@ -160,7 +170,7 @@ void drop_dead_values(Program& program) {
   for (Nest& nest : program.nests) drop_dead_values(nest);
 }
 
-void contractions_to_loops(Program& program, const abi::Libraries& libraries, bool rows_by_template,
+void contractions_to_loops(Program& program, const abi::Libraries& libraries, OneRow stay,
                            UnsupportedNodes& found) {
   std::vector<Nest> nests;
   for (Nest& nest : program.nests) {
@@ -171,9 +181,10 @@ void contractions_to_loops(Program& program, const abi::Libraries& libraries, bo
       const bool library = multiplies(libraries.gemm, program.buffers[m.a.buffer].dtype,
                                       program.buffers[m.b.buffer].dtype,
                                       program.buffers[nest.stores[0].buffer].dtype);
-      const bool is_f32 = program.buffers[m.a.buffer].dtype == DType::f32;
-      const bool by_template = rows_by_template && is_f32;
-      if (!by_template && (one_row || !library)) matmul_to_loops(nest, program);
+      const DType dtype = program.buffers[m.a.buffer].dtype;
+      const bool stays = (stay.f32 && dtype == DType::f32) ||
+                         (library && stay.weights.has(dtype) && is_wide_weight(nest, program));
+      if (!stays && (one_row || !library)) matmul_to_loops(nest, program);
     } else if (nest.kind == NestKind::convolution) {
       const auto& c = std::get<loop::Convolution>(nest.detail);
       if (!libraries.convolution.types.has(program.buffers[c.x].dtype)) {

@@ -13,12 +13,19 @@ void drop_unit_variables(loop::Program& program);
 // Values that no yield and no store needs go, and with them the reads of buffers.
 void drop_dead_values(loop::Program& program);
 
-// Contractions that run better or only as loops of our own: products of one row with a matrix,
-// and dtypes that the library does not take. They become sum reductions. With `rows_by_template`
-// products of one row of f32 do not: the template adds in one order however many rows there are.
-// What cannot is `found`.
-void contractions_to_loops(loop::Program& program, const abi::Libraries& libraries,
-                           bool rows_by_template, UnsupportedNodes& found);
+// Products of one row with a matrix that stay products.
+struct OneRow {
+  bool f32 = false;  // the template adds in one order however many rows there are
+  // By wide parameters of these. By panels they take 0.64 (f32) and 0.56 (bf16) of a loop's time,
+  // of the shapes of bench/gemm_shapes.txt with one row (Zen 4 with AVX512-BF16, one thread).
+  abi::SetOf<abi::DType> weights;
+};
+
+// Contractions that run better or only as loops of our own: products of one row with a matrix but
+// for those that are to stay, and dtypes that the library does not take. They become sum
+// reductions. What cannot is `found`.
+void contractions_to_loops(loop::Program& program, const abi::Libraries& libraries, OneRow stay,
+                           UnsupportedNodes& found);
 
 // Convolutions of f16 and bf16, and their gradients, become ones of f32 with a rounding after them
 // where the library has only those (x86 processors with AVX2 alone): sums and bias are of f32 in

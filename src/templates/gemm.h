@@ -60,6 +60,9 @@ struct GemmProblem {
   std::int64_t panel = 0;
   std::int64_t group = 0;        // rows whose sums, of a panel's columns, registers hold; at most
   std::vector<GemmBoxes> boxes;  // of a and b, where a device copies them so
+  // What an element of b is, at each batch, column and term, in f32; row value 0 is the panel's
+  // element, buffers are parameters. Without instructions it is that. Panels are whole, then.
+  loop::Body right;
   // At each batch, row and column; row value 0 is the sum, buffers are parameters.
   loop::Body epilogue;
   std::vector<GemmStore> stores;
@@ -74,6 +77,7 @@ struct GemmConfig {
   std::int64_t row_block = 96;
   std::int64_t column_block = 128;
   std::int64_t term_block = 256;
+  std::int64_t terms_ahead = 0;  // of which panels are prefetched; 0: they are not
   friend bool operator==(const GemmConfig&, const GemmConfig&) = default;
 };
 [[nodiscard]] std::string to_string(const GemmConfig& config);

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "kernel/builder.h"
+#include "templates/gemm_body.h"
 
 namespace inkle::templates {
 
@@ -15,9 +16,7 @@ using kernel::Form;
 using kernel::MemoryId;
 using kernel::ValueId;
 using kernel::Values;
-using loop::Instruction;
 using loop::Opcode;
-using loop::Val;
 
 namespace {
 
@@ -135,9 +134,10 @@ class GemmWriter {
                        b_.real(DType::f32, 0));
     return loop(begin, end, 1, surely, zeros, [&](Expr k, const Values& before) {
       const Expr panel = at(problem_.b, zero_, first_column_ + c, zero_) + k * problem_.panel;
+      fetch_ahead(panel);
       Values right;
       for (std::int64_t v = 0; v < config_.vectors; ++v) {
-        right.push_back(b_.load(parameters_[1], {panel + (v * config_.lanes) + lane_}, Form::wide));
+        right.push_back(right_vector(panel, c, v * config_.lanes, k));
       }
       Values next;
       for (std::int64_t i = 0; i < rows_.group; ++i) {
@@ -151,6 +151,27 @@ class GemmWriter {
     });
   }
 
+  // The row of a panel that so many terms later is read: what few rows read once comes from far.
+  void fetch_ahead(Expr row_of_panel) {
+    if (config_.terms_ahead == 0) return;
+    const std::int64_t lanes =
+        kCacheLine / abi::size_of(b_.kernel().memories[parameters_[1]].dtype);
+    for (std::int64_t first = 0; first < problem_.panel; first += lanes) {
+      kernel::Access ahead;
+      ahead.memory = parameters_[1];
+      ahead.indices = {row_of_panel + (config_.terms_ahead * problem_.panel + first)};
+      b_.operation(kernel::Op::prefetch, {}, {}, ahead);
+    }
+  }
+
+  // Elements of a panel's row that begins there.
+  ValueId right_vector(Expr row_of_panel, Expr c, std::int64_t first, Expr k) {
+    const ValueId read = b_.load(parameters_[1], {row_of_panel + first + lane_}, Form::wide);
+    if (problem_.right.instructions.empty()) return read;
+    return body().run(problem_.right, read,
+                      {batch_, zero_, first_column_ + c + first + lane_, k})[0];
+  }
+
   ValueId multiply_add(ValueId left, ValueId right, ValueId sum) {
     if (b_.type_of(left).dtype == DType::i32) {
       return b_.function(kernel::NamedFunction::dot_bf16, {sum, left, right});
@@ -159,13 +180,7 @@ class GemmWriter {
   }
 
   Expr at(Expr e, Expr row, Expr column, Expr term) {
-    const Expr values[] = {batch_, row, column, term};
-    std::vector<std::pair<Expr, Expr>> map;
-    for (std::size_t v = 0; v < problem_.variables.size(); ++v) {
-      const Expr variable = problem_.variables[v];
-      if (!variable.is_constant()) map.emplace_back(variable, values[v]);
-    }
-    return sym::substitute(e, map);
+    return body().at(e, {batch_, row, column, term});
   }
 
   void store_row(Expr r) {
@@ -187,58 +202,12 @@ class GemmWriter {
     loop(zero_, whole, lanes, [&](Expr c) { store_vector(r, c); });
   }
 
-  // --- The epilogue of a vector
-
   void store_vector(Expr r, Expr c) {
-    sum_ = b_.load(sums_, {r, c + lane_}, Form::wide);
-    row_ = first_row_ + r;
-    column_ = first_column_ + c + lane_;
-    values_.clear();
-    for (Val v = 0; v < problem_.epilogue.instructions.size(); ++v) {
-      values_.push_back(value(problem_.epilogue[v]));
-    }
-    for (const GemmStore& store : problem_.stores) {
-      const MemoryId to = parameters_.at(store.parameter);
-      const ValueId v = values_.at(problem_.epilogue.yields.at(store.yield));
-      const Expr offset = at(store.offset, row_, column_, zero_);
-      const Form form = form_of(offset) == Form::wide ? Form::wide : Form::each;
-      b_.store(to, {offset}, b_.cast(v, b_.kernel().memories[to].dtype), form);
-    }
+    const ValueId sum = b_.load(sums_, {r, c + lane_}, Form::wide);
+    body().store(sum, {batch_, first_row_ + r, first_column_ + c + lane_, zero_});
   }
 
-  Form form_of(Expr offset) {
-    if (!sym::contains(offset, lane_)) return Form::splat;
-    const auto stride = sym::stride(offset, lane_);
-    return stride && stride->is_constant(1) ? Form::wide : Form::each;
-  }
-
-  ValueId value(const Instruction& i) {
-    switch (i.opcode) {
-      case Opcode::constant:
-        return abi::is_float(i.dtype) ? b_.real(i.dtype, i.real) : b_.integer(i.dtype, i.integer);
-      case Opcode::index:
-        return b_.index(at(i.indices[0], row_, column_, zero_));
-      case Opcode::row:
-        return sum_;
-      case Opcode::load:
-        return load(i);
-      default:
-        break;
-    }
-    Values operands;
-    for (const Val operand : i.used()) operands.push_back(values_.at(operand));
-    return b_.compute(i.opcode, i.dtype, operands);
-  }
-
-  ValueId load(const Instruction& i) {
-    const Expr offset = at(i.indices[0], row_, column_, zero_);
-    const MemoryId from = parameters_.at(i.buffer);
-    const auto read = [&] { return b_.load(from, {offset}, form_of(offset)); };
-    if (i.operand_count == 0) return read();
-    return b_.branch(
-        values_.at(i.operands[0]), [&] { return Values{read()}; },
-        [&] { return Values{values_.at(i.operands[1])}; })[0];
-  }
+  GemmBody body() { return GemmBody(problem_, parameters_, b_, lane_); }
 
   const GemmProblem& problem_;
   const GemmConfig& config_;
@@ -249,10 +218,6 @@ class GemmWriter {
   MemoryId sums_ = kernel::kNone;
   // Of the task.
   Expr batch_, first_row_, first_column_, row_count_, column_count_;
-  // Of the vector whose epilogue is written.
-  ValueId sum_ = kernel::kNone;
-  Expr row_, column_;
-  Values values_;
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "kernel/builder.h"
-#include "templates/gemm_epilogue.h"
+#include "templates/gemm_body.h"
 
 namespace inkle::templates {
 
@@ -408,8 +408,9 @@ class WgmmaWriter {
     b_.vector(kLanes, kLanes, [&](Expr lane) {
       const auto write = [&] {
         const ValueId sum = b_.load(sums_, {row, column + lane}, kernel::Form::wide);
-        GemmEpilogue(problem_, parameters_, b_, lane)
-            .write(sum, tile.batch, tile.row + row, first + lane);
+        GemmBody body(problem_, parameters_, b_, lane);
+        body.constant_loads = true;
+        body.store(sum, {tile.batch, tile.row + row, first + lane, {}});
       };
       if (sym::divides(kLanes, problem_.columns)) {
         write();

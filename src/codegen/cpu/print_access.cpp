@@ -92,6 +92,10 @@ void AccessPrinter::store(const Operation& op) {
   }
 }
 
+void AccessPrinter::prefetch(const Operation& op) {
+  cpu::prefetch(ir_, address(std::get<Access>(op.detail), op.operands[0]));
+}
+
 void AccessPrinter::atomic(const Operation& op) {
   const auto& detail = std::get<kernel::Atomic>(op.detail);
   const DType dtype = dtype_of(detail.access);

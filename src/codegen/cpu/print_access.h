@@ -15,6 +15,7 @@ class AccessPrinter {
 
   void load(const kernel::Operation& op);
   void store(const kernel::Operation& op);
+  void prefetch(const kernel::Operation& op);
   void atomic(const kernel::Operation& op);
 
  private:

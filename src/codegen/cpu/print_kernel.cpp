@@ -232,6 +232,8 @@ class KernelPrinter {
         return access_.load(op);
       case Op::store:
         return access_.store(op);
+      case Op::prefetch:
+        return access_.prefetch(op);
       case Op::atomic:
         return access_.atomic(op);
       case Op::reduce:

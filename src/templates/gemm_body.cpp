@@ -1,4 +1,4 @@
-#include "templates/gemm_epilogue.h"
+#include "templates/gemm_body.h"
 
 namespace inkle::templates {
 
@@ -8,48 +8,50 @@ using kernel::ValueId;
 using loop::Instruction;
 using loop::Opcode;
 
-void GemmEpilogue::write(ValueId sum, Expr batch, Expr row, Expr column) {
-  sum_ = sum;
-  batch_ = batch;
-  row_ = row;
-  column_ = column;
+kernel::Values GemmBody::run(const loop::Body& body, ValueId given, const GemmPlace& place) {
+  given_ = given;
+  place_ = place;
   values_.clear();
-  for (loop::Val v = 0; v < problem_.epilogue.instructions.size(); ++v) {
-    values_.push_back(value(problem_.epilogue[v]));
-  }
+  for (loop::Val v = 0; v < body.instructions.size(); ++v) values_.push_back(value(body[v]));
+  kernel::Values result;
+  for (const loop::Val v : body.yields) result.push_back(values_.at(v));
+  return result;
+}
+
+void GemmBody::store(ValueId sum, const GemmPlace& place) {
+  const kernel::Values made = run(problem_.epilogue, sum, place);
   for (const GemmStore& store : problem_.stores) {
     const MemoryId to = parameters_.at(store.parameter);
-    const ValueId v = values_.at(problem_.epilogue.yields.at(store.yield));
-    const Expr offset = at(store.offset);
+    const Expr offset = at(store.offset, place);
     const Form form = form_of(offset) == Form::wide ? Form::wide : Form::each;
-    b_.store(to, {offset}, b_.cast(v, b_.kernel().memories[to].dtype), form);
+    b_.store(to, {offset}, b_.cast(made.at(store.yield), b_.kernel().memories[to].dtype), form);
   }
 }
 
-Expr GemmEpilogue::at(Expr e) const {
-  const Expr values[] = {batch_, row_, column_};
+Expr GemmBody::at(Expr e, const GemmPlace& place) const {
+  const Expr values[] = {place.batch, place.row, place.column, place.term};
   std::vector<std::pair<Expr, Expr>> map;
-  for (std::size_t v = 0; v < std::size(values); ++v) {
+  for (std::size_t v = 0; v < problem_.variables.size(); ++v) {
     const Expr variable = problem_.variables[v];
-    if (!variable.is_constant()) map.emplace_back(variable, values[v]);
+    if (!variable.is_constant() && !values[v].is_null()) map.emplace_back(variable, values[v]);
   }
   return sym::substitute(e, map);
 }
 
-Form GemmEpilogue::form_of(Expr offset) const {
+Form GemmBody::form_of(Expr offset) const {
   if (!sym::contains(offset, lane_)) return Form::splat;
   const auto stride = sym::stride(offset, lane_);
   return stride && stride->is_constant(1) ? Form::wide : Form::each;
 }
 
-ValueId GemmEpilogue::value(const Instruction& i) {
+ValueId GemmBody::value(const Instruction& i) {
   switch (i.opcode) {
     case Opcode::constant:
       return abi::is_float(i.dtype) ? b_.real(i.dtype, i.real) : b_.integer(i.dtype, i.integer);
     case Opcode::index:
-      return b_.index(at(i.indices[0]));
+      return b_.index(at(i.indices[0], place_));
     case Opcode::row:
-      return sum_;
+      return given_;
     case Opcode::load:
       return load(i);
     default:
@@ -60,14 +62,14 @@ ValueId GemmEpilogue::value(const Instruction& i) {
   return b_.compute(i.opcode, i.dtype, operands);
 }
 
-ValueId GemmEpilogue::load(const Instruction& i) {
+ValueId GemmBody::load(const Instruction& i) {
   const MemoryId from = parameters_.at(i.buffer);
   const kernel::Memory& memory = b_.kernel().memories[from];
   kernel::Access access;
   access.memory = from;
-  access.indices = {at(i.indices[0])};
+  access.indices = {at(i.indices[0], place_)};
   access.form = form_of(access.indices[0]);
-  access.constant = memory.role == kernel::Role::in && !memory.may_alias;
+  access.constant = constant_loads && memory.role == kernel::Role::in && !memory.may_alias;
   if (i.operand_count == 0) return b_.load(access);
   return b_.branch(
       values_.at(i.operands[0]), [&] { return kernel::Values{b_.load(access)}; },
