@@ -67,29 +67,43 @@ class Combiner {
     find_candidates();
     if (by_key_.empty()) return;
     find_dependencies();
-    emit();
+    Plan chosen = plan(false);
+    if (device_.launches_cost) {
+      Plan more = plan(true);
+      if (peak(more) <= peak(chosen)) chosen = std::move(more);
+    }
+    build(chosen);
   }
 
  private:
-  bool is_small(BufferId b) const {
+  // Steps that are one step each, in order.
+  using Plan = std::vector<std::vector<std::size_t>>;
+
+  bool is_temporary(BufferId b) const {
     const loop::Buffer& buffer = program_.buffers[b];
-    if (buffer.role != loop::BufferRole::temporary || buffer.writes_into) return true;
-    const auto elements = sym::hint(sym::product(context_, buffer.sizes));
-    return elements && *elements * abi::size_of(buffer.dtype) <= kMostTemporaryBytes;
+    return buffer.role == loop::BufferRole::temporary && !buffer.writes_into;
   }
+
+  std::int64_t bytes(BufferId b) const {
+    const loop::Buffer& buffer = program_.buffers[b];
+    const auto elements = sym::hint(sym::product(context_, buffer.sizes));
+    return elements ? *elements * abi::size_of(buffer.dtype) : kMostElements;
+  }
+
+  bool is_small(BufferId b) const { return !is_temporary(b) || bytes(b) <= kMostTemporaryBytes; }
 
   void find_candidates() {
     std::map<std::string, std::vector<std::size_t>> groups;
     keys_.resize(steps_.size());
+    small_.assign(steps_.size(), false);
     for (std::size_t s = 0; s < steps_.size(); ++s) {
       const auto* kernel = std::get_if<KernelStep>(&steps_[s].action);
       if (kernel == nullptr || steps_[s].prepare) continue;
       if (!std::holds_alternative<LoopKernel>(kernel->kernel.body)) continue;
       if (kernel->schedule.blocks && kernel->schedule.blocks->chunk != 0) continue;
       const auto written = writes(steps_[s]);
-      if (!std::all_of(written.begin(), written.end(), [&](BufferId b) { return is_small(b); })) {
-        continue;
-      }
+      small_[s] = std::all_of(written.begin(), written.end(), [&](auto b) { return is_small(b); });
+      if (!small_[s] && !device_.launches_cost) continue;
       const Instance instance = instance_of(*kernel, general_extent());
       if (!instance.kernel.sizes.empty() && instance.sizes.empty()) continue;
       keys_[s] = to_string(instance.kernel);
@@ -179,13 +193,15 @@ class Combiner {
     }
   }
 
-  // In order; a step whose turn it is takes with it all that are alike and wait for nothing.
-  void emit() {
+  // In order; a step whose turn it is takes with it all that are alike and wait for nothing. Those
+  // that write more than a little only if they are to.
+  Plan plan(bool with_large) const {
     std::priority_queue<std::size_t, std::vector<std::size_t>, std::greater<>> ready;
+    std::vector<std::size_t> waiting = waiting_;
     std::vector<bool> done(steps_.size(), false);
-    std::vector<Step> ordered;
+    Plan result;
     for (std::size_t s = 0; s < steps_.size(); ++s) {
-      if (waiting_[s] == 0) ready.push(s);
+      if (waiting[s] == 0) ready.push(s);
     }
     while (!ready.empty()) {
       const std::size_t first = ready.top();
@@ -194,33 +210,65 @@ class Combiner {
       std::vector<std::size_t> taken = {first};
       if (const auto group = by_key_.find(keys_[first]); group != by_key_.end()) {
         for (const std::size_t s : group->second) {
-          if (s != first && !done[s] && waiting_[s] == 0) taken.push_back(s);
+          const bool may = with_large || (small_[first] && small_[s]);
+          if (s != first && may && !done[s] && waiting[s] == 0) taken.push_back(s);
         }
       }
       for (const std::size_t s : taken) done[s] = true;
-      put(taken, ordered);
+      add(taken, result);
       for (const std::size_t s : taken) {
         for (const std::size_t a : after_[s]) {
-          if (--waiting_[a] == 0) ready.push(a);
+          if (--waiting[a] == 0) ready.push(a);
         }
       }
     }
     INKLE_CHECK(std::all_of(done.begin(), done.end(), [](bool b) { return b; }),
                 "steps wait for each other");
-    steps_ = std::move(ordered);
+    return result;
   }
 
-  void put(const std::vector<std::size_t>& taken, std::vector<Step>& ordered) {
+  void add(const std::vector<std::size_t>& taken, Plan& result) const {
     const std::size_t most = most_instances(taken.front());
     for (std::size_t begin = 0; begin < taken.size(); begin += most) {
       const std::size_t end = std::min(taken.size(), begin + most);
-      if (end - begin == 1) {
-        ordered.push_back(std::move(steps_[taken[begin]]));
-      } else {
-        ordered.push_back(table({taken.begin() + static_cast<std::ptrdiff_t>(begin),
-                                 taken.begin() + static_cast<std::ptrdiff_t>(end)}));
+      result.emplace_back(taken.begin() + static_cast<std::ptrdiff_t>(begin),
+                          taken.begin() + static_cast<std::ptrdiff_t>(end));
+    }
+  }
+
+  // The most bytes of temporaries that are in use at once.
+  std::int64_t peak(const Plan& plan) const {
+    constexpr std::size_t kNever = ~std::size_t{0};
+    std::vector<std::size_t> first(program_.buffers.size(), kNever);
+    std::vector<std::size_t> last(program_.buffers.size(), 0);
+    for (std::size_t at = 0; at < plan.size(); ++at) {
+      for (const std::size_t s : plan[at]) {
+        for (const auto& touched : {reads(steps_[s]), writes(steps_[s])}) {
+          for (const BufferId touching : touched) {
+            const BufferId b = program_.buffers[touching].writes_into.value_or(touching);
+            first[b] = std::min(first[b], at);
+            last[b] = at;
+          }
+        }
       }
     }
+    std::vector<std::int64_t> change(plan.size() + 1, 0);
+    for (BufferId b = 0; b < first.size(); ++b) {
+      if (first[b] == kNever || !is_temporary(b)) continue;
+      change[first[b]] += bytes(b);
+      change[last[b] + 1] -= bytes(b);
+    }
+    std::int64_t now = 0, most = 0;
+    for (const std::int64_t c : change) most = std::max(most, now += c);
+    return most;
+  }
+
+  void build(const Plan& plan) {
+    std::vector<Step> ordered;
+    for (const std::vector<std::size_t>& taken : plan) {
+      ordered.push_back(taken.size() == 1 ? std::move(steps_[taken.front()]) : table(taken));
+    }
+    steps_ = std::move(ordered);
   }
 
   std::size_t most_instances(std::size_t step) const {
@@ -274,6 +322,7 @@ class Combiner {
   Expr general_;
   int symbols_ = 0;
   std::vector<std::string> keys_;
+  std::vector<bool> small_;  // of each step, whether it writes little
   std::map<std::string, std::vector<std::size_t>> by_key_;
   std::vector<std::vector<std::size_t>> after_;
   std::vector<std::size_t> waiting_;

@@ -17,7 +17,9 @@ using Axis = BlockSchedule::Axis;
 
 constexpr std::size_t kMostParts = 8;
 constexpr std::size_t kMostParams = 64;
-// The largest partial result: a number, a mean and a sum of squares in f64, a place.
+// A partial result of a thread: a sum of at most 4 bytes, or at most a mean and a sum of squares in
+// f64, or a value and its place.
+constexpr std::int64_t kPlainPart = 4;
 constexpr std::int64_t kLargestPart = 24;
 
 bool all_stages(const LoopKernel& loops, bool (*holds)(const Stage&)) {
@@ -167,7 +169,7 @@ class EndingJoiner {
     const bool strips = !alone && ends_by_strips(steps_[before], steps_[s]);
     if (!alone && !strips) return false;
     if (has_ending && first->kernel.ending->by_strips != strips) return false;
-    if (alone && !fits_alone(*first->schedule.blocks, *last.schedule.blocks)) return false;
+    if (alone && !fits_alone(*first->schedule.blocks, last)) return false;
     if (first->buffers.size() + last.buffers.size() > kMostParams) return false;
     log(LogChannel::fusion, "end {} with {}{}", steps_[before].label, steps_[s].label,
         strips ? " by strips" : "");
@@ -188,9 +190,11 @@ class EndingJoiner {
   }
 
   // The shared memory of one block for the reductions of all.
-  bool fits_alone(const BlockSchedule& first, const BlockSchedule& last) const {
-    if (last.axis == Axis::inner || last.team == 1) return true;
-    return std::int64_t{first.threads} * last.lanes * kLargestPart <= rules_.ending_shared;
+  bool fits_alone(const BlockSchedule& first, const KernelStep& last) const {
+    const BlockSchedule& blocks = *last.schedule.blocks;
+    if (blocks.axis == Axis::inner || blocks.team == 1) return true;
+    const std::int64_t part = has_large_parts(loops_of(last)) ? kLargestPart : kPlainPart;
+    return std::int64_t{first.threads} * blocks.lanes * part <= rules_.ending_shared;
   }
 
   // --- Strips of columns ----------------------------------------------------------------------

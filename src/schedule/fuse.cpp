@@ -9,6 +9,7 @@
 #include "schedule/fusion_score.h"
 #include "schedule/group.h"
 #include "schedule/inline.h"
+#include "schedule/linear.h"
 
 namespace inkle::schedule {
 namespace {
@@ -23,6 +24,9 @@ using loop::Program;
 constexpr std::size_t kMaxMembers = 24;
 // Groups looked at for a shared input when there is no dependency: the nearest ones.
 constexpr std::size_t kSiblingWindow = 8;
+// Elementwise groups that share no element become one kernel if results that then live longer have
+// at most so many bytes: a launch takes about as long as to read them from memory.
+constexpr std::int64_t kMostHeld = std::int64_t{4} << 20;
 // Of a nest with more producers, no two are looked at together.
 constexpr std::size_t kMostProducers = 8;
 
@@ -65,6 +69,7 @@ class Fuser {
     find_dependencies();
     for (std::size_t n = 0; n < program_.nests.size(); ++n) place(n);
     join_groups();
+    if (device_.launches_cost) merge_neighbours();
     std::vector<Group> ordered;
     for (const std::size_t g : order()) ordered.push_back(std::move(groups_[g]));
     return ordered;
@@ -276,7 +281,10 @@ class Fuser {
         std::vector<std::size_t> key = {pair.first, nests_[pair.first].size(), pair.second,
                                         nests_[pair.second].size()};
         if (refused.contains(key)) continue;
-        if (join_pair(pair)) {
+        const auto join = [&](std::string& why_not) {
+          return joined_pair(pair.first, pair.second, why_not);
+        };
+        if (join_pair(pair, join)) {
           stale[pair.first] = stale[pair.second] = changed = true;
         } else {
           refused.insert(std::move(key));
@@ -319,10 +327,73 @@ class Fuser {
            });
   }
 
-  bool join_pair(const Pair& pair) {
+  // Elementwise groups over equal loops that read parts of one tensor and need nothing of each
+  // other: a launch less, as of the copies of queries and keys before attention.
+  void merge_neighbours() {
+    const std::vector<std::size_t> ordered = order();
+    for (std::size_t i = 0; i < ordered.size(); ++i) {
+      const std::size_t a = ordered[i];
+      if (nests_[a].empty() || !may_join(a) || !is_dense(groups_[a])) continue;
+      for (std::size_t j = i + 1; j < ordered.size() && j <= i + kSiblingWindow; ++j) {
+        const std::size_t b = ordered[j];
+        if (nests_[b].empty() || !may_join(b) || !is_dense(groups_[b])) continue;
+        if (nests_[a].size() + nests_[b].size() > kMaxMembers) continue;
+        const FusionScore score = rulebook_.score_fusion(touched_[a], touched_[b]);
+        // What has little in common may be the same kernel on other tensors (combine.h).
+        if (score.saved < std::min(written_bytes(a), written_bytes(b))) continue;
+        if (score.feeds || score.held > kMostHeld) continue;
+        if (needs(a, b) || needs(b, a)) continue;
+        join_pair({score, a, b}, [&](std::string& why_not) { return merged_pair(a, b, why_not); });
+      }
+    }
+  }
+
+  std::int64_t written_bytes(std::size_t g) const {
+    std::int64_t bytes = 0;
+    for (const BufferId b : touched_[g].writes) bytes += rulebook_.bytes(b);
+    return bytes;
+  }
+
+  std::optional<Group> merged_pair(std::size_t a, std::size_t b, std::string& why_not) const {
+    std::optional<Group> merged = merge(groups_[a], groups_[b]);
+    if (!merged) why_not = "outer loops differ";
+    if (merged && (has_between(a, b) || has_between(b, a))) {
+      merged.reset();
+      why_not = "another kernel lies between them";
+    }
+    return merged;
+  }
+
+  // Elementwise, and the last loop goes from element to element of all that it touches.
+  bool is_dense(const Group& group) const {
+    if (!group.open || group.outer.empty()) return false;
+    const sym::Expr last = group.outer.back().variable;
+    const auto fits = [&](BufferId b, const std::vector<sym::Expr>& indices) {
+      const sym::Expr offset = linear_offset(program_.buffers[b], indices, *program_.context);
+      if (!sym::contains(offset, last)) return true;
+      const auto stride = sym::stride(offset, last);
+      return stride && stride->is_constant(1);
+    };
+    return std::all_of(group.members.begin(), group.members.end(), [&](const Member& member) {
+      const auto& body = member.nest.body.instructions;
+      const auto& stores = member.nest.stores;
+      return member.inner.empty() &&
+             std::all_of(body.begin(), body.end(),
+                         [&](const loop::Instruction& i) {
+                           return i.opcode != loop::Opcode::load || fits(i.buffer, i.indices);
+                         }) &&
+             std::all_of(stores.begin(), stores.end(), [&](const loop::Store& store) {
+               return fits(store.buffer, store.indices) &&
+                      sym::contains(store.indices.back(), last);
+             });
+    });
+  }
+
+  template <class Join>
+  bool join_pair(const Pair& pair, const Join& join) {
     const auto [score, a, b] = pair;
     std::string why_not;
-    std::optional<Group> joined = joined_pair(a, b, why_not);
+    std::optional<Group> joined = join(why_not);
     const std::vector<std::size_t> first = nests_[a], second = nests_[b];
     if (joined) {
       const std::int64_t before = peak();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "schedule/linear.h"
+#include "schedule/rewrite.h"
 
 namespace inkle::schedule {
 
@@ -97,7 +98,7 @@ bool LoopMatcher::match(Expr theirs, Expr ours) {
     nest_map_.emplace_back(whole->variable, theirs);
     return true;
   }
-  return false;
+  return match_digits(theirs, ours);
 }
 
 bool LoopMatcher::match_digits(Expr theirs, Expr ours) {
@@ -246,22 +247,9 @@ bool match_sibling(LoopMatcher& matcher, const Group& group, const Nest& nest) {
 
 void divide_loops(Nest& nest, const Group& group, sym::Context& context) {
   for (std::size_t d = 0; d < nest.dims.size(); ++d) {
-    const Dim whole = nest.dims[d];
-    const auto inner = quotient_of(nest, group, whole);
+    const auto inner = quotient_of(nest, group, nest.dims[d]);
     if (!inner) continue;
-    const Expr outer = sym::floordiv(whole.extent, *inner);
-    const Dim slow{context.index(outer), outer};
-    const Dim fast{context.index(*inner), *inner};
-    nest.dims[d] = slow;
-    nest.dims.insert(nest.dims.begin() + static_cast<std::ptrdiff_t>(d) + 1, fast);
-    const std::pair<Expr, Expr> map[] = {{whole.variable, slow.variable * *inner + fast.variable}};
-    for (Instruction& i : nest.body.instructions) {
-      if (i.opcode == Opcode::indirect) continue;
-      for (Expr& e : i.indices) e = sym::substitute(e, map);
-    }
-    for (Store& store : nest.stores) {
-      for (Expr& e : store.indices) e = sym::substitute(e, map);
-    }
+    divide_loop(nest, nest.dims, d, *inner, context);
   }
 }
 

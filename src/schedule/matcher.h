@@ -22,9 +22,6 @@ class LoopMatcher {
   // be; what was mapped up to then stays mapped.
   bool match(sym::Expr theirs, sym::Expr ours);
 
-  // As match(), where both are numbers of several digits: digit by digit.
-  bool match_digits(sym::Expr theirs, sym::Expr ours);
-
   [[nodiscard]] const std::vector<loop::Dim>& group_dims() const { return group_dims_; }
   // Old variables in terms of the new ones; of those that changed.
   [[nodiscard]] const Map& group_map() const { return group_map_; }
@@ -34,6 +31,8 @@ class LoopMatcher {
   [[nodiscard]] std::vector<loop::Dim> image(const std::vector<loop::Dim>& dims) const;
 
  private:
+  // Of numbers of several digits: digit by digit.
+  bool match_digits(sym::Expr theirs, sym::Expr ours);
   bool divide_group(const loop::Dim& whole, const std::vector<loop::Dim>& digits);
 
   sym::Context* context_;

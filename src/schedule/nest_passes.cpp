@@ -153,6 +153,8 @@ constexpr NestPass kPasses[] = {
      "contractions become library calls, pointwise work after them their post-ops"},
     {"remove_fused_nests", [](State& s) { remove_dead_nests(program(s)); }, nullptr, false,
      "nests that only library calls have read go"},
+    {"unfold_reshapes", [](State& s) { unfold_reshapes(program(s)); }, needs::free_order, false,
+     "reductions that read reshaped tensors run along the loops of the tensors"},
     {"cut_columns",
      [](State& s) { s.column_parts = cut_columns(program(s), s.options.target); },
      needs::columns_in_parts, false,

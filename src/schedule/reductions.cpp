@@ -66,9 +66,18 @@ std::int64_t divisor_from(std::int64_t n, std::int64_t wanted) {
   return 0;
 }
 
+// Whether an indirect index of the nest is in the offset.
+bool is_chosen(const Nest& nest, Expr offset) {
+  return std::any_of(nest.body.instructions.begin(), nest.body.instructions.end(),
+                     [&](const loop::Instruction& i) {
+                       return i.opcode == Opcode::indirect &&
+                              sym::contains(offset, i.indices.front());
+                     });
+}
+
 // Whether the last reduced loop walks memory densely (a row), or one that is kept does (columns).
 // What is the same for all that is kept, as a number for each row of which columns are summed, is
-// little and tells nothing.
+// little and tells nothing; a row that an indirect index chooses is another for each.
 bool reduces_rows(const Nest& nest, const Program& program) {
   const Expr last = nest.reduced.back().variable;
   for (const loop::Instruction& i : nest.body.instructions) {
@@ -77,7 +86,7 @@ bool reduces_rows(const Nest& nest, const Program& program) {
     const bool varies = std::any_of(nest.dims.begin(), nest.dims.end(), [&](const Dim& dim) {
       return sym::contains(offset, dim.variable);
     });
-    if (!varies && !nest.dims.empty()) continue;
+    if (!varies && !is_chosen(nest, offset) && !nest.dims.empty()) continue;
     const auto stride = sym::stride(offset, last);
     if (sym::contains(offset, last) && stride && stride->is_constant(1)) return true;
   }
@@ -135,23 +144,12 @@ std::int64_t parts_of_blocks(const Nest& nest, const Program& program, const abi
 
 // Reduced loop `at` becomes two, the outer one of `wanted` iterations or somewhat more (0: about
 // the square root).
-bool divide_loop(Nest& nest, sym::Context& context, std::size_t at, std::int64_t wanted) {
+bool divide_reduced(Nest& nest, sym::Context& context, std::size_t at, std::int64_t wanted) {
   const auto extent = nest.reduced[at].extent.constant();
   if (!extent) return false;
   const std::int64_t outer = wanted == 0 ? middle_divisor(*extent) : divisor_from(*extent, wanted);
   if (outer == 0) return false;
-  const Expr o = context.constant(outer);
-  const Expr i = context.constant(*extent / outer);
-  const Dim first = {context.index(o), o};
-  const Dim second = {context.index(i), i};
-  const std::pair<Expr, Expr> map[] = {
-      {nest.reduced[at].variable, first.variable * i + second.variable}};
-  for (loop::Instruction& instruction : nest.body.instructions) {
-    if (instruction.opcode == Opcode::indirect) continue;
-    for (Expr& e : instruction.indices) e = sym::substitute(e, map);
-  }
-  nest.reduced[at] = second;
-  nest.reduced.insert(nest.reduced.begin() + static_cast<std::ptrdiff_t>(at), first);
+  divide_loop(nest, nest.reduced, at, context.constant(*extent / outer), context);
   return true;
 }
 
@@ -381,7 +379,7 @@ std::size_t loops_of_parts(Nest& nest, sym::Context& context, std::int64_t wante
     if (kWhole * made > wanted) return at;
     const std::int64_t extent = sym::hint(nest.reduced[at].extent).value_or(kUndivided * rest + 1);
     if (last || extent > kWhole * rest) {
-      if (divide_loop(nest, context, at, std::max<std::int64_t>(2, rest * 2 / 3))) return at + 1;
+      if (divide_reduced(nest, context, at, std::max<std::int64_t>(2, rest * 2 / 3))) return at + 1;
       if (last || extent > kUndivided * rest) return at;
     }
     made *= extent;
@@ -476,7 +474,7 @@ void split_long_reductions(Program& program, const abi::Target& device,
                        extent_hint(nest.reduced) >= long_reduction;
       if (parts != 0) moved = loops_of_parts(nest, context, parts);
       // The first loop as it is makes enough parts, or is divided.
-      if (few && (nest.reduced.size() > 1 || divide_loop(nest, context, 0, 0))) moved = 1;
+      if (few && (nest.reduced.size() > 1 || divide_reduced(nest, context, 0, 0))) moved = 1;
     }
     if (moved == 0) {
       result.push_back(std::move(nest));

@@ -154,6 +154,80 @@ void drop_unit_variables(Program& program) {
   }
 }
 
+void divide_loop(Nest& nest, std::vector<Dim>& dims, std::size_t at, Expr inner,
+                 sym::Context& context) {
+  const Dim whole = dims[at];
+  const Expr outer = sym::floordiv(whole.extent, inner);
+  const Dim slow{context.index(outer), outer};
+  const Dim fast{context.index(inner), inner};
+  dims[at] = slow;
+  dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(at) + 1, fast);
+  const std::pair<Expr, Expr> map[] = {{whole.variable, slow.variable * inner + fast.variable}};
+  for (loop::Instruction& i : nest.body.instructions) {
+    if (i.opcode != Opcode::indirect) substitute_all(i.indices, map);
+  }
+  for (loop::Store& store : nest.stores) substitute_all(store.indices, map);
+}
+
+namespace {
+
+const Dim* find(const Nest& nest, Expr variable) {
+  for (const std::vector<Dim>* dims : {&nest.dims, &nest.reduced}) {
+    for (const Dim& dim : *dims) {
+      if (dim.variable == variable) return &dim;
+    }
+  }
+  return nullptr;
+}
+
+// Whether the reader runs along all of each dimension that it has a loop for, and does not leave
+// out what has been added behind (pad_products).
+bool reads_whole(const Nest& reader, const loop::Instruction& load, const Nest* writer) {
+  if (writer == nullptr) return true;
+  for (const loop::Store& store : writer->stores) {
+    if (store.buffer != load.buffer) continue;
+    for (std::size_t d = 0; d < load.indices.size(); ++d) {
+      const Dim* theirs = find(*writer, store.indices[d]);
+      const Dim* ours = find(reader, load.indices[d]);
+      if (theirs && ours && !(theirs->extent == ours->extent)) return false;
+    }
+  }
+  return true;
+}
+
+// The divisor of an index floordiv(variable, divisor) of a load, where it divides the loop.
+std::optional<Expr> quotient_of(const Nest& nest, const Dim& dim,
+                                const std::vector<const Nest*>& writers) {
+  for (const loop::Instruction& i : nest.body.instructions) {
+    if (i.opcode != Opcode::load || !reads_whole(nest, i, writers[i.buffer])) continue;
+    for (const Expr e : i.indices) {
+      if (e.kind() != sym::Kind::floordiv || !(e.operands()[0] == dim.variable)) continue;
+      const Expr divisor = e.operands()[1];
+      const auto varies = [&](const Dim& d) { return sym::contains(divisor, d.variable); };
+      if (std::any_of(nest.dims.begin(), nest.dims.end(), varies)) continue;
+      if (std::any_of(nest.reduced.begin(), nest.reduced.end(), varies)) continue;
+      if (sym::mod(dim.extent, divisor).is_constant(0)) return divisor;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void unfold_reshapes(Program& program) {
+  std::vector<const Nest*> writers(program.buffers.size(), nullptr);
+  for (Nest& nest : program.nests) {
+    for (const loop::Store& store : nest.stores) writers[store.buffer] = &nest;
+    if (nest.kind != NestKind::reduction) continue;
+    for (std::vector<Dim>* dims : {&nest.dims, &nest.reduced}) {
+      for (std::size_t d = 0; d < dims->size(); ++d) {
+        const auto inner = quotient_of(nest, (*dims)[d], writers);
+        if (inner) divide_loop(nest, *dims, d, *inner, *program.context);
+      }
+    }
+  }
+}
+
 namespace {
 
 void drop_dead_values(Nest& nest) {

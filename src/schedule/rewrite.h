@@ -1,6 +1,9 @@
 // Rewrites of single nests on the way to kernels.
 #pragma once
 
+#include <cstddef>
+#include <vector>
+
 #include "abi/target.h"
 #include "base/unsupported.h"
 #include "loop/program.h"
@@ -9,6 +12,22 @@ namespace inkle::schedule {
 
 // Loops of one iteration carry nothing: their variable becomes 0 in every index.
 void drop_unit_variables(loop::Program& program);
+
+// Loop `at` of `dims`, which are loops of the nest, becomes two, the inner one of `inner`
+// iterations, of which it has a multiple.
+void divide_loop(loop::Nest& nest, std::vector<loop::Dim>& dims, std::size_t at, sym::Expr inner,
+                 sym::Context& context);
+
+// A loop of a reduction that reads a reshaped tensor becomes the loops of the tensor:
+//
+//   n: reduce.sum [i: 8 | r: 1024] -> t1[i] { yield load t0[floordiv(r,128),mod(r,128),i] }
+// becomes
+//   n: reduce.sum [i: 8 | r: 8, q: 128] -> t1[i] { yield load t0[r,q,i] }
+//
+// so that it can share them with what makes the tensor, and is split in parts that are parts of the
+// tensor. Values come in the same order. Not where the tensor has been padded for others: it could
+// not share them then.
+void unfold_reshapes(loop::Program& program);
 
 // Values that no yield and no store needs go, and with them the reads of buffers.
 void drop_dead_values(loop::Program& program);

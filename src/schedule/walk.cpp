@@ -300,9 +300,7 @@ class RowJoiner {
       const bool inner = contains_any(theirs[d], member.inner);
       if (outer && inner) return false;
       if (outer) {
-        if (!matcher.match(theirs[d], ours[d]) && !matcher.match_digits(theirs[d], ours[d])) {
-          return false;
-        }
+        if (!matcher.match(theirs[d], ours[d])) return false;
       } else if (inner) {
         if (!pair_point(member, theirs[d], ours[d], paired)) return false;
       } else if (!(theirs[d] == ours[d])) {

@@ -164,9 +164,9 @@ schedule::Options fixed_options() {
   return options;
 }
 
-// schedule [--training] [--brief] [--short-sums] [--library] [--keeps-order]: a graph's kernels and
-// library calls; brief leaves out the text of kernels, library is how a GPU's libraries are used,
-// keeps-order how they take images.
+// schedule [--training] [--brief] [--short-sums] [--library] [--keeps-order] [--device=cuda]: a
+// graph's kernels and library calls; brief leaves out the text of kernels, library is how a GPU's
+// libraries are used, keeps-order how they take images.
 std::string scheduled(std::string_view text, std::span<const std::string> args) {
   schedule::Options options = fixed_options();
   // Verified after each nest pass. --skip=a,b and --stop-after=n leave passes out.
@@ -182,6 +182,8 @@ std::string scheduled(std::string_view text, std::span<const std::string> args) 
       run.stop_after = std::stoul(std::string(value));
     } else if (arg == "--brief") {
       brief = true;
+    } else if (arg == "--device=cuda") {
+      options.target = abi::gpu_target_of(abi::typical_device("sm_90a"));
     } else if (arg == "--short-sums") {
       options.target.libraries.convolution.longest_sum = 384;
     } else if (arg == "--keeps-order") {

@@ -68,6 +68,12 @@ constexpr Case kCases[] = {
   return %0, %1
 })",
      32},
+    // Results are rounded to 8 bits.
+    {"half precision", false, false, 1, 8e-3, R"(graph @g(%x: bf16[512,384]) -> bf16[384] {
+  %0: bf16[384] = sum_dim(%x, [0], false)
+  return %0
+})",
+     32},
     {"two parts", false, false, 2, 1e-5,
      R"(graph @g(%x: f32[1024,64], %v: f32[32,64]) -> f32[64], f32[32] {
   %0: f32[64] = sum_dim(%x, [0], false)
