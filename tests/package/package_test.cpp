@@ -332,18 +332,5 @@ TEST(Contents, NoFieldIsLost) {
   EXPECT_EQ(back.weights_hash, contents.weights_hash);
 }
 
-TEST(Hash, LeavesDifferFromTheirList) {
-  const std::vector<std::byte> chunk(kChunkBytes, std::byte{1});
-  std::vector<std::byte> two = chunk;
-  two.insert(two.end(), chunk.begin(), chunk.end());
-  two.push_back(std::byte{2});
-  const std::vector<Hash> leaves = leaves_of(two);
-  ASSERT_EQ(leaves.size(), 3U);
-  EXPECT_EQ(leaves[0], leaves[1]);
-  EXPECT_EQ(leaves[0], hash_of_chunk(chunk));
-  EXPECT_NE(hash_of_leaves(leaves), hash_of_chunk(std::as_bytes(std::span(leaves))));
-  EXPECT_EQ(hash_of_section(two), hash_of_leaves(leaves));
-}
-
 }  // namespace
 }  // namespace inkle::package
