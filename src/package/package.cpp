@@ -218,6 +218,7 @@ std::string_view Package::text_of(SectionKind kind, std::string_view target) con
 void Package::load_target(Contents contents) {
   output_names_ = std::move(contents.output_names);
   weights_ = std::move(contents.weights);
+  choices_ = std::move(contents.choices);
   parameters_ = std::move(contents.parameters);
   if (contents.weights_hash) {
     weights_name_ = weights_path(name_).filename().string();

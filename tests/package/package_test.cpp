@@ -317,7 +317,9 @@ TEST(Contents, NoFieldIsLost) {
   contents.parameters = {1, 2};
   contents.weights_hash = hash_of_chunk({});
   contents.images = {{"sm_90a", {64, 1000}}, {"sm_80", {1088, 8}}};
+  contents.choices = {{"cuDNN 91000", "a card", "x [1, 2]", "engine 7"}, {"", "", "", "8"}};
   const Contents back = unpack(pack(contents));
+  EXPECT_EQ(back.choices, contents.choices);
   EXPECT_EQ(abi::print_plan(back.plan), text);
   EXPECT_EQ(back.output_names, contents.output_names);
   EXPECT_EQ(back.constants.at(0).offset, 64U);
@@ -330,6 +332,16 @@ TEST(Contents, NoFieldIsLost) {
   EXPECT_EQ(back.processor, contents.processor);
   EXPECT_EQ(back.parameters, contents.parameters);
   EXPECT_EQ(back.weights_hash, contents.weights_hash);
+}
+
+TEST(Contents, AChoiceIsAPrintableName) {
+  Contents contents =
+      Package::from_bytes("f", built().bytes, Package::Use::read)->check_all().at(0);
+  for (const std::string& name : {std::string(), std::string("a\nb"), std::string(1025, 'a')}) {
+    contents.choices = {{"cuDNN 91000", "a card", "x [1, 2]", name}};
+    EXPECT_THAT(error_of([&] { (void)unpack(pack(contents)); }),
+                HasSubstr("is no name of an algorithm"));
+  }
 }
 
 }  // namespace
