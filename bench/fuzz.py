@@ -1,564 +1,297 @@
 """Random small Python functions through torch.compile(backend="inkle"), against eager.
 
     python bench/fuzz.py --seconds 60                       in one process
-    python bench/fuzz.py --seed 100000 --count 20000
+    python bench/fuzz.py --seed 100000 --count 20000 --jobs 16 --out some.jsonl
+    python bench/fuzz.py --merge some.jsonl others.jsonl    one line for each, and what differs in them
     python bench/fuzz.py --seed 1234 --count 1 --show       one, and what it is
+    python bench/fuzz.py --seeds 1234,7,99                  these
     python bench/fuzz.py --numerics bitwise                 eager's bits
 
 A function (fuzz_draw.py) has views, results that share memory, writes in place, graph breaks with writes
 behind them, branches and loops on data, torch.cond, random numbers, integers, complex numbers and
-gradients. It is compiled once and called twice, with ``dynamic`` a third time with other sizes. Results,
-their strides, which of them and of the arguments share memory, the arguments afterwards, gradients and the
-state of torch's random numbers must be eager's; then each result is written to, and all are compared again.
-An element may be off by what eager's own moves, once each value on its way is off by its last bit. What
-AOTAutograd gives without a compiler, or raises, too, is torch's own and counted apart. A program that
-differs is reduced and printed. Exits with 1 if any does.
+gradients. It is compiled once and called twice, with ``dynamic`` a third time with other sizes, and compared
+with eager (fuzz_judge.py). One that differs is reduced and printed. Each of ``--jobs`` processes has one
+thread; one that dies or hangs is replaced, and its function counted. ``--out`` has a line of JSON a function,
+as they end. Exits with 1 if any differs, dies or takes too long.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
-import contextlib
-import dataclasses
-import gc
+import itertools
 import json
-import linecache
-import logging
 import os
-import signal
 import sys
+import threading
 import time
-import traceback
-import warnings
-from typing import Any, Callable, Iterator
+from typing import Any, Iterator
 
-import torch
-from functorch.compile import default_partition, make_boxed_compiler, nop
-from torch._dynamo.backends.common import aot_autograd
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from workers import Workers
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
+# What may become of a function, and what the summary calls it. "torch": AOTAutograd alone does so, too.
+_OUTCOMES = {"right": "right", "differs": "differ", "crash": "end their process", "late": "take too long",
+             "torch": "AOTAutograd's own", "refused": "that eager refuses"}  # fmt: skip
+_BAD = ("differs", "crash", "late")
 
-import common  # noqa: E402
-import fuzz_draw  # noqa: E402
-import inkle  # noqa: E402
-from fuzz_draw import Block, Program  # noqa: E402
-from inkle import report  # noqa: E402
-
-# Of a tensor's largest magnitude; noise of the last bit of each value tells the rest.
-_CLOSE = {torch.float32: 2e-6, torch.float64: 1e-14, torch.bfloat16: 8e-3, torch.float16: 1e-3,
-          torch.complex64: 2e-6, torch.complex128: 1e-14}  # fmt: skip
-_NOISY_RUNS = 8
-_NOISE_FACTOR = 10.0
-_SECONDS = 240  # a program
-_numerics = "eager"  # option of Inkle
-# So many functions are compiled before Dynamo forgets them.
+# So many functions are compiled before Dynamo forgets them, and before a new process, so that it stays small.
 _RESET_EVERY = 64
+_A_PROCESS = 1000
 
+# Functions that have begun may end so many seconds after the time limit.
+_GRACE = 10.0
 
-@dataclasses.dataclass
-class Outcome:
-    """Of one call: tensors (results, arguments, gradients), and what was raised."""
-
-    results: list[Any] = dataclasses.field(default_factory=list)
-    arguments: list[Any] = dataclasses.field(default_factory=list)
-    gradients: list[Any] = dataclasses.field(default_factory=list)
-    random: torch.Tensor | None = None
-    error: BaseException | None = None
-    backward_error: BaseException | None = None
-
-
-def function(program: Program, is_eager: bool) -> Callable[..., Any]:
-    name = f"<program {program.seed} {'eager' if is_eager else 'compiled'}>"
-    source = program.source
-    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
-    values = fuzz_draw.namespace(is_eager)
-    exec(compile(source, name, "exec"), values)  # noqa: S102: text that was drawn here
-    return values["f"]
-
-
-def _call(run: Callable[..., Any], program: Program, call: int) -> Outcome:
-    grows = {n: n + 2 for n in range(2, 9)} if call == 2 else None
-    outcome = Outcome()
-    for number, argument in enumerate(program.arguments.values()):
-        made = argument.make(program.seed + number + 1000 * call, grows)
-        if program.grad and isinstance(made, torch.Tensor) and made.is_floating_point():
-            made = made.detach().clone().requires_grad_()
-        outcome.arguments.append(made)
-    torch.manual_seed(program.seed + call)
-    try:
-        with torch.set_grad_enabled(program.grad):
-            outcome.results = list(run(*outcome.arguments))
-    except _Timeout:
-        raise
-    except Exception as error:  # noqa: BLE001: compared
-        outcome.error = error
-        return outcome
-    outcome.random = torch.get_rng_state()
-    if program.grad:
-        _differentiate(outcome)
-    return outcome
-
-
-def _differentiate(outcome: Outcome) -> None:
-    total: Any = 0
-    for result in outcome.results:
-        if isinstance(result, torch.Tensor) and result.requires_grad:
-            one = result.abs() if result.is_complex() else result
-            weights = torch.arange(one.numel()).reshape(one.shape).remainder(5).to(one.dtype) - 1
-            total = total + (one * weights).sum().double()
-    leaves = [a for a in outcome.arguments if isinstance(a, torch.Tensor) and a.requires_grad and a.is_leaf]
-    if not isinstance(total, torch.Tensor) or not leaves:
-        return
-    try:
-        outcome.gradients = list(torch.autograd.grad(total, leaves, allow_unused=True))
-    except Exception as error:  # noqa: BLE001: a write to what the backward reads
-        outcome.backward_error = error
-
-
-# --- What differs ---------------------------------------------------------------------------------
-
-
-class Noise(TorchDispatchMode):
-    """Each float that an op makes is off by up to its last bit."""
-
-    def __init__(self, seed: int):
-        super().__init__()
-        self._generator = torch.Generator().manual_seed(seed)
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        if any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns):
-            return made
-        if func in (torch.ops.aten.clone.default, torch.ops.aten.copy_.default):
-            return made
-        for leaf in pytree.tree_leaves(made):
-            if isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex()):
-                self._disturb(leaf)
-        return made
-
-    def _disturb(self, leaf: torch.Tensor) -> None:
-        if any(s == 0 and n > 1 for s, n in zip(leaf.stride(), leaf.shape)) or leaf.numel() == 0:
-            return
-        off = torch.rand(leaf.shape, generator=self._generator, dtype=torch.float64)
-        factor = 1 + (2 * off - 1) * torch.finfo(leaf.dtype).eps
-        with torch.no_grad():
-            wide = torch.complex128 if leaf.is_complex() else torch.float64
-            leaf.copy_((leaf.to(wide) * factor).to(leaf.dtype))
-
-
-def _values(outcome: Outcome) -> list[Any]:
-    return [*outcome.results, *outcome.arguments, *outcome.gradients]
-
-
-def _layout(found: Any, wanted: Any) -> str:
-    if type(found) is not type(wanted):
-        return f"{type(found).__name__}, {type(wanted).__name__} in eager"
-    if not isinstance(wanted, torch.Tensor):
-        same = found == wanted or (found != found and wanted != wanted)
-        return "" if same else f"{found}, {wanted} in eager"
-    if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
-        return f"{found.dtype} {list(found.shape)}, {wanted.dtype} {list(wanted.shape)} in eager"
-    if found.requires_grad != wanted.requires_grad:
-        return f"requires_grad {found.requires_grad}, {wanted.requires_grad} in eager"
-    strides = [[s for s, n in zip(t.stride(), t.shape) if n > 1] for t in (found, wanted)]
-    if wanted.numel() and strides[0] != strides[1]:
-        return f"strides {found.stride()}, {wanted.stride()} in eager"
-    return ""
-
-
-def _wide(t: torch.Tensor) -> torch.Tensor:
-    t = t.detach().resolve_conj().resolve_neg()
-    return torch.view_as_real(t.to(torch.complex128)) if t.is_complex() else t.double()
-
-
-def _unlike(found: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor | None:
-    """_off, but numerics="bitwise" must have the bits."""
-    if _numerics == "bitwise":
-        return other.double() if (other := common.unequal_bits(found, wanted)).any() else None
-    return _off(found, wanted)
-
-
-def _off(found: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor | None:
-    """By how much elements are off, infinity where a NaN or an infinity is one-sided; None: equal."""
-    if torch.equal(found.detach(), wanted.detach()):
-        return None
-    if not (wanted.is_floating_point() or wanted.is_complex()):
-        a, b = found.detach(), wanted.detach()
-        if a.dtype == torch.bool:
-            return (a != b).double()
-        return torch.where(a == b, 0.0, (a.double() - b.double()).abs().clamp(min=1))
-    a, b = _wide(found), _wide(wanted)
-    same = (a == b) | (a.isnan() & b.isnan())
-    return torch.where(same, 0.0, (a - b).abs().nan_to_num(float("inf")))
-
-
-def _scale(t: torch.Tensor) -> float:
-    t = _wide(t)
-    t = t[t.isfinite()].abs()
-    return t.max().item() if t.numel() else 0.0
-
-
-def _sharing(outcome: Outcome) -> list[tuple[int, int, int]]:
-    tensors = [*outcome.results, *outcome.arguments]
-    made = []
-    for i, a in enumerate(tensors):
-        for j, b in enumerate(tensors[:i]):
-            if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
-                continue
-            if a is b:
-                made.append((j, i, -1))
-            elif a.numel() and b.numel() and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr():
-                made.append((j, i, a.data_ptr() - b.data_ptr()))
-    return made
-
-
-def difference(found: Outcome, wanted: Outcome, program: Program, call: int) -> str:
-    """What differs, or ""."""
-    for name in ("error", "backward_error"):
-        mine, theirs = getattr(found, name), getattr(wanted, name)
-        if mine is not None and theirs is None:
-            return f"{name} {type(mine).__name__}: {' '.join(str(mine).split())[:300]}"
-    a, b = _values(found), _values(wanted)
-    if wanted.backward_error is not None:
-        a, b = a[: len(b)], b
-    if len(a) != len(b):
-        return f"{len(a)} values, {len(b)} in eager"
-    texts, loose = [], []
-    for number, (x, y) in enumerate(zip(a, b)):
-        name = _name(number, wanted)
-        if text := _layout(x, y):
-            # Of gradients the compiler takes what FX states, which is not always what eager's ops make.
-            if not (name.startswith("gradient") and text.startswith("strides")):
-                return f"{name}: {text}"
-        off = _unlike(x, y) if isinstance(y, torch.Tensor) else None
-        if off is not None and _numerics == "bitwise":
-            texts.append(f"{name}: other bits in {int(off.sum())} elements")
-        elif off is not None and float(off.max()) > _CLOSE.get(y.dtype, 0) * max(_scale(y), 1e-3):
-            loose.append((number, off))
-    if _sharing(found) != _sharing(wanted):
-        return f"shares memory otherwise: {_sharing(found)}, {_sharing(wanted)} in eager"
-    if found.random is not None and not torch.equal(found.random, wanted.random):
-        texts.append("another state of the random numbers")
-    if loose:
-        texts += _beyond_noise(loose, wanted, program, call)
-    return "; ".join(texts[:3])
-
-
-def _name(number: int, outcome: Outcome) -> str:
-    for what, values in (("result", outcome.results), ("argument", outcome.arguments)):
-        if number < len(values):
-            return f"{what} {number}"
-        number -= len(values)
-    return f"gradient {number}"
-
-
-def _beyond_noise(loose: list[Any], wanted: Outcome, program: Program, call: int) -> list[str]:
-    moved: dict[int, torch.Tensor] = {n: torch.zeros_like(off) for n, off in loose}
-    plain = function(program, True)
-    for seed in range(_NOISY_RUNS):
-        with Noise(seed):
-            other = _call(plain, program, call)
-        values = _values(other)
-        for number, off in moved.items():
-            y = _values(wanted)[number]
-            if number >= len(values) or _layout(values[number], y):
-                moved[number] = torch.full_like(off, float("inf"))  # a branch went another way
-            elif (by := _off(values[number], y)) is not None:
-                moved[number] = torch.maximum(off, by)
-    texts = []
-    for number, off in loose:
-        y = _values(wanted)[number]
-        floor = _CLOSE.get(y.dtype, 0) * max(_scale(y), 1e-3)
-        # The largest of the tensor stands in for an element that noise has not met.
-        allowed = _NOISE_FACTOR * torch.maximum(moved[number], moved[number].max() / 4) + floor
-        if bool((off > allowed).any()):
-            at = int((off - allowed).nan_to_num(0, 1e300).argmax())
-            texts.append(f"{_name(number, wanted)}: off by {off.flatten()[at]:.3g}, "
-                         f"{allowed.flatten()[at]:.3g} allowed, scale {_scale(y):.3g}")  # fmt: skip
-    return texts
-
-
-def _written(t: Any, number: int) -> str:
-    """Writes other numbers to all of a result; why that is refused, or ""."""
-    try:
-        with torch.no_grad():
-            if t.dtype == torch.bool:
-                t.logical_not_()
-            else:
-                t.copy_((torch.arange(t.numel()).reshape(t.shape) + 7 * number + 30).to(t.dtype))
-    except Exception as error:  # noqa: BLE001: a write that eager forbids, as to expanded memory
-        return str(error).splitlines()[0]
-    return ""
-
-
-def _after_writes(found: Outcome, wanted: Outcome) -> str:
-    """Writes to each result; what then differs."""
-    def far() -> list[float]:
-        pairs = zip([*found.results, *found.arguments], [*wanted.results, *wanted.arguments])
-        offs = [_off(a, b) if isinstance(b, torch.Tensor) else None for a, b in pairs]
-        return [0.0 if off is None else float(off.max()) for off in offs]
-
-    before = far()
-    for number, (x, y) in enumerate(zip(found.results, wanted.results)):
-        if not isinstance(y, torch.Tensor) or y.numel() == 0:
-            continue
-        mine, theirs = _written(x, number), _written(y, number)
-        if mine and not theirs:
-            return f"a write to result {number} is refused: {mine[:200]}"
-        for other, (now, was) in enumerate(zip(far(), before)):
-            if now > was + 0.5:
-                return f"a write to result {number} reaches {_name(other, wanted)} otherwise"
-    return ""
-
-
-# --- Judging --------------------------------------------------------------------------------------
-
-
-class _Timeout(BaseException):
-    pass
-
-
-@contextlib.contextmanager
-def _limited(seconds: int) -> Iterator[None]:
-    def stop(*_: Any) -> None:
-        raise _Timeout
-
-    signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-
-
-def _compiled(program: Program, backend: Any) -> Callable[..., Any]:
-    options = {"random": "eager", "cache": False, "numerics": _numerics} if backend == "inkle" else None
-    return torch.compile(function(program, False), backend=backend, dynamic=program.dynamic, options=options)
-
-
-def judge(program: Program) -> tuple[str, str]:
-    """("right" | "refused" | "torch" | "differs", what differs)."""
-    report.forget()
-    plain = function(program, True)
-    run = _compiled(program, "inkle")
-    for call in range(3 if program.dynamic is not False else 2):
-        wanted = _call(plain, program, call)
-        if wanted.error is not None:
-            return ("refused", "") if call == 0 else ("right", "")
-        found = _call(run, program, call)
-        text = difference(found, wanted, program, call)
-        if text:
-            return _whose(program, found, call), f"call {call}: {text}"
-        if text := _after_writes(found, wanted):
-            return _whose(program, found, call, wrote=text), f"call {call}: {text}"
-    faults = [r.fault for r in inkle.reports() if r.fault]
-    return ("differs", f"a fault: {faults[0][:600]}") if faults else ("right", "")
-
-
-_DEFAULT_PARTITION = aot_autograd(fw_compiler=make_boxed_compiler(nop), partition_fn=default_partition)
-
-
-def _last_call(program: Program, backend: Any, call: int) -> Outcome:
-    torch._dynamo.reset()
-    run = _compiled(program, backend)
-    return [_call(run, program, n) for n in range(call + 1)][-1]
-
-
-def _is_torchs(error: BaseException) -> bool:
-    """Whether nothing of Inkle was running when it was raised."""
-    folder = os.path.dirname(inkle.__file__)
-    frames = traceback.extract_tb(error.__traceback__)
-    return not any(frame.filename.startswith(folder) for frame in frames)
-
-
-def _whose(program: Program, found: Outcome, call: int, wrote: str = "") -> str:
-    """Whether AOTAutograd alone gives the same, or raises, too. ``wrote``: what differs after writes
-    to results."""
-    theirs = _last_call(program, "aot_eager", call)
-    if found.error is not None:
-        return "torch" if theirs.error is not None and _is_torchs(found.error) else "differs"
-    if found.backward_error is not None:
-        # Of values that a program writes later, one of torch's partitions keeps others than another.
-        raised = theirs.backward_error or _last_call(program, _DEFAULT_PARTITION, call).backward_error
-        return "torch" if type(raised) is type(found.backward_error) else "differs"
-    if theirs.error is not None:
-        return "differs"
-    if wrote:
-        again = _call(function(program, True), program, call)
-        return "torch" if _after_writes(theirs, again) == wrote else "differs"
-    return "differs" if difference(found, theirs, program, call) else "torch"
-
-
-def tried(program: Program) -> tuple[str, str]:
-    try:
-        with _limited(_SECONDS):
-            return judge(program)
-    except _Timeout:
-        return "differs", f"takes more than {_SECONDS} s"
-    except Exception as error:  # noqa: BLE001: a finding, of ours or of the judge
-        return "differs", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-    finally:
-        linecache.cache.clear()
-
-
-# --- Reduction ------------------------------------------------------------------------------------
-
-
-def _smaller(statements: list[Any]) -> Iterator[list[Any]]:
-    """Each with one thing less."""
-    for at, s in enumerate(statements):
-        rest = statements[:at], statements[at + 1 :]
-        yield rest[0] + rest[1]
-        if isinstance(s, Block):
-            yield rest[0] + s.body + rest[1]
-            for body in _smaller(s.body):
-                yield [*rest[0], Block(s.head, body, s.other), *rest[1]]
-            if s.other:
-                yield [*rest[0], Block(s.head, s.body), *rest[1]]
-                for body in _smaller(s.other):
-                    yield [*rest[0], Block(s.head, s.body, body), *rest[1]]
-
-
-def _steps(program: Program) -> Iterator[Program]:
-    for statements in _smaller(program.statements):
-        yield dataclasses.replace(program, statements=statements)
-    for at in range(len(program.results)):
-        results = program.results[:at] + program.results[at + 1 :]
-        yield dataclasses.replace(program, results=results)
-    if program.results != [next(iter(program.arguments))]:
-        yield dataclasses.replace(program, results=[next(iter(program.arguments))])
-    for name, argument in program.arguments.items():
-        used = name in program.source.split(":", 1)[1]
-        if not used:
-            left = {n: a for n, a in program.arguments.items() if n != name}
-            yield dataclasses.replace(program, arguments=left)
-        elif argument.kind != "dense":
-            changed = {**program.arguments, name: dataclasses.replace(argument, kind="dense")}
-            yield dataclasses.replace(program, arguments=changed)
-    if program.grad:
-        yield dataclasses.replace(program, grad=False)
-    if program.dynamic is not False:
-        yield dataclasses.replace(program, dynamic=False)
-
-
-def reduced(program: Program, differs: Callable[[Program], bool]) -> Program:
-    """One of which nothing can be left out without the difference going."""
-    is_smaller = True
-    while is_smaller:
-        is_smaller = False
-        for step in _steps(program):
-            if step.results and differs(step):
-                program, is_smaller = step, True
-                break
-    return program
-
-
-# --- Processes ------------------------------------------------------------------------------------
+# --- Worker ---------------------------------------------------------------------------------------
 
 
 def _hurry() -> None:
-    """Leaves out a fifth of a program's time that compares nothing."""
+    """Leaves out a fifth of a function's time that compares nothing."""
+    import gc
+
+    import torch
+
     gc.freeze()
     gc.get_freeze_count = lambda: 1  # the real one counts a million objects, once a compilation
     # Empties the processor's caches to measure guards.
     torch._dynamo.guards.profile_guard_manager = lambda *_: 0.0
 
 
-def _child(seeds: range, show: bool, answers: Any) -> None:
-    """Writes a line of JSON for each seed."""
+def _worker(arguments: argparse.Namespace) -> None:
+    """Reads seeds from standard input, answers each with a line of JSON; "start" with torch's version."""
+    import faulthandler
+    import logging
+    import warnings
+
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    if arguments.faults:
+        faulthandler.enable(open(arguments.faults, "w"), all_threads=False)  # noqa: SIM115
+    os.environ["TORCHINDUCTOR_AUTOGRAD_CACHE"] = "0"
+    import fuzz_judge
+    import torch
+
     logging.getLogger("inkle").setLevel(logging.CRITICAL)
     logging.getLogger("torch").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore")
+    torch._functorch.config.enable_autograd_cache = False
     torch._dynamo.config.recompile_limit = 16
     torch.set_num_threads(1)
+    fuzz_judge.numerics = arguments.numerics
     _hurry()
-    for number, seed in enumerate(seeds):
-        answers.write(f"{seed}\n")
-        answers.flush()
-        program = fuzz_draw.draw(seed)
-        if show:
-            print(program, flush=True)
-        outcome, text = tried(program)
-        small = ""
-        if outcome == "differs":
-            torch._dynamo.reset()
-            small = str(reduced(program, lambda p: _differs_alone(p)))
-        if number % _RESET_EVERY == 0 or outcome != "right":
-            torch._dynamo.reset()
-            inkle.reset()
-        answers.write(json.dumps([outcome, text, small]) + "\n")
+    for number, line in enumerate(sys.stdin):
+        made = {"torch": torch.__version__} if line == "start\n" else _judged(int(line), number, arguments)
+        answers.write(json.dumps(made) + "\n")
         answers.flush()
 
 
-def _differs_alone(program: Program) -> bool:
-    torch._dynamo.reset()
-    return tried(program)[0] == "differs"
+def _judged(seed: int, number: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    import fuzz_draw
+    import fuzz_judge
+    import inkle
+    import torch
+
+    program = fuzz_draw.draw(seed)
+    if arguments.show:
+        print(program, flush=True)
+
+    def tried(one: Any) -> tuple[str, str]:
+        return fuzz_judge.tried(one, arguments.timeout)
+
+    def differs_alone(one: Any) -> bool:
+        torch._dynamo.reset()
+        return tried(one)[0] == "differs"
+
+    outcome, text = tried(program)
+    made = {"outcome": outcome}
+    if outcome in ("torch", *_BAD):
+        made |= {"text": text, "program": str(program)}
+    if outcome == "differs":
+        made["reduced"] = str(fuzz_judge.reduced(program, differs_alone, arguments.reduce))
+    if number % _RESET_EVERY == 0 or outcome != "right":
+        torch._dynamo.reset()
+        inkle.reset()
+    return made
 
 
-def _in_child(seeds: range, show: bool, end: float) -> Iterator[tuple[int, list[str]]]:
-    """(seed, [outcome, text, reduced program]) of those that a process comes to."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        with os.fdopen(writer, "w") as answers:
-            _child(seeds, show, answers)
-        os._exit(0)
-    os.close(writer)
-    begun = None
-    with os.fdopen(reader) as answers:
-        for line in answers:
-            if line[0] != "[":
-                begun = int(line)
-                continue
-            yield begun, json.loads(line)
-            begun = None
-            if time.monotonic() > end:
-                os.kill(child, signal.SIGKILL)
-                break
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if begun is not None and time.monotonic() <= end:
-        yield begun, ["differs", f"the process ends with {status}", str(fuzz_draw.draw(begun))]
+# --- Parent ---------------------------------------------------------------------------------------
 
 
-# A process begins anew after so many programs, so that it stays small.
-_A_PROCESS = 1000
+class _Run:
+    """Gives seeds to processes and keeps what became of them."""
+
+    def __init__(self, arguments: argparse.Namespace):
+        self._arguments = arguments
+        self._seeds = _seeds(arguments)
+        self._lock = threading.Lock()
+        self._begun: set[int] = set()
+        self._pools: list[Workers] = []
+        self._out = open(arguments.out, "w") if arguments.out else None  # noqa: SIM115
+        self._is_over = False
+        self._why_not = ""
+        self._start = time.monotonic()
+        self.results: list[dict[str, Any]] = []
+        self.seconds = 0.0
+
+    def run(self) -> None:
+        arguments = self._arguments
+        limit = arguments.seconds or float("inf")
+        threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(arguments.jobs)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive() and self._took() < limit + _GRACE:
+                thread.join(1.0)
+                self._is_over = self._is_over or self._took() > limit
+        with self._lock:
+            self._is_over = True
+            self.seconds = self._took()
+            for pool in self._pools:
+                pool.close()
+            if self._out:
+                self._out.close()
+                self._out = None
+        if self._why_not:
+            raise SystemExit(self._why_not)
+
+    def unfinished(self) -> list[int]:
+        return sorted(self._begun)
+
+    def _took(self) -> float:
+        return time.monotonic() - self._start
+
+    def _serve(self) -> None:
+        arguments = self._arguments
+        longest = 2 * arguments.timeout + arguments.reduce + 30  # drawing and one step of the reduction
+        pool = Workers(__file__, longest, 1, arguments.show)
+        with self._lock:
+            self._pools.append(pool)
+        started = pool.run("start")
+        if "torch" not in started:
+            self._why_not = f"a process does not start: {started['error']} (--show prints its errors)"
+            self._is_over = True
+            return
+        for number in itertools.count(1):
+            with self._lock:
+                seed = None if self._is_over else next(self._seeds, None)
+                if seed is None:
+                    break
+                self._begun.add(seed)
+            began = time.monotonic()
+            answer = pool.run(str(seed))
+            if "outcome" not in answer:
+                is_late = answer["error"].startswith("timeout")
+                answer = {"outcome": "late" if is_late else "crash", "text": answer["error"]}
+            self._take(seed, answer, time.monotonic() - began, started["torch"])
+            if number % _A_PROCESS == 0:
+                pool.close()
+        pool.close()
+
+    def _take(self, seed: int, answer: dict[str, Any], seconds: float, torch: str) -> None:
+        made = {"seed": seed, **answer, "seconds": round(seconds, 2), "torch": torch}
+        with self._lock:
+            if self._is_over and answer["outcome"] == "crash":
+                return  # ended by the time limit
+            self._begun.discard(seed)
+            self.results.append(made)
+            if self._out:
+                self._out.write(json.dumps(made) + "\n")
+                self._out.flush()
+            if made["outcome"] in ("torch", *_BAD):
+                print(_told(made), flush=True)
+            if len(self.results) % 1000 == 0:
+                print(f"{len(self.results)} in {self._took():.0f} s: {_counted(self.results)}", flush=True)
+
+
+def _seeds(arguments: argparse.Namespace) -> Iterator[int]:
+    if arguments.seeds:
+        return iter([int(seed) for seed in arguments.seeds.split(",")])
+    if not arguments.count:
+        return itertools.count(arguments.seed)
+    return iter(range(arguments.seed, arguments.seed + arguments.count))
+
+
+def _told(result: dict[str, Any]) -> str:
+    small = result.get("reduced", result.get("program", ""))
+    return f"seed {result['seed']} {result['outcome']}: {result['text']}\n{small}"
+
+
+def _counted(results: list[dict[str, Any]]) -> str:
+    counts = collections.Counter(r["outcome"] for r in results)
+    return ", ".join(f"{counts[outcome]} {text}" for outcome, text in _OUTCOMES.items())
+
+
+def _summary(results: list[dict[str, Any]]) -> str:
+    seeds = [r["seed"] for r in results]
+    cores = sum(r["seconds"] for r in results)
+    versions = ", ".join(sorted({r["torch"] for r in results}))
+    return (f"seeds {min(seeds, default=0)} to {max(seeds, default=0)}: {len(seeds)} functions, {cores:.0f} s of "
+            f"processes, torch {versions}: {_counted(results)}")  # fmt: skip
+
+
+def _read(path: str) -> list[dict[str, Any]]:
+    """Of a run that was killed, the last line may be a part."""
+    made = []
+    with open(path) as file:
+        for line in file:
+            if line.endswith("\n"):
+                made.append(json.loads(line))
+    return made
+
+
+def _merge(paths: list[str]) -> list[dict[str, Any]]:
+    """All results, each seed once; prints what is bad in them and a line for each file."""
+    by_seed: dict[int, dict[str, Any]] = {}
+    files = [_read(path) for path in paths]
+    for results in files:
+        by_seed |= {r["seed"]: r for r in results}
+    made = [by_seed[seed] for seed in sorted(by_seed)]
+    for one in made:
+        if one["outcome"] in _BAD:
+            print(_told(one))
+    for path, results in zip(paths, files):
+        print(f"{path}: {_summary(results)}")
+    return made
+
+
+def _parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=0, help="the first")
+    parser.add_argument("--count", type=int, default=0, help="of functions; 0: as --seconds says")
+    parser.add_argument("--seeds", default="", help="these, with commas")
+    parser.add_argument("--seconds", type=float, default=0.0, help="begins none after this time; 0: no limit")
+    parser.add_argument("--jobs", type=int, default=1, help="processes of one thread")
+    parser.add_argument("--timeout", type=float, default=120.0, help="seconds a function")
+    parser.add_argument("--reduce", type=float, default=120.0, help="seconds to reduce one that differs")
+    parser.add_argument("--out", default="", help="file for a line of JSON a function")
+    parser.add_argument("--merge", nargs="+", help="such files: prints what they have, runs nothing")
+    parser.add_argument("--show", action="store_true", help="prints each function, and what processes print")
+    parser.add_argument("--numerics", default="eager", help="option of Inkle; bitwise compares bits")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--faults", default="", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if not (arguments.count or arguments.seconds or arguments.seeds):
+        arguments.seconds = 60.0
+    return arguments
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, default=0, help="the first")
-    parser.add_argument("--count", type=int, default=0, help="of programs; 0: as --seconds says")
-    parser.add_argument("--seconds", type=float, default=0.0, help="0: no limit")
-    parser.add_argument("--show", action="store_true", help="prints each program")
-    parser.add_argument("--numerics", default=_numerics, help="option of Inkle; bitwise compares bits")
-    arguments = parser.parse_args()
-    globals()["_numerics"] = arguments.numerics
-    if not arguments.count and not arguments.seconds:
-        arguments.seconds = 60.0
-    os.environ["TORCHINDUCTOR_AUTOGRAD_CACHE"] = "0"
-    torch._functorch.config.enable_autograd_cache = False
-    start = time.monotonic()
-    end = start + arguments.seconds if arguments.seconds else float("inf")
-    last = arguments.seed + (arguments.count or 10**9)
-    counts: collections.Counter[str] = collections.Counter()
-    seed = arguments.seed
-    while seed < last and time.monotonic() < end:
-        for at, (outcome, text, small) in _in_child(range(seed, min(last, seed + _A_PROCESS)), arguments.show, end):
-            seed = at + 1
-            counts[outcome] += 1
-            if outcome in ("differs", "torch"):
-                print(f"seed {at} {outcome}: {text}\n{small}", flush=True)
-        if seed % _A_PROCESS == 0:
-            print(f"to seed {seed - 1}: {dict(counts)}, {time.monotonic() - start:.0f} s", flush=True)
-    total = sum(counts.values())
-    took = time.monotonic() - start
-    print(f"seeds {arguments.seed} to {seed - 1}: {total} programs in {took:.0f} s: {counts['right']} right, "
-          f"{counts['differs']} differ, {counts['torch']} AOTAutograd's own, {counts['refused']} that eager refuses")  # fmt: skip
-    return 1 if counts["differs"] else 0
+    arguments = _parsed()
+    if arguments.worker:
+        _worker(arguments)
+        return 0
+    if arguments.merge:
+        results = _merge(arguments.merge)
+        print(_summary(results))
+    else:
+        run = _Run(arguments)
+        run.run()
+        results = run.results
+        print(f"{_summary(results)}; took {run.seconds:.0f} s")
+        bad = [f"{r['seed']} ({r['outcome']})" for r in results if r["outcome"] in _BAD]
+        print(f"to look at: {', '.join(bad) or 'none'}")
+        if run.unfinished():
+            print(f"begun and not ended: {', '.join(map(str, run.unfinished()))}")
+    return 1 if any(r["outcome"] in _BAD for r in results) else 0
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
-"""A few of the random functions of bench/fuzz.py, and what its judge and its reduction say of backends that
-are wrong."""
+"""A few of the random functions of bench/fuzz.py, what its judge and its reduction say of backends that
+are wrong, and how it counts processes that die."""
 
 from __future__ import annotations
 
+import json
 import pathlib
+import re
 import sys
+import threading
 from typing import Any, Callable
 
 import pytest
@@ -16,6 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 
 import fuzz  # noqa: E402
 import fuzz_draw  # noqa: E402
+import fuzz_judge  # noqa: E402
 from fuzz_draw import Argument, Block, Program  # noqa: E402
 
 
@@ -25,8 +29,8 @@ def test_random_functions(first):
     for seed in range(first, first + 8):
         torch._dynamo.reset()
         program = fuzz_draw.draw(seed)
-        outcome, text = fuzz.tried(program)
-        assert outcome != "differs", f"{text}\n{program}"
+        outcome, text = fuzz_judge.tried(program)
+        assert outcome not in ("differs", "late"), f"{text}\n{program}"
     assert sum(r.compiled for r in inkle.reports()) >= 1
 
 
@@ -50,11 +54,11 @@ def judged(one: Program, monkeypatch: Any, wrong: Callable[..., Any]) -> str:
         how = "aot_eager"
         if backend == "inkle":
             how = lambda gm, inputs: lambda *arguments: wrong(gm, *arguments)  # noqa: E731
-        return torch.compile(fuzz.function(p, False), backend=how, dynamic=p.dynamic)
+        return torch.compile(fuzz_judge.function(p, False), backend=how, dynamic=p.dynamic)
 
     torch._dynamo.reset()
-    monkeypatch.setattr(fuzz, "_compiled", compiled)
-    outcome, text = fuzz.judge(one)
+    monkeypatch.setattr(fuzz_judge, "_compiled", compiled)
+    outcome, text = fuzz_judge.judge(one)
     return text if outcome == "differs" else outcome
 
 
@@ -88,11 +92,61 @@ def test_what_differs_is_reduced():
                   "v5 = v4.t()", results=["v1", "v4", "v5"])  # fmt: skip
 
     def differs(p: Program) -> bool:
-        plain = fuzz.function(p, True)
+        plain = fuzz_judge.function(p, True)
         try:
             plain(torch.ones(3, 4))
         except Exception:  # noqa: BLE001: no program
             return False
         return ".sin()" in p.source
 
-    assert fuzz.reduced(big, differs).statements == ["v2 = x.sin()"]
+    assert fuzz_judge.reduced(big, differs).statements == ["v2 = x.sin()"]
+
+
+class DyingWorkers:
+    """In place of bench/workers.py: processes that answer by the seed's remainder by 10."""
+
+    def __init__(self, *_: Any):
+        self._is_closed = threading.Event()
+
+    def run(self, line: str) -> dict[str, Any]:
+        if line == "start":
+            return {"torch": "2.15"}
+        if line.endswith("1"):
+            return {"ok": False, "error": "crash, exit status -11"}
+        if line.endswith("2"):
+            return {"ok": False, "error": "timeout of 9 s"}
+        if line.endswith("3"):
+            return {"outcome": "differs", "text": "off", "program": "long", "reduced": "short"}
+        if line == "39":
+            self._is_closed.wait()  # hangs until the time limit
+            return {"ok": False, "error": "crash, exit status -9"}
+        return {"outcome": "right"}
+
+    def close(self) -> None:
+        self._is_closed.set()
+
+
+def test_processes_that_die_are_counted_and_the_rest_goes_on(monkeypatch, capsys, tmp_path):
+    out = tmp_path / "results.jsonl"
+    given = f"--seed 10 --count 30 --jobs 3 --seconds 1 --out {out}"
+    monkeypatch.setattr(fuzz, "Workers", DyingWorkers)
+    monkeypatch.setattr(fuzz, "_GRACE", 0.0)
+    monkeypatch.setattr(sys, "argv", ["fuzz.py", *given.split()])
+    assert fuzz.main() == 1
+    told = capsys.readouterr().out
+    counts = "20 right, 3 differ, 3 end their process, 3 take too long, 0 AOTAutograd's own, 0 that eager refuses"
+    assert f"seeds 10 to 38: 29 functions, 0 s of processes, torch 2.15: {counts}" in told
+    assert "begun and not ended: 39" in told
+    assert "seed 23 differs: off\nshort" in told
+    looked = "11 (crash), 12 (late), 13 (differs), 21 (crash), 22 (late), 23 (differs), 31 (crash), 32 (late), 33 (differs)"
+    assert sorted(re.findall(r"\d+ \(\w+\)", told)) == looked.split(", ")
+    lines = out.read_text().splitlines()
+    assert sorted(json.loads(line)["seed"] for line in lines) == list(range(10, 39))
+
+    cut = tmp_path / "cut.jsonl"  # of a run that was killed
+    cut.write_text("\n".join([*lines[:9], lines[9][:7]]))
+    monkeypatch.setattr(sys, "argv", ["fuzz.py", "--merge", str(cut), str(out)])
+    assert fuzz.main() == 1
+    told = capsys.readouterr().out
+    assert f"{cut}: " in told and " 9 functions" in told
+    assert told.splitlines()[-1].startswith("seeds 10 to 38: 29 functions") and counts in told.splitlines()[-1]

@@ -1,0 +1,443 @@
+"""What a random function (``fuzz_draw.py``) gives compiled and in eager, compared; and the smallest function that
+differs (``fuzz.py``).
+
+Results, their strides, which of them and of the arguments share memory, the arguments afterwards, gradients
+and the state of torch's random numbers must be eager's; then each result is written to, and all are compared
+again. An element may be off by what eager's own moves, once each value on its way is off by its last bit. What
+AOTAutograd gives without a compiler, or raises, too, is torch's own and counted apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import linecache
+import os
+import signal
+import sys
+import time
+import traceback
+from typing import Any, Callable, Iterator
+
+import torch
+from functorch.compile import default_partition, make_boxed_compiler, nop
+from torch._dynamo.backends.common import aot_autograd
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
+
+import common  # noqa: E402
+import fuzz_draw  # noqa: E402
+import inkle  # noqa: E402
+from fuzz_draw import Block, Program  # noqa: E402
+from inkle import report  # noqa: E402
+
+# Of a tensor's largest magnitude; noise of the last bit of each value tells the rest.
+_CLOSE = {torch.float32: 2e-6, torch.float64: 1e-14, torch.bfloat16: 8e-3, torch.float16: 1e-3,
+          torch.complex64: 2e-6, torch.complex128: 1e-14}  # fmt: skip
+_NOISY_RUNS = 8
+_NOISE_FACTOR = 10.0
+numerics = "eager"  # option of Inkle
+
+
+@dataclasses.dataclass
+class Outcome:
+    """Of one call: tensors (results, arguments, gradients), and what was raised."""
+
+    results: list[Any] = dataclasses.field(default_factory=list)
+    arguments: list[Any] = dataclasses.field(default_factory=list)
+    gradients: list[Any] = dataclasses.field(default_factory=list)
+    random: torch.Tensor | None = None
+    error: BaseException | None = None
+    backward_error: BaseException | None = None
+
+
+def function(program: Program, is_eager: bool) -> Callable[..., Any]:
+    name = f"<program {program.seed} {'eager' if is_eager else 'compiled'}>"
+    source = program.source
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    values = fuzz_draw.namespace(is_eager)
+    exec(compile(source, name, "exec"), values)  # noqa: S102: text that was drawn here
+    return values["f"]
+
+
+def _call(run: Callable[..., Any], program: Program, call: int) -> Outcome:
+    grows = {n: n + 2 for n in range(2, 9)} if call == 2 else None
+    outcome = Outcome()
+    for number, argument in enumerate(program.arguments.values()):
+        made = argument.make(program.seed + number + 1000 * call, grows)
+        if program.grad and isinstance(made, torch.Tensor) and made.is_floating_point():
+            made = made.detach().clone().requires_grad_()
+        outcome.arguments.append(made)
+    torch.manual_seed(program.seed + call)
+    try:
+        with torch.set_grad_enabled(program.grad):
+            outcome.results = list(run(*outcome.arguments))
+    except _Timeout:
+        raise
+    except Exception as error:  # noqa: BLE001: compared
+        outcome.error = error
+        return outcome
+    outcome.random = torch.get_rng_state()
+    if program.grad:
+        _differentiate(outcome)
+    return outcome
+
+
+def _differentiate(outcome: Outcome) -> None:
+    total: Any = 0
+    for result in outcome.results:
+        if isinstance(result, torch.Tensor) and result.requires_grad:
+            one = result.abs() if result.is_complex() else result
+            weights = torch.arange(one.numel()).reshape(one.shape).remainder(5).to(one.dtype) - 1
+            total = total + (one * weights).sum().double()
+    leaves = [a for a in outcome.arguments if isinstance(a, torch.Tensor) and a.requires_grad and a.is_leaf]
+    if not isinstance(total, torch.Tensor) or not leaves:
+        return
+    try:
+        outcome.gradients = list(torch.autograd.grad(total, leaves, allow_unused=True))
+    except Exception as error:  # noqa: BLE001: a write to what the backward reads
+        outcome.backward_error = error
+
+
+# --- What differs ---------------------------------------------------------------------------------
+
+
+class Noise(TorchDispatchMode):
+    """Each float that an op makes is off by up to its last bit."""
+
+    def __init__(self, seed: int):
+        super().__init__()
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns):
+            return made
+        if func in (torch.ops.aten.clone.default, torch.ops.aten.copy_.default):
+            return made
+        for leaf in pytree.tree_leaves(made):
+            if isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex()):
+                self._disturb(leaf)
+        return made
+
+    def _disturb(self, leaf: torch.Tensor) -> None:
+        if any(s == 0 and n > 1 for s, n in zip(leaf.stride(), leaf.shape)) or leaf.numel() == 0:
+            return
+        off = torch.rand(leaf.shape, generator=self._generator, dtype=torch.float64)
+        factor = 1 + (2 * off - 1) * torch.finfo(leaf.dtype).eps
+        with torch.no_grad():
+            wide = torch.complex128 if leaf.is_complex() else torch.float64
+            leaf.copy_((leaf.to(wide) * factor).to(leaf.dtype))
+
+
+def _values(outcome: Outcome) -> list[Any]:
+    return [*outcome.results, *outcome.arguments, *outcome.gradients]
+
+
+def _layout(found: Any, wanted: Any) -> str:
+    if type(found) is not type(wanted):
+        return f"{type(found).__name__}, {type(wanted).__name__} in eager"
+    if not isinstance(wanted, torch.Tensor):
+        same = found == wanted or (found != found and wanted != wanted)
+        return "" if same else f"{found}, {wanted} in eager"
+    if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
+        return f"{found.dtype} {list(found.shape)}, {wanted.dtype} {list(wanted.shape)} in eager"
+    if found.requires_grad != wanted.requires_grad:
+        return f"requires_grad {found.requires_grad}, {wanted.requires_grad} in eager"
+    strides = [[s for s, n in zip(t.stride(), t.shape) if n > 1] for t in (found, wanted)]
+    if wanted.numel() and strides[0] != strides[1]:
+        return f"strides {found.stride()}, {wanted.stride()} in eager"
+    return ""
+
+
+def _wide(t: torch.Tensor) -> torch.Tensor:
+    t = t.detach().resolve_conj().resolve_neg()
+    return torch.view_as_real(t.to(torch.complex128)) if t.is_complex() else t.double()
+
+
+def _unlike(found: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor | None:
+    """_off, but numerics="bitwise" must have the bits."""
+    if numerics == "bitwise":
+        return other.double() if (other := common.unequal_bits(found, wanted)).any() else None
+    return _off(found, wanted)
+
+
+def _off(found: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor | None:
+    """By how much elements are off, infinity where a NaN or an infinity is one-sided; None: equal."""
+    if torch.equal(found.detach(), wanted.detach()):
+        return None
+    if not (wanted.is_floating_point() or wanted.is_complex()):
+        a, b = found.detach(), wanted.detach()
+        if a.dtype == torch.bool:
+            return (a != b).double()
+        return torch.where(a == b, 0.0, (a.double() - b.double()).abs().clamp(min=1))
+    a, b = _wide(found), _wide(wanted)
+    same = (a == b) | (a.isnan() & b.isnan())
+    return torch.where(same, 0.0, (a - b).abs().nan_to_num(float("inf")))
+
+
+def _scale(t: torch.Tensor) -> float:
+    t = _wide(t)
+    t = t[t.isfinite()].abs()
+    return t.max().item() if t.numel() else 0.0
+
+
+def _sharing(outcome: Outcome) -> list[tuple[int, int, int]]:
+    tensors = [*outcome.results, *outcome.arguments]
+    made = []
+    for i, a in enumerate(tensors):
+        for j, b in enumerate(tensors[:i]):
+            if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
+                continue
+            if a is b:
+                made.append((j, i, -1))
+            elif a.numel() and b.numel() and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr():
+                made.append((j, i, a.data_ptr() - b.data_ptr()))
+    return made
+
+
+def difference(found: Outcome, wanted: Outcome, program: Program, call: int) -> str:
+    """What differs, or ""."""
+    for name in ("error", "backward_error"):
+        mine, theirs = getattr(found, name), getattr(wanted, name)
+        if mine is not None and theirs is None:
+            return f"{name} {type(mine).__name__}: {' '.join(str(mine).split())[:300]}"
+    a, b = _values(found), _values(wanted)
+    if wanted.backward_error is not None:
+        a, b = a[: len(b)], b
+    if len(a) != len(b):
+        return f"{len(a)} values, {len(b)} in eager"
+    texts, loose = [], []
+    for number, (x, y) in enumerate(zip(a, b)):
+        name = _name(number, wanted)
+        if text := _layout(x, y):
+            # Of gradients the compiler takes what FX states, which is not always what eager's ops make.
+            if not (name.startswith("gradient") and text.startswith("strides")):
+                return f"{name}: {text}"
+        off = _unlike(x, y) if isinstance(y, torch.Tensor) else None
+        if off is not None and numerics == "bitwise":
+            texts.append(f"{name}: other bits in {int(off.sum())} elements")
+        elif off is not None and float(off.max()) > _CLOSE.get(y.dtype, 0) * max(_scale(y), 1e-3):
+            loose.append((number, off))
+    if _sharing(found) != _sharing(wanted):
+        return f"shares memory otherwise: {_sharing(found)}, {_sharing(wanted)} in eager"
+    if found.random is not None and not torch.equal(found.random, wanted.random):
+        texts.append("another state of the random numbers")
+    if loose:
+        texts += _beyond_noise(loose, wanted, program, call)
+    return "; ".join(texts[:3])
+
+
+def _name(number: int, outcome: Outcome) -> str:
+    for what, values in (("result", outcome.results), ("argument", outcome.arguments)):
+        if number < len(values):
+            return f"{what} {number}"
+        number -= len(values)
+    return f"gradient {number}"
+
+
+def _beyond_noise(loose: list[Any], wanted: Outcome, program: Program, call: int) -> list[str]:
+    moved: dict[int, torch.Tensor] = {n: torch.zeros_like(off) for n, off in loose}
+    plain = function(program, True)
+    for seed in range(_NOISY_RUNS):
+        with Noise(seed):
+            other = _call(plain, program, call)
+        values = _values(other)
+        for number, off in moved.items():
+            y = _values(wanted)[number]
+            if number >= len(values) or _layout(values[number], y):
+                moved[number] = torch.full_like(off, float("inf"))  # a branch went another way
+            elif (by := _off(values[number], y)) is not None:
+                moved[number] = torch.maximum(off, by)
+    texts = []
+    for number, off in loose:
+        y = _values(wanted)[number]
+        floor = _CLOSE.get(y.dtype, 0) * max(_scale(y), 1e-3)
+        # The largest of the tensor stands in for an element that noise has not met.
+        allowed = _NOISE_FACTOR * torch.maximum(moved[number], moved[number].max() / 4) + floor
+        if bool((off > allowed).any()):
+            at = int((off - allowed).nan_to_num(0, 1e300).argmax())
+            texts.append(f"{_name(number, wanted)}: off by {off.flatten()[at]:.3g}, "
+                         f"{allowed.flatten()[at]:.3g} allowed, scale {_scale(y):.3g}")  # fmt: skip
+    return texts
+
+
+def _written(t: Any, number: int) -> str:
+    """Writes other numbers to all of a result; why that is refused, or ""."""
+    try:
+        with torch.no_grad():
+            if t.dtype == torch.bool:
+                t.logical_not_()
+            else:
+                t.copy_((torch.arange(t.numel()).reshape(t.shape) + 7 * number + 30).to(t.dtype))
+    except Exception as error:  # noqa: BLE001: a write that eager forbids, as to expanded memory
+        return str(error).splitlines()[0]
+    return ""
+
+
+def _after_writes(found: Outcome, wanted: Outcome) -> str:
+    """Writes to each result; what then differs."""
+    def far() -> list[float]:
+        pairs = zip([*found.results, *found.arguments], [*wanted.results, *wanted.arguments])
+        offs = [_off(a, b) if isinstance(b, torch.Tensor) else None for a, b in pairs]
+        return [0.0 if off is None else float(off.max()) for off in offs]
+
+    before = far()
+    for number, (x, y) in enumerate(zip(found.results, wanted.results)):
+        if not isinstance(y, torch.Tensor) or y.numel() == 0:
+            continue
+        mine, theirs = _written(x, number), _written(y, number)
+        if mine and not theirs:
+            return f"a write to result {number} is refused: {mine[:200]}"
+        for other, (now, was) in enumerate(zip(far(), before)):
+            if now > was + 0.5:
+                return f"a write to result {number} reaches {_name(other, wanted)} otherwise"
+    return ""
+
+
+# --- Judging --------------------------------------------------------------------------------------
+
+
+class _Timeout(BaseException):
+    pass
+
+
+@contextlib.contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    def stop(*_: Any) -> None:
+        raise _Timeout
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _compiled(program: Program, backend: Any) -> Callable[..., Any]:
+    options = {"random": "eager", "cache": False, "numerics": numerics} if backend == "inkle" else None
+    return torch.compile(function(program, False), backend=backend, dynamic=program.dynamic, options=options)
+
+
+def judge(program: Program) -> tuple[str, str]:
+    """("right" | "refused" | "torch" | "differs", what differs)."""
+    report.forget()
+    plain = function(program, True)
+    run = _compiled(program, "inkle")
+    for call in range(3 if program.dynamic is not False else 2):
+        wanted = _call(plain, program, call)
+        if wanted.error is not None:
+            return ("refused", "") if call == 0 else ("right", "")
+        found = _call(run, program, call)
+        text = difference(found, wanted, program, call)
+        if text:
+            return _whose(program, found, call), f"call {call}: {text}"
+        if text := _after_writes(found, wanted):
+            return _whose(program, found, call, wrote=text), f"call {call}: {text}"
+    faults = [r.fault for r in inkle.reports() if r.fault]
+    return ("differs", f"a fault: {faults[0][:600]}") if faults else ("right", "")
+
+
+_DEFAULT_PARTITION = aot_autograd(fw_compiler=make_boxed_compiler(nop), partition_fn=default_partition)
+
+
+def _last_call(program: Program, backend: Any, call: int) -> Outcome:
+    torch._dynamo.reset()
+    run = _compiled(program, backend)
+    return [_call(run, program, n) for n in range(call + 1)][-1]
+
+
+def _is_torchs(error: BaseException) -> bool:
+    """Whether nothing of Inkle was running when it was raised."""
+    folder = os.path.dirname(inkle.__file__)
+    frames = traceback.extract_tb(error.__traceback__)
+    return not any(frame.filename.startswith(folder) for frame in frames)
+
+
+def _whose(program: Program, found: Outcome, call: int, wrote: str = "") -> str:
+    """Whether AOTAutograd alone gives the same, or raises, too. ``wrote``: what differs after writes
+    to results."""
+    theirs = _last_call(program, "aot_eager", call)
+    if found.error is not None:
+        return "torch" if theirs.error is not None and _is_torchs(found.error) else "differs"
+    if found.backward_error is not None:
+        # Of values that a program writes later, one of torch's partitions keeps others than another.
+        raised = theirs.backward_error or _last_call(program, _DEFAULT_PARTITION, call).backward_error
+        return "torch" if type(raised) is type(found.backward_error) else "differs"
+    if theirs.error is not None:
+        return "differs"
+    if wrote:
+        again = _call(function(program, True), program, call)
+        return "torch" if _after_writes(theirs, again) == wrote else "differs"
+    return "differs" if difference(found, theirs, program, call) else "torch"
+
+
+def tried(program: Program, seconds: float = 120.0) -> tuple[str, str]:
+    """As ``judge``; ("late", ...) of what takes longer."""
+    try:
+        with _limited(seconds):
+            return judge(program)
+    except _Timeout:
+        return "late", f"takes more than {seconds:g} s"
+    except Exception as error:  # noqa: BLE001: a finding, of ours or of the judge
+        return "differs", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    finally:
+        linecache.cache.clear()
+
+
+# --- Reduction ------------------------------------------------------------------------------------
+
+
+def _smaller(statements: list[Any]) -> Iterator[list[Any]]:
+    """Each with one thing less."""
+    for at, s in enumerate(statements):
+        rest = statements[:at], statements[at + 1 :]
+        yield rest[0] + rest[1]
+        if isinstance(s, Block):
+            yield rest[0] + s.body + rest[1]
+            for body in _smaller(s.body):
+                yield [*rest[0], Block(s.head, body, s.other), *rest[1]]
+            if s.other:
+                yield [*rest[0], Block(s.head, s.body), *rest[1]]
+                for body in _smaller(s.other):
+                    yield [*rest[0], Block(s.head, s.body, body), *rest[1]]
+
+
+def _steps(program: Program) -> Iterator[Program]:
+    for statements in _smaller(program.statements):
+        yield dataclasses.replace(program, statements=statements)
+    for at in range(len(program.results)):
+        results = program.results[:at] + program.results[at + 1 :]
+        yield dataclasses.replace(program, results=results)
+    if program.results != [next(iter(program.arguments))]:
+        yield dataclasses.replace(program, results=[next(iter(program.arguments))])
+    for name, argument in program.arguments.items():
+        used = name in program.source.split(":", 1)[1]
+        if not used:
+            left = {n: a for n, a in program.arguments.items() if n != name}
+            yield dataclasses.replace(program, arguments=left)
+        elif argument.kind != "dense":
+            changed = {**program.arguments, name: dataclasses.replace(argument, kind="dense")}
+            yield dataclasses.replace(program, arguments=changed)
+    if program.grad:
+        yield dataclasses.replace(program, grad=False)
+    if program.dynamic is not False:
+        yield dataclasses.replace(program, dynamic=False)
+
+
+def reduced(program: Program, differs: Callable[[Program], bool], seconds: float = 1e9) -> Program:
+    """One of which nothing can be left out without the difference going, or what is left in so long."""
+    end = time.monotonic() + seconds
+    is_smaller = True
+    while is_smaller:
+        is_smaller = False
+        for step in _steps(program):
+            if time.monotonic() > end:
+                return program
+            if step.results and differs(step):
+                program, is_smaller = step, True
+                break
+    return program
