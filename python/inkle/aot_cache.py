@@ -39,7 +39,7 @@ _SERIALIZABLE = getattr(aot_autograd, "SerializableAOTDispatchCompiler", None)
 _DETAILS = autograd_cache.AOTAutogradCacheDetails
 # With an earlier torch (2.11) keys take two seconds, more than a graph takes without them: nothing
 # is kept there.
-_HAS_SHORT_KEYS = _SERIALIZABLE is not None and hasattr(_DETAILS, "_init_fx_graph_hash_details")
+HAS_SHORT_KEYS = _SERIALIZABLE is not None and hasattr(_DETAILS, "_init_fx_graph_hash_details")
 _SETTINGS = ("enable_autograd_cache", "bundled_autograd_cache")
 # Dynamo's graph has it as an attribute, which AOTAutograd hashes.
 _IDENTITY = "_inkle_identity"
@@ -73,7 +73,7 @@ def identity(inputs: Sequence[Any], options: Options) -> str:
 def _identity(inputs: Sequence[Any], options: Options) -> str:
     shows = options.dump or dumps.is_on(options)
     kept = options.cache and not (options.freeze or options.fail_stage or shows)
-    known = _HAS_SHORT_KEYS and all(hasattr(functorch_config, s) for s in _SETTINGS)
+    known = HAS_SHORT_KEYS and all(hasattr(functorch_config, s) for s in _SETTINGS)
     if not kept or not known or not functorch_config.enable_autograd_cache:
         return ""
     if (of_users := extensions.uuid(options)) is None:
@@ -108,7 +108,7 @@ def kept(gm: torch.fx.GraphModule, name: str) -> Iterator[None]:
             stack.enter_context(_unwritten())
         stack.enter_context(functorch_config.patch(settings))
         stack.enter_context(_own_functions())
-        if _HAS_SHORT_KEYS:
+        if HAS_SHORT_KEYS:
             stack.enter_context(_short_keys())
         yield
 

@@ -144,7 +144,7 @@ def _aot_cache() -> Iterator[Finding]:
         from torch._inductor.runtime.cache_dir_utils import cache_dir
 
         yield Finding("ok", "AOTAutograd's cache", f"{cache_dir()}: keeps compiled graphs")
-    elif aot_cache._HAS_SHORT_KEYS:
+    elif aot_cache.HAS_SHORT_KEYS:
         remedy = "unset TORCHINDUCTOR_AUTOGRAD_CACHE, INKLE_DUMP_DIR and TORCH_COMPILE_DEBUG"
         yield Finding("warning", "AOTAutograd's cache", "it is off", remedy)
     else:

@@ -17,6 +17,7 @@
 #include "runtime/cpu/strided_copy.h"
 #include "runtime/cuda/executable.h"
 #include "runtime/cuda/framework_steps.h"
+#include "runtime/cuda/library_choices.h"
 #include "runtime/cuda/named_device.h"
 
 namespace inkle::capi {
@@ -90,6 +91,7 @@ Program::Program(std::shared_ptr<const package::Package> package, Place place)
       sizes_(plan_),
       executable_(executable_of(made_, place_)),
       number_(next_number()) {
+  if (place_.gpu != nullptr) runtime::cuda::give_choices(*place_.gpu, package_->choices());
   if (place_.gpu != nullptr) memory_ = std::make_shared<DeviceMemory>(place_.gpu);
   declare();
   std::shared_ptr<const WeightSet> set = WeightSet::of_package(package_, sizes_);

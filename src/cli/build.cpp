@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/package_text.h"
 #include "cli/session.h"
@@ -21,6 +22,7 @@
 #include "package/writer.h"
 #include "runtime/common/plan_of_file.h"
 #include "runtime/cuda/framework_steps.h"
+#include "runtime/cuda/library_choices.h"
 
 namespace inkle::cli {
 namespace {
@@ -65,6 +67,28 @@ std::vector<std::string> devices_of(const BuildArguments& a) {
   return {fmt::format("cpu:{}", here->name)};
 }
 
+// All of what a GPU's target lacks, rather than the first at the first call. Ops in eager of other
+// targets are write_package's to refuse.
+void refuse_steps(const package::TargetProgram& target) {
+  if (target.architecture.empty()) return;
+  const auto steps = runtime::cuda::framework_steps(*target.made.plan);
+  if (steps.empty()) return;
+  unsupported("a package runs without a framework, and on {} these ops need one: {}",
+              target.architecture, fmt::join(steps, ", "));
+}
+
+// What libraries of the GPU do best in a call of random inputs, measured now: not what a cache has
+// of other builds.
+std::vector<package::LibraryChoice> measure_libraries(const Model& model, DeviceCompiler on,
+                                                      driver::Compiled compiled) {
+  const auto measured = std::make_shared<runtime::cuda::ChoicesInMemory>();
+  on.gpu->set_library_choices(measured);
+  const Arguments arguments = make_arguments(model, {});
+  Session session(std::move(on), std::move(compiled), arguments);
+  session.run(false);
+  return measured->all();
+}
+
 package::TargetProgram compile(const BuildArguments& a, const Model& model,
                                const std::string& device) {
   CompileArguments arguments = a.compile;
@@ -78,20 +102,14 @@ package::TargetProgram compile(const BuildArguments& a, const Model& model,
   const driver::Compiled compiled = on.compile(model.graph);
   auto plan = std::make_shared<const abi::Plan>(
       driver::with_guards(*compiled.plan, driver::ranges_of(model.graph)));
-  return {on_gpu ? nullptr : image::instruction_set_named(device.substr(device.find(':') + 1)),
-          {std::move(plan), compiled.code},
-          on.compiler->device().architecture,
-          driver::facts_of(compiled.report)};
-}
-
-// All of what a GPU's target lacks, rather than the first at the first call. Ops in eager of other
-// targets are write_package's to refuse.
-void refuse_steps(const package::TargetProgram& target) {
-  if (target.architecture.empty()) return;
-  const auto steps = runtime::cuda::framework_steps(*target.made.plan);
-  if (steps.empty()) return;
-  unsupported("a package runs without a framework, and on {} these ops need one: {}",
-              target.architecture, fmt::join(steps, ", "));
+  package::TargetProgram target{
+      on_gpu ? nullptr : image::instruction_set_named(device.substr(device.find(':') + 1)),
+      {std::move(plan), compiled.code},
+      on.compiler->device().architecture,
+      driver::facts_of(compiled.report)};
+  refuse_steps(target);
+  if (on_gpu && a.tune) target.choices = measure_libraries(model, std::move(on), compiled);
+  return target;
 }
 
 void build(const BuildArguments& a) {
@@ -102,7 +120,6 @@ void build(const BuildArguments& a) {
   package::PackageInput input;
   for (const std::string& device : devices_of(a)) {
     input.targets.push_back(compile(a, model, device));
-    refuse_steps(input.targets.back());
   }
   if (a.weights != "none") input.weights = weights_of(model);
   input.separate_weights = a.weights == "separate";
@@ -150,8 +167,10 @@ void add_build(CLI::App& app) {
       ->add_option("--device", compile.device,
                    "cuda or cuda:NUMBER: for the GPU that is here, instead of --target")
       ->capture_default_str();
-  command->add_flag("--tune", arguments->tune,
-                    "measure schedules of kernels on that GPU, once, while building");
+  command->add_flag(
+      "--tune", arguments->tune,
+      "measure schedules of kernels, and what cuBLASLt and cuDNN do best, on that GPU, "
+      "once, while building");
   command
       ->add_option(
           "--weights", arguments->weights,

@@ -26,8 +26,13 @@ std::string machines_text(const std::string& target, const package::Contents& co
   }
   if (package::is_of_gpu(target)) {
     const bool is_specific = target.find_last_not_of("0123456789") + 1 == target.size();
-    return fmt::format("needs a GPU of {}{}", target,
-                       is_specific ? "" : ", or a later one of its major number");
+    std::string text = fmt::format("needs a GPU of {}{}", target,
+                                   is_specific ? "" : ", or a later one of its major number");
+    if (!contents.choices.empty()) {
+      text += fmt::format("; {} choices of libraries, measured on {}", contents.choices.size(),
+                          contents.choices.front().device);
+    }
+    return text;
   }
   const std::vector<std::string> missing = image::missing_features(contents.processor);
   if (missing.empty()) return "runs on this processor";

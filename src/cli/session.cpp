@@ -13,6 +13,7 @@
 #include "runtime/common/plan_of_file.h"
 #include "runtime/cpu/executor.h"
 #include "runtime/cuda/executable.h"
+#include "runtime/cuda/library_choices.h"
 #include "runtime/cuda/named_device.h"
 
 namespace inkle::cli {
@@ -148,6 +149,9 @@ Session::Session(const Model& model, const CompileArguments& options, const Argu
   if (const auto& eager = compiled_.report.eager; !eager.empty()) {
     unsupported("{}: these ops need PyTorch's eager mode, which the command has not: {}",
                 options.file, fmt::join(eager, ", "));
+  }
+  if (package_ != nullptr && on_.gpu != nullptr) {
+    runtime::cuda::give_choices(*on_.gpu, package_->choices());
   }
   load(arguments);
 }

@@ -34,6 +34,14 @@ struct DeviceImageRange {
   Range data;
 };
 
+// What a library of a GPU was measured to do best for a problem when the package was built
+// (runtime/cuda/library_choices.h). On another card, driver or version it is of no use.
+struct LibraryChoice {
+  std::string library, device, problem;
+  std::string algorithm;
+  friend bool operator==(const LibraryChoice&, const LibraryChoice&) = default;
+};
+
 // A plan for one target and what the file holds beside it.
 struct Contents {
   abi::Plan plan;
@@ -44,6 +52,7 @@ struct Contents {
   std::optional<Hash> weights_hash;       // of the section of weights, if another file holds it
   image::Layout layout;                   // of the code section
   std::vector<DeviceImageRange> images;   // in the section of images
+  std::vector<LibraryChoice> choices;
   std::vector<image::CpuidBits> processor;
 };
 

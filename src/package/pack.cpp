@@ -28,10 +28,16 @@ class Packer {
       const binary::Span span(i.data.offset, i.data.bytes);
       images.push_back(binary::CreateDeviceImage(out_, string(i.architecture), &span));
     }
+    std::vector<Offset<binary::Choice>> choices;
+    for (const LibraryChoice& c : contents.choices) {
+      choices.push_back(binary::CreateChoice(out_, string(c.library), string(c.device),
+                                             string(c.problem), string(c.algorithm)));
+    }
     const auto root = binary::CreateContents(
         out_, plan(contents.plan), strings(contents.output_names),
         out_.CreateVectorOfStructs(constants), out_.CreateVector(weights), image(contents),
-        numbers(contents.parameters), hash(contents.weights_hash), out_.CreateVector(images));
+        numbers(contents.parameters), hash(contents.weights_hash), out_.CreateVector(images),
+        out_.CreateVector(choices));
     binary::FinishContentsBuffer(out_, root);
     const auto* first = reinterpret_cast<const std::byte*>(out_.GetBufferPointer());
     return {first, first + out_.GetSize()};

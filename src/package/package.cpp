@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/threads.h"
 #include "image/image.h"
 #include "package/target.h"
 
@@ -219,6 +218,7 @@ std::string_view Package::text_of(SectionKind kind, std::string_view target) con
 void Package::load_target(Contents contents) {
   output_names_ = std::move(contents.output_names);
   weights_ = std::move(contents.weights);
+  choices_ = std::move(contents.choices);
   parameters_ = std::move(contents.parameters);
   if (contents.weights_hash) {
     weights_name_ = weights_path(name_).filename().string();
@@ -321,22 +321,12 @@ void Package::read_leaves() const {
 void Package::check_leaves(const std::vector<std::uint64_t>& wanted) const {
   const Section& section = *find(SectionKind::weights, "");
   const std::span<const std::byte> bytes = bytes_of(section);
-  const auto chunk_of = [&](std::uint64_t i) {
-    const std::uint64_t at = i * kChunkBytes;
-    return bytes.subspan(at, std::min<std::uint64_t>(kChunkBytes, bytes.size() - at));
-  };
-  std::vector<std::uint8_t> is_right(wanted.size());
-  parallel_for(
-      0, static_cast<std::int64_t>(wanted.size()), 1, [&](std::int64_t first, std::int64_t last) {
-        for (auto n = static_cast<std::size_t>(first); n < static_cast<std::size_t>(last); ++n) {
-          is_right[n] = hash_of_chunk(chunk_of(wanted[n])) == leaves_[wanted[n]] ? 1 : 0;
-        }
-      });
+  const std::vector<Hash> found = leaves_of(bytes, wanted);
   for (std::size_t n = 0; n < wanted.size(); ++n) {
-    if (is_right[n] != 0) continue;
-    const std::uint64_t at = section.offset + wanted[n] * kChunkBytes;
-    user_error("the weights are damaged in bytes {} to {} of the file", at,
-               at + chunk_of(wanted[n]).size());
+    if (found[n] == leaves_[wanted[n]]) continue;
+    const std::uint64_t at = wanted[n] * kChunkBytes;
+    user_error("the weights are damaged in bytes {} to {} of the file", section.offset + at,
+               section.offset + std::min<std::uint64_t>(at + kChunkBytes, bytes.size()));
   }
 }
 

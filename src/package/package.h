@@ -65,6 +65,8 @@ class Package {
   [[nodiscard]] std::string_view graph_text() const { return graph_; }
   // All bytes of it.
   [[nodiscard]] const abi::SharedBytes& file() const { return file_; }
+  // What libraries of the GPU were measured to do best when it was built.
+  [[nodiscard]] const std::vector<LibraryChoice>& choices() const { return choices_; }
   // TargetProgram::facts.
   [[nodiscard]] std::string_view facts() const { return facts_; }
 
@@ -113,6 +115,7 @@ class Package {
   std::vector<std::string> output_names_;
   abi::PlanAndCode made_;
   std::vector<Weight> weights_;
+  std::vector<LibraryChoice> choices_;
   std::vector<std::uint32_t> parameters_;
   OpenWeights open_weights_;
   std::string weights_name_;

@@ -1,5 +1,6 @@
 #include <inkle_plan_generated.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -12,6 +13,7 @@ namespace {
 
 // Tables nest six deep; a plan has some tables a step, of 4 bytes at least.
 constexpr flatbuffers::uoffset_t kMostDepth = 32;
+constexpr std::size_t kMostAlgorithm = 1024;  // characters of a name
 
 // Fields that are not there are empty; a union's table and a vector's elements always are.
 class Unpacker {
@@ -40,6 +42,10 @@ class Unpacker {
     each(from.images(), [&](const binary::DeviceImage* i) {
       if (i->data() == nullptr) user_error("an image of the plan section has no place");
       made.images.push_back({string(i->architecture()), {i->data()->offset(), i->data()->bytes()}});
+    });
+    each(from.choices(), [&](const binary::Choice* c) {
+      made.choices.push_back({string(c->library()), string(c->device()), string(c->problem()),
+                              algorithm(string(c->algorithm()))});
     });
     if (const binary::Image* const image = from.image()) {
       made.layout.code_bytes = image->code_bytes();
@@ -75,6 +81,13 @@ class Unpacker {
     if (text == nullptr) return {};
     spend(text->size());
     return text->str();
+  }
+  // Names of algorithms go to logs.
+  static std::string algorithm(std::string name) {
+    const bool is_name = !name.empty() && name.size() <= kMostAlgorithm &&
+                         std::ranges::all_of(name, [](char c) { return c >= ' ' && c <= '~'; });
+    if (!is_name) user_error("a choice of a library is no name of an algorithm");
+    return name;
   }
   std::vector<std::string> strings(
       const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>* all) {

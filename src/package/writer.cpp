@@ -149,6 +149,7 @@ class Writer {
     Contents contents;
     contents.plan = plan;
     contents.output_names = input_.output_names;
+    contents.choices = target.choices;
     for (const abi::SharedBytes& c : target.made.code->constants) {
       contents.constants.push_back(constants_.add(c.data));
     }

@@ -8,6 +8,7 @@
 #include "abi/code.h"
 #include "abi/tensor_view.h"
 #include "image/processor.h"
+#include "package/contents.h"
 #include "package/signature.h"
 
 namespace inkle::package {
@@ -18,6 +19,7 @@ struct TargetProgram {
   abi::PlanAndCode made;                                   // with Code::objects, or Code::images
   std::string architecture = {};
   std::string facts = {};  // what the compiler told: driver/stored.h
+  std::vector<LibraryChoice> choices = {};
 };
 
 // An argument that comes with the program.

@@ -13,6 +13,7 @@
 #include "capi/program.h"
 #include "capi/sample.h"
 #include "codegen/cuda/compiler.h"
+#include "runtime/cuda/library_choices.h"
 #include "runtime/cuda/named_device.h"
 
 namespace inkle::capi {
@@ -248,6 +249,20 @@ TEST(DeviceMemory, ByStream) {
   const DeviceBlock again = memory->take(900, &streams[0], "a test");
   EXPECT_EQ(again.data(), first);
   EXPECT_EQ(memory->idle_bytes(), 0);
+}
+
+TEST_F(Gpu, AProgramBringsTheChoicesOfLibraries) {
+  const package::LibraryChoice choice{"cuDNN 91000", "a card, sm_90a", "x [1, 2] w [3]",
+                                      "engine 7"};
+  const auto package = package::Package::from_bytes("p", package_of(kScale, {}, "sm_90a", {choice}),
+                                                    package::Package::Use::run, {}, "sm_90a");
+  Place place = Place::named("null:sm_90a");
+  EXPECT_EQ(place.gpu->library_choices(), nullptr);
+  const Program program(package, place);
+  const auto choices = place.gpu->library_choices();
+  ASSERT_NE(choices, nullptr);
+  EXPECT_EQ(choices->find({choice.library, choice.device, choice.problem}), "engine 7");
+  EXPECT_EQ(choices->find({"cuDNN 91001", choice.device, choice.problem}), std::nullopt);
 }
 
 }  // namespace

@@ -26,7 +26,8 @@ void move_to_gpu(graph::Graph& graph) {
 
 std::vector<std::byte> package_of(const std::string& text,
                                   const std::map<std::string, std::vector<float>>& weights,
-                                  const std::string& target) {
+                                  const std::string& target,
+                                  const std::vector<package::LibraryChoice>& choices) {
   const bool on_gpu = package::is_of_gpu(target);
   driver::Compiler compiler(on_gpu ? driver::make_null_target(target)
                                    : driver::make_cpu_target(target));
@@ -62,7 +63,9 @@ std::vector<std::byte> package_of(const std::string& text,
   auto plan = std::make_shared<const abi::Plan>(driver::with_guards(*compiled.plan, ranges));
   input.targets.push_back({on_gpu ? nullptr : image::instruction_set_named(target),
                            {std::move(plan), compiled.code},
-                           compiler.device().architecture});
+                           compiler.device().architecture,
+                           {},
+                           choices});
   return package::bytes_of(input);
 }
 

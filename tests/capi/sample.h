@@ -16,6 +16,7 @@ namespace inkle::capi {
 // name; all other parameters are left for the caller to set.
 [[nodiscard]] std::vector<std::byte> package_of(
     const std::string& graph, const std::map<std::string, std::vector<float>>& weights,
-    const std::string& target = "x86-64-v3");
+    const std::string& target = "x86-64-v3",
+    const std::vector<package::LibraryChoice>& choices = {});
 
 }  // namespace inkle::capi

@@ -317,7 +317,9 @@ TEST(Contents, NoFieldIsLost) {
   contents.parameters = {1, 2};
   contents.weights_hash = hash_of_chunk({});
   contents.images = {{"sm_90a", {64, 1000}}, {"sm_80", {1088, 8}}};
+  contents.choices = {{"cuDNN 91000", "a card", "x [1, 2]", "engine 7"}, {"", "", "", "8"}};
   const Contents back = unpack(pack(contents));
+  EXPECT_EQ(back.choices, contents.choices);
   EXPECT_EQ(abi::print_plan(back.plan), text);
   EXPECT_EQ(back.output_names, contents.output_names);
   EXPECT_EQ(back.constants.at(0).offset, 64U);
@@ -332,17 +334,14 @@ TEST(Contents, NoFieldIsLost) {
   EXPECT_EQ(back.weights_hash, contents.weights_hash);
 }
 
-TEST(Hash, LeavesDifferFromTheirList) {
-  const std::vector<std::byte> chunk(kChunkBytes, std::byte{1});
-  std::vector<std::byte> two = chunk;
-  two.insert(two.end(), chunk.begin(), chunk.end());
-  two.push_back(std::byte{2});
-  const std::vector<Hash> leaves = leaves_of(two);
-  ASSERT_EQ(leaves.size(), 3U);
-  EXPECT_EQ(leaves[0], leaves[1]);
-  EXPECT_EQ(leaves[0], hash_of_chunk(chunk));
-  EXPECT_NE(hash_of_leaves(leaves), hash_of_chunk(std::as_bytes(std::span(leaves))));
-  EXPECT_EQ(hash_of_section(two), hash_of_leaves(leaves));
+TEST(Contents, AChoiceIsAPrintableName) {
+  Contents contents =
+      Package::from_bytes("f", built().bytes, Package::Use::read)->check_all().at(0);
+  for (const std::string& name : {std::string(), std::string("a\nb"), std::string(1025, 'a')}) {
+    contents.choices = {{"cuDNN 91000", "a card", "x [1, 2]", name}};
+    EXPECT_THAT(error_of([&] { (void)unpack(pack(contents)); }),
+                HasSubstr("is no name of an algorithm"));
+  }
 }
 
 }  // namespace

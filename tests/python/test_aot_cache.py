@@ -7,7 +7,7 @@ from test_cache import cache, pytestmark  # noqa: F401: a fixture, and when to s
 
 from inkle import aot_cache
 
-needs_cache = pytest.mark.skipif(not aot_cache._HAS_SHORT_KEYS, reason="AOTAutograd's cache is off with this torch")
+needs_cache = pytest.mark.skipif(not aot_cache.HAS_SHORT_KEYS, reason="AOTAutograd's cache is off with this torch")
 pytestmark = [pytestmark, needs_cache]  # noqa: F811
 
 COUNTERS = """

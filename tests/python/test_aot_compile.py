@@ -5,13 +5,18 @@ import re
 import pytest
 import torch
 
-from test_cache import cache, pytestmark  # noqa: F401: a fixture, and when to skip
+import test_cache
+from test_cache import cache  # noqa: F401: a fixture
 
 from inkle import aot_cache
 
 HAS_AVX512 = "avx512f" in pathlib.Path("/proc/cpuinfo").read_text()
 aot = pytest.importorskip("torch._dynamo.aot_compile")
-has_modules = pytest.mark.skipif(not aot_cache._HAS_SHORT_KEYS, reason="this torch saves functions alone")
+_FORWARD = torch.compile(torch.nn.Identity(), backend="eager", fullgraph=True).forward
+pytestmark = [test_cache.pytestmark,
+              pytest.mark.skipif(not hasattr(_FORWARD, "aot_compile"),
+                                 reason="this torch compiles no module's forward ahead of time")]  # fmt: skip
+has_modules = pytest.mark.skipif(not aot_cache.HAS_SHORT_KEYS, reason="this torch saves functions alone")
 
 MODEL = """
 import sys, torch

@@ -418,9 +418,31 @@ print(sorted((k.removeprefix("autograd_cache_"), v) for k, v in counters["aot_au
 """
 
 
+def need_autograd_cache(is_there):
+    """Skips unless AOTAutograd keeps programs of Inkle, or unless it does not (torch 2.11)."""
+    pytest.importorskip("torch")
+    from inkle import aot_cache
+
+    if aot_cache.HAS_SHORT_KEYS != is_there:
+        pytest.skip("AOTAutograd's cache " + ("is off with this torch" if is_there else "is on with this torch"))
+
+
+@pytest.mark.parametrize("way", ["static", "dynamic"])
+def test_an_earlier_torch_keeps_nothing_itself(cache, way):
+    need_autograd_cache(False)
+    cold = cache.python(STEP, "{}", way)
+    warm = cache.python(STEP, "{}", way)
+    assert warm.stdout == cold.stdout
+    assert "[] " in cold.stderr and "[] " in warm.stderr  # counters of AOTAutograd's cache
+    assert not (cache.torch / "aotautograd").exists()
+    assert "earlier process" not in cold.stderr
+    compiled = int(re.search(r"\[\] \d+ (\d+)\n", warm.stderr)[1])
+    assert compiled >= 3 and warm.stderr.count("was compiled by an earlier process") >= compiled - 1
+
+
 @pytest.mark.parametrize("way", ["static", "dynamic"])
 def test_a_warm_start_skips_tracing(cache, way):
-    pytest.importorskip("torch")
+    need_autograd_cache(True)
     cold = cache.python(STEP, "{}", way)
     warm = cache.python(STEP, "{}", way)
     assert warm.stdout == cold.stdout
@@ -437,7 +459,7 @@ def test_a_warm_start_skips_tracing(cache, way):
 
 
 def test_artifacts_go_to_another_machine(cache, tmp_path):
-    pytest.importorskip("torch")
+    need_autograd_cache(True)
     file = tmp_path / "artifacts"
     save = STEP + f"""
 data, _ = torch.compiler.save_cache_artifacts()
@@ -456,7 +478,7 @@ torch.compiler.load_cache_artifacts(open({str(file)!r}, "rb").read())
 
 
 def test_damaged_artifacts_are_compiled_again(cache):
-    pytest.importorskip("torch")
+    need_autograd_cache(True)
     want = cache.python(STEP, "{}").stdout
     files = [p for p in (cache.torch / "aotautograd").rglob("*") if p.is_file()]
     assert files
@@ -486,7 +508,7 @@ print(len(restored), file=sys.stderr)
 
 
 def test_a_call_of_a_restored_program_that_fails_runs_in_eager(cache):
-    pytest.importorskip("torch")
+    need_autograd_cache(True)
     want = cache.python(STEP, "{}").stdout.split()
     failed = cache.python(FAILS, "{}")
     import numpy

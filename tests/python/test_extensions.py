@@ -409,7 +409,7 @@ def test_cached_programs_are_those_of_the_same_passes(tmp_path):
         assert abs(float(value) - wanted) < 1e-6, (factor, known)
         return int(hits)
 
-    keeps = inkle.aot_cache._HAS_SHORT_KEYS
+    keeps = inkle.aot_cache.HAS_SHORT_KEYS
     assert run(0, "") == 0 and run(0, "") == keeps
     assert run(2, "two") == 0 and run(2, "two") == keeps
     assert run(3, "three") == 0

@@ -153,6 +153,49 @@ TEST_F(GemmChoiceTest, WhatTheLibraryDoesNotKnowOrRefusesIsMeasured) {
   EXPECT_EQ(choices_->kept.begin()->second, "identity 0");
 }
 
+// As a package carries them to another process.
+TEST_F(GemmChoiceTest, WhatAProgramBringsIsNotMeasuredAgain) {
+  const auto measured = std::make_shared<ChoicesInMemory>();
+  device_->set_library_choices(measured);
+  library_.times = {50, 45, 40, 60};
+  EXPECT_EQ(find(), "way 2");
+  const auto given = measured->all();
+  ASSERT_EQ(given.size(), 1U);
+  EXPECT_EQ(given[0].algorithm, "identity 2");
+  library_.times = {30, 45, 40, 60};
+  start("card");
+  give_choices(*device_, given);
+  EXPECT_EQ(find(), "way 2");
+  EXPECT_EQ(choices_->times_kept, 0);  // what comes with a program is not what this machine found
+  const std::map<std::string, int> once = {{"way 2", 1}};
+  EXPECT_EQ(library_.runs, once);
+  // Beside it, the machine's own are found and kept.
+  EXPECT_EQ(find({.m = 4, .n = 4, .k = 5}), "way 0");
+  EXPECT_EQ(choices_->times_kept, 1);
+}
+
+TEST_F(GemmChoiceTest, WhatAProgramBringsInVainIsMeasured) {
+  const auto measured = std::make_shared<ChoicesInMemory>();
+  device_->set_library_choices(measured);
+  library_.times = {50, 40};
+  EXPECT_EQ(find(), "way 1");
+  const auto given = measured->all();
+  for (const std::string& card : {std::string("card"), std::string("another card")}) {
+    library_.times = {50, -1};  // refused, or measured on another card
+    start(card);
+    give_choices(*device_, given);
+    EXPECT_EQ(find(), "way 0");
+  }
+  EXPECT_EQ(choices_->times_kept, 2);
+  start("card");  // two programs, the later one's first; none is lost
+  auto other = given;
+  other[0].problem += " of another program";
+  give_choices(*device_, given);
+  give_choices(*device_, other);
+  const auto& all = dynamic_cast<ChoicesInMemory&>(*device_->library_choices());
+  EXPECT_EQ(all.all().size(), 2U);
+}
+
 TEST_F(GemmChoiceTest, WhereNothingMayBeMeasuredTheKeptOneIsTaken) {
   library_.times = {50, 40};
   device_->set_capturing(true);
