@@ -66,19 +66,39 @@ def _filled(template: Any, operands: Iterator[Any]) -> Any:
     return template
 
 
+def is_view(op: Any) -> bool:
+    """Whether results of ``op`` are views of its arguments, by its schema. Ops without one
+    (those of higher order) make none."""
+    if not isinstance(op, torch._ops.OpOverload):
+        return False
+    aliases = (returned.alias_info for returned in op._schema.returns)
+    return any(alias is not None and not alias.is_write for alias in aliases)
+
+
+def of_its_own(view: torch.Tensor) -> torch.Tensor:
+    """The same values, sizes and strides in memory that nobody else writes to."""
+    if view.numel() == 0:
+        return torch.empty_strided(view.shape, view.stride(), dtype=view.dtype, device=view.device)
+    span = 1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.stride()))
+    return view.as_strided((span,), (1,)).clone().as_strided(view.shape, view.stride(), 0)
+
+
 @dataclasses.dataclass(frozen=True)
 class Results:
     """The results of an op that are tensors, in the dtypes that FX states, which what follows counts
     on: running statistics of narrow floats are stated wider than eager makes them. Their memory
-    holds their values: what follows reads it."""
+    holds their values: what follows reads it. It is their own: the graph knows of no views that
+    eager makes, and may write to what they are views of."""
 
     several: bool = False
     dtypes: tuple[tuple[int, torch.dtype | None], ...] = ((0, None),)  # by position
+    are_views: bool = False
 
     def __call__(self, result: Any) -> list[Any]:
         parts = result if self.several else [result]
         chosen = ((parts[i], dtype) for i, dtype in self.dtypes)
-        return [settled(p if dtype in (None, p.dtype) else p.to(dtype)) for p, dtype in chosen]
+        made = [settled(p if dtype in (None, p.dtype) else p.to(dtype)) for p, dtype in chosen]
+        return [of_its_own(p) for p in made] if self.are_views else made
 
 
 class OpCall:

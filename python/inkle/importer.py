@@ -12,7 +12,7 @@ from torch.fx.node import Node
 from torch.utils._pytree import arg_tree_leaves, tree_flatten, tree_unflatten
 
 from inkle import _inkle, attention, layouts
-from inkle.eager_calls import OPERAND, OpCall, Operand, Results, copied
+from inkle.eager_calls import OPERAND, OpCall, Operand, Results, copied, is_view
 from inkle.host_constants import host_constants, may_be_returned
 from inkle.machine import gpu_of
 from inkle.returned import Callers, Returned
@@ -508,7 +508,7 @@ def _tensors_of(node: Node, kinds: list[Any]) -> Results:
     values = meta if several else [meta]
     dtypes = [v.dtype if isinstance(v, torch.Tensor) else None for v in values]
     wanted = (i for i, kind in enumerate(kinds) if kind[0] != "opaque")
-    return Results(several, tuple((i, dtypes[i]) for i in wanted))
+    return Results(several, tuple((i, dtypes[i]) for i in wanted), is_view(node.target))
 
 
 def _holds(argument: Any) -> bool:

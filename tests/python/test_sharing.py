@@ -304,3 +304,20 @@ def test_strides_of_the_angle_of_complex_numbers() -> None:
     x = torch.randn(4, 3, dtype=torch.complex64).t()
     run = torch.compile(lambda x: x.angle(), backend="inkle")
     assert run(x).stride() == x.angle().stride()
+
+
+@pytest.mark.parametrize("rows", [2, 5, 7])
+def test_views_that_eager_makes_are_read_before_writes(rows: int) -> None:
+    """The number of pieces is symbolic, so that eager splits."""
+
+    def swap(x: torch.Tensor) -> torch.Tensor:
+        first = x.chunk(2)[0]
+        first[:1], first[-1:] = first[-1:].clone(), first[:1].clone()
+        return x.expand(3, *x.shape).chunk(2)[0] + 1
+
+    torch._dynamo.reset()
+    run = torch.compile(swap, backend="inkle", dynamic=True)
+    for n in (6, rows):
+        found, wanted = (torch.arange(2.0 * n).reshape(n, 2) for _ in range(2))
+        assert torch.equal(run(found), swap(wanted))
+        assert torch.equal(found, wanted)
