@@ -97,7 +97,7 @@ def times(calls: dict[str, Callable[[], Any]], flops: float) -> dict[str, float]
             end.record()
             torch.cuda.synchronize()
             found[name].append(begin.elapsed_time(end))
-    return {name: statistics.median(all) for name, all in found.items()}
+    return {name: statistics.median(each) for name, each in found.items()}
 
 
 def main() -> int:
@@ -160,9 +160,9 @@ def main() -> int:
             print(line + f" {measured['template'] * 1e3:.1f} | {measured['library'] * 1e3:.1f} | "
                   f"{measured['eager'] * 1e3:.1f} | {flops / measured['template'] * 1e-9:.0f} | {ratio:.2f} |",
                   flush=True)
-    for epilogue, all in ratios.items():
-        mean = math.exp(statistics.fmean(math.log(r) for r in all))
-        print(f"{epilogue}: geometric mean {mean:.3f}, least {min(all):.3f}, of {len(all)} shapes")
+    for epilogue, each in ratios.items():
+        mean = math.exp(statistics.fmean(math.log(r) for r in each))
+        print(f"{epilogue}: geometric mean {mean:.3f}, least {min(each):.3f}, of {len(each)} shapes")
     print(f"{failed} wrong" if failed else "all right")
     return 1 if failed else 0
 

@@ -29,6 +29,7 @@ def _run(folder):
                                 "PYTHONPATH": str(ROOT / "python")}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    print(done.stderr)  # which choices were made and why, where an assertion fails
     timed = [line for line in done.stderr.splitlines() if line.endswith(" us")]
     return done.stdout, {what for what in ("product", "convolution") if any(f" {what} " in line for line in timed)}
 

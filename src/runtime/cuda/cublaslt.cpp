@@ -115,22 +115,32 @@ class LtGemm final : public GemmWay {
   }
 
   std::string name() const override {
-    const auto get = [&](int attribute) {
-      std::int32_t value = 0;
-      std::size_t written = 0;
-      api_.algorithm_get(&candidate_.algorithm, attribute, &value, sizeof value, &written);
-      return value;
-    };
-    return fmt::format("cublaslt algorithm {} tile {} split {}", get(cublaslt::kAlgorithmId),
-                       get(cublaslt::kAlgorithmTile), get(cublaslt::kAlgorithmSplit));
+    return fmt::format("cublaslt algorithm {} tile {} split {}",
+                       attribute(cublaslt::kAlgorithmId), attribute(cublaslt::kAlgorithmTile),
+                       attribute(cublaslt::kAlgorithmSplit));
   }
 
-  // The description is opaque, and may be kept for the same version of the library.
+  // The opaque description has other bytes in another process.
   std::string identity() const override {
-    return fmt::format("{:016x}", fmt::join(candidate_.algorithm.data, " "));
+    std::vector<std::uint32_t> all;
+    for (int a = 0; a < cublaslt::kAlgorithmAttributes; ++a) all.push_back(attribute(a));
+    return fmt::format("{}", fmt::join(all, " "));
   }
 
  private:
+  // 0 where the library does not know it.
+  [[nodiscard]] std::uint32_t attribute(int number) const {
+    std::uint32_t value = 0;
+    std::uint16_t narrow = 0;
+    std::size_t written = 0;
+    if (number < cublaslt::kAlgorithmWideAttributes) {
+      api_.algorithm_get(&candidate_.algorithm, number, &value, sizeof value, &written);
+      return value;
+    }
+    api_.algorithm_get(&candidate_.algorithm, number, &narrow, sizeof narrow, &written);
+    return narrow;
+  }
+
   [[nodiscard]] cublaslt::Status execute(const GemmPointers& p, void* workspace,
                                          Stream stream) const {
     Problem problem = problem_;  // the library takes pointers to what it does not change

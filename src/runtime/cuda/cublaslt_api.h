@@ -32,6 +32,9 @@ inline constexpr int kPreferWorkspace = 1;
 inline constexpr int kPreferAlignmentA = 5;  // of b, c, d: the three numbers after it
 
 inline constexpr int kAlgorithmId = 0, kAlgorithmTile = 1, kAlgorithmSplit = 2;
+// All that configures an algorithm, from its number to the shape of its clusters: the first have 32
+// bits, the last two 16.
+inline constexpr int kAlgorithmAttributes = 9, kAlgorithmWideAttributes = 7;
 
 struct Layout {
   std::array<std::uint64_t, 8> data{};
