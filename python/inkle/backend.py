@@ -244,8 +244,12 @@ def compile_graph(
     parameters = set() if training else _parameter_positions(gm)
     if segments.must_cut(gm):
 
-        def compile_part(part: torch.fx.GraphModule, weights: set[int]) -> Callable[..., Any]:
-            made = _compile_or_fall_back(part, name, options, training, weights, {})
+        def compile_part(
+            part: torch.fx.GraphModule, weights: set[int], of_part: Callers
+        ) -> Callable[..., Any]:
+            made = _compile_or_fall_back(
+                part, name, options, training, weights, {}, callers=of_part
+            )
             return _watched(made, part, options, training, weights, NO_STRIDES)
 
         return segments.compile_segments(gm, parameters, compile_part)

@@ -23,6 +23,8 @@ class Callers:
 
     # AOTAutograd makes them anew as views of arguments; None: it may of all that are such views.
     regenerated: frozenset[int] | None = None
+    # Of these: those that it makes by the sizes, strides and offset of what the graph returned.
+    restrided: frozenset[int] = frozenset()
     saved_from: int | None = None  # from here on only a backward sees them
 
 
@@ -35,8 +37,16 @@ def forward_callers() -> Callers:
         return Callers()
     first = metadata.num_mutated_inp_runtime_indices
     kinds = (OutputType.alias_of_input, OutputType.is_input)
-    views = (first + i for i, info in enumerate(infos) if info.output_type in kinds)
-    return Callers(frozenset(views))
+    views = {first + i: info for i, info in enumerate(infos) if info.output_type in kinds}
+    restrided = (i for i, info in views.items() if _is_restrided(info))
+    return Callers(frozenset(views), frozenset(restrided))
+
+
+def _is_restrided(info: Any) -> bool:
+    """A view that AOTAutograd has no ops of: several arguments share memory, and the graph has one in
+    their place."""
+    is_view = info.output_type is OutputType.alias_of_input
+    return is_view and getattr(info, "view_meta_sequence", None) is None
 
 
 def saving_callers() -> Callers:
@@ -58,7 +68,8 @@ class Returned:
 
     Fake tensors tell which results share a storage. Of a result that is a view of an argument or of
     another result AOTAutograd makes the view anew: by its ops, or, where an op takes a symbolic
-    size, by the sizes, strides and offset of what the graph returned. Those must be eager's then.
+    size or the argument stands for several that share memory, by the sizes, strides and offset of
+    what the graph returned. Those must be eager's then.
     """
 
     def __init__(self, walker: Any, output: Node, callers: Callers):
@@ -70,10 +81,10 @@ class Returned:
         for write in output.graph.nodes:
             if write.target is torch.ops.aten.copy_.default and isinstance(write.args[1], Node):
                 self._written[_views(write.args[1])[-1]] = write
-        self._regenerated = callers.regenerated
+        self._regenerated, self._restrided = callers.regenerated, callers.restrided
         self._makers = _makers(output.graph)
         self._users = collections.Counter(
-            _storage(r)
+            storage_of(r)
             for position, r in enumerate(results[: self._saved_from])
             if isinstance(r, Node) and not self._is_regenerated(position, _views(r)[-1])
         )
@@ -89,21 +100,22 @@ class Returned:
         root = chain[-1]
         is_lazy = (meta.is_conj() or meta.is_neg()) and not _repeats(meta)
         is_saved = position >= self._saved_from
-        if self._is_regenerated(position, root) and any(map(_takes_symbols, chain[:-1])):
+        by_strides = position in self._restrided or any(map(_takes_symbols, chain[:-1]))
+        if self._is_regenerated(position, root) and by_strides:
             self._regenerate(node, root)
             return
         if is_lazy:
-            if self._users[_storage(node)] > 1:
+            if self._users[storage_of(node)] > 1:
                 self._walker.refuse(f"{node.name} is lazy and shares memory with another result")
             importer.output(self._lazy(node, found, meta))
             return
         if is_saved or self._is_regenerated(position, root):
             importer.output(found, is_free=True)
             return
-        base = root if root.op == "placeholder" else self._makers.get(_storage(node), node)
+        base = root if root.op == "placeholder" else self._makers.get(storage_of(node), node)
         if base.op == "placeholder":
             self._view(node, base, self._walker.argument(base), self._walker.argument(base))
-        elif self._users[_storage(node)] > 1:
+        elif self._users[storage_of(node)] > 1 or _repeats_part_of(base, node):
             self._view(node, base, self._walker.argument(base), self._number(node))
         else:
             importer.output(found)
@@ -116,13 +128,13 @@ class Returned:
         return root.op == "placeholder" or root in self._written
 
     def _number(self, node: Node) -> int:
-        return self._numbers.setdefault(_storage(node), len(self._numbers))
+        return self._numbers.setdefault(storage_of(node), len(self._numbers))
 
     def _regenerate(self, node: Node, root: Node) -> None:
-        """A view by symbolic sizes, of which AOTAutograd reads where it lies."""
+        """A view of which AOTAutograd reads where it lies."""
         meta, base = node.meta["val"], root.meta["val"]
         if meta.dtype != base.dtype or any(t.is_conj() or t.is_neg() for t in (meta, base)):
-            self._walker.refuse(f"{node.name} is a view of other numbers by symbolic sizes")
+            self._walker.refuse(f"{node.name} is a view of other numbers")
         if root in self._written:
             write = self._written[root]
             if write.args[0].op != "placeholder" or not _lie_alike(write, base):
@@ -140,6 +152,8 @@ class Returned:
         meta, whole = node.meta["val"], base.meta["val"]
         if meta.dtype != whole.dtype:
             self._walker.refuse(f"{node.name} shares memory with a result of another dtype")
+        if _lies_otherwise(base):
+            self._walker.refuse(f"{node.name} is a view of what lies otherwise than FX states")
         is_same = _geometry(meta) == _geometry(whole)
         if isinstance(memory, int) and not is_same and not _is_plain(whole):
             self._walker.refuse(f"{node.name} shares memory with a result that has gaps")
@@ -161,8 +175,9 @@ def repeats_list(repeats: dict[int, int]) -> list[int]:
     return [repeats.get(i, -1) for i in range(max(repeats, default=-1) + 1)]
 
 
-def _storage(node: Node) -> int | None:
-    value = node.meta.get("val")
+def storage_of(node: Node) -> int | None:
+    """Of what a node is a view of: passes of torch make nodes anew, whose fake tensors are new, too."""
+    value = _views(node)[-1].meta.get("val")
     is_plain = isinstance(value, torch.Tensor) and value.layout == torch.strided
     return value.untyped_storage()._cdata if is_plain else None
 
@@ -171,9 +186,9 @@ def _makers(graph: torch.fx.Graph) -> dict[int, Node]:
     """By storage: the node that made it. Two arguments may lie in one storage when traced and in two
     when called, so one that is not alone in its storage makes none."""
     makers: dict[int, Node] = {}
-    arguments = collections.Counter(_storage(n) for n in graph.find_nodes(op="placeholder"))
+    arguments = collections.Counter(storage_of(n) for n in graph.find_nodes(op="placeholder"))
     for node in graph.nodes:
-        storage = _storage(node)
+        storage = storage_of(node)
         if storage is not None and (node.op != "placeholder" or arguments[storage] == 1):
             makers.setdefault(storage, node)
     return makers
@@ -215,6 +230,22 @@ def _lie_alike(write: Node, root: torch.Tensor) -> bool:
 def _is_view(schema: Any) -> bool:
     infos = [r.alias_info for r in schema.returns]
     return bool(infos) and all(i is not None and not i.is_write for i in infos)
+
+
+def _lies_otherwise(node: Node) -> bool:
+    """Whether eager lays it out row-major where FX states its operand's strides: the angles of complex
+    numbers."""
+    if node.target is not torch.ops.aten.angle.default or node.meta["val"].is_contiguous():
+        return False
+    return node.args[0].meta["val"].is_complex()
+
+
+def _repeats_part_of(base: Node, node: Node) -> bool:
+    """Whether ``node`` shows elements of ``base`` several times: it has the strides of a view of it."""
+    meta, whole = node.meta["val"], base.meta["val"]
+    if base is node or any(t.is_conj() or t.is_neg() for t in (meta, whole)):
+        return False
+    return _repeats(meta) and meta.dtype == whole.dtype and whole.is_contiguous()
 
 
 def _repeats(value: torch.Tensor) -> bool:

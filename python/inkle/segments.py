@@ -18,6 +18,7 @@ import torch
 from torch.fx.node import Node
 
 from inkle import host_sizes
+from inkle.returned import Callers, storage_of
 from inkle.sizes import is_jagged, tensors_of
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -38,7 +39,7 @@ def must_cut(gm: torch.fx.GraphModule) -> bool:
 def compile_segments(
     gm: torch.fx.GraphModule,
     parameters: set[int],
-    compile_part: Callable[[torch.fx.GraphModule, set[int]], Callable[..., Any]],
+    compile_part: Callable[[torch.fx.GraphModule, set[int], Callers], Callable[..., Any]],
 ) -> Callable[..., Any]:
     """A boxed callable for the graph. ``parameters``: positions of arguments that are weights;
     ``compile_part`` compiles a graph without cuts, as ``compile_graph`` does."""
@@ -51,11 +52,19 @@ def compile_segments(
         part = _make_part(gm, level.nodes, computed)
         if part is not None:
             positions = {i for i, n in enumerate(part.inputs) if n in weights}
-            part.run = compile_part(part.module, positions)
+            part.run = compile_part(part.module, positions, _callers(part, placeholders))
             steps.append(part)
         steps += [_Eager(node) for node in level.cuts]
     output = next(n for n in gm.graph.nodes if n.op == "output")
     return _driver(placeholders, steps, output)
+
+
+def _callers(part: _Part, placeholders: list[Node]) -> Callers:
+    """Views of what other parts have made share its memory. Those of arguments do not: the last part
+    may write to an argument, and knows of no views beside it."""
+    arguments = {storage_of(n) for n in placeholders}
+    copied = (i for i, n in enumerate(part.outputs) if storage_of(n) in arguments)
+    return Callers(frozenset(copied))
 
 
 def _binds(node: Node) -> bool:

@@ -155,12 +155,28 @@ class OperandSettler {
     return original;
   }
 
+  // Whether steps of one loop meet elements that steps of another do, as in the windows of a row:
+  // libraries take no such matrices.
+  static bool overlaps(const View& view) {
+    std::vector<std::pair<std::int64_t, std::int64_t>> steps;
+    for (std::size_t d = 0; d < view.sizes.size(); ++d) {
+      const auto size = view.sizes[d].constant(), stride = view.strides[d].constant();
+      if (size && stride && *size > 1 && *stride > 0) steps.emplace_back(*stride, *size);
+    }
+    std::ranges::sort(steps);
+    for (std::size_t i = 1; i < steps.size(); ++i) {
+      if (steps[i].first < steps[i - 1].first * steps[i - 1].second) return true;
+    }
+    return false;
+  }
+
   // Whether an operand can be read where it lies. From `matrix` on, one of the two loops must move
   // it element by element, if any moves it at all.
   bool is_readable(const Access& access, const std::vector<loop::Dim>& dims,
                    std::optional<std::size_t> matrix) const {
     const auto view = strided_view(program_, access, dims);
     if (!view || !matrix) return view.has_value();
+    if (overlaps(*view)) return false;
     if (libraries_.gemm.needs_matrices) return is_matrix(*view);
     bool moves = false;
     for (std::size_t d = *matrix; d < dims.size(); ++d) {

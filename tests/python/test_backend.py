@@ -389,3 +389,18 @@ def test_ops_whose_results_torch_foresees_wrong():
     wanted = torch.autograd.grad(pooled(weight, indices, offsets).sum(), weight)
     y = compiled(pooled, strict=False)(weight, indices, offsets)
     same(torch.autograd.grad(y.sum(), weight)[0], wanted[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_of_windows_that_overlap(dtype):
+    """Libraries take no matrices whose rows share elements."""
+    inkle.reset()
+    weight = torch.arange(8.0).reshape(4, 2).to(dtype)
+    for product in (lambda x: F.linear(x.unfold(-1, 2, 1), weight) + 1,
+                    lambda x: F.linear(x.unfold(-1, 2, 1), x.unfold(-1, 2, 1)).roll(2),
+                    lambda x: x.view(2, 4).unfold(0, 2, 1) @ weight.t() - 1):  # fmt: skip
+        x = torch.arange(8.0).to(dtype)
+        found, wanted = torch.compile(product, backend="inkle")(x), product(x)
+        assert torch.equal(found, wanted)
+        assert found.stride() == wanted.stride()
+    assert [r.fault for r in inkle.reports() if r.fault] == []

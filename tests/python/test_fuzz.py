@@ -102,6 +102,24 @@ def test_what_differs_is_reduced():
     assert fuzz_judge.reduced(big, differs).statements == ["v2 = x.sin()"]
 
 
+def test_what_torch_does_alone_is_no_difference(monkeypatch):
+    saved = program("v2 = x.sign()", "k = float(v2.nan_to_num().clamp(-9, 9).sum())", "v2.unsqueeze_(0)",
+                    results=["v2"], grad=True)  # fmt: skip
+    torch._dynamo.reset()
+    raised = fuzz_judge._last_call(saved, fuzz_judge._DEFAULT_PARTITION, 0)
+    assert raised.error is None and "modified by an inplace" in str(raised.backward_error)
+
+    attention = program("v1 = x * 0 + torch.tensor([float('nan'), 1.0])",
+                        "v2 = F.scaled_dot_product_attention(*[v1[None, None]] * 3)", results=["v2"],
+                        x=Argument("f32", (1, 2)))  # fmt: skip
+    both = torch.full((1, 1, 1, 2), float("nan"))
+    assert judged(attention, monkeypatch, lambda gm, *a: [both.clone()]) == "torch"
+    assert "off by" in judged(attention, monkeypatch, lambda gm, *a: [both.nan_to_num(1.0)])
+
+    split = program("v1 = x * 2", "v2 = v1.split(2)[0]", "v1.unsqueeze(0).unsqueeze_(0)", results=["v2"], grad=True)
+    assert judged(split, monkeypatch, lambda gm, *a: gm(*a)) == "right"
+
+
 class DyingWorkers:
     """In place of bench/workers.py: processes that answer by the seed's remainder by 10."""
 

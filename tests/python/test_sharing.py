@@ -306,6 +306,24 @@ def test_strides_of_the_angle_of_complex_numbers() -> None:
     assert run(x).stride() == x.angle().stride()
 
 
+def test_strides_of_an_angle_that_is_repeated() -> None:
+    x = torch.randn(4, 3, dtype=torch.complex64)
+    run = torch.compile(lambda x: x.angle().expand(2, 4, 3), backend="inkle")
+    assert run(x).stride() == (0, 3, 1)
+    assert torch.equal(run(x), x.angle().expand(2, 4, 3))
+
+
+def test_views_of_an_angle_that_lies_otherwise_than_stated() -> None:
+    def parts(x: torch.Tensor) -> Tensors:
+        y = x.angle()
+        return y, y[1:]
+
+    x = torch.randn(4, 3, dtype=torch.complex64).t()
+    for found, wanted in zip(torch.compile(parts, backend="inkle")(x), parts(x)):
+        assert torch.equal(found, wanted)
+        assert found.stride() == wanted.stride()
+
+
 @pytest.mark.parametrize("rows", [2, 5, 7])
 def test_views_that_eager_makes_are_read_before_writes(rows: int) -> None:
     """The number of pieces is symbolic, so that eager splits."""
@@ -321,3 +339,49 @@ def test_views_that_eager_makes_are_read_before_writes(rows: int) -> None:
         found, wanted = (torch.arange(2.0 * n).reshape(n, 2) for _ in range(2))
         assert torch.equal(run(found), swap(wanted))
         assert torch.equal(found, wanted)
+
+
+def test_a_view_of_arguments_that_share_memory_lies_where_it_does_in_eager() -> None:
+    """AOTAutograd makes one argument of both, and the result of its strides."""
+
+    def write(x: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
+        view *= 2
+        x.view(-1).add_(1.5)
+        return view
+
+    run = torch.compile(write, backend="inkle")
+    for _ in range(2):
+        memories = [torch.arange(7.0) for _ in range(2)]
+        inputs = [m[:6].view(2, 3)[:, 1:2] for m in memories]
+        found, wanted = (f(x, x.reshape(2, -1)) for f, x in zip((run, write), inputs))
+        assert torch.equal(memories[0], memories[1])
+        assert torch.equal(found, wanted)
+        assert found.data_ptr() == inputs[0].data_ptr()
+        assert found.stride() == wanted.stride()
+
+
+def _scaled(x: torch.Tensor) -> Tensors:
+    """By a number that is known only while it runs."""
+    y = x * x.sum().item()
+    return y, y[..., :1], x[1:]
+
+
+def _positive(x: torch.Tensor) -> Tensors:
+    y = x[x[:, 0] > 0]
+    return y, y[..., :1], x[1:]
+
+
+@pytest.mark.parametrize("parts", [_scaled, _positive])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_view_of_what_data_decides_shares_its_memory(parts: Any, dynamic: bool) -> None:
+    torch._dynamo.reset()
+    run = torch.compile(parts, backend="inkle", dynamic=dynamic)
+    for n in (2, 3):
+        x = torch.arange(4.0 * n).reshape(4, n)
+        with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+            y, part, argument = run(x)
+        assert torch.equal(y, parts(x)[0])
+        y.add_(1)
+        x.add_(1)
+        assert torch.equal(part, y[..., :1])
+        assert torch.equal(argument, x[1:])
