@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -105,7 +106,11 @@ class LtGemm final : public GemmWay {
  public:
   LtGemm(const Api& api, cublaslt::Handle handle, const GemmShape& shape, const Problem& problem,
          const Candidate& candidate)
-      : api_(api), handle_(handle), shape_(shape), problem_(problem), candidate_(candidate) {}
+      : api_(api), handle_(handle), shape_(shape), problem_(problem), candidate_(candidate) {
+    for (int a = 0; a < cublaslt::kAlgorithmAttributes; ++a) {
+      configuration_ += fmt::format("{} ", attribute(a));
+    }
+  }
 
   void run(const GemmPointers& p, void* workspace, Stream stream) const override {
     check(execute(p, workspace, stream), "running a product");
@@ -115,17 +120,16 @@ class LtGemm final : public GemmWay {
   }
 
   std::string name() const override {
-    return fmt::format("cublaslt algorithm {} tile {} split {}",
-                       attribute(cublaslt::kAlgorithmId), attribute(cublaslt::kAlgorithmTile),
-                       attribute(cublaslt::kAlgorithmSplit));
+    return fmt::format("cublaslt algorithm {} tile {} split {}", attribute(cublaslt::kAlgorithmId),
+                       attribute(cublaslt::kAlgorithmTile), attribute(cublaslt::kAlgorithmSplit));
   }
 
-  // The opaque description has other bytes in another process.
-  std::string identity() const override {
-    std::vector<std::uint32_t> all;
-    for (int a = 0; a < cublaslt::kAlgorithmAttributes; ++a) all.push_back(attribute(a));
-    return fmt::format("{}", fmt::join(all, " "));
-  }
+  // The opaque description has other bytes in another process, and the configuration does not tell
+  // all: several candidates may have the same. They come in the same order in each process.
+  std::string identity() const override { return fmt::format("{}#{}", configuration_, number_); }
+  const std::string& configuration() const { return configuration_; }
+  // Among candidates of this configuration.
+  void set_number(std::ptrdiff_t number) { number_ = number; }
 
  private:
   // 0 where the library does not know it.
@@ -171,6 +175,8 @@ class LtGemm final : public GemmWay {
   GemmShape shape_;
   Problem problem_;
   Candidate candidate_;
+  std::string configuration_;
+  std::ptrdiff_t number_ = 0;
 };
 
 class LtFinder final : public GemmFinder {
@@ -204,9 +210,13 @@ class LtFinder final : public GemmFinder {
         api_.heuristic(handle_, &query.description, &query.b, &query.a, &query.c, &query.d,
                        &preference, most, found.data(), &count);
     GemmWays result;
+    std::vector<std::string> configurations;
     for (const Candidate& c : std::span(found).first(static_cast<std::size_t>(count))) {
       if (c.state != cublaslt::kSuccess) continue;
-      result.push_back(std::make_shared<LtGemm>(api_, handle_, s, problem, c));
+      auto way = std::make_shared<LtGemm>(api_, handle_, s, problem, c);
+      way->set_number(std::ranges::count(configurations, way->configuration()));
+      configurations.push_back(way->configuration());
+      result.push_back(std::move(way));
     }
     if (result.empty()) {
       unsupported("cuBLASLt knows no way for a product of [{}, {}] and [{}, {}] (status {})", s.m,
