@@ -12,59 +12,16 @@
 #include "schedule/gemm_boxes.h"
 #include "schedule/gemm_epilogue.h"
 #include "schedule/gemm_operand.h"
+#include "schedule/gemm_panels.h"
 #include "schedule/loops.h"
 #include "schedule/stages.h"
 
 namespace inkle::schedule {
 namespace {
 
-// Of fewer columns most of a panel is zeros (2048x256 by 256x1 takes 2.6 times as long as the
-// library); sums of fewer terms are stored as often as they are added to (2048x13 by 13x512: 1.3).
-constexpr std::int64_t kLeastColumns = 8;
-constexpr std::int64_t kLeastTerms = 16;
-
 using loop::BodyBuilder;
 using loop::BufferId;
 using loop::Val;
-
-// What registers hold of the result: a panel's columns of a group's rows. Sums that are computed
-// count, needed or not; a vector of each row alone leaves the multipliers waiting for splats (on a
-// Zen 4 with AVX-512, by 128x768x768: 12 rows by 2 vectors 0.98 of 8 by 3, 6 by 4 0.97 to 0.99).
-struct Block {
-  std::int64_t vectors;  // of a panel
-  double cost;           // of a sum
-};
-constexpr Block kBlocks[] = {{3, 1.0}, {4, 1.005}, {2, 1.02}, {1, 1.2}};
-constexpr std::int64_t kMostRows = 12;  // more take more addresses than there are registers
-
-// Sums take the library longer by so much; its post-ops, in parts of a kernel's writing and reading
-// the result (bench/gemm.py on a Zen 4 with AVX-512; its docs have the table).
-constexpr double kOneRowGain = 0.3;
-constexpr std::int64_t kManyRows = 256;
-constexpr double kManyRowsGain = 0.02;
-constexpr double kPostOpMoves = 0.5;
-
-// A right operand that the product computes as it reads it is computed for each group of rows.
-constexpr std::int64_t kMostComputedRows = 96;
-
-std::int64_t up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
-
-// Rows of a task, in whole groups, which waste nothing.
-std::int64_t rows_of_task(std::optional<std::int64_t> rows, std::int64_t most, std::int64_t group) {
-  most = std::max(most / group, std::int64_t{1}) * group;
-  if (!rows || *rows < 1) return most;
-  if (*rows <= group * 2) return *rows;
-  const std::int64_t blocks = (*rows + most - 1) / most;
-  return up((*rows + blocks - 1) / blocks, group);
-}
-
-// Rows that registers have in all tasks.
-std::int64_t computed_rows(std::int64_t rows, std::int64_t most, std::int64_t group) {
-  const std::int64_t task = rows_of_task(rows, most, group);
-  const std::int64_t groups = (task + group - 1) / group;
-  const std::int64_t each = std::max((task + groups - 1) / groups, std::int64_t{1});
-  return rows / task * groups * each + up(rows % task, each);
-}
 
 class GemmMaker {
  public:
@@ -74,12 +31,13 @@ class GemmMaker {
         training_(training),
         all_(all),
         by_boxes_(device.products.terms > 0),
-        context_(*scheduled.program.context) {}
+        context_(*scheduled.program.context),
+        panels_(scheduled.program, device, training, all) {}
 
   void run() {
     for (std::size_t s = 0; s < scheduled_.steps.size(); ++s) {
       const auto* matmul = std::get_if<MatmulStep>(&scheduled_.steps[s].action);
-      if (matmul == nullptr || !(by_boxes_ ? can_copy(*matmul) : fits(*matmul))) continue;
+      if (matmul == nullptr || !(by_boxes_ ? can_copy(*matmul) : panels_.fits(*matmul))) continue;
       write(s, *matmul);
     }
     std::vector<Step> steps;
@@ -97,81 +55,13 @@ class GemmMaker {
     return scheduled_.program.buffers[b];
   }
 
-  // Sizes; of a CPU.
-  [[nodiscard]] bool fits(const MatmulStep& m) const {
-    for (const Expr size : m.b.sizes) {
-      if ((!all_ && !size.is_constant()) || size.is_constant(0)) return false;
-    }
-    const auto columns = m.b.sizes.back().constant(), terms = m.a.sizes.back().constant();
-    if (!all_ && (columns < kLeastColumns || terms < kLeastTerms)) return false;
-    return !buffer(m.c.buffer).writes_into && m.a.sizes.size() == m.c.sizes.size() &&
-           m.b.sizes.size() == m.c.sizes.size();
-  }
-
-  // Types, where both operands are as they lie.
-  [[nodiscard]] bool multiplies(const MatmulStep& m) const {
-    const abi::DType dtype = buffer(m.a.buffer).dtype, result = buffer(m.c.buffer).dtype;
-    if (dtype != buffer(m.b.buffer).dtype || (all_ && dtype != abi::DType::f32)) return false;
-    if (result != dtype && result != abi::DType::f32) return false;
-    return dtype == abi::DType::f32 || (dtype == abi::DType::bf16 && has_pairs(m.a));
-  }
-
-  // Whether the processor multiplies pairs of bf16, and the terms of each row of `a` are some.
-  [[nodiscard]] bool has_pairs(const View& a) const {
-    if (device_.matrix_unit != abi::MatrixUnit::avx512_bf16 &&
-        device_.matrix_unit != abi::MatrixUnit::amx) {
-      return false;
-    }
-    const std::size_t rank = a.sizes.size();
-    if (!sym::divides(2, a.sizes[rank - 1]) || !a.strides[rank - 1].is_constant(1)) return false;
-    for (std::size_t d = 0; d + 1 < rank; ++d) {
-      if (!a.sizes[d].is_constant(1) && !sym::divides(2, a.strides[d])) return false;
-    }
-    return sym::divides(2, a.offset);
-  }
-  // The same in pairs.
+  // The same, two neighbouring terms as one.
   static View pairs_of(View a) {
     const std::size_t rank = a.sizes.size();
     a.offset = sym::floordiv(a.offset, 2);
     a.sizes[rank - 1] = sym::floordiv(a.sizes[rank - 1], 2);
     for (std::size_t d = 0; d + 1 < rank; ++d) a.strides[d] = sym::floordiv(a.strides[d], 2);
     return a;
-  }
-
-  // Of a task: half, where there would be too few tasks for all threads.
-  [[nodiscard]] std::int64_t most_rows(const GemmKernel& g) const {
-    const std::int64_t most = device_.loops.gemm_rows, columns = device_.loops.gemm_columns;
-    const auto tasks = (g.batch * sym::ceildiv(g.rows, context_.constant(most)) *
-                        sym::ceildiv(g.columns, context_.constant(columns)))
-                           .constant();
-    return tasks && *tasks < std::int64_t{2} * device_.parallelism ? most / 2 : most;
-  }
-
-  // The block of registers that computes the fewest sums; what they cost for each that is needed.
-  // With `whole` one whose panels are all full; none may be.
-  double choose_panel(GemmKernel& g, bool whole) const {
-    constexpr std::int64_t kUnknown = std::int64_t{1} << 16;
-    const auto likely = [&](Expr size) {
-      return std::max<std::int64_t>(sym::hint(size).value_or(kUnknown), 1);
-    };
-    const std::int64_t rows = likely(g.rows), columns = likely(g.columns);
-    const std::int64_t lanes = device_.vector_bytes / 4;
-    double least = 0;
-    for (const Block& block : kBlocks) {
-      const std::int64_t group = std::min(device_.loops.gemm_sums / block.vectors, kMostRows);
-      // A panel's row and two splats have registers of their own.
-      if (block.vectors * (group + 1) + 2 > device_.vector_registers) continue;
-      const std::int64_t panel = block.vectors * lanes;
-      if (whole && !sym::divides(panel, g.columns)) continue;
-      const double cost = block.cost *
-                          static_cast<double>(computed_rows(rows, most_rows(g), group)) *
-                          static_cast<double>(up(columns, panel));
-      if (g.panel != 0 && cost >= least) continue;
-      g.panel = panel;
-      g.group = group;
-      least = cost;
-    }
-    return least / (static_cast<double>(rows) * static_cast<double>(columns));
   }
 
   // Of products on tensor cores, which take bf16 and boxes that the copy engine can take.
@@ -251,12 +141,12 @@ class GemmMaker {
     const auto maker = maker_of(s, m);
     const bool computes = maker && take_operand(*maker, m, g, right);
     if (!computes && !by_boxes_) {
-      if (!multiplies(m)) return;
+      if (!panels_.multiplies(m)) return;
       if (buffer(m.a.buffer).dtype == abi::DType::bf16) {
         g = problem_of(m, true);
         right = right_of(m, g);
       }
-      computed = choose_panel(g, false);
+      computed = panels_.choose(g, false);
     }
     Expr batches = g.batch;
     if (by_boxes_) {
@@ -282,7 +172,7 @@ class GemmMaker {
     const bool joined = next && join(*next, m, step);
     // The result is written and read by nobody, or is written alone.
     const double moves = joined ? next->is_only ? 1 : 0.5 : 0;
-    if (!computes && !is_chosen(m, computed, moves)) return;
+    if (!computes && !panels_.is_chosen(m, computed, moves)) return;
     if (!by_boxes_) add_pack(s, right, batches, step);
     if (computes) gone_.insert(*maker);
     collect_sizes(step.kernel, context_);
@@ -328,22 +218,10 @@ class GemmMaker {
                         [&](const Step& step) { return contains(writes(step), b); });
   }
 
-  // Of few rows; unless all is the template's, where the wide matrix would not stay in the cache.
-  [[nodiscard]] bool may_compute(const MatmulStep& m) const {
-    const auto rows = m.c.sizes[m.c.sizes.size() - 2].constant();
-    if (device_.libraries.gemm.source == abi::GemmSource::templates) {
-      return rows && *rows <= kMostComputedRows;
-    }
-    const auto terms = m.a.sizes.back().constant(), columns = m.b.sizes.back().constant();
-    constexpr std::int64_t kBytes = 4;
-    return rows && *rows <= device_.loops.gemm_few_rows && terms && columns &&
-           *terms * *columns * kBytes > device_.l3_bytes;
-  }
-
   // The step that makes the right operand, for this product alone, of what no call changes.
   [[nodiscard]] std::optional<std::size_t> maker_of(std::size_t s, const MatmulStep& m) const {
     if (by_boxes_ || all_ || training_ || is_seen_outside(m.b.buffer)) return std::nullopt;
-    if (buffer(m.a.buffer).dtype != abi::DType::f32 || !may_compute(m)) return std::nullopt;
+    if (buffer(m.a.buffer).dtype != abi::DType::f32 || !panels_.may_compute(m)) return std::nullopt;
     std::optional<std::size_t> found;
     for (std::size_t t = 0; t < scheduled_.steps.size(); ++t) {
       const Step& step = scheduled_.steps[t];
@@ -363,7 +241,7 @@ class GemmMaker {
     const auto* made = std::get_if<KernelStep>(&scheduled_.steps[maker].action);
     if (made == nullptr) return false;
     auto operand = computed_operand(*made, m.b.buffer, right.offset, g, context_);
-    if (!operand || !choose_whole_panel(g)) return false;
+    if (!operand || panels_.choose(g, true) == 0) return false;
     right.buffer = operand->packed;
     right.offset = operand->offset;
     right.is_shared = !sym::contains(right.offset, g.variables[0]);
@@ -375,20 +253,13 @@ class GemmMaker {
     }
     return true;
   }
-  bool choose_whole_panel(GemmKernel& g) const {
-    choose_panel(g, true);
-    return g.panel != 0;
-  }
-
   void choose(Schedule& schedule, const GemmKernel& g) const {
     if (by_boxes_) {
       schedule.products = choose_products(g, device_);
       schedule.blocks = BlockSchedule{.threads = 128 + schedule.products->rows * 2};
       return;
     }
-    schedule.lanes = device_.vector_bytes / 4;
-    schedule.row_block = rows_of_task(g.rows.constant(), most_rows(g), g.group);
-    schedule.column_block = up(device_.loops.gemm_columns, g.panel);
+    panels_.cut(g, schedule);
   }
 
   // The right operand as it lies.
@@ -407,31 +278,6 @@ class GemmMaker {
     if (right.is_shared) return context_.constant(1);
     g.b = g.b + v[0] * padded * g.terms;
     return g.batch;
-  }
-
-  // What is expected of both: sums that are computed, needed or not, against those of the library,
-  // which has fewer to compute but another kernel, or post-ops, behind it. Panels of what is no
-  // parameter, and of parameters that change, are packed in every call.
-  [[nodiscard]] bool is_chosen(const MatmulStep& m, double computed, double moves) const {
-    if (all_ || device_.libraries.gemm.source == abi::GemmSource::templates) return true;
-    if (training_ || !m.b_is_weight) return false;
-    const abi::LoopRules& rules = device_.loops;
-    const auto rows = sym::hint(m.c.sizes[m.c.sizes.size() - 2]);
-    double library = 1;
-    if (rows && *rows == 1) {
-      library += kOneRowGain;
-    } else if (rows && *rows <= rules.gemm_few_rows) {
-      library += rules.gemm_few_rows_gain;
-    } else if (rows && *rows >= kManyRows) {
-      library += kManyRowsGain;
-    }
-    const bool has_work = std::any_of(m.epilogue.begin(), m.epilogue.end(), [](const Epilogue& e) {
-      return e.kind != abi::PostOpKind::relu && e.kind != abi::PostOpKind::linear;
-    });
-    if (has_work) moves = std::max(moves, kPostOpMoves);
-    // Of bf16 multiplying takes half the time, and so does moving the result.
-    library += moves * rules.gemm_joined_terms / static_cast<double>(*m.a.sizes.back().constant());
-    return computed <= library;
   }
 
   // What the library would have done behind the product, and the store of the result; false: there
@@ -568,6 +414,7 @@ class GemmMaker {
   bool all_;
   bool by_boxes_;  // operands are copied as they lie
   sym::Context& context_;
+  PanelChoice panels_;
   std::map<std::size_t, Step> packs_;
   std::set<std::size_t> gone_;
 };
