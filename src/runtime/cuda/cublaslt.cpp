@@ -115,9 +115,8 @@ class LtGemm final : public GemmWay {
   }
 
   std::string name() const override {
-    return fmt::format("cublaslt algorithm {} tile {} split {}",
-                       attribute(cublaslt::kAlgorithmId), attribute(cublaslt::kAlgorithmTile),
-                       attribute(cublaslt::kAlgorithmSplit));
+    return fmt::format("cublaslt algorithm {} tile {} split {}", attribute(cublaslt::kAlgorithmId),
+                       attribute(cublaslt::kAlgorithmTile), attribute(cublaslt::kAlgorithmSplit));
   }
 
   // The opaque description has other bytes in another process.
