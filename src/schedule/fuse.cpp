@@ -52,6 +52,30 @@ std::vector<bool> updated_buffers(const Program& program) {
   return updated;
 }
 
+// Elementwise, and the last loop goes from element to element of all that it touches.
+bool is_dense(const Group& group, const Program& program) {
+  if (!group.open || group.outer.empty()) return false;
+  const sym::Expr last = group.outer.back().variable;
+  const auto fits = [&](BufferId b, const std::vector<sym::Expr>& indices) {
+    const sym::Expr offset = linear_offset(program.buffers[b], indices, *program.context);
+    if (!sym::contains(offset, last)) return true;
+    const auto stride = sym::stride(offset, last);
+    return stride && stride->is_constant(1);
+  };
+  return std::all_of(group.members.begin(), group.members.end(), [&](const Member& member) {
+    const auto& body = member.nest.body.instructions;
+    const auto& stores = member.nest.stores;
+    return member.inner.empty() &&
+           std::all_of(body.begin(), body.end(),
+                       [&](const loop::Instruction& i) {
+                         return i.opcode != loop::Opcode::load || fits(i.buffer, i.indices);
+                       }) &&
+           std::all_of(stores.begin(), stores.end(), [&](const loop::Store& store) {
+             return fits(store.buffer, store.indices) && sym::contains(store.indices.back(), last);
+           });
+  });
+}
+
 class Fuser {
  public:
   Fuser(const Program& program, const abi::Target& device, const std::vector<BufferId>& gathered,
@@ -333,10 +357,10 @@ class Fuser {
     const std::vector<std::size_t> ordered = order();
     for (std::size_t i = 0; i < ordered.size(); ++i) {
       const std::size_t a = ordered[i];
-      if (nests_[a].empty() || !may_join(a) || !is_dense(groups_[a])) continue;
+      if (nests_[a].empty() || !may_join(a) || !is_dense(groups_[a], program_)) continue;
       for (std::size_t j = i + 1; j < ordered.size() && j <= i + kSiblingWindow; ++j) {
         const std::size_t b = ordered[j];
-        if (nests_[b].empty() || !may_join(b) || !is_dense(groups_[b])) continue;
+        if (nests_[b].empty() || !may_join(b) || !is_dense(groups_[b], program_)) continue;
         if (nests_[a].size() + nests_[b].size() > kMaxMembers) continue;
         const FusionScore score = rulebook_.score_fusion(touched_[a], touched_[b]);
         // What has little in common may be the same kernel on other tensors (combine.h).
@@ -362,31 +386,6 @@ class Fuser {
       why_not = "another kernel lies between them";
     }
     return merged;
-  }
-
-  // Elementwise, and the last loop goes from element to element of all that it touches.
-  bool is_dense(const Group& group) const {
-    if (!group.open || group.outer.empty()) return false;
-    const sym::Expr last = group.outer.back().variable;
-    const auto fits = [&](BufferId b, const std::vector<sym::Expr>& indices) {
-      const sym::Expr offset = linear_offset(program_.buffers[b], indices, *program_.context);
-      if (!sym::contains(offset, last)) return true;
-      const auto stride = sym::stride(offset, last);
-      return stride && stride->is_constant(1);
-    };
-    return std::all_of(group.members.begin(), group.members.end(), [&](const Member& member) {
-      const auto& body = member.nest.body.instructions;
-      const auto& stores = member.nest.stores;
-      return member.inner.empty() &&
-             std::all_of(body.begin(), body.end(),
-                         [&](const loop::Instruction& i) {
-                           return i.opcode != loop::Opcode::load || fits(i.buffer, i.indices);
-                         }) &&
-             std::all_of(stores.begin(), stores.end(), [&](const loop::Store& store) {
-               return fits(store.buffer, store.indices) &&
-                      sym::contains(store.indices.back(), last);
-             });
-    });
   }
 
   template <class Join>
