@@ -166,7 +166,8 @@ def test_what_kernels_cannot_read_at_once_is_copied(rest, start, in_place, compi
     reports = compiled(Joined(), torch.randn(2, 64, width))
     assert forms.attention_calls() == forms.pair_of("efficient")
     forward = [step["label"] for step in reports[0].steps]
-    assert ("eager" in forward) != in_place, forward
+    copies = any("eager" in label.split("+") for label in forward)
+    assert copies != in_place, forward
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3)])

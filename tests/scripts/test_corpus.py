@@ -365,7 +365,7 @@ def test_the_command_makes_the_same_twice_and_other_programs_differ(tmp_path):
         assert made["t/sum"]["steps"][0]["code"]
     rows = comparing.compare(tmp_path / "one", tmp_path / "three", comparing.CLASSES)
     found = {(r.target, r.which) for r in rows if r.differ}
-    expected = {(t, c) for t in targets for c in ("passes", "loops", "steps", "schedule", "code")}
+    expected = {(t, c) for t in targets for c in ("passes", "loops", "steps", "schedule", "plan", "code")}
     assert found == expected | ({("avx2", "results")} if "avx2" in targets else set())
     for row in rows:
         assert all(line.startswith("t/sum: ") for line in row.differ)
