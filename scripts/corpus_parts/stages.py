@@ -54,7 +54,9 @@ def count(tool: pathlib.Path, case: Case, device: str) -> dict[str, int]:
              f"--toggle-collect={WHOLE}*", "--quiet", str(tool), "corpus", "make",
              str(folder / "cases"), "-o", str(folder / "made"), "--no-run", "--threads", "1",
              "--device", device],
-            check=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+            check=True,
+            # What an earlier process compiled is compiled again.
+            env={**os.environ, "OMP_NUM_THREADS": "1", "INKLE_CACHE_DIR": ""},
         )  # fmt: skip
         done = subprocess.run(["callgrind_annotate", "--inclusive=yes", "--threshold=100",
                                "--show=Ir", str(out)],
