@@ -22,6 +22,21 @@ bool multiplies_pairs(const abi::Target& target) {
          target.matrix_unit == abi::MatrixUnit::amx;
 }
 
+// Pairs take half the multiplications, of sizes that are rounded up to two vectors, and more work
+// to pack. What a row of q costs in f32 and in pairs: a score for each column, then the products of
+// the weights with the columns' values.
+bool gains_by_pairs(const AttentionProblem& problem, std::int64_t lanes) {
+  constexpr std::int64_t kUnknown = 256;
+  constexpr double kLeastGain = 0.9;
+  const auto likely = [=](Expr size) { return sym::hint(size).value_or(kUnknown); };
+  const std::int64_t columns = likely(problem.kv_length), head = likely(problem.head_dim);
+  const std::int64_t values = round_up(likely(problem.value_dim), lanes);
+  const std::int64_t wide = round_up(columns, lanes) * head + columns * values;
+  const std::int64_t pairs = round_up(columns, lanes) * round_up(head, 2 * lanes) / 2 +
+                             round_up(columns, 2 * lanes) / 2 * values;
+  return static_cast<double>(pairs) < kLeastGain * static_cast<double>(wide);
+}
+
 AttentionConfig registers_of(const abi::Target& target) {
   AttentionConfig config;
   config.lanes = target.vector_bytes / 4;
@@ -34,7 +49,8 @@ std::vector<AttentionConfig> forward_configs(const AttentionProblem& problem,
                                              const abi::Target& target) {
   AttentionConfig config = registers_of(target);
   // Dropped weights are few and large, and their rounding shows; their gradient is of f32, too.
-  config.pairs = problem.dtype == DType::bf16 && !problem.dropout && multiplies_pairs(target);
+  config.pairs = problem.dtype == DType::bf16 && !problem.dropout && multiplies_pairs(target) &&
+                 gains_by_pairs(problem, config.lanes);
   // 128 rows or more keep packing below 5 per cent of the time; at 32 it takes 15.
   config.q_block = 128;
   config.kv_block = 256;

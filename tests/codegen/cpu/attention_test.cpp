@@ -7,6 +7,7 @@
 #include <string>
 
 #include "codegen/cpu/attention_fixture.h"
+#include "templates/attention.h"
 
 namespace inkle::codegen::cpu {
 namespace {
@@ -284,6 +285,27 @@ TEST(Attention, Speed) {
       }
     }
   }
+}
+
+// Pairs of bf16 are of sizes rounded up to two vectors: small ones multiply as often as in f32.
+TEST(AttentionPairs, AreTakenWhereTheySaveMultiplications) {
+  sym::Context context;
+  abi::Target target;
+  target.matrix_unit = abi::MatrixUnit::avx512_bf16;
+  target.vector_bytes = 64;
+  target.vector_registers = 32;
+  const auto pairs = [&](std::int64_t columns, std::int64_t head, abi::DType dtype) {
+    templates::AttentionProblem problem;
+    problem.dtype = dtype;
+    problem.kv_length = context.constant(columns);
+    problem.head_dim = problem.value_dim = context.constant(head);
+    return templates::attention_template_of(problem).configs(problem, target).front().pairs;
+  };
+  EXPECT_FALSE(pairs(16, 12, abi::DType::bf16));
+  EXPECT_FALSE(pairs(128, 64, abi::DType::f32));
+  EXPECT_TRUE(pairs(17, 32, abi::DType::bf16));
+  EXPECT_TRUE(pairs(77, 40, abi::DType::bf16));
+  EXPECT_TRUE(pairs(128, 32, abi::DType::bf16));
 }
 
 }  // namespace
