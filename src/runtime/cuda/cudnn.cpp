@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -299,9 +300,10 @@ class CudnnFinder final : public WayFinder {
     Context& used = context(worker);
     const std::lock_guard lock(used.mutex);
     const Descriptor graph = GraphBuilder(api_, shape).run(used.handle);
+    Identities identities;
     for (const int mode : {cudnn::kModeA, cudnn::kModeFallback}) {
       for (const Descriptor& config : configurations(api_, graph, mode)) {
-        const Engine engine = describe_engine(api_, config);
+        const Engine engine = identities.numbered(describe_engine(api_, config));
         if (engine.identity == identity) return make_way(used, shape, config, engine);
       }
     }
@@ -314,6 +316,20 @@ class CudnnFinder final : public WayFinder {
     std::string name;
     std::string identity;   // with the knobs of the engine, as they are set
     bool compiles = false;  // when asked for
+  };
+
+  // Knobs need not tell all of a configuration: those of which they tell the same are told apart by
+  // their order, which is the same in every process.
+  class Identities {
+   public:
+    Engine numbered(Engine engine) {
+      const int number = seen_[engine.identity]++;
+      if (number > 0) engine.identity += fmt::format(" #{}", number);
+      return engine;
+    }
+
+   private:
+    std::map<std::string, int> seen_;
   };
 
   Context& context(std::size_t worker) {
@@ -330,20 +346,22 @@ class CudnnFinder final : public WayFinder {
   static Ways ways(Context& context, const ConvolutionShape& shape, int most) {
     const Descriptor graph = GraphBuilder(context.api, shape).run(context.handle);
     Ways result;
+    Identities identities;
     int compiled = 0;
     for (const int mode : {cudnn::kModeA, cudnn::kModeFallback}) {
       if (!result.empty()) break;
       for (Descriptor& config : configurations(context.api, graph, mode)) {
         if (static_cast<int>(result.size()) >= most) break;
-        add_candidate(context, shape, config, compiled, result);
+        const Engine engine = identities.numbered(describe_engine(context.api, config));
+        add_candidate(context, shape, config, engine, compiled, result);
       }
     }
     return result;
   }
 
   static void add_candidate(Context& context, const ConvolutionShape& shape,
-                            const Descriptor& config, int& compiled, Ways& result) {
-    const Engine engine = describe_engine(context.api, config);
+                            const Descriptor& config, const Engine& engine, int& compiled,
+                            Ways& result) {
     const int most = shape.result == ConvolutionShape::Result::y ? kCompiled : kCompiledGradients;
     if (engine.compiles && compiled >= most) return;
     auto way = make_way(context, shape, config, engine);
