@@ -93,10 +93,10 @@ class Printer {
     for (std::size_t b = 0; b < plan_.buffers.size(); ++b) declaration(static_cast<PlanBuffer>(b));
     for (std::size_t r = 0; r < plan_.regions.size(); ++r) {
       line("region {} {{", r);
-      for (const Step& s : plan_.regions[r].steps) line("  {}", step(s));
+      for (const PlanStep& s : plan_.regions[r].steps) line("  {}", step(s));
       line("}}");
     }
-    for (const Step& s : plan_.steps) line("{}", step(s));
+    for (const PlanStep& s : plan_.steps) line("{}", step(s));
     std::string results;
     for (const PlanOutput& o : plan_.outputs) results += (results.empty() ? "" : ", ") + result(o);
     line("return {}", results.empty() ? "nothing" : results);
@@ -331,7 +331,7 @@ class Printer {
     }
     return fmt::format("call region {} ({})", c.region, operands);
   }
-  [[nodiscard]] std::string step(const Step& s) const {
+  [[nodiscard]] std::string step(const PlanStep& s) const {
     std::string action = std::visit([this](const auto& a) { return describe(a); }, s.action);
     if (s.prepare) action = "prepare " + action;
     return s.source.empty() ? action : action + "  # " + s.source;
@@ -369,12 +369,12 @@ class Printer {
 
 std::string to_string(const Plan& plan) { return Printer(plan).print(); }
 
-bool is_nested(const Step& step) {
+bool is_nested(const PlanStep& step) {
   return std::holds_alternative<Branch>(step.action) || std::holds_alternative<Loop>(step.action) ||
          std::holds_alternative<RegionCall>(step.action);
 }
 
-const std::string& place_of_failure(const Plan& plan, const Step& step) {
+const std::string& place_of_failure(const Plan& plan, const PlanStep& step) {
   if (!step.checked.empty()) return step.checked;
   return step.source.empty() ? plan.name : step.source;
 }

@@ -164,7 +164,7 @@ struct RegionCall {
   std::vector<PlanBuffer> actuals;
 };
 
-struct Step {
+struct PlanStep {
   std::variant<Launch, LibraryCall, EagerCall, CopyStep, Branch, Loop, RegionCall> action;
   std::string source;   // the user's lines, for reports
   std::string checked;  // of them, those of ops that may fail at run time; not part of the text
@@ -180,11 +180,11 @@ struct Step {
 // Steps that run where a step of the plan, or of an earlier region, says so. Buffers that they use
 // are in use during that step.
 struct Region {
-  std::vector<Step> steps;
+  std::vector<PlanStep> steps;
 };
 
 // Whether the action is made of steps of regions.
-[[nodiscard]] bool is_nested(const Step& step);
+[[nodiscard]] bool is_nested(const PlanStep& step);
 
 // A kernel as a device runs it: a function of one of Code::images.
 struct DeviceKernel {
@@ -235,14 +235,14 @@ struct Plan {
   std::vector<BufferDecl> buffers;
   std::vector<ConstantDecl> constants;
   std::vector<KernelDecl> kernels;
-  std::vector<Step> steps;
+  std::vector<PlanStep> steps;
   std::vector<Region> regions;
   std::vector<PlanOutput> outputs;
 };
 
 // Where a step that has failed comes from, for messages: the lines of its ops that may fail, else
 // all of its lines, else the plan's name.
-[[nodiscard]] const std::string& place_of_failure(const Plan& plan, const Step& step);
+[[nodiscard]] const std::string& place_of_failure(const Plan& plan, const PlanStep& step);
 
 // Text for tests and people, e.g. "launch k0 (x, r, g, b, t1) over s0*s1".
 [[nodiscard]] std::string to_string(const Plan& plan);

@@ -208,7 +208,7 @@ void visit_fields(V& v, RegionCall& c) {
 }
 
 template <class V>
-void visit_fields(V& v, Step& s) {
+void visit_fields(V& v, PlanStep& s) {
   v.field("action", s.action);
   v.field("prepare", s.prepare);
   v.field("bytes", s.bytes);

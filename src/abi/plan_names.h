@@ -28,7 +28,7 @@ inline constexpr auto names_of(EagerArgument::Kind) {
 inline constexpr auto names_of(PlanOutput::Kind) {
   return std::array<std::string_view, 4>{"buffer", "argument", "integer", "none"};
 }
-// Of Step::action, those of LibraryCall in place of it.
+// Of PlanStep::action, those of LibraryCall in place of it.
 inline constexpr std::string_view name_of_action(const Launch*) { return "launch"; }
 inline constexpr std::string_view name_of_action(const MatmulCall*) { return "matmul"; }
 inline constexpr std::string_view name_of_action(const ConvolutionCall*) { return "convolution"; }

@@ -20,7 +20,7 @@
 namespace inkle::abi {
 namespace {
 
-using Action = decltype(Step::action);
+using Action = decltype(PlanStep::action);
 
 template <class T>
 concept Number = std::integral<T> && !std::same_as<T, bool>;

@@ -51,7 +51,7 @@ abi::PlanAndCode runnable(abi::PlanAndCode made, const Place& place) {
   } else {
     runtime::common::check_references(*made.plan);
   }
-  for (const abi::Step& step : made.plan->steps) {
+  for (const abi::PlanStep& step : made.plan->steps) {
     if (const auto* eager = std::get_if<abi::EagerCall>(&step.action)) {
       unsupported("plan {}: {} needs a framework", made.plan->name, eager->name);
     }

@@ -48,7 +48,7 @@ driver::Compiled compiled_of(const package::Package& package, const runtime::cud
     return compiled;
   }
   report.kernels = static_cast<std::uint32_t>(compiled.plan->kernels.size());
-  for (const abi::Step& step : compiled.plan->steps) {
+  for (const abi::PlanStep& step : compiled.plan->steps) {
     driver::StepReport described{.kind = {}, .label = {}, .source = step.source, .kernel = {}};
     if (const auto* launch = std::get_if<abi::Launch>(&step.action)) {
       described.kind = "kernel";

@@ -365,7 +365,7 @@ class Assembler {
   }
 
   void add_step(const schedule::Step& step) {
-    abi::Step result;
+    abi::PlanStep result;
     result.source = fmt::format("{}", fmt::join(step.sources, ", "));
     result.checked = fmt::format("{}", fmt::join(step.checked, ", "));
     result.prepare = step.prepare;

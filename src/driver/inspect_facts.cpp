@@ -57,7 +57,7 @@ class FactsMaker {
   std::int64_t value(abi::Slot slot) const { return inspection_.slots[slot]; }
   std::int64_t bytes(PlanBuffer b) const { return value(plan_.buffers[b].bytes); }
 
-  void count(const abi::Step& step) {
+  void count(const abi::PlanStep& step) {
     if (step.prepare) {
       ++facts_.prepared;
     } else if (std::holds_alternative<abi::Launch>(step.action)) {
@@ -70,7 +70,7 @@ class FactsMaker {
   }
 
   void add_step(std::size_t s) {
-    const abi::Step& step = plan_.steps[s];
+    const abi::PlanStep& step = plan_.steps[s];
     count(step);
     StepFacts f;
     f.prepare = step.prepare;
@@ -91,7 +91,7 @@ class FactsMaker {
   }
 
   // A product or convolution of f16 or bf16.
-  static bool multiplies_narrow(const abi::Step& step) {
+  static bool multiplies_narrow(const abi::PlanStep& step) {
     const auto* call = std::get_if<abi::LibraryCall>(&step.action);
     if (call == nullptr) return false;
     if (const auto* m = std::get_if<abi::MatmulCall>(call)) return is_reduced_float(m->a.dtype);
@@ -152,7 +152,7 @@ class FactsMaker {
 
 }  // namespace
 
-std::vector<PlanBuffer> buffers_of(const abi::Step& step) {
+std::vector<PlanBuffer> buffers_of(const abi::PlanStep& step) {
   std::vector<PlanBuffer> all;
   if (const auto* launch = std::get_if<abi::Launch>(&step.action)) {
     all = launch->buffers;

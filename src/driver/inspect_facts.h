@@ -58,6 +58,6 @@ struct InspectFacts {
 [[nodiscard]] InspectFacts inspect_facts(const Inspection& inspection);
 
 // Buffers that a step names, each once, in order; aliases stay what they are.
-[[nodiscard]] std::vector<abi::PlanBuffer> buffers_of(const abi::Step& step);
+[[nodiscard]] std::vector<abi::PlanBuffer> buffers_of(const abi::PlanStep& step);
 
 }  // namespace inkle::driver

@@ -136,7 +136,7 @@ std::string_view place(abi::BufferDecl::Kind kind) {
   return "";
 }
 
-std::string buffer_chips(const Page& page, const abi::Step& step) {
+std::string buffer_chips(const Page& page, const abi::PlanStep& step) {
   std::string chips;
   for (const abi::PlanBuffer b : buffers_of(step)) {
     const abi::BufferDecl& decl = page.in.plan->buffers[b];
@@ -158,7 +158,7 @@ std::string fact(std::string_view name, const std::string& html) {
 
 std::string step_card(const Page& page, std::size_t s, const std::vector<std::string>& lines) {
   const StepFacts& f = page.facts.steps[s];
-  const abi::Step& step = page.in.plan->steps[s];
+  const abi::PlanStep& step = page.in.plan->steps[s];
   std::string ops;
   for (const std::string& op : parts_of(page.label(s), "+")) {
     ops += fmt::format("<span class=\"chip\">{}</span>", escaped(op));

@@ -93,7 +93,7 @@ class CudaBackend final : public Backend {
     if (!sizes.is_constant() || device_->convolutions() == nullptr) return;
     ahead_ = device_->convolutions();
     std::vector<runtime::cuda::ConvolutionShape> shapes;
-    for (const abi::Step& step : plan.steps) {
+    for (const abi::PlanStep& step : plan.steps) {
       const auto* library = std::get_if<abi::LibraryCall>(&step.action);
       const auto* call = library == nullptr ? nullptr : std::get_if<abi::ConvolutionCall>(library);
       if (call == nullptr) continue;

@@ -105,11 +105,11 @@ class Packer {
                  return binary::CreateConstant(out_, number_of(c.dtype), integers(c.sizes));
                }),
         tables(p.kernels, [&](const abi::KernelDecl& k) { return kernel(k); }),
-        tables(p.steps, [&](const abi::Step& s) { return step(s); }),
+        tables(p.steps, [&](const abi::PlanStep& s) { return step(s); }),
         tables(p.regions,
                [&](const abi::Region& r) {
                  return binary::CreateRegion(
-                     out_, tables(r.steps, [&](const abi::Step& s) { return step(s); }));
+                     out_, tables(r.steps, [&](const abi::PlanStep& s) { return step(s); }));
                }),
         tables(p.outputs, [&](const abi::PlanOutput& o) {
           return binary::CreateOutput(out_, number_of(o.kind), o.index, numbers(o.sizes),
@@ -223,7 +223,7 @@ class Packer {
                   binary::CreateRegionCall(out_, c.region, numbers(c.formals), numbers(c.actuals)));
   }
 
-  Offset<binary::Step> step(const abi::Step& s) {
+  Offset<binary::Step> step(const abi::PlanStep& s) {
     const auto [kind, table] =
         std::visit([this](const auto& a) { return pack_action(a); }, s.action);
     const auto slot = [](const std::optional<abi::Slot>& value) {

@@ -296,8 +296,8 @@ class Unpacker {
     return made;
   }
 
-  abi::Step step(const binary::Step& s) {
-    abi::Step made;
+  abi::PlanStep step(const binary::Step& s) {
+    abi::PlanStep made;
     made.source = string(s.source());
     made.checked = string(s.checked());
     made.prepare = s.prepare();

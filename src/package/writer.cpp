@@ -55,7 +55,7 @@ class TensorSection {
 void refuse_eager(const PackageInput& input) {
   std::set<std::string> names;
   for (const TargetProgram& target : input.targets) {
-    for (const abi::Step& step : target.made.plan->steps) {
+    for (const abi::PlanStep& step : target.made.plan->steps) {
       const auto* eager = std::get_if<abi::EagerCall>(&step.action);
       if (eager == nullptr) continue;
       names.insert(step.source.empty() ? eager->name

@@ -51,7 +51,7 @@ std::string_view action_name(const abi::LibraryCall& call) {
   return std::visit([](const auto& c) { return abi::name_of_action(&c); }, call);
 }
 
-std::string event_name(const abi::Plan& plan, const abi::Step& step) {
+std::string event_name(const abi::Plan& plan, const abi::PlanStep& step) {
   if (const auto* launch = std::get_if<abi::Launch>(&step.action)) {
     return plan.kernels[launch->kernel].name;
   }

@@ -6,7 +6,7 @@
 
 namespace inkle::runtime::common {
 
-void throw_status(abi::KernelStatus status, const abi::Plan& plan, const abi::Step& step) {
+void throw_status(abi::KernelStatus status, const abi::Plan& plan, const abi::PlanStep& step) {
   const std::string& where = abi::place_of_failure(plan, step);
   switch (status) {
     case abi::KernelStatus::index_out_of_range:

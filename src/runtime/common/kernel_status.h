@@ -8,6 +8,6 @@ namespace inkle::runtime::common {
 // `status` is not ok. Throws OutOfRange or UserError naming the step's place in the user's program,
 // InternalError for a status that no kernel reports.
 [[noreturn]] void throw_status(abi::KernelStatus status, const abi::Plan& plan,
-                               const abi::Step& step);
+                               const abi::PlanStep& step);
 
 }  // namespace inkle::runtime::common

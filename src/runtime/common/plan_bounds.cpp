@@ -115,7 +115,7 @@ class Checker {
     }
   }
 
-  void steps(const std::vector<abi::Step>& all) {
+  void steps(const std::vector<abi::PlanStep>& all) {
     for (std::size_t i = 0; i < all.size(); ++i) {
       place_ = fmt::format("step {}", i);
       if (const auto* launch = std::get_if<abi::Launch>(&all[i].action)) {

@@ -119,10 +119,10 @@ class Checker {
     }
   }
 
-  void check_steps(const std::vector<abi::Step>& steps, std::string_view what) {
+  void check_steps(const std::vector<abi::PlanStep>& steps, std::string_view what) {
     for (std::size_t i = 0; i < steps.size(); ++i) {
       place_ = fmt::format("{} {}", what, i);
-      const abi::Step& step = steps[i];
+      const abi::PlanStep& step = steps[i];
       prepares_ = step.prepare;
       if (prepares_ && first_region_ > 0) fail("a region has no prepare steps");
       if (prepares_ && !std::holds_alternative<abi::Launch>(step.action) &&
@@ -305,7 +305,7 @@ class Checker {
 
 void check_references(const abi::Plan& plan) { Checker(plan).run(); }
 
-void refuse_nested(const abi::Plan& plan, const abi::Step& step) {
+void refuse_nested(const abi::Plan& plan, const abi::PlanStep& step) {
   if (abi::is_nested(step)) unsupported("plan {}: a branch, loop or region is not run", plan.name);
 }
 

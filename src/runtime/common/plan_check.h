@@ -11,7 +11,7 @@ namespace inkle::runtime::common {
 void check_references(const abi::Plan& plan);
 
 // Throws Unsupported for a step that is made of steps of regions.
-void refuse_nested(const abi::Plan& plan, const abi::Step& step);
+void refuse_nested(const abi::Plan& plan, const abi::PlanStep& step);
 
 // The code has as many functions and constants as the plan, and each constant as many bytes as its
 // elements take. Throws likewise; the plan's references have been checked.

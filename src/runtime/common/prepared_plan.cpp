@@ -30,7 +30,7 @@ class Planner {
 
   std::vector<PreparedGroup> run() {
     for (step_ = 0; step_ < plan_.steps.size(); ++step_) {
-      const abi::Step& step = plan_.steps[step_];
+      const abi::PlanStep& step = plan_.steps[step_];
       if (step.prepare) {
         add(step);
       } else {
@@ -59,7 +59,7 @@ class Planner {
   }
 
   // Roots of the buffers that a step touches; checks its slots.
-  std::vector<PlanBuffer> touched(const abi::Step& step) const {
+  std::vector<PlanBuffer> touched(const abi::PlanStep& step) const {
     std::vector<PlanBuffer> result;
     if (const auto* launch = std::get_if<abi::Launch>(&step.action)) {
       must_be_constant(launch->sizes);
@@ -92,7 +92,7 @@ class Planner {
 
   // A step joins the second group when it reads a weight, or a result of that group. Each buffer
   // has one writer, the first step that touches it, so one not yet seen is this step's result.
-  void add(const abi::Step& step) {
+  void add(const abi::PlanStep& step) {
     const std::vector<PlanBuffer> all = touched(step);
     const bool reads_weights = std::any_of(all.begin(), all.end(), [&](PlanBuffer b) {
       return kind_of(b) == Kind::argument || group_of_[b] == 1;
@@ -123,7 +123,7 @@ class Planner {
 
   // What runs in every call reads prepared buffers that are there, and writes none as far as can be
   // seen: a launch does not say which buffers it writes.
-  void check_ordinary(const abi::Step& step) const {
+  void check_ordinary(const abi::PlanStep& step) const {
     const auto use = [&](PlanBuffer b, bool writes) {
       const PlanBuffer root = facts_.roots[b];
       if (kind_of(root) != Kind::prepared) return;

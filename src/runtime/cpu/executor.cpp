@@ -61,7 +61,7 @@ void Executable::align_constants() {
 
 void Executable::make_steps() {
   calls_.reserve(plan_->steps.size());  // library steps point into it
-  for (const abi::Step& s : plan_->steps) {
+  for (const abi::PlanStep& s : plan_->steps) {
     BoundStep step;
     step.prepare = s.prepare;
     if (const auto* launch = std::get_if<abi::Launch>(&s.action)) {

@@ -244,7 +244,7 @@ void Executable::expect_recording(std::int64_t bytes, Stream stream) {
 void Executable::make_steps() {
   is_of_device_.assign(plan_->buffers.size(), false);
   is_of_host_.assign(plan_->buffers.size(), false);
-  for (const abi::Step& s : plan_->steps) {
+  for (const abi::PlanStep& s : plan_->steps) {
     BoundStep step;
     if (const auto* launch = std::get_if<abi::Launch>(&s.action)) {
       make_launch(*launch, step);

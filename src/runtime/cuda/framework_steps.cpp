@@ -40,7 +40,7 @@ std::string what_needs_one(const Other& /*action*/) {
 
 std::vector<std::string> framework_steps(const abi::Plan& plan) {
   std::vector<std::string> found;
-  for (const abi::Step& step : plan.steps) {
+  for (const abi::PlanStep& step : plan.steps) {
     std::string what =
         std::visit([](const auto& action) { return what_needs_one(action); }, step.action);
     if (what.empty()) continue;

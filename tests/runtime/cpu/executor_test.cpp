@@ -165,7 +165,7 @@ TEST(Executor, DynamicSizes) {
   b.plan.outputs[0].sizes = {s0};
   b.launch(add_size, {x, t}, {}, 0);
   b.launch(add_size, {t, y}, {}, 0);
-  for (abi::Step& s : b.plan.steps) {
+  for (abi::PlanStep& s : b.plan.steps) {
     auto& l = std::get<abi::Launch>(s.action);
     l.extent = s0;
     l.sizes = {s0};
