@@ -31,10 +31,9 @@ void print_tile(Ir& ir, const kernel::Kernel& kernel, KernelValues& values, Acce
   const ValueId made = op.results[0];
   if (op.op == Op::fragment_fill) return values.define(made, zero_tile(ir, shape_of(made)));
   const int terms = shape_of(op.operands[1]).columns;
-  values.define(made,
-                multiply_tiles(ir, shape_of(made), terms, values.get(op.operands[0], false),
-                               values.get(op.operands[1], false),
-                               values.get(op.operands[2], false)));
+  values.define(
+      made, multiply_tiles(ir, shape_of(made), terms, values.get(op.operands[0], false),
+                           values.get(op.operands[1], false), values.get(op.operands[2], false)));
 }
 
 }  // namespace inkle::codegen::cpu
