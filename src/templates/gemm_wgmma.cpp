@@ -101,10 +101,8 @@ class WgmmaWriter {
   WgmmaWriter(const GemmProblem& problem, const WgmmaConfig& config, kernel::Kernel& made,
               sym::Context& context)
       : problem_(problem), config_(config), b_(made, context), barriers_(b_, config.stages) {
-    made.name = problem.name;
-    made.sizes = problem.sizes;
-    made.sources = problem.sources;
-    declare_parameters();
+    parameters_ = begin_kernel(problem, b_);
+    declare_maps();
     const Expr row_tiles = sym::ceildiv(problem.rows, config.rows);
     const Expr column_tiles = sym::ceildiv(problem.columns, config.columns);
     matrix_tiles_ = row_tiles * column_tiles;
@@ -147,16 +145,7 @@ class WgmmaWriter {
 
   // --- Declarations
 
-  void declare_parameters() {
-    for (const GemmParameter& parameter : problem_.parameters) {
-      kernel::Memory memory;
-      memory.name = fmt::format("p{}", parameters_.size());
-      memory.dtype = parameter.dtype;
-      memory.role = parameter.role;
-      memory.alignment = parameter.alignment;
-      memory.may_alias = parameter.may_alias;
-      parameters_.push_back(b_.parameter(std::move(memory)));
-    }
+  void declare_maps() {
     for (std::size_t o = 0; o < problem_.boxes.size(); ++o) {
       const GemmBoxes& boxes = problem_.boxes[o];
       kernel::Memory map;
