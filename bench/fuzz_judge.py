@@ -10,6 +10,7 @@ AOTAutograd gives without a compiler, or raises, too, is torch's own and counted
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import linecache
 import os
@@ -22,6 +23,7 @@ from typing import Any, Callable, Iterator
 import torch
 from functorch.compile import default_partition, nop
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import RestartAnalysis, SkipFrame
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -345,6 +347,17 @@ def judge(program: Program) -> tuple[str, str]:
     return ("differs", f"a fault: {faults[0][:600]}") if faults else ("right", "")
 
 
+def _aot_or_eager(gm: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+    """AOTAutograd without a compiler; a graph that it refuses runs in eager, as with Inkle."""
+    as_given = copy.deepcopy(gm.graph)
+    try:
+        return torch._dynamo.lookup_backend("aot_eager")(gm, inputs)
+    except (RestartAnalysis, SkipFrame):
+        raise
+    except Exception:  # noqa: BLE001: whatever AOTAutograd refuses
+        return torch.fx.GraphModule(gm, as_given)
+
+
 _DEFAULT_PARTITION = aot_autograd(fw_compiler=nop, partition_fn=default_partition)
 
 
@@ -388,8 +401,8 @@ def _whose(program: Program, found: Outcome, call: int, wrote: str = "") -> str:
         # Of values that a program writes later, one of torch's partitions keeps others than another.
         raised = theirs.backward_error or _last_call(program, _DEFAULT_PARTITION, call).backward_error
         return "torch" if type(raised) is type(found.backward_error) else "differs"
-    if theirs.error is not None:  # AOTAutograd refuses; TorchDynamo's graph runs in eager
-        theirs = _last_call(program, "eager", call)
+    if theirs.error is not None:
+        theirs = _last_call(program, _aot_or_eager, call)
     if theirs.error is not None:
         return "differs"
     if wrote:
