@@ -89,6 +89,9 @@ FOUND: dict[str, Program] = {
         "f32", 2, 4, 4, kind="transposed", dynamic=None,
         statements=["v1 = torch.fft.fft(x).real", "v2 = v1.floor()"], results=["v1", "v2"],
     ),
+    "the real part of repeated complex numbers": of(
+        "c64", 1, 3, statements=["v1 = torch.broadcast_to(x * 2, (2, *x.shape)).real"], results=["v1"],
+    ),
 }  # fmt: skip
 
 
