@@ -92,6 +92,11 @@ FOUND: dict[str, Program] = {
     "the real part of repeated complex numbers": of(
         "c64", 1, 3, statements=["v1 = torch.broadcast_to(x * 2, (2, *x.shape)).real"], results=["v1"],
     ),
+    # Values.
+    "the variance of one NaN": of(
+        "f32", 1, 3, dynamic=True, statements=["v1 = (x * float('nan')).var(0, correction=0)",
+        "v2 = (x / 0).std(0, correction=0)"], results=["v1", "v2"],
+    ),
 }  # fmt: skip
 
 
