@@ -17,7 +17,22 @@ from torch.utils._pytree import tree_leaves, tree_map
 _aten = torch.ops.aten
 # Not asked of operands with more elements: the call costs as long as one at run time.
 _MOST_ELEMENTS = 2**22
+Strides = list[tuple[Any, ...] | None]  # of each tensor that an op makes; None: as stated
 _FOURIER = (_aten._fft_c2c.default, _aten._fft_r2c.default, _aten._fft_c2r.default)
+# Their result lies as a copy of the first operand does.
+_COPYING = tuple(
+    getattr(getattr(_aten, name), overload)
+    for name, overload in (
+        ("diagonal_scatter", "default"), ("index_fill", "int_Scalar"), ("index_fill", "int_Tensor"),
+        ("select_scatter", "default"), ("slice_scatter", "default"), ("zero", "default"),
+    )
+)  # fmt: skip
+_BATCH_NORMS = (
+    _aten.native_batch_norm.default,
+    _aten._native_batch_norm_legit.no_stats,
+    _aten._native_batch_norm_legit_functional.default,
+    _aten._native_batch_norm_legit_no_training.default,
+)
 
 
 def correct(gm: torch.fx.GraphModule) -> None:
@@ -40,14 +55,14 @@ def correct(gm: torch.fx.GraphModule) -> None:
                 node.meta["val"] = value
 
 
-def _propagate(gm: torch.fx.GraphModule, found: dict[Node, tuple[int, ...]]) -> None:
+def _propagate(gm: torch.fx.GraphModule, found: dict[Node, Strides]) -> None:
     moved: set[Node] = set()
     for node in gm.graph.nodes:
         if node.op != "call_function" or _writes(node):
             continue
         value = node.meta.get("val")
         is_after = any(n in moved for n in node.all_input_nodes)
-        if is_after and _holds_tensor(value):
+        if is_after and _tensors(value):
             if node.meta.get("unbacked_bindings"):
                 continue  # its sizes are names
             args, kwargs = tree_map(_value, (node.args, dict(node.kwargs)))
@@ -58,11 +73,25 @@ def _propagate(gm: torch.fx.GraphModule, found: dict[Node, tuple[int, ...]]) -> 
         # Of operands that lie otherwise than FX states eager was asked for others.
         strides = _asked(node) if is_after else found.get(node)
         value = node.meta.get("val")
-        if strides is not None and isinstance(value, torch.Tensor):
-            node.meta["val"] = torch.empty_strided(
-                value.shape, strides, dtype=value.dtype, device=value.device
-            )
+        if strides is not None:
+            node.meta["val"] = _laid_out(value, strides)
             moved.add(node)
+
+
+def _laid_out(value: Any, strides: Strides) -> Any:
+    given = iter(strides)
+
+    def one(leaf: Any) -> Any:
+        chosen = next(given) if isinstance(leaf, torch.Tensor) else None
+        if chosen is None:
+            return leaf
+        return torch.empty_strided(leaf.shape, chosen, dtype=leaf.dtype, device=leaf.device)
+
+    return tree_map(one, value)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def _value(argument: Any) -> Any:
@@ -74,10 +103,6 @@ def _writes(node: Node) -> bool:
     return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
 
 
-def _holds_tensor(value: Any) -> bool:
-    return any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(value))
-
-
 def _is_view_of(node: Node, moved: set[Node]) -> bool:
     """Whether its memory is that of a value that is another since."""
     schema = getattr(node.target, "_schema", None)
@@ -86,32 +111,37 @@ def _is_view_of(node: Node, moved: set[Node]) -> bool:
 
 
 def _strides(value: Any) -> list[Any]:
-    leaves = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-    return [[str(s) for s in (*t.stride(), t.storage_offset())] for t in leaves]
+    return [[str(s) for s in (*t.stride(), t.storage_offset())] for t in _tensors(value)]
 
 
 # --- What eager is asked --------------------------------------------------------------------------
 
 
-def _asked(node: Node) -> tuple[Any, ...] | None:
-    """The strides that eager makes, where they are others than FX states."""
-    stated = node.meta.get("val")
-    if not isinstance(node.target, torch._ops.OpOverload) or not _is_plain(stated):
+def _asked(node: Node) -> Strides | None:
+    """The strides that eager makes of each result, where they are others than FX states."""
+    stated = _tensors(node.meta.get("val"))
+    if not isinstance(node.target, torch._ops.OpOverload) or not all(map(_is_plain, stated)):
         return None
-    operands = [n.meta.get("val") for n in node.all_input_nodes]
-    tensors = [t for t in operands if isinstance(t, torch.Tensor)]
-    if not _may_differ(node, stated, tensors):
+    operands = _tensors([n.meta.get("val") for n in node.all_input_nodes])
+    if not stated or not _may_differ(node, stated[0], operands):
         return None
     try:
-        if sum(_count(t) for t in tensors) > _MOST_ELEMENTS:
+        if sum(_count(t) for t in operands) > _MOST_ELEMENTS:
             return None
         args, kwargs = tree_map(_value, (node.args, dict(node.kwargs)))
         with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
-            args, kwargs = tree_map(_real, (args, kwargs))
-            made = node.target(*args, **kwargs)
-        sizes, strides = _hints(stated.shape), _hints(stated.stride())
+            fill = 0 if node.target in _COPYING else 1  # an index or a divisor
+            args, kwargs = tree_map(lambda v: _real(v, fill), (args, kwargs))
+            made = _tensors(node.target(*args, **kwargs))
+        found = [_other(m, s) for m, s in zip(made, stated, strict=True)]
     except Exception:  # noqa: BLE001: a size without a hint, or what eager refuses
         return None
+    return None if all(f is None for f in found) else found
+
+
+def _other(made: torch.Tensor, stated: torch.Tensor) -> tuple[Any, ...] | None:
+    """The strides of ``made``, where they are not as stated."""
+    sizes, strides = _hints(stated.shape), _hints(stated.stride())
     pairs = zip(made.stride(), strides, sizes)
     if list(made.shape) != sizes or all(a == b for a, b, n in pairs if n > 1):
         return None
@@ -141,13 +171,13 @@ def _count(value: torch.Tensor) -> int:
     return math.prod(_hints(value.shape))
 
 
-def _real(value: Any) -> Any:
+def _real(value: Any, fill: int) -> Any:
     if isinstance(value, (torch.SymInt, torch.SymBool)):
         return type(value.node.hint)(value.node.hint)
     if not isinstance(value, torch.Tensor):
         return value
     sizes, strides = _hints(value.shape), _hints(value.stride())
-    return torch.empty_strided(sizes, strides, dtype=value.dtype, device=value.device).fill_(1)
+    return torch.empty_strided(sizes, strides, dtype=value.dtype, device=value.device).fill_(fill)
 
 
 def _is_plain(value: Any) -> bool:
@@ -165,8 +195,10 @@ def _may_differ(node: Node, stated: torch.Tensor, operands: list[torch.Tensor]) 
     target = node.target
     if target in _FOURIER:
         return True
-    if target is _aten.zero.default:
+    if target in _COPYING:
         return not _is_row_major(operands[0])
+    if target in _BATCH_NORMS:
+        return not (_is_row_major(operands[0]) or _has_channels_last(operands[0]))
     if target is _aten.angle.default:
         return operands[0].is_complex() and not _is_row_major(operands[0])
     return torch.Tag.pointwise in target.tags and _is_mixed(operands)
@@ -185,3 +217,10 @@ def _is_row_major(value: torch.Tensor) -> bool:
         strides.insert(0, step)
         step = step * size
     return list(map(str, strides)) == list(map(str, value.stride()))
+
+
+def _has_channels_last(value: torch.Tensor) -> bool:
+    if value.dim() not in (4, 5):
+        return False
+    order = (0, *range(2, value.dim()), 1)
+    return _is_row_major(value.permute(order))

@@ -85,6 +85,18 @@ FOUND: dict[str, Program] = {
         "f32", 4, 5, kind="transposed", dynamic=True, statements=["v1 = x.neg()", "v1.zero_()",
         "v2 = v1 + 1"], results=["v1", "v2"],
     ),
+    "an index filled in repeated transposed numbers": of(
+        "i64", 1, 3, 3, kind="transposed", statements=["v1 = torch.broadcast_to(x, (2, *x.shape))",
+        "v2 = v1.index_fill(-3, torch.tensor([0]), 1)"], results=["v2"],
+    ),
+    "a batch norm of transposed numbers": of(
+        "f32", 3, 4, 5, kind="transposed", statements=["v1 = F.batch_norm(x, None, None, training=True)",
+        "v2 = v1.exp()", "v3 = v1[1:]"], results=["v1", "v2", "v3"],
+    ),
+    "a batch norm of transposed numbers that trains": of(
+        "f32", 3, 4, 5, kind="transposed", grad=True, dynamic=True,
+        statements=["v1 = F.batch_norm(x, None, None, training=True)"], results=["v1"],
+    ),
     "a Fourier transform of a transposed tensor": of(
         "f32", 2, 4, 4, kind="transposed", dynamic=None,
         statements=["v1 = torch.fft.fft(x).real", "v2 = v1.floor()"], results=["v1", "v2"],
