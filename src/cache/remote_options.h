@@ -23,7 +23,8 @@ struct Address {
 };
 
 // Of "redis://[[user]:password@]host[:port][/database]", with %XX in user and password; an IPv6
-// address stands in brackets. With "rediss://", of TLS with the system's authorities. Throws UserError that does not repeat the password.
+// address stands in brackets. With "rediss://", of TLS with the system's authorities. Throws
+// UserError that does not repeat the password.
 [[nodiscard]] Address parse_address(std::string_view url);
 // Without user and password.
 [[nodiscard]] std::string text_of(const Address& address);

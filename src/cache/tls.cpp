@@ -20,38 +20,38 @@ constexpr std::size_t kMostHandshake = 256 << 10;
 constexpr std::size_t kPiece = 256 << 10;  // that is encrypted at once
 
 // As of OpenSSL 3; what its headers declare as macros is one of these.
-#define INKLE_OPENSSL_FUNCTIONS(X) \
-  X(BIO_ctrl)                      \
-  X(BIO_new)                       \
-  X(BIO_read)                      \
-  X(BIO_s_mem)                     \
-  X(BIO_write)                     \
-  X(ERR_clear_error)               \
-  X(ERR_error_string_n)            \
-  X(ERR_get_error)                 \
-  X(SSL_CTX_ctrl)                  \
-  X(SSL_CTX_free)                  \
-  X(SSL_CTX_load_verify_file)      \
-  X(SSL_CTX_new)                   \
-  X(SSL_CTX_set_default_verify_paths) \
-  X(SSL_CTX_set_options)           \
-  X(SSL_CTX_set_verify)            \
-  X(SSL_CTX_use_PrivateKey_file)   \
+#define INKLE_OPENSSL_FUNCTIONS(X)      \
+  X(BIO_ctrl)                           \
+  X(BIO_new)                            \
+  X(BIO_read)                           \
+  X(BIO_s_mem)                          \
+  X(BIO_write)                          \
+  X(ERR_clear_error)                    \
+  X(ERR_error_string_n)                 \
+  X(ERR_get_error)                      \
+  X(SSL_CTX_ctrl)                       \
+  X(SSL_CTX_free)                       \
+  X(SSL_CTX_load_verify_file)           \
+  X(SSL_CTX_new)                        \
+  X(SSL_CTX_set_default_verify_paths)   \
+  X(SSL_CTX_set_options)                \
+  X(SSL_CTX_set_verify)                 \
+  X(SSL_CTX_use_PrivateKey_file)        \
   X(SSL_CTX_use_certificate_chain_file) \
-  X(SSL_connect)                   \
-  X(SSL_ctrl)                      \
-  X(SSL_free)                      \
-  X(SSL_get0_param)                \
-  X(SSL_get_error)                 \
-  X(SSL_get_verify_result)         \
-  X(SSL_new)                       \
-  X(SSL_pending)                   \
-  X(SSL_read)                      \
-  X(SSL_set1_host)                 \
-  X(SSL_set_bio)                   \
-  X(SSL_write)                     \
-  X(TLS_client_method)             \
-  X(X509_VERIFY_PARAM_set1_ip_asc) \
+  X(SSL_connect)                        \
+  X(SSL_ctrl)                           \
+  X(SSL_free)                           \
+  X(SSL_get0_param)                     \
+  X(SSL_get_error)                      \
+  X(SSL_get_verify_result)              \
+  X(SSL_new)                            \
+  X(SSL_pending)                        \
+  X(SSL_read)                           \
+  X(SSL_set1_host)                      \
+  X(SSL_set_bio)                        \
+  X(SSL_write)                          \
+  X(TLS_client_method)                  \
+  X(X509_VERIFY_PARAM_set1_ip_asc)      \
   X(X509_verify_cert_error_string)
 
 struct OpenSsl {
@@ -66,7 +66,7 @@ OpenSsl open() {
   void* const library = ::dlopen(kName, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) user_error("TLS needs OpenSSL 3, and there is no {}", kName);
   OpenSsl api;
-#define INKLE_OPENSSL_FIND(name)                                           \
+#define INKLE_OPENSSL_FIND(name)                                            \
   api.name = reinterpret_cast<decltype(api.name)>(::dlsym(library, #name)); \
   if (api.name == nullptr) user_error("{} has no function {}", kName, #name);
   INKLE_OPENSSL_FUNCTIONS(INKLE_OPENSSL_FIND)
@@ -173,8 +173,7 @@ struct Tls::Impl {
       if (error != SSL_ERROR_WANT_READ) fail(why);
       const std::size_t size = socket.receive(piece, deadline);
       count += size;
-      if (api.BIO_write(received, piece.data(), static_cast<int>(size)) !=
-          static_cast<int>(size)) {
+      if (api.BIO_write(received, piece.data(), static_cast<int>(size)) != static_cast<int>(size)) {
         user_error("no memory for its answer");
       }
     }

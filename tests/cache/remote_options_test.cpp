@@ -129,8 +129,9 @@ TEST_F(RemoteOptionsTest, OfTheEnvironment) {
   }
   set("_TIMEOUT", "");
   set("_CA", "/authorities.pem");
-  EXPECT_THAT(error_of([] { (void)remote_options(); }),
-              HasSubstr("INKLE_REMOTE_CACHE_CA is set, but INKLE_REMOTE_CACHE does not start with"));
+  EXPECT_THAT(
+      error_of([] { (void)remote_options(); }),
+      HasSubstr("INKLE_REMOTE_CACHE_CA is set, but INKLE_REMOTE_CACHE does not start with"));
   set("_CERTIFICATE", "/me.pem");
   set("", "rediss://cache");
   EXPECT_EQ(remote_options()->address.tls, (TlsOptions{"/authorities.pem", "/me.pem"}));
