@@ -177,7 +177,7 @@ void add_kernels(CLI::App& app) {
   command->add_option("--output", arguments->output, "folder for machine code and launches.json");
   command
       ->add_option("--schedule", arguments->schedules,
-                   "NUMBER:SCHEDULE, as printed, in place of the chosen one (again for more)")
+                   "NUMBER:SCHEDULE, as printed, in place of the chosen one (repeat for more)")
       ->allow_extra_args(false);
   command->callback([arguments] { kernels(*arguments); });
 }
