@@ -213,22 +213,31 @@ struct CacheRules {
 
 // Output tile of a GEMM that a block computes at a time, on tensor cores that read shared memory.
 struct ProductTile {
-  std::int32_t rows = 0;  // 64 for each warpgroup that multiplies
+  std::int32_t rows = 0;
   std::int32_t columns = 0;
   std::int32_t stages = 0;  // of terms that are copied ahead
+  // Each of the two warpgroups that multiply has tiles of its own, in turns; else half the rows of
+  // one.
+  bool ping_pong = false;
   friend bool operator==(const ProductTile&, const ProductTile&) = default;
 };
 
 // GEMMs as kernels of blocks.
 struct ProductRules {
-  std::array<ProductTile, 6> tiles = {};  // to choose from; those of 0 rows are none
-  std::int32_t terms = 0;                 // of a stage
-  std::int32_t group = 0;                 // blocks of rows that share columns in L2
+  std::array<ProductTile, 12> tiles = {};  // to choose from; those of 0 rows are none
+  std::int32_t terms = 0;                  // of a stage
+  std::int32_t group = 0;                  // blocks of rows that share columns in L2
   // Clock cycles: of a multiplication of 64 rows by 8 columns by 16 terms, of a byte that is copied
-  // to shared memory, of what a tile costs beside.
+  // to shared memory, of what a tile costs beside: by itself, and for each element of it.
   double multiplication = 0;
   double byte = 0;
   double tile = 0;
+  double element = 0;
+  // Terms in parts, whose sums are added: so many, for so many cycles beside their bytes.
+  std::int32_t least_parts = 1, most_parts = 1;
+  double part = 0;
+  // Blocks of columns, at most, each of which computes the left operand again that a kernel made.
+  std::int32_t computed_again = 0;
   friend bool operator==(const ProductRules&, const ProductRules&) = default;
 };
 

@@ -193,14 +193,26 @@ constexpr SplitRules kGpuSplit = {.part_of_row = 8192,
                                   .ending_shared = 40 * kKilo};
 
 // Four stages of 128 x 256 take 192 of 227 KB. A multiprocessor multiplies 2048 pairs a cycle.
-constexpr ProductRules kProducts = {
-    .tiles =
-        {{{128, 256, 4}, {128, 192, 5}, {128, 160, 5}, {128, 128, 6}, {128, 96, 6}, {128, 64, 8}}},
-    .terms = 64,
-    .group = 8,
-    .multiplication = 4,
-    .byte = 1.0 / 64,
-    .tile = 2500};
+constexpr ProductRules kProducts = {.tiles = {{{128, 256, 4},
+                                               {128, 192, 5},
+                                               {128, 160, 5},
+                                               {128, 128, 6},
+                                               {128, 96, 6},
+                                               {128, 64, 8},
+                                               {128, 192, 5, true},
+                                               {128, 160, 5, true},
+                                               {128, 128, 6, true},
+                                               {64, 256, 5, true},
+                                               {64, 128, 8, true}}},
+                                    .terms = 64,
+                                    .group = 8,
+                                    .multiplication = 4,
+                                    .byte = 1.0 / 52,
+                                    .tile = 900,
+                                    .element = 0.1,
+                                    .most_parts = 16,
+                                    .part = 2500,
+                                    .computed_again = 4};
 
 constexpr FusionRules kFusion = {.row_threads = 1024,
                                  .long_row = 8192,

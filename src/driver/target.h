@@ -113,8 +113,12 @@ class Backend {
       abi::PlanAndCode made) const = 0;
 };
 
-// INKLE_GEMM: library, which is the default, template or auto. Throws UserError for another value.
+// INKLE_GEMM: library, which is the default, template or auto; of a GPU also `template:128x192p/2`,
+// one tile of its template, by ping-pong, with the terms in two parts. Throws UserError for another
+// value.
 [[nodiscard]] abi::GemmSource gemm_source_from_environment();
+// That one tile as the only one of the target, where INKLE_GEMM names one.
+void take_tile_from_environment(abi::Target& target);
 
 // Throws UserError if INKLE_GEMM, INKLE_ISA or INKLE_PERF has a value that is unknown, whatever the
 // device.

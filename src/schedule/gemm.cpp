@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "loop/builder.h"
@@ -11,6 +12,7 @@
 #include "schedule/epilogue_patterns.h"
 #include "schedule/gemm_boxes.h"
 #include "schedule/gemm_epilogue.h"
+#include "schedule/gemm_left.h"
 #include "schedule/gemm_operand.h"
 #include "schedule/gemm_panels.h"
 #include "schedule/loops.h"
@@ -38,7 +40,10 @@ class GemmMaker {
     for (std::size_t s = 0; s < scheduled_.steps.size(); ++s) {
       const auto* matmul = std::get_if<MatmulStep>(&scheduled_.steps[s].action);
       if (matmul == nullptr || !(by_boxes_ ? can_copy(*matmul) : panels_.fits(*matmul))) continue;
-      write(s, *matmul);
+      if (by_boxes_)
+        write_boxes(s, *matmul);
+      else
+        write(s, *matmul);
     }
     std::vector<Step> steps;
     for (std::size_t s = 0; s < scheduled_.steps.size(); ++s) {
@@ -51,6 +56,12 @@ class GemmMaker {
   }
 
  private:
+  // The first step that reads the product, if what the product reads is still there by then.
+  struct Reader {
+    std::size_t step = 0;
+    bool is_only = false;  // nobody else needs the product
+  };
+
   [[nodiscard]] const loop::Buffer& buffer(BufferId b) const {
     return scheduled_.program.buffers[b];
   }
@@ -140,7 +151,7 @@ class GemmMaker {
     double computed = 1;
     const auto maker = maker_of(s, m);
     const bool computes = maker && take_operand(*maker, m, g, right);
-    if (!computes && !by_boxes_) {
+    if (!computes) {
       if (!panels_.multiplies(m)) return;
       if (buffer(m.a.buffer).dtype == abi::DType::bf16) {
         g = problem_of(m, true);
@@ -148,36 +159,88 @@ class GemmMaker {
       }
       computed = panels_.choose(g, false);
     }
-    Expr batches = g.batch;
-    if (by_boxes_) {
-      take_boxes(g, m);
-    } else {
-      batches = take_panels(g, right);
-    }
+    const Expr batches = take_panels(g, right);
     KernelStep step;
-    step.buffers = {m.a.buffer, by_boxes_
-                                    ? m.b.buffer
-                                    : static_cast<BufferId>(scheduled_.program.buffers.size())};
-    step.kernel.params = {param(m.a.buffer, ParamRole::in), by_boxes_
-                                                                ? param(m.b.buffer, ParamRole::in)
-                                                                : packed_param(right.buffer)};
+    step.buffers = {m.a.buffer, static_cast<BufferId>(scheduled_.program.buffers.size())};
+    step.kernel.params = {param(m.a.buffer, ParamRole::in), packed_param(right.buffer)};
     step.buffers.insert(step.buffers.end(), right.others.begin(), right.others.end());
     step.kernel.params.insert(step.kernel.params.end(), right.params.begin(), right.params.end());
     if (!write_epilogue(m, g, step)) return;
-    choose(step.schedule, g);
+    panels_.cut(g, step.schedule);
     step.kernel.sources = scheduled_.steps[s].sources;
     if (computes) add_missing(step.kernel.sources, scheduled_.steps[*maker].sources);
     step.kernel.body = std::move(g);
-    const auto next = reader(s, m);
+    const auto next = reader(s, m, step.buffers);
     const bool joined = next && join(*next, m, step);
     // The result is written and read by nobody, or is written alone.
     const double moves = joined ? next->is_only ? 1 : 0.5 : 0;
     if (!computes && !panels_.is_chosen(m, computed, moves)) return;
-    if (!by_boxes_) add_pack(s, right, batches, step);
+    add_pack(s, right, batches, step);
     if (computes) gone_.insert(*maker);
+    place(s, std::move(step), joined ? &*next : nullptr);
+  }
+
+  // Of operands that are copied as they lie.
+  void write_boxes(std::size_t s, const MatmulStep& m) {
+    GemmKernel g = problem_of(m, false);
+    View a = m.a;
+    KernelStep step;
+    step.kernel.sources = scheduled_.steps[s].sources;
+    const auto maker = maker_of_left(s, m);
+    auto left = maker ? take_left(*maker, m, g) : std::nullopt;
+    const ProductTraits traits = {!boxes_of(m.b, true, abi::DType::bf16, {})->terms_last, !all_};
+    ProductSchedule tiles = choose_products(g, traits, device_);
+    if (left && !computes_again(g, tiles)) {
+      left.reset();
+      g = problem_of(m, false);
+      tiles = choose_products(g, traits, device_);
+    }
+    if (tiles.rows == 0) return;
+    if (left) {
+      a = left->copied;
+      add_missing(step.kernel.sources, scheduled_.steps[*maker].sources);
+    }
+    g.b = offset_in(m.b, g.variables[0], g.variables[3], g.variables[2]);
+    g.boxes = {*boxes_of(a, false, abi::DType::bf16, tiles),
+               *boxes_of(m.b, true, abi::DType::bf16, tiles)};
+    step.buffers = {a.buffer, m.b.buffer};
+    step.kernel.params = {param(a.buffer, ParamRole::in), param(m.b.buffer, ParamRole::in)};
+    if (left) {
+      step.buffers.insert(step.buffers.end(), left->buffers.begin(), left->buffers.end());
+      step.kernel.params.insert(step.kernel.params.end(), left->params.begin(),
+                                left->params.end());
+    }
+    const std::vector<BufferId> read = step.buffers;
+    if (!write_epilogue(m, g, step)) return;
+    step.schedule.products = tiles;
+    step.schedule.blocks = BlockSchedule{.threads = 384};
+    step.kernel.body = std::move(g);
+    const auto next = reader(s, m, read);
+    const bool joined = next && join(*next, m, step);
+    if (tiles.parts > 1) add_partials(step, tiles);
+    if (left) gone_.insert(*maker);
+    place(s, std::move(step), joined ? &*next : nullptr);
+  }
+
+  // Memory for sums of parts of the terms, the last parameter.
+  void add_partials(KernelStep& step, const ProductSchedule& tiles) {
+    auto& g = std::get<GemmKernel>(step.kernel.body);
+    const std::vector<Expr> sizes = {elements_of_parts(g, tiles)};
+    loop::Buffer made =
+        temporary(scheduled_.program, step.buffers[1], abi::DType::f32, sizes);
+    made.strides = dense_strides(context_, sizes, row_major(1));
+    g.partials = static_cast<std::uint32_t>(step.buffers.size());
+    const auto at = static_cast<BufferId>(scheduled_.program.buffers.size());
+    scheduled_.program.buffers.push_back(std::move(made));
+    step.buffers.push_back(at);
+    step.kernel.params.push_back(param(at, ParamRole::out));
+  }
+
+  // In place of the product, or of the kernel that is its epilogue now.
+  void place(std::size_t s, KernelStep step, const Reader* joined) {
     collect_sizes(step.kernel, context_);
-    Step& made = scheduled_.steps[joined ? next->step : s];
-    if (joined) {
+    Step& made = scheduled_.steps[joined != nullptr ? joined->step : s];
+    if (joined != nullptr) {
       Step& first = scheduled_.steps[s];
       made.label = first.label + "+" + made.label;
       add_missing(step.kernel.sources, made.sources);
@@ -220,7 +283,7 @@ class GemmMaker {
 
   // The step that makes the right operand, for this product alone, of what no call changes.
   [[nodiscard]] std::optional<std::size_t> maker_of(std::size_t s, const MatmulStep& m) const {
-    if (by_boxes_ || all_ || training_ || is_seen_outside(m.b.buffer)) return std::nullopt;
+    if (all_ || training_ || is_seen_outside(m.b.buffer)) return std::nullopt;
     if (buffer(m.a.buffer).dtype != abi::DType::f32 || !panels_.may_compute(m)) return std::nullopt;
     std::optional<std::size_t> found;
     for (std::size_t t = 0; t < scheduled_.steps.size(); ++t) {
@@ -253,21 +316,46 @@ class GemmMaker {
     }
     return true;
   }
-  void choose(Schedule& schedule, const GemmKernel& g) const {
-    if (by_boxes_) {
-      schedule.products = choose_products(g, device_);
-      schedule.blocks = BlockSchedule{.threads = 128 + schedule.products->rows * 2};
-      return;
+  // The step before that makes the left operand, for this product alone, of what is still there.
+  [[nodiscard]] std::optional<std::size_t> maker_of_left(std::size_t s, const MatmulStep& m) const {
+    if (device_.products.computed_again == 0 || is_seen_outside(m.a.buffer)) return std::nullopt;
+    if (m.a.buffer == m.b.buffer) return std::nullopt;
+    std::optional<std::size_t> found;
+    for (std::size_t t = 0; t < scheduled_.steps.size(); ++t) {
+      const Step& step = scheduled_.steps[t];
+      if (t != s && contains(reads(step), m.a.buffer)) return std::nullopt;
+      if (!contains(writes(step), m.a.buffer)) continue;
+      if (found || t > s || !step.checked.empty() || step.prepare) return std::nullopt;
+      found = t;
     }
-    panels_.cut(g, schedule);
+    if (!found || gone_.contains(*found)) return std::nullopt;
+    const std::vector<BufferId> read = reads(scheduled_.steps[*found]);
+    for (std::size_t t = *found + 1; t < s; ++t) {
+      for (const BufferId b : writes(scheduled_.steps[t])) {
+        if (contains(read, b) || buffer(b).writes_into) return std::nullopt;
+      }
+    }
+    return found;
   }
 
-  // The right operand as it lies.
-  void take_boxes(GemmKernel& g, const MatmulStep& m) const {
-    g.b = offset_in(m.b, g.variables[0], g.variables[3], g.variables[2]);
-    const ProductSchedule tiles = choose_products(g, device_);
-    g.boxes = {*boxes_of(m.a, false, abi::DType::bf16, tiles),
-               *boxes_of(m.b, true, abi::DType::bf16, tiles)};
+  std::optional<LeftOperand> take_left(std::size_t maker, const MatmulStep& m,
+                                       GemmKernel& g) const {
+    const auto* made = std::get_if<KernelStep>(&scheduled_.steps[maker].action);
+    if (made == nullptr) return std::nullopt;
+    auto left = left_operand(*made, m.a.buffer, g, context_);
+    if (!left || !boxes_of(left->copied, false, abi::DType::bf16, {})) return std::nullopt;
+    g.a = left->offset;
+    g.left = left->body;
+    for (loop::Instruction& i : g.left.instructions) {
+      if (i.opcode == loop::Opcode::load) i.buffer += 2;  // behind a and b
+    }
+    return left;
+  }
+  // Whether few enough blocks of columns compute it.
+  [[nodiscard]] bool computes_again(const GemmKernel& g, const ProductSchedule& tiles) const {
+    const auto columns = g.columns.constant();
+    return tiles.rows > 0 && columns &&
+           *columns <= std::int64_t{device_.products.computed_again} * tiles.columns;
   }
 
   // In panels, which another step makes, for so many batches.
@@ -377,12 +465,8 @@ class GemmMaker {
     return std::find(list.begin(), list.end(), b) != list.end();
   }
 
-  // The first step that reads the product, if what the product reads is still there by then.
-  struct Reader {
-    std::size_t step = 0;
-    bool is_only = false;  // nobody else needs the product
-  };
-  [[nodiscard]] std::optional<Reader> reader(std::size_t s, const MatmulStep& m) const {
+  [[nodiscard]] std::optional<Reader> reader(std::size_t s, const MatmulStep& m,
+                                             std::span<const BufferId> read) const {
     std::optional<std::size_t> found;
     bool is_only = !is_seen_outside(m.c.buffer);
     for (std::size_t t = s + 1; t < scheduled_.steps.size(); ++t) {
@@ -397,7 +481,7 @@ class GemmMaker {
       for (const BufferId b : writes(scheduled_.steps[t])) {
         // What is written may be the memory of an input.
         if (b == m.a.buffer || b == m.c.buffer || buffer(b).writes_into) return std::nullopt;
-        if (by_boxes_ && b == m.b.buffer) return std::nullopt;
+        if (by_boxes_ && std::ranges::find(read, b) != read.end()) return std::nullopt;
       }
     }
     return Reader{*found, is_only};
