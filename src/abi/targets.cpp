@@ -118,7 +118,8 @@ constexpr Target with_avx512(std::string_view row, std::string_view own_feature,
   Target t = kAvx2;
   t.row = row;
   t.processor = "x86-64-v4";
-  if (unit != MatrixUnit::none) t.features = "+avx512bf16";
+  if (unit == MatrixUnit::avx512_bf16) t.features = "+avx512bf16";
+  if (unit == MatrixUnit::amx) t.features = "+amx-bf16,+amx-tile,+avx512bf16";
   t.own_feature = own_feature;
   t.matrix_unit = unit;
   t.vector_bytes = 64;

@@ -2,6 +2,8 @@
 
 #include <cpuid.h>
 #include <fmt/format.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -16,6 +18,8 @@ namespace {
 // Extended state that the operating system must save, as bits of XCR0.
 constexpr std::uint64_t kAvxState = 0x6;
 constexpr std::uint64_t kAvx512State = 0xe6;
+constexpr std::uint64_t kTileState = 0x600e6;
+constexpr std::uint64_t kTileData = 0x40000;  // that a process asks for
 
 struct Feature {
   std::string_view name;  // as LLVM has it
@@ -24,16 +28,22 @@ struct Feature {
   std::uint32_t bit;
   int level;  // of the least instruction set that has it
   std::uint64_t state = 0;
+  std::uint32_t subleaf = 0;
 };
 
+constexpr std::uint32_t kEax = 0;
 constexpr std::uint32_t kEbx = 1;
 constexpr std::uint32_t kEcx = 2;
+constexpr std::uint32_t kEdx = 3;
 constexpr std::uint32_t kExtended = 0x80000001;
 
-// Subleaf 0 all; sorted by name.
+// Sorted by name.
 constexpr std::array kFeatures = {
+    Feature{"amx-bf16", 7, kEdx, 22, 5, kTileState},
+    Feature{"amx-tile", 7, kEdx, 24, 5, kTileState},
     Feature{"avx", 1, kEcx, 28, 3, kAvxState},
     Feature{"avx2", 7, kEbx, 5, 3, kAvxState},
+    Feature{"avx512bf16", 7, kEax, 5, 5, kAvx512State, 1},
     Feature{"avx512bw", 7, kEbx, 30, 4, kAvx512State},
     Feature{"avx512cd", 7, kEbx, 28, 4, kAvx512State},
     Feature{"avx512dq", 7, kEbx, 17, 4, kAvx512State},
@@ -55,9 +65,9 @@ constexpr std::array kFeatures = {
     Feature{"xsave", 1, kEcx, 27, 3},  // as the operating system has enabled it
 };
 
-constexpr std::array kSets = {InstructionSet{"x86-64-v3", 32}, InstructionSet{"x86-64-v4", 64}};
-
-int level_of(const InstructionSet& set) { return set.vector_bytes == 64 ? 4 : 3; }
+constexpr std::array kSets = {InstructionSet{"x86-64-v3", 32, 3},
+                              InstructionSet{"x86-64-v4", 64, 4},
+                              InstructionSet{"x86-64-v4+amx", 64, 5}};
 
 std::uint32_t register_here(const CpuidBits& wanted) {
   std::array<std::uint32_t, 4> registers{};
@@ -79,9 +89,16 @@ std::uint64_t enabled_state() {
   return (std::uint64_t{high} << 32) | low;
 }
 
+// Linux saves tiles of processes that have asked for it; once for all threads.
+bool may_use_tiles() {
+  constexpr long kAskForState = 0x1023, kTileDataNumber = 18;
+  static const bool granted = ::syscall(SYS_arch_prctl, kAskForState, kTileDataNumber) == 0;
+  return granted;
+}
+
 const Feature* feature_of(const CpuidBits& place, std::uint32_t bit) {
   const auto found = std::find_if(kFeatures.begin(), kFeatures.end(), [&](const Feature& f) {
-    return f.leaf == place.leaf && place.subleaf == 0 &&
+    return f.leaf == place.leaf && f.subleaf == place.subleaf &&
            f.register_number == place.register_number && f.bit == bit;
   });
   return found == kFeatures.end() ? nullptr : &*found;
@@ -115,17 +132,21 @@ std::int32_t vectors_allowed() {
   user_error("INKLE_ISA is '{}', expected avx2 or avx512", name);
 }
 
+bool has_tiles() {
+  return missing_features(required_bits(*instruction_set_named("x86-64-v4+amx"))).empty();
+}
+
 std::vector<CpuidBits> required_bits(const InstructionSet& set) {
   std::vector<CpuidBits> required;
   for (const Feature& f : kFeatures) {
-    if (f.level > level_of(set)) continue;
+    if (f.level > set.level) continue;
     const auto same = std::find_if(required.begin(), required.end(), [&](const CpuidBits& b) {
-      return b.leaf == f.leaf && b.register_number == f.register_number;
+      return b.leaf == f.leaf && b.subleaf == f.subleaf && b.register_number == f.register_number;
     });
     if (same != required.end()) {
       same->bits |= 1U << f.bit;
     } else {
-      required.push_back({f.leaf, 0, f.register_number, 1U << f.bit});
+      required.push_back({f.leaf, f.subleaf, f.register_number, 1U << f.bit});
     }
   }
   std::sort(required.begin(), required.end(), [](const CpuidBits& a, const CpuidBits& b) {
@@ -138,14 +159,17 @@ std::vector<CpuidBits> required_bits(const InstructionSet& set) {
 std::string feature_text(const InstructionSet& set) {
   std::string text;
   for (const Feature& f : kFeatures) {
-    if (f.level <= level_of(set)) text += fmt::format("{}+{}", text.empty() ? "" : ",", f.name);
+    if (f.level <= set.level) text += fmt::format("{}+{}", text.empty() ? "" : ",", f.name);
   }
   return text;
 }
 
 std::vector<std::string> missing_features(std::span<const CpuidBits> required) {
-  const bool is_narrowed = vectors_allowed() == 32;
-  const std::uint64_t state = enabled_state() & (is_narrowed ? kAvxState : ~std::uint64_t{0});
+  const std::int32_t allowed = vectors_allowed();
+  const std::uint64_t usable = allowed == 0    ? ~std::uint64_t{0}
+                               : allowed == 32 ? kAvxState
+                                               : kAvx512State;
+  const std::uint64_t enabled = enabled_state();
   std::vector<std::string> missing;
   for (const CpuidBits& wanted : required) {
     const std::uint32_t here = register_here(wanted);
@@ -153,8 +177,11 @@ std::vector<std::string> missing_features(std::span<const CpuidBits> required) {
       if ((wanted.bits >> bit & 1) == 0) continue;
       const Feature* const feature = feature_of(wanted, bit);
       const bool has_bit = (here >> bit & 1) != 0;
-      if (has_bit && (feature == nullptr || (state & feature->state) == feature->state)) continue;
-      const bool is_ruled_out = has_bit && is_narrowed;
+      const std::uint64_t state = feature == nullptr ? 0 : feature->state;
+      const bool is_ruled_out = has_bit && (state & ~usable) != 0;
+      const bool is_saved = (enabled & state) == state &&
+                            ((state & kTileData) == 0 || is_ruled_out || may_use_tiles());
+      if (has_bit && !is_ruled_out && is_saved) continue;
       missing.push_back(feature != nullptr
                             ? fmt::format("{}{}", feature->name,
                                           is_ruled_out ? ", which INKLE_ISA rules out" : "")

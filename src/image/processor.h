@@ -19,10 +19,11 @@ struct CpuidBits {
   friend bool operator==(const CpuidBits&, const CpuidBits&) = default;
 };
 
-// An instruction set of the x86-64 psABI's levels.
+// An instruction set of the x86-64 psABI's levels, or the last of them with tiles (AMX) of bf16.
 struct InstructionSet {
-  std::string_view name;  // "x86-64-v3", as LLVM names it
+  std::string_view name;  // "x86-64-v3", as LLVM names it; "x86-64-v4+amx"
   std::int32_t vector_bytes = 0;
+  std::int32_t level = 0;  // the psABI's; 5 with tiles
 };
 
 // From the least to the greatest.
@@ -32,9 +33,12 @@ struct InstructionSet {
 // The greatest that this processor has and vectors_allowed() lets it use; null if there is none.
 [[nodiscard]] const InstructionSet* instruction_set_here();
 
-// Bytes of the widest vectors that INKLE_ISA allows: 32 (avx2), 64 (avx512), or 0 where it is not
-// set. UserError for another value.
+// Bytes of the widest vectors that INKLE_ISA allows: 32 (avx2), 64 (avx512, without tiles), or 0
+// where it is not set. UserError for another value.
 [[nodiscard]] std::int32_t vectors_allowed();
+// Whether the processor multiplies tiles of bf16 and this process may: the operating system is
+// asked once.
+[[nodiscard]] bool has_tiles();
 
 // What an instruction set needs, sorted by leaf, subleaf and register.
 [[nodiscard]] std::vector<CpuidBits> required_bits(const InstructionSet& set);

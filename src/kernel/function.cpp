@@ -31,16 +31,19 @@ loop::Scalar pack_bf16(std::span<const loop::Scalar> x) {
   return {0, static_cast<std::int32_t>(high << 16U | low)};
 }
 
+constexpr std::uint32_t kHigh = 16, kLow = 0;
+
+// sum + the product of the bf16 in the high or low half of a and b.
+float add_product(float sum, std::uint32_t a, std::uint32_t b, std::uint32_t half) {
+  const float left = flushed(abi::bf16_to_float(static_cast<std::uint16_t>(a >> half)));
+  const float right = flushed(abi::bf16_to_float(static_cast<std::uint16_t>(b >> half)));
+  return flushed(std::fma(left, right, sum));
+}
+
 loop::Scalar dot_bf16(std::span<const loop::Scalar> x) {
   const auto a = static_cast<std::uint32_t>(x[1].integer);
   const auto b = static_cast<std::uint32_t>(x[2].integer);
-  float sum = flushed(x[0].real);
-  for (const std::uint32_t shift : {16U, 0U}) {
-    const float left = flushed(abi::bf16_to_float(static_cast<std::uint16_t>(a >> shift)));
-    const float right = flushed(abi::bf16_to_float(static_cast<std::uint16_t>(b >> shift)));
-    sum = flushed(std::fma(left, right, sum));
-  }
-  return {sum, 0};
+  return {add_product(add_product(flushed(x[0].real), a, b, kHigh), a, b, kLow), 0};
 }
 
 // exp_term: the rounding of x * log2(e) makes it off by |x| 2^-24 of itself, two units of the
@@ -70,6 +73,16 @@ constexpr std::array kRows = {
 }  // namespace
 
 std::span<const FunctionRow> functions() { return kRows; }
+
+float add_products_of_tiles(float sum, std::span<const std::uint32_t> a,
+                            std::span<const std::uint32_t> b) {
+  float even = 0, odd = 0;
+  for (std::size_t k = 0; k < a.size(); ++k) {
+    even = add_product(even, a[k], b[k], kLow);
+    odd = add_product(odd, a[k], b[k], kHigh);
+  }
+  return flushed(flushed(sum) + flushed(even + odd));
+}
 
 const FunctionRow& row_of(NamedFunction function) {
   return kRows.at(static_cast<std::size_t>(function));

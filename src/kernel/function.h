@@ -28,6 +28,11 @@ struct FunctionRow {
   loop::Scalar (*exact)(std::span<const loop::Scalar> operands) = nullptr;
 };
 
+// sum + a * b of pairs of bf16, as a machine's tiles do: the products of low halves are added up,
+// those of high halves, then both, then `sum`, each step with one rounding; subnormals are 0.
+[[nodiscard]] float add_products_of_tiles(float sum, std::span<const std::uint32_t> a,
+                                          std::span<const std::uint32_t> b);
+
 [[nodiscard]] std::span<const FunctionRow> functions();  // in order of the enumeration
 [[nodiscard]] const FunctionRow& row_of(NamedFunction function);
 [[nodiscard]] std::optional<NamedFunction> function_from_name(std::string_view name);

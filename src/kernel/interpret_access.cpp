@@ -54,8 +54,8 @@ std::int64_t Addresses::element(const Thread& thread, const FragmentAccessCode& 
                                 std::int64_t row, std::int64_t column) {
   const AccessCode& code = code_.program().accesses[access.access];
   const Layout& layout = this->layout(thread, code.memory);
-  std::int64_t first = 0;
-  for (std::size_t d = 0; d < layout.shape.size(); ++d) {
+  std::int64_t first = code.is_linear ? code_.get(thread, code.operands[0], 0) : 0;
+  for (std::size_t d = 0; d < layout.shape.size() && !code.is_linear; ++d) {
     const std::int64_t value = code.operands.empty() ? code_.index(thread, code.indices[d], 0)
                                                      : code_.get(thread, code.operands[d], 0);
     first += value * layout.strides[d];

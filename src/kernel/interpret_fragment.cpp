@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "kernel/function.h"
 #include "loop/scalar.h"
 
 namespace inkle::kernel {
@@ -200,6 +201,14 @@ Fragments::Matrix Fragments::read_tile(const Thread& thread, std::uint32_t numbe
 
 namespace {
 
+std::vector<std::uint32_t> pairs_of(std::span<const double> integers) {
+  std::vector<std::uint32_t> pairs;
+  for (const double v : integers) {
+    pairs.push_back(static_cast<std::uint32_t>(static_cast<std::int64_t>(v)));
+  }
+  return pairs;
+}
+
 // One rounding for each product on a core, one for each sum of 16 products elsewhere.
 double multiply_add(MatrixUnit unit, DType dtype, double total, std::span<const double> a,
                     std::span<const double> b) {
@@ -211,6 +220,9 @@ double multiply_add(MatrixUnit unit, DType dtype, double total, std::span<const 
                   : std::fma(a[k], b[k], total);
     }
     return total;
+  }
+  if (unit == MatrixUnit::amx) {
+    return add_products_of_tiles(static_cast<float>(total), pairs_of(a), pairs_of(b));
   }
   for (std::size_t k = 0; k < a.size(); k += 16) {
     double sum = total;

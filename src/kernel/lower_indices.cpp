@@ -354,11 +354,15 @@ class IndexLowering {
         return;
       }
     }
-    if (kind == Op::load || kind == Op::store || kind == Op::prefetch || kind == Op::atomic) {
+    const bool is_tile = kind == Op::fragment_load || kind == Op::fragment_store;
+    if (is_tile || kind == Op::load || kind == Op::store || kind == Op::prefetch ||
+        kind == Op::atomic) {
       // Moved out and in: making operations moves the kernel's vector.
       Detail detail = std::move(kernel_.operations[id].detail);
       std::vector<ValueId> operands = std::move(kernel_.operations[id].operands);
-      lower(kind == Op::atomic ? std::get<Atomic>(detail).access : std::get<Access>(detail),
+      lower(is_tile              ? std::get<FragmentAccess>(detail).access
+            : kind == Op::atomic ? std::get<Atomic>(detail).access
+                                 : std::get<Access>(detail),
             operands);
       kernel_.operations[id].detail = std::move(detail);
       kernel_.operations[id].operands = std::move(operands);

@@ -78,9 +78,10 @@ enum class Op : std::uint8_t {
   bulk_wait,  // until at most `count` of the last bulk groups are still reading (Count)
 
   // --- Fragments; all threads of the holder
-  fragment_fill,   // {scalar} -> fragment
+  fragment_fill,   // {scalar} -> fragment; of a tile 0
   fragment_load,   // -> fragment: elements (r, c) at indices + r * row stride + c * column stride:
-                   // FragmentAccess; rows and columns at or beyond the limits are 0
+                   // FragmentAccess; rows and columns at or beyond the limits are 0. Of a tile
+                   // without limits, rows contiguous; lowered: the linear offset of (0, 0)
   fragment_store,  // {fragment}; rows and columns at or beyond the limits are left out
   fragment_map,    // {fragments...} -> fragments...: FragmentMap; region (elements...) yields
                    // elements...; row and column are symbols
@@ -276,7 +277,8 @@ struct FragmentMap {
 enum class MatrixUnit : std::uint8_t {
   fma,    // core: outer product in f32 or f64, one rounding each
   bf16,   // core: AVX512-BF16 dot products of pairs
-  amx,    // tile
+  amx,    // tile: c of f32, a and b of pairs of bf16 as i32, whose terms are pairs. The even
+          // products of an element are added up, the odd ones, then both, then c
   sync,   // mma.sync.m16n8k16
   wgmma,  // asynchronous
 };

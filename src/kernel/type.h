@@ -27,7 +27,7 @@ inline constexpr std::uint32_t kNone = 0xffffffffu;
 // Who holds the elements of a fragment together.
 enum class Holder : std::uint8_t {
   core,       // the registers of one CPU core
-  tile,       // an AMX tile register
+  tile,       // a tile register of a core (AMX)
   warp,       // 32 threads
   warpgroup,  // 128 threads, of which the first is a multiple of 128
 };
@@ -36,7 +36,7 @@ enum class Holder : std::uint8_t {
 enum class FragmentLayout : std::uint8_t {
   rows,     // core: row after row, each in vectors
   splat,    // core: every element by itself, to be multiplied with a whole row
-  tile,     // tile: rows of 64 bytes; of bf16, a row holds pairs of two k
+  tile,     // tile: up to 16 rows of up to 16 elements of 32 bits; a pair of bf16 is an i32
   mma_a,    // warp: operand A of mma.sync.m16n8k16
   mma_b,    // warp: operand B of it
   mma_c,    // warp: accumulator of it

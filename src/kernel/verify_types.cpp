@@ -1,6 +1,7 @@
 #include "kernel/verify_types.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernel/derive.h"
 #include "kernel/function.h"
@@ -125,6 +126,8 @@ const FragmentType& TypeChecker::fragment(ValueId value) const {
 
 namespace {
 
+constexpr std::int32_t kTileRows = 16, kTileColumns = 16;  // of 4 bytes
+
 // What is wrong with a fragment's shape under its layout; empty: nothing.
 std::string check_fragment(const FragmentType& f) {
   const auto wrong = [&] {
@@ -142,9 +145,8 @@ std::string check_fragment(const FragmentType& f) {
       holds = f.holder == Holder::core;
       break;
     case FragmentLayout::tile:
-      // bf16: of operand B, 16 rows of pairs; of operand A, 16 rows of 64 bytes.
-      holds = f.holder == Holder::tile &&
-              static_cast<std::int64_t>(f.rows) * f.columns * abi::size_of(f.dtype) <= 1024;
+      holds = f.holder == Holder::tile && f.rows <= kTileRows && f.columns <= kTileColumns &&
+              (f.dtype == DType::f32 || f.dtype == DType::i32);
       break;
     case FragmentLayout::mma_a:
       holds = of(Holder::warp, 16, 16) && abi::is_reduced_float(f.dtype);
@@ -164,6 +166,13 @@ std::string check_fragment(const FragmentType& f) {
 
 }  // namespace
 
+bool TypeChecker::is_zero(ValueId value) const {
+  const OperationId made = k_.values[value].definition;
+  if (made == kNone || k_.operations[made].op != Op::constant) return false;
+  const auto& immediate = std::get<Immediate>(k_.operations[made].detail);
+  return immediate.real == 0 && immediate.integer == 0 && !std::signbit(immediate.real);
+}
+
 void TypeChecker::fragment_types(const Operation& o) const {
   const auto counts = [&](std::size_t operands, std::size_t results) {
     d_.require(o.operands.size() == operands && o.results.size() == results,
@@ -174,6 +183,8 @@ void TypeChecker::fragment_types(const Operation& o) const {
     case Op::fragment_fill:
       counts(1, 1);
       same(of(o.operands), {scalar_type(fragment(o.results[0]).dtype)}, "operands");
+      d_.require(fragment(o.results[0]).holder != Holder::tile || is_zero(o.operands[0]),
+                 "a tile that is not filled with 0");
       break;
     case Op::fragment_load:
     case Op::fragment_store: {
@@ -276,7 +287,7 @@ void TypeChecker::mma_types(const Operation& o) const {
       holds = is_wide && a.dtype == DType::bf16 && a.columns % 2 == 0 && layouts(rows, splat, rows);
       break;
     case MatrixUnit::amx:
-      holds = is_wide && a.dtype == DType::bf16 && a.columns % 2 == 0 && layouts(tile, tile, tile);
+      holds = c.dtype == DType::f32 && a.dtype == DType::i32 && layouts(tile, tile, tile);
       break;
     case MatrixUnit::sync:
       holds = is_wide && layouts(mma_c, mma_a, mma_b);

@@ -52,6 +52,7 @@ class TypeChecker {
   void copy_types(const Operation& o) const;
   void fragment_types(const Operation& o) const;
   void mma_types(const Operation& o) const;
+  [[nodiscard]] bool is_zero(ValueId value) const;  // a constant
   [[nodiscard]] const FragmentType& fragment(ValueId value) const;
   void operands_are(const Operation& o, std::size_t first, std::size_t count,
                     std::string_view what) const;  // indices: i32 or i64

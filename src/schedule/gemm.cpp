@@ -155,6 +155,7 @@ class GemmMaker {
       if (!panels_.multiplies(m)) return;
       if (buffer(m.a.buffer).dtype == abi::DType::bf16) {
         g = problem_of(m, true);
+        g.tiles = device_.matrix_unit == abi::MatrixUnit::amx;
         right = right_of(m, g);
       }
       computed = panels_.choose(g, false);
@@ -362,10 +363,16 @@ class GemmMaker {
   Expr take_panels(GemmKernel& g, const Right& right) const {
     const auto& v = g.variables;
     const Expr padded = sym::ceildiv(g.columns, g.panel) * g.panel;
-    g.b = v[2] * g.terms;
+    g.b = v[2] * depth(g);
     if (right.is_shared) return context_.constant(1);
-    g.b = g.b + v[0] * padded * g.terms;
+    g.b = g.b + v[0] * padded * depth(g);
     return g.batch;
+  }
+
+  // Terms of panels.
+  static Expr depth(const GemmKernel& g) {
+    constexpr std::int64_t kTile = 16;
+    return g.tiles ? sym::ceildiv(g.terms, kTile) * kTile : g.terms;
   }
 
   // What the library would have done behind the product, and the store of the result; false: there
@@ -403,7 +410,7 @@ class GemmMaker {
   void add_pack(std::size_t s, const Right& b, Expr batches, const KernelStep& product) {
     const auto& g = std::get<GemmKernel>(product.kernel.body);
     const abi::DType dtype = buffer(b.buffer).dtype;
-    std::vector<Expr> sizes = {batches, sym::ceildiv(g.columns, g.panel), g.terms,
+    std::vector<Expr> sizes = {batches, sym::ceildiv(g.columns, g.panel), depth(g),
                                context_.constant(g.panel)};
     if (g.pairs) sizes.push_back(context_.constant(2));
     loop::Buffer made = temporary(scheduled_.program, b.buffer, dtype, sizes);
@@ -427,12 +434,16 @@ class GemmMaker {
       if (!of[i].is_constant()) map.emplace_back(of[i], at[i]);
     }
     const std::vector<Expr> from = {sym::substitute(b.offset, map)};
-    if (sym::divides(g.panel, g.columns)) {
-      body.yield(body.load(0, dtype, from));
-    } else {
-      const Val exists = body.less(body.index(column), body.index(g.columns));
-      body.yield(body.load_if(exists, body.constant(dtype, 0.0), 0, dtype, from));
+    std::optional<Val> exists;
+    if (!sym::divides(g.panel, g.columns)) {
+      exists = body.less(body.index(column), body.index(g.columns));
     }
+    if (depth(g) != g.terms) {
+      const Val is_term = body.less(body.index(v[2]), body.index(g.terms));
+      exists = exists ? body.logical_and(*exists, is_term) : is_term;
+    }
+    body.yield(exists ? body.load_if(*exists, body.constant(dtype, 0.0), 0, dtype, from)
+                      : body.load(0, dtype, from));
     Expr to = context_.constant(0);
     for (std::size_t d = 0; d < v.size(); ++d) {
       to = to + v[d] * (*buffer(packed).strides)[d];

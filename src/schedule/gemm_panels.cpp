@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 
 #include "sym/expr.h"
 
@@ -22,6 +23,12 @@ struct Block {
 };
 constexpr Block kBlocks[] = {{3, 1.0}, {4, 1.005}, {2, 1.02}, {1, 1.2}};
 constexpr std::int64_t kMostRows = 12;  // more take more addresses than there are registers
+
+// In eight tile registers: of few rows as many columns as they hold, else two tiles each way, which
+// load as many tiles as they multiply.
+constexpr std::int64_t kTileRows = 16;
+constexpr Block kTileBlocks[] = {{2, 1.0}};
+constexpr Block kFewRowsBlocks[] = {{4, 1.0}, {3, 1.02}, {2, 1.1}};
 
 // Sums take the library longer by so much; its post-ops, in parts of a kernel's writing and reading
 // the result (bench/gemm.py on a Zen 4 with AVX-512; its docs have the table).
@@ -114,10 +121,14 @@ double PanelChoice::choose(GemmKernel& g, bool whole) const {
   const std::int64_t rows = likely(g.rows), columns = likely(g.columns);
   const std::int64_t lanes = device_.vector_bytes / 4;
   double least = 0;
-  for (const Block& block : kBlocks) {
-    const std::int64_t group = std::min(device_.loops.gemm_sums / block.vectors, kMostRows);
+  const std::span<const Block> blocks = !g.tiles            ? std::span<const Block>(kBlocks)
+                                        : rows <= kTileRows ? std::span<const Block>(kFewRowsBlocks)
+                                                            : std::span<const Block>(kTileBlocks);
+  for (const Block& block : blocks) {
+    std::int64_t group = std::min(device_.loops.gemm_sums / block.vectors, kMostRows);
+    if (g.tiles) group = rows <= kTileRows ? kTileRows : 2 * kTileRows;
     // A panel's row and two splats have registers of their own.
-    if (block.vectors * (group + 1) + 2 > device_.vector_registers) continue;
+    if (!g.tiles && block.vectors * (group + 1) + 2 > device_.vector_registers) continue;
     const std::int64_t panel = block.vectors * lanes;
     if (whole && !sym::divides(panel, g.columns)) continue;
     const double cost = block.cost * static_cast<double>(computed_rows(rows, most_rows(g), group)) *

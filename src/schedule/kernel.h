@@ -183,6 +183,9 @@ struct GemmKernel {
   std::int64_t panel = 0;  // columns of one; 0: as it lies
   // a and b are pairs of bf16, of two terms each: offsets, terms and panels count pairs.
   bool pairs = false;
+  // Of pairs: multiplied in tile registers; panels then have whole tiles of 16 pairs, with zeros
+  // behind the last.
+  bool tiles = false;
   std::int64_t group = 0;  // rows whose sums, of a panel's columns, registers hold; at most
   // An element of b at each batch, column and term, in f32: row value 0 is that of the panel,
   // buffers are parameters. Without instructions it is the panel's.

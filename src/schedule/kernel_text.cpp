@@ -260,9 +260,12 @@ class Printer {
   void print(const GemmKernel& g) {
     const char* const letters[] = {"b", "i", "j", "k"};
     for (std::size_t v = 0; v < g.variables.size(); ++v) names_[g.variables[v].id()] = letters[v];
-    out_ += fmt::format("  gemm batch {} rows {} columns {} terms {} panel {} group {}{}\n",
-                        text(g.batch), text(g.rows), text(g.columns), text(g.terms), g.panel,
-                        g.group, g.pairs ? " pairs" : "");
+    out_ +=
+        fmt::format("  gemm batch {} rows {} columns {} terms {} panel {} group {}{}\n",
+                    text(g.batch), text(g.rows), text(g.columns), text(g.terms), g.panel, g.group,
+                    g.tiles   ? " tiles"
+                    : g.pairs ? " pairs"
+                              : "");
     out_ += fmt::format("  p0[{}]\n  p1[{}]\n", text(g.a), text(g.b));
     for (const GemmKernel::Boxes& b : g.boxes) {
       out_ += fmt::format("  boxes [{}] of", fmt::join(b.box, ","));

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "templates/gemm_kernel.h"
+#include "templates/gemm_tiles.h"
 
 namespace inkle::templates {
 
@@ -18,6 +19,7 @@ constexpr std::int32_t kPairLanes = 16;  // of dot_bf16 on a processor
 constexpr std::int64_t kStreamedRows = 8, kAwaitedRows = 64;
 
 bool always(const GemmProblem&) { return true; }
+bool is_in_tiles(const GemmProblem& problem) { return problem.tiles; }
 
 std::vector<GemmConfig> cpu_configs(const GemmProblem& problem, const abi::Target& target) {
   GemmConfig config;
@@ -45,6 +47,7 @@ std::string operands_need(const GemmProblem& problem, const GemmConfig& config) 
   return {};
 }
 
+// What each kernel of a CPU needs.
 std::string cpu_needs(const GemmProblem& problem, const GemmConfig& config) {
   if (problem.panel != std::int64_t{config.lanes} * config.vectors) {
     return fmt::format("panels of {} columns", problem.panel);
@@ -52,7 +55,6 @@ std::string cpu_needs(const GemmProblem& problem, const GemmConfig& config) {
   if (problem.group < 1) return "groups without rows";
   if (config.column_block % problem.panel != 0) return "blocks that are no whole panels";
   if (problem.parameters.size() < 3) return "matrix products without a result";
-  if (std::string lacks = operands_need(problem, config); !lacks.empty()) return lacks;
   for (const loop::Body* body : {&problem.right, &problem.epilogue}) {
     for (const loop::Instruction& i : body->instructions) {
       if (i.opcode == loop::Opcode::indirect)
@@ -61,6 +63,16 @@ std::string cpu_needs(const GemmProblem& problem, const GemmConfig& config) {
     }
   }
   return {};
+}
+
+std::string register_needs(const GemmProblem& problem, const GemmConfig& config) {
+  const std::string lacks = cpu_needs(problem, config);
+  return lacks.empty() ? operands_need(problem, config) : lacks;
+}
+
+std::string tiles_need(const GemmProblem& problem, const GemmConfig& config) {
+  const std::string lacks = cpu_needs(problem, config);
+  return lacks.empty() ? tile_needs(problem, config) : lacks;
 }
 
 Estimate cpu_estimate(const GemmProblem& problem, const GemmConfig& config) {
@@ -73,11 +85,18 @@ Estimate cpu_estimate(const GemmProblem& problem, const GemmConfig& config) {
 }
 
 constexpr GemmTemplate kTemplates[] = {
+    {.name = "gemm_tiles",
+     .doc = "Matrix products of bf16 in tile registers (AMX), columns in panels, any epilogue.",
+     .matches = is_in_tiles,
+     .configs = tile_configs,
+     .needs = tiles_need,
+     .estimate = tile_estimate,
+     .emit = emit_tile_gemm},
     {.name = "gemm_cpu",
      .doc = "Matrix products in registers, columns in panels, any pointwise epilogue.",
      .matches = always,
      .configs = cpu_configs,
-     .needs = cpu_needs,
+     .needs = register_needs,
      .estimate = cpu_estimate,
      .emit = emit_gemm},
 };

@@ -60,7 +60,10 @@ struct GemmProblem {
   // is [term][column], with zeros behind the last column.
   Expr b;
   std::int64_t panel = 0;
-  std::int64_t group = 0;        // rows whose sums, of a panel's columns, registers hold; at most
+  std::int64_t group = 0;  // rows whose sums, of a panel's columns, registers hold; at most
+  // Of pairs: multiplied in tile registers. The terms of panels are whole tiles of 16 pairs, with
+  // zeros behind the last.
+  bool tiles = false;
   std::vector<GemmBoxes> boxes;  // of a and b, where a device copies them so
   // What an element of b is, at each batch, column and term, in f32; row value 0 is the panel's
   // element, buffers are parameters. Without instructions it is that. Panels are whole, then.

@@ -7,13 +7,11 @@
 #include <functional>
 
 #include "base/error.h"
-#include "kernel/builder.h"
-#include "templates/gemm_body.h"
+#include "templates/gemm_task.h"
 
 namespace inkle::templates {
 
 using kernel::Form;
-using kernel::MemoryId;
 using kernel::ValueId;
 using kernel::Values;
 using loop::Opcode;
@@ -22,78 +20,19 @@ namespace {
 
 constexpr std::int32_t kCacheLine = 64;
 
-class GemmWriter {
+class GemmWriter : GemmTask {
  public:
   GemmWriter(const GemmProblem& problem, const GemmConfig& config, kernel::Kernel& made,
              sym::Context& context)
-      : problem_(problem),
-        config_(config),
-        rows_(gemm_rows(problem, config)),
-        b_(made, context),
-        zero_(context.constant(0)) {
-    made.name = problem.name;
-    made.sizes = problem.sizes;
-    made.sources = problem.sources;
-    declare_parameters();
-    batch_ = b_.axis(kernel::AxisKind::task, problem.batch);
-    const Expr i = b_.axis(kernel::AxisKind::task, sym::ceildiv(problem.rows, config.row_block));
-    const Expr j =
-        b_.axis(kernel::AxisKind::task, sym::ceildiv(problem.columns, config.column_block));
-    first_row_ = i * config.row_block;
-    first_column_ = j * config.column_block;
-    row_count_ = sym::min(problem.rows - first_row_, number(config.row_block));
-    column_count_ = sym::min(problem.columns - first_column_, number(config.column_block));
-    declare_sums();
+      : GemmTask(problem, config, gemm_rows(problem, config), made, context) {
+    sums_ = declare("sums", DType::f32, rows_.padded, config.column_block);
   }
 
   void run() {
-    b_.vector(config_.lanes, config_.lanes, [&](Expr lane) {
-      lane_ = lane;
-      task();
-      return Values();
-    });
+    in_lanes([&] { task(); });
   }
 
  private:
-  void declare_parameters() {
-    for (const GemmParameter& parameter : problem_.parameters) {
-      kernel::Memory memory;
-      memory.name = fmt::format("p{}", parameters_.size());
-      memory.dtype = parameter.dtype;
-      memory.role = parameter.role;
-      memory.alignment = parameter.alignment;
-      memory.may_alias = parameter.may_alias;
-      parameters_.push_back(b_.parameter(std::move(memory)));
-    }
-  }
-
-  void declare_sums() {
-    kernel::Memory memory;
-    memory.name = "sums";
-    memory.space = kernel::Space::stack;
-    memory.shape = {number(rows_.padded), number(config_.column_block)};
-    memory.alignment = kCacheLine;
-    sums_ = b_.memory(std::move(memory));
-  }
-
-  Expr number(std::int64_t v) { return b_.context().constant(v); }
-
-  void loop(Expr begin, Expr end, std::int64_t step, const std::function<void(Expr)>& body) {
-    loop(begin, end, step, false, {}, [&](Expr i, const Values&) {
-      body(i);
-      return Values();
-    });
-  }
-  Values loop(Expr begin, Expr end, std::int64_t step, bool surely, const Values& initial,
-              const kernel::Builder::LoopBody& body) {
-    kernel::Loop info;
-    info.begin = begin;
-    info.end = end;
-    info.step = number(step);
-    info.at_least_once = surely;
-    return b_.loop(std::move(info), initial, body);
-  }
-
   void task() {
     const std::int64_t part = config_.term_block;
     const auto constant = problem_.terms.constant();
@@ -179,45 +118,9 @@ class GemmWriter {
     return b_.compute(Opcode::fma, DType::f32, {left, right, sum});
   }
 
-  Expr at(Expr e, Expr row, Expr column, Expr term) {
-    return body().at(e, {batch_, row, column, term});
-  }
-
   void store_row(Expr r) {
-    const std::int64_t lanes = config_.lanes;
-    const auto columns = problem_.columns.constant();
-    Expr whole = column_count_;
-    if (!columns || *columns % lanes != 0) {
-      whole = sym::floordiv(column_count_, lanes) * lanes;
-      loop(whole, column_count_, lanes, [&](Expr c) {
-        const ValueId left = b_.cast(b_.index(column_count_ - c), DType::i32);
-        const ValueId valid =
-            b_.compute(Opcode::less, DType::boolean, {b_.index(lane_, DType::i32), left});
-        b_.branch(valid, [&] {
-          store_vector(r, c);
-          return Values();
-        });
-      });
-    }
-    loop(zero_, whole, lanes, [&](Expr c) { store_vector(r, c); });
+    in_vectors(zero_, column_count_, problem_.columns, [&](Expr c) { store(r, c, r, c); });
   }
-
-  void store_vector(Expr r, Expr c) {
-    const ValueId sum = b_.load(sums_, {r, c + lane_}, Form::wide);
-    body().store(sum, {batch_, first_row_ + r, first_column_ + c + lane_, zero_});
-  }
-
-  GemmBody body() { return GemmBody(problem_, parameters_, b_, lane_); }
-
-  const GemmProblem& problem_;
-  const GemmConfig& config_;
-  GemmRows rows_;
-  kernel::Builder b_;
-  Expr zero_, lane_;
-  std::vector<MemoryId> parameters_;
-  MemoryId sums_ = kernel::kNone;
-  // Of the task.
-  Expr batch_, first_row_, first_column_, row_count_, column_count_;
 };
 
 }  // namespace

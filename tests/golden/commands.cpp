@@ -443,7 +443,7 @@ std::string written(const templates::Template<Problem, Config>& row, const Probl
 
 // templates [--training] [--gemm] [--passes=a,b]: a graph's attention, or its matrix products, as
 // kernel IR, of a CPU with AVX2, before or after kernel passes. Each is verified and read back.
-// templates --wgmma: matrix products of sm_90a.
+// templates --amx: products of a CPU with tiles. templates --wgmma: matrix products of sm_90a.
 std::string from_templates(std::string_view text, std::span<const std::string> args) {
   schedule::Options options = fixed_options();
   std::string_view kind;
@@ -452,7 +452,7 @@ std::string from_templates(std::string_view text, std::span<const std::string> a
   for (const std::string_view arg : args) {
     if (arg == "--training")
       options.training = true;
-    else if (arg == "--gemm" || arg == "--wgmma")
+    else if (arg == "--gemm" || arg == "--amx" || arg == "--wgmma")
       kind = arg;
     else if (arg.starts_with("--passes="))
       take_out(passes.skip, arg);
@@ -460,6 +460,8 @@ std::string from_templates(std::string_view text, std::span<const std::string> a
       user_error("templates: unknown option '{}'", arg);
   }
   if (kind == "--wgmma") options.target = abi::gpu_target_of(abi::typical_device("sm_90a"));
+  const abi::Target& cpu = *abi::target_named(kind == "--amx" ? "x86-64-v4+amx" : "x86-64-v3");
+  if (kind == "--amx") options.target = cpu;
   if (!kind.empty()) options.target.libraries.gemm.source = abi::GemmSource::templates;
   const schedule::ScheduledProgram program = schedule::schedule(lowered(text), options);
   std::string out;
@@ -467,11 +469,10 @@ std::string from_templates(std::string_view text, std::span<const std::string> a
     const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
     if (kernel == nullptr) continue;
     sym::Context& context = *program.program.context;
-    const abi::Target& avx2 = *abi::target_named("x86-64-v3");
     if (const auto* a = std::get_if<schedule::AttentionKernel>(&kernel->kernel.body)) {
       const auto problem = codegen::cpu::attention_problem(kernel->kernel, *a);
       const templates::AttentionTemplate& row = templates::attention_template_of(problem);
-      const auto config = codegen::cpu::attention_config(row, problem, kernel->schedule, avx2);
+      const auto config = codegen::cpu::attention_config(row, problem, kernel->schedule, cpu);
       out += written(row, problem, config, context, passes);
     } else if (const auto* w = std::get_if<schedule::GemmKernel>(&kernel->kernel.body);
                w != nullptr && kernel->schedule.products) {
@@ -483,7 +484,7 @@ std::string from_templates(std::string_view text, std::span<const std::string> a
     } else if (const auto* g = std::get_if<schedule::GemmKernel>(&kernel->kernel.body)) {
       const auto problem = codegen::cpu::gemm_problem(kernel->kernel, *g);
       const templates::GemmTemplate& row = templates::gemm_template_of(problem);
-      const auto config = codegen::cpu::gemm_config(row, problem, kernel->schedule, avx2);
+      const auto config = codegen::cpu::gemm_config(row, problem, kernel->schedule, cpu);
       out += written(row, problem, config, context, passes);
     }
   }

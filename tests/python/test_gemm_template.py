@@ -136,6 +136,36 @@ def has_pairs() -> bool:
         return "avx512_bf16" in file.read() and os.environ.get("INKLE_ISA") != "avx2"
 
 
+@pytest.mark.parametrize("part", range(4))
+def test_random_bf16(templates: None, part: int) -> None:
+    """Pairs, or tiles where the processor has them: whole and ragged, in one part and in several."""
+    for seed in range(part, 60, 4):
+        draw = random.Random(seed)
+        torch.manual_seed(seed)
+        batch = draw.choice(((), (), (3,)))
+        rows = draw.choice((1, 2, 7, 15, 16, 17, 31, 33, 64, 97, 130, 197, 260))
+        columns = draw.choice((8, 16, 17, 31, 48, 64, 127, 129, 260))
+        terms = draw.choice((16, 18, 32, 62, 64, 66, 256, 770, 1024, 1056, 2080))
+        a = torch.randn(*batch, rows, terms + draw.choice((0, 0, 2))).bfloat16()[..., :terms]
+        b = strided(draw, *(batch if draw.random() < 0.5 else ()), terms, columns).bfloat16()
+        other = strided(draw, *batch, rows, columns).bfloat16()
+        torch._dynamo.reset()
+        dynamic = None if draw.random() < 0.3 else False
+
+        def function(a: torch.Tensor, b: torch.Tensor, other: torch.Tensor) -> Any:
+            y = a @ b
+            return y, torch.relu(y) * other
+
+        with torch.no_grad():
+            got = torch.compile(function, backend="inkle", dynamic=dynamic)(a, b, other)
+        exact = a.double() @ b.double()
+        what = f"seed {seed}, {tuple(a.shape)} by {tuple(b.shape)}"
+        unit = torch.finfo(torch.bfloat16).eps
+        allowed = unit / 2 * exact.abs() + 1e-6 * terms**0.5 + 1e-5
+        assert bool(((got[0].double() - exact).abs() <= allowed).all()), what
+        assert torch.equal(got[1], torch.relu(got[0]) * other), what
+
+
 @pytest.mark.parametrize("name", list(EPILOGUES))
 @pytest.mark.parametrize("rows, columns, terms", [(5, 40, 32), (64, 100, 770), (130, 64, 1026), (3, 48, 63)])
 def test_bf16_is_what_the_library_gives(

@@ -52,7 +52,8 @@ std::string feature_text(const llvm::StringMap<bool>& features, std::int32_t vec
   std::vector<std::string> all;
   for (const auto& feature : features) {
     const std::string name = feature.first().str();
-    const bool wide = name.starts_with("avx512") || name.starts_with("avx10");
+    const bool wide =
+        name.starts_with("avx512") || name.starts_with("avx10") || name.starts_with("amx");
     const bool on = feature.second && !(wide && vector_bytes < 64);
     all.push_back((on ? "+" : "-") + name);
   }
@@ -88,7 +89,12 @@ const abi::Target& host_row(const llvm::StringMap<bool>& features, std::int32_t 
 
 // The processor at hand with vectors of so many bytes; 0: its widest.
 Processor host_processor(std::int32_t vector_bytes) {
-  const auto features = llvm::sys::getHostCPUFeatures();
+  auto features = llvm::sys::getHostCPUFeatures();
+  if (!image::has_tiles()) {
+    for (auto& feature : features) {
+      if (feature.first().starts_with("amx")) feature.second = false;
+    }
+  }
   const std::int32_t widest = host_vector_bytes(features);
   if (widest == 0) unsupported("this processor has no AVX2 with FMA");
   const std::int32_t width = vector_bytes == 0 ? widest : vector_bytes;

@@ -27,8 +27,8 @@ struct TargetOptions {
   std::int32_t vector_bytes = 0;
   // The device, for which code is then made as its row says; null: by the fields around this one.
   const abi::Target* row = nullptr;
-  // "x86-64-v3" or "x86-64-v4": code for every processor that has this instruction set, with its
-  // widest vectors; empty: for the host. UserError for another.
+  // "x86-64-v3", "x86-64-v4" or "x86-64-v4+amx": code for every processor that has this instruction
+  // set, with its widest vectors; empty: for the host. UserError for another.
   std::string instruction_set = {};
   // Effort of instruction selection, 0 to 3.
   std::int32_t optimization = 2;

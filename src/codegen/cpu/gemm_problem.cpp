@@ -31,6 +31,7 @@ GemmProblem gemm_problem(const schedule::Kernel& kernel, const schedule::GemmKer
   problem.b = gemm.b;
   problem.panel = gemm.panel;
   problem.group = gemm.group;
+  problem.tiles = gemm.tiles;
   problem.right = gemm.right;
   problem.epilogue = gemm.epilogue;
   for (const schedule::StageStore& s : gemm.stores) {

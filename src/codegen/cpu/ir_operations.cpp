@@ -187,6 +187,38 @@ Value* dot_bf16(Ir& ir, Value* c, Value* a, Value* b) {
   Type* const pairs = dot->getFunctionType()->getParamType(1);
   return ir.builder().CreateCall(dot, {c, bitcast(ir, a, pairs), bitcast(ir, b, pairs)});
 }
+namespace {
+
+constexpr int kTileElement = 4;  // bytes
+
+Value* rows_of(Ir& ir, TileShape shape) {
+  return ir.builder().getInt16(static_cast<std::uint16_t>(shape.rows));
+}
+Value* bytes_of(Ir& ir, int columns) {
+  return ir.builder().getInt16(static_cast<std::uint16_t>(columns * kTileElement));
+}
+
+}  // namespace
+
+Value* zero_tile(Ir& ir, TileShape shape) {
+  return ir.builder().CreateIntrinsic(llvm::Intrinsic::x86_tilezero_internal, {},
+                                      {rows_of(ir, shape), bytes_of(ir, shape.columns)});
+}
+Value* load_tile(Ir& ir, TileShape shape, Value* address, Value* row_bytes) {
+  return ir.builder().CreateIntrinsic(
+      llvm::Intrinsic::x86_tileloadd64_internal, {},
+      {rows_of(ir, shape), bytes_of(ir, shape.columns), address, row_bytes});
+}
+void store_tile(Ir& ir, TileShape shape, Value* tile, Value* address, Value* row_bytes) {
+  ir.builder().CreateIntrinsic(
+      llvm::Intrinsic::x86_tilestored64_internal, {},
+      {rows_of(ir, shape), bytes_of(ir, shape.columns), address, row_bytes, tile});
+}
+Value* multiply_tiles(Ir& ir, TileShape shape, int terms, Value* c, Value* a, Value* b) {
+  return ir.builder().CreateIntrinsic(
+      llvm::Intrinsic::x86_tdpbf16ps_internal, {},
+      {rows_of(ir, shape), bytes_of(ir, shape.columns), bytes_of(ir, terms), c, a, b});
+}
 Value* approximate_reciprocal(Ir& ir, Value* a) {
   const int lanes = lanes_of(a);
   if (!ir.has_avx512() || bits_of(type_of(a)) != 32 || (lanes != 16 && lanes != 8)) {

@@ -56,6 +56,16 @@ Value* approximate_reciprocal(Ir& ir, Value* a);
 Value* pack_bf16(Ir& ir, Value* low, Value* high);
 // c + a * b of such pairs, the high products first, each rounded.
 Value* dot_bf16(Ir& ir, Value* c, Value* a, Value* b);
+// Tile registers (AMX) of `rows` rows of `columns` elements of 32 bits. LLVM assigns registers and
+// writes their configuration; `row_bytes` (i64) lie between rows in memory.
+struct TileShape {
+  int rows = 0, columns = 0;
+};
+Value* zero_tile(Ir& ir, TileShape shape);
+Value* load_tile(Ir& ir, TileShape shape, Value* address, Value* row_bytes);
+void store_tile(Ir& ir, TileShape shape, Value* tile, Value* address, Value* row_bytes);
+// c + a * b; the terms are pairs of bf16.
+Value* multiply_tiles(Ir& ir, TileShape shape, int terms, Value* c, Value* a, Value* b);
 // The instruction's rule: b if either is NaN, as vminps.
 Value* fmin_second(Ir& ir, Value* a, Value* b);
 Value* fmax_second(Ir& ir, Value* a, Value* b);

@@ -17,11 +17,12 @@ class AccessPrinter {
   void store(const kernel::Operation& op);
   void prefetch(const kernel::Operation& op);
   void atomic(const kernel::Operation& op);
+  // Of an element, by its linear offset.
+  [[nodiscard]] Value* address(const kernel::Access& access, kernel::ValueId offset);
 
  private:
   [[nodiscard]] int alignment_of(const kernel::Access& access) const;
   [[nodiscard]] DType dtype_of(const kernel::Access& access) const;
-  [[nodiscard]] Value* address(const kernel::Access& access, kernel::ValueId offset);
   [[nodiscard]] Value* harmless(Value* address);
   [[nodiscard]] Value* active();  // lanes
 

@@ -9,6 +9,7 @@
 #include "codegen/cpu/math.h"
 #include "codegen/cpu/operation.h"
 #include "codegen/cpu/print_access.h"
+#include "codegen/cpu/print_tile.h"
 #include "codegen/cpu/size_values.h"
 #include "kernel/function.h"
 
@@ -252,6 +253,11 @@ class KernelPrinter {
         for (std::size_t r = 0; r < square.size(); ++r) values_.define(op.results[r], square[r]);
         return;
       }
+      case Op::fragment_fill:
+      case Op::fragment_load:
+      case Op::fragment_store:
+      case Op::mma:
+        return print_tile(ir_, kernel_, values_, access_, sizes_, op);
       default:
         break;
     }
