@@ -1,5 +1,7 @@
 #include "templates/gemm_body.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace inkle::templates {
@@ -9,6 +11,24 @@ using kernel::MemoryId;
 using kernel::ValueId;
 using loop::Instruction;
 using loop::Opcode;
+
+std::vector<MemoryId> begin_kernel(const GemmProblem& problem, kernel::Builder& builder) {
+  kernel::Kernel& made = builder.kernel();
+  made.name = problem.name;
+  made.sizes = problem.sizes;
+  made.sources = problem.sources;
+  std::vector<MemoryId> declared;
+  for (const GemmParameter& parameter : problem.parameters) {
+    kernel::Memory memory;
+    memory.name = fmt::format("p{}", declared.size());
+    memory.dtype = parameter.dtype;
+    memory.role = parameter.role;
+    memory.alignment = parameter.alignment;
+    memory.may_alias = parameter.may_alias;
+    declared.push_back(builder.parameter(std::move(memory)));
+  }
+  return declared;
+}
 
 kernel::Values GemmBody::run(const loop::Body& body, ValueId given, const GemmPlace& place) {
   given_ = given;

@@ -16,6 +16,10 @@ struct GemmPlace {
   Expr batch, row, column, term;
 };
 
+// Gives a kernel the problem's name, sizes and sources, and declares its parameters.
+[[nodiscard]] std::vector<kernel::MemoryId> begin_kernel(const GemmProblem& problem,
+                                                         kernel::Builder& builder);
+
 class GemmBody {
  public:
   GemmBody(const GemmProblem& problem, const std::vector<kernel::MemoryId>& parameters,

@@ -37,21 +37,21 @@ class GemmWriter : GemmTask {
     const std::int64_t part = config_.term_block;
     const auto constant = problem_.terms.constant();
     if (constant && *constant <= part) {
-      add_terms(zero_, problem_.terms, *constant > 0, true);
+      add_terms(zero_, problem_.terms, *constant > 0 ? Runs::surely : Runs::perhaps, true);
     } else {
-      add_terms(zero_, sym::min(problem_.terms, number(part)), false, true);
+      add_terms(zero_, sym::min(problem_.terms, number(part)), Runs::perhaps, true);
       loop(number(part), problem_.terms, part, [&](Expr first) {
-        add_terms(first, sym::min(problem_.terms, first + part), true, false);
+        add_terms(first, sym::min(problem_.terms, first + part), Runs::surely, false);
       });
     }
     loop(zero_, row_count_, 1, [&](Expr r) { store_row(r); });
   }
 
   // The products of terms [begin, end) become the sums, or are added to them.
-  void add_terms(Expr begin, Expr end, bool surely, bool is_first) {
+  void add_terms(Expr begin, Expr end, Runs runs, bool is_first) {
     loop(zero_, column_count_, problem_.panel, [&](Expr c) {
       loop(zero_, row_count_, rows_.group, [&](Expr r) {
-        const Values products = block(r, c, begin, end, surely);
+        const Values products = block(r, c, begin, end, runs);
         std::size_t at = 0;
         for (std::int64_t i = 0; i < rows_.group; ++i) {
           for (std::int64_t v = 0; v < config_.vectors; ++v) {
@@ -68,10 +68,10 @@ class GemmWriter : GemmTask {
     });
   }
 
-  Values block(Expr r, Expr c, Expr begin, Expr end, bool surely) {
+  Values block(Expr r, Expr c, Expr begin, Expr end, Runs runs) {
     const Values zeros(static_cast<std::size_t>(rows_.group * config_.vectors),
                        b_.real(DType::f32, 0));
-    return loop(begin, end, 1, surely, zeros, [&](Expr k, const Values& before) {
+    return write_loop(b_, begin, end, 1, runs, zeros, [&](Expr k, const Values& before) {
       const Expr panel = at(problem_.b, zero_, first_column_ + c, zero_) + k * problem_.panel;
       fetch_ahead(panel);
       Values right;

@@ -24,11 +24,8 @@ GemmTask::GemmTask(const GemmProblem& problem, const GemmConfig& config, GemmRow
       config_(config),
       rows_(rows),
       b_(made, context),
-      zero_(context.constant(0)) {
-  made.name = problem.name;
-  made.sizes = problem.sizes;
-  made.sources = problem.sources;
-  declare_parameters();
+      zero_(context.constant(0)),
+      parameters_(begin_kernel(problem, b_)) {
   batch_ = b_.axis(kernel::AxisKind::task, problem.batch);
   const Expr i = b_.axis(kernel::AxisKind::task, sym::ceildiv(problem.rows, config.row_block));
   const Expr j =
@@ -37,18 +34,6 @@ GemmTask::GemmTask(const GemmProblem& problem, const GemmConfig& config, GemmRow
   first_column_ = j * config.column_block;
   row_count_ = sym::min(problem.rows - first_row_, number(config.row_block));
   column_count_ = sym::min(problem.columns - first_column_, number(config.column_block));
-}
-
-void GemmTask::declare_parameters() {
-  for (const GemmParameter& parameter : problem_.parameters) {
-    kernel::Memory memory;
-    memory.name = fmt::format("p{}", parameters_.size());
-    memory.dtype = parameter.dtype;
-    memory.role = parameter.role;
-    memory.alignment = parameter.alignment;
-    memory.may_alias = parameter.may_alias;
-    parameters_.push_back(b_.parameter(std::move(memory)));
-  }
 }
 
 MemoryId GemmTask::declare(std::string name, DType dtype, std::int64_t rows, std::int64_t columns) {
@@ -71,20 +56,10 @@ void GemmTask::in_lanes(const std::function<void()>& body) {
 
 void GemmTask::loop(Expr begin, Expr end, std::int64_t step,
                     const std::function<void(Expr)>& body) {
-  loop(begin, end, step, false, {}, [&](Expr i, const Values&) {
+  write_loop(b_, begin, end, step, Runs::perhaps, {}, [&](Expr i, const Values&) {
     body(i);
     return Values();
   });
-}
-
-Values GemmTask::loop(Expr begin, Expr end, std::int64_t step, bool surely, const Values& initial,
-                      const kernel::Builder::LoopBody& body) {
-  kernel::Loop info;
-  info.begin = begin;
-  info.end = end;
-  info.step = number(step);
-  info.at_least_once = surely;
-  return b_.loop(std::move(info), initial, body);
 }
 
 ValueId GemmTask::lanes_before(Expr count) {

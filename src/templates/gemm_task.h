@@ -8,6 +8,7 @@
 #include "kernel/builder.h"
 #include "templates/gemm_body.h"
 #include "templates/gemm_kernel.h"
+#include "templates/lane_writer.h"
 
 namespace inkle::templates {
 
@@ -27,8 +28,6 @@ class GemmTask {
   Expr number(std::int64_t v) { return b_.context().constant(v); }
   void in_lanes(const std::function<void()>& body);
   void loop(Expr begin, Expr end, std::int64_t step, const std::function<void(Expr)>& body);
-  kernel::Values loop(Expr begin, Expr end, std::int64_t step, bool surely,
-                      const kernel::Values& initial, const kernel::Builder::LoopBody& body);
   // `body` for the vectors at columns [begin, end) of a row, begin a multiple of the lanes. Lanes
   // at or beyond the end are masked, unless rows of `extent` elements have none.
   void in_vectors(Expr begin, Expr end, Expr extent, const std::function<void(Expr)>& body);
@@ -59,7 +58,6 @@ class GemmTask {
   Expr batch_, first_row_, first_column_, row_count_, column_count_;
 
  private:
-  void declare_parameters();
   [[nodiscard]] kernel::ValueId lanes_before(Expr count);
 };
 

@@ -148,26 +148,22 @@ class TileWriter : GemmTask {
       }
     });
     const Expr panel = at(problem_.b, zero_, first_column_ + c, zero_);
-    kernel::Loop info;
-    info.begin = begin;
-    info.end = end;
-    info.step = number(kSide);
-    info.at_least_once = true;
-    return b_.loop(std::move(info), initial, [&](Expr k, const Values& before) {
-      Values left, next(before.size());
-      for (std::int64_t t = 0; t < tiles_.down; ++t) left.push_back(left_tile(r, t, k, begin));
-      for (std::int64_t v = 0; v < tiles_.across; ++v) {
-        const ValueId right = load(right_tile_, parameters_[1],
-                                   {panel + k * problem_.panel + v * kSide}, problem_.panel);
-        for (std::int64_t t = 0; t < tiles_.down; ++t) {
-          const auto number = static_cast<std::size_t>(t * tiles_.across + v);
-          next[number] =
-              b_.operation(Op::mma, {before[number], left[static_cast<std::size_t>(t)], right},
-                           {sum_}, kernel::MatrixMultiply{kernel::MatrixUnit::amx, {}})[0];
-        }
-      }
-      return next;
-    });
+    return write_loop(
+        b_, begin, end, kSide, Runs::surely, initial, [&](Expr k, const Values& before) {
+          Values left, next(before.size());
+          for (std::int64_t t = 0; t < tiles_.down; ++t) left.push_back(left_tile(r, t, k, begin));
+          for (std::int64_t v = 0; v < tiles_.across; ++v) {
+            const ValueId right = load(right_tile_, parameters_[1],
+                                       {panel + k * problem_.panel + v * kSide}, problem_.panel);
+            for (std::int64_t t = 0; t < tiles_.down; ++t) {
+              const auto number = static_cast<std::size_t>(t * tiles_.across + v);
+              next[number] =
+                  b_.operation(Op::mma, {before[number], left[static_cast<std::size_t>(t)], right},
+                               {sum_}, kernel::MatrixMultiply{kernel::MatrixUnit::amx, {}})[0];
+            }
+          }
+          return next;
+        });
   }
 
   ValueId left_tile(Expr r, std::int64_t t, Expr k, Expr begin) {

@@ -31,10 +31,8 @@ Writer::Writer(const GemmProblem& problem, const WgmmaConfig& config, kernel::Ke
       config_(config),
       b_(made, context),
       barriers_(b_, config.stages, config.ping_pong) {
-  made.name = problem.name;
-  made.sizes = problem.sizes;
-  made.sources = problem.sources;
-  declare_parameters();
+  parameters_ = begin_kernel(problem, b_);
+  declare_maps();
   row_tiles_ = sym::ceildiv(problem.rows, config.rows);
   column_tiles_ = sym::ceildiv(problem.columns, config.columns);
   matrix_tiles_ = row_tiles_ * column_tiles_;
@@ -69,16 +67,7 @@ void Writer::run() {
 
 // --- Declarations
 
-void Writer::declare_parameters() {
-  for (const GemmParameter& parameter : problem_.parameters) {
-    kernel::Memory memory;
-    memory.name = fmt::format("p{}", parameters_.size());
-    memory.dtype = parameter.dtype;
-    memory.role = parameter.role;
-    memory.alignment = parameter.alignment;
-    memory.may_alias = parameter.may_alias;
-    parameters_.push_back(b_.parameter(std::move(memory)));
-  }
+void Writer::declare_maps() {
   for (std::size_t o = 0; o < problem_.boxes.size(); ++o) {
     const GemmBoxes& boxes = problem_.boxes[o];
     kernel::Memory map;

@@ -53,7 +53,7 @@ class Writer {
   };
 
   // --- gemm_wgmma_writer.cpp: declarations, small operations, tiles, the producer
-  void declare_parameters();
+  void declare_maps();
   void declare_shared();
   MemoryId shared(std::string name, DType dtype, Indices shape, std::int32_t alignment,
                   std::int32_t swizzle, std::int32_t padding);

@@ -98,12 +98,17 @@ void LaneWriter::loop(Expr begin, Expr end, std::int64_t step,
 
 Values LaneWriter::loop(Expr begin, Expr end, std::int64_t step, Runs runs, const Values& initial,
                         const kernel::Builder::LoopBody& body) {
+  return write_loop(b_, begin, end, step, runs, initial, body);
+}
+
+Values write_loop(kernel::Builder& builder, Expr begin, Expr end, std::int64_t step, Runs runs,
+                  const Values& initial, const kernel::Builder::LoopBody& body) {
   kernel::Loop info;
   info.begin = begin;
   info.end = end;
-  info.step = number(step);
+  info.step = builder.context().constant(step);
   info.at_least_once = runs == Runs::surely;
-  return b_.loop(std::move(info), initial, body);
+  return builder.loop(std::move(info), initial, body);
 }
 
 Values LaneWriter::product(Block block, const Values& before, Expr begin, Expr end, Runs runs,

@@ -27,6 +27,10 @@ using Element = std::function<ValueId(int r, Expr k)>;
 using StoreSum = std::function<void(int r, int v, ValueId sum)>;
 void for_each_sum(Block block, const Values& sums, const StoreSum& store);
 
+// A loop over [begin, end) with carried values.
+Values write_loop(kernel::Builder& builder, Expr begin, Expr end, std::int64_t step, Runs runs,
+                  const Values& initial, const kernel::Builder::LoopBody& body);
+
 class LaneWriter {
  public:
   LaneWriter(kernel::Builder& builder, int lanes) : b_(builder), lanes_(lanes) {}

@@ -187,6 +187,7 @@ Value* dot_bf16(Ir& ir, Value* c, Value* a, Value* b) {
   Type* const pairs = dot->getFunctionType()->getParamType(1);
   return ir.builder().CreateCall(dot, {c, bitcast(ir, a, pairs), bitcast(ir, b, pairs)});
 }
+
 namespace {
 
 constexpr int kTileElement = 4;  // bytes
