@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "templates/gemm_wgmma_block.h"
 #include "templates/gemm_wgmma_writer.h"
 
 namespace inkle::templates {
@@ -14,8 +15,7 @@ namespace {
 
 std::int64_t shared_bytes(const WgmmaConfig& config) {
   const std::int64_t stage = (config.rows + config.columns) * config.terms * wgmma::kElement;
-  const std::int64_t sums =
-      wgmma::kConsumers * wgmma::kRows * (config.slice + wgmma::kPadding) * 4;
+  const std::int64_t sums = wgmma::kConsumers * wgmma::kRows * (config.slice + wgmma::kPadding) * 4;
   return config.stages * (stage + 16) + wgmma::kConsumers * 8 + sums;
 }
 
@@ -86,13 +86,6 @@ Estimate wgmma_estimate(const GemmProblem& problem, const WgmmaConfig& config) {
           problem.batch * problem.rows * problem.columns * problem.terms * 2};
 }
 
-kernel::Kernel emit_wgmma(const GemmProblem& problem, const WgmmaConfig& config,
-                          sym::Context& context) {
-  kernel::Kernel made;
-  wgmma::Writer(problem, config, made, context).run();
-  return made;
-}
-
 constexpr WgmmaTemplate kTemplates[] = {
     {.name = "gemm_wgmma",
      .doc = "Matrix products of bf16 by wgmma, copied in boxes, any pointwise epilogue.",
@@ -100,7 +93,7 @@ constexpr WgmmaTemplate kTemplates[] = {
      .configs = wgmma_configs,
      .needs = wgmma_needs,
      .estimate = wgmma_estimate,
-     .emit = emit_wgmma},
+     .emit = wgmma::write_kernel},
 };
 
 }  // namespace

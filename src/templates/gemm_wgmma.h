@@ -29,8 +29,8 @@ namespace inkle::templates {
 struct WgmmaConfig {
   std::int32_t rows = 128;  // of a tile
   std::int32_t columns = 256;
-  bool ping_pong = false;  // each warpgroup of consumers has tiles of its own
-  std::int32_t parts = 1;  // of the terms
+  bool ping_pong = false;   // each warpgroup of consumers has tiles of its own
+  std::int32_t parts = 1;   // of the terms
   std::int32_t terms = 64;  // of a stage
   std::int32_t stages = 4;
   std::int32_t group = 8;     // blocks of rows whose tiles follow each other
