@@ -208,8 +208,7 @@ class GemmMaker {
     step.kernel.params = {param(a.buffer, ParamRole::in), param(m.b.buffer, ParamRole::in)};
     if (left) {
       step.buffers.insert(step.buffers.end(), left->buffers.begin(), left->buffers.end());
-      step.kernel.params.insert(step.kernel.params.end(), left->params.begin(),
-                                left->params.end());
+      step.kernel.params.insert(step.kernel.params.end(), left->params.begin(), left->params.end());
     }
     const std::vector<BufferId> read = step.buffers;
     if (!write_epilogue(m, g, step)) return;
@@ -227,8 +226,7 @@ class GemmMaker {
   void add_partials(KernelStep& step, const ProductSchedule& tiles) {
     auto& g = std::get<GemmKernel>(step.kernel.body);
     const std::vector<Expr> sizes = {elements_of_parts(g, tiles)};
-    loop::Buffer made =
-        temporary(scheduled_.program, step.buffers[1], abi::DType::f32, sizes);
+    loop::Buffer made = temporary(scheduled_.program, step.buffers[1], abi::DType::f32, sizes);
     made.strides = dense_strides(context_, sizes, row_major(1));
     g.partials = static_cast<std::uint32_t>(step.buffers.size());
     const auto at = static_cast<BufferId>(scheduled_.program.buffers.size());

@@ -40,8 +40,8 @@ double parts_of(double of, double by) { return std::ceil(of / by); }
 
 double cycles_of(const abi::ProductTile& tile, std::int32_t parts, const abi::ProductRules& rules,
                  const Sizes& sizes, double blocks) {
-  const double tiles = sizes.batch * parts_of(sizes.rows, tile.rows) *
-                       parts_of(sizes.columns, tile.columns) * parts;
+  const double tiles =
+      sizes.batch * parts_of(sizes.rows, tile.rows) * parts_of(sizes.columns, tile.columns) * parts;
   const double stage_terms = rules.terms;
   const double multiplies =
       tile.rows / 64.0 * tile.columns / 8.0 * stage_terms / 16 * rules.multiplication;
@@ -52,8 +52,7 @@ double cycles_of(const abi::ProductTile& tile, std::int32_t parts, const abi::Pr
   const double beside = rules.tile + rules.element * elements;
   const double turns = parts_of(tiles, blocks);
   // Those who add the parts read all of them.
-  const double adding =
-      parts == 1 ? 0 : rules.part + elements * 4 * rules.byte * (1 + parts);
+  const double adding = parts == 1 ? 0 : rules.part + elements * 4 * rules.byte * (1 + parts);
   if (!tile.ping_pong) return turns * (multiplied + beside) + adding;
   return turns * std::max(multiplied, (multiplied + beside) / 2) + beside + adding;
 }

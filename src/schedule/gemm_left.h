@@ -13,9 +13,9 @@
 namespace inkle::schedule {
 
 struct LeftOperand {
-  Body body;        // as GemmKernel::left; other buffers count in `buffers`
-  View copied;      // what is copied in boxes: [batch, row, term]
-  Expr offset;      // there, of batch, row and term
+  Body body;    // as GemmKernel::left; other buffers count in `buffers`
+  View copied;  // what is copied in boxes: [batch, row, term]
+  Expr offset;  // there, of batch, row and term
   std::vector<loop::BufferId> buffers;
   std::vector<Param> params;
 };

@@ -45,8 +45,7 @@ void wait_for_phase(kernel::Builder& builder, kernel::MemoryId barrier, Expr at,
   kernel::Values operands;
   if (skips) operands.push_back(builder.index(phase));
   // What -1 is, too, without a negative number.
-  operands.push_back(
-      builder.cast(builder.index(sym::mod(phase + 2, 2)), kernel::DType::i32));
+  operands.push_back(builder.cast(builder.index(sym::mod(phase + 2, 2)), kernel::DType::i32));
   builder.operation(Op::barrier_wait, operands, {}, detail);
 }
 

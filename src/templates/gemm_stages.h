@@ -37,9 +37,7 @@ class StageBarriers {
     init_barrier(b_, full_, slot, 1);
     init_barrier(b_, empty_, slot, readers);
   }
-  void fill(Expr stage_number, std::int64_t bytes) {
-    arrive(b_, full_, slot(stage_number), bytes);
-  }
+  void fill(Expr stage_number, std::int64_t bytes) { arrive(b_, full_, slot(stage_number), bytes); }
   void release(Expr stage_number) { arrive(b_, empty_, slot(stage_number)); }
   void wait_filled(Expr stage_number) {
     wait_for_phase(b_, full_, slot(stage_number), sym::floordiv(stage_number, stages_), skips_);

@@ -28,8 +28,8 @@ namespace inkle::codegen::cuda {
 namespace {
 
 using abi::DType;
-using sym::Expr;
 using loop::Opcode;
+using sym::Expr;
 using templates::GemmProblem;
 using templates::WgmmaConfig;
 
@@ -122,17 +122,17 @@ class Product {
       data.push_back(wide(shift));
       for (std::size_t at = 0; at < a.size(); ++at) {
         const auto terms = static_cast<std::size_t>(s.terms);
-        const float value = a[at] / (1 + std::exp(-a[at])) *
-                                scale[at / terms % static_cast<std::size_t>(s.rows)] +
-                            shift[at % terms];
+        const float value =
+            a[at] / (1 + std::exp(-a[at])) * scale[at / terms % static_cast<std::size_t>(s.rows)] +
+            shift[at % terms];
         a[at] = abi::bf16_to_float(abi::float_to_bf16(value));
       }
     }
     if (config_.parts > 1) {
       const auto tiles = [](std::int64_t of, std::int64_t by) { return (of + by - 1) / by; };
-      data.emplace_back(static_cast<std::size_t>(
-          s.batch * tiles(s.rows, config_.rows) * tiles(s.columns, config_.columns) *
-          config_.parts * config_.rows * config_.columns * 4));
+      data.emplace_back(static_cast<std::size_t>(s.batch * tiles(s.rows, config_.rows) *
+                                                 tiles(s.columns, config_.columns) * config_.parts *
+                                                 config_.rows * config_.columns * 4));
     }
     kernel::Instance instance;
     for (auto& d : data) instance.arguments.push_back({d});
@@ -163,7 +163,8 @@ class Product {
     for (int i = 0; i < 2; ++i) p.parameters.push_back({DType::f32, kernel::Role::in, 16});
     loop::BodyBuilder body(p.left, context_);
     const auto x = body.cast(body.row(0, DType::bf16), DType::f32);
-    const auto silu = body.div(x, body.add(body.constant(DType::f32, 1.0), body.unary(Opcode::exp, body.neg(x))));
+    const auto silu =
+        body.div(x, body.add(body.constant(DType::f32, 1.0), body.unary(Opcode::exp, body.neg(x))));
     const auto scaled = body.mul(silu, body.load(first, DType::f32, {p.variables[1]}));
     const auto shifted = body.add(scaled, body.load(first + 1, DType::f32, {p.variables[3]}));
     body.yield(body.cast(shifted, DType::bf16));
@@ -250,7 +251,11 @@ TEST(GemmTest, RowsAreSymbolic) {
 
 TEST(GemmTest, OperandsLieEitherWay) {
   const auto sizes = [](std::int64_t batch, bool a, bool b) {
-    return Sizes{.batch = batch, .rows = 136, .columns = 136, .terms = 80, .a_transposed = a,
+    return Sizes{.batch = batch,
+                 .rows = 136,
+                 .columns = 136,
+                 .terms = 80,
+                 .a_transposed = a,
                  .b_transposed = b};
   };
   Product(sizes(1, false, true), small(128, 2, 2)).check({.seeds = 1});
@@ -288,8 +293,13 @@ TEST(GemmTest, TermsInParts) {
 
 TEST(GemmTest, LeftOperandIsComputed) {
   const auto sizes = [](std::int64_t batch, std::int64_t terms, bool a, bool b) {
-    return Sizes{.batch = batch, .rows = 140, .columns = 72, .terms = terms, .a_transposed = a,
-                 .b_transposed = b, .computed = true};
+    return Sizes{.batch = batch,
+                 .rows = 140,
+                 .columns = 72,
+                 .terms = terms,
+                 .a_transposed = a,
+                 .b_transposed = b,
+                 .computed = true};
   };
   Product(sizes(1, 128, false, false), small(64, 3, 2)).check({.seeds = 2});
   Product(sizes(1, 200, false, true), small(64, 2, 2)).check({.seeds = 1});
