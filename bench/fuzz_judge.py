@@ -10,6 +10,7 @@ AOTAutograd gives without a compiler, or raises, too, is torch's own and counted
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import linecache
 import os
@@ -22,6 +23,7 @@ from typing import Any, Callable, Iterator
 import torch
 from functorch.compile import default_partition, nop
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import RestartAnalysis, SkipFrame
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -345,7 +347,25 @@ def judge(program: Program) -> tuple[str, str]:
     return ("differs", f"a fault: {faults[0][:600]}") if faults else ("right", "")
 
 
-_DEFAULT_PARTITION = aot_autograd(fw_compiler=nop, partition_fn=default_partition)
+def _or_eager(backend: Callable[..., Any]) -> Callable[..., Any]:
+    """A graph that AOTAutograd refuses runs in eager, as with Inkle."""
+    def compiled(gm: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        as_given = copy.deepcopy(gm.graph)
+        try:
+            return backend(gm, inputs)
+        except (RestartAnalysis, SkipFrame):
+            raise
+        except Exception:  # noqa: BLE001: whatever AOTAutograd refuses
+            return torch.fx.GraphModule(gm, as_given)
+
+    return compiled
+
+
+# AOTAutograd without a compiler. Of values that a program writes later, one partition keeps others than another.
+_PARTITIONS = (
+    _or_eager(torch._dynamo.lookup_backend("aot_eager")),
+    _or_eager(aot_autograd(fw_compiler=nop, partition_fn=default_partition)),
+)
 
 
 def _is_as_plain_attention(program: Program, found: Outcome, wanted: Outcome, call: int) -> bool:
@@ -380,22 +400,23 @@ def _told(error: BaseException | None) -> str:
 def _whose(program: Program, found: Outcome, call: int, wrote: str = "") -> str:
     """Whether AOTAutograd alone gives the same, or raises, too. ``wrote``: what differs after writes
     to results."""
-    theirs = _last_call(program, "aot_eager", call)
     if found.error is not None:
+        theirs = _last_call(program, "aot_eager", call)
         is_same = _told(found.error) == _told(theirs.error)
         return "torch" if theirs.error is not None and (is_same or _is_torchs(found.error)) else "differs"
-    if found.backward_error is not None:
-        # Of values that a program writes later, one of torch's partitions keeps others than another.
-        raised = theirs.backward_error or _last_call(program, _DEFAULT_PARTITION, call).backward_error
-        return "torch" if type(raised) is type(found.backward_error) else "differs"
-    if theirs.error is not None:  # AOTAutograd refuses; TorchDynamo's graph runs in eager
-        theirs = _last_call(program, "eager", call)
+    return "torch" if any(_is_as(program, found, call, p, wrote) for p in _PARTITIONS) else "differs"
+
+
+def _is_as(program: Program, found: Outcome, call: int, backend: Any, wrote: str) -> bool:
+    theirs = _last_call(program, backend, call)
     if theirs.error is not None:
-        return "differs"
+        return False
     if wrote:
         again = _call(function(program, True), program, call)
-        return "torch" if _after_writes(theirs, again) == wrote else "differs"
-    return "differs" if difference(found, theirs, program, call) else "torch"
+        return _after_writes(theirs, again) == wrote
+    if type(theirs.backward_error) is not type(found.backward_error):
+        return False
+    return not difference(found, theirs, program, call)
 
 
 def tried(program: Program, seconds: float = 120.0) -> tuple[str, str]:

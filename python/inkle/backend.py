@@ -15,7 +15,7 @@ from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
 
 from inkle import _inkle, aot_cache, attention, dropout, extensions, joint, layouts, loss, machine
 from inkle import report as reporting
-from inkle import pair, returned, segments
+from inkle import pair, restrided, returned, segments
 from inkle.importer import GraphImporter, nodes_of
 from inkle.machine import as_strided, get_compiler, gpu_of, native_options, warm_up
 from inkle.options import WHY_NO_GRAPHS_IN_TRAINING, Options, parse
@@ -105,6 +105,7 @@ def _through_aot(
 
     def compile_inference(g: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         extensions.over_inference(g, options)
+        restrided.correct(g)
         callers = returned.forward_callers()
         return compile_graph(g, label, options, training=False, given=given, callers=callers)
 

@@ -8,7 +8,7 @@ from typing import Any, Callable
 import torch
 from torch._functorch.partitioners import default_partition
 
-from inkle import _inkle
+from inkle import _inkle, restrided
 from inkle.eager_half import EagerHalf
 from inkle.importer import GraphImporter, nodes_of
 from inkle.library_attention import LibraryAttention
@@ -31,6 +31,7 @@ class Partition:
     ) -> Halves:
         failure = Failure()
         try:
+            restrided.correct(gm)
             joint = examine(gm, num_fwd_outputs, named.get("static_lifetime_input_indices"))
             return self.compile(joint, failure)
         except Exception as error:  # noqa: BLE001: the default partition serves all graphs

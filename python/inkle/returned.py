@@ -43,10 +43,12 @@ def forward_callers() -> Callers:
 
 
 def _is_restrided(info: Any) -> bool:
-    """A view that AOTAutograd has no ops of: several arguments share memory, and the graph has one in
-    their place."""
-    is_view = info.output_type is OutputType.alias_of_input
-    return is_view and getattr(info, "view_meta_sequence", None) is None
+    """A view that AOTAutograd has no ops of, as several arguments share memory and the graph has one in
+    their place, or that it does not make by ops that took symbolic sizes, which may be numbers since."""
+    if info.output_type is not OutputType.alias_of_input:
+        return False
+    views = getattr(info, "view_meta_sequence", None)
+    return views is None or any(v.has_symbolic_inputs for v in views.sequence)
 
 
 def saving_callers() -> Callers:
@@ -82,11 +84,13 @@ class Returned:
             if write.target is torch.ops.aten.copy_.default and isinstance(write.args[1], Node):
                 self._written[_views(write.args[1])[-1]] = write
         self._regenerated, self._restrided = callers.regenerated, callers.restrided
+        values = [n.meta.get("val") for n in output.graph.find_nodes(op="placeholder")]
+        self._is_dynamic = any(isinstance(v, torch.SymInt) for v in values)
         self._makers = _makers(output.graph)
         self._users = collections.Counter(
             storage_of(r)
             for position, r in enumerate(results[: self._saved_from])
-            if isinstance(r, Node) and not self._is_regenerated(position, _views(r)[-1])
+            if isinstance(r, Node) and not self._is_regenerated(position, _views(r))
         )
         self._numbers: dict[int, int] = {}  # of storages that results share
         self._first: dict[Node, int] = {}
@@ -101,7 +105,9 @@ class Returned:
         is_lazy = (meta.is_conj() or meta.is_neg()) and not _repeats(meta)
         is_saved = position >= self._saved_from
         by_strides = position in self._restrided or any(map(_takes_symbols, chain[:-1]))
-        if self._is_regenerated(position, root) and by_strides:
+        by_strides |= self._regenerated is None and self._is_dynamic
+        is_regenerated = self._is_regenerated(position, chain)
+        if is_regenerated and by_strides:
             self._regenerate(node, root)
             return
         if is_lazy:
@@ -109,7 +115,7 @@ class Returned:
                 self._walker.refuse(f"{node.name} is lazy and shares memory with another result")
             importer.output(self._lazy(node, found, meta))
             return
-        if is_saved or self._is_regenerated(position, root):
+        if is_saved or is_regenerated:
             importer.output(found, is_free=True)
             return
         base = root if root.op == "placeholder" else self._makers.get(storage_of(node), node)
@@ -120,12 +126,15 @@ class Returned:
         else:
             importer.output(found)
 
-    def _is_regenerated(self, position: int, root: Node) -> bool:
+    def _is_regenerated(self, position: int, chain: list[Node]) -> bool:
         if position >= self._saved_from:
             return False
         if self._regenerated is not None:
             return position in self._regenerated
-        return root.op == "placeholder" or root in self._written
+        # One of several views that an op makes at once AOTAutograd may take as it is.
+        is_one_of_several = any(n.target is operator.getitem for n in chain)
+        root = chain[-1]
+        return (root.op == "placeholder" and not is_one_of_several) or root in self._written
 
     def _number(self, node: Node) -> int:
         return self._numbers.setdefault(storage_of(node), len(self._numbers))

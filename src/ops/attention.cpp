@@ -285,7 +285,7 @@ Tensor attention_mask(Lowering& l, const Tensor& mask, const Tensor& q, const Te
     std::vector<Expr> own;
     for (std::size_t d = 0; d < sizes.size(); ++d) {
       const Expr index = full[missing + d];
-      own.push_back(sizes[d].is_constant(1) ? index.context().constant(0) : index);
+      own.push_back(is_one(sizes[d]) ? index.context().constant(0) : index);
     }
     return own;
   });

@@ -72,6 +72,11 @@ bool keeps_everything(const Nest& nest) {
 
 }  // namespace
 
+bool is_one(Expr size) {
+  if (size.is_constant()) return size.is_constant(1);
+  return sym::equal(size, size.context().constant(1)).value_or(false);
+}
+
 bool is_whole(const Tensor& t, const loop::Program& program) {
   const Buffer& buffer = program.buffers[t.buffer];
   if (!same_sizes(t.sizes, buffer.sizes)) return false;
@@ -151,7 +156,7 @@ Val Lowering::broadcast_element(BodyBuilder& b, const Tensor& t, Indices i) cons
               t.rank());
   std::vector<Expr> own(i.end() - static_cast<std::ptrdiff_t>(t.rank()), i.end());
   for (std::size_t d = 0; d < own.size(); ++d) {
-    if (t.sizes[d].is_constant(1) && !is_zero(own[d])) own[d] = context().constant(0);
+    if (is_one(t.sizes[d]) && !is_zero(own[d])) own[d] = context().constant(0);
   }
   return element(b, t, own);
 }

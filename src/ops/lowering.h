@@ -57,6 +57,10 @@ struct LoweringState {
   std::vector<std::uint32_t> remaining;
 };
 
+// Whether a size is 1, also by a guard only: such a dimension is read at 0, whatever it is
+// broadcast to.
+[[nodiscard]] bool is_one(Expr size);
+
 class Lowering {
  public:
   Lowering(LoweringState& state, const graph::Node& node);

@@ -14,11 +14,10 @@ using loop::Nest;
 using loop::NestKind;
 
 Expr batch_index(sym::Context& context, Expr size, Expr index) {
-  return size.is_constant(1) && !(sym::bounds(index) == sym::Range{0, 0}) ? context.constant(0)
-                                                                          : index;
+  return is_one(size) && !(sym::bounds(index) == sym::Range{0, 0}) ? context.constant(0) : index;
 }
 
-Expr broadcast_size(Expr a, Expr b) { return a.is_constant(1) ? b : a; }
+Expr broadcast_size(Expr a, Expr b) { return is_one(a) ? b : a; }
 
 // Visits every tensor and every integer of an argument.
 struct EagerArguments {

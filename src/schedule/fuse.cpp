@@ -106,8 +106,14 @@ class Fuser {
     std::vector<std::vector<std::size_t>> readers(program_.buffers.size());
     std::vector<std::vector<std::size_t>> writers(program_.buffers.size());
     const auto storage = [&](BufferId b) { return program_.buffers[b].writes_into.value_or(b); };
+    std::optional<std::size_t> call;
     for (std::size_t n = 0; n < count; ++n) {
       auto& before = before_[n];
+      // What eager does besides, as drawing random numbers, it does in the program's order.
+      if (program_.nests[n].kind == NestKind::eager) {
+        if (call) before.push_back(*call);
+        call = n;
+      }
       for (const BufferId b : loop::reads(program_.nests[n])) {
         const auto& w = writers[storage(b)];
         before.insert(before.end(), w.begin(), w.end());

@@ -51,7 +51,7 @@ def program(*statements: Any, results: list[str], grad: bool = False, **argument
 def judged(one: Program, monkeypatch: Any, wrong: Callable[..., Any]) -> str:
     """What the judge says of a backend that makes ``wrong`` of a graph and its arguments."""
     def compiled(p: Program, backend: str) -> Any:
-        how = "aot_eager"
+        how: Any = backend
         if backend == "inkle":
             how = lambda gm, inputs: lambda *arguments: wrong(gm, *arguments)  # noqa: E731
         return torch.compile(fuzz_judge.function(p, False), backend=how, dynamic=p.dynamic)
@@ -106,7 +106,7 @@ def test_what_torch_does_alone_is_no_difference(monkeypatch):
     saved = program("v2 = x.sign()", "k = float(v2.nan_to_num().clamp(-9, 9).sum())", "v2.unsqueeze_(0)",
                     results=["v2"], grad=True)  # fmt: skip
     torch._dynamo.reset()
-    raised = fuzz_judge._last_call(saved, fuzz_judge._DEFAULT_PARTITION, 0)
+    raised = fuzz_judge._last_call(saved, fuzz_judge._PARTITIONS[1], 0)
     assert raised.error is None and "modified by an inplace" in str(raised.backward_error)
 
     attention = program("v1 = x * 0 + torch.tensor([float('nan'), 1.0])",
@@ -118,6 +118,23 @@ def test_what_torch_does_alone_is_no_difference(monkeypatch):
 
     split = program("v1 = x * 2", "v2 = v1.split(2)[0]", "v1.unsqueeze(0).unsqueeze_(0)", results=["v2"], grad=True)
     assert judged(split, monkeypatch, lambda gm, *a: gm(*a)) == "right"
+
+
+def test_what_aotautograd_refuses_runs_in_eager(monkeypatch):
+    """Torch's own is then a difference in the same values, not the refusal."""
+    refused = program("v1 = torch.rand(3)", "k = float(x.sum())", "v2 = x.tanh()", "v2.mul_(2)",
+                      results=["v2"], grad=True)  # fmt: skip
+    torch._dynamo.reset()
+    outcome, text = fuzz_judge.judge(refused)
+    assert (outcome, text) == ("torch", "call 0: another state of the random numbers")
+    assert "off by" in judged(refused, monkeypatch, lambda gm, *a: [t * 1.001 for t in gm(*a)])
+
+
+def test_attention_beyond_its_operands_is_not_drawn():
+    drawing = fuzz_draw.Drawing(0)
+    drawing.values |= {"q": torch.ones(2, 3), "k": torch.ones(4, 3), "v": torch.ones(5, 3)}
+    call = "v1 = F.scaled_dot_product_attention(q[None, None], k[None, None], {}[None, None])"
+    assert drawing._runs(call.format("k")) and not drawing._runs(call.format("v"))
 
 
 class DyingWorkers:

@@ -1,0 +1,187 @@
+"""Strides of a graph's values as eager makes them, where FX states others.
+
+Fake tensors take a shortcut for some ops, and torch's versions differ in which. Eager is asked: the op
+runs once, on memory of the same sizes and strides.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch._guards import detect_fake_mode
+from torch.fx.node import Node
+from torch.utils._pytree import tree_leaves, tree_map
+
+_aten = torch.ops.aten
+# Not asked of operands with more elements: the call costs as long as one at run time.
+_MOST_ELEMENTS = 2**22
+_FOURIER = (_aten._fft_c2c.default, _aten._fft_r2c.default, _aten._fft_c2r.default)
+
+
+def correct(gm: torch.fx.GraphModule) -> None:
+    """Puts eager's strides in ``meta["val"]``, also of what is computed from such values. Where an op
+    refuses them, all stay as FX states them."""
+    found = {n: strides for n in gm.graph.nodes if (strides := _asked(n)) is not None}
+    if not found:
+        return
+    values = [n.meta.get("val") for n in gm.graph.nodes if n.op == "placeholder"]
+    mode = detect_fake_mode([v for v in values if isinstance(v, torch.Tensor)])
+    if mode is None:
+        return
+    before = {n: n.meta.get("val") for n in gm.graph.nodes}
+    try:
+        with mode:
+            _propagate(gm, found)
+    except Exception:  # noqa: BLE001: a view that these strides do not have, an op that has no fake
+        for node, value in before.items():
+            if value is not None:
+                node.meta["val"] = value
+
+
+def _propagate(gm: torch.fx.GraphModule, found: dict[Node, tuple[int, ...]]) -> None:
+    moved: set[Node] = set()
+    for node in gm.graph.nodes:
+        if node.op != "call_function" or _writes(node):
+            continue
+        value = node.meta.get("val")
+        is_after = any(n in moved for n in node.all_input_nodes)
+        if is_after and _holds_tensor(value):
+            if node.meta.get("unbacked_bindings"):
+                continue  # its sizes are names
+            args, kwargs = tree_map(_value, (node.args, dict(node.kwargs)))
+            made = node.target(*args, **kwargs)
+            if _strides(made) != _strides(value) or _is_view_of(node, moved):
+                node.meta["val"] = made
+                moved.add(node)
+        # Of operands that lie otherwise than FX states eager was asked for others.
+        strides = _asked(node) if is_after else found.get(node)
+        value = node.meta.get("val")
+        if strides is not None and isinstance(value, torch.Tensor):
+            node.meta["val"] = torch.empty_strided(
+                value.shape, strides, dtype=value.dtype, device=value.device
+            )
+            moved.add(node)
+
+
+def _value(argument: Any) -> Any:
+    return argument.meta["val"] if isinstance(argument, Node) else argument
+
+
+def _writes(node: Node) -> bool:
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
+
+
+def _holds_tensor(value: Any) -> bool:
+    return any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(value))
+
+
+def _is_view_of(node: Node, moved: set[Node]) -> bool:
+    """Whether its memory is that of a value that is another since."""
+    schema = getattr(node.target, "_schema", None)
+    is_view = schema is None or any(r.alias_info is not None for r in schema.returns)
+    return is_view and any(n in moved for n in node.all_input_nodes)
+
+
+def _strides(value: Any) -> list[Any]:
+    leaves = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+    return [[str(s) for s in (*t.stride(), t.storage_offset())] for t in leaves]
+
+
+# --- What eager is asked --------------------------------------------------------------------------
+
+
+def _asked(node: Node) -> tuple[Any, ...] | None:
+    """The strides that eager makes, where they are others than FX states."""
+    stated = node.meta.get("val")
+    if not isinstance(node.target, torch._ops.OpOverload) or not _is_plain(stated):
+        return None
+    operands = [n.meta.get("val") for n in node.all_input_nodes]
+    tensors = [t for t in operands if isinstance(t, torch.Tensor)]
+    if not _may_differ(node, stated, tensors):
+        return None
+    try:
+        if sum(_count(t) for t in tensors) > _MOST_ELEMENTS:
+            return None
+        args, kwargs = tree_map(_value, (node.args, dict(node.kwargs)))
+        with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
+            args, kwargs = tree_map(_real, (args, kwargs))
+            made = node.target(*args, **kwargs)
+        sizes, strides = _hints(stated.shape), _hints(stated.stride())
+    except Exception:  # noqa: BLE001: a size without a hint, or what eager refuses
+        return None
+    pairs = zip(made.stride(), strides, sizes)
+    if list(made.shape) != sizes or all(a == b for a, b, n in pairs if n > 1):
+        return None
+    return _symbolic(made, stated.shape)
+
+
+def _symbolic(made: torch.Tensor, sizes: torch.Size) -> tuple[Any, ...] | None:
+    """The strides of a result without gaps, for all sizes."""
+    if all(isinstance(n, int) for n in sizes):
+        return tuple(made.stride())
+    strides: list[Any] = list(made.stride())
+    step, hint = 1, 1
+    for d in sorted(range(made.dim()), key=lambda d: (made.stride(d), made.shape[d])):
+        if made.shape[d] > 1 and made.stride(d) != hint:
+            return None
+        strides[d] = step
+        step, hint = step * sizes[d], hint * made.shape[d]
+    return tuple(strides)
+
+
+def _hints(numbers: Any) -> list[int]:
+    """Raises where one depends on data."""
+    return [n if isinstance(n, int) else int(n.node.hint) for n in numbers]
+
+
+def _count(value: torch.Tensor) -> int:
+    return math.prod(_hints(value.shape))
+
+
+def _real(value: Any) -> Any:
+    if isinstance(value, (torch.SymInt, torch.SymBool)):
+        return type(value.node.hint)(value.node.hint)
+    if not isinstance(value, torch.Tensor):
+        return value
+    sizes, strides = _hints(value.shape), _hints(value.stride())
+    return torch.empty_strided(sizes, strides, dtype=value.dtype, device=value.device).fill_(1)
+
+
+def _is_plain(value: Any) -> bool:
+    return (
+        isinstance(value, torch.Tensor)
+        and value.layout == torch.strided
+        and value.device.type in ("cpu", "cuda")
+    )
+
+
+def _may_differ(node: Node, stated: torch.Tensor, operands: list[torch.Tensor]) -> bool:
+    """Ops of which FX is known to state other strides."""
+    if stated.dim() < 2 or not operands or not all(map(_is_plain, operands)):
+        return False
+    target = node.target
+    if target in _FOURIER:
+        return True
+    if target is _aten.zero.default:
+        return not _is_row_major(operands[0])
+    if target is _aten.angle.default:
+        return operands[0].is_complex() and not _is_row_major(operands[0])
+    return torch.Tag.pointwise in target.tags and _is_mixed(operands)
+
+
+def _is_mixed(operands: list[torch.Tensor]) -> bool:
+    """Of several layouts, not all of them row-major, also in dimensions of size 1."""
+    operands = [t for t in operands if t.dim() > 0]
+    layouts = {(*map(str, (*t.shape, *t.stride())), t.dtype) for t in operands}
+    return len(layouts) > 1 and not all(map(_is_row_major, operands))
+
+
+def _is_row_major(value: torch.Tensor) -> bool:
+    strides, step = [], 1
+    for size in reversed(value.shape):
+        strides.insert(0, step)
+        step = step * size
+    return list(map(str, strides)) == list(map(str, value.stride()))

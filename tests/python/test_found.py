@@ -1,0 +1,100 @@
+"""Functions that bench/fuzz.py has found to differ from eager, reduced, each by its cause."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+import pytest
+import torch
+
+import inkle
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+
+import fuzz_judge  # noqa: E402
+from fuzz_draw import Argument, Program  # noqa: E402
+
+
+def of(
+    dtype: str, *shape: int, kind: str = "dense", statements: list[str], results: list[str],
+    grad: bool = False, dynamic: bool | None = False, **others: Argument,
+) -> Program:  # fmt: skip
+    given = {"x": Argument(dtype, shape, kind), **others}
+    return Program(1, given, list(statements), results, dynamic, grad)
+
+
+FOUND: dict[str, Program] = {
+    # Two draws that do not depend on each other.
+    "draws keep their order": of(
+        "f32", 2, 2, statements=["v1 = F.dropout(x * 2, 0.5)", "v2 = torch.empty((1,)).normal_()",
+        "v3 = torch.where(v2 > 1.5, x, 0.5)"], results=["v3", "v1"],
+    ),
+    "a draw and a write": of(
+        "f32", 1, 1, statements=["v1 = x * 3", "v2 = torch.randint_like(v1, 4)", "x.bernoulli_(0.5)"],
+        results=["v2", "v1[..., :1]"],
+    ),
+    # A size that a guard makes 1.
+    "part of a row, broadcast": of(
+        "f32", 1, 3, y=Argument("f32", (3,)), dynamic=True,
+        statements=["x.add_(torch.tensor_split(y, 2)[1])"], results=["x"],
+    ),
+    "means of windows, broadcast": of(
+        "f32", 3, 2, 4, dynamic=None, statements=["v1 = F.avg_pool1d(x[..., ::2], 2)",
+        "v2 = torch.addcmul(v1, v1, x, value=0.5)"], results=["v2"],
+    ),
+    "the last chunk, broadcast": of(
+        "f32", 3, dynamic=True, statements=["v1 = x * x", "v2 = v1.chunk(2, -1)[-1] / v1"], results=["v2"],
+    ),
+    # One of several views, of which the compiler does not know the others' sizes.
+    "a part of a vector that trains": of(
+        "f32", 2, dynamic=True, grad=True, statements=["v1 = x.split(2)[0]"], results=["v1"],
+    ),
+    "the second part of a vector that trains": of(
+        "f32", 4, dynamic=True, grad=True, statements=["v1 = x.split(2)[1]"], results=["v1"],
+    ),
+    # AOTAutograd reads where a view lies that took symbolic sizes, numbers since.
+    "a chunk of a written argument": of(
+        "f32", 2, 2, dynamic=True, statements=["v1 = x.chunk(2, -1)[-1]", "x.mul_(1.5)"], results=["v1"],
+    ),
+    "a chunk of a written argument that trains": of(
+        "f32", 4, 2, dynamic=True, grad=True, y=Argument("c64", (4, 2), "transposed"),
+        statements=["v1 = y.chunk(2, -1)[-1]", "y.index_fill_(1, torch.tensor([0]), 2)", "v2 = x * 2"],
+        results=["v1", "v2"],
+    ),
+    # Strides that FX states otherwise.
+    "sum of a column and a matrix": of(
+        "f32", 4, 1, 1, statements=["v1 = x.transpose(0, -1) + torch.ones(2, 4)"], results=["v1"],
+    ),
+    "an angle that is written to": of(
+        "c64", 4, 2, 2, kind="transposed", statements=["v1 = x[1:].angle()",
+        "v1.select(-2, 0).copy_(v1.select(-2, -1))"], results=["v1"],
+    ),
+    "a repeated angle": of(
+        "c64", 2, 4, kind="transposed", statements=["v1 = x.angle()", "v2 = v1.expand(2, *v1.shape)"],
+        results=["v2"],
+    ),
+    "the larger of two dtypes": of(
+        "f64", 5, 5, 5, y=Argument("f32", (1, 5, 5), "transposed"),
+        statements=["v1 = torch.maximum(F.gelu(y).unsqueeze(0), x)"], results=["v1"],
+    ),
+    "zeros in place of a transposed argument": of(
+        "f32", 4, 5, kind="transposed", statements=["x.zero_()", "v1 = x <= 2"], results=["v1"],
+    ),
+    "zeros of other sizes": of(
+        "f32", 4, 5, kind="transposed", dynamic=True, statements=["v1 = x.neg()", "v1.zero_()",
+        "v2 = v1 + 1"], results=["v1", "v2"],
+    ),
+    "a Fourier transform of a transposed tensor": of(
+        "f32", 2, 4, 4, kind="transposed", dynamic=None,
+        statements=["v1 = torch.fft.fft(x).real", "v2 = v1.floor()"], results=["v1", "v2"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_found(name: str) -> None:
+    torch._dynamo.reset()
+    outcome, text = fuzz_judge.tried(FOUND[name])
+    assert outcome == "right", f"{text}\n{FOUND[name]}"
+    assert any(r.compiled for r in inkle.reports())
