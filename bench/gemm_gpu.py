@@ -7,7 +7,8 @@
 
 Cases whose layout begins with `t` have a left operand whose rows are its last dimension, those that end with
 `n` a right one whose columns are. Cases with a tile have that one and no other (INKLE_GEMM=template:TILE), `p`
-is ping-pong, `/3` the terms in three parts. The epilogue `silu(a)` computes the left operand, not the result.
+is ping-pong, `/3` the terms in three parts, `+left` with computed left operands. The epilogue `silu(a)`
+computes the left operand, not the result.
 Each program is compiled twice, with INKLE_GEMM=template and =library, and both run in one process. A time
 is the median of many calls between CUDA events, the programs in turns; what a call costs on the host is
 hidden by a kernel that keeps the card busy meanwhile. `eager` is torch's own product alone (cuBLASLt), without
@@ -66,6 +67,11 @@ FORCED = [
     ("ping-pong tn", 1, 8192, 3072, 768, "tn", "128x128p"),
     ("ping-pong ragged", 1, 1000, 1000, 1000, "nt", "128x128p"),
     ("ping-pong ragged", 3, 257, 520, 520, "tn", "64x128p"),
+    ("computed", 1, 8192, 768, 768, "nt", "128x192"),
+    ("computed", 1, 8192, 768, 3072, "nt", "128x192"),
+    ("computed", 16, 512, 512, 64, "nt", "128x256"),
+    ("computed ragged", 3, 130, 200, 72, "nt", "128x64"),
+    ("computed ragged tn", 3, 136, 200, 72, "tn", "128x64"),
     ("parts", 1, 100, 4096, 4096, "nt", "128x128/4"),
     ("parts", 1, 256, 1024, 8192, "nt", "128x128/8"),
     ("parts ragged", 1, 257, 515, 2056, "nt", "128x64/3"),
@@ -172,7 +178,8 @@ def main() -> int:
             inputs = (a, b, other)
             torch._dynamo.reset()  # here alone: whoever is called after it is compiled again, by the other way
             try:
-                by = f"template:{tile}" if tile else "template"
+                computes = "+left" if epilogue == "silu(a)" else ""
+                by = f"template:{tile}{computes}" if tile else "template"
                 ours, does = compiled(by, epilogue, inputs, layout)
                 result = ours(*inputs)
                 torch.cuda.synchronize()

@@ -233,10 +233,13 @@ struct ProductRules {
   double byte = 0;
   double tile = 0;
   double element = 0;
-  // Terms in parts, whose sums are added: so many, for so many cycles beside their bytes.
-  std::int32_t least_parts = 1, most_parts = 1;
-  double part = 0;
-  // Blocks of columns, at most, each of which computes the left operand again that a kernel made.
+  // Elements of a ping-pong tile, at most, that leave registers for operands of the epilogue that
+  // are as large as the result: those are loaded before the tile is multiplied.
+  std::int32_t ping_pong_elements = 0;
+  // Parts that terms are multiplied in, where sizes are constant; their sums are added.
+  std::int32_t parts = 1;
+  // Blocks of columns, at most, each of which computes the left operand again that a kernel made;
+  // 0: that kernel stays.
   std::int32_t computed_again = 0;
   friend bool operator==(const ProductRules&, const ProductRules&) = default;
 };

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <limits>
 #include <string_view>
 
 #include "base/error.h"
@@ -20,12 +21,13 @@ std::string_view gemm_setting() {
 }
 
 [[noreturn]] void refuse(std::string_view by) {
-  user_error("INKLE_GEMM is '{}', expected library, template, auto or template:128x256p/2", by);
+  user_error("INKLE_GEMM is '{}', expected library, template, auto or template:128x256p/2+left",
+             by);
 }
 
 struct Tile {
   std::int32_t rows = 0, columns = 0, parts = 1;
-  bool ping_pong = false;
+  bool ping_pong = false, computes_left = false;
 };
 
 Tile tile_of(std::string_view by) {
@@ -48,7 +50,8 @@ Tile tile_of(std::string_view by) {
   tile.columns = number();
   tile.ping_pong = accept('p');
   if (accept('/')) tile.parts = number();
-  if (!rest.empty()) refuse(by);
+  tile.computes_left = rest == "+left";
+  if (!rest.empty() && !tile.computes_left) refuse(by);
   return tile;
 }
 
@@ -64,8 +67,7 @@ abi::GemmSource gemm_source_from_environment() {
   return abi::GemmSource::templates;
 }
 
-void take_tile_from_environment(abi::Target& target) {
-  const std::string_view by = gemm_setting();
+void take_tile(abi::Target& target, std::string_view by) {
   abi::ProductRules& rules = target.products;
   if (!by.starts_with(kTile) || rules.tiles.front().rows == 0) return;
   const Tile tile = tile_of(by);
@@ -78,8 +80,13 @@ void take_tile_from_environment(abi::Target& target) {
   made.stages = static_cast<std::int32_t>(
       std::clamp<std::int64_t>((target.l1_bytes - kBeside) / stage, 1, 8));
   rules.tiles = {made};
-  rules.least_parts = rules.most_parts = tile.parts;
+  rules.ping_pong_elements = std::numeric_limits<std::int32_t>::max();
+  rules.parts = tile.parts;
+  constexpr std::int32_t kComputedAgain = 4;
+  rules.computed_again = tile.computes_left ? kComputedAgain : 0;
 }
+
+void take_tile_from_environment(abi::Target& target) { take_tile(target, gemm_setting()); }
 
 void check_settings() {
   (void)gemm_source_from_environment();

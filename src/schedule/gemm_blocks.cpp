@@ -47,25 +47,16 @@ class BlockGemms : GemmSteps {
   void write(std::size_t s, const MatmulStep& m) {
     GemmKernel g = problem_of(m, false);
     View a = m.a;
+    const ProductTraits traits = {!boxes_of(m.b, true, abi::DType::bf16, {})->terms_last, !all_};
+    const auto maker = maker_of_left(s, m);
+    const auto left = maker ? take_left(*maker, m, traits, g) : std::nullopt;
     KernelStep step;
     step.kernel.sources = scheduled_.steps[s].sources;
-    const auto maker = maker_of_left(s, m);
-    auto left = maker ? take_left(*maker, m, g) : std::nullopt;
-    const ProductTraits traits = {!boxes_of(m.b, true, abi::DType::bf16, {})->terms_last, !all_};
-    ProductSchedule tiles = choose_products(g, traits, device_);
-    if (left && !computes_again(g, tiles)) {
-      left.reset();
-      g = problem_of(m, false);
-      tiles = choose_products(g, traits, device_);
-    }
-    if (tiles.rows == 0) return;
     if (left) {
       a = left->copied;
       add_missing(step.kernel.sources, scheduled_.steps[*maker].sources);
     }
     g.b = offset_in(m.b, g.variables[0], g.variables[3], g.variables[2]);
-    g.boxes = {*boxes_of(a, false, abi::DType::bf16, tiles),
-               *boxes_of(m.b, true, abi::DType::bf16, tiles)};
     step.buffers = {a.buffer, m.b.buffer};
     step.kernel.params = {param(a.buffer, ParamRole::in), param(m.b.buffer, ParamRole::in)};
     if (left) {
@@ -74,14 +65,25 @@ class BlockGemms : GemmSteps {
     }
     const std::vector<BufferId> read = step.buffers;
     if (!write_epilogue(m, g, step)) return;
-    step.schedule.products = tiles;
-    step.schedule.blocks = BlockSchedule{.threads = 384};
     step.kernel.body = std::move(g);
     const auto next = reader(s, m, read);
     const bool joined = next && join(*next, m, step);
-    if (tiles.parts > 1) add_partials(step, tiles);
+    if (!cut(a, m.b, traits, step)) return;
     if (left) gone_.insert(*maker);
     place(s, std::move(step), joined ? &*next : nullptr);
+  }
+
+  // The tile that suits the epilogue, and the boxes of it; false: there is none.
+  bool cut(const View& a, const View& b, const ProductTraits& traits, KernelStep& step) {
+    auto& g = std::get<GemmKernel>(step.kernel.body);
+    const ProductSchedule tiles = choose_products(g, traits, device_);
+    if (tiles.rows == 0) return false;
+    g.boxes = {*boxes_of(a, false, abi::DType::bf16, tiles),
+               *boxes_of(b, true, abi::DType::bf16, tiles)};
+    step.schedule.products = tiles;
+    step.schedule.blocks = BlockSchedule{.threads = 384};
+    if (tiles.parts > 1) add_partials(step, tiles);
+    return true;
   }
 
   // Memory for sums of parts of the terms, the last parameter.
@@ -107,24 +109,25 @@ class BlockGemms : GemmSteps {
     return found;
   }
 
+  // Changes the product, where few enough blocks of columns compute what the maker does.
   std::optional<LeftOperand> take_left(std::size_t maker, const MatmulStep& m,
-                                       GemmKernel& g) const {
+                                       const ProductTraits& traits, GemmKernel& g) const {
     const auto* made = std::get_if<KernelStep>(&scheduled_.steps[maker].action);
     if (made == nullptr) return std::nullopt;
     auto left = left_operand(*made, m.a.buffer, g, context_);
     if (!left || !boxes_of(left->copied, false, abi::DType::bf16, {})) return std::nullopt;
-    g.a = left->offset;
-    g.left = left->body;
-    for (loop::Instruction& i : g.left.instructions) {
+    GemmKernel computing = g;
+    computing.a = left->offset;
+    computing.left = left->body;
+    for (loop::Instruction& i : computing.left.instructions) {
       if (i.opcode == loop::Opcode::load) i.buffer += 2;  // behind a and b
     }
-    return left;
-  }
-  // Whether few enough blocks of columns compute it.
-  [[nodiscard]] bool computes_again(const GemmKernel& g, const ProductSchedule& tiles) const {
+    const ProductSchedule tiles = choose_products(computing, traits, device_);
     const auto columns = g.columns.constant();
-    return tiles.rows > 0 && columns &&
-           *columns <= std::int64_t{device_.products.computed_again} * tiles.columns;
+    const std::int64_t most = std::int64_t{device_.products.computed_again} * tiles.columns;
+    if (tiles.rows == 0 || !columns || *columns > most) return std::nullopt;
+    g = std::move(computing);
+    return left;
   }
 
   bool all_;

@@ -51,10 +51,16 @@ double cycles_of(const abi::ProductTile& tile, std::int32_t parts, const abi::Pr
   const double elements = static_cast<double>(tile.rows) * tile.columns;
   const double beside = rules.tile + rules.element * elements;
   const double turns = parts_of(tiles, blocks);
-  // Those who add the parts read all of them.
-  const double adding = parts == 1 ? 0 : rules.part + elements * 4 * rules.byte * (1 + parts);
-  if (!tile.ping_pong) return turns * (multiplied + beside) + adding;
-  return turns * std::max(multiplied, (multiplied + beside) / 2) + beside + adding;
+  if (!tile.ping_pong) return turns * (multiplied + beside);
+  return turns * std::max(multiplied, (multiplied + beside) / 2) + beside;
+}
+
+// Whether the epilogue reads an operand at each row, along the columns.
+bool reads_like_result(const GemmKernel& gemm) {
+  return std::ranges::any_of(gemm.epilogue.instructions, [&](const loop::Instruction& i) {
+    return i.opcode == loop::Opcode::load && sym::contains(i.indices[0], gemm.variables[1]) &&
+           sym::contains(i.indices[0], gemm.variables[2]);
+  });
 }
 
 }  // namespace
@@ -108,23 +114,22 @@ ProductSchedule choose_products(const GemmKernel& gemm, const ProductTraits& tra
   // What a call needs for sums of parts is known now.
   const bool is_constant = gemm.batch.is_constant() && gemm.rows.is_constant() &&
                            gemm.columns.is_constant() && gemm.terms.is_constant();
-  const std::int32_t most = traits.has_parts && is_constant ? rules.most_parts : 1;
+  const bool reads = reads_like_result(gemm);
   ProductSchedule best;
   best.rows = 0;
+  best.parts = traits.has_parts && is_constant ? rules.parts : 1;
   double least = std::numeric_limits<double>::infinity();
   for (const abi::ProductTile& tile : rules.tiles) {
     if (tile.rows == 0 || (traits.b_in_panels && tile.columns % kPanel != 0)) continue;
     if (tile.ping_pong && !gemm.left.instructions.empty()) continue;
-    for (std::int32_t parts = std::min(rules.least_parts, most); parts <= most; ++parts) {
-      const double cycles = cycles_of(tile, parts, rules, sizes, device.parallelism);
-      if (cycles >= least) continue;
-      least = cycles;
-      best.rows = tile.rows;
-      best.columns = tile.columns;
-      best.stages = tile.stages;
-      best.ping_pong = tile.ping_pong;
-      best.parts = parts;
-    }
+    if (tile.ping_pong && reads && tile.rows * tile.columns > rules.ping_pong_elements) continue;
+    const double cycles = cycles_of(tile, best.parts, rules, sizes, device.parallelism);
+    if (cycles >= least) continue;
+    least = cycles;
+    best.rows = tile.rows;
+    best.columns = tile.columns;
+    best.stages = tile.stages;
+    best.ping_pong = tile.ping_pong;
   }
   best.terms = rules.terms;
   best.group = rules.group;
