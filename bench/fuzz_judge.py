@@ -22,6 +22,7 @@ from typing import Any, Callable, Iterator
 
 import torch
 from functorch.compile import default_partition, nop
+from torch._decomp import get_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import RestartAnalysis, SkipFrame
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -107,15 +108,22 @@ def _weighted(result: torch.Tensor) -> torch.Tensor:
 # --- What differs ---------------------------------------------------------------------------------
 
 
+# Of several steps: eager's kernel adds rounding errors of large terms that cancel, torch's own formula others.
+_FORMULAS = [torch.ops.aten.native_layer_norm.default, torch.ops.aten.native_group_norm.default]
+_FORMULA = get_decompositions(_FORMULAS)
+
+
 class Noise(TorchDispatchMode):
-    """Each float that an op makes is off by up to its last bit."""
+    """Each float that an op makes is off by up to its last bit. With odd seeds an op of several steps is
+    computed by torch's formula instead of its kernel."""
 
     def __init__(self, seed: int):
         super().__init__()
+        self._formula = _FORMULA if seed % 2 else {}
         self._generator = torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
+        made = self._formula.get(func, func)(*args, **(kwargs or {}))
         if any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns):
             return made
         if func in (torch.ops.aten.clone.default, torch.ops.aten.copy_.default):

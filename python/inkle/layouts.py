@@ -20,6 +20,7 @@ _STRIDED = {
     torch.ops.aten.as_strided_copy.default: 3,
     torch.ops.aten.as_strided_scatter.default: 4,
 }
+_MOST_COUNTED = 2**16  # elements of which it is counted which another tensor shows
 _SAME = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
 
 
@@ -96,6 +97,8 @@ def why_elsewhere(node: Node, arguments: Sequence[Any]) -> tuple[str, bool]:
         return "", True
     operand = node.args[0]
     value, begin = operand.meta["val"], operand.meta["val"].storage_offset()
+    if operand.op != "placeholder" and not _is_within(value, arguments, _STRIDED[node.target]):
+        return "its strides lead to memory between or beyond the elements of its operand", False
     is_first = isinstance(begin, int) and begin == 0
     if arguments[_STRIDED[node.target]] is None:
         return "" if is_first else "its operand lies inside another", True
@@ -107,6 +110,31 @@ def why_elsewhere(node: Node, arguments: Sequence[Any]) -> tuple[str, bool]:
         is_plain = isinstance(argument, torch.Tensor) and argument.layout == torch.strided
         is_first &= not is_plain or argument.untyped_storage()._cdata != storage
     return "" if is_first else "its offset is one in the memory of what it views", False
+
+
+def _is_within(value: torch.Tensor, arguments: Sequence[Any], last: int) -> bool:
+    """Whether strides through the memory of ``value`` lead to its own elements only. ``last``: where
+    the offset is in ``arguments``, behind sizes and strides."""
+    sizes, strides, offset = arguments[last - 2 : last + 1]
+    offset = value.storage_offset() if offset is None else offset
+    if not _is_static(value) or not all(isinstance(n, int) for n in (*sizes, *strides, offset)):
+        return is_dense(value)
+    if math.prod(sizes) == 0:
+        return True
+    first = offset - value.storage_offset()
+    span = first + sum((n - 1) * s for n, s in zip(sizes, strides))
+    if is_dense(value):
+        return first >= 0 and span < value.numel()
+    if max(math.prod(sizes), value.numel()) > _MOST_COUNTED:
+        return False
+    return _reached(sizes, strides, first) <= _reached(value.shape, value.stride(), 0)
+
+
+def _reached(sizes: Sequence[int], strides: Sequence[int], first: int) -> set[int]:
+    reached = {first}
+    for n, s in zip(sizes, strides):
+        reached = {at + i * s for at in reached for i in range(n)}
+    return reached
 
 
 def is_dense(value: torch.Tensor) -> bool:

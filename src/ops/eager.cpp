@@ -21,6 +21,12 @@ constexpr OpDef row(std::string_view name, std::string_view schema, std::string_
           .infer = infer_nothing,
           .aten = aten};
 }
+constexpr OpDef view_row(std::string_view name, std::string_view schema, std::string_view aten,
+                         std::string_view doc) {
+  OpDef made = row(name, schema, aten, doc);
+  made.traits = Trait::eager_only | Trait::view;
+  return made;
+}
 
 constexpr OpDef kEager[] = {
     row("_fft_c2c",
@@ -68,10 +74,10 @@ constexpr OpDef kEager[] = {
         "(self: tensor, k: integer, dim: integer = -1, largest: boolean = true, "
         "sorted: boolean = true) -> tensor, tensor",
         "aten::topk", "The k largest elements and their positions; sorting runs in eager."),
-    row("view_as_complex", "(self: tensor) -> tensor", "aten::view_as_complex",
-        "Pairs as complex numbers, which run in eager."),
-    row("view_as_real", "(self: tensor) -> tensor", "aten::view_as_real",
-        "Complex numbers, which run in eager, as pairs."),
+    view_row("view_as_complex", "(self: tensor) -> tensor", "aten::view_as_complex",
+             "Pairs as complex numbers, which run in eager."),
+    view_row("view_as_real", "(self: tensor) -> tensor", "aten::view_as_real",
+             "Complex numbers, which run in eager, as pairs."),
 };
 
 }  // namespace

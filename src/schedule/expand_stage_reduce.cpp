@@ -207,12 +207,12 @@ class StageReduction {
     });
   }
 
-  // Columns of one element: it is the mean.
+  // Columns of one element: it is the mean. Of an infinity and of a NaN the deviation is NaN.
   Values one_deep_column() {
     Values result;
     for (const ValueId first : first_yields()) {
       result.push_back(first);
-      result.push_back(b_.real(stage_.accumulator, 0));
+      result.push_back(op(b_, Opcode::sub, {first, first}));
     }
     return result;
   }

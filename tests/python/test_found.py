@@ -89,6 +89,14 @@ FOUND: dict[str, Program] = {
         "f32", 2, 4, 4, kind="transposed", dynamic=None,
         statements=["v1 = torch.fft.fft(x).real", "v2 = v1.floor()"], results=["v1", "v2"],
     ),
+    "the real part of repeated complex numbers": of(
+        "c64", 1, 3, statements=["v1 = torch.broadcast_to(x * 2, (2, *x.shape)).real"], results=["v1"],
+    ),
+    # Values.
+    "the variance of one NaN": of(
+        "f32", 1, 3, dynamic=True, statements=["v1 = (x * float('nan')).var(0, correction=0)",
+        "v2 = (x / 0).std(0, correction=0)"], results=["v1", "v2"],
+    ),
 }  # fmt: skip
 
 
@@ -98,3 +106,22 @@ def test_found(name: str) -> None:
     outcome, text = fuzz_judge.tried(FOUND[name])
     assert outcome == "right", f"{text}\n{FOUND[name]}"
     assert any(r.compiled for r in inkle.reports())
+
+
+BEYOND = {
+    "between the elements of a view": ["v1 = x[1:].as_strided((2,), (1,))", "v2 = v1.repeat(2)"],
+    "beyond the elements of a view": ["v1 = x[:1].as_strided((3,), (2,))", "v2 = v1.repeat(2)"],
+    "between written elements": [
+        "v1 = x.as_strided((2,), (1,))", "x[1:] = 3", "v1.neg_()", "v2 = v1 & v1",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_strides_through_memory_that_is_nobodys(name: str) -> None:
+    """Only eager has what lies there."""
+    torch._dynamo.reset()
+    inkle.reset()
+    outcome, text = fuzz_judge.tried(of("i64", 5, kind="gaps", statements=BEYOND[name], results=["v2"]))
+    assert outcome == "right", text
+    assert ["the elements of its operand" in r.reason for r in inkle.reports()] == [True]

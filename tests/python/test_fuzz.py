@@ -3,6 +3,7 @@ are wrong, and how it counts processes that die."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -85,6 +86,16 @@ def test_rounding_is_no_difference_and_cancellation_neither(monkeypatch):
     assert judged(near, monkeypatch, lambda gm, *a: [t * (1 + 1e-7) for t in gm(*a)]) == "right"
     zero = program("v1 = (x.double().sin() + 1000).float() - 1000", results=["v1"])
     assert judged(zero, monkeypatch, lambda gm, *a: [t + 1e-4 * (t != 0) for t in gm(*a)]) == "right"
+
+
+def test_terms_of_an_op_that_cancel_are_rounding(monkeypatch):
+    """Eager normalises one element to the rounding error of x * r - mean * r."""
+    one = program("v1 = F.layer_norm(x, x.shape[-1:])", "v2 = v1.reciprocal()", results=["v2"],
+                  x=Argument("bf16", (4, 1)))  # fmt: skip
+    assert judged(one, monkeypatch, lambda gm, x: [x * float("inf")]) == "right"
+    two = dataclasses.replace(one, arguments={"x": Argument("bf16", (4, 2))})
+    assert judged(two, monkeypatch, lambda gm, *a: gm(*a)) == "right"
+    assert "off by" in judged(two, monkeypatch, lambda gm, x: [x * float("inf")])
 
 
 def test_what_differs_is_reduced():

@@ -1,0 +1,89 @@
+"""Numerics by name on a GPU (docs/numerics.md): what is left to eager and what is not held, with a null
+device. The bits are compared on a card, in test_numerics.py."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from inkle import _inkle
+from inkle.importer import GraphImporter
+from inkle.machine import as_strided, native_options
+from inkle.options import parse
+
+aten = torch.ops.aten
+
+
+def told(f: Callable[..., Any], count: int, numerics: str) -> dict[str, str]:
+    """What is left to eager or not held of a function of f32[8,16]s on a GPU, with the reason."""
+    with FakeTensorMode():
+        xs = [torch.empty(8, 16, device="cuda:0") for _ in range(count)]
+    gm = make_fx(f, tracing_mode="fake")(*xs)
+    walker = GraphImporter(gm, "program", set(), {}, numerics=numerics)
+    walker.run()
+    _, facts = _inkle.Compiler.null("sm_90a").compile(
+        walker.importer, native_options(parse(None, {"numerics": numerics}), False), walker.targets,
+        as_strided,
+    )  # fmt: skip
+    left = {op: why for op, _, why in walker.importer.eager}
+    return left | {op: why for op, _, why in facts["not_held"]}
+
+
+# By row of the table.
+DIVIDING: dict[str, Callable[..., Any]] = {
+    "div": lambda x, y: x / y,
+    "div_mode": lambda x, y: torch.div(x, y, rounding_mode="floor"),
+    "floor_divide": lambda x, y: aten.floor_divide.default(x, y),
+    "hardsigmoid": lambda x, y: F.hardsigmoid(x),
+    "hardsigmoid_backward": lambda x, y: aten.hardsigmoid_backward.default(x, y),
+    "hardswish": lambda x, y: F.hardswish(x),
+    "lerp": lambda x, y: torch.lerp(x, y, y),
+    "reciprocal": lambda x, y: x.reciprocal(),
+    "rsqrt": lambda x, y: x.rsqrt(),
+}
+
+
+@pytest.mark.parametrize("row", DIVIDING)
+def test_rows_that_bitwise_leaves_to_eager(row: str) -> None:
+    found = told(DIVIDING[row], 2, "bitwise")
+    assert list(found.values()) == ["numerics=bitwise: its bits are not eager's on a GPU"], found
+
+
+def test_these_are_the_rows_of_the_table() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "numerics.md").read_text()
+    assert re.findall(r"\| `(\w+)` \| .* \| left to eager \|", text) == list(DIVIDING)
+
+
+def test_rows_that_bitwise_compiles() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        z = torch.where(x > y, x * 3, y - x).relu().clamp(-1, 2)
+        return z, z.bfloat16() * 2, x.amax(-1), y.argmin(0), torch.cat([x, y]).abs().floor()
+
+    assert told(f, 2, "bitwise") == {}
+
+
+NOT_HELD: dict[str, tuple[int, Callable[..., Any], str]] = {
+    "rows": (1, lambda x: x.sum(-1), "how many threads of a GPU share a sum"),
+    "norms": (1, lambda x: F.layer_norm(x, (16,)), "how many threads of a GPU share a sum"),
+    "softmax": (1, lambda x: x.softmax(-1), "how many threads of a GPU share a sum"),
+    "products": (2, lambda x, y: x @ y.t(), "the library's matrix products have an order"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_HELD)
+def test_what_batch_invariant_does_not_hold(name: str) -> None:
+    count, f, reason = NOT_HELD[name]
+    found = told(f, count, "batch_invariant")
+    assert found and all(why.startswith(reason) for why in found.values()), found
+
+
+def test_what_batch_invariant_holds() -> None:
+    assert told(lambda x, y: (x.exp() * y + x.amax(-1, keepdim=True), x.argmax(-1)), 2,
+                "batch_invariant") == {}  # fmt: skip
