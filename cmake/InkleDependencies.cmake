@@ -36,6 +36,14 @@ find_library(INKLE_HIREDIS_LIBRARY hiredis REQUIRED)
 add_library(inkle_hiredis INTERFACE)
 target_include_directories(inkle_hiredis SYSTEM INTERFACE ${INKLE_HIREDIS_INCLUDE})
 target_link_libraries(inkle_hiredis INTERFACE ${INKLE_HIREDIS_LIBRARY})
+# Its TLS. The library is opened at run time (cache/tls.cpp), by its name.
+find_path(INKLE_OPENSSL_INCLUDE openssl/ssl.h)
+if(NOT INKLE_OPENSSL_INCLUDE)
+  message(FATAL_ERROR "the headers of OpenSSL 3 are needed (Debian: libssl-dev)")
+endif()
+add_library(inkle_openssl INTERFACE)
+target_include_directories(inkle_openssl SYSTEM INTERFACE ${INKLE_OPENSSL_INCLUDE})
+target_link_libraries(inkle_openssl INTERFACE ${CMAKE_DL_LIBS})
 
 # For the runtime of the CPU. Debian's dnnl-config.cmake asks for OpenCL, which is not used here.
 find_path(INKLE_DNNL_INCLUDE oneapi/dnnl/dnnl.hpp)

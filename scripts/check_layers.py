@@ -20,7 +20,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 THIRD_PARTIES = {
     "llvm/": "llvm", "llvm-c/": "llvm", "oneapi/": "dnnl", "dnnl": "dnnl", "omp.h": "omp",
     "spdlog/": "spdlog", "fmt/": "fmt", "nlohmann/": "nlohmann", "zlib.h": "zlib",
-    "sqlite3.h": "sqlite", "hiredis/": "hiredis", "CLI/": "CLI", "nanobind/": "nanobind", "Python.h": "nanobind",
+    "sqlite3.h": "sqlite", "hiredis/": "hiredis", "openssl/": "openssl", "CLI/": "CLI", "nanobind/": "nanobind",
+    "Python.h": "nanobind",
     "cuda": "cuda", "nvrtc.h": "nvrtc", "cublas": "cublas", "cudnn": "cudnn", "nccl.h": "nccl",
     "torch/": "torch", "ATen/": "torch", "c10/": "torch", "google/protobuf/": "protobuf",
     "flatbuffers/": "flatbuffers", "inkle_plan_generated.h": "flatbuffers", "sodium": "sodium",
@@ -28,7 +29,7 @@ THIRD_PARTIES = {
 # What the C library and the compiler bring along.
 SYSTEM = re.compile(
     r"(sys/\w+|unistd|fcntl|dlfcn|pthread|sched|signal|poll|spawn|immintrin|x86intrin|cpuid|arm_neon|"
-    r"cxxabi|execinfo|link|elf|errno|alloca|time|stddef|stdint|netdb|netinet/\w+)\.h|[a-z_]+")
+    r"cxxabi|execinfo|link|elf|errno|alloca|time|stddef|stdint|netdb|netinet/\w+|arpa/inet)\.h|[a-z_]+")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 # (pattern, message, files it holds for); comments count too, strings as well.

@@ -213,22 +213,34 @@ struct CacheRules {
 
 // Output tile of a GEMM that a block computes at a time, on tensor cores that read shared memory.
 struct ProductTile {
-  std::int32_t rows = 0;  // 64 for each warpgroup that multiplies
+  std::int32_t rows = 0;
   std::int32_t columns = 0;
   std::int32_t stages = 0;  // of terms that are copied ahead
+  // Each of the two warpgroups that multiply has tiles of its own, in turns; else half the rows of
+  // one.
+  bool ping_pong = false;
   friend bool operator==(const ProductTile&, const ProductTile&) = default;
 };
 
 // GEMMs as kernels of blocks.
 struct ProductRules {
-  std::array<ProductTile, 6> tiles = {};  // to choose from; those of 0 rows are none
-  std::int32_t terms = 0;                 // of a stage
-  std::int32_t group = 0;                 // blocks of rows that share columns in L2
+  std::array<ProductTile, 12> tiles = {};  // to choose from; those of 0 rows are none
+  std::int32_t terms = 0;                  // of a stage
+  std::int32_t group = 0;                  // blocks of rows that share columns in L2
   // Clock cycles: of a multiplication of 64 rows by 8 columns by 16 terms, of a byte that is copied
-  // to shared memory, of what a tile costs beside.
+  // to shared memory, of what a tile costs beside: by itself, and for each element of it.
   double multiplication = 0;
   double byte = 0;
   double tile = 0;
+  double element = 0;
+  // Elements of a ping-pong tile, at most, that leave registers for operands of the epilogue that
+  // are as large as the result: those are loaded before the tile is multiplied.
+  std::int32_t ping_pong_elements = 0;
+  // Parts that terms are multiplied in, where sizes are constant; their sums are added.
+  std::int32_t parts = 1;
+  // Blocks of columns, at most, each of which computes the left operand again that a kernel made;
+  // 0: that kernel stays.
+  std::int32_t computed_again = 0;
   friend bool operator==(const ProductRules&, const ProductRules&) = default;
 };
 

@@ -70,6 +70,7 @@ constexpr Libraries kCuda = {.gemm = {.name = "cuBLASLt",
                                              .post_ops = kGpuPostOps,
                                              .fused = FusedWork::residual_activation,
                                              .own = kReducedFloats,
+                                             .transposed_with_post_ops = false,
                                              .keeps_order = all_but_reduced_floats(),
                                              .weights_channels_last = true,
                                              .least_channels = 8},
@@ -194,14 +195,27 @@ constexpr SplitRules kGpuSplit = {.part_of_row = 8192,
                                   .ending_shared = 40 * kKilo};
 
 // Four stages of 128 x 256 take 192 of 227 KB. A multiprocessor multiplies 2048 pairs a cycle.
-constexpr ProductRules kProducts = {
-    .tiles =
-        {{{128, 256, 4}, {128, 192, 5}, {128, 160, 5}, {128, 128, 6}, {128, 96, 6}, {128, 64, 8}}},
-    .terms = 64,
-    .group = 8,
-    .multiplication = 4,
-    .byte = 1.0 / 64,
-    .tile = 2500};
+// Terms in parts and computed left operands were slower than the library and a kernel before it on
+// an H100 (docs/templates.md), so there are none. Of epilogues that read an operand as large as the
+// result, ping-pong tiles of 128 x 192 took 144 us where those of 128 x 128 took 105 us.
+constexpr ProductRules kProducts = {.tiles = {{{128, 256, 4},
+                                               {128, 192, 5},
+                                               {128, 160, 5},
+                                               {128, 128, 6},
+                                               {128, 96, 6},
+                                               {128, 64, 8},
+                                               {128, 192, 5, true},
+                                               {128, 160, 5, true},
+                                               {128, 128, 6, true},
+                                               {64, 256, 5, true},
+                                               {64, 128, 8, true}}},
+                                    .terms = 64,
+                                    .group = 8,
+                                    .multiplication = 4,
+                                    .byte = 1.0 / 52,
+                                    .tile = 900,
+                                    .element = 0.1,
+                                    .ping_pong_elements = 128 * 128};
 
 constexpr FusionRules kFusion = {.row_threads = 1024,
                                  .long_row = 8192,

@@ -6,10 +6,12 @@
 #include <array>
 #include <new>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/error.h"
 #include "cache/socket.h"
+#include "cache/tls.h"
 
 namespace inkle::cache {
 namespace {
@@ -59,9 +61,12 @@ struct Redis::Impl {
   Impl(const Address& address, std::chrono::milliseconds timeout_, std::size_t most_)
       : timeout(timeout_),
         most(most_),
-        socket(address.host, address.port, Deadline(timeout_ * 2 / 5)),
+        tls(address.tls ? std::make_unique<Tls>(*address.tls) : nullptr),
+        connecting(timeout_ * 2 / 5),
+        socket(address.host, address.port, connecting),
         reader(redisReaderCreateWithFunctions(&functions), redisReaderFree) {
     INKLE_CHECK(reader != nullptr, "hiredis has no memory for a reader");
+    if (tls) tls->connect(socket, address.host, connecting);
   }
 
   void send(std::initializer_list<std::string_view> words, Deadline& deadline) {
@@ -76,7 +81,12 @@ struct Redis::Impl {
         redisFormatCommandArgv(&text, static_cast<int>(words.size()), starts.data(), sizes.data());
     if (size < 0) user_error("no memory for a command");
     const std::unique_ptr<char, decltype(&redisFreeCommand)> owner(text, redisFreeCommand);
-    socket.send({text, static_cast<std::size_t>(size)}, deadline);
+    const std::span<const char> bytes(text, static_cast<std::size_t>(size));
+    if (tls) {
+      tls->send(socket, bytes, deadline);
+    } else {
+      socket.send(bytes, deadline);
+    }
   }
 
   Reply receive(Deadline& deadline) {
@@ -91,7 +101,8 @@ struct Redis::Impl {
         const std::unique_ptr<Reply> owner(static_cast<Reply*>(reply));
         return std::move(*owner);
       }
-      const std::size_t size = socket.receive(buffer, deadline);
+      const std::size_t size =
+          tls ? tls->receive(socket, buffer, deadline) : socket.receive(buffer, deadline);
       received += size;
       if (redisReaderFeed(reader.get(), buffer.data(), size) != REDIS_OK) {
         user_error("no memory for its answer");
@@ -102,6 +113,8 @@ struct Redis::Impl {
   std::chrono::milliseconds timeout;
   std::size_t most;
   redisReplyObjectFunctions functions = reply_functions();
+  std::unique_ptr<Tls> tls;  // null: none
+  Deadline connecting;
   Socket socket;
   std::unique_ptr<redisReader, decltype(&redisReaderFree)> reader;
   pid_t process = ::getpid();
@@ -137,7 +150,7 @@ Reply Redis::call(std::initializer_list<std::string_view> words) {
 
 bool Redis::is_usable() const {
   return impl_->process == ::getpid() && steady_clock::now() - impl_->used < kMostIdle &&
-         impl_->socket.is_quiet();
+         impl_->socket.is_quiet() && (!impl_->tls || impl_->tls->is_quiet());
 }
 
 }  // namespace inkle::cache

@@ -18,6 +18,7 @@
 namespace inkle::cache {
 namespace {
 
+constexpr std::string_view kScheme = "redis://", kTlsScheme = "rediss://";
 constexpr std::size_t kMostSecret = 4096;  // bytes
 constexpr std::uint64_t kMostMilliseconds = 60'000;
 constexpr std::uint64_t kMostSeconds = std::uint64_t{10} * 366 * 24 * 3600;
@@ -110,16 +111,32 @@ package::Hash key_of_environment() {
   }
 }
 
+// Of TLS. Settings that would have no effect are refused: who makes them expects encryption.
+void read_tls(Address& address) {
+  for (const char* name : {"INKLE_REMOTE_CACHE_CA", "INKLE_REMOTE_CACHE_CERTIFICATE"}) {
+    if (variable(name) != nullptr && !address.tls) {
+      user_error("{} is set, but INKLE_REMOTE_CACHE does not start with {}", name, kTlsScheme);
+    }
+  }
+  if (!address.tls) return;
+  if (const char* path = variable("INKLE_REMOTE_CACHE_CA")) address.tls->authorities = path;
+  if (const char* path = variable("INKLE_REMOTE_CACHE_CERTIFICATE")) {
+    address.tls->certificate = path;
+  }
+}
+
 }  // namespace
 
 Address parse_address(std::string_view url) {
-  constexpr std::string_view kScheme = "redis://";
-  if (url.starts_with("rediss://")) {
-    user_error("rediss: TLS is not supported; use redis:// through a tunnel (stunnel, ssh -L)");
-  }
-  if (!url.starts_with(kScheme)) user_error("it does not start with redis://");
-  url.remove_prefix(kScheme.size());
   Address address;
+  if (url.starts_with(kScheme)) {
+    url.remove_prefix(kScheme.size());
+  } else if (url.starts_with(kTlsScheme)) {
+    url.remove_prefix(kTlsScheme.size());
+    address.tls.emplace();
+  } else {
+    user_error("it does not start with {} or {}", kScheme, kTlsScheme);
+  }
   // A password may hold / and, by mistake, @.
   if (const std::size_t at = url.rfind('@'); at != std::string_view::npos) {
     parse_user(url.substr(0, at), address);
@@ -138,8 +155,8 @@ Address parse_address(std::string_view url) {
 
 std::string text_of(const Address& address) {
   const bool is_ipv6 = address.host.find(':') != std::string::npos;
-  return fmt::format("redis://{}{}{}:{}/{}", is_ipv6 ? "[" : "", address.host, is_ipv6 ? "]" : "",
-                     address.port, address.database);
+  return fmt::format("{}{}{}{}:{}/{}", address.tls ? kTlsScheme : kScheme, is_ipv6 ? "[" : "",
+                     address.host, is_ipv6 ? "]" : "", address.port, address.database);
 }
 
 package::Hash key_of_secret(std::string_view secret) {
@@ -178,6 +195,7 @@ std::optional<RemoteOptions> remote_options() {
   } catch (const UserError& error) {
     user_error("INKLE_REMOTE_CACHE: {}", error.what());
   }
+  read_tls(options.address);
   options.key = key_of_environment();
   options.timeout = std::chrono::milliseconds(
       number_of("INKLE_REMOTE_CACHE_TIMEOUT", static_cast<std::uint64_t>(options.timeout.count()),

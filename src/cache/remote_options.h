@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "cache/tls.h"
 #include "package/hash.h"
 
 namespace inkle::cache {
@@ -17,11 +18,13 @@ struct Address {
   std::uint16_t port = 6379;
   std::string user, password;  // empty: none
   std::uint32_t database = 0;
+  std::optional<TlsOptions> tls = {};  // nothing: the connection is not encrypted
   bool operator==(const Address&) const = default;
 };
 
 // Of "redis://[[user]:password@]host[:port][/database]", with %XX in user and password; an IPv6
-// address stands in brackets. Throws UserError that does not repeat the password.
+// address stands in brackets. "rediss://" asks for TLS, by the system's authorities. Throws
+// UserError that does not repeat the password.
 [[nodiscard]] Address parse_address(std::string_view url);
 // Without user and password.
 [[nodiscard]] std::string text_of(const Address& address);
@@ -41,8 +44,9 @@ inline constexpr std::size_t kLeastSecret = 16;  // bytes
 [[nodiscard]] std::string read_secret(const std::filesystem::path& path);
 
 // INKLE_REMOTE_CACHE, INKLE_REMOTE_CACHE_KEY or INKLE_REMOTE_CACHE_KEY_FILE,
-// INKLE_REMOTE_CACHE_TIMEOUT and INKLE_REMOTE_CACHE_EXPIRY; nothing without the first. Throws
-// UserError that says what to set.
+// INKLE_REMOTE_CACHE_TIMEOUT, INKLE_REMOTE_CACHE_EXPIRY, and of TLS INKLE_REMOTE_CACHE_CA and
+// INKLE_REMOTE_CACHE_CERTIFICATE; nothing without the first. Throws UserError that says what to
+// set.
 [[nodiscard]] std::optional<RemoteOptions> remote_options();
 
 }  // namespace inkle::cache

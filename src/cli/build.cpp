@@ -160,7 +160,7 @@ void add_build(CLI::App& app) {
   command
       ->add_option("--target", arguments->targets,
                    "x86-64-v3, x86-64-v4, x86-64-v4+amx; sm_90a and the like of GPUs, or "
-                   "compute_80, PTX for all later ones; again for more, the best first; else this "
+                   "compute_80, PTX for all later ones; repeat for more, the best first; else this "
                    "machine's")
       ->allow_extra_args(false);
   command

@@ -43,12 +43,16 @@ void explain() {
 }  // namespace
 
 void add_cache(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("cache", "What earlier compilations have left.");
+  CLI::App* command = app.add_subcommand("cache", "Show, verify or clear the compilation cache.");
   command->require_subcommand(1);
-  command->add_subcommand("stats", "Its folder, and how much is in it.")->callback(stats);
-  command->add_subcommand("verify", "Read all; delete what is damaged.")->callback(verify);
-  command->add_subcommand("clear", "Delete all.")->callback(clear);
-  command->add_subcommand("explain", "What the latest kernels that were not there had otherwise.")
+  command->add_subcommand("stats", "Print the cache's folder, its number of entries and its size.")
+      ->callback(stats);
+  command->add_subcommand("verify", "Read every entry and delete the damaged ones.")
+      ->callback(verify);
+  command->add_subcommand("clear", "Delete every entry.")->callback(clear);
+  command
+      ->add_subcommand("explain",
+                       "Explain the latest misses: how their keys differ from the nearest entries.")
       ->callback(explain);
 }
 

@@ -12,10 +12,10 @@ void add_compile_options(CLI::App& command, CompileArguments& a) {
   command.add_option("--weights", a.load.weights,
                      "safetensors file for the parameters of a text graph");
   add_numerics_option(command, a.numerics);
-  command.add_option("--skip-pass", a.skip_passes, "leave this pass out (again for more)")
+  command.add_option("--skip-pass", a.skip_passes, "leave this pass out (repeat for more)")
       ->allow_extra_args(false);
   command.add_option("--pass-limit", a.pass_limit,
-                     "run only the first passes, so many, of those that may be left out: over "
+                     "run only the first N of the optional passes over "
                      "graphs, nests and kernels, for bisection");
   command.add_flag("--training", a.training,
                    "compile as a half of a training step: weights change with every call");
@@ -64,9 +64,9 @@ void add_device_option(CLI::App& command, CompileArguments& a) {
 void add_input_options(CLI::App& command, ArgumentOptions& a) {
   command
       .add_option("-i,--input", a.inputs,
-                  "NAME=FILE.npy, or FILE.npy for the next input in order (again for more)")
+                  "NAME=FILE.npy, or FILE.npy for the next input in order (repeat for more)")
       ->allow_extra_args(false);
-  command.add_option("--size", a.sizes, "SYMBOL=NUMBER, a size of random inputs (again for more)")
+  command.add_option("--size", a.sizes, "SYMBOL=NUMBER, a size of random inputs (repeat for more)")
       ->allow_extra_args(false);
   command.add_option("--seed", a.seed, "of random inputs");
 }

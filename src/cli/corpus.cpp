@@ -377,13 +377,13 @@ void add_cases_options(CLI::App& command, CompileArguments& a) {
 void add_corpus(CLI::App& app) {
   auto a = std::make_shared<CorpusArguments>();
   CLI::App* corpus =
-      app.add_subcommand("corpus", "What the compiler makes of recorded graphs (scripts/corpus).");
+      app.add_subcommand("corpus", "Compile and run recorded graphs (used by scripts/corpus).");
   corpus->require_subcommand(1);
   CLI::App* made =
       add_action(*corpus, "make", "Write texts, code and results of all cases.", a, make);
   add_cases_options(*made, a->compile);
   made->add_option("-o,--output", a->output, "folder to write to")->required();
-  made->add_option("--skip", a->skip, "leave out so many cases and append to what is there");
+  made->add_option("--skip", a->skip, "skip the first N cases and append to the output");
   made->add_flag("--no-run", a->no_run, "no results");
   CLI::App* timed = add_action(*corpus, "time", "Time calls of all cases.", a, time_cases);
   add_cases_options(*timed, a->compile);

@@ -100,8 +100,8 @@ void doctor() {
 void add_doctor(CLI::App& app) {
   app.add_subcommand(
          "doctor",
-         "Whether all that Inkle needs is there: a line each, with what to do; exit code "
-         "1 if something is wrong.")
+         "Check that everything Inkle needs is installed and print what to do; exit code 1 "
+         "if something is wrong.")
       ->callback(doctor);
 }
 

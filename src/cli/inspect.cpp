@@ -184,7 +184,7 @@ void inspect(const InspectArguments& a) {
 void add_inspect(CLI::App& app) {
   auto arguments = std::make_shared<InspectArguments>();
   CLI::App* command = app.add_subcommand(
-      "inspect", "Write a page: what was fused, each kernel, time, memory, limits of the machine.");
+      "inspect", "Write an HTML report: fusions, kernels, times, memory, machine limits.");
   add_compile_options(*command, arguments->compile);
   add_device_option(*command, arguments->compile);
   add_input_options(*command, arguments->inputs);

@@ -76,11 +76,11 @@ void mutate_kernel(const KernelTextArguments& a) {
 
 void add_options(CLI::App& command, KernelTextArguments& a) {
   command.add_option("file", a.file, "kernel text")->required();
-  command.add_option("--size", a.sizes, "values of sizes, s0=5; else hints or small ones");
+  command.add_option("--size", a.sizes, "SYMBOL=NUMBER, sizes; default: hints, or small values");
   command.add_option("--inputs", a.inputs, "seed of the arguments' values");
   command.add_option("--seeds", a.check.seeds, "random schedules")->capture_default_str();
   command.add_option("--orders", a.check.max_orders,
-                     "explores so many orders of the accesses by which threads synchronise");
+                     "explore up to N orders of the synchronising accesses");
   command.add_option("--steps", a.check.max_steps, "most operations of single threads a run")
       ->capture_default_str();
   command.add_flag("!--any-order", a.check.compare_results,
@@ -91,18 +91,20 @@ void add_options(CLI::App& command, KernelTextArguments& a) {
 
 void add_kernel(CLI::App& app) {
   auto arguments = std::make_shared<KernelTextArguments>();
-  CLI::App* command = app.add_subcommand("kernel", "Check a kernel text without a GPU.");
+  CLI::App* command = app.add_subcommand("kernel", "Check kernel IR without a GPU.");
   command->require_subcommand(1);
-  CLI::App* run = command->add_subcommand(
-      "run", "Run it with all threads under many schedules: bounds, races, barriers, hangs.");
+  CLI::App* run = command->add_subcommand("run",
+                                          "Interpret a kernel under many thread schedules; report "
+                                          "races, out-of-bounds accesses, hangs.");
   add_options(*run, *arguments);
   run->callback([arguments] { run_kernel(*arguments); });
   CLI::App* mutate = command->add_subcommand(
-      "mutate", "Make it wrong in one place after the other: what is noticed, what is not.");
+      "mutate",
+      "Mutate a kernel, one place at a time; report the mutations that no check detects.");
   add_options(*mutate, *arguments);
-  mutate->add_option("--every", arguments->every, "try only every so manyth mutation")
+  mutate->add_option("--every", arguments->every, "try only every Nth mutation")
       ->check(at_least(1));
-  mutate->add_flag("--all", arguments->all, "print those that were noticed, too");
+  mutate->add_flag("--all", arguments->all, "also print the mutations that are detected");
   mutate->callback([arguments] { mutate_kernel(*arguments); });
 }
 

@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "codegen/cuda/compiler.h"
 #include "driver/kernel_names.h"
+#include "driver/target.h"
 #include "graph/text.h"
 #include "lower/lower.h"
 #include "passes/pipeline.h"
@@ -37,6 +38,10 @@ schedule::ScheduledProgram scheduled_for(const std::string& file,
   graph::Graph graph = passes::run_passes(load_graph(file), passes::standard_pipeline(), context);
   schedule::Options options;
   options.target = abi::gpu_target_of(device);
+  if (options.target.products != abi::ProductRules{}) {
+    options.target.libraries.gemm.source = driver::gemm_source_from_environment();
+    driver::take_tile_from_environment(options.target);
+  }
   return schedule::schedule(lower::lower(graph), options);
 }
 
@@ -177,7 +182,7 @@ void add_kernels(CLI::App& app) {
   command->add_option("--output", arguments->output, "folder for machine code and launches.json");
   command
       ->add_option("--schedule", arguments->schedules,
-                   "NUMBER:SCHEDULE, as printed, in place of the chosen one (again for more)")
+                   "NUMBER:SCHEDULE, as printed, in place of the chosen one (repeat for more)")
       ->allow_extra_args(false);
   command->callback([arguments] { kernels(*arguments); });
 }

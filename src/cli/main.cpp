@@ -32,13 +32,6 @@ int main(int argc, char** argv) {
   CLI::App app("Inkle compiles tensor programs to machine code and runs them.", "inkle");
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "help of all commands");
-  app.footer(
-      "A script whose results are wrong: python -m inkle bisect script.py finds pass and node.\n"
-      "Example: inkle run model.pt2 --input input_ids=ids.npy --output out\n"
-      "Environment: INKLE_LOG=fusion,passes,... or all says what was decided, to standard error;\n"
-      "OMP_NUM_THREADS sets the number of threads;\n"
-      "INKLE_ISA=avx2 leaves instructions of AVX-512 unused, in packages too;\n"
-      "INKLE_PACKAGE_KEY names the public key that must have signed packages.");
   inkle::cli::add_build(app);
   inkle::cli::add_check(app);
   inkle::cli::add_key(app);
@@ -55,6 +48,15 @@ int main(int argc, char** argv) {
   inkle::cli::add_kernels(app);
   inkle::cli::add_corpus(app);
   inkle::cli::add_kernel(app);
+  // After the commands, which would repeat it.
+  app.footer(
+      "Example: inkle run model.pt2 --input input_ids=ids.npy --output out\n"
+      "A script with wrong results: python -m inkle bisect script.py finds the pass and the node.\n"
+      "Environment:\n"
+      "  INKLE_LOG=fusion,passes,...  logs decisions to standard error (all: every channel)\n"
+      "  INKLE_ISA=avx2               leaves AVX-512 unused, in packages too\n"
+      "  INKLE_PACKAGE_KEY            public key that must have signed packages\n"
+      "  OMP_NUM_THREADS              number of threads");
   try {
     app.parse(argc, argv);
     return 0;

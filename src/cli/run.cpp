@@ -98,9 +98,10 @@ void add_run(CLI::App& app) {
       "-o,--output", arguments->output,
       "folder for the outputs, one .npy file each; without it a summary is printed");
   command
-      ->add_option("--expect", arguments->expected,
-                   "FILE.npy with what the next output is to be (again for more); exits with 1 if "
-                   "one differs")
+      ->add_option(
+          "--expect", arguments->expected,
+          "FILE.npy with the expected value of the next output (repeat for more); exits with 1 if "
+          "one differs")
       ->allow_extra_args(false);
   command
       ->add_option("--tolerance", arguments->tolerance,

@@ -32,7 +32,7 @@ void sign(const std::string& path, const std::string& key_file) {
 
 void add_key(CLI::App& app) {
   auto path = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("key", "Make a pair of keys that sign packages.");
+  CLI::App* command = app.add_subcommand("key", "Make a key pair for signing packages.");
   command->add_option("file", *path, "a new file for the secret key; the public one: FILE.pub")
       ->required();
   command->callback([path] { make_key(*path); });

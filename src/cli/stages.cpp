@@ -132,7 +132,7 @@ void add_opt(CLI::App& app) {
   command->add_option("file", arguments->file, "graph text or .pt2 file");
   command
       ->add_option("--passes", arguments->passes,
-                   "names, separated by commas, in order; without it what the compiler runs")
+                   "pass names, separated by commas, in order; default: the compiler's pipeline")
       ->delimiter(',')
       ->allow_extra_args(false);
   command->add_option("--stop-after", arguments->stop_after, "stop after this many passes");
@@ -146,7 +146,7 @@ void add_opt(CLI::App& app) {
 void add_lower(CLI::App& app) {
   auto file = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand(
-      "lower", "Print the loop nests of a graph; of all passes only decompose runs first.");
+      "lower", "Print the loop nests of a graph (only the pass decompose runs before).");
   command->add_option("file", *file, "graph text or .pt2 file")->required();
   command->callback([file] { lower_file(*file); });
 }

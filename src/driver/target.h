@@ -113,8 +113,14 @@ class Backend {
       abi::PlanAndCode made) const = 0;
 };
 
-// INKLE_GEMM: library, which is the default, template or auto. Throws UserError for another value.
+// INKLE_GEMM: library, which is the default, template or auto; of a GPU also
+// `template:128x192p/2+left`: one tile of its template, by ping-pong, with the terms in two parts
+// and with computed left operands. Throws UserError for another value.
 [[nodiscard]] abi::GemmSource gemm_source_from_environment();
+// The one tile that the setting names, if any, becomes the only one of the target.
+void take_tile(abi::Target& target, std::string_view setting);
+// That of INKLE_GEMM.
+void take_tile_from_environment(abi::Target& target);
 
 // Throws UserError if INKLE_GEMM, INKLE_ISA or INKLE_PERF has a value that is unknown, whatever the
 // device.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <utility>
 
 #include "abi/targets.h"
@@ -51,12 +52,13 @@ class CudaBackend final : public Backend {
     const abi::DeviceDescription& d = device();
     return {{"processor", d.architecture},
             {"machine",
-             fmt::format("{}, {} multiprocessors, L2 cache of {} bytes, {:.3g} bytes, {:.3g} "
-                         "operations, {:.3g} functions, {:.3g} of matrices a second, {} cuDNN{}",
-                         d.name, d.parallelism, d.l2_bytes, d.bytes_per_second, d.flops_f32,
-                         d.functions_per_second, d.matrix_flops,
-                         device_->convolutions() != nullptr ? "with" : "without",
-                         gemm_template_ ? ", own GEMM" : "")}};
+             fmt::format(
+                 "{}, {} multiprocessors, L2 cache of {} bytes, {:.3g} bytes, {:.3g} "
+                 "operations, {:.3g} functions, {:.3g} of matrices a second, {} cuDNN{}",
+                 d.name, d.parallelism, d.l2_bytes, d.bytes_per_second, d.flops_f32,
+                 d.functions_per_second, d.matrix_flops,
+                 device_->convolutions() != nullptr ? "with" : "without",
+                 gemm_template_ ? fmt::format(", own GEMM: {}", std::getenv("INKLE_GEMM")) : "")}};
   }
 
   abi::Device location() const override { return {abi::DeviceKind::cuda, device_->index()}; }
@@ -65,6 +67,7 @@ class CudaBackend final : public Backend {
     abi::Target described = target_;
     if (gemm_template_ && described.products != abi::ProductRules{}) {
       described.libraries.gemm.source = abi::GemmSource::templates;
+      take_tile_from_environment(described);
     }
     if (device_->convolutions() == nullptr) {
       abi::ConvolutionLibrary& library = described.libraries.convolution;

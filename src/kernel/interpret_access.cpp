@@ -60,8 +60,11 @@ std::int64_t Addresses::element(const Thread& thread, const FragmentAccessCode& 
                                                      : code_.get(thread, code.operands[d], 0);
     first += value * layout.strides[d];
   }
+  const std::int64_t panel = access.panel == 0 ? 0 : column / access.panel;
+  const std::int64_t in_panel = column - panel * access.panel;
   const std::int64_t at = first + row * code_.index(thread, access.row_stride, 0) +
-                          column * code_.index(thread, access.column_stride, 0);
+                          panel * access.panel_stride +
+                          in_panel * code_.index(thread, access.column_stride, 0);
   if (at >= 0 && at < layout.elements) return at;
   findings_.add(ReportKind::outside, thread, code.memory, 0, 0,
                 fmt::format("element ({}, {}) of the fragment is element {} of {}", row, column, at,

@@ -105,7 +105,8 @@ bool PhaseBarriers::wait(Thread& thread, const Instruction& i) {
     return true;
   }
   check_initialised(thread, *barrier, access.memory, false);
-  const std::int64_t parity = code_.get(thread, code_.operand(i, 0), 0) & 1;
+  const bool has_phase = code_.kernel().detail<Count>(i.operation).has_phase;
+  const std::int64_t parity = code_.get(thread, code_.operand(i, has_phase ? 1 : 0), 0) & 1;
   // The phase that is meant: the first of this parity that this thread has not waited for; of the
   // parity that it waited for last, the same again.
   auto known = std::find_if(thread.phases.begin(), thread.phases.end(),
@@ -113,6 +114,16 @@ bool PhaseBarriers::wait(Thread& thread, const Instruction& i) {
   std::int64_t meant = parity == 1 ? -1 : 0;
   if (known != thread.phases.end()) {
     meant = (known->second & 1) == parity ? known->second : known->second + 1;
+  }
+  if (has_phase) {
+    meant = code_.get(thread, code_.operand(i, 0), 0);
+    if ((meant & 1) != parity || barrier->phase < meant) {
+      findings_.add(ReportKind::phase, thread, access.memory, 0, 0,
+                    fmt::format("it waits for phase {} by parity {} when phase {} is under way",
+                                meant, parity, barrier->phase));
+      ++thread.pc;
+      return true;
+    }
   }
   if (barrier->phase <= meant) {
     // The parity of the phase before is that of `meant` only one phase later.

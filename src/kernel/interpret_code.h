@@ -146,6 +146,8 @@ struct FragmentAccessCode {
   std::uint32_t row_stride = 0, column_stride = 0;
   std::uint32_t row_limit = kNone, column_limit = kNone;
   std::int32_t rows = 0, columns = 0;
+  std::int32_t panel = 0;
+  std::int64_t panel_stride = 0;
 };
 
 struct Program {

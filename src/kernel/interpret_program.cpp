@@ -233,6 +233,8 @@ std::uint32_t IndexWriter::fragment_access(const FragmentAccess& from,
   if (!from.column_limit.is_null()) made.column_limit = index(from.column_limit);
   made.rows = from.rows;
   made.columns = from.columns;
+  made.panel = from.panel;
+  made.panel_stride = from.panel_stride;
   program_.fragments.push_back(made);
   return static_cast<std::uint32_t>(program_.fragments.size() - 1);
 }

@@ -68,7 +68,8 @@ enum class Op : std::uint8_t {
   copy_wait,       // until at most `count` of the last groups are under way (Count)
   barrier_init,    // mbarrier {}: Access; Count: arrivals of a phase
   barrier_arrive,  // mbarrier {}: Access; Count: bytes that this phase is to receive, or 0
-  barrier_wait,    // mbarrier {bool or i32 parity}: until the phase of that parity is complete
+  barrier_wait,  // mbarrier {[index phase,] bool or i32 parity}: until the phase of that parity is
+                 // complete, which is the one of the number given (Count)
   tma_load,   // bulk copy of a map's box to shared memory, by one thread; completes on an mbarrier:
               // Bulk; operands (i32 or i64): indices of the box's first element; then indices of
               // the shared memory and the barrier where those are operands
@@ -250,6 +251,9 @@ struct Copy {
 struct Count {
   Access access;  // barrier_init, barrier_arrive, barrier_wait
   std::int64_t count = 0;
+  // barrier_wait: which phase is meant is an operand, since the thread does not wait for each. It
+  // is that or the one before that is under way: something else has shown the thread that.
+  bool has_phase = false;
 };
 struct Bulk {
   MemoryId map = 0;
@@ -262,6 +266,10 @@ struct FragmentAccess {
   Expr row_stride, column_stride;  // elements of the last dimension
   Expr row_limit, column_limit;    // null: none
   std::int32_t rows = 0, columns = 0;
+  // A b of wgmma: its columns lie in panels of so many, each so many elements behind the one
+  // before; 0: in one.
+  std::int32_t panel = 0;
+  std::int64_t panel_stride = 0;
 };
 struct FragmentMap {
   Expr row, column;

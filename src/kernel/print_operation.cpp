@@ -75,6 +75,7 @@ std::string OperationPrinter::access(const Access& a, OperandTexts& texts) {
 std::string OperationPrinter::fragment_access(const FragmentAccess& f, OperandTexts& texts) {
   std::string out = access(f.access, texts);
   out += fmt::format(" by ({}, {})", symbols_.text(f.row_stride), symbols_.text(f.column_stride));
+  if (f.panel != 0) out += fmt::format(" panels {} by {}", f.panel, f.panel_stride);
   if (!f.row_limit.is_null()) out += " rows " + symbols_.text(f.row_limit);
   if (!f.column_limit.is_null()) out += " columns " + symbols_.text(f.column_limit);
   return out;
@@ -159,6 +160,7 @@ std::string OperationPrinter::copies(const Operation& o, OperandTexts& texts) {
     }
     case Op::barrier_wait: {
       std::string out = name + " " + access(c.access, texts);
+      if (c.has_phase) out += " phase " + texts.take();
       return out + " parity " + texts.take();
     }
     default:

@@ -381,6 +381,7 @@ void AccessChecker::fragment_access(const Operation& o, const FragmentAccess& f,
   if (!f.column_limit.is_null()) scope_.contains_all(f.column_limit);
   d_.require(!f.access.remote && f.access.order == Order::weak && f.access.form == Form::each,
              "a fragment's access is weak and of this block");
+  d_.require(f.panel == 0 || o.op == Op::mma, "a fragment's access in panels");
   const ValueId fragment = o.results.empty() ? o.operands.back() : o.results[0];
   const FragmentType& type = k_.fragments[k_.type_of(fragment).fragment];
   if (type.holder == Holder::tile) {

@@ -59,7 +59,9 @@ void TypeChecker::operands_are(const Operation& o, std::size_t first, std::size_
 // What stands before the values of an access is checked; `values` come then, and a rank.
 void TypeChecker::access_types(const Operation& o) const {
   const Access& a = *access_of(o);
-  const std::size_t indices = index_operands(a);
+  std::size_t indices = index_operands(a);
+  const auto* count = std::get_if<Count>(&o.detail);
+  if (count != nullptr && count->has_phase) ++indices;  // which is an integer, too
   const Type element = scalar_type(d_.memory(a.memory).dtype);
   Type value = element;
   std::size_t values = 0;
@@ -243,6 +245,12 @@ void TypeChecker::mma_types(const Operation& o) const {
              fragments + indices);
   operands_are(o, fragments, indices, "an index");
   same(of(o.results), {k_.type_of(o.operands[0])}, "results");
+  for (std::size_t i = 0; i < m.shared.size(); ++i) {
+    const FragmentAccess& f = m.shared[i];
+    d_.require(f.panel == 0 || (i + 1 == m.shared.size() && f.panel > 0 &&
+                                f.columns % f.panel == 0 && f.panel_stride > 0),
+               "a matrix of {} x {} in panels of {} columns", f.rows, f.columns, f.panel);
+  }
   struct Matrix {
     DType dtype;
     std::int32_t rows, columns;

@@ -159,6 +159,10 @@ class Counter {
     touch_whole(step.buffers[1], false);
     const std::vector<Dim> right = {{v[0], g.batch}, {v[2], g.columns}, {v[3], terms}};
     loads(step, g.right, right);
+    loads(step, g.left, {{v[0], g.batch}, {v[1], g.rows}, {v[3], terms}});
+    if (g.partials) {
+      for (const bool writes : {true, false}) touch_whole(step.buffers[*g.partials], writes);
+    }
     const std::vector<Dim> dims = {{v[0], g.batch}, {v[1], g.rows}, {v[2], g.columns}};
     loads(step, g.epilogue, dims);
     for (const StageStore& store : g.stores) {

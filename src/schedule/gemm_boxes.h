@@ -9,13 +9,21 @@
 
 namespace inkle::schedule {
 
-// How an operand is copied, whose last two dimensions are `rows` and terms, in either order in
-// memory; nothing, where the copy engine cannot take it.
+// How an operand is copied, whose last two dimensions are rows (columns) and terms, in either order
+// in memory; nothing, where the copy engine cannot take it.
 [[nodiscard]] std::optional<GemmKernel::Boxes> boxes_of(const View& operand, bool is_right,
                                                         abi::DType dtype,
                                                         const ProductSchedule& schedule);
 
+struct ProductTraits {
+  bool b_in_panels = false;  // its columns are its last dimension
+  bool has_parts = true;     // terms may be multiplied in parts
+};
 // The tile that takes the least time by the rules of the device; symbolic sizes count as hinted.
-[[nodiscard]] ProductSchedule choose_products(const GemmKernel& gemm, const abi::Target& device);
+// Without rows: there is none.
+[[nodiscard]] ProductSchedule choose_products(const GemmKernel& gemm, const ProductTraits& traits,
+                                              const abi::Target& device);
+// Elements of the sums of parts.
+[[nodiscard]] Expr elements_of_parts(const GemmKernel& gemm, const ProductSchedule& schedule);
 
 }  // namespace inkle::schedule

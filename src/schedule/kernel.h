@@ -190,6 +190,10 @@ struct GemmKernel {
   // An element of b at each batch, column and term, in f32: row value 0 is that of the panel,
   // buffers are parameters. Without instructions it is the panel's.
   Body right;
+  // The same of a, in bf16, at each batch, row and term; row value 0 is what lies there.
+  Body left;
+  // The parameter that holds sums of parts of the terms, in f32: [tile][part][element of it].
+  std::optional<std::uint32_t> partials;
   // At each batch, row and column: row value 0 is the sum, buffers are parameters.
   Body epilogue;
   std::vector<StageStore> stores;
@@ -259,12 +263,14 @@ struct Kernel {
 inline constexpr std::int32_t kTileAcross = 8;
 inline constexpr std::int32_t kTileDown = 16;
 
-// How blocks share matrix products: of each tile of the result, warpgroups have 64 rows each, and
-// terms are copied `stages` ahead.
+// How blocks share matrix products: two warpgroups multiply, half of a tile of the result each or,
+// by `ping_pong`, a tile each in turns; terms are copied `stages` ahead.
 struct ProductSchedule {
   std::int32_t rows = 128;
   std::int32_t columns = 256;
   std::int32_t stages = 4;
+  bool ping_pong = false;
+  std::int32_t parts = 1;     // of the terms, whose sums are added
   std::int32_t terms = 64;    // of a stage
   std::int32_t group = 8;     // blocks of rows whose tiles follow each other
   std::int32_t blocks = 132;  // most of the grid; each has tile after tile

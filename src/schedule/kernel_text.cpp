@@ -278,6 +278,11 @@ class Printer {
       print(g.right, "  ");
       out_ += fmt::format("  right operand %{}\n", g.right.yields.front());
     }
+    if (!g.left.instructions.empty()) {
+      print(g.left, "  ");
+      out_ += fmt::format("  left operand %{}\n", g.left.yields.front());
+    }
+    if (g.partials) out_ += fmt::format("  partial sums in p{}\n", *g.partials);
     print(g.epilogue, "  ");
     for (const StageStore& store : g.stores) {
       out_ += fmt::format("  {}[{}] = %{}\n", target(store.target), text(store.offset),
@@ -347,8 +352,10 @@ BlockSchedule parse_blocks(std::string_view text) {
 
 std::string to_string(const Schedule& s) {
   if (const auto& p = s.products) {
-    return fmt::format("schedule products rows {} columns {} stages {} terms {} group {} blocks {}",
-                       p->rows, p->columns, p->stages, p->terms, p->group, p->blocks);
+    return fmt::format(
+        "schedule products rows {} columns {} stages {} terms {} group {} blocks {}{}{}", p->rows,
+        p->columns, p->stages, p->terms, p->group, p->blocks, p->ping_pong ? " ping_pong" : "",
+        p->parts > 1 ? fmt::format(" parts {}", p->parts) : "");
   }
   if (s.blocks) return to_string(*s.blocks);
   return fmt::format(
@@ -410,7 +417,7 @@ Expr parallel_extent(const Kernel& kernel, const Schedule& schedule, sym::Contex
   if (const auto* gemm = std::get_if<GemmKernel>(&kernel.body)) {
     if (const auto& products = schedule.products) {
       const Expr tiles = gemm->batch * sym::ceildiv(gemm->rows, products->rows) *
-                         sym::ceildiv(gemm->columns, products->columns);
+                         sym::ceildiv(gemm->columns, products->columns) * products->parts;
       return sym::min(tiles, context.constant(products->blocks));
     }
     return gemm->batch * sym::ceildiv(gemm->rows, schedule.row_block) *

@@ -16,8 +16,8 @@ constexpr std::int32_t kManyRegisters = 32;
 bool is_forward(const AttentionProblem& problem) { return !problem.gradient; }
 bool is_gradient(const AttentionProblem& problem) { return problem.gradient.has_value(); }
 
-// Processors with tiles have dot_bf16, too, at a quarter of the rate of f32's multiply-adds: on a Xeon
-// attention took 1.3 to 1.7 times as long with it.
+// Processors with tiles have dot_bf16, too, at a quarter of the rate of f32's multiply-adds: on a
+// Xeon attention took 1.3 to 1.7 times as long with it.
 bool multiplies_pairs(const abi::Target& target) {
   return target.matrix_unit == abi::MatrixUnit::avx512_bf16;
 }

@@ -13,6 +13,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,6 +44,7 @@ struct GemmBoxes {
   std::vector<Expr> sizes;
   std::vector<std::int64_t> box;
   std::int32_t swizzle = 0;
+  bool terms_last = true;  // else rows, or columns
 };
 
 struct GemmProblem {
@@ -66,6 +68,10 @@ struct GemmProblem {
   // What an element of b is, at each batch, column and term, in f32; row value 0 is the panel's
   // element, buffers are parameters. Without instructions it is that. Panels are whole, then.
   loop::Body right;
+  // The same of a, in bf16, at each batch, row and term; row value 0 is what is copied.
+  loop::Body left;
+  // Parameter for sums of parts of the terms, in f32: of each tile, each part.
+  std::optional<std::uint32_t> partials;
   // At each batch, row and column; row value 0 is the sum, buffers are parameters.
   loop::Body epilogue;
   std::vector<GemmStore> stores;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace inkle::templates {
 
 using kernel::Form;
@@ -32,7 +34,10 @@ kernel::Values GemmBody::run(const loop::Body& body, ValueId given, const GemmPl
   given_ = given;
   place_ = place;
   values_.clear();
-  for (loop::Val v = 0; v < body.instructions.size(); ++v) values_.push_back(value(body[v]));
+  for (loop::Val v = 0; v < body.instructions.size(); ++v) {
+    const auto found = std::ranges::find(loaded, v, [](const auto& l) { return l.first; });
+    values_.push_back(found != loaded.end() ? b_.load(found->second) : value(body[v]));
+  }
   kernel::Values result;
   for (const loop::Val v : body.yields) result.push_back(values_.at(v));
   return result;
@@ -59,6 +64,7 @@ Expr GemmBody::at(Expr e, const GemmPlace& place) const {
 }
 
 Form GemmBody::form_of(Expr offset) const {
+  if (lane_.is_null()) return Form::each;
   if (!sym::contains(offset, lane_)) return Form::splat;
   const auto stride = sym::stride(offset, lane_);
   return stride && stride->is_constant(1) ? Form::wide : Form::each;

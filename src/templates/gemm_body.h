@@ -1,6 +1,9 @@
-// Pointwise work of matrix products, at one row or term and the columns of a vector region: on
-// their sums, and on elements of the right operand.
+// Pointwise work of matrix products, at one row or term and the columns of a vector region, or at
+// one element (no lane): on their sums, and on elements of an operand.
 #pragma once
+
+#include <utility>
+#include <vector>
 
 #include "kernel/builder.h"
 #include "templates/gemm.h"
@@ -32,6 +35,8 @@ class GemmBody {
   [[nodiscard]] Expr at(Expr e, const GemmPlace& place) const;
 
   bool constant_loads = false;  // by the read-only path, where nobody writes the parameter
+  // Loads whose elements lie elsewhere already.
+  std::vector<std::pair<loop::Val, kernel::Access>> loaded;
 
  private:
   [[nodiscard]] kernel::Form form_of(Expr offset) const;

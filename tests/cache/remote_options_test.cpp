@@ -34,6 +34,9 @@ TEST(RemoteAddress, IsReadFromUrls) {
   for (const auto& [url, address] : cases) EXPECT_EQ(parse_address(url), address) << url;
   EXPECT_EQ(text_of(parse_address("redis://me:secret@cache/4")), "redis://cache:6379/4");
   EXPECT_EQ(text_of(parse_address("redis://[::1]:5")), "redis://[::1]:5/0");
+  const Address encrypted = parse_address("rediss://me:secret@cache/4");
+  EXPECT_EQ(encrypted, (Address{"cache", 6379, "me", "secret", 4, TlsOptions{}}));
+  EXPECT_EQ(text_of(encrypted), "rediss://cache:6379/4");
 }
 
 TEST(RemoteAddress, ErrorsSayWhatIsWrongAndNoPassword) {
@@ -41,7 +44,8 @@ TEST(RemoteAddress, ErrorsSayWhatIsWrongAndNoPassword) {
       {"", "does not start with redis://"},
       {"http://cache", "does not start with redis://"},
       {"redis:/cache", "does not start with redis://"},
-      {"rediss://me:hunter2@cache", "TLS is not supported"},
+      {"redisss://me:hunter2@cache", "does not start with redis:// or rediss://"},
+      {"rediss://me:hunter2@", "there is no host"},
       {"redis://", "there is no host"},
       {"redis://:6379", "there is no host"},
       {"redis://[]:1", "there is no host"},
@@ -72,7 +76,10 @@ class RemoteOptionsTest : public testing::Test {
  protected:
   RemoteOptionsTest() {
     fs::create_directories(root_);
-    for (const char* suffix : {"", "_KEY", "_KEY_FILE", "_TIMEOUT", "_EXPIRY"}) set(suffix, "");
+    for (const char* suffix :
+         {"", "_KEY", "_KEY_FILE", "_TIMEOUT", "_EXPIRY", "_CA", "_CERTIFICATE"}) {
+      set(suffix, "");
+    }
   }
   ~RemoteOptionsTest() override {
     for (const std::string& name : set_) ::unsetenv(name.c_str());
@@ -121,8 +128,16 @@ TEST_F(RemoteOptionsTest, OfTheEnvironment) {
                 HasSubstr(fmt::format("INKLE_REMOTE_CACHE_TIMEOUT: {} is no number", wrong)));
   }
   set("_TIMEOUT", "");
+  set("_CA", "/authorities.pem");
+  EXPECT_THAT(
+      error_of([] { (void)remote_options(); }),
+      HasSubstr("INKLE_REMOTE_CACHE_CA is set, but INKLE_REMOTE_CACHE does not start with"));
+  set("_CERTIFICATE", "/me.pem");
   set("", "rediss://cache");
-  EXPECT_THAT(error_of([] { (void)remote_options(); }), HasSubstr("INKLE_REMOTE_CACHE: rediss"));
+  EXPECT_EQ(remote_options()->address.tls, (TlsOptions{"/authorities.pem", "/me.pem"}));
+  set("_CA", "");
+  set("_CERTIFICATE", "");
+  EXPECT_EQ(remote_options()->address.tls, TlsOptions{});
 }
 
 TEST_F(RemoteOptionsTest, SecretsInFiles) {

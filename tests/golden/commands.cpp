@@ -10,6 +10,7 @@
 #include "codegen/cuda/compiler.h"
 #include "codegen/cuda/gemm.h"
 #include "codegen/cuda/print_kernel.h"
+#include "driver/target.h"
 #include "golden/golden.h"
 #include "graph/text.h"
 #include "kernel/interpret_inputs.h"
@@ -164,9 +165,10 @@ schedule::Options fixed_options() {
   return options;
 }
 
-// schedule [--training] [--brief] [--short-sums] [--library] [--keeps-order] [--device=cuda]: a
-// graph's kernels and library calls; brief leaves out the text of kernels, library is how a GPU's
-// libraries are used, keeps-order how they take images.
+// schedule [--training] [--brief] [--short-sums] [--library] [--keeps-order] [--device=cuda]
+// [--gemm[=TILE]]: a graph's kernels and library calls; brief leaves out the text of kernels,
+// library is how a GPU's libraries are used, keeps-order how they take images, gemm that matrix
+// products are the template's, of one tile.
 std::string scheduled(std::string_view text, std::span<const std::string> args) {
   schedule::Options options = fixed_options();
   // Verified after each nest pass. --skip=a,b and --stop-after=n leave passes out.
@@ -184,6 +186,9 @@ std::string scheduled(std::string_view text, std::span<const std::string> args) 
       brief = true;
     } else if (arg == "--device=cuda") {
       options.target = abi::gpu_target_of(abi::typical_device("sm_90a"));
+    } else if (arg == "--gemm" || arg.starts_with("--gemm=")) {
+      options.target.libraries.gemm.source = abi::GemmSource::templates;
+      if (arg != "--gemm") driver::take_tile(options.target, fmt::format("template:{}", value));
     } else if (arg == "--short-sums") {
       options.target.libraries.convolution.longest_sum = 384;
     } else if (arg == "--keeps-order") {
@@ -443,10 +448,10 @@ std::string written(const templates::Template<Problem, Config>& row, const Probl
 
 // templates [--training] [--gemm] [--passes=a,b]: a graph's attention, or its matrix products, as
 // kernel IR, of a CPU with AVX2, before or after kernel passes. Each is verified and read back.
-// templates --amx: products of a CPU with tiles. templates --wgmma: matrix products of sm_90a.
+// templates --amx: products of a CPU with tiles. templates --wgmma[=TILE]: those of sm_90a.
 std::string from_templates(std::string_view text, std::span<const std::string> args) {
   schedule::Options options = fixed_options();
-  std::string_view kind;
+  std::string_view kind, tile;
   kernel::PassOptions passes{.verify_each = true};
   for (const kernel::KernelPass& pass : kernel::cpu_passes()) passes.skip.emplace_back(pass.name);
   for (const std::string_view arg : args) {
@@ -454,12 +459,15 @@ std::string from_templates(std::string_view text, std::span<const std::string> a
       options.training = true;
     else if (arg == "--gemm" || arg == "--amx" || arg == "--wgmma")
       kind = arg;
+    else if (arg.starts_with("--wgmma="))
+      kind = "--wgmma", tile = arg.substr(arg.find('=') + 1);
     else if (arg.starts_with("--passes="))
       take_out(passes.skip, arg);
     else
       user_error("templates: unknown option '{}'", arg);
   }
   if (kind == "--wgmma") options.target = abi::gpu_target_of(abi::typical_device("sm_90a"));
+  if (!tile.empty()) driver::take_tile(options.target, fmt::format("template:{}", tile));
   const abi::Target& cpu = *abi::target_named(kind == "--amx" ? "x86-64-v4+amx" : "x86-64-v3");
   if (kind == "--amx") options.target = cpu;
   if (!kind.empty()) options.target.libraries.gemm.source = abi::GemmSource::templates;

@@ -54,16 +54,16 @@ def read(answers):
 class Redis:
     """A server of ours: nothing of it is kept on disk."""
 
-    def __init__(self, folder, password=None):
+    def __init__(self, folder, password=None, options=()):
         self.folder, self.password, self.port = folder, password, free_port()
-        self.process = None
+        self.process, self.options = None, options
         self.start()
 
     def start(self):
         required = ["--requirepass", self.password] if self.password else []
         self.process = subprocess.Popen(
             [SERVER, "--bind", "127.0.0.1", "--port", str(self.port), "--save", "", "--appendonly", "no",
-             "--dir", str(self.folder), *required], stdout=subprocess.DEVNULL)
+             "--dir", str(self.folder), *required, *self.options], stdout=subprocess.DEVNULL)
         for _ in range(500):
             with contextlib.suppress(OSError):
                 if ask(self.port, "PING", password=self.password) == b"PONG":
@@ -361,7 +361,7 @@ def test_an_honest_copy_of_a_server(machines, redis, serve):
 @pytest.mark.parametrize("environment, why", [
     ({"INKLE_REMOTE_CACHE_KEY": None}, "set INKLE_REMOTE_CACHE_KEY to a secret of at least 16 bytes"),
     ({"INKLE_REMOTE_CACHE_KEY": "short"}, "the secret has 5 bytes"),
-    ({"INKLE_REMOTE_CACHE": "rediss://cache"}, "TLS is not supported"),
+    ({"INKLE_REMOTE_CACHE_CA": "ca.pem"}, "INKLE_REMOTE_CACHE_CA is set, but INKLE_REMOTE_CACHE does not start"),
     ({"INKLE_REMOTE_CACHE": "cache:6379"}, "does not start with redis://"),
     ({"INKLE_REMOTE_CACHE_TIMEOUT": "soon"}, "INKLE_REMOTE_CACHE_TIMEOUT: soon is no number of milliseconds"),
 ])

@@ -28,8 +28,10 @@ templates::GemmProblem wgmma_problem(const schedule::Kernel& kernel,
   problem.a = gemm.a;
   problem.b = gemm.b;
   for (const schedule::GemmKernel::Boxes& boxes : gemm.boxes) {
-    problem.boxes.push_back({boxes.sizes, boxes.box, boxes.swizzle});
+    problem.boxes.push_back({boxes.sizes, boxes.box, boxes.swizzle, boxes.terms_last});
   }
+  problem.left = gemm.left;
+  problem.partials = gemm.partials;
   problem.epilogue = gemm.epilogue;
   for (const schedule::StageStore& s : gemm.stores) {
     problem.stores.push_back({s.target, s.offset, s.yield});
@@ -43,6 +45,8 @@ templates::WgmmaConfig wgmma_config(const schedule::ProductSchedule& schedule) {
   config.columns = schedule.columns;
   config.terms = schedule.terms;
   config.stages = schedule.stages;
+  config.ping_pong = schedule.ping_pong;
+  config.parts = schedule.parts;
   config.group = schedule.group;
   config.blocks = schedule.blocks;
   return config;

@@ -20,15 +20,18 @@ AsynchronousPrinter::AsynchronousPrinter(const kernel::Kernel& kernel, ValueText
                                          const MemoryText& memory, Writer& out)
     : kernel_(kernel), text_(text), memory_(memory), out_(out) {
   // An array that two values are made of in place, or that is read again, would be both of them.
-  std::vector<int> taken(kernel.values.size(), 0), read(kernel.values.size(), 0);
+  std::vector<int> taken(kernel.values.size(), 0);
+  uses_.resize(kernel.values.size(), 0);
   for (const Operation& op : kernel.operations) {
-    for (const ValueId v : op.operands) {
+    for (std::size_t i = 0; i < op.operands.size(); ++i) {
+      const ValueId v = op.operands[i];
       if (!is_fragment(v)) continue;
-      ++(op.op == Op::loop || op.op == Op::mma ? taken : read)[v];
+      ++uses_[v];
+      if (op.op == Op::loop || (op.op == Op::mma && i == 0)) ++taken[v];
     }
   }
   for (ValueId v = 0; v < kernel.values.size(); ++v) {
-    INKLE_CHECK(taken[v] == 0 || taken[v] + read[v] == 1,
+    INKLE_CHECK(taken[v] == 0 || uses_[v] == 1,
                 "kernel {}: a fragment that is used again after it was added to", kernel.name);
   }
 }
@@ -62,6 +65,9 @@ bool AsynchronousPrinter::print(OperationId o) {
       return true;
     case Op::fragment_fill:
       fill(op);
+      return true;
+    case Op::fragment_load:
+      load(op);
       return true;
     case Op::mma:
       multiply(op);
@@ -135,24 +141,50 @@ std::string AsynchronousPrinter::matrix(const FragmentAccess& tile, bool is_righ
   INKLE_CHECK(row && *row * bytes == memory.swizzle, "kernel {}: a tile of {} in rows of others",
               kernel_.name, memory.name);
   const std::int32_t extent = is_right ? tile.columns : tile.rows;
-  INKLE_CHECK(!across || extent <= *row, "kernel {}: a tile of {} of several panels", kernel_.name,
-              memory.name);
+  const std::int32_t panel = tile.panel == 0 ? extent : tile.panel;
+  INKLE_CHECK(!across || panel == *row || (panel == extent && panel < *row),
+              "kernel {}: a tile of {} in panels of others", kernel_.name, memory.name);
+  const std::int64_t leading = panel < extent ? tile.panel_stride * bytes : 16;
   const int layout = memory.swizzle == 128 ? 1 : memory.swizzle == 64 ? 2 : 3;
-  return fmt::format("matrix<{}, {}, {}>({})", 16, memory.swizzle * 8, layout,
+  return fmt::format("matrix<{}, {}, {}>({})", leading, memory.swizzle * 8, layout,
                      memory_.address(tile.access));
+}
+
+// 64 rows by 16 terms of a swizzled tile, by ldmatrix.
+void AsynchronousPrinter::load(const Operation& op) {
+  const auto& tile = std::get<FragmentAccess>(op.detail);
+  const ValueId v = op.results[0];
+  const FragmentType& type = fragment_type(v);
+  const kernel::Memory& memory = kernel_.memories[tile.access.memory];
+  const bool across = is_across(tile, false);
+  const auto stride = (across ? tile.column_stride : tile.row_stride).constant();
+  INKLE_CHECK(type.layout == kernel::FragmentLayout::wgmma_c && type.columns == 16 &&
+                  kernel::element_bytes(memory) == 2 && memory.space == kernel::Space::shared &&
+                  tile.row_limit.is_null() && tile.column_limit.is_null() && stride &&
+                  (across || tile.column_stride.is_constant(1)),
+              "kernel {}: no text of CUDA for this load of a fragment", kernel_.name);
+  declare(v);
+  out_.line("load_matrix<{}, {}, {}>({}, {});", across ? 1 : 0, *stride, memory.swizzle,
+            text_.variable(v), memory_.address(tile.access));
 }
 
 void AsynchronousPrinter::multiply(const Operation& op) {
   const auto& detail = std::get<kernel::MatrixMultiply>(op.detail);
-  INKLE_CHECK(detail.unit == kernel::MatrixUnit::wgmma && detail.shared.size() == 2,
+  INKLE_CHECK(detail.unit == kernel::MatrixUnit::wgmma && !detail.shared.empty(),
               "kernel {}: no text of CUDA for products of this unit", kernel_.name);
   text_.alias(op.results[0], op.operands[0]);
   const std::string sums = text_.variable(op.results[0]);
-  const FragmentAccess& a = detail.shared[0];
-  const FragmentAccess& b = detail.shared[1];
-  out_.line("multiply_{}<{}, {}>({}, {}, {});", fragment_type(op.results[0]).columns,
-            is_across(a, false) ? 1 : 0, is_across(b, true) ? 1 : 0, sums, matrix(a, false),
-            matrix(b, true));
+  const std::int32_t columns = fragment_type(op.results[0]).columns;
+  const FragmentAccess& b = detail.shared.back();
+  const int transposes_b = is_across(b, true) ? 1 : 0;
+  if (detail.shared.size() == 2) {
+    const FragmentAccess& a = detail.shared[0];
+    out_.line("multiply_{}<{}, {}>({}, {}, {});", columns, is_across(a, false) ? 1 : 0,
+              transposes_b, sums, matrix(a, false), matrix(b, true));
+  } else {
+    out_.line("multiply_{}<{}>({}, {}, {});", columns, transposes_b, sums,
+              text_.variable(op.operands[1]), matrix(b, true));
+  }
   if (std::ranges::find(under_way_, sums) == under_way_.end()) under_way_.push_back(sums);
 }
 
@@ -169,7 +201,16 @@ void AsynchronousPrinter::open_map(const Operation& op) {
   INKLE_CHECK(type.layout == kernel::FragmentLayout::wgmma_c,
               "kernel {}: no text of CUDA for a fragment of layout {}", kernel_.name,
               name_of(type.layout));
-  for (const ValueId v : op.results) declare(v);
+  for (std::size_t i = 0; i < op.results.size(); ++i) {
+    const ValueId v = op.results[i];
+    // In place, where nobody else reads what was there.
+    const bool in_place = i < op.operands.size() && uses_[op.operands[i]] == 1 &&
+                          fragment_type(op.operands[i]) == fragment_type(v);
+    if (in_place)
+      text_.alias(v, op.operands[i]);
+    else
+      declare(v);
+  }
   const int n = maps_++;
   out_.raw("#pragma unroll");
   out_.open(fmt::format("for (int e{0} = 0; e{0} < {1}; ++e{0})", n, kernel::elements_of(type)));
@@ -280,6 +321,29 @@ INLINE void commit_multiplications() {
 template <int Groups> INLINE void wait_for_multiplications() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Groups) : "memory");
 }
+// 64 rows by 16 terms, of which each warp has 16 rows, as operand a; across: of one term, rows follow
+// each other.
+template <int Across, int Stride, int Swizzle> INLINE void load_matrix(bf16 (&v)[8],
+                                                                       const bf16* p) {
+  const int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16;
+  p += Across ? row + lane / 8 % 2 * 8 + (lane % 8 + lane / 16 * 8) * Stride
+              : (row + lane % 16) * Stride + lane / 16 * 8;
+  u32 at = shared_place(p), w[4];
+  if (Swizzle > 0) at ^= ((at >> 7) & (Swizzle / 16 - 1)) << 4;
+  if (Across)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                 : "r"(at)
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                 : "r"(at)
+                 : "memory");
+#pragma unroll
+  for (int e = 0; e < 8; ++e) v[e].bits = (unsigned short)(w[e / 2] >> e % 2 * 16);
+}
+INLINE u32 pair(bf16 low, bf16 high) { return (u32)low.bits | (u32)high.bits << 16; }
 template <int Leading, int Stride, int Layout> INLINE u64 matrix(const void* at) {
   return (u64)((shared_place(at) & 0x3ffff) >> 4) | (u64)(Leading >> 4) << 16 |
          (u64)(Stride >> 4) << 32 | (u64)Layout << 62;
@@ -301,6 +365,25 @@ std::string multiply_helper(std::int32_t columns, DType dtype) {
       "  asm volatile(\"wgmma.mma_async.sync.aligned.m64n{0}k16.f32.{2}.{2} {{{3}}}, %{4}, %{5}, "
       "1, 1, 1, %{6}, %{7};\"\n      : {8}\n      : \"l\"(a), \"l\"(b), \"n\"(A), \"n\"(B));\n}}\n",
       columns, elements, type, names, elements, elements + 1, elements + 2, elements + 3, operands);
+}
+
+// The same of a in registers, of which the assembler wants each product to begin with a fence.
+std::string multiply_registers_helper(std::int32_t columns) {
+  const int elements = columns / 2;
+  std::string names, operands;
+  for (int e = 0; e < elements; ++e) {
+    names += fmt::format("{}%{}", e == 0 ? "" : ", ", e);
+    operands += fmt::format("{}\"+f\"(v[{}])", e == 0 ? "" : ", ", e);
+  }
+  return fmt::format(
+      "template <int B> INLINE void multiply_{0}(float (&v)[{1}], const bf16 (&a)[8], u64 b) {{\n"
+      "  asm volatile(\"wgmma.fence.sync.aligned;\\n\"\n"
+      "      \"wgmma.mma_async.sync.aligned.m64n{0}k16.f32.bf16.bf16 {{{2}}}, {{%{3}, %{4}, %{5}, "
+      "%{6}}}, %{7}, 1, 1, 1, %{8};\"\n      : {9}\n      : \"r\"(pair(a[0], a[1])), "
+      "\"r\"(pair(a[2], a[3])), \"r\"(pair(a[4], a[5])), \"r\"(pair(a[6], a[7])), \"l\"(b), "
+      "\"n\"(B) : \"memory\");\n}}\n",
+      columns, elements, names, elements, elements + 1, elements + 2, elements + 3, elements + 4,
+      elements + 5, operands);
 }
 
 bool is_asynchronous(Op op) {
@@ -330,7 +413,14 @@ std::vector<std::string> asynchronous_helpers(const kernel::Kernel& kernel) {
     const auto& detail = std::get<kernel::MatrixMultiply>(op.detail);
     if (detail.shared.empty()) continue;
     const FragmentType& type = kernel.fragments[kernel.type_of(op.results[0]).fragment];
-    add(multiply_helper(type.columns, kernel.memories[detail.shared[0].access.memory].dtype));
+    const DType dtype = kernel.memories[detail.shared[0].access.memory].dtype;
+    if (detail.shared.size() == 2) {
+      add(multiply_helper(type.columns, dtype));
+      continue;
+    }
+    INKLE_CHECK(dtype == DType::bf16, "kernel {}: an operand in registers of {}", kernel.name,
+                abi::name_of(dtype));
+    add(multiply_registers_helper(type.columns));
   }
   return helpers;
 }

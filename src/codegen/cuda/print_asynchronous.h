@@ -27,6 +27,7 @@ class AsynchronousPrinter {
 
  private:
   void fill(const kernel::Operation& op);
+  void load(const kernel::Operation& op);
   void multiply(const kernel::Operation& op);
   void bulk(const kernel::Operation& op);
   void wait_for_multiplications(std::int64_t count);
@@ -38,6 +39,7 @@ class AsynchronousPrinter {
   ValueText& text_;
   const MemoryText& memory_;
   Writer& out_;
+  std::vector<int> uses_;               // by value, of fragments
   std::vector<std::string> under_way_;  // arrays that wgmma may still write
   int maps_ = 0;
   std::vector<int> open_maps_;

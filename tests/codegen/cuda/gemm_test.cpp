@@ -7,6 +7,8 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <fstream>
+#include <functional>
 #include <random>
 
 #include "abi/half.h"
@@ -26,6 +28,7 @@ namespace inkle::codegen::cuda {
 namespace {
 
 using abi::DType;
+using loop::Opcode;
 using sym::Expr;
 using templates::GemmProblem;
 using templates::WgmmaConfig;
@@ -34,6 +37,9 @@ struct Sizes {
   std::int64_t batch, rows, columns, terms;
   bool symbolic_rows = false;
   bool shared_b = false;
+  bool a_transposed = false;  // its rows are its last dimension
+  bool b_transposed = false;  // its columns are
+  bool computed = false;      // a stands for silu(a) * scale + shift, of each row and each term
 };
 
 // y = max(a b^T + bias, 0) * other in bf16 and the sums in f32.
@@ -57,7 +63,13 @@ class Product {
     const auto in = kernel::Role::in, out = kernel::Role::out;
     p.parameters = {{DType::bf16, in, 16}, {DType::bf16, in, 16},  {DType::f32, in, 16},
                     {DType::bf16, in, 16}, {DType::bf16, out, 16}, {DType::f32, out, 16}};
-    p.boxes = {boxes(p.rows, config.rows, true), boxes(p.columns, config.columns, !sizes.shared_b)};
+    p.boxes = {boxes(p.rows, config.rows, true, sizes.a_transposed),
+               boxes(p.columns, config.columns, !sizes.shared_b, sizes.b_transposed)};
+    if (sizes.computed) compute_left();
+    if (config.parts > 1) {
+      p.partials = static_cast<std::uint32_t>(p.parameters.size());
+      p.parameters.push_back({DType::f32, out, 16});
+    }
     const Expr at = (p.variables[0] * p.rows + p.variables[1]) * p.columns + p.variables[2];
     loop::BodyBuilder body(p.epilogue, context_);
     const auto sum = body.row(0, DType::f32);
@@ -96,9 +108,32 @@ class Product {
     fill(b, (s.shared_b ? 1 : s.batch) * s.columns * s.terms);
     fill(bias, s.columns);
     fill(other, s.batch * s.rows * s.columns);
-    std::vector<std::vector<std::byte>> data = {narrow(a), narrow(b), wide(bias), narrow(other)};
+    std::vector<std::vector<std::byte>> data = {
+        narrow(stored(a, s.batch, s.rows, s.a_transposed)),
+        narrow(stored(b, s.shared_b ? 1 : s.batch, s.columns, s.b_transposed)), wide(bias),
+        narrow(other)};
     data.emplace_back(other.size() * 2);
     data.emplace_back(other.size() * 4);
+    if (s.computed) {
+      std::vector<float> scale, shift;
+      fill(scale, s.rows);
+      fill(shift, s.terms);
+      data.push_back(wide(scale));
+      data.push_back(wide(shift));
+      for (std::size_t at = 0; at < a.size(); ++at) {
+        const auto terms = static_cast<std::size_t>(s.terms);
+        const float value =
+            a[at] / (1 + std::exp(-a[at])) * scale[at / terms % static_cast<std::size_t>(s.rows)] +
+            shift[at % terms];
+        a[at] = abi::bf16_to_float(abi::float_to_bf16(value));
+      }
+    }
+    if (config_.parts > 1) {
+      const auto tiles = [](std::int64_t of, std::int64_t by) { return (of + by - 1) / by; };
+      data.emplace_back(static_cast<std::size_t>(s.batch * tiles(s.rows, config_.rows) *
+                                                 tiles(s.columns, config_.columns) * config_.parts *
+                                                 config_.rows * config_.columns * 4));
+    }
     kernel::Instance instance;
     for (auto& d : data) instance.arguments.push_back({d});
     for (std::size_t o : {4, 5}) instance.arguments[o].writes = kernel::Writes::exactly_once;
@@ -113,11 +148,37 @@ class Product {
   }
 
  private:
-  templates::GemmBoxes boxes(Expr extent, std::int64_t tile, bool has_batch) {
-    templates::GemmBoxes made{{extent, problem_.terms}, {tile, config_.terms}, 128};
+  templates::GemmBoxes boxes(Expr extent, std::int64_t tile, bool has_batch, bool transposed) {
+    templates::GemmBoxes made{{extent, problem_.terms}, {tile, config_.terms}, 128, true};
+    if (transposed) made = {{problem_.terms, extent}, {config_.terms, 64}, 128, false};
     if (has_batch && sizes_.batch > 1) {
       made.sizes.insert(made.sizes.begin(), problem_.batch);
       made.box.insert(made.box.begin(), 1);
+    }
+    return made;
+  }
+  void compute_left() {
+    GemmProblem& p = problem_;
+    const auto first = static_cast<std::uint32_t>(p.parameters.size());
+    for (int i = 0; i < 2; ++i) p.parameters.push_back({DType::f32, kernel::Role::in, 16});
+    loop::BodyBuilder body(p.left, context_);
+    const auto x = body.cast(body.row(0, DType::bf16), DType::f32);
+    const auto silu =
+        body.div(x, body.add(body.constant(DType::f32, 1.0), body.unary(Opcode::exp, body.neg(x))));
+    const auto scaled = body.mul(silu, body.load(first, DType::f32, {p.variables[1]}));
+    const auto shifted = body.add(scaled, body.load(first + 1, DType::f32, {p.variables[3]}));
+    body.yield(body.cast(shifted, DType::bf16));
+  }
+  // [matrix][other][term] as it lies in memory.
+  [[nodiscard]] std::vector<float> stored(const std::vector<float>& values, std::int64_t batch,
+                                          std::int64_t extent, bool transposed) const {
+    if (!transposed) return values;
+    std::vector<float> made(values.size());
+    for (std::int64_t at = 0; at < batch * extent * sizes_.terms; ++at) {
+      const std::int64_t term = at % sizes_.terms, row = at / sizes_.terms % extent,
+                         matrix = at / sizes_.terms / extent;
+      made[static_cast<std::size_t>((matrix * sizes_.terms + term) * extent + row)] =
+          values[static_cast<std::size_t>(at)];
     }
     return made;
   }
@@ -188,25 +249,129 @@ TEST(GemmTest, RowsAreSymbolic) {
   Product({1, 200, 64, 80, true}, small(64, 2, 3)).check({.seeds = 1});
 }
 
-TEST(GemmTest, NothingSpills) {
+TEST(GemmTest, OperandsLieEitherWay) {
+  const auto sizes = [](std::int64_t batch, bool a, bool b) {
+    return Sizes{.batch = batch,
+                 .rows = 136,
+                 .columns = 136,
+                 .terms = 80,
+                 .a_transposed = a,
+                 .b_transposed = b};
+  };
+  Product(sizes(1, false, true), small(128, 2, 2)).check({.seeds = 1});
+  Product(sizes(1, true, false), small(64, 2, 2)).check({.seeds = 1});
+  Product(sizes(2, true, true), small(64, 2, 3)).check({.seeds = 1});
+}
+
+WgmmaConfig ping_pong(std::int32_t rows, std::int32_t columns, std::int32_t stages,
+                      std::int32_t blocks) {
+  WgmmaConfig config = small(columns, stages, blocks);
+  config.rows = rows;
+  config.ping_pong = true;
+  return config;
+}
+
+TEST(GemmTest, WarpgroupsTakeTurns) {
+  Product({1, 300, 70, 136}, ping_pong(64, 32, 3, 2)).check({.seeds = 2});
+  Product({1, 300, 70, 136}, ping_pong(128, 32, 2, 1)).check({.seeds = 2});
+  Product({1, 200, 64, 520, true}, ping_pong(64, 64, 4, 1)).check({.seeds = 1});
+  Product({1, 64, 64, 64}, ping_pong(64, 64, 4, 2)).check({.seeds = 1});
+  Product({2, 136, 136, 80, false, false, true, true}, ping_pong(128, 64, 2, 2))
+      .check({.seeds = 1});
+}
+
+TEST(GemmTest, TermsInParts) {
+  WgmmaConfig config = small(32, 2, 8);
+  config.parts = 3;
+  Product({1, 70, 40, 520}, config).check({.seeds = 3});
+  Product({2, 70, 40, 200}, config).check({.seeds = 1});
+  Product({1, 200, 72, 520, true}, config).check({.seeds = 1});
+  config = ping_pong(64, 32, 3, 3);
+  config.parts = 2;
+  Product({1, 140, 40, 264}, config).check({.seeds = 2});
+}
+
+TEST(GemmTest, LeftOperandIsComputed) {
+  const auto sizes = [](std::int64_t batch, std::int64_t terms, bool a, bool b) {
+    return Sizes{.batch = batch,
+                 .rows = 140,
+                 .columns = 72,
+                 .terms = terms,
+                 .a_transposed = a,
+                 .b_transposed = b,
+                 .computed = true};
+  };
+  Product(sizes(1, 128, false, false), small(64, 3, 2)).check({.seeds = 2});
+  Product(sizes(1, 200, false, true), small(64, 2, 2)).check({.seeds = 1});
+  Sizes ragged = sizes(2, 72, true, false);
+  ragged.rows = 136;
+  Product(ragged, small(32, 2, 2)).check({.seeds = 1});
+  Product(sizes(1, 136, false, false), ping_pong(64, 32, 3, 2)).check({.seeds = 1});
+  WgmmaConfig config = small(32, 2, 4);
+  config.parts = 2;
+  Product(sizes(1, 392, false, false), config).check({.seeds = 1});
+}
+
+std::string notes_of(Product& product) {
+  const KernelSource source = print_kernel(product.kernel(), "k", "", product.context());
+  std::string text = prelude(), notes;
+  for (const std::string& helper : source.helpers) text += helper;
+  text += source.text;
+  if (const char* to = std::getenv("INKLE_TEST_TEXT")) std::ofstream(to) << text;
+  EXPECT_FALSE(compile_program(text, "gemm.cu", "sm_90a", &notes).empty());
+  return notes;
+}
+
+WgmmaConfig config_of(const abi::ProductTile& tile) {
+  WgmmaConfig config;
+  config.rows = tile.rows;
+  config.columns = tile.columns;
+  config.stages = tile.stages;
+  config.ping_pong = tile.ping_pong;
+  return config;
+}
+
+// Of the tiles of the target; `check` says which problems.
+void compile_all(const std::function<void(const WgmmaConfig&)>& check) {
   std::string why_not;
   if (!find_nvrtc(why_not)) GTEST_SKIP() << why_not;
-  const abi::Target target = *abi::target_named("sm_90a");
-  for (const abi::ProductTile& tile : target.products.tiles) {
-    for (const bool symbolic : {false, true}) {
-      WgmmaConfig config;
-      config.rows = tile.rows;
-      config.columns = tile.columns;
-      config.stages = tile.stages;
-      Product product({1, 1000, 1000, 1000, symbolic}, config);
-      const KernelSource source = print_kernel(product.kernel(), "k", "", product.context());
-      std::string text = prelude(), notes;
-      for (const std::string& helper : source.helpers) text += helper;
-      text += source.text;
-      EXPECT_FALSE(compile_program(text, "gemm.cu", "sm_90a", &notes).empty());
-      EXPECT_EQ(notes, "") << to_string(config);
-    }
+  for (const abi::ProductTile& tile : abi::target_named("sm_90a")->products.tiles) {
+    if (tile.rows > 0) check(config_of(tile));
   }
+}
+
+TEST(GemmTest, NothingSpills) {
+  compile_all([](const WgmmaConfig& config) {
+    for (const bool symbolic : {false, true}) {
+      Product product({1, 1000, 1000, 1000, symbolic}, config);
+      EXPECT_EQ(notes_of(product), "") << to_string(config);
+    }
+  });
+}
+
+TEST(GemmTest, NothingSpillsOfOtherLayouts) {
+  compile_all([](const WgmmaConfig& config) {
+    if (config.columns % 64 != 0) return;
+    Product product({2, 1000, 1000, 1000, false, false, true, true}, config);
+    EXPECT_EQ(notes_of(product), "") << to_string(config);
+  });
+}
+
+TEST(GemmTest, NothingSpillsOfComputedOperands) {
+  compile_all([](const WgmmaConfig& config) {
+    if (config.ping_pong) return;
+    Product product({1, 1000, 1000, 1000, false, false, false, false, true}, config);
+    EXPECT_EQ(notes_of(product), "") << to_string(config);
+  });
+}
+
+TEST(GemmTest, NothingSpillsOfParts) {
+  compile_all([](WgmmaConfig config) {
+    if (config.ping_pong) return;
+    config.parts = 4;
+    Product product({1, 1000, 1000, 4000}, config);
+    EXPECT_EQ(notes_of(product), "") << to_string(config);
+  });
 }
 
 }  // namespace
