@@ -29,7 +29,7 @@ THIRD_PARTIES = {
 # What the C library and the compiler bring along.
 SYSTEM = re.compile(
     r"(sys/\w+|unistd|fcntl|dlfcn|pthread|sched|signal|poll|spawn|immintrin|x86intrin|cpuid|arm_neon|"
-    r"arpa/inet|cxxabi|execinfo|link|elf|errno|alloca|time|stddef|stdint|netdb|netinet/\w+)\.h|[a-z_]+")
+    r"cxxabi|execinfo|link|elf|errno|alloca|time|stddef|stdint|netdb|netinet/\w+|arpa/inet)\.h|[a-z_]+")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 # (pattern, message, files it holds for); comments count too, strings as well.

@@ -106,7 +106,12 @@ class Partition:
             report.tell_numerics(self._options.numerics)
             report.callable = made
             made.calls = walker.calls(cut.eager_targets(is_backward))
-            made.repeats = [] if is_backward else repeats_list(walker.repeats)
+            # By results of the joint graph: those of the forward come first. Behind them the forward
+            # returns what it keeps.
+            repeats = {} if is_backward else walker.repeats
+            made.repeats = repeats_list(
+                {at: first for at, first in repeats.items() if at < joint.num_forward_outputs}
+            )
             made.set_repeats(made.repeats)
             made.falls_back = not (self._options.strict or walker.writes_in_eager)
             report.kept_bytes = cut.bytes

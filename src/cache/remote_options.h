@@ -23,7 +23,7 @@ struct Address {
 };
 
 // Of "redis://[[user]:password@]host[:port][/database]", with %XX in user and password; an IPv6
-// address stands in brackets. With "rediss://", of TLS with the system's authorities. Throws
+// address stands in brackets. "rediss://" asks for TLS, by the system's authorities. Throws
 // UserError that does not repeat the password.
 [[nodiscard]] Address parse_address(std::string_view url);
 // Without user and password.
@@ -45,8 +45,8 @@ inline constexpr std::size_t kLeastSecret = 16;  // bytes
 
 // INKLE_REMOTE_CACHE, INKLE_REMOTE_CACHE_KEY or INKLE_REMOTE_CACHE_KEY_FILE,
 // INKLE_REMOTE_CACHE_TIMEOUT, INKLE_REMOTE_CACHE_EXPIRY, and of TLS INKLE_REMOTE_CACHE_CA and
-// INKLE_REMOTE_CACHE_CERTIFICATE; nothing without the first. Throws
-// UserError that says what to set.
+// INKLE_REMOTE_CACHE_CERTIFICATE; nothing without the first. Throws UserError that says what to
+// set.
 [[nodiscard]] std::optional<RemoteOptions> remote_options();
 
 }  // namespace inkle::cache

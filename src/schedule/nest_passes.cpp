@@ -37,6 +37,11 @@ const abi::Libraries& libraries(const Options& o) { return o.target.libraries; }
 
 bool padded_channels(const Options& o) { return libraries(o).convolution.least_channels > 0; }
 bool padded_rows(const Options& o) { return libraries(o).gemm.row_bytes > 0; }
+bool transposed_without_bias(const Options& o) {
+  const abi::ConvolutionLibrary& library = libraries(o).convolution;
+  return library.is_open && library.fused == abi::FusedWork::residual_activation &&
+         !library.transposed_with_post_ops;
+}
 bool short_sums(const Options& o) {
   return !o.training && libraries(o).convolution.longest_sum > 0;
 }
@@ -127,6 +132,8 @@ constexpr NestPass kPasses[] = {
     {"split_channels", [](State& s) { split_channels(program(s), libraries(s).convolution.longest_sum); },
      needs::short_sums, false,
      "convolutions of sequences whose sums are long add in groups of channels"},
+    {"separate_biases", [](State& s) { separate_biases(program(s)); }, needs::transposed_without_bias, false,
+     "biases of transposed convolutions become additions"},
     {"drop_unit_variables", [](State& s) { drop_unit_variables(program(s)); }, nullptr, false,
      "variables of loops of one iteration become 0 in every index"},
     {"share_reductions", [](State& s) { share_reductions(program(s)); }, nullptr, false,

@@ -69,6 +69,12 @@ void pad_channels(loop::Program& program, std::int64_t channels);
 // (torch's: 2.1e-7), in the same time. 0: none.
 void split_channels(loop::Program& program, std::int64_t longest);
 
+// The bias of a transposed convolution becomes an addition to its rounded result, as in eager. For
+// a library that runs one as the gradient of an image, which has no bias (cuDNN).
+//
+//   y = conv_transpose(x, w, b)   =>   t = conv_transpose(x, w);  y = t + b[c]
+void separate_biases(loop::Program& program);
+
 // Operands of products of f16 and bf16 whose rows are no multiples of row_bytes long get zeros
 // behind them, and the product longer loops, since a library has fast ways for rows at such places
 // only (gpt2's 8192x50257 by 50257x768 on an H200: 4450 us as it is). Runs before inlining, so that

@@ -181,6 +181,19 @@ def test_convolutions(bias, activation):
     torch.testing.assert_close(found, wanted, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_transposed_convolutions_with_a_bias(dtype, groups):
+    layer = torch.nn.ConvTranspose2d(16, 32, 3, 2, output_padding=1, groups=groups, dtype=dtype)
+    x = torch.randn(2, 16, 14, 14, dtype=dtype)
+    tolerance = 1e-4 if dtype == torch.float32 else 2e-2
+    for function in (layer, lambda x: F.relu(layer(x))):
+        with torch.no_grad():
+            wanted, found = function(x), compiled(function)(x)
+        assert found.stride() == wanted.stride()
+        torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+
+
 def _many_convolutions():
     """Sixteen of sizes of their own."""
     layers = [torch.nn.Conv2d(8 * i, 8 * i + 8, 3, padding=1) for i in range(1, 17)]

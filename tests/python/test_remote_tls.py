@@ -138,6 +138,13 @@ def test_plain_and_encrypted_are_not_mixed_up(machines, authority, tmp_path):
         assert server.keys() == []
 
 
+def test_without_openssl(machines, authority, tmp_path):
+    (tmp_path / "libssl.so.3").write_bytes(b"")  # is found first, and is no library
+    want, _ = machines.run("plain")
+    line = refused(machines, "a", "rediss://127.0.0.1:6380", want, LD_LIBRARY_PATH=str(tmp_path))
+    assert "TLS needs OpenSSL 3, and there is no libssl.so.3" in line
+
+
 class Handler(socketserver.BaseRequestHandler):
     def handle(self):
         with contextlib.suppress(OSError):

@@ -385,3 +385,18 @@ def test_a_view_of_what_data_decides_shares_its_memory(parts: Any, dynamic: bool
         x.add_(1)
         assert torch.equal(part, y[..., :1])
         assert torch.equal(argument, x[1:])
+
+
+def test_equal_gradients_leave_what_the_forward_keeps_alone() -> None:
+    def product(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return (x + y) * w
+
+    torch.manual_seed(0)
+    inputs = [torch.randn(4, 4, requires_grad=True) for _ in range(3)]
+    product(*inputs).square().sum().backward()
+    wanted = [t.grad for t in inputs]
+    for t in inputs:
+        t.grad = None
+    torch.compile(product, backend="inkle")(*inputs).square().sum().backward()
+    for t, gradient in zip(inputs, wanted):
+        torch.testing.assert_close(t.grad, gradient)
