@@ -140,13 +140,17 @@ class GemmMaker {
     double computed = 1;
     const auto maker = maker_of(s, m);
     const bool computes = maker && take_operand(*maker, m, g, right);
+    std::optional<Left> left;
     if (!computes && !by_boxes_) {
-      if (!panels_.multiplies(m)) return;
-      if (buffer(m.a.buffer).dtype == abi::DType::bf16) {
+      left = left_of(s, m, g);
+      if (!panels_.multiplies(m, left.has_value())) return;
+      if (left) {
+        take_left(*left, m, g);
+      } else if (buffer(m.a.buffer).dtype == abi::DType::bf16) {
         g = problem_of(m, true);
-        g.tiles = device_.matrix_unit == abi::MatrixUnit::amx;
         right = right_of(m, g);
       }
+      g.tiles = g.pairs && device_.matrix_unit == abi::MatrixUnit::amx;
       computed = panels_.choose(g, false);
     }
     Expr batches = g.batch;
@@ -156,26 +160,34 @@ class GemmMaker {
       batches = take_panels(g, right);
     }
     KernelStep step;
-    step.buffers = {m.a.buffer, by_boxes_
+    step.buffers = {left ? left->operand.buffers[0] : m.a.buffer, by_boxes_
                                     ? m.b.buffer
                                     : static_cast<BufferId>(scheduled_.program.buffers.size())};
-    step.kernel.params = {param(m.a.buffer, ParamRole::in), by_boxes_
+    step.kernel.params = {left ? left->operand.params[0] : param(m.a.buffer, ParamRole::in), by_boxes_
                                                                 ? param(m.b.buffer, ParamRole::in)
                                                                 : packed_param(right.buffer)};
     step.buffers.insert(step.buffers.end(), right.others.begin(), right.others.end());
     step.kernel.params.insert(step.kernel.params.end(), right.params.begin(), right.params.end());
+    if (left) {
+      const ComputedLeft& from = left->operand;
+      step.buffers.insert(step.buffers.end(), from.buffers.begin() + 1, from.buffers.end());
+      step.kernel.params.insert(step.kernel.params.end(), from.params.begin() + 1,
+                                from.params.end());
+    }
     if (!write_epilogue(m, g, step)) return;
     choose(step.schedule, g);
     step.kernel.sources = scheduled_.steps[s].sources;
     if (computes) add_missing(step.kernel.sources, scheduled_.steps[*maker].sources);
+    if (left) add_missing(step.kernel.sources, scheduled_.steps[left->step].sources);
     step.kernel.body = std::move(g);
-    const auto next = reader(s, m);
+    const auto next = reader(s, m, left ? left->operand.buffers : std::vector<BufferId>());
     const bool joined = next && join(*next, m, step);
     // The result is written and read by nobody, or is written alone.
     const double moves = joined ? next->is_only ? 1 : 0.5 : 0;
     if (!computes && !panels_.is_chosen(m, computed, moves)) return;
     if (!by_boxes_) add_pack(s, right, batches, step);
     if (computes) gone_.insert(*maker);
+    if (left) gone_.insert(left->step);
     collect_sizes(step.kernel, context_);
     Step& made = scheduled_.steps[joined ? next->step : s];
     if (joined) {
@@ -185,6 +197,7 @@ class GemmMaker {
       made.flops = first.flops;
       gone_.insert(s);
     }
+    if (left) made.label = scheduled_.steps[left->step].label + "+" + made.label;
     made.sources = step.kernel.sources;
     made.action = std::move(step);
   }
@@ -221,16 +234,9 @@ class GemmMaker {
 
   // The step that makes the right operand, for this product alone, of what no call changes.
   [[nodiscard]] std::optional<std::size_t> maker_of(std::size_t s, const MatmulStep& m) const {
-    if (by_boxes_ || all_ || training_ || is_seen_outside(m.b.buffer)) return std::nullopt;
+    if (by_boxes_ || all_ || training_) return std::nullopt;
     if (buffer(m.a.buffer).dtype != abi::DType::f32 || !panels_.may_compute(m)) return std::nullopt;
-    std::optional<std::size_t> found;
-    for (std::size_t t = 0; t < scheduled_.steps.size(); ++t) {
-      const Step& step = scheduled_.steps[t];
-      if (t != s && contains(reads(step), m.b.buffer)) return std::nullopt;
-      if (!contains(writes(step), m.b.buffer)) continue;
-      if (found || t > s || !step.checked.empty()) return std::nullopt;
-      found = t;
-    }
+    const auto found = only_maker(scheduled_, m.b.buffer, s);
     if (!found || gone_.contains(*found)) return std::nullopt;
     const std::vector<BufferId> read = reads(scheduled_.steps[*found]);
     const bool all_stay =
@@ -254,6 +260,51 @@ class GemmMaker {
     }
     return true;
   }
+
+  // The left operand, where it is made for this product alone, of what is still there by then.
+  struct Left {
+    std::size_t step;
+    ComputedLeft operand;
+  };
+  [[nodiscard]] std::optional<Left> left_of(std::size_t s, const MatmulStep& m,
+                                            const GemmKernel& g) const {
+    if (all_ || m.a.buffer == m.b.buffer) return std::nullopt;
+    const auto maker = only_maker(scheduled_, m.a.buffer, s);
+    if (!maker || gone_.contains(*maker)) return std::nullopt;
+    const auto* made = std::get_if<KernelStep>(&scheduled_.steps[*maker].action);
+    if (made == nullptr) return std::nullopt;
+    auto operand = computed_left(*made, m.a.buffer, g.a, g, context_);
+    if (!operand || !panels_.computes_left(g, operand->body) ||
+        changes(operand->buffers, *maker + 1, s)) {
+      return std::nullopt;
+    }
+    return Left{*maker, std::move(*operand)};
+  }
+
+  // Whether a step of them may write one of the buffers, or the memory of another's.
+  [[nodiscard]] bool changes(const std::vector<BufferId>& buffers, std::size_t first,
+                             std::size_t last) const {
+    for (std::size_t t = first; t <= last; ++t) {
+      for (const BufferId b : writes(scheduled_.steps[t])) {
+        if (contains(buffers, b) || buffer(b).writes_into) return true;
+      }
+    }
+    return false;
+  }
+
+  void take_left(const Left& left, const MatmulStep& m, GemmKernel& g) const {
+    g.left = left.operand.body;
+    for (loop::Instruction& i : g.left.instructions) {
+      if (i.opcode == loop::Opcode::load && i.buffer > 0) ++i.buffer;  // panels are the second
+    }
+    g.a = context_.constant(0);
+    g.left_terms = g.terms;
+    if (buffer(m.a.buffer).dtype != abi::DType::bf16) return;
+    constexpr std::int64_t kBlock = 32;
+    g.pairs = true;
+    g.terms = sym::ceildiv(g.terms, kBlock) * (kBlock / 2);
+  }
+
   void choose(Schedule& schedule, const GemmKernel& g) const {
     if (by_boxes_) {
       schedule.products = choose_products(g, device_);
@@ -279,6 +330,13 @@ class GemmMaker {
     if (right.is_shared) return context_.constant(1);
     g.b = g.b + v[0] * padded * depth(g);
     return g.batch;
+  }
+
+  // Those of a pair are neighbours, or 16 apart where the product packs the left operand in vectors.
+  static Expr term_of_pair(const GemmKernel& g, Expr pair, Expr half) {
+    constexpr std::int64_t kLanes = 16;
+    if (g.left_terms.is_null()) return pair * 2 + half;
+    return sym::floordiv(pair, kLanes) * (2 * kLanes) + sym::mod(pair, kLanes) + half * kLanes;
   }
 
   // Terms of panels.
@@ -338,7 +396,7 @@ class GemmMaker {
     Stage stage;
     BodyBuilder body(stage.body, context_);
     const Expr column = v[1] * g.panel + v[3];
-    const Expr term = g.pairs ? v[2] * 2 + v[4] : v[2];
+    const Expr term = g.pairs ? term_of_pair(g, v[2], v[4]) : v[2];
     std::vector<std::pair<Expr, Expr>> map;
     const Expr at[] = {b.is_shared ? context_.constant(0) : v[0], column, term};
     const Expr of[] = {g.variables[0], g.variables[2], g.variables[3]};
@@ -350,8 +408,9 @@ class GemmMaker {
     if (!sym::divides(g.panel, g.columns)) {
       exists = body.less(body.index(column), body.index(g.columns));
     }
-    if (depth(g) != g.terms) {
-      const Val is_term = body.less(body.index(v[2]), body.index(g.terms));
+    const Expr terms = !g.left_terms.is_null() ? g.left_terms : g.pairs ? g.terms * 2 : g.terms;
+    if (terms != (g.pairs ? depth(g) * 2 : depth(g))) {
+      const Val is_term = body.less(body.index(term), body.index(terms));
       exists = exists ? body.logical_and(*exists, is_term) : is_term;
     }
     body.yield(exists ? body.load_if(*exists, body.constant(dtype, 0.0), 0, dtype, from)
@@ -375,27 +434,15 @@ class GemmMaker {
     packs_.emplace(s, std::move(result));
   }
 
-  [[nodiscard]] bool is_seen_outside(BufferId b) const {
-    const loop::Program& program = scheduled_.program;
-    if (buffer(b).role != loop::BufferRole::temporary) return true;
-    const auto& outputs = program.outputs;
-    return std::any_of(outputs.begin(), outputs.end(), [&](const loop::ProgramOutput& o) {
-      return o.kind == loop::ProgramOutput::Kind::buffer && o.buffer == b;
-    });
-  }
-
-  static bool contains(const std::vector<BufferId>& list, BufferId b) {
-    return std::find(list.begin(), list.end(), b) != list.end();
-  }
-
   // The first step that reads the product, if what the product reads is still there by then.
   struct Reader {
     std::size_t step = 0;
     bool is_only = false;  // nobody else needs the product
   };
-  [[nodiscard]] std::optional<Reader> reader(std::size_t s, const MatmulStep& m) const {
+  [[nodiscard]] std::optional<Reader> reader(std::size_t s, const MatmulStep& m,
+                                             const std::vector<BufferId>& left) const {
     std::optional<std::size_t> found;
-    bool is_only = !is_seen_outside(m.c.buffer);
+    bool is_only = !is_seen_outside(scheduled_.program, m.c.buffer);
     for (std::size_t t = s + 1; t < scheduled_.steps.size(); ++t) {
       if (!contains(reads(scheduled_.steps[t]), m.c.buffer)) continue;
       is_only = is_only && !found;
@@ -407,7 +454,9 @@ class GemmMaker {
     for (std::size_t t = s + 1; t <= *found; ++t) {
       for (const BufferId b : writes(scheduled_.steps[t])) {
         // What is written may be the memory of an input.
-        if (b == m.a.buffer || b == m.c.buffer || buffer(b).writes_into) return std::nullopt;
+        if (b == m.a.buffer || b == m.c.buffer || contains(left, b) || buffer(b).writes_into) {
+          return std::nullopt;
+        }
         if (by_boxes_ && b == m.b.buffer) return std::nullopt;
       }
     }

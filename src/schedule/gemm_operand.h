@@ -1,8 +1,12 @@
-// The pointwise kernel that makes the right operand of a matrix product becomes part of the
-// product, where it widens what it reads: panels then are of the narrow type.
+// The pointwise kernel that makes an operand of a matrix product becomes part of the product: of the
+// right one, where it widens what it reads, and panels then are of the narrow type; of the left one,
+// whose rows each task then computes.
 //
 //   kernel: w = f32(q) * scale              kernel: panels of q -> p        (prepared)
 //   matmul a w -> c                   ->    kernel: gemm a p, w[k,j] = f32(p[k,j]) * scale[j]
+//
+//   kernel: a = silu(gate) * up
+//   matmul a b -> c                   ->    kernel: gemm p, a[i,k] = silu(gate[i,k]) * up[i,k]
 #pragma once
 
 #include <optional>
@@ -27,5 +31,23 @@ struct ComputedOperand {
                                                               loop::BufferId operand, Expr element,
                                                               const GemmKernel& g,
                                                               sym::Context& context);
+
+struct ComputedLeft {
+  Body body;  // as GemmKernel::left; buffers count in `buffers`, of which there is one at least
+  std::vector<loop::BufferId> buffers;
+  std::vector<Param> params;
+};
+
+// What `maker` stores in `operand`, whose element at each batch, row and term has the offset
+// `element`. Nothing where it is no pointwise work, or loads what is no neighbour along a row.
+[[nodiscard]] std::optional<ComputedLeft> computed_left(const KernelStep& maker,
+                                                        loop::BufferId operand, Expr element,
+                                                        const GemmKernel& g, sym::Context& context);
+
+// The step that makes `operand` for step `reader` alone; nobody outside sees it.
+[[nodiscard]] std::optional<std::size_t> only_maker(const ScheduledProgram& scheduled,
+                                                    loop::BufferId operand, std::size_t reader);
+[[nodiscard]] bool is_seen_outside(const loop::Program& program, loop::BufferId b);
+[[nodiscard]] bool contains(const std::vector<loop::BufferId>& list, loop::BufferId b);
 
 }  // namespace inkle::schedule

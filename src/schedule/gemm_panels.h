@@ -15,8 +15,11 @@ class PanelChoice {
 
   // Whether the sizes are the template's.
   [[nodiscard]] bool fits(const MatmulStep& m) const;
-  // Whether the types are, where both operands are as they lie.
-  [[nodiscard]] bool multiplies(const MatmulStep& m) const;
+  // Whether the types are, where the right operand is as it lies, and the left one is or is computed.
+  [[nodiscard]] bool multiplies(const MatmulStep& m, bool computes_left) const;
+  // Whether each task may compute its rows of the left operand, by this body: unless all is the
+  // template's, where that takes less than another kernel's writing and reading them.
+  [[nodiscard]] bool computes_left(const GemmKernel& g, const loop::Body& body) const;
   // Whether the right operand may be computed as it is read: products of few rows; unless all is
   // the template's, where the wide matrix would not stay in the cache.
   [[nodiscard]] bool may_compute(const MatmulStep& m) const;

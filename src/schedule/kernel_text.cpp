@@ -274,6 +274,11 @@ class Printer {
       }
       out_ += fmt::format(" swizzle {}{}\n", b.swizzle, b.terms_last ? "" : " transposed");
     }
+    if (!g.left.instructions.empty()) {
+      print(g.left, "  ");
+      out_ += fmt::format("  left operand %{} terms {}\n", g.left.yields.front(),
+                          text(g.left_terms));
+    }
     if (!g.right.instructions.empty()) {
       print(g.right, "  ");
       out_ += fmt::format("  right operand %{}\n", g.right.yields.front());

@@ -49,7 +49,7 @@ struct GemmProblem {
   std::string name;
   std::vector<Expr> sizes;
   std::vector<std::string> sources;
-  std::vector<GemmParameter> parameters;  // a, b in panels, others
+  std::vector<GemmParameter> parameters;  // a or an operand of it, b in panels, others
   // Batch, row, column, term. One whose extent is 1 may be a constant.
   std::array<Expr, 4> variables;
   Expr batch, rows, columns, terms;
@@ -63,6 +63,11 @@ struct GemmProblem {
   // zeros behind the last.
   bool tiles = false;
   std::vector<GemmBoxes> boxes;  // of a and b, where a device copies them so
+  // What an element of a is, at each batch, row and term, in f32; buffers are parameters. Rows are
+  // computed once for each task. There are `left_terms`; pairs are two terms 16 apart of 32, with
+  // zeros behind the last, and `terms` counts whole 16 pairs. Without instructions a lies as it is.
+  loop::Body left;
+  Expr left_terms;
   // What an element of b is, at each batch, column and term, in f32; row value 0 is the panel's
   // element, buffers are parameters. Without instructions it is that. Panels are whole, then.
   loop::Body right;
