@@ -184,7 +184,8 @@ class GemmMaker {
     const bool joined = next && join(*next, m, step);
     // The result is written and read by nobody, or is written alone.
     const double moves = joined ? next->is_only ? 1 : 0.5 : 0;
-    if (!computes && !panels_.is_chosen(m, computed, moves)) return;
+    const double saved = left ? left->saved : 0;
+    if (!computes && !panels_.is_chosen(m, computed, moves, saved)) return;
     if (!by_boxes_) add_pack(s, right, batches, step);
     if (computes) gone_.insert(*maker);
     if (left) gone_.insert(left->step);
@@ -265,6 +266,7 @@ class GemmMaker {
   struct Left {
     std::size_t step;
     ComputedLeft operand;
+    double saved;  // PanelChoice::saved_by_left
   };
   [[nodiscard]] std::optional<Left> left_of(std::size_t s, const MatmulStep& m,
                                             const GemmKernel& g) const {
@@ -274,11 +276,10 @@ class GemmMaker {
     const auto* made = std::get_if<KernelStep>(&scheduled_.steps[*maker].action);
     if (made == nullptr) return std::nullopt;
     auto operand = computed_left(*made, m.a.buffer, g.a, g, context_);
-    if (!operand || !panels_.computes_left(g, operand->body) ||
-        changes(operand->buffers, *maker + 1, s)) {
-      return std::nullopt;
-    }
-    return Left{*maker, std::move(*operand)};
+    if (!operand || changes(operand->buffers, *maker + 1, s)) return std::nullopt;
+    const auto saved = panels_.saved_by_left(g, operand->body);
+    if (!saved) return std::nullopt;
+    return Left{*maker, std::move(*operand), *saved};
   }
 
   // Whether a step of them may write one of the buffers, or the memory of another's.

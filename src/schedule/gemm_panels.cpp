@@ -88,15 +88,18 @@ bool PanelChoice::multiplies(const MatmulStep& m, bool computes_left) const {
   return dtype == abi::DType::bf16 && multiplies_pairs && (computes_left || has_pairs(m.a));
 }
 
-bool PanelChoice::computes_left(const GemmKernel& g, const loop::Body& body) const {
-  if (device_.libraries.gemm.source == abi::GemmSource::templates) return true;
+std::optional<double> PanelChoice::saved_by_left(const GemmKernel& g,
+                                                 const loop::Body& body) const {
+  if (device_.libraries.gemm.source == abi::GemmSource::templates) return 0;
   const auto columns = sym::hint(g.columns);
-  if (!columns) return false;
+  if (!columns || *columns < 1) return std::nullopt;
   // Of an element, in multiplications of sums.
   double cost = 0;
   for (const loop::Instruction& i : body.instructions) cost += is_function(i) ? kFunctionCost : 1;
   const std::int64_t tasks = up(*columns, device_.loops.gemm_columns) / device_.loops.gemm_columns;
-  return static_cast<double>(tasks) * cost <= device_.loops.gemm_joined_terms;
+  const double saved = device_.loops.gemm_joined_terms - static_cast<double>(tasks) * cost;
+  if (saved < 0) return std::nullopt;
+  return saved / static_cast<double>(*columns);
 }
 
 // Whether the terms of each row of `a` are pairs.
@@ -164,12 +167,13 @@ void PanelChoice::cut(const GemmKernel& g, Schedule& schedule) const {
   schedule.column_block = up(device_.loops.gemm_columns, g.panel);
 }
 
-bool PanelChoice::is_chosen(const MatmulStep& m, double computed, double moves) const {
+bool PanelChoice::is_chosen(const MatmulStep& m, double computed, double moves,
+                            double saved_before) const {
   if (all_ || device_.libraries.gemm.source == abi::GemmSource::templates) return true;
   if (training_ || !m.b_is_weight) return false;
   const abi::LoopRules& rules = device_.loops;
   const auto rows = sym::hint(m.c.sizes[m.c.sizes.size() - 2]);
-  double library = 1;
+  double library = 1 + saved_before;
   if (rows && *rows == 1) {
     library += kOneRowGain;
   } else if (rows && *rows <= rules.gemm_few_rows) {
