@@ -1,5 +1,6 @@
 #include "codegen/cuda/print_operation.h"
 
+#include <algorithm>
 #include <array>
 
 #include "base/error.h"
@@ -23,11 +24,8 @@ void OperationPrinter::print(OperationId o) {
   switch (op.op) {
     case Op::constant:
       return;  // stands where it is used
-    case Op::index: {
-      const sym::Expr e = std::get<kernel::IndexOf>(op.detail).expression;
-      return define(op.results[0],
-                    concat({"(", text_.type(op.results[0]), ")(", text_.index(e), ")"}));
-    }
+    case Op::index:
+      return index(op);
     case Op::compute:
       if (plan_.narrows_pairs(o)) return narrow(op);
       if (const Operation* counter = first_counter(k_, op)) return random(op, *counter);
@@ -94,6 +92,18 @@ std::string OperationPrinter::pack_of(ValueId v) {
 
 // --- Values ----------------------------------------------------------------------------------
 
+// What fits into 32 bits stays there: the compiler need not find out again what it compares.
+void OperationPrinter::index(const Operation& op) {
+  const ValueId v = op.results[0];
+  const sym::Expr e = std::get<kernel::IndexOf>(op.detail).expression;
+  const bool is_stored = plan_.varies(v) && plan_.is_stored(v);
+  if (text_.dtype(v) != DType::i64 || is_stored || text_.is_array(v) || !text_.fits32(e)) {
+    return define(v, concat({"(", text_.type(v), ")(", text_.index(e), ")"}));
+  }
+  out_.put({"const int ", text_.variable(v), " = ", text_.index(e), ";"});
+  text_.declare_narrow(v);
+}
+
 void OperationPrinter::compute(const Operation& op) {
   const auto opcode = std::get<kernel::Compute>(op.detail).opcode;
   const ValueId result = op.results[0];
@@ -108,7 +118,12 @@ void OperationPrinter::compute(const Operation& op) {
   std::array<std::string, 3> operands;
   INKLE_CHECK(op.operands.size() <= operands.size(), "kernel {}: an operation of {} values",
               k_.name, op.operands.size());
-  for (std::size_t i = 0; i < op.operands.size(); ++i) operands[i] = text_.of(op.operands[i]);
+  const bool in_32_bits =
+      loop::kind_of(opcode) == loop::OpcodeKind::comparison &&
+      std::ranges::all_of(op.operands, [&](ValueId v) { return text_.is_narrow(v); });
+  for (std::size_t i = 0; i < op.operands.size(); ++i) {
+    operands[i] = in_32_bits ? text_.variable(op.operands[i]) : text_.of(op.operands[i]);
+  }
   define(result, operation_text(instruction, from, std::span(operands).first(op.operands.size()),
                                 {}, can_fail_));
 }
@@ -170,8 +185,14 @@ void OperationPrinter::indirect(const Operation& op) {
 void OperationPrinter::bind(const Operation& op) {
   const sym::Expr symbol = std::get<kernel::Symbolic>(op.detail).symbol;
   const ValueId v = op.results[0];
-  out_.line("const {0} {1} = ({0}){2};", text_.fits32(symbol) ? "int" : "i64", text_.variable(v),
-            text_.of(op.operands[0]));
+  const ValueId from = op.operands[0];
+  const bool is_short = text_.fits32(symbol);
+  if (is_short && text_.is_narrow(from)) {
+    out_.put({"const int ", text_.variable(v), " = ", text_.variable(from), ";"});
+  } else {
+    out_.line("const {0} {1} = ({0}){2};", is_short ? "int" : "i64", text_.variable(v),
+              text_.of(from));
+  }
   if (text_.in_lanes() && plan_.is_stored(v)) {
     out_.put({text_.pack(v), ".at[l] = ", text_.variable(v), ";"});
   }

@@ -23,6 +23,7 @@ class OperationPrinter {
   void define(kernel::ValueId v, const std::string& text);
   void define_pack(kernel::ValueId v, const std::string& text);
   [[nodiscard]] bool is_whole(kernel::OperationId o) const;
+  void index(const kernel::Operation& op);
   void compute(const kernel::Operation& op);
   void random(const kernel::Operation& op, const kernel::Operation& counter);
   void narrow(const kernel::Operation& op);

@@ -15,7 +15,8 @@ ValueText::ValueText(const kernel::Kernel& kernel, const LanePlan& plan)
     : k_(kernel),
       plan_(plan),
       alias_(kernel.values.size()),
-      has_widened_(kernel.values.size(), false) {
+      has_widened_(kernel.values.size(), false),
+      is_narrow_(kernel.values.size(), false) {
   std::iota(alias_.begin(), alias_.end(), ValueId{0});
 }
 
@@ -44,8 +45,8 @@ std::string ValueText::of(ValueId v) const {
     const auto& value = std::get<kernel::Immediate>(k_.operations[made].detail);
     return literal(dtype(v), value.real, value.integer);
   }
-  if (!is_array(v)) return variable(v);
-  return pack(v) + ".at[l]";
+  if (is_array(v)) return pack(v) + ".at[l]";
+  return is_narrow(v) ? "(i64)" + variable(v) : variable(v);
 }
 
 std::string ValueText::widened(ValueId v) const {

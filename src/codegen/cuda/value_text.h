@@ -37,6 +37,9 @@ class ValueText {
   // The lane of a pack as f32 is cheaper than that of an element taken out of it: `v` has both.
   [[nodiscard]] std::string define_widened(kernel::ValueId v, std::string_view pack,
                                            std::string_view lane);
+  // An i64 that fits into 32 bits, and is declared so; `of` widens it.
+  void declare_narrow(kernel::ValueId v) { is_narrow_[alias_[v]] = true; }
+  [[nodiscard]] bool is_narrow(kernel::ValueId v) const { return is_narrow_[alias_[v]]; }
   // From here on `v` is what `name` is.
   void alias(kernel::ValueId v, kernel::ValueId name) { alias_[v] = alias_[name]; }
 
@@ -64,7 +67,7 @@ class ValueText {
   const kernel::Kernel& k_;
   const LanePlan& plan_;
   std::vector<kernel::ValueId> alias_;
-  std::vector<bool> has_widened_;
+  std::vector<bool> has_widened_, is_narrow_;
   std::unordered_map<const sym::Node*, SymbolText> symbols_;
   Widths widths_;
   std::unordered_map<const sym::Node*, kernel::ValueId> of_values_;
