@@ -23,6 +23,20 @@ using loop::BodyBuilder;
 using loop::BufferId;
 using loop::Val;
 
+// Those of a pair are neighbours, or 16 apart where the product packs the left operand in
+// vectors.
+Expr term_of_pair(const GemmKernel& g, Expr pair, Expr half) {
+  constexpr std::int64_t kLanes = 16;
+  if (g.left_terms.is_null()) return pair * 2 + half;
+  return sym::floordiv(pair, kLanes) * (2 * kLanes) + sym::mod(pair, kLanes) + half * kLanes;
+}
+
+// Terms of panels.
+Expr depth(const GemmKernel& g) {
+  constexpr std::int64_t kTile = 16;
+  return g.tiles ? sym::ceildiv(g.terms, kTile) * kTile : g.terms;
+}
+
 class GemmMaker {
  public:
   GemmMaker(ScheduledProgram& scheduled, const abi::Target& device, bool training, bool all)
@@ -160,12 +174,12 @@ class GemmMaker {
       batches = take_panels(g, right);
     }
     KernelStep step;
-    step.buffers = {left ? left->operand.buffers[0] : m.a.buffer, by_boxes_
-                                    ? m.b.buffer
-                                    : static_cast<BufferId>(scheduled_.program.buffers.size())};
-    step.kernel.params = {left ? left->operand.params[0] : param(m.a.buffer, ParamRole::in), by_boxes_
-                                                                ? param(m.b.buffer, ParamRole::in)
-                                                                : packed_param(right.buffer)};
+    step.buffers = {
+        left ? left->operand.buffers[0] : m.a.buffer,
+        by_boxes_ ? m.b.buffer : static_cast<BufferId>(scheduled_.program.buffers.size())};
+    step.kernel.params = {
+        left ? left->operand.params[0] : param(m.a.buffer, ParamRole::in),
+        by_boxes_ ? param(m.b.buffer, ParamRole::in) : packed_param(right.buffer)};
     step.buffers.insert(step.buffers.end(), right.others.begin(), right.others.end());
     step.kernel.params.insert(step.kernel.params.end(), right.params.begin(), right.params.end());
     if (left) {
@@ -331,19 +345,6 @@ class GemmMaker {
     if (right.is_shared) return context_.constant(1);
     g.b = g.b + v[0] * padded * depth(g);
     return g.batch;
-  }
-
-  // Those of a pair are neighbours, or 16 apart where the product packs the left operand in vectors.
-  static Expr term_of_pair(const GemmKernel& g, Expr pair, Expr half) {
-    constexpr std::int64_t kLanes = 16;
-    if (g.left_terms.is_null()) return pair * 2 + half;
-    return sym::floordiv(pair, kLanes) * (2 * kLanes) + sym::mod(pair, kLanes) + half * kLanes;
-  }
-
-  // Terms of panels.
-  static Expr depth(const GemmKernel& g) {
-    constexpr std::int64_t kTile = 16;
-    return g.tiles ? sym::ceildiv(g.terms, kTile) * kTile : g.terms;
   }
 
   // What the library would have done behind the product, and the store of the result; false: there

@@ -1,6 +1,6 @@
-// The pointwise kernel that makes an operand of a matrix product becomes part of the product: of the
-// right one, where it widens what it reads, and panels then are of the narrow type; of the left one,
-// whose rows each task then computes.
+// The pointwise kernel that makes an operand of a matrix product becomes part of the product: of
+// the right one, where it widens what it reads, and panels then are of the narrow type; of the left
+// one, whose rows each task then computes.
 //
 //   kernel: w = f32(q) * scale              kernel: panels of q -> p        (prepared)
 //   matmul a w -> c                   ->    kernel: gemm a p, w[k,j] = f32(p[k,j]) * scale[j]

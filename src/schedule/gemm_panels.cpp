@@ -40,9 +40,7 @@ constexpr double kPostOpMoves = 0.5;
 // Against a multiplication, of functions like exp.
 constexpr double kFunctionCost = 10;
 
-bool is_function(const loop::Instruction& i) {
-  return i.opcode >= loop::Opcode::sqrt;
-}
+bool is_function(const loop::Instruction& i) { return i.opcode >= loop::Opcode::sqrt; }
 
 // A right operand that the product computes as it reads it is computed for each group of rows.
 constexpr std::int64_t kMostComputedRows = 96;

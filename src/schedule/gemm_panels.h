@@ -17,11 +17,12 @@ class PanelChoice {
 
   // Whether the sizes are the template's.
   [[nodiscard]] bool fits(const MatmulStep& m) const;
-  // Whether the types are, where the right operand is as it lies, and the left one is or is computed.
+  // Whether the types are, where the right operand is as it lies, and the left one is or is
+  // computed.
   [[nodiscard]] bool multiplies(const MatmulStep& m, bool computes_left) const;
   // What is saved where each task computes its rows of the left operand, by this body, in parts of
-  // the sums: another kernel's writing and reading them. Nothing where that takes longer, unless all
-  // is the template's.
+  // the sums: another kernel's writing and reading them. Nothing where that takes longer, unless
+  // all is the template's.
   [[nodiscard]] std::optional<double> saved_by_left(const GemmKernel& g,
                                                     const loop::Body& body) const;
   // Whether the right operand may be computed as it is read: products of few rows; unless all is
@@ -33,8 +34,8 @@ class PanelChoice {
   // Rows and columns of a task, and its lanes.
   void cut(const GemmKernel& g, Schedule& schedule) const;
   // What is expected of both: sums that are computed, needed or not, against those of the library,
-  // which has fewer to compute but another kernel, or post-ops, behind it, or before it. Panels of what is no
-  // parameter, and of parameters that change, are packed in every call.
+  // which has fewer to compute but another kernel, or post-ops, behind it, or before it. Panels of
+  // what is no parameter, and of parameters that change, are packed in every call.
   [[nodiscard]] bool is_chosen(const MatmulStep& m, double computed, double moves,
                                double saved_before) const;
 

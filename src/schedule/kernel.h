@@ -188,8 +188,8 @@ struct GemmKernel {
   bool tiles = false;
   std::int64_t group = 0;  // rows whose sums, of a panel's columns, registers hold; at most
   // An element of a at each batch, row and term, in f32, which the product computes as it packs its
-  // rows: `left_terms` of them, where pairs are two terms 16 apart of 32, with zeros behind the last.
-  // Buffers are parameters. Without instructions a lies at its offset.
+  // rows: `left_terms` of them, where pairs are two terms 16 apart of 32, with zeros behind the
+  // last. Buffers are parameters. Without instructions a lies at its offset.
   Body left;
   Expr left_terms;
   // An element of b at each batch, column and term, in f32: row value 0 is that of the panel,

@@ -276,8 +276,8 @@ class Printer {
     }
     if (!g.left.instructions.empty()) {
       print(g.left, "  ");
-      out_ += fmt::format("  left operand %{} terms {}\n", g.left.yields.front(),
-                          text(g.left_terms));
+      out_ +=
+          fmt::format("  left operand %{} terms {}\n", g.left.yields.front(), text(g.left_terms));
     }
     if (!g.right.instructions.empty()) {
       print(g.right, "  ");

@@ -114,13 +114,11 @@ std::int64_t left_depth(const GemmProblem& problem, const GemmConfig& config) {
   return std::min(whole, config.term_block);
 }
 
-bool GemmTask::has_pairs() const {
-  return problem_.parameters[1].dtype == DType::i32;
-}
+bool GemmTask::has_pairs() const { return problem_.parameters[1].dtype == DType::i32; }
 
 void GemmTask::declare_left() {
-  const DType dtype = computes_left() ? (has_pairs() ? DType::i32 : DType::f32)
-                                      : problem_.parameters[0].dtype;
+  const DType dtype =
+      computes_left() ? (has_pairs() ? DType::i32 : DType::f32) : problem_.parameters[0].dtype;
   left_ = declare("left", dtype, rows_.padded, left_depth(problem_, config_));
 }
 
@@ -129,8 +127,7 @@ ValueId GemmTask::before(Expr end, Expr first, bool masked, DType dtype,
   if (!masked) return value();
   const ValueId zero = abi::is_float(dtype) ? b_.real(dtype, 0) : b_.integer(dtype, 0);
   return b_.branch(
-      lanes_before(end - first), [&] { return Values{value()}; },
-      [&] { return Values{zero}; })[0];
+      lanes_before(end - first), [&] { return Values{value()}; }, [&] { return Values{zero}; })[0];
 }
 
 ValueId GemmTask::left_vector(Expr row, Expr k, Expr end, bool masked) {

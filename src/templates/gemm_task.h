@@ -30,8 +30,8 @@ class GemmTask {
   // at or beyond the end are masked, unless rows of `extent` elements have none.
   void in_vectors(Expr begin, Expr end, Expr extent, const std::function<void(Expr)>& body);
 
-  // --- The left operand, as it lies or as it is computed. Its rows of terms [begin, end) are packed
-  // as [row][term], rows behind the last repeat it, terms behind the last are 0.
+  // --- The left operand, as it lies or as it is computed. Its rows of terms [begin, end) are
+  // packed as [row][term], rows behind the last repeat it, terms behind the last are 0.
   void declare_left();
   void pack_left(Expr begin, Expr end);
 

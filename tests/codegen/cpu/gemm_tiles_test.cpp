@@ -34,7 +34,7 @@ std::int64_t up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to
 struct Sizes {
   std::int64_t batch, rows, columns, terms;
   bool symbolic_rows = false;
-  std::int64_t gap = 0;    // elements behind each row of a
+  std::int64_t gap = 0;   // elements behind each row of a
   bool computes = false;  // the left operand, twice what lies there
 };
 
@@ -196,7 +196,8 @@ class Product {
       const std::int64_t other = row / s.rows * s.columns + column;
       double sum = 0;
       for (std::int64_t k = 0; k < s.terms; ++k) {
-        sum += (s.computes ? 2 : 1) * number(a_, row * (s.terms + s.gap) + k) * number(b_, other * s.terms + k);
+        sum += (s.computes ? 2 : 1) * number(a_, row * (s.terms + s.gap) + k) *
+               number(b_, other * s.terms + k);
       }
       float got = 0;
       std::uint16_t bits = 0;
