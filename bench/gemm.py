@@ -3,7 +3,8 @@
     python bench/gemm.py --threads 1                   all of gemm_shapes.txt, without an epilogue
     python bench/gemm.py --epilogue gate               silu(a b) times another operand
     python bench/gemm.py --epilogue two                gelu(a b) and a b, both kept
-    python bench/gemm.py --dtype bf16                  of a processor with AVX512-BF16
+    python bench/gemm.py --prologue gate               (silu(a) times another operand) b
+    python bench/gemm.py --dtype bf16                  of a processor with AVX512-BF16 or AMX
     python bench/gemm.py --ours auto                   whom the scheduler chooses, against the library
     python bench/gemm.py --weight i8 --most-rows 96    a weight of i8 with a scale of each column
 
@@ -32,10 +33,14 @@ EPILOGUES: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "gate": lambda y, other: F.silu(y) * other,
     "two": lambda y, other: (F.gelu(y), y),
 }
+PROLOGUES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "none": lambda a, gate: a,
+    "gate": lambda a, gate: F.silu(a) * gate,
+}
 SHAPES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gemm_shapes.txt")
 
 
-def compiled(by: str, b: torch.Tensor, epilogue: str, inputs: Any) -> tuple[Any, str]:
+def compiled(by: str, b: torch.Tensor, prologue: str, epilogue: str, inputs: Any) -> tuple[Any, str]:
     os.environ["INKLE_GEMM"] = by
     machine._compilers.clear()
     module = torch.nn.Module()
@@ -46,8 +51,8 @@ def compiled(by: str, b: torch.Tensor, epilogue: str, inputs: Any) -> tuple[Any,
         module.scale = torch.nn.Parameter(scale, requires_grad=False)
         weight = "(module.weight.to(a.dtype) * module.scale)"
     # Code of its own, else the program compiled for the other one would be taken.
-    names = {"module": module, "epilogue": EPILOGUES[epilogue]}
-    exec(f"def forward(a, other): return epilogue(a @ {weight}, other)", names)
+    names = {"module": module, "prologue": PROLOGUES[prologue], "epilogue": EPILOGUES[epilogue]}
+    exec(f"def forward(a, gate, other): return epilogue(prologue(a, gate) @ {weight}, other)", names)
     module.forward = names["forward"]
     call = torch.compile(module, backend="inkle", dynamic=False)
     programs = len(inkle.reports())
@@ -72,6 +77,7 @@ def shapes() -> list[tuple[str, int, int, int, int, str]]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--epilogue", choices=list(EPILOGUES), default="none")
+    parser.add_argument("--prologue", choices=list(PROLOGUES), default="none")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=0.6, help="of measuring, for each shape")
     parser.add_argument("--only", default="")
@@ -95,7 +101,7 @@ def main() -> None:
         b = torch.randn(*lead, terms, columns)
         if layout == "nk":
             b = b.transpose(-1, -2).contiguous().transpose(-1, -2)
-        inputs = (a, torch.randn(*lead, rows, columns))
+        inputs = (a, torch.randn_like(a), torch.randn(*lead, rows, columns))
         if options.dtype == "bf16":
             b, inputs = b.bfloat16(), tuple(t.bfloat16() for t in inputs)
         if options.weight == "i8":
@@ -104,7 +110,7 @@ def main() -> None:
         torch._dynamo.reset()
         calls, kinds = {}, {}
         for by in (options.ours, "library"):
-            calls[by], kinds[by] = compiled(by, b, options.epilogue, inputs)
+            calls[by], kinds[by] = compiled(by, b, options.prologue, options.epilogue, inputs)
         assert "panels" not in kinds["library"], kinds
         if "panels" not in kinds[options.ours]:
             print(f"| {name} {layout} | {batch} | {rows} | {columns} | {terms} | the same by both | | | |")

@@ -155,11 +155,16 @@ class Counter {
   void count(const KernelStep& step, const GemmKernel& g) {
     const auto& v = g.variables;
     const Expr terms = g.pairs ? g.terms * 2 : g.terms;
-    access(step.buffers[0], false, g.a, {{v[0], g.batch}, {v[1], g.rows}, {v[3], terms}});
+    const std::vector<Dim> left = {{v[0], g.batch}, {v[1], g.rows}, {v[3], terms}};
+    const bool reads_a = g.left.instructions.empty() ||
+                         std::ranges::any_of(g.left.instructions, [](const loop::Instruction& i) {
+                           return i.opcode == loop::Opcode::row;
+                         });
+    if (reads_a) access(step.buffers[0], false, g.a, left);
+    loads(step, g.left, left);
     touch_whole(step.buffers[1], false);
     const std::vector<Dim> right = {{v[0], g.batch}, {v[2], g.columns}, {v[3], terms}};
     loads(step, g.right, right);
-    loads(step, g.left, {{v[0], g.batch}, {v[1], g.rows}, {v[3], terms}});
     if (g.partials) {
       for (const bool writes : {true, false}) touch_whole(step.buffers[*g.partials], writes);
     }

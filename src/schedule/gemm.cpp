@@ -38,36 +38,61 @@ class PanelGemms : GemmSteps {
     double computed = 1;
     const auto maker = maker_of(s, m);
     const bool computes = maker && take_operand(*maker, m, g, right);
+    std::optional<Left> left;
     if (!computes) {
-      if (!panels_.multiplies(m)) return;
-      if (buffer(m.a.buffer).dtype == abi::DType::bf16) {
+      left = left_of(s, m, g);
+      if (!panels_.multiplies(m, left.has_value())) return;
+      if (left) {
+        take_left(*left, m, g);
+      } else if (buffer(m.a.buffer).dtype == abi::DType::bf16) {
         g = problem_of(m, true);
-        g.tiles = device_.matrix_unit == abi::MatrixUnit::amx;
         right = right_of(m, g);
       }
+      g.tiles = g.pairs && device_.matrix_unit == abi::MatrixUnit::amx;
       computed = panels_.choose(g, false);
     }
     const Expr batches = take_panels(g, right, context_);
-    KernelStep step;
-    step.buffers = {m.a.buffer, static_cast<BufferId>(scheduled_.program.buffers.size())};
-    step.kernel.params = {param(m.a.buffer, ParamRole::in),
-                          panel_param(buffer(right.buffer).dtype, ParamRole::in)};
-    step.buffers.insert(step.buffers.end(), right.others.begin(), right.others.end());
-    step.kernel.params.insert(step.kernel.params.end(), right.params.begin(), right.params.end());
+    KernelStep step = step_of(m, right, left ? &left->operand : nullptr);
     if (!write_epilogue(m, g, step)) return;
     panels_.cut(g, step.schedule);
     step.kernel.sources = scheduled_.steps[s].sources;
     if (computes) add_missing(step.kernel.sources, scheduled_.steps[*maker].sources);
+    if (left) add_missing(step.kernel.sources, scheduled_.steps[left->step].sources);
     step.kernel.body = std::move(g);
-    const auto next = reader(s, m, {m.a.buffer});
+    const auto next =
+        reader(s, m, left ? left->operand.buffers : std::vector<BufferId>{m.a.buffer});
     const bool joined = next && join(*next, m, step);
     // The result is written and read by nobody, or is written alone.
     const double moves = joined ? next->is_only ? 1 : 0.5 : 0;
-    if (!computes && !panels_.is_chosen(m, computed, moves)) return;
+    const double saved = left ? left->saved : 0;
+    if (!computes && !panels_.is_chosen(m, computed, moves, saved)) return;
     before_.emplace(s, pack_step(right, param(right.buffer, ParamRole::in), batches, step,
                                  scheduled_.program, device_));
     if (computes) gone_.insert(*maker);
-    place(s, std::move(step), joined ? &*next : nullptr);
+    const std::size_t at = place(s, std::move(step), joined ? &*next : nullptr);
+    if (left) absorb(left->step, at);
+  }
+
+  // With what is read: a or the first operand of it, panels, others.
+  [[nodiscard]] KernelStep step_of(const MatmulStep& m, const RightOperand& right,
+                                   const ComputedLeft* left) const {
+    KernelStep step;
+    const auto add = [&](BufferId b, Param param) {
+      step.buffers.push_back(b);
+      step.kernel.params.push_back(param);
+    };
+    if (left != nullptr) {
+      add(left->buffers[0], left->params[0]);
+    } else {
+      add(m.a.buffer, param(m.a.buffer, ParamRole::in));
+    }
+    add(static_cast<BufferId>(scheduled_.program.buffers.size()),
+        panel_param(buffer(right.buffer).dtype, ParamRole::in));
+    for (std::size_t i = 0; i < right.others.size(); ++i) add(right.others[i], right.params[i]);
+    for (std::size_t i = 1; left != nullptr && i < left->buffers.size(); ++i) {
+      add(left->buffers[i], left->params[i]);
+    }
+    return step;
   }
 
   // No call changes it.
@@ -110,6 +135,39 @@ class PanelGemms : GemmSteps {
       if (i.opcode == loop::Opcode::load) i.buffer += 2;  // behind a and the panels
     }
     return true;
+  }
+
+  // The left operand, where it is made for this product alone, of what is still there by then.
+  struct Left {
+    std::size_t step;
+    ComputedLeft operand;
+    double saved;  // PanelChoice::saved_by_left
+  };
+  [[nodiscard]] std::optional<Left> left_of(std::size_t s, const MatmulStep& m,
+                                            const GemmKernel& g) const {
+    if (all_ || m.a.buffer == m.b.buffer) return std::nullopt;
+    const auto maker = only_maker(scheduled_, m.a.buffer, s);
+    if (!maker || gone_.contains(*maker)) return std::nullopt;
+    const auto* made = std::get_if<KernelStep>(&scheduled_.steps[*maker].action);
+    if (made == nullptr) return std::nullopt;
+    auto operand = computed_left(*made, m.a.buffer, g, context_);
+    if (!operand || changes(operand->buffers, *maker + 1, s)) return std::nullopt;
+    const auto saved = panels_.saved_by_left(g, operand->body);
+    if (!saved) return std::nullopt;
+    return Left{*maker, std::move(*operand), *saved};
+  }
+
+  void take_left(const Left& left, const MatmulStep& m, GemmKernel& g) const {
+    g.left = left.operand.body;
+    for (loop::Instruction& i : g.left.instructions) {
+      if (i.opcode == loop::Opcode::load && i.buffer > 0) ++i.buffer;  // panels are the second
+    }
+    g.a = context_.constant(0);
+    g.left_terms = g.terms;
+    if (buffer(m.a.buffer).dtype != abi::DType::bf16) return;
+    constexpr std::int64_t kBlock = 32;
+    g.pairs = true;
+    g.terms = sym::ceildiv(g.terms, kBlock) * (kBlock / 2);
   }
 
   bool training_;

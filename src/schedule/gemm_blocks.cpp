@@ -6,7 +6,7 @@
 
 #include "schedule/buffers.h"
 #include "schedule/gemm_boxes.h"
-#include "schedule/gemm_left.h"
+#include "schedule/gemm_operand.h"
 #include "schedule/gemm_steps.h"
 
 namespace inkle::schedule {
@@ -60,8 +60,9 @@ class BlockGemms : GemmSteps {
     step.buffers = {a.buffer, m.b.buffer};
     step.kernel.params = {param(a.buffer, ParamRole::in), param(m.b.buffer, ParamRole::in)};
     if (left) {
-      step.buffers.insert(step.buffers.end(), left->buffers.begin(), left->buffers.end());
-      step.kernel.params.insert(step.kernel.params.end(), left->params.begin(), left->params.end());
+      const ComputedLeft& from = left->computed;
+      step.buffers.insert(step.buffers.end(), from.buffers.begin(), from.buffers.end());
+      step.kernel.params.insert(step.kernel.params.end(), from.params.begin(), from.params.end());
     }
     const std::vector<BufferId> read = step.buffers;
     if (!write_epilogue(m, g, step)) return;
@@ -69,8 +70,8 @@ class BlockGemms : GemmSteps {
     const auto next = reader(s, m, read);
     const bool joined = next && join(*next, m, step);
     if (!cut(a, m.b, traits, step)) return;
-    if (left) gone_.insert(*maker);
-    place(s, std::move(step), joined ? &*next : nullptr);
+    const std::size_t at = place(s, std::move(step), joined ? &*next : nullptr);
+    if (left) absorb(*maker, at);
   }
 
   // The tile that suits the epilogue, and the boxes of it; false: there is none.
@@ -110,15 +111,15 @@ class BlockGemms : GemmSteps {
   }
 
   // Changes the product, where few enough blocks of columns compute what the maker does.
-  std::optional<LeftOperand> take_left(std::size_t maker, const MatmulStep& m,
-                                       const ProductTraits& traits, GemmKernel& g) const {
+  std::optional<CopiedLeft> take_left(std::size_t maker, const MatmulStep& m,
+                                      const ProductTraits& traits, GemmKernel& g) const {
     const auto* made = std::get_if<KernelStep>(&scheduled_.steps[maker].action);
     if (made == nullptr) return std::nullopt;
-    auto left = left_operand(*made, m.a.buffer, g, context_);
+    auto left = copied_left(*made, m.a.buffer, g, context_);
     if (!left || !boxes_of(left->copied, false, abi::DType::bf16, {})) return std::nullopt;
     GemmKernel computing = g;
     computing.a = left->offset;
-    computing.left = left->body;
+    computing.left = left->computed.body;
     for (loop::Instruction& i : computing.left.instructions) {
       if (i.opcode == loop::Opcode::load) i.buffer += 2;  // behind a and b
     }

@@ -17,6 +17,13 @@ using loop::Val;
 
 namespace {
 
+// Those of a pair are neighbours, or 16 apart where the product packs the left operand in vectors.
+Expr term_of_pair(const GemmKernel& g, Expr pair, Expr half) {
+  constexpr std::int64_t kLanes = 16;
+  if (g.left_terms.is_null()) return pair * 2 + half;
+  return sym::floordiv(pair, kLanes) * (2 * kLanes) + sym::mod(pair, kLanes) + half * kLanes;
+}
+
 // Terms of panels.
 Expr depth(const GemmKernel& g) {
   constexpr std::int64_t kTile = 16;
@@ -30,7 +37,7 @@ Stage pack_stage(const RightOperand& b, const GemmKernel& g, abi::DType dtype,
   Stage stage;
   BodyBuilder body(stage.body, context);
   const Expr column = v[1] * g.panel + v[3];
-  const Expr term = g.pairs ? v[2] * 2 + v[4] : v[2];
+  const Expr term = g.pairs ? term_of_pair(g, v[2], v[4]) : v[2];
   std::vector<std::pair<Expr, Expr>> map;
   const Expr at[] = {b.is_shared ? context.constant(0) : v[0], column, term};
   const Expr of[] = {g.variables[0], g.variables[2], g.variables[3]};
@@ -42,8 +49,9 @@ Stage pack_stage(const RightOperand& b, const GemmKernel& g, abi::DType dtype,
   if (!sym::divides(g.panel, g.columns)) {
     exists = body.less(body.index(column), body.index(g.columns));
   }
-  if (depth(g) != g.terms) {
-    const Val is_term = body.less(body.index(v[2]), body.index(g.terms));
+  const Expr terms = !g.left_terms.is_null() ? g.left_terms : g.pairs ? g.terms * 2 : g.terms;
+  if (terms != (g.pairs ? depth(g) * 2 : depth(g))) {
+    const Val is_term = body.less(body.index(term), body.index(terms));
     exists = exists ? body.logical_and(*exists, is_term) : is_term;
   }
   body.yield(exists ? body.load_if(*exists, body.constant(dtype, 0.0), 0, dtype, from)

@@ -37,6 +37,11 @@ constexpr std::int64_t kManyRows = 256;
 constexpr double kManyRowsGain = 0.02;
 constexpr double kPostOpMoves = 0.5;
 
+// Against a multiplication, of functions like exp.
+constexpr double kFunctionCost = 10;
+
+bool is_function(const loop::Instruction& i) { return i.opcode >= loop::Opcode::sqrt; }
+
 // A right operand that the product computes as it reads it is computed for each group of rows.
 constexpr std::int64_t kMostComputedRows = 96;
 
@@ -71,19 +76,32 @@ bool PanelChoice::fits(const MatmulStep& m) const {
          m.b.sizes.size() == m.c.sizes.size();
 }
 
-bool PanelChoice::multiplies(const MatmulStep& m) const {
+bool PanelChoice::multiplies(const MatmulStep& m, bool computes_left) const {
   const abi::DType dtype = buffer(m.a.buffer).dtype, result = buffer(m.c.buffer).dtype;
   if (dtype != buffer(m.b.buffer).dtype || (all_ && dtype != abi::DType::f32)) return false;
   if (result != dtype && result != abi::DType::f32) return false;
-  return dtype == abi::DType::f32 || (dtype == abi::DType::bf16 && has_pairs(m.a));
+  if (dtype == abi::DType::f32) return true;
+  const bool multiplies_pairs = device_.matrix_unit == abi::MatrixUnit::avx512_bf16 ||
+                                device_.matrix_unit == abi::MatrixUnit::amx;
+  return dtype == abi::DType::bf16 && multiplies_pairs && (computes_left || has_pairs(m.a));
 }
 
-// Whether the processor multiplies pairs of bf16, and the terms of each row of `a` are some.
+std::optional<double> PanelChoice::saved_by_left(const GemmKernel& g,
+                                                 const loop::Body& body) const {
+  if (device_.libraries.gemm.source == abi::GemmSource::templates) return 0;
+  const auto columns = sym::hint(g.columns);
+  if (!columns || *columns < 1) return std::nullopt;
+  // Of an element, in multiplications of sums.
+  double cost = 0;
+  for (const loop::Instruction& i : body.instructions) cost += is_function(i) ? kFunctionCost : 1;
+  const std::int64_t tasks = up(*columns, device_.loops.gemm_columns) / device_.loops.gemm_columns;
+  const double saved = device_.loops.gemm_joined_terms - static_cast<double>(tasks) * cost;
+  if (saved < 0) return std::nullopt;
+  return saved / static_cast<double>(*columns);
+}
+
+// Whether the terms of each row of `a` are pairs.
 bool PanelChoice::has_pairs(const View& a) const {
-  if (device_.matrix_unit != abi::MatrixUnit::avx512_bf16 &&
-      device_.matrix_unit != abi::MatrixUnit::amx) {
-    return false;
-  }
   const std::size_t rank = a.sizes.size();
   if (!sym::divides(2, a.sizes[rank - 1]) || !a.strides[rank - 1].is_constant(1)) return false;
   for (std::size_t d = 0; d + 1 < rank; ++d) {
@@ -147,12 +165,13 @@ void PanelChoice::cut(const GemmKernel& g, Schedule& schedule) const {
   schedule.column_block = up(device_.loops.gemm_columns, g.panel);
 }
 
-bool PanelChoice::is_chosen(const MatmulStep& m, double computed, double moves) const {
+bool PanelChoice::is_chosen(const MatmulStep& m, double computed, double moves,
+                            double saved_before) const {
   if (all_ || device_.libraries.gemm.source == abi::GemmSource::templates) return true;
   if (training_ || !m.b_is_weight) return false;
   const abi::LoopRules& rules = device_.loops;
   const auto rows = sym::hint(m.c.sizes[m.c.sizes.size() - 2]);
-  double library = 1;
+  double library = 1 + saved_before;
   if (rows && *rows == 1) {
     library += kOneRowGain;
   } else if (rows && *rows <= rules.gemm_few_rows) {

@@ -1,6 +1,8 @@
 // Which matrix products the template of the CPU takes, and its blocks of registers and of tasks.
 #pragma once
 
+#include <optional>
+
 #include "abi/target.h"
 #include "schedule/kernel.h"
 #include "schedule/scheduled.h"
@@ -15,8 +17,14 @@ class PanelChoice {
 
   // Whether the sizes are the template's.
   [[nodiscard]] bool fits(const MatmulStep& m) const;
-  // Whether the types are, where both operands are as they lie.
-  [[nodiscard]] bool multiplies(const MatmulStep& m) const;
+  // Whether the types are, where the right operand is as it lies, and the left one is or is
+  // computed.
+  [[nodiscard]] bool multiplies(const MatmulStep& m, bool computes_left) const;
+  // What is saved where each task computes its rows of the left operand, by this body, in parts of
+  // the sums: another kernel's writing and reading them. Nothing where that takes longer, unless
+  // all is the template's.
+  [[nodiscard]] std::optional<double> saved_by_left(const GemmKernel& g,
+                                                    const loop::Body& body) const;
   // Whether the right operand may be computed as it is read: products of few rows; unless all is
   // the template's, where the wide matrix would not stay in the cache.
   [[nodiscard]] bool may_compute(const MatmulStep& m) const;
@@ -26,9 +34,10 @@ class PanelChoice {
   // Rows and columns of a task, and its lanes.
   void cut(const GemmKernel& g, Schedule& schedule) const;
   // What is expected of both: sums that are computed, needed or not, against those of the library,
-  // which has fewer to compute but another kernel, or post-ops, behind it. Panels of what is no
-  // parameter, and of parameters that change, are packed in every call.
-  [[nodiscard]] bool is_chosen(const MatmulStep& m, double computed, double moves) const;
+  // which has fewer to compute but another kernel, or post-ops, behind it, or before it. Panels of
+  // what is no parameter, and of parameters that change, are packed in every call.
+  [[nodiscard]] bool is_chosen(const MatmulStep& m, double computed, double moves,
+                               double saved_before) const;
 
  private:
   [[nodiscard]] const loop::Buffer& buffer(loop::BufferId b) const { return program_.buffers[b]; }

@@ -174,9 +174,10 @@ bool GemmSteps::join(const Reader& next, const MatmulStep& m, KernelStep& step) 
   return kernel != nullptr && join_epilogue(*kernel, m.c.buffer, next.is_only, step, context_);
 }
 
-void GemmSteps::place(std::size_t s, KernelStep step, const Reader* joined) {
+std::size_t GemmSteps::place(std::size_t s, KernelStep step, const Reader* joined) {
   collect_sizes(step.kernel, context_);
-  Step& made = scheduled_.steps[joined != nullptr ? joined->step : s];
+  const std::size_t at = joined != nullptr ? joined->step : s;
+  Step& made = scheduled_.steps[at];
   if (joined != nullptr) {
     Step& first = scheduled_.steps[s];
     made.label = first.label + "+" + made.label;
@@ -186,6 +187,13 @@ void GemmSteps::place(std::size_t s, KernelStep step, const Reader* joined) {
   }
   made.sources = step.kernel.sources;
   made.action = std::move(step);
+  return at;
+}
+
+void GemmSteps::absorb(std::size_t maker, std::size_t at) {
+  Step& made = scheduled_.steps[at];
+  made.label = scheduled_.steps[maker].label + "+" + made.label;
+  gone_.insert(maker);
 }
 
 }  // namespace inkle::schedule

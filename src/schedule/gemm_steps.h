@@ -51,8 +51,10 @@ class GemmSteps {
   [[nodiscard]] bool changes(const std::vector<loop::BufferId>& buffers, std::size_t first,
                              std::size_t last) const;
   bool join(const Reader& next, const MatmulStep& m, KernelStep& step) const;
-  // In place of the product, or of the kernel that is its epilogue now.
-  void place(std::size_t s, KernelStep step, const Reader* joined);
+  // In place of the product, or of the kernel that is its epilogue now: of which step.
+  std::size_t place(std::size_t s, KernelStep step, const Reader* joined);
+  // What step `maker` computed is a part of step `at` now.
+  void absorb(std::size_t maker, std::size_t at);
 
   ScheduledProgram& scheduled_;
   const abi::Target& device_;

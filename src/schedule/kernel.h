@@ -187,11 +187,16 @@ struct GemmKernel {
   // behind the last.
   bool tiles = false;
   std::int64_t group = 0;  // rows whose sums, of a panel's columns, registers hold; at most
+  // An element of a at each batch, row and term, in f32, as it would have been stored; buffers are
+  // parameters. Row value 0, where the body has one, is what lies at a's offset. Without
+  // instructions an element is that.
+  Body left;
+  // Of rows that the product computes as it packs them: terms, where pairs are two terms 16 apart
+  // of 32, with zeros behind the last. Else null.
+  Expr left_terms;
   // An element of b at each batch, column and term, in f32: row value 0 is that of the panel,
   // buffers are parameters. Without instructions it is the panel's.
   Body right;
-  // The same of a, in bf16, at each batch, row and term; row value 0 is what lies there.
-  Body left;
   // The parameter that holds sums of parts of the terms, in f32: [tile][part][element of it].
   std::optional<std::uint32_t> partials;
   // At each batch, row and column: row value 0 is the sum, buffers are parameters.

@@ -274,13 +274,14 @@ class Printer {
       }
       out_ += fmt::format(" swizzle {}{}\n", b.swizzle, b.terms_last ? "" : " transposed");
     }
+    if (!g.left.instructions.empty()) {
+      print(g.left, "  ");
+      out_ += fmt::format("  left operand %{}", g.left.yields.front());
+      out_ += g.left_terms.is_null() ? "\n" : fmt::format(" terms {}\n", text(g.left_terms));
+    }
     if (!g.right.instructions.empty()) {
       print(g.right, "  ");
       out_ += fmt::format("  right operand %{}\n", g.right.yields.front());
-    }
-    if (!g.left.instructions.empty()) {
-      print(g.left, "  ");
-      out_ += fmt::format("  left operand %{}\n", g.left.yields.front());
     }
     if (g.partials) out_ += fmt::format("  partial sums in p{}\n", *g.partials);
     print(g.epilogue, "  ");

@@ -47,7 +47,7 @@ void collect_sizes(Kernel& kernel, sym::Context& context) {
   } else if (auto* g = std::get_if<GemmKernel>(&kernel.body)) {
     for (const Expr v : g->variables) bind(v);
     for (const Expr e : {g->batch, g->rows, g->columns, g->terms, g->a, g->b}) use(e);
-    for (const loop::Body* body : {&g->right, &g->left, &g->epilogue}) {
+    for (const loop::Body* body : {&g->left, &g->right, &g->epilogue}) {
       for (const Instruction& i : body->instructions) {
         for (const Expr e : i.indices) use(e);
       }

@@ -32,7 +32,11 @@ std::vector<GemmConfig> cpu_configs(const GemmProblem& problem, const abi::Targe
 }
 
 std::string operands_need(const GemmProblem& problem, const GemmConfig& config) {
-  const DType dtype = problem.parameters[0].dtype;
+  const bool has_left = !problem.left.instructions.empty();
+  const DType dtype = problem.parameters[has_left ? 1 : 0].dtype;
+  if (has_left && dtype == DType::i32 && !sym::divides(config.lanes, problem.terms)) {
+    return "computed rows of whole vectors of pairs";
+  }
   if (!problem.right.instructions.empty()) {
     if (!sym::divides(problem.panel, problem.columns)) return "computed operands in whole panels";
     return dtype == DType::f32 ? "" : "products with a computed operand of another type than f32";
@@ -55,7 +59,7 @@ std::string cpu_needs(const GemmProblem& problem, const GemmConfig& config) {
   if (problem.group < 1) return "groups without rows";
   if (config.column_block % problem.panel != 0) return "blocks that are no whole panels";
   if (problem.parameters.size() < 3) return "matrix products without a result";
-  for (const loop::Body* body : {&problem.right, &problem.epilogue}) {
+  for (const loop::Body* body : {&problem.left, &problem.right, &problem.epilogue}) {
     for (const loop::Instruction& i : body->instructions) {
       if (i.opcode == loop::Opcode::indirect)
         return "an operand or epilogue with indices from data";
@@ -79,9 +83,11 @@ Estimate cpu_estimate(const GemmProblem& problem, const GemmConfig& config) {
   constexpr std::int64_t kBytes = 4;
   sym::Context& context = problem.rows.context();
   const std::int64_t rows = gemm_rows(problem, config).padded;
-  return {context.constant(rows * config.column_block * kBytes),
+  const bool has_left = !problem.left.instructions.empty();
+  const std::int64_t each = config.column_block + (has_left ? left_depth(problem, config) : 0);
+  return {context.constant(rows * each * kBytes),
           problem.batch * problem.rows * problem.columns * problem.terms *
-              (problem.parameters[0].dtype == DType::i32 ? 4 : 2)};
+              (problem.parameters[1].dtype == DType::i32 ? 4 : 2)};
 }
 
 constexpr GemmTemplate kTemplates[] = {

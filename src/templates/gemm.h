@@ -51,7 +51,7 @@ struct GemmProblem {
   std::string name;
   std::vector<Expr> sizes;
   std::vector<std::string> sources;
-  std::vector<GemmParameter> parameters;  // a, b in panels, others
+  std::vector<GemmParameter> parameters;  // a or an operand of it, b in panels, others
   // Batch, row, column, term. One whose extent is 1 may be a constant.
   std::array<Expr, 4> variables;
   Expr batch, rows, columns, terms;
@@ -65,11 +65,15 @@ struct GemmProblem {
   // zeros behind the last.
   bool tiles = false;
   std::vector<GemmBoxes> boxes;  // of a and b, where a device copies them so
+  // What an element of a is, at each batch, row and term, in f32; buffers are parameters, row value
+  // 0, where the body has one, is what lies at a's offset. Without instructions it is that.
+  loop::Body left;
+  // Of rows that are computed once for each task of a CPU: their terms. Pairs are two of them 16
+  // apart of 32, with zeros behind the last, and `terms` counts whole 16 pairs.
+  Expr left_terms;
   // What an element of b is, at each batch, column and term, in f32; row value 0 is the panel's
   // element, buffers are parameters. Without instructions it is that. Panels are whole, then.
   loop::Body right;
-  // The same of a, in bf16, at each batch, row and term; row value 0 is what is copied.
-  loop::Body left;
   // Parameter for sums of parts of the terms, in f32: of each tile, each part.
   std::optional<std::uint32_t> partials;
   // At each batch, row and column; row value 0 is the sum, buffers are parameters.

@@ -26,6 +26,7 @@ class GemmWriter : GemmTask {
              sym::Context& context)
       : GemmTask(problem, config, gemm_rows(problem, config), made, context) {
     sums_ = declare("sums", DType::f32, rows_.padded, config.column_block);
+    if (!problem.left.instructions.empty()) declare_left();
   }
 
   void run() {
@@ -49,6 +50,7 @@ class GemmWriter : GemmTask {
 
   // The products of terms [begin, end) become the sums, or are added to them.
   void add_terms(Expr begin, Expr end, Runs runs, bool is_first) {
+    if (left_ != kernel::kNone) pack_left(begin, end);
     loop(zero_, column_count_, problem_.panel, [&](Expr c) {
       loop(zero_, row_count_, rows_.group, [&](Expr r) {
         const Values products = block(r, c, begin, end, runs);
@@ -80,14 +82,19 @@ class GemmWriter : GemmTask {
       }
       Values next;
       for (std::int64_t i = 0; i < rows_.group; ++i) {
-        const Expr row = first_row_ + sym::min(r + i, row_count_ - 1);
-        const ValueId left = b_.load(parameters_[0], {at(problem_.a, row, zero_, k)}, Form::splat);
+        const ValueId left = left_value(r + i, k, begin);
         for (const ValueId vector : right) {
           next.push_back(multiply_add(left, vector, before[next.size()]));
         }
       }
       return next;
     });
+  }
+
+  ValueId left_value(Expr r, Expr k, Expr begin) {
+    if (left_ != kernel::kNone) return b_.load(left_, {r, k - begin}, Form::splat);
+    const Expr row = first_row_ + sym::min(r, row_count_ - 1);
+    return b_.load(parameters_[0], {at(problem_.a, row, zero_, k)}, Form::splat);
   }
 
   // The row of a panel that so many terms later is read: what few rows read once comes from far.

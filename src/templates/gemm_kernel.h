@@ -11,6 +11,9 @@ struct GemmRows {
 };
 [[nodiscard]] GemmRows gemm_rows(const GemmProblem& problem, const GemmConfig& config);
 
+// Terms of a part of the left operand where it is packed on the stack.
+[[nodiscard]] std::int64_t left_depth(const GemmProblem& problem, const GemmConfig& config);
+
 [[nodiscard]] kernel::Kernel emit_gemm(const GemmProblem& problem, const GemmConfig& config,
                                        sym::Context& context);
 

@@ -89,34 +89,60 @@ std::int64_t left_depth(const GemmProblem& problem, const GemmConfig& config) {
   return std::min(whole, config.term_block);
 }
 
+bool GemmTask::has_pairs() const { return problem_.parameters[1].dtype == DType::i32; }
+
 void GemmTask::declare_left() {
-  left_ = declare("left", b_.kernel().memories[parameters_[0]].dtype, rows_.padded,
-                  left_depth(problem_, config_));
+  const DType dtype =
+      computes_left() ? (has_pairs() ? DType::i32 : DType::f32) : problem_.parameters[0].dtype;
+  left_ = declare("left", dtype, rows_.padded, left_depth(problem_, config_));
+}
+
+ValueId GemmTask::before(Expr end, Expr first, bool masked, DType dtype,
+                         const std::function<ValueId()>& value) {
+  if (!masked) return value();
+  const ValueId zero = abi::is_float(dtype) ? b_.real(dtype, 0) : b_.integer(dtype, 0);
+  return b_.branch(
+      lanes_before(end - first), [&] { return Values{value()}; }, [&] { return Values{zero}; })[0];
+}
+
+ValueId GemmTask::left_vector(Expr row, Expr k, Expr end, bool masked) {
+  if (!computes_left()) {
+    const Expr offset = at(problem_.a, first_row_ + row, zero_, k + lane_);
+    const Form form = sym::stride(offset, lane_)->is_constant(1) ? Form::wide : Form::each;
+    return before(end, k, masked, problem_.parameters[0].dtype,
+                  [&] { return b_.load(parameters_[0], {offset}, form); });
+  }
+  const auto element = [&](Expr first, Expr limit) {
+    return before(limit, first, masked, DType::f32, [&] {
+      const Values made = body().run(problem_.left, kernel::kNone,
+                                     {batch_, first_row_ + row, zero_, first + lane_});
+      return b_.cast(made[0], DType::f32);
+    });
+  };
+  if (!has_pairs()) return element(k, end);
+  const ValueId low = element(k * 2, problem_.left_terms);
+  const ValueId high = element(k * 2 + config_.lanes, problem_.left_terms);
+  return b_.function(kernel::NamedFunction::pack_bf16, {low, high});
 }
 
 void GemmTask::pack_left(Expr begin, Expr end) {
   const std::int64_t lanes = config_.lanes;
-  const DType dtype = b_.kernel().memories[left_].dtype;
-  const auto read = [&](Expr row, Expr k) {
-    const Expr offset = at(problem_.a, first_row_ + row, zero_, k + lane_);
-    return b_.load(parameters_[0], {offset},
-                   sym::stride(offset, lane_)->is_constant(1) ? Form::wide : Form::each);
-  };
+  const bool halves = computes_left() && has_pairs();
+  Expr whole = end;
+  if (halves && !sym::divides(2 * lanes, problem_.left_terms)) {
+    whole = sym::min(end, sym::floordiv(problem_.left_terms, 2 * lanes) * lanes);
+  } else if (!halves && !sym::divides(lanes, problem_.terms)) {
+    whole = begin + sym::floordiv(end - begin, lanes) * lanes;
+  }
   loop(zero_, sym::ceildiv(row_count_, rows_.group) * rows_.group, 1, [&](Expr r) {
     const Expr row = sym::min(r, row_count_ - 1);
-    Expr whole = end;
-    if (!sym::divides(lanes, problem_.terms)) {
-      whole = begin + sym::floordiv(end - begin, lanes) * lanes;
-      loop(whole, end, lanes, [&](Expr k) {
-        const ValueId v = b_.branch(
-            lanes_before(end - k), [&] { return Values{read(row, k)}; },
-            [&] { return Values{b_.cast(b_.integer(DType::i32, 0), dtype)}; })[0];
-        b_.store(left_, {r, k - begin + lane_}, v, Form::wide);
+    const auto pack = [&](Expr from, Expr to, bool masked) {
+      loop(from, to, lanes, [&](Expr k) {
+        b_.store(left_, {r, k - begin + lane_}, left_vector(row, k, end, masked), Form::wide);
       });
-    }
-    loop(begin, whole, lanes, [&](Expr k) {
-      b_.store(left_, {r, k - begin + lane_}, read(row, k), Form::wide);
-    });
+    };
+    if (whole != end) pack(whole, end, true);
+    pack(begin, whole, false);
   });
 }
 

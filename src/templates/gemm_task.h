@@ -12,9 +12,6 @@
 
 namespace inkle::templates {
 
-// Terms of a part of the left operand where it is packed on the stack.
-[[nodiscard]] std::int64_t left_depth(const GemmProblem& problem, const GemmConfig& config);
-
 class GemmTask {
  protected:
   // Declares parameters and tasks.
@@ -32,8 +29,8 @@ class GemmTask {
   // at or beyond the end are masked, unless rows of `extent` elements have none.
   void in_vectors(Expr begin, Expr end, Expr extent, const std::function<void(Expr)>& body);
 
-  // --- The left operand. Its rows of terms [begin, end) are packed as [row][term], rows behind the
-  // last repeat it, terms behind the last are 0.
+  // --- The left operand, as it lies or as it is computed. Its rows of terms [begin, end) are
+  // packed as [row][term], rows behind the last repeat it, terms behind the last are 0.
   void declare_left();
   void pack_left(Expr begin, Expr end);
 
@@ -58,6 +55,12 @@ class GemmTask {
   Expr batch_, first_row_, first_column_, row_count_, column_count_;
 
  private:
+  [[nodiscard]] bool computes_left() const { return !problem_.left.instructions.empty(); }
+  [[nodiscard]] bool has_pairs() const;
+  // Of the row, the vector of terms or pairs at k; with `masked` zeros at and beyond `end`.
+  kernel::ValueId left_vector(Expr row, Expr k, Expr end, bool masked);
+  kernel::ValueId before(Expr end, Expr first, bool masked, DType dtype,
+                         const std::function<kernel::ValueId()>& value);
   [[nodiscard]] kernel::ValueId lanes_before(Expr count);
 };
 

@@ -63,6 +63,7 @@ std::optional<std::int64_t> row_stride(const GemmProblem& problem) {
 
 // Whether tiles are loaded from the left operand as it lies.
 bool lies_in_tiles(const GemmProblem& problem) {
+  if (!problem.left.instructions.empty()) return false;
   const auto rows = row_stride(problem);
   const auto terms = sym::stride(problem.a, problem.variables[3]);
   return rows && terms && terms->is_constant(1) && problem.rows.is_constant() &&
@@ -249,8 +250,11 @@ std::vector<GemmConfig> tile_configs(const GemmProblem& problem, const abi::Targ
 
 std::string tile_needs(const GemmProblem& problem, const GemmConfig& config) {
   if (config.lanes != kSide) return fmt::format("tiles beside {} lanes", config.lanes);
+  const bool has_left = !problem.left.instructions.empty();
   for (const std::size_t p : {0U, 1U}) {
-    if (problem.parameters[p].dtype != DType::i32) return "tiles of another type than pairs";
+    if ((p == 1 || !has_left) && problem.parameters[p].dtype != DType::i32) {
+      return "tiles of another type than pairs";
+    }
   }
   if (!problem.terms.is_constant()) return "tiles of symbolic terms";
   if (!problem.right.instructions.empty()) return "tiles with a computed operand";

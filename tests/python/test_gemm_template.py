@@ -244,6 +244,90 @@ def test_blocks_of_rows_and_columns(templates: None, rows: int) -> None:
     check(got, F.silu(a @ b) * c, exact, f"{rows} rows")
 
 
+PROLOGUES: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "gate": lambda x, full, row, column: F.silu(x) * full,
+    "affine": lambda x, full, row, column: (x - column) * row + full,
+    "cast": lambda x, full, row, column: (x.double() * 0.5).to(x.dtype),
+    "where": lambda x, full, row, column: torch.where(full > 0, x, column),
+    "wide": lambda x, full, row, column: (x.float() * 1.5 + row.float()).to(x.dtype),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", list(PROLOGUES))
+def test_prologues(templates: None, name: str, dtype: torch.dtype) -> None:
+    """What only makes the left operand is computed by each task, and rounded as it was stored."""
+    for seed in range(12):
+        draw = random.Random(seed)
+        torch.manual_seed(seed)
+        batch = draw.choice(((), (), (), (3,)))
+        rows = draw.choice((2, 5, 16, 17, 33, 64, 97, 197, 260))
+        columns = draw.choice((8, 17, 48, 64, 129, 260))
+        terms = draw.choice((16, 17, 32, 63, 100, 256, 257, 600, 1055))
+        inputs = [strided(draw, *batch, rows, terms) for _ in range(2)]
+        inputs += [torch.randn(terms), torch.randn(rows, 1), strided(draw, terms, columns)]
+        inputs = [t.to(dtype) for t in inputs]
+
+        def function(*inputs: torch.Tensor) -> Any:
+            y = PROLOGUES[name](*inputs[:4]) @ inputs[4]
+            return torch.relu(y) * 2
+
+        torch._dynamo.reset()
+        with torch.no_grad():
+            got = torch.compile(function, backend="inkle", dynamic=False)(*inputs)
+            left = PROLOGUES[name](*inputs[:4])
+            eager = function(*inputs)
+        exact = torch.relu(left.double() @ inputs[4].double()) * 2
+        what = f"seed {seed}, {name}, {rows} x {columns} x {terms}"
+        if dtype == torch.float32:
+            check(got, eager, exact, what)
+        else:
+            allowed = torch.finfo(dtype).eps / 2 * exact.abs() + 1e-5 * terms**0.5
+            assert bool(((got.double() - exact).abs() <= allowed).all()), what
+        if dtype == torch.float32 or has_pairs():
+            # A transposed operand is no row of neighbours.
+            steps = inkle.reports()[-1].steps
+            gone = len(steps) == 2
+            assert gone or any(t.stride(-1) != 1 for t in inputs[:2]), (what, steps)
+
+
+def test_prologues_read_what_was_there(templates: None) -> None:
+    """The left operand's own operands change before the product, or behind it; others read it."""
+    weight, x = torch.randn(64, 48), torch.randn(40, 64)
+
+    def changes(x: torch.Tensor) -> Any:
+        left = torch.relu(x)
+        x.mul_(2)
+        return F.silu(left @ weight) + x.sum()
+
+    def shared(x: torch.Tensor) -> Any:
+        left = torch.relu(x) + 1
+        return left @ weight, torch.tanh(left) @ weight, left
+
+    for function in (changes, shared):
+        torch._dynamo.reset()
+        mine, eagers = x.clone(), x.clone()
+        with torch.no_grad():
+            got = torch.compile(function, backend="inkle", dynamic=False)(mine)
+            expected = function(eagers)
+        torch.testing.assert_close(got, expected)
+        assert torch.equal(mine, eagers)
+
+
+@pytest.mark.parametrize("columns, takes", [(96, True), (1536, False)])
+def test_auto_computes_the_left_operand_for_few_tasks(
+    monkeypatch: pytest.MonkeyPatch, columns: int, takes: bool
+) -> None:
+    by(monkeypatch, "auto")
+    linear, x, scale = torch.nn.Linear(64, columns), torch.randn(96, 64), torch.randn(64)
+    with torch.no_grad():
+        got = torch.compile(lambda x: F.gelu(linear(x * scale + 1)), backend="inkle", dynamic=False)(x)
+        expected = F.gelu(linear(x * scale + 1))
+    labels = [s["label"] for s in inkle.reports()[-1].steps]
+    assert ("add" in labels) != takes, labels
+    torch.testing.assert_close(got, expected)
+
+
 class Quantised(torch.nn.Module):
     """A linear layer whose weight is i8, with a scale and a zero of each row."""
 

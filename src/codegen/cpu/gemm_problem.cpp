@@ -21,7 +21,10 @@ GemmProblem gemm_problem(const schedule::Kernel& kernel, const schedule::GemmKer
                                                                    : kernel::Role::inout;
     problem.parameters.push_back({p.dtype, role, p.alignment, p.may_alias});
   }
-  if (gemm.pairs) problem.parameters[0].dtype = problem.parameters[1].dtype = abi::DType::i32;
+  if (gemm.pairs) {
+    problem.parameters[1].dtype = abi::DType::i32;
+    if (gemm.left.instructions.empty()) problem.parameters[0].dtype = abi::DType::i32;
+  }
   std::ranges::copy(gemm.variables, problem.variables.begin());
   problem.batch = gemm.batch;
   problem.rows = gemm.rows;
@@ -32,6 +35,8 @@ GemmProblem gemm_problem(const schedule::Kernel& kernel, const schedule::GemmKer
   problem.panel = gemm.panel;
   problem.group = gemm.group;
   problem.tiles = gemm.tiles;
+  problem.left = gemm.left;
+  problem.left_terms = gemm.left_terms;
   problem.right = gemm.right;
   problem.epilogue = gemm.epilogue;
   for (const schedule::StageStore& s : gemm.stores) {

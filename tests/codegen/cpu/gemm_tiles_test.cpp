@@ -34,7 +34,8 @@ std::int64_t up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to
 struct Sizes {
   std::int64_t batch, rows, columns, terms;
   bool symbolic_rows = false;
-  std::int64_t gap = 0;  // elements behind each row of a
+  std::int64_t gap = 0;   // elements behind each row of a
+  bool computes = false;  // the left operand, twice what lies there
 };
 
 // y = max(a b + bias, 0) in bf16, and the sums in f32.
@@ -63,6 +64,7 @@ class Product {
     choice.choose(g, false);
     choice.cut(g, schedule_);
     panel_ = g.panel;
+    if (sizes.computes) compute_left(g);
     g.a = (v[0] * g.rows + v[1]) * ((sizes.terms + sizes.gap) / 2) + v[3];
     g.b = (v[0] * up(sizes.columns, g.panel) + v[2]) * up(sizes.terms / 2, kTile);
     const Expr at = (v[0] * g.rows + v[1]) * g.columns + v[2];
@@ -86,6 +88,17 @@ class Product {
     }
     kernel_.name = "product";
     kernel_.body = std::move(g);
+  }
+
+  void compute_left(schedule::GemmKernel& g) {
+    g.left_terms = context_.constant(sizes_.terms);
+    g.terms = context_.constant(up(sizes_.terms / 2, kTile));
+    g.variables[3] = context_.index(g.left_terms);
+    loop::BodyBuilder body(g.left, context_);
+    const auto& v = g.variables;
+    const Expr at = (v[0] * g.rows + v[1]) * (sizes_.terms + sizes_.gap) + v[3];
+    const auto element = body.cast(body.load(0, DType::bf16, {at}), DType::f32);
+    body.yield(body.mul(element, body.constant(DType::f32, 2.0)));
   }
 
   [[nodiscard]] const schedule::Kernel& kernel() const { return kernel_; }
@@ -163,7 +176,10 @@ class Product {
       const std::int64_t matrix = n / sizes_.columns, column = n % sizes_.columns;
       for (std::int64_t k = 0; k < sizes_.terms; ++k) {
         const std::int64_t block = (matrix * across + column / panel_ * panel_) * pairs;
-        const std::int64_t to = (block + k / 2 * panel_ + column % panel_) * 2 + k % 2;
+        // Pairs of what is computed are 16 apart.
+        const std::int64_t pair = sizes_.computes ? k / 32 * 16 + k % 16 : k / 2;
+        const std::int64_t half = sizes_.computes ? k % 32 / 16 : k % 2;
+        const std::int64_t to = (block + pair * panel_ + column % panel_) * 2 + half;
         made[static_cast<std::size_t>(to)] = b_[static_cast<std::size_t>(n * sizes_.terms + k)];
       }
     }
@@ -180,7 +196,8 @@ class Product {
       const std::int64_t other = row / s.rows * s.columns + column;
       double sum = 0;
       for (std::int64_t k = 0; k < s.terms; ++k) {
-        sum += number(a_, row * (s.terms + s.gap) + k) * number(b_, other * s.terms + k);
+        sum += (s.computes ? 2 : 1) * number(a_, row * (s.terms + s.gap) + k) *
+               number(b_, other * s.terms + k);
       }
       float got = 0;
       std::uint16_t bits = 0;
@@ -246,6 +263,11 @@ TEST(GemmTiles, RowsAreSymbolic) {
   Product({1, 5, 32, 64, true}).check();
   Product({1, 201, 32, 32, true}).check();
 }
+TEST(GemmTiles, LeftIsComputed) {
+  Product({1, 20, 32, 64, false, 0, true}).check();
+  Product({2, 17, 40, 38, false, 3, true}).check();
+  Product({1, 5, 16, 1024 + 34, true, 0, true}).check();
+}
 TEST(GemmTiles, OneRow) { Product({1, 1, 128, 64}).check(); }
 
 // Tiles in LLVM's own frame are spilled ones: kernels have their stack in memory that they are
@@ -256,7 +278,8 @@ TEST(GemmTiles, NoTileIsSpilled) {
   for (const Sizes& sizes :
        {Sizes{1, 1, 128, 64}, Sizes{1, 12, 256, 768}, Sizes{1, 16, 48, 768},
         Sizes{1, 128, 768, 768}, Sizes{1, 197, 384, 384}, Sizes{12, 197, 197, 64},
-        Sizes{1, 1024, 768, 3072}, Sizes{1, 100, 100, 100, true}, Sizes{1, 33, 65, 2050}}) {
+        Sizes{1, 1024, 768, 3072}, Sizes{1, 100, 100, 100, true}, Sizes{1, 33, 65, 2050},
+        Sizes{1, 128, 768, 768, false, 0, true}}) {
     Product product(sizes);
     const CompileUnit unit{&product.kernel(), product.schedule()};
     const CompiledKernel made = compiler.compile({&unit, 1}, {.keep_assembly = true})[0];

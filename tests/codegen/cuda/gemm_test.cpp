@@ -167,7 +167,7 @@ class Product {
         body.div(x, body.add(body.constant(DType::f32, 1.0), body.unary(Opcode::exp, body.neg(x))));
     const auto scaled = body.mul(silu, body.load(first, DType::f32, {p.variables[1]}));
     const auto shifted = body.add(scaled, body.load(first + 1, DType::f32, {p.variables[3]}));
-    body.yield(body.cast(shifted, DType::bf16));
+    body.yield(body.cast(body.cast(shifted, DType::bf16), DType::f32));
   }
   // [matrix][other][term] as it lies in memory.
   [[nodiscard]] std::vector<float> stored(const std::vector<float>& values, std::int64_t batch,
