@@ -3,10 +3,13 @@
 // as minus infinity, and blocks beyond all limits are skipped.
 //
 // Of bf16 where the machine multiplies pairs of them: q, k, v and the weights, which are rounded,
-// lie as pairs, of elements a vector apart; sums and softmax are f32.
+// lie as pairs, of elements a vector apart; sums and softmax are f32. Where it has tiles of its own,
+// those multiply the same pairs: packing, softmax and what follows are vector regions between them.
 #include <algorithm>
 #include <limits>
+#include <optional>
 
+#include "templates/attention_tiles.h"
 #include "templates/attention_writer.h"
 
 namespace inkle::templates {
@@ -20,7 +23,17 @@ struct Rows {
   std::int64_t block;   // rows of a task
   int group;            // of them, those whose products registers hold
   std::int64_t padded;  // in whole groups
+  int tiles = 0;        // of a group, one below the other
 };
+
+// Groups of up to two tiles, as few and as low ones as there are rows.
+void set_tiles(Rows& rows, std::int64_t most) {
+  constexpr std::int64_t kDown = 2;
+  rows.tiles = static_cast<int>(std::min(kDown, (most + kTileSide - 1) / kTileSide));
+  const std::int64_t groups = (most + rows.tiles * kTileSide - 1) / (rows.tiles * kTileSide);
+  const std::int64_t all = groups * rows.tiles;
+  rows.group = static_cast<int>((most + all - 1) / all) * rows.tiles;
+}
 
 Rows rows_of(const AttentionProblem& problem, const AttentionConfig& config) {
   Rows rows{};
@@ -29,7 +42,11 @@ Rows rows_of(const AttentionProblem& problem, const AttentionConfig& config) {
   if (const auto length = problem.q_length.constant()) {
     most = std::clamp<std::int64_t>(*length, 1, most);
   }
-  rows.group = static_cast<int>(std::min<std::int64_t>(config.rows, most));
+  if (config.tiles) {
+    set_tiles(rows, most);
+  } else {
+    rows.group = static_cast<int>(std::min<std::int64_t>(config.rows, most));
+  }
   rows.padded = round_up(most, rows.group);
   return rows;
 }
@@ -64,6 +81,10 @@ class ForwardWriter : AttentionWriter {
   }
 
   void run() {
+    if (config_.tiles) {
+      tiles_.emplace(b_, rows_.group / rows_.tiles, rows_.tiles);
+      return task();
+    }
     w_.in_lanes([&] {
       prepare_dropout();
       task();
@@ -71,6 +92,12 @@ class ForwardWriter : AttentionWriter {
   }
 
  private:
+  // All is in lanes but tiles and the loops around them.
+  void in_lanes(const std::function<void()>& body) {
+    if (!config_.tiles) return body();
+    w_.in_lanes(body);
+  }
+
   void declare_parameters() {
     q_ = parameter(problem_.q, kernel::Role::in);
     k_ = parameter(problem_.k, kernel::Role::in);
@@ -99,21 +126,24 @@ class ForwardWriter : AttentionWriter {
 
   void task() {
     const Expr groups = sym::ceildiv(count_, rows_.group);
-    prepare_rows(groups * rows_.group);
+    in_lanes([&] { prepare_rows(groups * rows_.group); });
     Expr end = problem_.kv_length;
     if (problem_.is_causal) end = sym::min(end, first_row_ + count_);
     w_.loop(zero_, end, size_.columns, [&](Expr first) {
       const Columns columns{first, sym::min(end - first, w_.number(size_.columns))};
-      if (config_.pairs) {
-        pack_transposed_pairs(k_, size_.head, keys_, columns.first, columns.count);
-        pack_value_pairs(columns);
-      } else {
-        pack_transposed(k_, size_.head, keys_, columns.first, columns.count);
-        if (packs_values_) pack_values(columns);
-      }
+      in_lanes([&] { pack(columns); });
       w_.loop(zero_, groups, 1, [&](Expr g) { group(g * rows_.group, columns); });
     });
-    finish_rows();
+    in_lanes([&] { finish_rows(); });
+  }
+
+  void pack(const Columns& columns) {
+    if (config_.pairs) {
+      pack_transposed_pairs(k_, size_.head, keys_, columns.first, columns.count);
+      return pack_value_pairs(columns);
+    }
+    pack_transposed(k_, size_.head, keys_, columns.first, columns.count);
+    if (packs_values_) pack_values(columns);
   }
 
   void prepare_rows(Expr padded) {
@@ -189,9 +219,43 @@ class ForwardWriter : AttentionWriter {
   }
 
   void seen(Expr row, const Columns& columns) {
+    if (config_.tiles) return seen_in_tiles(row, columns);
     scores(row, columns);
     softmax(row, columns);
     accumulate(row, columns);
+  }
+
+  void seen_in_tiles(Expr row, const Columns& columns) {
+    const Expr padded = pair_blocks(columns) * (2 * lanes_);
+    tiles_->multiply({.left = queries_,
+                      .right = keys_,
+                      .to = scores_,
+                      .left_row = row,
+                      .to_row = zero_,
+                      .pairs = w_.number(size_.head_pairs),
+                      .columns = padded});
+    w_.in_lanes([&] {
+      softmax(row, columns);
+      rescale(row);
+    });
+    tiles_->multiply({.left = weights_,
+                      .right = values_,
+                      .to = totals_,
+                      .left_row = zero_,
+                      .to_row = row,
+                      .pairs = pair_blocks(columns) * lanes_,
+                      .columns = w_.number(size_.value_width),
+                      .adds = true});
+  }
+
+  void rescale(Expr row) {
+    w_.loop(zero_, w_.number(rows_.group), 1, [&](Expr r) {
+      const ValueId alpha = w_.load_scalar(alpha_, {r});
+      for (std::int64_t d = 0; d < size_.value_width; d += lanes_) {
+        const ValueId total = w_.load_vector(totals_, {row + r, w_.number(d)});
+        w_.store_vector(totals_, {row + r, w_.number(d)}, w_.compute(Opcode::mul, {total, alpha}));
+      }
+    });
   }
 
   void scores(Expr row, const Columns& columns) {
@@ -240,7 +304,10 @@ class ForwardWriter : AttentionWriter {
     Expr limit = columns.count;
     if (problem_.is_causal) limit = sym::min(limit, absolute + 1 - columns.first);
     const auto largest = [&](Expr c, const Values& before) {
-      const auto score = [&] { return w_.load_vector(scores_, {r, c}); };
+      const auto score = [&] {
+        const ValueId s = w_.load_vector(scores_, {r, c});
+        return config_.tiles ? w_.compute(Opcode::mul, {s, w_.f32(problem_.scale)}) : s;
+      };
       const ValueId s =
           masked_score(score, true, w_.lanes_before(limit, c), absolute, columns.first + c);
       w_.store_vector(scores_, {r, c}, s);
@@ -343,6 +410,7 @@ class ForwardWriter : AttentionWriter {
   }
 
   Rows rows_;
+  std::optional<TileMultiplier> tiles_;
   bool packs_values_ = false;
   MemoryId queries_ = kernel::kNone, keys_ = kernel::kNone, values_ = kernel::kNone;
   MemoryId scores_ = kernel::kNone, totals_ = kernel::kNone, maximum_ = kernel::kNone;
