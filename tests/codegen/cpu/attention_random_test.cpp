@@ -292,7 +292,7 @@ void check_problem(unsigned seed, bool is_gradient) {
 }
 
 // The kernel in tiles (AMX) in the interpreter, whatever the processor has, against this one's code;
-// whether the kernel has tiles.
+// false if the problem has none.
 bool check_tiles(unsigned seed) {
   SCOPED_TRACE(fmt::format("seed {}, tiles", seed));
   sym::Context context;
@@ -301,14 +301,16 @@ bool check_tiles(unsigned seed) {
   problem.kernel.dropout.reset();
   Made made;
   Maker(problem, context, made).run(nullptr);
-  const std::vector<Array> results =
-      run_compiled(*compilers().front(), made, problem.schedule, context);
-  const abi::Target& target = *abi::target_named("x86-64-v4+amx");
-  check_interpreted_attention(made.kernel, problem.schedule, target, made.arrays, made.sizes,
-                              results);
   const auto written =
       attention_problem(made.kernel, std::get<schedule::AttentionKernel>(made.kernel.body));
-  return templates::attention_template_of(written).configs(written, target).front().tiles;
+  const abi::Target& target = *abi::target_named("x86-64-v4+amx");
+  const auto& row = templates::attention_template_of(written);
+  if (!row.configs(written, target).front().tiles) return false;
+  const std::vector<Array> results =
+      run_compiled(*compilers().front(), made, problem.schedule, context);
+  check_interpreted_attention(made.kernel, problem.schedule, target, made.arrays, made.sizes,
+                              results);
+  return true;
 }
 
 // 12 problems; INKLE_LONG_TESTS=1 takes 300.
@@ -319,9 +321,8 @@ TEST(RandomAttention, Forward) {
 }
 
 TEST(RandomAttention, ForwardInTiles) {
-  unsigned in_tiles = 0;
-  for (unsigned seed = 0; seed < 2 * problems(); ++seed) in_tiles += check_tiles(7000U + seed);
-  EXPECT_GE(in_tiles, problems() * 2 / 3);
+  unsigned done = 0;
+  for (unsigned seed = 7000; done < problems(); ++seed) done += check_tiles(seed) ? 1 : 0;
 }
 
 TEST(RandomAttention, Gradient) {
