@@ -3,8 +3,9 @@
 // as minus infinity, and blocks beyond all limits are skipped.
 //
 // Of bf16 where the machine multiplies pairs of them: q, k, v and the weights, which are rounded,
-// lie as pairs, of elements a vector apart; sums and softmax are f32. Where it has tiles of its own,
-// those multiply the same pairs: packing, softmax and what follows are vector regions between them.
+// lie as pairs, of elements a vector apart; sums and softmax are f32. Where it has tiles of its
+// own, those multiply the same pairs: packing, softmax and what follows are vector regions between
+// them.
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -132,8 +133,7 @@ class ForwardWriter : SoftmaxWriter {
     }
   }
 
-  // Pairs of rows a vector apart; those beyond the end repeat the last one, for weights of 0. Tiles
-  // have 0 there.
+  // Pairs of rows a vector apart; those beyond the end are 0, as their weights are.
   void pack_value_pairs(const Columns& columns) {
     w_.loop(zero_, pair_blocks(columns), 1, [&](Expr n) {
       w_.loop(zero_, w_.number(lanes_), 1, [&](Expr l) {
@@ -144,7 +144,7 @@ class ForwardWriter : SoftmaxWriter {
         for (std::int64_t d = 0; d < size_.value_width; d += lanes_) {
           const auto load = [&](int half) {
             const ValueId v = load_row(v_, kv_head_, row(half), d, size_.value);
-            if (!config_.tiles || has_whole_columns()) return v;
+            if (has_whole_columns()) return v;
             const ValueId left = b_.index(columns.count - column(half));
             return w_.select(w_.compare(Opcode::greater, left, w_.i64(0)), v, w_.f32(0));
           };
