@@ -108,8 +108,8 @@ ValueId SoftmaxWriter::weigh(Expr r, ValueId centre, const Columns& columns) {
       w_.store_vector(weights_, {r, n * lanes_}, w_.rounded_pair(low, high));
       return Values{sum};
     };
-    return w_.across(Opcode::add, w_.loop(zero_, pair_blocks(columns), 1, Runs::surely,
-                                          {w_.f32(0)}, add_two)[0]);
+    return w_.across(Opcode::add, w_.loop(zero_, pair_blocks(columns), 1, Runs::surely, {w_.f32(0)},
+                                          add_two)[0]);
   }
   const auto add = [&](Expr c, const Values& before) {
     sum = before[0];
@@ -190,7 +190,9 @@ ValueId SoftmaxWriter::largest_of_tiles(Expr r, Expr absolute, const Columns& co
                    greater_of(most[0], most[1]));
 }
 
-bool SoftmaxWriter::scales_late() const { return config_.tiles && !problem_.mask && problem_.scale > 0; }
+bool SoftmaxWriter::scales_late() const {
+  return config_.tiles && !problem_.mask && problem_.scale > 0;
+}
 ValueId SoftmaxWriter::scaled(ValueId score) {
   return w_.compute(Opcode::mul, {score, w_.f32(problem_.scale)});
 }

@@ -32,7 +32,8 @@ void TileMultiplier::multiply(const TileProduct& product) {
   const auto constant = product.columns.constant();
   const std::int64_t tiles = constant ? (*constant + kTileSide - 1) / kTileSide : 0;
   // Of columns that are not constant there are whole steps.
-  const Expr whole = constant ? b_.context().constant(tiles / kTilesAcross * step) : product.columns;
+  const Expr whole =
+      constant ? b_.context().constant(tiles / kTilesAcross * step) : product.columns;
   write_loop(b_, b_.context().constant(0), whole, step, Runs::perhaps, {},
              [&](Expr c, const Values&) {
                multiply_columns(product, c, kTilesAcross);
@@ -49,9 +50,8 @@ void TileMultiplier::multiply_columns(const TileProduct& product, Expr column,
     for (std::int64_t v = 0; v < across; ++v) {
       const Expr row = product.to_row + t * rows_, at = column + v * kTileSide;
       initial.push_back(
-          product.adds
-              ? load(sum_, product.to, row, at)
-              : b_.operation(Op::fragment_fill, {b_.real(DType::f32, 0)}, {sum_}, {})[0]);
+          product.adds ? load(sum_, product.to, row, at)
+                       : b_.operation(Op::fragment_fill, {b_.real(DType::f32, 0)}, {sum_}, {})[0]);
     }
   }
   const auto add = [&](Expr p, const Values& before) {
@@ -73,9 +73,8 @@ void TileMultiplier::multiply_columns(const TileProduct& product, Expr column,
   const Values sums = write_loop(b_, zero, product.pairs, kTileSide, Runs::surely, initial, add);
   for (std::int64_t t = 0; t < down_; ++t) {
     for (std::int64_t v = 0; v < across; ++v) {
-      b_.operation(
-          Op::fragment_store, {sums[static_cast<std::size_t>(t * across + v)]}, {},
-          access(product.to, product.to_row + t * rows_, column + v * kTileSide, rows_));
+      b_.operation(Op::fragment_store, {sums[static_cast<std::size_t>(t * across + v)]}, {},
+                   access(product.to, product.to_row + t * rows_, column + v * kTileSide, rows_));
     }
   }
 }

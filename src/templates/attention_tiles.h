@@ -11,9 +11,9 @@ inline constexpr std::int64_t kTileSide = 16;
 // Tiles of a row, of which two rows leave registers for the operands.
 inline constexpr std::int64_t kTilesAcross = 2;
 
-// to[to_row + r][c] = sum over pairs p in [0, pairs) of left[left_row + r][p] * right[p][c], for the
-// rows of a group and c in [0, columns); added to what is there if `adds`. Pairs are whole tiles,
-// and columns those of `to` that whole tiles have.
+// to[to_row + r][c] = sum over pairs p in [0, pairs) of left[left_row + r][p] * right[p][c], for
+// the rows of a group and c in [0, columns); added to what is there if `adds`. Pairs are whole
+// tiles, and columns those of `to` that whole tiles have.
 struct TileProduct {
   kernel::MemoryId left = kernel::kNone, right = kernel::kNone, to = kernel::kNone;
   Expr left_row, to_row;

@@ -47,9 +47,8 @@ ValueId LaneWriter::across(Opcode opcode, ValueId v) {
 ValueId LaneWriter::across(const Merge& merge, ValueId v) {
   kernel::Collective lanes;
   lanes.lanes = true;
-  return b_.reduce(lanes, {v}, [&](const Values& a, const Values& b) {
-    return Values{merge(a[0], b[0])};
-  })[0];
+  return b_.reduce(lanes, {v},
+                   [&](const Values& a, const Values& b) { return Values{merge(a[0], b[0])}; })[0];
 }
 
 ValueId LaneWriter::load_scalar(MemoryId memory, std::vector<Expr> indices) {

@@ -291,8 +291,8 @@ void check_problem(unsigned seed, bool is_gradient) {
   }
 }
 
-// The kernel in tiles (AMX) in the interpreter, whatever the processor has, against this one's code;
-// false if the problem has none.
+// The kernel in tiles (AMX) in the interpreter, whatever the processor has, against this one's
+// code; false if the problem has none.
 bool check_tiles(unsigned seed) {
   SCOPED_TRACE(fmt::format("seed {}, tiles", seed));
   sym::Context context;
