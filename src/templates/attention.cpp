@@ -2,6 +2,7 @@
 #include "templates/attention.h"
 
 #include "base/error.h"
+#include "templates/attention_tiles.h"
 #include "templates/attention_writer.h"
 
 namespace inkle::templates {
@@ -37,6 +38,14 @@ bool gains_by_pairs(const AttentionProblem& problem, std::int64_t lanes) {
   return static_cast<double>(pairs) < kLeastGain * static_cast<double>(wide);
 }
 
+// Tiles take a step for 16 rows and columns, however few there are, and of one row nothing pays for
+// packing.
+bool gains_by_tiles(const AttentionProblem& problem) {
+  constexpr std::int64_t kLeastRows = 4, kLeastColumns = 16;
+  return sym::hint(problem.q_length).value_or(kLeastRows) >= kLeastRows &&
+         sym::hint(problem.kv_length).value_or(kLeastColumns) >= kLeastColumns;
+}
+
 AttentionConfig registers_of(const abi::Target& target) {
   AttentionConfig config;
   config.lanes = target.vector_bytes / 4;
@@ -49,8 +58,12 @@ std::vector<AttentionConfig> forward_configs(const AttentionProblem& problem,
                                              const abi::Target& target) {
   AttentionConfig config = registers_of(target);
   // Dropped weights are few and large, and their rounding shows; their gradient is of f32, too.
-  config.pairs = problem.dtype == DType::bf16 && !problem.dropout && multiplies_pairs(target) &&
-                 gains_by_pairs(problem, config.lanes);
+  const bool rounds_weights = problem.dtype == DType::bf16 && !problem.dropout;
+  config.tiles = rounds_weights && target.matrix_unit == abi::MatrixUnit::amx &&
+                 config.lanes == kTileSide && gains_by_tiles(problem);
+  config.pairs = config.tiles || (rounds_weights && multiplies_pairs(target) &&
+                                  gains_by_pairs(problem, config.lanes));
+  if (config.tiles) config.vectors = static_cast<std::int32_t>(kTilesAcross);
   // 128 rows or more keep packing below 5 per cent of the time; at 32 it takes 15.
   config.q_block = 128;
   config.kv_block = 256;
@@ -96,6 +109,9 @@ std::string needs(const AttentionProblem& problem, const AttentionConfig& config
     }
   }
   constexpr int kMostLanes = 16;  // columns that dropout counts together
+  if (config.tiles && config.lanes != kTileSide) {
+    return fmt::format("tiles beside {} lanes", config.lanes);
+  }
   if (config.lanes > kMostLanes) return fmt::format("vectors of {} lanes", config.lanes);
   return {};
 }
@@ -127,9 +143,9 @@ constexpr std::array kTemplates = {
 }  // namespace
 
 std::string to_string(const AttentionConfig& config) {
-  return fmt::format("lanes {} rows {} vectors {} q_block {} kv_block {}{}", config.lanes,
+  return fmt::format("lanes {} rows {} vectors {} q_block {} kv_block {}{}{}", config.lanes,
                      config.rows, config.vectors, config.q_block, config.kv_block,
-                     config.pairs ? " pairs" : "");
+                     config.pairs ? " pairs" : "", config.tiles ? " tiles" : "");
 }
 
 std::span<const AttentionTemplate> attention_templates() { return kTemplates; }

@@ -76,6 +76,8 @@ struct AttentionConfig {
   std::int64_t kv_block = 256;
   // Products of bf16 in pairs (dot_bf16): of q, k, v and of weights, which are rounded.
   bool pairs = false;
+  // By tiles of a core; then `vectors` are the tiles of a row.
+  bool tiles = false;
   friend bool operator==(const AttentionConfig&, const AttentionConfig&) = default;
 };
 [[nodiscard]] std::string to_string(const AttentionConfig& config);

@@ -3,36 +3,21 @@
 // as minus infinity, and blocks beyond all limits are skipped.
 //
 // Of bf16 where the machine multiplies pairs of them: q, k, v and the weights, which are rounded,
-// lie as pairs, of elements a vector apart; sums and softmax are f32.
+// lie as pairs, of elements a vector apart; sums and softmax are f32. Where it has tiles of its
+// own, those multiply the same pairs: packing, softmax and what follows are vector regions between
+// them.
 #include <algorithm>
 #include <limits>
+#include <optional>
 
-#include "templates/attention_writer.h"
+#include "templates/attention_softmax.h"
+#include "templates/attention_tiles.h"
 
 namespace inkle::templates {
 
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-// Of the rows of q that a task has.
-struct Rows {
-  std::int64_t block;   // rows of a task
-  int group;            // of them, those whose products registers hold
-  std::int64_t padded;  // in whole groups
-};
-
-Rows rows_of(const AttentionProblem& problem, const AttentionConfig& config) {
-  Rows rows{};
-  rows.block = std::max<std::int64_t>(config.q_block, 1);
-  std::int64_t most = rows.block;
-  if (const auto length = problem.q_length.constant()) {
-    most = std::clamp<std::int64_t>(*length, 1, most);
-  }
-  rows.group = static_cast<int>(std::min<std::int64_t>(config.rows, most));
-  rows.padded = round_up(most, rows.group);
-  return rows;
-}
 
 // Whether a block's values are copied: they are read in whole vectors of f32.
 bool packs_values(const AttentionProblem& problem, const AttentionConfig& config) {
@@ -42,16 +27,11 @@ bool packs_values(const AttentionProblem& problem, const AttentionConfig& config
          size.value_width != size.value;
 }
 
-// A block of columns: the first, and how many.
-struct Columns {
-  Expr first, count;
-};
-
-class ForwardWriter : AttentionWriter {
+class ForwardWriter : SoftmaxWriter {
  public:
   ForwardWriter(const AttentionProblem& problem, const AttentionConfig& config,
                 kernel::Kernel& made, sym::Context& context)
-      : AttentionWriter(problem, config, made, context), rows_(rows_of(problem, config)) {
+      : SoftmaxWriter(problem, config, made, context) {
     declare_parameters();
     batch_ = b_.axis(kernel::AxisKind::task, problem.batch);
     head_ = b_.axis(kernel::AxisKind::task, problem.heads);
@@ -64,6 +44,10 @@ class ForwardWriter : AttentionWriter {
   }
 
   void run() {
+    if (config_.tiles) {
+      tiles_.emplace(b_, rows_.group / rows_.tiles, rows_.tiles);
+      return task();
+    }
     w_.in_lanes([&] {
       prepare_dropout();
       task();
@@ -71,6 +55,12 @@ class ForwardWriter : AttentionWriter {
   }
 
  private:
+  // All is in lanes but tiles and the loops around them.
+  void in_lanes(const std::function<void()>& body) {
+    if (!config_.tiles) return body();
+    w_.in_lanes(body);
+  }
+
   void declare_parameters() {
     q_ = parameter(problem_.q, kernel::Role::in);
     k_ = parameter(problem_.k, kernel::Role::in);
@@ -88,32 +78,30 @@ class ForwardWriter : AttentionWriter {
     queries_ = array("qs");
     keys_ = array("ks");
     values_ = array("vs");
-    scores_ = array("s");
     totals_ = array("sums");
-    maximum_ = array("maximum");
-    sum_ = array("sum");
-    alpha_ = array("alpha");
-    weights_ = array("weights");
-    factors_ = array("factors");
+    find_arrays();
   }
 
   void task() {
     const Expr groups = sym::ceildiv(count_, rows_.group);
-    prepare_rows(groups * rows_.group);
+    in_lanes([&] { prepare_rows(groups * rows_.group); });
     Expr end = problem_.kv_length;
     if (problem_.is_causal) end = sym::min(end, first_row_ + count_);
     w_.loop(zero_, end, size_.columns, [&](Expr first) {
       const Columns columns{first, sym::min(end - first, w_.number(size_.columns))};
-      if (config_.pairs) {
-        pack_transposed_pairs(k_, size_.head, keys_, columns.first, columns.count);
-        pack_value_pairs(columns);
-      } else {
-        pack_transposed(k_, size_.head, keys_, columns.first, columns.count);
-        if (packs_values_) pack_values(columns);
-      }
+      in_lanes([&] { pack(columns); });
       w_.loop(zero_, groups, 1, [&](Expr g) { group(g * rows_.group, columns); });
     });
-    finish_rows();
+    in_lanes([&] { finish_rows(); });
+  }
+
+  void pack(const Columns& columns) {
+    if (config_.pairs) {
+      pack_transposed_pairs(k_, size_.head, keys_, columns.first, columns.count);
+      return pack_value_pairs(columns);
+    }
+    pack_transposed(k_, size_.head, keys_, columns.first, columns.count);
+    if (packs_values_) pack_values(columns);
   }
 
   void prepare_rows(Expr padded) {
@@ -145,27 +133,25 @@ class ForwardWriter : AttentionWriter {
     }
   }
 
-  // Pairs of rows a vector apart; those beyond the end repeat the last one, for weights of 0.
+  // Pairs of rows a vector apart; those beyond the end are 0, as their weights are.
   void pack_value_pairs(const Columns& columns) {
     w_.loop(zero_, pair_blocks(columns), 1, [&](Expr n) {
       w_.loop(zero_, w_.number(lanes_), 1, [&](Expr l) {
+        const auto column = [&](int half) { return n * (2 * lanes_) + l + half * lanes_; };
         const auto row = [&](int half) {
-          const Expr c = n * (2 * lanes_) + l + half * lanes_;
-          return columns.first + sym::min(c, columns.count - 1);
+          return columns.first + sym::min(column(half), columns.count - 1);
         };
         for (std::int64_t d = 0; d < size_.value_width; d += lanes_) {
           const auto load = [&](int half) {
-            return load_row(v_, kv_head_, row(half), d, size_.value);
+            const ValueId v = load_row(v_, kv_head_, row(half), d, size_.value);
+            if (has_whole_columns()) return v;
+            const ValueId left = b_.index(columns.count - column(half));
+            return w_.select(w_.compare(Opcode::greater, left, w_.i64(0)), v, w_.f32(0));
           };
           w_.store_vector(values_, {n * lanes_ + l, w_.number(d)}, w_.pair(load(0), load(1)));
         }
       });
     });
-  }
-
-  // Blocks of columns whose weights lie as pairs.
-  Expr pair_blocks(const Columns& columns) const {
-    return sym::ceildiv(columns.count, std::int64_t{2} * lanes_);
   }
 
   void pack_values(const Columns& columns) {
@@ -189,9 +175,43 @@ class ForwardWriter : AttentionWriter {
   }
 
   void seen(Expr row, const Columns& columns) {
+    if (config_.tiles) return seen_in_tiles(row, columns);
     scores(row, columns);
     softmax(row, columns);
     accumulate(row, columns);
+  }
+
+  void seen_in_tiles(Expr row, const Columns& columns) {
+    const Expr padded = pair_blocks(columns) * (2 * lanes_);
+    tiles_->multiply({.left = queries_,
+                      .right = keys_,
+                      .to = scores_,
+                      .left_row = row,
+                      .to_row = zero_,
+                      .pairs = w_.number(size_.head_pairs),
+                      .columns = padded});
+    w_.in_lanes([&] {
+      softmax_of_tiles(row, columns);
+      if (!one_block_) rescale(row);
+    });
+    tiles_->multiply({.left = weights_,
+                      .right = values_,
+                      .to = totals_,
+                      .left_row = zero_,
+                      .to_row = row,
+                      .pairs = pair_blocks(columns) * lanes_,
+                      .columns = w_.number(size_.value_width),
+                      .adds = !one_block_});
+  }
+
+  void rescale(Expr row) {
+    w_.loop(zero_, w_.number(rows_.group), 1, [&](Expr r) {
+      const ValueId alpha = w_.load_scalar(alpha_, {r});
+      for (std::int64_t d = 0; d < size_.value_width; d += lanes_) {
+        const ValueId total = w_.load_vector(totals_, {row + r, w_.number(d)});
+        w_.store_vector(totals_, {row + r, w_.number(d)}, w_.compute(Opcode::mul, {total, alpha}));
+      }
+    });
   }
 
   void scores(Expr row, const Columns& columns) {
@@ -208,77 +228,11 @@ class ForwardWriter : AttentionWriter {
               w_.product(block, w_.zeros(block), zero_, w_.number(terms), Runs::surely, key, query);
           for_each_sum(block, sums, [&](int r, int v, ValueId sum) {
             // Queries in pairs are as they were.
-            if (config_.pairs) sum = w_.compute(Opcode::mul, {sum, w_.f32(problem_.scale)});
+            if (config_.pairs) sum = scaled(sum);
             w_.store_vector(scores_, {w_.number(r), c + v * lanes_}, sum);
           });
           return Values();
         });
-  }
-
-  // Scores become weights; the row's maximum and sum go along.
-  void softmax(Expr row, const Columns& columns) {
-    w_.loop(zero_, w_.number(rows_.group), 1, [&](Expr r) {
-      const Expr absolute = first_row_ + sym::min(row + r, count_ - 1);
-      const ValueId most = mask_scores(r, absolute, columns);
-      const ValueId old = w_.load_scalar(maximum_, {row + r});
-      const ValueId highest = w_.compute(Opcode::max, {most, old});
-      // A row that has seen nothing: any finite number does.
-      const ValueId nothing = w_.compare(Opcode::equal, highest, w_.f32(-kInfinity));
-      const ValueId centre = w_.select(nothing, w_.f32(0), highest);
-      const ValueId alpha = w_.exp_of_negative(w_.compute(Opcode::sub, {old, centre}));
-      if (problem_.dropout) draw_factors(factors_, absolute, columns.first, columns.count);
-      const ValueId sum = weigh(r, centre, columns);
-      const ValueId before = w_.compute(Opcode::mul, {w_.load_scalar(sum_, {row + r}), alpha});
-      w_.store_scalar(sum_, {row + r}, w_.compute(Opcode::add, {before, sum}));
-      w_.store_scalar(maximum_, {row + r}, highest);
-      w_.store_scalar(alpha_, {r}, alpha);
-    });
-  }
-
-  // Of row r of the group, which is row `absolute` of q; the largest score.
-  ValueId mask_scores(Expr r, Expr absolute, const Columns& columns) {
-    Expr limit = columns.count;
-    if (problem_.is_causal) limit = sym::min(limit, absolute + 1 - columns.first);
-    const auto largest = [&](Expr c, const Values& before) {
-      const auto score = [&] { return w_.load_vector(scores_, {r, c}); };
-      const ValueId s =
-          masked_score(score, true, w_.lanes_before(limit, c), absolute, columns.first + c);
-      w_.store_vector(scores_, {r, c}, s);
-      return Values{w_.compute(Opcode::max, {s, before[0]})};
-    };
-    const Expr end = config_.pairs ? pair_blocks(columns) * (2 * lanes_) : columns.count;
-    const Values most = w_.loop(zero_, end, lanes_, Runs::surely, {w_.f32(-kInfinity)}, largest);
-    return w_.across(Opcode::max, most[0]);
-  }
-
-  // The scores of row r become weights; the sum of those without dropout.
-  ValueId weigh(Expr r, ValueId centre, const Columns& columns) {
-    ValueId sum = kernel::kNone;
-    const auto weight_of = [&](Expr c) {
-      const ValueId s = w_.load_vector(scores_, {r, c});
-      const ValueId p = w_.exp_of_negative(w_.compute(Opcode::sub, {s, centre}));
-      sum = w_.compute(Opcode::add, {sum, p});
-      return problem_.dropout ? w_.compute(Opcode::mul, {p, w_.load_vector(factors_, {c})}) : p;
-    };
-    if (config_.pairs) {
-      const auto add_two = [&](Expr n, const Values& before) {
-        sum = before[0];
-        const Expr c = n * (2 * lanes_);
-        const ValueId low = weight_of(c);
-        const ValueId high = weight_of(c + lanes_);
-        w_.store_vector(weights_, {r, n * lanes_}, w_.rounded_pair(low, high));
-        return Values{sum};
-      };
-      return w_.across(Opcode::add, w_.loop(zero_, pair_blocks(columns), 1, Runs::surely,
-                                            {w_.f32(0)}, add_two)[0]);
-    }
-    const auto add = [&](Expr c, const Values& before) {
-      sum = before[0];
-      w_.store_vector(scores_, {r, c}, weight_of(c));
-      return Values{sum};
-    };
-    const Values total = w_.loop(zero_, columns.count, lanes_, Runs::surely, {w_.f32(0)}, add);
-    return w_.across(Opcode::add, total[0]);
   }
 
   void accumulate(Expr row, const Columns& columns) {
@@ -323,10 +277,13 @@ class ForwardWriter : AttentionWriter {
       const ValueId empty =
           problem_.safe ? w_.compare(Opcode::equal, sum, w_.f32(0))
                         : w_.compare(Opcode::less_equal, b_.index(problem_.kv_length), w_.i64(0));
-      const ValueId divisor = w_.select(empty, w_.f32(1), sum);
+      ValueId divisor = w_.select(empty, w_.f32(1), sum);
+      // Of tiles one division serves the whole row.
+      if (config_.tiles) divisor = w_.compute(Opcode::div, {w_.f32(1), divisor});
+      const Opcode by = config_.tiles ? Opcode::mul : Opcode::div;
       for (std::int64_t d = 0; d < size_.value_width; d += lanes_) {
         const ValueId total = w_.load_vector(totals_, {r, w_.number(d)});
-        store_row(out_, head_, row, d, size_.value, w_.compute(Opcode::div, {total, divisor}));
+        store_row(out_, head_, row, d, size_.value, w_.compute(by, {total, divisor}));
       }
       if (!problem_.lse && !problem_.statistics) return;
       const ValueId maximum = w_.load_scalar(maximum_, {r});
@@ -342,14 +299,10 @@ class ForwardWriter : AttentionWriter {
     });
   }
 
-  Rows rows_;
+  std::optional<TileMultiplier> tiles_;
   bool packs_values_ = false;
   MemoryId queries_ = kernel::kNone, keys_ = kernel::kNone, values_ = kernel::kNone;
-  MemoryId scores_ = kernel::kNone, totals_ = kernel::kNone, maximum_ = kernel::kNone;
-  MemoryId weights_ = kernel::kNone;
-  MemoryId sum_ = kernel::kNone, alpha_ = kernel::kNone, factors_ = kernel::kNone;
-  // Of the task.
-  Expr first_row_, count_;
+  MemoryId totals_ = kernel::kNone;
 };
 
 }  // namespace
@@ -373,6 +326,10 @@ std::vector<Array> forward_arrays(const AttentionProblem& problem, const Attenti
   arrays.push_back({"alpha", {n(rows.group)}});
   if (problem.dropout) arrays.push_back({"factors", {n(size.columns)}});
   if (config.pairs) arrays.push_back({"weights", {n(rows.group), n(values)}, dtype});
+  if (config.tiles) {
+    arrays.push_back({"centre", {n(rows.group)}});
+    arrays.push_back({"block_sum", {n(rows.group)}});
+  }
   return arrays;
 }
 

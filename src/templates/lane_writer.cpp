@@ -41,11 +41,14 @@ ValueId LaneWriter::rounded_pair(ValueId low, ValueId high) {
 }
 
 ValueId LaneWriter::across(Opcode opcode, ValueId v) {
+  return across([&](ValueId a, ValueId b) { return compute(opcode, {a, b}); }, v);
+}
+
+ValueId LaneWriter::across(const Merge& merge, ValueId v) {
   kernel::Collective lanes;
   lanes.lanes = true;
-  return b_.reduce(lanes, {v}, [&](const Values& a, const Values& b) {
-    return Values{compute(opcode, {a[0], b[0]})};
-  })[0];
+  return b_.reduce(lanes, {v},
+                   [&](const Values& a, const Values& b) { return Values{merge(a[0], b[0])}; })[0];
 }
 
 ValueId LaneWriter::load_scalar(MemoryId memory, std::vector<Expr> indices) {

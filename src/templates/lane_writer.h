@@ -51,6 +51,8 @@ class LaneWriter {
   ValueId rounded_pair(ValueId low, ValueId high);
   // f32 of all lanes joined by halves.
   ValueId across(Opcode opcode, ValueId v);
+  using Merge = std::function<ValueId(ValueId a, ValueId b)>;
+  ValueId across(const Merge& merge, ValueId v);
 
   // --- Memory. Indices are those of lane 0.
   ValueId load_scalar(MemoryId memory, std::vector<Expr> indices);

@@ -11,7 +11,9 @@
 #include <random>
 #include <string>
 
+#include "abi/targets.h"
 #include "codegen/cpu/attention_fixture.h"
+#include "codegen/cpu/attention_problem.h"
 
 namespace inkle::codegen::cpu {
 namespace {
@@ -289,11 +291,38 @@ void check_problem(unsigned seed, bool is_gradient) {
   }
 }
 
+// The kernel in tiles (AMX) in the interpreter, whatever the processor has, against this one's
+// code; false if the problem has none.
+bool check_tiles(unsigned seed) {
+  SCOPED_TRACE(fmt::format("seed {}, tiles", seed));
+  sym::Context context;
+  Problem problem = random_problem(context, seed, false);
+  problem.dtype = problem.kernel.dtype = DType::bf16;
+  problem.kernel.dropout.reset();
+  Made made;
+  Maker(problem, context, made).run(nullptr);
+  const auto written =
+      attention_problem(made.kernel, std::get<schedule::AttentionKernel>(made.kernel.body));
+  const abi::Target& target = *abi::target_named("x86-64-v4+amx");
+  const auto& row = templates::attention_template_of(written);
+  if (!row.configs(written, target).front().tiles) return false;
+  const std::vector<Array> results =
+      run_compiled(*compilers().front(), made, problem.schedule, context);
+  check_interpreted_attention(made.kernel, problem.schedule, target, made.arrays, made.sizes,
+                              results);
+  return true;
+}
+
 // 12 problems; INKLE_LONG_TESTS=1 takes 300.
 unsigned problems() { return std::getenv("INKLE_LONG_TESTS") != nullptr ? 300 : 12; }
 
 TEST(RandomAttention, Forward) {
   for (unsigned seed = 0; seed < problems(); ++seed) check_problem(1000U + seed, false);
+}
+
+TEST(RandomAttention, ForwardInTiles) {
+  unsigned done = 0;
+  for (unsigned seed = 7000; done < problems(); ++seed) done += check_tiles(seed) ? 1 : 0;
 }
 
 TEST(RandomAttention, Gradient) {

@@ -1,8 +1,10 @@
 // Attention against a plain computation in double.
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <regex>
 #include <set>
 #include <string>
 
@@ -241,6 +243,37 @@ TEST(Attention, TextTellsWhatHiddenColumnsCountAs) {
   EXPECT_EQ(texts.size(), 4U);
 }
 
+// Tiles in LLVM's own frame are spilled ones: kernels have their stack in memory that they are
+// given.
+TEST(AttentionTiles, NoTileIsSpilled) {
+  CpuCompiler compiler({.instruction_set = "x86-64-v4+amx"});
+  const std::regex spill("tile(loadd|stored)[^\n]*\\(%rsp");
+  for (const auto& [q, kv, dim, value_dim] :
+       {std::array{128, 128, 32, 32}, {256, 256, 64, 64}, {7, 300, 128, 128}, {40, 77, 40, 24}}) {
+    for (const bool causal : {false, true}) {
+      for (const bool dynamic : {false, true}) {
+        SCOPED_TRACE(fmt::format("q {} kv {} dim {} causal {}", q, kv, dim, causal));
+        Built b;
+        build({.q = q,
+               .kv = kv,
+               .dim = dim,
+               .value_dim = value_dim,
+               .dtype = DType::bf16,
+               .mask = dynamic,
+               .causal = causal,
+               .dynamic = dynamic},
+              b);
+        const CompileUnit unit{&b.kernel, Schedule{}};
+        const CompiledKernel made = compiler.compile({&unit, 1}, {.keep_assembly = true})[0];
+        EXPECT_NE(made.assembly.find("tdpbf16ps"), std::string::npos);
+        EXPECT_EQ(made.assembly.find("vdpbf16ps"), std::string::npos);
+        EXPECT_NE(made.assembly.find("tilerelease"), std::string::npos);
+        EXPECT_FALSE(std::regex_search(made.assembly, spill)) << made.assembly;
+      }
+    }
+  }
+}
+
 // Not a test of speed, but prints it: INKLE_TEST_VERBOSE=1.
 TEST(Attention, Speed) {
   if (std::getenv("INKLE_TEST_VERBOSE") == nullptr) GTEST_SKIP();
@@ -297,6 +330,7 @@ TEST(AttentionPairs, AreTakenWhereTheySaveMultiplications) {
   const auto pairs = [&](std::int64_t columns, std::int64_t head, abi::DType dtype) {
     templates::AttentionProblem problem;
     problem.dtype = dtype;
+    problem.q_length = context.constant(columns);
     problem.kv_length = context.constant(columns);
     problem.head_dim = problem.value_dim = context.constant(head);
     return templates::attention_template_of(problem).configs(problem, target).front().pairs;
