@@ -385,7 +385,8 @@ def reproducible(device):
 def trained(dtype, wrap, images, tokens, target):
     """The loss of the last of three steps; parameters and gradients after it."""
     torch.manual_seed(1)
-    net = Net(0.1 if dtype == torch.float32 else 0.0).to(dtype)
+    drops = dtype == torch.float32 and images.device.type == "cpu"
+    net = Net(0.1 if drops else 0.0).to(dtype)
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
     run = wrap(net)
     for _ in range(3):
