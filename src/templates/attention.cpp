@@ -39,11 +39,13 @@ bool gains_by_pairs(const AttentionProblem& problem, std::int64_t lanes) {
 }
 
 // Tiles take a step for 16 rows and columns, however few there are, and of one row nothing pays for
-// packing.
+// packing. A causal mask needs less than half of the products of a short length: 72 columns
+// take 1.12 times as long in tiles as in f32, 256 columns 0.55 times.
 bool gains_by_tiles(const AttentionProblem& problem) {
-  constexpr std::int64_t kLeastRows = 4, kLeastColumns = 16;
+  constexpr std::int64_t kLeastRows = 4;
+  const std::int64_t least_columns = problem.is_causal ? 96 : 16;
   return sym::hint(problem.q_length).value_or(kLeastRows) >= kLeastRows &&
-         sym::hint(problem.kv_length).value_or(kLeastColumns) >= kLeastColumns;
+         sym::hint(problem.kv_length).value_or(least_columns) >= least_columns;
 }
 
 AttentionConfig registers_of(const abi::Target& target) {
