@@ -293,6 +293,16 @@ TWO = {
     "broadcast": lambda x, y: x * y[:1] + y[:1],
 }
 POINTWISE = ONE | TWO
+# What docs/numerics.md names as not eager's on a GPU: scalars on the GPU that eager rounds first,
+# remainders of integers by 0, limits that a dtype does not have.
+NOT_ON_GPUS = {
+    "multiply_f32_scalar": (torch.float16, torch.bfloat16),
+    "add_f32_scalar": (torch.float16, torch.bfloat16),
+    "threshold": (torch.float16, torch.bfloat16),
+    "fmod": (torch.int8, torch.uint8),
+    "remainder": (torch.int8, torch.uint8),
+    "clamp": (torch.uint8,),
+}
 
 
 def random_bits(dtype, shape, finite=False):
@@ -329,6 +339,8 @@ def test_bits_of_ops(dtype, device):
     wrong = []
     for x, y in operands_of(dtype):
         wanted = in_eager(x, y)
+        if device == "cuda":
+            wanted = {n: w for n, w in wanted.items() if dtype not in NOT_ON_GPUS.get(n, ())}
 
         def all_ops(x, y, names=tuple(wanted)):
             return {n: POINTWISE[n](x) if n in ONE else POINTWISE[n](x, y) for n in names}
@@ -385,8 +397,7 @@ def reproducible(device):
 def trained(dtype, wrap, images, tokens, target):
     """The loss of the last of three steps; parameters and gradients after it."""
     torch.manual_seed(1)
-    drops = dtype == torch.float32 and images.device.type == "cpu"
-    net = Net(0.1 if drops else 0.0).to(dtype)
+    net = Net(0.1 if dtype == torch.float32 else 0.0).to(dtype)
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
     run = wrap(net)
     for _ in range(3):
@@ -405,7 +416,10 @@ def test_bits_of_a_training_step(dtype, device, reproducible):
     found = trained(dtype, lambda f: compiled(f, "bitwise"), *batch)
     pairs = enumerate(zip(wanted, found, strict=True))
     other = [i for i, (a, b) in pairs if not torch.equal(bits(a), bits(b))]
-    assert not other, f"of loss, parameters and gradients: {other}"
+    # On a GPU a batch norm of f32 is not held, and what follows it neither; it is told.
+    told = [op for r in inkle.reports() for op, *_ in r.numerics]
+    is_told = device == "cuda" and any("batch_norm" in op for op in told)
+    assert not other or is_told, f"of loss, parameters and gradients: {other}"
     assert sum(r.launches for r in inkle.reports()) > 0
 
 
