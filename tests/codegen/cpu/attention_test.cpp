@@ -243,13 +243,25 @@ TEST(Attention, TextTellsWhatHiddenColumnsCountAs) {
   EXPECT_EQ(texts.size(), 4U);
 }
 
+TEST(AttentionTiles, ShortCausalOnesHaveNone) {
+  CpuCompiler compiler({.instruction_set = "x86-64-v4+amx"});
+  for (const bool causal : {false, true}) {
+    Built b;
+    build({.q = 40, .kv = 77, .dim = 40, .value_dim = 24, .dtype = DType::bf16, .causal = causal},
+          b);
+    const CompileUnit unit{&b.kernel, Schedule{}};
+    const CompiledKernel made = compiler.compile({&unit, 1}, {.keep_assembly = true})[0];
+    EXPECT_EQ(made.assembly.find("tdpbf16ps") == std::string::npos, causal);
+  }
+}
+
 // Tiles in LLVM's own frame are spilled ones: kernels have their stack in memory that they are
 // given.
 TEST(AttentionTiles, NoTileIsSpilled) {
   CpuCompiler compiler({.instruction_set = "x86-64-v4+amx"});
   const std::regex spill("tile(loadd|stored)[^\n]*\\(%rsp");
   for (const auto& [q, kv, dim, value_dim] :
-       {std::array{128, 128, 32, 32}, {256, 256, 64, 64}, {7, 300, 128, 128}, {40, 77, 40, 24}}) {
+       {std::array{128, 128, 32, 32}, {256, 256, 64, 64}, {7, 300, 128, 128}, {40, 109, 40, 24}}) {
     for (const bool causal : {false, true}) {
       for (const bool dynamic : {false, true}) {
         SCOPED_TRACE(fmt::format("q {} kv {} dim {} causal {}", q, kv, dim, causal));
