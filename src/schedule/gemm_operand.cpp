@@ -156,12 +156,23 @@ std::optional<ComputedOperand> computed_operand(const KernelStep& maker, BufferI
 
 namespace {
 
-// The maker's loops in terms of the product's variables, where it stores its rows.
-std::optional<Replacements> places_of_left(const KernelStep& maker, const StageStore& store,
-                                           const GemmKernel& g, sym::Context& context) {
-  return places(std::get<LoopKernel>(maker.kernel.body), store.offset, g.a,
-                {{g.variables[0], g.batch}, {g.variables[1], g.rows}, {g.variables[3], g.terms}},
-                context);
+// What makes the left operand, and its loops in terms of the product's variables.
+struct LeftStage {
+  const Stage& stage;
+  const StageStore& store;
+  Replacements map;
+};
+
+std::optional<LeftStage> left_stage(const KernelStep& maker, BufferId operand, const GemmKernel& g,
+                                    sym::Context& context) {
+  const Stage* const stage = only_stage(maker, operand);
+  if (stage == nullptr) return std::nullopt;
+  const StageStore& store = stage->stores.front();
+  auto map = places(
+      std::get<LoopKernel>(maker.kernel.body), store.offset, g.a,
+      {{g.variables[0], g.batch}, {g.variables[1], g.rows}, {g.variables[3], g.terms}}, context);
+  if (!map) return std::nullopt;
+  return LeftStage{*stage, store, std::move(*map)};
 }
 
 // As it would have been stored.
@@ -174,14 +185,12 @@ void yield_left(BodyBuilder& body, Val value, const KernelStep& maker, const Sta
 
 std::optional<ComputedLeft> computed_left(const KernelStep& maker, BufferId operand,
                                           const GemmKernel& g, sym::Context& context) {
-  const Stage* const stage = only_stage(maker, operand);
-  if (stage == nullptr) return std::nullopt;
-  const StageStore& store = stage->stores.front();
-  const auto map = places_of_left(maker, store, g, context);
-  if (!map) return std::nullopt;
-  for (const Instruction& i : stage->body.instructions) {
+  const auto left = left_stage(maker, operand, g, context);
+  if (!left) return std::nullopt;
+  const auto& [stage, store, map] = *left;
+  for (const Instruction& i : stage.body.instructions) {
     if (i.opcode == Opcode::random || i.opcode == Opcode::row) return std::nullopt;
-    if (i.opcode == Opcode::load && !is_row(sym::substitute(i.indices[0], *map), g.variables[3])) {
+    if (i.opcode == Opcode::load && !is_row(sym::substitute(i.indices[0], map), g.variables[3])) {
       return std::nullopt;
     }
   }
@@ -191,23 +200,21 @@ std::optional<ComputedLeft> computed_left(const KernelStep& maker, BufferId oper
     load.buffer = position(made, maker, load.buffer);
     return to.append(std::move(load));
   };
-  yield_left(body, loop::inline_body(stage->body, *map, body, on_load)[store.yield], maker, store);
+  yield_left(body, loop::inline_body(stage.body, map, body, on_load)[store.yield], maker, store);
   if (made.buffers.empty()) return std::nullopt;
   return made;
 }
 
 std::optional<CopiedLeft> copied_left(const KernelStep& maker, BufferId operand,
                                       const GemmKernel& g, sym::Context& context) {
-  const Stage* const stage = only_stage(maker, operand);
-  if (stage == nullptr) return std::nullopt;
-  const StageStore& store = stage->stores.front();
-  const auto map = places_of_left(maker, store, g, context);
-  if (!map) return std::nullopt;
-  const auto all = load_of_all(stage->body, maker, *map, g);
+  const auto left = left_stage(maker, operand, g, context);
+  if (!left) return std::nullopt;
+  const auto& [stage, store, map] = *left;
+  const auto all = load_of_all(stage.body, maker, map, g);
   if (!all) return std::nullopt;
   CopiedLeft made;
-  const Instruction& copied = stage->body.instructions[*all];
-  made.offset = sym::substitute(copied.indices[0], *map);
+  const Instruction& copied = stage.body.instructions[*all];
+  made.offset = sym::substitute(copied.indices[0], map);
   const auto view = view_of(maker.buffers[copied.buffer], made.offset, g, context);
   if (!view) return std::nullopt;
   made.copied = *view;
@@ -219,7 +226,7 @@ std::optional<CopiedLeft> copied_left(const KernelStep& maker, BufferId operand,
     load.buffer = position(made.computed, maker, load.buffer);
     return to.append(std::move(load));
   };
-  yield_left(body, loop::inline_body(stage->body, *map, body, on_load)[store.yield], maker, store);
+  yield_left(body, loop::inline_body(stage.body, map, body, on_load)[store.yield], maker, store);
   return made;
 }
 
