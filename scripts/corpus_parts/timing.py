@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import math
 import os
@@ -11,7 +12,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from typing import Callable, Sequence
+from typing import Any, Callable, Sequence
 
 from corpus_parts.cases import Case
 from corpus_parts.comparing import table
@@ -36,43 +37,101 @@ def interval(old: Sequence[float], new: Sequence[float], seed: int = 0) -> tuple
     return low, ratio(pairs), high
 
 
-def _times(
-    tool: pathlib.Path, file: pathlib.Path, seconds: float, threads: int, measure: str
-) -> dict[str, float]:
-    command = [str(tool), "corpus", "time", str(file), "--seconds", str(seconds), "--threads", str(threads)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True,
-                          env={**os.environ, "OMP_NUM_THREADS": str(threads)})  # fmt: skip
-    lines = map(json.loads, done.stdout.splitlines())
-    return {line["case"]: line[measure] for line in lines}
+class Times:
+    """Of each case the times with both builds, a turn each; and of those without, why."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.of: dict[str, tuple[list[float], list[float]]] = {n: ([], []) for n in names}
+        self.failed: dict[str, str] = {}
+
+    def add(self, which: int, line: dict[str, Any], measure: str) -> None:
+        name = line["case"]
+        if "error" in line:
+            self.failed[name] = f"{('old', 'new')[which]}: {line['error'].splitlines()[0]}"
+        else:
+            self.of[name][which].append(line[measure])
+
+    def join(self, other: Times) -> None:
+        self.of.update(other.of)
+        self.failed.update(other.failed)
+
+
+def _one_process(
+    tool: pathlib.Path, cases: Sequence[Case], seconds: float, threads: int, core: int | None
+) -> list[dict[str, Any]]:
+    """A line for each case. Where the process dies, its case has that as its error, and another process goes on."""
+    lines: list[dict[str, Any]] = []
+    pinned = [] if core is None else ["taskset", "-c", str(core)]
+    with tempfile.TemporaryDirectory(prefix="corpus-") as temporary:
+        file = pathlib.Path(temporary) / "cases"
+        while len(lines) < len(cases):
+            file.write_text("".join(map(str, cases[len(lines) :])))
+            done = subprocess.run(
+                [*pinned, str(tool), "corpus", "time", str(file), "--seconds", str(seconds), "--threads", str(threads)],
+                capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+            )  # fmt: skip
+            lines += map(json.loads, done.stdout.splitlines())
+            if len(lines) < len(cases):
+                if done.returncode == 0:
+                    raise RuntimeError(f"{tool} timed too few cases: {done.stderr.strip()}")
+                why = f"exit status {done.returncode} {done.stderr.strip()}"
+                lines.append({"case": cases[len(lines)].name, "error": why})
+    return lines
+
+
+def measure_turns(
+    tools: tuple[pathlib.Path, pathlib.Path], cases: Sequence[Case], turns: int, seconds: float,
+    threads: int, measure: str, core: int | None = None,
+) -> Times:  # fmt: skip
+    """`core`: the processor that both builds run on; None: any."""
+    times = Times([c.name for c in cases])
+    for turn in range(turns):
+        left = [c for c in cases if c.name not in times.failed]
+        for which in (0, 1) if turn % 2 == 0 else (1, 0):
+            for line in _one_process(tools[which], left, seconds, threads, core):
+                times.add(which, line, measure)
+        print(f"turn {turn + 1} of {turns}", file=sys.stderr)
+    return times
 
 
 def run(
     old: pathlib.Path, new: pathlib.Path, cases: Sequence[Case], turns: int, seconds: float,
-    threads: int, measure: str = "microseconds", say: Callable[[str], None] = print,
+    threads: int, measure: str = "microseconds", jobs: int = 1, say: Callable[[str], None] = print,
 ) -> int:  # fmt: skip
-    """Prints a table. The exit status: 1 if a case may be slower. `measure`: of the calls of a turn,
-    "microseconds" is the median time, "least" the least processor time, which other programs on the
-    machine disturb less.
-
-    Raises CalledProcessError where a build does not run a case.
+    """Prints a table. The exit status: 1 if a case may be slower, or has no time. `measure`: of the
+    calls of a turn, "microseconds" is the median time, "least" the least processor time, which other
+    programs on the machine disturb less. `jobs` cases are timed at once, each on a processor of its own.
     """
-    times: dict[str, tuple[list[float], list[float]]] = {c.name: ([], []) for c in cases}
-    with tempfile.TemporaryDirectory(prefix="corpus-") as temporary:
-        file = pathlib.Path(temporary) / "cases"
-        file.write_text("".join(map(str, cases)))
-        for turn in range(turns):
-            order = (0, 1) if turn % 2 == 0 else (1, 0)
-            for which in order:
-                for name, took in _times((old, new)[which], file, seconds, threads, measure).items():
-                    times[name][which].append(took)
-            print(f"turn {turn + 1} of {turns}", file=sys.stderr)
-    rows, slower = [], []
-    for name, (a, b) in times.items():
+    if jobs == 1:
+        times = measure_turns((old, new), cases, turns, seconds, threads, measure)
+    else:
+        times = Times([])
+        cores = sorted(os.sched_getaffinity(0))
+        if threads > 1 or jobs > len(cores):
+            raise ValueError(f"{jobs} jobs need --threads 1 and as many processors; there are {len(cores)}")
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            for part in pool.map(lambda j: measure_turns((old, new), cases[j::jobs], turns, seconds, threads, measure,
+                                                         cores[j]), range(jobs)):  # fmt: skip
+                times.join(part)
+    return report([c.name for c in cases], times, say)
+
+
+def report(names: Sequence[str], times: Times, say: Callable[[str], None]) -> int:
+    rows, slower, ratios = [], [], []
+    for name in names:
+        if name in times.failed:
+            continue
+        a, b = times.of[name]
         low, ratio, high = interval(a, b)
+        ratios.append(ratio)
         if low < SLOWER:
             slower.append(name)
         rows.append([name, f"{statistics.median(a):.1f}", f"{statistics.median(b):.1f}", f"{ratio:.3f}",
                      f"{low:.3f} to {high:.3f}", "may be slower" if low < SLOWER else ""])  # fmt: skip
     say(table(("case", "old us", "new us", "old/new", "95%", ""), rows))
-    say(f"\n{len(slower)} of {len(rows)} cases may be slower: the interval begins below {SLOWER}")
-    return 1 if slower else 0
+    for name, why in times.failed.items():
+        say(f"no time: {name}: {why}")
+    if ratios:
+        say(f"\nold/new: geometric mean {statistics.geometric_mean(ratios):.3f}, median {statistics.median(ratios):.3f}")
+    say(f"{len(slower)} of {len(rows)} cases may be slower: the interval begins below {SLOWER}")
+    return 1 if slower or times.failed else 0

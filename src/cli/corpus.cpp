@@ -329,30 +329,56 @@ double processor_time() {
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
 }
 
-// A line for each case: the median time of a call, and the least processor time of one,
-// microseconds.
+// How often a case is called between two readings of the clocks, which take a microsecond together:
+// so often that they do not count.
+int calls_a_reading(CaseRun& run) {
+  constexpr double kLeast = 50;  // microseconds
+  (void)run.call(false);
+  int calls = 1;
+  while (calls < 64) {
+    const auto start = Clock::now();
+    for (int i = 0; i < calls; ++i) (void)run.call(false);
+    const std::chrono::duration<double, std::micro> took = Clock::now() - start;
+    if (took.count() >= kLeast) break;
+    calls *= 2;
+  }
+  return calls;
+}
+
+// The median time of a call, and the least processor time of one, microseconds.
+json time_case(const DeviceCompiler& on, const Case& c, double seconds) {
+  const graph::Graph graph = graph::parse(c.text, c.name, ops::op_table());
+  driver::CompileOptions options = on.options;
+  c.apply(options);
+  CaseRun run(c, graph, on.compiler->compile(graph, options));
+  const int calls = calls_a_reading(run);
+  std::vector<double> times;
+  double least = std::numeric_limits<double>::infinity();
+  const auto begin = Clock::now();
+  const std::chrono::duration<double> limit(seconds);
+  while (times.size() < 3 || Clock::now() - begin < limit) {
+    const auto start = Clock::now();
+    const double computed = processor_time();
+    for (int i = 0; i < calls; ++i) (void)run.call(false);
+    least = std::min(least, (processor_time() - computed) / calls);
+    const std::chrono::duration<double, std::micro> took = Clock::now() - start;
+    times.push_back(took.count() / calls);
+  }
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return {{"case", c.name}, {"microseconds", *middle}, {"least", least}};
+}
+
+// A line for each case: its times, or why it has none.
 void time_cases(const CorpusArguments& a) {
   const DeviceCompiler on(a.compile);
   for (const Case& c : read_cases(a.compile.file)) {
-    const graph::Graph graph = graph::parse(c.text, c.name, ops::op_table());
-    driver::CompileOptions options = on.options;
-    c.apply(options);
-    CaseRun run(c, graph, on.compiler->compile(graph, options));
-    (void)run.call(false);
-    std::vector<double> times;
-    double least = std::numeric_limits<double>::infinity();
-    const auto begin = Clock::now();
-    const std::chrono::duration<double> limit(a.seconds);
-    while (times.size() < 3 || Clock::now() - begin < limit) {
-      const auto start = Clock::now();
-      const double computed = processor_time();
-      (void)run.call(false);
-      least = std::min(least, processor_time() - computed);
-      times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
+    json line;
+    try {
+      line = time_case(on, c, a.seconds);
+    } catch (const std::exception& error) {
+      line = {{"case", c.name}, {"error", error.what()}};
     }
-    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-    std::nth_element(times.begin(), middle, times.end());
-    const json line = {{"case", c.name}, {"microseconds", *middle}, {"least", least}};
     std::printf("%s\n", line.dump().c_str());
     std::fflush(stdout);
   }

@@ -1,7 +1,9 @@
 """The corpus finds what it is for: each difference, planted alone, is told in its class."""
 import json
+import os
 import pathlib
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -295,6 +297,42 @@ def test_the_interval_finds_a_slower_build():
     low, _, high = timing.interval(old, [1.05 * t for t in same])
     assert low < high < timing.SLOWER
     assert timing.interval(old, same) == timing.interval(old, same)
+
+
+_TOOL = """#!/usr/bin/env python3
+import json, os, sys
+for line in open(sys.argv[3]):
+    if line.startswith("case "):
+        name = line.split()[1]
+        if name == "dies" and SLOW > 1:
+            os.abort()
+        if name == "fails":
+            print(json.dumps({"case": name, "error": "no kernel\\nfor it"}), flush=True)
+        else:
+            print(json.dumps({"case": name, "microseconds": 5.0 * SLOW, "least": 4.0}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_case_without_a_time_is_named_and_the_others_are_timed(tmp_path, jobs):
+    if jobs > len(os.sched_getaffinity(0)):
+        pytest.skip("one processor")
+    tools = []
+    for number, slow in enumerate([1, 1.25]):
+        tools.append(tmp_path / f"tool{number}")
+        tools[-1].write_text(_TOOL.replace("SLOW", str(slow)))
+        tools[-1].chmod(0o755)
+    found = [cases.Case(n, "text\n") for n in ("a", "dies", "b", "fails", "c")]
+    said = []
+    status = timing.run(*tools, found, 3, 0.0, 1, "microseconds", jobs, said.append)
+    text = "\n".join(said)
+    assert status == 1
+    for name in "abc":
+        assert re.search(rf"^{name} +5.0 +6.2 +0.800 +0.800 to 0.800 +may be slower", text, re.M), text
+    assert re.search(r"^no time: dies: new: exit status -\d+", text, re.M), text
+    assert "no time: fails: old: no kernel\n" in text + "\n" or "no time: fails: new: no kernel\n" in text + "\n"
+    assert "geometric mean 0.800, median 0.800" in text
+    assert text.endswith("3 of 3 cases may be slower: the interval begins below 0.99")
 
 
 def test_instructions_by_stage():
