@@ -33,6 +33,7 @@ class Assembler {
   Assembled run() {
     plan_.name = program_.name;
     find_written();
+    find_alignments();
     add_arguments();
     find_uses();
     find_host_results();
@@ -42,6 +43,19 @@ class Assembler {
     add_outputs();
     add_guards();
     return {std::move(plan_), std::move(code_)};
+  }
+
+  abi::Plan run_convolutions() {
+    find_written();
+    find_alignments();
+    add_arguments();
+    find_uses();
+    find_host_results();
+    add_buffers();
+    for (const schedule::Step& step : scheduled_.steps) {
+      if (std::holds_alternative<schedule::ConvolutionStep>(step.action)) add_step(step);
+    }
+    return std::move(plan_);
   }
 
  private:
@@ -56,7 +70,7 @@ class Assembler {
         a.device = buffer.device;
         a.sizes = slots_.slots(buffer.sizes);
         a.strides = slots_.slots(*buffer.strides);
-        a.alignment = alignment_of(*argument.buffer);
+        a.alignment = alignments_[*argument.buffer];
         a.is_parameter = buffer.is_parameter;
         a.is_written = is_written_[*argument.buffer];
       }
@@ -64,19 +78,21 @@ class Assembler {
     }
   }
 
-  // What kernels assume of an argument, by itself or as memory that is written into.
-  std::int32_t alignment_of(BufferId argument) const {
-    auto bytes = static_cast<std::int32_t>(abi::size_of(program_.buffers[argument].dtype));
+  // What kernels assume of an argument, by itself or as memory that is written into: at least its
+  // elements' size.
+  void find_alignments() {
+    alignments_.resize(program_.buffers.size());
+    for (BufferId b = 0; b < alignments_.size(); ++b) {
+      alignments_[b] = static_cast<std::int32_t>(abi::size_of(program_.buffers[b].dtype));
+    }
     for (const schedule::Step& step : scheduled_.steps) {
       const auto* kernel = std::get_if<schedule::KernelStep>(&step.action);
       if (kernel == nullptr) continue;
       for (std::size_t p = 0; p < kernel->buffers.size(); ++p) {
-        const BufferId b = kernel->buffers[p];
-        if (memory_of(b) != argument) continue;
+        std::int32_t& bytes = alignments_[memory_of(kernel->buffers[p])];
         bytes = std::max(bytes, kernel->param(p).alignment);
       }
     }
-    return bytes;
   }
 
   // The buffer in whose memory one lies: itself, or what it is written into.
@@ -455,6 +471,7 @@ class Assembler {
   abi::Plan plan_;
   abi::Code code_;
   SlotTable slots_;
+  std::vector<std::int32_t> alignments_;  // of arguments, in bytes
   std::vector<PlanBuffer> map_;
   std::vector<std::uint32_t> first_;
   std::vector<std::uint32_t> last_;
@@ -470,6 +487,10 @@ Assembled assemble(const schedule::ScheduledProgram& scheduled,
                    std::span<const KernelChoice> choices, std::span<const UniqueKernel> kernels,
                    const Backend& target) {
   return Assembler(scheduled, choices, kernels, target).run();
+}
+
+abi::Plan plan_convolutions(const schedule::ScheduledProgram& scheduled, const Backend& target) {
+  return Assembler(scheduled, {}, {}, target).run_convolutions();
 }
 
 }  // namespace inkle::driver

@@ -32,4 +32,8 @@ struct Assembled {
                                  std::span<const KernelChoice> choices,
                                  std::span<const UniqueKernel> kernels, const Backend& target);
 
+// A plan of the convolutions alone, to look ahead: it has no kernels, outputs or guards.
+[[nodiscard]] abi::Plan plan_convolutions(const schedule::ScheduledProgram& scheduled,
+                                          const Backend& target);
+
 }  // namespace inkle::driver

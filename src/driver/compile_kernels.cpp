@@ -1,6 +1,7 @@
 // The stage of code: kernels of a program -> machine code, each text once.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -106,16 +107,12 @@ void Compiler::probe(const schedule::ScheduledProgram& scheduled, const CompileO
 
 void Compiler::foresee(const schedule::ScheduledProgram& scheduled) {
   if (target_->device().kind != abi::DeviceKind::cuda) return;
-  std::vector<KernelChoice> none;
-  bool any = false;
-  for (const schedule::Step& step : scheduled.steps) {
-    any = any || std::holds_alternative<schedule::ConvolutionStep>(step.action);
-    if (!std::holds_alternative<schedule::KernelStep>(step.action)) continue;
-    none.push_back({0, scheduled.program.context->constant(0)});
-  }
+  const bool any = std::ranges::any_of(scheduled.steps, [](const schedule::Step& step) {
+    return std::holds_alternative<schedule::ConvolutionStep>(step.action);
+  });
   if (!any) return;
   try {
-    target_->foresee(assemble(scheduled, none, {}, *target_).plan);
+    target_->foresee(plan_convolutions(scheduled, *target_));
   } catch (const std::exception& error) {  // said again where it matters
     log(LogChannel::driver, "looking ahead: {}", error.what());
   }
