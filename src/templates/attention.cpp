@@ -38,6 +38,23 @@ bool gains_by_pairs(const AttentionProblem& problem, std::int64_t lanes) {
   return static_cast<double>(pairs) < kLeastGain * static_cast<double>(wide);
 }
 
+// The same of the gradient: scores and gradients of weights, then those of values, keys and queries.
+bool gradient_gains_by_pairs(const AttentionProblem& problem, std::int64_t lanes) {
+  constexpr std::int64_t kUnknown = 256;
+  constexpr double kLeastGain = 0.9;
+  const auto likely = [=](Expr size) { return sym::hint(size).value_or(kUnknown); };
+  const std::int64_t columns = likely(problem.kv_length), rows = likely(problem.q_length);
+  const std::int64_t head = likely(problem.head_dim), value = likely(problem.value_dim);
+  const std::int64_t heads = round_up(head, lanes), values = round_up(value, lanes);
+  const std::int64_t wide =
+      rows * (round_up(columns, lanes) * (head + value) + columns * (2 * heads + values));
+  const std::int64_t across = (round_up(head, 2 * lanes) + round_up(value, 2 * lanes)) / 2;
+  const std::int64_t pairs =
+      rows * (round_up(columns, lanes) * across + round_up(columns, 2 * lanes) / 2 * heads) +
+      round_up(rows, 2) / 2 * columns * (heads + values);
+  return static_cast<double>(pairs) < kLeastGain * static_cast<double>(wide);
+}
+
 // Tiles take a step for 16 rows and columns, however few there are, and of one row nothing pays for
 // packing. A causal mask needs less than half of the products of a short length: 72 columns
 // take 1.12 times as long in tiles as in f32, 256 columns 0.55 times.
@@ -59,8 +76,7 @@ AttentionConfig registers_of(const abi::Target& target) {
 std::vector<AttentionConfig> forward_configs(const AttentionProblem& problem,
                                              const abi::Target& target) {
   AttentionConfig config = registers_of(target);
-  // Dropped weights are few and large, and their rounding shows; their gradient is of f32, too.
-  const bool rounds_weights = problem.dtype == DType::bf16 && !problem.dropout;
+  const bool rounds_weights = problem.dtype == DType::bf16;
   config.tiles = rounds_weights && target.matrix_unit == abi::MatrixUnit::amx &&
                  config.lanes == kTileSide && gains_by_tiles(problem);
   config.pairs = config.tiles || (rounds_weights && multiplies_pairs(target) &&
@@ -72,8 +88,11 @@ std::vector<AttentionConfig> forward_configs(const AttentionProblem& problem,
   return {config};
 }
 
-std::vector<AttentionConfig> gradient_configs(const AttentionProblem&, const abi::Target& target) {
+std::vector<AttentionConfig> gradient_configs(const AttentionProblem& problem,
+                                              const abi::Target& target) {
   AttentionConfig config = registers_of(target);
+  config.pairs = problem.dtype == DType::bf16 && multiplies_pairs(target) &&
+                 gradient_gains_by_pairs(problem, config.lanes);
   config.q_block = 64;
   config.kv_block = 128;
   return {config};

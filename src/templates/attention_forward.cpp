@@ -98,7 +98,8 @@ class ForwardWriter : SoftmaxWriter {
   void pack(const Columns& columns) {
     if (config_.pairs) {
       pack_transposed_pairs(k_, size_.head, keys_, columns.first, columns.count);
-      return pack_value_pairs(columns);
+      return pack_column_pairs(v_, size_.value, values_, columns.first, columns.count,
+                               has_whole_columns());
     }
     pack_transposed(k_, size_.head, keys_, columns.first, columns.count);
     if (packs_values_) pack_values(columns);
@@ -131,27 +132,6 @@ class ForwardWriter : SoftmaxWriter {
                         w_.compute(Opcode::mul, {q, w_.f32(problem_.scale)}));
       });
     }
-  }
-
-  // Pairs of rows a vector apart; those beyond the end are 0, as their weights are.
-  void pack_value_pairs(const Columns& columns) {
-    w_.loop(zero_, pair_blocks(columns), 1, [&](Expr n) {
-      w_.loop(zero_, w_.number(lanes_), 1, [&](Expr l) {
-        const auto column = [&](int half) { return n * (2 * lanes_) + l + half * lanes_; };
-        const auto row = [&](int half) {
-          return columns.first + sym::min(column(half), columns.count - 1);
-        };
-        for (std::int64_t d = 0; d < size_.value_width; d += lanes_) {
-          const auto load = [&](int half) {
-            const ValueId v = load_row(v_, kv_head_, row(half), d, size_.value);
-            if (has_whole_columns()) return v;
-            const ValueId left = b_.index(columns.count - column(half));
-            return w_.select(w_.compare(Opcode::greater, left, w_.i64(0)), v, w_.f32(0));
-          };
-          w_.store_vector(values_, {n * lanes_ + l, w_.number(d)}, w_.pair(load(0), load(1)));
-        }
-      });
-    });
   }
 
   void pack_values(const Columns& columns) {

@@ -145,7 +145,13 @@ void SoftmaxWriter::softmax_of_tiles(Expr row, const Columns& columns) {
     if (one_block_) return;
     w_.store_vector(alpha_, {r}, w_.exp_of_negative(w_.compute(Opcode::sub, {old, centre})));
   });
+  // Its keys are of this vector region.
+  prepare_dropout();
   for_each_row([&](Expr r) {
+    if (problem_.dropout) {
+      const Expr absolute = first_row_ + sym::min(row + r, count_ - 1);
+      draw_factors(factors_, absolute, columns.first, columns.count);
+    }
     w_.store_scalar(block_sum_, {r}, weigh(r, w_.load_scalar(centre_, {r}), columns));
   });
   for_rows([&](Expr r) {
