@@ -98,10 +98,13 @@ class ForwardWriter : SoftmaxWriter {
   void pack(const Columns& columns) {
     if (config_.pairs) {
       pack_transposed_pairs(k_, size_.head, keys_, columns.first, columns.count);
+    } else {
+      pack_transposed(k_, size_.head, keys_, columns.first, columns.count);
+    }
+    if (config_.rounds_weights) {
       return pack_column_pairs(v_, size_.value, values_, columns.first, columns.count,
                                has_whole_columns());
     }
-    pack_transposed(k_, size_.head, keys_, columns.first, columns.count);
     if (packs_values_) pack_values(columns);
   }
 
@@ -239,9 +242,9 @@ class ForwardWriter : SoftmaxWriter {
       return packs_values_ ? w_.load_vector(values_, {c, feature(v)})
                            : load_lanes(v_, kv_head_, columns.first + c, feature(v));
     };
-    const MemoryId from = config_.pairs ? weights_ : scores_;
+    const MemoryId from = config_.rounds_weights ? weights_ : scores_;
     const auto weight = [&](int r, Expr c) { return w_.load_scalar(from, {w_.number(r), c}); };
-    const Expr terms = config_.pairs ? pair_blocks(columns) * lanes_ : columns.count;
+    const Expr terms = config_.rounds_weights ? pair_blocks(columns) * lanes_ : columns.count;
     sums = w_.product(block, sums, zero_, terms, Runs::surely, value, weight);
     for_each_sum(block, sums, [&](int r, int v, ValueId sum) {
       w_.store_vector(totals_, {row + r, feature(v)}, sum);
@@ -294,18 +297,21 @@ std::vector<Array> forward_arrays(const AttentionProblem& problem, const Attenti
   const auto n = [&](std::int64_t v) { return context.constant(v); };
   const DType dtype = config.pairs ? DType::i32 : DType::f32;
   const std::int64_t features = config.pairs ? size.head_pairs : size.head;
-  const std::int64_t values = config.pairs ? size.columns / 2 : size.columns;
+  const std::int64_t values = config.rounds_weights ? size.columns / 2 : size.columns;
+  const DType weights = config.rounds_weights ? DType::i32 : DType::f32;
   std::vector<Array> arrays = {{"qs", {n(rows.padded), n(features)}, dtype},
                                {"ks", {n(features), n(size.columns)}, dtype}};
   if (packs_values(problem, config))
-    arrays.push_back({"vs", {n(values), n(size.value_width)}, dtype});
+    arrays.push_back({"vs", {n(values), n(size.value_width)}, weights});
   arrays.push_back({"s", {n(rows.group), n(size.columns)}});
   arrays.push_back({"sums", {n(rows.padded), n(size.value_width)}});
   arrays.push_back({"maximum", {n(rows.padded)}});
   arrays.push_back({"sum", {n(rows.padded)}});
   arrays.push_back({"alpha", {n(rows.group)}});
   if (problem.dropout) arrays.push_back({"factors", {n(size.columns)}});
-  if (config.pairs) arrays.push_back({"weights", {n(rows.group), n(values)}, dtype});
+  if (config.rounds_weights) {
+    arrays.push_back({"weights", {n(rows.group), n(values)}, weights});
+  }
   if (config.tiles) {
     arrays.push_back({"centre", {n(rows.group)}});
     arrays.push_back({"block_sum", {n(rows.group)}});

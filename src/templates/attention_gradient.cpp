@@ -21,9 +21,9 @@
 // dq accumulates in the result itself where that is f32, else in an array. A row that is hidden
 // from the block (causal) takes no part in it.
 //
-// Of bf16 where the machine multiplies pairs of them, all five products do: those over features and
-// over columns of elements a vector apart, those over rows of neighbours. Weights and gradients of
-// scores are rounded for them, sums are f32; the scale is then a factor of ds.
+// Of bf16 where the machine multiplies pairs of them, s and dp are sums of pairs of features a vector
+// apart, which loses nothing. Where weights may be rounded, dq is one of pairs of columns a vector
+// apart, dv and dk of pairs of neighbouring rows; the scale is then a factor of ds. Sums are f32.
 #include <algorithm>
 
 #include "templates/attention_slopes.h"
@@ -88,8 +88,8 @@ class GradientWriter : SlopeWriter {
     keys_across_ = array("kt");
     values_across_ = array("vt");
     keys_ = array("ks");
-    query_rows_ = array("q_rows");
-    gradient_rows_ = array("g_rows");
+    query_rows_ = config_.pairs ? array("q_rows") : queries_;
+    gradient_rows_ = config_.pairs ? array("g_rows") : gradients_;
     dk_sums_ = array("dks");
     dv_sums_ = array("dvs");
     dq_sums_ = array("dqs");
@@ -140,7 +140,7 @@ class GradientWriter : SlopeWriter {
   void columns() {
     pack_columns();
     w_.loop(zero_, count_, 1, [&](Expr c) {
-      if (!config_.pairs) {
+      if (!config_.rounds_weights) {
         pack_row(k_, size_.head, problem_.scale, kv_head_, first_ + c, keys_, c);
       }
       clear(c);
@@ -170,6 +170,7 @@ class GradientWriter : SlopeWriter {
     }
     pack_transposed_pairs(k_, size_.head, keys_across_, first_, count_);
     pack_transposed_pairs(v_, size_.value, values_across_, first_, count_);
+    if (!config_.rounds_weights) return;
     pack_column_pairs(k_, size_.head, keys_, first_, count_,
                       sym::divides(std::int64_t{2} * lanes_, problem_.kv_length));
   }
@@ -208,10 +209,11 @@ class GradientWriter : SlopeWriter {
       const Expr row = first_row_ + sym::min(r, rows_ - 1);
       if (config_.pairs) {
         pack_feature_pairs(q_, size_.head, row, queries_, r);
-        return pack_feature_pairs(grad_, size_.value, row, gradients_, r);
+        pack_feature_pairs(grad_, size_.value, row, gradients_, r);
       }
-      pack_row(q_, size_.head, problem_.scale, head_, row, queries_, r);
-      pack_row(grad_, size_.value, 1, head_, row, gradients_, r);
+      if (config_.rounds_weights) return;
+      pack_row(q_, size_.head, problem_.scale, head_, row, query_rows_, r);
+      pack_row(grad_, size_.value, 1, head_, row, gradient_rows_, r);
     });
     w_.loop(zero_, groups, 1, [&](Expr g) {
       const Expr row = g * config_.rows;
@@ -232,9 +234,9 @@ class GradientWriter : SlopeWriter {
         return Values();
       });
     });
-    if (!config_.pairs) {
-      add_to_columns(dv_sums_, size_.value_width, weights_, gradients_);
-      return add_to_columns(dk_sums_, size_.head_width, slopes_, queries_);
+    if (!config_.rounds_weights) {
+      add_to_columns(dv_sums_, size_.value_width, weights_, gradient_rows_);
+      return add_to_columns(dk_sums_, size_.head_width, slopes_, query_rows_);
     }
     pair_rows();
     pack_row_pairs(q_, size_.head, query_rows_);
@@ -317,14 +319,14 @@ class GradientWriter : SlopeWriter {
       const auto add = [&](Expr from, int rows) {
         const auto absolute = [&](int r) { return first_row_ + from + r; };
         const auto slope = [&](int r, Expr c) {
-          return config_.pairs ? w_.load_scalar(slope_columns_, {from + r - row, c})
+          return config_.rounds_weights ? w_.load_scalar(slope_columns_, {from + r - row, c})
                                : w_.load_scalar(slopes_, {from + r, c});
         };
         const auto load = [&](int r, Expr d) { return load_dq(head_number, absolute(r), d); };
         const auto store = [&](int r, Expr d, ValueId sum) {
           store_dq(head_number, absolute(r), d, sum);
         };
-        const Expr end = config_.pairs ? pair_blocks(seen) * lanes_ : seen;
+        const Expr end = config_.rounds_weights ? pair_blocks(seen) * lanes_ : seen;
         add_product({rows, block.vectors}, first, zero_, end, keys_, slope, load, store);
       };
       const ValueId is_whole =
@@ -350,9 +352,9 @@ class GradientWriter : SlopeWriter {
         Expr begin = zero_;
         if (problem_.is_causal) {  // the first row that sees column c
           begin = sym::min(sym::max(first_ + c - first_row_, zero_), rows_);
-          if (config_.pairs) begin = sym::floordiv(begin, 2);
+          if (config_.rounds_weights) begin = sym::floordiv(begin, 2);
         }
-        const Expr end = config_.pairs ? sym::ceildiv(rows_, 2) : rows_;
+        const Expr end = config_.rounds_weights ? sym::ceildiv(rows_, 2) : rows_;
         const auto weight = [&](int r, Expr row) { return w_.load_scalar(weights, {row, c + r}); };
         const auto load = [&](int r, Expr d) { return w_.load_vector(to, {c + r, d}); };
         const auto store = [&](int r, Expr d, ValueId sum) {
@@ -379,16 +381,17 @@ std::vector<Array> gradient_arrays(const AttentionProblem& problem, const Attent
   const GradientBlocks blocks = gradient_blocks_of(problem, config);
   sym::Context& context = problem.q_length.context();
   const auto n = [&](std::int64_t v) { return context.constant(v); };
-  const bool pairs = config.pairs;
+  const bool pairs = config.pairs, rounds = config.rounds_weights;
   const DType dtype = pairs ? DType::i32 : DType::f32;
   const std::int64_t head = pairs ? size.head_pairs : size.head;
   const std::int64_t value = pairs ? size.value_pairs : size.value;
+  const DType rows_of = rounds ? DType::i32 : DType::f32;
   std::vector<Array> arrays = {
       {"qs", {n(blocks.padded), n(pairs ? head : size.head_width)}, dtype},
       {"gs", {n(blocks.padded), n(pairs ? value : size.value_width)}, dtype},
       {"kt", {n(head), n(size.columns)}, dtype},
       {"vt", {n(value), n(size.columns)}, dtype},
-      {"ks", {n(pairs ? size.columns / 2 : size.columns), n(size.head_width)}, dtype},
+      {"ks", {n(rounds ? size.columns / 2 : size.columns), n(size.head_width)}, rows_of},
       {"p", {n(blocks.padded), n(blocks.line)}},
       {"ds", {n(blocks.padded), n(blocks.line)}},
       // Whole groups of columns; the sums of those beyond the block are not used.
@@ -396,8 +399,11 @@ std::vector<Array> gradient_arrays(const AttentionProblem& problem, const Attent
       {"dvs", {n(size.columns + kMostRows), n(size.value_width)}},
   };
   if (pairs) {
-    arrays.push_back({"q_rows", {n(blocks.padded / 2), n(size.head_width)}, dtype});
-    arrays.push_back({"g_rows", {n(blocks.padded / 2), n(size.value_width)}, dtype});
+    const std::int64_t rows = rounds ? blocks.padded / 2 : blocks.padded;
+    arrays.push_back({"q_rows", {n(rows), n(size.head_width)}, rows_of});
+    arrays.push_back({"g_rows", {n(rows), n(size.value_width)}, rows_of});
+  }
+  if (rounds) {
     arrays.push_back({"p_rows", {n(blocks.padded / 2), n(blocks.line)}, dtype});
     arrays.push_back({"ds_rows", {n(blocks.padded / 2), n(blocks.line)}, dtype});
     arrays.push_back({"ds_columns", {n(config.rows), n(size.columns / 2)}, dtype});

@@ -14,12 +14,12 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 GradientBlocks gradient_blocks_of(const AttentionProblem& problem, const AttentionConfig& config) {
   GradientBlocks blocks{};
   blocks.rows = std::max<std::int64_t>(config.q_block, 1);
-  if (config.pairs) blocks.rows = round_up(blocks.rows, 2);
+  if (config.rounds_weights) blocks.rows = round_up(blocks.rows, 2);
   if (const auto length = problem.q_length.constant()) {
     blocks.rows = std::clamp<std::int64_t>(*length, 1, blocks.rows);
   }
   blocks.padded = round_up(blocks.rows, config.rows);
-  if (config.pairs) blocks.padded = round_up(blocks.padded, 2);
+  if (config.rounds_weights) blocks.padded = round_up(blocks.padded, 2);
   blocks.line = dimensions_of(problem, config).columns + round_up(kMostRows, config.lanes);
   return blocks;
 }
@@ -44,7 +44,7 @@ Expr SlopeWriter::pair_blocks(Expr columns) const {
 }
 
 Expr SlopeWriter::written() const {
-  return config_.pairs ? pair_blocks(count_) * (std::int64_t{2} * lanes_) : count_;
+  return config_.rounds_weights ? pair_blocks(count_) * (std::int64_t{2} * lanes_) : count_;
 }
 
 void SlopeWriter::weigh(Expr first_row, Expr seen) {
@@ -67,14 +67,14 @@ void SlopeWriter::weigh(Expr first_row, Expr seen) {
       const bool hides = problem_.mask && mask_.dtype == DType::boolean;
       const ValueId passes = hides ? mask_lanes(valid, absolute, first_ + c) : valid;
       ValueId made = w_.compute(Opcode::mul, {p, slope});
-      if (config_.pairs && problem_.scale != 1) {
+      if (config_.rounds_weights && problem_.scale != 1) {
         made = w_.compute(Opcode::mul, {made, w_.f32(problem_.scale)});
       }
       made = w_.select(passes, made, w_.f32(0));
       w_.store_vector(slopes_, {row, c}, made);
       return made;
     };
-    if (config_.pairs) {
+    if (config_.rounds_weights) {
       w_.loop(zero_, pair_blocks(count_), 1, [&](Expr n) {
         const Expr c = n * (std::int64_t{2} * lanes_);
         const ValueId low = slope_at(c);

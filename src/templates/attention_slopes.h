@@ -28,8 +28,8 @@ class SlopeWriter : protected AttentionWriter {
 
   void find_arrays();
   // Scores become the weights that the values got, gradients of weights those of scores. Columns
-  // that only rows of later groups see become 0, too. In pairs the gradients are scaled, and lie in
-  // `slope_columns_`, too, in pairs of columns a vector apart.
+  // that only rows of later groups see become 0, too. Gradients that are rounded are scaled, and
+  // lie in `slope_columns_`, too, in pairs of columns a vector apart.
   void weigh(Expr first_row, Expr seen);
   // Of all rows of the block: weights and gradients of scores as pairs of rows, one below the
   // other. There are 0s behind the last row and the last column.
@@ -41,7 +41,7 @@ class SlopeWriter : protected AttentionWriter {
   Operand grad_;
   MemoryId gradients_ = kernel::kNone;
   MemoryId weights_ = kernel::kNone, slopes_ = kernel::kNone;
-  // With pairs.
+  // Rounded.
   MemoryId weight_rows_ = kernel::kNone, slope_rows_ = kernel::kNone;
   MemoryId slope_columns_ = kernel::kNone;
   // Of the block of columns and that of rows.

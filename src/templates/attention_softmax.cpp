@@ -85,7 +85,7 @@ ValueId SoftmaxWriter::mask_scores(Expr r, Expr absolute, const Columns& columns
     w_.store_vector(scores_, {r, c}, s);
     return Values{w_.compute(Opcode::max, {s, before[0]})};
   };
-  const Expr end = config_.pairs ? pair_blocks(columns) * (2 * lanes_) : columns.count;
+  const Expr end = config_.rounds_weights ? pair_blocks(columns) * (2 * lanes_) : columns.count;
   const Values most = w_.loop(zero_, end, lanes_, Runs::surely, {w_.f32(-kInfinity)}, largest);
   return w_.across(Opcode::max, most[0]);
 }
@@ -99,7 +99,7 @@ ValueId SoftmaxWriter::weigh(Expr r, ValueId centre, const Columns& columns) {
     sum = w_.compute(Opcode::add, {sum, p});
     return problem_.dropout ? w_.compute(Opcode::mul, {p, w_.load_vector(factors_, {c})}) : p;
   };
-  if (config_.pairs) {
+  if (config_.rounds_weights) {
     const auto add_two = [&](Expr n, const Values& before) {
       sum = before[0];
       const Expr c = n * (2 * lanes_);
@@ -145,13 +145,7 @@ void SoftmaxWriter::softmax_of_tiles(Expr row, const Columns& columns) {
     if (one_block_) return;
     w_.store_vector(alpha_, {r}, w_.exp_of_negative(w_.compute(Opcode::sub, {old, centre})));
   });
-  // Its keys are of this vector region.
-  prepare_dropout();
   for_each_row([&](Expr r) {
-    if (problem_.dropout) {
-      const Expr absolute = first_row_ + sym::min(row + r, count_ - 1);
-      draw_factors(factors_, absolute, columns.first, columns.count);
-    }
     w_.store_scalar(block_sum_, {r}, weigh(r, w_.load_scalar(centre_, {r}), columns));
   });
   for_rows([&](Expr r) {
