@@ -66,11 +66,12 @@ void SlopeWriter::weigh(Expr first_row, Expr seen) {
       const ValueId slope = w_.compute(Opcode::sub, {w_.load_vector(slopes_, {row, c}), level});
       const bool hides = problem_.mask && mask_.dtype == DType::boolean;
       const ValueId passes = hides ? mask_lanes(valid, absolute, first_ + c) : valid;
+      const ValueId nothing = w_.f32(0);
       ValueId made = w_.compute(Opcode::mul, {p, slope});
       if (config_.rounds_weights && problem_.scale != 1) {
         made = w_.compute(Opcode::mul, {made, w_.f32(problem_.scale)});
       }
-      made = w_.select(passes, made, w_.f32(0));
+      made = w_.select(passes, made, nothing);
       w_.store_vector(slopes_, {row, c}, made);
       return made;
     };
