@@ -3,6 +3,8 @@
     python bench/gemm.py --threads 1                   all of gemm_shapes.txt, without an epilogue
     python bench/gemm.py --epilogue gate               silu(a b) times another operand
     python bench/gemm.py --epilogue two                gelu(a b) and a b, both kept
+    python bench/gemm.py --epilogue gelu               what the library can take, too; and `add`
+    python bench/gemm.py --shapes 197x384x1536:nk      M, N and K of these alone
     python bench/gemm.py --prologue gate               (silu(a) times another operand) b
     python bench/gemm.py --dtype bf16                  of a processor with AVX512-BF16 or AMX
     python bench/gemm.py --ours auto                   whom the scheduler chooses, against the library
@@ -30,6 +32,8 @@ from inkle import machine
 
 EPILOGUES: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "none": lambda y, other: y,
+    "add": lambda y, other: y + other,
+    "gelu": lambda y, other: F.gelu(y),
     "gate": lambda y, other: F.silu(y) * other,
     "two": lambda y, other: (F.gelu(y), y),
 }
@@ -63,8 +67,14 @@ def compiled(by: str, b: torch.Tensor, prologue: str, epilogue: str, inputs: Any
     return call, kinds
 
 
-def shapes() -> list[tuple[str, int, int, int, int, str]]:
+def shapes(given: str) -> list[tuple[str, int, int, int, int, str]]:
     result = []
+    if given:
+        for shape in given.split(","):
+            sizes, layout = shape.split(":")
+            rows, columns, terms = (int(n) for n in sizes.split("x"))
+            result.append(("given", 1, rows, columns, terms, layout))
+        return result
     with open(SHAPES) as file:
         for line in file:
             if line.startswith("#"):
@@ -81,6 +91,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=0.6, help="of measuring, for each shape")
     parser.add_argument("--only", default="")
+    parser.add_argument("--shapes", default="", help="instead of gemm_shapes.txt")
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
     parser.add_argument("--weight", choices=["as it is", "i8"], default="as it is")
     parser.add_argument("--most-rows", type=int, default=1 << 20)
@@ -93,7 +104,7 @@ def main() -> None:
     ratios = []
     print("| shape | batch | M | N | K | template, ms | library, ms | GFLOP/s | ratio |")
     print("|---|---|---|---|---|---|---|---|---|")
-    for name, batch, rows, columns, terms, layout in shapes():
+    for name, batch, rows, columns, terms, layout in shapes(options.shapes):
         if (options.only and options.only not in name) or rows > options.most_rows:
             continue
         lead = (batch,) if batch > 1 else ()

@@ -39,7 +39,9 @@ schedule::ScheduledProgram scheduled_for(const std::string& file,
   schedule::Options options;
   options.target = abi::gpu_target_of(device);
   if (options.target.products != abi::ProductRules{}) {
-    options.target.libraries.gemm.source = driver::gemm_source_from_environment();
+    if (const auto source = driver::gemm_source_from_environment()) {
+      options.target.libraries.gemm.source = *source;
+    }
     driver::take_tile_from_environment(options.target);
   }
   return schedule::schedule(lower::lower(graph), options);

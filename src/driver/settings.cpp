@@ -57,9 +57,10 @@ Tile tile_of(std::string_view by) {
 
 }  // namespace
 
-abi::GemmSource gemm_source_from_environment() {
+std::optional<abi::GemmSource> gemm_source_from_environment() {
   const std::string_view by = gemm_setting();
-  if (by.empty() || by == "library") return abi::GemmSource::library;
+  if (by.empty()) return std::nullopt;
+  if (by == "library") return abi::GemmSource::library;
   if (by == "template") return abi::GemmSource::templates;
   if (by == "auto") return abi::GemmSource::least;
   if (!by.starts_with(kTile)) refuse(by);

@@ -113,10 +113,10 @@ class Backend {
       abi::PlanAndCode made) const = 0;
 };
 
-// INKLE_GEMM: library, which is the default, template or auto; of a GPU also
+// INKLE_GEMM: library, template or auto, or what the target's row says; of a GPU also
 // `template:128x192p/2+left`: one tile of its template, by ping-pong, with the terms in two parts
 // and with computed left operands. Throws UserError for another value.
-[[nodiscard]] abi::GemmSource gemm_source_from_environment();
+[[nodiscard]] std::optional<abi::GemmSource> gemm_source_from_environment();
 // The one tile that the setting names, if any, becomes the only one of the target.
 void take_tile(abi::Target& target, std::string_view setting);
 // That of INKLE_GEMM.

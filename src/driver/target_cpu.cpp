@@ -27,7 +27,7 @@ class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const codegen::cpu::TargetOptions& options)
       : generator_(options),
-        gemm_(options.gemm),
+        gemm_(options.gemm.value_or(generator_.row().libraries.gemm.source)),
         is_for_this_processor_(options.instruction_set.empty() && options.row == nullptr) {}
 
   const abi::DeviceDescription& device() const override { return generator_.device(); }

@@ -36,6 +36,11 @@ constexpr double kOneRowGain = 0.3;
 constexpr std::int64_t kManyRows = 256;
 constexpr double kManyRowsGain = 0.02;
 constexpr double kPostOpMoves = 0.5;
+constexpr double kAdditionMoves = 0.25;
+
+// Where no more is expected, either may be the faster one: then the library has it, whose code is
+// there already.
+constexpr double kLeastGain = 0.01;
 
 // Against a multiplication, of functions like exp.
 constexpr double kFunctionCost = 10;
@@ -179,13 +184,13 @@ bool PanelChoice::is_chosen(const MatmulStep& m, double computed, double moves,
   } else if (rows && *rows >= kManyRows) {
     library += kManyRowsGain;
   }
-  const bool has_work = std::any_of(m.epilogue.begin(), m.epilogue.end(), [](const Epilogue& e) {
-    return e.kind != abi::PostOpKind::relu && e.kind != abi::PostOpKind::linear;
-  });
-  if (has_work) moves = std::max(moves, kPostOpMoves);
+  for (const Epilogue& e : m.epilogue) {
+    if (e.kind == abi::PostOpKind::relu || e.kind == abi::PostOpKind::linear) continue;
+    moves = std::max(moves, e.kind == abi::PostOpKind::add ? kAdditionMoves : kPostOpMoves);
+  }
   // Of bf16 multiplying takes half the time, and so does moving the result.
   library += moves * rules.gemm_joined_terms / static_cast<double>(*m.a.sizes.back().constant());
-  return computed <= library;
+  return computed + kLeastGain <= library;
 }
 
 }  // namespace inkle::schedule

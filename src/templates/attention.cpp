@@ -26,15 +26,38 @@ bool multiplies_pairs(const abi::Target& target) {
 // Pairs take half the multiplications, of sizes that are rounded up to two vectors, and more work
 // to pack. What a row of q costs in f32 and in pairs: a score for each column, then the products of
 // the weights with the columns' values.
-bool gains_by_pairs(const AttentionProblem& problem, std::int64_t lanes) {
+bool gains_by_pairs(const AttentionProblem& problem, std::int64_t lanes, bool rounds_weights) {
   constexpr std::int64_t kUnknown = 256;
   constexpr double kLeastGain = 0.9;
   const auto likely = [=](Expr size) { return sym::hint(size).value_or(kUnknown); };
   const std::int64_t columns = likely(problem.kv_length), head = likely(problem.head_dim);
   const std::int64_t values = round_up(likely(problem.value_dim), lanes);
   const std::int64_t wide = round_up(columns, lanes) * head + columns * values;
-  const std::int64_t pairs = round_up(columns, lanes) * round_up(head, 2 * lanes) / 2 +
-                             round_up(columns, 2 * lanes) / 2 * values;
+  const std::int64_t weighted =
+      (rounds_weights ? round_up(columns, 2 * lanes) / 2 : columns) * values;
+  const std::int64_t pairs =
+      round_up(columns, lanes) * round_up(head, 2 * lanes) / 2 + weighted;
+  return static_cast<double>(pairs) < kLeastGain * static_cast<double>(wide);
+}
+
+// The same of the gradient: scores and gradients of weights, then those of values, keys and queries.
+bool gradient_gains_by_pairs(const AttentionProblem& problem, std::int64_t lanes,
+                             bool rounds_weights) {
+  constexpr std::int64_t kUnknown = 256;
+  constexpr double kLeastGain = 0.9;
+  const auto likely = [=](Expr size) { return sym::hint(size).value_or(kUnknown); };
+  const std::int64_t columns = likely(problem.kv_length), rows = likely(problem.q_length);
+  const std::int64_t head = likely(problem.head_dim), value = likely(problem.value_dim);
+  const std::int64_t heads = round_up(head, lanes), values = round_up(value, lanes);
+  const std::int64_t wide =
+      rows * (round_up(columns, lanes) * (head + value) + columns * (2 * heads + values));
+  const std::int64_t across = (round_up(head, 2 * lanes) + round_up(value, 2 * lanes)) / 2;
+  const std::int64_t scores = rows * round_up(columns, lanes) * across;
+  const std::int64_t weighted = rounds_weights
+                                    ? rows * round_up(columns, 2 * lanes) / 2 * heads +
+                                          round_up(rows, 2) / 2 * columns * (heads + values)
+                                    : rows * columns * (2 * heads + values);
+  const std::int64_t pairs = scores + weighted;
   return static_cast<double>(pairs) < kLeastGain * static_cast<double>(wide);
 }
 
@@ -59,12 +82,15 @@ AttentionConfig registers_of(const abi::Target& target) {
 std::vector<AttentionConfig> forward_configs(const AttentionProblem& problem,
                                              const abi::Target& target) {
   AttentionConfig config = registers_of(target);
-  // Dropped weights are few and large, and their rounding shows; their gradient is of f32, too.
-  const bool rounds_weights = problem.dtype == DType::bf16 && !problem.dropout;
-  config.tiles = rounds_weights && target.matrix_unit == abi::MatrixUnit::amx &&
+  const bool is_narrow = problem.dtype == DType::bf16;
+  // Dropped weights are few and large, and their rounding shows: eager's are f32.
+  config.rounds_weights = is_narrow && !problem.dropout;
+  config.tiles = config.rounds_weights && target.matrix_unit == abi::MatrixUnit::amx &&
                  config.lanes == kTileSide && gains_by_tiles(problem);
-  config.pairs = config.tiles || (rounds_weights && multiplies_pairs(target) &&
-                                  gains_by_pairs(problem, config.lanes));
+  config.pairs =
+      config.tiles || (is_narrow && multiplies_pairs(target) &&
+                       gains_by_pairs(problem, config.lanes, config.rounds_weights));
+  config.rounds_weights = config.rounds_weights && config.pairs;
   if (config.tiles) config.vectors = static_cast<std::int32_t>(kTilesAcross);
   // 128 rows or more keep packing below 5 per cent of the time; at 32 it takes 15.
   config.q_block = 128;
@@ -72,8 +98,15 @@ std::vector<AttentionConfig> forward_configs(const AttentionProblem& problem,
   return {config};
 }
 
-std::vector<AttentionConfig> gradient_configs(const AttentionProblem&, const abi::Target& target) {
+std::vector<AttentionConfig> gradient_configs(const AttentionProblem& problem,
+                                              const abi::Target& target) {
   AttentionConfig config = registers_of(target);
+  // Eager's gradient rounds weights where its own algorithm takes the call: without dropout, and
+  // with values as wide as keys.
+  config.rounds_weights = !problem.dropout && problem.head_dim == problem.value_dim;
+  config.pairs = problem.dtype == DType::bf16 && multiplies_pairs(target) &&
+                 gradient_gains_by_pairs(problem, config.lanes, config.rounds_weights);
+  config.rounds_weights = config.rounds_weights && config.pairs;
   config.q_block = 64;
   config.kv_block = 128;
   return {config};
@@ -147,7 +180,8 @@ constexpr std::array kTemplates = {
 std::string to_string(const AttentionConfig& config) {
   return fmt::format("lanes {} rows {} vectors {} q_block {} kv_block {}{}{}", config.lanes,
                      config.rows, config.vectors, config.q_block, config.kv_block,
-                     config.pairs ? " pairs" : "", config.tiles ? " tiles" : "");
+                     config.pairs ? config.rounds_weights ? " pairs" : " pairs of operands" : "",
+                     config.tiles ? " tiles" : "");
 }
 
 std::span<const AttentionTemplate> attention_templates() { return kTemplates; }

@@ -74,8 +74,10 @@ struct AttentionConfig {
   // Rows of q and columns of k of a block.
   std::int64_t q_block = 32;
   std::int64_t kv_block = 256;
-  // Products of bf16 in pairs (dot_bf16): of q, k, v and of weights, which are rounded.
+  // Products of bf16 in pairs (dot_bf16): of operands, which nothing is lost of,
   bool pairs = false;
+  // and of weights and gradients of scores, which are rounded for it.
+  bool rounds_weights = false;
   // By tiles of a core; then `vectors` are the tiles of a row.
   bool tiles = false;
   friend bool operator==(const AttentionConfig&, const AttentionConfig&) = default;

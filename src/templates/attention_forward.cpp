@@ -98,9 +98,13 @@ class ForwardWriter : SoftmaxWriter {
   void pack(const Columns& columns) {
     if (config_.pairs) {
       pack_transposed_pairs(k_, size_.head, keys_, columns.first, columns.count);
-      return pack_value_pairs(columns);
+    } else {
+      pack_transposed(k_, size_.head, keys_, columns.first, columns.count);
     }
-    pack_transposed(k_, size_.head, keys_, columns.first, columns.count);
+    if (config_.rounds_weights) {
+      return pack_column_pairs(v_, size_.value, values_, columns.first, columns.count,
+                               has_whole_columns());
+    }
     if (packs_values_) pack_values(columns);
   }
 
@@ -131,27 +135,6 @@ class ForwardWriter : SoftmaxWriter {
                         w_.compute(Opcode::mul, {q, w_.f32(problem_.scale)}));
       });
     }
-  }
-
-  // Pairs of rows a vector apart; those beyond the end are 0, as their weights are.
-  void pack_value_pairs(const Columns& columns) {
-    w_.loop(zero_, pair_blocks(columns), 1, [&](Expr n) {
-      w_.loop(zero_, w_.number(lanes_), 1, [&](Expr l) {
-        const auto column = [&](int half) { return n * (2 * lanes_) + l + half * lanes_; };
-        const auto row = [&](int half) {
-          return columns.first + sym::min(column(half), columns.count - 1);
-        };
-        for (std::int64_t d = 0; d < size_.value_width; d += lanes_) {
-          const auto load = [&](int half) {
-            const ValueId v = load_row(v_, kv_head_, row(half), d, size_.value);
-            if (has_whole_columns()) return v;
-            const ValueId left = b_.index(columns.count - column(half));
-            return w_.select(w_.compare(Opcode::greater, left, w_.i64(0)), v, w_.f32(0));
-          };
-          w_.store_vector(values_, {n * lanes_ + l, w_.number(d)}, w_.pair(load(0), load(1)));
-        }
-      });
-    });
   }
 
   void pack_values(const Columns& columns) {
@@ -259,9 +242,9 @@ class ForwardWriter : SoftmaxWriter {
       return packs_values_ ? w_.load_vector(values_, {c, feature(v)})
                            : load_lanes(v_, kv_head_, columns.first + c, feature(v));
     };
-    const MemoryId from = config_.pairs ? weights_ : scores_;
+    const MemoryId from = config_.rounds_weights ? weights_ : scores_;
     const auto weight = [&](int r, Expr c) { return w_.load_scalar(from, {w_.number(r), c}); };
-    const Expr terms = config_.pairs ? pair_blocks(columns) * lanes_ : columns.count;
+    const Expr terms = config_.rounds_weights ? pair_blocks(columns) * lanes_ : columns.count;
     sums = w_.product(block, sums, zero_, terms, Runs::surely, value, weight);
     for_each_sum(block, sums, [&](int r, int v, ValueId sum) {
       w_.store_vector(totals_, {row + r, feature(v)}, sum);
@@ -314,18 +297,21 @@ std::vector<Array> forward_arrays(const AttentionProblem& problem, const Attenti
   const auto n = [&](std::int64_t v) { return context.constant(v); };
   const DType dtype = config.pairs ? DType::i32 : DType::f32;
   const std::int64_t features = config.pairs ? size.head_pairs : size.head;
-  const std::int64_t values = config.pairs ? size.columns / 2 : size.columns;
+  const std::int64_t values = config.rounds_weights ? size.columns / 2 : size.columns;
+  const DType weights = config.rounds_weights ? DType::i32 : DType::f32;
   std::vector<Array> arrays = {{"qs", {n(rows.padded), n(features)}, dtype},
                                {"ks", {n(features), n(size.columns)}, dtype}};
   if (packs_values(problem, config))
-    arrays.push_back({"vs", {n(values), n(size.value_width)}, dtype});
+    arrays.push_back({"vs", {n(values), n(size.value_width)}, weights});
   arrays.push_back({"s", {n(rows.group), n(size.columns)}});
   arrays.push_back({"sums", {n(rows.padded), n(size.value_width)}});
   arrays.push_back({"maximum", {n(rows.padded)}});
   arrays.push_back({"sum", {n(rows.padded)}});
   arrays.push_back({"alpha", {n(rows.group)}});
   if (problem.dropout) arrays.push_back({"factors", {n(size.columns)}});
-  if (config.pairs) arrays.push_back({"weights", {n(rows.group), n(values)}, dtype});
+  if (config.rounds_weights) {
+    arrays.push_back({"weights", {n(rows.group), n(values)}, weights});
+  }
   if (config.tiles) {
     arrays.push_back({"centre", {n(rows.group)}});
     arrays.push_back({"block_sum", {n(rows.group)}});

@@ -20,37 +20,17 @@
 //
 // dq accumulates in the result itself where that is f32, else in an array. A row that is hidden
 // from the block (causal) takes no part in it.
+//
+// Of bf16 where the machine multiplies pairs of them, s and dp are sums of pairs of features a vector
+// apart, which loses nothing. Where weights may be rounded, dq is one of pairs of columns a vector
+// apart, dv and dk of pairs of neighbouring rows; the scale is then a factor of ds. Sums are f32.
 #include <algorithm>
-#include <limits>
 
-#include "templates/attention_writer.h"
+#include "templates/attention_slopes.h"
 
 namespace inkle::templates {
 
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Rows of a product whose sums are few vectors wide.
-constexpr int kMostRows = 12;
-
-struct Blocks {
-  std::int64_t rows;    // of a block
-  std::int64_t padded;  // in whole groups
-  // Elements from a row of weights to the next: the rows of one column are not all in the same sets
-  // of a cache, and the last group of columns does not read the next row.
-  std::int64_t line;
-};
-
-Blocks blocks_of(const AttentionProblem& problem, const AttentionConfig& config) {
-  Blocks blocks{};
-  blocks.rows = std::max<std::int64_t>(config.q_block, 1);
-  if (const auto length = problem.q_length.constant()) {
-    blocks.rows = std::clamp<std::int64_t>(*length, 1, blocks.rows);
-  }
-  blocks.padded = round_up(blocks.rows, config.rows);
-  blocks.line = dimensions_of(problem, config).columns + round_up(kMostRows, config.lanes);
-  return blocks;
-}
 
 // Whether dq accumulates in the result.
 bool accumulates_in_place(const AttentionProblem& problem, const AttentionConfig& config) {
@@ -66,13 +46,11 @@ Expr share_of(const AttentionProblem& problem) {
   return sym::max(sym::floordiv(problem.heads, sym::max(problem.kv_heads, one)), one);
 }
 
-class GradientWriter : AttentionWriter {
+class GradientWriter : SlopeWriter {
  public:
   GradientWriter(const AttentionProblem& problem, const AttentionConfig& config,
                  kernel::Kernel& made, sym::Context& context)
-      : AttentionWriter(problem, config, made, context),
-        blocks_(blocks_of(problem, config)),
-        share_(share_of(problem)) {
+      : SlopeWriter(problem, config, made, context), share_(share_of(problem)) {
     declare_parameters();
     batch_ = b_.axis(kernel::AxisKind::task, problem.batch);
     kv_head_ = b_.axis(kernel::AxisKind::task, problem.kv_heads);
@@ -105,16 +83,15 @@ class GradientWriter : AttentionWriter {
   void declare_arrays() {
     in_place_ = accumulates_in_place(problem_, config_);
     declare(gradient_arrays(problem_, config_));
+    find_arrays();
     queries_ = array("qs");
-    gradients_ = array("gs");
     keys_across_ = array("kt");
     values_across_ = array("vt");
     keys_ = array("ks");
-    weights_ = array("p");
-    slopes_ = array("ds");
+    query_rows_ = config_.pairs ? array("q_rows") : queries_;
+    gradient_rows_ = config_.pairs ? array("g_rows") : gradients_;
     dk_sums_ = array("dks");
     dv_sums_ = array("dvs");
-    factors_ = array("factors");
     dq_sums_ = array("dqs");
   }
 
@@ -161,10 +138,11 @@ class GradientWriter : AttentionWriter {
 
   // --- A block of columns
   void columns() {
-    pack_transposed(k_, size_.head, keys_across_, first_, count_);
-    pack_transposed(v_, size_.value, values_across_, first_, count_);
+    pack_columns();
     w_.loop(zero_, count_, 1, [&](Expr c) {
-      pack_row(k_, size_.head, problem_.scale, kv_head_, first_ + c, keys_, c);
+      if (!config_.rounds_weights) {
+        pack_row(k_, size_.head, problem_.scale, kv_head_, first_ + c, keys_, c);
+      }
       clear(c);
     });
     // The last group of columns adds to more than there are.
@@ -183,6 +161,18 @@ class GradientWriter : AttentionWriter {
       write_row(dk_, dk_sums_, c, size_.head);
       write_row(dv_, dv_sums_, c, size_.value);
     });
+  }
+
+  void pack_columns() {
+    if (!config_.pairs) {
+      pack_transposed(k_, size_.head, keys_across_, first_, count_);
+      return pack_transposed(v_, size_.value, values_across_, first_, count_);
+    }
+    pack_transposed_pairs(k_, size_.head, keys_across_, first_, count_);
+    pack_transposed_pairs(v_, size_.value, values_across_, first_, count_);
+    if (!config_.rounds_weights) return;
+    pack_column_pairs(k_, size_.head, keys_, first_, count_,
+                      sym::divides(std::int64_t{2} * lanes_, problem_.kv_length));
   }
 
   void clear(Expr c) {
@@ -217,14 +207,21 @@ class GradientWriter : AttentionWriter {
     w_.loop(zero_, groups * config_.rows, 1, [&](Expr r) {
       // Padding repeats the last row: finite work whose result nobody reads.
       const Expr row = first_row_ + sym::min(r, rows_ - 1);
-      pack_row(q_, size_.head, problem_.scale, head_, row, queries_, r);
-      pack_row(grad_, size_.value, 1, head_, row, gradients_, r);
+      if (config_.pairs) {
+        pack_feature_pairs(q_, size_.head, row, queries_, r);
+        pack_feature_pairs(grad_, size_.value, row, gradients_, r);
+      }
+      if (config_.rounds_weights) return;
+      pack_row(q_, size_.head, problem_.scale, head_, row, query_rows_, r);
+      pack_row(grad_, size_.value, 1, head_, row, gradient_rows_, r);
     });
     w_.loop(zero_, groups, 1, [&](Expr g) {
       const Expr row = g * config_.rows;
       const auto group = [&](Expr seen) {
-        tiles(row, seen, queries_, size_.head, keys_across_, weights_);
-        tiles(row, seen, gradients_, size_.value, values_across_, slopes_);
+        const bool pairs = config_.pairs;
+        tiles(row, seen, queries_, pairs ? size_.head_pairs : size_.head, keys_across_, weights_);
+        tiles(row, seen, gradients_, pairs ? size_.value_pairs : size_.value, values_across_,
+              slopes_);
         weigh(row, seen);
         add_to_rows(head_number, row, seen);
       };
@@ -237,8 +234,36 @@ class GradientWriter : AttentionWriter {
         return Values();
       });
     });
-    add_to_columns(dv_sums_, size_.value_width, weights_, gradients_);
-    add_to_columns(dk_sums_, size_.head_width, slopes_, queries_);
+    if (!config_.rounds_weights) {
+      add_to_columns(dv_sums_, size_.value_width, weights_, gradient_rows_);
+      return add_to_columns(dk_sums_, size_.head_width, slopes_, query_rows_);
+    }
+    pair_rows();
+    pack_row_pairs(q_, size_.head, query_rows_);
+    pack_row_pairs(grad_, size_.value, gradient_rows_);
+    add_to_columns(dv_sums_, size_.value_width, weight_rows_, gradient_rows_);
+    add_to_columns(dk_sums_, size_.head_width, slope_rows_, query_rows_);
+  }
+
+  // to[r] := the row as pairs of features, 0 beyond the last.
+  void pack_feature_pairs(const Operand& operand, std::int64_t features, Expr row, MemoryId to,
+                          Expr r) {
+    for (std::int64_t d = 0; d < features; d += std::int64_t{2} * lanes_) {
+      w_.store_vector(to, {r, w_.number(d / 2)}, load_pairs(operand, head_, row, d, features));
+    }
+  }
+
+  // to[i] := rows 2 i and 2 i + 1 of the block as pairs; the last repeats itself.
+  void pack_row_pairs(const Operand& operand, std::int64_t features, MemoryId to) {
+    w_.loop(zero_, sym::ceildiv(rows_, 2), 1, [&](Expr i) {
+      const Expr low = first_row_ + i * 2;
+      const Expr high = first_row_ + sym::min(i * 2 + 1, rows_ - 1);
+      for (std::int64_t d = 0; d < features; d += lanes_) {
+        w_.store_vector(to, {i, w_.number(d)},
+                        w_.pair(load_row(operand, head_, low, d, features),
+                                load_row(operand, head_, high, d, features)));
+      }
+    });
   }
 
   // to[row + r][c] := sum over k of left[row + r][k] * panel[k][c].
@@ -251,106 +276,13 @@ class GradientWriter : AttentionWriter {
       const Values sums = w_.product(block, w_.zeros(block), zero_, w_.number(features),
                                      Runs::surely, right, element);
       for_each_sum(block, sums, [&](int r, int v, ValueId sum) {
+        // Queries in pairs are as they were.
+        if (config_.pairs && to == weights_ && problem_.scale != 1) {
+          sum = w_.compute(Opcode::mul, {sum, w_.f32(problem_.scale)});
+        }
         w_.store_vector(to, {row + r, c + v * lanes_}, sum);
       });
     });
-  }
-
-  // Scores become the weights that the values got, gradients of weights those of scores. Columns
-  // that only rows of later groups see become 0, too.
-  void weigh(Expr first_row, Expr seen) {
-    w_.loop(zero_, w_.number(config_.rows), 1, [&](Expr r) {
-      const Expr row = first_row + r;
-      const Expr absolute = first_row_ + sym::min(row, rows_ - 1);
-      Expr limit = seen;
-      if (problem_.is_causal) limit = sym::min(limit, absolute + 1 - first_);
-      if (problem_.dropout) draw_factors(factors_, absolute, first_, count_);
-      const RowValues of = row_values(row, absolute);
-      const ValueId sum = weigh_scores(row, absolute, limit, of);
-      // Where the block has all columns their sum is the better one: it cancels to the last bits.
-      const ValueId is_whole =
-          w_.compare(Opcode::less_equal, b_.index(problem_.kv_length), w_.i64(size_.columns));
-      const ValueId level = w_.select(is_whole, sum, of.level);
-      w_.loop(zero_, count_, lanes_, [&](Expr c) {
-        const ValueId valid = w_.lanes_before(limit, c);
-        const ValueId p = undropped(row, c);
-        const ValueId slope = w_.compute(Opcode::sub, {w_.load_vector(slopes_, {row, c}), level});
-        const bool hides = problem_.mask && mask_.dtype == DType::boolean;
-        const ValueId passes = hides ? mask_lanes(valid, absolute, first_ + c) : valid;
-        w_.store_vector(slopes_, {row, c},
-                        w_.select(passes, w_.compute(Opcode::mul, {p, slope}), w_.f32(0)));
-      });
-      // The last group of columns reads more than there are.
-      for (int beyond = 0; beyond < kMostRows - 1; beyond += lanes_) {
-        w_.store_vector(weights_, {row, count_ + beyond}, w_.f32(0));
-        w_.store_vector(slopes_, {row, count_ + beyond}, w_.f32(0));
-      }
-    });
-  }
-
-  // Where undropped weights are once the dropped ones have taken the place of the scores.
-  ValueId undropped(Expr row, Expr c) {
-    return problem_.dropout ? w_.load_vector(factors_, {c}) : w_.load_vector(weights_, {row, c});
-  }
-
-  struct RowValues {
-    ValueId centre, inverse, level;
-  };
-
-  // Weights to the place of the scores; their gradients, and undropped weights, to be read again.
-  // The sum of the products of both.
-  ValueId weigh_scores(Expr row, Expr absolute, Expr limit, const RowValues& of) {
-    const ValueId total = w_.loop(
-        zero_, count_, lanes_, Runs::perhaps, {w_.f32(0)}, [&](Expr c, const Values& before) {
-          const ValueId valid = w_.lanes_before(limit, c);
-          // Products of columns that no row of the group sees were left out.
-          const bool is_there = !problem_.is_causal;
-          const auto score = [&] { return w_.load_vector(weights_, {row, c}); };
-          const ValueId s = masked_score(score, is_there, valid, absolute, first_ + c);
-          const ValueId raw = w_.exp_of_negative(w_.compute(Opcode::sub, {s, of.centre}));
-          const ValueId p = w_.compute(Opcode::mul, {raw, of.inverse});
-          const ValueId factor = problem_.dropout ? w_.load_vector(factors_, {c}) : kernel::kNone;
-          if (problem_.dropout) {
-            w_.store_vector(weights_, {row, c}, w_.compute(Opcode::mul, {p, factor}));
-          }
-          const auto slope = [&] {
-            const ValueId dp = w_.load_vector(slopes_, {row, c});
-            return problem_.dropout ? w_.compute(Opcode::mul, {dp, factor}) : dp;
-          };
-          const ValueId dp =
-              is_there ? w_.select(valid, slope(), w_.f32(0)) : w_.where(valid, slope, w_.f32(0));
-          if (problem_.dropout) {
-            w_.store_vector(factors_, {c}, p);
-          } else {
-            w_.store_vector(weights_, {row, c}, p);
-          }
-          w_.store_vector(slopes_, {row, c}, dp);
-          return Values{w_.compute(Opcode::fma, {p, dp, before[0]})};
-        })[0];
-    return w_.across(Opcode::add, total);
-  }
-
-  RowValues row_values(Expr row, Expr absolute) {
-    const auto statistic = [&](Expr which) {
-      return w_.load_scalar(statistics_.memory, {offset_of(statistics_, head_, absolute, which)});
-    };
-    const ValueId most = statistic(zero_);
-    const ValueId sum = statistic(one_);
-    // A row that has seen nothing: 0 * 0, or with `safe` unset 0 * infinity.
-    const ValueId nothing = w_.compare(Opcode::equal, most, w_.f32(-kInfinity));
-    RowValues of{};
-    of.centre = w_.select(nothing, w_.f32(0), most);
-    of.inverse = w_.compute(Opcode::div, {w_.f32(1), sum});
-    if (problem_.safe) {
-      of.inverse = w_.select(w_.compare(Opcode::equal, sum, w_.f32(0)), w_.f32(0), of.inverse);
-    }
-    ValueId total = w_.f32(0);
-    for (std::int64_t d = 0; d < size_.value; d += lanes_) {
-      const ValueId g = w_.load_vector(gradients_, {row, w_.number(d)});
-      total = w_.compute(Opcode::fma, {g, load_row(out_, head_, absolute, d, size_.value), total});
-    }
-    of.level = w_.across(Opcode::add, total);
-    return of;
   }
 
   // --- Products that add to what is there
@@ -386,12 +318,16 @@ class GradientWriter : AttentionWriter {
     for_each_width(size_.head_width, [&](int first, Block block) {
       const auto add = [&](Expr from, int rows) {
         const auto absolute = [&](int r) { return first_row_ + from + r; };
-        const auto slope = [&](int r, Expr c) { return w_.load_scalar(slopes_, {from + r, c}); };
+        const auto slope = [&](int r, Expr c) {
+          return config_.rounds_weights ? w_.load_scalar(slope_columns_, {from + r - row, c})
+                               : w_.load_scalar(slopes_, {from + r, c});
+        };
         const auto load = [&](int r, Expr d) { return load_dq(head_number, absolute(r), d); };
         const auto store = [&](int r, Expr d, ValueId sum) {
           store_dq(head_number, absolute(r), d, sum);
         };
-        add_product({rows, block.vectors}, first, zero_, seen, keys_, slope, load, store);
+        const Expr end = config_.rounds_weights ? pair_blocks(seen) * lanes_ : seen;
+        add_product({rows, block.vectors}, first, zero_, end, keys_, slope, load, store);
       };
       const ValueId is_whole =
           w_.compare(Opcode::less_equal, b_.index(row + config_.rows), b_.index(rows_));
@@ -409,57 +345,69 @@ class GradientWriter : AttentionWriter {
     });
   }
 
-  // to[c] := to[c] + sum over rows r of weights[r][c] * rows[r].
+  // to[c] := to[c] + sum over rows r, or pairs of them, of weights[r][c] * rows[r].
   void add_to_columns(MemoryId to, std::int64_t width, MemoryId weights, MemoryId rows) {
     for_each_width(width, [&](int first, Block block) {
       w_.loop(zero_, count_, block.rows, [&](Expr c) {
         Expr begin = zero_;
         if (problem_.is_causal) {  // the first row that sees column c
           begin = sym::min(sym::max(first_ + c - first_row_, zero_), rows_);
+          if (config_.rounds_weights) begin = sym::floordiv(begin, 2);
         }
+        const Expr end = config_.rounds_weights ? sym::ceildiv(rows_, 2) : rows_;
         const auto weight = [&](int r, Expr row) { return w_.load_scalar(weights, {row, c + r}); };
         const auto load = [&](int r, Expr d) { return w_.load_vector(to, {c + r, d}); };
         const auto store = [&](int r, Expr d, ValueId sum) {
           w_.store_vector(to, {c + r, d}, sum);
         };
-        add_product(block, first, begin, rows_, rows, weight, load, store);
+        add_product(block, first, begin, end, rows, weight, load, store);
       });
     });
   }
 
-  Blocks blocks_;
   Expr share_;
   bool in_place_ = false;
-  Operand grad_, dq_, dk_, dv_;
-  MemoryId queries_ = kernel::kNone, gradients_ = kernel::kNone;
+  Operand dq_, dk_, dv_;
+  MemoryId queries_ = kernel::kNone;
   MemoryId keys_across_ = kernel::kNone, values_across_ = kernel::kNone, keys_ = kernel::kNone;
-  MemoryId weights_ = kernel::kNone, slopes_ = kernel::kNone;
+  MemoryId query_rows_ = kernel::kNone, gradient_rows_ = kernel::kNone;
   MemoryId dk_sums_ = kernel::kNone, dv_sums_ = kernel::kNone, dq_sums_ = kernel::kNone;
-  MemoryId factors_ = kernel::kNone;
-  // Of the block of columns and that of rows.
-  Expr first_, count_;
-  Expr first_row_, rows_;
 };
 
 }  // namespace
 
 std::vector<Array> gradient_arrays(const AttentionProblem& problem, const AttentionConfig& config) {
   const Dimensions size = dimensions_of(problem, config);
-  const Blocks blocks = blocks_of(problem, config);
+  const GradientBlocks blocks = gradient_blocks_of(problem, config);
   sym::Context& context = problem.q_length.context();
   const auto n = [&](std::int64_t v) { return context.constant(v); };
+  const bool pairs = config.pairs, rounds = config.rounds_weights;
+  const DType dtype = pairs ? DType::i32 : DType::f32;
+  const std::int64_t head = pairs ? size.head_pairs : size.head;
+  const std::int64_t value = pairs ? size.value_pairs : size.value;
+  const DType rows_of = rounds ? DType::i32 : DType::f32;
   std::vector<Array> arrays = {
-      {"qs", {n(blocks.padded), n(size.head_width)}},
-      {"gs", {n(blocks.padded), n(size.value_width)}},
-      {"kt", {n(size.head), n(size.columns)}},
-      {"vt", {n(size.value), n(size.columns)}},
-      {"ks", {n(size.columns), n(size.head_width)}},
+      {"qs", {n(blocks.padded), n(pairs ? head : size.head_width)}, dtype},
+      {"gs", {n(blocks.padded), n(pairs ? value : size.value_width)}, dtype},
+      {"kt", {n(head), n(size.columns)}, dtype},
+      {"vt", {n(value), n(size.columns)}, dtype},
+      {"ks", {n(rounds ? size.columns / 2 : size.columns), n(size.head_width)}, rows_of},
       {"p", {n(blocks.padded), n(blocks.line)}},
       {"ds", {n(blocks.padded), n(blocks.line)}},
       // Whole groups of columns; the sums of those beyond the block are not used.
       {"dks", {n(size.columns + kMostRows), n(size.head_width)}},
       {"dvs", {n(size.columns + kMostRows), n(size.value_width)}},
   };
+  if (pairs) {
+    const std::int64_t rows = rounds ? blocks.padded / 2 : blocks.padded;
+    arrays.push_back({"q_rows", {n(rows), n(size.head_width)}, rows_of});
+    arrays.push_back({"g_rows", {n(rows), n(size.value_width)}, rows_of});
+  }
+  if (rounds) {
+    arrays.push_back({"p_rows", {n(blocks.padded / 2), n(blocks.line)}, dtype});
+    arrays.push_back({"ds_rows", {n(blocks.padded / 2), n(blocks.line)}, dtype});
+    arrays.push_back({"ds_columns", {n(config.rows), n(size.columns / 2)}, dtype});
+  }
   if (problem.dropout) arrays.push_back({"factors", {n(size.columns)}});
   if (!accumulates_in_place(problem, config)) {
     arrays.push_back({"dqs", {share_of(problem) * problem.q_length, n(size.head_width)}});

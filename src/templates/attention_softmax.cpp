@@ -85,7 +85,7 @@ ValueId SoftmaxWriter::mask_scores(Expr r, Expr absolute, const Columns& columns
     w_.store_vector(scores_, {r, c}, s);
     return Values{w_.compute(Opcode::max, {s, before[0]})};
   };
-  const Expr end = config_.pairs ? pair_blocks(columns) * (2 * lanes_) : columns.count;
+  const Expr end = config_.rounds_weights ? pair_blocks(columns) * (2 * lanes_) : columns.count;
   const Values most = w_.loop(zero_, end, lanes_, Runs::surely, {w_.f32(-kInfinity)}, largest);
   return w_.across(Opcode::max, most[0]);
 }
@@ -99,7 +99,7 @@ ValueId SoftmaxWriter::weigh(Expr r, ValueId centre, const Columns& columns) {
     sum = w_.compute(Opcode::add, {sum, p});
     return problem_.dropout ? w_.compute(Opcode::mul, {p, w_.load_vector(factors_, {c})}) : p;
   };
-  if (config_.pairs) {
+  if (config_.rounds_weights) {
     const auto add_two = [&](Expr n, const Values& before) {
       sum = before[0];
       const Expr c = n * (2 * lanes_);

@@ -31,6 +31,7 @@ Dimensions dimensions_of(const AttentionProblem& problem, const AttentionConfig&
   d.head_width = round_up(d.head, config.lanes);
   d.value_width = round_up(d.value, config.lanes);
   d.head_pairs = round_up(d.head, std::int64_t{2} * config.lanes) / 2;
+  d.value_pairs = round_up(d.value, std::int64_t{2} * config.lanes) / 2;
   std::int64_t tile = std::int64_t{config.lanes} * config.vectors;
   if (problem.dropout) tile = round_up(tile, kDrawn);
   d.columns = std::max(config.kv_block, tile);
@@ -179,6 +180,27 @@ void AttentionWriter::pack_transposed_pairs(const Operand& operand, std::int64_t
     }
   });
   pad_columns(to, round_up(features, std::int64_t{2} * lanes_) / 2, count);
+}
+
+void AttentionWriter::pack_column_pairs(const Operand& operand, std::int64_t features, MemoryId to,
+                                        Expr first, Expr count, bool is_whole) {
+  const std::int64_t width = round_up(features, lanes_);
+  const Expr blocks = sym::ceildiv(count, std::int64_t{2} * lanes_);
+  w_.loop(zero_, blocks, 1, [&](Expr n) {
+    w_.loop(zero_, w_.number(lanes_), 1, [&](Expr l) {
+      const auto column = [&](int half) { return n * (2 * lanes_) + l + half * lanes_; };
+      for (std::int64_t d = 0; d < width; d += lanes_) {
+        const auto load = [&](int half) {
+          const Expr row = first + sym::min(column(half), count - 1);
+          const ValueId v = load_row(operand, kv_head_, row, d, features);
+          if (is_whole) return v;
+          const ValueId left = b_.index(count - column(half));
+          return w_.select(w_.compare(Opcode::greater, left, w_.i64(0)), v, w_.f32(0));
+        };
+        w_.store_vector(to, {n * lanes_ + l, w_.number(d)}, w_.pair(load(0), load(1)));
+      }
+    });
+  });
 }
 
 void AttentionWriter::pack_squares(const Operand& operand, const std::vector<Expr>& rows,

@@ -28,7 +28,7 @@ struct Dimensions {
   std::int64_t head, value;              // features
   std::int64_t head_width, value_width;  // in whole vectors
   std::int64_t columns;                  // of a block, in whole tiles of the registers
-  std::int64_t head_pairs;               // of features, in whole vectors
+  std::int64_t head_pairs, value_pairs;  // of features, in whole vectors
 };
 [[nodiscard]] Dimensions dimensions_of(const AttentionProblem& problem,
                                        const AttentionConfig& config);
@@ -80,6 +80,10 @@ class AttentionWriter {
   // The same of bf16 in pairs: to[pair][column], feature f of each 2 lanes with f + lanes.
   void pack_transposed_pairs(const Operand& operand, std::int64_t features, MemoryId to, Expr first,
                              Expr count);
+  // Rows [first, first + count) of k or v as pairs a vector apart: to[pair][feature]. Those beyond
+  // the end are 0, as what they are multiplied by is; if `is_whole` there are none.
+  void pack_column_pairs(const Operand& operand, std::int64_t features, MemoryId to, Expr first,
+                         Expr count, bool is_whole);
   // Features [first, first + lanes) of a row and those behind them, as pairs; 0 beyond the end.
   ValueId load_pairs(const Operand& operand, Expr head, Expr row, std::int64_t first,
                      std::int64_t count);

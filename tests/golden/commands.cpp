@@ -448,8 +448,8 @@ std::string written(const templates::Template<Problem, Config>& row, const Probl
 
 // templates [--training] [--gemm] [--passes=a,b]: a graph's attention, or its matrix products, as
 // kernel IR, of a CPU with AVX2, before or after kernel passes. Each is verified and read back.
-// templates --amx: products and attention of a CPU with tiles. templates --wgmma[=TILE]: products
-// of sm_90a.
+// templates --amx: products and attention of a CPU with tiles; --bf16: with pairs of bf16. templates
+// --wgmma[=TILE]: products of sm_90a.
 std::string from_templates(std::string_view text, std::span<const std::string> args) {
   schedule::Options options = fixed_options();
   std::string_view kind, tile;
@@ -458,7 +458,7 @@ std::string from_templates(std::string_view text, std::span<const std::string> a
   for (const std::string_view arg : args) {
     if (arg == "--training")
       options.training = true;
-    else if (arg == "--gemm" || arg == "--amx" || arg == "--wgmma")
+    else if (arg == "--gemm" || arg == "--amx" || arg == "--bf16" || arg == "--wgmma")
       kind = arg;
     else if (arg.starts_with("--wgmma="))
       kind = "--wgmma", tile = arg.substr(arg.find('=') + 1);
@@ -469,8 +469,10 @@ std::string from_templates(std::string_view text, std::span<const std::string> a
   }
   if (kind == "--wgmma") options.target = abi::gpu_target_of(abi::typical_device("sm_90a"));
   if (!tile.empty()) driver::take_tile(options.target, fmt::format("template:{}", tile));
-  const abi::Target& cpu = *abi::target_named(kind == "--amx" ? "x86-64-v4+amx" : "x86-64-v3");
-  if (kind == "--amx") options.target = cpu;
+  const abi::Target& cpu = *abi::target_named(kind == "--amx"    ? "x86-64-v4+amx"
+                                              : kind == "--bf16" ? "x86-64-v4+bf16"
+                                                                 : "x86-64-v3");
+  if (kind == "--amx" || kind == "--bf16") options.target = cpu;
   if (!kind.empty()) options.target.libraries.gemm.source = abi::GemmSource::templates;
   const schedule::ScheduledProgram program = schedule::schedule(lowered(text), options);
   std::string out;

@@ -212,6 +212,31 @@ def test_auto_takes_the_template_where_its_panels_are_full(monkeypatch: pytest.M
     torch.testing.assert_close(got, expected)
 
 
+def test_unset_the_processor_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By total cost where models were measured: with AVX512-BF16 and without AMX."""
+    by(monkeypatch, "")
+    monkeypatch.delenv("INKLE_GEMM")
+    linear, x = torch.nn.Linear(64, 384), torch.randn(96, 64)
+
+    def function(x: torch.Tensor) -> Any:
+        y = linear(x)
+        return F.gelu(y), y
+
+    def takes_template(**options: Any) -> bool:
+        torch._dynamo.reset()
+        got = torch.compile(function, backend="inkle", dynamic=False, options=options)(x)
+        torch.testing.assert_close(got, function(x))
+        return any(s["label"] == "panels" for r in inkle.reports() for s in r.steps)
+
+    with open("/proc/cpuinfo") as file:
+        is_measured = has_pairs() and "amx_bf16" not in file.read() and not os.environ.get("INKLE_ISA")
+    inkle.reset()
+    assert not takes_template()  # in training weights change
+    with torch.no_grad():
+        assert not takes_template(numerics="bitwise")
+        assert takes_template() == is_measured
+
+
 @pytest.mark.parametrize("source", ["template", "auto"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("columns, terms", [(64, 64), (200, 770), (1000, 64)])

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,8 +34,8 @@ struct TargetOptions {
   // Effort of instruction selection, 0 to 3.
   std::int32_t optimization = 2;
 
-  // Who writes matrix products.
-  abi::GemmSource gemm = abi::GemmSource::library;
+  // Who writes matrix products; nothing: whom the device's row names.
+  std::optional<abi::GemmSource> gemm;
 
   // INKLE_ISA=avx2 or avx512 sets vector_bytes.
   [[nodiscard]] static TargetOptions from_environment();

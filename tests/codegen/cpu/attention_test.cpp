@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "abi/targets.h"
 #include "codegen/cpu/attention_fixture.h"
 #include "templates/attention.h"
 
@@ -352,6 +353,30 @@ TEST(AttentionPairs, AreTakenWhereTheySaveMultiplications) {
   EXPECT_TRUE(pairs(17, 32, abi::DType::bf16));
   EXPECT_TRUE(pairs(77, 40, abi::DType::bf16));
   EXPECT_TRUE(pairs(128, 32, abi::DType::bf16));
+}
+
+// Weights are rounded where eager rounds them: not those that are dropped, and in a gradient not
+// those of values of another width.
+TEST(AttentionPairs, RoundWhatEagerRounds) {
+  sym::Context context;
+  const abi::Target& target = *abi::target_named("x86-64-v4+bf16");
+  const auto config_of = [&](bool is_gradient, std::int64_t value, bool drops) {
+    templates::AttentionProblem problem;
+    problem.dtype = abi::DType::bf16;
+    problem.q_length = problem.kv_length = context.constant(128);
+    problem.head_dim = context.constant(64);
+    problem.value_dim = context.constant(value);
+    if (is_gradient) problem.gradient.emplace();
+    if (drops) problem.dropout.emplace();
+    return templates::attention_template_of(problem).configs(problem, target).front();
+  };
+  for (const bool is_gradient : {false, true}) {
+    EXPECT_TRUE(config_of(is_gradient, 64, false).rounds_weights);
+    EXPECT_TRUE(config_of(is_gradient, 64, true).pairs);
+    EXPECT_FALSE(config_of(is_gradient, 64, true).rounds_weights);
+    EXPECT_TRUE(config_of(is_gradient, 32, false).pairs);
+    EXPECT_EQ(config_of(is_gradient, 32, false).rounds_weights, !is_gradient);
+  }
 }
 
 }  // namespace
