@@ -300,7 +300,7 @@ std::vector<Array> forward_arrays(const AttentionProblem& problem, const Attenti
   const std::int64_t values = config.rounds_weights ? size.columns / 2 : size.columns;
   const DType weights = config.rounds_weights ? DType::i32 : DType::f32;
   std::vector<Array> arrays = {{"qs", {n(rows.padded), n(features)}, dtype},
-                               {"ks", {n(features), n(size.columns)}, dtype}};
+                               {"ks", {n(features), n(panel_line(size.columns))}, dtype}};
   if (packs_values(problem, config))
     arrays.push_back({"vs", {n(values), n(size.value_width)}, weights});
   arrays.push_back({"s", {n(rows.group), n(size.columns)}});

@@ -389,8 +389,8 @@ std::vector<Array> gradient_arrays(const AttentionProblem& problem, const Attent
   std::vector<Array> arrays = {
       {"qs", {n(blocks.padded), n(pairs ? head : size.head_width)}, dtype},
       {"gs", {n(blocks.padded), n(pairs ? value : size.value_width)}, dtype},
-      {"kt", {n(head), n(size.columns)}, dtype},
-      {"vt", {n(value), n(size.columns)}, dtype},
+      {"kt", {n(head), n(panel_line(size.columns))}, dtype},
+      {"vt", {n(value), n(panel_line(size.columns))}, dtype},
       {"ks", {n(rounds ? size.columns / 2 : size.columns), n(size.head_width)}, rows_of},
       {"p", {n(blocks.padded), n(blocks.line)}},
       {"ds", {n(blocks.padded), n(blocks.line)}},
