@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import importlib.metadata
+import json
 import os
 import platform
 import sys
@@ -207,21 +209,32 @@ def to_double(value: Any) -> Any:
 
 def machine() -> str:
     """Name of the processor, cores, vector extension, memory."""
-    name, flags = platform.processor() or platform.machine(), ""
+    facts: dict[str, str] = {}
     try:
         with open("/proc/cpuinfo") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    name = line.split(":", 1)[1].strip()
-                if line.startswith("flags"):
-                    flags = line
-                    break
+            for line in file.read().split("\n\n")[0].splitlines():
+                field, _, value = line.partition(":")
+                facts[field.strip()] = value.strip()
     except OSError:
         pass
-    extension = next((x for x in ("avx512_bf16", "avx512f", "avx2") if f" {x}" in flags), "")
+    name = facts.get("model name") or platform.processor() or platform.machine()
+    if generation := _generation_of_amd(facts):
+        name += f", {generation}"
+    flags = f" {facts.get('flags', '')} "
+    extension = next((x for x in ("avx512_bf16", "avx512f", "avx2") if f" {x} " in flags), "")
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     cores = len(os.sched_getaffinity(0))
     return f"{name}, {cores} cores, {extension}, {pages:.0f} GiB"
+
+
+def _generation_of_amd(facts: dict[str, str]) -> str:
+    """Of a processor by its family and model, as virtual machines hide its name; or nothing."""
+    if facts.get("vendor_id") != "AuthenticAMD":
+        return ""
+    family, model = int(facts.get("cpu family", 0)), int(facts.get("model", 0))
+    if family == 25:
+        return "Zen 4" if 0x10 <= model <= 0x1F or 0x60 <= model <= 0xAF else "Zen 3"
+    return "Zen 5" if family == 26 else ""
 
 
 def versions(packages: Sequence[str]) -> str:
@@ -356,12 +369,43 @@ def update_docs(path: str, begin: str, end: str, text: str) -> None:
         file.write(f"{head}{begin}\n{text}\n{end}{rest.split(end, 1)[1]}")
 
 
-def command(script: str, without: Sequence[str] = ("--json", "--write")) -> str:
+def command(
+    script: str, without: Sequence[str] = ("--json", "--write"), flags: Sequence[str] = ()
+) -> str:
     """How this script was called, but for options that are no part of what is measured, each with a
-    value."""
-    words = list(sys.argv[1:])
+    value, and flags."""
+    words = [word for word in sys.argv[1:] if word not in flags]
     for option in without:
         if option in words:
             at = words.index(option)
             del words[at : at + 2]
     return " ".join([f"python bench/{script}", *words])
+
+
+def add_options_of_parts(parser: argparse.ArgumentParser) -> None:
+    """For a script that may be called for some of the models at a time."""
+    parser.add_argument("--json", default="", help="file for all that was measured")
+    parser.add_argument("--add", action="store_true", help="to what --json has of other models")
+    parser.add_argument("--write", default="", help="the page whose tables are replaced")
+
+
+class Results:
+    """One for each model, in the file of ``--json``; with ``--add`` beside what that file has."""
+
+    def __init__(self, arguments: argparse.Namespace, names: Sequence[str]):
+        self._path, self._names, self.all = arguments.json, list(names), []
+        if arguments.add and os.path.exists(self._path):
+            with open(self._path) as file:
+                self.all = json.load(file)
+
+    def add(self, one: dict[str, Any]) -> None:
+        self.all = [r for r in self.all if r["name"] != one["name"]] + [one]
+        self.all.sort(key=lambda r: self._names.index(r["name"]))
+        if self._path:
+            with open(self._path, "w") as file:
+                json.dump(self.all, file, indent=1)
+
+    def command(self, script: str) -> str:
+        """How they are made by one call."""
+        without = ["--json", "--write", "--keep", *["--models"] * (len(self.all) == len(self._names))]
+        return command(script, without, ["--add"]) + " --write docs/benchmarks.md"

@@ -178,8 +178,9 @@ def child(arguments: argparse.Namespace, model: str, folder: str, *extra: str) -
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def measure(arguments: argparse.Namespace, model: str, folder: str,
-            progress: common.Progress) -> dict[str, Any]:  # fmt: skip
+def made(arguments: argparse.Namespace, model: str, folder: str,
+         progress: common.Progress) -> dict[str, Any]:  # fmt: skip
+    """The packages and the ONNX file in ``folder``, and how they compare."""
     progress.step(f"{model}: exports")
     result = {"name": model, **child(arguments, model, folder, "--step", "files")}
     if "error" in result:
@@ -196,7 +197,21 @@ def measure(arguments: argparse.Namespace, model: str, folder: str,
             return result | {"error": f"{kind}: {done.stderr.strip()[:300]}"}
         os.remove(os.path.join(folder, f"{kind}.pt2"))
         result["bytes"] = os.path.getsize(package)
-    result["compared"] = child(arguments, model, folder, "--step", "compare")
+    return result | {"compared": child(arguments, model, folder, "--step", "compare")}
+
+
+def measure(arguments: argparse.Namespace, model: str, folder: str,
+            progress: common.Progress) -> dict[str, Any]:  # fmt: skip
+    facts = os.path.join(folder, "made.json")
+    if os.path.exists(facts):
+        with open(facts) as file:
+            result = json.load(file)
+    else:
+        result = made(arguments, model, folder, progress)
+        with open(facts, "w") as file:
+            json.dump(result, file)
+    if "error" in result:
+        return result
     names = list(SYSTEMS) if not result["missing"] else ["inkle"]
     result["used"] = {name: [] for name in names}
     for turn in range(arguments.turns):
@@ -205,7 +220,7 @@ def measure(arguments: argparse.Namespace, model: str, folder: str,
             system = names[(turn + i) % len(names)]
             result["used"][system].append(child(arguments, model, folder, "--step", "use",
                                                 "--system", system))  # fmt: skip
-    if model == "minilm":
+    if model == "minilm" and arguments.turns > 0:
         result["second"] = package_facts.second_process(os.path.join(folder, "dynamic.inkle"))
     return result
 
@@ -255,8 +270,7 @@ def render(results: list[dict[str, Any]]) -> str:
     return "\n".join(parts)
 
 
-def header(arguments: argparse.Namespace) -> str:
-    command = common.command("packages.py") + " --write docs/benchmarks.md"
+def header(arguments: argparse.Namespace, command: str) -> str:
     return (f"Machine: {common.machine()}; {arguments.threads} threads, f32, {arguments.turns} turns. "
             f"{common.versions(['torch', 'transformers', 'timm', 'onnxruntime', 'openvino'])}.\n\n"
             f"Command: `{command}`\n")  # fmt: skip
@@ -265,20 +279,21 @@ def header(arguments: argparse.Namespace) -> str:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", default=",".join(eight.names()))
-    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--turns", type=int, default=5, help="0: no times")
+    parser.add_argument("--keep", default="", help="folder for packages and ONNX files, which are used "
+                        "again where they are there")  # fmt: skip
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=1.0, help="of warm calls, each turn")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds a process")
     parser.add_argument("--small", action="store_true", help="small variants, to try the script")
-    parser.add_argument("--json", default="", help="file for all that was measured")
-    parser.add_argument("--write", default="", help="the page whose tables are replaced")
+    common.add_options_of_parts(parser)
     parser.add_argument("--step", default="", help=argparse.SUPPRESS)
     parser.add_argument("--system", default="inkle", help=argparse.SUPPRESS)
     parser.add_argument("--folder", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     arguments.models = [x for x in arguments.models.split(",") if x]
     wrong = [x for x in arguments.models if x not in eight.names()]
-    if wrong or not arguments.models or arguments.turns < 1:
+    if wrong or not arguments.models or arguments.turns < 0:
         parser.error(f"--models: {', '.join(wrong)!r}; choose from {', '.join(eight.names())}")
     return arguments
 
@@ -294,19 +309,19 @@ def main() -> int:
     progress = common.Progress(len(arguments.models) * (2 + arguments.turns) + 1, "packages")
     progress.step("a call from C, targets")
     facts = "\n".join(package_facts.lines())
-    results = []
+    results = common.Results(arguments, eight.names())
     for model in arguments.models:
         with tempfile.TemporaryDirectory(prefix="packages-") as folder:
-            results.append(measure(arguments, model, folder, progress))
-        if arguments.json:
-            with open(arguments.json, "w") as file:
-                json.dump(results, file, indent=1)
-        text = header(arguments) + "\n" + render(results) + "\n\n" + facts
+            if arguments.keep:
+                folder = os.path.join(arguments.keep, model)
+                os.makedirs(folder, exist_ok=True)
+            results.add(measure(arguments, model, folder, progress))
+        text = "\n".join([header(arguments, results.command("packages.py")), render(results.all), "", facts])
         if arguments.write:  # what there is, should a later model end the run
             common.update_docs(arguments.write, BEGIN, END, text)
     progress.end()
     print(text)
-    return 1 if any("error" in r for r in results) else 0
+    return 1 if any("error" in r for r in results.all) else 0
 
 
 if __name__ == "__main__":
