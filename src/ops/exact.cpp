@@ -342,8 +342,8 @@ std::string_view why_not_exact(const ExactQuery& query) {
 std::string exact_rows_markdown() {
   std::string text = "| row | bits are eager's | on a GPU |\n|---|---|---|\n";
   for (const ExactRow& row : kRows) {
-    text += fmt::format("| `{}` | {} | {} |\n", row.row, meaning_of(row.where),
-                        meaning_of(row.on_gpu));
+    text +=
+        fmt::format("| `{}` | {} | {} |\n", row.row, meaning_of(row.where), meaning_of(row.on_gpu));
   }
   return text;
 }
