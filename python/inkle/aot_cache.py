@@ -216,6 +216,8 @@ class State:
     # What is called there, by number.
     calls: dict[int, Callable[..., Any]] = dataclasses.field(default_factory=dict)
     donates_arguments: bool = False
+    # Makes a result in the memory of another.
+    share: Callable[..., Any] = as_strided
     # Which results are the very same tensor as an earlier one, as set_repeats() takes it.
     repeats: list[int] = dataclasses.field(default_factory=list)
     # Why calls are never recorded as CUDA graphs; None: that was not asked for.
@@ -331,7 +333,7 @@ class StoredProgram(OutputCode):
                 if isinstance(call, OpCall):
                     call.resolve()
             compiler = get_compiler(state.gpu)
-            return compiler.restore(self.stored, _targets(state.calls), as_strided)
+            return compiler.restore(self.stored, _targets(state.calls), state.share)
         except (MissingOp, _inkle.UserError, _inkle.Unsupported) as error:
             raise NotRestored(f"inkle: {state.name} cannot be used here: {error}") from error
 

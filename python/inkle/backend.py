@@ -17,7 +17,7 @@ from inkle import _inkle, aot_cache, attention, dropout, extensions, joint, layo
 from inkle import report as reporting
 from inkle import pair, restrided, returned, segments
 from inkle.importer import GraphImporter, nodes_of
-from inkle.machine import as_strided, get_compiler, gpu_of, native_options, warm_up
+from inkle.machine import get_compiler, gpu_of, native_options, warm_up
 from inkle.options import WHY_NO_GRAPHS_IN_TRAINING, Options, parse
 from inkle.report import Failure, GraphReport, add, fault_of, reports, warn
 from inkle.returned import Callers, repeats_list
@@ -106,7 +106,7 @@ def _through_aot(
     def compile_inference(g: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         extensions.over_inference(g, options)
         restrided.correct(g)
-        callers = returned.forward_callers()
+        callers = returned.inference_callers(g)
         return compile_graph(g, label, options, training=False, given=given, callers=callers)
 
     def compile_forward(g: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -188,6 +188,7 @@ def _keep(compiled: Any, gm: torch.fx.GraphModule, options: Options) -> Any:
             eager=made[0].eager,
             calls=compiled.calls,
             donates_arguments=compiled.donates_arguments,
+            share=compiled.share,
             repeats=compiled.repeats,
             why_no_graphs=None if graphs is None else graphs[2],
         ),
@@ -399,7 +400,7 @@ def _compile(
         failure.stage = ""  # the message names it
         try:
             compiled, facts = get_compiler(gpu_of(gm)).compile(
-                walker.importer, native, walker.targets, as_strided
+                walker.importer, native, walker.targets, callers.share
             )
         except (_inkle.Unsupported, _inkle.UserError) as error:
             nodes = nodes_of(error, gm)
@@ -412,6 +413,7 @@ def _compile(
         report.eager = walker.importer.eager
         report.tell_numerics(options.numerics)
         compiled.calls = walker.calls(walker.importer.eager_targets)
+        compiled.share = callers.share
         compiled.repeats = repeats_list(walker.repeats)
         compiled.set_repeats(compiled.repeats)
         compiled.falls_back = not (options.strict or walker.writes_in_eager)

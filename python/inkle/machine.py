@@ -110,3 +110,13 @@ def as_strided(base: Any, sizes: Sequence[int], strides: Sequence[int], byte_off
     program returns may be written to outside of it, where autograd forbids writes to such views."""
     offset = base.storage_offset() + byte_offset // base.element_size()
     return torch.as_strided(base, sizes, strides, offset).detach()
+
+
+def viewed(base: Any, sizes: Sequence[int], strides: Sequence[int], byte_offset: int) -> Any:
+    """As ``as_strided``, but a view of ``base`` to autograd, too. Gradients are on while it is made, as
+    autograd forbids some writes to views that are made without."""
+    if base.requires_grad:
+        return as_strided(base, sizes, strides, byte_offset)
+    offset = base.storage_offset() + byte_offset // base.element_size()
+    with torch.enable_grad():
+        return torch.as_strided(base, sizes, strides, offset)

@@ -7,6 +7,7 @@ runs once, on memory of the same sizes and strides.
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import torch
@@ -38,6 +39,7 @@ _BATCH_NORMS = (
 def correct(gm: torch.fx.GraphModule) -> None:
     """Puts eager's strides in ``meta["val"]``, also of what is computed from such values. Where an op
     refuses them, all stay as FX states them."""
+    _correct_logsumexps(gm)
     found = {n: strides for n in gm.graph.nodes if (strides := _asked(n)) is not None}
     if not found:
         return
@@ -53,6 +55,21 @@ def correct(gm: torch.fx.GraphModule) -> None:
         for node, value in before.items():
             if value is not None:
                 node.meta["val"] = value
+
+
+def _correct_logsumexps(gm: torch.fx.GraphModule) -> None:
+    """Attention of f64 on a CPU has f64 logarithms, which torch 2.11 states to be of f32."""
+    attention = _aten._scaled_dot_product_flash_attention_for_cpu.default
+    for node in gm.graph.find_nodes(op="call_function", target=attention):
+        result, logs = node.meta["val"]
+        if result.dtype != torch.float64 or logs.dtype == torch.float64:
+            continue
+        with detect_fake_mode(logs):
+            wide = torch.empty_strided(logs.shape, logs.stride(), dtype=torch.float64)
+        node.meta["val"] = (result, wide)
+        for getter in node.users:
+            if getter.target is operator.getitem and getter.args[1] == 1:
+                getter.meta["val"] = wide
 
 
 def _propagate(gm: torch.fx.GraphModule, found: dict[Node, Strides]) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import operator
-from typing import Any
+from typing import Any, Callable
 
 import torch
 from torch._functorch._aot_autograd.schemas import OutputType
@@ -15,6 +15,7 @@ from torch.utils._pytree import arg_tree_leaves
 
 from inkle import layouts
 from inkle.eager_calls import Lazy
+from inkle.machine import as_strided, viewed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Callers:
     # Of these: those that it makes by the sizes, strides and offset of what the graph returned.
     restrided: frozenset[int] = frozenset()
     saved_from: int | None = None  # from here on only a backward sees them
+    share: Callable[..., Any] = as_strided  # makes a result in the memory of another
 
 
 def forward_callers() -> Callers:
@@ -49,6 +51,16 @@ def _is_restrided(info: Any) -> bool:
         return False
     views = getattr(info, "view_meta_sequence", None)
     return views is None or any(v.has_symbolic_inputs for v in views.sequence)
+
+
+def inference_callers(gm: torch.fx.GraphModule) -> Callers:
+    """Results in the memory of others are views of them to autograd, too: AOTAutograd of torch 2.11
+    refuses arguments that share memory and have no common base. What is detached is no such view."""
+    is_detached = any(n.target in _DETACHING for n in gm.graph.nodes)
+    return dataclasses.replace(forward_callers(), share=as_strided if is_detached else viewed)
+
+
+_DETACHING = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
 
 
 def saving_callers() -> Callers:

@@ -14,7 +14,7 @@ using graph::Trait;
 
 namespace {
 
-constexpr bool kCpuOnly = false;
+constexpr ExactOnGpu kCpuOnly = ExactOnGpu::no;
 
 // What is not here: functions (ATen has vendors' and SLEEF's, and MKL's square root), sums of
 // floats (in cascades), chains within one of ATen's kernels, which its compiler may contract to
@@ -45,9 +45,9 @@ constexpr ExactRow kRows[] = {
     {"cat"},
     {"ceil"},
     {"channel_shuffle"},
-    {"clamp"},
-    {"clamp_max"},
-    {"clamp_min"},
+    {"clamp", Exact::always, ExactOnGpu::no_bytes},
+    {"clamp_max", Exact::always, ExactOnGpu::no_bytes},
+    {"clamp_min", Exact::always, ExactOnGpu::no_bytes},
     {"clone"},
     {"constant_pad_nd"},
     {"convert_element_type", Exact::casts},
@@ -75,7 +75,7 @@ constexpr ExactRow kRows[] = {
     {"floor_divide", Exact::f32_f64, kCpuOnly},
     {"fmax", Exact::integers},
     {"fmin", Exact::integers},
-    {"fmod", Exact::integers},
+    {"fmod", Exact::integers, ExactOnGpu::no_integers},
     {"frac"},
     {"full"},
     {"full_like"},
@@ -136,7 +136,7 @@ constexpr ExactRow kRows[] = {
     {"reciprocal", Exact::always, kCpuOnly},
     {"relu"},
     {"relu6"},
-    {"remainder", Exact::integers},
+    {"remainder", Exact::integers, ExactOnGpu::no_integers},
     {"repeat"},
     {"repeat_interleave"},
     {"roll"},
@@ -155,8 +155,8 @@ constexpr ExactRow kRows[] = {
     {"sub", Exact::sums},
     {"sum", Exact::integers},
     {"sum_dim", Exact::integers},
-    {"threshold"},
-    {"threshold_backward"},
+    {"threshold", Exact::always, ExactOnGpu::own_numbers},
+    {"threshold_backward", Exact::always, ExactOnGpu::own_numbers},
     {"to_dtype", Exact::casts},
     {"tril"},
     {"triu"},
@@ -184,13 +184,9 @@ const ExactRow* find(std::string_view name) {
   return at != std::end(kRows) && at->row == name ? at : nullptr;
 }
 
-// Whether eager's kernel for a sum of f16 or bf16, which reads its operands in that type, sees the
-// same numbers as ours.
-bool has_own_operands(const ExactQuery& query) {
+// Whether numbers among the arguments are of the result's dtype.
+bool has_own_numbers(const ExactQuery& query) {
   const DType dtype = query.results.front().dtype;
-  for (const graph::Type* type : query.operands) {
-    if (type->dtype != dtype) return false;
-  }
   for (const graph::Argument& argument : query.args) {
     const auto* real = std::get_if<double>(&argument);
     const auto* integer = std::get_if<graph::Expr>(&argument);
@@ -201,6 +197,15 @@ bool has_own_operands(const ExactQuery& query) {
     if (round_to(dtype, value) != value) return false;
   }
   return true;
+}
+
+// Whether eager's kernel for a sum of f16 or bf16, which reads its operands in that type, sees the
+// same numbers as ours.
+bool has_own_operands(const ExactQuery& query) {
+  const DType dtype = query.results.front().dtype;
+  return std::all_of(query.operands.begin(), query.operands.end(),
+                     [&](const graph::Type* type) { return type->dtype == dtype; }) &&
+         has_own_numbers(query);
 }
 
 bool is_one(const graph::Argument& argument) {
@@ -221,6 +226,43 @@ bool is_on_gpu(const ExactQuery& query) {
   return std::any_of(query.results.begin(), query.results.end(), [](const graph::Type& type) {
     return type.device.kind == abi::DeviceKind::cuda;
   });
+}
+
+// Whether a tensor of no dimensions on a GPU has another dtype than a float tensor beside it: eager
+// computes with it rounded to that dtype, on a CPU it does not.
+bool has_other_scalar(const ExactQuery& query) {
+  for (const graph::Type* scalar : query.operands) {
+    if (scalar->rank() != 0 || scalar->device.kind != abi::DeviceKind::cuda) continue;
+    if (scalar->dtype == DType::boolean) continue;
+    for (const graph::Type* other : query.operands) {
+      if (other->rank() == 0 || !abi::is_float(other->dtype)) continue;
+      const bool is_rounded = abi::is_float(scalar->dtype) || abi::is_reduced_float(other->dtype);
+      if (is_rounded && scalar->dtype != other->dtype) return true;
+    }
+  }
+  return false;
+}
+
+// Why bits that are eager's on a CPU may not be on a GPU.
+std::string_view why_not_exact_on_gpu(const ExactQuery& query, ExactOnGpu where) {
+  if (has_other_scalar(query)) return "eager rounds a scalar on the GPU first";
+  switch (where) {
+    case ExactOnGpu::yes:
+      return {};
+    case ExactOnGpu::no:
+      return "its bits are not eager's on a GPU";
+    case ExactOnGpu::no_integers:
+      return "eager's remainders by 0 are others on a GPU";
+    case ExactOnGpu::no_bytes: {
+      const bool is_byte = any_type(query, [](DType d) { return d == DType::u8; });
+      return is_byte ? "eager converts the limits to u8 on a GPU" : "";
+    }
+    case ExactOnGpu::own_numbers: {
+      const bool is_narrow = any_type(query, [](DType d) { return abi::is_reduced_float(d); });
+      return is_narrow && !has_own_numbers(query) ? "eager rounds its numbers first on a GPU" : "";
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -245,6 +287,22 @@ std::string_view meaning_of(Exact where) {
   return "";
 }
 
+std::string_view meaning_of(ExactOnGpu where) {
+  switch (where) {
+    case ExactOnGpu::yes:
+      return "yes";
+    case ExactOnGpu::no:
+      return "left to eager";
+    case ExactOnGpu::no_integers:
+      return "integers are left to eager";
+    case ExactOnGpu::no_bytes:
+      return "u8 is left to eager";
+    case ExactOnGpu::own_numbers:
+      return "f16 and bf16 if the numbers are of it";
+  }
+  return "";
+}
+
 std::string_view why_not_exact(const ExactQuery& query) {
   if (graph::has(query.row->traits, Trait::view)) return {};
   const bool has_float = any_type(query, [](DType d) { return abi::is_float(d); });
@@ -255,7 +313,9 @@ std::string_view why_not_exact(const ExactQuery& query) {
            "not";
   }
   if (row == nullptr) return "its bits are not eager's";
-  if (!row->on_gpu && is_on_gpu(query)) return "its bits are not eager's on a GPU";
+  if (is_on_gpu(query)) {
+    if (const auto why = why_not_exact_on_gpu(query, row->on_gpu); !why.empty()) return why;
+  }
   switch (row->where) {
     case Exact::always:
       return {};
@@ -282,8 +342,8 @@ std::string_view why_not_exact(const ExactQuery& query) {
 std::string exact_rows_markdown() {
   std::string text = "| row | bits are eager's | on a GPU |\n|---|---|---|\n";
   for (const ExactRow& row : kRows) {
-    text += fmt::format("| `{}` | {} | {} |\n", row.row, meaning_of(row.where),
-                        row.on_gpu ? "yes" : "left to eager");
+    text +=
+        fmt::format("| `{}` | {} | {} |\n", row.row, meaning_of(row.where), meaning_of(row.on_gpu));
   }
   return text;
 }

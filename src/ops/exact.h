@@ -24,16 +24,26 @@ enum class Exact : std::uint8_t {
   floats,   // of floats alone
 };
 
+// Where they are on a GPU, too.
+enum class ExactOnGpu : std::uint8_t {
+  yes,
+  no,
+  no_integers,  // eager's remainders by 0 have all bits set
+  no_bytes,     // eager converts limits to u8, negative ones too
+  own_numbers,  // of f16 and bf16 if numbers are of it, as ATen's kernels round them first
+};
+
 struct ExactRow {
   std::string_view row;
   Exact where = Exact::always;
-  bool on_gpu = true;  // on a GPU, too
+  ExactOnGpu on_gpu = ExactOnGpu::yes;
   friend bool operator==(const ExactRow&, const ExactRow&) = default;
 };
 
 // Sorted by name. Views are exact without a line.
 [[nodiscard]] std::span<const ExactRow> exact_rows();
 [[nodiscard]] std::string_view meaning_of(Exact where);
+[[nodiscard]] std::string_view meaning_of(ExactOnGpu where);
 
 struct ExactQuery {
   const graph::OpDef* row = nullptr;

@@ -153,7 +153,10 @@ class Parser {
     }
     if (const std::optional<Expr> symbol = context_.find_symbol(name)) return *symbol;
     scanner_.reset(start);
-    scanner_.fail("unknown symbol");
+    scanner_.fail(
+        fmt::format("size '{0}' is not declared; a graph declares it before its body, as in "
+                    "'where {0} in 1..', a kernel among its arguments",
+                    name));
   }
 
   Expr call(Kind kind, Scanner::Mark start) {

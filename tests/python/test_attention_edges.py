@@ -145,3 +145,17 @@ def test_one_feature_and_several_blocks_of_keys(width, value_width):
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v).sin(),
         tensors((2, 2, 70, width), (2, 2, 600, width), (2, 2, 600, value_width), grad=True),
     )
+
+
+def test_attention_of_f64_keeps_logarithms_of_f64():
+    """Torch 2.11 states that they are of f32, which its backward refuses."""
+    torch._dynamo.reset()
+    x = torch.randn(1, 1, 4, 3, dtype=torch.float64, requires_grad=True)
+
+    def f(x):
+        return F.scaled_dot_product_attention(x.tril(), x, x).floor() + x
+
+    out = torch.compile(f, backend="inkle", dynamic=True)(x)
+    torch.testing.assert_close(out, f(x))
+    wanted, found = (torch.autograd.grad((g(x) ** 2).sum(), x) for g in (f, lambda x: out))
+    torch.testing.assert_close(found, wanted)

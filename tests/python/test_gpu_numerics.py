@@ -23,8 +23,13 @@ aten = torch.ops.aten
 
 def told(f: Callable[..., Any], count: int, numerics: str) -> dict[str, str]:
     """What is left to eager or not held of a function of f32[8,16]s on a GPU, with the reason."""
+    return told_of(f, [((8, 16), torch.float32)] * count, numerics)
+
+
+def told_of(f: Callable[..., Any], operands: list[tuple[tuple[int, ...], torch.dtype]], numerics: str,
+            device: str = "cuda:0") -> dict[str, str]:  # fmt: skip
     with FakeTensorMode():
-        xs = [torch.empty(8, 16, device="cuda:0") for _ in range(count)]
+        xs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in operands]
     gm = make_fx(f, tracing_mode="fake")(*xs)
     walker = GraphImporter(gm, "program", set(), {}, numerics=numerics)
     walker.run()
@@ -67,6 +72,45 @@ def test_rows_that_bitwise_compiles() -> None:
         return z, z.bfloat16() * 2, x.amax(-1), y.argmin(0), torch.cat([x, y]).abs().floor()
 
     assert told(f, 2, "bitwise") == {}
+
+
+# What differs between a CPU and a GPU in eager: operands, function, why it is left to eager; none of it on a CPU.
+ROWS, SCALAR = (8, 16), ()
+SCALAR_FIRST = "numerics=bitwise: eager rounds a scalar on the GPU first"
+ON_A_GPU: dict[str, tuple[list[Any], Callable[..., Any], str]] = {
+    "f32 scalar": ([(ROWS, torch.bfloat16), (SCALAR, torch.float32)], lambda x, s: x * s, SCALAR_FIRST),
+    "f64 scalar": ([(ROWS, torch.float32), (SCALAR, torch.float64)], lambda x, s: x > s, SCALAR_FIRST),
+    "i64 scalar": ([(ROWS, torch.float16), (SCALAR, torch.int64)], lambda x, s: torch.maximum(x, s), SCALAR_FIRST),
+    "threshold": ([(ROWS, torch.bfloat16)], lambda x: F.threshold(x, 0.1, 2.0),
+                  "numerics=bitwise: eager rounds its numbers first on a GPU"),
+    "remainder": ([(ROWS, torch.int32)] * 2, torch.remainder,
+                  "numerics=bitwise: eager's remainders by 0 are others on a GPU"),
+    "fmod": ([(ROWS, torch.int64)] * 2, torch.fmod,
+             "numerics=bitwise: eager's remainders by 0 are others on a GPU"),
+    "clamp": ([(ROWS, torch.uint8)], lambda x: x.clamp(-1, 9),
+              "numerics=bitwise: eager converts the limits to u8 on a GPU"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ON_A_GPU)
+def test_what_eager_has_otherwise_on_a_gpu_is_left_to_it(name: str) -> None:
+    operands, f, why = ON_A_GPU[name]
+    assert list(told_of(f, operands, "bitwise").values()) == [why]
+
+
+COMPILED: dict[str, tuple[list[Any], Callable[..., Any]]] = {
+    "scalar of the dtype": ([(ROWS, torch.bfloat16), (SCALAR, torch.bfloat16)], lambda x, s: x * s),
+    "integer scalar": ([(ROWS, torch.float32), (SCALAR, torch.int64)], lambda x, s: x * s),
+    "threshold of its numbers": ([(ROWS, torch.bfloat16)], lambda x: F.threshold(x, 0.5, 2.0)),
+    "threshold of f32": ([(ROWS, torch.float32)], lambda x: F.threshold(x, 0.1, 2.0)),
+    "clamp of i32": ([(ROWS, torch.int32)], lambda x: x.clamp(-1, 9)),
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_what_eager_has_alike_on_a_gpu_is_compiled(name: str) -> None:
+    operands, f = COMPILED[name]
+    assert told_of(f, operands, "bitwise") == {}
 
 
 NOT_HELD: dict[str, tuple[int, Callable[..., Any], str]] = {

@@ -293,16 +293,6 @@ TWO = {
     "broadcast": lambda x, y: x * y[:1] + y[:1],
 }
 POINTWISE = ONE | TWO
-# What docs/numerics.md names as not eager's on a GPU: scalars on the GPU that eager rounds first,
-# remainders of integers by 0, limits that a dtype does not have.
-NOT_ON_GPUS = {
-    "multiply_f32_scalar": (torch.float16, torch.bfloat16),
-    "add_f32_scalar": (torch.float16, torch.bfloat16),
-    "threshold": (torch.float16, torch.bfloat16),
-    "fmod": (torch.int8, torch.uint8),
-    "remainder": (torch.int8, torch.uint8),
-    "clamp": (torch.uint8,),
-}
 
 
 def random_bits(dtype, shape, finite=False):
@@ -339,8 +329,6 @@ def test_bits_of_ops(dtype, device):
     wrong = []
     for x, y in operands_of(dtype):
         wanted = in_eager(x, y)
-        if device == "cuda":
-            wanted = {n: w for n, w in wanted.items() if dtype not in NOT_ON_GPUS.get(n, ())}
 
         def all_ops(x, y, names=tuple(wanted)):
             return {n: POINTWISE[n](x) if n in ONE else POINTWISE[n](x, y) for n in names}

@@ -400,3 +400,74 @@ def test_equal_gradients_leave_what_the_forward_keeps_alone() -> None:
     torch.compile(product, backend="inkle")(*inputs).square().sum().backward()
     for t, gradient in zip(inputs, wanted):
         torch.testing.assert_close(t.grad, gradient)
+
+
+def _written_view(x: torch.Tensor) -> Tensors:
+    y = x.sum((0, -1))
+    view = y.swapaxes(0, -1)
+    torch._dynamo.graph_break()
+    view.swapaxes(0, -1).copy_(y)
+    return (view,)
+
+
+def _other_dtype_after_a_write(x: torch.Tensor) -> Tensors:
+    y = x.long() + 3
+    view = y.squeeze()
+    if x.sum() >= 0:
+        view.index_fill_(0, torch.tensor([0]), 2)
+    return y, y.view(torch.int32)
+
+
+def _filled_view(x: torch.Tensor) -> Tensors:
+    y = F.pad(x.mT @ x, (-1, 1), value=1)
+    view = y.reshape(y.shape[0], -1)
+    torch._dynamo.graph_break()
+    view.fill_(1)
+    return (y[..., :1],)
+
+
+@pytest.mark.parametrize("f", [_written_view, _other_dtype_after_a_write, _filled_view])
+@pytest.mark.parametrize("grad", [False, True])
+def test_views_are_arguments_of_the_next_graph(f: Callable[..., Tensors], grad: bool) -> None:
+    """AOTAutograd of torch 2.11 refuses arguments that share memory and have no common base."""
+    torch._dynamo.reset()
+    x = torch.arange(6.0).view(2, 3)
+    with torch.set_grad_enabled(grad):
+        made = torch.compile(f, backend="inkle")(x)
+        for mine, eager in zip(made, f(x)):
+            torch.testing.assert_close(mine, eager, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("grad", [False, True])
+def test_without_gradients_results_are_views_to_autograd(
+    grad: bool, cached: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in eager, also of a program that comes from AOTAutograd's cache."""
+    from torch._functorch import config
+
+    def f(x: torch.Tensor) -> Tensors:
+        y = x + 1
+        return y, y.squeeze(), y[1:]
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    x = torch.arange(6.0).view(2, 3)
+    with torch.set_grad_enabled(grad), config.patch(enable_autograd_cache=cached):
+        for _ in range(2):
+            torch._dynamo.reset()
+            whole, *views = torch.compile(f, backend="inkle")(x)
+            assert not whole._is_view() and all(v._base is whole for v in views)
+    if grad:  # writes that autograd follows reach what they do in eager
+        views[1].mul_(torch.ones(3, requires_grad=True))
+        assert whole.requires_grad and views[0].requires_grad
+
+
+def test_what_is_detached_is_no_view_to_autograd() -> None:
+    def f(x: torch.Tensor) -> Tensors:
+        y = x + 1
+        return y, y.detach()
+
+    torch._dynamo.reset()
+    whole, detached = torch.compile(f, backend="inkle")(torch.ones(3))
+    detached.mul_(torch.ones(3, requires_grad=True))
+    assert not whole.requires_grad and whole.data_ptr() == detached.data_ptr()

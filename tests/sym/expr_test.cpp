@@ -92,7 +92,9 @@ TEST_F(ExprTest, ParserStopsBeforeAnArrow) {
 
 TEST_F(ExprTest, TextErrors) {
   size("s0");
-  EXPECT_EQ(error_of("s0 + q"), "text:1:6: unknown symbol, found \"q\"");
+  EXPECT_EQ(error_of("s0 + q"),
+            "text:1:6: size 'q' is not declared; a graph declares it before its body, as in 'where "
+            "q in 1..', a kernel among its arguments, found \"q\"");
   EXPECT_EQ(error_of("floordiv(s0)"), "text:1:12: expected ',', found \")\"");
   EXPECT_EQ(error_of("s0 + floordiv(s0,0)"),
             "text:1:6: division by the constant 0, found \"floordiv(s0,0)\"");
