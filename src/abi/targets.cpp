@@ -127,8 +127,6 @@ constexpr Target with_avx512(std::string_view row, std::string_view own_feature,
   t.vector_registers = 32;
   t.loops.gemm_sums = 24;
   t.libraries = one_dnn({DType::f32, DType::bf16});
-  // Where models were measured, nowhere slower (docs/templates.md); elsewhere it is to be asked for.
-  if (unit == MatrixUnit::avx512_bf16) t.libraries.gemm.source = GemmSource::least;
   return t;
 }
 

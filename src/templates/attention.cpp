@@ -35,12 +35,12 @@ bool gains_by_pairs(const AttentionProblem& problem, std::int64_t lanes, bool ro
   const std::int64_t wide = round_up(columns, lanes) * head + columns * values;
   const std::int64_t weighted =
       (rounds_weights ? round_up(columns, 2 * lanes) / 2 : columns) * values;
-  const std::int64_t pairs =
-      round_up(columns, lanes) * round_up(head, 2 * lanes) / 2 + weighted;
+  const std::int64_t pairs = round_up(columns, lanes) * round_up(head, 2 * lanes) / 2 + weighted;
   return static_cast<double>(pairs) < kLeastGain * static_cast<double>(wide);
 }
 
-// The same of the gradient: scores and gradients of weights, then those of values, keys and queries.
+// The same of the gradient: scores and gradients of weights, then those of values, keys and
+// queries.
 bool gradient_gains_by_pairs(const AttentionProblem& problem, std::int64_t lanes,
                              bool rounds_weights) {
   constexpr std::int64_t kUnknown = 256;
@@ -87,9 +87,8 @@ std::vector<AttentionConfig> forward_configs(const AttentionProblem& problem,
   config.rounds_weights = is_narrow && !problem.dropout;
   config.tiles = config.rounds_weights && target.matrix_unit == abi::MatrixUnit::amx &&
                  config.lanes == kTileSide && gains_by_tiles(problem);
-  config.pairs =
-      config.tiles || (is_narrow && multiplies_pairs(target) &&
-                       gains_by_pairs(problem, config.lanes, config.rounds_weights));
+  config.pairs = config.tiles || (is_narrow && multiplies_pairs(target) &&
+                                  gains_by_pairs(problem, config.lanes, config.rounds_weights));
   config.rounds_weights = config.rounds_weights && config.pairs;
   if (config.tiles) config.vectors = static_cast<std::int32_t>(kTilesAcross);
   // 128 rows or more keep packing below 5 per cent of the time; at 32 it takes 15.

@@ -21,9 +21,10 @@
 // dq accumulates in the result itself where that is f32, else in an array. A row that is hidden
 // from the block (causal) takes no part in it.
 //
-// Of bf16 where the machine multiplies pairs of them, s and dp are sums of pairs of features a vector
-// apart, which loses nothing. Where weights may be rounded, dq is one of pairs of columns a vector
-// apart, dv and dk of pairs of neighbouring rows; the scale is then a factor of ds. Sums are f32.
+// Of bf16 where the machine multiplies pairs of them, s and dp are sums of pairs of features a
+// vector apart, which loses nothing. Where weights may be rounded, dq is one of pairs of columns a
+// vector apart, dv and dk of pairs of neighbouring rows; the scale is then a factor of ds. Sums are
+// f32.
 #include <algorithm>
 
 #include "templates/attention_slopes.h"
@@ -320,7 +321,7 @@ class GradientWriter : SlopeWriter {
         const auto absolute = [&](int r) { return first_row_ + from + r; };
         const auto slope = [&](int r, Expr c) {
           return config_.rounds_weights ? w_.load_scalar(slope_columns_, {from + r - row, c})
-                               : w_.load_scalar(slopes_, {from + r, c});
+                                        : w_.load_scalar(slopes_, {from + r, c});
         };
         const auto load = [&](int r, Expr d) { return load_dq(head_number, absolute(r), d); };
         const auto store = [&](int r, Expr d, ValueId sum) {

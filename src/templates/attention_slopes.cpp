@@ -103,8 +103,7 @@ void SlopeWriter::pair_rows() {
     const ValueId has_both = w_.compare(Opcode::less, b_.index(row + 1), b_.index(rows_));
     for (const auto& [from, to] : {std::pair{weights_, weight_rows_}, {slopes_, slope_rows_}}) {
       w_.loop(zero_, written(), lanes_, [&, from = from, to = to](Expr c) {
-        const ValueId high =
-            w_.select(has_both, w_.load_vector(from, {row + 1, c}), w_.f32(0));
+        const ValueId high = w_.select(has_both, w_.load_vector(from, {row + 1, c}), w_.f32(0));
         w_.store_vector(to, {i, c}, w_.rounded_pair(w_.load_vector(from, {row, c}), high));
       });
       // The last group of columns reads more than there are.

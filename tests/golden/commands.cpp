@@ -448,7 +448,8 @@ std::string written(const templates::Template<Problem, Config>& row, const Probl
 
 // templates [--training] [--gemm] [--passes=a,b]: a graph's attention, or its matrix products, as
 // kernel IR, of a CPU with AVX2, before or after kernel passes. Each is verified and read back.
-// templates --amx: products and attention of a CPU with tiles; --bf16: with pairs of bf16. templates
+// templates --amx: products and attention of a CPU with tiles; --bf16: with pairs of bf16.
+// templates
 // --wgmma[=TILE]: products of sm_90a.
 std::string from_templates(std::string_view text, std::span<const std::string> args) {
   schedule::Options options = fixed_options();
