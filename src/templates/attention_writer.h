@@ -37,8 +37,9 @@ struct Dimensions {
   return (v + to - 1) / to * to;
 }
 
-// Elements of 4 bytes from a row of a transposed panel to the next: a cache line more than the columns
-// take. At a multiple of a page's quarter all rows would lie in the same few sets of the L1 cache.
+// Elements of 4 bytes from a row of a transposed panel to the next: a cache line more than the
+// columns take. At a multiple of a page's quarter all rows would lie in the same few sets of the L1
+// cache.
 [[nodiscard]] constexpr std::int64_t panel_line(std::int64_t columns) { return columns + 16; }
 
 class AttentionWriter {
