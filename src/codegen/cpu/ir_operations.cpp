@@ -147,16 +147,18 @@ Value* round_even(Ir& ir, Value* a) { return intrinsic(ir, llvm::Intrinsic::rint
 Value* copysign(Ir& ir, Value* magnitude, Value* sign) {
   return intrinsic(ir, llvm::Intrinsic::copysign, {magnitude, sign});
 }
-Value* scale_by_power(Ir& ir, Value* a, Value* n) {
+Value* scale_by_power(Ir& ir, Value* a, Value* n, Value* where) {
   const int lanes = lanes_of(a);
   if (!ir.has_avx512() || bits_of(type_of(a)) != 32 || (lanes != 16 && lanes != 8)) return nullptr;
   auto& b = ir.builder();
+  llvm::Type* word = b.getIntNTy(static_cast<unsigned>(lanes));
+  Value* mask = where != nullptr ? b.CreateBitCast(where, word) : llvm::ConstantInt::get(word, -1);
   if (lanes == 16) {
     return b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
-                             {a, n, zero(type_of(a)), b.getInt16(0xffff), b.getInt32(4)});
+                             {a, n, zero(type_of(a)), mask, b.getInt32(4)});
   }
   return b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_256, {},
-                           {a, n, zero(type_of(a)), b.getInt8(0xff)});
+                           {a, n, zero(type_of(a)), mask});
 }
 Value* look_up(Ir& ir, std::span<const double> table, Value* i) {
   const int lanes = lanes_of(i);

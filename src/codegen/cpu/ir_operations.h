@@ -43,8 +43,8 @@ Value* trunc(Ir& ir, Value* a);
 Value* round_even(Ir& ir, Value* a);
 Value* copysign(Ir& ir, Value* magnitude, Value* sign);
 // a * 2^floor(n) with one rounding for f32 vectors and |n| < 300, where the machine has an
-// instruction for it; else null.
-Value* scale_by_power(Ir& ir, Value* a, Value* n);
+// instruction for it; else null. Other lanes than those of `where` are 0.
+Value* scale_by_power(Ir& ir, Value* a, Value* n, Value* where = nullptr);
 // table[i modulo the lanes] for f32 vectors of as many lanes as the table has entries, i integer
 // lanes of 32 bits, where the machine has an instruction for it; else null.
 Value* look_up(Ir& ir, std::span<const double> table, Value* i);
