@@ -293,6 +293,8 @@ TWO = {
     "broadcast": lambda x, y: x * y[:1] + y[:1],
 }
 POINTWISE = ONE | TWO
+# What docs/numerics.md names as not eager's on a GPU: constant scalars there that eager rounds first.
+NOT_ON_GPUS = {name: (torch.float16, torch.bfloat16) for name in ("multiply_f32_scalar", "add_f32_scalar")}
 
 
 def random_bits(dtype, shape, finite=False):
@@ -329,6 +331,8 @@ def test_bits_of_ops(dtype, device):
     wrong = []
     for x, y in operands_of(dtype):
         wanted = in_eager(x, y)
+        if device == "cuda":
+            wanted = {n: w for n, w in wanted.items() if dtype not in NOT_ON_GPUS.get(n, ())}
 
         def all_ops(x, y, names=tuple(wanted)):
             return {n: POINTWISE[n](x) if n in ONE else POINTWISE[n](x, y) for n in names}
