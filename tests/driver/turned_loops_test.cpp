@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <random>
 
@@ -102,7 +103,8 @@ class Grower {
         binary(name, at, sizes);
         break;
       default: {
-        constexpr std::array kNames = {"tanh", "exp", "sin", "abs", "neg", "relu"};
+        // None of them makes a difference larger.
+        constexpr std::array kNames = {"tanh", "sigmoid", "atan", "abs", "neg", "relu"};
         line(sizes, fmt::format("{}({})", kNames[static_cast<std::size_t>(below(6))], name), true);
       }
     }
@@ -145,7 +147,7 @@ class Grower {
     Value& other =
         values_[alike[static_cast<std::size_t>(below(static_cast<std::int64_t>(alike.size())))]];
     ++other.uses;
-    line(sizes, fmt::format("{}({}, %{})", below(2) == 0 ? "add" : "mul", name, other.name), true);
+    line(sizes, fmt::format("{}({}, %{})", below(2) == 0 ? "add" : "maximum", name, other.name), true);
   }
 
   std::mt19937 random_;
