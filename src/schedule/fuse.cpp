@@ -268,6 +268,10 @@ class Fuser {
           joined.reset();
           why = "another kernel lies between them";
         }
+        if (joined && joined->inversions > groups_[g].inversions && score.saved < score.held) {
+          joined.reset();
+          why = "more would live longer than is saved";
+        }
         report(g, n, joined.has_value(), score, why);
         if (!joined) continue;
         groups_[g] = std::move(*joined);

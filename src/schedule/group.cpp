@@ -253,6 +253,7 @@ std::optional<Group> join_loops(const Group& group, const Nest& nest, sym::Conte
   member.nest.dims.clear();
   member.nest.reduced.clear();
   joined.members.push_back(std::move(member));
+  if (matcher.has_inverted()) ++joined.inversions;
   why = matcher.has_inverted() ? "shared loops, one of them the other way" : "shared loops";
   return joined;
 }
@@ -270,7 +271,9 @@ std::optional<Group> join(const Group& group, const Nest& nest, const loop::Prog
   Group divided = group;
   if (!divide_shared_loops(divided, joining, context)) return std::nullopt;
   joined = join_loops(divided, joining, context, inverts, why);
-  if (joined) why = "shared loops, one of them in two";
+  if (!joined) return std::nullopt;
+  joined->inversions = group.inversions + 1;
+  why = "shared loops, one of them in two";
   return joined;
 }
 
@@ -309,6 +312,7 @@ std::optional<Group> prepend(const Group& producer, const Group& group, std::str
   }
   Group joined = group;
   joined.open = group.open && producer.open;
+  joined.inversions = group.inversions + producer.inversions;
   joined.members = producer.members;
   for (Member& member : joined.members) rename(member.nest, map);
   for (const Member& member : group.members) {
@@ -336,6 +340,7 @@ std::optional<Group> merge(const Group& a, const Group& b) {
   }
   Group both = a;
   both.open = a.open && b.open;
+  both.inversions = a.inversions + b.inversions;
   for (Member member : b.members) {
     rename(member.nest, map);
     both.members.push_back(std::move(member));

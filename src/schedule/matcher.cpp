@@ -52,10 +52,9 @@ const Dim* find(const std::vector<Dim>& dims, Expr variable) {
   return at == dims.end() ? nullptr : &*at;
 }
 
-// The divisor of a floordiv(variable, divisor) in e that divides the loop. `loops`: what a divisor may
-// not depend on. `nested`: also in a term or a factor of e.
-std::optional<Expr> divisor_in(Expr e, const Dim& dim, const std::vector<Dim>& loops,
-                               bool nested) {
+// The divisor of a floordiv(variable, divisor) in e that divides the loop. `loops`: what a divisor
+// may not depend on. `nested`: also in a term or a factor of e.
+std::optional<Expr> divisor_in(Expr e, const Dim& dim, const std::vector<Dim>& loops, bool nested) {
   if (!sym::contains(e, dim.variable)) return std::nullopt;
   if (e.kind() == sym::Kind::floordiv && e.operands()[0] == dim.variable) {
     const Expr divisor = e.operands()[1];
@@ -169,8 +168,7 @@ bool LoopMatcher::match_inverted(Expr theirs, Expr ours) {
   const bool differ = group_way->empty() != nest_way->empty();
   LoopMatcher trial = *this;
   const std::size_t known = nest_map_.size();
-  if (!trial.match_forward(sym::substitute(theirs, *group_way),
-                           sym::substitute(ours, *nest_way))) {
+  if (!trial.match_forward(sym::substitute(theirs, *group_way), sym::substitute(ours, *nest_way))) {
     return false;
   }
   if (differ) {
@@ -179,9 +177,9 @@ bool LoopMatcher::match_inverted(Expr theirs, Expr ours) {
                          nest_dims_.end(),
                          [&](const Dim& dim) { return dim.variable == mapped.first; });
     };
-    const bool keeps_order = std::any_of(
-        trial.nest_map_.begin() + static_cast<std::ptrdiff_t>(known), trial.nest_map_.end(),
-        is_reduced);
+    const bool keeps_order =
+        std::any_of(trial.nest_map_.begin() + static_cast<std::ptrdiff_t>(known),
+                    trial.nest_map_.end(), is_reduced);
     if (!keeps_order) {
       trial.invert(known);
     } else if (!trial.invert_group_of(known)) {
@@ -204,9 +202,9 @@ void LoopMatcher::invert(std::size_t first) {
 bool LoopMatcher::invert_group_of(std::size_t first) {
   if (!group_may_invert_) return false;
   for (const Dim& dim : std::vector<Dim>(group_dims_)) {
-    const bool is_mapped_to = std::any_of(
-        nest_map_.begin() + static_cast<std::ptrdiff_t>(first), nest_map_.end(),
-        [&](const auto& mapped) { return sym::contains(mapped.second, dim.variable); });
+    const bool is_mapped_to =
+        std::any_of(nest_map_.begin() + static_cast<std::ptrdiff_t>(first), nest_map_.end(),
+                    [&](const auto& mapped) { return sym::contains(mapped.second, dim.variable); });
     if (!is_mapped_to) continue;
     const Dim other{context_->index(dim.extent), dim.extent};
     const Map around = {{dim.variable, dim.extent - 1 - other.variable}};

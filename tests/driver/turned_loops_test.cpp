@@ -147,7 +147,8 @@ class Grower {
     Value& other =
         values_[alike[static_cast<std::size_t>(below(static_cast<std::int64_t>(alike.size())))]];
     ++other.uses;
-    line(sizes, fmt::format("{}({}, %{})", below(2) == 0 ? "add" : "maximum", name, other.name), true);
+    line(sizes, fmt::format("{}({}, %{})", below(2) == 0 ? "add" : "maximum", name, other.name),
+         true);
   }
 
   std::mt19937 random_;
