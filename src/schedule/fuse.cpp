@@ -78,12 +78,11 @@ bool is_dense(const Group& group, const Program& program) {
 
 class Fuser {
  public:
-  Fuser(const Program& program, const abi::Target& device, const std::vector<BufferId>& gathered,
-        bool deterministic)
+  Fuser(const Program& program, const abi::Target& device, const FuseOptions& options)
       : program_(program),
         device_(device),
-        rulebook_(program, device, gathered),
-        deterministic_(deterministic),
+        options_(options),
+        rulebook_(program, device, options),
         mutated_(mutated_buffers(program)),
         updated_(updated_buffers(program)),
         writer_(program.buffers.size()),
@@ -217,8 +216,8 @@ class Fuser {
   bool merge_pair(std::size_t n, std::size_t a, std::size_t b) {
     if (nests_[a].size() + nests_[b].size() >= kMaxMembers) return false;
     std::optional<Group> both = merge(groups_[a], groups_[b]);
-    std::string why_not;
-    if (!both || !join(*both, program_.nests[n], program_, why_not)) return false;
+    std::string why;
+    if (!both || !join(*both, program_.nests[n], program_, options_.inverts, why)) return false;
     if (groups_after(n, a)[b] || groups_after(n, b)[a]) return false;
     report(a, nests_[b].front(), true, rulebook_.score_fusion(touched_[a], touched_[b]),
            "both are read by a third");
@@ -235,7 +234,7 @@ class Fuser {
 
   // Whether a scatter's points may come in any order: sums of integers are the same in all.
   bool may_run_at_once(const Nest& nest) const {
-    if (!device_.scatters_at_once || !deterministic_) return device_.scatters_at_once;
+    if (!device_.scatters_at_once || !options_.deterministic) return device_.scatters_at_once;
     return std::all_of(nest.stores.begin(), nest.stores.end(), [&](const loop::Store& store) {
       return store.mode == loop::StoreMode::atomic_add &&
              !abi::is_float(program_.buffers[store.buffer].dtype);
@@ -263,13 +262,17 @@ class Fuser {
       if (!is_scan && !rulebook_.is_gathered(nest)) merge_producers(n);
       for (const auto& [score, g] : ranked(n)) {
         if (is_scan && groups_[g].members.front().nest.kind != NestKind::scan) continue;
-        std::string why_not;
-        std::optional<Group> joined = rulebook_.can_fuse(groups_[g], nest, why_not);
+        std::string why;
+        std::optional<Group> joined = rulebook_.can_fuse(groups_[g], nest, why);
         if (joined && makes_cycle(n, g)) {
           joined.reset();
-          why_not = "another kernel lies between them";
+          why = "another kernel lies between them";
         }
-        report(g, n, joined.has_value(), score, joined ? "shared loops" : why_not);
+        if (joined && joined->inversions > groups_[g].inversions && score.saved < score.held) {
+          joined.reset();
+          why = "more would live longer than is saved";
+        }
+        report(g, n, joined.has_value(), score, why);
         if (!joined) continue;
         groups_[g] = std::move(*joined);
         nests_[g].push_back(n);
@@ -311,8 +314,8 @@ class Fuser {
         std::vector<std::size_t> key = {pair.first, nests_[pair.first].size(), pair.second,
                                         nests_[pair.second].size()};
         if (refused.contains(key)) continue;
-        const auto join = [&](std::string& why_not) {
-          return joined_pair(pair.first, pair.second, why_not);
+        const auto join = [&](std::string& why) {
+          return joined_pair(pair.first, pair.second, why);
         };
         if (join_pair(pair, join)) {
           stale[pair.first] = stale[pair.second] = changed = true;
@@ -373,7 +376,7 @@ class Fuser {
         if (score.saved < std::min(written_bytes(a), written_bytes(b))) continue;
         if (score.feeds || score.held > kMostHeld) continue;
         if (needs(a, b) || needs(b, a)) continue;
-        join_pair({score, a, b}, [&](std::string& why_not) { return merged_pair(a, b, why_not); });
+        join_pair({score, a, b}, [&](std::string& why) { return merged_pair(a, b, why); });
       }
     }
   }
@@ -384,12 +387,12 @@ class Fuser {
     return bytes;
   }
 
-  std::optional<Group> merged_pair(std::size_t a, std::size_t b, std::string& why_not) const {
+  std::optional<Group> merged_pair(std::size_t a, std::size_t b, std::string& why) const {
     std::optional<Group> merged = merge(groups_[a], groups_[b]);
-    if (!merged) why_not = "outer loops differ";
+    why = merged ? "equal loops" : "outer loops differ";
     if (merged && (has_between(a, b) || has_between(b, a))) {
       merged.reset();
-      why_not = "another kernel lies between them";
+      why = "another kernel lies between them";
     }
     return merged;
   }
@@ -397,8 +400,8 @@ class Fuser {
   template <class Join>
   bool join_pair(const Pair& pair, const Join& join) {
     const auto [score, a, b] = pair;
-    std::string why_not;
-    std::optional<Group> joined = join(why_not);
+    std::string why;
+    std::optional<Group> joined = join(why);
     const std::vector<std::size_t> first = nests_[a], second = nests_[b];
     if (joined) {
       const std::int64_t before = peak();
@@ -407,13 +410,13 @@ class Fuser {
       for (const std::size_t n : second) group_of_[n] = a;
       if (peak() > before) {
         joined.reset();
-        why_not = "more memory would be in use at once";
+        why = "more memory would be in use at once";
         nests_[a] = first;
         nests_[b] = second;
         for (const std::size_t n : second) group_of_[n] = b;
       }
     }
-    report(a, second.front(), joined.has_value(), score, joined ? "shared loops" : why_not);
+    report(a, second.front(), joined.has_value(), score, why);
     if (!joined) return false;
     groups_[a] = std::move(*joined);
     touched_[a].add(touched_[b]);
@@ -424,23 +427,26 @@ class Fuser {
   }
 
   // The pair as one group, what the other needs first.
-  std::optional<Group> joined_pair(std::size_t a, std::size_t b, std::string& why_not) const {
+  std::optional<Group> joined_pair(std::size_t a, std::size_t b, std::string& why) const {
     std::optional<Group> joined;
     if (needs(a, b)) {
-      joined = prepend(groups_[b], groups_[a], why_not);
+      joined = prepend(groups_[b], groups_[a], why);
     } else {
       const Group* group = &groups_[a];
       for (const std::size_t n : nests_[b]) {
-        joined = rulebook_.can_fuse(*group, program_.nests[n], why_not);
+        joined = rulebook_.can_fuse(*group, program_.nests[n], why);
         if (!joined) break;
         group = &*joined;
       }
-      std::string why_not_before;
-      if (!joined && needs(b, a)) joined = prepend(groups_[a], groups_[b], why_not_before);
+      std::string why_before;
+      if (!joined && needs(b, a)) {
+        joined = prepend(groups_[a], groups_[b], why_before);
+        if (joined) why = why_before;
+      }
     }
     if (joined && (has_between(a, b) || has_between(b, a))) {
       joined.reset();
-      why_not = "another kernel lies between them";
+      why = "another kernel lies between them";
     }
     return joined;
   }
@@ -522,8 +528,8 @@ class Fuser {
 
   const Program& program_;
   const abi::Target& device_;
+  const FuseOptions& options_;
   FusionRulebook rulebook_;
-  bool deterministic_;
   std::vector<bool> mutated_;
   std::vector<bool> updated_;                       // inputs that one elementwise nest overwrites
   std::vector<std::vector<std::size_t>> before_;    // nests that must run before
@@ -538,8 +544,8 @@ class Fuser {
 }  // namespace
 
 std::vector<Group> fuse(const Program& program, const abi::Target& device,
-                        const std::vector<BufferId>& gathered, bool deterministic) {
-  return Fuser(program, device, gathered, deterministic).run();
+                        const FuseOptions& options) {
+  return Fuser(program, device, options).run();
 }
 
 }  // namespace inkle::schedule

@@ -66,11 +66,11 @@ std::string to_string(const FusionScore& score) {
 }
 
 FusionRulebook::FusionRulebook(const Program& program, const abi::Target& target,
-                               const std::vector<BufferId>& gathered)
+                               const FuseOptions& options)
     : program_(program),
       target_(target),
       rules_(target.fusion),
-      gathered_(gathered),
+      options_(options),
       readers_(program.buffers.size()),
       escapes_(program.buffers.size(), false) {
   for (BufferId b = 0; b < program.buffers.size(); ++b) {
@@ -91,16 +91,17 @@ FusionRulebook::FusionRulebook(const Program& program, const abi::Target& target
 }
 
 std::optional<Group> FusionRulebook::can_fuse(const Group& group, const Nest& nest,
-                                              std::string& why_not) const {
-  std::optional<Group> joined = is_gathered(nest) ? gather(group, nest, program_, why_not)
-                                                  : join(group, nest, program_, why_not);
+                                              std::string& why) const {
+  std::optional<Group> joined = is_gathered(nest)
+                                    ? gather(group, nest, program_, why)
+                                    : join(group, nest, program_, options_.inverts, why);
   if (!joined) return std::nullopt;
   if (starves(group, *joined)) {
-    why_not = "few long rows would leave the device idle";
+    why = "few long rows would leave the device idle";
     return std::nullopt;
   }
   if (needs_other_places(*joined)) {
-    why_not = "threads would have to exchange too much";
+    why = "threads would have to exchange too much";
     return std::nullopt;
   }
   return joined;
@@ -143,7 +144,7 @@ FusionScore FusionRulebook::score_fusion(const Touched& first, const Touched& se
 }
 
 bool FusionRulebook::is_gathered(const Nest& nest) const {
-  return nest.stores.size() == 1 && has(gathered_, nest.stores[0].buffer);
+  return nest.stores.size() == 1 && has(options_.gathered, nest.stores[0].buffer);
 }
 
 // Whether what lies next to each other in memory are different outer iterations.

@@ -39,13 +39,14 @@ struct FusionScore {
 // The rules of fusion for one program on one target.
 class FusionRulebook {
  public:
-  // `gathered`: as fuse() has it. All outlive this.
+  // All outlive this.
   FusionRulebook(const loop::Program& program, const abi::Target& target,
-                 const std::vector<loop::BufferId>& gathered);
+                 const FuseOptions& options);
 
-  // The group with the nest, or nothing and the reason. Says nothing of groups in between.
+  // The group with the nest, or nothing; `why` says how or why not. Says nothing of groups in
+  // between.
   [[nodiscard]] std::optional<Group> can_fuse(const Group& group, const loop::Nest& nest,
-                                              std::string& why_not) const;
+                                              std::string& why) const;
   // Of two sets of nests, the first of which has the earlier one.
   [[nodiscard]] FusionScore score_fusion(const Touched& first, const Touched& second) const;
   [[nodiscard]] const Touched& touched(std::size_t nest) const { return touched_[nest]; }
@@ -69,7 +70,7 @@ class FusionRulebook {
   const loop::Program& program_;
   const abi::Target& target_;
   const abi::FusionRules& rules_;
-  const std::vector<loop::BufferId>& gathered_;
+  const FuseOptions& options_;
   std::vector<std::int64_t> bytes_;                // of each buffer
   std::vector<std::vector<std::size_t>> readers_;  // nests, of each buffer
   std::vector<bool> escapes_;     // the buffer is no temporary of the program alone

@@ -214,24 +214,24 @@ Group make_group(const Nest& nest, sym::Context& context, bool unordered) {
   return group;
 }
 
-std::optional<Group> join(const Group& group, const Nest& nest, const loop::Program& program,
-                          std::string& why_not) {
-  sym::Context& context = *program.context;
+namespace {
+
+// `nest` has no loops of one iteration.
+std::optional<Group> join_loops(const Group& group, const Nest& nest, sym::Context& context,
+                                bool inverts, std::string& why) {
   Member member{nest, {}};
-  drop_unit_dims(member.nest, context);
-  if (nest.kind == NestKind::pointwise) divide_loops(member.nest, group, context);
-  LoopMatcher matcher(group, member.nest, context);
+  LoopMatcher matcher(group, member.nest, context, inverts);
   int dependencies = 0;
   if (!match_dependencies(matcher, group, member.nest, dependencies)) {
-    why_not = "it reads the group's results in another order";
+    why = "it reads the group's results in another order";
     return std::nullopt;
   }
   if (dependencies == 0 && !match_sibling(matcher, group, member.nest)) {
-    why_not = "they share no element in the same iteration";
+    why = "they share no element in the same iteration";
     return std::nullopt;
   }
   if (group.walked != 0 && matcher.group_dims().size() != group.outer.size()) {
-    why_not = "it divides loops that are walked";
+    why = "it divides loops that are walked";
     return std::nullopt;
   }
   Group joined = group;
@@ -240,29 +240,50 @@ std::optional<Group> join(const Group& group, const Nest& nest, const loop::Prog
     rename(m.nest, matcher.group_map());
     m.nest.dims.clear();
   }
-  if (!place(joined, member, member.nest, matcher, why_not)) return std::nullopt;
+  if (!place(joined, member, member.nest, matcher, why)) return std::nullopt;
   rename(member.nest, matcher.nest_map());
   if (!reads_own_iteration(joined, member.nest)) {
-    why_not = "it reads what another iteration of the group writes";
+    why = "it reads what another iteration of the group writes";
     return std::nullopt;
   }
   if (!overwrites_own_element(joined, member, member.nest)) {
-    why_not = "it overwrites what the group reads";
+    why = "it overwrites what the group reads";
     return std::nullopt;
   }
   member.nest.dims.clear();
   member.nest.reduced.clear();
   joined.members.push_back(std::move(member));
+  if (matcher.has_inverted()) ++joined.inversions;
+  why = matcher.has_inverted() ? "shared loops, one of them the other way" : "shared loops";
   return joined;
 }
 
-std::optional<Group> prepend(const Group& producer, const Group& group, std::string& why_not) {
+}  // namespace
+
+std::optional<Group> join(const Group& group, const Nest& nest, const loop::Program& program,
+                          bool inverts, std::string& why) {
+  sym::Context& context = *program.context;
+  Nest joining = nest;
+  drop_unit_dims(joining, context);
+  if (joining.kind == NestKind::pointwise) divide_loops(joining, group, context);
+  std::optional<Group> joined = join_loops(group, joining, context, inverts, why);
+  if (joined || !inverts || group.walked != 0) return joined;
+  Group divided = group;
+  if (!divide_shared_loops(divided, joining, context)) return std::nullopt;
+  joined = join_loops(divided, joining, context, inverts, why);
+  if (!joined) return std::nullopt;
+  joined->inversions = group.inversions + 1;
+  why = "shared loops, one of them in two";
+  return joined;
+}
+
+std::optional<Group> prepend(const Group& producer, const Group& group, std::string& why) {
   const auto is_plain = [](const Member& m) {
     return m.nest.kind == NestKind::pointwise && m.inner.empty();
   };
   if (group.walked != 0 || producer.outer.size() != group.outer.size() ||
       !std::all_of(producer.members.begin(), producer.members.end(), is_plain)) {
-    why_not = "outer loops differ";
+    why = "outer loops differ";
     return std::nullopt;
   }
   // The first read decides which loops correspond; the others are checked against it.
@@ -286,25 +307,27 @@ std::optional<Group> prepend(const Group& producer, const Group& group, std::str
   };
   if (map.size() != group.outer.size() ||
       !std::all_of(group.outer.begin(), group.outer.end(), is_mapped_to)) {
-    why_not = "it reads the results in another order";
+    why = "it reads the results in another order";
     return std::nullopt;
   }
   Group joined = group;
   joined.open = group.open && producer.open;
+  joined.inversions = group.inversions + producer.inversions;
   joined.members = producer.members;
   for (Member& member : joined.members) rename(member.nest, map);
   for (const Member& member : group.members) {
     if (!overwrites_own_element(joined, member, member.nest)) {
-      why_not = "it overwrites what the group reads";
+      why = "it overwrites what the group reads";
       return std::nullopt;
     }
   }
   joined.members.insert(joined.members.end(), group.members.begin(), group.members.end());
   const auto reads_own = [&](const Member& m) { return reads_own_iteration(joined, m.nest); };
   if (!std::all_of(joined.members.begin(), joined.members.end(), reads_own)) {
-    why_not = "it reads what another iteration of the group writes";
+    why = "it reads what another iteration of the group writes";
     return std::nullopt;
   }
+  why = "shared loops";
   return joined;
 }
 
@@ -317,6 +340,7 @@ std::optional<Group> merge(const Group& a, const Group& b) {
   }
   Group both = a;
   both.open = a.open && b.open;
+  both.inversions = a.inversions + b.inversions;
   for (Member member : b.members) {
     rename(member.nest, map);
     both.members.push_back(std::move(member));

@@ -31,6 +31,8 @@ struct Group {
   bool unordered = false;
   // How many of the last outer loops are sequential (schedule/kernel.h).
   std::size_t walked = 0;
+  // How many members have joined because a loop runs the other way, or as two.
+  std::size_t inversions = 0;
   std::vector<Member> members;
 };
 
@@ -40,14 +42,16 @@ struct Group {
 // nest reads what it writes.
 [[nodiscard]] Group make_group(const loop::Nest& nest, sym::Context& context, bool unordered);
 
-// The group with `nest` added, or nothing and the reason.
+// The group with `nest` added, or nothing; `why` says how or why not. `inverts`: loops of either
+// may run the other way, or as two, where the indices of what both touch are then the same.
 [[nodiscard]] std::optional<Group> join(const Group& group, const loop::Nest& nest,
-                                        const loop::Program& program, std::string& why_not);
+                                        const loop::Program& program, bool inverts,
+                                        std::string& why);
 
 // The group with `producer` before it: elementwise work whose loops are the group's outer ones and
 // whose results it reads in the same iteration.
 [[nodiscard]] std::optional<Group> prepend(const Group& producer, const Group& group,
-                                           std::string& why_not);
+                                           std::string& why);
 
 // Two groups that do not depend on each other as one, where their outer loops have the same extents
 // in the same order.
@@ -62,11 +66,16 @@ void rename(loop::Nest& nest, const std::vector<std::pair<sym::Expr, sym::Expr>>
 // Loops of one iteration carry nothing: their variable is 0.
 void drop_unit_dims(loop::Nest& nest, sym::Context& context);
 
+struct FuseOptions {
+  // Results of nests that join the kernel of their rows where they can (schedule/walk.h).
+  std::vector<loop::BufferId> gathered;
+  bool inverts = false;        // as join() has it
+  bool deterministic = false;  // as in Options
+};
+
 // The program's nests as groups, in an order that respects every dependency. Nests without a loop
-// body (contractions, calls) are groups of one member. `gathered`: results of nests that join the
-// kernel of their rows where they can (schedule/walk.h). `deterministic`: as in Options.
+// body (contractions, calls) are groups of one member.
 [[nodiscard]] std::vector<Group> fuse(const loop::Program& program, const abi::Target& device,
-                                      const std::vector<loop::BufferId>& gathered,
-                                      bool deterministic);
+                                      const FuseOptions& options);
 
 }  // namespace inkle::schedule

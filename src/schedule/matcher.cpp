@@ -52,19 +52,69 @@ const Dim* find(const std::vector<Dim>& dims, Expr variable) {
   return at == dims.end() ? nullptr : &*at;
 }
 
-// The divisor of an index floordiv(variable, divisor) at which the nest reads one of the group's
-// results, where it divides the loop.
-std::optional<Expr> quotient_of(const Nest& nest, const Group& group, const Dim& dim) {
+// The divisor of a floordiv(variable, divisor) in e that divides the loop. `loops`: what a divisor
+// may not depend on. `nested`: also in a term or a factor of e.
+std::optional<Expr> divisor_in(Expr e, const Dim& dim, const std::vector<Dim>& loops, bool nested) {
+  if (!sym::contains(e, dim.variable)) return std::nullopt;
+  if (e.kind() == sym::Kind::floordiv && e.operands()[0] == dim.variable) {
+    const Expr divisor = e.operands()[1];
+    const bool fits = sym::mod(dim.extent, divisor).is_constant(0) && !contains_any(divisor, loops);
+    if (fits) return divisor;
+  }
+  if (!nested || (e.kind() != sym::Kind::add && e.kind() != sym::Kind::mul)) return std::nullopt;
+  for (const Expr part : e.operands()) {
+    if (const auto divisor = divisor_in(part, dim, loops, nested)) return divisor;
+  }
+  return std::nullopt;
+}
+
+// What turns the loops of `e` around where all of them step backwards in it; empty where all step
+// forwards. Nothing where they differ, or are not known to be linear.
+std::optional<LoopMatcher::Map> way_of(Expr e, const std::vector<Dim>& dims) {
+  LoopMatcher::Map around;
+  std::size_t count = 0;
+  for (const Dim& dim : dims) {
+    if (!sym::contains(e, dim.variable)) continue;
+    const auto stride = sym::stride(e, dim.variable);
+    const auto step = stride ? stride->constant() : std::nullopt;
+    if (!step || *step == 0) return std::nullopt;
+    ++count;
+    if (*step < 0) around.emplace_back(dim.variable, dim.extent - 1 - dim.variable);
+  }
+  if (!around.empty() && around.size() != count) return std::nullopt;
+  return around;
+}
+
+// divisor_in() the indices at which the nest reads a buffer that `counts`.
+template <class Counts>
+std::optional<Expr> quotient_of(const Nest& nest, const Dim& dim, const std::vector<Dim>& loops,
+                                bool nested, const Counts& counts) {
   for (const Instruction& i : nest.body.instructions) {
-    if (i.opcode != Opcode::load || !find_store(group, i.buffer)) continue;
+    if (i.opcode != Opcode::load || !counts(i.buffer)) continue;
     for (const Expr e : i.indices) {
-      if (e.kind() != sym::Kind::floordiv || !(e.operands()[0] == dim.variable)) continue;
-      const Expr divisor = e.operands()[1];
-      const Expr rest = sym::mod(dim.extent, divisor);
-      if (rest.is_constant(0) && !contains_any(divisor, nest.dims)) return divisor;
+      if (const auto divisor = divisor_in(e, dim, loops, nested)) return divisor;
     }
   }
   return std::nullopt;
+}
+
+void divide_outer(Group& group, std::size_t at, Expr inner, sym::Context& context) {
+  const Dim whole = group.outer[at];
+  const Expr outer = sym::floordiv(whole.extent, inner);
+  const Dim slow{context.index(outer), outer};
+  const Dim fast{context.index(inner), inner};
+  group.outer[at] = slow;
+  group.outer.insert(group.outer.begin() + static_cast<std::ptrdiff_t>(at) + 1, fast);
+  for (Member& member : group.members) {
+    rename(member.nest, {{whole.variable, slow.variable * inner + fast.variable}});
+  }
+}
+
+bool is_read(const Nest& nest, BufferId buffer) {
+  const auto& body = nest.body.instructions;
+  return std::any_of(body.begin(), body.end(), [&](const Instruction& i) {
+    return i.opcode == Opcode::load && i.buffer == buffer;
+  });
 }
 
 }  // namespace
@@ -76,8 +126,13 @@ bool contains_any(Expr e, const std::vector<Dim>& dims) {
 
 // --- LoopMatcher --------------------------------------------------------------------------------
 
-LoopMatcher::LoopMatcher(const Group& group, const Nest& nest, sym::Context& context)
-    : context_(&context), group_dims_(group.outer), nest_dims_(nest.dims) {
+LoopMatcher::LoopMatcher(const Group& group, const Nest& nest, sym::Context& context, bool inverts)
+    : context_(&context),
+      group_dims_(group.outer),
+      nest_dims_(nest.dims),
+      reduced_from_(nest.dims.size()),
+      inverts_(inverts),
+      group_may_invert_(group.walked == 0) {
   nest_dims_.insert(nest_dims_.end(), nest.reduced.begin(), nest.reduced.end());
 }
 
@@ -85,6 +140,10 @@ bool LoopMatcher::match(Expr theirs, Expr ours) {
   theirs = sym::substitute(theirs, group_map_);
   ours = sym::substitute(ours, nest_map_);
   if (theirs == ours) return true;
+  return match_forward(theirs, ours) || (inverts_ && match_inverted(theirs, ours));
+}
+
+bool LoopMatcher::match_forward(Expr theirs, Expr ours) {
   const std::vector<Dim> open = unmapped();
   if (const Dim* whole = find(group_dims_, theirs)) {
     if (contains_any(ours, group_dims_)) return false;
@@ -99,6 +158,74 @@ bool LoopMatcher::match(Expr theirs, Expr ours) {
     return true;
   }
   return match_digits(theirs, ours);
+}
+
+// Both are matched as if they ran forwards. If one of them does not, a loop is turned around.
+bool LoopMatcher::match_inverted(Expr theirs, Expr ours) {
+  const auto group_way = way_of(theirs, group_dims_);
+  const auto nest_way = way_of(ours, unmapped());
+  if (!group_way || !nest_way || (group_way->empty() && nest_way->empty())) return false;
+  const bool differ = group_way->empty() != nest_way->empty();
+  LoopMatcher trial = *this;
+  const std::size_t known = nest_map_.size();
+  if (!trial.match_forward(sym::substitute(theirs, *group_way), sym::substitute(ours, *nest_way))) {
+    return false;
+  }
+  if (differ) {
+    const auto is_reduced = [&](const auto& mapped) {
+      return std::any_of(nest_dims_.begin() + static_cast<std::ptrdiff_t>(reduced_from_),
+                         nest_dims_.end(),
+                         [&](const Dim& dim) { return dim.variable == mapped.first; });
+    };
+    const bool keeps_order =
+        std::any_of(trial.nest_map_.begin() + static_cast<std::ptrdiff_t>(known),
+                    trial.nest_map_.end(), is_reduced);
+    if (!keeps_order) {
+      trial.invert(known);
+    } else if (!trial.invert_group_of(known)) {
+      return false;
+    }
+  }
+  *this = std::move(trial);
+  return true;
+}
+
+void LoopMatcher::invert(std::size_t first) {
+  for (std::size_t m = first; m < nest_map_.size(); ++m) {
+    auto& [variable, expression] = nest_map_[m];
+    expression = find(nest_dims_, variable)->extent - 1 - expression;
+    inverted_.push_back(variable);
+  }
+  has_inverted_ = true;
+}
+
+bool LoopMatcher::invert_group_of(std::size_t first) {
+  if (!group_may_invert_) return false;
+  for (const Dim& dim : std::vector<Dim>(group_dims_)) {
+    const bool is_mapped_to =
+        std::any_of(nest_map_.begin() + static_cast<std::ptrdiff_t>(first), nest_map_.end(),
+                    [&](const auto& mapped) { return sym::contains(mapped.second, dim.variable); });
+    if (!is_mapped_to) continue;
+    const Dim other{context_->index(dim.extent), dim.extent};
+    const Map around = {{dim.variable, dim.extent - 1 - other.variable}};
+    const Map renamed = {{dim.variable, other.variable}};
+    for (auto& [variable, expression] : group_map_) {
+      expression = sym::substitute(expression, around);
+    }
+    for (std::size_t m = 0; m < nest_map_.size(); ++m) {
+      Expr& expression = nest_map_[m].second;
+      if (m >= first) {
+        expression = sym::substitute(expression, renamed);
+      } else if (sym::contains(expression, dim.variable)) {
+        // Whose loop would run against the order that it must keep, or is one digit of several.
+        return false;
+      }
+    }
+    group_map_.emplace_back(dim.variable, dim.extent - 1 - other.variable);
+    *std::find(group_dims_.begin(), group_dims_.end(), dim) = other;
+  }
+  has_inverted_ = true;
+  return true;
 }
 
 bool LoopMatcher::match_digits(Expr theirs, Expr ours) {
@@ -127,8 +254,11 @@ std::vector<Dim> LoopMatcher::unmapped() const {
 std::vector<Dim> LoopMatcher::image(const std::vector<Dim>& dims) const {
   std::vector<Dim> result;
   for (const Dim& dim : dims) {
-    for (const auto& [variable, expression] : nest_map_) {
+    for (const auto& [variable, mapped] : nest_map_) {
       if (!(variable == dim.variable)) continue;
+      const bool inverted =
+          std::find(inverted_.begin(), inverted_.end(), variable) != inverted_.end();
+      const Expr expression = inverted ? dim.extent - 1 - mapped : mapped;
       std::vector<Dim> digits;
       if (find(group_dims_, expression) != nullptr) {
         digits = {*find(group_dims_, expression)};
@@ -246,11 +376,37 @@ bool match_sibling(LoopMatcher& matcher, const Group& group, const Nest& nest) {
 }
 
 void divide_loops(Nest& nest, const Group& group, sym::Context& context) {
+  const auto is_result = [&](BufferId b) { return find_store(group, b).has_value(); };
   for (std::size_t d = 0; d < nest.dims.size(); ++d) {
-    const auto inner = quotient_of(nest, group, nest.dims[d]);
+    const auto inner = quotient_of(nest, nest.dims[d], nest.dims, false, is_result);
+    if (inner) divide_loop(nest, nest.dims, d, *inner, context);
+  }
+}
+
+bool divide_shared_loops(Group& group, Nest& nest, sym::Context& context) {
+  bool found = false;
+  const auto is_of_group = [&](BufferId b) {
+    return find_store(group, b) ||
+           std::any_of(group.members.begin(), group.members.end(),
+                       [&](const Member& member) { return is_read(member.nest, b); });
+  };
+  for (std::size_t d = 0; d < nest.dims.size(); ++d) {
+    const auto inner = quotient_of(nest, nest.dims[d], nest.dims, true, is_of_group);
     if (!inner) continue;
     divide_loop(nest, nest.dims, d, *inner, context);
+    found = true;
   }
+  const auto is_of_nest = [&](BufferId b) { return is_read(nest, b); };
+  for (std::size_t d = 0; d < group.outer.size(); ++d) {
+    std::optional<Expr> inner;
+    for (const Member& member : group.members) {
+      if (!inner) inner = quotient_of(member.nest, group.outer[d], group.outer, true, is_of_nest);
+    }
+    if (!inner) continue;
+    divide_outer(group, d, *inner, context);
+    found = true;
+  }
+  return found;
 }
 
 }  // namespace inkle::schedule

@@ -16,7 +16,19 @@ class LoopMatcher {
  public:
   using Map = std::vector<std::pair<sym::Expr, sym::Expr>>;
 
-  LoopMatcher(const Group& group, const loop::Nest& nest, sym::Context& context);
+  // `inverts`: a loop may run the other way, if one of the two reads or writes backwards:
+  //
+  // clang-format off
+  //   group: pointwise [i: 8] -> t[i] { yield f(load x[i]) }
+  //   nest:  pointwise [i: 8] -> y[i] { yield g(load t[7-i]) }
+  // becomes, with 7-i for the nest's i,
+  //   nest:  pointwise [i: 8] -> y[7-i] { yield g(load t[i]) }
+  // clang-format on
+  //
+  // Points of a nest's own loops are independent. A reduced loop keeps its order: then the group's
+  // loop runs the other way.
+  LoopMatcher(const Group& group, const loop::Nest& nest, sym::Context& context,
+              bool inverts = false);
 
   // Makes the two equal: `theirs` in group variables, `ours` in the nest's. False if that cannot
   // be; what was mapped up to then stays mapped.
@@ -29,8 +41,17 @@ class LoopMatcher {
   [[nodiscard]] std::vector<loop::Dim> unmapped() const;
   // The group's dims that the nest's `dims` map to, in the nest's order.
   [[nodiscard]] std::vector<loop::Dim> image(const std::vector<loop::Dim>& dims) const;
+  // A loop of the group or of the nest runs the other way now.
+  [[nodiscard]] bool has_inverted() const { return has_inverted_; }
 
  private:
+  // Without turning a loop around.
+  bool match_forward(sym::Expr theirs, sym::Expr ours);
+  bool match_inverted(sym::Expr theirs, sym::Expr ours);
+  // What the nest's loops have been mapped to from `first` on runs the other way.
+  void invert(std::size_t first);
+  // Instead, the group's loops that they have been mapped to do. False where those may not.
+  bool invert_group_of(std::size_t first);
   // Of numbers of several digits: digit by digit.
   bool match_digits(sym::Expr theirs, sym::Expr ours);
   bool divide_group(const loop::Dim& whole, const std::vector<loop::Dim>& digits);
@@ -38,8 +59,12 @@ class LoopMatcher {
   sym::Context* context_;
   std::vector<loop::Dim> group_dims_;
   std::vector<loop::Dim> nest_dims_;
+  std::size_t reduced_from_;  // in nest_dims_
   Map group_map_;
   Map nest_map_;
+  std::vector<sym::Expr> inverted_;  // loops of the nest that run against those they are mapped to
+  bool inverts_, group_may_invert_;
+  bool has_inverted_ = false;
 };
 
 struct StoreOf {
@@ -59,5 +84,18 @@ struct StoreOf {
 // Splits loops of the nest that read a result of the group by quotient and remainder (a row of
 // groups of channels read as a row of channels), so that the quotient is a loop that can match.
 void divide_loops(loop::Nest& nest, const Group& group, sym::Context& context);
+
+// The same of what both read, whoever reads it by quotient and remainder: loops of the nest that
+// reduce nothing, and outer loops of the group.
+//
+// clang-format off
+//   group: pointwise [i: 24, j: 64] -> y[i,j] { yield load x[floordiv(i,6),mod(i,6)*64+j] }
+//   nest:  pointwise [i: 4, j: 6, k: 64] -> z[i,j,k] { yield neg(load x[i,j*64+k]) }
+// becomes
+//   group: pointwise [i: 4, k: 6, j: 64] -> y[i*6+k,j] { yield load x[i,k*64+j] }
+// clang-format on
+//
+// False if there is no such loop.
+[[nodiscard]] bool divide_shared_loops(Group& group, loop::Nest& nest, sym::Context& context);
 
 }  // namespace inkle::schedule

@@ -32,6 +32,7 @@ class Places {
       ScratchPlace place;
       place.number = static_cast<std::uint32_t>(g);
       place.strides = {context_.constant(1)};
+      place.origin = {context_.constant(0)};
       place.store_indices = {context_.constant(0)};
       scratch.emplace(static_cast<BufferId>(program_.buffers.size() + g), std::move(place));
       kernel_.scratch.push_back(gathered[g]);
@@ -97,10 +98,12 @@ class Places {
     return at->second;
   }
 
-  // Strides of a scratch array for each logical dimension of the buffer that it stands for.
+  // Strides of a scratch array for each logical dimension of the buffer that it stands for, and the
+  // index of its first element: 7 of what is stored at 7-j.
   struct ScratchPlace {
     std::uint32_t number = 0;
     std::vector<Expr> strides;
+    std::vector<Expr> origin;
     std::vector<Expr> store_indices;
   };
 
@@ -117,6 +120,14 @@ class Places {
     }
     for (const Expr index : store.indices) {
       Expr stride = context_.constant(0);
+      Expr origin = index;
+      for (const std::vector<Dim>* dims : {&inner, &group_.outer}) {
+        for (const Dim& dim : *dims) {
+          const std::pair<Expr, Expr> first[] = {{dim.variable, context_.constant(0)}};
+          origin = sym::substitute(origin, first);
+        }
+      }
+      place.origin.push_back(origin);
       for (std::size_t d = 0; d < inner.size(); ++d) {
         if (!sym::contains(index, inner[d].variable)) continue;
         const auto coefficient = sym::stride(index, inner[d].variable);
@@ -141,7 +152,7 @@ class Places {
           inner_part = inner_part - *coefficient * dim.variable;
         }
       }
-      offset = offset + inner_part * place.strides[d];
+      offset = offset + (inner_part - place.origin[d]) * place.strides[d];
     }
     return offset;
   }

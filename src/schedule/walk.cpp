@@ -356,14 +356,14 @@ std::vector<BufferId> cut_columns(Program& program, const abi::Target& device) {
 }
 
 std::optional<Group> gather(const Group& group, const Nest& nest, const Program& program,
-                            std::string& why_not) {
+                            std::string& why) {
   sym::Context& context = *program.context;
   const bool is_plain =
       std::all_of(group.members.begin(), group.members.end(), [](const Member& member) {
         return member.nest.kind == NestKind::pointwise || member.nest.kind == NestKind::reduction;
       });
   if (group.open || !is_plain) {
-    why_not = "the group does not reduce rows";
+    why = "the group does not reduce rows";
     return std::nullopt;
   }
   Member member{nest, {}};
@@ -371,7 +371,7 @@ std::optional<Group> gather(const Group& group, const Nest& nest, const Program&
   RowJoiner joiner(group, member.nest, context);
   const auto matcher = joiner.run();
   if (!matcher) {
-    why_not = "the group has no element of its rows, or other parts";
+    why = "the group has no element of its rows, or other parts";
     return std::nullopt;
   }
   Group joined = group;
@@ -385,13 +385,14 @@ std::optional<Group> gather(const Group& group, const Nest& nest, const Program&
   }
   rename(member.nest, matcher->nest_map());
   if (!reads_own_iteration(joined, member.nest)) {
-    why_not = "it reads what another iteration of the group writes";
+    why = "it reads what another iteration of the group writes";
     return std::nullopt;
   }
   member.nest.dims.clear();
   member.nest.reduced.clear();
   member.gathers = true;
   joined.members.push_back(std::move(member));
+  why = "shared rows";
   return joined;
 }
 
