@@ -53,14 +53,14 @@ def _is_restrided(info: Any) -> bool:
     return views is None or any(v.has_symbolic_inputs for v in views.sequence)
 
 
+_DETACHING = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
+
+
 def inference_callers(gm: torch.fx.GraphModule) -> Callers:
     """Results in the memory of others are views of them to autograd, too: AOTAutograd of torch 2.11
     refuses arguments that share memory and have no common base. What is detached is no such view."""
     is_detached = any(n.target in _DETACHING for n in gm.graph.nodes)
     return dataclasses.replace(forward_callers(), share=as_strided if is_detached else viewed)
-
-
-_DETACHING = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
 
 
 def saving_callers() -> Callers:

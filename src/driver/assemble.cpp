@@ -31,13 +31,7 @@ class Assembler {
         slots_(plan_, scheduled.program) {}
 
   Assembled run() {
-    plan_.name = program_.name;
-    find_written();
-    find_alignments();
-    add_arguments();
-    find_uses();
-    find_host_results();
-    add_buffers();
+    add_memory();
     add_kernels();
     for (const schedule::Step& step : scheduled_.steps) add_step(step);
     add_outputs();
@@ -46,12 +40,7 @@ class Assembler {
   }
 
   abi::Plan run_convolutions() {
-    find_written();
-    find_alignments();
-    add_arguments();
-    find_uses();
-    find_host_results();
-    add_buffers();
+    add_memory();
     for (const schedule::Step& step : scheduled_.steps) {
       if (std::holds_alternative<schedule::ConvolutionStep>(step.action)) add_step(step);
     }
@@ -59,6 +48,16 @@ class Assembler {
   }
 
  private:
+  void add_memory() {
+    plan_.name = program_.name;
+    find_written();
+    find_alignments();
+    add_arguments();
+    find_uses();
+    find_host_results();
+    add_buffers();
+  }
+
   void add_arguments() {
     for (const loop::Argument& argument : program_.arguments) {
       abi::PlanArgument a;

@@ -254,7 +254,7 @@ std::optional<Group> join_loops(const Group& group, const Nest& nest, sym::Conte
   member.nest.reduced.clear();
   joined.members.push_back(std::move(member));
   if (matcher.has_inverted()) ++joined.inversions;
-  why = matcher.has_inverted() ? "shared loops, one of them the other way" : "shared loops";
+  why = matcher.has_inverted() ? "shared loops, one of them reversed" : "shared loops";
   return joined;
 }
 
@@ -273,7 +273,7 @@ std::optional<Group> join(const Group& group, const Nest& nest, const loop::Prog
   joined = join_loops(divided, joining, context, inverts, why);
   if (!joined) return std::nullopt;
   joined->inversions = group.inversions + 1;
-  why = "shared loops, one of them in two";
+  why = "shared loops, one of them split";
   return joined;
 }
 

@@ -31,7 +31,7 @@ struct Group {
   bool unordered = false;
   // How many of the last outer loops are sequential (schedule/kernel.h).
   std::size_t walked = 0;
-  // How many members have joined because a loop runs the other way, or as two.
+  // How many members have joined because a loop is reversed or split.
   std::size_t inversions = 0;
   std::vector<Member> members;
 };
@@ -43,7 +43,7 @@ struct Group {
 [[nodiscard]] Group make_group(const loop::Nest& nest, sym::Context& context, bool unordered);
 
 // The group with `nest` added, or nothing; `why` says how or why not. `inverts`: loops of either
-// may run the other way, or as two, where the indices of what both touch are then the same.
+// may be reversed or split where the indices of what both touch are then the same.
 [[nodiscard]] std::optional<Group> join(const Group& group, const loop::Nest& nest,
                                         const loop::Program& program, bool inverts,
                                         std::string& why);

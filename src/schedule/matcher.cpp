@@ -68,10 +68,10 @@ std::optional<Expr> divisor_in(Expr e, const Dim& dim, const std::vector<Dim>& l
   return std::nullopt;
 }
 
-// What turns the loops of `e` around where all of them step backwards in it; empty where all step
-// forwards. Nothing where they differ, or are not known to be linear.
-std::optional<LoopMatcher::Map> way_of(Expr e, const std::vector<Dim>& dims) {
-  LoopMatcher::Map around;
+// What reverses the loops of `e` where all of them have negative strides in it; empty where all
+// have positive ones. Nothing where they differ, or are not known to be linear.
+std::optional<LoopMatcher::Map> reversal_of(Expr e, const std::vector<Dim>& dims) {
+  LoopMatcher::Map reversed;
   std::size_t count = 0;
   for (const Dim& dim : dims) {
     if (!sym::contains(e, dim.variable)) continue;
@@ -79,10 +79,10 @@ std::optional<LoopMatcher::Map> way_of(Expr e, const std::vector<Dim>& dims) {
     const auto step = stride ? stride->constant() : std::nullopt;
     if (!step || *step == 0) return std::nullopt;
     ++count;
-    if (*step < 0) around.emplace_back(dim.variable, dim.extent - 1 - dim.variable);
+    if (*step < 0) reversed.emplace_back(dim.variable, dim.extent - 1 - dim.variable);
   }
-  if (!around.empty() && around.size() != count) return std::nullopt;
-  return around;
+  if (!reversed.empty() && reversed.size() != count) return std::nullopt;
+  return reversed;
 }
 
 // divisor_in() the indices at which the nest reads a buffer that `counts`.
@@ -160,15 +160,17 @@ bool LoopMatcher::match_forward(Expr theirs, Expr ours) {
   return match_digits(theirs, ours);
 }
 
-// Both are matched as if they ran forwards. If one of them does not, a loop is turned around.
+// Both are matched with positive strides. If one of them has negative ones, a loop is reversed.
 bool LoopMatcher::match_inverted(Expr theirs, Expr ours) {
-  const auto group_way = way_of(theirs, group_dims_);
-  const auto nest_way = way_of(ours, unmapped());
-  if (!group_way || !nest_way || (group_way->empty() && nest_way->empty())) return false;
-  const bool differ = group_way->empty() != nest_way->empty();
+  const auto group_reversal = reversal_of(theirs, group_dims_);
+  const auto nest_reversal = reversal_of(ours, unmapped());
+  if (!group_reversal || !nest_reversal || (group_reversal->empty() && nest_reversal->empty()))
+    return false;
+  const bool differ = group_reversal->empty() != nest_reversal->empty();
   LoopMatcher trial = *this;
   const std::size_t known = nest_map_.size();
-  if (!trial.match_forward(sym::substitute(theirs, *group_way), sym::substitute(ours, *nest_way))) {
+  if (!trial.match_forward(sym::substitute(theirs, *group_reversal),
+                           sym::substitute(ours, *nest_reversal))) {
     return false;
   }
   if (differ) {
@@ -207,10 +209,10 @@ bool LoopMatcher::invert_group_of(std::size_t first) {
                     [&](const auto& mapped) { return sym::contains(mapped.second, dim.variable); });
     if (!is_mapped_to) continue;
     const Dim other{context_->index(dim.extent), dim.extent};
-    const Map around = {{dim.variable, dim.extent - 1 - other.variable}};
+    const Map reversed = {{dim.variable, dim.extent - 1 - other.variable}};
     const Map renamed = {{dim.variable, other.variable}};
     for (auto& [variable, expression] : group_map_) {
-      expression = sym::substitute(expression, around);
+      expression = sym::substitute(expression, reversed);
     }
     for (std::size_t m = 0; m < nest_map_.size(); ++m) {
       Expr& expression = nest_map_[m].second;

@@ -16,7 +16,7 @@ class LoopMatcher {
  public:
   using Map = std::vector<std::pair<sym::Expr, sym::Expr>>;
 
-  // `inverts`: a loop may run the other way, if one of the two reads or writes backwards:
+  // `inverts`: a loop may be reversed, if one of the two reads or writes backwards:
   //
   // clang-format off
   //   group: pointwise [i: 8] -> t[i] { yield f(load x[i]) }
@@ -26,7 +26,7 @@ class LoopMatcher {
   // clang-format on
   //
   // Points of a nest's own loops are independent. A reduced loop keeps its order: then the group's
-  // loop runs the other way.
+  // loop is reversed.
   LoopMatcher(const Group& group, const loop::Nest& nest, sym::Context& context,
               bool inverts = false);
 
@@ -41,16 +41,16 @@ class LoopMatcher {
   [[nodiscard]] std::vector<loop::Dim> unmapped() const;
   // The group's dims that the nest's `dims` map to, in the nest's order.
   [[nodiscard]] std::vector<loop::Dim> image(const std::vector<loop::Dim>& dims) const;
-  // A loop of the group or of the nest runs the other way now.
+  // A loop of the group or of the nest is reversed.
   [[nodiscard]] bool has_inverted() const { return has_inverted_; }
 
  private:
-  // Without turning a loop around.
+  // Without reversing a loop.
   bool match_forward(sym::Expr theirs, sym::Expr ours);
   bool match_inverted(sym::Expr theirs, sym::Expr ours);
-  // What the nest's loops have been mapped to from `first` on runs the other way.
+  // Reverses what the nest's loops have been mapped to from `first` on.
   void invert(std::size_t first);
-  // Instead, the group's loops that they have been mapped to do. False where those may not.
+  // Reverses the group's loops that they have been mapped to instead. False where those may not be.
   bool invert_group_of(std::size_t first);
   // Of numbers of several digits: digit by digit.
   bool match_digits(sym::Expr theirs, sym::Expr ours);

@@ -48,7 +48,7 @@ bool short_sums(const Options& o) {
 bool inference(const Options& o) { return !o.training; }
 bool free_order(const Options& o) { return !fixes_order(o); }
 // Where launches cost, a kernel of two nests may be in no table that one of them would be in.
-bool turned_loops(const Options& o) { return free_order(o) && !o.target.launches_cost; }
+bool inverted_loops(const Options& o) { return free_order(o) && !o.target.launches_cost; }
 bool columns_in_parts(const Options& o) { return o.training && free_order(o); }
 bool fast_numerics(const Options& o) { return o.numerics == abi::Numerics::fast; }
 bool launches(const Options& o) { return o.target.launches_cost; }
@@ -175,8 +175,8 @@ constexpr NestPass kPasses[] = {
      [](State& s) { split_long_reductions(program(s), s.options.target, s.column_parts); },
      needs::free_order, false,
      "reductions with too few results to fill the device are split in parts"},
-    {"invert_loops", [](State& s) { s.inverts_loops = true; }, needs::turned_loops, false,
-     "loops may run the other way, or as two, to share those of another nest"},
+    {"invert_loops", [](State& s) { s.inverts_loops = true; }, needs::inverted_loops, false,
+     "loops may be reversed or split to share those of another nest"},
     {"fuse", fuse_groups, nullptr, kRequired, "nests that share outer loops become one group"},
     {"build_steps", make_steps, nullptr, kRequired,
      "groups become kernels with their schedules, and steps in order"},

@@ -1,4 +1,4 @@
-"""Loops that run the other way, or as two, to share those of another: values are eager's."""
+"""Loops that are reversed or split to share those of another: values are eager's."""
 
 from __future__ import annotations
 

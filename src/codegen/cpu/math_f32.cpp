@@ -119,13 +119,13 @@ Value* scale_by_f64(Ir& ir, const Power& power, Value* rest) {
 }
 
 // 2^floor(n) (high + low) (1 + e), -152 < n < 129. `subnormal` lanes need care: there the sum must
-// not be rounded before it is scaled. Other lanes than those of `some` are 0: Intel's processors
-// take a hundred cycles and more for a result that underflows.
-Value* scale(Ir& ir, const Power& power, Value* e, Value* some, Value* subnormal) {
+// not be rounded before it is scaled. Lanes outside of `nonzero` underflow to 0, for which Intel's
+// processors take a hundred cycles and more, unless they are masked out.
+Value* scale(Ir& ir, const Power& power, Value* e, Value* nonzero, Value* subnormal) {
   Value* rest = fma(ir, power.high, e, power.low);
   const auto fast = [&] {
     Value* sum = fadd(ir, power.high, rest);
-    if (Value* scaled = scale_by_power(ir, sum, power.n, some)) return scaled;
+    if (Value* scaled = scale_by_power(ir, sum, power.n, nonzero)) return scaled;
     Type* type = type_of(e);
     Value* word = to_word(ir, floor(ir, power.n));
     Value* half = ashr(ir, word, 1);
@@ -143,6 +143,11 @@ Value* is_between(Ir& ir, Value* x, double low, double high) {
                  fcmp(ir, Compare::lt, x, like(x, high)));
 }
 
+// Of NaNs, too.
+Value* not_below(Ir& ir, Value* x, double low) {
+  return bit_not(ir, fcmp(ir, Compare::lt, x, like(x, low)));
+}
+
 // exp of x within [-104.5, 89]; null where there are no tables.
 Value* exp_by_table(Ir& ir, Value* x, bool careful) {
   const Power power = power_near(ir, x, kLog2e);
@@ -150,8 +155,8 @@ Value* exp_by_table(Ir& ir, Value* x, bool careful) {
   Value* r = fma(ir, power.n, like(x, -kLn2Rest), fma(ir, power.n, like(x, -kLn2), x));
   Value* q = lanes_of(x) == 16 ? polynomial(ir, r, kExp16) : polynomial(ir, r, kExp8);
   Value* e = fma(ir, fmul(ir, r, r), q, r);
-  Value* some = bit_not(ir, fcmp(ir, Compare::lt, x, like(x, -104)));
-  return scale(ir, power, e, some, careful ? is_between(ir, x, -104, -87.3365) : nullptr);
+  Value* nonzero = not_below(ir, x, -104);
+  return scale(ir, power, e, nonzero, careful ? is_between(ir, x, -104, -87.3365) : nullptr);
 }
 
 }  // namespace
@@ -174,8 +179,7 @@ Value* exp2_f32(Ir& ir, Value* x) {
   if (const Power power = power_near(ir, safe, 1); power.high != nullptr) {
     Value* f = fsub(ir, safe, power.n);
     Value* slope = lanes_of(x) == 16 ? polynomial(ir, f, kExp2Of16) : polynomial(ir, f, kExp2Of8);
-    return scale(ir, power, fmul(ir, slope, f),
-                 bit_not(ir, fcmp(ir, Compare::lt, safe, like(safe, -150.5))),
+    return scale(ir, power, fmul(ir, slope, f), not_below(ir, safe, -150.5),
                  is_between(ir, safe, -150.5, -126));
   }
   return exp_by_f64(ir, safe, std::numbers::ln2);

@@ -39,7 +39,7 @@ class Grower {
       results += (results.empty() ? "" : ", ") + ("%" + value.name);
       types += (types.empty() ? "" : ", ") + type(value.sizes);
     }
-    return fmt::format("graph @turned({}) -> {} {{\n{}  return {}\n}}\n", input, types, lines_,
+    return fmt::format("graph @inverted({}) -> {} {{\n{}  return {}\n}}\n", input, types, lines_,
                        results);
   }
 
@@ -137,7 +137,7 @@ class Grower {
     if (kind == 2) line(sizes, fmt::format("softmax({}, {})", name, dim), true);
   }
 
-  // With another value of the same sizes, or with itself, the other way.
+  // With another value of the same sizes, or with itself, reversed.
   void binary(const std::string& name, std::size_t at, const Sizes& sizes) {
     std::vector<std::size_t> alike;
     for (std::size_t v = 0; v < values_.size(); ++v) {
@@ -158,7 +158,7 @@ class Grower {
   std::uint32_t made_ = 0;
 };
 
-TEST(TurnedLoops, RunAsTheInterpreterSays) {
+TEST(InvertedLoops, RunAsTheInterpreterSays) {
   const std::uint32_t first = from_environment("INKLE_FUZZ_SEED", 0);
   const std::uint32_t count = from_environment("INKLE_FUZZ_COUNT", 150);
   for (std::uint32_t seed = first; seed < first + count; ++seed) {
