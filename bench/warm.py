@@ -275,9 +275,9 @@ def render(results: list[dict[str, Any]]) -> str:
         rows.append([r["name"], *(_own_share(r, w) for w in ("cold", "warm", "own"))])
     parts.append(common.table(
         ["case", "cold", "warm", "warm, AOTAutograd's cache off"], rows))  # fmt: skip
-    parts.append("\nWhere a warm first call goes, ms, median: Dynamo's own (tracing and guards are "
-                 "parts of it), what Dynamo calls as its backend (AOTAutograd, its cache, Inkle or "
-                 "TorchInductor), and the rest (the first run, the backward, imports on use):\n")  # fmt: skip
+    parts.append("\nWhere a warm first call goes, ms, median. Tracing and guards are parts of Dynamo's own time. "
+                 "\"backend\" is what Dynamo calls: AOTAutograd, its cache, Inkle or TorchInductor. \"rest\" is "
+                 "the first run, the backward and imports on use.\n")  # fmt: skip
     rows = [[r["name"], TITLES[w], *(_dynamo_of(r, w, p) for p in ("all", *PHASES, "backend")),
              _rest(r, w)] for r in results for w in WAYS[1:]]  # fmt: skip
     parts.append(common.table(["case", "way", "Dynamo", "tracing", "guards", "backend", "rest"], rows))
