@@ -158,7 +158,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--systems", default=",".join(SYSTEMS))
     parser.add_argument("--update", action="store_true", help="write docs/benchmarks.md")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if wrong := [name for name in arguments.models.split(",") if name not in MODELS]:
+        parser.error(f"--models: {', '.join(wrong)!r}; choose from {', '.join(MODELS)}")
+    return arguments
 
 
 def main() -> int:
