@@ -212,13 +212,21 @@ std::optional<Expr> quotient_of(const Nest& nest, const Dim& dim,
   return std::nullopt;
 }
 
+// Results of a nest; of sizes that are not known, none.
+std::int64_t results_of(const Nest& nest) {
+  std::int64_t results = 1;
+  for (const Dim& dim : nest.dims) results *= dim.extent.constant().value_or(0);
+  return results;
+}
+
 }  // namespace
 
-void unfold_reshapes(Program& program) {
+void unfold_reshapes(Program& program, std::int64_t most_sums) {
   std::vector<const Nest*> writers(program.buffers.size(), nullptr);
   for (Nest& nest : program.nests) {
     for (const loop::Store& store : nest.stores) writers[store.buffer] = &nest;
     if (nest.kind != NestKind::reduction) continue;
+    if (most_sums > 0 && results_of(nest) > most_sums) continue;
     for (std::vector<Dim>* dims : {&nest.dims, &nest.reduced}) {
       for (std::size_t d = 0; d < dims->size(); ++d) {
         const auto inner = quotient_of(nest, (*dims)[d], writers);

@@ -26,8 +26,9 @@ void divide_loop(loop::Nest& nest, std::vector<loop::Dim>& dims, std::size_t at,
 //
 // so that it can share them with what makes the tensor, and is split in parts that are parts of the
 // tensor. Values come in the same order. Not where the tensor has been padded for others: it could
-// not share them then.
-void unfold_reshapes(loop::Program& program);
+// not share them then. Not for a reduction with more than `most_sums` results, if that is not 0:
+// beside what makes the rows of the tensor they would leave the caches between two rows.
+void unfold_reshapes(loop::Program& program, std::int64_t most_sums);
 
 // Values that no yield and no store needs go, and with them the reads of buffers.
 void drop_dead_values(loop::Program& program);

@@ -120,7 +120,7 @@ Value* scale_by_f64(Ir& ir, const Power& power, Value* rest) {
 
 // 2^floor(n) (high + low) (1 + e), -152 < n < 129. `subnormal` lanes need care: there the sum must
 // not be rounded before it is scaled. Lanes outside of `nonzero` underflow to 0, for which Intel's
-// processors take a hundred cycles and more, unless they are masked out.
+// processors take a hundred cycles and more: they are masked out, or multiplied by 0.
 Value* scale(Ir& ir, const Power& power, Value* e, Value* nonzero, Value* subnormal) {
   Value* rest = fma(ir, power.high, e, power.low);
   const auto fast = [&] {
@@ -130,7 +130,8 @@ Value* scale(Ir& ir, const Power& power, Value* e, Value* nonzero, Value* subnor
     Value* word = to_word(ir, floor(ir, power.n));
     Value* half = ashr(ir, word, 1);
     Value* other = sub(ir, word, half);
-    return fmul(ir, fmul(ir, sum, power_of_two(ir, half, type)), power_of_two(ir, other, type));
+    Value* last = select(ir, nonzero, power_of_two(ir, other, type), like(e, 0));
+    return fmul(ir, fmul(ir, sum, power_of_two(ir, half, type)), last);
   };
   if (subnormal == nullptr) return fast();
   return ir.branch(
