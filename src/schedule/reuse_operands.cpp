@@ -69,7 +69,8 @@ bool touches(const LoopKernel& loops, std::size_t param) {
                                [&](const loop::Instruction& i) {
                                  return i.opcode == Opcode::load && i.buffer == param;
                                }) ||
-           std::ranges::any_of(stage.stores, [&](const StageStore& s) { return s.target == param; });
+           std::ranges::any_of(stage.stores,
+                               [&](const StageStore& s) { return s.target == param; });
   });
 }
 
@@ -110,8 +111,8 @@ bool needs_old_operand(const Schedule& schedule, const Kernel& kernel, const Sta
   if (!schedule.blocks) return false;
   if (std::get<LoopKernel>(kernel.body).walked != 0) return true;
   if (schedule.blocks->axis == BlockSchedule::Axis::outer && !stage.inner.empty()) return true;
-  return std::ranges::any_of(
-      stage.stores, [&](const StageStore& s) { return s.target >= kernel.params.size(); });
+  return std::ranges::any_of(stage.stores,
+                             [&](const StageStore& s) { return s.target >= kernel.params.size(); });
 }
 
 // The elements of a result that may take the memory of an operand; nullopt: it may not.

@@ -47,7 +47,8 @@ TEST(InPlace, BetweenProducts) {
 }
 
 TEST(InPlace, TwoResultsOfTwoOperands) {
-  expect_saved(R"(graph @f(%x: f32[37,29], %w: f32[29,31], %v: f32[31,23]) -> f32[37,23], f32[37,23] {
+  expect_saved(
+      R"(graph @f(%x: f32[37,29], %w: f32[29,31], %v: f32[31,23]) -> f32[37,23], f32[37,23] {
   %0: f32[37,31] = mm(%x, %w)
   %1: f32[37,29] = sin(%x)
   %2: f32[37,31] = mm(%1, %w)
@@ -59,7 +60,7 @@ TEST(InPlace, TwoResultsOfTwoOperands) {
   %8: f32[37,23] = mm(%6, %v)
   return %7, %8
 })",
-               2);
+      2);
 }
 
 TEST(InPlace, NotWhatAnotherIterationReads) {
