@@ -347,9 +347,7 @@ class BarrierPlacing {
         return folded(id);
       case Op::indirect:
       case Op::bind:
-        if (variance_.of(kernel_[id].results[0]) <= Variance::block) {
-          share(std::get<Symbolic>(kernel_[id].detail).symbol);
-        }
+        define(id);
         return {};
       case Op::roles:
         return {};
@@ -397,6 +395,16 @@ class BarrierPlacing {
     control_axes_ |= axes;
   }
   void diverge(ValueId condition) { diverge(variance_.of(condition), dependence_.of(condition)); }
+
+  // The symbol is one for all threads, or stands for an index of the thread's numbers.
+  void define(OperationId id) {
+    const Expr symbol = std::get<Symbolic>(kernel_[id].detail).symbol;
+    if (variance_.of(kernel_[id].results[0]) <= Variance::block) return share(symbol);
+    const OperationId of = kernel_.values[kernel_[id].operands[0]].definition;
+    if (kernel_[id].op != Op::bind || of == kNone || kernel_[of].op != Op::index) return;
+    expanded_.emplace_back(symbol,
+                           sym::substitute(kernel_.detail<IndexOf>(of).expression, expanded_));
+  }
 
   // The loop's variable, and what holds of it.
   void enter(const Loop& loop) {

@@ -38,8 +38,10 @@ struct Touch {
   bool writes = false;
   bool is_strong = false;  // those do not race with each other
   bool is_remote = false;
-  std::vector<Expr> indices;   // none: anywhere
-  std::vector<Expr> expanded;  // with loops that begin at a thread's own number as begin + step * k
+  std::vector<Expr> indices;  // none: anywhere
+  // With what bound symbols of a thread stand for, and loops that begin at a thread's own number as
+  // begin + step * k.
+  std::vector<Expr> expanded;
   std::vector<Guard> guards;
 };
 

@@ -19,6 +19,7 @@
 #include "schedule/numbers.h"
 #include "schedule/numerics.h"
 #include "schedule/prepared.h"
+#include "schedule/reuse_operands.h"
 #include "schedule/rewrite.h"
 #include "schedule/scalars.h"
 #include "schedule/steps.h"
@@ -206,6 +207,8 @@ constexpr NestPass kPasses[] = {
      needs::cache_hints, false, "which kernels read what was just written, and which rows lie in L2"},
     {"count_bytes", [](State& s) { count_bytes(s.scheduled); }, nullptr, kRequired,
      "what a call moves, and the least that it could"},
+    {"reuse_operands", [](State& s) { reuse_operands(s.scheduled, s.options.target); }, nullptr,
+     false, "results take the memory of operands that die where they are made"},
     {"verify", [](State& s) { check(s); }, nullptr, kRequired,
      "no step reads what nothing has written, and every output is written"},
 };
