@@ -257,6 +257,11 @@ class Recorder {
   json programs_ = json::array();
 };
 
+// Of a graph without arguments there is no view of one to return.
+TEST(RandomPrograms, MayHaveNoArguments) {
+  EXPECT_TRUE(random_program(8103780).graph.inputs.empty());
+}
+
 TEST(RandomPrograms, Record) {
   const char* folder = std::getenv("INKLE_RECORD_DIR");
   if (folder == nullptr) GTEST_SKIP() << "INKLE_RECORD_DIR names no folder to record in";
