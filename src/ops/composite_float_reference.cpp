@@ -17,8 +17,8 @@ void each(Evaluation& e, F&& f) {
   for_each_index(e.result().sizes, [&](Places i, std::size_t p) { f(i, p); });
 }
 
-// exp(-target * x), which eager has in memory: beyond the dtype's largest number it is infinite, and
-// so is the loss.
+// exp(-target * x), which eager has in memory: beyond the dtype's largest number it is infinite,
+// and so is the loss.
 double margin_power(const RefTensor& x, double value, double target) {
   return round_to(x.dtype, std::exp(-target * value));
 }

@@ -100,8 +100,7 @@ class Network {
   std::int64_t keep(std::size_t i, ValueId v) const {
     const Node& node = joint_.nodes[i];
     if (!roles_.may_keep(v)) return kUnlimited;
-    const bool is_tagged =
-        node.keep == Keep::recomputed && !has(node.op->traits, Trait::random);
+    const bool is_tagged = node.keep == Keep::recomputed && !has(node.op->traits, Trait::random);
     if (is_tagged || roles_.is_last_resort(v)) return capacity(kLastResort);
     double extra = 0;
     if (!roles_.in_forward(i)) {
