@@ -199,6 +199,7 @@ TEST(RandomPrograms, RunAsTheInterpreterSays) {
     const std::string wrong = failure(program, &is_declined, &sharpness);
     declined += is_declined ? 1 : 0;
     if (wrong.empty()) continue;
+    if (is_traced) fmt::print(stderr, "seed {}: {}\n", seed, wrong);
     const Program small = reduce(program, [](const Program& p) { return !failure(p).empty(); });
     ADD_FAILURE() << "seed " << seed << ": " << wrong << "\nreduced: " << failure(small) << "\n"
                   << graph::to_string(small.graph);
