@@ -104,8 +104,17 @@ def _trained(node: torch.fx.Node) -> tuple | None:
     found = attend.arguments(node)
     if found is None or found[1][0] != 0 or not torch.is_grad_enabled():
         return None
+    # Eager has plain ops then, which do not keep the result: a user may write to it.
+    if any(not _has_unit_stride(t.meta["example_value"]) for t in found[0][:3]):
+        return None
     is_trained = any(t is not None and t.meta["example_value"].requires_grad for t in found[0])
     return found if is_trained else None
+
+
+def _has_unit_stride(tensor: torch.Tensor) -> bool:
+    """Of the last dimension, also where that is of size 1: torch's kernels ask for it."""
+    stride = tensor.stride(-1)
+    return isinstance(stride, int) and stride == 1
 
 
 def _may_replace(node: torch.fx.Node) -> bool:

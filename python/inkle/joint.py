@@ -46,7 +46,7 @@ class Joint:
     # saves its memory.
     default_bytes: int
     saved_inputs: list[bool]
-    saved_outputs: list[bool]
+    saved_outputs: list[bool]  # empty: checkpointing decides
 
     @property
     def outputs(self) -> list[Any]:
@@ -88,7 +88,7 @@ def examine(
         gm, num_forward_outputs, placeholders, tangents, _written(gm, placeholders), fixed,
         keep, saved.bytes,
         [n in saved.storages for n in placeholders],
-        [isinstance(o, Node) and _storage(o) in saved.storages for o in outputs],
+        [] if has_tags else [isinstance(o, Node) and _storage(o) in saved.storages for o in outputs],
     )  # fmt: skip
 
 

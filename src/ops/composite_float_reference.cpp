@@ -17,6 +17,12 @@ void each(Evaluation& e, F&& f) {
   for_each_index(e.result().sizes, [&](Places i, std::size_t p) { f(i, p); });
 }
 
+// exp(-target * x), which eager has in memory: beyond the dtype's largest number it is infinite,
+// and so is the loss.
+double margin_power(const RefTensor& x, double value, double target) {
+  return round_to(x.dtype, std::exp(-target * value));
+}
+
 double averaged(double gradient, std::int64_t reduction, const RefTensor& x) {
   return reduction == kReduceMean ? gradient / static_cast<double>(x.count()) : gradient;
 }
@@ -238,7 +244,7 @@ void ref_soft_margin_loss(Evaluation& e) {
   double sum = 0;
   for_each_index(x.sizes, [&](Places i, std::size_t p) {
     const double loss =
-        std::log1p(std::exp(-target.real(broadcast_position(target, i)) * x.real(p)));
+        std::log1p(margin_power(x, x.real(p), target.real(broadcast_position(target, i))));
     if (reduction == kReduceNone) e.result().set(p, loss);
     sum += loss;
   });
@@ -248,7 +254,7 @@ void ref_soft_margin_loss(Evaluation& e) {
 void ref_soft_margin_loss_backward(Evaluation& e) {
   const RefTensor &g = e.tensor(0), &x = e.tensor(1), &target = e.tensor(2);
   each(e, [&](Places i, std::size_t p) {
-    const double t = target.real(p), power = std::exp(-t * x.real(p));
+    const double t = target.real(p), power = margin_power(x, x.real(p), t);
     const double d = -t * power / (1 + power) * g.real(broadcast_position(g, i));
     e.result().set(p, averaged(d, e.integer(3), x));
   });

@@ -100,9 +100,8 @@ class Network {
   std::int64_t keep(std::size_t i, ValueId v) const {
     const Node& node = joint_.nodes[i];
     if (!roles_.may_keep(v)) return kUnlimited;
-    if (node.keep == Keep::recomputed && !has(node.op->traits, Trait::random)) {
-      return capacity(kLastResort);
-    }
+    const bool is_tagged = node.keep == Keep::recomputed && !has(node.op->traits, Trait::random);
+    if (is_tagged || roles_.is_last_resort(v)) return capacity(kLastResort);
     double extra = 0;
     if (!roles_.in_forward(i)) {
       // The forward would compute it for the backward alone.

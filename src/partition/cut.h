@@ -36,8 +36,8 @@ struct Joint {
   // to them in between.
   std::vector<bool> is_static;
   // By input, and by output of the forward: the backward reads its memory in the host's own
-  // partition. Other outputs are kept only where the backward reads them itself, for the same
-  // reason.
+  // partition. Other outputs are kept only where the backward reads them itself and cannot compute
+  // them again, for the same reason. Without an entry nothing is known.
   std::vector<bool> is_saved_input = {};
   std::vector<bool> is_saved_output = {};
   // Never more than this, at the hints of sizes.

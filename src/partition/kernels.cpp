@@ -16,7 +16,7 @@ using graph::ValueId;
 // What a byte that is kept costs beside its transfers, in bytes of transfer: of choices that take
 // about as long, the one that keeps less.
 constexpr double kPriceOfMemory = 0.1;
-// What cannot be kept: dearer than all else together.
+// What cannot be kept, or only as a last resort: dearer than all else together.
 constexpr double kForbidden = 1e3;  // seconds
 // Gains below this are noise of the sums.
 constexpr double kLeastGain = 1e-9;  // seconds
@@ -168,7 +168,7 @@ class Ledger {
     const std::int32_t from = problem_.producer[v.index];
     if (from < 0) return is_for_forward_[v.index] ? kForbidden : 0;
     const auto node = static_cast<std::size_t>(from);
-    if (!problem_.roles.may_keep(v)) return kForbidden;
+    if (!problem_.roles.may_keep(v) || problem_.roles.is_last_resort(v)) return kForbidden;
     double times = 0, extra = 0;
     if (!problem_.roles.in_forward(node)) {
       if (!problem_.work[node] || !problem_.roles.has_ready_operands(node)) return kForbidden;

@@ -177,4 +177,9 @@ bool Roles::may_keep(ValueId v) const {
   return direct_[v.index];
 }
 
+bool Roles::is_last_resort(ValueId v) const {
+  if (info_.is_saved_output.empty()) return false;  // not known
+  return output_[owner(v).index] && !saved_output_[owner(v).index];
+}
+
 }  // namespace inkle::partition

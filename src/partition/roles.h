@@ -47,6 +47,9 @@ class Roles {
   // Not opaque ones, and outputs only where the backward reads them here or in the default
   // partition: a user may write to others.
   [[nodiscard]] bool may_keep(graph::ValueId v) const;
+  // An output that the backward reads here and not in the host's own partition, since a pass has
+  // merged two values: kept only where there is no other way, as a user may write to it.
+  [[nodiscard]] bool is_last_resort(graph::ValueId v) const;
 
  private:
   void find_late();

@@ -425,7 +425,7 @@ class Grower {
       const auto result = std::ranges::find(node.results, v) - node.results.begin();
       return again ? std::optional((*again)[static_cast<std::size_t>(result)]) : std::nullopt;
     }
-    if (or_of_input && below(3) == 0) {
+    if (or_of_input && below(3) == 0 && !graph.inputs.empty()) {
       const graph::Input& input =
           graph.inputs[below(static_cast<std::uint32_t>(graph.inputs.size()))];
       if (!input.value.is_none()) v = input.value;

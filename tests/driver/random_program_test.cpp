@@ -199,6 +199,7 @@ TEST(RandomPrograms, RunAsTheInterpreterSays) {
     const std::string wrong = failure(program, &is_declined, &sharpness);
     declined += is_declined ? 1 : 0;
     if (wrong.empty()) continue;
+    if (is_traced) fmt::print(stderr, "seed {}: {}\n", seed, wrong);
     const Program small = reduce(program, [](const Program& p) { return !failure(p).empty(); });
     ADD_FAILURE() << "seed " << seed << ": " << wrong << "\nreduced: " << failure(small) << "\n"
                   << graph::to_string(small.graph);
@@ -256,6 +257,11 @@ class Recorder {
   std::size_t size_ = 0;
   json programs_ = json::array();
 };
+
+// Of a graph without arguments there is no view of one to return.
+TEST(RandomPrograms, MayHaveNoArguments) {
+  EXPECT_TRUE(random_program(8103780).graph.inputs.empty());
+}
 
 TEST(RandomPrograms, Record) {
   const char* folder = std::getenv("INKLE_RECORD_DIR");

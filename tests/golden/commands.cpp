@@ -113,9 +113,11 @@ std::string loops(std::string_view text, std::span<const std::string>) {
   return out;
 }
 
-// cut [--outputs=n] [--tangents=n] [--by=time|kernels|bytes|nothing] [--most=bytes] [--saved]: both
-// halves of a joint graph. Its first n outputs are the forward's, its last n inputs tangents;
-// weights are fixed; with --saved the host's own partition keeps all inputs.
+// cut [--outputs=n] [--tangents=n] [--by=time|kernels|bytes|nothing] [--most=bytes] [--saved]
+// [--no-output-saved]: both halves of a joint graph. Its first n outputs are the forward's, its
+// last n inputs tangents; weights are fixed; with --saved the host's own partition keeps all
+// inputs, with
+// --no-output-saved no output of the forward.
 std::string cut(std::string_view text, std::span<const std::string> args) {
   graph::Graph joint = graph::parse(text, "in", ops::op_table());
   partition::Joint info{.forward_outputs = 1};
@@ -131,6 +133,8 @@ std::string cut(std::string_view text, std::span<const std::string> args) {
       info.most_bytes = std::stol(std::string(value));
     } else if (arg == "--saved") {
       info.is_saved_input.assign(joint.inputs.size(), true);
+    } else if (arg == "--no-output-saved") {
+      info.is_saved_output.assign(joint.outputs.size(), false);
     } else if (arg == "--by=bytes") {
       weigh = partition::Weigh::bytes;
     } else if (arg == "--by=kernels") {

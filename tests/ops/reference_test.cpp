@@ -76,5 +76,27 @@ TEST(Interpreter, WrongInputsAreNamed) {
   EXPECT_THROW((void)interpret(graph, inputs, {}), UserError);
 }
 
+// As in eager, which has the exponential in memory.
+TEST(Interpreter, SoftMarginLossLeavesTheRangeWithItsExponential) {
+  const auto loss = [](DType dtype, double x) {
+    graph::Graph graph(std::make_shared<sym::Context>(), op_table());
+    graph::Builder builder(graph);
+    const graph::Type type{.dtype = dtype, .sizes = {}, .strides = graph::Sizes{}};
+    std::vector<RefTensor> inputs;
+    std::vector<graph::ValueId> operands;
+    for (const double value : {x, -1.0}) {
+      operands.push_back(graph.add_value(type));
+      graph.inputs.push_back({.name = "x", .value = operands.back()});
+      inputs.emplace_back(dtype, std::vector<std::int64_t>{});
+      inputs.back().set(0, value);
+    }
+    graph.outputs.push_back({builder.node("soft_margin_loss", {operands[0], operands[1]})});
+    return interpret(graph, inputs, {})[0].tensor->real(0);
+  };
+  EXPECT_NEAR(loss(DType::f32, 88), 88, 1e-4);
+  EXPECT_EQ(loss(DType::f32, 89), HUGE_VAL);
+  EXPECT_NEAR(loss(DType::f64, 89), 89, 1e-10);
+}
+
 }  // namespace
 }  // namespace inkle::ops

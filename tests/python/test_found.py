@@ -104,6 +104,17 @@ FOUND: dict[str, Program] = {
     "the real part of repeated complex numbers": of(
         "c64", 1, 3, statements=["v1 = torch.broadcast_to(x * 2, (2, *x.shape)).real"], results=["v1"],
     ),
+    # Results that are written after a graph break, which eager's backward does not read.
+    "a written quotient that a gradient divides by once more": of(
+        "f16", 4, grad=True, statements=["v1 = x @ x", "v2 = F.normalize(v1, dim=-1)",
+        "torch._dynamo.graph_break()", "v2.exp_().clamp_(max=5)"], results=["v1"],
+    ),
+    "written attention of heads that lie otherwise": of(
+        "bf16", 1, 1, kind="gaps", grad=True, statements=[
+        "v1 = F.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None])",
+        "torch._dynamo.graph_break()", "v1.swapaxes(0, -1).sub_(-1)", "v2 = v1.transpose(0, -1)"],
+        results=["v2"],
+    ),
     # Values.
     "the variance of one NaN": of(
         "f32", 1, 3, dynamic=True, statements=["v1 = (x * float('nan')).var(0, correction=0)",

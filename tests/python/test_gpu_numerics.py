@@ -113,6 +113,72 @@ def test_what_eager_has_alike_on_a_gpu_is_compiled(name: str) -> None:
     assert told_of(f, operands, "bitwise") == {}
 
 
+def told_with_constant(device: str) -> tuple[dict[str, str], list[str]]:
+    """What is left to eager of bf16 on a GPU beside the constant 0.3 in f32 on a device, and what is compiled."""
+    def f(x: torch.Tensor, c: torch.Tensor) -> list[torch.Tensor]:
+        c = aten._to_copy.default(c, device=torch.device(device))
+        return [x * c, x + c, torch.maximum(x, c), x > c]
+
+    with FakeTensorMode():
+        operands = torch.empty(ROWS, dtype=torch.bfloat16, device="cuda:0"), torch.empty(())
+    gm = make_fx(f, tracing_mode="fake")(*operands)
+    gm.register_buffer("constant", torch.tensor(0.3))
+    argument = gm.graph.find_nodes(op="placeholder")[1]
+    with gm.graph.inserting_before(argument):
+        held = gm.graph.get_attr("constant")
+    held.meta = dict(argument.meta)
+    argument.replace_all_uses_with(held)
+    gm.graph.erase_node(argument)
+    walker = GraphImporter(gm, "program", set(), {}, numerics="bitwise")
+    walker.run()
+    _, facts = _inkle.Compiler.null("sm_90a").compile(
+        walker.importer, native_options(parse(None, {"numerics": "bitwise"}), False), walker.targets,
+        as_strided,
+    )  # fmt: skip
+    left = {op: why for op, _, why in walker.importer.eager}
+    return left, [s["label"] for s in facts["steps"] if s["kind"] == "kernel"]
+
+
+def test_a_constant_on_the_gpu_is_left_to_eager_which_rounds_it_first() -> None:
+    left, compiled = told_with_constant("cuda:0")
+    names = ["aten::mul.Tensor", "aten::add.Tensor", "aten::maximum", "aten::gt.Tensor"]
+    assert left == dict.fromkeys(names, SCALAR_FIRST)
+    assert compiled == []
+
+
+def test_a_constant_of_the_cpu_is_multiplied_as_it_is_and_compared_once_it_is_rounded() -> None:
+    """Eager's kernels of f32 arithmetic take it as an f32 number, others as one of the common dtype."""
+    left, compiled = told_with_constant("cpu")
+    assert left == {"aten::add.Tensor": "numerics=bitwise: eager rounds an operand first"}
+    assert compiled == ["mul+maximum+gt"]
+
+
+# By name, what reads a constant beside f16 or bf16; compared on a card.
+BESIDE: dict[str, Callable[..., Any]] = {
+    "mul": torch.mul, "add": torch.add, "sub": torch.sub, "maximum": torch.maximum, "minimum": torch.minimum,
+    "gt": torch.gt, "le": torch.le, "eq": torch.eq, "where": lambda x, c: torch.where(x > 0, x, c),
+    "copysign": torch.copysign, "clamp": lambda x, c: torch.clamp(x, max=c),
+}  # fmt: skip
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16), ids=str)
+@pytest.mark.parametrize("place", ("cuda", "cpu"))
+@pytest.mark.parametrize("name", BESIDE)
+def test_bits_beside_constant_scalars(name: str, place: str, dtype: torch.dtype) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return BESIDE[name](x, torch.tensor(0.3, device=place))
+
+    torch._dynamo.reset()
+    x = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).cuda().view(dtype)
+    x = x[x.isfinite()]
+    wanted, alone = f(x), torch.compile(f, backend="aot_eager")(x)
+    found = torch.compile(f, backend="inkle", options={"numerics": "bitwise", "strict": True})(x)
+    traced = "" if torch.equal(alone, wanted) else "torch's tracing alone differs from eager, too"
+    assert found.dtype == wanted.dtype and torch.equal(found, wanted), traced
+
+
 NOT_HELD: dict[str, tuple[int, Callable[..., Any], str]] = {
     "rows": (1, lambda x: x.sum(-1), "how many threads of a GPU share a sum"),
     "norms": (1, lambda x: F.layer_norm(x, (16,)), "how many threads of a GPU share a sum"),

@@ -293,7 +293,7 @@ TWO = {
     "broadcast": lambda x, y: x * y[:1] + y[:1],
 }
 POINTWISE = ONE | TWO
-# What docs/numerics.md names as not eager's on a GPU: constant scalars there that eager rounds first.
+# What docs/numerics.md names as not eager's on a GPU: constant scalars that the default device places there.
 NOT_ON_GPUS = {name: (torch.float16, torch.bfloat16) for name in ("multiply_f32_scalar", "add_f32_scalar")}
 
 
