@@ -329,8 +329,8 @@ def _limited(seconds: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _compiled(program: Program, backend: Any, **more: Any) -> Callable[..., Any]:
-    options = {"random": "eager", "cache": False, "numerics": numerics, **more} if backend == "inkle" else None
+def _compiled(program: Program, backend: Any) -> Callable[..., Any]:
+    options = {"random": "eager", "cache": False, "numerics": numerics} if backend == "inkle" else None
     return torch.compile(function(program, False), backend=backend, dynamic=program.dynamic, options=options)
 
 
@@ -388,9 +388,9 @@ def _is_as_plain_attention(program: Program, found: Outcome, wanted: Outcome, ca
     return is_same and any(p.shape == w.shape and bool((p.isnan() & ~w.isnan()).any()) for p, w in pairs)
 
 
-def _last_call(program: Program, backend: Any, call: int, **options: Any) -> Outcome:
+def _last_call(program: Program, backend: Any, call: int) -> Outcome:
     torch._dynamo.reset()
-    run = _compiled(program, backend, **options)
+    run = _compiled(program, backend)
     return [_call(run, program, n) for n in range(call + 1)][-1]
 
 
@@ -412,21 +412,7 @@ def _whose(program: Program, found: Outcome, call: int, wrote: str = "") -> str:
         theirs = _last_call(program, "aot_eager", call)
         is_same = _told(found.error) == _told(theirs.error)
         return "torch" if theirs.error is not None and (is_same or _is_torchs(found.error)) else "differs"
-    if any(_is_as(program, found, call, p, wrote) for p in _PARTITIONS):
-        return "torch"
-    return "torch" if _is_kept_by_torch(program, found, call) else "differs"
-
-
-def _is_kept_by_torch(program: Program, found: Outcome, call: int) -> bool:
-    """Whether a backward refuses a written value that AOTAutograd's default partition keeps, too. Inkle is
-    asked with that partition where AOTAutograd alone raises before there is a backward."""
-    if "modified by an inplace operation" not in str(found.backward_error):
-        return False
-    if any(_last_call(program, p, call).error is None for p in _PARTITIONS):
-        return False
-    theirs = _last_call(program, "inkle", call, partition="default")
-    is_same = type(theirs.backward_error) is type(found.backward_error)
-    return is_same and not difference(found, theirs, program, call)
+    return "torch" if any(_is_as(program, found, call, p, wrote) for p in _PARTITIONS) else "differs"
 
 
 def _is_as(program: Program, found: Outcome, call: int, backend: Any, wrote: str) -> bool:

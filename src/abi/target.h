@@ -116,8 +116,8 @@ struct LoopRules {
   double thread_nanoseconds = 0;    // work from which on a thread of its own pays
   std::int64_t elementwise = 0;     // elements of a block without inner loops
   std::int64_t long_reduction = 0;  // elements from which on threads share one result
-  // Sums over columns of rows that are reduced too (cut_columns): rows of a part, and sums that a
-  // core keeps beside the row.
+  // Sums over columns of rows that are reduced too (cut_columns) or made in the same kernel
+  // (unfold_reshapes): rows of a part, and sums that a core keeps beside the row.
   std::int64_t part_rows = 0;
   std::int64_t part_sums = 0;
   // Tasks of the GEMM template: rows and columns; and vectors of accumulators in registers.

@@ -169,36 +169,6 @@ void merge_parameters(KernelStep& step, std::uint32_t operand, std::uint32_t res
 
 // --- Steps ---------------------------------------------------------------------------------------
 
-// Every mention of a buffer in a step.
-template <class F>
-void for_each_buffer(Step& step, const F& f) {
-  const auto epilogue = [&](std::vector<Epilogue>& ops) {
-    for (Epilogue& e : ops) {
-      if (e.operand) f(e.operand->buffer);
-    }
-  };
-  if (auto* k = std::get_if<KernelStep>(&step.action)) {
-    for (BufferId& b : k->buffers) f(b);
-  } else if (auto* m = std::get_if<MatmulStep>(&step.action)) {
-    for (View* view : {&m->a, &m->b, &m->c}) f(view->buffer);
-    if (m->bias) f(m->bias->buffer);
-    epilogue(m->epilogue);
-  } else if (auto* c = std::get_if<ConvolutionStep>(&step.action)) {
-    for (View* view : {&c->x, &c->w, &c->y}) f(view->buffer);
-    if (c->bias) f(c->bias->buffer);
-    epilogue(c->epilogue);
-  } else if (auto* a = std::get_if<AttentionStep>(&step.action)) {
-    for (View* view : {&a->q, &a->k, &a->v, &a->out}) f(view->buffer);
-    if (a->mask) f(a->mask->buffer);
-  } else {
-    loop::EagerCall& call = std::get<EagerStep>(step.action).call;
-    for (auto& argument : call.arguments) {
-      if (auto* b = std::get_if<BufferId>(&argument)) f(*b);
-    }
-    for (BufferId& b : call.results) f(b);
-  }
-}
-
 class Reuser {
  public:
   Reuser(ScheduledProgram& scheduled, const abi::Target& target)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -108,6 +109,8 @@ struct ScheduledProgram {
 // Buffers a step reads and writes, each once.
 [[nodiscard]] std::vector<loop::BufferId> reads(const Step& step);
 [[nodiscard]] std::vector<loop::BufferId> writes(const Step& step);
+// Calls `f` for every mention of a buffer; it may put another in its place.
+void for_each_buffer(Step& step, const std::function<void(loop::BufferId&)>& f);
 
 // Text of buffers and steps, for people and golden tests; equal programs print alike. `brief`
 // leaves out what is inside of kernels.

@@ -22,57 +22,78 @@ std::vector<BufferId> distinct_buffers(const KernelStep& step, const F& has_role
   return result;
 }
 
+// The buffers of a step that is no kernel: operands, and results.
+template <class Step, class F>
+void for_each_operand(Step& step, const F& f) {
+  const auto epilogue = [&](auto& ops) {
+    for (auto& e : ops) {
+      if (e.operand) f(e.operand->buffer);
+    }
+  };
+  if (auto* m = std::get_if<MatmulStep>(&step.action)) {
+    f(m->a.buffer);
+    f(m->b.buffer);
+    if (m->bias) f(m->bias->buffer);
+    epilogue(m->epilogue);
+  } else if (auto* c = std::get_if<ConvolutionStep>(&step.action)) {
+    f(c->x.buffer);
+    f(c->w.buffer);
+    if (c->bias) f(c->bias->buffer);
+    epilogue(c->epilogue);
+  } else if (auto* a = std::get_if<AttentionStep>(&step.action)) {
+    f(a->q.buffer);
+    f(a->k.buffer);
+    f(a->v.buffer);
+    if (a->mask) f(a->mask->buffer);
+  } else {
+    for (auto& argument : std::get<EagerStep>(step.action).call.arguments) {
+      if (auto* b = std::get_if<BufferId>(&argument)) f(*b);
+    }
+  }
+}
+
+template <class Step, class F>
+void for_each_result(Step& step, const F& f) {
+  if (auto* m = std::get_if<MatmulStep>(&step.action)) {
+    f(m->c.buffer);
+  } else if (auto* c = std::get_if<ConvolutionStep>(&step.action)) {
+    f(c->y.buffer);
+  } else if (auto* a = std::get_if<AttentionStep>(&step.action)) {
+    f(a->out.buffer);
+  } else {
+    for (auto& b : std::get<EagerStep>(step.action).call.results) f(b);
+  }
+}
+
 }  // namespace
 
 std::vector<BufferId> reads(const Step& step) {
-  std::vector<BufferId> result;
-  const auto add = [&](BufferId b) {
-    if (std::find(result.begin(), result.end(), b) == result.end()) result.push_back(b);
-  };
-  const auto add_epilogue = [&](const std::vector<Epilogue>& epilogue) {
-    for (const Epilogue& e : epilogue) {
-      if (e.operand) add(e.operand->buffer);
-    }
-  };
   if (const auto* k = std::get_if<KernelStep>(&step.action)) {
     return distinct_buffers(*k, [](ParamRole role) { return role != ParamRole::out; });
-  } else if (const auto* m = std::get_if<MatmulStep>(&step.action)) {
-    add(m->a.buffer);
-    add(m->b.buffer);
-    if (m->bias) add(m->bias->buffer);
-    add_epilogue(m->epilogue);
-  } else if (const auto* c = std::get_if<ConvolutionStep>(&step.action)) {
-    add(c->x.buffer);
-    add(c->w.buffer);
-    if (c->bias) add(c->bias->buffer);
-    add_epilogue(c->epilogue);
-  } else if (const auto* a = std::get_if<AttentionStep>(&step.action)) {
-    add(a->q.buffer);
-    add(a->k.buffer);
-    add(a->v.buffer);
-    if (a->mask) add(a->mask->buffer);
-  } else {
-    for (const auto& argument : std::get<EagerStep>(step.action).call.arguments) {
-      if (const auto* b = std::get_if<BufferId>(&argument)) add(*b);
-    }
   }
+  std::vector<BufferId> result;
+  for_each_operand(step, [&](BufferId b) {
+    if (std::find(result.begin(), result.end(), b) == result.end()) result.push_back(b);
+  });
   return result;
 }
 
 std::vector<BufferId> writes(const Step& step) {
-  std::vector<BufferId> result;
   if (const auto* k = std::get_if<KernelStep>(&step.action)) {
-    result = distinct_buffers(*k, [](ParamRole role) { return role != ParamRole::in; });
-  } else if (const auto* m = std::get_if<MatmulStep>(&step.action)) {
-    result.push_back(m->c.buffer);
-  } else if (const auto* c = std::get_if<ConvolutionStep>(&step.action)) {
-    result.push_back(c->y.buffer);
-  } else if (const auto* a = std::get_if<AttentionStep>(&step.action)) {
-    result.push_back(a->out.buffer);
-  } else {
-    result = std::get<EagerStep>(step.action).call.results;
+    return distinct_buffers(*k, [](ParamRole role) { return role != ParamRole::in; });
   }
+  std::vector<BufferId> result;
+  for_each_result(step, [&](BufferId b) { result.push_back(b); });
   return result;
+}
+
+void for_each_buffer(Step& step, const std::function<void(BufferId&)>& f) {
+  if (auto* k = std::get_if<KernelStep>(&step.action)) {
+    for (BufferId& b : k->buffers) f(b);
+    return;
+  }
+  for_each_operand(step, f);
+  for_each_result(step, f);
 }
 
 }  // namespace inkle::schedule

@@ -116,8 +116,7 @@ std::string loops(std::string_view text, std::span<const std::string>) {
 // cut [--outputs=n] [--tangents=n] [--by=time|kernels|bytes|nothing] [--most=bytes] [--saved]
 // [--no-output-saved]: both halves of a joint graph. Its first n outputs are the forward's, its
 // last n inputs tangents; weights are fixed; with --saved the host's own partition keeps all
-// inputs, with
-// --no-output-saved no output of the forward.
+// inputs, with --no-output-saved no output of the forward.
 std::string cut(std::string_view text, std::span<const std::string> args) {
   graph::Graph joint = graph::parse(text, "in", ops::op_table());
   partition::Joint info{.forward_outputs = 1};

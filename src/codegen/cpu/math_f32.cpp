@@ -120,7 +120,8 @@ Value* scale_by_f64(Ir& ir, const Power& power, Value* rest) {
 
 // 2^floor(n) (high + low) (1 + e), -152 < n < 129. `subnormal` lanes need care: there the sum must
 // not be rounded before it is scaled. Lanes outside of `nonzero` underflow to 0, for which Intel's
-// processors take a hundred cycles and more: they are masked out, or multiplied by 0.
+// processors take a hundred cycles and more, unless they are masked out. Without `subnormal` n <
+// 104 and no lane needs care.
 Value* scale(Ir& ir, const Power& power, Value* e, Value* nonzero, Value* subnormal) {
   Value* rest = fma(ir, power.high, e, power.low);
   const auto fast = [&] {
@@ -128,10 +129,14 @@ Value* scale(Ir& ir, const Power& power, Value* e, Value* nonzero, Value* subnor
     if (Value* scaled = scale_by_power(ir, sum, power.n, nonzero)) return scaled;
     Type* type = type_of(e);
     Value* word = to_word(ir, floor(ir, power.n));
+    if (subnormal == nullptr) {
+      // 2^-127 is 0 in bits, so that lanes of -151 do not underflow.
+      Value* most = power_of_two(ir, add(ir, word, integer(type_of(word), 24)), type);
+      return fmul(ir, fmul(ir, sum, most), like(e, 0x1p-24));
+    }
     Value* half = ashr(ir, word, 1);
     Value* other = sub(ir, word, half);
-    Value* last = select(ir, nonzero, power_of_two(ir, other, type), like(e, 0));
-    return fmul(ir, fmul(ir, sum, power_of_two(ir, half, type)), last);
+    return fmul(ir, fmul(ir, sum, power_of_two(ir, half, type)), power_of_two(ir, other, type));
   };
   if (subnormal == nullptr) return fast();
   return ir.branch(
