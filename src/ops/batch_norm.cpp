@@ -245,9 +245,13 @@ Types infer_instance_norm(Inference& in) {
   if (!x.sizes[1].is_constant()) unsupported("instance_norm: symbolic channels");
   return {infer::make(x, x.dtype, x.sizes)};
 }
+// Group norm refuses groups without elements, as eager does; eager takes them here.
 std::vector<ValueId> decompose_instance_norm(Builder& b, const Node& node) {
   const ValueId x = std::get<ValueId>(node.args[0]);
-  return {b.node("group_norm", {x, b.type(x).sizes[1], node.args[1], node.args[2], node.args[7]})};
+  const Type type = b.type(x);
+  const Expr places = sym::product(b.context(), Sizes(type.sizes.begin() + 1, type.sizes.end()));
+  if (sym::bounds(places).high == 0) return {b.full(type.sizes, 0, type.dtype, type.device)};
+  return {b.node("group_norm", {x, type.sizes[1], node.args[1], node.args[2], node.args[7]})};
 }
 
 Argument channel(SampleBuilder& s, double low = -2, double high = 2) {

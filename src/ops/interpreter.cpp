@@ -236,8 +236,9 @@ std::vector<InterpretedOutput> interpret(const Graph& graph, std::vector<RefTens
   for (const graph::Output& output : graph.outputs) {
     InterpretedOutput& result = outputs.emplace_back();
     if (const auto* v = std::get_if<ValueId>(&output.value)) {
-      result.tensor =
-          output.is_view() ? viewed(graph, output, *values[v->index], symbols) : values[v->index];
+      const std::optional<RefTensor>& whole = values[v->index];
+      INKLE_CHECK(whole.has_value(), "no node makes an output of {}", graph.name);
+      result.tensor = output.is_view() ? viewed(graph, output, *whole, symbols) : whole;
     }
     if (const auto* e = std::get_if<sym::Expr>(&output.value)) {
       result.integer = evaluate_with(*e, symbols);

@@ -121,5 +121,14 @@ graph @product(%x: f32[1,1,1], %w: f32[1,1]) -> f64[1,4,1,8] {
 )");
 }
 
+TEST(Found, InstanceNormOfNothing) {
+  expect_text_as_interpreted(R"(
+graph @nothing(%x: f32[3,6,5,0], %w: f32[6]) -> f32[3,6,5,0] {
+  %0: f32[3,6,5,0] = instance_norm(%x, %w, %w, none, none, true, 0.1, 1e-05, true)
+  return %0
+}
+)");
+}
+
 }  // namespace
 }  // namespace inkle::driver

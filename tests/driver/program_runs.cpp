@@ -6,6 +6,7 @@
 #include <random>
 #include <ranges>
 
+#include "base/error.h"
 #include "driver/random_program.h"
 #include "graph/builder.h"
 
@@ -136,6 +137,20 @@ Program pruned(Program program) {
   return program;
 }
 
+// Without effect n: what its operand held stands for what it would hold.
+Program without_effect(Program program, std::size_t n) {
+  Graph& graph = program.graph;
+  const ValueId made = graph.nodes[n].results.front();
+  const ValueId held = std::get<ValueId>(graph.nodes[n].args.front());
+  const auto standing = [&](ValueId v) { return v == made ? held : v; };
+  graph.nodes.erase(graph.nodes.begin() + static_cast<std::ptrdiff_t>(n));
+  for (graph::Node& node : graph.nodes) graph::replace_operands(node, standing);
+  for (graph::Output& output : graph.outputs) {
+    if (auto* v = std::get_if<ValueId>(&output.value)) *v = standing(*v);
+  }
+  return program;
+}
+
 // Node n's results as inputs of the values that they have.
 Program cut(const Program& program, std::size_t n) {
   Program smaller = program;
@@ -160,7 +175,9 @@ std::vector<RefTensor> evaluate(const Program& program, std::optional<std::uint3
   const Values values = run(program, inputs, noise);
   std::vector<RefTensor> results;
   for (const graph::Output& output : program.graph.outputs) {
-    const RefTensor& value = *values[std::get<ValueId>(output.value).index];
+    const auto& made = values[std::get<ValueId>(output.value).index];
+    INKLE_CHECK(made.has_value(), "no node makes an output of {}", program.graph.name);
+    const RefTensor& value = *made;
     results.push_back(output.is_view() ? ops::viewed(program.graph, output, value, program.symbols)
                                        : value);
   }
@@ -191,9 +208,7 @@ Program reduce(Program program, const std::function<bool(const Program&)>& fails
       if (n >= program.graph.nodes.size()) continue;
       const graph::Node& node = program.graph.nodes[n];
       if (has(node.op->traits, Trait::effect)) {
-        Program candidate = program;
-        candidate.graph.nodes.erase(candidate.graph.nodes.begin() + static_cast<std::ptrdiff_t>(n));
-        smaller = keep(std::move(candidate)) || smaller;
+        smaller = keep(without_effect(program, n)) || smaller;
         continue;
       }
       // An output node stays; another becomes an input, which is smaller if something goes.

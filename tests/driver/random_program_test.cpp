@@ -18,6 +18,7 @@
 #include "driver/differential.h"
 #include "driver/random_program.h"
 #include "graph/text.h"
+#include "ops/table.h"
 
 namespace inkle::driver {
 namespace {
@@ -261,6 +262,27 @@ class Recorder {
 // Of a graph without arguments there is no view of one to return.
 TEST(RandomPrograms, MayHaveNoArguments) {
   EXPECT_TRUE(random_program(8103780).graph.inputs.empty());
+}
+
+// An effect goes though its result is returned: its operand is, then.
+TEST(RandomPrograms, ReductionLeavesEffectsOut) {
+  Program program{graph::parse(R"(graph @kept(%x: f32[3], %y: f32[3]) -> f32[3], f32[3] {
+  %0: f32[3] = relu(%y)
+  %1: f32[3] = copy_(%x, %0)
+  %2: f32[3] = relu(%1)
+  return %1 in %x, %2
+}
+)",
+                               "kept.ir", ops::op_table()),
+                  {RefTensor(abi::DType::f32, {3}), RefTensor(abi::DType::f32, {3})},
+                  {}};
+  ASSERT_EQ(evaluate(program).size(), 4u);
+  const Program small = reduce(std::move(program), [](const Program& p) {
+    (void)evaluate(p);
+    return true;
+  });
+  EXPECT_TRUE(small.graph.nodes.size() <= 1) << graph::to_string(small.graph);
+  EXPECT_EQ(small.graph.outputs.size(), 1u);
 }
 
 TEST(RandomPrograms, Record) {
