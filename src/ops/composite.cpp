@@ -10,6 +10,7 @@
 #include "ops/promotion.h"
 #include "ops/samples.h"
 #include "ops/table.h"
+#include "ops/views.h"
 
 namespace inkle::ops {
 namespace {
@@ -167,9 +168,7 @@ std::vector<ValueId> decompose_einsum(Builder& b, const Node& node) {
 
 // --- Small ones
 
-Types infer_expand_as(Inference& in) {
-  return {infer::make(infer::computable(in, 0), in.tensor(0).dtype, in.tensor(1).sizes)};
-}
+Types infer_expand_as(Inference& in) { return {expanded(in, in.tensor(1).sizes)}; }
 std::vector<ValueId> decompose_expand_as(Builder& b, const Node& node) {
   return {b.node("expand", {operand_of(node, 0), b.type(operand_of(node, 1)).sizes})};
 }

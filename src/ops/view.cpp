@@ -257,9 +257,12 @@ void ref_permutation(Evaluation& e) {
 // --- Expand
 // -----------------------------------------------------------------------------------------
 
-Types infer_expand(Inference& args) {
+Types infer_expand(Inference& args) { return {expanded(args, args.integers(1))}; }
+
+}  // namespace
+
+graph::Type expanded(Inference& args, Sizes sizes) {
   const infer::Type& x = infer::computable(args, 0);
-  Sizes sizes = args.integers(1);
   if (sizes.size() < x.rank()) args.fail("needs at least as many sizes as the tensor has");
   const std::size_t shift = sizes.size() - x.rank();
   Sizes strides(sizes.size(), args.context().constant(0));
@@ -282,10 +285,8 @@ Types infer_expand(Inference& args) {
   }
   infer::Type r = infer::make(x, x.dtype, std::move(sizes));
   if (x.strides) r.strides = std::move(strides);
-  return {r};
+  return r;
 }
-
-}  // namespace
 
 IndexMap expand_map(sym::Context& context, const Sizes& from, const Sizes& to) {
   return [from, to, zero = context.constant(0)](Indices i) {

@@ -23,6 +23,9 @@ using IndexMap = std::function<std::vector<Expr>(Indices)>;
 // From the indices of broadcast sizes `to`, right-aligned.
 [[nodiscard]] IndexMap expand_map(sym::Context& context, const Sizes& from, const Sizes& to);
 
+// The type of argument 0 seen with broadcast sizes; -1 keeps a size.
+[[nodiscard]] graph::Type expanded(graph::Inference& args, Sizes sizes);
+
 // Fills the result from tensor argument 0: `source` turns result indices into its indices.
 void ref_from(
     Evaluation& e,

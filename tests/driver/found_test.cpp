@@ -130,5 +130,15 @@ graph @nothing(%x: f32[3,6,5,0], %w: f32[6]) -> f32[3,6,5,0] {
 )");
 }
 
+TEST(Found, ExpandAsThatIsReturned) {
+  expect_text_as_interpreted(R"(
+graph @repeated(%x: f32[5,1], %y: f32[5,3]) -> f32[3,5]{0,1} {
+  %0: f32[5,3] = expand_as(%x, %y)
+  %1: f32[3,5] = transpose(%0, 0, 1)
+  return %1
+}
+)");
+}
+
 }  // namespace
 }  // namespace inkle::driver
