@@ -72,6 +72,7 @@ class Printer {
 
   std::string text(Expr e) {
     using sym::Kind;
+    if (e.is_null()) return "none";  // of a kernel that is not whole, in an error or a key
     switch (e.kind()) {
       case Kind::constant:
         return digits(*e.constant());
