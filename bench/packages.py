@@ -5,7 +5,8 @@
     python bench/packages.py --models minilm,gpt2 --turns 3
 
 Each model is exported twice: with sizes that vary (batch, and length of the transformers), and with
-those of the call. Both packages are compared with ``torch.compile(backend="inkle")``, bit for bit.
+those of the call. Both packages are compared with ``torch.compile(backend="inkle")``, bit for bit; that
+of image models with sizes that vary also at twice the batch, where no product has one row (docs/package.md).
 Load, first result, call and memory are those of fresh processes that read the package (or the ONNX
 file of the same export, for ONNX Runtime and OpenVINO) from a warm page cache, in turns.
 """
@@ -63,6 +64,12 @@ def make_files(arguments: argparse.Namespace, folder: str) -> dict[str, Any]:
     with torch.no_grad():
         compiled = torch.compile(case.model, backend="inkle", dynamic=False)
         numpy.save(os.path.join(folder, "expected.npy"), common.tensors_of(compiled(*case.inputs))[0].numpy())
+        if name not in LENGTHS:
+            doubled = [torch.cat((x, x.flip(-1))) for x in case.inputs]
+            for i, x in enumerate(doubled):
+                numpy.save(os.path.join(folder, f"doubled{i}.npy"), x.numpy())
+            numpy.save(os.path.join(folder, "expected_doubled.npy"),
+                       common.tensors_of(compiled(*doubled))[0].numpy())  # fmt: skip
         numpy.save(os.path.join(folder, "eager.npy"), common.tensors_of(case.model(*case.inputs))[0].numpy())
         torch.export.save(torch.export.export(case.model, case.inputs),
                           os.path.join(folder, "static.pt2"))  # fmt: skip
@@ -112,11 +119,16 @@ def _openvino(folder: str, feed: list[numpy.ndarray], threads: int) -> Callable[
 LOADERS = {"inkle": _inkle, "onnxruntime": _onnxruntime, "openvino": _openvino}
 
 
+def _arrays(folder: str, name: str) -> list[numpy.ndarray]:
+    found: list[numpy.ndarray] = []
+    while os.path.exists(path := os.path.join(folder, f"{name}{len(found)}.npy")):
+        found.append(numpy.load(path))
+    return found
+
+
 def use(arguments: argparse.Namespace, folder: str) -> dict[str, Any]:
     """Times in milliseconds and private memory in MiB of one system."""
-    feed = []
-    while os.path.exists(path := os.path.join(folder, f"input{len(feed)}.npy")):
-        feed.append(numpy.load(path))
+    feed = _arrays(folder, "input")
     __import__(arguments.system)  # the import is not a part of the load
     held = package_facts.private_mib()
     start = time.perf_counter()
@@ -140,19 +152,23 @@ def compare(folder: str) -> dict[str, Any]:
     """What the two packages give beside torch.compile, as parts of the largest magnitude."""
     import inkle
 
-    feed = []
-    while os.path.exists(path := os.path.join(folder, f"input{len(feed)}.npy")):
-        feed.append(numpy.load(path))
+    feed, doubled = _arrays(folder, "input"), _arrays(folder, "doubled")
     expected, eager = (numpy.load(os.path.join(folder, f"{x}.npy")) for x in ("expected", "eager"))
     scale = float(numpy.abs(expected).max())
     result: dict[str, Any] = {"eager": float(numpy.abs(expected - eager).max()) / scale}
+
+    def judge(program: Any, given: list[numpy.ndarray], want: numpy.ndarray) -> dict[str, Any]:
+        found = program(*given)
+        found = found[0] if isinstance(found, tuple) else found
+        is_same = found.shape == want.shape and found.tobytes() == want.tobytes()
+        return {"same": is_same, "worst": float(numpy.abs(found - want).max() / numpy.abs(want).max())}
+
     for kind in ("dynamic", "static"):
         program = inkle.load(os.path.join(folder, f"{kind}.inkle"))
-        found = program(*feed)
-        found = found[0] if isinstance(found, tuple) else found
-        is_same = found.shape == expected.shape and found.tobytes() == expected.tobytes()
-        worst = float(numpy.abs(found - expected).max()) / scale
-        result[kind] = {"same": is_same, "worst": worst}
+        result[kind] = judge(program, feed, expected)
+        if doubled and kind == "dynamic":
+            path = os.path.join(folder, "expected_doubled.npy")
+            result["doubled"] = judge(program, doubled, numpy.load(path))
     result["target"] = program.target
     return result
 
@@ -243,11 +259,12 @@ def render(results: list[dict[str, Any]]) -> str:
         c = r.get("compared", {})
         rows.append([r["name"], r.get("shape", "-"), f"{r['bytes']:,}" if "bytes" in r else "-",
                      f"{r['build']:.1f}" if "build" in r else "-", _verdict(c, "dynamic"),
-                     _verdict(c, "static"), f"{c['eager']:.1e}" if "eager" in c else "-"])  # fmt: skip
+                     _verdict(c, "doubled"), _verdict(c, "static"),
+                     f"{c['eager']:.1e}" if "eager" in c else "-"])  # fmt: skip
     parts = ["Results beside `torch.compile`: the same bits, or the largest difference as a part of the "
              "largest magnitude; beside it what `torch.compile` is away from eager:\n",
-             common.table(["model", "input", "bytes", "build s", "sizes vary", "sizes fixed",
-                           "torch.compile and eager"], rows)]  # fmt: skip
+             common.table(["model", "input", "bytes", "build s", "sizes vary",
+                           "twice the batch", "sizes fixed", "torch.compile and eager"], rows)]  # fmt: skip
     parts.append("\nFresh processes, page cache warm, median of the turns; first result is load and "
                  "first call; a call is the least of each turn; memory is private, after the first "
                  "call less before the load:\n")  # fmt: skip

@@ -352,3 +352,30 @@ def test_signed_packages_in_python(tmp_path, keys, monkeypatch):
     with pytest.raises(module.UserError, match="is not signed"):
         module.load(package, key=public(ours))
     assert module.load(package).inputs
+
+
+@pytest.mark.parametrize("numerics", ["eager", "batch_invariant"])
+def test_a_batch_that_varies_beside_torch_compile(tmp_path, numerics):
+    """The same bits; a product that is known to have one row is a kernel, unless its order is fixed."""
+    torch = pytest.importorskip("torch")
+    import inkle as package
+
+    torch.manual_seed(0)
+    layers = (torch.nn.Conv2d(3, 16, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+    model = torch.nn.Sequential(*layers, torch.nn.Linear(16, 10)).eval()
+    batch = torch.export.Dim("batch", min=1, max=16)
+    exported = torch.export.export(model, (torch.randn(3, 3, 12, 12),), dynamic_shapes=({0: batch},))
+    torch.export.save(exported, tmp_path / "m.pt2")
+    inkle("build", tmp_path / "m.pt2", "-o", tmp_path / "m.inkle", "--numerics", numerics)
+    program = package.load(str(tmp_path / "m.inkle"))
+    compiled = torch.compile(model, backend="inkle", dynamic=False, options={"numerics": numerics})
+    for rows in (1, 2, 3, 16):
+        x = torch.randn(rows, 3, 12, 12)
+        with torch.no_grad():
+            want = compiled(x).numpy()
+        got = program(x.numpy())
+        got = got[0] if isinstance(got, tuple) else got
+        if rows > 1 or numerics == "batch_invariant":
+            assert got.tobytes() == want.tobytes(), rows
+        else:
+            numpy.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
