@@ -185,6 +185,7 @@ struct SplitRules {
   std::int64_t least_columns = 0;  // shorter rows leave threads of a warp idle
   std::int64_t cut_sums = 0;       // that a block keeps
   std::int64_t cut_threads = 0;    // of a multiprocessor, with their sums in registers
+  std::int64_t cut_saves = 0;      // bytes that a call moves less, at least, outside of gradients
   // Last-block reductions (join_endings).
   std::int64_t ending_points = 0;   // for each of its threads
   std::int64_t ending_numbers = 0;  // of what is no reduction, together

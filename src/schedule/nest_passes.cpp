@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "schedule/bytes.h"
 #include "schedule/cache_hints.h"
+#include "schedule/choose_columns.h"
 #include "schedule/combine.h"
 #include "schedule/endings.h"
 #include "schedule/gemm.h"
@@ -50,7 +51,6 @@ bool inference(const Options& o) { return !o.training; }
 bool free_order(const Options& o) { return !fixes_order(o); }
 // Where launches cost, a kernel of two nests may be in no table that one of them would be in.
 bool inverted_loops(const Options& o) { return free_order(o) && !o.target.launches_cost; }
-bool columns_in_parts(const Options& o) { return o.training && free_order(o); }
 bool fast_numerics(const Options& o) { return o.numerics == abi::Numerics::fast; }
 bool launches(const Options& o) { return o.target.launches_cost; }
 bool cache_hints(const Options& o) { return o.target.caches != abi::CacheRules{}; }
@@ -77,6 +77,8 @@ OneRow one_row(const Options& o) {
   if (has_pairs) stay.weights = stay.weights.with(abi::DType::bf16);
   return stay;
 }
+
+void cut_columns_of(State& s);
 
 void fuse_groups(State& s) {
   s.groups = fuse(program(s), s.options.target,
@@ -169,9 +171,7 @@ constexpr NestPass kPasses[] = {
     {"unfold_reshapes", [](State& s) { unfold_reshapes(program(s), s.options.target.loops.part_sums); },
      needs::free_order, false,
      "reductions that read reshaped tensors run along the loops of the tensors"},
-    {"cut_columns",
-     [](State& s) { s.column_parts = cut_columns(program(s), s.options.target); },
-     needs::columns_in_parts, false,
+    {"cut_columns", cut_columns_of, needs::free_order, false,
      "sums over columns of rows that are reduced too are split in parts"},
     {"split_long_reductions",
      [](State& s) { split_long_reductions(program(s), s.options.target, s.column_parts); },
@@ -213,6 +213,35 @@ constexpr NestPass kPasses[] = {
      "no step reads what nothing has written, and every output is written"},
 };
 // clang-format on
+
+// What the passes after cut_columns make of a program some of whose sums it has split.
+std::optional<ScheduledProgram> finish_schedule(const State& s, Program program,
+                                                std::vector<loop::BufferId> column_parts) {
+  UnsupportedNodes found;
+  State rest{.options = s.options,
+             .scheduled = {.program = std::move(program)},
+             .associations = s.associations,
+             .contractions = s.contractions,
+             .column_parts = std::move(column_parts),
+             .found = found};
+  const auto* pass = find_nest_pass("cut_columns");
+  while (++pass != std::end(kPasses)) {
+    if (pass->needs == nullptr || pass->needs(s.options)) pass->function(rest);
+  }
+  if (!found.empty()) return std::nullopt;
+  return std::move(rest.scheduled);
+}
+
+void cut_columns_of(State& s) {
+  if (s.options.training) {
+    s.column_parts = cut_columns(program(s), s.options.target, column_families(program(s), false));
+  } else {
+    s.column_parts = choose_columns(program(s), s.options.target,
+                                    [&](Program cut, std::vector<loop::BufferId> parts) {
+                                      return finish_schedule(s, std::move(cut), std::move(parts));
+                                    });
+  }
+}
 
 // Library calls stand behind the nests.
 std::string text_of(const State& state) {

@@ -108,37 +108,17 @@ bool follows_rows(const Nest& columns, const Nest& made, const Nest& rows) {
   return false;
 }
 
-class Cutter {
+class Finder {
  public:
-  Cutter(Program& program, const abi::Target& device)
-      : program_(program), device_(device), mutated_(mutated_buffers(program)) {}
+  Finder(const Program& program, bool dense)
+      : program_(program), dense_(dense), mutated_(mutated_buffers(program)) {}
 
-  std::vector<BufferId> run() {
+  std::vector<ColumnFamily> run() {
     for (std::size_t n = 0; n < program_.nests.size(); ++n) find(n);
-    if (families_.empty()) return {};
-    std::vector<std::vector<Nest>> after(program_.nests.size());
-    std::vector<bool> gone(program_.nests.size(), false);
-    for (const Family& family : families_) {
-      for (const std::size_t n : family.sums) {
-        if (cut(program_.nests[n], family, after[std::max(n, family.rows)])) gone[n] = true;
-      }
-    }
-    std::vector<Nest> result;
-    for (std::size_t n = 0; n < gone.size(); ++n) {
-      if (!gone[n]) result.push_back(std::move(program_.nests[n]));
-      for (Nest& nest : after[n]) result.push_back(std::move(nest));
-    }
-    program_.nests = std::move(result);
-    return std::move(made_);
+    return std::move(families_);
   }
 
  private:
-  // Sums over columns of the rows that a nest reduces.
-  struct Family {
-    std::size_t rows = 0;
-    std::vector<std::size_t> sums;
-  };
-
   bool is_still(const Nest& nest) const {
     const auto changes = [&](BufferId b) {
       return mutated_[b] || program_.buffers[b].writes_into.has_value();
@@ -178,6 +158,7 @@ class Cutter {
   void find(std::size_t n) {
     const Nest& nest = program_.nests[n];
     if (!is_sum_over_columns(nest) || !is_still(nest)) return;
+    if (dense_ && !has_dense_columns(nest)) return;
     for (std::size_t rows = 0; rows < program_.nests.size(); ++rows) {
       if (rows == n || !turns_loops(nest, program_.nests[rows])) continue;
       if (!is_still(program_.nests[rows])) continue;
@@ -185,9 +166,9 @@ class Cutter {
           shares_rows(nest, program_.nests[rows]) && (rows < n || may_move(n, rows));
       if (!shares && !follows(n, rows)) continue;
       const auto known = std::find_if(families_.begin(), families_.end(),
-                                      [&](const Family& f) { return f.rows == rows; });
+                                      [&](const ColumnFamily& f) { return f.rows == rows; });
       if (known == families_.end()) {
-        families_.push_back({rows, {n}});
+        families_.push_back({.rows = rows, .sums = {n}});
       } else {
         known->sums.push_back(n);
       }
@@ -195,8 +176,54 @@ class Cutter {
     }
   }
 
+  // Whether columns of all elements that it reads lie next to each other.
+  bool has_dense_columns(const Nest& nest) const {
+    const std::vector<Dim> columns = real_loops(nest.dims), rows = real_loops(nest.reduced);
+    if (columns.empty()) return false;
+    return std::ranges::all_of(nest.body.instructions, [&](const Instruction& i) {
+      if (i.opcode != Opcode::load || !mentions_all(i.indices, columns) ||
+          !mentions_all(i.indices, rows)) {
+        return true;
+      }
+      const loop::Buffer& buffer = program_.buffers[i.buffer];
+      const Expr offset = linear_offset(buffer, i.indices, *program_.context);
+      const auto stride = sym::stride(offset, columns.back().variable);
+      return stride && stride->is_constant(1);
+    });
+  }
+
+  const Program& program_;
+  const bool dense_;
+  std::vector<bool> mutated_;
+  std::vector<ColumnFamily> families_;
+};
+
+class Cutter {
+ public:
+  Cutter(Program& program, const abi::Target& device, std::int64_t least_parts)
+      : program_(program), device_(device), least_parts_(least_parts) {}
+
+  std::vector<BufferId> run(std::span<const ColumnFamily> families) {
+    if (families.empty()) return {};
+    std::vector<std::vector<Nest>> after(program_.nests.size());
+    std::vector<bool> gone(program_.nests.size(), false);
+    for (const ColumnFamily& family : families) {
+      for (const std::size_t n : family.sums) {
+        if (cut(program_.nests[n], family, after[std::max(n, family.rows)])) gone[n] = true;
+      }
+    }
+    std::vector<Nest> result;
+    for (std::size_t n = 0; n < gone.size(); ++n) {
+      if (!gone[n]) result.push_back(std::move(program_.nests[n]));
+      for (Nest& nest : after[n]) result.push_back(std::move(nest));
+    }
+    program_.nests = std::move(result);
+    return std::move(made_);
+  }
+
+ private:
   // About how many parts; 0: none.
-  std::int64_t wanted_parts(const Nest& nest, const Family& family) const {
+  std::int64_t wanted_parts(const Nest& nest, const ColumnFamily& family) const {
     const std::int64_t rows = extent_hint(nest.reduced);
     const std::int64_t columns = extent_hint(nest.dims);
     const std::int64_t sums = columns * static_cast<std::int64_t>(family.sums.size());
@@ -225,7 +252,7 @@ class Cutter {
     return static_cast<std::int32_t>(16 / std::max<std::int64_t>(narrowest, 2));
   }
 
-  bool cut(const Nest& nest, const Family& family, std::vector<Nest>& result) {
+  bool cut(const Nest& nest, const ColumnFamily& family, std::vector<Nest>& result) {
     const std::int64_t wanted = wanted_parts(nest, family);
     if (wanted < 2) return false;
     Nest divided = nest;
@@ -235,6 +262,7 @@ class Cutter {
     const std::int64_t each = extent_hint(std::span(divided.reduced).subspan(moved));
     const std::int64_t most = device_.loops.part_rows;
     if (each < device_.split.least_rows || (most > 0 && each > most)) return false;
+    if (extent_hint(std::span(divided.reduced).first(moved)) < least_parts_) return false;
     const std::size_t before = result.size();
     split(program_, divided, moved, true, result);
     made_.push_back(result[before].stores.front().buffer);
@@ -243,8 +271,7 @@ class Cutter {
 
   Program& program_;
   const abi::Target& device_;
-  std::vector<bool> mutated_;
-  std::vector<Family> families_;
+  const std::int64_t least_parts_;
   std::vector<BufferId> made_;
 };
 
@@ -351,8 +378,14 @@ class RowJoiner {
 
 }  // namespace
 
-std::vector<BufferId> cut_columns(Program& program, const abi::Target& device) {
-  return Cutter(program, device).run();
+std::vector<ColumnFamily> column_families(const Program& program, bool dense) {
+  return Finder(program, dense).run();
+}
+
+std::vector<BufferId> cut_columns(Program& program, const abi::Target& device,
+                                  std::span<const ColumnFamily> families,
+                                  std::int64_t least_parts) {
+  return Cutter(program, device, least_parts).run(families);
 }
 
 std::optional<Group> gather(const Group& group, const Nest& nest, const Program& program,

@@ -12,7 +12,10 @@
 // do not depend on threads.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,10 +24,22 @@
 
 namespace inkle::schedule {
 
-// Splits sums over columns in parts where rows of the same memory are reduced too, there are enough
-// rows, and the columns of a part fit what a worker has. Returns the buffers of the parts' sums.
+// Sums over columns of the rows that a nest reduces: nests, by their place in the program.
+struct ColumnFamily {
+  std::size_t rows = 0;
+  std::vector<std::size_t> sums;
+};
+
+// Those of a program. `dense`: only of columns that lie next to each other in memory.
+[[nodiscard]] std::vector<ColumnFamily> column_families(const loop::Program& program, bool dense);
+
+// Splits the sums in parts where there are enough rows, and the columns of a part fit what a worker
+// has; not where their rows divide in fewer than `least_parts`. Returns the buffers of the parts'
+// sums.
 [[nodiscard]] std::vector<loop::BufferId> cut_columns(loop::Program& program,
-                                                      const abi::Target& device);
+                                                      const abi::Target& device,
+                                                      std::span<const ColumnFamily> families,
+                                                      std::int64_t least_parts = 0);
 
 // The group of rows with such a part, its loops over the part's rows sequential; or nothing and
 // the reason.
