@@ -114,7 +114,8 @@ class Returned:
             self._walker.repeats[position] = self._first[node]
         chain = _views(node)
         root = chain[-1]
-        is_lazy = (meta.is_conj() or meta.is_neg()) and not _repeats(meta)
+        has_flag = meta.is_conj() or meta.is_neg()
+        is_lazy = has_flag and not _repeats(meta)
         is_saved = position >= self._saved_from
         by_strides = position in self._restrided or any(map(_takes_symbols, chain[:-1]))
         by_strides |= self._regenerated is None and self._is_dynamic
@@ -122,9 +123,9 @@ class Returned:
         if is_regenerated and by_strides:
             self._regenerate(node, root)
             return
+        if has_flag and self._users[storage_of(node)] > 1:
+            self._walker.refuse(f"{node.name} is lazy and shares memory with another result")
         if is_lazy:
-            if self._users[storage_of(node)] > 1:
-                self._walker.refuse(f"{node.name} is lazy and shares memory with another result")
             importer.output(self._lazy(node, found, meta))
             return
         if is_saved or is_regenerated:

@@ -311,7 +311,21 @@ class ContractionBuilder {
     }
     if (!consumer || *consumer < n) return std::nullopt;
     if (program_.nests[*consumer].kind != NestKind::pointwise) return std::nullopt;
+    if (is_overwritten(program_.nests[n], n, *consumer)) return std::nullopt;
     return consumer;
+  }
+
+  // Whether a nest between two writes memory that `nest` reads, so that it may not move there.
+  bool is_overwritten(const Nest& nest, std::size_t from, std::size_t to) const {
+    const auto memory = [&](BufferId b) { return program_.buffers[b].writes_into.value_or(b); };
+    std::set<BufferId> read;
+    for (const BufferId b : loop::reads(nest)) read.insert(memory(b));
+    for (std::size_t m = from + 1; m < to; ++m) {
+      for (const BufferId b : loop::writes(program_.nests[m])) {
+        if (read.contains(memory(b))) return true;
+      }
+    }
+    return false;
   }
 
   // Takes over the consumer if it can; returns the buffer that the step writes in the end.

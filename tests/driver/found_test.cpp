@@ -140,5 +140,18 @@ graph @repeated(%x: f32[5,1], %y: f32[5,3]) -> f32[3,5]{0,1} {
 )");
 }
 
+TEST(Found, ProductOfAnArgumentThatIsWrittenBeforeItsEpilogue) {
+  expect_text_as_interpreted(R"(
+graph @written(%x: f32[4,4]) -> f32[4,4] {
+  %0: f32[4,4] = mm(%x, %x)
+  %1: f32[4,2] = full([4, 2], 1.0)
+  %2: f32[4,4] = slice_scatter(%x, %1, 1, 0, 4, 2)
+  %3: f32[4,4] = relu(%0)
+  %4: f32[4,4] = copy_(%x, %2)
+  return %3
+}
+)");
+}
+
 }  // namespace
 }  // namespace inkle::driver
