@@ -380,9 +380,10 @@ class Applier {
     const ValueId root = node.results.front();
     if (mutated_[x.index] && !has(node.op->traits, Trait::view)) return false;
     if (is_output_[root.index] && (producer_[x.index] < 0 || is_output_[x.index])) return false;
-    // Inputs and literals take no wish for strides: the rewriter would copy them, sweep for sweep.
+    // Inputs, literals and outputs take no wish for strides: the rewriter would copy them, sweep
+    // for sweep.
     const bool wishes = graph_.type(root).strides && !graph_.type(x).strides;
-    if (wishes && producer_[x.index] < 0) return false;
+    if (wishes && (producer_[x.index] < 0 || is_output_[x.index])) return false;
     return graph::type_difference(graph_.type(x), graph_.type(root)).empty();
   }
 
