@@ -77,10 +77,11 @@ Types infer_nansum(Inference& in) {
 }
 std::vector<ValueId> decompose_nansum(Builder& b, const Node& node) {
   ValueId x = operand_of(node, 0);
-  if (abi::is_float(b.type(x).dtype)) {
-    x = b.node("where", {b.node("isnan", {x}), b.full({}, 0, b.type(x).dtype), x});
-  }
-  return {b.node("sum_dim", {x, node.args[1], node.args[2], node.args[3]})};
+  const bool has_nan = abi::is_float(b.type(x).dtype);
+  if (has_nan) x = b.node("where", {b.node("isnan", {x}), b.full({}, 0, b.type(x).dtype), x});
+  const ValueId sum = b.node("sum_dim", {x, node.args[1], node.args[2], node.args[3]});
+  if (!has_nan) return {sum};
+  return {b.node("add", {sum, b.context().constant(0)})};  // eager begins at 0: -0.0 alone gives 0
 }
 std::vector<Sample> samples_cross() {
   return {{"first",

@@ -120,6 +120,18 @@ FOUND: dict[str, Program] = {
         "f32", 1, 3, dynamic=True, statements=["v1 = (x * float('nan')).var(0, correction=0)",
         "v2 = (x / 0).std(0, correction=0)"], results=["v1", "v2"],
     ),
+    # A sum that begins at 0 does not keep the sign of a zero.
+    "the sum of a negative zero": of(
+        "f32", 1, statements=["v1 = (x.abs() * -0.0).nansum()", "v2 = torch.atan2(x.abs() * -0.0, v1)"], results=["v1", "v2"],
+    ),
+    "a product before its operand is written": of(
+        "f32", 4, 4, statements=["v1 = (x @ x).transpose(0, -1)", "x[..., ::2] = True", "v1.relu_()"],
+        results=["v1[-1:]", "v1[-1:][..., :1]"],
+    ),
+    "a copy of a result with other strides": of(
+        "c64", 4, 1, statements=["v1 = x.angle()", "v2 = while_loop(lambda j, p: j < 3, "
+        "lambda j, p: (j + 1, p * 0.5 + 1), (torch.tensor(0), v1.clone()))[1]"], results=["v2", "v1"],
+    ),
 }  # fmt: skip
 
 
@@ -148,3 +160,15 @@ def test_strides_through_memory_that_is_nobodys(name: str) -> None:
     outcome, text = fuzz_judge.tried(of("i64", 5, kind="gaps", statements=BEYOND[name], results=["v2"]))
     assert outcome == "right", text
     assert ["the elements of its operand" in r.reason for r in inkle.reports()] == [True]
+
+
+def test_a_repeated_conjugate_beside_what_it_is_of() -> None:
+    """It has no memory of its own, so the graph runs in eager."""
+    torch._dynamo.reset()
+    inkle.reset()
+    program = of(
+        "c64", 3, 2, statements=["v1 = x.tile(2)", "v2 = v1.mH.expand(2, 4, 3)"], results=["v2", "v1"]
+    )
+    outcome, text = fuzz_judge.tried(program)
+    assert outcome == "right", text
+    assert any("lazy and shares memory" in r.reason for r in inkle.reports())
