@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -333,6 +336,28 @@ void TorchHost::give(std::uint32_t position, const Output& output) {
   outputs_[position] = make(recipe, base).release().ptr();
 }
 
+namespace {
+
+std::int64_t elements(const abi::TensorView& v) {
+  return std::accumulate(v.sizes, v.sizes + v.rank, std::int64_t{1}, std::multiplies<>());
+}
+
+bool is_row_major(const abi::TensorView& v) {
+  std::int64_t stride = 1;
+  for (std::int32_t d = v.rank; d-- > 0; stride *= v.sizes[d]) {
+    if (v.sizes[d] != 1 && v.strides[d] != stride) return false;
+  }
+  return true;
+}
+
+// Whether a result is all elements of a tensor in their order, with other sizes.
+bool is_reshaped(const abi::TensorView& result, const abi::TensorView& tensor) {
+  return result.data == tensor.data && result.dtype == tensor.dtype && is_row_major(result) &&
+         is_row_major(tensor) && elements(result) == elements(tensor);
+}
+
+}  // namespace
+
 ResultRecipe TorchHost::describe(const Output& output) const {
   ResultRecipe recipe{.kind = output.kind,
                       .integer = output.integer,
@@ -354,6 +379,16 @@ ResultRecipe TorchHost::describe(const Output& output) const {
     // Two results are two tensors, as `y` and `y.detach()` are: what changes the sizes of one, or
     // asks for its gradient, does not change the other.
     recipe.is_whole = output.is_whole && !std::exchange(slot.is_returned, true);
+    // The first one gives the tensor its sizes, which are those of eager's base then: AOTAutograd
+    // applies the views of the next graph to it.
+    if (!recipe.is_whole && !slot.is_returned && !slot.is_viewed &&
+        is_reshaped(output.view, slot.view)) {
+      slot.object.attr("as_strided_")(
+          integer_tuple({output.view.sizes, output.view.sizes + output.view.rank}),
+          integer_tuple({output.view.strides, output.view.strides + output.view.rank}));
+      recipe.is_whole = slot.is_returned = true;
+    }
+    slot.is_viewed |= !recipe.is_whole;
   }
   if (recipe.is_whole) return recipe;
   const abi::TensorView& v = output.view;

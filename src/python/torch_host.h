@@ -127,6 +127,7 @@ class TorchHost final : public runtime::cuda::DeviceHost {
     abi::TensorView view;
     bool is_early = false;             // made before any step
     mutable bool is_returned = false;  // as a result, whole
+    mutable bool is_viewed = false;    // by a result
   };
 
   class EndOfSteps;

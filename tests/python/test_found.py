@@ -128,6 +128,12 @@ FOUND: dict[str, Program] = {
         "f32", 4, 4, statements=["v1 = (x @ x).transpose(0, -1)", "x[..., ::2] = True", "v1.relu_()"],
         results=["v1[-1:]", "v1[-1:][..., :1]"],
     ),
+    # AOTAutograd applies the views of the second graph to the tensor that the first one's share.
+    "a view of a sum, cut at a number and written": of(
+        "f32", 2, y=Argument("bool", (1, 2)),
+        statements=["v1 = x.sum(0, keepdim=True)", "v2 = v1.reshape(-1)[: max(0, int(y.sum()))]", "v1.sub_(v1)"],
+        results=["v2"],
+    ),
     "a copy of a result with other strides": of(
         "c64", 4, 1, statements=["v1 = x.angle()", "v2 = while_loop(lambda j, p: j < 3, "
         "lambda j, p: (j + 1, p * 0.5 + 1), (torch.tensor(0), v1.clone()))[1]"], results=["v2", "v1"],
