@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterable, Sequence
 
 from corpus_parts.cases import Case
 from corpus_parts.comparing import table
@@ -79,13 +79,15 @@ def _one_process(
     return lines
 
 
-def whole_processors(allowed: Sequence[int]) -> list[int]:
-    """One logical processor of each core, of those that this process may use. What runs on the other
-    one of a core makes calls up to half as fast."""
+def one_processor_a_core(
+    allowed: Iterable[int], system: pathlib.Path = pathlib.Path("/sys/devices/system/cpu")
+) -> list[int]:
+    """The first logical processor of each core, of those allowed. What runs on another one of a core
+    makes calls up to half as fast."""
     seen: set[str] = set()
     result = []
     for number in sorted(allowed):
-        file = pathlib.Path(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list")
+        file = system / f"cpu{number}" / "topology" / "thread_siblings_list"
         core = file.read_text().strip() if file.exists() else str(number)
         if core not in seen:
             seen.add(core)
@@ -116,7 +118,7 @@ def run(
     calls of a turn, "microseconds" is the median time, "least" the least processor time, which other
     programs on the machine disturb less. `jobs` cases are timed at once, each on a core of its own.
     """
-    cores = whole_processors(sorted(os.sched_getaffinity(0)))
+    cores = one_processor_a_core(os.sched_getaffinity(0))
     if threads > 1 and jobs == 1:
         times = measure_turns((old, new), cases, turns, seconds, threads, measure)
     else:

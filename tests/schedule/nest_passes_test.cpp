@@ -37,11 +37,12 @@ ScheduledProgram scheduled(const NestPassOptions& run, const Options& options = 
   return schedule(lower::lower(graph::parse(kText, "f", ops::op_table())), options, run);
 }
 
-std::vector<std::string> names_run(const NestPassOptions& run, bool training = false) {
+std::vector<std::string> names_run(const NestPassOptions& run,
+                                   const Options& options = options_of()) {
   std::vector<NestPassTiming> timings;
   NestPassOptions timed = run;
   timed.timings = &timings;
-  (void)scheduled(timed, options_of(training));
+  (void)scheduled(timed, options);
   std::vector<std::string> names;
   for (const NestPassTiming& t : timings) names.emplace_back(t.name);
   return names;
@@ -82,9 +83,14 @@ TEST(NestPasses, EachHasANameOfItsOwnAndADoc) {
 }
 
 TEST(NestPasses, ThoseThatTheOptionsDoNotNeedAreNotRun) {
+  Options batch_invariant = options_of();
+  batch_invariant.numerics = abi::Numerics::batch_invariant;
+  EXPECT_TRUE(contains(names_run({}), "cut_columns"));
+  EXPECT_TRUE(contains(names_run({}, options_of(true)), "cut_columns"));
+  EXPECT_FALSE(contains(names_run({}, batch_invariant), "cut_columns"));
   EXPECT_TRUE(contains(names_run({}), "split_channels"));
-  EXPECT_FALSE(contains(names_run({}, true), "split_channels"));  // of inference
-  EXPECT_FALSE(contains(names_run({}), "join_endings"));          // of a GPU
+  EXPECT_FALSE(contains(names_run({}, options_of(true)), "split_channels"));  // of inference
+  EXPECT_FALSE(contains(names_run({}), "join_endings"));                      // of a GPU
   EXPECT_FALSE(contains(names_run({}), "pad_products"));
 }
 
@@ -110,7 +116,7 @@ TEST(NestPasses, StopAfterCountsThoseThatMayBeSkipped) {
 }
 
 TEST(NestPasses, EachCanBeMadeToFailAndIsNamed) {
-  for (const std::string& name : names_run({}, true)) {
+  for (const std::string& name : names_run({}, options_of(true))) {
     try {
       (void)scheduled({.fail = name}, options_of(true));
       ADD_FAILURE() << name << " did not fail";

@@ -313,10 +313,20 @@ for line in open(sys.argv[3]):
 """
 
 
+def test_cases_are_timed_on_one_processor_of_each_core(tmp_path):
+    for number, siblings in enumerate(["0,2", "1,3", "0,2", "1,3"]):
+        folder = tmp_path / f"cpu{number}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(siblings + "\n")
+    assert timing.one_processor_a_core({3, 2, 1, 0}, tmp_path) == [0, 1]
+    assert timing.one_processor_a_core({2, 3}, tmp_path) == [2, 3]
+    assert timing.one_processor_a_core({7, 5}, tmp_path) == [5, 7]  # that the system says nothing of
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_case_without_a_time_is_named_and_the_others_are_timed(tmp_path, jobs):
-    if jobs > len(os.sched_getaffinity(0)):
-        pytest.skip("one processor")
+    if jobs > len(timing.one_processor_a_core(os.sched_getaffinity(0))):
+        pytest.skip("one core")
     tools = []
     for number, slow in enumerate([1, 1.25]):
         tools.append(tmp_path / f"tool{number}")
