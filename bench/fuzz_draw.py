@@ -271,9 +271,9 @@ class Drawing:
             results.append(tensors[-1])
         # Tracing drops draws that nobody reads, and later ones are others then.
         results += [n for n in tensors if n in self._random and n not in results]
-        if r.random() < 0.2:
+        if r.random() < 0.2 and results:
             results.append(r.choice(results))
-        if r.random() < 0.2:
+        if r.random() < 0.2 and results:
             results.append(f"{r.choice(results)}[..., :1]")
         dynamic = r.choice([False, False, None, True])
         return Program(self._seed, arguments, statements, results, dynamic, self._grad)
