@@ -315,6 +315,7 @@ void TorchHost::call(std::uint32_t target, std::span<const EagerOperand> operand
       break;
     }
     results[r] = keep(std::move(tensor));
+    slots_.back().is_eager = true;
   }
 }
 
@@ -381,8 +382,8 @@ ResultRecipe TorchHost::describe(const Output& output) const {
     recipe.is_whole = output.is_whole && !std::exchange(slot.is_returned, true);
     // The first one gives the tensor its sizes, which are those of eager's base then: AOTAutograd
     // applies the views of the next graph to it.
-    if (!recipe.is_whole && !slot.is_returned && !slot.is_viewed &&
-        is_reshaped(output.view, slot.view)) {
+    const bool is_first = !slot.is_returned && !slot.is_viewed;
+    if (!recipe.is_whole && is_first && !slot.is_eager && is_reshaped(output.view, slot.view)) {
       slot.object.attr("as_strided_")(
           integer_tuple({output.view.sizes, output.view.sizes + output.view.rank}),
           integer_tuple({output.view.strides, output.view.strides + output.view.rank}));
