@@ -57,6 +57,23 @@ def test_graphs_lend_large_results():
     assert 3 <= recorded <= 5 and replayed >= 28, (recorded, replayed, reason)
 
 
+def test_replays_give_a_shared_tensor_the_sizes_of_the_first_result():
+    def function(x):
+        y = x + 1
+        return y.view(2, 6), y.t(), y, y.sum(0, keepdim=True), y[..., :1]
+
+    run = torch.compile(function, backend="inkle", mode="reduce-overhead")
+    with torch.no_grad():
+        for _ in range(6):
+            x = torch.randn(4, 3, device="cuda")
+            expected, results = function(x), run(x)
+            for one, other in zip(expected, results):
+                assert (one.shape, one.stride()) == (other.shape, other.stride())
+                one.mul_(2)
+                other.mul_(2)
+            torch.testing.assert_close(results, expected)
+
+
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"])
 def test_changed_weights_are_prepared_anew(mode):
     conv = torch.nn.Conv2d(16, 32, 3, padding=1, bias=False, dtype=torch.bfloat16)
