@@ -293,8 +293,9 @@ IndexMap expand_map(sym::Context& context, const Sizes& from, const Sizes& to) {
     const std::size_t shift = to.size() - from.size();
     std::vector<Expr> result;
     for (std::size_t d = 0; d < from.size(); ++d) {
-      // Inference has shown that a size is equal or 1; a symbol that is 1 was guarded.
-      result.push_back(from[d] == to[shift + d] ? i[shift + d] : zero);
+      // Inference has shown that a size is equal or 1, by a guard where only hints decide.
+      const bool is_equal = sym::equal(from[d], to[shift + d]).value_or(false);
+      result.push_back(is_equal ? i[shift + d] : zero);
     }
     return result;
   };

@@ -46,6 +46,11 @@ FOUND: dict[str, Program] = {
     "the last chunk, broadcast": of(
         "f32", 3, dynamic=True, statements=["v1 = x * x", "v2 = v1.chunk(2, -1)[-1] / v1"], results=["v2"],
     ),
+    # A size that a guard makes the size that it expands to.
+    "an expanded view that ends at a number beyond the size": of(
+        "f32", 4, n=Argument("int", value=8), dynamic=True,
+        statements=["v1 = x[: max(0, n)]", "v2 = F.mse_loss(x[:, None], v1)"], results=["v2"],
+    ),
     # One of several views, of which the compiler does not know the others' sizes.
     "a part of a vector that trains": of(
         "f32", 2, dynamic=True, grad=True, statements=["v1 = x.split(2)[0]"], results=["v1"],
