@@ -105,17 +105,21 @@ def native_options(options: Options, training: bool, freeze: bool = False) -> An
     return native
 
 
-def as_strided(base: Any, sizes: Sequence[int], strides: Sequence[int], byte_offset: int) -> Any:
+def as_strided(
+    base: Any, sizes: Sequence[int], strides: Sequence[int], byte_offset: int, is_detached: bool = True
+) -> Any:
     """A tensor in the memory of ``base``, with its version counter, but no view to autograd: what a
     program returns may be written to outside of it, where autograd forbids writes to such views."""
     offset = base.storage_offset() + byte_offset // base.element_size()
     return torch.as_strided(base, sizes, strides, offset).detach()
 
 
-def viewed(base: Any, sizes: Sequence[int], strides: Sequence[int], byte_offset: int) -> Any:
-    """As ``as_strided``, but a view of ``base`` to autograd, too. Gradients are on while it is made, as
-    autograd forbids some writes to views that are made without."""
-    if base.requires_grad:
+def viewed(
+    base: Any, sizes: Sequence[int], strides: Sequence[int], byte_offset: int, is_detached: bool
+) -> Any:
+    """As ``as_strided``, but a view of ``base`` to autograd, too, unless the program detaches it.
+    Gradients are on while it is made, as autograd forbids some writes to views that are made without."""
+    if is_detached or base.requires_grad:
         return as_strided(base, sizes, strides, byte_offset)
     offset = base.storage_offset() + byte_offset // base.element_size()
     with torch.enable_grad():

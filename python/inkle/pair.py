@@ -107,6 +107,7 @@ class Partition:
             report.callable = made
             made.calls = walker.calls(cut.eager_targets(is_backward))
             made.share = as_strided
+            made.detached = []
             # By results of the joint graph: those of the forward come first. Behind them the forward
             # returns what it keeps.
             repeats = {} if is_backward else walker.repeats

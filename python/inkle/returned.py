@@ -53,14 +53,10 @@ def _is_restrided(info: Any) -> bool:
     return views is None or any(v.has_symbolic_inputs for v in views.sequence)
 
 
-_DETACHING = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
-
-
-def inference_callers(gm: torch.fx.GraphModule) -> Callers:
-    """Results in the memory of others are views of them to autograd, too: AOTAutograd of torch 2.11
-    refuses arguments that share memory and have no common base. What is detached is no such view."""
-    is_detached = any(n.target in _DETACHING for n in gm.graph.nodes)
-    return dataclasses.replace(forward_callers(), share=as_strided if is_detached else viewed)
+def inference_callers() -> Callers:
+    """Results in the memory of others are views of them to autograd, too: of arguments that share memory
+    and have no common base AOTAutograd makes a flat one, or (torch 2.11) refuses them."""
+    return dataclasses.replace(forward_callers(), share=viewed)
 
 
 def saving_callers() -> Callers:
@@ -135,6 +131,8 @@ class Returned:
         if base.op == "placeholder":
             self._view(node, base, self._walker.argument(base), self._walker.argument(base))
         elif self._users[storage_of(node)] > 1 or _repeats_part_of(base, node):
+            if any(n.target is torch.ops.aten.detach.default for n in chain):
+                self._walker.detached.append(position)
             self._view(node, base, self._walker.argument(base), self._number(node))
         else:
             importer.output(found)

@@ -26,7 +26,7 @@ class TorchCallable {
  public:
   // All that runs, runs on `device`. `targets`: Python callables for calls to eager, by number;
   // each takes the flat operands and returns a sequence of tensors. `as_strided(tensor, sizes,
-  // strides, bytes_from_data)` makes views of outputs.
+  // strides, bytes_from_data, is_detached)` makes views of outputs.
   TorchCallable(std::unique_ptr<runtime::common::Executable> executable, abi::Device device,
                 nb::list targets, nb::object as_strided);
   ~TorchCallable();
@@ -72,6 +72,8 @@ class TorchCallable {
 
   // By result: the earlier one that is the very same tensor, -1 where none is; [] for none.
   void set_repeats(std::vector<std::int32_t> repeats) { context_.repeats = std::move(repeats); }
+  // Results in memory that others share which are no views of it to autograd, in ascending order.
+  void set_detached(std::vector<std::uint32_t> results) { context_.detached = std::move(results); }
 
   [[nodiscard]] const abi::Plan& plan() const { return *plan_; }
   [[nodiscard]] abi::Device device() const { return context_.device; }

@@ -326,7 +326,7 @@ void TorchHost::give(std::uint32_t position, const Output& output) {
     outputs_[position] = Py_NewRef(outputs_[static_cast<std::size_t>(earlier)]);
     return;
   }
-  ResultRecipe recipe = earlier >= 0 ? ResultRecipe{.repeats = earlier} : describe(output);
+  ResultRecipe recipe = earlier >= 0 ? ResultRecipe{.repeats = earlier} : describe(position, output);
   if (is_recording_) {
     recipes_.push_back(std::move(recipe));
     return;
@@ -359,12 +359,14 @@ bool is_reshaped(const abi::TensorView& result, const abi::TensorView& tensor) {
 
 }  // namespace
 
-ResultRecipe TorchHost::describe(const Output& output) const {
+ResultRecipe TorchHost::describe(std::uint32_t position, const Output& output) const {
   ResultRecipe recipe{.kind = output.kind,
                       .integer = output.integer,
                       .argument = output.argument,
                       .base = {},
                       .is_whole = output.is_whole};
+  const std::vector<std::uint32_t>& detached = context_.detached;
+  recipe.is_detached = std::binary_search(detached.begin(), detached.end(), position);
   using Kind = abi::PlanOutput::Kind;
   if (output.kind == Kind::none || output.kind == Kind::integer) return recipe;
   const void* data = nullptr;
@@ -379,10 +381,11 @@ ResultRecipe TorchHost::describe(const Output& output) const {
     data = slot.view.data;
     // Two results are two tensors, as `y` and `y.detach()` are: what changes the sizes of one, or
     // asks for its gradient, does not change the other.
-    recipe.is_whole = output.is_whole && !std::exchange(slot.is_returned, true);
+    recipe.is_whole =
+        output.is_whole && !recipe.is_detached && !std::exchange(slot.is_returned, true);
     // The first one gives the tensor its sizes, which are those of eager's base then: AOTAutograd
     // applies the views of the next graph to it.
-    const bool is_first = !slot.is_returned && !slot.is_viewed;
+    const bool is_first = !slot.is_returned && !slot.is_viewed && !recipe.is_detached;
     if (!recipe.is_whole && is_first && !slot.is_eager && is_reshaped(output.view, slot.view)) {
       slot.object.attr("as_strided_")(
           integer_tuple({output.view.sizes, output.view.sizes + output.view.rank}),
@@ -405,7 +408,7 @@ nb::object TorchHost::make(const ResultRecipe& recipe, const nb::object& base) c
   if (recipe.kind == Kind::integer) return nb::int_(recipe.integer);
   if (recipe.is_whole) return base;
   return context_.as_strided(base, integer_tuple(recipe.sizes), integer_tuple(recipe.strides),
-                             nb::int_(recipe.byte_offset));
+                             nb::int_(recipe.byte_offset), nb::bool_(recipe.is_detached));
 }
 
 void TorchHost::replace(std::size_t number, nb::object tensor) {

@@ -38,6 +38,8 @@ struct HostContext {
   std::vector<Argument> arguments;
   // By result: the earlier result that is the very same tensor, -1 where none is. Empty: none.
   std::vector<std::int32_t> repeats;
+  // Results that share memory with others and are no views of it to autograd, in order.
+  std::vector<std::uint32_t> detached;
 };
 
 // One result of a call: nothing, an integer, or a view of a tensor.
@@ -48,6 +50,7 @@ struct ResultRecipe {
   nb::object base;             // else: the tensor whose storage it is
   bool is_whole = false;       // exactly that tensor
   bool is_early = false;       // that tensor was made before any step
+  bool is_detached = false;    // HostContext::detached
   std::vector<std::int64_t> sizes, strides;
   std::int64_t byte_offset = 0;  // from that tensor's first element
   std::int32_t repeats = -1;     // HostContext::repeats
@@ -137,7 +140,7 @@ class TorchHost final : public runtime::cuda::DeviceHost {
   void end_steps();
   HostTensor keep(nb::object tensor);
   nb::object operand_object(const EagerOperand& operand) const;
-  ResultRecipe describe(const Output& output) const;
+  ResultRecipe describe(std::uint32_t position, const Output& output) const;
 
   const HostContext& context_;
   std::vector<PyObject*> tensors_;  // owned

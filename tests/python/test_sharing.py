@@ -471,3 +471,24 @@ def test_what_is_detached_is_no_view_to_autograd() -> None:
     whole, detached = torch.compile(f, backend="inkle")(torch.ones(3))
     detached.mul_(torch.ones(3, requires_grad=True))
     assert not whole.requires_grad and whole.data_ptr() == detached.data_ptr()
+
+
+def test_of_views_and_what_is_detached_autograd_knows_which_are_which() -> None:
+    """AOTAutograd refuses arguments whose bases differ, so what follows the graph break runs in eager."""
+
+    def f(x: torch.Tensor) -> Tensors:
+        whole = x / 2
+        view, detached = whole[...], whole.detach()
+        if view.sum().item() > 1:
+            view[0] = 0.5
+        view.mul_(-1)
+        detached[0].mul_(2)
+        view.mT[0].mul_(3)
+        return whole, view, detached, detached[..., :1]
+
+    x = torch.arange(15.0).reshape(3, 5)
+    torch._dynamo.reset()
+    expected, found = f(x), torch.compile(f, backend="inkle")(x)
+    assert all(map(torch.equal, found, expected))
+    assert [t._is_view() for t in found] == [t._is_view() for t in expected]
+    assert found[1]._base is found[0]
