@@ -156,11 +156,12 @@ class OperandSettler {
   }
 
   // Whether steps of one loop meet elements that steps of another do, as in the windows of a row:
-  // libraries take no such matrices.
+  // libraries take no such matrices. Of symbolic sizes their hints decide: where they mislead, the
+  // library refuses the call.
   static bool overlaps(const View& view) {
     std::vector<std::pair<std::int64_t, std::int64_t>> steps;
     for (std::size_t d = 0; d < view.sizes.size(); ++d) {
-      const auto size = view.sizes[d].constant(), stride = view.strides[d].constant();
+      const auto size = sym::hint(view.sizes[d]), stride = sym::hint(view.strides[d]);
       if (size && stride && *size > 1 && *stride > 0) steps.emplace_back(*stride, *size);
     }
     std::ranges::sort(steps);

@@ -46,6 +46,10 @@ FOUND: dict[str, Program] = {
     "the last chunk, broadcast": of(
         "f32", 3, dynamic=True, statements=["v1 = x * x", "v2 = v1.chunk(2, -1)[-1] / v1"], results=["v2"],
     ),
+    # A matrix whose rows overlap, of as many rows as a symbol says.
+    "a product of windows": of(
+        "f32", 3, dynamic=True, statements=["v1 = x.unfold(0, 2, 1)", "v2 = v1 @ v1.mT"], results=["v2"],
+    ),
     # A size that a guard makes the size that it expands to.
     "an expanded view that ends at a number beyond the size": of(
         "f32", 4, n=Argument("int", value=8), dynamic=True,
