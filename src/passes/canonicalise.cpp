@@ -68,6 +68,15 @@ bool bind_sizes(Match& m) {
   return true;
 }
 
+// Of an op that takes nothing of its operand but sizes, dtype and device; strides are kept.
+bool bind_type(Match& m) {
+  const Type& root = m.root_type();
+  m.bind("sizes", root.sizes);
+  m.bind("dtype", root.dtype);
+  m.bind("device", root.device == graph::Device{} ? Argument(graph::None{}) : root.device);
+  return true;
+}
+
 constexpr Definition kDefinitions[] = {
     {"reshaped", "view/_unsafe_view/reshape/flatten/squeeze/squeeze_dims/unsqueeze(x, ...)"},
 };
@@ -109,6 +118,20 @@ constexpr Rule kRules[] = {
      .match = "_to_copy(y: _to_copy(x, ...), ...)",
      .give = "_to_copy(x, dtype)",
      .condition = inner_cast_exact},
+
+    // What reads only the sizes of its operand does not keep it, nor the work that makes it.
+    {.name = "zeros of its sizes",
+     .match = "zeros_like/zero(x, ...)",
+     .give = "full(sizes, 0, dtype, none, device)",
+     .condition = bind_type},
+    {.name = "ones of its sizes",
+     .match = "ones_like(x, ...)",
+     .give = "full(sizes, 1, dtype, none, device)",
+     .condition = bind_type},
+    {.name = "a number in its sizes",
+     .match = "full_like(x, number, ...)",
+     .give = "full(sizes, number, dtype, none, device)",
+     .condition = bind_type},
 
     // Views that change nothing, and views of views.
     {.name = "same sizes",

@@ -124,6 +124,12 @@ FOUND: dict[str, Program] = {
         "torch._dynamo.graph_break()", "v1.swapaxes(0, -1).sub_(-1)", "v2 = v1.transpose(0, -1)"],
         results=["v2"],
     ),
+    # Gradients of 0 keep nothing, so nothing that is written since.
+    "a written remainder, of which the gradient is 0": of(
+        "f64", 3, 2, kind="transposed", grad=True,
+        statements=["v1 = x.sign()", "v2 = torch.remainder(v1, 3)", "v2.swapaxes(0, -1).sub_(3)",
+        "k = float(v2.nan_to_num().clamp(-9, 9).sum())", "v2.diagonal().fill_(3)"], results=["v1"],
+    ),
     # Values.
     "the variance of one NaN": of(
         "f32", 1, 3, dynamic=True, statements=["v1 = (x * float('nan')).var(0, correction=0)",
