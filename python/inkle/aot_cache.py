@@ -220,8 +220,9 @@ class State:
     share: Callable[..., Any] = as_strided
     # Which results are the very same tensor as an earlier one, as set_repeats() takes it.
     repeats: list[int] = dataclasses.field(default_factory=list)
-    # Which results are no views to autograd, as set_detached() takes it.
+    # Which results are no views to autograd, and which others are no views of, as set_detached() takes it.
     detached: list[int] = dataclasses.field(default_factory=list)
+    apart: list[int] = dataclasses.field(default_factory=list)
     # Why calls are never recorded as CUDA graphs; None: that was not asked for.
     why_no_graphs: str | None = None
 
@@ -320,7 +321,7 @@ class StoredProgram(OutputCode):
         program._boxed_call = True
         program.donates_arguments = state.donates_arguments
         program.set_repeats(state.repeats)
-        program.set_detached(state.detached)
+        program.set_detached(state.detached, state.apart)
         if state.falls_back and graph:
             program.set_fallback(_at_run_time(graph, report, _targets(state.calls)))
         if state.why_no_graphs is not None:

@@ -106,7 +106,7 @@ def _through_aot(
     def compile_inference(g: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         extensions.over_inference(g, options)
         restrided.correct(g)
-        callers = returned.inference_callers()
+        callers = returned.forward_callers()
         return compile_graph(g, label, options, training=False, given=given, callers=callers)
 
     def compile_forward(g: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -191,6 +191,7 @@ def _keep(compiled: Any, gm: torch.fx.GraphModule, options: Options) -> Any:
             share=compiled.share,
             repeats=compiled.repeats,
             detached=compiled.detached,
+            apart=compiled.apart,
             why_no_graphs=None if graphs is None else graphs[2],
         ),
     )
@@ -417,8 +418,8 @@ def _compile(
         compiled.share = callers.share
         compiled.repeats = repeats_list(walker.repeats)
         compiled.set_repeats(compiled.repeats)
-        compiled.detached = walker.detached
-        compiled.set_detached(compiled.detached)
+        compiled.detached, compiled.apart = walker.detached, walker.apart
+        compiled.set_detached(compiled.detached, compiled.apart)
         compiled.falls_back = not (options.strict or walker.writes_in_eager)
         if compiled.falls_back:
             compiled.set_fallback(_at_run_time(gm, report, strides))

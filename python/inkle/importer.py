@@ -110,8 +110,9 @@ class GraphImporter:
         self.importer = _inkle.Importer(name)
         # By result: the earlier one that is the very same tensor.
         self.repeats: dict[int, int] = {}
-        # Results that share memory with others and are no views to autograd.
+        # Results that are no views to autograd, and those that others are no views of.
         self.detached: list[int] = []
+        self.apart: list[int] = []
         self._is_bitwise = numerics == "bitwise"
         self.importer.set_bitwise(self._is_bitwise)
         self.targets: list[Callable[..., Any]] = []

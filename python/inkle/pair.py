@@ -13,10 +13,10 @@ from inkle.eager_half import EagerHalf
 from inkle.importer import GraphImporter, nodes_of
 from inkle.library_attention import LibraryAttention
 from inkle.joint import Halves, Joint, Kept, examine, stubs
-from inkle.machine import as_strided, get_compiler, gpu_of, native_options
+from inkle.machine import as_strided, get_compiler, gpu_of, native_options, viewed
 from inkle.options import WHY_NO_GRAPHS_IN_TRAINING, Options
 from inkle.report import Failure, GraphReport, add, fault_of, tell, warn
-from inkle.returned import forward_callers, repeats_list
+from inkle.returned import joint_callers, repeats_list
 from inkle.sizes import UnsupportedGraph
 
 class Partition:
@@ -70,7 +70,8 @@ class Partition:
         failure.stage = "frontend"
         walker = GraphImporter(
             joint.gm, self._name, set(), in_eager, own_random=self._options.random == "fast",
-            keep=joint.keep, callers=forward_callers(), numerics=self._options.numerics,
+            keep=joint.keep, callers=joint_callers(joint.gm, joint.num_forward_outputs),
+            numerics=self._options.numerics,
         )  # fmt: skip
         try:
             walker.run()
@@ -96,7 +97,7 @@ class Partition:
         start = time.perf_counter()
         kept = Kept(joint, walker, cut)
         reports[0].frontend_seconds += time.perf_counter() - start
-        both = compiler.compile_halves(cut, native, walker.targets, as_strided)
+        both = compiler.compile_halves(cut, native, walker.targets, viewed, as_strided)
         compiled = []
         for is_backward, report, (made, facts) in zip((False, True), reports, both):
             report.take(facts)
@@ -106,8 +107,9 @@ class Partition:
             report.tell_numerics(self._options.numerics)
             report.callable = made
             made.calls = walker.calls(cut.eager_targets(is_backward))
-            made.share = as_strided
-            made.detached = []
+            made.share = as_strided if is_backward else viewed
+            made.detached, made.apart = ([], []) if is_backward else (walker.detached, walker.apart)
+            made.set_detached(made.detached, made.apart)
             # By results of the joint graph: those of the forward come first. Behind them the forward
             # returns what it keeps.
             repeats = {} if is_backward else walker.repeats

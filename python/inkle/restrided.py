@@ -145,10 +145,9 @@ def _asked(node: Node) -> Strides | None:
     try:
         if sum(_count(t) for t in operands) > _MOST_ELEMENTS:
             return None
-        args, kwargs = tree_map(_value, (node.args, dict(node.kwargs)))
         with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
             fill = 0 if node.target in _COPYING else 1  # an index or a divisor
-            args, kwargs = tree_map(lambda v: _real(v, fill), (args, kwargs))
+            args, kwargs = tree_map(lambda a: _operand(a, fill), (node.args, dict(node.kwargs)))
             made = _tensors(node.target(*args, **kwargs))
         found = [_other(m, s) for m, s in zip(made, stated, strict=True)]
     except Exception:  # noqa: BLE001: a size without a hint, or what eager refuses
@@ -186,6 +185,19 @@ def _hints(numbers: Any) -> list[int]:
 
 def _count(value: torch.Tensor) -> int:
     return math.prod(_hints(value.shape))
+
+
+def _operand(argument: Any, fill: int) -> Any:
+    """A tensor as eager would give it to an op. Views are made anew by eager's ops: of dimensions of size 1
+    FX states other strides, by which eager orders those of a result."""
+    if not isinstance(argument, Node):
+        return _real(argument, fill)
+    schema = getattr(argument.target, "_schema", None)
+    aliases = [r.alias_info for r in schema.returns] if schema is not None else []
+    if not aliases or any(a is None or a.is_write for a in aliases):
+        return _real(argument.meta["val"], fill)
+    args, kwargs = tree_map(lambda a: _operand(a, fill), (argument.args, dict(argument.kwargs)))
+    return argument.target(*args, **kwargs)
 
 
 def _real(value: Any, fill: int) -> Any:

@@ -9,6 +9,7 @@ import operator
 from typing import Any, Callable
 
 import torch
+from torch._functorch import partitioners
 from torch._functorch._aot_autograd.schemas import OutputType
 from torch.fx.node import Node
 from torch.utils._pytree import arg_tree_leaves
@@ -26,22 +27,30 @@ class Callers:
     regenerated: frozenset[int] | None = None
     # Of these: those that it makes by the sizes, strides and offset of what the graph returned.
     restrided: frozenset[int] = frozenset()
+    # Those that gradients flow to: no views to autograd, which sees the function that the graph is.
+    tracked: frozenset[int] = frozenset()
     saved_from: int | None = None  # from here on only a backward sees them
     share: Callable[..., Any] = as_strided  # makes a result in the memory of another
 
 
 def forward_callers() -> Callers:
-    """Of the graph that AOTAutograd compiles: of inference, a forward, or a joint one."""
+    """Of the graph that AOTAutograd compiles: of inference, a forward, or a joint one.
+
+    Results in the memory of others are views of them to autograd, too, where no gradients flow: of
+    arguments that share memory and have no common base AOTAutograd makes a flat one, or (torch 2.11)
+    refuses them.
+    """
     context = torch._guards.TracingContext.try_get()
     metadata = getattr(context, "fw_metadata", None) if context else None
     infos = getattr(metadata, "output_info", None)
     if infos is None:
-        return Callers()
+        return Callers(share=viewed)
     first = metadata.num_mutated_inp_runtime_indices
     kinds = (OutputType.alias_of_input, OutputType.is_input)
     views = {first + i: info for i, info in enumerate(infos) if info.output_type in kinds}
-    restrided = (i for i, info in views.items() if _is_restrided(info))
-    return Callers(frozenset(views), frozenset(restrided))
+    restrided = frozenset(i for i, info in views.items() if _is_restrided(info))
+    tracked = frozenset(first + i for i, info in enumerate(infos) if info.requires_grad)
+    return Callers(frozenset(views), restrided, tracked, share=viewed)
 
 
 def _is_restrided(info: Any) -> bool:
@@ -53,10 +62,20 @@ def _is_restrided(info: Any) -> bool:
     return views is None or any(v.has_symbolic_inputs for v in views.sequence)
 
 
-def inference_callers() -> Callers:
-    """Results in the memory of others are views of them to autograd, too: of arguments that share memory
-    and have no common base AOTAutograd makes a flat one, or (torch 2.11) refuses them."""
-    return dataclasses.replace(forward_callers(), share=viewed)
+def joint_callers(gm: torch.fx.GraphModule, num_forward_outputs: int) -> Callers:
+    """Of a joint graph, which AOTAutograd has no metadata of yet: gradients flow to what depends on an
+    argument that has one."""
+    outputs = arg_tree_leaves(*gm.graph.output_node().args)
+    results, gradients = outputs[:num_forward_outputs], outputs[num_forward_outputs:]
+    arguments = [n for n in gm.graph.find_nodes(op="placeholder") if not partitioners._is_tangent(n)]
+    if len(arguments) != len(gradients):
+        return dataclasses.replace(forward_callers(), tracked=frozenset(range(len(results))))
+    reached = {n for n, gradient in zip(arguments, gradients) if gradient is not None}
+    for node in gm.graph.nodes:
+        if any(n in reached for n in node.all_input_nodes):
+            reached.add(node)
+    tracked = frozenset(i for i, r in enumerate(results) if r in reached)
+    return dataclasses.replace(forward_callers(), tracked=tracked)
 
 
 def saving_callers() -> Callers:
@@ -92,6 +111,7 @@ class Returned:
             if write.target is torch.ops.aten.copy_.default and isinstance(write.args[1], Node):
                 self._written[_views(write.args[1])[-1]] = write
         self._regenerated, self._restrided = callers.regenerated, callers.restrided
+        self._tracked = callers.tracked
         values = [n.meta.get("val") for n in output.graph.find_nodes(op="placeholder")]
         self._is_dynamic = any(isinstance(v, torch.SymInt) for v in values)
         self._makers = _makers(output.graph)
@@ -128,11 +148,14 @@ class Returned:
             importer.output(found, is_free=True)
             return
         base = root if root.op == "placeholder" else self._makers.get(storage_of(node), node)
+        is_apart = any(n.target is torch.ops.aten.detach.default for n in chain)
+        if position in self._tracked or is_apart:
+            self._walker.detached.append(position)
         if base.op == "placeholder":
             self._view(node, base, self._walker.argument(base), self._walker.argument(base))
         elif self._users[storage_of(node)] > 1 or _repeats_part_of(base, node):
-            if any(n.target is torch.ops.aten.detach.default for n in chain):
-                self._walker.detached.append(position)
+            if is_apart:
+                self._walker.apart.append(position)
             self._view(node, base, self._walker.argument(base), self._number(node))
         else:
             importer.output(found)

@@ -330,8 +330,8 @@ double processor_time() {
 }
 
 // How often a case is called between two readings of the clocks: so often that neither the
-// microsecond that they take counts, nor the steps of the processor's clock, of eight microseconds on
-// some virtual machines.
+// microsecond that they take counts, nor the steps of the processor's clock, of eight microseconds
+// on some virtual machines.
 int calls_a_reading(CaseRun& run) {
   constexpr double kLeast = 1000;  // microseconds
   (void)run.call(false);

@@ -303,10 +303,11 @@ std::shared_ptr<Cut> cut(const driver::Compiler& compiler, Importer& importer,
 
 // The same for each half, the forward's first.
 nb::tuple compile_halves(driver::Compiler& compiler, const Cut& cut, const Options& options,
-                         const nb::list& targets, const nb::object& as_strided) {
+                         const nb::list& targets, const nb::object& as_strided,
+                         const nb::object& of_gradients) {
   auto both = compiler.compile(cut.halves.forward, cut.halves.backward, compile_options(options));
   return nb::make_tuple(loaded(compiler, std::move(both.first), targets, as_strided),
-                        loaded(compiler, std::move(both.second), targets, as_strided));
+                        loaded(compiler, std::move(both.second), targets, of_gradients));
 }
 
 void bind_expressions(nb::module_& m) {

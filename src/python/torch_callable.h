@@ -72,8 +72,12 @@ class TorchCallable {
 
   // By result: the earlier one that is the very same tensor, -1 where none is; [] for none.
   void set_repeats(std::vector<std::int32_t> repeats) { context_.repeats = std::move(repeats); }
-  // Results in memory that others share which are no views of it to autograd, in ascending order.
-  void set_detached(std::vector<std::uint32_t> results) { context_.detached = std::move(results); }
+  // Results that are no views of a tensor to autograd, and those that are not the tensor that
+  // others are views of; both in ascending order.
+  void set_detached(std::vector<std::uint32_t> results, std::vector<std::uint32_t> apart) {
+    context_.detached = std::move(results);
+    context_.apart = std::move(apart);
+  }
 
   [[nodiscard]] const abi::Plan& plan() const { return *plan_; }
   [[nodiscard]] abi::Device device() const { return context_.device; }

@@ -336,7 +336,8 @@ void TorchHost::give(std::uint32_t position, const Output& output) {
     outputs_[position] = Py_NewRef(outputs_[static_cast<std::size_t>(earlier)]);
     return;
   }
-  ResultRecipe recipe = earlier >= 0 ? ResultRecipe{.repeats = earlier} : describe(position, output);
+  ResultRecipe recipe =
+      earlier >= 0 ? ResultRecipe{.repeats = earlier} : describe(position, output);
   if (is_recording_) {
     recipes_.push_back(std::move(recipe));
     return;
@@ -375,8 +376,8 @@ ResultRecipe TorchHost::describe(std::uint32_t position, const Output& output) c
                       .argument = output.argument,
                       .base = {},
                       .is_whole = output.is_whole};
-  const std::vector<std::uint32_t>& detached = context_.detached;
-  recipe.is_detached = std::binary_search(detached.begin(), detached.end(), position);
+  recipe.is_detached = std::ranges::binary_search(context_.detached, position);
+  const bool is_apart = std::ranges::binary_search(context_.apart, position);
   using Kind = abi::PlanOutput::Kind;
   if (output.kind == Kind::none || output.kind == Kind::integer) return recipe;
   const void* data = nullptr;
@@ -391,11 +392,10 @@ ResultRecipe TorchHost::describe(std::uint32_t position, const Output& output) c
     data = slot.view.data;
     // Two results are two tensors, as `y` and `y.detach()` are: what changes the sizes of one, or
     // asks for its gradient, does not change the other.
-    recipe.is_whole =
-        output.is_whole && !recipe.is_detached && !std::exchange(slot.is_returned, true);
+    recipe.is_whole = output.is_whole && !is_apart && !std::exchange(slot.is_returned, true);
     // The first one gives the tensor its sizes, which are those of eager's base then: AOTAutograd
     // applies the views of the next graph to it.
-    const bool is_first = !slot.is_returned && !slot.is_viewed && !recipe.is_detached;
+    const bool is_first = !slot.is_returned && !slot.is_viewed && !is_apart;
     if (!recipe.is_whole && is_first && !slot.is_eager && is_reshaped(output.view, slot.view)) {
       slot.object.attr("as_strided_")(
           integer_tuple({output.view.sizes, output.view.sizes + output.view.rank}),

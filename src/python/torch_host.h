@@ -38,8 +38,8 @@ struct HostContext {
   std::vector<Argument> arguments;
   // By result: the earlier result that is the very same tensor, -1 where none is. Empty: none.
   std::vector<std::int32_t> repeats;
-  // Results that share memory with others and are no views of it to autograd, in order.
-  std::vector<std::uint32_t> detached;
+  // TorchCallable::set_detached().
+  std::vector<std::uint32_t> detached, apart;
 };
 
 // One result of a call: nothing, an integer, or a view of a tensor.

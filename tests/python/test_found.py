@@ -124,6 +124,11 @@ FOUND: dict[str, Program] = {
         "torch._dynamo.graph_break()", "v1.swapaxes(0, -1).sub_(-1)", "v2 = v1.transpose(0, -1)"],
         results=["v2"],
     ),
+    # FX states other strides of a view's dimension of size 1.
+    "a choice of views with a dimension of one": of(
+        "f64", 5, 1, statements=["v1 = x / 2", "v2 = torch.where(v1 > 1.5, v1.t().unflatten(0, (1, -1)), -1)"],
+        results=["v2"],
+    ),
     # Gradients of 0 keep nothing, so nothing that is written since.
     "a written remainder, of which the gradient is 0": of(
         "f64", 3, 2, kind="transposed", grad=True,

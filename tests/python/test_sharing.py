@@ -492,3 +492,24 @@ def test_of_views_and_what_is_detached_autograd_knows_which_are_which() -> None:
     assert all(map(torch.equal, found, expected))
     assert [t._is_view() for t in found] == [t._is_view() for t in expected]
     assert found[1]._base is found[0]
+
+
+@pytest.mark.parametrize("partition", ["default", "smallest"])
+def test_beside_gradients_results_are_views_of_each_other(partition: str) -> None:
+    """Where no gradients flow; AOTAutograd applies the views of the next graph to their base."""
+
+    def f(x: torch.Tensor, y: torch.Tensor) -> Tensors:
+        whole = torch.zeros(y.shape[0], 2)
+        flat = whole.view(-1)
+        scaled = x * y.sum().item()
+        flat[:2] = 1
+        return whole[...], flat, scaled, scaled.detach()
+
+    x, y = torch.ones(1, 3, requires_grad=True), torch.ones(3)
+    torch._dynamo.reset()
+    expected = f(x, y)
+    found = torch.compile(f, backend="inkle", options={"partition": partition})(x, y)
+    assert all(map(torch.equal, found, expected))
+    assert [t._is_view() for t in found] == [t._is_view() for t in expected]
+    found[2].sum().backward()
+    assert torch.equal(x.grad, torch.full((1, 3), 3.0))
