@@ -42,14 +42,6 @@ bool is_within(const void* at, const abi::TensorView& view) {
   return begin != nullptr && p >= begin && p < begin + span_bytes(view);
 }
 
-bool is_one_of(const nb::list& objects, const nb::object& object) {
-  const Py_ssize_t count = PyList_GET_SIZE(objects.ptr());
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    if (PyList_GET_ITEM(objects.ptr(), i) == object.ptr()) return true;
-  }
-  return false;
-}
-
 // A function of inkle/device_ops.py.
 nb::object device_op(const char* name) {
   static constinit MadeOnce<nb::object> module;
@@ -314,10 +306,13 @@ void TorchHost::call(std::uint32_t target, std::span<const EagerOperand> operand
   for (std::size_t r = 0; r < results.size(); ++r) {
     nb::object tensor = list[r];
     if (!is_tensor(tensor.ptr())) throw InternalError("an eager op returned no tensor");
-    // As dropout of nothing does: two results may have to be two tensors.
-    if (is_one_of(arguments, tensor)) tensor = tensor.attr("detach")();
     const void* const at = borrow(tensor.ptr()).data;
     for (const EagerOperand& o : operands) {
+      // As dropout of nothing does, it may return its operand.
+      if (o.handle != nullptr) {
+        const Slot& slot = *static_cast<const Slot*>(o.handle);
+        slot.is_eager |= slot.object.is(tensor);
+      }
       // What aliases working memory must outlive it.
       if (o.is_integer || o.argument >= 0 || o.handle != nullptr) continue;
       if (!is_within(at, o.view)) continue;

@@ -129,7 +129,7 @@ class TorchHost final : public runtime::cuda::DeviceHost {
     nb::object object;
     abi::TensorView view;
     bool is_early = false;             // made before any step
-    bool is_eager = false;             // an eager op's, which may be known elsewhere
+    mutable bool is_eager = false;     // an eager op's, which may be known elsewhere
     mutable bool is_returned = false;  // as a result, whole
     mutable bool is_viewed = false;    // by a result
   };
