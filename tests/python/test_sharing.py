@@ -513,3 +513,15 @@ def test_beside_gradients_results_are_views_of_each_other(partition: str) -> Non
     assert [t._is_view() for t in found] == [t._is_view() for t in expected]
     found[2].sum().backward()
     assert torch.equal(x.grad, torch.full((1, 3), 3.0))
+
+
+def test_an_operand_that_an_eager_op_returns_keeps_its_sizes() -> None:
+    """Dropout of no elements is its operand, in whose memory another result lies with other sizes."""
+
+    def f(x: torch.Tensor) -> Tensors:
+        x.t().add_(1)
+        return x.unsqueeze(0), torch.nn.functional.dropout(x.contiguous(), 0.5)
+
+    torch._dynamo.reset()
+    run = torch.compile(f, backend="inkle", options={"random": "eager"})
+    assert [tuple(t.shape) for t in run(torch.ones(0))] == [(1, 0), (0,)]
