@@ -301,12 +301,12 @@ std::shared_ptr<Cut> cut(const driver::Compiler& compiler, Importer& importer,
   return std::make_shared<Cut>(Cut{std::move(halves), std::move(stages)});
 }
 
-// The same for each half, the forward's first.
+// The same for each half, the forward's first; what makes views of the results of each.
 nb::tuple compile_halves(driver::Compiler& compiler, const Cut& cut, const Options& options,
-                         const nb::list& targets, const nb::object& as_strided,
+                         const nb::list& targets, const nb::object& of_results,
                          const nb::object& of_gradients) {
   auto both = compiler.compile(cut.halves.forward, cut.halves.backward, compile_options(options));
-  return nb::make_tuple(loaded(compiler, std::move(both.first), targets, as_strided),
+  return nb::make_tuple(loaded(compiler, std::move(both.first), targets, of_results),
                         loaded(compiler, std::move(both.second), targets, of_gradients));
 }
 
