@@ -227,10 +227,12 @@ def storage_of(node: Node) -> int | None:
 
 def _makers(graph: torch.fx.Graph) -> dict[int, Node]:
     """By storage: the node that made it. Two arguments may lie in one storage when traced and in two
-    when called, so one that is not alone in its storage makes none."""
+    when called, so one that is not alone in its storage makes none. A tangent may have the fake
+    storage of what it is the gradient of, and makes none either."""
     makers: dict[int, Node] = {}
-    arguments = collections.Counter(storage_of(n) for n in graph.find_nodes(op="placeholder"))
-    for node in graph.nodes:
+    nodes = [n for n in graph.nodes if not partitioners._is_tangent(n)]
+    arguments = collections.Counter(storage_of(n) for n in nodes if n.op == "placeholder")
+    for node in nodes:
         storage = storage_of(node)
         if storage is not None and (node.op != "placeholder" or arguments[storage] == 1):
             makers.setdefault(storage, node)

@@ -44,7 +44,8 @@ std::int64_t shortened(std::int64_t extent, std::int64_t unit) {
 }
 
 struct Tally {
-  std::int64_t interpreted = 0, large = 0, long_runs = 0, endings = 0, wrong = 0, steps = 0;
+  std::int64_t interpreted = 0, large = 0, long_runs = 0, endings = 0, beside = 0, wrong = 0,
+               steps = 0;
 };
 
 class KernelRun {
@@ -62,11 +63,12 @@ class KernelRun {
 
   // Says what is wrong, a line for each finding.
   void run(const std::string& name, Tally& tally) {
-    if (step_.kernel.ending) {
+    if (has_ending()) {
       ++tally.endings;
     } else {
       cut_short();
     }
+    if (!step_.kernel.beside.empty()) ++tally.beside;
     const auto counts = element_counts();
     if (std::ranges::any_of(counts, [](std::int64_t n) { return n > kMostElements; })) {
       ++tally.large;
@@ -86,12 +88,24 @@ class KernelRun {
  private:
   LoopKernel& loops() { return std::get<LoopKernel>(step_.kernel.body); }
 
+  bool has_ending() const {
+    return step_.kernel.ending || std::ranges::any_of(step_.kernel.beside, [](const auto& beside) {
+             return beside.ending.has_value();
+           });
+  }
+
   void cut_short() {
-    const auto& blocks = step_.schedule.blocks;
+    cut_short(loops().outer, step_.schedule.blocks);
+    for (schedule::Beside& beside : step_.kernel.beside) {
+      cut_short(beside.loops.outer, beside.blocks);
+    }
+  }
+
+  void cut_short(std::vector<loop::Dim>& outer,
+                 const std::optional<schedule::BlockSchedule>& blocks) const {
     const bool columns =
         blocks ? blocks->axis != schedule::BlockSchedule::Axis::inner : step_.schedule.vector_outer;
     const bool tile = blocks && blocks->axis == schedule::BlockSchedule::Axis::tile;
-    std::vector<loop::Dim>& outer = loops().outer;
     for (std::size_t d = 0; d < outer.size(); ++d) {
       const auto extent = outer[d].extent.constant();
       if (!extent) continue;
@@ -109,10 +123,8 @@ class KernelRun {
   // Of each parameter, up to the largest index that an access may have.
   std::vector<std::int64_t> element_counts() {
     std::vector<std::int64_t> counts(step_.kernel.params.size(), 1);
-    add_counts(loops(), counts);
-    if (step_.kernel.ending) {
-      for (const auto& part : step_.kernel.ending->parts) add_counts(part.loops, counts);
-    }
+    schedule::for_each_loops(std::as_const(step_.kernel),
+                             [&](const LoopKernel& loops) { add_counts(loops, counts); });
     return counts;
   }
 
@@ -148,10 +160,11 @@ class KernelRun {
   // Whether two points of a stage store to one element, by equal indices that they read, or by a
   // layout that overlaps: either may be the last.
   bool stores_twice() {
-    if (stores_twice(loops())) return true;
-    const auto& ending = step_.kernel.ending;
-    return ending && std::ranges::any_of(
-                         ending->parts, [&](const auto& part) { return stores_twice(part.loops); });
+    bool found = false;
+    schedule::for_each_loops(std::as_const(step_.kernel), [&](const LoopKernel& loops) {
+      found = found || stores_twice(loops);
+    });
+    return found;
   }
 
   bool stores_twice(const LoopKernel& loops) {
@@ -227,7 +240,7 @@ class KernelRun {
     }
     kernel::CheckOptions options;
     options.seeds = 1;
-    options.limit_residency = step_.kernel.ending.has_value();
+    options.limit_residency = has_ending();
     options.max_steps = kMostSteps;
     // Sums of floats by atomics take any order.
     options.compare_results = std::ranges::none_of(
@@ -308,11 +321,11 @@ void interpret_kernels(const CompileArguments& a) {
     }
   }
   fmt::print(
-      "{} kernels: {} interpreted in {} thousand steps ({} with their last blocks), {} too long, "
-      "{} "
-      "too large, {} wrong, {} cases failed\n",
-      known.size(), tally.interpreted, tally.steps / 1000, tally.endings, tally.long_runs,
-      tally.large, tally.wrong, failed);
+      "{} kernels: {} interpreted in {} thousand steps ({} with their last blocks, {} side by "
+      "side), "
+      "{} too long, {} too large, {} wrong, {} cases failed\n",
+      known.size(), tally.interpreted, tally.steps / 1000, tally.endings, tally.beside,
+      tally.long_runs, tally.large, tally.wrong, failed);
   if (tally.wrong + failed > 0) user_error("{}: kernels are wrong", a.file);
 }
 

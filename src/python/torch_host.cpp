@@ -378,6 +378,8 @@ ResultRecipe TorchHost::describe(std::uint32_t position, const Output& output) c
   const void* data = nullptr;
   if (output.argument >= 0) {
     data = views_[static_cast<std::size_t>(output.argument)].data;
+    // Of an argument that a function returns autograd makes a view.
+    recipe.is_whole = recipe.is_whole && !recipe.is_detached;
   } else {
     INKLE_CHECK(output.handle != nullptr, "a result has been let go of");
     const Slot& slot = *static_cast<const Slot*>(output.handle);

@@ -109,9 +109,7 @@ class Counter {
       }
       const std::size_t params = step.kernel.params.size();
       const auto buffers = std::span(step.buffers).subspan(i * params, params);
-      count(std::get<LoopKernel>(step.kernel.body), buffers, sizes);
-      if (!step.kernel.ending) continue;
-      for (const Ending::Part& part : step.kernel.ending->parts) count(part.loops, buffers, sizes);
+      for_each_loops(step.kernel, [&](const LoopKernel& loops) { count(loops, buffers, sizes); });
     }
   }
   void count(const LoopKernel& kernel, std::span<const BufferId> buffers,

@@ -14,6 +14,7 @@
 #include "schedule/linear.h"
 #include "schedule/loops.h"
 #include "schedule/stages.h"
+#include "schedule/step_order.h"
 
 namespace inkle::schedule {
 namespace {
@@ -66,31 +67,21 @@ class Combiner {
   void run() {
     find_candidates();
     if (by_key_.empty()) return;
-    find_dependencies();
-    Plan chosen = plan(false);
+    dependencies_ = dependencies_of(steps_, program_);
+    StepGroups chosen = plan(false);
     if (device_.launches_cost) {
-      Plan more = plan(true);
-      if (peak(more) <= peak(chosen)) chosen = std::move(more);
+      StepGroups more = plan(true);
+      if (peak_of(steps_, more, program_) <= peak_of(steps_, chosen, program_)) {
+        chosen = std::move(more);
+      }
     }
     build(chosen);
   }
 
  private:
-  // Steps that are one step each, in order.
-  using Plan = std::vector<std::vector<std::size_t>>;
-
-  bool is_temporary(BufferId b) const {
-    const loop::Buffer& buffer = program_.buffers[b];
-    return buffer.role == loop::BufferRole::temporary && !buffer.writes_into;
+  bool is_small(BufferId b) const {
+    return !is_working_memory(program_, b) || bytes_of(program_, b) <= kMostTemporaryBytes;
   }
-
-  std::int64_t bytes(BufferId b) const {
-    const loop::Buffer& buffer = program_.buffers[b];
-    const auto elements = sym::hint(sym::product(context_, buffer.sizes));
-    return elements ? *elements * abi::size_of(buffer.dtype) : kMostElements;
-  }
-
-  bool is_small(BufferId b) const { return !is_temporary(b) || bytes(b) <= kMostTemporaryBytes; }
 
   void find_candidates() {
     std::map<std::string, std::vector<std::size_t>> groups;
@@ -156,50 +147,13 @@ class Combiner {
     return {std::move(general), {loops.outer.front().extent}};
   }
 
-  void find_dependencies() {
-    after_.resize(steps_.size());
-    waiting_.assign(steps_.size(), 0);
-    std::vector<std::vector<std::size_t>> readers(program_.buffers.size());
-    std::vector<std::optional<std::size_t>> writer(program_.buffers.size());
-    const auto storage = [&](BufferId b) { return program_.buffers[b].writes_into.value_or(b); };
-    std::optional<std::size_t> barrier;
-    for (std::size_t s = 0; s < steps_.size(); ++s) {
-      const auto wait = [&](std::size_t before) {
-        if (before == s) return;
-        after_[before].push_back(s);
-        ++waiting_[s];
-      };
-      const auto r = reads(steps_[s]);
-      const auto w = writes(steps_[s]);
-      for (const BufferId b : r) {
-        if (writer[storage(b)]) wait(*writer[storage(b)]);
-      }
-      for (const BufferId b : w) {
-        if (writer[storage(b)]) wait(*writer[storage(b)]);
-        for (const std::size_t reader : readers[storage(b)]) wait(reader);
-      }
-      // What eager does besides is its own affair: everything keeps its place around it.
-      if (std::holds_alternative<EagerStep>(steps_[s].action)) {
-        for (std::size_t before = barrier.value_or(0); before < s; ++before) wait(before);
-        barrier = s;
-      } else if (barrier) {
-        wait(*barrier);
-      }
-      for (const BufferId b : r) readers[storage(b)].push_back(s);
-      for (const BufferId b : w) {
-        writer[storage(b)] = s;
-        readers[storage(b)].clear();
-      }
-    }
-  }
-
   // In order; a step whose turn it is takes with it all that are alike and wait for nothing. Those
   // that write more than a little only if they are to.
-  Plan plan(bool with_large) const {
+  StepGroups plan(bool with_large) const {
     std::priority_queue<std::size_t, std::vector<std::size_t>, std::greater<>> ready;
-    std::vector<std::size_t> waiting = waiting_;
+    std::vector<std::size_t> waiting = dependencies_.waiting;
     std::vector<bool> done(steps_.size(), false);
-    Plan result;
+    StepGroups result;
     for (std::size_t s = 0; s < steps_.size(); ++s) {
       if (waiting[s] == 0) ready.push(s);
     }
@@ -217,7 +171,7 @@ class Combiner {
       for (const std::size_t s : taken) done[s] = true;
       add(taken, result);
       for (const std::size_t s : taken) {
-        for (const std::size_t a : after_[s]) {
+        for (const std::size_t a : dependencies_.after[s]) {
           if (--waiting[a] == 0) ready.push(a);
         }
       }
@@ -227,7 +181,7 @@ class Combiner {
     return result;
   }
 
-  void add(const std::vector<std::size_t>& taken, Plan& result) const {
+  void add(const std::vector<std::size_t>& taken, StepGroups& result) const {
     const std::size_t most = most_instances(taken.front());
     for (std::size_t begin = 0; begin < taken.size(); begin += most) {
       const std::size_t end = std::min(taken.size(), begin + most);
@@ -236,34 +190,7 @@ class Combiner {
     }
   }
 
-  // The most bytes of temporaries that are in use at once.
-  std::int64_t peak(const Plan& plan) const {
-    constexpr std::size_t kNever = ~std::size_t{0};
-    std::vector<std::size_t> first(program_.buffers.size(), kNever);
-    std::vector<std::size_t> last(program_.buffers.size(), 0);
-    for (std::size_t at = 0; at < plan.size(); ++at) {
-      for (const std::size_t s : plan[at]) {
-        for (const auto& touched : {reads(steps_[s]), writes(steps_[s])}) {
-          for (const BufferId touching : touched) {
-            const BufferId b = program_.buffers[touching].writes_into.value_or(touching);
-            first[b] = std::min(first[b], at);
-            last[b] = at;
-          }
-        }
-      }
-    }
-    std::vector<std::int64_t> change(plan.size() + 1, 0);
-    for (BufferId b = 0; b < first.size(); ++b) {
-      if (first[b] == kNever || !is_temporary(b)) continue;
-      change[first[b]] += bytes(b);
-      change[last[b] + 1] -= bytes(b);
-    }
-    std::int64_t now = 0, most = 0;
-    for (const std::int64_t c : change) most = std::max(most, now += c);
-    return most;
-  }
-
-  void build(const Plan& plan) {
+  void build(const StepGroups& plan) {
     std::vector<Step> ordered;
     for (const std::vector<std::size_t>& taken : plan) {
       ordered.push_back(taken.size() == 1 ? std::move(steps_[taken.front()]) : table(taken));
@@ -324,8 +251,7 @@ class Combiner {
   std::vector<std::string> keys_;
   std::vector<bool> small_;  // of each step, whether it writes little
   std::map<std::string, std::vector<std::size_t>> by_key_;
-  std::vector<std::vector<std::size_t>> after_;
-  std::vector<std::size_t> waiting_;
+  Dependencies dependencies_;
 };
 
 }  // namespace

@@ -304,7 +304,7 @@ class EndingJoiner {
     const bool overwrites = meet(reads_before, writes(after));
     hand_over(first, last, reads_results && !strips && is_first && !overwrites);
     LoopKernel loops = std::move(std::get<LoopKernel>(last.kernel.body));
-    renumber(loops, [&](std::uint32_t b) { return number[b]; });
+    for_each_memory(loops, [&](std::uint32_t& b) { b = number[b]; });
     first.kernel.ending->parts.push_back({std::move(loops), *last.schedule.blocks});
     collect_sizes(first.kernel, *program_.context);
     before.label += "+" + after.label;
@@ -351,20 +351,10 @@ class EndingJoiner {
     return false;
   }
 
-  template <class F>
-  static void renumber(LoopKernel& loops, const F& f) {
-    for (Stage& stage : loops.stages) {
-      for (loop::Instruction& i : stage.body.instructions) {
-        if (i.opcode == Opcode::load) i.buffer = f(i.buffer);
-      }
-      for (StageStore& store : stage.stores) store.target = f(store.target);
-    }
-  }
-
   // Scratch arrays are numbered from the parameters on.
   static void move_scratch(LoopKernel& loops, std::size_t params, std::uint32_t added) {
     if (loops.scratch.empty() || added == 0) return;
-    renumber(loops, [&](std::uint32_t b) { return b < params ? b : b + added; });
+    for_each_memory(loops, [&](std::uint32_t& b) { b += b < params ? 0 : added; });
   }
 
   std::vector<Step>& steps_;

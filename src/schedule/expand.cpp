@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/unsupported.h"
 #include "schedule/combine.h"
+#include "schedule/expand_beside.h"
 #include "schedule/expand_blocks.h"
 #include "schedule/expand_ending.h"
 #include "schedule/expand_parts.h"
@@ -155,7 +156,7 @@ class KernelExpander {
     }
     expansion_.blocks = &how;
     expansion_.aliasing =
-        expansion_.scheduled.ending
+        expansion_.scheduled.ending || !expansion_.scheduled.beside.empty()
             ? expansion::uses_aliases(expansion_.scheduled, loops_)
             : std::any_of(params.begin(), params.end(), [](const Param& p) { return p.may_alias; });
     if (is_empty()) {  // never launched
@@ -163,7 +164,10 @@ class KernelExpander {
       (void)builder_.axis(kernel::AxisKind::thread, builder_.context().constant(how.threads));
       return;
     }
-    if (expansion_.scheduled.ending) return expansion::expand_ending(expansion_);
+    if (!expansion_.scheduled.beside.empty()) return expansion::expand_beside(expansion_);
+    if (const auto& ending = expansion_.scheduled.ending) {
+      return expansion::expand_ending(expansion_, *ending);
+    }
     expansion::BlockExpansion x{expansion_, how, expansion::prepare_block(expansion_)};
     expansion::expand_block(x);
     // Two blocks of 1024 threads that turn tiles around are at work side by side: one waits for its

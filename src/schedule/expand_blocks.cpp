@@ -1,6 +1,7 @@
 #include "schedule/expand_blocks.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -28,9 +29,10 @@ std::vector<std::int64_t> thread_extents(const BlockSchedule& blocks) {
       if (blocks.team == 1) return {teams};
       return {teams, blocks.team};
     case BlockSchedule::Axis::tile:
-      break;
+      if (blocks.side == 0) return {kTileDown, kTileAcross};
+      return {blocks.threads};
   }
-  INKLE_CHECK(false, "the threads of a tile");
+  INKLE_CHECK(false, "no such axis");
 }
 
 std::vector<ThreadNumber> thread_numbers(BlockExpansion& x,
@@ -67,6 +69,26 @@ std::vector<ThreadNumber> thread_numbers(BlockExpansion& x,
     out.push_back({variable, {static_cast<kernel::AxisId>(axes.size() - 1)}});
   }
   return out;
+}
+
+void declare_threads(kernel::Builder& b, std::span<const BlockSchedule> schedules) {
+  std::set<std::int64_t> strides{1};
+  for (const BlockSchedule& blocks : schedules) {
+    std::int64_t stride = 1;
+    const std::vector<std::int64_t> extents = thread_extents(blocks);
+    for (std::size_t e = extents.size(); e-- > 0;) strides.insert(stride *= extents[e]);
+  }
+  const auto axis = [&](std::int64_t extent) {
+    (void)b.axis(kernel::AxisKind::thread, b.context().constant(extent));
+  };
+  for (auto above = strides.rbegin(); std::next(above) != strides.rend(); ++above) {
+    const std::int64_t below = *std::next(above);
+    if (*above % below != 0) {
+      unsupported("kernel {}: parts that count {} threads by {}", b.kernel().name, *above, below);
+    }
+    axis(*above / below);
+  }
+  if (strides.size() == 1) axis(1);
 }
 
 void bind(BlockExpansion& x, Expr symbol, Expr value) {

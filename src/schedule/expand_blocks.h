@@ -7,6 +7,7 @@
 //            }
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "schedule/expand_parts.h"
@@ -17,13 +18,13 @@ namespace inkle::schedule::expansion {
 // Static shared memory that every architecture gives a block, in bytes.
 inline constexpr std::int64_t kStaticShared = 48 << 10;
 
-// A part of a kernel: all of it, or one part of its ending.
+// A part of a kernel: all of it, a part of its ending, or one of those side by side.
 struct BlockExpansion {
   Expansion& e;
   const BlockSchedule& blocks;
   PreparedKernel prepared;
   bool reads_twice = false;  // what has been read is read again
-  // Of a part of an ending: the number that the part's block would have in a launch of its own;
+  // Of a part of a launch: the number that the part's block would have in a launch of its own;
   // null: a block of the launch, whose axes the expansion declares.
   Expr block = {};
 
@@ -42,6 +43,10 @@ struct ThreadNumber {
 // has its axes those that make them up.
 [[nodiscard]] std::vector<ThreadNumber> thread_numbers(BlockExpansion& x,
                                                        const std::vector<std::int64_t>& extents);
+
+// Thread axes of which each schedule's numbers of its threads are made up: 8 warps of 32 lanes and
+// 16 teams of 16 threads give axes of 8, 2 and 16. All have as many threads.
+void declare_threads(kernel::Builder& b, std::span<const BlockSchedule> schedules);
 
 // A value of its own for a symbol: `symbol in range = bind(value)`.
 void bind(BlockExpansion& x, Expr symbol, Expr value);

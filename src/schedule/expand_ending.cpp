@@ -1,9 +1,9 @@
 #include "schedule/expand_ending.h"
 
 #include <algorithm>
-#include <set>
 
 #include "base/error.h"
+#include "sym/symbols.h"
 
 namespace inkle::schedule::expansion {
 namespace {
@@ -36,23 +36,30 @@ BlockSchedule ending_blocks(const BlockSchedule& part, const BlockSchedule& kern
 
 class EndingExpander {
  public:
-  explicit EndingExpander(Expansion& first)
-      : first_(first), b_(first.b), ending_(*first.scheduled.ending), blocks_(*first.blocks) {
-    for (const Ending::Part& part : ending_.parts) {
-      parts_.push_back(ending_blocks(part.blocks, blocks_, ending_.by_strips));
-    }
-  }
+  EndingExpander(Expansion& first, const Ending& ending, Expr block)
+      : first_(first),
+        b_(first.b),
+        ending_(ending),
+        blocks_(*first.blocks),
+        parts_(ending_parts(ending, *first.blocks)),
+        block_(block) {}
 
   void run() {
     const Expr all = grid_extent(first_.loops, blocks_, context());
     const bool in_cells = has_cells() && !all.is_constant(1);
-    first_.declare_threads = [&] {
-      declare_threads();
-      if (in_cells) begin_cells(all);
-    };
+    if (first_.has_threads) {
+      find_thread();
+    } else {
+      first_.declare_threads = [&] {
+        declare_threads();
+        find_thread();
+        if (in_cells) begin_cells(all);
+      };
+    }
     BlockExpansion stages{first_, blocks_, prepare_block(first_)};
+    stages.block = block_;
     expand_block(stages);
-    find_blocks();
+    block_.is_null() ? find_blocks() : find_blocks_of(all);
     if (in_cells) return after(began_last(), [&] { take_cells(); });
     if (count_.is_constant(1)) {
       b_.barrier({});
@@ -66,8 +73,12 @@ class EndingExpander {
   Expr constant(std::int64_t value) const { return context().constant(value); }
 
   MemoryId memory(const char* name, kernel::Space space, DType dtype, std::vector<Expr> shape) {
+    const auto& known = b_.kernel().memories;
     kernel::Memory memory;
     memory.name = name;
+    while (std::ranges::find(known, memory.name, &kernel::Memory::name) != known.end()) {
+      memory.name = fmt::format("{}{}", name, known.size());
+    }
     memory.space = space;
     memory.dtype = dtype;
     memory.shape = std::move(shape);
@@ -86,24 +97,13 @@ class EndingExpander {
 
   // Axes of which each part's numbers of its threads are made up.
   void declare_threads() {
-    std::set<std::int64_t> strides{1};
-    const auto add = [&](const BlockSchedule& blocks) {
-      std::int64_t stride = 1;
-      const std::vector<std::int64_t> extents = thread_extents(blocks);
-      for (std::size_t e = extents.size(); e-- > 0;) strides.insert(stride *= extents[e]);
-    };
-    add(blocks_);
-    for (const BlockSchedule& part : parts_) add(part);
-    for (auto above = strides.rbegin(); std::next(above) != strides.rend(); ++above) {
-      const std::int64_t below = *std::next(above);
-      if (*above % below != 0) {
-        unsupported("kernel {}: an ending of {} threads by {}", first_.scheduled.name, *above,
-                    below);
-      }
-      (void)b_.axis(AxisKind::thread, constant(*above / below));
-    }
-    if (strides.size() == 1) (void)b_.axis(AxisKind::thread, constant(1));
+    std::vector<BlockSchedule> all = parts_;
+    all.push_back(blocks_);
+    expansion::declare_threads(b_, all);
     first_.has_threads = true;
+  }
+
+  void find_thread() {
     std::int64_t stride = 1;
     thread_ = constant(0);
     const auto& axes = b_.kernel().launch.axes;
@@ -129,6 +129,21 @@ class EndingExpander {
     count_ = count_ * strips_;
     strips_ = constant(1);
     strip_ = constant(0);
+  }
+
+  // The same where the launch has other blocks, too.
+  void find_blocks_of(Expr all) {
+    count_ = all;
+    strips_ = constant(1);
+    strip_ = constant(0);
+    if (!ending_.by_strips) return;
+    const std::int64_t columns = std::int64_t{blocks_.threads / blocks_.team} * blocks_.lanes;
+    strips_ = sym::ceildiv(first_.loops.outer.back().extent, columns);
+    count_ = sym::floordiv(all, strips_);
+    const Expr strip = sym::fresh(context(), {.range = {.low = 0}, .extent = strips_});
+    b_.operation(Op::bind, {b_.index(sym::mod(block_, strips_))}, {kernel::scalar_type(DType::i64)},
+                 kernel::Symbolic{strip, {}});
+    strip_ = strip;
   }
 
   ValueId is_first_thread() { return equal(b_.index(thread_), b_.index(constant(0))); }
@@ -179,7 +194,7 @@ class EndingExpander {
 
   // Whether each block writes one number to each cell.
   bool has_cells() const {
-    return !ending_.cells.empty() && first_.scheduled.instances == 1 &&
+    return block_.is_null() && !ending_.cells.empty() && first_.scheduled.instances == 1 &&
            blocks_.axis == BlockSchedule::Axis::inner && blocks_.team > kWarp &&
            blocks_.cluster == 1;
   }
@@ -294,6 +309,7 @@ class EndingExpander {
   const Ending& ending_;
   const BlockSchedule& blocks_;
   std::vector<BlockSchedule> parts_;
+  Expr block_;
   Expr thread_;
   Expr count_, strips_, strip_;
   Expr blocks_of_cells_;
@@ -303,6 +319,16 @@ class EndingExpander {
 
 }  // namespace
 
-void expand_ending(Expansion& first) { EndingExpander(first).run(); }
+std::vector<BlockSchedule> ending_parts(const Ending& ending, const BlockSchedule& kernel) {
+  std::vector<BlockSchedule> parts;
+  for (const Ending::Part& part : ending.parts) {
+    parts.push_back(ending_blocks(part.blocks, kernel, ending.by_strips));
+  }
+  return parts;
+}
+
+void expand_ending(Expansion& first, const Ending& ending, Expr block) {
+  EndingExpander(first, ending, block).run();
+}
 
 }  // namespace inkle::schedule::expansion

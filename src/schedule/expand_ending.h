@@ -18,8 +18,12 @@
 namespace inkle::schedule::expansion {
 
 // `first`: of the kernel's stages, with the parameters declared. Threads are counted by axes of
-// which the numbers of all parts' threads are made up: 8 warps of 32 lanes and 16 teams of 16
-// threads give axes of 8, 2 and 16.
-void expand_ending(Expansion& first);
+// which the numbers of all parts' threads are made up (declare_threads). `block`: as
+// BlockExpansion::block.
+void expand_ending(Expansion& first, const Ending& ending, Expr block = {});
+
+// How the blocks of a kernel run the parts.
+[[nodiscard]] std::vector<BlockSchedule> ending_parts(const Ending& ending,
+                                                      const BlockSchedule& kernel);
 
 }  // namespace inkle::schedule::expansion

@@ -153,10 +153,9 @@ class TileStage {
 void of_thread(BlockExpansion& x, TileStage& tile) {
   kernel::Builder& builder = x.e.b;
   const std::int64_t n = x.blocks.lanes;
-  const Expr ty = builder.axis(AxisKind::thread, x.context().constant(kTileDown));
-  const Expr tx = builder.axis(AxisKind::thread, x.context().constant(kTileAcross));
-  const Expr at_a = tile.first_a + tx * n;
-  const Expr at_b = tile.first_b + ty * n;
+  const std::vector<ThreadNumber> threads = thread_numbers(x, thread_extents(x.blocks));
+  const Expr at_a = tile.first_a + threads[1].value * n;
+  const Expr at_b = tile.first_b + threads[0].value * n;
   tile.where(at_a, at_b, [&] {
     const Expr a = bind_new(x, at_a, tile.a.extent, n);
     const Expr b = bind_new(x, at_b, tile.row.extent, n);
@@ -191,7 +190,7 @@ class SharedTile {
     const std::int64_t all = side * side / blocks_.lanes;
     if (side % (8 * blocks_.lanes) != 0 || all % blocks_.threads != 0) refuse();
     const std::int64_t count = all / blocks_.threads;
-    const Expr thread = b_.axis(AxisKind::thread, constant(blocks_.threads));
+    const Expr thread = thread_numbers(x_, thread_extents(blocks_))[0].value;
     const std::vector<loop::Val> values = tile_.transposed();
     check(values, count);
     std::vector<Ahead> loads;
@@ -396,20 +395,37 @@ class SharedTile {
 
 }  // namespace
 
+namespace {
+
+// The numbers of the block's tile, down and across; binds the outer variables around.
+std::pair<Expr, Expr> tile_of_block(BlockExpansion& x, Expr down, Expr across) {
+  const auto& outer = x.loops().outer;
+  const std::size_t around = outer.size() - 2;
+  if (x.block.is_null()) {
+    for (std::size_t d = 0; d < around; ++d) {
+      x.e.b.kernel().launch.axes.push_back({AxisKind::grid, outer[d].variable, outer[d].extent});
+    }
+    const Expr b = x.e.b.axis(AxisKind::grid, down);
+    return {b, x.e.b.axis(AxisKind::grid, across)};
+  }
+  const Expr a = bind_new(x, sym::mod(x.block, across), across);
+  const Expr rows = bind_new(x, sym::floordiv(x.block, across), x.iterations(around) * down);
+  if (around == 0) return {rows, a};
+  bind_outer(x, bind_new(x, sym::floordiv(rows, down), x.iterations(around)), 0, around);
+  return {bind_new(x, sym::mod(rows, down), down), a};
+}
+
+}  // namespace
+
 void expand_tiles(BlockExpansion& x) {
   const auto& outer = x.loops().outer;
   const std::size_t last = outer.size() - 1;
   const bool is_shared = x.blocks.side != 0;
   const std::int64_t across = is_shared ? x.blocks.side : kTileAcross * x.blocks.lanes;
   const std::int64_t down = is_shared ? x.blocks.side : kTileDown * x.blocks.lanes;
-  for (std::size_t d = 0; d + 1 < last; ++d) {
-    x.e.b.kernel().launch.axes.push_back({AxisKind::grid, outer[d].variable, outer[d].extent});
-  }
-  const Expr first_b =
-      x.e.b.axis(AxisKind::grid, sym::ceildiv(outer[last - 1].extent, down)) * down;
-  const Expr first_a =
-      x.e.b.axis(AxisKind::grid, sym::ceildiv(outer[last].extent, across)) * across;
-  TileStage tile(x, first_a, first_b);
+  const auto [row, column] = tile_of_block(x, sym::ceildiv(outer[last - 1].extent, down),
+                                           sym::ceildiv(outer[last].extent, across));
+  TileStage tile(x, column * across, row * down);
   if (is_shared)
     SharedTile(x, tile).run();
   else

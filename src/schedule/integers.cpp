@@ -53,10 +53,7 @@ class IntegerPasser {
 
   void run() {
     if (wide_.empty()) return;
-    if (auto* loops = std::get_if<LoopKernel>(&step_.kernel.body)) pass(*loops);
-    if (step_.kernel.ending) {
-      for (Ending::Part& part : step_.kernel.ending->parts) pass(part.loops);
-    }
+    for_each_loops(step_.kernel, [&](LoopKernel& loops) { pass(loops); });
     if (!symbols_.empty()) drop_unused();
   }
 

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -251,16 +252,31 @@ struct Ending {
   std::vector<std::uint32_t> cells;
 };
 
+// On a GPU: another loop kernel over the same parameters, which blocks of the same launch run. None
+// reads or overwrites what another writes.
+struct Beside {
+  LoopKernel loops;
+  BlockSchedule blocks;  // the number of threads is the kernel's
+  std::optional<Ending> ending;
+};
+
 struct Kernel {
   std::string name;
   std::vector<Param> params;
   std::vector<Expr> sizes;  // size symbols passed at run time, in this order
   std::variant<LoopKernel, AttentionKernel, GemmKernel> body;
   std::optional<Ending> ending;
+  // The first blocks run the body, those after them the first of these, and so on.
+  std::vector<Beside> beside;
   // A launch runs the kernel so many times, on buffers and sizes of its own each: a table.
   std::uint32_t instances = 1;
   std::vector<std::string> sources;  // the user's lines, for reports only
 };
+
+// Every loop kernel of it: body, parts of endings, those beside; none where the body is no loop
+// kernel.
+void for_each_loops(Kernel& kernel, const std::function<void(LoopKernel&)>& f);
+void for_each_loops(const Kernel& kernel, const std::function<void(const LoopKernel&)>& f);
 
 // Threads of a tile in registers along the last loop and along the one before it. A warp has 8 by 4
 // of them, so that it reads 128 bytes of each of 4 x lanes rows, or 64 of each of 8 x lanes the
@@ -310,8 +326,8 @@ struct Schedule {
 //   ceildiv(last, block); attention: batch * heads * ceildiv(q_length, row_block); its gradient:
 //   batch * kv_heads; matrix products: batch * ceildiv(rows, row_block) * ceildiv(columns,
 //   column_block).
-// With `blocks`: blocks of the grid. An iteration number counts row-major, the last loop fastest
-// (with `strips` the last but one).
+// With `blocks`: blocks of the grid, of all that run side by side. An iteration number counts
+// row-major, the last loop fastest (with `strips` the last but one).
 [[nodiscard]] Expr parallel_extent(const Kernel& kernel, const Schedule& schedule,
                                    sym::Context& context);
 // The same of one loop kernel on a GPU.

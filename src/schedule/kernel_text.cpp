@@ -46,21 +46,26 @@ class Printer {
     } else {
       print(std::get<AttentionKernel>(kernel_.body));
     }
-    if (kernel_.ending) {
-      for (const Ending::Part& part : kernel_.ending->parts) {
-        out_ += fmt::format("}} then the last block{}{}, {} {{\n",
-                            kernel_.ending->by_strips ? " of a strip" : "",
-                            kernel_.ending->after_reads ? " to read" : "", to_string(part.blocks));
-        for (const std::uint32_t cell : kernel_.ending->cells) {
-          out_ += fmt::format("  cell p{}\n", cell);
-        }
-        print(part.loops);
-      }
+    if (kernel_.ending) print(*kernel_.ending);
+    for (const Beside& beside : kernel_.beside) {
+      out_ += fmt::format("}} beside, {} {{\n", to_string(beside.blocks));
+      print(beside.loops);
+      if (beside.ending) print(*beside.ending);
     }
     return out_ + "}\n";
   }
 
  private:
+  void print(const Ending& ending) {
+    for (const Ending::Part& part : ending.parts) {
+      out_ +=
+          fmt::format("}} then the last block{}{}, {} {{\n", ending.by_strips ? " of a strip" : "",
+                      ending.after_reads ? " to read" : "", to_string(part.blocks));
+      for (const std::uint32_t cell : ending.cells) out_ += fmt::format("  cell p{}\n", cell);
+      print(part.loops);
+    }
+  }
+
   // What generated code may rely on: 32-bit counts, whole vectors, indices that are in range.
   static std::string facts_of(Expr size) {
     const auto [low, high] = sym::bounds(size);
@@ -374,6 +379,33 @@ Expr AttentionKernel::columns_of(std::size_t param) const {
   return head_dim.context().constant(1);
 }
 
+namespace {
+
+template <class AnyKernel, class F>
+void visit_loops(AnyKernel& kernel, const F& f) {
+  const auto ends = [&](auto& ending) {
+    if (!ending) return;
+    for (auto& part : ending->parts) f(part.loops);
+  };
+  auto* body = std::get_if<LoopKernel>(&kernel.body);
+  if (body == nullptr) return;
+  f(*body);
+  ends(kernel.ending);
+  for (auto& beside : kernel.beside) {
+    f(beside.loops);
+    ends(beside.ending);
+  }
+}
+
+}  // namespace
+
+void for_each_loops(Kernel& kernel, const std::function<void(LoopKernel&)>& f) {
+  visit_loops(kernel, f);
+}
+void for_each_loops(const Kernel& kernel, const std::function<void(const LoopKernel&)>& f) {
+  visit_loops(kernel, f);
+}
+
 Expr chunks_of(const LoopKernel& loops, const BlockSchedule& b, sym::Context& context) {
   Expr length = context.constant(1);
   for (const Dim& dim : loops.stages.front().inner) length = length * dim.extent;
@@ -426,7 +458,11 @@ Expr parallel_extent(const Kernel& kernel, const Schedule& schedule, sym::Contex
            sym::ceildiv(gemm->columns, schedule.column_block);
   }
   if (schedule.blocks) {
-    return grid_extent(std::get<LoopKernel>(kernel.body), *schedule.blocks, context);
+    Expr blocks = grid_extent(std::get<LoopKernel>(kernel.body), *schedule.blocks, context);
+    for (const Beside& beside : kernel.beside) {
+      blocks = blocks + grid_extent(beside.loops, beside.blocks, context);
+    }
+    return blocks;
   }
   const auto& loops = std::get<LoopKernel>(kernel.body);
   const auto& outer = loops.outer;

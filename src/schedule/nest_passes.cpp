@@ -23,6 +23,7 @@
 #include "schedule/reuse_operands.h"
 #include "schedule/rewrite.h"
 #include "schedule/scalars.h"
+#include "schedule/side_by_side.h"
 #include "schedule/steps.h"
 #include "schedule/verify.h"
 #include "schedule/walk.h"
@@ -209,6 +210,9 @@ constexpr NestPass kPasses[] = {
      "what a call moves, and the least that it could"},
     {"reuse_operands", [](State& s) { reuse_operands(s.scheduled, s.options.target); }, nullptr,
      false, "results take the memory of operands that die where they are made"},
+    {"place_side_by_side",
+     [](State& s) { place_side_by_side(s.scheduled, s.options.target); }, needs::launches, false,
+     "small kernels that do not wait for each other share a launch"},
     {"verify", [](State& s) { check(s); }, nullptr, kRequired,
      "no step reads what nothing has written, and every output is written"},
 };

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "schedule/library.h"
 #include "schedule/linear.h"
+#include "schedule/stages.h"
 
 namespace inkle::schedule {
 namespace {
@@ -145,17 +146,8 @@ void merge_parameters(KernelStep& step, std::uint32_t operand, std::uint32_t res
     if (b == result) b = operand;
     if (b > result) --b;
   };
-  const auto renumber_all = [&](LoopKernel& loops) {
-    for (Stage& stage : loops.stages) {
-      for (loop::Instruction& i : stage.body.instructions) {
-        if (i.opcode == Opcode::load) renumber(i.buffer);
-      }
-      for (StageStore& store : stage.stores) renumber(store.target);
-    }
-  };
-  renumber_all(std::get<LoopKernel>(kernel.body));
+  for_each_loops(kernel, [&](LoopKernel& loops) { for_each_memory(loops, renumber); });
   if (kernel.ending) {
-    for (Ending::Part& part : kernel.ending->parts) renumber_all(part.loops);
     for (std::uint32_t& cell : kernel.ending->cells) renumber(cell);
   }
   std::vector<BufferId> buffers;

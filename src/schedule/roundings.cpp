@@ -49,12 +49,10 @@ void drop_roundings(std::vector<Step>& steps) {
   for (Step& step : steps) {
     auto* kernel = std::get_if<KernelStep>(&step.action);
     if (kernel == nullptr) continue;
-    if (auto* loops = std::get_if<LoopKernel>(&kernel->kernel.body)) drop_roundings(*loops);
+    for_each_loops(kernel->kernel, [](LoopKernel& loops) { drop_roundings(loops); });
     if (auto* gemm = std::get_if<GemmKernel>(&kernel->kernel.body)) {
       drop_roundings(gemm->epilogue, gemm->stores);
     }
-    if (!kernel->kernel.ending) continue;
-    for (Ending::Part& part : kernel->kernel.ending->parts) drop_roundings(part.loops);
   }
 }
 

@@ -2,11 +2,21 @@
 
 #include <map>
 #include <set>
+#include <utility>
 
 namespace inkle::schedule {
 
 using loop::Instruction;
 using loop::Opcode;
+
+void for_each_memory(LoopKernel& loops, const std::function<void(std::uint32_t&)>& f) {
+  for (Stage& stage : loops.stages) {
+    for (Instruction& i : stage.body.instructions) {
+      if (i.opcode == Opcode::load) f(i.buffer);
+    }
+    for (StageStore& store : stage.stores) f(store.target);
+  }
+}
 
 void collect_sizes(Kernel& kernel, sym::Context& context) {
   std::set<std::uint32_t> bound;
@@ -35,9 +45,8 @@ void collect_sizes(Kernel& kernel, sym::Context& context) {
     }
     for (const Scratch& scratch : loops.scratch) use(scratch.elements);
   };
-  if (auto* loops = std::get_if<LoopKernel>(&kernel.body)) {
-    use_loops(*loops);
-  } else if (auto* a = std::get_if<AttentionKernel>(&kernel.body)) {
+  for_each_loops(std::as_const(kernel), use_loops);
+  if (auto* a = std::get_if<AttentionKernel>(&kernel.body)) {
     for (const Expr v : a->variables) bind(v);
     for (const Expr e :
          {a->batch, a->heads, a->kv_heads, a->q_length, a->kv_length, a->head_dim, a->value_dim}) {
@@ -57,9 +66,6 @@ void collect_sizes(Kernel& kernel, sym::Context& context) {
       for (const Expr e : boxes.sizes) use(e);
       for (const Expr e : boxes.strides) use(e);
     }
-  }
-  if (kernel.ending) {
-    for (const Ending::Part& part : kernel.ending->parts) use_loops(part.loops);
   }
   kernel.sizes.clear();
   for (const auto& [id, symbol] : used) {

@@ -20,6 +20,9 @@ namespace inkle::schedule {
                                       std::int32_t input_alignment,
                                       const Associations& associations);
 
+// Calls `f` for every mention of a parameter or scratch array; it may put another in its place.
+void for_each_memory(LoopKernel& loops, const std::function<void(std::uint32_t&)>& f);
+
 // Collects kernel.sizes: symbols that the kernel uses but does not bind.
 void collect_sizes(Kernel& kernel, sym::Context& context);
 

@@ -338,11 +338,9 @@ std::int64_t interpret(const Kernel& kernel, const LoopKernel& loops, std::vecto
 
 std::int64_t interpret(const Kernel& kernel, std::vector<Array>& arrays,
                        const std::vector<std::int64_t>& sizes) {
-  std::int64_t status = interpret(kernel, std::get<LoopKernel>(kernel.body), arrays, sizes);
-  if (!kernel.ending) return status;
-  for (const Ending::Part& part : kernel.ending->parts) {
-    status |= interpret(kernel, part.loops, arrays, sizes);
-  }
+  std::int64_t status = 0;
+  for_each_loops(
+      kernel, [&](const LoopKernel& loops) { status |= interpret(kernel, loops, arrays, sizes); });
   return status;
 }
 

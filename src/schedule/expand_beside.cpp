@@ -1,0 +1,101 @@
+#include "schedule/expand_beside.h"
+
+#include <utility>
+
+#include "schedule/expand_ending.h"
+#include "sym/symbols.h"
+
+namespace inkle::schedule::expansion {
+namespace {
+
+using kernel::AxisKind;
+using kernel::Op;
+
+struct Part {
+  const LoopKernel* loops;
+  const BlockSchedule* blocks;
+  const std::optional<Ending>* ending;
+};
+
+class BesideExpander {
+ public:
+  explicit BesideExpander(Expansion& first) : first_(first), b_(first.b) {
+    const Kernel& kernel = first.scheduled;
+    parts_.push_back({&first.loops, first.blocks, &kernel.ending});
+    for (const Beside& beside : kernel.beside) {
+      parts_.push_back({&beside.loops, &beside.blocks, &beside.ending});
+    }
+  }
+
+  void run() {
+    Expr all = constant(0);
+    std::vector<BlockSchedule> schedules;
+    for (const Part& part : parts_) {
+      all = all + extent(part);
+      schedules.push_back(*part.blocks);
+      if (!*part.ending) continue;
+      for (const BlockSchedule& blocks : ending_parts(**part.ending, *part.blocks)) {
+        schedules.push_back(blocks);
+      }
+    }
+    const Expr block = b_.axis(AxisKind::grid, all);
+    declare_threads(b_, schedules);
+    from(0, block, constant(0));
+  }
+
+ private:
+  Expr constant(std::int64_t value) const { return b_.context().constant(value); }
+  Expr extent(const Part& part) const {
+    return grid_extent(*part.loops, *part.blocks, b_.context());
+  }
+
+  // Parts from number p on, whose blocks count from `begin`.
+  void from(std::size_t p, Expr block, Expr begin) {
+    const Expr count = extent(parts_[p]);
+    if (p + 1 == parts_.size()) return run(parts_[p], block - begin, count);
+    const Expr end = begin + count;
+    b_.branch(
+        logic(b_, loop::Opcode::less, {b_.index(block), b_.index(end)}),
+        [&] {
+          run(parts_[p], block - begin, count);
+          return kernel::Values();
+        },
+        [&] {
+          from(p + 1, block, end);
+          return kernel::Values();
+        });
+  }
+
+  void run(const Part& part, Expr number, Expr count) {
+    Schedule schedule;
+    schedule.blocks = *part.blocks;
+    Expansion e{b_, first_.scheduled, *part.loops, schedule, first_.memories, false, {}, {}};
+    e.memories.resize(first_.scheduled.params.size());
+    e.rows.resize(part.loops->rows.size());
+    e.blocks = part.blocks;
+    e.aliasing = uses_aliases(first_.scheduled, *part.loops);
+    e.has_threads = true;
+    e.slots = std::move(first_.slots);
+    const Expr own = sym::fresh(b_.context(), {.range = {.low = 0}, .extent = count});
+    b_.operation(Op::bind, {b_.index(number)}, {kernel::scalar_type(DType::i64)},
+                 kernel::Symbolic{own, {}});
+    if (*part.ending) {
+      expand_ending(e, **part.ending, own);
+    } else {
+      BlockExpansion x{e, *part.blocks, prepare_block(e)};
+      x.block = own;
+      expand_block(x);
+    }
+    first_.slots = std::move(e.slots);
+  }
+
+  Expansion& first_;
+  kernel::Builder& b_;
+  std::vector<Part> parts_;
+};
+
+}  // namespace
+
+void expand_beside(Expansion& first) { BesideExpander(first).run(); }
+
+}  // namespace inkle::schedule::expansion

@@ -1,0 +1,293 @@
+#include "schedule/side_by_side.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <queue>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "schedule/legal_blocks.h"
+#include "schedule/stages.h"
+#include "schedule/step_order.h"
+
+namespace inkle::schedule {
+namespace {
+
+using loop::BufferId;
+using loop::Program;
+using Axis = BlockSchedule::Axis;
+
+constexpr std::size_t kMostKernels = 8;
+constexpr std::size_t kMostParams = 64;
+constexpr std::int32_t kWarp = 32;
+// Of a block: with more, what would have few threads gets too few registers.
+constexpr std::int32_t kMostThreads = 512;
+// How many steps ahead of its place a step may run, the boldest first.
+constexpr std::array<std::size_t, 3> kWindows = {16, 4, 1};
+
+// Whether another number of threads only cuts the same work into other blocks.
+bool takes_any_threads(const KernelStep& step) {
+  const BlockSchedule& blocks = *step.schedule.blocks;
+  if (step.kernel.ending) return false;
+  if (blocks.axis == Axis::tile) return false;
+  return blocks.axis == Axis::outer ? blocks.team == 1 : blocks.team <= kWarp;
+}
+
+// Symbols that the kernel's loops bind.
+std::set<std::uint32_t> bound_symbols(const Kernel& kernel) {
+  std::set<std::uint32_t> bound;
+  for_each_loops(kernel, [&](const LoopKernel& loops) {
+    for (const Dim& dim : loops.outer) bound.insert(dim.variable.id());
+    for (const Stage& stage : loops.stages) {
+      for (const Dim& dim : stage.inner) bound.insert(dim.variable.id());
+      for (const loop::Instruction& i : stage.body.instructions) {
+        if (i.opcode == loop::Opcode::indirect) bound.insert(i.indices.front().id());
+      }
+    }
+  });
+  return bound;
+}
+
+// Kernels that are to share a launch, while they are found.
+struct Launch {
+  std::vector<std::size_t> steps;
+  std::int32_t threads = 0;  // 0: any
+  std::size_t params = 0;
+  std::set<std::uint32_t> bound;
+};
+
+class Placer {
+ public:
+  Placer(std::vector<Step>& steps, const Program& program, const abi::Target& device)
+      : steps_(steps), program_(program), device_(device), context_(*program.context) {}
+
+  void run() {
+    for (const Step& step : steps_) may_share_.push_back(may_share(step));
+    if (std::ranges::count(may_share_, true) < 2) return;
+    dependencies_ = dependencies_of(steps_, program_);
+    StepGroups each;
+    for (std::size_t s = 0; s < steps_.size(); ++s) each.push_back({s});
+    const std::int64_t peak = peak_of(steps_, each, program_);
+    for (const std::size_t window : kWindows) {
+      const StepGroups groups = plan(window);
+      if (groups.size() == steps_.size()) return;
+      if (peak_of(steps_, groups, program_) > peak) continue;
+      return build(groups);
+    }
+  }
+
+ private:
+  bool may_share(const Step& step) const {
+    const auto* kernel = std::get_if<KernelStep>(&step.action);
+    if (kernel == nullptr || step.prepare || kernel->kernel.instances > 1) return false;
+    const auto* loops = std::get_if<LoopKernel>(&kernel->kernel.body);
+    if (loops == nullptr || !kernel->schedule.blocks || loops->walked != 0) return false;
+    const BlockSchedule& blocks = *kernel->schedule.blocks;
+    if (blocks.chunk != 0 || blocks.cluster > 1) return false;
+    if (!takes_any_threads(*kernel) && blocks.threads > kMostThreads) return false;
+    const auto may_alias = [](const Param& p) { return p.may_alias; };
+    if (std::ranges::any_of(kernel->kernel.params, may_alias)) return false;
+    // Small: all blocks are resident at once.
+    const auto count = sym::hint(grid_extent(*loops, blocks, context_));
+    return count && *count > 0 &&
+           *count * blocks.threads <= std::int64_t{device_.parallelism} * device_.resident_threads;
+  }
+
+  const KernelStep& kernel_of(std::size_t s) const {
+    return std::get<KernelStep>(steps_[s].action);
+  }
+
+  // In order; a step whose turn it is takes with it those that fit and wait for nothing.
+  StepGroups plan(std::size_t window) const {
+    std::priority_queue<std::size_t, std::vector<std::size_t>, std::greater<>> ready;
+    std::vector<std::size_t> waiting = dependencies_.waiting;
+    std::vector<bool> done(steps_.size(), false);
+    StepGroups groups;
+    for (std::size_t s = 0; s < steps_.size(); ++s) {
+      if (waiting[s] == 0) ready.push(s);
+    }
+    while (!ready.empty()) {
+      const std::size_t first = ready.top();
+      ready.pop();
+      if (done[first]) continue;
+      Launch launch;
+      add(first, launch);
+      const std::size_t end = std::min(first + window + 1, steps_.size());
+      for (std::size_t s = first + 1; may_share_[first] && s < end; ++s) {
+        if (may_share_[s] && !done[s] && waiting[s] == 0 && fits(s, launch)) add(s, launch);
+      }
+      for (const std::size_t s : launch.steps) done[s] = true;
+      for (const std::size_t s : launch.steps) {
+        for (const std::size_t a : dependencies_.after[s]) {
+          if (--waiting[a] == 0) ready.push(a);
+        }
+      }
+      groups.push_back(std::move(launch.steps));
+    }
+    INKLE_CHECK(std::ranges::all_of(done, [](bool b) { return b; }), "steps wait for each other");
+    return groups;
+  }
+
+  void add(std::size_t s, Launch& launch) const {
+    launch.steps.push_back(s);
+    if (!may_share_[s]) return;
+    const KernelStep& kernel = kernel_of(s);
+    if (!takes_any_threads(kernel)) launch.threads = kernel.schedule.blocks->threads;
+    launch.params += kernel.kernel.params.size();
+    launch.bound.merge(bound_symbols(kernel.kernel));
+  }
+
+  bool fits(std::size_t s, const Launch& launch) const {
+    const KernelStep& kernel = kernel_of(s);
+    const bool is_free = takes_any_threads(kernel);
+    if (!is_free && launch.threads != 0 && launch.threads != kernel.schedule.blocks->threads)
+      return false;
+    if (launch.steps.size() == kMostKernels) return false;
+    if (launch.params + kernel.kernel.params.size() > kMostParams) return false;
+    return std::ranges::none_of(bound_symbols(kernel.kernel),
+                                [&](std::uint32_t id) { return launch.bound.contains(id); });
+  }
+
+  void build(const StepGroups& groups) {
+    std::vector<Step> ordered;
+    for (const std::vector<std::size_t>& group : groups) {
+      ordered.push_back(group.size() == 1 ? std::move(steps_[group.front()])
+                                          : joined(longest_first(group)));
+    }
+    steps_ = std::move(ordered);
+  }
+
+  // By the bytes of a block: blocks start in order, and those that take longest are not to be last.
+  std::vector<std::size_t> longest_first(std::vector<std::size_t> group) const {
+    const auto bytes_of_block = [&](std::size_t s) {
+      const KernelStep& step = kernel_of(s);
+      const Expr blocks = parallel_extent(step.kernel, step.schedule, context_);
+      return static_cast<double>(sym::hint(steps_[s].bytes).value_or(0)) /
+             static_cast<double>(*sym::hint(blocks));
+    };
+    std::ranges::stable_sort(group, std::greater<>(), bytes_of_block);
+    return group;
+  }
+
+  // Of those whose number is fixed, else of the first.
+  std::int32_t threads_of(const std::vector<std::size_t>& group) const {
+    for (const std::size_t s : group) {
+      if (!takes_any_threads(kernel_of(s))) return kernel_of(s).schedule.blocks->threads;
+    }
+    return kernel_of(group.front()).schedule.blocks->threads;
+  }
+
+  Step joined(const std::vector<std::size_t>& group) {
+    const std::int32_t threads = threads_of(group);
+    Step step = std::move(steps_[group.front()]);
+    auto& first = std::get<KernelStep>(step.action);
+    first.schedule.blocks->threads = threads;
+    // Scratch arrays are numbered behind all parameters.
+    std::vector<std::pair<Expr, Expr>> sizes = sizes_of(first);
+    std::vector<std::uint32_t> numbers(first.kernel.params.size());
+    std::iota(numbers.begin(), numbers.end(), 0U);
+    std::vector<std::vector<std::uint32_t>> others;
+    for (std::size_t i = 1; i < group.size(); ++i) {
+      const auto& other = std::get<KernelStep>(steps_[group[i]].action);
+      others.push_back(add_params(first, other.kernel.params, other.buffers));
+    }
+    renumber(first.kernel, numbers, first.kernel.params.size());
+    for (std::size_t i = 1; i < group.size(); ++i) {
+      Step& from = steps_[group[i]];
+      auto& other = std::get<KernelStep>(from.action);
+      other.schedule.blocks->threads = threads;
+      renumber(other.kernel, others[i - 1], first.kernel.params.size());
+      const auto more = sizes_of(other);
+      sizes.insert(sizes.end(), more.begin(), more.end());
+      first.kernel.beside.push_back({std::move(std::get<LoopKernel>(other.kernel.body)),
+                                     *other.schedule.blocks, std::move(other.kernel.ending)});
+      log(LogChannel::fusion, "place {} beside {}", from.label, step.label);
+      describe(step, from);
+    }
+    first.kernel.sources = step.sources;
+    set_sizes(first, sizes);
+    return step;
+  }
+
+  // The kernel's parameter for each of these, which it gets where it has none.
+  static std::vector<std::uint32_t> add_params(KernelStep& step, const std::vector<Param>& params,
+                                               const std::vector<BufferId>& buffers) {
+    std::vector<std::uint32_t> numbers;
+    for (std::size_t p = 0; p < params.size(); ++p) {
+      const auto known = std::ranges::find(step.buffers, buffers[p]);
+      numbers.push_back(static_cast<std::uint32_t>(known - step.buffers.begin()));
+      if (known == step.buffers.end()) {
+        step.buffers.push_back(buffers[p]);
+        step.kernel.params.push_back(params[p]);
+        continue;
+      }
+      Param& param = step.kernel.params[numbers.back()];
+      INKLE_CHECK(param.role == ParamRole::in && params[p].role == ParamRole::in,
+                  "kernels side by side that wait for each other");
+      param.alignment = std::max(param.alignment, params[p].alignment);
+    }
+    return numbers;
+  }
+
+  static void renumber(Kernel& kernel, const std::vector<std::uint32_t>& numbers,
+                       std::size_t params) {
+    for_each_loops(kernel, [&](LoopKernel& loops) {
+      for_each_memory(loops, [&](std::uint32_t& b) {
+        b = b < numbers.size() ? numbers[b]
+                               : static_cast<std::uint32_t>(b - numbers.size() + params);
+      });
+    });
+    if (!kernel.ending) return;
+    for (std::uint32_t& cell : kernel.ending->cells) cell = numbers[cell];
+  }
+
+  static void describe(Step& step, const Step& from) {
+    step.label += "+" + from.label;
+    add_missing(step.sources, from.sources);
+    add_missing(step.checked, from.checked);
+    step.bytes = step.bytes + from.bytes;
+    if (!step.flops.is_null() && !from.flops.is_null()) step.flops = step.flops + from.flops;
+  }
+
+  // What each size of a kernel is.
+  static std::vector<std::pair<Expr, Expr>> sizes_of(const KernelStep& step) {
+    std::vector<std::pair<Expr, Expr>> sizes;
+    for (std::size_t s = 0; s < step.kernel.sizes.size(); ++s) {
+      const Expr size = step.kernel.sizes[s];
+      sizes.emplace_back(size, step.table.empty() ? size : step.table.front()[s]);
+    }
+    return sizes;
+  }
+
+  void set_sizes(KernelStep& step, const std::vector<std::pair<Expr, Expr>>& sizes) {
+    collect_sizes(step.kernel, context_);
+    std::vector<Expr> row;
+    for (const Expr size : step.kernel.sizes) {
+      const auto at = std::ranges::find(sizes, size, &std::pair<Expr, Expr>::first);
+      INKLE_CHECK(at != sizes.end(), "{} was no size of the kernels", size.name());
+      row.push_back(at->second);
+    }
+    step.table.clear();
+    if (row != step.kernel.sizes) step.table.push_back(std::move(row));
+  }
+
+  std::vector<Step>& steps_;
+  const Program& program_;
+  const abi::Target& device_;
+  sym::Context& context_;
+  std::vector<bool> may_share_;
+  Dependencies dependencies_;
+};
+
+}  // namespace
+
+void place_side_by_side(ScheduledProgram& scheduled, const abi::Target& device) {
+  Placer(scheduled.steps, scheduled.program, device).run();
+}
+
+}  // namespace inkle::schedule

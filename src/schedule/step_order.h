@@ -1,0 +1,34 @@
+// In which order the steps of a program may run, and what memory an order needs: for passes that
+// run steps together or earlier.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "schedule/scheduled.h"
+
+namespace inkle::schedule {
+
+// By step: those that wait for it, and how many it waits for.
+struct Dependencies {
+  std::vector<std::vector<std::size_t>> after;
+  std::vector<std::size_t> waiting;
+};
+// Two steps wait for each other where one of them writes memory that the other reads or writes. All
+// others keep their place around eager calls, whose side effects are unknown.
+[[nodiscard]] Dependencies dependencies_of(std::span<const Step> steps,
+                                           const loop::Program& program);
+
+// Steps that are one step each, in order.
+using StepGroups = std::vector<std::vector<std::size_t>>;
+
+// Bytes of a buffer by its sizes' hints; without a hint very many.
+[[nodiscard]] std::int64_t bytes_of(const loop::Program& program, loop::BufferId buffer);
+// Memory of the plan's own, in nothing else.
+[[nodiscard]] bool is_working_memory(const loop::Program& program, loop::BufferId buffer);
+// The most bytes of working memory in use at once, but for what is kept from call to call.
+[[nodiscard]] std::int64_t peak_of(std::span<const Step> steps, const StepGroups& groups,
+                                   const loop::Program& program);
+
+}  // namespace inkle::schedule
