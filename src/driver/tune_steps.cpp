@@ -19,8 +19,8 @@ constexpr std::int64_t kLeastTunedBytes = 1 << 20;
 std::optional<TuneCase> tune_case(const schedule::Step& step,
                                   const schedule::ScheduledProgram& scheduled) {
   const auto* k = std::get_if<schedule::KernelStep>(&step.action);
-  if (k == nullptr || step.prepare || k->kernel.instances > 1 || !k->schedule.blocks ||
-      k->schedule.products) {
+  if (k == nullptr || step.prepare || k->kernel.instances > 1 || !k->kernel.beside.empty() ||
+      !k->schedule.blocks || k->schedule.products) {
     return {};
   }
   TuneCase result{{&k->kernel, k->schedule, {}}, {}, {}};

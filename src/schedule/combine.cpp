@@ -71,9 +71,8 @@ class Combiner {
     StepGroups chosen = plan(false);
     if (device_.launches_cost) {
       StepGroups more = plan(true);
-      if (peak_of(steps_, more, program_) <= peak_of(steps_, chosen, program_)) {
-        chosen = std::move(more);
-      }
+      const PeakMemory peak(steps_, program_);
+      if (peak.of(more) <= peak.of(chosen)) chosen = std::move(more);
     }
     build(chosen);
   }

@@ -1,11 +1,8 @@
 #include "schedule/side_by_side.h"
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <numeric>
-#include <optional>
-#include <queue>
 #include <set>
 #include <utility>
 
@@ -27,8 +24,8 @@ constexpr std::size_t kMostParams = 64;
 constexpr std::int32_t kWarp = 32;
 // Of a block: with more, what would have few threads gets too few registers.
 constexpr std::int32_t kMostThreads = 512;
-// How many steps ahead of its place a step may run, the boldest first.
-constexpr std::array<std::size_t, 3> kWindows = {16, 4, 1};
+// So many steps in a row are looked at.
+constexpr std::size_t kWindow = 17;
 
 // Whether another number of threads only cuts the same work into other blocks.
 bool takes_any_threads(const KernelStep& step) {
@@ -55,7 +52,7 @@ std::set<std::uint32_t> bound_symbols(const Kernel& kernel) {
 
 // Kernels that are to share a launch, while they are found.
 struct Launch {
-  std::vector<std::size_t> steps;
+  std::size_t kernels = 0;
   std::int32_t threads = 0;  // 0: any
   std::size_t params = 0;
   std::set<std::uint32_t> bound;
@@ -69,16 +66,12 @@ class Placer {
   void run() {
     for (const Step& step : steps_) may_share_.push_back(may_share(step));
     if (std::ranges::count(may_share_, true) < 2) return;
-    dependencies_ = dependencies_of(steps_, program_);
-    StepGroups each;
-    for (std::size_t s = 0; s < steps_.size(); ++s) each.push_back({s});
-    const std::int64_t peak = peak_of(steps_, each, program_);
-    for (const std::size_t window : kWindows) {
-      const StepGroups groups = plan(window);
-      if (groups.size() == steps_.size()) return;
-      if (peak_of(steps_, groups, program_) > peak) continue;
-      return build(groups);
+    const Dependencies dependencies = dependencies_of(steps_, program_);
+    before_.resize(steps_.size());
+    for (std::size_t s = 0; s < steps_.size(); ++s) {
+      for (const std::size_t a : dependencies.after[s]) before_[a].push_back(s);
     }
+    build(plan());
   }
 
  private:
@@ -102,40 +95,38 @@ class Placer {
     return std::get<KernelStep>(steps_[s].action);
   }
 
-  // In order; a step whose turn it is takes with it those that fit and wait for nothing.
-  StepGroups plan(std::size_t window) const {
-    std::priority_queue<std::size_t, std::vector<std::size_t>, std::greater<>> ready;
-    std::vector<std::size_t> waiting = dependencies_.waiting;
-    std::vector<bool> done(steps_.size(), false);
+  // Each step in order takes later ones with it that fit and wait for no step from here on.
+  StepGroups plan() const {
+    const PeakMemory memory(steps_, program_);
     StepGroups groups;
-    for (std::size_t s = 0; s < steps_.size(); ++s) {
-      if (waiting[s] == 0) ready.push(s);
-    }
-    while (!ready.empty()) {
-      const std::size_t first = ready.top();
-      ready.pop();
-      if (done[first]) continue;
+    for (std::size_t s = 0; s < steps_.size(); ++s) groups.push_back({s});
+    std::vector<std::size_t> at(steps_.size());  // by step: its group
+    std::iota(at.begin(), at.end(), std::size_t{0});
+    const std::int64_t most = memory.of(groups);
+    for (std::size_t first = 0; first < steps_.size(); ++first) {
+      if (!may_share_[first] || at[first] != first) continue;
       Launch launch;
       add(first, launch);
-      const std::size_t end = std::min(first + window + 1, steps_.size());
-      for (std::size_t s = first + 1; may_share_[first] && s < end; ++s) {
-        if (may_share_[s] && !done[s] && waiting[s] == 0 && fits(s, launch)) add(s, launch);
-      }
-      for (const std::size_t s : launch.steps) done[s] = true;
-      for (const std::size_t s : launch.steps) {
-        for (const std::size_t a : dependencies_.after[s]) {
-          if (--waiting[a] == 0) ready.push(a);
+      const std::size_t end = std::min(first + kWindow, steps_.size());
+      for (std::size_t s = first + 1; s < end; ++s) {
+        const auto is_done = [&](std::size_t b) { return at[b] < first; };
+        if (at[s] != s || !fits(s, launch) || !std::ranges::all_of(before_[s], is_done)) continue;
+        groups[first].push_back(s);
+        groups[s].clear();
+        if (memory.of(groups) > most) {
+          groups[first].pop_back();
+          groups[s].push_back(s);
+          continue;
         }
+        at[s] = first;
+        add(s, launch);
       }
-      groups.push_back(std::move(launch.steps));
     }
-    INKLE_CHECK(std::ranges::all_of(done, [](bool b) { return b; }), "steps wait for each other");
     return groups;
   }
 
   void add(std::size_t s, Launch& launch) const {
-    launch.steps.push_back(s);
-    if (!may_share_[s]) return;
+    ++launch.kernels;
     const KernelStep& kernel = kernel_of(s);
     if (!takes_any_threads(kernel)) launch.threads = kernel.schedule.blocks->threads;
     launch.params += kernel.kernel.params.size();
@@ -143,11 +134,11 @@ class Placer {
   }
 
   bool fits(std::size_t s, const Launch& launch) const {
+    if (!may_share_[s] || launch.kernels == kMostKernels) return false;
     const KernelStep& kernel = kernel_of(s);
     const bool is_free = takes_any_threads(kernel);
     if (!is_free && launch.threads != 0 && launch.threads != kernel.schedule.blocks->threads)
       return false;
-    if (launch.steps.size() == kMostKernels) return false;
     if (launch.params + kernel.kernel.params.size() > kMostParams) return false;
     return std::ranges::none_of(bound_symbols(kernel.kernel),
                                 [&](std::uint32_t id) { return launch.bound.contains(id); });
@@ -156,6 +147,7 @@ class Placer {
   void build(const StepGroups& groups) {
     std::vector<Step> ordered;
     for (const std::vector<std::size_t>& group : groups) {
+      if (group.empty()) continue;
       ordered.push_back(group.size() == 1 ? std::move(steps_[group.front()])
                                           : joined(longest_first(group)));
     }
@@ -281,7 +273,7 @@ class Placer {
   const abi::Target& device_;
   sym::Context& context_;
   std::vector<bool> may_share_;
-  Dependencies dependencies_;
+  std::vector<std::vector<std::size_t>> before_;  // by step: those that it waits for
 };
 
 }  // namespace

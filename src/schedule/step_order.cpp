@@ -67,32 +67,44 @@ bool is_working_memory(const Program& program, BufferId b) {
   return buffer.role == loop::BufferRole::temporary && !buffer.writes_into;
 }
 
-std::int64_t peak_of(std::span<const Step> steps, const StepGroups& groups,
-                     const Program& program) {
-  constexpr std::size_t kNever = ~std::size_t{0};
-  std::vector<std::size_t> first(program.buffers.size(), kNever);
-  std::vector<std::size_t> last(program.buffers.size(), 0);
+PeakMemory::PeakMemory(std::span<const Step> steps, const Program& program)
+    : touched_(steps.size()), bytes_(program.buffers.size(), 0) {
   std::vector<bool> is_kept(program.buffers.size(), false);  // from call to call
   for (const Step& step : steps) {
     if (!step.prepare) continue;
     for (const BufferId b : writes(step)) is_kept[storage(program, b)] = true;
   }
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    std::vector<BufferId>& touched = touched_[s];
+    for (const auto& some : {reads(steps[s]), writes(steps[s])}) {
+      for (const BufferId touching : some) {
+        const BufferId b = storage(program, touching);
+        if (!is_kept[b] && is_working_memory(program, b)) touched.push_back(b);
+      }
+    }
+    std::ranges::sort(touched);
+    const auto rest = std::ranges::unique(touched);
+    touched.erase(rest.begin(), rest.end());
+    for (const BufferId b : touched) bytes_[b] = bytes_of(program, b);
+  }
+}
+
+std::int64_t PeakMemory::of(const StepGroups& groups) const {
+  constexpr std::size_t kNever = ~std::size_t{0};
+  std::vector<std::size_t> first(bytes_.size(), kNever), last(bytes_.size(), 0);
   for (std::size_t at = 0; at < groups.size(); ++at) {
     for (const std::size_t s : groups[at]) {
-      for (const auto& touched : {reads(steps[s]), writes(steps[s])}) {
-        for (const BufferId touching : touched) {
-          const BufferId b = storage(program, touching);
-          first[b] = std::min(first[b], at);
-          last[b] = at;
-        }
+      for (const BufferId b : touched_[s]) {
+        first[b] = std::min(first[b], at);
+        last[b] = at;
       }
     }
   }
   std::vector<std::int64_t> change(groups.size() + 1, 0);
   for (BufferId b = 0; b < first.size(); ++b) {
-    if (first[b] == kNever || is_kept[b] || !is_working_memory(program, b)) continue;
-    change[first[b]] += bytes_of(program, b);
-    change[last[b] + 1] -= bytes_of(program, b);
+    if (first[b] == kNever) continue;
+    change[first[b]] += bytes_[b];
+    change[last[b] + 1] -= bytes_[b];
   }
   std::int64_t now = 0, most = 0;
   for (const std::int64_t c : change) most = std::max(most, now += c);

@@ -28,7 +28,14 @@ using StepGroups = std::vector<std::vector<std::size_t>>;
 // Memory of the plan's own, in nothing else.
 [[nodiscard]] bool is_working_memory(const loop::Program& program, loop::BufferId buffer);
 // The most bytes of working memory in use at once, but for what is kept from call to call.
-[[nodiscard]] std::int64_t peak_of(std::span<const Step> steps, const StepGroups& groups,
-                                   const loop::Program& program);
+class PeakMemory {
+ public:
+  PeakMemory(std::span<const Step> steps, const loop::Program& program);
+  [[nodiscard]] std::int64_t of(const StepGroups& groups) const;
+
+ private:
+  std::vector<std::vector<loop::BufferId>> touched_;  // by step: what counts, each once
+  std::vector<std::int64_t> bytes_;                   // by buffer
+};
 
 }  // namespace inkle::schedule
