@@ -525,3 +525,19 @@ def test_an_operand_that_an_eager_op_returns_keeps_its_sizes() -> None:
     torch._dynamo.reset()
     run = torch.compile(f, backend="inkle", options={"random": "eager"})
     assert [tuple(t.shape) for t in run(torch.ones(0))] == [(1, 0), (0,)]
+
+
+@pytest.mark.parametrize("size", [3, 6])
+def test_parts_of_an_unsafe_split_lie_in_the_argument_in_training(size: int) -> None:
+    """AOTAutograd gives a tangent the fake storage of the result that it is the gradient of."""
+
+    def f(x: torch.Tensor) -> Tensors:
+        return torch.ops.aten.unsafe_split(x, size)
+
+    x = torch.ones(5, requires_grad=True)
+    torch._dynamo.reset()
+    found = torch.compile(f, backend="inkle", fullgraph=True)(x)
+    assert [t.data_ptr() - x.data_ptr() for t in found] == [t.data_ptr() - x.data_ptr() for t in f(x)]
+    assert not any(t._is_view() for t in found)
+    sum(t.sum() for t in found).backward()
+    assert torch.equal(x.grad, torch.ones(5))
