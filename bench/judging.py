@@ -135,13 +135,15 @@ def _reference(built: Any, double: Any, inputs: Any, seed: int, eager: Any) -> A
 
 
 def _step(built: Any, model: Any, owner: Any, inputs: Any) -> tuple[list[Any], dict[str, Any]]:
-    """One forward and backward; outputs and the gradients of the parameters of ``owner``."""
+    """One forward and backward; outputs and the gradients of the parameters of ``owner``. The loss is
+    the same in f64: its weights are drawn in f32, whatever the default dtype is."""
     owner.zero_grad(set_to_none=True)
     torch.manual_seed(0)
     outputs = [t for t in common.tensors_of(built.call(model, inputs)) if t.requires_grad]
     generator = torch.Generator().manual_seed(7)
     loss = sum(
-        (t * torch.randn(t.shape, generator=generator).to(t)).sum() / t.numel() ** 0.5
+        (t * torch.randn(t.shape, generator=generator, dtype=torch.float32).to(t)).sum()
+        / t.numel() ** 0.5
         for t in outputs
     )
     loss.backward()

@@ -31,9 +31,9 @@ class Linear(torch.nn.Module):
         return x @ self.weight
 
 
-def placed(model: torch.nn.Module) -> judging.Placed:
+def placed(model: torch.nn.Module, rows: int = 2) -> judging.Placed:
     def inputs(seed: int) -> torch.Tensor:
-        return torch.randn(2, 4, generator=torch.Generator().manual_seed(seed)).double().float()
+        return torch.randn(rows, 4, generator=torch.Generator().manual_seed(seed)).double().float()
 
     return judging.Placed(model, inputs, lambda m, x: m(x), None, judging.FLOOR_ALONE,
                           torch.finfo(torch.float32).eps, lambda: None)  # fmt: skip
@@ -67,6 +67,25 @@ def test_other_batches_are_judged_over_all_inputs():
     run = wrong_from_call(judging.INPUTS, model)
     result = judging.run_other_batch(placed(model), run, Linear().double())
     assert result["ok"] is False and result["accuracy"].startswith("other batch: rms")
+
+
+class WrongBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * 1.001
+
+
+def test_a_wrong_gradient_is_found():
+    """The f64 model's loss is that of eager, so its gradients tell eager's error. Of 16 numbers or more
+    torch draws others in f64 than in f32."""
+    result = judging.run_training(
+        placed(Linear(), 8), lambda model: lambda x: WrongBackward.apply(model(x)), 1
+    )
+    assert not result["ok"] and "gradient weight" in result["accuracy"]
 
 
 def test_training_is_judged_over_all_inputs():
