@@ -2,18 +2,12 @@
 // threads under several interleavings, against their loops one after the other.
 #include <gtest/gtest.h>
 
-#include "abi/targets.h"
-#include "graph/text.h"
 #include "kernel/interpret.h"
 #include "kernel/parse.h"
 #include "kernel/passes.h"
 #include "kernel/verify.h"
-#include "lower/lower.h"
-#include "ops/table.h"
-#include "passes/pipeline.h"
 #include "schedule/expand.h"
-#include "schedule/kernel_builder.h"
-#include "schedule/schedule.h"
+#include "schedule/gpu_programs.h"
 
 namespace inkle::schedule::testing {
 namespace {
@@ -83,34 +77,13 @@ constexpr Case kCases[] = {
 })"},
 };
 
-abi::Target device_of(std::int32_t parallelism) {
-  abi::Target d = *abi::gpu_target("sm_90a");
-  d.parallelism = parallelism;
-  d.bytes_per_second = 2.6e11;
-  d.flops_f32 = 3.4e12;
-  d.functions_per_second = 2.5e11;
-  return d;
-}
-
-std::int64_t elements(const loop::Buffer& buffer) {
-  std::int64_t count = 1;
-  for (const Expr size : buffer.sizes) count *= *size.constant();
-  return count;
-}
-
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 class Endings : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Endings, AreDoneByTheLastBlock) {
   const Case& c = GetParam();
-  Options options;
-  options.target = device_of(c.parallelism);
-  passes::PassContext passes;
-  const ScheduledProgram scheduled =
-      schedule(lower::lower(passes::run_passes(graph::parse(c.text, c.name, ops::op_table()),
-                                               passes::standard_pipeline(), passes)),
-               options);
+  const ScheduledProgram scheduled = scheduled_on_gpu(c.text, c.name, c.parallelism);
   ASSERT_EQ(scheduled.steps.size(), 1u);
   auto step = std::get<KernelStep>(scheduled.steps.front().action);
   for (Param& p : step.kernel.params) p.alignment = 16;
@@ -118,18 +91,7 @@ TEST_P(Endings, AreDoneByTheLastBlock) {
   EXPECT_EQ(step.kernel.ending->by_strips, c.by_strips);
   EXPECT_EQ(!step.kernel.ending->cells.empty(), c.has_cells);
   EXPECT_EQ(step.kernel.ending->parts.size(), c.parts);
-  std::vector<Array> arrays;
-  for (std::size_t p = 0; p < step.buffers.size(); ++p) {
-    const DType dtype = step.param(p).dtype;
-    const std::int64_t count = elements(scheduled.program.buffers[step.buffers[p]]);
-    if (step.param(p).role != ParamRole::in) {
-      arrays.emplace_back(dtype, count);
-    } else if (dtype == DType::boolean) {
-      arrays.emplace_back(dtype, count).set(count - 3, 1);
-    } else {
-      arrays.push_back(random_array(dtype, count, 7));
-    }
-  }
+  const std::vector<Array> arrays = arrays_of(step, scheduled.program);
   std::vector<Array> expected = arrays;
   ASSERT_EQ(interpret(step.kernel, expected, {}), 0);
   sym::Context& context = *scheduled.program.context;

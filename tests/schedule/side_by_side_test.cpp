@@ -2,18 +2,12 @@
 // blocks and threads under several interleavings, against their loops one after the other.
 #include <gtest/gtest.h>
 
-#include "abi/targets.h"
-#include "graph/text.h"
 #include "kernel/interpret.h"
 #include "kernel/parse.h"
 #include "kernel/passes.h"
 #include "kernel/verify.h"
-#include "lower/lower.h"
-#include "ops/table.h"
-#include "passes/pipeline.h"
 #include "schedule/expand.h"
-#include "schedule/kernel_builder.h"
-#include "schedule/schedule.h"
+#include "schedule/gpu_programs.h"
 
 namespace inkle::schedule::testing {
 namespace {
@@ -70,48 +64,18 @@ constexpr Case kCases[] = {
 })"},
 };
 
-abi::Target device() {
-  abi::Target d = *abi::gpu_target("sm_90a");
-  d.parallelism = 8;
-  d.bytes_per_second = 2.6e11;
-  d.flops_f32 = 3.4e12;
-  d.functions_per_second = 2.5e11;
-  return d;
-}
-
-std::int64_t elements(const loop::Buffer& buffer) {
-  std::int64_t count = 1;
-  for (const Expr size : buffer.sizes) count *= *size.constant();
-  return count;
-}
-
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 class SideBySide : public ::testing::TestWithParam<Case> {};
 
 TEST_P(SideBySide, EachBlockRunsItsKernel) {
   const Case& c = GetParam();
-  Options options;
-  options.target = device();
-  passes::PassContext passes;
-  const ScheduledProgram scheduled =
-      schedule(lower::lower(passes::run_passes(graph::parse(c.text, c.name, ops::op_table()),
-                                               passes::standard_pipeline(), passes)),
-               options);
+  const ScheduledProgram scheduled = scheduled_on_gpu(c.text, c.name, 8);
   ASSERT_TRUE(std::holds_alternative<KernelStep>(scheduled.steps.front().action));
   auto step = std::get<KernelStep>(scheduled.steps.front().action);
   for (Param& p : step.kernel.params) p.alignment = 16;
   ASSERT_EQ(step.kernel.beside.size() + 1, c.kernels) << to_string(scheduled);
-  std::vector<Array> arrays;
-  for (std::size_t p = 0; p < step.buffers.size(); ++p) {
-    const DType dtype = step.param(p).dtype;
-    const std::int64_t count = elements(scheduled.program.buffers[step.buffers[p]]);
-    if (step.param(p).role == ParamRole::in) {
-      arrays.push_back(random_array(dtype, count, 7));
-    } else {
-      arrays.emplace_back(dtype, count);
-    }
-  }
+  const std::vector<Array> arrays = arrays_of(step, scheduled.program);
   std::vector<Array> expected = arrays;
   ASSERT_EQ(interpret(step.kernel, expected, {}), 0);
   kernel::Kernel made = expand(step.kernel, step.schedule, *scheduled.program.context);
