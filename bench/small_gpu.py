@@ -56,7 +56,7 @@ def training(model: torch.nn.Module, inputs: list[torch.Tensor]) -> Callable[[],
 
 
 def measure(name: str, dtype: str, make: Callable[..., Any]) -> list[float]:
-    """Microseconds, or an error of torch or Inkle."""
+    """Microseconds of a call, by block of calls."""
     import eight
     import gpu_models
 
@@ -75,9 +75,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("torch sees no GPU")
-    found: dict[str, Any] = {}
+    found: dict[str, list[float] | str] = {}
     for name in arguments.models.split(","):
         for make in (inference, training):
+            times: list[float] | str
             try:
                 times = measure(name, arguments.dtype, make)
             except Exception as error:  # noqa: BLE001: the other rows still count

@@ -321,9 +321,9 @@ void interpret_kernels(const CompileArguments& a) {
     }
   }
   fmt::print(
-      "{} kernels: {} interpreted in {} thousand steps ({} with their last blocks, {} side by "
-      "side), "
-      "{} too long, {} too large, {} wrong, {} cases failed\n",
+      "{} kernels: {} interpreted in {} thousand steps "
+      "({} with their last blocks, {} side by side), {} too long, {} too large, {} wrong, {} cases "
+      "failed\n",
       known.size(), tally.interpreted, tally.steps / 1000, tally.endings, tally.beside,
       tally.long_runs, tally.large, tally.wrong, failed);
   if (tally.wrong + failed > 0) user_error("{}: kernels are wrong", a.file);

@@ -278,24 +278,7 @@ class EndingJoiner {
     auto& last = std::get<KernelStep>(after.action);
     const bool reads_results = meet(writes(before), reads(after));
     const std::vector<BufferId> reads_before = reads(before);
-    const std::size_t had = first.buffers.size();
-    std::vector<std::uint32_t> number;  // of the last's parameters, among the first's
-    for (std::size_t p = 0; p < last.buffers.size(); ++p) {
-      const auto known = std::find(first.buffers.begin(), first.buffers.end(), last.buffers[p]);
-      number.push_back(static_cast<std::uint32_t>(known - first.buffers.begin()));
-      if (known == first.buffers.end()) {
-        first.buffers.push_back(last.buffers[p]);
-        first.kernel.params.push_back(last.kernel.params[p]);
-        continue;
-      }
-      Param& param = first.kernel.params[number.back()];
-      const Param& other = last.kernel.params[p];
-      param.alignment = std::max(param.alignment, other.alignment);
-      param.may_alias = param.may_alias || other.may_alias;
-      if (param.role == ParamRole::in && other.role != ParamRole::in) param.role = ParamRole::inout;
-    }
-    const auto added = static_cast<std::uint32_t>(first.buffers.size() - had);
-    move_scratch(std::get<LoopKernel>(first.kernel.body), had, added);
+    const std::vector<std::uint32_t> number = add_parameters(first, last);
     const bool is_first = !first.kernel.ending;
     if (is_first) first.kernel.ending = Ending{.after_reads = true};
     first.kernel.ending->by_strips = strips;
@@ -349,12 +332,6 @@ class EndingJoiner {
       if (last.buffers[p] == b) return last.param(p).role == ParamRole::out;
     }
     return false;
-  }
-
-  // Scratch arrays are numbered from the parameters on.
-  static void move_scratch(LoopKernel& loops, std::size_t params, std::uint32_t added) {
-    if (loops.scratch.empty() || added == 0) return;
-    for_each_memory(loops, [&](std::uint32_t& b) { b += b < params ? 0 : added; });
   }
 
   std::vector<Step>& steps_;

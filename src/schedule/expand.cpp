@@ -155,8 +155,9 @@ class KernelExpander {
                      fmt::join(expansion_.scheduled.sources, ", "), why);
     }
     expansion_.blocks = &how;
+    if (!expansion_.scheduled.beside.empty()) return expansion::expand_beside(expansion_);
     expansion_.aliasing =
-        expansion_.scheduled.ending || !expansion_.scheduled.beside.empty()
+        expansion_.scheduled.ending
             ? expansion::uses_aliases(expansion_.scheduled, loops_)
             : std::any_of(params.begin(), params.end(), [](const Param& p) { return p.may_alias; });
     if (is_empty()) {  // never launched
@@ -164,7 +165,6 @@ class KernelExpander {
       (void)builder_.axis(kernel::AxisKind::thread, builder_.context().constant(how.threads));
       return;
     }
-    if (!expansion_.scheduled.beside.empty()) return expansion::expand_beside(expansion_);
     if (const auto& ending = expansion_.scheduled.ending) {
       return expansion::expand_ending(expansion_, *ending);
     }

@@ -1,15 +1,11 @@
 #include "schedule/expand_beside.h"
 
-#include <utility>
-
 #include "schedule/expand_ending.h"
-#include "sym/symbols.h"
 
 namespace inkle::schedule::expansion {
 namespace {
 
 using kernel::AxisKind;
-using kernel::Op;
 
 struct Part {
   const LoopKernel* loops;
@@ -67,26 +63,13 @@ class BesideExpander {
   }
 
   void run(const Part& part, Expr number, Expr count) {
-    Schedule schedule;
-    schedule.blocks = *part.blocks;
-    Expansion e{b_, first_.scheduled, *part.loops, schedule, first_.memories, false, {}, {}};
-    e.memories.resize(first_.scheduled.params.size());
-    e.rows.resize(part.loops->rows.size());
-    e.blocks = part.blocks;
-    e.aliasing = uses_aliases(first_.scheduled, *part.loops);
-    e.has_threads = true;
-    e.slots = std::move(first_.slots);
-    const Expr own = sym::fresh(b_.context(), {.range = {.low = 0}, .extent = count});
-    b_.operation(Op::bind, {b_.index(number)}, {kernel::scalar_type(DType::i64)},
-                 kernel::Symbolic{own, {}});
-    if (*part.ending) {
-      expand_ending(e, **part.ending, own);
-    } else {
+    expand_part(first_, *part.loops, *part.blocks, [&](Expansion& e) {
+      const Expr block = bind_new(b_, number, count);
+      if (*part.ending) return expand_ending(e, **part.ending, block);
       BlockExpansion x{e, *part.blocks, prepare_block(e)};
-      x.block = own;
+      x.block = block;
       expand_block(x);
-    }
-    first_.slots = std::move(e.slots);
+    });
   }
 
   Expansion& first_;

@@ -91,17 +91,26 @@ void declare_threads(kernel::Builder& b, std::span<const BlockSchedule> schedule
   if (strides.size() == 1) axis(1);
 }
 
-void bind(BlockExpansion& x, Expr symbol, Expr value) {
-  kernel::Builder& b = x.e.b;
+namespace {
+
+void bind(kernel::Builder& b, Expr symbol, Expr value) {
   b.operation(kernel::Op::bind, {b.index(value)}, {kernel::scalar_type(DType::i64)},
               kernel::Symbolic{symbol, {}});
 }
 
-Expr bind_new(BlockExpansion& x, Expr value, Expr extent, std::int64_t divisor) {
+}  // namespace
+
+void bind(BlockExpansion& x, Expr symbol, Expr value) { bind(x.e.b, symbol, value); }
+
+Expr bind_new(kernel::Builder& b, Expr value, Expr extent, std::int64_t divisor) {
   const Expr symbol =
-      sym::fresh(x.context(), {.range = {.low = 0}, .divisor = divisor, .extent = extent});
-  bind(x, symbol, value);
+      sym::fresh(b.context(), {.range = {.low = 0}, .divisor = divisor, .extent = extent});
+  bind(b, symbol, value);
   return symbol;
+}
+
+Expr bind_new(BlockExpansion& x, Expr value, Expr extent, std::int64_t divisor) {
+  return bind_new(x.e.b, value, extent, divisor);
 }
 
 void unravel_outer(BlockExpansion& x, Expr number, std::size_t first, std::size_t end,
@@ -149,6 +158,21 @@ PreparedKernel prepare_block(Expansion& e) {
                                .join_columns = is_columns,
                                .join_rows = e.loops.walked != 0};
   return prepare(e.scheduled, e.loops, options, e.b.context());
+}
+
+void expand_part(Expansion& first, const LoopKernel& loops, const BlockSchedule& blocks,
+                 const std::function<void(Expansion& part)>& f) {
+  Schedule schedule;
+  schedule.blocks = blocks;
+  Expansion e{first.b, first.scheduled, loops, schedule, first.memories, false, {}, {}};
+  e.memories.resize(first.scheduled.params.size());
+  e.rows.resize(loops.rows.size());
+  e.blocks = &blocks;
+  e.aliasing = uses_aliases(first.scheduled, loops);
+  e.has_threads = true;
+  e.slots = std::move(first.slots);
+  f(e);
+  first.slots = std::move(e.slots);
 }
 
 bool uses_aliases(const Kernel& scheduled, const LoopKernel& loops) {

@@ -7,6 +7,7 @@
 //            }
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 
@@ -51,6 +52,7 @@ void declare_threads(kernel::Builder& b, std::span<const BlockSchedule> schedule
 // A value of its own for a symbol: `symbol in range = bind(value)`.
 void bind(BlockExpansion& x, Expr symbol, Expr value);
 // A new symbol for the value, which is below `extent` and a multiple of `divisor`.
+[[nodiscard]] Expr bind_new(kernel::Builder& b, Expr value, Expr extent, std::int64_t divisor = 1);
 [[nodiscard]] Expr bind_new(BlockExpansion& x, Expr value, Expr extent, std::int64_t divisor = 1);
 // Gives the outer variables first <= d < end of iteration `number`, the last fastest, in that order
 // backwards.
@@ -67,6 +69,10 @@ void expand_rows(BlockExpansion& x);
 void expand_tiles(BlockExpansion& x);
 // The stages as the class of `e.blocks` takes them.
 [[nodiscard]] PreparedKernel prepare_block(Expansion& e);
+// A part of the launch, with its own schedule: the parameters, thread axes and shared memory for
+// reductions are those of `first`.
+void expand_part(Expansion& first, const LoopKernel& loops, const BlockSchedule& blocks,
+                 const std::function<void(Expansion& part)>& f);
 // Whether the loops load or store what may be memory of another parameter.
 [[nodiscard]] bool uses_aliases(const Kernel& scheduled, const LoopKernel& loops);
 // One of the expansions, by the schedule's axis.

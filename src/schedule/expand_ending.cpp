@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "sym/symbols.h"
 
 namespace inkle::schedule::expansion {
 namespace {
@@ -59,7 +58,11 @@ class EndingExpander {
     BlockExpansion stages{first_, blocks_, prepare_block(first_)};
     stages.block = block_;
     expand_block(stages);
-    block_.is_null() ? find_blocks() : find_blocks_of(all);
+    if (block_.is_null()) {
+      find_blocks();
+    } else {
+      find_blocks_of(all);
+    }
     if (in_cells) return after(began_last(), [&] { take_cells(); });
     if (count_.is_constant(1)) {
       b_.barrier({});
@@ -140,10 +143,7 @@ class EndingExpander {
     const std::int64_t columns = std::int64_t{blocks_.threads / blocks_.team} * blocks_.lanes;
     strips_ = sym::ceildiv(first_.loops.outer.back().extent, columns);
     count_ = sym::floordiv(all, strips_);
-    const Expr strip = sym::fresh(context(), {.range = {.low = 0}, .extent = strips_});
-    b_.operation(Op::bind, {b_.index(sym::mod(block_, strips_))}, {kernel::scalar_type(DType::i64)},
-                 kernel::Symbolic{strip, {}});
-    strip_ = strip;
+    strip_ = bind_new(b_, sym::mod(block_, strips_), strips_);
   }
 
   ValueId is_first_thread() { return equal(b_.index(thread_), b_.index(constant(0))); }
@@ -286,19 +286,11 @@ class EndingExpander {
   }
 
   void part(const LoopKernel& loops, const BlockSchedule& blocks, Expr block) {
-    Schedule schedule;
-    schedule.blocks = blocks;
-    Expansion e{b_, first_.scheduled, loops, schedule, first_.memories, false, {}, {}};
-    e.memories.resize(first_.scheduled.params.size());
-    e.rows.resize(loops.rows.size());
-    e.blocks = &blocks;
-    e.aliasing = uses_aliases(first_.scheduled, loops);
-    e.has_threads = true;
-    e.slots = std::move(first_.slots);
-    BlockExpansion x{e, blocks, prepare_block(e)};
-    x.block = block;
-    expand_block(x);
-    first_.slots = std::move(e.slots);
+    expand_part(first_, loops, blocks, [&](Expansion& e) {
+      BlockExpansion x{e, blocks, prepare_block(e)};
+      x.block = block;
+      expand_block(x);
+    });
   }
 
   // Bits below a number in its cell, of which the lowest is the mark that it is there.

@@ -153,7 +153,8 @@ std::vector<BlockSchedule> fallbacks(const BlockSchedule& wanted, const abi::Tar
 std::string objection(const Kernel& kernel, const BlockSchedule& blocks, sym::Context& context) {
   const auto& loops = std::get<LoopKernel>(kernel.body);
   const auto has_threads = [&](const Beside& b) { return b.blocks.threads == blocks.threads; };
-  if (!std::ranges::all_of(kernel.beside, has_threads)) return "other threads side by side";
+  if (!std::ranges::all_of(kernel.beside, has_threads))
+    return "blocks of different sizes side by side";
   switch (blocks.axis) {
     case Axis::outer:
       if (has_scan(loops) && blocks.team > 1) return "a scan by a team";

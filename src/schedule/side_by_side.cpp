@@ -4,6 +4,7 @@
 #include <functional>
 #include <numeric>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -15,7 +16,6 @@
 namespace inkle::schedule {
 namespace {
 
-using loop::BufferId;
 using loop::Program;
 using Axis = BlockSchedule::Axis;
 
@@ -179,63 +179,35 @@ class Placer {
     Step step = std::move(steps_[group.front()]);
     auto& first = std::get<KernelStep>(step.action);
     first.schedule.blocks->threads = threads;
-    // Scratch arrays are numbered behind all parameters.
     std::vector<std::pair<Expr, Expr>> sizes = sizes_of(first);
-    std::vector<std::uint32_t> numbers(first.kernel.params.size());
-    std::iota(numbers.begin(), numbers.end(), 0U);
-    std::vector<std::vector<std::uint32_t>> others;
-    for (std::size_t i = 1; i < group.size(); ++i) {
-      const auto& other = std::get<KernelStep>(steps_[group[i]].action);
-      others.push_back(add_params(first, other.kernel.params, other.buffers));
-    }
-    renumber(first.kernel, numbers, first.kernel.params.size());
-    for (std::size_t i = 1; i < group.size(); ++i) {
-      Step& from = steps_[group[i]];
-      auto& other = std::get<KernelStep>(from.action);
-      other.schedule.blocks->threads = threads;
-      renumber(other.kernel, others[i - 1], first.kernel.params.size());
+    for (const std::size_t s : std::span(group).subspan(1)) {
+      auto& other = std::get<KernelStep>(steps_[s].action);
       const auto more = sizes_of(other);
       sizes.insert(sizes.end(), more.begin(), more.end());
-      first.kernel.beside.push_back({std::move(std::get<LoopKernel>(other.kernel.body)),
-                                     *other.schedule.blocks, std::move(other.kernel.ending)});
-      log(LogChannel::fusion, "place {} beside {}", from.label, step.label);
-      describe(step, from);
+      other.schedule.blocks->threads = threads;
+      append(first, other);
+      log(LogChannel::fusion, "place {} beside {}", steps_[s].label, step.label);
+      describe(step, steps_[s]);
     }
     first.kernel.sources = step.sources;
     set_sizes(first, sizes);
     return step;
   }
 
-  // The kernel's parameter for each of these, which it gets where it has none.
-  static std::vector<std::uint32_t> add_params(KernelStep& step, const std::vector<Param>& params,
-                                               const std::vector<BufferId>& buffers) {
-    std::vector<std::uint32_t> numbers;
-    for (std::size_t p = 0; p < params.size(); ++p) {
-      const auto known = std::ranges::find(step.buffers, buffers[p]);
-      numbers.push_back(static_cast<std::uint32_t>(known - step.buffers.begin()));
-      if (known == step.buffers.end()) {
-        step.buffers.push_back(buffers[p]);
-        step.kernel.params.push_back(params[p]);
-        continue;
-      }
-      Param& param = step.kernel.params[numbers.back()];
-      INKLE_CHECK(param.role == ParamRole::in && params[p].role == ParamRole::in,
-                  "kernels side by side that wait for each other");
-      param.alignment = std::max(param.alignment, params[p].alignment);
-    }
-    return numbers;
-  }
-
-  static void renumber(Kernel& kernel, const std::vector<std::uint32_t>& numbers,
-                       std::size_t params) {
-    for_each_loops(kernel, [&](LoopKernel& loops) {
+  static void append(KernelStep& first, KernelStep& other) {
+    const std::vector<std::uint32_t> numbers = add_parameters(first, other);
+    const std::size_t params = first.kernel.params.size();
+    for_each_loops(other.kernel, [&](LoopKernel& loops) {
       for_each_memory(loops, [&](std::uint32_t& b) {
         b = b < numbers.size() ? numbers[b]
                                : static_cast<std::uint32_t>(b - numbers.size() + params);
       });
     });
-    if (!kernel.ending) return;
-    for (std::uint32_t& cell : kernel.ending->cells) cell = numbers[cell];
+    if (other.kernel.ending) {
+      for (std::uint32_t& cell : other.kernel.ending->cells) cell = numbers[cell];
+    }
+    first.kernel.beside.push_back({std::move(std::get<LoopKernel>(other.kernel.body)),
+                                   *other.schedule.blocks, std::move(other.kernel.ending)});
   }
 
   static void describe(Step& step, const Step& from) {

@@ -1,5 +1,6 @@
 #include "schedule/stages.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
@@ -16,6 +17,30 @@ void for_each_memory(LoopKernel& loops, const std::function<void(std::uint32_t&)
     }
     for (StageStore& store : stage.stores) f(store.target);
   }
+}
+
+std::vector<std::uint32_t> add_parameters(KernelStep& to, const KernelStep& from) {
+  std::vector<std::uint32_t> numbers;
+  const std::size_t had = to.buffers.size();
+  for (std::size_t p = 0; p < from.buffers.size(); ++p) {
+    const auto known = std::ranges::find(to.buffers, from.buffers[p]);
+    numbers.push_back(static_cast<std::uint32_t>(known - to.buffers.begin()));
+    const Param& other = from.kernel.params[p];
+    if (known == to.buffers.end()) {
+      to.buffers.push_back(from.buffers[p]);
+      to.kernel.params.push_back(other);
+      continue;
+    }
+    Param& param = to.kernel.params[numbers.back()];
+    param.alignment = std::max(param.alignment, other.alignment);
+    param.may_alias = param.may_alias || other.may_alias;
+    if (param.role == ParamRole::in && other.role != ParamRole::in) param.role = ParamRole::inout;
+  }
+  const auto added = static_cast<std::uint32_t>(to.buffers.size() - had);
+  for_each_loops(to.kernel, [&](LoopKernel& loops) {
+    for_each_memory(loops, [&](std::uint32_t& b) { b += b < had ? 0 : added; });
+  });
+  return numbers;
 }
 
 void collect_sizes(Kernel& kernel, sym::Context& context) {

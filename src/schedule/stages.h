@@ -23,6 +23,10 @@ namespace inkle::schedule {
 // Calls `f` for every mention of a parameter or scratch array; it may put another in its place.
 void for_each_memory(LoopKernel& loops, const std::function<void(std::uint32_t&)>& f);
 
+// Gives `to` the parameters of `from` that it lacks, by buffer; the number of each in `to`. Scratch
+// arrays of `to` are numbered behind them.
+[[nodiscard]] std::vector<std::uint32_t> add_parameters(KernelStep& to, const KernelStep& from);
+
 // Collects kernel.sizes: symbols that the kernel uses but does not bind.
 void collect_sizes(Kernel& kernel, sym::Context& context);
 
