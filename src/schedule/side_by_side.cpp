@@ -56,6 +56,7 @@ struct Launch {
   std::int32_t threads = 0;  // 0: any
   std::size_t params = 0;
   std::set<std::uint32_t> bound;
+  abi::Device device;
 };
 
 class Placer {
@@ -78,6 +79,7 @@ class Placer {
   bool may_share(const Step& step) const {
     const auto* kernel = std::get_if<KernelStep>(&step.action);
     if (kernel == nullptr || step.prepare || kernel->kernel.instances > 1) return false;
+    if (writes(step).empty()) return false;
     const auto* loops = std::get_if<LoopKernel>(&kernel->kernel.body);
     if (loops == nullptr || !kernel->schedule.blocks || loops->walked != 0) return false;
     const BlockSchedule& blocks = *kernel->schedule.blocks;
@@ -93,6 +95,11 @@ class Placer {
 
   const KernelStep& kernel_of(std::size_t s) const {
     return std::get<KernelStep>(steps_[s].action);
+  }
+
+  // A kernel writes on one device.
+  abi::Device device_of(std::size_t s) const {
+    return program_.buffers[writes(steps_[s]).front()].device;
   }
 
   // Each step in order takes later ones with it that fit and wait for no step from here on.
@@ -131,10 +138,12 @@ class Placer {
     if (!takes_any_threads(kernel)) launch.threads = kernel.schedule.blocks->threads;
     launch.params += kernel.kernel.params.size();
     launch.bound.merge(bound_symbols(kernel.kernel));
+    launch.device = device_of(s);
   }
 
   bool fits(std::size_t s, const Launch& launch) const {
     if (!may_share_[s] || launch.kernels == kMostKernels) return false;
+    if (device_of(s) != launch.device) return false;
     const KernelStep& kernel = kernel_of(s);
     const bool is_free = takes_any_threads(kernel);
     if (!is_free && launch.threads != 0 && launch.threads != kernel.schedule.blocks->threads)

@@ -18,8 +18,8 @@ TEST_F(NullDeviceTest, MeasuresSchedules) {
   graph::Graph graph = graph::parse(R"(
 graph @f(%x: bf16[1024,8192]) -> bf16[1024,8192], bf16[8192], bf16[1024,8192] {
   %0: bf16[1024,8192] = _softmax(%x, -1, false)
-  %1: bf16[8192] = sum_dim(%x, [0])
-  %2: bf16[1024,8192] = exp(%x)
+  %1: bf16[8192] = sum_dim(%0, [0])
+  %2: bf16[1024,8192] = add(%x, %1)
   return %0, %1, %2
 }
 )",
