@@ -280,8 +280,7 @@ def _operand_of(node: torch.fx.Node, index: int, name: str) -> object:
 
 
 # Of the kernel's results and of its backward's arguments those that state how it drew random
-# numbers: they lie on the CPU, whatever FX states. (Not while a stream is recorded, which training
-# never is.)
+# numbers: they lie on the CPU, whatever FX states (attention_ways.efficient_in_eager).
 _STATES = (2, 3)
 _STATE_ARGUMENTS = (7, 8)
 

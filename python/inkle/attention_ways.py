@@ -342,5 +342,18 @@ def cudnn_backward_in_eager(grad: torch.Tensor, *arguments: Any, **keywords: Any
     )
 
 
+def efficient_in_eager(*arguments: Any, **keywords: Any) -> tuple[torch.Tensor, ...]:
+    """``aten::_scaled_dot_product_efficient_attention`` with its states on the CPU, where compiled
+    programs expect them. While a stream is recorded torch makes them on the GPU. Without dropout nobody
+    reads them; with dropout they stay where they are, and the program says so."""
+    op = torch.ops.aten._scaled_dot_product_efficient_attention.default
+    results = tuple(op(*arguments, **keywords))
+    dropout = keywords.get("dropout_p", arguments[5] if len(arguments) > 5 else 0.0)
+    if dropout != 0.0:
+        return results
+    on_cpu = (r if r.is_cpu else torch.zeros(r.shape, dtype=r.dtype) for r in results[2:])
+    return (*results[:2], *on_cpu)
+
+
 def lying_as(grad: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     return grad if grad.stride() == out.stride() else torch.empty_like(out).copy_(grad)

@@ -16,7 +16,8 @@ from inkle.dropout import draw_seed, ranks
 _aten = torch.ops.aten
 # Overloads that are called through a function of ours.
 _INSTEAD = {
-    _aten._scaled_dot_product_cudnn_attention_backward.default: attention_ways.cudnn_backward_in_eager
+    _aten._scaled_dot_product_cudnn_attention_backward.default: attention_ways.cudnn_backward_in_eager,
+    _aten._scaled_dot_product_efficient_attention.default: attention_ways.efficient_in_eager,
 }
 
 

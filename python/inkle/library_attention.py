@@ -77,7 +77,7 @@ def _padded(bias: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
 
 
 def _efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, c: Call) -> list[Tensor]:
-    return list(_aten._scaled_dot_product_efficient_attention.default(
+    return list(attention_ways.efficient_in_eager(
         q, k, v, _padded(bias, q, k), True, c.dropout, c.is_causal, scale=c.scale
     ))  # fmt: skip
 

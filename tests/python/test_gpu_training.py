@@ -263,3 +263,39 @@ def test_gradients_at_indices_are_the_same_in_each_run_if_asked_for():
         torch.use_deterministic_algorithms(False)
     assert all(torch.equal(found[0], other) for other in found)
     torch.testing.assert_close(found[0], wanted, rtol=1e-5, atol=1e-5)
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(64, 192)
+
+    def forward(self, x):
+        q, k, v = self.project(x).view(2, 48, 3, 4, 16).permute(2, 0, 3, 1, 4)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(2, 48, 64)
+
+
+def test_a_step_that_a_user_records():
+    """torch.cuda.graph over a step in f32, whose attention torch's efficient kernel computes."""
+    model, x = Attention().cuda(), torch.randn(2, 48, 64, device="cuda")
+    run = torch.compile(model, backend="inkle", fullgraph=True)
+
+    def step(call):
+        call(x).square().mean().backward()
+
+    step(model)
+    wanted = {name: p.grad.clone() for name, p in model.named_parameters()}
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step(run)
+    torch.cuda.synchronize()
+    model.zero_grad(set_to_none=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step(run)
+    graph.replay()
+    torch.cuda.synchronize()
+    for name, p in model.named_parameters():
+        torch.testing.assert_close(p.grad, wanted[name], rtol=1e-4, atol=1e-6)

@@ -188,3 +188,17 @@ def test_cudnn_gets_a_gradient_that_lies_as_the_result(monkeypatch, order):
     assert found == "gradients" and beside is out and others == ("seed",) and named == {"scale": 0.5}
     assert given.stride() == out.stride() and torch.equal(given, grad)
     assert (given is grad) == (order == (0, 2, 1, 3))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_states_of_efficient_attention_are_on_the_cpu(monkeypatch, dropout):
+    """Torch makes them on the GPU while a stream is recorded; the meta device stands for it."""
+    made = (torch.randn(1, 2, 3, 4), torch.randn(1, 2, 3),
+            *(torch.empty((), dtype=torch.int64, device="meta") for _ in range(2)))
+    name = "_scaled_dot_product_efficient_attention"
+    monkeypatch.setattr(torch.ops.aten, name, types.SimpleNamespace(default=lambda *a, **k: made))
+    q = torch.randn(1, 2, 3, 4)
+    for found in (attention_ways.efficient_in_eager(q, q, q, None, True, dropout, scale=0.5),
+                  attention_ways.efficient_in_eager(q, q, q, None, True, dropout_p=dropout)):
+        assert found[0] is made[0] and found[1] is made[1] and len(found) == 4
+        assert all(s.is_cpu == (dropout == 0) and s.dtype == torch.int64 for s in found[2:])
