@@ -93,6 +93,7 @@ bool takes(const abi::GemmLibrary& library, const MatmulStep& step, const Progra
 
 bool takes(const abi::ConvolutionLibrary& library, const ConvolutionStep& step,
            const Program& program) {
+  if (dtype_of(step.y, program) != dtype_of(step.x, program)) return false;
   return library.fused == FusedWork::chain || is_residual_activation(library, step, program);
 }
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 PROGRAM = """
 import json, sys
@@ -23,6 +24,7 @@ cases = {
     "strided": lambda x, w, b, d, t: F.conv2d(x, w, None, stride=2),
     "depthwise": lambda x, w, b, d, t: F.conv2d(x, d, None, padding=1, groups=8),
     "transposed": lambda x, w, b, d, t: F.conv_transpose2d(x, t, b, stride=2, output_padding=1),
+    "normed": lambda x, w, b, d, t: F.batch_norm(F.conv2d(x, w, b), None, None, training=True),
     "two_readers": lambda x, w, b, d, t: F.conv2d(x, w, b) + F.conv2d(x, w * 2, b),
 }
 found = {}
@@ -61,3 +63,19 @@ def test_convolutions_without_a_library_of_their_dtype(dtype):
         assert not forward, f"{name} ran in eager: {forward}"
         if dtype == "bfloat16":  # gradients in f16 are eager's on every CPU
             assert not backward, f"the gradient of {name} ran in eager: {backward}"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_result_of_another_dtype_than_the_operands(dtype):
+    """What rounds images that lie as the convolution leaves them is no part of the library's call."""
+    torch.manual_seed(0)
+    x, w = torch.randn(2, 8, 12, 10).to(memory_format=torch.channels_last), torch.randn(6, 8, 3, 3)
+
+    def f(x, w):
+        return torch.nn.functional.conv2d(x, w).to(dtype)
+
+    torch._dynamo.reset()
+    got = torch.compile(f, backend="inkle", options={"strict": True})(x, w)
+    wanted = f(x, w)
+    assert got.dtype == dtype and got.stride() == wanted.stride()
+    torch.testing.assert_close(got, wanted, rtol=2 * torch.finfo(dtype).eps, atol=1e-3)

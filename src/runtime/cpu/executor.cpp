@@ -76,7 +76,7 @@ void Executable::make_steps() {
     } else if (const auto* call = std::get_if<abi::LibraryCall>(&s.action)) {
       step.kind = BoundStep::Kind::library;
       step.library = static_cast<std::uint32_t>(library_steps_.size());
-      add_library_step(*call, s.prepare);
+      add_library_step(*call, s.source, s.prepare);
     } else if (const auto* eager = std::get_if<abi::EagerCall>(&s.action)) {
       step.kind = BoundStep::Kind::eager;
       step.eager = eager;
@@ -91,16 +91,17 @@ void Executable::make_steps() {
   }
 }
 
-void Executable::add_library_step(const abi::LibraryCall& call, bool prepare) {
+void Executable::add_library_step(const abi::LibraryCall& call, const std::string& source,
+                                  bool prepare) {
   calls_.push_back(call);
   abi::for_each_operand(calls_.back(), [&](abi::Operand& o) { o.buffer = facts_.roots[o.buffer]; });
-  library_steps_.push_back(std::make_unique<LibraryStep>(calls_.back(), false));
+  library_steps_.push_back(std::make_unique<LibraryStep>(calls_.back(), source, false));
   if (prepare || !is_weight(call)) return;  // a packed copy for a single use would be a waste
   const BufferDecl& weights = plan_->buffers[library_steps_.back()->weights_buffer()];
   const bool is_parameter =
       weights.kind == Kind::argument && plan_->arguments[weights.index].is_parameter;
   if (is_parameter || weights.kind == Kind::constant || weights.kind == Kind::prepared) {
-    library_steps_.back() = std::make_unique<LibraryStep>(calls_.back(), true);
+    library_steps_.back() = std::make_unique<LibraryStep>(calls_.back(), source, true);
   }
 }
 

@@ -57,7 +57,7 @@ class Executable final : public common::Executable {
 
   void align_constants();
   void make_steps();
-  void add_library_step(const abi::LibraryCall& call, bool prepare);
+  void add_library_step(const abi::LibraryCall& call, const std::string& source, bool prepare);
   void make_groups();
   void release_outdated() const;
   [[nodiscard]] std::unique_ptr<Frame> take_frame();

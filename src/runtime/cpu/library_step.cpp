@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "base/unsupported.h"
 #include "runtime/cpu/library_shapes.h"
 
 namespace inkle::runtime::cpu {
@@ -58,8 +59,11 @@ std::int64_t round_up(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
 
-LibraryStep::LibraryStep(const abi::LibraryCall& call, bool stable_weights)
-    : call_(&call), stable_weights_(stable_weights), operands_(operands_of(call)) {
+LibraryStep::LibraryStep(const abi::LibraryCall& call, std::string_view source, bool stable_weights)
+    : call_(&call),
+      node_(source.substr(0, source.find(", "))),
+      stable_weights_(stable_weights),
+      operands_(operands_of(call)) {
   for (const abi::Operand* o : operands_) {
     if (o == nullptr) continue;
     key_slots_.insert(key_slots_.end(), o->sizes.begin(), o->sizes.end());
@@ -83,8 +87,12 @@ void LibraryStep::bind(std::span<const std::int64_t> slots, State& state) {
       state.compiled = found->compiled;
       std::rotate(found, found + 1, known_.end());
     } else {
-      state.compiled = std::make_shared<const CompiledCall>(std::visit(
-          [&](const auto& call) { return compile(call, slots, stable_weights_); }, *call_));
+      const auto make = [&](const auto& call) { return compile(call, slots, stable_weights_); };
+      try {
+        state.compiled = std::make_shared<const CompiledCall>(std::visit(make, *call_));
+      } catch (const Unsupported& error) {
+        unsupported_at({&node_, 1}, "{}: {}", node_, error.message());
+      }
       if (known_.size() == kKnownShapes) known_.erase(known_.begin());
       known_.push_back({key, state.compiled});
     }

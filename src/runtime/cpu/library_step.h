@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "abi/library_call.h"
@@ -73,10 +74,12 @@ class LibraryStep {
     std::vector<void*> pointers;
   };
 
-  // `call` outlives this object; its buffers are already roots of aliases.
-  LibraryStep(const abi::LibraryCall& call, bool stable_weights);
+  // `call` outlives this object; its buffers are already roots of aliases. `source`: of the step,
+  // the contraction's own node first.
+  LibraryStep(const abi::LibraryCall& call, std::string_view source, bool stable_weights);
 
-  // Finds or makes what the slots ask for. Thread-safe.
+  // Finds or makes what the slots ask for. Thread-safe. What the library lacks is Unsupported at
+  // the contraction's node.
   void bind(std::span<const std::int64_t> slots, State& state);
   // Bytes of scratchpad that run() needs in this state.
   [[nodiscard]] std::int64_t scratchpad_bytes(const State& state) const;
@@ -105,6 +108,7 @@ class LibraryStep {
                std::byte* scratchpad) const;
 
   const abi::LibraryCall* call_;
+  std::string node_;
   bool stable_weights_;
   std::vector<const abi::Operand*> operands_;  // by Role; null: no bias
   std::vector<abi::Slot> key_slots_;

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "base/error.h"
+#include "base/unsupported.h"
 #include "runtime/cpu/magnitudes.h"
 #include "runtime/cpu/reference.h"
 
@@ -235,6 +235,25 @@ TEST(Library, SaysWhatItCannotDo) {
   EXPECT_EQ(why_not(call, SizeProgram(b.plan).constant_slots()), "");
   call.post_ops[0].operand = b.operand(0, {8, 8}, {1, 8});
   EXPECT_EQ(why_not(call, SizeProgram(b.plan).constant_slots()), "layout of a post-op's operand");
+}
+
+// A result that is narrower than the operands; nothing makes such a call.
+TEST(Library, NamesTheNodeOfACallThatItLacks) {
+  PlanBuilder b;
+  abi::ConvolutionCall call;
+  call.x = b.operand(b.argument("x", {1, 4, 8, 8}));
+  call.w = b.operand(b.argument("w", {4, 4, 3, 3}));
+  call.y = b.operand(b.output("y", {1, 4, 6, 6}, {}, DType::bf16));
+  call.stride = call.dilation = {1, 1};
+  call.padding = call.output_padding = {0, 0};
+  b.call(call, "(convolution), (relu)");
+  try {
+    const Executable e(b.done());
+    FAIL();
+  } catch (const UnsupportedAt& error) {
+    EXPECT_EQ(error.nodes(), (std::vector<NodeFault>{{"(convolution)", error.message()}}));
+    EXPECT_EQ(error.message(), "(convolution): oneDNN has no implementation to convolve");
+  }
 }
 
 }  // namespace

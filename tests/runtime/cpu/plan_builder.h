@@ -129,8 +129,8 @@ class PlanBuilder {
                   .scratch_bytes = slot(scratch)};
     plan.steps.push_back({.action = std::move(l), .source = "model.py:7"});
   }
-  void call(abi::LibraryCall call) {
-    plan.steps.push_back({.action = std::move(call), .source = "model.py:9"});
+  void call(abi::LibraryCall call, std::string source = "model.py:9") {
+    plan.steps.push_back({.action = std::move(call), .source = std::move(source)});
   }
   abi::PlanAndCode done() {
     return {std::make_shared<const abi::Plan>(plan), std::make_shared<const abi::Code>(code)};
