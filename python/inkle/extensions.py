@@ -16,7 +16,7 @@ from torch._functorch.partitioners import default_partition, min_cut_remateriali
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.node import Node
 
-from inkle import filled, patterns
+from inkle import filled, number_tensors, patterns
 from inkle.options import Options
 from inkle.report import ExtensionFailed
 
@@ -63,6 +63,7 @@ def over_inference(gm: torch.fx.GraphModule, options: Options) -> None:
     """Of a graph without a backward, which is its own joint graph. If a pass fails the graph is as
     it was."""
     filled.fill(gm)
+    number_tensors.make(gm)
     if not (options.joint_pass or options.post_grad_pass):
         return
     as_given = copy.deepcopy(gm.graph)
@@ -105,6 +106,7 @@ def partition_function(own: PartitionFunction, options: Options) -> PartitionFun
 
     def partition(gm: torch.fx.GraphModule, inputs: Any, **named: Any) -> Any:
         filled.fill(gm)
+        number_tensors.make(gm)
         over_joint(gm, options)
         if options.partitioner is not None:
             return options.partitioner(gm, inputs, **named)

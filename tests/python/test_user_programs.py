@@ -312,3 +312,20 @@ def test_as_in_eager(name: str, dynamic: bool | None) -> None:
             torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5, equal_nan=True)
             assert one.requires_grad == two.requires_grad
     assert not [r.fault for r in inkle.reports() if r.fault]
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_transforms_leave_no_number_to_eager(gradients: bool) -> None:
+    """Their rules multiply by numbers that they have made tensors of."""
+    torch._dynamo.reset()
+    inkle.reset()
+
+    def f(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        def loss(row: torch.Tensor) -> torch.Tensor:
+            return F.mse_loss((row @ w.detach()).sum(), row[0])
+
+        return torch.vmap(torch.func.grad(loss))(x) + w[0]
+
+    w, x = torch.randn(3, 3, requires_grad=gradients), torch.randn(4, 3)
+    torch.testing.assert_close(torch.compile(f, backend="inkle")(w, x), f(w, x))
+    assert [r.eager for r in inkle.reports()] == [[]] * (1 + gradients)
