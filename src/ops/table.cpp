@@ -47,6 +47,7 @@ const graph::OpTable& op_table() {
         matmul_ops(),
         norm_ops(),
         norm_backward_ops(),
+        padding_ops(),
         pooling_ops(),
         pooling_backward_ops(),
         rearrange_ops(),

@@ -46,6 +46,7 @@ namespace inkle::ops {
 [[nodiscard]] std::span<const graph::OpDef> matmul_ops();
 [[nodiscard]] std::span<const graph::OpDef> norm_ops();
 [[nodiscard]] std::span<const graph::OpDef> norm_backward_ops();
+[[nodiscard]] std::span<const graph::OpDef> padding_ops();
 [[nodiscard]] std::span<const graph::OpDef> pooling_ops();
 [[nodiscard]] std::span<const graph::OpDef> pooling_backward_ops();
 [[nodiscard]] std::span<const graph::OpDef> rearrange_ops();

@@ -1,4 +1,4 @@
-// Windows as columns and back, and paddings that repeat the input.
+// Windows as columns and back.
 #include <algorithm>
 
 #include "base/error.h"
@@ -140,64 +140,6 @@ void reference_col2im(Evaluation& e) {
   });
 }
 
-// --- Paddings: (self, padding); pairs from the last dimension backwards
-
-enum class Fill { reflection, replication };
-
-template <std::size_t rank>
-Types infer_pad(Inference& in) {
-  const Type& x = infer::computable(in, 0);
-  if (x.rank() != rank + 1 && x.rank() != rank + 2) in.fail("the input has the wrong rank");
-  const auto padding = in.constant_integers(1);
-  if (padding.size() != 2 * rank) in.fail("padding has the wrong length");
-  Sizes sizes = x.sizes;
-  for (std::size_t d = 0; d < rank; ++d) {
-    Expr& size = sizes[sizes.size() - 1 - d];
-    size = size + (padding[2 * d] + padding[2 * d + 1]);
-  }
-  return {infer::make(x, x.dtype, std::move(sizes))};
-}
-// max(e, -e): the distance from 0.
-Expr magnitude(Expr e) { return sym::max(e, -e); }
-
-template <Fill fill, std::size_t rank>
-void lower_pad(Lowering& l) {
-  const Tensor& x = l.tensor(0);
-  const auto padding = l.args().constant_integers(1);
-  l.result(l.pointwise(l.result_type().sizes, x.dtype, [&](BodyBuilder& b, Indices i) {
-    std::vector<Expr> at(i.begin(), i.end());
-    for (std::size_t d = 0; d < rank; ++d) {
-      const std::size_t dim = x.rank() - 1 - d;
-      const Expr last = x.sizes[dim] - 1, inner = i[dim] - padding[2 * d];
-      // Reflection folds at 0, then at the last position.
-      at[dim] = fill == Fill::reflection ? last - magnitude(last - magnitude(inner))
-                                         : sym::min(sym::max(inner, l.context().constant(0)), last);
-    }
-    return l.element(b, x, at);
-  }));
-}
-template <Fill fill, std::size_t rank>
-void reference_pad(Evaluation& e) {
-  const RefTensor& x = e.tensor(0);
-  const auto padding = e.integers(1);
-  for_each_index(e.result().sizes, [&](std::span<const std::int64_t> i, std::size_t p) {
-    std::vector<std::int64_t> at(i.begin(), i.end());
-    for (std::size_t d = 0; d < rank; ++d) {
-      const std::size_t dim = x.rank() - 1 - d;
-      std::int64_t j = i[dim] - padding[2 * d];
-      const std::int64_t size = x.sizes[dim];
-      if (fill == Fill::replication)
-        j = std::clamp<std::int64_t>(j, 0, size - 1);
-      else if (j < 0)
-        j = -j;
-      else if (j >= size)
-        j = 2 * (size - 1) - j;
-      at[dim] = j;
-    }
-    e.result().copy_element(p, x, x.at(at));
-  });
-}
-
 std::vector<Expr> pair(SampleBuilder& s, std::int64_t a, std::int64_t b) {
   return {s.constant(a), s.constant(b)};
 }
@@ -222,34 +164,6 @@ std::vector<Sample> samples_col2im() {
            },
            float_dtypes(), true}};
 }
-template <std::size_t rank>
-std::vector<Sample> samples_pad() {
-  return {{"uneven",
-           [](SampleBuilder& s) -> std::vector<Argument> {
-             std::vector<Expr> sizes = {s.size(2), s.constant(3)}, padding;
-             for (std::size_t d = 0; d < rank; ++d) {
-               sizes.push_back(s.constant(4 + static_cast<int>(d)));
-               padding.push_back(s.constant(2));
-               padding.push_back(s.constant(1));
-             }
-             return {s.tensor(std::move(sizes)), std::move(padding)};
-           },
-           number_dtypes(), true}};
-}
-
-template <Fill fill, std::size_t rank>
-constexpr OpDef pad_row(std::string_view name, std::string_view aten) {
-  return {.name = name,
-          .schema = "(self: tensor, padding: integer_list) -> tensor",
-          .doc = fill == Fill::reflection ? "Pads with the input mirrored at its edges."
-                                          : "Pads with the input's edges.",
-          .infer = infer_pad<rank>,
-          .lower = lower_pad<fill, rank>,
-          .reference = reference_pad<fill, rank>,
-          .aten = aten,
-          .samples = samples_pad<rank>};
-}
-
 constexpr OpDef kWindow[] = {
     {.name = "col2im",
      .schema = "(self: tensor, output_size: integer_list, kernel_size: integer_list, "
@@ -269,12 +183,6 @@ constexpr OpDef kWindow[] = {
      .reference = reference_im2col,
      .aten = "aten::im2col",
      .samples = samples_im2col},
-    pad_row<Fill::reflection, 1>("reflection_pad1d", "aten::reflection_pad1d"),
-    pad_row<Fill::reflection, 2>("reflection_pad2d", "aten::reflection_pad2d"),
-    pad_row<Fill::reflection, 3>("reflection_pad3d", "aten::reflection_pad3d"),
-    pad_row<Fill::replication, 1>("replication_pad1d", "aten::replication_pad1d"),
-    pad_row<Fill::replication, 2>("replication_pad2d", "aten::replication_pad2d"),
-    pad_row<Fill::replication, 3>("replication_pad3d", "aten::replication_pad3d"),
 };
 
 }  // namespace
