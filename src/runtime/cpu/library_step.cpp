@@ -218,32 +218,4 @@ void LibraryStep::execute(Execution& execution, const CompiledCall& c, State& st
   std::ranges::copy(start, state.pointers.begin());
 }
 
-std::string why_not(const abi::LibraryCall& call, std::span<const std::int64_t> hint_slots) {
-  auto dtypes = std::visit(
-      [](const auto& c) -> std::string {
-        using Call = std::decay_t<decltype(c)>;
-        if constexpr (std::is_same_v<Call, abi::AttentionCall>) {
-          no_attention();
-        } else {
-          const abi::Operand* bias = c.has_bias ? &c.bias : nullptr;
-          if constexpr (std::is_same_v<Call, abi::MatmulCall>) {
-            return dtype_objection(c.a, c.b, c.c, bias, c.post_ops, has_bf16());
-          } else {
-            return dtype_objection(c.x, c.w, c.y, bias, c.post_ops, has_bf16());
-          }
-        }
-      },
-      call);
-  if (!dtypes.empty() || hint_slots.empty()) return dtypes;
-  try {
-    const CompiledCall c =
-        std::visit([&](const auto& real) { return compile(real, hint_slots, true); }, call);
-    if (c.primitive && c.primitive->is_reference()) return "oneDNN has only reference loops for it";
-    if (!c.rest.empty() && !c.is_fill) return "layout of a post-op's operand";
-    return {};
-  } catch (const Unsupported& e) {
-    return e.message();
-  }
-}
-
 }  // namespace inkle::runtime::cpu

@@ -52,11 +52,6 @@ struct CompiledCall {
 [[nodiscard]] CompiledCall compile(const abi::ConvolutionCall& call,
                                    std::span<const std::int64_t> slots, bool stable_weights);
 
-// For the scheduler: why this call should not be made on this machine, empty if it may. Looks at
-// dtypes and post-op kinds; with slots (values of a hint) also at layouts: a call that would run
-// oneDNN's reference loops or apply post-ops in plain loops is refused.
-[[nodiscard]] std::string why_not(const abi::LibraryCall& call,
-                                  std::span<const std::int64_t> hint_slots = {});
 // Whether dtypes and post-op kinds of the call are those of oneDNN on a processor with bf16, or
 // without: has_bf16() for this one.
 [[nodiscard]] bool can_run(const abi::MatmulCall& call, bool with_bf16);
