@@ -27,7 +27,7 @@ std::vector<std::string> skipped(const CompileOptions& options, bool of_nests) {
   for (const std::string& name : options.skip_passes) {
     const bool is_nest_pass = schedule::find_nest_pass(name) != nullptr;
     if (!is_nest_pass && passes::find_pass(name) == nullptr) {
-      user_error("there is no pass '{}'", name);
+      user_error("there is no pass '{}': inkle opt --list names them", name);
     }
     if (is_nest_pass == of_nests) names.push_back(name);
   }

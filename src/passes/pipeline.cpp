@@ -144,7 +144,7 @@ graph::Graph run_passes(graph::Graph graph, std::span<const std::string_view> na
   std::size_t run = 0;
   for (const std::string_view name : names) {
     const Pass* pass = find_pass(name);
-    if (pass == nullptr) user_error("there is no pass '{}'", name);
+    if (pass == nullptr) user_error("there is no pass '{}': inkle opt --list names them", name);
     if (std::ranges::find(options.skip, name) != options.skip.end()) continue;
     const bool may_go = options.limit != nullptr && !pass->required;
     if (may_go && !options.limit->admits("passes", name)) continue;
