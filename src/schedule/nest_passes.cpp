@@ -38,6 +38,7 @@ namespace needs {
 
 const abi::Libraries& libraries(const Options& o) { return o.target.libraries; }
 
+bool one_dnn(const Options& o) { return libraries(o).convolution.name == "oneDNN"; }
 bool padded_channels(const Options& o) { return libraries(o).convolution.least_channels > 0; }
 bool padded_rows(const Options& o) { return libraries(o).gemm.row_bytes > 0; }
 bool transposed_without_bias(const Options& o) {
@@ -121,6 +122,7 @@ void check(const State& state) {
 }
 
 constexpr bool kRequired = true;
+constexpr std::int64_t kWidestVector = 16;  // elements of f32, of AVX-512
 
 // clang-format off
 constexpr NestPass kPasses[] = {
@@ -134,6 +136,8 @@ constexpr NestPass kPasses[] = {
      "nests whose results nobody reads go"},
     {"widen_convolutions", [](State& s) { widen_convolutions(program(s), libraries(s).convolution); },
      nullptr, false, "convolutions of f16 and bf16 that the library has in f32 alone become such ones"},
+    {"gather_points", [](State& s) { gather_points(program(s), kWidestVector); }, needs::one_dnn,
+     kRequired, "what a gradient of weights of 1x1 reads by steps is copied together"},
     {"patch_convolutions",
      [](State& s) { convolutions_of_patches(program(s), libraries(s).convolution.least_channels); },
      needs::padded_channels, false,

@@ -52,6 +52,11 @@ void contractions_to_loops(loop::Program& program, const abi::Libraries& librari
 // both, so that results are rounded once. Operands are widened once, weights ahead of all calls.
 void widen_convolutions(loop::Program& program, const abi::ConvolutionLibrary& library);
 
+// The gradient of a convolution's weights of 1x1 that reads an image of fewer than `channels`
+// channels by steps: what it reads is copied together first. oneDNN 2.6.3 writes beyond its scratch
+// memory there if channels are last and fewer than a vector has (found with AVX2).
+void gather_points(loop::Program& program, std::int64_t channels);
+
 // Convolutions of f16 and bf16 images with fewer than `channels` channels whose windows do not
 // overlap (the first layer of a vision transformer) become a copy of the image as patches and a
 // product with the weights. Runs on logical indices. 128 images of 3x224x224 by 768x3x16x16 on an

@@ -79,3 +79,32 @@ def test_a_result_of_another_dtype_than_the_operands(dtype):
     wanted = f(x, w)
     assert got.dtype == dtype and got.stride() == wanted.stride()
     torch.testing.assert_close(got, wanted, rtol=2 * torch.finfo(dtype).eps, atol=1e-3)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("stride", [2, 3])
+@pytest.mark.parametrize("channels", [2, 3, 7, 12])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_gradients_of_weights_of_single_places_by_steps(rank, channels, stride, channels_last):
+    """oneDNN (2.6.3, and that of torch 2.15) writes beyond its memory there. Eager's are no measure."""
+    torch.manual_seed(0)
+    convolve = getattr(torch.nn.functional, f"conv{rank}d")
+    x, w = torch.randn(2, channels, *[16, 8, 8][:rank]), torch.randn(20, channels, *[1] * rank)
+    if channels_last and rank > 1:
+        form = torch.channels_last if rank == 2 else torch.channels_last_3d
+        x = x.to(memory_format=form)
+
+    def f(x, w):
+        y = convolve(x, w, stride=stride)
+        return torch.nn.functional.batch_norm(y, None, None, training=True).sin()
+
+    def gradient(f, x, w):
+        w = w.detach().clone().requires_grad_()
+        y = f(x, w)
+        (y.double() * torch.linspace(-1, 1, y.numel()).double().view(y.shape)).sum().backward()
+        return w.grad.double()
+
+    torch._dynamo.reset()
+    got = gradient(torch.compile(f, backend="inkle", options={"strict": True}), x, w)
+    exact = gradient(f, x.double(), w.double())
+    assert (got - exact).abs().max() <= 1e-5 * exact.abs().max()
