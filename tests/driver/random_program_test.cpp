@@ -259,9 +259,19 @@ class Recorder {
   json programs_ = json::array();
 };
 
-// Of a graph without arguments there is no view of one to return.
+// Of a graph without arguments there is no view of one to return. Which seeds have none depends on
+// the op table; of one node there are some in each hundred.
 TEST(RandomPrograms, MayHaveNoArguments) {
-  EXPECT_TRUE(random_program(8103780).graph.inputs.empty());
+  const auto has_none = [](std::uint32_t seed) {
+    try {
+      return random_program(seed, {.nodes = 1}).graph.inputs.empty();
+    } catch (const Unsupported&) {
+      return false;  // as_strided of what turned out to have gaps
+    }
+  };
+  int found = 0;
+  for (std::uint32_t seed = 0; seed < 2000; ++seed) found += has_none(seed) ? 1 : 0;
+  EXPECT_GT(found, 10);
 }
 
 // An effect goes though its result is returned: its operand is, then.
