@@ -260,7 +260,7 @@ class Recorder {
 };
 
 // Of a graph without arguments there is no view of one to return. Which seeds have none depends on
-// the op table; of one node there are some in each hundred.
+// the op table; of those of one node it is more than one in two hundred.
 TEST(RandomPrograms, MayHaveNoArguments) {
   const auto has_none = [](std::uint32_t seed) {
     try {
