@@ -91,6 +91,7 @@ void LibraryStep::bind(std::span<const std::int64_t> slots, State& state) {
       try {
         state.compiled = std::make_shared<const CompiledCall>(std::visit(make, *call_));
       } catch (const Unsupported& error) {
+        if (node_.empty()) throw;
         unsupported_at({&node_, 1}, "{}: {}", node_, error.message());
       }
       if (known_.size() == kKnownShapes) known_.erase(known_.begin());
