@@ -312,7 +312,8 @@ def _measure_training(call: Call, stream: Any, grouped: bool) -> int | None:
 
         q, k, v = (made(g, call.dtype).requires_grad_() for g in (call.query, call.key, call.value))
         mask = None if call.mask is None else made(call.mask, call.mask_dtype or call.dtype)
-        # Gradients arrive as the result's heads are joined: by row, head, feature.
+        # Gradients arrive as the result's heads are joined: by row, head, feature. What torch keeps of
+        # them is of this thread alone (``cudnn_attention``).
         batch, heads, rows, _ = call.query[0]
         width = call.value[0][3]
         seed = made(
@@ -327,19 +328,9 @@ def _measure_training(call: Call, stream: Any, grouped: bool) -> int | None:
             result = F.scaled_dot_product_attention(
                 *arguments, scale=call.scale, enable_gqa=grouped
             )
-            torch.autograd.grad(result, (q, k, v), lying_as(seed, result))
+            torch.autograd.grad(result, (q, k, v), seed)
 
         return fastest(call, choice, run, microseconds)
-
-
-def cudnn_backward_in_eager(grad: torch.Tensor, *arguments: Any, **keywords: Any) -> Any:
-    """``aten::_scaled_dot_product_cudnn_attention_backward`` with a gradient that lies as the result
-    does, which is what eager's own calls have. Torch 2.11 keeps cuDNN's graphs by the strides of
-    query, key and value alone: after one call with another gradient, all later ones of the process,
-    eager's too, read theirs in the wrong order."""
-    return torch.ops.aten._scaled_dot_product_cudnn_attention_backward.default(
-        lying_as(grad, arguments[3]), *arguments, **keywords
-    )
 
 
 def efficient_in_eager(*arguments: Any, **keywords: Any) -> tuple[torch.Tensor, ...]:
@@ -353,7 +344,3 @@ def efficient_in_eager(*arguments: Any, **keywords: Any) -> tuple[torch.Tensor, 
         return results
     on_cpu = (r if r.is_cpu else torch.zeros(r.shape, dtype=r.dtype) for r in results[2:])
     return (*results[:2], *on_cpu)
-
-
-def lying_as(grad: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    return grad if grad.stride() == out.stride() else torch.empty_like(out).copy_(grad)

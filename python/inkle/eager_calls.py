@@ -10,13 +10,13 @@ from typing import Any, Iterator, Sequence
 
 import torch
 
-from inkle import attention_ways
+from inkle import attention_ways, cudnn_attention
 from inkle.dropout import draw_seed, ranks
 
 _aten = torch.ops.aten
 # Overloads that are called through a function of ours.
 _INSTEAD = {
-    _aten._scaled_dot_product_cudnn_attention_backward.default: attention_ways.cudnn_backward_in_eager,
+    _aten._scaled_dot_product_cudnn_attention_backward.default: cudnn_attention.backward,
     _aten._scaled_dot_product_efficient_attention.default: attention_ways.efficient_in_eager,
 }
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from inkle import attention_ways
+from inkle import attention_ways, cudnn_attention
 from inkle.eager_half import NAMED_DTYPES, size_of
 
 _log = logging.getLogger("inkle")
@@ -44,9 +44,6 @@ class Kernel(NamedTuple):
     backward: Callable[..., list[Tensor]]
     # Of the results of the forward those that lie on the CPU, whatever torch states.
     on_cpu: tuple[int, ...] = ()
-    # The gradient must lie as the result does: plans that torch keeps for cuDNN by the geometry of
-    # query, key, value and bias read every gradient with the strides of the first.
-    as_result: bool = False
 
 
 def _flash(q: Tensor, k: Tensor, v: Tensor, bias: None, c: Call) -> list[Tensor]:
@@ -111,7 +108,7 @@ def _cudnn_backward(
     c: Call,
 ) -> list[Tensor]:  # fmt: skip
     out, logarithms, seed, offset = results
-    return list(_aten._scaled_dot_product_cudnn_attention_backward.default(
+    return list(cudnn_attention.backward(
         grad, q, k, v, out, logarithms, seed, offset, _by_batch(bias, q, k), None, None, q.shape[2],
         k.shape[2], c.dropout, c.is_causal, scale=c.scale,
     ))  # fmt: skip
@@ -121,7 +118,7 @@ KERNELS = {
     _aten._scaled_dot_product_flash_attention.default: Kernel("flash", _flash, _flash_backward),
     _aten._scaled_dot_product_efficient_attention.default:
         Kernel("efficient", _efficient, _efficient_backward, (2, 3)),
-    _aten._scaled_dot_product_cudnn_attention.default: Kernel("cudnn", _cudnn, _cudnn_backward, (), True),
+    _aten._scaled_dot_product_cudnn_attention.default: Kernel("cudnn", _cudnn, _cudnn_backward),
 }  # fmt: skip
 _NAMED = {kernel.name: kernel for kernel in KERNELS.values()}
 
@@ -228,9 +225,8 @@ class _KernelCall:
         with torch.no_grad(), torch._C._DisableAutocast():
             if not self.is_backward:
                 return kernel.forward(*flat[:3], self._bias(flat), self.call)
-            grad = attention_ways.lying_as(flat[0], flat[4]) if kernel.as_result else flat[0]
             results = flat[4 : 4 + self.results]
-            return kernel.backward(grad, *flat[1:4], results, self._bias(flat), self.call)
+            return kernel.backward(*flat[:4], results, self._bias(flat), self.call)
 
     def _bias(self, flat: Sequence[Tensor]) -> Tensor | None:
         if not self.has_bias:

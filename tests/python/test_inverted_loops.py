@@ -31,7 +31,8 @@ CASES = {
 def values(dtype):
     x = randn(4, 6, 16)
     x[0, 0, :4] = torch.tensor([float("nan"), float("inf"), -float("inf"), -0.0], device=x.device)
-    return [x.to(dtype)]
+    # On a GPU eager's running sums of bf16 round at each step: quarters have no roundings.
+    return [((x * 4).round() / 4 if dtype == torch.bfloat16 else x).to(dtype)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
@@ -45,9 +46,10 @@ def test_symbolic_sizes(name):
     check(CASES[name], lambda: [randn(5, 7, 19)], dynamic=True)
 
 
-def test_one_kernel(device):
+def test_one_launch():
+    """Of one kernel on the CPU, on a GPU of two side by side."""
     (report,) = check(CASES["backwards"], lambda: [randn(64, 40, 48)])
-    assert report.launches == (1 if device == "cpu" else 2)
+    assert report.launches == 1
 
 
 def test_argument_written_in_place():

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 import types
 
 import pytest
 import test_gpu_attention as forms
 import torch
+import torch.nn.functional as F
 from torch._guards import detect_fake_mode
 
 import inkle
-from inkle import _inkle, attention_ways, library_attention, pair
+from inkle import _inkle, attention_ways, cudnn_attention, library_attention, pair
 
 KERNELS = {k.name: k for k in library_attention.KERNELS.values()}
 
@@ -170,24 +172,57 @@ def test_what_kernels_cannot_read_at_once_is_copied(rest, start, in_place, compi
     assert copies != in_place, forward
 
 
+class _KeepingStrides:
+    """Torch's op for cuDNN's gradient as 2.11 has it: a gradient is read with the strides of the first
+    that came with query, key and value of these strides."""
+
+    def __init__(self):
+        self.kept, self.copies, self.calls = {}, 0, 0
+
+    def default(self, grad, q, k, v, out, logarithms, *others, scale=None):
+        self.calls += 1
+        assert len(others) == 9
+        self.copies += v.stride(-2) % v.shape[-1] != 0  # rows of another length
+        kept = self.kept.setdefault(tuple(t.stride() for t in (q, k, v)), grad.stride())
+        grad = grad.as_strided(grad.shape, kept)
+        weights = (q @ k.transpose(-2, -1) * scale - logarithms).exp()
+        of_weights = grad @ v.transpose(-2, -1) - (grad * out).sum(-1, keepdim=True)
+        of_scores = weights * of_weights * scale
+        found = (of_scores @ k, of_scores.transpose(-2, -1) @ q, weights.transpose(-2, -1) @ grad)
+        return tuple(torch.empty_like(t).copy_(f) for t, f in zip((q, k, v), found))
+
+
+@pytest.mark.parametrize("before", [None, (0, 1, 2, 3), (0, 2, 1, 3)])
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3)])
-def test_cudnn_gets_a_gradient_that_lies_as_the_result(monkeypatch, order):
-    """Its graphs are kept without the strides of the gradient (torch 2.11)."""
-    seen = []
-
-    def backward(grad, query, key, value, out, *others, **named):
-        seen.append((grad, out, others, named))
-        return "gradients"
-
+@pytest.mark.parametrize("of_query", [(0, 1, 2, 3), (0, 2, 1, 3)])
+def test_gradients_of_cudnn_after_another_call(monkeypatch, before, order, of_query):
+    """Whatever gradient an eager call has left behind in torch, that of a program is read as it lies."""
+    op = _KeepingStrides()
     name = "_scaled_dot_product_cudnn_attention_backward"
-    monkeypatch.setattr(torch.ops.aten, name, types.SimpleNamespace(default=backward))
-    q, k, v, out = (torch.randn(2, 70, 4, 32).transpose(1, 2) for _ in range(4))
-    grad = torch.randn([(2, 4, 70, 32)[d] for d in order]).permute(order)
-    found = attention_ways.cudnn_backward_in_eager(grad, q, k, v, out, "seed", scale=0.5)
-    ((given, beside, others, named),) = seen
-    assert found == "gradients" and beside is out and others == ("seed",) and named == {"scale": 0.5}
-    assert given.stride() == out.stride() and torch.equal(given, grad)
-    assert (given is grad) == (order == (0, 2, 1, 3))
+    monkeypatch.setattr(torch.ops.aten, name, op)
+    monkeypatch.setattr(cudnn_attention, "_thread", threading.local())
+
+    def lying(order):
+        return torch.randn([(2, 4, 10, 16)[d] for d in order]).permute(order)
+
+    q, k, v = lying(of_query), lying((0, 2, 1, 3)), lying((0, 2, 1, 3))
+    scores = q @ k.transpose(-2, -1) * 0.25
+    out = torch.empty_like(q).copy_(scores.softmax(-1) @ v)
+    rest = (q, k, v, out, scores.logsumexp(-1, True), "seed", "offset", None, None, None, 10, 10, 0.0, False)
+    if before is not None:
+        op.default(lying(before), *rest, scale=0.25)
+    grad = lying(order)
+    inputs = [t.detach().requires_grad_() for t in (q, k, v)]
+    result = F.scaled_dot_product_attention(*inputs, scale=0.25)
+    wanted = torch.autograd.grad(result, inputs, grad)
+    for _ in range(2):
+        found = cudnn_attention.backward(grad, *rest, scale=0.25)
+        torch.testing.assert_close(found, wanted)
+        assert found[2].stride() == v.stride()
+    # Once to see how the gradient is read, then a call each.
+    apart = before == (0, 1, 2, 3)
+    assert op.calls == (before is not None) + 1 + apart + 2
+    assert op.copies == (3 if apart else 0)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
