@@ -8,6 +8,7 @@
 
 #include "kernel/builder.h"
 #include "kernel/place_barriers_overlap.h"
+#include "kernel/split_vector.h"
 #include "kernel/thread_dependence.h"
 #include "sym/symbols.h"
 
@@ -297,8 +298,8 @@ class BarrierPlacing {
     return barrier.scope == Scope::cluster ? kClusterReach : kBlockReach;
   }
 
-  [[nodiscard]] bool may_stand(Reach reach) const {
-    if (in_vector_) return false;
+  [[nodiscard]] bool may_stand(Reach reach, RegionId region) const {
+    if (in_vector_ && region != split_) return false;
     if (reach >= kClusterReach) return control_ <= Variance::cluster;
     if (reach == kBlockReach) return control_ <= Variance::block;
     if (control_ <= Variance::warp) return true;
@@ -314,13 +315,14 @@ class BarrierPlacing {
     for (const OperationId o : operations) {
       Summary one = operation(o);
       builder_.set_region(id);
-      const Reach reach = in_vector_ ? 0 : order_.needed(all.last, one.first);
-      if (reach > 0 && may_stand(reach)) {
+      const bool may_split = !in_vector_ || id == split_;
+      const Reach reach = may_split ? order_.needed(all.last, one.first) : 0;
+      if (reach > 0 && may_stand(reach, id)) {
         emit(reach);
         pass(all.last, reach);
         all.passed = std::max(all.passed, reach);
       }
-      kernel_.regions[id].operations.push_back(o);
+      add(o, id);
       pass(one.first, all.passed);
       pass(all.last, one.passed);
       append(all.first, one.first);
@@ -330,6 +332,17 @@ class BarrierPlacing {
     }
     builder_.set_region(around);
     return all;
+  }
+
+  // The operation, or the parts of a vector region between barriers.
+  void add(OperationId id, RegionId to) {
+    const auto is_barrier = [&](OperationId o) { return kernel_[o].op == Op::barrier; };
+    const bool is_apart =
+        kernel_[id].op == Op::vector &&
+        std::ranges::any_of(kernel_.regions[kernel_[id].regions[0]].operations, is_barrier);
+    if (!is_apart) return kernel_.regions[to].operations.push_back(id);
+    builder_.set_region(to);
+    split_vector(builder_, id, is_barrier);
   }
 
   Summary operation(OperationId id) {
@@ -365,6 +378,7 @@ class BarrierPlacing {
         : p_(placing),
           control_(placing.control_),
           in_vector_(placing.in_vector_),
+          split_(placing.split_),
           axes_(placing.control_axes_),
           guards_(placing.guards_.size()),
           expanded_(placing.expanded_.size()),
@@ -372,6 +386,7 @@ class BarrierPlacing {
     ~Inside() {
       p_.control_ = control_;
       p_.in_vector_ = in_vector_;
+      p_.split_ = split_;
       p_.control_axes_ = axes_;
       p_.guards_.resize(guards_);
       p_.expanded_.resize(expanded_);
@@ -384,6 +399,7 @@ class BarrierPlacing {
     BarrierPlacing& p_;
     Variance control_;
     bool in_vector_;
+    RegionId split_;
     AxisSet axes_;
     std::size_t guards_, expanded_, shared_;
   };
@@ -447,7 +463,7 @@ class BarrierPlacing {
 
   // The barrier that a loop's next iteration needs, at the end of its body.
   void close(RegionId body, Reach reach, Summary& summary) {
-    if (reach == 0 || !may_stand(reach)) return;
+    if (reach == 0 || !may_stand(reach, body)) return;
     const RegionId around = builder_.region();
     builder_.set_region(body);
     emit(reach);
@@ -490,6 +506,8 @@ class BarrierPlacing {
   Summary vector(OperationId id) {
     const RegionId body = kernel_[id].regions[0];
     const Inside inside(*this);
+    // A barrier takes it apart; values for what follows stand for no part of it.
+    split_ = !in_vector_ && kernel_[id].results.empty() ? body : kNone;
     in_vector_ = true;
     return region(body);
   }
@@ -499,6 +517,7 @@ class BarrierPlacing {
     const std::vector<RegionId> regions = kernel_[id].regions;
     const Inside inside(*this);
     in_vector_ = true;
+    split_ = kNone;
     if (const auto* fold = std::get_if<Fold>(&kernel_[id].detail)) {
       for (const Loop& l : fold->loops) enter(l);
     }
@@ -525,6 +544,7 @@ class BarrierPlacing {
   Variance control_ = Variance::kernel;
   AxisSet control_axes_ = 0;
   bool in_vector_ = false;
+  RegionId split_ = kNone;  // the body of the vector region that a barrier may take apart
   std::vector<Guard> guards_;
   std::vector<std::pair<Expr, Expr>> expanded_;
 };

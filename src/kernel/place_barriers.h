@@ -7,7 +7,8 @@
 // clang-format on
 // A barrier stands as late as it may and is of the smallest scope that covers the threads
 // concerned; there is none where one stands already, where indices show that a thread meets its own
-// elements alone, or that elements are never the same. Runs after lower_collectives, which places
+// elements alone, or that elements are never the same. A vector region without results is taken
+// apart where a barrier must stand in it. Runs after lower_collectives, which places
 // the barriers inside of a collective, and before indices are lowered.
 //
 // One store is taken to write an element once before others read it, and global memory to be
@@ -15,9 +16,9 @@
 // for its block: barriers stand between it and the others' accesses of global memory.
 //
 // Only what a barrier can order here is ordered: nothing in control that varies among the threads,
-// in one vector region, or among roles; nothing that mbarriers order (memory of bulk copies and of
-// wgmma); no parameters against others that they may alias. The interpreter finds the races of
-// those.
+// in what a vector region nests, or among roles; nothing that mbarriers order (memory of bulk
+// copies and of wgmma); no parameters against others that they may alias. The interpreter finds the
+// races of those.
 #pragma once
 
 #include "kernel/kernel.h"
