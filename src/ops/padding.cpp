@@ -25,7 +25,7 @@ template <std::size_t rank>
 Types infer_pad(Inference& in) {
   const Type& x = infer::computable(in, 0);
   if (x.rank() != rank + 1 && x.rank() != rank + 2) in.fail("the input has the wrong rank");
-  const auto padding = in.constant_integers(1);
+  const std::vector<Expr> padding = in.integers(1);
   if (padding.size() != 2 * rank) in.fail("padding has the wrong length");
   Sizes sizes = x.sizes;
   for (std::size_t d = 0; d < rank; ++d) {
@@ -40,7 +40,7 @@ Expr magnitude(Expr e) { return sym::max(e, -e); }
 template <Fill fill, std::size_t rank>
 void lower_pad(Lowering& l) {
   const Tensor& x = l.tensor(0);
-  const auto padding = l.args().constant_integers(1);
+  const std::vector<Expr> padding = l.args().integers(1);
   l.result(l.pointwise(l.result_type().sizes, x.dtype, [&](BodyBuilder& b, Indices i) {
     std::vector<Expr> at(i.begin(), i.end());
     for (std::size_t d = 0; d < rank; ++d) {
@@ -88,9 +88,9 @@ void reference_pad(Evaluation& e) {
 constexpr std::int64_t kUnrolledPlaces = 27;
 
 struct Pad {
-  std::int64_t low, high;
+  Expr low, high;
 };
-Pad pad_of(std::span<const std::int64_t> padding, std::size_t dim, std::size_t rank) {
+Pad pad_of(std::span<const Expr> padding, std::size_t dim, std::size_t rank) {
   const std::size_t pair = 2 * (rank - 1 - dim);
   return {padding[pair], padding[pair + 1]};
 }
@@ -99,25 +99,34 @@ template <std::size_t rank>
 Types infer_backward(Inference& in) {
   const Type &g = float_tensor(in, 0), &x = float_tensor(in, 1);
   if (x.rank() != rank + 1 && x.rank() != rank + 2) in.fail("the input has the wrong rank");
-  const auto padding = in.constant_integers(2);
+  const std::vector<Expr> padding = in.integers(2);
   if (padding.size() != 2 * rank) in.fail("padding has the wrong length");
   bool fits = g.rank() == x.rank() && g.dtype == x.dtype;
   for (std::size_t d = 0; fits && d < x.rank(); ++d) {
     const std::size_t first = x.rank() - rank;
-    const Pad pad = d < first ? Pad{0, 0} : pad_of(padding, d - first, rank);
-    fits = in.context().guard_equal(g.sizes[d], x.sizes[d] + (pad.low + pad.high));
+    Expr size = x.sizes[d];
+    if (d >= first) {
+      const Pad pad = pad_of(padding, d - first, rank);
+      size = size + (pad.low + pad.high);
+    }
+    fits = in.context().guard_equal(g.sizes[d], size);
   }
   if (!fits) in.fail("the gradient does not fit");
   return {infer::make(x, x.dtype, x.sizes)};
 }
 
+// Whether it is not known to be 0 or less.
+bool may_copy(Expr pad) { return sym::less_equal(pad, pad.context().constant(0)) != true; }
+bool may_cut(Expr pad) { return sym::less_equal(pad.context().constant(0), pad) != true; }
+
 // The places that an element may have been copied to along a dimension are numbered: of a
 // reflection its own, the one below 0 and the one beyond the end, as far as there are pads; of a
 // replication those from `low` before its own to `high` behind it.
 template <Fill fill>
-std::int64_t places(Pad pad) {
-  if (fill == Fill::reflection) return 1 + (pad.low > 0) + (pad.high > 0);
-  return 1 + std::max<std::int64_t>(pad.low, 0) + std::max<std::int64_t>(pad.high, 0);
+Expr places(Pad pad) {
+  const Expr zero = pad.low.context().constant(0);
+  if (fill == Fill::reflection) return zero + (1 + may_copy(pad.low) + may_copy(pad.high));
+  return sym::max(pad.low, zero) + sym::max(pad.high, zero) + 1;
 }
 
 // One of the places of position p of n.
@@ -138,21 +147,21 @@ Place place(BodyBuilder& b, Pad pad, Expr number, Expr p, Expr n) {
   Place found{own, b.constant(DType::boolean, std::int64_t{1})};
   if (fill == Fill::reflection) {
     const std::int64_t which = *number.constant();
-    if (which == 1 && pad.low > 0) {
-      found.at = b.context().constant(pad.low) - p;
-      found.is_copy = b.logical_and(at_most(zero + 1, p), at_most(p, zero + pad.low));
+    if (which == 1 && may_copy(pad.low)) {
+      found.at = pad.low - p;
+      found.is_copy = b.logical_and(at_most(zero + 1, p), at_most(p, pad.low));
     } else if (which > 0) {
       found.at = n * 2 - 2 + pad.low - p;
       found.is_copy = b.logical_and(at_most(n - 1 - pad.high, p), at_most(p, n - 2));
     }
   } else {
-    const Expr step = number - std::max<std::int64_t>(pad.low, 0);
+    const Expr step = number - sym::max(pad.low, zero);
     found.at = own + step;
     const Val before = b.logical_and(b.less(b.index(step), constant(0)), is(p, zero));
     const Val behind = b.logical_and(b.less(constant(0), b.index(step)), is(p, n - 1));
     found.is_copy = b.logical_or(is(step, zero), b.logical_or(before, behind));
   }
-  if (pad.low < 0 || pad.high < 0) {  // a part of the input is cut off
+  if (may_cut(pad.low) || may_cut(pad.high)) {  // a part of the input is cut off
     const Expr end = n + (pad.low + pad.high);
     const Val inside =
         b.logical_and(at_most(zero, found.at), b.less(b.index(found.at), b.index(end)));
@@ -164,7 +173,7 @@ Place place(BodyBuilder& b, Pad pad, Expr number, Expr p, Expr n) {
 template <Fill fill, std::size_t rank>
 void lower_backward(Lowering& l) {
   const Tensor &g = l.tensor(0), &x = l.tensor(1);
-  const auto padding = l.args().constant_integers(2);
+  const std::vector<Expr> padding = l.args().integers(2);
   const DType compute = abi::compute_type(x.dtype);
   const std::size_t first = x.rank() - rank;
   const auto brought = [&](BodyBuilder& b, Indices i, Indices numbers) {
@@ -184,8 +193,8 @@ void lower_backward(Lowering& l) {
   Sizes reduced;
   std::int64_t total = 1;
   for (std::size_t d = 0; d < rank; ++d) {
-    visits.push_back(places<fill>(pad_of(padding, d, rank)));
-    reduced.push_back(l.context().constant(visits.back()));
+    reduced.push_back(places<fill>(pad_of(padding, d, rank)));
+    visits.push_back(reduced.back().constant().value_or(kUnrolledPlaces + 1));
     total *= visits.back();
   }
   if (total > kUnrolledPlaces) {

@@ -49,3 +49,21 @@ def test_gradients(case, mode, dtype):
         ours, theirs = (((g.double() - exact).square().mean().sqrt() / scale) for g in (got, wanted))
         assert ours <= 1.5 * theirs + 1e-7, (ours, theirs)
     assert not [r.eager for r in inkle.reports() if r.eager]
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_pads_that_are_symbols(mode):
+    torch._dynamo.reset()
+    inkle.reset()
+
+    def f(x, low, high):
+        return F.pad(x.tanh(), (low, high, high, low), mode=mode).square()
+
+    run = torch.compile(f, backend="inkle", dynamic=True)
+    for low, high, size in ((2, 3, 7), (4, 1, 6), (3, 5, 9)):
+        x = torch.randn(2, 3, size, size + 1)
+        torch.testing.assert_close(run(x, low, high), f(x, low, high))
+        exact = gradient(lambda t: f(t, low, high), x.double())
+        got = gradient(lambda t: run(t, low, high), x)
+        assert (got - exact).abs().max() <= 2e-6 * exact.abs().max()
+    assert not [r.eager for r in inkle.reports() if r.eager]
