@@ -1,6 +1,7 @@
 // `inkle kernel`: texts of the kernel IR. `run` interprets one with all its threads under many
 // schedules and says what is wrong with it; `mutate` makes it wrong in one place after the other
 // and says what was noticed.
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <fstream>
@@ -20,6 +21,7 @@ struct KernelTextArguments {
   std::string file;
   std::vector<std::string> sizes;
   std::uint64_t inputs = 0;
+  std::int64_t elements = 0;
   std::int64_t every = 1;
   bool all = false;
   kernel::CheckOptions check;
@@ -32,11 +34,23 @@ kernel::ParsedKernel load_kernel(const std::string& path) {
   return kernel::parse_kernel(text, path);
 }
 
+kernel::Inputs make_inputs(const kernel::Kernel& kernel, const KernelTextArguments& a,
+                           kernel::Digits digits) {
+  const auto is_open = [](const kernel::Memory& m) {
+    return m.shape.empty() && m.space == kernel::Space::global;
+  };
+  if (a.elements == 0 && std::ranges::any_of(kernel.memories, is_open)) {
+    user_error("{}: kernel {}: arguments of [?] have no size in the text: give --elements NUMBER",
+               a.file, kernel.name);
+  }
+  return kernel::make_inputs(kernel, kernel::choose_sizes(kernel, a.sizes), a.inputs, digits,
+                             a.elements);
+}
+
 void run_kernel(const KernelTextArguments& a) {
   const kernel::ParsedKernel parsed = load_kernel(a.file);
   kernel::verify(parsed.kernel);
-  const kernel::Inputs inputs =
-      kernel::make_inputs(parsed.kernel, kernel::choose_sizes(parsed.kernel, a.sizes), a.inputs);
+  const kernel::Inputs inputs = make_inputs(parsed.kernel, a, kernel::Digits::few);
   const kernel::CheckResult result = kernel::check(parsed.kernel, inputs.instances, a.check);
   for (const kernel::Finding& finding : result.findings) {
     fmt::print("{}: {}\n", result.schedule, kernel::to_string(parsed.kernel, finding));
@@ -53,8 +67,7 @@ void run_kernel(const KernelTextArguments& a) {
 void mutate_kernel(const KernelTextArguments& a) {
   const kernel::ParsedKernel parsed = load_kernel(a.file);
   kernel::verify(parsed.kernel);
-  const kernel::Inputs inputs = kernel::make_inputs(
-      parsed.kernel, kernel::choose_sizes(parsed.kernel, a.sizes), a.inputs, kernel::Digits::many);
+  const kernel::Inputs inputs = make_inputs(parsed.kernel, a, kernel::Digits::many);
   constexpr std::array<std::string_view, 4> kVerdicts = {"verifier", "interpreter", "result",
                                                          "survived"};
   std::array<std::size_t, 4> counts{};
@@ -78,6 +91,8 @@ void add_options(CLI::App& command, KernelTextArguments& a) {
   command.add_option("file", a.file, "kernel text")->required();
   command.add_option("--size", a.sizes, "SYMBOL=NUMBER, sizes; default: hints, or small values");
   command.add_option("--inputs", a.inputs, "seed of the arguments' values");
+  command.add_option("--elements", a.elements, "of each argument whose size is [?]")
+      ->check(at_least(1));
   command.add_option("--seeds", a.check.seeds, "random schedules")->capture_default_str();
   command.add_option("--orders", a.check.max_orders,
                      "explore up to N orders of the synchronising accesses");

@@ -45,7 +45,7 @@ std::vector<std::int64_t> choose_sizes(const Kernel& kernel, std::span<const std
 }
 
 Inputs make_inputs(const Kernel& kernel, std::span<const std::int64_t> sizes, std::uint64_t seed,
-                   Digits digits) {
+                   Digits digits, std::int64_t elements) {
   Inputs inputs;
   std::mt19937_64 random(seed + 1);
   const auto value = [&](Expr e) {
@@ -64,7 +64,11 @@ Inputs make_inputs(const Kernel& kernel, std::span<const std::int64_t> sizes, st
         instance.arguments.emplace_back();
         continue;
       }
-      const std::int64_t count = value(element_count(memory));
+      if (memory.shape.empty() && elements == 0) {
+        user_error("kernel {}: the text does not say how many elements {} has", kernel.name,
+                   memory.name);
+      }
+      const std::int64_t count = memory.shape.empty() ? elements : value(element_count(memory));
       const auto size = static_cast<std::size_t>(element_bytes(memory));
       const std::size_t bytes = static_cast<std::size_t>(count) * size;
       auto& owned = inputs.memory.emplace_back(new std::byte[bytes + kAlignment]());
@@ -78,7 +82,8 @@ Inputs make_inputs(const Kernel& kernel, std::span<const std::int64_t> sizes, st
                                                         : loop::make_scalar(memory.dtype, draw % 4);
         loop::write_element(memory.dtype, data + static_cast<std::size_t>(e) * size, scalar);
       }
-      instance.arguments.push_back({{data, bytes}, Writes::by_role, true});
+      const Writes writes = memory.shape.empty() ? Writes::any : Writes::by_role;
+      instance.arguments.push_back({{data, bytes}, writes, true});
     }
   }
   return inputs;
