@@ -5,7 +5,7 @@ not by those of the gradient: it reads every later gradient with the strides of 
 is given to all calls here, that of heads which were joined: (batch, row, head, feature). Eager's own
 gradients lie so, too, but where a program's do not, its graph would be taken by a call of ours. The first
 call of a kind therefore asks for a gradient whose parts are known to be 0. Where they are not, the values
-are copied to rows of another length, for which torch has no graph yet.
+are copied to rows of another length, for which torch has graphs of ours alone.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 _log = logging.getLogger("inkle")
-# Rows of the values grow by multiples of this: cuDNN reads 16 bytes at once.
+# Rows of copied values are longer by this: cuDNN reads 16 bytes at once.
 _PADDING = 8
-_MOST_PADDINGS = 4
 _thread = threading.local()
 
 Tensor = torch.Tensor
@@ -35,9 +34,9 @@ def backward(grad: Tensor, *arguments: Any, **keywords: Any) -> tuple[Tensor, ..
     known = _thread.__dict__.setdefault("paddings", {})
     kind = (grad.device, grad.dtype, *(_geometry(t) for t in (query, key, value, bias)), arguments[12:])
     if kind not in known:
-        if grad.is_cuda and torch.cuda.is_current_stream_capturing():
+        if grad.numel() == 0 or (grad.is_cuda and torch.cuda.is_current_stream_capturing()):
             return _run(grad, 0, *arguments, **keywords)
-        known[kind] = _padding(grad, *arguments, **keywords)
+        known[kind] = 0 if _reads_as_it_lies(grad, arguments, keywords) else _PADDING
     return _run(grad, known[kind], *arguments, **keywords)
 
 
@@ -61,44 +60,34 @@ def _run(grad: Tensor, padding: int, *arguments: Any, **keywords: Any) -> tuple[
     return of_query, of_key, torch.empty_like(value).copy_(of_value)
 
 
-def _padding(grad: Tensor, *arguments: Any, **keywords: Any) -> int:
-    """By how much rows of the values must grow for torch to read this gradient as it lies."""
+def _reads_as_it_lies(grad: Tensor, arguments: Sequence[Any], keywords: dict[str, Any]) -> bool:
+    """Of a gradient that is 1 in the last row of the first head and 0 elsewhere, those of query and
+    value must be 0 for all other rows and heads, and that of value not for this one, unless dropout
+    made it so."""
+    query, key, value, out, logarithms, seed, offset, bias, *others = arguments
     try:
-        for padding in range(0, _MOST_PADDINGS * _PADDING, _PADDING):
-            if _reads_as_it_lies(grad, padding, arguments, keywords):
-                return padding
-            _log.info("cuDNN's attention reads gradients in another order than %s: %s", grad.stride(),
-                      "the values are copied")  # fmt: skip
+        query, key, value = (_ones(t) for t in (query, key, value))
+        bias = None if bias is None else _ones(bias).zero_()
+        # All weights are 1.
+        scale = keywords.get("scale")
+        score = query.shape[-1] * (query.shape[-1] ** -0.5 if scale is None else scale)
+        out, logarithms = torch.zeros_like(out), torch.full_like(logarithms, score)
+        probe = torch.zeros_like(grad)
+        probe[0, 0, -1] = 1
+        of_query, _, of_value = _run(
+            probe, 0, query, key, value, out, logarithms, seed, offset, bias, *others, **keywords
+        )
+        elsewhere = of_query.count_nonzero() - of_query[0, 0, -1].count_nonzero()
+        elsewhere += of_value.count_nonzero() - of_value[0, 0].count_nonzero()
+        is_seen = of_value[0, 0].any() if others[4] == 0.0 else True
+        is_right = bool((elsewhere == 0) & is_seen)
     except torch.OutOfMemoryError:
         _log.info("no memory to see how cuDNN's attention reads gradients of %s", tuple(grad.shape))
-        return 0
-    raise RuntimeError(
-        f"torch's attention of cuDNN reads a gradient of sizes {tuple(grad.shape)} and strides "
-        f"{grad.stride()} in another order. Run the first backward in a fresh process, or switch it off "
-        "by torch.backends.cuda.enable_cudnn_sdp(False)."
-    )
-
-
-def _reads_as_it_lies(
-    grad: Tensor, padding: int, arguments: Sequence[Any], keywords: dict[str, Any]
-) -> bool:
-    """Of a gradient that is 1 in the last row of the first head and 0 elsewhere, those of query and
-    value must be 0 for all other rows and heads."""
-    query, key, value, out, logarithms, seed, offset, bias, *others = arguments
-    query, key, value = (_ones(t) for t in (query, key, value))
-    bias = None if bias is None else _ones(bias).zero_()
-    # All weights are 1.
-    scale = keywords.get("scale")
-    score = query.shape[-1] * (query.shape[-1] ** -0.5 if scale is None else scale)
-    out, logarithms = torch.zeros_like(out), torch.full_like(logarithms, score)
-    probe = torch.zeros_like(grad)
-    probe[0, 0, -1] = 1
-    of_query, _, of_value = _run(
-        probe, padding, query, key, value, out, logarithms, seed, offset, bias, *others, **keywords
-    )
-    elsewhere = of_query.count_nonzero() - of_query[0, 0, -1].count_nonzero()
-    elsewhere += of_value.count_nonzero() - of_value[0, 0].count_nonzero()
-    return bool((elsewhere == 0) & of_value[0, 0].any())
+        return True
+    if not is_right:
+        _log.info("cuDNN's attention has read gradients of %s in another order: values are copied",
+                  tuple(grad.shape))  # fmt: skip
+    return is_right
 
 
 def _ones(like: Tensor) -> Tensor:
