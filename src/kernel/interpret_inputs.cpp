@@ -64,11 +64,8 @@ Inputs make_inputs(const Kernel& kernel, std::span<const std::int64_t> sizes, st
         instance.arguments.emplace_back();
         continue;
       }
-      if (memory.shape.empty() && elements == 0) {
-        user_error("kernel {}: the text does not say how many elements {} has", kernel.name,
-                   memory.name);
-      }
-      const std::int64_t count = memory.shape.empty() ? elements : value(element_count(memory));
+      const bool is_open = memory.shape.empty() && elements > 0;
+      const std::int64_t count = is_open ? elements : value(element_count(memory));
       const auto size = static_cast<std::size_t>(element_bytes(memory));
       const std::size_t bytes = static_cast<std::size_t>(count) * size;
       auto& owned = inputs.memory.emplace_back(new std::byte[bytes + kAlignment]());
@@ -82,7 +79,8 @@ Inputs make_inputs(const Kernel& kernel, std::span<const std::int64_t> sizes, st
                                                         : loop::make_scalar(memory.dtype, draw % 4);
         loop::write_element(memory.dtype, data + static_cast<std::size_t>(e) * size, scalar);
       }
-      const Writes writes = memory.shape.empty() ? Writes::any : Writes::by_role;
+      // Nobody need write all of a memory whose size was given from outside.
+      const Writes writes = is_open ? Writes::any : Writes::by_role;
       instance.arguments.push_back({{data, bytes}, writes, true});
     }
   }

@@ -27,8 +27,7 @@ enum class Digits : std::uint8_t { few, many };
 
 // Parameters with values in -4..4, different from instance to instance and seed to seed: multiples
 // of 1/4, whose sums are exact; or such as show every change of the order of a sum. Integers are in
-// 0..4. `elements`: of parameters without a shape (`f32[?]`). Throws UserError where there is such
-// a one and none are given.
+// 0..4. `elements`: of parameters without a shape (`f32[?]`), which need some.
 [[nodiscard]] Inputs make_inputs(const Kernel& kernel, std::span<const std::int64_t> sizes,
                                  std::uint64_t seed = 0, Digits digits = Digits::few,
                                  std::int64_t elements = 0);

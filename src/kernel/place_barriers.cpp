@@ -298,8 +298,12 @@ class BarrierPlacing {
     return barrier.scope == Scope::cluster ? kClusterReach : kBlockReach;
   }
 
+  // Whether a barrier may stand between operations of the region, whoever comes there.
+  [[nodiscard]] bool takes_barriers(RegionId region) const {
+    return !in_vector_ || region == splittable_;
+  }
   [[nodiscard]] bool may_stand(Reach reach, RegionId region) const {
-    if (in_vector_ && region != split_) return false;
+    if (!takes_barriers(region)) return false;
     if (reach >= kClusterReach) return control_ <= Variance::cluster;
     if (reach == kBlockReach) return control_ <= Variance::block;
     if (control_ <= Variance::warp) return true;
@@ -315,8 +319,7 @@ class BarrierPlacing {
     for (const OperationId o : operations) {
       Summary one = operation(o);
       builder_.set_region(id);
-      const bool may_split = !in_vector_ || id == split_;
-      const Reach reach = may_split ? order_.needed(all.last, one.first) : 0;
+      const Reach reach = takes_barriers(id) ? order_.needed(all.last, one.first) : 0;
       if (reach > 0 && may_stand(reach, id)) {
         emit(reach);
         pass(all.last, reach);
@@ -338,7 +341,7 @@ class BarrierPlacing {
   void add(OperationId id, RegionId to) {
     const auto is_barrier = [&](OperationId o) { return kernel_[o].op == Op::barrier; };
     const bool is_apart =
-        kernel_[id].op == Op::vector &&
+        kernel_[id].op == Op::vector && kernel_[id].results.empty() &&
         std::ranges::any_of(kernel_.regions[kernel_[id].regions[0]].operations, is_barrier);
     if (!is_apart) return kernel_.regions[to].operations.push_back(id);
     builder_.set_region(to);
@@ -378,7 +381,7 @@ class BarrierPlacing {
         : p_(placing),
           control_(placing.control_),
           in_vector_(placing.in_vector_),
-          split_(placing.split_),
+          splittable_(placing.splittable_),
           axes_(placing.control_axes_),
           guards_(placing.guards_.size()),
           expanded_(placing.expanded_.size()),
@@ -386,7 +389,7 @@ class BarrierPlacing {
     ~Inside() {
       p_.control_ = control_;
       p_.in_vector_ = in_vector_;
-      p_.split_ = split_;
+      p_.splittable_ = splittable_;
       p_.control_axes_ = axes_;
       p_.guards_.resize(guards_);
       p_.expanded_.resize(expanded_);
@@ -399,7 +402,7 @@ class BarrierPlacing {
     BarrierPlacing& p_;
     Variance control_;
     bool in_vector_;
-    RegionId split_;
+    RegionId splittable_;
     AxisSet axes_;
     std::size_t guards_, expanded_, shared_;
   };
@@ -506,8 +509,8 @@ class BarrierPlacing {
   Summary vector(OperationId id) {
     const RegionId body = kernel_[id].regions[0];
     const Inside inside(*this);
-    // A barrier takes it apart; values for what follows stand for no part of it.
-    split_ = !in_vector_ && kernel_[id].results.empty() ? body : kNone;
+    // A barrier takes it apart, unless it has results, which would be of no one part.
+    splittable_ = !in_vector_ && kernel_[id].results.empty() ? body : kNone;
     in_vector_ = true;
     return region(body);
   }
@@ -517,7 +520,7 @@ class BarrierPlacing {
     const std::vector<RegionId> regions = kernel_[id].regions;
     const Inside inside(*this);
     in_vector_ = true;
-    split_ = kNone;
+    splittable_ = kNone;
     if (const auto* fold = std::get_if<Fold>(&kernel_[id].detail)) {
       for (const Loop& l : fold->loops) enter(l);
     }
@@ -544,7 +547,7 @@ class BarrierPlacing {
   Variance control_ = Variance::kernel;
   AxisSet control_axes_ = 0;
   bool in_vector_ = false;
-  RegionId split_ = kNone;  // the body of the vector region that a barrier may take apart
+  RegionId splittable_ = kNone;  // body of a vector region that a barrier may take apart
   std::vector<Guard> guards_;
   std::vector<std::pair<Expr, Expr>> expanded_;
 };
