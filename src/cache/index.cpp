@@ -3,16 +3,19 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
 #include <optional>
 #include <string_view>
+#include <thread>
 
 #include "base/log.h"
 
 namespace inkle::cache {
 namespace {
 
-constexpr int kWaitMilliseconds = 500;  // for another process that writes
+// For another process that writes, closes the database or makes it.
+constexpr std::chrono::milliseconds kWait{2000}, kPause{5};
 constexpr int kMostMisses = 64;
 
 constexpr const char* kTables =
@@ -77,6 +80,18 @@ struct Index::Impl {
     return database != nullptr &&
            sqlite3_exec(database, text, nullptr, nullptr, nullptr) == SQLITE_OK;
   }
+  // Without a log, one process at a time may change to it, and SQLite does not wait for that one:
+  // each of two could hold what the other needs.
+  bool keep_log() {
+    const auto end = std::chrono::steady_clock::now() + kWait;
+    while (!run("PRAGMA journal_mode=WAL")) {
+      if (sqlite3_errcode(database) != SQLITE_BUSY || std::chrono::steady_clock::now() > end) {
+        return false;
+      }
+      std::this_thread::sleep_for(kPause);
+    }
+    return true;
+  }
   // No later call waits for it again.
   void give_up() {
     warn("cache.write", "the index of the cache cannot be used: {}",
@@ -97,8 +112,8 @@ struct Index::Impl {
 Index::Index(const std::filesystem::path& file) : impl_(std::make_unique<Impl>()) {
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW;
   const bool is_open = sqlite3_open_v2(file.c_str(), &impl_->database, flags, nullptr) == SQLITE_OK;
-  if (is_open) sqlite3_busy_timeout(impl_->database, kWaitMilliseconds);
-  if (is_open && impl_->run("PRAGMA journal_mode=WAL") && impl_->run("PRAGMA synchronous=NORMAL") &&
+  if (is_open) sqlite3_busy_timeout(impl_->database, static_cast<int>(kWait.count()));
+  if (is_open && impl_->keep_log() && impl_->run("PRAGMA synchronous=NORMAL") &&
       impl_->run(kTables)) {
     return;
   }

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <barrier>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +19,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cache/entry.h"
+#include "cache/index.h"
 #include "package/format.h"
 #include "package/hash.h"
 
@@ -272,6 +274,28 @@ TEST_F(StoreTest, AFileInPlaceOfAFolderStopsNobody) {
   store->put(key_, content(10));
   EXPECT_EQ(store->find(key_), std::nullopt);
   store->settle();
+}
+
+TEST_F(StoreTest, SeveralMayBeTheFirst) {
+  constexpr int kTurns = 50, kOpeners = 8;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const fs::path folder = root_ / std::to_string(turn);
+    std::barrier at_once(kOpeners);
+    std::vector<std::thread> openers;
+    for (int n = 0; n < kOpeners; ++n) {
+      openers.emplace_back([&, n] {
+        at_once.arrive_and_wait();
+        const auto store = Store::open(folder);
+        const Key key{{"kernel", std::to_string(n)}};
+        store->put(key, content(100));
+        store->settle();
+      });
+    }
+    for (std::thread& opener : openers) opener.join();
+    const auto rows = Index(folder / "index.db").rows();
+    EXPECT_EQ(rows.size(), kOpeners);
+  }
+  EXPECT_THAT(lines_, testing::IsEmpty());
 }
 
 TEST_F(StoreTest, SeveralWritersLeaveWholeEntries) {
