@@ -2,31 +2,18 @@
 
 #include <algorithm>
 #include <bit>
-#include <deque>
 #include <optional>
 #include <utility>
 
+#include "base/error.h"
 #include "kernel/builder.h"
-#include "kernel/place_barriers_overlap.h"
+#include "kernel/place_barriers_order.h"
 #include "kernel/split_vector.h"
 #include "kernel/thread_dependence.h"
 #include "sym/symbols.h"
 
 namespace inkle::kernel {
 namespace {
-
-// A touch, by its number, as it is seen from elsewhere.
-struct Seen {
-  std::uint32_t touch = 0;
-  Reach passed = 0;  // the barrier that surely stands between it and where it is seen
-};
-
-// Accesses of a part of the kernel, as seen from outside.
-struct Summary {
-  std::vector<Seen> first;  // `passed`: barriers since the part's begin
-  std::vector<Seen> last;   // `passed`: barriers up to the part's end
-  Reach passed = 0;         // the barrier that every way through the part passes
-};
 
 // Whether threads may meet in memory: some is shared, or loaded and stored.
 bool passes_values(const Kernel& kernel) {
@@ -52,102 +39,6 @@ void pass(std::vector<Seen>& touches, Reach barrier) {
   if (barrier == 0) return;
   for (Seen& t : touches) t.passed = std::max(t.passed, barrier);
 }
-
-// All touches, and which barriers must stand between them.
-class TouchOrder {
- public:
-  TouchOrder(const Kernel& kernel, Overlap& overlap, const SharedSymbols& shared)
-      : kernel_(kernel),
-        overlap_(overlap),
-        shared_(shared),
-        widest_(kernel.cluster() > 1 ? kClusterReach : kBlockReach) {}
-
-  Seen number(Touch touch) {
-    touches_.push_back(std::move(touch));
-    return {static_cast<std::uint32_t>(touches_.size() - 1), 0};
-  }
-
-  [[nodiscard]] bool is_remote(const Seen& seen) const { return touches_[seen.touch].is_remote; }
-  // The reach between some accesses and those that come then, with some symbol being another.
-  Reach needed(const std::vector<Seen>& before, const std::vector<Seen>& after,
-               sym::Substitution next = {}) {
-    Reach out = 0;
-    for (const Seen& a : after) {
-      const Touch* then = &touches_[a.touch];
-      Touch moved;
-      // The last ones first: they are the most likely to ask for a barrier.
-      for (std::size_t i = before.size(); i-- > 0 && out < widest_;) {
-        const Seen& b = before[i];
-        if (!may_meet(touches_[b.touch], *then)) continue;
-        if (!next.empty() && then != &moved) {
-          moved = with(*then, next);
-          then = &moved;
-        }
-        out = std::max(out, needed(touches_[b.touch], *then, std::max(b.passed, a.passed)));
-      }
-    }
-    return out;
-  }
-
-  // Accesses that a barrier of the widest scope has passed concern nobody any more.
-  void forget(Summary& summary) const {
-    const auto is_over = [&](const Seen& t) { return t.passed >= widest_; };
-    std::erase_if(summary.first, is_over);
-    std::erase_if(summary.last, is_over);
-  }
-
- private:
-  // Whether one of the two may have to wait for the other, whatever their indices are.
-  [[nodiscard]] bool may_meet(const Touch& before, const Touch& after) const {
-    if (before.kind != Touch::Kind::access || after.kind != Touch::Kind::access) {
-      const bool is_released = after.kind == Touch::Kind::release &&
-                               before.kind == Touch::Kind::access && is_for_others(before, true);
-      const bool is_acquired = before.kind == Touch::Kind::acquire &&
-                               after.kind == Touch::Kind::access && is_for_others(after, false);
-      return is_released || is_acquired;
-    }
-    if (before.memory != after.memory || (!before.writes && !after.writes)) return false;
-    if (before.is_strong && after.is_strong) return false;
-    // What a kernel gives is written once, or by one thread, and so is what one store writes before
-    // others read it: indices need not show it.
-    const bool is_shared = kernel_.memories[before.memory].space == Space::shared;
-    const bool is_once = !is_shared || before.operation == after.operation;
-    return !is_once || !before.writes || !after.writes;
-  }
-
-  Reach needed(const Touch& before, const Touch& after, Reach passed) {
-    const bool is_remote = before.is_remote || after.is_remote;
-    if (passed >= (is_remote ? kClusterReach : kBlockReach)) return 0;
-    Reach reach = 0;
-    if (!is_remote) {
-      reach = overlap_.reach(before, after, shared_);
-    } else if (!overlap_.is_disjoint(before, after, shared_)) {
-      reach = kClusterReach;
-    }
-    return reach <= passed ? 0 : reach;
-  }
-
-  static Touch with(Touch t, sym::Substitution next) {
-    for (Expr& e : t.indices) e = sym::substitute(e, next);
-    for (Guard& g : t.guards) {
-      g.expression = sym::substitute(g.expression, next);
-      g.bound = sym::substitute(g.bound, next);
-    }
-    return t;
-  }
-
-  // An access of global memory that other blocks may read, or have written.
-  [[nodiscard]] bool is_for_others(const Touch& touch, bool writes) const {
-    const Space space = kernel_.memories[touch.memory].space;
-    return touch.writes == writes && (space == Space::global || space == Space::workspace);
-  }
-
-  const Kernel& kernel_;
-  Overlap& overlap_;
-  const SharedSymbols& shared_;
-  Reach widest_;
-  std::deque<Touch> touches_;  // by number
-};
 
 class BarrierPlacing {
  public:
@@ -206,6 +97,12 @@ class BarrierPlacing {
     builder_.barrier(info);
   }
 
+  void refuse(MemoryId memory) const {
+    if (memory == kNone) return;
+    unsupported("kernel {}: threads may meet in {} where no barrier can stand", kernel_.name,
+                kernel_.memories[memory].name);
+  }
+
   // --- Accesses
 
   // One thread that synchronises with other blocks does so for its own.
@@ -234,6 +131,7 @@ class BarrierPlacing {
     }
     Touch t;
     t.operation = id;
+    t.region = region_;
     t.memory = access.memory;
     t.writes = writes;
     t.is_strong = access.order != Order::weak;
@@ -241,6 +139,7 @@ class BarrierPlacing {
     t.guards = guards_;
     t.indices = access.indices;
     for (const Expr e : access.indices) t.expanded.push_back(sym::substitute(e, expanded_));
+    for (Guard& g : t.guards) g.expanded = sym::substitute(g.expression, expanded_);
     into.first.push_back(order_.number(std::move(t)));
     into.last.push_back(into.first.back());
   }
@@ -317,10 +216,13 @@ class BarrierPlacing {
     kernel_.regions[id].operations.clear();
     Summary all;
     for (const OperationId o : operations) {
+      region_ = id;
       Summary one = operation(o);
       builder_.set_region(id);
-      const Reach reach = takes_barriers(id) ? order_.needed(all.last, one.first) : 0;
-      if (reach > 0 && may_stand(reach, id)) {
+      const Reach reach = order_.needed(all.last, one.first);
+      if (reach > 0 && !may_stand(reach, id)) {
+        refuse(order_.meeting(all.last, one.first));
+      } else if (reach > 0) {
         emit(reach);
         pass(all.last, reach);
         all.passed = std::max(all.passed, reach);
@@ -443,30 +345,28 @@ class BarrierPlacing {
     const std::size_t at_begin = shared_.size();
     Summary out = region(body);
     shared_.forget(at_begin);
-    close(body, needed_around(out, info), out);
+    const auto next = next_of(info, out);
+    close(body, {&next, 1}, out);
     const bool runs = info.at_least_once || sym::less(info.begin, info.end) == true;
     if (!runs) out.passed = 0;
     return out;
   }
 
-  // The reach between accesses of an iteration and the first ones of the next, or of any later one
-  // if there may be no barrier in between.
-  Reach needed_around(const Summary& body, const Loop& info) {
-    if (body.last.empty() || body.first.empty()) return 0;
-    const bool is_next = body.passed >= kBlockReach;
-    const std::pair<Expr, Expr> next{info.variable,
-                                     is_next ? info.variable + info.step : another(info.variable)};
-    return order_.needed(body.last, body.first, {&next, 1});
-  }
-
-  Expr another(Expr symbol) {
-    const sym::SymbolInfo info = context_.info(symbol);
-    return sym::fresh(context_, info);
+  // The same accesses in the next iteration, or in any later one if there may be no barrier
+  // between.
+  std::pair<Expr, Expr> next_of(const Loop& info, const Summary& body) {
+    if (body.passed >= kBlockReach) return {info.variable, info.variable + info.step};
+    const sym::SymbolInfo facts = context_.info(info.variable);
+    return {info.variable, sym::fresh(context_, facts)};
   }
 
   // The barrier that a loop's next iteration needs, at the end of its body.
-  void close(RegionId body, Reach reach, Summary& summary) {
-    if (reach == 0 || !may_stand(reach, body)) return;
+  void close(RegionId body, sym::Substitution next, Summary& summary) {
+    const Reach reach = order_.needed(summary.last, summary.first, next);
+    if (reach == 0) return;
+    if (!may_stand(reach, body)) {
+      return refuse(order_.meeting(summary.last, summary.first, next));
+    }
     const RegionId around = builder_.region();
     builder_.set_region(body);
     emit(reach);
@@ -483,7 +383,7 @@ class BarrierPlacing {
     const std::size_t at_begin = shared_.size();
     Summary out = region(body);
     shared_.forget(at_begin);
-    close(body, order_.needed(out.last, out.first), out);
+    close(body, {}, out);
     return out;
   }
 
@@ -544,6 +444,7 @@ class BarrierPlacing {
   std::vector<bool> is_left_, is_loaded_;  // by memory
   std::vector<Seen> copies_;               // by copy_async, so far
   // Where the walk is.
+  RegionId region_ = kNone;
   Variance control_ = Variance::kernel;
   AxisSet control_axes_ = 0;
   bool in_vector_ = false;

@@ -15,10 +15,10 @@
 // written by one thread an element. Where one thread releases or acquires at gpu scope, it does so
 // for its block: barriers stand between it and the others' accesses of global memory.
 //
-// Only what a barrier can order here is ordered: nothing in control that varies among the threads,
-// in what a vector region nests, or among roles; nothing that mbarriers order (memory of bulk
-// copies and of wgmma); no parameters against others that they may alias. The interpreter finds the
-// races of those.
+// A kernel is refused (Unsupported) where threads may meet and no barrier can stand: in control
+// that varies among the threads, and in what a vector region nests. Left to the author are roles,
+// what mbarriers order (memory of bulk copies and of wgmma), and parameters against others that
+// they may alias; the interpreter finds the races of those.
 #pragma once
 
 #include "kernel/kernel.h"

@@ -51,6 +51,75 @@ std::optional<std::int64_t> unit_of(Expr index, const ThreadAxis& axis) {
   return *step->constant();
 }
 
+// Expressions that are the same at both accesses if they touch one element.
+using Same = std::vector<std::pair<Expr, Expr>>;
+
+// The digits of an index below a radix, and those from it on.
+struct Digits {
+  Expr high, low;
+};
+Digits digits_of(Expr index, Expr radix) {
+  sym::Context& context = index.context();
+  Digits out{context.constant(0), context.constant(0)};
+  for (const Expr term : terms_of(index)) {
+    if (sym::divides(radix, term)) {
+      out.high = out.high + sym::floordiv(term, radix);
+    } else {
+      out.low = out.low + term;
+    }
+  }
+  return out;
+}
+
+// The largest power of two, up to that of a vector of bytes, that divides both.
+std::int64_t unit_of_both(Expr a, Expr b) {
+  std::int64_t unit = 64;
+  while (unit > 1 && !(sym::divides(unit, a) && sym::divides(unit, b))) unit /= 2;
+  return unit;
+}
+
+// How many times a sum stands in an expression, by the first symbol of it; 0 if that is not known.
+std::int64_t times_in(Expr e, Expr sum) {
+  const std::vector<Expr> symbols = sym::symbols(sum);
+  if (symbols.empty()) return 0;
+  const auto of_e = sym::stride(e, symbols[0]), of_sum = sym::stride(sum, symbols[0]);
+  if (!of_e || !of_sum || !of_e->constant() || of_sum->constant().value_or(0) <= 0) return 0;
+  return *of_e->constant() / *of_sum->constant();
+}
+
+// Whether guards or ranges say that 0 <= e < radix.
+bool is_below(Expr e, Expr radix, const Touch& touch) {
+  if (sym::bounds(e).low < 0) return false;
+  if (sym::less(e, radix) == true) return true;
+  return std::ranges::any_of(touch.guards, [&](const Guard& guard) {
+    const std::int64_t times = guard.is_equality ? 0 : times_in(e, guard.expanded);
+    if (times <= 0 || guard.bound * times != radix) return false;
+    // Sum and bound are multiples of a unit, so what is less than a unit reaches no further.
+    const sym::Range rest = sym::bounds(e - guard.expanded * times);
+    return rest.low >= 0 && rest.high < unit_of_both(guard.expanded, guard.bound) * times;
+  });
+}
+
+// What a guard says an expression is; none if it may be several values.
+std::optional<std::int64_t> value_of(const Guard& guard) {
+  const auto bound = guard.bound.constant();
+  if (!bound) return std::nullopt;
+  if (guard.is_equality) return bound;
+  if (sym::bounds(guard.expanded).low == *bound - 1) return *bound - 1;
+  return std::nullopt;
+}
+
+// Of an index of both accesses by a radix that guards of both have; nothing where one is not known
+// to have such digits.
+void split(std::pair<Expr, Expr> index, Expr radix, const Touch& a, const Touch& b, Same& parts) {
+  const Digits of_a = digits_of(index.first, radix);
+  const Digits of_b = digits_of(index.second, radix);
+  if (of_a.high.is_constant(0) || of_b.high.is_constant(0)) return;
+  if (!is_below(of_a.low, radix, a) || !is_below(of_b.low, radix, b)) return;
+  parts.emplace_back(of_a.high, of_b.high);
+  parts.emplace_back(of_a.low, of_b.low);
+}
+
 // e mod n of both, where the parts that are not known are the same and the difference is not 0.
 bool has_other_remainder(Expr a, Expr b) {
   if (a.kind() != sym::Kind::mod || b.kind() != sym::Kind::mod) return false;
@@ -204,6 +273,85 @@ bool Overlap::find_disjoint(const Touch& a, const Touch& b, const SharedSymbols&
     }
   }
   return false;
+}
+
+// With the values of symbols that guards on sums of them leave one value.
+Touch Overlap::pinned(Touch touch) const {
+  Names names;
+  for (const Guard& guard : touch.guards) {
+    const auto bound = guard.bound.constant();
+    if (guard.is_equality || !bound) continue;
+    for (const Expr s : sym::symbols(guard.expanded)) {
+      const auto step = sym::stride(guard.expanded, s);
+      if (!step || step->constant().value_or(0) <= 0) continue;
+      const sym::Range rest = sym::bounds(guard.expanded - s * *step);
+      const std::int64_t low = sym::bounds(s).low;
+      if (rest.low >= 0 && low >= 0 && rest.low + (low + 1) * *step->constant() >= *bound) {
+        names.emplace_back(s, context_.constant(low));
+      }
+    }
+  }
+  for (Expr& e : touch.expanded) e = sym::substitute(e, names);
+  for (Guard& g : touch.guards) g.expanded = sym::substitute(g.expanded, names);
+  return touch;
+}
+
+std::vector<std::pair<Expr, Expr>> Overlap::determined_by(const Touch& a, const Touch& b) const {
+  Same parts;
+  for (std::size_t d = 0; d < a.expanded.size() && d < b.expanded.size(); ++d) {
+    parts.emplace_back(a.expanded[d], b.expanded[d]);
+  }
+  for (const Guard& guard : a.guards) {
+    const auto is_size = [&](Expr s) { return std::ranges::find(sizes_, s) != sizes_.end(); };
+    if (guard.is_equality || !sym::all_symbols(guard.bound, is_size)) continue;
+    const std::size_t count = parts.size();
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::int64_t times = times_in(parts[i].first, guard.expanded);
+      if (times > 0) split(parts[i], guard.bound * times, a, b, parts);
+    }
+  }
+  for (const Guard& ga : a.guards) {
+    const auto value = value_of(ga);
+    if (!value) continue;
+    for (const Guard& gb : b.guards) {
+      if (value_of(gb) == value) parts.emplace_back(ga.expanded, gb.expanded);
+    }
+  }
+  return parts;
+}
+
+// The index with one symbol for what a guard bounds.
+Expr Overlap::narrowed(Expr index, const Touch& touch) const {
+  for (const Guard& guard : touch.guards) {
+    const auto bound = guard.bound.constant();
+    if (guard.is_equality || !bound) continue;
+    const std::int64_t times = times_in(index, guard.expression);
+    const Expr rest = index - guard.expression * times;
+    const auto is_left = [&](Expr s) { return sym::contains(rest, s); };
+    if (times == 0 || std::ranges::any_of(sym::symbols(guard.expression), is_left)) continue;
+    sym::Range range = sym::bounds(guard.expression);
+    range.high = std::min(range.high, *bound - 1);
+    if (range.low > range.high) continue;  // nobody comes here
+    index = rest + sym::fresh(context_, {.range = range}) * times;
+  }
+  return index;
+}
+
+bool Overlap::is_apart(const Touch& a, const Touch& b, const SharedSymbols& shared) {
+  const Same parts = determined_by(pinned(a), pinned(b));
+  const auto is_same = [&](std::size_t axis) {
+    return std::ranges::any_of(parts, [&](const auto& part) {
+      const std::int64_t unit = units(part.first)[axis];
+      return unit != 0 && unit == units(part.second)[axis];
+    });
+  };
+  bool is_one = true;
+  for (std::size_t i = 0; i < threads_.size(); ++i) is_one = is_one && is_same(i);
+  if (is_one) return true;
+  Touch narrow_a = a, narrow_b = b;
+  for (Expr& e : narrow_a.indices) e = narrowed(e, a);
+  for (Expr& e : narrow_b.indices) e = narrowed(e, b);
+  return find_disjoint(narrow_a, narrow_b, shared);
 }
 
 }  // namespace inkle::kernel

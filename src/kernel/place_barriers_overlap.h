@@ -23,6 +23,7 @@ struct Guard {
   Expr expression;
   bool is_equality = true;
   Expr bound;
+  Expr expanded;  // the expression as Touch's `expanded`
 };
 
 // What a branch's condition says of indices.
@@ -34,6 +35,7 @@ struct Touch {
   enum class Kind : std::uint8_t { access, release, acquire };
   Kind kind = Kind::access;
   OperationId operation = kNone;
+  RegionId region = kNone;  // that it stands in
   MemoryId memory = kNone;
   bool writes = false;
   bool is_strong = false;  // those do not race with each other
@@ -75,7 +77,7 @@ class SharedSymbols {
 class Overlap {
  public:
   Overlap(const Kernel& kernel, sym::Context& context)
-      : context_(context), threads_(axes_of(kernel, AxisKind::thread)) {}
+      : context_(context), threads_(axes_of(kernel, AxisKind::thread)), sizes_(kernel.sizes) {}
 
   // The least reach that has all threads of a block that may touch one element by `a` and by `b`.
   [[nodiscard]] Reach reach(const Touch& a, const Touch& b, const SharedSymbols& shared);
@@ -83,6 +85,9 @@ class Overlap {
   [[nodiscard]] bool is_one_thread(const Touch& touch);
   // Whether no element is touched by both.
   [[nodiscard]] bool is_disjoint(const Touch& a, const Touch& b, const SharedSymbols& shared);
+  // Whether no two threads of a block touch one element by `a` and `b`, by all that guards say:
+  // what is asked where no barrier may stand.
+  [[nodiscard]] bool is_apart(const Touch& a, const Touch& b, const SharedSymbols& shared);
 
  private:
   using Names = std::vector<std::pair<Expr, Expr>>;
@@ -91,6 +96,11 @@ class Overlap {
 
   const Units& units(Expr index);
   [[nodiscard]] bool is_determined(std::size_t axis, const Touch& a, const Touch& b);
+  // Expressions that are the same at both accesses if they touch one element.
+  [[nodiscard]] std::vector<std::pair<Expr, Expr>> determined_by(const Touch& a,
+                                                                 const Touch& b) const;
+  [[nodiscard]] Touch pinned(Touch touch) const;
+  Expr narrowed(Expr index, const Touch& touch) const;
   // What an answer depends on: indices and guards of both accesses, and what is shared.
   struct Question {
     std::vector<std::uintptr_t> parts;
@@ -108,6 +118,7 @@ class Overlap {
 
   sym::Context& context_;
   std::vector<ThreadAxis> threads_;
+  std::vector<Expr> sizes_;
   std::unordered_map<const sym::Node*, Units> units_;  // by index
   std::unordered_map<Question, bool, Hash> disjoint_;  // answers
 };

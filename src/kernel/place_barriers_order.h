@@ -1,0 +1,58 @@
+// Which accesses of a part of a kernel must have a barrier between them: for place_barriers alone.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "kernel/place_barriers_overlap.h"
+
+namespace inkle::kernel {
+
+// A touch, by its number, as it is seen from elsewhere.
+struct Seen {
+  std::uint32_t touch = 0;
+  Reach passed = 0;  // the barrier that surely stands between it and where it is seen
+};
+
+// Accesses of a part of the kernel, as seen from outside.
+struct Summary {
+  std::vector<Seen> first;  // `passed`: barriers since the part's begin
+  std::vector<Seen> last;   // `passed`: barriers up to the part's end
+  Reach passed = 0;         // the barrier that every way through the part passes
+};
+
+// All touches, and which barriers must stand between them.
+class TouchOrder {
+ public:
+  TouchOrder(const Kernel& kernel, Overlap& overlap, const SharedSymbols& shared);
+
+  Seen number(Touch touch);
+  [[nodiscard]] bool is_remote(const Seen& seen) const { return touches_[seen.touch].is_remote; }
+  // The reach between some accesses and those that come then, with some symbol being another.
+  [[nodiscard]] Reach needed(const std::vector<Seen>& before, const std::vector<Seen>& after,
+                             sym::Substitution next = {});
+  // The memory where threads may meet in such accesses, though all that is known of indices and
+  // control is considered; kNone if nowhere.
+  [[nodiscard]] MemoryId meeting(const std::vector<Seen>& before, const std::vector<Seen>& after,
+                                 sym::Substitution next = {});
+  // Accesses that a barrier of the widest scope has passed concern nobody any more.
+  void forget(Summary& summary) const;
+
+ private:
+  // Whether one of the two may have to wait for the other, whatever their indices are.
+  [[nodiscard]] bool may_meet(const Touch& before, const Touch& after) const;
+  [[nodiscard]] Reach needed(const Touch& before, const Touch& after, Reach passed);
+  // Whether one thread alone touches an element by both, by what a kernel may write.
+  [[nodiscard]] bool is_of_one(const Touch& before, const Touch& after) const;
+  // An access of global memory that other blocks may read, or have written.
+  [[nodiscard]] bool is_for_others(const Touch& touch, bool writes) const;
+
+  const Kernel& kernel_;
+  Overlap& overlap_;
+  const SharedSymbols& shared_;
+  Reach widest_;
+  std::deque<Touch> touches_;  // by number
+};
+
+}  // namespace inkle::kernel
