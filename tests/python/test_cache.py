@@ -284,18 +284,30 @@ class Ranks:
             self.start()
 
     def start(self):
-        out = self.cache.out.with_name(f"out{len(self.running)}")
+        out, log = (self.cache.out.with_name(f"{what}{len(self.running)}") for what in ("out", "log"))
         every = {"INKLE_CACHE_DIR": str(self.cache.folder), "INKLE_LOG": "cache", **self.environment}
-        self.running.append(subprocess.Popen([COMMAND, "run", MODEL, "--random", "--output", out], text=True,
-                                             env=os.environ | every, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE))
+        with open(log, "w") as file:
+            self.running.append(subprocess.Popen([COMMAND, "run", MODEL, "--random", "--output", out],
+                                                 env=os.environ | every, stdout=subprocess.DEVNULL, stderr=file))
+
+    def logs(self):
+        return [self.cache.out.with_name(f"log{n}").read_text() for n in range(len(self.running))]
 
     def said(self):
         """What each has logged; those that were not killed have the same results."""
-        said = [p.communicate(timeout=100)[1] for p in self.running]
+        for process in self.running:
+            process.wait(timeout=100)
         results = [{p.name: p.read_bytes() for p in self.cache.out.with_name(f"out{n}").iterdir()}
                    for n, p in enumerate(self.running) if p.returncode == 0]
         assert all(result == results[0] for result in results)
-        return said
+        return self.logs()
+
+    def wait_for(self, what):
+        """Until all but the first have logged it."""
+        end = time.monotonic() + 60
+        while not all(what in log for log in self.logs()[1:]):
+            assert time.monotonic() < end, self.logs()
+            time.sleep(0.01)
 
     def stop_the_compiling(self):
         """Stops the first process, which has the lock by then."""
@@ -324,12 +336,12 @@ def test_a_killed_process_is_replaced(cache, turn):
         pytest.skip("it was done before it could be stopped")
     for _ in range(3):
         ranks.start()
-    time.sleep(0.5)
-    assert all(p.poll() is None for p in ranks.running)  # they wait
+    ranks.wait_for("waited for")
+    assert all(p.poll() is None for p in ranks.running)
     ranks.running[0].kill()
     said = ranks.said()
     assert sorted(map(was_read, said[1:])) == [False, True, True]
-    assert all("waited for" in line for line in said[1:]) and "warning" not in "".join(said)
+    assert "warning" not in "".join(said)
 
 
 def test_a_process_that_hangs_is_not_waited_for_long(cache):
