@@ -87,7 +87,7 @@ function(inkle_test folder)
   inkle_precompile(${name})
   add_test(NAME ${folder} COMMAND ${name} --gtest_brief=1)
   # Code is generated, not taken from the user's cache.
-  set_tests_properties(${folder} PROPERTIES TIMEOUT 300 LABELS fast ENVIRONMENT "INKLE_CACHE_DIR=")
+  set_tests_properties(${folder} PROPERTIES TIMEOUT 900 LABELS fast ENVIRONMENT "INKLE_CACHE_DIR=")
 endfunction()
 
 # What needs a GPU, under the label gpu. The Python tests need torch and the module in that Python.
