@@ -68,11 +68,11 @@ function(inkle_precompile target)
   endif()
 endfunction()
 
-# inkle_test(folder LINK target...): executable test_<folder> of tests/<folder>/*.cpp and one ctest
-# that runs all its cases (a process a case would cost more than most cases). Data files are found
-# through INKLE_TEST_DATA, the folder of the sources.
+# inkle_test(folder [SHARDS n] LINK target...): executable test_<folder> of tests/<folder>/*.cpp and
+# one ctest that runs all its cases (a process a case would cost more than most cases), or n that run
+# a share each. Data files are found through INKLE_TEST_DATA, the folder of the sources.
 function(inkle_test folder)
-  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "SHARDS" "LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*_test.cpp)
   if(NOT sources)
     return()
@@ -85,9 +85,20 @@ function(inkle_test folder)
     INKLE_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/${folder}" INKLE_SOURCE="${CMAKE_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest_main GTest::gmock inkle_warnings)
   inkle_precompile(${name})
-  add_test(NAME ${folder} COMMAND ${name} --gtest_brief=1)
-  # Code is generated, not taken from the user's cache.
-  set_tests_properties(${folder} PROPERTIES TIMEOUT 900 LABELS fast ENVIRONMENT "INKLE_CACHE_DIR=")
+  if(NOT ARG_SHARDS)
+    set(ARG_SHARDS 1)
+  endif()
+  math(EXPR last "${ARG_SHARDS} - 1")
+  foreach(shard RANGE ${last})
+    set(test ${folder})
+    if(ARG_SHARDS GREATER 1)
+      string(APPEND test /${shard})
+    endif()
+    add_test(NAME ${test} COMMAND ${name} --gtest_brief=1)
+    # Code is generated, not taken from the user's cache.
+    set_tests_properties(${test} PROPERTIES TIMEOUT 300 LABELS fast ENVIRONMENT
+      "INKLE_CACHE_DIR=;GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${shard}")
+  endforeach()
 endfunction()
 
 # What needs a GPU, under the label gpu. The Python tests need torch and the module in that Python.
