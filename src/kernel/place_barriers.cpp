@@ -97,10 +97,17 @@ class BarrierPlacing {
     builder_.barrier(info);
   }
 
-  void refuse(MemoryId memory) const {
-    if (memory == kNone) return;
-    unsupported("kernel {}: threads may meet in {} where no barrier can stand", kernel_.name,
-                kernel_.memories[memory].name);
+  // A barrier behind accesses of a region, which is the builder's; whether one is needed.
+  bool place(Need need, RegionId region, Summary& behind) {
+    if (need.reach == 0) return false;
+    if (!may_stand(need.reach, region)) {
+      unsupported("kernel {}: threads may meet in {} where no barrier can stand", kernel_.name,
+                  kernel_.memories[need.memory].name);
+    }
+    emit(need.reach);
+    pass(behind.last, need.reach);
+    behind.passed = std::max(behind.passed, need.reach);
+    return true;
   }
 
   // --- Accesses
@@ -219,14 +226,7 @@ class BarrierPlacing {
       region_ = id;
       Summary one = operation(o);
       builder_.set_region(id);
-      const Reach reach = order_.needed(all.last, one.first);
-      if (reach > 0 && !may_stand(reach, id)) {
-        refuse(order_.meeting(all.last, one.first));
-      } else if (reach > 0) {
-        emit(reach);
-        pass(all.last, reach);
-        all.passed = std::max(all.passed, reach);
-      }
+      place(order_.needed(all.last, one.first), id, all);
       add(o, id);
       pass(one.first, all.passed);
       pass(all.last, one.passed);
@@ -362,18 +362,12 @@ class BarrierPlacing {
 
   // The barrier that a loop's next iteration needs, at the end of its body.
   void close(RegionId body, sym::Substitution next, Summary& summary) {
-    const Reach reach = order_.needed(summary.last, summary.first, next);
-    if (reach == 0) return;
-    if (!may_stand(reach, body)) {
-      return refuse(order_.meeting(summary.last, summary.first, next));
-    }
     const RegionId around = builder_.region();
     builder_.set_region(body);
-    emit(reach);
+    if (place(order_.needed(summary.last, summary.first, next), body, summary)) {
+      order_.forget(summary);
+    }
     builder_.set_region(around);
-    pass(summary.last, reach);
-    summary.passed = std::max(summary.passed, reach);
-    order_.forget(summary);
   }
 
   Summary repeat(OperationId id) {

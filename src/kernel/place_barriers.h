@@ -6,10 +6,10 @@
 //
 // clang-format on
 // A barrier stands as late as it may and is of the smallest scope that covers the threads
-// concerned; there is none where one stands already, where indices show that a thread meets its own
-// elements alone, or that elements are never the same. A vector region without results is taken
-// apart where a barrier must stand in it. Runs after lower_collectives, which places
-// the barriers inside of a collective, and before indices are lowered.
+// concerned; there is none where one stands already, where indices and guards show that a thread
+// meets its own elements alone, or that elements are never the same. A vector region without
+// results is taken apart where a barrier must stand in it. Runs after lower_collectives, which
+// places the barriers inside of a collective, and before indices are lowered.
 //
 // One store is taken to write an element once before others read it, and global memory to be
 // written by one thread an element. Where one thread releases or acquires at gpu scope, it does so

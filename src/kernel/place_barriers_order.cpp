@@ -1,6 +1,7 @@
 #include "kernel/place_barriers_order.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace inkle::kernel {
@@ -28,49 +29,25 @@ Seen TouchOrder::number(Touch touch) {
   return {static_cast<std::uint32_t>(touches_.size() - 1), 0};
 }
 
-Reach TouchOrder::needed(const std::vector<Seen>& before, const std::vector<Seen>& after,
-                         sym::Substitution next) {
-  Reach out = 0;
+Need TouchOrder::needed(const std::vector<Seen>& before, const std::vector<Seen>& after,
+                        sym::Substitution next) {
+  Need out;
   for (const Seen& a : after) {
-    const Touch* then = &touches_[a.touch];
-    Touch moved;
+    const Touch& then = touches_[a.touch];
+    std::optional<Touch> moved;
     // The last ones first: they are the most likely to ask for a barrier.
-    for (std::size_t i = before.size(); i-- > 0 && out < widest_;) {
+    for (std::size_t i = before.size(); i-- > 0 && out.reach < widest_;) {
       const Seen& b = before[i];
-      if (!may_meet(touches_[b.touch], *then)) continue;
-      if (!next.empty() && then != &moved) {
-        moved = with(*then, next);
-        then = &moved;
+      const Touch& first = touches_[b.touch];
+      if (!may_meet(first, then)) continue;
+      if (!next.empty() && !moved) moved = with(then, next);
+      const Reach reach = needed(first, moved ? *moved : then, std::max(b.passed, a.passed));
+      if (reach > out.reach) {
+        out = {reach, first.kind == Touch::Kind::access ? first.memory : then.memory};
       }
-      out = std::max(out, needed(touches_[b.touch], *then, std::max(b.passed, a.passed)));
     }
   }
   return out;
-}
-
-MemoryId TouchOrder::meeting(const std::vector<Seen>& before, const std::vector<Seen>& after,
-                             sym::Substitution next) {
-  for (const Seen& a : after) {
-    for (const Seen& b : before) {
-      const Touch& first = touches_[b.touch];
-      if (!may_meet(first, touches_[a.touch]) || is_of_one(first, touches_[a.touch])) continue;
-      const Touch then = with(touches_[a.touch], next);
-      if (needed(first, then, std::max(b.passed, a.passed)) == 0) continue;
-      if (first.kind != Touch::Kind::access) return then.memory;
-      const bool is_left = then.kind != Touch::Kind::access || first.is_remote || then.is_remote;
-      if (is_left || !overlap_.is_apart(first, then, shared_)) return first.memory;
-    }
-  }
-  return kNone;
-}
-
-// A thread that reads an element in the region where it writes it is the one that writes it, in
-// whichever iteration.
-bool TouchOrder::is_of_one(const Touch& before, const Touch& after) const {
-  const bool is_access =
-      before.kind == Touch::Kind::access && after.kind == Touch::Kind::access && !before.is_remote;
-  return is_access && kernel_.memories[before.memory].space != Space::shared &&
-         before.region == after.region && before.indices == after.indices;
 }
 
 void TouchOrder::forget(Summary& summary) const {
@@ -90,10 +67,11 @@ bool TouchOrder::may_meet(const Touch& before, const Touch& after) const {
   if (before.memory != after.memory || (!before.writes && !after.writes)) return false;
   if (before.is_strong && after.is_strong) return false;
   // What a kernel gives is written once, or by one thread, and so is what one store writes before
-  // others read it: indices need not show it.
+  // others read it: indices need not show it. So a thread that reads what the kernel gives in the
+  // region where it writes that element is the one that writes it, in whichever iteration.
   const bool is_shared = kernel_.memories[before.memory].space == Space::shared;
-  const bool is_once = !is_shared || before.operation == after.operation;
-  return !is_once || !before.writes || !after.writes;
+  if (before.writes && after.writes) return is_shared && before.operation != after.operation;
+  return is_shared || before.region != after.region || before.indices != after.indices;
 }
 
 Reach TouchOrder::needed(const Touch& before, const Touch& after, Reach passed) {

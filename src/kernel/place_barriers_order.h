@@ -22,6 +22,12 @@ struct Summary {
   Reach passed = 0;         // the barrier that every way through the part passes
 };
 
+// The barrier that must stand between accesses, and the memory that most asks for it.
+struct Need {
+  Reach reach = 0;
+  MemoryId memory = kNone;
+};
+
 // All touches, and which barriers must stand between them.
 class TouchOrder {
  public:
@@ -29,13 +35,9 @@ class TouchOrder {
 
   Seen number(Touch touch);
   [[nodiscard]] bool is_remote(const Seen& seen) const { return touches_[seen.touch].is_remote; }
-  // The reach between some accesses and those that come then, with some symbol being another.
-  [[nodiscard]] Reach needed(const std::vector<Seen>& before, const std::vector<Seen>& after,
-                             sym::Substitution next = {});
-  // The memory where threads may meet in such accesses, though all that is known of indices and
-  // control is considered; kNone if nowhere.
-  [[nodiscard]] MemoryId meeting(const std::vector<Seen>& before, const std::vector<Seen>& after,
-                                 sym::Substitution next = {});
+  // The barrier between some accesses and those that come then, with some symbol being another.
+  [[nodiscard]] Need needed(const std::vector<Seen>& before, const std::vector<Seen>& after,
+                            sym::Substitution next = {});
   // Accesses that a barrier of the widest scope has passed concern nobody any more.
   void forget(Summary& summary) const;
 
@@ -43,8 +45,6 @@ class TouchOrder {
   // Whether one of the two may have to wait for the other, whatever their indices are.
   [[nodiscard]] bool may_meet(const Touch& before, const Touch& after) const;
   [[nodiscard]] Reach needed(const Touch& before, const Touch& after, Reach passed);
-  // Whether one thread alone touches an element by both, by what a kernel may write.
-  [[nodiscard]] bool is_of_one(const Touch& before, const Touch& after) const;
   // An access of global memory that other blocks may read, or have written.
   [[nodiscard]] bool is_for_others(const Touch& touch, bool writes) const;
 

@@ -159,7 +159,7 @@ Reach Overlap::reach(const Touch& a, const Touch& b, const SharedSymbols& shared
   for (std::size_t i = 0; i < threads_.size(); ++i) {
     if (!is_determined(i, a, b)) span = threads_[i].stride * threads_[i].extent;
   }
-  if (span == 1 || is_disjoint(a, b, shared)) return 0;
+  if (span == 1 || is_disjoint(a, b, shared) || is_apart(a, b, shared)) return 0;
   const auto lanes = static_cast<std::uint64_t>(span);
   return span <= kWarp && std::has_single_bit(lanes) ? std::countr_zero(lanes) : kBlockReach;
 }

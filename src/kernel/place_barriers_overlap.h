@@ -85,9 +85,6 @@ class Overlap {
   [[nodiscard]] bool is_one_thread(const Touch& touch);
   // Whether no element is touched by both.
   [[nodiscard]] bool is_disjoint(const Touch& a, const Touch& b, const SharedSymbols& shared);
-  // Whether no two threads of a block touch one element by `a` and `b`, by all that guards say:
-  // what is asked where no barrier may stand.
-  [[nodiscard]] bool is_apart(const Touch& a, const Touch& b, const SharedSymbols& shared);
 
  private:
   using Names = std::vector<std::pair<Expr, Expr>>;
@@ -96,6 +93,8 @@ class Overlap {
 
   const Units& units(Expr index);
   [[nodiscard]] bool is_determined(std::size_t axis, const Touch& a, const Touch& b);
+  // Whether no two threads of a block touch one element by both, by what guards say of sums.
+  [[nodiscard]] bool is_apart(const Touch& a, const Touch& b, const SharedSymbols& shared);
   // Expressions that are the same at both accesses if they touch one element.
   [[nodiscard]] std::vector<std::pair<Expr, Expr>> determined_by(const Touch& a,
                                                                  const Touch& b) const;
