@@ -15,7 +15,7 @@ namespace inkle::cache {
 namespace {
 
 // For another process that writes, closes the database or makes it.
-constexpr std::chrono::milliseconds kWait{2000}, kPause{5};
+constexpr std::chrono::milliseconds kWait{500}, kPause{5};
 constexpr int kMostMisses = 64;
 
 constexpr const char* kTables =
