@@ -138,7 +138,6 @@ class BarrierPlacing {
     }
     Touch t;
     t.operation = id;
-    t.region = region_;
     t.memory = access.memory;
     t.writes = writes;
     t.is_strong = access.order != Order::weak;
@@ -223,7 +222,6 @@ class BarrierPlacing {
     kernel_.regions[id].operations.clear();
     Summary all;
     for (const OperationId o : operations) {
-      region_ = id;
       Summary one = operation(o);
       builder_.set_region(id);
       place(order_.needed(all.last, one.first), id, all);
@@ -438,7 +436,6 @@ class BarrierPlacing {
   std::vector<bool> is_left_, is_loaded_;  // by memory
   std::vector<Seen> copies_;               // by copy_async, so far
   // Where the walk is.
-  RegionId region_ = kNone;
   Variance control_ = Variance::kernel;
   AxisSet control_axes_ = 0;
   bool in_vector_ = false;

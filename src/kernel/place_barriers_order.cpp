@@ -16,13 +16,73 @@ Touch with(Touch t, sym::Substitution next) {
   return t;
 }
 
+// Loads of elements that the thread itself stores in the same iteration: whoever comes to the load
+// comes to a store at the same indices.
+class OwnLoads {
+ public:
+  explicit OwnLoads(const Kernel& kernel) : kernel_(kernel) { look_at(kernel.body, kernel.body); }
+
+  [[nodiscard]] std::vector<bool> by_operation() const {
+    std::vector<bool> out(kernel_.operations.size(), false);
+    for (const Place& load : loads_) {
+      out[load.operation] =
+          std::ranges::any_of(stores_, [&](const Place& store) { return covers(store, load); });
+    }
+    return out;
+  }
+
+ private:
+  using Condition = std::pair<ValueId, bool>;  // and whether it holds
+  struct Place {
+    OperationId operation;
+    const Access* access;
+    RegionId iteration;                 // the closest region around that is no branch's
+    std::vector<Condition> conditions;  // inside of it
+  };
+
+  static bool covers(const Place& store, const Place& load) {
+    const auto holds = [&](const Condition& c) {
+      return std::ranges::find(load.conditions, c) != load.conditions.end();
+    };
+    return store.access->memory == load.access->memory && store.iteration == load.iteration &&
+           store.access->indices == load.access->indices &&
+           std::ranges::all_of(store.conditions, holds);
+  }
+
+  void look_at(RegionId id, RegionId iteration) {
+    for (const OperationId o : kernel_.regions[id].operations) {
+      const Operation& op = kernel_[o];
+      if (op.op == Op::load || op.op == Op::store) {
+        auto& places = op.op == Op::load ? loads_ : stores_;
+        places.push_back({o, access_of(op), iteration, conditions_});
+      }
+      for (std::size_t i = 0; i < op.regions.size(); ++i) {
+        if (op.op != Op::branch) {
+          std::vector<Condition> around = std::exchange(conditions_, {});
+          look_at(op.regions[i], op.regions[i]);
+          conditions_ = std::move(around);
+          continue;
+        }
+        conditions_.emplace_back(op.operands[0], i == 0);
+        look_at(op.regions[i], iteration);
+        conditions_.pop_back();
+      }
+    }
+  }
+
+  const Kernel& kernel_;
+  std::vector<Place> loads_, stores_;
+  std::vector<Condition> conditions_;  // where the walk is
+};
+
 }  // namespace
 
 TouchOrder::TouchOrder(const Kernel& kernel, Overlap& overlap, const SharedSymbols& shared)
     : kernel_(kernel),
       overlap_(overlap),
       shared_(shared),
-      widest_(kernel.cluster() > 1 ? kClusterReach : kBlockReach) {}
+      widest_(kernel.cluster() > 1 ? kClusterReach : kBlockReach),
+      is_own_(OwnLoads(kernel).by_operation()) {}
 
 Seen TouchOrder::number(Touch touch) {
   touches_.push_back(std::move(touch));
@@ -67,11 +127,11 @@ bool TouchOrder::may_meet(const Touch& before, const Touch& after) const {
   if (before.memory != after.memory || (!before.writes && !after.writes)) return false;
   if (before.is_strong && after.is_strong) return false;
   // What a kernel gives is written once, or by one thread, and so is what one store writes before
-  // others read it: indices need not show it. So a thread that reads what the kernel gives in the
-  // region where it writes that element is the one that writes it, in whichever iteration.
+  // others read it: indices need not show it. So a thread that reads an element of what the kernel
+  // gives, and stores it, is the only one that stores it, anywhere.
   const bool is_shared = kernel_.memories[before.memory].space == Space::shared;
   if (before.writes && after.writes) return is_shared && before.operation != after.operation;
-  return is_shared || before.region != after.region || before.indices != after.indices;
+  return is_shared || !is_own_[before.writes ? after.operation : before.operation];
 }
 
 Reach TouchOrder::needed(const Touch& before, const Touch& after, Reach passed) {

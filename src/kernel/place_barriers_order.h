@@ -52,6 +52,7 @@ class TouchOrder {
   Overlap& overlap_;
   const SharedSymbols& shared_;
   Reach widest_;
+  std::vector<bool> is_own_;   // by operation: a load of what its thread stores
   std::deque<Touch> touches_;  // by number
 };
 

@@ -35,7 +35,6 @@ struct Touch {
   enum class Kind : std::uint8_t { access, release, acquire };
   Kind kind = Kind::access;
   OperationId operation = kNone;
-  RegionId region = kNone;  // that it stands in
   MemoryId memory = kNone;
   bool writes = false;
   bool is_strong = false;  // those do not race with each other
