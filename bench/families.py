@@ -128,6 +128,7 @@ def worker(arguments: argparse.Namespace) -> None:
     os.dup2(2, 1)
     import torch
     import transformers
+    from left_to_eager import left_to_eager
 
     import inkle  # noqa: F401: registers the backend
 
@@ -137,7 +138,8 @@ def worker(arguments: argparse.Namespace) -> None:
     torch.backends.cudnn.allow_tf32 = False  # eager picks other algorithms for other layouts
     for line in sys.stdin:
         try:
-            result = _family(line.strip(), arguments)
+            with left_to_eager([part for part in arguments.eager.split(",") if part]):
+                result = _family(line.strip(), arguments)
         except Exception as error:  # noqa: BLE001: the family itself could not be made
             result = {"name": line.strip(), "ok": False, "error": f"not built: {error}"}
         answers.write(json.dumps(result) + "\n")
@@ -237,6 +239,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--shard", default="0/1", help="K/N: every Nth family from the Kth on")
     parser.add_argument("--dynamic", action="store_true")
     parser.add_argument("--strict", action="store_true", help="no fallback to eager")
+    parser.add_argument("--eager", default="", help="parts of ops' names, with commas, that eager runs")
     parser.add_argument("--time", action="store_true", help="also against TorchInductor")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=180.0, help="seconds a family")

@@ -27,9 +27,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import common
 import torch
+from left_to_eager import left_to_eager
 
 import inkle
-from inkle import importer, layouts
 
 MODELS = ("mobilenetv2_100", "densenet121", "repvgg_a2", "dla34", "torchvision.mobilenet_v2",
           "torchvision.googlenet")  # fmt: skip
@@ -95,29 +95,12 @@ def _references(
     return exact, eager, others[: arguments.disturbed]
 
 
-_import = importer.GraphImporter.__init__
-_channels_last = layouts.channels_last
-
-
 def _compiled(model: torch.nn.Module, x: torch.Tensor, eager_convolutions: bool) -> Gradients:
-    def left_to_eager(self, gm, name, parameters, in_eager, *more, **named):
-        for node in gm.graph.nodes:
-            if "convolution" in str(node.target):
-                in_eager.setdefault(node.name, "asked for")
-        _import(self, gm, name, parameters, in_eager, *more, **named)
-
-    if eager_convolutions:
-        importer.GraphImporter.__init__ = left_to_eager
-        layouts.channels_last = lambda value: None
     torch._dynamo.reset()
     inkle.reset()
     model = copy.deepcopy(model)
-    try:
-        found = _step(torch.compile(model, backend="inkle", options={"strict": True}), model, x)
-    finally:
-        importer.GraphImporter.__init__ = _import
-        layouts.channels_last = _channels_last
-    return found
+    with left_to_eager(["convolution"] if eager_convolutions else []):
+        return _step(torch.compile(model, backend="inkle", options={"strict": True}), model, x)
 
 
 def _compare(found: Gradients, eager: Gradients, others: list[Gradients], exact: Gradients) -> Any:
