@@ -22,6 +22,15 @@ FLOORS = {torch.float32: 1e-7, torch.float64: 1e-15, torch.bfloat16: 1e-3, torch
 RMS_FACTOR = 1.5
 MAX_FACTOR = 3.0
 
+# Ways of TorchInductor and their options: Inkle packs weights unless told otherwise, which Inductor does
+# with ``freezing`` alone; its templates of products on a CPU, which ``max_autotune`` measures, take
+# frozen weights alone.
+INDUCTORS: dict[str, dict[str, bool]] = {
+    "inductor": {},
+    "inductor-freezing": {"freezing": True},
+    "inductor-max-autotune": {"freezing": True, "max_autotune": True},
+}
+
 # The most runs of eager, disturbed in the last bit, that tell how much chance there is in its own
 # errors. A gate behind a batch norm of two numbers is off by ten times the usual in every second.
 DISTURBED = 8

@@ -24,15 +24,9 @@ from typing import Any, Callable, Sequence
 import common
 import eight
 import gpu_models
+from common import INDUCTORS
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# Of TorchInductor: Inkle packs weights unless told otherwise, which Inductor does with ``freezing``
-# alone; its templates of products on a CPU, which ``max_autotune`` measures, take frozen weights alone.
-INDUCTORS: dict[str, dict[str, bool]] = {
-    "inductor": {},
-    "inductor-freezing": {"freezing": True},
-    "inductor-max-autotune": {"freezing": True, "max_autotune": True},
-}
 SYSTEMS = ("eager", *INDUCTORS, "onnxruntime", "openvino", "inkle")
 BEGIN, END = "<!-- models:begin -->", "<!-- models:end -->"
 
