@@ -78,6 +78,7 @@ Compiled Compiler::restore(std::vector<std::byte> bytes) const {
   if (target_->device().kind == abi::DeviceKind::cuda) target_->foresee(*compiled.plan);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   compiled.report.stages.push_back({"cache", seconds.count()});
+  log(LogChannel::driver, "cache: {:.2f} ms", seconds.count() * 1e3);
   return compiled;
 }
 
