@@ -18,7 +18,7 @@ import hashlib
 import pathlib
 import pickle
 import uuid
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch._functorch import aot_autograd, config as functorch_config
@@ -27,7 +27,7 @@ from torch._inductor import config as inductor_config
 from torch._inductor.codecache import BypassFxGraphCache, FxGraphCache
 from torch._inductor.output_code import OutputCode
 
-from inkle import _inkle, dumps, extensions, report as reporting
+from inkle import _inkle, dumps, extensions, inductor_options, report as reporting
 from inkle.eager_calls import MissingOp, OpCall
 from inkle.eager_half import EagerHalf
 from inkle.machine import as_strided, get_compiler, native_options
@@ -89,7 +89,7 @@ def _identity(inputs: Sequence[Any], options: Options) -> str:
         for f in dataclasses.fields(options)
         if isinstance(value := getattr(options, f.name), (bool, str))
     }
-    return made_by and f"{made_by}{_sources()}\n{asked}\n{of_users}"
+    return made_by and f"{made_by}{_sources()}\n{asked}\n{options.asked}\n{of_users}"
 
 
 @contextlib.contextmanager
@@ -225,6 +225,9 @@ class State:
     apart: list[int] = dataclasses.field(default_factory=list)
     # Why calls are never recorded as CUDA graphs; None: that was not asked for.
     why_no_graphs: str | None = None
+    training: bool = False
+    # As of ``Options``: told once in each process.
+    asked: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
 
 class NotRestored(getattr(autograd_cache, "FXGraphCacheMiss", RuntimeError)):
@@ -318,6 +321,7 @@ class StoredProgram(OutputCode):
         report.eager = list(state.eager)
         report.compiled, report.callable = True, program
         reporting.tell(report)
+        inductor_options.tell_without_effect(state.asked, state.gpu is not None, state.training)
         program._boxed_call = True
         program.donates_arguments = state.donates_arguments
         program.set_repeats(state.repeats)

@@ -13,11 +13,12 @@ import torch
 from torch._dynamo.exc import RestartAnalysis, SkipFrame
 from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
 
-from inkle import _inkle, aot_cache, attention, dropout, extensions, joint, layouts, loss, machine
+from inkle import _inkle, aot_cache, attention, dropout, extensions, inductor_options, joint, layouts
+from inkle import loss, machine
 from inkle import report as reporting
 from inkle import pair, restrided, returned, segments
 from inkle.importer import GraphImporter, nodes_of
-from inkle.machine import get_compiler, gpu_of, native_options, warm_up
+from inkle.machine import get_compiler, gpu_of, gpus_of, native_options, warm_up
 from inkle.options import WHY_NO_GRAPHS_IN_TRAINING, Options, parse
 from inkle.report import Failure, GraphReport, add, fault_of, reports, warn
 from inkle.returned import Callers, repeats_list
@@ -126,16 +127,17 @@ def _through_aot(
 
     key = aot_cache.identity(example_inputs, options)
 
-    def compiler(compile_one: aot_cache.Compiler) -> aot_cache.Compiler:
-        return aot_cache.serializable(_or_eager(compile_one, label, options, bool(key)), key)
+    def compiler(compile_one: aot_cache.Compiler, training: bool) -> aot_cache.Compiler:
+        made = _or_eager(compile_one, label, options, training, bool(key))
+        return aot_cache.serializable(made, key)
 
     with aot_cache.kept(gm, key):
         return aot_module_simplified(
             gm,
             example_inputs,
-            fw_compiler=compiler(compile_forward),
-            bw_compiler=compiler(compile_backward),
-            inference_compiler=compiler(compile_inference),
+            fw_compiler=compiler(compile_forward, training=True),
+            bw_compiler=compiler(compile_backward, training=True),
+            inference_compiler=compiler(compile_inference, training=False),
             partition_fn=extensions.partition_function(pair.Partition(label, options), options),
             keep_inference_input_mutations=True,
         )
@@ -145,6 +147,7 @@ def _or_eager(
     compile_one: Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]],
     label: str,
     options: Options,
+    training: bool,
     is_kept: bool,
 ) -> Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
     """``compile_one`` for AOTAutograd, which keeps the program; a graph for which it raises runs in
@@ -153,9 +156,10 @@ def _or_eager(
     def compile_or_fall_back(
         g: torch.fx.GraphModule, inputs: Sequence[Any]
     ) -> Callable[..., Any]:
+        inductor_options.tell_without_effect(options.asked, bool(gpus_of(g)), training)
         try:
             compiled = compile_one(g, inputs)
-            return _keep(compiled, g, options) if is_kept else compiled
+            return _keep(compiled, g, options, training) if is_kept else compiled
         except Exception as error:  # noqa: BLE001
             report = GraphReport(label)
             add(report)
@@ -173,7 +177,7 @@ def _or_eager(
     return compile_or_fall_back
 
 
-def _keep(compiled: Any, gm: torch.fx.GraphModule, options: Options) -> Any:
+def _keep(compiled: Any, gm: torch.fx.GraphModule, options: Options, training: bool) -> Any:
     """``compiled``, which AOTAutograd keeps if that program is all there is to the graph."""
     made = [r for r in reports() if r.callable is compiled]
     if not isinstance(compiled, _inkle.TorchCallable) or len(made) != 1 or options.freeze:
@@ -193,6 +197,8 @@ def _keep(compiled: Any, gm: torch.fx.GraphModule, options: Options) -> Any:
             detached=compiled.detached,
             apart=compiled.apart,
             why_no_graphs=None if graphs is None else graphs[2],
+            training=training,
+            asked=options.asked,
         ),
     )
 

@@ -1,5 +1,6 @@
 """TorchInductor's option keys and modes, for those who come from it: what Inkle has is mapped, the
-rest is accepted with one line of log. ``docs/from-inductor.md`` has the table."""
+rest is accepted with one line of log. So is what is mapped to an option that has no effect in a graph.
+``docs/from-inductor.md`` has the table."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import difflib
 import functools
 import logging
 import threading
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 import torch._inductor
 from torch._inductor import config as inductor_config
@@ -45,7 +46,7 @@ MAPPED = {
     "batch_invariant": Mapped(
         "numerics", {False: None, True: "batch_invariant"}, "on a CPU; with `deterministic`"
     ),
-    "coordinate_descent_tuning": Mapped("tune", _FLAG),
+    "coordinate_descent_tuning": Mapped("tune", _FLAG, "on a GPU"),
     "custom_partitioner_fn": Mapped("partitioner"),
     "debug": Mapped("debug", _FLAG),
     "deterministic": Mapped("deterministic", _FLAG),
@@ -55,18 +56,36 @@ MAPPED = {
     "fallback_random": Mapped("random", _RANDOM),
     "align_random_eager": Mapped("random", _RANDOM),
     "force_disable_caches": Mapped("cache", {False: None, True: False}),
-    "freezing": Mapped("freeze", _FLAG, "of inference graphs"),
+    "freezing": Mapped("freeze", _FLAG, "in inference"),
     "fx_graph_cache": Mapped("cache", _FLAG),
     "joint_custom_post_pass": Mapped("joint_pass", note="after `joint_custom_pre_pass`"),
     "joint_custom_pre_pass": Mapped("joint_pass"),
-    "max_autotune": Mapped("tune", _FLAG),
-    "max_autotune_pointwise": Mapped("tune", _FLAG),
+    "max_autotune": Mapped("tune", _FLAG, "on a GPU"),
+    "max_autotune_pointwise": Mapped("tune", _FLAG, "on a GPU"),
     "numerics": Mapped("numerics", _NUMERICS, "or a value of Inkle's own"),
     "post_grad_custom_post_pass": Mapped("post_grad_pass", note="after `post_grad_custom_pre_pass`"),
     "post_grad_custom_pre_pass": Mapped("post_grad_pass"),
     "pre_grad_custom_pass": Mapped("pre_grad_pass"),
     "trace.enabled": Mapped("debug", _FLAG),
-    "triton.cudagraphs": Mapped("graphs", _FLAG, "of inference, on a GPU"),
+    "triton.cudagraphs": Mapped("graphs", _FLAG, "in inference, on a GPU"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Conditional:
+    """Where an option of Inkle's, on, has an effect."""
+
+    gpu_only: bool = False
+    inference_only: bool = False
+
+    def is_void(self, on_gpu: bool, training: bool) -> bool:
+        return (self.gpu_only and not on_gpu) or (self.inference_only and training)
+
+
+_CONDITIONAL = {
+    "freeze": Conditional(inference_only=True),
+    "graphs": Conditional(gpu_only=True, inference_only=True),
+    "tune": Conditional(gpu_only=True),
 }
 # Passes of several keys are joined in this order.
 PASS_KEYS = {
@@ -199,12 +218,40 @@ def _unknown(key: Any, own: frozenset[str]) -> str:
     )
 
 
-def _has_no_effect(what: str) -> None:
+def turned_on(
+    mode: str | None, options: Mapping[str, Any], own: frozenset[str], result: Any
+) -> dict[str, tuple[str, ...]]:
+    """By mode and key of TorchInductor, which of ``_CONDITIONAL`` they turn on in ``result``, the
+    options as parsed; without those that a key of Inkle's decides."""
+    given = {key.replace("-", "_"): value for key, value in options.items()}
+    left = [o for o in _CONDITIONAL if getattr(result, o) and not (o in own and o in given)]
+    found: dict[str, tuple[str, ...]] = {}
+    if of := tuple(o for o in left if MODES.get(mode or "default", {}).get(o)):
+        found[f"mode {mode!r}"] = of
+    for key, value in given.items():
+        mapped = MAPPED.get(key)
+        if mapped is not None and mapped.option in left and value is True:
+            found[f"option {key!r} of TorchInductor"] = (mapped.option,)
+    return found
+
+
+def tell_without_effect(asked: Mapping[str, Sequence[str]], on_gpu: bool, training: bool) -> None:
+    """One line for each of ``asked``, as ``turned_on`` gives them, with an option that has no effect
+    in such a graph."""
+    for what, options in asked.items():
+        void = [o for o in options if _CONDITIONAL[o].is_void(on_gpu, training)]
+        if void:
+            where = "CPU" if not on_gpu and _CONDITIONAL[void[0]].gpu_only else "training"
+            named = ", ".join(map(repr, void))
+            _has_no_effect(what, f" (Inkle's {named})", f" in a {where} graph")
+
+
+def _has_no_effect(what: str, meaning: str = "", where: str = "") -> None:
     with _lock:
         if what in _told:
             return
         _told.add(what)
-    _log.warning("inkle: %s has no effect (docs/from-inductor.md)", what)
+    _log.warning("inkle: %s%s has no effect%s (docs/from-inductor.md)", what, meaning, where)
 
 
 def table() -> str:

@@ -76,14 +76,20 @@ def _once(gpu: int, what: str, run: Callable[[], None]) -> None:
         threading.Thread(target=run, name=f"inkle warm up {what}").start()
 
 
-def gpu_of(gm: torch.fx.GraphModule) -> int | None:
-    """The number of the GPU that a graph computes on; None if it uses none."""
+def gpus_of(gm: torch.fx.GraphModule) -> set[int]:
+    """The numbers of the GPUs that a graph computes on."""
     found = set()
     for node in gm.graph.nodes:
         value = node.meta.get("val")
         for one in value if isinstance(value, (list, tuple)) else [value]:
             if isinstance(one, torch.Tensor) and one.device.type == "cuda":
                 found.add(one.device.index or 0)
+    return found
+
+
+def gpu_of(gm: torch.fx.GraphModule) -> int | None:
+    """The number of the GPU that a graph computes on; None if it uses none."""
+    found = gpus_of(gm)
     if len(found) > 1:
         raise UnsupportedGraph(f"the graph uses several GPUs: {sorted(found)}")
     return next(iter(found), None)

@@ -57,6 +57,8 @@ class Options:
     """Pairs of functions (search, replacement), with a third one that looks at each match."""
     partitioner: Callable[..., Any] | None = None
     """Cuts the joint graph in two, as a ``partition_fn`` of AOTAutograd."""
+    asked: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    """No key: what modes and keys of TorchInductor's turn on (``inductor_options.turned_on``)."""
 
 
 _PASSES = dict.fromkeys(_inkle.kernel_passes(gpu=False) + _inkle.kernel_passes(gpu=True))
@@ -77,7 +79,7 @@ _CHOICES = {
 WHY_NO_GRAPHS_IN_TRAINING = "in training, what is kept for the backward would have to stay where it lies"
 _FLAGS = ("freeze", "strict", "graphs", "tune", "cache", "debug", "deterministic")
 _PASSES_OF_USERS = ("pre_grad_pass", "joint_pass", "post_grad_pass")
-_OWN = frozenset(field.name for field in dataclasses.fields(Options))
+_OWN = frozenset(field.name for field in dataclasses.fields(Options)) - {"asked"}
 
 
 def parse(mode: str | None, options: Mapping[str, Any] | None) -> Options:
@@ -111,4 +113,5 @@ def parse(mode: str | None, options: Mapping[str, Any] | None) -> Options:
     result.patterns = tuple(map(tuple, result.patterns))
     if not all(len(p) in (2, 3) and all(map(callable, p)) for p in result.patterns):
         raise ValueError("inkle: option patterns; one of a list of (search, replacement)")
+    result.asked = inductor_options.turned_on(mode, options or {}, _OWN, result)
     return result

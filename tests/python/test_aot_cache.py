@@ -180,3 +180,17 @@ def test_calls_are_data():
     for name in ("inkletest::none.default", "aten::add.no_such"):
         with pytest.raises(MissingOp, match="is not registered"):
             find_op(name)
+
+
+TOLD = """
+import sys, torch, inkle
+torch.compile(torch.sin, backend="inkle", mode="max-autotune")(torch.ones(3, requires_grad=sys.argv[1] == "train"))
+"""
+
+
+@pytest.mark.parametrize("way", ["train", "infer"])
+def test_each_process_is_told_of_options_without_effect(cache, way):  # noqa: F811
+    cold, warm = (cache.python(TOLD + COUNTERS, way) for _ in range(2))
+    assert states(cold)[1] > 0 and states(warm)[1] == 0
+    for done in (cold, warm):
+        assert done.stderr.count("mode 'max-autotune' (Inkle's 'graphs', 'tune') has no effect") == 1

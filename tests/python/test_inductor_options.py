@@ -142,7 +142,9 @@ def test_modes(mode, caplog):
         for _ in range(2):
             same(run(randn(3)), randn(3).sin() + 1)
             torch._dynamo.reset()
-    assert len(lines(caplog)) == (0 if mode in inductor_options.MODES else 1), lines(caplog)
+    # What the others set has no effect on a CPU.
+    assert len(lines(caplog)) == (0 if mode == "default" else 1), lines(caplog)
+    assert all(repr(mode) in line and "has no effect" in line for line in lines(caplog))
 
 
 def test_an_option_of_inductor_compiles(caplog):
@@ -152,7 +154,61 @@ def test_an_option_of_inductor_compiles(caplog):
             run = torch.compile(lambda x: x.sin() + n, backend="inkle", options=options)
             same(run(randn(3)), randn(3).sin() + n)
             torch._dynamo.reset()
-    assert ["'epilogue_fusion'" in l or "'shape_padding'" in l for l in lines(caplog)] == [True] * 2
+    names = ["epilogue_fusion", "shape_padding", "max_autotune"]
+    assert [name in line for name, line in zip(names, lines(caplog), strict=True)] == [True] * 3
+
+
+def told(caplog, run, **named) -> list[str]:
+    """What two compilations of ``run`` log."""
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "inkle"):
+        for _ in range(2):
+            torch._dynamo.reset()
+            torch.compile(run, backend="inkle", **named)(torch.ones(3, 4))
+    return lines(caplog)
+
+
+ON_GPUS = ("max_autotune", "max-autotune-pointwise", "coordinate_descent_tuning", "triton.cudagraphs")
+
+
+@pytest.mark.parametrize("key", ON_GPUS)
+def test_what_a_cpu_has_no_use_for_is_told_once(key, caplog):
+    (line,) = told(caplog, torch.sin, options={key: True})
+    assert repr(key.replace("-", "_")) in line and "no effect in a CPU graph" in line
+    assert not told(caplog, torch.sin, options={key: False})
+
+
+def test_freezing_is_told_of_in_training_alone(caplog):
+    model = nn.Linear(4, 4)
+    with torch.no_grad():
+        assert not told(caplog, model, options={"freezing": True})
+    (line,) = told(caplog, model, options={"freezing": True})
+    assert "'freezing'" in line and "no effect in a training graph" in line
+    assert not told(caplog, model, options={"freeze": True})
+
+
+def test_a_key_that_another_decides_is_not_told_of():
+    assert not parse(None, {"max_autotune": True, "tune": False}).asked
+    assert not parse(None, {"max_autotune": True, "tune": True}).asked
+    off = {"triton.cudagraphs": False}
+    assert not parse("reduce-overhead", off).asked
+    assert parse("max-autotune", off).asked == {"mode 'max-autotune'": ("tune",)}
+    one_of_two = {"max_autotune": False, "coordinate_descent_tuning": True}
+    key = "option 'coordinate_descent_tuning' of TorchInductor"
+    assert parse(None, one_of_two).asked == {key: ("tune",)}
+    with pytest.raises(ValueError, match="unknown option 'asked'"):
+        parse(None, {"asked": {}})
+
+
+def test_what_graphs_of_a_gpu_have_no_use_for(caplog):
+    asked = parse("max-autotune", {"coordinate_descent_tuning": True, "freezing": True}).asked
+    with caplog.at_level(logging.WARNING, "inkle"):
+        inductor_options.tell_without_effect(asked, on_gpu=True, training=False)
+        assert not lines(caplog)
+        inductor_options.tell_without_effect(asked, on_gpu=True, training=True)
+    mode, key = lines(caplog)
+    assert "mode 'max-autotune' (Inkle's 'graphs') has no effect in a training graph" in mode
+    assert "'freezing' of TorchInductor (Inkle's 'freeze') has no effect in a training" in key
 
 
 def test_the_table_in_the_documentation_is_that_of_the_code():
