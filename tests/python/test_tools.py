@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 
 import pytest
 import torch
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 import inkle
@@ -33,14 +35,21 @@ with torch.no_grad():
 """
 
 
-def run_program(tmp_path, **environment) -> str:
+TRAINING = """
+import torch
+run = torch.compile(lambda x, w: torch.linalg.det((x @ w).relu() + 1), backend="inkle")
+run(torch.eye(8), torch.eye(8, requires_grad=True)).sum().backward()
+"""
+
+
+def run_program(tmp_path, program=PROGRAM, **environment) -> str:
     """Standard error of the program."""
     every = os.environ | {
         "PYTHONPATH": str(ROOT / "python"), "INKLE_CACHE_DIR": str(tmp_path / "cache"),
         "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
     }  # fmt: skip
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=every | environment, cwd=tmp_path, text=True,
+        [sys.executable, "-c", program], env=every | environment, cwd=tmp_path, text=True,
         stderr=subprocess.PIPE, check=True,
     )  # fmt: skip
     return done.stderr
@@ -85,15 +94,34 @@ def test_torch_trace_has_each_stage_as_an_artefact(tmp_path):
     assert report["compiled"] and report["steps"] and report["stages"]
 
 
-@pytest.mark.skipif(shutil.which("tlparse") is None, reason="no tlparse")
-def test_tlparse_links_the_artefacts(tmp_path):
-    run_program(tmp_path, TORCH_TRACE=str(tmp_path / "trace"))
+def test_the_trace_of_training_has_the_joint_graph(tmp_path):
+    run_program(tmp_path, TRAINING, TORCH_TRACE=str(tmp_path / "trace"))
+    found = artefacts(tmp_path / "trace")
+    stages = {f"inkle_{stage}" for stage in ("joint", "loops", "kernels", "plan")}
+    assert stages | {"inkle_report", "inkle_fallbacks"} <= found.keys(), found.keys()
+    assert "relu" in found["inkle_joint"] and "tangents" in found["inkle_joint"]
+
+
+# Where scripts/setup puts it, or on PATH.
+TLPARSE = shutil.which("tlparse", path=os.path.dirname(sys.executable)) or shutil.which("tlparse")
+BY_PROGRAM = {
+    "inference": (PROGRAM, ("graph", "passes", "loops", "kernels", "plan", "report", "fallbacks")),
+    "training": (TRAINING, ("joint", "loops", "kernels", "plan", "report", "fallbacks")),
+}
+
+
+@pytest.mark.skipif(TLPARSE is None, reason="no tlparse")
+@pytest.mark.parametrize("way", BY_PROGRAM)
+def test_tlparse_links_the_artefacts(tmp_path, way):
+    program, names = BY_PROGRAM[way]
+    run_program(tmp_path, program, TORCH_TRACE=str(tmp_path / "trace"))
     (log,) = (tmp_path / "trace").glob("*.log")
-    subprocess.run(
-        ["tlparse", str(log), "-o", str(tmp_path / "page"), "--no-browser"], check=True
-    )
-    page = (tmp_path / "page" / "index.html").read_text()
-    assert "inkle_kernels" in page and "inkle_report" in page
+    folder = tmp_path / "page"
+    subprocess.run([TLPARSE, str(log), "-o", str(folder), "--no-browser"], check=True)
+    page = (folder / "index.html").read_text()
+    for name in names:
+        links = re.findall(rf'href="([^"]*inkle_{name}[^"]*)"', page)
+        assert links and all((folder / link).read_text().strip() for link in links), (name, links)
 
 
 def program(x, w):
@@ -118,6 +146,29 @@ def test_the_profiler_sees_calls_and_kernels_by_name():
     assert names.count(f"inkle::{report.name}") == 1
     assert "inkle::matmul" in names and any("det" in name for name in names)
     assert names_of(run, inputs) == names
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_the_profiler_sees_kernels_on_both_devices(on_gpu):
+    """CUPTI's events are of functions of the code, the processor's of the steps that launch them."""
+    run = compiled(lambda x, w: (x @ w).exp().cumsum(0).softmax(1))
+    inputs = [torch.eye(64), torch.eye(64)]
+    both = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    with torch.no_grad():
+        run(*inputs)
+        torch.cuda.synchronize()
+        with profile(activities=both) as profiler:
+            run(*inputs)
+            torch.cuda.synchronize()
+    (report,) = inkle.reports()
+    kernels = [step["kernel"] for step in report.steps if step["kind"] == "kernel"]
+    events = profiler.events()
+    launched = [e.name for e in events if e.device_type == DeviceType.CPU]
+    ran = [e.name for e in events if e.device_type == DeviceType.CUDA]
+    assert kernels and [name for name in launched if name in kernels] == kernels
+    assert not [name for name in kernels if not any(name in one for one in ran)], ran
+    assert launched.count(f"inkle::{report.name}") == 1
 
 
 def test_events_of_steps_lie_within_that_of_their_call():
