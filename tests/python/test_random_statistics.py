@@ -151,16 +151,21 @@ def check_whole_numbers(numbers, low, high, what):
     check_uncorrelated((numbers.double() - (low + high - 1) / 2) / deviation, what)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+BITS = {torch.float64: 53, torch.float32: 24, torch.bfloat16: 8, torch.float16: 11}
+
+
+@pytest.mark.parametrize("dtype", BITS, ids=str)
 def test_uniform_numbers(dtype, device):
     calls = draw(lambda: torch.rand(COUNT, dtype=dtype, device=device))
-    bits = {torch.float32: 24, torch.bfloat16: 8, torch.float16: 11}[dtype]
+    assert calls.dtype == dtype and calls.min() >= 0 and calls.max() < 1
+    bits = BITS[dtype]
     whole = (calls[0].double() * 2**bits).long()
-    assert torch.equal(whole.double() * 2.0**-bits, calls[0].double()) and whole.max() < 2**bits
+    if dtype != torch.float64:  # those are eager's
+        assert torch.equal(whole.double() * 2.0**-bits, calls[0].double()) and whole.max() < 2**bits
     check_even(whole >> max(0, bits - 12), 2 ** min(bits, 12), "high bits")
     check_even(whole % 256, 256, "low bits")
     standard = (calls.double() + 2.0 ** -(bits + 1) - 0.5) * math.sqrt(12)
-    if dtype == torch.float32:
+    if bits > 11:
         check_distribution(calls[0], lambda x: x, "uniform")
         check_moments(standard[0], UNIFORM_MOMENTS, "uniform")
     check_uncorrelated(standard, "uniform")
@@ -176,6 +181,89 @@ def test_normal_numbers(device):
         p = math.erfc(edge / math.sqrt(2))
         z = ((calls.abs() > edge).sum().item() - p * calls.numel()) / math.sqrt(p * calls.numel())
         check(normal_p(z), f"beyond {edge}")
+
+
+@on_the_cpu
+def check_rounded_normal(numbers, dtype, what):
+    """Of normal numbers that were rounded to ``dtype``: how many lie in each of 64 cells. An edge is
+    halfway between two numbers of the dtype, so that rounding moves nothing over it."""
+    quantiles = torch.special.ndtri(torch.arange(1, 64, dtype=torch.float64) / 64)
+    below = quantiles.to(dtype)
+    edges = (below.double() + next_of(below).double()) / 2
+    assert (edges.diff() > 0).all()
+    cumulative = torch.cat([torch.zeros(1), torch.special.ndtr(edges), torch.ones(1)]).double()
+    cells = torch.bucketize(numbers.double(), edges)
+    check_counts(torch.bincount(cells, minlength=64).double(), cumulative.diff(), what)
+
+
+def next_of(numbers):
+    """The next greater ones of 16 bits."""
+    bits = numbers.view(torch.int16)
+    return torch.where(numbers < 0, bits - 1, bits + 1).view(numbers.dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_normal_numbers_of_16_bits(dtype, device):
+    calls = draw(lambda: torch.randn(COUNT, dtype=dtype, device=device))
+    assert calls.dtype == dtype
+    check_rounded_normal(calls[0], dtype, "normal")
+    check_rounded_normal(calls[1], dtype, "normal of the next call")
+    check_moments(calls[0].double(), NORMAL_MOMENTS, "normal")
+    check_uncorrelated(calls.double(), "normal")
+
+
+# Longer ones than 2048 are made in another way.
+@pytest.mark.parametrize("n, count", [(50, 4096), (3000, 512)])
+def test_permutations(n, count, device):
+    """Of many calls: where each number stands, and what stands beside it, there and in the next call."""
+    torch._dynamo.reset()
+    inkle.reset()
+    run = compiled(lambda: (torch.randperm(n, device=device), torch.randperm(n, device=device)), random="fast")
+    torch.manual_seed(20)
+    drawn = torch.stack([one for _ in range(count // 2) for one in run()]).cpu()
+    assert {op for report in inkle.reports() for op, _, _ in report.eager} <= {"inkle::seed", "inkle::ranks"}
+    with torch.device("cpu"):
+        assert torch.equal(drawn.sort(1).values, torch.arange(n).expand(count, n))
+        check_permutations(drawn, n, count)
+
+
+def check_permutations(drawn, n, count):
+    width = n // 50
+    cells = (torch.arange(n) // width) * 50 + drawn // width
+    expected = count * width * width / n
+    observed = torch.bincount(cells.flatten(), minlength=2500).double()
+    # Sums over rows and columns are fixed, and numbers of a permutation are drawn without replacement.
+    statistic = ((observed - expected) ** 2 / expected).sum() * (n - 1) / n
+    freedom = torch.tensor(49**2 / 2, dtype=torch.float64)
+    check(torch.special.gammaincc(freedom, statistic / 2).item(), "places")
+    standard = (drawn.double() - (n - 1) / 2) * math.sqrt(12 / (n * n - 1))
+    for distance in (1, 2, 16):
+        mean = (standard[:, distance:] * standard[:, :-distance]).mean(1) + 1 / (n - 1)
+        z = mean.mean() / (mean.std() / math.sqrt(count))
+        check(normal_p(z.item()), f"distance {distance}")
+    for what, one, other in (
+        ("of one call", standard[0::2], standard[1::2]),
+        ("of two calls", standard[1:-1:2], standard[2::2]),
+    ):
+        rank = (one * other).mean(1) * math.sqrt(n - 1)
+        check(normal_p(rank.sum().item() / math.sqrt(len(rank))), f"the same place, {what}")
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_dropout_of_attention(p, device):
+    """With equal scores and rows of the identity as values, a result is the mask, scaled."""
+    length = 64
+    query = torch.zeros(16, 16, length, length, device=device)
+    value = torch.eye(length, device=device).expand(16, 16, length, length).contiguous()
+    attend = F.scaled_dot_product_attention
+    calls = draw(lambda: attend(query, query, value, dropout_p=p)).double()
+    kept = calls != 0
+    torch.testing.assert_close(calls[kept], torch.full_like(calls[kept], 1 / (length * (1 - p))), rtol=1e-3, atol=0)
+    standard = (kept.double() - (1 - p)) / math.sqrt(p * (1 - p))
+    check(normal_p(standard.mean().item() * math.sqrt(standard.numel())), "rate")
+    check_uncorrelated(standard.flatten(1), "along keys")
+    check_uncorrelated(standard.transpose(-1, -2).flatten(1), "along queries")
+    check_uncorrelated(standard.permute(0, 3, 4, 1, 2).flatten(1), "along heads and batches")
 
 
 def test_truth_values(device):
