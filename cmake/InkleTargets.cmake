@@ -68,11 +68,13 @@ function(inkle_precompile target)
   endif()
 endfunction()
 
-# inkle_test(folder [SHARDS n] LINK target...): executable test_<folder> of tests/<folder>/*.cpp and
-# one ctest that runs all its cases (a process a case would cost more than most cases), or n that run
-# a share each. Data files are found through INKLE_TEST_DATA, the folder of the sources.
+# inkle_test(folder [SHARDS n] [LONG n] LINK target...): executable test_<folder> of
+# tests/<folder>/*.cpp and one ctest that runs all its cases (a process a case would cost more than
+# most cases), or SHARDS that run a share each. Data files are found through INKLE_TEST_DATA, the
+# folder of the sources. LONG: another ctest, <folder>/long, which only `ctest -C Long` runs, of the
+# long counts that INKLE_LONG_TESTS=n asks for.
 function(inkle_test folder)
-  cmake_parse_arguments(ARG "" "SHARDS" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "SHARDS;LONG" "LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*_test.cpp)
   if(NOT sources)
     return()
@@ -99,6 +101,11 @@ function(inkle_test folder)
     set_tests_properties(${test} PROPERTIES TIMEOUT 300 LABELS fast ENVIRONMENT
       "INKLE_CACHE_DIR=;GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${shard}")
   endforeach()
+  if(ARG_LONG)
+    add_test(NAME ${folder}/long CONFIGURATIONS Long COMMAND ${name} --gtest_brief=1)
+    set_tests_properties(${folder}/long PROPERTIES TIMEOUT 3600 LABELS long ENVIRONMENT
+      "INKLE_CACHE_DIR=;INKLE_LONG_TESTS=${ARG_LONG}")
+  endif()
 endfunction()
 
 # What needs a GPU, under the label gpu. The Python tests need torch and the module in that Python.
