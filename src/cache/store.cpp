@@ -357,7 +357,14 @@ fs::path user_folder() {
 std::shared_ptr<Store> user_store() {
   static const std::shared_ptr<Store> store = []() -> std::shared_ptr<Store> {
     const fs::path folder = user_folder();
-    if (folder.empty()) return nullptr;
+    if (folder.empty()) {
+      if (std::getenv("INKLE_CACHE_DIR") == nullptr) {
+        warn("cache.folder",
+             "nothing is cached: there is no home folder; set HOME, or INKLE_CACHE_DIR to a folder "
+             "of yours (or to nothing, to do without)");
+      }
+      return nullptr;
+    }
     std::uint64_t limit = kDefaultLimit;
     if (const char* text = std::getenv("INKLE_CACHE_LIMIT"); text != nullptr) {
       const auto [end, error] = std::from_chars(text, text + std::strlen(text), limit);

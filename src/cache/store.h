@@ -91,7 +91,8 @@ class Store {
 // `kernels` in INKLE_CACHE_DIR (empty: none), else in `inkle` of XDG_CACHE_HOME or of ~/.cache; an
 // empty path if none of these is set.
 [[nodiscard]] std::filesystem::path user_folder();
-// The store there, one a process; null if there is none. INKLE_CACHE_LIMIT: bytes of its entries;
+// The store there, one a process; null if there is none, with one line of log unless
+// INKLE_CACHE_DIR is empty. INKLE_CACHE_LIMIT: bytes of its entries;
 // INKLE_REMOTE_CACHE: remote_options.h.
 [[nodiscard]] std::shared_ptr<Store> user_store();
 
