@@ -1,6 +1,7 @@
 #include "cache/index.h"
 
 #include <sqlite3.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <chrono>
@@ -8,8 +9,10 @@
 #include <optional>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "base/log.h"
+#include "cache/owner.h"
 
 namespace inkle::cache {
 namespace {
@@ -70,6 +73,19 @@ std::size_t likeness(const Key& a, const Key& b) {
   return same;
 }
 
+// Of the database and what SQLite keeps beside it; empty if all that is there is ours alone.
+std::string objection_to_index(const std::filesystem::path& file) {
+  for (const char* const suffix : {"", "-wal", "-shm", "-journal"}) {
+    const std::string path = file.string() + suffix;
+    struct stat facts {};
+    if (::lstat(path.c_str(), &facts) != 0) continue;
+    if (const std::string objection = objection_to(facts, false); !objection.empty()) {
+      return path + " " + objection;
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 struct Index::Impl {
@@ -93,9 +109,9 @@ struct Index::Impl {
     return true;
   }
   // No later call waits for it again.
-  void give_up() {
-    warn("cache.write", "the index of the cache cannot be used: {}",
-         database == nullptr ? "no memory" : sqlite3_errmsg(database));
+  void give_up(std::string why = {}) {
+    if (why.empty()) why = database == nullptr ? "no memory" : sqlite3_errmsg(database);
+    warn("cache.write", "the index of the cache cannot be used: {}", why);
     sqlite3_close_v2(database);
     database = nullptr;
   }
@@ -110,6 +126,10 @@ struct Index::Impl {
 };
 
 Index::Index(const std::filesystem::path& file) : impl_(std::make_unique<Impl>()) {
+  if (std::string objection = objection_to_index(file); !objection.empty()) {
+    impl_->give_up(std::move(objection));
+    return;
+  }
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW;
   const bool is_open = sqlite3_open_v2(file.c_str(), &impl_->database, flags, nullptr) == SQLITE_OK;
   if (is_open) sqlite3_busy_timeout(impl_->database, static_cast<int>(kWait.count()));

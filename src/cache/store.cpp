@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cache/entry.h"
+#include "cache/owner.h"
 #include "cache/remote.h"
 #include "package/hash.h"
 
@@ -34,16 +35,6 @@ constexpr std::string_view kPart = ".part-";
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // of an entry
 
 std::string name_of(const Key& key) { return digest_of(text_of(key)); }
-
-// Ours alone to write, and no link. Why not, if so.
-std::string objection_to(const struct stat& facts, bool is_folder) {
-  if (is_folder ? !S_ISDIR(facts.st_mode) : !S_ISREG(facts.st_mode)) {
-    return is_folder ? "is no folder" : "is no file";
-  }
-  if (facts.st_uid != ::geteuid()) return "belongs to another user";
-  if ((facts.st_mode & (S_IWGRP | S_IWOTH)) != 0) return "may be written by other users";
-  return {};
-}
 
 std::string make_folder(const fs::path& folder) {
   std::error_code error;

@@ -214,6 +214,39 @@ TEST_F(StoreTest, OthersFoldersAndLinksAreRefused) {
   EXPECT_EQ(store->find(key_), std::nullopt);
 }
 
+// Neither read nor written; entries are found without it.
+TEST_F(StoreTest, AnIndexThatIsNotOursAloneIsNotUsed) {
+  open()->put(key_, content(10));
+  const fs::path index = root_ / "kernels" / "index.db";
+  const std::vector<char> before = read(index);
+  const auto expect_left = [&](std::string_view why) {
+    reset_warnings();
+    lines_.clear();
+    const auto store = open();
+    EXPECT_EQ(store->find(key_), content(10));
+    store->put(key_, content(10));
+    store->settle();
+    EXPECT_EQ(read(index), before);
+    ASSERT_EQ(lines_.size(), 1U) << why;
+    EXPECT_THAT(lines_[0], HasSubstr(why));
+  };
+  ASSERT_EQ(::chmod(index.c_str(), 0666), 0);
+  expect_left("index.db may be written by other users");
+  ASSERT_EQ(::chmod(index.c_str(), 0600), 0);
+  write(index.string() + "-wal", {'x'});
+  ASSERT_EQ(::chmod((index.string() + "-wal").c_str(), 0620), 0);
+  expect_left("index.db-wal may be written by other users");
+  fs::remove(index.string() + "-wal");
+  if (::geteuid() == 0) {  // nobody else can give a file away
+    ASSERT_EQ(::chown(index.c_str(), 65534, 65534), 0);
+    expect_left("index.db belongs to another user");
+    ASSERT_EQ(::chown(index.c_str(), 0, 0), 0);
+  }
+  fs::rename(index, root_ / "elsewhere");
+  fs::create_symlink(root_ / "elsewhere", index);
+  expect_left("index.db is no file");
+}
+
 TEST_F(StoreTest, ALinkInThePathOfAnEntryIsNotFollowed) {
   open()->put(key_, content(10));
   const fs::path folder = entries().at(0).parent_path(), elsewhere = root_ / "elsewhere";
