@@ -25,7 +25,8 @@ constexpr const char* kTables =
     "CREATE TABLE IF NOT EXISTS entries(name TEXT PRIMARY KEY, bytes INTEGER, used INTEGER, "
     "key TEXT) WITHOUT ROWID;"
     "CREATE INDEX IF NOT EXISTS entries_used ON entries(used);"
-    "CREATE TABLE IF NOT EXISTS misses(number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT);";
+    "CREATE TABLE IF NOT EXISTS misses(number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT, "
+    "name TEXT);";
 // Numbers of use, not times: a clock may be set back.
 constexpr const char* kNextUse = "(SELECT coalesce(max(used), 0) + 1 FROM entries)";
 
@@ -142,12 +143,12 @@ Index::Index(const std::filesystem::path& file) : impl_(std::make_unique<Impl>()
 
 Index::~Index() { sqlite3_close_v2(impl_->database); }
 
-void Index::update(const std::vector<Row>& used, const std::vector<Key>& missed) {
+void Index::update(const std::vector<Row>& used, const std::vector<Miss>& missed) {
   if (used.empty() && missed.empty()) return;
   impl_->together([&] {
     Statement put(impl_->database, std::string("INSERT OR REPLACE INTO entries VALUES(?1, ?2, ") +
                                        kNextUse + ", ?3)");
-    Statement miss(impl_->database, "INSERT INTO misses(key) VALUES(?1)");
+    Statement miss(impl_->database, "INSERT INTO misses(key, name) VALUES(?1, ?2)");
     Statement trim(impl_->database,
                    "DELETE FROM misses WHERE number <= (SELECT max(number) FROM misses) - ?1");
     bool is_right = true;
@@ -155,9 +156,9 @@ void Index::update(const std::vector<Row>& used, const std::vector<Key>& missed)
       put.reset();
       is_right &= put.bind(1, row.name).bind(2, row.bytes).bind(3, text_of(row.key)).run();
     }
-    for (const Key& key : missed) {
+    for (const Miss& m : missed) {
       miss.reset();
-      is_right &= miss.bind(1, text_of(key)).run();
+      is_right &= miss.bind(1, text_of(m.key)).bind(2, m.name).run();
     }
     return trim.bind(1, std::uint64_t{kMostMisses}).run() && is_right;
   });
@@ -192,13 +193,13 @@ std::vector<Row> Index::rows() const {
   return rows;
 }
 
-std::vector<std::pair<Key, Key>> Index::misses() const {
+std::vector<std::pair<Miss, Key>> Index::misses() const {
   const std::lock_guard lock(impl_->mutex);
   std::vector<Key> known;
   Statement entries(impl_->database, "SELECT key FROM entries ORDER BY used DESC");
   while (entries.step()) known.push_back(key_of(entries.text(0)));
-  std::vector<std::pair<Key, Key>> result;
-  Statement misses(impl_->database, "SELECT key FROM misses ORDER BY number DESC");
+  std::vector<std::pair<Miss, Key>> result;
+  Statement misses(impl_->database, "SELECT key, name FROM misses ORDER BY number DESC");
   while (misses.step()) {
     Key key = key_of(misses.text(0));
     Key nearest;
@@ -207,7 +208,7 @@ std::vector<std::pair<Key, Key>> Index::misses() const {
       const bool is_same = !k.empty() && !key.empty() && k.back() == key.back();
       if (is_same && k != key && likeness(k, key) > likeness(nearest, key)) nearest = k;
     }
-    result.emplace_back(std::move(key), std::move(nearest));
+    result.emplace_back(Miss{std::move(key), misses.text(1)}, std::move(nearest));
   }
   return result;
 }

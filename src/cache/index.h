@@ -11,6 +11,10 @@
 
 namespace inkle::cache {
 
+// Tables of another layout are in a file with another number, so that versions of Inkle that share
+// a folder leave each other's alone. Each knows the entries that it has used or verified.
+inline constexpr const char* kIndexName = "index-2.db";
+
 // What an entry depends on, the more general first: ("processor", "znver4,+avx512f"). The last
 // field says what the entry is of.
 using Key = std::vector<std::pair<std::string, std::string>>;
@@ -19,6 +23,11 @@ struct Row {
   std::string name;
   std::uint64_t bytes = 0;
   Key key;
+};
+
+struct Miss {
+  Key key;
+  std::string name;  // of the kernel or graph; may be empty
 };
 
 // Nothing here throws: a database that cannot be used (a read-only folder, a full disk) is said
@@ -32,16 +41,16 @@ class Index {
 
   // What was found or made since, in that order, and keys that were not there; all at once, since
   // each change would wait for the others.
-  void update(const std::vector<Row>& used, const std::vector<Key>& missed);
+  void update(const std::vector<Row>& used, const std::vector<Miss>& missed);
   void remove(const std::vector<std::string>& names);
   void clear();
 
   [[nodiscard]] std::uint64_t bytes() const;
   // Without their keys, the least recently used first.
   [[nodiscard]] std::vector<Row> rows() const;
-  // The keys of the latest misses, the latest first, each with the entry of the same thing that is
-  // most like it (empty if there is none), as fields.
-  [[nodiscard]] std::vector<std::pair<Key, Key>> misses() const;
+  // The latest misses, the latest first, each with the entry of the same thing that is most like it
+  // (empty if there is none), as fields.
+  [[nodiscard]] std::vector<std::pair<Miss, Key>> misses() const;
 
  private:
   struct Impl;

@@ -23,6 +23,7 @@
 #include "cache/entry.h"
 #include "cache/owner.h"
 #include "cache/remote.h"
+#include "package/format.h"
 #include "package/hash.h"
 
 namespace inkle::cache {
@@ -119,6 +120,38 @@ bool is_abandoned(const std::string& name) {
   return error != std::errc() || (::kill(process, 0) != 0 && errno == ESRCH);
 }
 
+// "kernel softmax_0 4f0c12ab34cd": what, its name and its digest; other values whole.
+std::string what_missed(const Miss& miss) {
+  constexpr std::size_t kDigits = 12, kLeastDigest = 32, kMostText = 80;
+  const auto& [what, value] = miss.key.back();
+  const bool is_digest = value.size() >= kLeastDigest &&
+                         value.find_first_not_of("0123456789abcdef") == std::string::npos;
+  return fmt::format("{}{}{} {}", what, miss.name.empty() ? "" : " ", miss.name,
+                     value.substr(0, is_digest ? kDigits : kMostText));
+}
+
+// "machine: 3 threads, not 1 threads".
+std::string why_missed(const Miss& miss, const Key& nearest) {
+  if (nearest.empty()) return fmt::format("no other entry is of this {}", miss.key.back().first);
+  constexpr std::string_view kNothing = "nothing";
+  const auto value_of = [&](const Key& key, const std::string& name) {
+    const auto at = std::find_if(key.begin(), key.end(),
+                                 [&](const auto& field) { return field.first == name; });
+    return at == key.end() ? kNothing : std::string_view(at->second);
+  };
+  std::string line;
+  const auto add = [&](const std::string& name) {
+    const std::string_view wanted = value_of(miss.key, name), found = value_of(nearest, name);
+    if (wanted == found) return;
+    line += fmt::format("{}{}: {}, not {}", line.empty() ? "" : "; ", name, wanted, found);
+  };
+  for (const auto& [name, value] : miss.key) add(name);
+  for (const auto& [name, value] : nearest) {
+    if (value_of(miss.key, name) == kNothing) add(name);
+  }
+  return line;
+}
+
 }  // namespace
 
 std::string digest_of(std::string_view text) {
@@ -132,7 +165,7 @@ Store::Store(fs::path folder, std::uint64_t limit, std::shared_ptr<Remote> remot
     : folder_(std::move(folder)),
       limit_(limit),
       remote_(std::move(remote)),
-      index_(folder_ / "index.db") {}
+      index_(folder_ / kIndexName) {}
 
 std::shared_ptr<Store> Store::open(const fs::path& folder, std::uint64_t limit,
                                    std::shared_ptr<Remote> remote) {
@@ -147,15 +180,16 @@ fs::path Store::path_of(const std::string& name) const {
   return folder_ / name.substr(0, 2) / (name + std::string(kSuffix));
 }
 
-std::optional<std::vector<std::byte>> Store::find(const Key& key) {
+std::optional<std::vector<std::byte>> Store::find(const Key& key, std::string_view made_of) {
   const std::string name = name_of(key);
   if (!is_reachable(path_of(name))) {
     const std::lock_guard lock(mutex_);
-    missed_.push_back(key);
+    missed_.push_back({key, std::string(made_of)});
     return {};
   }
   try {
-    if (const auto file = read_file(path_of(name))) {
+    const auto file = read_file(path_of(name));
+    if (file && !package::is_of_other_version(*file)) {
       Entry entry = unpack(*file);
       if (entry.key != text_of(key)) user_error("it is of another key");
       const std::lock_guard lock(mutex_);
@@ -169,7 +203,7 @@ std::optional<std::vector<std::byte>> Store::find(const Key& key) {
   }
   if (auto content = fetch(name, key)) return content;
   const std::lock_guard lock(mutex_);
-  missed_.push_back(key);
+  missed_.push_back({key, std::string(made_of)});
   return {};
 }
 
@@ -219,7 +253,7 @@ Claim Store::claim(const Key& key, const WaitWith& wait_with) const {
 
 void Store::settle() {
   std::vector<Row> used;
-  std::vector<Key> missed;
+  std::vector<Miss> missed;
   {
     const std::lock_guard lock(mutex_);
     used.swap(used_);
@@ -284,6 +318,10 @@ Store::Verified Store::verify() {
     try {
       const auto file = read_file(path);
       if (!file) continue;  // another process has deleted it
+      if (package::is_of_other_version(*file)) {
+        ++result.of_other_versions;
+        continue;
+      }
       const Key key = key_of(unpack(*file).key);
       if (path != path_of(name) || name_of(key) != name) user_error("its name is another's");
       ++result.right;
@@ -319,16 +357,8 @@ std::uint64_t Store::clear() {
 
 std::vector<std::string> Store::explain() const {
   std::vector<std::string> lines;
-  for (const auto& [key, nearest] : index_.misses()) {
-    std::string line;
-    for (const auto& [name, value] : key) {
-      const auto same = std::find_if(nearest.begin(), nearest.end(),
-                                     [&](const auto& field) { return field.first == name; });
-      if (same != nearest.end() && same->second == value) continue;
-      line += fmt::format("{}{}: {}, not {}", line.empty() ? "" : "; ", name, value,
-                          same == nearest.end() ? "nothing" : same->second);
-    }
-    lines.push_back(nearest.empty() ? "the first of its kind" : line);
+  for (const auto& [miss, nearest] : index_.misses()) {
+    if (!miss.key.empty()) lines.push_back(what_missed(miss) + ": " + why_missed(miss, nearest));
   }
   return lines;
 }

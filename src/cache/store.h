@@ -3,7 +3,7 @@
 //
 //   kernels/4f/4f0c...e1.entry    one entry: a file as packages are, named by the hash of its key
 //   kernels/4f/.lock-4f0c...e1     who makes that entry (claim.h)
-//   kernels/index.db              sizes, order of use, fields of keys (index.h)
+//   kernels/index-2.db            sizes, order of use, fields of keys (index.h)
 #pragma once
 
 #include <cstddef>
@@ -36,9 +36,12 @@ class Store {
                                                    std::uint64_t limit = kDefaultLimit,
                                                    std::shared_ptr<Remote> remote = nullptr);
 
-  // An entry whose hash is not right is deleted, said once, and not there. What is not in the
-  // folder is asked of the remote cache, and comes into the folder.
-  [[nodiscard]] std::optional<std::vector<std::byte>> find(const Key& key);
+  // An entry whose hash is not right is deleted, said once, and not there. One of another version
+  // of the format is not there either, and stays until it is replaced. What is not in the folder is
+  // asked of the remote cache, and comes into the folder. `made_of`: the name of the kernel or
+  // graph, for explain().
+  [[nodiscard]] std::optional<std::vector<std::byte>> find(const Key& key,
+                                                           std::string_view made_of = {});
   // Replaces what was there; the file is whole or not there. The remote cache gets it too.
   void put(const Key& key, std::span<const std::byte> content);
   // Before an entry that was not found is made: who gets it after others had it looks again.
@@ -54,15 +57,15 @@ class Store {
   // The remote cache's address and whether it answers; empty if there is none.
   [[nodiscard]] std::string remote_state() const;
   struct Verified {
-    std::uint64_t right = 0, deleted = 0;
+    std::uint64_t right = 0, deleted = 0, of_other_versions = 0;
   };
   // Reads every entry, deletes what is damaged and what killed processes have left, and makes the
-  // index that of the files.
+  // index that of the files. Entries of other versions of the format stay.
   Verified verify();
   // How many entries there were.
   std::uint64_t clear();
-  // For each of the latest keys that were not there: what it has otherwise than the entry that is
-  // most like it.
+  // For each of the latest keys that were not there: what it is of, and what it has otherwise than
+  // the entry that is most like it.
   [[nodiscard]] std::vector<std::string> explain() const;
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
 
@@ -82,7 +85,7 @@ class Store {
   Index index_;
   std::mutex mutex_;
   std::vector<Row> used_;  // not yet told to the index
-  std::vector<Key> missed_;
+  std::vector<Miss> missed_;
 };
 
 // In hexadecimal: for fields of keys that are long.

@@ -32,6 +32,10 @@ void stats() {
 void verify() {
   const auto v = store()->verify();
   std::printf("%llu entries are right, %llu files were deleted\n", wide(v.right), wide(v.deleted));
+  if (v.of_other_versions != 0) {
+    std::printf("%llu entries are of other versions of Inkle, and stay\n",
+                wide(v.of_other_versions));
+  }
 }
 
 void clear() { std::printf("%llu entries were deleted\n", wide(store()->clear())); }
@@ -51,8 +55,10 @@ void add_cache(CLI::App& app) {
       ->callback(verify);
   command->add_subcommand("clear", "Delete every entry.")->callback(clear);
   command
-      ->add_subcommand("explain",
-                       "Explain the latest misses: how their keys differ from the nearest entries.")
+      ->add_subcommand(
+          "explain",
+          "Explain the latest misses: which graph or kernel, and how its key differs from "
+          "the nearest entry.")
       ->callback(explain);
 }
 

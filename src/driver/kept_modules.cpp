@@ -100,7 +100,7 @@ std::shared_ptr<const abi::DeviceImage> KeptModules::module(const std::string& d
 std::optional<TargetKernel> KeptModules::find(const TargetUnit& unit) {
   sym::Context* const context = context_of(*unit.kernel);
   if (store_ == nullptr || context == nullptr) return {};
-  const auto entry = store_->find(key_of(unit));
+  const auto entry = store_->find(key_of(unit), unit.name);
   if (!entry) return {};
   std::optional<Place> place = place_of(text_of(*entry));
   if (!place) return {};

@@ -173,10 +173,11 @@ class Compiler {
 
   schedule::ScheduledProgram schedule(graph::Graph graph, const CompileOptions& options,
                                       Report& report);
-  // Of a graph in the user's cache: its key, empty where all stages are to be run, and its text.
+  // Of a graph in the user's cache: its key, empty where all stages are to be run, its name and its
+  // text.
   struct Entry {
     Identity key;
-    std::string text;
+    std::string name, text;
   };
   [[nodiscard]] Entry entry_of(const graph::Graph& graph, const CompileOptions& options) const;
   // What an earlier process has compiled; nothing if there is no such program.

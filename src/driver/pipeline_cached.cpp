@@ -27,7 +27,7 @@ Identity keyed_identity(const Backend& target, const CompileOptions& options) {
 }  // namespace
 
 Compiler::Entry Compiler::entry_of(const graph::Graph& graph, const CompileOptions& options) const {
-  Entry entry{keyed_identity(*target_, options), {}};
+  Entry entry{keyed_identity(*target_, options), graph.name, {}};
   if (entry.key.empty()) return entry;
   GraphText made = driver::text_of(graph, target_->location());
   entry.key.emplace_back("graph", std::move(made.digest));
@@ -37,7 +37,7 @@ Compiler::Entry Compiler::entry_of(const graph::Graph& graph, const CompileOptio
 
 std::optional<Compiled> Compiler::find(const Entry& entry) const {
   if (entry.key.empty()) return {};
-  auto bytes = cache::user_store()->find(entry.key);
+  auto bytes = cache::user_store()->find(entry.key, entry.name);
   if (!bytes) return {};
   try {
     Compiled found = restore(std::move(*bytes));

@@ -76,7 +76,7 @@ class CpuBackend final : public Backend {
     for (std::size_t u = 0; u < units.size(); ++u) {
       if (store != nullptr) {
         keys[u] = key_of(units[u]);
-        if (take(store->find(keys[u]), units[u], result[u])) {
+        if (take(store->find(keys[u], units[u].name), units[u], result[u])) {
           cached.push_back(u);
           continue;
         }

@@ -150,4 +150,18 @@ std::vector<Section> read_header(std::span<const std::byte> file) {
   return sections;
 }
 
+bool is_of_other_version(std::span<const std::byte> file) {
+  FileHeader header;
+  if (file.size() < sizeof header) return false;
+  std::memcpy(&header, file.data(), sizeof header);
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) return false;
+  if (header.format_version == kFormatVersion && header.abi_version == kAbiVersion) return false;
+  // Were it of this version but for the damage, the hash would be that of the repaired header.
+  header.format_version = kFormatVersion;
+  header.abi_version = kAbiVersion;
+  const auto rest = file.subspan(sizeof header);
+  if (header.section_count > rest.size() / sizeof(SectionEntry)) return true;
+  return hash_of(header, rest.first(header.section_count * sizeof(SectionEntry))) != header.hash;
+}
+
 }  // namespace inkle::package

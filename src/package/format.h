@@ -77,4 +77,8 @@ struct Section {
 // UserError that says what is wrong.
 [[nodiscard]] std::vector<Section> read_header(std::span<const std::byte> file);
 
+// Whether an Inkle with another version of the format or the ABI has written the file. The hash
+// tells it from a file of this version in which only these numbers are damaged.
+[[nodiscard]] bool is_of_other_version(std::span<const std::byte> file);
+
 }  // namespace inkle::package

@@ -180,7 +180,7 @@ TEST_P(KilledWriters, LeaveNoDamage) {
   set_log_sink([this](std::string_view line) { report(line); });
   reset_warnings();
   {
-    const Index index(folder_ / "index.db");
+    const Index index(folder_ / kIndexName);
     std::set<std::string> names;
     for (const Row& row : index.rows()) names.insert(row.name);
     for (unsigned i = 0; i < kFirst && !is_limited; ++i) {
@@ -202,7 +202,7 @@ TEST_P(KilledWriters, LeaveNoDamage) {
   EXPECT_EQ(verified.right, right);
   EXPECT_EQ(verified.deleted, parts);
   EXPECT_EQ(files(is_part), 0U);
-  EXPECT_EQ(Index(folder_ / "index.db").rows().size(), right);
+  EXPECT_EQ(Index(folder_ / kIndexName).rows().size(), right);
   EXPECT_LE(store->stats().bytes, store->stats().limit);
   const Store::Verified again = store->verify();
   EXPECT_EQ(again.right, right);

@@ -6,14 +6,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <barrier>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <span>
 #include <thread>
 
 #include "base/error.h"
@@ -171,7 +174,7 @@ TEST_F(StoreTest, VerifyDeletesWhatIsWrongAndKnowsWhatIsThere) {
   fs::rename(all[1], all[1].parent_path() / (std::string(64, 'f') + ".entry"));
   write(all[2].parent_path() / ".part-999999999-0", {'x'});
   write(all[2].parent_path() / (".part-" + std::to_string(::getpid()) + "-0"), {'x'});
-  fs::remove(store->folder() / "index.db");
+  fs::remove(store->folder() / kIndexName);
   const auto again = open();
   const Store::Verified verified = again->verify();
   EXPECT_EQ(verified.right, 2U);
@@ -181,15 +184,22 @@ TEST_F(StoreTest, VerifyDeletesWhatIsWrongAndKnowsWhatIsThere) {
   EXPECT_EQ(again->stats().entries, 0U);
 }
 
-TEST_F(StoreTest, ExplainsWhichFieldDiffers) {
+TEST_F(StoreTest, ExplainsWhatMissedAndWhichFieldDiffers) {
   const auto store = open();
-  store->put({{"code", "1"}, {"processor", "p"}, {"kernel", "k"}}, content(10));
-  EXPECT_FALSE(store->find({{"code", "2"}, {"processor", "p"}, {"kernel", "k"}}));
+  const std::string digest = digest_of("text");
+  store->put({{"code", "1"}, {"processor", "p"}, {"kernel", digest}}, content(10));
+  EXPECT_FALSE(store->find({{"code", "2"}, {"processor", "p"}, {"kernel", digest}}, "softmax_0"));
   store->settle();
-  EXPECT_THAT(store->explain(), ElementsAre("code: 2, not 1"));
+  const std::string first = "kernel softmax_0 " + digest.substr(0, 12) + ": code: 2, not 1";
+  EXPECT_THAT(store->explain(), ElementsAre(first));
   EXPECT_FALSE(store->find({{"code", "1"}, {"processor", "p"}, {"kernel", "j"}}));
+  EXPECT_FALSE(store->find({{"processor", "p"}, {"kernel", digest}}, "softmax_1"));
+  EXPECT_FALSE(store->find({{"code", "1"}, {"processor", "p"}, {"graph", "j"}}, "main"));
   store->settle();
-  EXPECT_THAT(store->explain(), ElementsAre("the first of its kind", "code: 2, not 1"));
+  EXPECT_THAT(store->explain(),
+              ElementsAre("graph main j: no other entry is of this graph",
+                          "kernel softmax_1 " + digest.substr(0, 12) + ": code: nothing, not 1",
+                          "kernel j: no other entry is of this kernel", first));
 }
 
 TEST_F(StoreTest, OthersFoldersAndLinksAreRefused) {
@@ -217,7 +227,7 @@ TEST_F(StoreTest, OthersFoldersAndLinksAreRefused) {
 // Neither read nor written; entries are found without it.
 TEST_F(StoreTest, AnIndexThatIsNotOursAloneIsNotUsed) {
   open()->put(key_, content(10));
-  const fs::path index = root_ / "kernels" / "index.db";
+  const fs::path index = root_ / "kernels" / kIndexName;
   const std::vector<char> before = read(index);
   const auto expect_left = [&](std::string_view why) {
     reset_warnings();
@@ -231,20 +241,20 @@ TEST_F(StoreTest, AnIndexThatIsNotOursAloneIsNotUsed) {
     EXPECT_THAT(lines_[0], HasSubstr(why));
   };
   ASSERT_EQ(::chmod(index.c_str(), 0666), 0);
-  expect_left("index.db may be written by other users");
+  expect_left("index-2.db may be written by other users");
   ASSERT_EQ(::chmod(index.c_str(), 0600), 0);
   write(index.string() + "-wal", {'x'});
   ASSERT_EQ(::chmod((index.string() + "-wal").c_str(), 0620), 0);
-  expect_left("index.db-wal may be written by other users");
+  expect_left("index-2.db-wal may be written by other users");
   fs::remove(index.string() + "-wal");
   if (::geteuid() == 0) {  // nobody else can give a file away
     ASSERT_EQ(::chown(index.c_str(), 65534, 65534), 0);
-    expect_left("index.db belongs to another user");
+    expect_left("index-2.db belongs to another user");
     ASSERT_EQ(::chown(index.c_str(), 0, 0), 0);
   }
   fs::rename(index, root_ / "elsewhere");
   fs::create_symlink(root_ / "elsewhere", index);
-  expect_left("index.db is no file");
+  expect_left("index-2.db is no file");
 }
 
 TEST_F(StoreTest, ALinkInThePathOfAnEntryIsNotFollowed) {
@@ -292,8 +302,72 @@ TEST_F(StoreTest, TwoBuildsShareAFolder) {
   second->settle();
   EXPECT_EQ(first->find(of_build("1")), content(10, 1));
   EXPECT_EQ(second->find(of_build("2")), content(20, 2));
-  EXPECT_THAT(second->explain(), ElementsAre("build: 2, not 1"));
+  EXPECT_THAT(second->explain(), ElementsAre("kernel k: build: 2, not 1"));
   EXPECT_EQ(open()->verify().right, 2U);
+  EXPECT_THAT(lines_, ElementsAre());
+}
+
+// A file of a format that this build cannot read.
+std::vector<char> with_version(std::vector<char> file, std::size_t at, std::uint32_t version) {
+  package::FileHeader header;
+  std::memcpy(&header, file.data(), sizeof header);
+  const std::size_t table = header.section_count * sizeof(package::SectionEntry);
+  std::memcpy(file.data() + at, &version, sizeof version);
+  const auto start = std::as_writable_bytes(std::span(file.data(), sizeof header + table));
+  std::fill_n(start.begin() + offsetof(package::FileHeader, hash), sizeof header.hash, std::byte{});
+  header.hash = package::hash_of_header(start);
+  std::memcpy(file.data() + offsetof(package::FileHeader, hash), &header.hash, sizeof header.hash);
+  return file;
+}
+
+TEST_F(StoreTest, EntriesOfAnotherFormatStay) {
+  open()->put(key_, content(10));
+  const fs::path path = entries().at(0);
+  const std::vector<char> good = read(path);
+  for (const std::size_t at : {offsetof(package::FileHeader, format_version),
+                               offsetof(package::FileHeader, abi_version)}) {
+    std::vector<char> other = with_version(good, at, 2);
+    for (const bool has_our_layout : {true, false}) {
+      if (!has_our_layout) {
+        other.resize(sizeof(package::FileHeader) + 10);
+        const std::uint32_t many = 1000;
+        std::memcpy(other.data() + offsetof(package::FileHeader, section_count), &many, 4);
+      }
+      write(path, other);
+      const auto store = open();
+      EXPECT_EQ(store->find(key_), std::nullopt);
+      const Store::Verified verified = store->verify();
+      EXPECT_EQ(verified.deleted, 0U);
+      EXPECT_EQ(verified.of_other_versions, 1U);
+      EXPECT_EQ(read(path), other);
+      EXPECT_THAT(lines_, ElementsAre());
+      store->put(key_, content(10));
+      EXPECT_EQ(read(path), good);
+    }
+    // A file of ours whose version was damaged is of no other version.
+    std::vector<char> damaged = good;
+    damaged[at] = 2;
+    write(path, damaged);
+    EXPECT_EQ(open()->verify().deleted, 1U);
+    EXPECT_FALSE(fs::exists(path));
+  }
+}
+
+// It is not even opened.
+TEST_F(StoreTest, IndexesOfOtherLayoutsStay) {
+  const std::vector<char> bytes{'t', 'a', 'b', 'l', 'e', 's'};
+  fs::create_directories(root_ / "kernels");
+  const std::vector<fs::path> others{root_ / "kernels" / "index.db",
+                                     root_ / "kernels" / "index-3.db"};
+  for (const fs::path& path : others) write(path, bytes);
+  const auto store = open();
+  store->put(key_, content(10));
+  EXPECT_EQ(store->find(key_), content(10));
+  store->settle();
+  EXPECT_EQ(Index(root_ / "kernels" / kIndexName).rows().size(), 1U);
+  EXPECT_EQ(store->verify().right, 1U);
+  EXPECT_EQ(store->clear(), 1U);
+  for (const fs::path& path : others) EXPECT_EQ(read(path), bytes);
   EXPECT_THAT(lines_, ElementsAre());
 }
 
@@ -325,7 +399,7 @@ TEST_F(StoreTest, SeveralMayBeTheFirst) {
       });
     }
     for (std::thread& opener : openers) opener.join();
-    const auto rows = Index(folder / "index.db").rows();
+    const auto rows = Index(folder / kIndexName).rows();
     EXPECT_EQ(rows.size(), kOpeners);
   }
   EXPECT_THAT(lines_, testing::IsEmpty());
