@@ -223,6 +223,8 @@ class State:
     # Which results are no views to autograd, and which others are no views of, as set_detached() takes it.
     detached: list[int] = dataclasses.field(default_factory=list)
     apart: list[int] = dataclasses.field(default_factory=list)
+    # Which integer results are bools, as set_conditions() takes it.
+    conditions: list[int] = dataclasses.field(default_factory=list)
     # Why calls are never recorded as CUDA graphs; None: that was not asked for.
     why_no_graphs: str | None = None
     training: bool = False
@@ -326,8 +328,10 @@ class StoredProgram(OutputCode):
         program.donates_arguments = state.donates_arguments
         program.set_repeats(state.repeats)
         program.set_detached(state.detached, state.apart)
+        program.set_conditions(state.conditions)
         if state.falls_back and graph:
-            program.set_fallback(_at_run_time(graph, report, _targets(state.calls)))
+            targets = _targets(state.calls)
+            program.set_fallback(_at_run_time(graph, report, targets, state.conditions))
         if state.why_no_graphs is not None:
             program.use_graphs(why_not=state.why_no_graphs)
         self.stored = b""
@@ -347,7 +351,7 @@ class StoredProgram(OutputCode):
 
 
 def _at_run_time(
-    graph: str, report: reporting.GraphReport, targets: list[Any]
+    graph: str, report: reporting.GraphReport, targets: list[Any], conditions: list[int]
 ) -> Callable[[list[Any], str, bool], Any]:
     """What runs instead of a call that failed before it wrote anything."""
 
@@ -356,6 +360,6 @@ def _at_run_time(
         kind = "a fault at run time" if is_fault else "not supported"
         failure = reporting.Failure("run")
         reporting.warn(None, report, "a call runs in eager", kind, message, failure)
-        return EagerHalf(_inkle.Cut.of_text(graph), False, targets)(arguments)
+        return EagerHalf(_inkle.Cut.of_text(graph), False, targets, conditions)(arguments)
 
     return run

@@ -196,6 +196,7 @@ def _keep(compiled: Any, gm: torch.fx.GraphModule, options: Options, training: b
             repeats=compiled.repeats,
             detached=compiled.detached,
             apart=compiled.apart,
+            conditions=compiled.conditions,
             why_no_graphs=None if graphs is None else graphs[2],
             training=training,
             asked=options.asked,
@@ -426,6 +427,8 @@ def _compile(
         compiled.set_repeats(compiled.repeats)
         compiled.detached, compiled.apart = walker.detached, walker.apart
         compiled.set_detached(compiled.detached, compiled.apart)
+        compiled.conditions = walker.conditions
+        compiled.set_conditions(compiled.conditions)
         compiled.falls_back = not (options.strict or walker.writes_in_eager)
         if compiled.falls_back:
             compiled.set_fallback(_at_run_time(gm, report, strides))

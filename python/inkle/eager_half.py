@@ -6,7 +6,7 @@ Every row of the op table names ATen overloads that mean it, with its arguments 
 from __future__ import annotations
 
 import operator
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, Sequence
 
 import torch
 
@@ -45,9 +45,14 @@ def size_of(size: Any, symbols: dict[str, Any]) -> Any:
 
 
 class EagerHalf:
-    """``cut`` as the compiler gives it; ``targets``: the callables of its calls to eager."""
+    """``cut`` as the compiler gives it; ``targets``: the callables of its calls to eager;
+    ``conditions``: integer results that are bools."""
 
-    def __init__(self, cut: Any, is_backward: bool, targets: list[Callable[..., Any]]):
+    def __init__(
+        self, cut: Any, is_backward: bool, targets: list[Callable[..., Any]],
+        conditions: Sequence[int] = (),
+    ):  # fmt: skip
+        self._conditions = conditions
         self._inputs = cut.inputs(is_backward)
         self._nodes = cut.nodes(is_backward)
         self._outputs = cut.outputs(is_backward)
@@ -132,6 +137,8 @@ class EagerHalf:
             wanted = strides if type_[2] is not None else None
             results.append(self._laid_out(values[value.index], wanted, taken if is_own else set()))
             taken.add(results[-1].untyped_storage().data_ptr())
+        for position in self._conditions:
+            results[position] = bool(results[position])
         return results
 
     def _own(

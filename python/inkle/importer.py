@@ -113,6 +113,8 @@ class GraphImporter:
         # Results that are no views to autograd, and those that others are no views of.
         self.detached: list[int] = []
         self.apart: list[int] = []
+        # Results that are bools, which the compiler has as integers.
+        self.conditions: list[int] = []
         self._is_bitwise = numerics == "bitwise"
         self.importer.set_bitwise(self._is_bitwise)
         self.targets: list[Callable[..., Any]] = []
@@ -451,6 +453,8 @@ class GraphImporter:
             if value is None:
                 self.importer.output_none()
                 continue
+            if _is_condition(value):
+                self.conditions.append(position)
             if not isinstance(value, Node):
                 if isinstance(value, int):
                     self.importer.output(self.importer.constant(value))
@@ -474,7 +478,8 @@ class GraphImporter:
 
 
 def _is_condition(argument: Any) -> bool:
-    return isinstance(argument, Node) and isinstance(argument.meta.get("val"), torch.SymBool)
+    value = argument.meta.get("val") if isinstance(argument, Node) else argument
+    return isinstance(value, (torch.SymBool, bool))
 
 
 def _bias_apart(node: Node, arguments: list[Any]) -> Node | None:

@@ -110,6 +110,8 @@ class Partition:
             made.share = as_strided if is_backward else viewed
             made.detached, made.apart = ([], []) if is_backward else (walker.detached, walker.apart)
             made.set_detached(made.detached, made.apart)
+            made.conditions = [] if is_backward else walker.conditions
+            made.set_conditions(made.conditions)
             # By results of the joint graph: those of the forward come first. Behind them the forward
             # returns what it keeps.
             repeats = {} if is_backward else walker.repeats
@@ -122,7 +124,8 @@ class Partition:
             made._boxed_call = True
             made.donates_arguments = is_backward and gpu is not None and report.is_foreseen
             if made.falls_back:
-                made.set_fallback(_at_run_time(joint.gm, report, cut, is_backward, walker.targets))
+                half = (cut, is_backward, walker.targets, made.conditions)
+                made.set_fallback(_at_run_time(joint.gm, report, half))
             made.fails = self._options.fail_stage == "run"
             if self._options.graphs:
                 made.use_graphs(why_not=WHY_NO_GRAPHS_IN_TRAINING)
@@ -131,7 +134,7 @@ class Partition:
 
 
 def _at_run_time(
-    gm: torch.fx.GraphModule, report: GraphReport, cut: Any, is_backward: bool, targets: list[Any]
+    gm: torch.fx.GraphModule, report: GraphReport, half: tuple[Any, ...]
 ) -> Callable[[list[Any], str, bool], Any]:
     """What runs instead of a call that failed before it wrote anything."""
 
@@ -139,6 +142,6 @@ def _at_run_time(
         report.call_failed(message, is_fault)
         kind = "a fault at run time" if is_fault else "not supported"
         warn(gm, report, "a call runs in eager", kind, message, Failure("run"))
-        return EagerHalf(cut, is_backward, targets)(arguments)
+        return EagerHalf(*half)(arguments)
 
     return run

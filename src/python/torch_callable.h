@@ -78,6 +78,10 @@ class TorchCallable {
     context_.detached = std::move(results);
     context_.apart = std::move(apart);
   }
+  // Integer results that are bools in Python, in ascending order.
+  void set_conditions(std::vector<std::uint32_t> results) {
+    context_.conditions = std::move(results);
+  }
 
   [[nodiscard]] const abi::Plan& plan() const { return *plan_; }
   [[nodiscard]] abi::Device device() const { return context_.device; }

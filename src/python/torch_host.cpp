@@ -368,6 +368,7 @@ bool is_reshaped(const abi::TensorView& result, const abi::TensorView& tensor) {
 ResultRecipe TorchHost::describe(std::uint32_t position, const Output& output) const {
   ResultRecipe recipe{.kind = output.kind,
                       .integer = output.integer,
+                      .is_condition = std::ranges::binary_search(context_.conditions, position),
                       .argument = output.argument,
                       .base = {},
                       .is_whole = output.is_whole};
@@ -412,6 +413,7 @@ ResultRecipe TorchHost::describe(std::uint32_t position, const Output& output) c
 nb::object TorchHost::make(const ResultRecipe& recipe, const nb::object& base) const {
   using Kind = abi::PlanOutput::Kind;
   if (recipe.kind == Kind::none) return nb::none();
+  if (recipe.is_condition) return nb::bool_(recipe.integer != 0);
   if (recipe.kind == Kind::integer) return nb::int_(recipe.integer);
   if (recipe.is_whole) return base;
   return context_.as_strided(base, integer_tuple(recipe.sizes), integer_tuple(recipe.strides),

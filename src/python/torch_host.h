@@ -40,12 +40,15 @@ struct HostContext {
   std::vector<std::int32_t> repeats;
   // TorchCallable::set_detached().
   std::vector<std::uint32_t> detached, apart;
+  // TorchCallable::set_conditions().
+  std::vector<std::uint32_t> conditions;
 };
 
 // One result of a call: nothing, an integer, or a view of a tensor.
 struct ResultRecipe {
   abi::PlanOutput::Kind kind = abi::PlanOutput::Kind::none;
   std::int64_t integer = 0;
+  bool is_condition = false;   // that integer is a bool
   std::int32_t argument = -1;  // tensor argument whose storage it is
   nb::object base;             // else: the tensor whose storage it is
   bool is_whole = false;       // exactly that tensor

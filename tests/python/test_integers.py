@@ -186,6 +186,21 @@ def test_a_condition_keeps_its_type():
     check_calls(typed, [(torch.tensor([True, False]), n) for n in (3, 5, -1)])
 
 
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("fail_stage", ["", "run"])
+def test_a_condition_that_is_a_result(grad, fail_stage):
+    def compared(x, n, m):
+        return x * 2, n < m, n, n > 3, n < n, n == m
+
+    run = torch.compile(compared, backend="inkle", dynamic=True, options={"fail_stage": fail_stage})
+    for n, m in ((5, 7), (-3, -3), (LARGEST, 4)):
+        x = randn(3).requires_grad_(grad)
+        found, wanted = run(x, n, m), compared(x, n, m)
+        same(found[0], wanted[0])
+        assert [(type(v), v) for v in found[1:]] == [(type(v), v) for v in wanted[1:]]
+    assert [r.compiled for r in inkle.reports()] == [True] * (1 + grad)
+
+
 def test_a_condition_of_control_flow():
     def chosen(x, n):
         return torch.cond(x.shape[0] > n, lambda x: x.sin(), lambda x: x.cos(), (x,)) + 1
