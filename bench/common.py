@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import sys
 import threading
 import time
@@ -198,6 +199,20 @@ def unequal_bits(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     other = (a != b) | (a.signbit() != b.signbit())
     other &= ~(a.isnan() & b.isnan())
     return other.any(-1) if x.is_complex() else other
+
+
+# What the same error calls otherwise in two runs: addresses, backends, numbers of names that tracing makes up.
+_MADE_UP = re.compile(
+    r"0x[0-9a-f]+|\b(?:inkle|aot_eager)\b|(?<=__compiled_fn_)\w+|(?<=__resume_at_)\w+|(?<=\b[su])\d+\b"
+)
+
+
+def is_same_error(mine: BaseException | None, theirs: BaseException | None) -> bool:
+    """Whether both are of one type and say the same, or neither is an error."""
+    if mine is None or theirs is None:
+        return mine is theirs
+    texts = [_MADE_UP.sub("", str(error)) for error in (mine, theirs)]
+    return type(mine) is type(theirs) and texts[0] == texts[1]
 
 
 def to_double(value: Any) -> Any:

@@ -9,10 +9,10 @@
 
 A function (fuzz_draw.py) has views, results that share memory, writes in place, graph breaks with writes
 behind them, branches and loops on data, torch.cond, random numbers, integers, complex numbers and
-gradients. It is compiled once and called twice, with ``dynamic`` a third time with other sizes, and compared
-with eager (fuzz_judge.py). One that differs is reduced and printed. Each of ``--jobs`` processes has one
-thread; one that dies or hangs is replaced, and its function counted. ``--out`` has a line of JSON a function,
-as they end. Exits with 1 if any differs, dies or takes too long.
+gradients. It is compiled once and called twice with other ints, with ``dynamic`` a third time with other
+sizes, too, and compared with eager (fuzz_judge.py). One that differs is reduced and printed. Each of ``--jobs``
+processes has one thread; one that dies or hangs is replaced, and its function counted. ``--out`` has a line of
+JSON a function, as they end. Exits with 1 if any differs, dies or takes too long.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import threading
 import time
 from typing import Any, Iterator
 
+from fuzz_ints import FIRST
 from workers import Workers
 
 # What may become of a function, and what the summary calls it. "torch": AOTAutograd alone does so, too.
@@ -255,7 +256,7 @@ def _merge(paths: list[str]) -> list[dict[str, Any]]:
 
 def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, default=0, help="the first")
+    parser.add_argument("--seed", type=int, default=FIRST, help="the first; those before 10000000 draw few ints")
     parser.add_argument("--count", type=int, default=0, help="of functions; 0: as --seconds says")
     parser.add_argument("--seeds", default="", help="these, with commas")
     parser.add_argument("--seconds", type=float, default=0.0, help="begins none after this time; 0: no limit")

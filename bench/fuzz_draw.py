@@ -1,7 +1,8 @@
 """Random small Python functions, drawn statement by statement while eager runs them (``fuzz.py``).
 
 A statement that eager refuses is drawn again, so that a program is one that eager runs. What results are
-not specified of is not drawn: numbers out of range made integers, the order of equal elements.
+not specified of is not drawn: numbers out of range made integers, the order of equal elements. Later seeds
+draw more ints (``fuzz_ints.py``).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import random
 import re
 from typing import Any, Callable
 
+import fuzz_ints
 import torch
 
 DTYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16,
@@ -30,10 +32,12 @@ class Argument:
     shape: tuple[int, ...] = ()
     kind: str = "dense"  # transposed, gaps, offset
     value: int = 0
+    later: tuple[int, ...] = ()  # ints of later calls
 
-    def make(self, seed: int, grows: dict[int, int] | None = None) -> Any:
+    def make(self, seed: int, grows: dict[int, int] | None = None, call: int = 0) -> Any:
+        """Of a call; ``grows``: sizes and what they become."""
         if self.dtype == "int":
-            return self.value + (1 if grows else 0)
+            return (self.value, *self.later)[call] if self.later else self.value + (1 if grows else 0)
         shape = tuple((grows or {}).get(n, n) for n in self.shape)
         generator = torch.Generator().manual_seed(seed)
         dtype = DTYPES[self.dtype]
@@ -105,7 +109,7 @@ class Program:
 
 def _described(a: Argument) -> str:
     if a.dtype == "int":
-        return f"int {a.value}"
+        return f"int {', '.join(map(str, (a.value, *a.later)))}"
     return f"{a.dtype}{list(a.shape)}{'' if a.kind == 'dense' else ' ' + a.kind}"
 
 
@@ -132,7 +136,7 @@ def namespace(is_eager: bool) -> dict[str, Any]:
 
 # {a}, {b}: tensors; {f}: a float; {i}: an integer tensor; {c}: complex; {m}: bool; {x}: any real;
 # {k}: a small int; {d}: a dimension of a; {s}: a scalar; {n}: an int argument or a small int; {t}: dtype;
-# {z}: sizes.
+# {z}: sizes. Those of ints: fuzz_ints.py.
 _EXPRESSIONS: dict[str, list[str]] = {
     "pointwise": [
         "{a} + {b}", "{a} - {b}", "{a} * {b}", "{a} + {s}", "{a} * {s}", "{s} - {a}", "-{x}", "{x}.abs()",
@@ -251,6 +255,8 @@ class Drawing:
         self._names: list[str] = []
         self._random: set[str] = set()
         self._grad = False
+        self._has_ints = seed >= fuzz_ints.FIRST
+        self._large: list[str] = []  # tensors of numbers that nothing reads
 
     def program(self) -> Program:
         r = self._r
@@ -275,7 +281,10 @@ class Drawing:
             results.append(r.choice(results))
         if r.random() < 0.2 and results:
             results.append(f"{r.choice(results)}[..., :1]")
-        dynamic = r.choice([False, False, None, True])
+        if self._has_ints:
+            ints = [n for n in self._names if isinstance(self.values.get(n), int) and n not in arguments]
+            results += self._large + r.sample(ints, min(len(ints), 2))
+        dynamic = r.choice([False, None, True, True] if self._has_ints else [False, False, None, True])
         return Program(self._seed, arguments, statements, results, dynamic, self._grad)
 
     def _arguments(self) -> dict[str, Argument]:
@@ -289,9 +298,17 @@ class Drawing:
             dtype = r.choices(list(DTYPES), _WEIGHTS)[0] if number else r.choice(["f32", "f32", "f64", "i64", "c64", "bf16"])
             kind = r.choice(["dense", "dense", "dense", "transposed", "gaps", "offset"])
             made[f"x{number}"] = Argument(dtype, own, kind)
-        if r.random() < 0.25:
+        if self._has_ints:
+            for name in "nm"[: r.choice([1, 1, 2])]:
+                first, *later = fuzz_ints.numbers(r)
+                made[name] = Argument("int", value=first, later=tuple(later))
+        elif r.random() < 0.25:
             made["n"] = Argument("int", value=r.choice([-3, -1, 2, 3, 4, 5]))
         return made
+
+    def _ints(self) -> list[str]:
+        """Not bools: torch's tracing has no arithmetic of symbolic ones."""
+        return [n for n in self._names if type(self.values.get(n)) is int]
 
     def _statements(self, count: int, depth: int) -> list[Any]:
         made: list[Any] = []
@@ -305,6 +322,11 @@ class Drawing:
 
     def _statement(self, depth: int) -> Any:
         r = self._r
+        if self._has_ints and r.random() < 0.4:
+            if depth == 0 and r.random() < 0.3:
+                return self._filled("{v} = " + r.choice(fuzz_ints.INTS))
+            made = "{v}" if depth > 0 or r.random() < 0.5 else f"w{len(self._large)}"
+            return self._filled(f"{made} = {r.choice(fuzz_ints.TENSORS)}")
         kind = r.choices(["value", "write", "break", "block", "data", "higher"], [60, 22, 5, 5, 2, 3])[0]
         if kind == "value":
             family = r.choices(list(_EXPRESSIONS), [12, 8, 6, 14, 8, 8, 4, 5, 5])[0]
@@ -324,9 +346,12 @@ class Drawing:
     def _block(self) -> Any:
         """Bodies write to variables that there are; what they make is seen in them alone."""
         r = self._r
-        head = f"for j in range({r.choice(['2', '3', 'abs(n)' if 'n' in self._names else '2'])})"
+        conditions, times = _CONDITIONS, "abs(n)" if "n" in self._names else "2"
+        if self._has_ints:
+            conditions, times = fuzz_ints.CONDITIONS + _CONDITIONS, self._filled(fuzz_ints.LOOPS) or "2"
+        head = f"for j in range({r.choice(['2', '3', times])})"
         if is_branch := r.random() < 0.7:
-            head = self._filled("if " + r.choice(_CONDITIONS))
+            head = self._filled("if " + r.choice(conditions))
             if head is None:
                 return None
         before, names = dict(self.values), list(self._names)
@@ -351,6 +376,10 @@ class Drawing:
         def pick(kind: str) -> str | None:
             if kind == "v":
                 return f"v{len(self._names)}"
+            if kind in ("j", "p", "q", "o", "e"):
+                return self._int(kind)
+            if kind == "n" and self._has_ints:
+                return f"({self._int('j')} % 7)"
             if kind in ("k", "s", "n", "d", "z", "t", "int"):
                 return self._scalar(kind, chosen)
             fits = [n for n in tensors if _fits(self.values[n], kind)]
@@ -365,7 +394,7 @@ class Drawing:
         fixed: dict[str, str] = {}  # the same {a} in a write or a view is one tensor
         for match in re.finditer(r"\{(\w+)\}", template):
             kind = match[1]
-            is_one = kind in ("v", "a", "d") or (kind == "f" and "out=" in template)
+            is_one = kind in ("v", "a", "d", "o", "e") or (kind == "f" and "out=" in template)
             text = fixed.get(kind) if is_one else None
             text = text if text is not None else pick(kind)
             if text is None:
@@ -374,6 +403,14 @@ class Drawing:
             parts += [template[at : match.start()], text]
             at = match.end()
         return "".join(parts) + template[at:]
+
+    def _int(self, kind: str) -> str | None:
+        """A variable; of a kind of numbers if there is such a one."""
+        names = self._ints()
+        if not names:
+            return None
+        good = [n for n in names if (self.values[n] != 0 if kind in "qe" else self.values[n] >= 0)]
+        return self._r.choice(names if kind in "jo" or not good else good)
 
     def _scalar(self, kind: str, chosen: dict[str, str]) -> str:
         r = self._r
@@ -409,12 +446,16 @@ class Drawing:
             exec(text, self.values)  # noqa: S102: text that was drawn here
         except Exception:  # noqa: BLE001: what eager refuses
             return False
+        first = text.split(" = ")[0].removeprefix("with torch.no_grad(): ")
         for name, value in list(self.values.items()):
-            if isinstance(value, torch.Tensor) and not _is_tame(value):
+            if not isinstance(value, torch.Tensor) and name not in self._names:
+                continue
+            if not (value.numel() <= _MOST_ELEMENTS if name[0] == "w" else _is_tame(value)):
                 del self.values[name]
                 self._names = [n for n in self._names if n != name]
                 return False
-        first = text.split(" = ")[0].removeprefix("with torch.no_grad(): ")
+        if first[0] == "w" and first.isidentifier():
+            self._large.append(first)
         if first.startswith("v") and first.isidentifier() and first not in self._names:
             self._names.append(first)
         if not torch.equal(state, torch.get_rng_state()):
@@ -439,8 +480,10 @@ def _fits(value: torch.Tensor, kind: str) -> bool:
     return not dtype.is_complex and dtype != torch.bool
 
 
-def _is_tame(value: torch.Tensor) -> bool:
-    """Small enough, and its numbers too."""
+def _is_tame(value: Any) -> bool:
+    """Small enough, and its numbers too; an int of 64 bits."""
+    if not isinstance(value, torch.Tensor):
+        return fuzz_ints.LEAST <= value <= fuzz_ints.LARGEST
     if value.numel() > _MOST_ELEMENTS:
         return False
     if value.numel() == 0 or value.dtype == torch.bool:

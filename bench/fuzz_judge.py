@@ -4,7 +4,8 @@ differs (``fuzz.py``).
 Results, their strides, which of them and of the arguments share memory, the arguments afterwards, gradients
 and the state of torch's random numbers must be eager's; then each result is written to, and all are compared
 again. An element may be off by what eager's own moves, once each value on its way is off by its last bit. What
-AOTAutograd gives without a compiler, or raises, too, is torch's own and counted apart.
+differs and AOTAutograd gives without a compiler in the same values, or raises with the same text in the same
+call, is torch's own and counted apart. So is what eager refuses, and Inkle computes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 from typing import Any, Callable, Iterator
 
 import torch
@@ -70,7 +70,7 @@ def _call(run: Callable[..., Any], program: Program, call: int) -> Outcome:
     grows = {n: n + 2 for n in range(2, 9)} if call == 2 else None
     outcome = Outcome()
     for number, argument in enumerate(program.arguments.values()):
-        made = argument.make(program.seed + number + 1000 * call, grows)
+        made = argument.make(program.seed + number + 1000 * call, grows, call)
         if program.grad and isinstance(made, torch.Tensor) and made.is_floating_point():
             made = made.detach().clone().requires_grad_()
         outcome.arguments.append(made)
@@ -214,8 +214,9 @@ def difference(found: Outcome, wanted: Outcome, program: Program, call: int) -> 
     """What differs, or ""."""
     for name in ("error", "backward_error"):
         mine, theirs = getattr(found, name), getattr(wanted, name)
-        if mine is not None and theirs is None:
-            return f"{name} {type(mine).__name__}: {' '.join(str(mine).split())[:300]}"
+        if mine is not None and type(mine) is not type(theirs):
+            other = f" ({type(theirs).__name__} in eager)" if theirs is not None else ""
+            return f"{name} {type(mine).__name__}: {' '.join(str(mine).split())[:300]}{other}"
     a, b = _values(found), _values(wanted)
     if wanted.backward_error is not None:
         a, b = a[: len(b)], b
@@ -303,6 +304,8 @@ def _after_writes(found: Outcome, wanted: Outcome) -> str:
         mine, theirs = _written(x, number), _written(y, number)
         if mine and not theirs:
             return f"a write to result {number} is refused: {mine[:200]}"
+        if theirs and not mine:
+            return f"a write to result {number} is refused in eager alone: {theirs[:200]}"
         for other, (now, was) in enumerate(zip(far(), before)):
             if now > was + 0.5:
                 return f"a write to result {number} reaches {_name(other, wanted)} otherwise"
@@ -335,15 +338,18 @@ def _compiled(program: Program, backend: Any) -> Callable[..., Any]:
 
 
 def judge(program: Program) -> tuple[str, str]:
-    """("right" | "refused" | "torch" | "differs", what differs)."""
+    """("right" | "refused" | "torch" | "differs", what differs). Refused is what eager alone raises for."""
     report.forget()
     plain = function(program, True)
     run = _compiled(program, "inkle")
+    outcome = "right"
     for call in range(3 if program.dynamic is not False else 2):
-        wanted = _call(plain, program, call)
+        wanted, found = _call(plain, program, call), _call(run, program, call)
         if wanted.error is not None:
-            return ("refused", "") if call == 0 else ("right", "")
-        found = _call(run, program, call)
+            outcome = outcome if call and found.error is not None else "refused"
+            break
+        if wanted.backward_error is not None and found.backward_error is None:
+            outcome = "refused"
         text = difference(found, wanted, program, call)
         if text and _is_as_plain_attention(program, found, wanted, call):
             return "torch", f"call {call}: torch's flash attention gives numbers for NaN scores; {text}"
@@ -352,7 +358,7 @@ def judge(program: Program) -> tuple[str, str]:
         if text := _after_writes(found, wanted):
             return _whose(program, found, call, wrote=text), f"call {call}: {text}"
     faults = [r.fault for r in inkle.reports() if r.fault]
-    return ("differs", f"a fault: {faults[0][:600]}") if faults else ("right", "")
+    return ("differs", f"a fault: {faults[0][:600]}") if faults else (outcome, "")
 
 
 def _or_eager(backend: Callable[..., Any]) -> Callable[..., Any]:
@@ -394,24 +400,12 @@ def _last_call(program: Program, backend: Any, call: int) -> Outcome:
     return [_call(run, program, n) for n in range(call + 1)][-1]
 
 
-def _is_torchs(error: BaseException) -> bool:
-    """Whether nothing of Inkle was running when it was raised."""
-    folder = os.path.dirname(inkle.__file__)
-    frames = traceback.extract_tb(error.__traceback__)
-    return not any(frame.filename.startswith(folder) for frame in frames)
-
-
-def _told(error: BaseException | None) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
 def _whose(program: Program, found: Outcome, call: int, wrote: str = "") -> str:
-    """Whether AOTAutograd alone gives the same, or raises, too. ``wrote``: what differs after writes
+    """Whether AOTAutograd alone gives the same, or raises the same. ``wrote``: what differs after writes
     to results."""
     if found.error is not None:
         theirs = _last_call(program, "aot_eager", call)
-        is_same = _told(found.error) == _told(theirs.error)
-        return "torch" if theirs.error is not None and (is_same or _is_torchs(found.error)) else "differs"
+        return "torch" if common.is_same_error(found.error, theirs.error) else "differs"
     return "torch" if any(_is_as(program, found, call, p, wrote) for p in _PARTITIONS) else "differs"
 
 
@@ -422,7 +416,7 @@ def _is_as(program: Program, found: Outcome, call: int, backend: Any, wrote: str
     if wrote:
         again = _call(function(program, True), program, call)
         return _after_writes(theirs, again) == wrote
-    if type(theirs.backward_error) is not type(found.backward_error):
+    if not common.is_same_error(found.backward_error, theirs.backward_error):
         return False
     return not difference(found, theirs, program, call)
 

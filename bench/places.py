@@ -25,6 +25,7 @@ import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
 
+import common  # noqa: E402
 import inkle  # noqa: E402, F401: registers the backend
 
 _DTYPES = [torch.float32, torch.float32, torch.bfloat16, torch.float16, torch.int32, torch.float64]
@@ -236,12 +237,12 @@ def _differences(found: Outcome, wanted: Outcome) -> list[str]:
 def _is_torchs(
     program: Program, call: int, device: str, found: Outcome | None, error: Exception | None
 ) -> bool:
-    """Whether AOTAutograd alone gives what was ``found``, or raises that kind of ``error``."""
+    """Whether AOTAutograd alone gives what was ``found``, or raises the same ``error``."""
     reference = torch.compile(program, backend="aot_eager", dynamic=program.dynamic)
     try:
         theirs = _run(reference, program, call, device)
     except Exception as other:  # noqa: BLE001: compared
-        return type(other) is type(error) and found is None
+        return found is None and common.is_same_error(error, other)
     return found is not None and not _differences(found, theirs)
 
 

@@ -20,11 +20,15 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 
 import fuzz  # noqa: E402
 import fuzz_draw  # noqa: E402
+import fuzz_ints  # noqa: E402
 import fuzz_judge  # noqa: E402
 from fuzz_draw import Argument, Block, Program  # noqa: E402
 
 
-@pytest.mark.parametrize("first", range(0, 24, 8))
+INTS = fuzz_ints.FIRST
+
+
+@pytest.mark.parametrize("first", [0, 8, 16, INTS, INTS + 8])
 def test_random_functions(first):
     inkle.reset()
     for seed in range(first, first + 8):
@@ -42,6 +46,21 @@ def test_a_seed_stands_for_one_function():
     for part in ("if ", "for j", "graph_break", ".item()", "cond(", "while_loop(", "rand", "_(", "[...",
                  "complex", ".t()"):  # fmt: skip
         assert part in drawn, part
+
+
+def test_ints_are_of_64_bits_and_stand_everywhere():
+    programs = [fuzz_draw.draw(seed) for seed in range(INTS, INTS + 200)]
+    assert str(programs[7]) == str(fuzz_draw.draw(INTS + 7))
+    ints = [n for p in programs for a in p.arguments.values() if a.dtype == "int" for n in (a.value, *a.later)]
+    assert all(len(a.later) == 2 for p in programs for a in p.arguments.values() if a.dtype == "int")
+    assert {-1, 0, 3, fuzz_ints.LEAST, fuzz_ints.LARGEST} < set(ints)
+    assert any(2**31 - 3 < n < 2**31 + 3 for n in ints) and any(2**33 < n < 2**60 for n in ints)
+    drawn = "".join(p.source for p in programs)
+    for part in (r"\[::[nm]\]", r"\[[nm]:\]", r"\[:[nm]\]", r"roll\([nm]\)", r"tri[lu]\([nm]\)", r"\*\* [nm]\b", r"[nm] \*\* 2",
+                 r"2 \*\* \([nm] % 8\)", r"[nm] // 3", r"7 // [nm]", r"[nm] % 5", r"\w // [nm]\b", r"\w % [nm]\b", r"[nm] > 3",
+                 r"\w < [nm]\b", r"if [nm] "):  # fmt: skip
+        assert re.search(part, drawn), part
+    assert {p.dynamic for p in programs} == {False, None, True}
 
 
 def program(*statements: Any, results: list[str], grad: bool = False, **arguments: Argument) -> Program:
@@ -79,6 +98,53 @@ def test_the_judge_sees_what_is_wrong(monkeypatch):
     assert "off by" in judged(numbers, monkeypatch, lambda gm, *a: [t.conj() * 1 for t in gm(*a)])
     random = program("v1 = torch.rand(3)", results=["v1"])
     assert "random" in judged(random, monkeypatch, lambda gm, *a: (torch.rand(1), gm(*a))[1])
+
+
+def said(one: Program, monkeypatch: Any, mine: Callable[..., Any], theirs: Callable[..., Any]) -> str:
+    """What the judge says of a function in place of that which Inkle compiles, and another for AOTAutograd."""
+    def compiled(p: Program, backend: Any) -> Any:
+        return mine if backend == "inkle" else theirs
+
+    monkeypatch.setattr(fuzz_judge, "_compiled", compiled)
+    return fuzz_judge.judge(one)[0]
+
+
+def raising(error: Exception, from_call: int = 0) -> Callable[..., Any]:
+    """Doubles its argument, and raises from that call on."""
+    calls = 0
+
+    def run(x: torch.Tensor) -> tuple[torch.Tensor]:
+        nonlocal calls
+        calls += 1
+        if calls > from_call:
+            raise error
+        return (x * 2,)
+
+    return run
+
+
+def test_an_error_is_torchs_only_if_it_is_the_same(monkeypatch):
+    doubled = program("v1 = x * 2", results=["v1"])
+    mine, other_text, other_type = ValueError("size 3"), ValueError("size 4"), TypeError("size 3")
+    assert said(doubled, monkeypatch, raising(mine), raising(ValueError("size 3"))) == "torch"
+    for theirs in (other_text, other_type):
+        assert said(doubled, monkeypatch, raising(mine), raising(theirs)) == "differs"
+    right = lambda x: (x * 2,)  # noqa: E731
+    assert said(doubled, monkeypatch, raising(mine), right) == "differs"
+    assert said(doubled, monkeypatch, raising(mine, 1), raising(mine, 1)) == "torch"
+    assert said(doubled, monkeypatch, raising(mine), raising(mine, 1)) == "differs"
+
+
+def test_what_eager_alone_refuses_is_not_right(monkeypatch):
+    """In a later call, which both refuse or one computes; in a backward."""
+    later = Argument("int", value=1, later=(0, 0))
+    divided = program("v1 = x + 7 // n", results=["v1"], x=Argument("f32", (3,)), n=later)
+    assert said(divided, monkeypatch, fuzz_judge.function(divided, False), None) == "right"
+    assert said(divided, monkeypatch, lambda x, n: (x + 7,), None) == "refused"
+    written = program("v1 = x.exp()", "v2 = v1 * 1", "v1.add_(1)", results=["v2"], grad=True)
+    assert said(written, monkeypatch, fuzz_judge.function(written, False), None) == "right"
+    assert said(written, monkeypatch, lambda x: (x.exp() * 1,), None) == "refused"
+    assert said(written, monkeypatch, lambda x: (x.exp() * 2,), lambda x: (x.exp(),)) == "differs"
 
 
 def test_rounding_is_no_difference_and_cancellation_neither(monkeypatch):

@@ -173,13 +173,35 @@ def test_cases_are_compared_with_another_backend():
             case.check(sample, *backends)
 
 
-def test_random_programs_are_excused_by_equal_values_alone():
+def test_random_programs_are_excused_by_equal_values_or_the_same_error(monkeypatch):
     program = places.Program(0)
     found = places._run(program, program, 0, "cpu")
     assert places._is_torchs(program, 0, "cpu", found, None)
     other = places.Outcome(tuple(r + 1 for r in found.results), found.memory)
     assert not places._is_torchs(program, 0, "cpu", other, None)
     assert not places._is_torchs(program, 0, "cpu", None, RuntimeError("ours alone"))
+
+    def raises(*_: Any) -> None:
+        raise RuntimeError("no kernel of aot_eager at 0x12")
+
+    monkeypatch.setattr(places, "_run", raises)
+    assert places._is_torchs(program, 0, "cpu", None, RuntimeError("no kernel of inkle at 0x34"))
+    assert not places._is_torchs(program, 0, "cpu", None, RuntimeError("no kernel of inkle"))
+    assert not places._is_torchs(program, 0, "cpu", None, TypeError("no kernel of inkle at 0x34"))
+    assert not places._is_torchs(program, 0, "cpu", found, None)
+
+
+@pytest.mark.parametrize("mine, theirs, is_same", [
+    (None, None, True),
+    (ValueError("size s0 of u12 in __compiled_fn_3_ab"), ValueError("size s1 of u7 in __compiled_fn_5_cd"), True),
+    (ValueError("backend='inkle' raised"), ValueError("backend='aot_eager' raised"), True),
+    (ValueError("size 3"), ValueError("size 4"), False),
+    (ValueError("size 3"), RuntimeError("size 3"), False),
+    (ValueError("size 3"), None, False),
+    (None, ValueError("size 3"), False),
+])  # fmt: skip
+def test_errors_are_the_same_but_for_names_that_are_made_up(mine, theirs, is_same):
+    assert common.is_same_error(mine, theirs) == is_same
 
 
 # --- What is near ---------------------------------------------------------------------------------
