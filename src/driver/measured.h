@@ -1,48 +1,47 @@
-// Schedules that were measured on a GPU, kept in a folder, so that a later process need not measure
-// again. One small file for each; the folder may be deleted at any time.
+// Schedules that were measured on a GPU, in the user's cache, so that a later process need not
+// measure again: one entry for each kernel, sizes and device.
 #pragma once
 
-#include <cstddef>
-#include <filesystem>
+#include <functional>
+#include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
 
+#include "cache/store.h"
 #include "schedule/kernel.h"
 
 namespace inkle::driver {
 
-// Never fails: what cannot be read or written (a folder that is read-only, a full disk, a file that
-// was damaged) is said on the channel `cache`, and the schedule is measured. Several processes may
-// share a folder.
-class MeasuredSchedules {
- public:
-  static constexpr std::size_t kMostFiles = 8192;
-
-  // With an empty path nothing is found nor kept. With more files than `most_files`, the oldest are
-  // deleted.
-  explicit MeasuredSchedules(std::filesystem::path folder, std::size_t most_files = kMostFiles)
-      : folder_(std::move(folder)), most_files_(most_files) {}
-
-  // `key`: all that the choice depends on, as text.
-  [[nodiscard]] std::optional<schedule::BlockSchedule> find(std::string_view key) const;
-
-  // Replaces what was known. The file is whole or is not there.
-  void keep(std::string_view key, const schedule::BlockSchedule& schedule) const;
-
-  // Deletes the oldest files, if there are too many; after a number of keep().
-  void trim() const;
-
-  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
-
- private:
-  [[nodiscard]] std::filesystem::path path_of(std::string_view key) const;
-
-  std::filesystem::path folder_;
-  std::size_t most_files_;
+// All that the choice of a schedule depends on; and a name, for `inkle cache explain`.
+struct MeasuredKey {
+  std::string machine;     // card, architecture and driver
+  std::string helpers;     // a hash of what all kernels include
+  std::string sizes;       // bytes of the parameters, and sizes
+  std::string candidates;  // the schedules to choose from, as text
+  std::string kernel;      // its code with the model's schedule
+  std::string name = {};
 };
 
-// The user's folder: `schedules` in INKLE_CACHE_DIR (empty: none), else in `inkle` of
-// XDG_CACHE_HOME or of ~/.cache; empty if none of these is set.
-[[nodiscard]] std::filesystem::path user_schedules_folder();
+// Never fails: what cannot be read or kept is measured (cache/store.h). Several processes may share
+// a store.
+class MeasuredSchedules {
+ public:
+  // In the store that this gives whenever it is asked; without one, or null: nothing is kept.
+  explicit MeasuredSchedules(std::function<std::shared_ptr<cache::Store>()> store = {})
+      : store_(std::move(store)) {}
+
+  [[nodiscard]] std::optional<schedule::BlockSchedule> find(const MeasuredKey& key) const;
+  // Replaces what was known.
+  void keep(const MeasuredKey& key, const schedule::BlockSchedule& schedule) const;
+  // After a number of the above.
+  void settle() const;
+
+ private:
+  [[nodiscard]] std::shared_ptr<cache::Store> store() const;
+
+  std::function<std::shared_ptr<cache::Store>()> store_;
+};
 
 }  // namespace inkle::driver

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,6 +22,9 @@
 #include "runtime/common/executable.h"
 #include "schedule/schedule.h"
 
+namespace inkle::cache {
+class Store;
+}
 namespace inkle::runtime::cuda {
 class Device;
 }
@@ -134,15 +137,15 @@ void check_settings();
 // Code as this row says, to run here.
 [[nodiscard]] std::unique_ptr<Backend> make_cpu_target(const abi::Target& row);
 
-// GPU number `index`; measured schedules and choices of libraries are kept in the user's folder.
-// Throws Unsupported if there
-// is none, or its driver is missing.
+// GPU number `index`; measured schedules and choices of libraries are kept in the user's cache.
+// Throws Unsupported if there is none, or its driver is missing.
 [[nodiscard]] std::unique_ptr<Backend> make_cuda_target(std::int32_t index);
 
-// What schedules are measured there is kept in the folder, and found by later processes
-// (measured.h).
-[[nodiscard]] std::unique_ptr<Backend> make_target(std::shared_ptr<runtime::cuda::Device> device,
-                                                   std::filesystem::path schedules = {});
+// Schedules that are measured there are kept in the store that is given, and found by later
+// processes (measured.h).
+[[nodiscard]] std::unique_ptr<Backend> make_target(
+    std::shared_ptr<runtime::cuda::Device> device,
+    std::function<std::shared_ptr<cache::Store>()> schedules = {});
 // A GPU of an architecture ("sm_90a") that runs nothing: all of a call but the launches.
 [[nodiscard]] std::unique_ptr<Backend> make_null_target(std::string_view architecture);
 

@@ -33,7 +33,8 @@ using loop::Program;
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(std::shared_ptr<runtime::cuda::Device> device, std::filesystem::path schedules)
+  CudaBackend(std::shared_ptr<runtime::cuda::Device> device,
+              std::function<std::shared_ptr<cache::Store>()> schedules)
       : device_(std::move(device)),
         target_(abi::gpu_target_of(device_->description())),
         generator_(device_->description()),
@@ -213,14 +214,14 @@ class CudaBackend final : public Backend {
 }  // namespace
 
 std::unique_ptr<Backend> make_target(std::shared_ptr<runtime::cuda::Device> device,
-                                     std::filesystem::path schedules) {
+                                     std::function<std::shared_ptr<cache::Store>()> schedules) {
   return std::make_unique<CudaBackend>(std::move(device), std::move(schedules));
 }
 
 std::unique_ptr<Backend> make_cuda_target(std::int32_t index) {
   auto device = runtime::cuda::open_device(index);
   keep_choices(*device);
-  return make_target(std::move(device), user_schedules_folder());
+  return make_target(std::move(device), cache::user_store);
 }
 
 std::unique_ptr<Backend> make_null_target(std::string_view architecture) {

@@ -130,18 +130,21 @@ class Measuring {
 // What there is to choose from, the model's choice first, and all that the choice depends on.
 struct Choices {
   std::vector<schedule::Schedule> schedules;
-  std::string key;
+  MeasuredKey key;
 };
 
 Choices choices_of(const TuneCase& c, const codegen::cuda::CudaCompiler& generator) {
   const TargetUnit& unit = c.unit;
   const abi::DeviceDescription& device = generator.device();
   Choices result;
-  result.key = fmt::format("{}, {}, driver {}, helpers {}, bytes {}, sizes {}\n", device.name,
-                           device.architecture, device.driver_version,
-                           to_hex(hash128(codegen::cuda::prelude())), fmt::join(c.bytes, " "),
-                           fmt::join(c.sizes, " "));
-  result.key += generator.source({unit.kernel, unit.schedule, "k"});
+  result.key = {
+      .machine =
+          fmt::format("{}, {}, driver {}", device.name, device.architecture, device.driver_version),
+      .helpers = to_hex(hash128(codegen::cuda::prelude())),
+      .sizes = fmt::format("bytes {}, sizes {}", fmt::join(c.bytes, " "), fmt::join(c.sizes, " ")),
+      .candidates = {},
+      .kernel = generator.source({unit.kernel, unit.schedule, "k"}),
+      .name = unit.name};
   result.schedules.push_back(unit.schedule);
   for (const schedule::BlockSchedule& blocks :
        candidate_blocks(*unit.kernel, *unit.schedule.blocks, abi::gpu_target_of(device))) {
@@ -152,7 +155,7 @@ Choices choices_of(const TuneCase& c, const codegen::cuda::CudaCompiler& generat
     } catch (const Unsupported&) {
       continue;
     }
-    result.key += to_string(other) + "\n";
+    result.key.candidates += to_string(other) + "\n";
     result.schedules.push_back(other);
   }
   return result;
@@ -232,7 +235,7 @@ std::vector<schedule::Schedule> tune_blocks(std::span<const TuneCase> cases,
                                             const codegen::cuda::CudaCompiler& generator,
                                             Device& device, const MeasuredSchedules& known) {
   std::vector<schedule::Schedule> best;
-  std::vector<std::string> keys;
+  std::vector<MeasuredKey> keys;
   std::vector<Candidate> all;
   for (std::size_t n = 0; n < cases.size(); ++n) {
     Choices choices = choices_of(cases[n], generator);
@@ -264,7 +267,7 @@ std::vector<schedule::Schedule> tune_blocks(std::span<const TuneCase> cases,
     best[n] = fastest;
   }
   device.synchronize_all();
-  known.trim();
+  known.settle();
   return best;
 }
 
