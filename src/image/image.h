@@ -46,10 +46,14 @@ struct LoadedImage {
   std::vector<abi::KernelFunction> functions;  // by entry
 };
 
+// All that can be told of an image without a page of it being mapped. Nothing but the import table
+// is relocated, so that layout and imports are all there is. Throws UserError for a layout that
+// makes no sense, and for an import that import_named() lacks.
+void check(std::span<const std::byte> bytes, const Layout& layout);
+
 // Copies the bytes into memory of this process, fills the import table, and makes the code
-// executable. Throws UserError for a layout that makes no sense, for an import that import_named()
-// lacks, and with the reason when memory cannot be had. `names` are of the
-// entries, and what debuggers and profilers show (image/code_names.h).
+// executable. Throws UserError as check() does, and with the reason when memory cannot be had.
+// `names` are of the entries, and what debuggers and profilers show (image/code_names.h).
 [[nodiscard]] LoadedImage load(std::span<const std::byte> bytes, const Layout& layout,
                                std::span<const std::string> names = {});
 

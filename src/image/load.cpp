@@ -17,6 +17,13 @@ std::size_t whole_pages(std::size_t bytes) {
   return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
 
+void protect(std::byte* at, std::size_t bytes, int protection) {
+  if (bytes == 0 || ::mprotect(at, bytes, protection) == 0) return;
+  user_error("cannot protect {} bytes of machine code: {}", bytes, std::strerror(errno));
+}
+
+}  // namespace
+
 void check(std::span<const std::byte> bytes, const Layout& layout) {
   if (bytes.size() > kMostBytes || layout.imports.size() > kPageBytes) {
     user_error("machine code of {} bytes with {} imports is too large", bytes.size(),
@@ -30,14 +37,12 @@ void check(std::span<const std::byte> bytes, const Layout& layout) {
   for (const std::uint64_t entry : layout.entries) {
     if (entry >= layout.code_bytes) user_error("machine code has a kernel at byte {}", entry);
   }
+  for (const std::string& name : layout.imports) {
+    if (import_named(name) == nullptr) {
+      user_error("machine code calls the unknown function '{}'", name);
+    }
+  }
 }
-
-void protect(std::byte* at, std::size_t bytes, int protection) {
-  if (bytes == 0 || ::mprotect(at, bytes, protection) == 0) return;
-  user_error("cannot protect {} bytes of machine code: {}", bytes, std::strerror(errno));
-}
-
-}  // namespace
 
 LoadedImage load(std::span<const std::byte> bytes, const Layout& layout,
                  std::span<const std::string> names) {
@@ -56,9 +61,6 @@ LoadedImage load(std::span<const std::byte> bytes, const Layout& layout,
   if (!bytes.empty()) std::memcpy(base, bytes.data(), bytes.size());
   for (std::size_t i = 0; i < layout.imports.size(); ++i) {
     void* const address = import_named(layout.imports[i]);
-    if (address == nullptr) {
-      user_error("machine code calls the unknown function '{}'", layout.imports[i]);
-    }
     std::memcpy(base + bytes.size() + i * sizeof address, &address, sizeof address);
   }
   protect(base, layout.code_bytes, PROT_READ | PROT_EXEC);

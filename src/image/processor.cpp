@@ -2,6 +2,7 @@
 
 #include <cpuid.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -104,6 +105,12 @@ const Feature* feature_of(const CpuidBits& place, std::uint32_t bit) {
   return found == kFeatures.end() ? nullptr : &*found;
 }
 
+std::string name_of(const CpuidBits& place, std::uint32_t bit) {
+  if (const Feature* const feature = feature_of(place, bit)) return std::string(feature->name);
+  return fmt::format("bit {} of register {} of CPUID leaf {:#x}.{}", bit, place.register_number,
+                     place.leaf, place.subleaf);
+}
+
 }  // namespace
 
 std::span<const InstructionSet> instruction_sets() { return kSets; }
@@ -164,6 +171,16 @@ std::string feature_text(const InstructionSet& set) {
   return text;
 }
 
+std::vector<std::string> feature_names(std::span<const CpuidBits> required) {
+  std::vector<std::string> names;
+  for (const CpuidBits& wanted : required) {
+    for (std::uint32_t bit = 0; bit < 32; ++bit) {
+      if ((wanted.bits >> bit & 1) != 0) names.push_back(name_of(wanted, bit));
+    }
+  }
+  return names;
+}
+
 std::vector<std::string> missing_features(std::span<const CpuidBits> required) {
   const std::int32_t allowed = vectors_allowed();
   const std::uint64_t usable = allowed == 0    ? ~std::uint64_t{0}
@@ -182,14 +199,21 @@ std::vector<std::string> missing_features(std::span<const CpuidBits> required) {
       const bool is_saved = (enabled & state) == state &&
                             ((state & kTileData) == 0 || is_ruled_out || may_use_tiles());
       if (has_bit && !is_ruled_out && is_saved) continue;
-      missing.push_back(feature != nullptr
-                            ? fmt::format("{}{}", feature->name,
-                                          is_ruled_out ? ", which INKLE_ISA rules out" : "")
-                            : fmt::format("bit {} of register {} of CPUID leaf {:#x}.{}", bit,
-                                          wanted.register_number, wanted.leaf, wanted.subleaf));
+      missing.push_back(name_of(wanted, bit) + (is_ruled_out ? ", which INKLE_ISA rules out" : ""));
     }
   }
   return missing;
+}
+
+std::string processor_text() {
+  std::vector<std::string_view> features;
+  for (const Feature& f : kFeatures) {
+    const CpuidBits bits{f.leaf, f.subleaf, f.register_number, 1U << f.bit};
+    if (missing_features({&bits, 1}).empty()) features.push_back(f.name);
+  }
+  const InstructionSet* const set = instruction_set_here();
+  return fmt::format("{} with {}", set == nullptr ? "less than x86-64-v3" : set->name,
+                     fmt::join(features, ", "));
 }
 
 }  // namespace inkle::image

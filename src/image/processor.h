@@ -45,9 +45,16 @@ struct InstructionSet {
 // "+avx,+avx2,...", sorted, as LLVM names the features.
 [[nodiscard]] std::string feature_text(const InstructionSet& set);
 
+// Names of the required features, in the bits' order.
+[[nodiscard]] std::vector<std::string> feature_names(std::span<const CpuidBits> required);
+
 // Names of the required features that this processor, or its operating system, lacks, or that
 // vectors_allowed() rules out; empty: none.
-// Bits that have no name here are told by their numbers.
+// Bits that have no name here are told by their numbers, in either list.
 [[nodiscard]] std::vector<std::string> missing_features(std::span<const CpuidBits> required);
+
+// "x86-64-v3 with avx, avx2, ...": the greatest instruction set here, and all features that have a
+// name and are not missing.
+[[nodiscard]] std::string processor_text();
 
 }  // namespace inkle::image
