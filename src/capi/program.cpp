@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "capi/gpu_call.h"
+#include "package/reason.h"
 #include "runtime/common/arguments.h"
 #include "runtime/common/errors.h"
 #include "runtime/common/plan_check.h"
@@ -38,29 +39,38 @@ std::vector<std::int64_t> values_of(const std::vector<abi::Slot>& from,
   return values;
 }
 
+void check_plan(const abi::Plan& plan, bool on_gpu) {
+  try {
+    on_gpu ? runtime::common::check_plan_of_file(plan) : runtime::common::check_references(plan);
+  } catch (const UserError& error) {
+    package::bad_package(package::Reason::bad_plan, "{}", error.what());
+  }
+}
+
 // What this runtime runs: nothing of a framework, and on the processor nothing of a GPU.
 abi::PlanAndCode runnable(abi::PlanAndCode made, const Place& place) {
   const bool on_gpu = place.gpu != nullptr;
+  check_plan(*made.plan, on_gpu);
   if (on_gpu) {
-    runtime::common::check_plan_of_file(*made.plan);
     if (const auto steps = runtime::cuda::framework_steps(*made.plan); !steps.empty()) {
-      unsupported("plan {}: these ops need a framework: {}", made.plan->name,
-                  fmt::join(steps, ", "));
+      package::unfit_package(package::Reason::needs_framework,
+                             "plan {}: these ops need a framework: {}", made.plan->name,
+                             fmt::join(steps, ", "));
     }
     made.plan = runtime::cuda::plan_on(std::move(made.plan), *place.gpu);
-  } else {
-    runtime::common::check_references(*made.plan);
   }
   for (const abi::PlanStep& step : made.plan->steps) {
     if (const auto* eager = std::get_if<abi::EagerCall>(&step.action)) {
-      unsupported("plan {}: {} needs a framework", made.plan->name, eager->name);
+      package::unfit_package(package::Reason::needs_framework, "plan {}: {} needs a framework",
+                             made.plan->name, eager->name);
     }
     runtime::common::refuse_nested(*made.plan, step);
   }
   for (const abi::BufferDecl& buffer : made.plan->buffers) {
     if (on_gpu || buffer.device.kind == abi::DeviceKind::cpu) continue;
-    unsupported("plan {}: {} lies on a GPU, this is the runtime of processors", made.plan->name,
-                buffer.name);
+    package::unfit_package(package::Reason::unsupported_plan,
+                           "plan {}: {} lies on a GPU, this is the runtime of processors",
+                           made.plan->name, buffer.name);
   }
   return made;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "package/reason.h"
 
 namespace inkle::package {
 namespace {
@@ -23,7 +24,7 @@ std::string text_of(std::span<const char> field, std::string_view what) {
   const bool is_clean =
       std::all_of(end, field.end(), [](char c) { return c == '\0'; }) &&
       std::all_of(field.begin(), end, [](char c) { return c > 0x20 && c < 0x7f; });
-  if (!is_clean) user_error("{} is no name", what);
+  if (!is_clean) bad_package(Reason::bad_table, "{} is no name", what);
   return {field.begin(), end};
 }
 
@@ -37,25 +38,33 @@ Hash hash_of(FileHeader header, std::span<const std::byte> table) {
 
 FileHeader read_start(std::span<const std::byte> file) {
   FileHeader header;
-  if (file.size() < sizeof header) user_error("{} bytes are too few for a header", file.size());
+  if (file.size() < sizeof header) {
+    bad_package(Reason::truncated, "{} bytes are too few for a header", file.size());
+  }
   std::memcpy(&header, file.data(), sizeof header);
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) {
-    user_error("this is no .inkle file: it starts with other bytes");
+    bad_package(Reason::wrong_magic, "this is no .inkle file: it starts with other bytes");
   }
   if (header.format_version != kFormatVersion) {
-    user_error("the file's format is version {}, this runtime reads version {}",
-               header.format_version, kFormatVersion);
+    bad_package(
+        Reason::other_format,
+        "the file's format is version {}, this runtime reads version {}: build it again, or "
+        "take the runtime that it was built with",
+        header.format_version, kFormatVersion);
   }
   if (header.abi_version != kAbiVersion) {
-    user_error("the file was built for ABI {}, this runtime has ABI {}: build it again",
-               header.abi_version, kAbiVersion);
+    bad_package(Reason::other_abi,
+                "the file was built for ABI {}, this runtime has ABI {}: build it again",
+                header.abi_version, kAbiVersion);
   }
   if (header.file_bytes != file.size()) {
-    user_error("the file has {} bytes, its header says {}", file.size(), header.file_bytes);
+    bad_package(file.size() < header.file_bytes ? Reason::truncated : Reason::stray_bytes,
+                "the file has {} bytes, its header says {}", file.size(), header.file_bytes);
   }
   if (header.section_count > kMostSections ||
       (file.size() - sizeof header) / sizeof(SectionEntry) < header.section_count) {
-    user_error("a table of {} sections does not fit the file", header.section_count);
+    bad_package(Reason::bad_table, "a table of {} sections does not fit the file",
+                header.section_count);
   }
   return header;
 }
@@ -64,12 +73,12 @@ Section read_entry(const SectionEntry& entry, std::size_t number, std::uint64_t 
                    std::uint64_t file_bytes) {
   const auto kind = static_cast<SectionKind>(entry.kind);
   if (kind < SectionKind::plan || kind > SectionKind::facts) {
-    user_error("section {} is of unknown kind {}", number, entry.kind);
+    bad_package(Reason::bad_table, "section {} is of unknown kind {}", number, entry.kind);
   }
   if (entry.reserved != 0 || entry.alignment != kSectionAlignment ||
       entry.offset % kSectionAlignment != 0 || entry.offset < end || entry.offset > file_bytes ||
       file_bytes - entry.offset < entry.bytes) {
-    user_error("section {} lies outside of the file, or on another", number);
+    bad_package(Reason::bad_table, "section {} lies outside of the file, or on another", number);
   }
   return {kind, text_of(entry.target, fmt::format("the target of section {}", number)),
           entry.offset, entry.bytes, entry.hash};
@@ -136,7 +145,8 @@ std::vector<Section> read_header(std::span<const std::byte> file) {
   const FileHeader header = read_start(file);
   const auto table = file.subspan(sizeof header, header.section_count * sizeof(SectionEntry));
   if (hash_of(header, table) != header.hash) {
-    user_error("the header or the table of sections is damaged: its hash is another");
+    bad_package(Reason::hash_mismatch,
+                "the header or the table of sections is damaged: its hash is another");
   }
   std::vector<Section> sections;
   std::uint64_t end = sizeof header + table.size();
@@ -146,7 +156,9 @@ std::vector<Section> read_header(std::span<const std::byte> file) {
     sections.push_back(read_entry(entry, i, end, file.size()));
     end = entry.offset + entry.bytes;
   }
-  if (end != file.size()) user_error("{} bytes follow the last section", file.size() - end);
+  if (end != file.size()) {
+    bad_package(Reason::stray_bytes, "{} bytes follow the last section", file.size() - end);
+  }
   return sections;
 }
 

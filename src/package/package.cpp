@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
@@ -15,27 +16,31 @@
 
 #include "base/error.h"
 #include "image/image.h"
+#include "package/reason.h"
 #include "package/target.h"
 
 namespace inkle::package {
 namespace {
 
 abi::SharedBytes map_file(const std::filesystem::path& path) {
-  const auto fail = [&](int error) {
-    user_error("{}: cannot be read: {}", path.string(), std::strerror(error));
+  const auto fail = [&](std::string_view words) {
+    throw BadPackage(path.string(), BadPackage(Reason::unreadable, words));
+  };
+  const auto fail_to_read = [&](int error) {
+    fail(fmt::format("cannot be read: {}", std::strerror(error)));
   };
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) fail(errno);
+  if (descriptor < 0) fail_to_read(errno);
   struct stat facts {};
   if (::fstat(descriptor, &facts) != 0 || !S_ISREG(facts.st_mode) || facts.st_size == 0) {
     ::close(descriptor);
-    user_error("{}: is no file, or empty", path.string());
+    fail("is no file, or empty");
   }
   const auto size = static_cast<std::size_t>(facts.st_size);
   void* const at = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
   const int error = errno;
   ::close(descriptor);
-  if (at == MAP_FAILED) fail(error);
+  if (at == MAP_FAILED) fail_to_read(error);
   return {std::span(static_cast<const std::byte*>(at), size),
           std::shared_ptr<const void>(
               at, [size](const void* p) { ::munmap(const_cast<void*>(p), size); })};
@@ -47,8 +52,23 @@ bool is_inside(std::span<const std::byte> section, const Range& range) {
 
 std::span<const std::byte> part_of(std::span<const std::byte> section, const Range& range,
                                    std::string_view what) {
-  if (!is_inside(section, range)) user_error("{} lies outside of its section", what);
+  if (!is_inside(section, range)) {
+    bad_package(Reason::bad_plan, "{} lies outside of its section", what);
+  }
   return section.subspan(range.offset, range.bytes);
+}
+
+// What stands in a code section, before any of it is mapped.
+void check_code(std::span<const std::byte> bytes, const Contents& contents) {
+  try {
+    image::check(bytes, contents.layout);
+  } catch (const UserError& error) {
+    bad_package(Reason::bad_code, "{}", error.what());
+  }
+  if (contents.layout.entries.size() != contents.plan.kernels.size()) {
+    bad_package(Reason::bad_code, "code of {} kernels, {} are needed",
+                contents.layout.entries.size(), contents.plan.kernels.size());
+  }
 }
 
 bool is_zero(std::span<const std::byte> bytes) {
@@ -102,10 +122,10 @@ std::shared_ptr<const Package> Package::make(std::string name, abi::SharedBytes 
   try {
     package->sections_ = read_header(package->file_.data);
     if (use == Use::run) package->load(architecture);
-  } catch (const UserError& error) {
-    user_error("{}: {}", package->name_, error.what());
-  } catch (const Unsupported& error) {
-    unsupported("{}: {}", package->name_, error.what());
+  } catch (const BadPackage& error) {
+    throw BadPackage(package->name_, error);
+  } catch (const UnfitPackage& error) {
+    throw UnfitPackage(package->name_, error);
   }
   return package;
 }
@@ -119,7 +139,8 @@ std::shared_ptr<const Package> Package::other_of(const Contents& contents) const
   if (other == nullptr) return nullptr;
   const Section* const section = other->find(SectionKind::weights, "");
   if (section == nullptr || section->hash != *contents.weights_hash) {
-    user_error("{} holds other weights than those it was built with", other->name_);
+    bad_package(Reason::other_weights, "{} holds other weights than those it was built with",
+                other->name_);
   }
   return other;
 }
@@ -145,7 +166,7 @@ std::span<const std::byte> Package::checked(SectionKind kind, std::string_view t
   if (section == nullptr) return {};
   const std::span<const std::byte> bytes = bytes_of(*section);
   if (hash_of_section(bytes) != section->hash) {
-    user_error("section {} is damaged: its hash is another", name_of(kind));
+    bad_package(Reason::hash_mismatch, "section {} is damaged: its hash is another", name_of(kind));
   }
   return bytes;
 }
@@ -155,59 +176,79 @@ Contents Package::contents_of(const Section& plan) const {
   for (const Weight& w : contents.weights) {
     if (w.argument >= contents.plan.arguments.size() ||
         contents.plan.arguments[w.argument].is_integer) {
-      user_error("a weight is of argument {}, which takes none", w.argument);
+      bad_package(Reason::bad_plan, "a weight is of argument {}, which takes none", w.argument);
     }
   }
   for (const std::uint32_t argument : contents.parameters) {
     if (argument >= contents.plan.arguments.size() ||
         contents.plan.arguments[argument].is_integer) {
-      user_error("argument {} is no weight", argument);
+      bad_package(Reason::bad_plan, "argument {} is no weight", argument);
     }
   }
   if (contents.constants.size() != contents.plan.constants.size()) {
-    user_error("{} constants, {} are needed", contents.constants.size(),
-               contents.plan.constants.size());
+    bad_package(Reason::bad_plan, "{} constants, {} are needed", contents.constants.size(),
+                contents.plan.constants.size());
   }
   return contents;
 }
 
 namespace {
 
-// What this machine lacks for a target.
-std::vector<std::string> missing_for(const Contents& contents, std::string_view target,
-                                     std::string_view architecture) {
-  if (is_of_gpu(target)) {
-    if (runs_on(target, architecture)) return {};
-    return {machines_of(target)};
+// On the processor, or on a GPU of that architecture.
+Fit fit_of(const Contents& contents, std::string_view target, std::string_view architecture) {
+  const bool is_gpu = !architecture.empty();
+  if (!is_gpu && !is_of_gpu(target)) return fit_on_processor(contents.processor);
+  if (is_gpu && !is_of_gpu(target)) {
+    return {.needs = {},
+            .reason = Reason::only_for_processors,
+            .lacks = "to be run by the processor",
+            .here = {}};
   }
-  if (!architecture.empty()) return {"to be run by the processor"};
-  return image::missing_features(contents.processor);
+  if (is_gpu) return fit_on_gpus(target, std::array{std::string(architecture)});
+  std::string needs = machines_of(target);
+  return {.needs = needs, .reason = Reason::only_for_gpus, .lacks = std::move(needs), .here = {}};
+}
+
+// Of targets none of which runs: the reason of one that is for such a machine, if there is one.
+[[noreturn]] void refuse_all(std::span<const std::pair<std::string, Fit>> refused,
+                             std::string_view architecture) {
+  std::string list, here;
+  Reason reason = *refused.front().second.reason;
+  for (const auto& [target, fit] : refused) {
+    list += fmt::format("{}{} needs {}", list.empty() ? "" : "; ", target, fit.lacks);
+    if (fit.here.empty()) continue;
+    reason = *fit.reason;
+    here = fit.here;
+  }
+  if (architecture.empty()) {
+    if (!here.empty()) here.insert(0, "; ");
+    unfit_package(reason, "this processor runs none of its targets: {}{}", list, here);
+  }
+  unfit_package(reason, "a GPU of {} runs none of its targets: {}", architecture, list);
 }
 
 }  // namespace
 
 // The first that runs here; machine code before PTX.
 void Package::load(std::string_view architecture) {
-  std::vector<std::string> refused;
+  std::vector<std::pair<std::string, Fit>> refused;
   for (const bool is_ptx_turn : {false, true}) {
     for (const Section& section : sections_) {
       if (section.kind != SectionKind::plan || is_ptx(section.target) != is_ptx_turn) continue;
       Contents contents = contents_of(section);
-      const auto missing = missing_for(contents, section.target, architecture);
-      if (missing.empty()) {
+      Fit fit = fit_of(contents, section.target, architecture);
+      if (!fit.reason) {
         target_ = section.target;
         load_target(std::move(contents));
         graph_ = text_of(SectionKind::graph, "");
         facts_ = text_of(SectionKind::facts, target_);
         return;
       }
-      refused.push_back(fmt::format("{} needs {}", section.target, fmt::join(missing, ", ")));
+      refused.emplace_back(section.target, std::move(fit));
     }
   }
-  if (refused.empty()) user_error("the file has no plan");
-  const std::string here =
-      architecture.empty() ? "this processor" : fmt::format("a GPU of {}", architecture);
-  unsupported("{} runs none of its targets: {}", here, fmt::join(refused, "; "));
+  if (refused.empty()) bad_package(Reason::no_plan, "the file has no plan");
+  refuse_all(refused, architecture);
 }
 
 std::string_view Package::text_of(SectionKind kind, std::string_view target) const {
@@ -241,10 +282,15 @@ void Package::load_target(Contents contents) {
 void Package::load_processor_code(const Contents& contents, abi::Code& code) const {
   std::vector<std::string> names;
   for (const abi::KernelDecl& kernel : contents.plan.kernels) names.push_back(kernel.name);
-  image::LoadedImage loaded =
-      image::load(checked(SectionKind::code, target_), contents.layout, names);
-  code.functions = std::move(loaded.functions);
-  code.owners.push_back(std::move(loaded.memory));
+  const std::span<const std::byte> bytes = checked(SectionKind::code, target_);
+  check_code(bytes, contents);
+  try {
+    image::LoadedImage loaded = image::load(bytes, contents.layout, names);
+    code.functions = std::move(loaded.functions);
+    code.owners.push_back(std::move(loaded.memory));
+  } catch (const UserError& error) {
+    bad_package(Reason::cannot_map, "{}", error.what());
+  }
 }
 
 void Package::load_images(const Contents& contents, abi::Code& code) const {
@@ -268,10 +314,13 @@ std::vector<PackageWeight> Package::unchecked_weights() const {
   std::vector<PackageWeight> result;
   const Package* const file = weights_file();
   if (weights_.empty() || (file == nullptr && !weights_name_.empty())) return result;
-  if (file == nullptr) user_error("{}: its weights are not in the file", name_);
+  const auto fail = [&](std::string_view words) {
+    throw BadPackage(name_, BadPackage(Reason::bad_plan, words));
+  };
+  if (file == nullptr) fail("its weights are not in the file");
   const std::span<const std::byte> section = file->bytes_of(*file->find(SectionKind::weights, ""));
   for (const Weight& w : weights_) {
-    if (!is_inside(section, w.data)) user_error("{}: a weight lies outside of its section", name_);
+    if (!is_inside(section, w.data)) fail("a weight lies outside of its section");
     result.push_back({w.argument, section.subspan(w.data.offset, w.data.bytes)});
   }
   return result;
@@ -297,9 +346,9 @@ void Package::check_chunks(const std::vector<Weight>& weights) const {
       }
     }
     check_leaves(wanted);
-  } catch (const UserError& error) {
+  } catch (const BadPackage& error) {
     leaves_.clear();  // what is damaged stays so for who asks again
-    user_error("{}: {}", name_, error.what());
+    throw BadPackage(name_, error);
   }
 }
 
@@ -308,11 +357,13 @@ void Package::read_leaves() const {
   const Section& section = *find(SectionKind::weights, "");
   const auto list = checked(SectionKind::leaves, "");
   const std::uint64_t count = (section.bytes + kChunkBytes - 1) / kChunkBytes;
-  if (list.size() != count * sizeof(Hash)) user_error("the list of leaf hashes is too short");
+  if (list.size() != count * sizeof(Hash)) {
+    bad_package(Reason::hash_mismatch, "the list of leaf hashes is too short");
+  }
   std::vector<Hash> leaves(count);
   if (count != 0) std::memcpy(leaves.data(), list.data(), list.size());
   if (hash_of_leaves(leaves) != section.hash) {
-    user_error("the list of leaf hashes is not that of the weights");
+    bad_package(Reason::hash_mismatch, "the list of leaf hashes is not that of the weights");
   }
   leaves_ = std::move(leaves);
   is_checked_.assign(count, false);
@@ -325,8 +376,9 @@ void Package::check_leaves(const std::vector<std::uint64_t>& wanted) const {
   for (std::size_t n = 0; n < wanted.size(); ++n) {
     if (found[n] == leaves_[wanted[n]]) continue;
     const std::uint64_t at = wanted[n] * kChunkBytes;
-    user_error("the weights are damaged in bytes {} to {} of the file", section.offset + at,
-               section.offset + std::min<std::uint64_t>(at + kChunkBytes, bytes.size()));
+    bad_package(Reason::hash_mismatch, "the weights are damaged in bytes {} to {} of the file",
+                section.offset + at,
+                section.offset + std::min<std::uint64_t>(at + kChunkBytes, bytes.size()));
   }
 }
 
@@ -334,12 +386,13 @@ void Package::check_bytes() const {
   std::uint64_t end = sizeof(FileHeader) + sections_.size() * sizeof(SectionEntry);
   for (const Section& section : sections_) {
     if (!is_zero(file_.data.subspan(end, section.offset - end))) {
-      user_error("bytes {} to {} of the file are not zeros", end, section.offset);
+      bad_package(Reason::stray_bytes, "bytes {} to {} of the file are not zeros", end,
+                  section.offset);
     }
     end = section.offset + section.bytes;
     if (hash_of_section(bytes_of(section)) != section.hash) {
-      user_error("section {} {} is damaged: its hash is another", name_of(section.kind),
-                 section.target);
+      bad_package(Reason::hash_mismatch, "section {} {} is damaged: its hash is another",
+                  name_of(section.kind), section.target);
     }
   }
   const std::lock_guard lock(mutex_);
@@ -354,10 +407,10 @@ std::vector<Contents> Package::check_all() const {
       if (section.kind == SectionKind::plan) all.push_back(check_target(section));
     }
     if (all.empty() && find(SectionKind::weights, "") == nullptr) {
-      user_error("the file has no plan");
+      bad_package(Reason::no_plan, "the file has no plan");
     }
-  } catch (const UserError& error) {
-    user_error("{}: {}", name_, error.what());
+  } catch (const BadPackage& error) {
+    throw BadPackage(name_, error);
   }
   return all;
 }
@@ -367,15 +420,17 @@ Contents Package::check_target(const Section& plan) const {
   Contents contents = contents_of(plan);
   const bool on_gpu = is_of_gpu(plan.target);
   const Section* const code = find(on_gpu ? SectionKind::images : SectionKind::code, plan.target);
-  if (code == nullptr) user_error("there is no code for {}", plan.target);
-  if (!on_gpu) (void)image::load(bytes_of(*code), contents.layout);
+  if (code == nullptr) bad_package(Reason::bad_code, "there is no code for {}", plan.target);
+  if (!on_gpu) check_code(bytes_of(*code), contents);
   for (const DeviceImageRange& image : contents.images) {
     (void)part_of(bytes_of(*code), image.data, "a module");
   }
   const auto part = [&](const Package& file, SectionKind kind, const Range& range,
                         std::string_view what) {
     const Section* const section = file.find(kind, "");
-    if (section == nullptr) user_error("{} of {} is not in the file", what, plan.target);
+    if (section == nullptr) {
+      bad_package(Reason::bad_plan, "{} of {} is not in the file", what, plan.target);
+    }
     (void)part_of(file.bytes_of(*section), range, what);
   };
   for (const Range& r : contents.constants) part(*this, SectionKind::constants, r, "a constant");

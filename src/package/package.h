@@ -38,8 +38,9 @@ class Package {
     run,   // load the best target that this processor runs
     read,  // load none: for check_all(), on any processor
   };
-  // Throws UserError naming the file and what is wrong with it: damaged, of another version;
-  // Unsupported if this processor lacks features that all of its targets need, with their names.
+  // Throws BadPackage naming the file and what is wrong with it: damaged, of another version;
+  // UnfitPackage if nothing of it runs here, with what its targets need and what there is. Nothing
+  // is mapped executable before.
   // `architecture`: of the GPU that it is to run on ("sm_90a"); else the processor.
   // `trust`: whose signature there must be; it is checked before anything else in the file.
   [[nodiscard]] static std::shared_ptr<const Package> open(
@@ -79,7 +80,7 @@ class Package {
 
   // Checks every byte: all sections of all targets, and the zeros between them; of the other file
   // likewise, where it is at hand. The contents of all targets, whose plans a runtime checks
-  // further; none of a file of weights.
+  // further; none of a file of weights. Maps nothing executable, and runs nothing.
   [[nodiscard]] std::vector<Contents> check_all() const;
 
  private:

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "package/output_file.h"
+#include "package/reason.h"
 
 namespace inkle::package {
 namespace {
@@ -34,6 +36,12 @@ PublicKey read_key(std::string_view key) {
   } catch (const UserError& error) {
     user_error("{}: is not a public key: {}", file.string(), error.what());
   }
+}
+
+template <class... Args>
+[[noreturn]] void refuse(std::string_view name, Reason reason, fmt::format_string<Args...> format,
+                         Args&&... args) {
+  throw BadPackage(name, BadPackage(reason, fmt::format(format, std::forward<Args>(args)...)));
 }
 
 }  // namespace
@@ -85,33 +93,34 @@ void Trust::check(std::string_view name, std::span<const std::byte> file,
   if (!key_) return;
   const std::string demanded = fmt::format("key {} ({})", to_string(key_->id()), source_);
   if (file.size() < sizeof(FileHeader)) {
-    user_error("{}: {} bytes are too few for a header", name, file.size());
+    refuse(name, Reason::truncated, "{} bytes are too few for a header", file.size());
   }
   const std::string file_name = signature_path(std::filesystem::path(name)).string();
   if (!signature) {
-    user_error(
-        "{}: is not signed, and a signature by {} is required: there is no {}; get it from who "
-        "signs, or make it with inkle sign",
-        name, demanded, file_name);
+    refuse(name, Reason::not_signed,
+           "is not signed, and a signature by {} is required: there is no {}; get it from who "
+           "signs, or make it with inkle sign",
+           demanded, file_name);
   }
   const auto parsed = [&] {
     try {
       return parse_signature(*signature);
     } catch (const UserError& error) {
-      user_error("{}: its signature {} is damaged: {}; get it again or sign again", name, file_name,
-                 error.what());
+      refuse(name, Reason::bad_signature,
+             "its signature {} is damaged: {}; get it again or sign again", file_name,
+             error.what());
     }
   }();
   if (parsed.key != key_->id()) {
-    user_error(
-        "{}: is signed by key {}, but {} is required: check which key belongs to the package", name,
-        to_string(parsed.key), demanded);
+    refuse(name, Reason::other_key,
+           "is signed by key {}, but {} is required: check which key belongs to the package",
+           to_string(parsed.key), demanded);
   }
   if (!is_signed_by(*key_, parsed, message_of(header_of(file)))) {
-    user_error(
-        "{}: its signature {} does not match: package or signature were changed after signing, or "
-        "are of different builds; get both again or sign again",
-        name, file_name);
+    refuse(name, Reason::bad_signature,
+           "its signature {} does not match: package or signature were changed after signing, or "
+           "are of different builds; get both again or sign again",
+           file_name);
   }
 }
 
@@ -120,8 +129,15 @@ void Trust::check_file(const std::filesystem::path& package,
   if (!key_) return;
   const std::filesystem::path path = signature_path(package);
   std::error_code error;
-  const bool is_here = std::filesystem::exists(path, error) || error;
-  check(package.string(), file, is_here ? std::optional(read_small_file(path)) : std::nullopt);
+  std::optional<std::string> signature;
+  if (std::filesystem::exists(path, error) || error) {
+    try {
+      signature = read_small_file(path);
+    } catch (const UserError& unread) {
+      refuse(package.string(), Reason::bad_signature, "its signature {}", unread.what());
+    }
+  }
+  check(package.string(), file, signature);
 }
 
 }  // namespace inkle::package

@@ -40,8 +40,8 @@ class Trust {
 
   // Null: anyone.
   [[nodiscard]] const PublicKey* key() const { return key_ ? &*key_ : nullptr; }
-  // Throw UserError naming the package, why it is refused, and what to do. `signature`: the text of
-  // the file; nothing if there is none.
+  // Throw BadPackage naming the package, why it is refused, and what to do. `signature`: the text
+  // of the file; nothing if there is none.
   void check(std::string_view name, std::span<const std::byte> file,
              const std::optional<std::string>& signature) const;
   // With the signature that lies beside the package.

@@ -1,9 +1,12 @@
 #include "package/target.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <system_error>
+#include <vector>
 
 namespace inkle::package {
 namespace {
@@ -45,8 +48,36 @@ bool runs_on(std::string_view target, std::string_view architecture) {
 }
 
 std::string machines_of(std::string_view target) {
-  if (!is_ptx(target)) return "such a GPU";
-  return fmt::format("a GPU of {}{} or later", kMachineCode, target.substr(kPtx.size()));
+  if (is_ptx(target)) {
+    return fmt::format("a GPU of {}{} or later", kMachineCode, target.substr(kPtx.size()));
+  }
+  const bool is_specific = architecture_of(target).is_specific;
+  return fmt::format("a GPU of {}{}", target,
+                     is_specific ? "" : " or a later one of its major number");
+}
+
+Fit fit_on_processor(std::span<const image::CpuidBits> required) {
+  Fit fit{.needs = fmt::format("{}", fmt::join(image::feature_names(required), ", "))};
+  const std::vector<std::string> missing = image::missing_features(required);
+  if (missing.empty()) return fit;
+  fit.reason = Reason::cpu_features_missing;
+  fit.lacks = fmt::format("{}", fmt::join(missing, ", "));
+  fit.here = "the processor here is " + image::processor_text();
+  return fit;
+}
+
+Fit fit_on_gpus(std::string_view target, std::span<const std::string> architectures,
+                std::string_view why_none) {
+  Fit fit{.needs = machines_of(target)};
+  if (std::ranges::any_of(architectures, [&](const auto& a) { return runs_on(target, a); })) {
+    return fit;
+  }
+  fit.lacks = fit.needs;
+  fit.reason = architectures.empty() ? Reason::no_gpu : Reason::other_gpu;
+  fit.here = architectures.empty()
+                 ? fmt::format("no GPU is here: {}", why_none)
+                 : fmt::format("the GPU here is {}", fmt::join(architectures, " and "));
+  return fit;
 }
 
 }  // namespace inkle::package

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/error.h"
 #include "package/contents.h"
+#include "package/reason.h"
 
 namespace inkle::package {
 namespace {
@@ -14,6 +14,11 @@ namespace {
 // Tables nest six deep; a plan has some tables a step, of 4 bytes at least.
 constexpr flatbuffers::uoffset_t kMostDepth = 32;
 constexpr std::size_t kMostAlgorithm = 1024;  // characters of a name
+
+template <class... Args>
+[[noreturn]] void bad_plan(fmt::format_string<Args...> format, Args&&... args) {
+  bad_package(Reason::bad_plan, format, std::forward<Args>(args)...);
+}
 
 // Fields that are not there are empty; a union's table and a vector's elements always are.
 class Unpacker {
@@ -23,24 +28,24 @@ class Unpacker {
   Contents unpack(const binary::Contents& from) {
     Contents made;
     const binary::Plan* const p = from.plan();
-    if (p == nullptr) user_error("the plan section has no plan");
+    if (p == nullptr) bad_plan("the plan section has no plan");
     made.plan = plan(*p);
     made.output_names = strings(from.output_names());
     each(from.constants(), [&](const binary::Span* s) {
       made.constants.push_back({s->offset(), s->bytes()});
     });
     each(from.weights(), [&](const binary::Weight* w) {
-      if (w->data() == nullptr) user_error("a weight of the plan section has no place");
+      if (w->data() == nullptr) bad_plan("a weight of the plan section has no place");
       made.weights.push_back({w->argument(), {w->data()->offset(), w->data()->bytes()}});
     });
     made.parameters = numbers(from.parameters());
     if (const auto* hash = from.weights_hash()) {
-      if (hash->size() != sizeof(Hash)) user_error("a hash of {} bytes", hash->size());
+      if (hash->size() != sizeof(Hash)) bad_plan("a hash of {} bytes", hash->size());
       made.weights_hash.emplace();
       std::memcpy(made.weights_hash->data(), hash->data(), hash->size());
     }
     each(from.images(), [&](const binary::DeviceImage* i) {
-      if (i->data() == nullptr) user_error("an image of the plan section has no place");
+      if (i->data() == nullptr) bad_plan("an image of the plan section has no place");
       made.images.push_back({string(i->architecture()), {i->data()->offset(), i->data()->bytes()}});
     });
     each(from.choices(), [&](const binary::Choice* c) {
@@ -62,7 +67,7 @@ class Unpacker {
   // Vectors of a file that was packed here do not overlap, so that together they are no larger than
   // the file: a small one cannot ask for much memory.
   void spend(std::uint64_t bytes) {
-    if (bytes > left_) user_error("the plan section holds one part more than once");
+    if (bytes > left_) bad_plan("the plan section holds one part more than once");
     left_ -= bytes;
   }
   template <class Vector, class Visit>
@@ -86,7 +91,7 @@ class Unpacker {
   static std::string algorithm(std::string name) {
     const bool is_name = !name.empty() && name.size() <= kMostAlgorithm &&
                          std::ranges::all_of(name, [](char c) { return c >= ' ' && c <= '~'; });
-    if (!is_name) user_error("a choice of a library is no name of an algorithm");
+    if (!is_name) bad_plan("a choice of a library is no name of an algorithm");
     return name;
   }
   std::vector<std::string> strings(
@@ -98,7 +103,7 @@ class Unpacker {
 
   template <class E>
   static E named(std::uint8_t value, E last, std::string_view what) {
-    if (value > static_cast<std::uint8_t>(last)) user_error("the plan has {} {}", what, value);
+    if (value > static_cast<std::uint8_t>(last)) bad_plan("the plan has {} {}", what, value);
     return static_cast<E>(value);
   }
   static abi::DType dtype(std::uint8_t value) {
@@ -193,7 +198,7 @@ class Unpacker {
   }
 
   abi::Operand operand(const binary::Operand* o) {
-    if (o == nullptr) user_error("the plan has a library call without an operand");
+    if (o == nullptr) bad_plan("the plan has a library call without an operand");
     return {.buffer = o->buffer(),
             .dtype = dtype(o->dtype()),
             .offset = o->offset(),
@@ -323,7 +328,7 @@ class Unpacker {
       made.action =
           abi::RegionCall{call->region(), numbers(call->formals()), numbers(call->actuals())};
     } else {
-      user_error("the plan has a step of unknown kind {}", static_cast<int>(s.action_type()));
+      bad_plan("the plan has a step of unknown kind {}", static_cast<int>(s.action_type()));
     }
     return made;
   }
@@ -336,12 +341,12 @@ class Unpacker {
 Contents unpack(std::span<const std::byte> bytes) {
   const auto* const data = reinterpret_cast<const std::uint8_t*>(bytes.data());
   if (bytes.size() >= FLATBUFFERS_MAX_BUFFER_SIZE) {
-    user_error("a plan section of {} bytes is too large", bytes.size());
+    bad_plan("a plan section of {} bytes is too large", bytes.size());
   }
   flatbuffers::Verifier verifier(data, bytes.size(), kMostDepth,
                                  static_cast<flatbuffers::uoffset_t>(bytes.size()));
   if (!binary::VerifyContentsBuffer(verifier)) {
-    user_error("the plan section is damaged: the verifier of FlatBuffers refuses it");
+    bad_plan("the plan section is damaged: the verifier of FlatBuffers refuses it");
   }
   return Unpacker(bytes.size()).unpack(*binary::GetContents(data));
 }

@@ -341,7 +341,7 @@ TEST(Failures, HaveStatuses) {
   std::vector<std::byte> bytes = package_of(kScale, {{"w", {1, 2, 3}}});
   bytes[4096 + 40] ^= std::byte{1};
   EXPECT_EQ(inkle_load_bytes("p", bytes.data(), bytes.size(), &none), INKLE_BAD_FILE);
-  EXPECT_THAT(inkle_last_error(), HasSubstr("p: section plan is damaged"));
+  EXPECT_THAT(inkle_last_error(), HasSubstr("p: hash_mismatch: section plan is damaged"));
 }
 
 TEST(Signatures, OnlyWhatTheKeySignedIsLoaded) {
@@ -363,7 +363,7 @@ TEST(Signatures, OnlyWhatTheKeySignedIsLoaded) {
   EXPECT_THAT(inkle_last_error(), HasSubstr("p: is signed by key"));
   EXPECT_EQ(made, nullptr);
   EXPECT_EQ(load_with(nullptr, right.c_str()), INKLE_BAD_FILE);
-  EXPECT_THAT(inkle_last_error(), HasSubstr("p: is not signed"));
+  EXPECT_THAT(inkle_last_error(), HasSubstr("p: not_signed: is not signed"));
   EXPECT_EQ(load_with("inkle-signature-1", right.c_str()), INKLE_BAD_FILE);
   EXPECT_THAT(inkle_last_error(), HasSubstr("is damaged"));
   EXPECT_EQ(load_with(text.c_str(), "no/such/key"), INKLE_BAD_FILE);
@@ -377,7 +377,7 @@ TEST(Signatures, OnlyWhatTheKeySignedIsLoaded) {
   EXPECT_EQ(load_with(text.c_str(), other.c_str()), INKLE_BAD_FILE);
   inkle_program_release(std::exchange(made, nullptr));
   EXPECT_EQ(inkle_load_bytes("p", bytes.data(), bytes.size(), &made), INKLE_BAD_FILE);
-  EXPECT_THAT(inkle_last_error(), HasSubstr("p: is not signed"));
+  EXPECT_THAT(inkle_last_error(), HasSubstr("p: not_signed: is not signed"));
   ::unsetenv("INKLE_PACKAGE_KEY");
 }
 

@@ -183,9 +183,11 @@ TEST_F(Gpu, ProgramsGoBeforeTheirResults) {
 TEST_F(Gpu, RefusesOtherDevices) {
   const std::vector<std::byte> of_gpu = package_of(kScale, weights_, "sm_90a");
   EXPECT_EQ(load(of_gpu, "null:sm_80"), INKLE_UNSUPPORTED);
-  EXPECT_THAT(inkle_last_error(), HasSubstr("a GPU of sm_80 runs none of its targets: sm_90a"));
+  EXPECT_THAT(inkle_last_error(),
+              HasSubstr("other_gpu: a GPU of sm_80 runs none of its targets: sm_90a"));
   EXPECT_EQ(load(of_gpu, "cpu"), INKLE_UNSUPPORTED);
-  EXPECT_THAT(inkle_last_error(), HasSubstr("this processor runs none of its targets: sm_90a"));
+  EXPECT_THAT(inkle_last_error(),
+              HasSubstr("only_for_gpus: this processor runs none of its targets: sm_90a"));
   EXPECT_EQ(load(of_gpu, "gpu"), INKLE_WRONG_ARGUMENT);
   EXPECT_THAT(inkle_last_error(), HasSubstr("device 'gpu': expected cpu, cuda or cuda:NUMBER"));
   EXPECT_EQ(load(of_gpu, nullptr), INKLE_WRONG_ARGUMENT);

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <fstream>
@@ -82,6 +84,12 @@ abi::TensorView weight_view(const float* weights) {
 
 }  // namespace
 
+Narrowed::Narrowed(const char* value) {
+  if (const char* const before = std::getenv("INKLE_ISA"); before != nullptr) before_ = before;
+  ::setenv("INKLE_ISA", value, 1);
+}
+Narrowed::~Narrowed() { ::setenv("INKLE_ISA", before_.c_str(), 1); }
+
 Built build(const std::string& instruction_set) {
   Built built;
   driver::Compiler compiler(driver::make_cpu_target(instruction_set));
@@ -124,6 +132,28 @@ std::vector<std::byte> bytes_of(const PackageInput& input) {
   std::filesystem::remove(path);
   const auto bytes = std::as_bytes(std::span(text));
   return {bytes.begin(), bytes.end()};
+}
+
+void make_hashes_right(std::vector<std::byte>& bytes) {
+  FileHeader header;
+  if (bytes.size() < sizeof header) return;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  header.file_bytes = bytes.size();
+  header.hash = {};
+  const std::size_t most = (bytes.size() - sizeof header) / sizeof(SectionEntry);
+  const std::size_t count = std::min<std::size_t>(header.section_count, most);
+  for (std::size_t i = 0; i < count; ++i) {
+    SectionEntry e;
+    std::byte* const at = bytes.data() + sizeof header + i * sizeof e;
+    std::memcpy(&e, at, sizeof e);
+    if (e.offset > bytes.size() || bytes.size() - e.offset < e.bytes) continue;
+    e.hash = hash_of_section(std::span(bytes).subspan(e.offset, e.bytes));
+    std::memcpy(at, &e, sizeof e);
+  }
+  std::memcpy(bytes.data(), &header, sizeof header);
+  header.hash =
+      hash_of_header(std::span(bytes).first(sizeof header + count * sizeof(SectionEntry)));
+  std::memcpy(bytes.data(), &header, sizeof header);
 }
 
 std::vector<std::uint32_t> run(const abi::PlanAndCode& made, const float* weights,

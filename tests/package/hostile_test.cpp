@@ -135,29 +135,6 @@ class Corrupter {
   std::mt19937_64 random_;
 };
 
-// As one who damages a file on purpose would leave it.
-void make_hashes_right(std::vector<std::byte>& bytes) {
-  FileHeader header;
-  if (bytes.size() < sizeof header) return;
-  std::memcpy(&header, bytes.data(), sizeof header);
-  header.file_bytes = bytes.size();
-  header.hash = {};
-  const std::size_t most = (bytes.size() - sizeof header) / sizeof(SectionEntry);
-  const std::size_t count = std::min<std::size_t>(header.section_count, most);
-  for (std::size_t i = 0; i < count; ++i) {
-    SectionEntry e;
-    std::byte* const at = bytes.data() + sizeof header + i * sizeof e;
-    std::memcpy(&e, at, sizeof e);
-    if (e.offset > bytes.size() || bytes.size() - e.offset < e.bytes) continue;
-    e.hash = hash_of_section(std::span(bytes).subspan(e.offset, e.bytes));
-    std::memcpy(at, &e, sizeof e);
-  }
-  std::memcpy(bytes.data(), &header, sizeof header);
-  header.hash =
-      hash_of_header(std::span(bytes).first(sizeof header + count * sizeof(SectionEntry)));
-  std::memcpy(bytes.data(), &header, sizeof header);
-}
-
 // All that is asked of a plan before anything of it runs.
 void check(const abi::Plan& plan) {
   namespace common = runtime::common;

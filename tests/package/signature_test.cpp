@@ -77,25 +77,27 @@ TEST_F(SignatureTest, SigningTwiceGivesTheSameBytes) {
 }
 
 TEST_F(SignatureTest, AnotherKeyIsRefused) {
-  EXPECT_THAT(refusal_of(other_), AllOf(StartsWith(path_.string() + ": is signed by key "),
-                                        HasSubstr(to_string(key_.public_key().id())),
-                                        HasSubstr(to_string(other_.public_key().id()))));
+  EXPECT_THAT(refusal_of(other_),
+              AllOf(StartsWith(path_.string() + ": other_key: is signed by key "),
+                    HasSubstr(to_string(key_.public_key().id())),
+                    HasSubstr(to_string(other_.public_key().id()))));
   // A signature that claims the other key's id.
   Signature forged = sign(header_, key_);
   forged.key = other_.public_key().id();
   write_signature(path_, forged);
+  EXPECT_THAT(refusal_of(other_), HasSubstr("bad_signature: its signature"));
   EXPECT_THAT(refusal_of(other_), HasSubstr("does not match"));
 }
 
 TEST_F(SignatureTest, AnUnsignedPackageIsRefused) {
   std::filesystem::remove(signature());
-  EXPECT_THAT(refusal_of(key_),
-              AllOf(HasSubstr("is not signed"), HasSubstr("m.inkle.sig"), HasSubstr("inkle sign")));
+  EXPECT_THAT(refusal_of(key_), AllOf(HasSubstr("not_signed: is not signed"),
+                                      HasSubstr("m.inkle.sig"), HasSubstr("inkle sign")));
   write(signature(), "");
-  EXPECT_THAT(refusal_of(key_), HasSubstr("is damaged"));
+  EXPECT_THAT(refusal_of(key_), AllOf(HasSubstr("bad_signature: "), HasSubstr("is damaged")));
   std::filesystem::remove(signature());
   std::filesystem::create_directory(signature());
-  EXPECT_THAT(refusal_of(key_), HasSubstr("is not a file"));
+  EXPECT_THAT(refusal_of(key_), AllOf(HasSubstr("bad_signature: "), HasSubstr("is not a file")));
 }
 
 TEST_F(SignatureTest, EveryFlippedBitOfTheSignatureIsRefused) {
@@ -131,7 +133,7 @@ TEST_F(SignatureTest, EveryFlippedBitOfTheHeaderIsRefused) {
     }
   }
   write(path_, good.substr(0, 95));
-  EXPECT_THAT(refusal_of(key_), HasSubstr("95 bytes are too few"));
+  EXPECT_THAT(refusal_of(key_), HasSubstr("truncated: 95 bytes are too few"));
 }
 
 TEST_F(SignatureTest, AnotherProgramUnderAnOldSignatureIsRefused) {
@@ -146,7 +148,7 @@ TEST_F(SignatureTest, AnotherProgramUnderAnOldSignatureIsRefused) {
   std::string bytes = text_of(path_);
   bytes[kSectionAlignment] = static_cast<char>(bytes[kSectionAlignment] ^ 1);
   write(path_, bytes);
-  EXPECT_THAT(refusal_of(key_), HasSubstr("section plan is damaged"));
+  EXPECT_THAT(refusal_of(key_), HasSubstr("hash_mismatch: section plan is damaged"));
 }
 
 TEST_F(SignatureTest, AFileOfWeightsIsCovered) {

@@ -172,7 +172,7 @@ def test_a_model_on_a_gpu(prefix, library, tmp_path):
         done = subprocess.run([tmp_path / program, tmp_path / "m.inkle", "null:sm_80"], capture_output=True, text=True,
                               env=BARE, check=False)
         assert done.returncode == 1
-        assert "a GPU of sm_80 runs none of its targets: sm_90a needs such a GPU" in done.stderr
+        assert "a GPU of sm_80 runs none of its targets: sm_90a needs a GPU of sm_90a" in done.stderr
         done = subprocess.run([tmp_path / program, tmp_path / "m.inkle"], capture_output=True, text=True, env=BARE,
                               check=False)
         if done.returncode != 0:

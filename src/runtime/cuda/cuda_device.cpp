@@ -351,6 +351,11 @@ void CudaDevice::encode(EncodedMap& map, const MapShape& shape, void* at) {
       "describing a tensor to the copy engine");
 }
 
+// Hopper has instructions that code for later GPUs must not use; they need the "a".
+std::string architecture_of(std::int64_t major, std::int64_t minor) {
+  return fmt::format("sm_{}{}{}", major, minor, major == 9 ? "a" : "");
+}
+
 void CudaDevice::describe() {
   abi::DeviceDescription& d = description_;
   std::array<char, 256> name{};
@@ -367,8 +372,7 @@ void CudaDevice::describe() {
     unsupported("the GPU ({}, sm_{}{}) is too old: kernels are for sm_80 and later", d.name, major,
                 minor);
   }
-  // Hopper has instructions that code for later GPUs must not use; they need the "a".
-  d.architecture = fmt::format("sm_{}{}{}", major, minor, major == 9 ? "a" : "");
+  d.architecture = architecture_of(major, minor);
   d.parallelism = static_cast<std::int32_t>(attribute(driver::kMultiprocessors));
   d.warp_size = static_cast<std::int32_t>(attribute(driver::kWarpSize));
   d.l1_bytes = attribute(driver::kMaxSharedBytesPerBlock);
@@ -399,6 +403,24 @@ int device_count(std::string& why_not) {
   driver::check(*api, api->device_count(&count), "counting GPUs");
   if (count == 0) why_not = "the NVIDIA driver sees no GPU";
   return count;
+}
+
+std::vector<std::string> architectures_here(std::string& why_not) {
+  std::vector<std::string> all;
+  const int count = device_count(why_not);
+  if (count == 0) return all;
+  const Api& api = *driver::find(why_not);
+  for (int index = 0; index < count; ++index) {
+    driver::DeviceNumber number{};
+    driver::check(api, api.device_get(&number, index), "opening a GPU");
+    int major = 0, minor = 0;
+    for (const auto& [to, which] :
+         {std::pair(&major, driver::kComputeMajor), std::pair(&minor, driver::kComputeMinor)}) {
+      driver::check(api, api.device_attribute(to, which, number), "asking a GPU for facts");
+    }
+    all.push_back(architecture_of(major, minor));
+  }
+  return all;
 }
 
 std::shared_ptr<Device> open_device(std::int32_t index) {

@@ -327,5 +327,15 @@ TEST(LaunchTest, OnACard) {
   }
 }
 
+TEST(Architectures, AreThoseOfTheOpenedDevices) {
+  std::string why_not;
+  const std::vector<std::string> all = architectures_here(why_not);
+  ASSERT_EQ(all.size(), static_cast<std::size_t>(device_count(why_not)));
+  EXPECT_EQ(all.empty(), !why_not.empty()) << why_not;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(all[i], open_device(static_cast<std::int32_t>(i))->description().architecture);
+  }
+}
+
 }  // namespace
 }  // namespace inkle::runtime::cuda
