@@ -6,6 +6,10 @@
 #include <cstdio>
 #include <filesystem>
 #include <optional>
+#include <span>
+#include <system_error>
+#include <variant>
+#include <vector>
 
 #include "base/error.h"
 #include "cli/arguments.h"
@@ -17,6 +21,7 @@
 #include "graph/text.h"
 #include "image/processor.h"
 #include "package/package.h"
+#include "package/reason.h"
 #include "package/signature.h"
 #include "package/target.h"
 #include "package/writer.h"
@@ -130,11 +135,58 @@ void build(const BuildArguments& a) {
   if (key) package::write_signature(a.output, package::sign(header, *key));
 }
 
+// Of a framework, what a plan needs; a file that this build wrote needs none.
+std::vector<std::string> framework_steps(const abi::Plan& plan, bool on_gpu) {
+  if (on_gpu) return runtime::cuda::framework_steps(plan);
+  std::vector<std::string> names;
+  for (const abi::PlanStep& step : plan.steps) {
+    if (const auto* eager = std::get_if<abi::EagerCall>(&step.action)) names.push_back(eager->name);
+  }
+  return names;
+}
+
+// The plans of all targets, as runtimes check them.
+void check_plans(const package::Package& package, std::span<const package::Contents> all) {
+  std::size_t number = 0;
+  for (const package::Section& section : package.sections()) {
+    if (section.kind != package::SectionKind::plan) continue;
+    const abi::Plan& plan = all[number++].plan;
+    try {
+      runtime::common::check_plan_of_file(plan);
+    } catch (const UserError& error) {
+      package::bad_package(package::Reason::bad_plan, "{}", error.what());
+    } catch (const Unsupported& error) {
+      package::unfit_package(package::Reason::unsupported_plan, "{}", error.what());
+    }
+    const auto steps = framework_steps(plan, package::is_of_gpu(section.target));
+    if (steps.empty()) continue;
+    package::unfit_package(package::Reason::needs_framework, "on {} these ops need a framework: {}",
+                           section.target, fmt::join(steps, ", "));
+  }
+}
+
+// Whether there is a signature; that it is right where a key is required.
+std::string signature_text(const std::string& path, const package::Trust& trust) {
+  if (trust.key() != nullptr) {
+    return fmt::format("signed by key {}\n", package::to_string(trust.key()->id()));
+  }
+  std::error_code error;
+  const std::filesystem::path signature = package::signature_path(path);
+  if (!std::filesystem::exists(signature, error)) return "not signed, and no key is required\n";
+  return fmt::format("signature in {}, not checked: no key is given (--key)\n", signature.string());
+}
+
 void check(const std::string& path, const std::optional<std::string>& key) {
   const package::Trust trust = package::Trust::of(key);
   const auto package = package::Package::open(path, package::Package::Use::read, {}, trust);
   const auto all = package->check_all();
-  for (const package::Contents& contents : all) runtime::common::check_plan_of_file(contents.plan);
+  try {
+    check_plans(*package, all);
+  } catch (const package::BadPackage& error) {
+    throw package::BadPackage(path, error);
+  } catch (const package::UnfitPackage& error) {
+    throw package::UnfitPackage(path, error);
+  }
   std::printf("%s", sections_text(*package).c_str());
   std::printf("%s", targets_text(*package, all).c_str());
   const std::filesystem::path other = package::weights_path(path);
@@ -142,9 +194,7 @@ void check(const std::string& path, const std::optional<std::string>& key) {
     const bool is_here = std::filesystem::exists(other);
     std::printf("weights in %s%s\n", other.string().c_str(), is_here ? "" : ", which is not here");
   }
-  if (trust.key() != nullptr) {
-    std::printf("signed by key %s\n", package::to_string(trust.key()->id()).c_str());
-  }
+  std::printf("%s", signature_text(path, trust).c_str());
   std::printf("%s: ok\n", path.c_str());
 }
 
@@ -190,7 +240,9 @@ void add_build(CLI::App& app) {
 void add_check(CLI::App& app) {
   auto path = std::make_shared<std::string>();
   auto key = std::make_shared<std::optional<std::string>>();
-  CLI::App* command = app.add_subcommand("check", "Check every byte of a package.");
+  CLI::App* command = app.add_subcommand(
+      "check",
+      "Check every byte of a package, and tell which machines it runs on; runs nothing of it.");
   command->add_option("file", *path, "package")->required();
   add_key_option(*command, *key);
   command->callback([path, key] { check(*path, *key); });

@@ -1,10 +1,13 @@
 #include "cli/package_text.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include "image/processor.h"
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
 #include "package/target.h"
+#include "runtime/cuda/cuda_device.h"
 
 namespace inkle::cli {
 
@@ -19,24 +22,38 @@ std::string sections_text(const package::Package& package) {
 
 namespace {
 
-std::string machines_text(const std::string& target, const package::Contents& contents) {
+struct Gpus {
+  std::vector<std::string> architectures;
+  std::string why_none;
+};
+
+// A driver that fails is a reason, not an error of the file.
+Gpus gpus_here() {
+  Gpus gpus;
+  try {
+    gpus.architectures = runtime::cuda::architectures_here(gpus.why_none);
+  } catch (const Error& error) {
+    gpus.why_none = error.what();
+  }
+  return gpus;
+}
+
+package::Fit fit_here(const std::string& target, const package::Contents& contents) {
+  if (!package::is_of_gpu(target)) return package::fit_on_processor(contents.processor);
+  static const Gpus gpus = gpus_here();
+  package::Fit fit = package::fit_on_gpus(target, gpus.architectures, gpus.why_none);
   if (package::is_ptx(target)) {
-    return fmt::format("needs {}, whose driver compiles it; where no machine code fits",
-                       package::machines_of(target));
+    fit.needs += ", whose driver compiles it; where no machine code fits";
   }
-  if (package::is_of_gpu(target)) {
-    const bool is_specific = target.find_last_not_of("0123456789") + 1 == target.size();
-    std::string text = fmt::format("needs a GPU of {}{}", target,
-                                   is_specific ? "" : ", or a later one of its major number");
-    if (!contents.choices.empty()) {
-      text += fmt::format("; {} choices of libraries, measured on {}", contents.choices.size(),
-                          contents.choices.front().device);
-    }
-    return text;
+  if (!contents.choices.empty()) {
+    fit.needs += fmt::format("; {} choices of libraries, measured on {}", contents.choices.size(),
+                             contents.choices.front().device);
   }
-  const std::vector<std::string> missing = image::missing_features(contents.processor);
-  if (missing.empty()) return "runs on this processor";
-  return fmt::format("needs {}, which this processor lacks", fmt::join(missing, ", "));
+  return fit;
+}
+
+std::string row(std::string_view target, std::string_view runs, std::string_view needs) {
+  return fmt::format("{:<14} {:<9} {}\n", target, runs, needs);
 }
 
 }  // namespace
@@ -46,8 +63,11 @@ std::string targets_text(const package::Package& package, std::span<const packag
   std::size_t number = 0;
   for (const package::Section& section : package.sections()) {
     if (section.kind != package::SectionKind::plan || number == all.size()) continue;
-    text +=
-        fmt::format("{:<10} {}\n", section.target, machines_text(section.target, all[number++]));
+    if (text.empty()) text = row("target", "runs here", "needs");
+    const package::Fit fit = fit_here(section.target, all[number++]);
+    text += row(section.target, fit.reason ? "no" : "yes", fit.needs);
+    if (!fit.reason) continue;
+    text += fmt::format("  {}: needs {}; {}\n", package::name_of(*fit.reason), fit.lacks, fit.here);
   }
   return text;
 }

@@ -1,6 +1,9 @@
 """`inkle build`, `inkle check` and `inkle run` on a package: the bits that the model itself gives."""
+import hashlib
 import os
 import pathlib
+import re
+import struct
 import subprocess
 
 import numpy
@@ -66,11 +69,57 @@ def test_damage_is_refused_with_a_reason(tmp_path):
     good = package.read_bytes()
     for at in (0, 9, 100, 4096 + 40, len(good) - 1):
         package.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1:])
-        for command in (("run", package, "--random"), ("check", package)):
-            assert inkle(*command, code=1).stderr.startswith(f"error: {package}: ")
+        code = {0: "wrong_magic", 9: "other_format"}.get(at, "hash_mismatch")
+        assert inkle("check", package, code=1).stderr.startswith(f"error: {package}: {code}: ")
+        run = inkle("run", package, "--random", code=1).stderr
+        assert run.startswith(f"error: {package}: {code}: " if at != 0 else f"error: {package}: ")
     package.write_bytes(good[:-1])
-    assert "its header says" in inkle("run", package, "--random", code=1).stderr
+    assert "truncated: the file has" in inkle("run", package, "--random", code=1).stderr
     assert "a package already" in inkle("build", write(package, good), "-o", tmp_path / "x", code=1).stderr
+
+
+def table_of(checked):
+    """target -> whether it runs here, what it needs, and why it does not run."""
+    lines = checked.splitlines()
+    rows, target = {}, None
+    for line in lines[[line.split()[0] for line in lines].index("target") + 1:]:
+        if row := re.fullmatch(r"(\S+) +(yes|no) +(.*)", line):
+            target = row[1]
+            rows[target] = row[2], row[3], None
+        elif line.startswith("  "):
+            rows[target] = (*rows[target][:2], line.strip())
+    return rows
+
+
+def test_a_target_for_a_gpu_that_is_not_here(tmp_path):
+    inkle("build", DATA / "tiny.pt2", "-o", tmp_path / "m.inkle", "--target", "sm_90a", "--target", "compute_80")
+    for target, needs in (("sm_90a", "a GPU of sm_90a"), ("compute_80", "a GPU of sm_80 or later")):
+        runs, needed, reason = table_of(inkle("check", tmp_path / "m.inkle", CUDA_VISIBLE_DEVICES="").stdout)[target]
+        assert runs == "no" and needed.startswith(needs)
+        assert reason.startswith(f"no_gpu: needs {needs}; no GPU is here: ")
+
+
+@pytest.mark.parametrize("at, code, words", [
+    (8, "other_format", "the file's format is version 2, this runtime reads version 1"),
+    (12, "other_abi", "the file was built for ABI 2, this runtime has ABI 1: build it again"),
+])
+def test_a_file_of_another_version(tmp_path, at, code, words):
+    """Whole and with right hashes, as docs/package.md has them."""
+    package = tmp_path / "m.inkle"
+    inkle("build", DATA / "tiny.pt2", "-o", package)
+    data = bytearray(package.read_bytes())
+
+    def header_hash():
+        (sections,) = struct.unpack_from("<I", data, 16)
+        cleared = data[:64] + bytes(32) + data[96:96 + 88 * sections]
+        return hashlib.blake2b(cleared, digest_size=32, person=b"inkle header").digest()
+
+    assert data[64:96] == header_hash()
+    struct.pack_into("<I", data, at, 2)
+    data[64:96] = header_hash()
+    package.write_bytes(data)
+    for command in (("run", package, "--random"), ("check", package)):
+        assert inkle(*command, code=1).stderr.startswith(f"error: {package}: {code}: {words}")
 
 
 def write(path, content):
@@ -133,10 +182,11 @@ def test_packages_for_gpus(tmp_path):
     assert outputs(package, tmp_path / "package") == want  # the processor takes its own target
     assert "kernels" in inkle("bench", package, "--device", "null:sm_90a", "--seconds", "0.01").stdout
     refused = inkle("run", package, "--random", "--device", "null:sm_80", code=1).stderr
-    assert "a GPU of sm_80 runs none of its targets: sm_90a needs such a GPU" in refused
+    assert "other_gpu: a GPU of sm_80 runs none of its targets: sm_90a needs a GPU of sm_90a;" in refused
+    assert "x86-64-v3 needs to be run by the processor" in refused
     inkle("build", DATA / "encoder.pt2", "-o", package, "--target", "sm_80")
     refused = inkle("run", package, "--random", code=1).stderr
-    assert "this processor runs none of its targets: sm_80 needs such a GPU" in refused
+    assert "only_for_gpus: this processor runs none of its targets: sm_80 needs a GPU of sm_80 or a later" in refused
     assert "kernels" in inkle("bench", package, "--device", "null:sm_80", "--seconds", "0.01").stdout
     refused = inkle("build", DATA / "tiny.pt2", "-o", package, "--target", "sm_12", code=1).stderr
     assert "no typical device of architecture 'sm_12'" in refused
@@ -147,9 +197,10 @@ def test_ptx_for_later_gpus(tmp_path):
     inkle("build", DATA / "encoder.pt2", "-o", package, "--target", "compute_80", "--target", "sm_90a",
           "--target", "x86-64-v3")
     assert b".target sm_80" in package.read_bytes()
-    lines = inkle("check", package).stdout.splitlines()
-    assert "compute_80 needs a GPU of sm_80 or later, whose driver compiles it; where no machine code fits" in lines
-    assert "sm_90a     needs a GPU of sm_90a" in lines and "x86-64-v3  runs on this processor" in lines
+    rows = table_of(inkle("check", package).stdout)
+    assert rows["compute_80"][1] == "a GPU of sm_80 or later, whose driver compiles it; where no machine code fits"
+    assert rows["sm_90a"][1] == "a GPU of sm_90a"
+    assert rows["x86-64-v3"][0] == "yes" and rows["x86-64-v3"][2] is None
     for device in ("null:sm_80", "null:sm_90a", "null:sm_100"):
         assert "kernels" in inkle("bench", package, "--device", device, "--seconds", "0.01").stdout
     refused = inkle("build", DATA / "tiny.pt2", "-o", package, "--target", "compute_90a", code=1).stderr
@@ -222,8 +273,13 @@ def test_a_fat_file_runs_its_best_target(tmp_path, monkeypatch):
     inkle("build", DATA / "encoder.pt2", "-o", fat, *both)
     inkle("build", DATA / "encoder.pt2", "-o", narrow, *both[2:])
     inkle("build", DATA / "encoder.pt2", "-o", wide, *both[:2])
-    checked = inkle("check", fat, INKLE_ISA="avx2").stdout
-    assert "x86-64-v4" in checked and "x86-64-v3" in checked
+    rows = table_of(inkle("check", fat, INKLE_ISA="avx2").stdout)
+    runs, needs, reason = rows["x86-64-v4"]
+    assert runs == "no" and {"avx2", "avx512f", "avx512vl"} <= set(needs.split(", "))
+    assert reason.startswith("cpu_features_missing: needs avx512f")
+    assert "; the processor here is x86-64-v3 with avx, avx2, bmi, " in reason
+    runs, needs, reason = rows["x86-64-v3"]
+    assert runs == "yes" and reason is None and "avx2" in needs.split(", ") and "avx512" not in needs
     page = tmp_path / "page.html"
     inkle("inspect", fat, "-o", page, "--no-run", INKLE_ISA="avx2")
     assert "package for x86-64-v3" in page.read_text()
@@ -231,7 +287,8 @@ def test_a_fat_file_runs_its_best_target(tmp_path, monkeypatch):
         narrowed.setenv("INKLE_ISA", "avx2")
         assert outputs(fat, tmp_path / "a") == outputs(narrow, tmp_path / "b")
     refused = inkle("run", wide, "--random", code=1, INKLE_ISA="avx2").stderr
-    assert "avx512f" in refused
+    assert refused.startswith(f"error: not supported: {wide}: cpu_features_missing: this processor runs none of its")
+    assert "x86-64-v4 needs avx512f" in refused and "; the processor here is x86-64-v3 with avx, avx2, " in refused
     if "avx512vl" in pathlib.Path("/proc/cpuinfo").read_text():
         assert outputs(fat, tmp_path / "c") == outputs(wide, tmp_path / "d")
         inkle("inspect", fat, "-o", page, "--no-run")
@@ -277,15 +334,18 @@ def test_signed_packages(tmp_path, keys):
                 assert said.startswith(f"error: {package}: ") and reason in said and said.count("\n") == 1
 
     inkle("sign", package, "--key", theirs)
-    refused("is signed by key ")
+    assert "signature in " in inkle("check", package).stdout
+    refused("other_key: is signed by key ")
     inkle("sign", package, "--key", ours)
     assert signature.read_bytes() == first[1]
     text = bytearray(first[1])
     text[-10] = ord("B") if text[-10] == ord("A") else ord("A")  # still base64
     signature.write_bytes(text)
+    refused("bad_signature: its signature")
     refused("does not match")
     signature.unlink()
-    refused("is not signed")
+    refused("not_signed: is not signed")
+    assert "not signed, and no key is required\n" in inkle("check", package).stdout
     signature.write_bytes(first[1])
     flipped(package, 70)
     refused("does not match")
