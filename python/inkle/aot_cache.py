@@ -211,6 +211,8 @@ class State:
     gpu: int | None
     # A call that fails runs the graph in eager.
     falls_back: bool = True
+    # But not once steps have begun, which write to arguments in eager.
+    writes_in_eager: bool = False
     # As reports have it: what is left to PyTorch, and why.
     eager: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
     # What is called there, by number.
@@ -331,7 +333,8 @@ class StoredProgram(OutputCode):
         program.set_conditions(state.conditions)
         if state.falls_back and graph:
             targets = _targets(state.calls)
-            program.set_fallback(_at_run_time(graph, report, targets, state.conditions))
+            run = _at_run_time(graph, report, targets, state.conditions)
+            program.set_fallback(run, state.writes_in_eager)
         if state.why_no_graphs is not None:
             program.use_graphs(why_not=state.why_no_graphs)
         self.stored = b""

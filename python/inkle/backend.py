@@ -189,6 +189,7 @@ def _keep(compiled: Any, gm: torch.fx.GraphModule, options: Options, training: b
             name=made[0].name,
             gpu=gpu_of(gm),
             falls_back=compiled.falls_back,
+            writes_in_eager=compiled.writes_in_eager,
             eager=made[0].eager,
             calls=compiled.calls,
             donates_arguments=compiled.donates_arguments,
@@ -429,9 +430,10 @@ def _compile(
         compiled.set_detached(compiled.detached, compiled.apart)
         compiled.conditions = walker.conditions
         compiled.set_conditions(compiled.conditions)
-        compiled.falls_back = not (options.strict or walker.writes_in_eager)
+        compiled.falls_back = not options.strict
+        compiled.writes_in_eager = walker.writes_in_eager
         if compiled.falls_back:
-            compiled.set_fallback(_at_run_time(gm, report, strides))
+            compiled.set_fallback(_at_run_time(gm, report, strides), compiled.writes_in_eager)
         compiled.fails = options.fail_stage == "run"
         if options.graphs:
             compiled.use_graphs(why_not=_why_no_graphs(training, walker.writes_in_eager))

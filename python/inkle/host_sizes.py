@@ -96,10 +96,18 @@ def _computed(gm: torch.fx.GraphModule, expression: Any, nodes: dict[Any, Node])
     return made
 
 
+class _Analysis(PythonReferenceAnalysis):
+    """Torch's gives torch.sym_ite the conditions of sympy, which it refuses; of numbers they are known."""
+
+    @staticmethod
+    def piecewise(*pairs: Any) -> Any:
+        return next(value for value, condition in pairs if condition)
+
+
 def _evaluation(expression: Any, symbols: list[Any]) -> Callable[..., int]:
     @functools.lru_cache(maxsize=_KEPT_RESULTS)
     def evaluate(*values: int) -> int:
-        return sympy_interp(PythonReferenceAnalysis, dict(zip(symbols, values)), expression)
+        return sympy_interp(_Analysis, dict(zip(symbols, values)), expression)
 
     evaluate.__name__ = evaluate.__qualname__ = "evaluate_size"
     return evaluate

@@ -119,13 +119,14 @@ class Partition:
                 {at: first for at, first in repeats.items() if at < joint.num_forward_outputs}
             )
             made.set_repeats(made.repeats)
-            made.falls_back = not (self._options.strict or walker.writes_in_eager)
+            made.falls_back = not self._options.strict
+            made.writes_in_eager = walker.writes_in_eager
             report.kept_bytes = cut.bytes
             made._boxed_call = True
             made.donates_arguments = is_backward and gpu is not None and report.is_foreseen
             if made.falls_back:
                 half = (cut, is_backward, walker.targets, made.conditions)
-                made.set_fallback(_at_run_time(joint.gm, report, half))
+                made.set_fallback(_at_run_time(joint.gm, report, half), made.writes_in_eager)
             made.fails = self._options.fail_stage == "run"
             if self._options.graphs:
                 made.use_graphs(why_not=WHY_NO_GRAPHS_IN_TRAINING)

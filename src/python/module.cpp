@@ -446,7 +446,8 @@ void bind_compiler(nb::module_& m) {
       .def("__call__", &TorchCallable::call)
       .def("set_frozen", &TorchCallable::set_frozen, nb::arg("objects"),
            nb::arg("otherwise").none())
-      .def("set_fallback", &TorchCallable::set_fallback, nb::arg("otherwise").none())
+      .def("set_fallback", &TorchCallable::set_fallback, nb::arg("otherwise").none(),
+           nb::arg("writes_in_eager") = false)
       .def_rw("fails", &TorchCallable::fails)
       .def_rw("donates_arguments", &TorchCallable::donates_arguments)
       .def("set_repeats", &TorchCallable::set_repeats)

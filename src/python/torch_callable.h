@@ -40,7 +40,11 @@ class TorchCallable {
   // What runs, and gives the result, when a call fails for a reason that is not the caller's before
   // anything was written: otherwise(list, message, whether it is a fault of ours). None: the error
   // is raised.
-  void set_fallback(nb::object otherwise) { fallback_ = std::move(otherwise); }
+  // `writes_in_eager`: calls to eager write to arguments.
+  void set_fallback(nb::object otherwise, bool writes_in_eager) {
+    fallback_ = std::move(otherwise);
+    writes_arguments_ = writes_arguments_ || writes_in_eager;
+  }
 
   // The garbage collector's: calls visit(object, argument) for each reference that this object
   // owns, and stops at what is not 0.

@@ -154,6 +154,22 @@ FOUND: dict[str, Program] = {
         statements=["v1 = x.sum(0, keepdim=True)", "v2 = v1.reshape(-1)[: max(0, int(y.sum()))]", "v1.sub_(v1)"],
         results=["v2"],
     ),
+    # Integers of more than 64 bits: the call runs in eager, also where an op in eager writes to an argument.
+    "an int beyond 64 bits beside a write in eager": of(
+        "c64", 5, n=Argument("int", value=3, later=(2**31 + 1, 6031666314076813094)), dynamic=True,
+        statements=["v1 = n << 2", "x.fill_(1)", "v2 = x.flatten()"], results=["v2", "v1"],
+    ),
+    "conditions of ints among the results": of(
+        "f32", 2, n=Argument("int", value=-3, later=(5, 7)), m=Argument("int", value=4, later=(4, 7)), dynamic=True,
+        statements=["v1 = x * 2", "v2 = n > 3", "v3 = n == m", "v4 = n < n"], results=["v1", "v2", "v3", "v4"],
+    ),
+    # A piecewise expression of torch's, with conditions that are known in one call.
+    "steps that ints compute": of(
+        "i64", 7, n=Argument("int", value=-8, later=(15968466681691132, -9)),
+        m=Argument("int", value=-120468, later=(-5, 4)), dynamic=True,
+        statements=["v1 = torch.arange(0, 3 * int(n / -3), int(n / -3))", "v2 = x[abs(m // n):]",
+        "v3 = torch.arange(0, 3 * ((m % n) % (m * -1)), (m % n) % (m * -1))"], results=["v1", "v2", "v3"],
+    ),
     "a copy of a result with other strides": of(
         "c64", 4, 1, statements=["v1 = x.angle()", "v2 = while_loop(lambda j, p: j < 3, "
         "lambda j, p: (j + 1, p * 0.5 + 1), (torch.tensor(0), v1.clone()))[1]"], results=["v2", "v1"],
