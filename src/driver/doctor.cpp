@@ -93,8 +93,7 @@ void Examination::examine_onednn() {
   try {
     found("oneDNN", runtime::cpu::onednn_version());
   } catch (const std::exception& error) {
-    objection(Level::error, "oneDNN", error.what(),
-              "install it (Debian: libdnnl2), or add its folder to LD_LIBRARY_PATH");
+    objection(Level::error, "oneDNN", error.what(), std::string(runtime::cpu::kOnednnRemedy));
   }
 }
 

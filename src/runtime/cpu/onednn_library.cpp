@@ -82,7 +82,7 @@ bool open() {
   void* const library = ::dlopen(kName, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const reason = ::dlerror();
-    unsupported("products of matrices and convolutions are oneDNN's, which cannot be opened: {}",
+    unsupported("matrix products and convolutions are oneDNN's, which cannot be opened: {}",
                 reason == nullptr ? kName : reason);
   }
 #define INKLE_ONEDNN_FILL(name) inkle_address_of_##name = address_in(library, #name);
@@ -91,15 +91,23 @@ bool open() {
   return true;
 }
 
-}  // namespace
-
-void open_onednn() {
+void open_once() {
   static const bool is_open = open();
   static_cast<void>(is_open);
 }
 
+}  // namespace
+
+void open_onednn() {
+  try {
+    open_once();
+  } catch (const Unsupported& error) {
+    unsupported("{}; {}", error.message(), kOnednnRemedy);
+  }
+}
+
 std::string onednn_version() {
-  open_onednn();
+  open_once();
   void* const library = ::dlopen(kName, RTLD_NOW | RTLD_LOCAL);  // which is open
   const auto version =
       reinterpret_cast<const dnnl_version_t* (*)()>(address_in(library, "dnnl_version"))();
