@@ -8,6 +8,7 @@ import sys
 
 import numpy
 import pytest
+from bare_root import BareRoot, libraries
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
@@ -28,6 +29,7 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "sat", "on", "mat", "
          "##ly", "quick", "!", "bird", "sing", "tree"]
 SENTENCES = ["The cat sat on the mat.", "A dog ran to the park!", "It is raining", "the bird sings in a tree",
              "Sleeping dogs, quickly", "the cat sat on a mat", ""]
+INPUT = "".join(s + "\n" for s in SENTENCES)
 
 
 def run(*command, **more):
@@ -96,11 +98,14 @@ def expected(work):
 
 
 def check_output(program, work, expected, **more):
-    lines = run(program, work / "m.inkle", work / "vocab.txt", input="".join(s + "\n" for s in SENTENCES),
-                **more).splitlines()
+    check_lines(run(program, work / "m.inkle", work / "vocab.txt", input=INPUT, **more), expected)
+
+
+def check_lines(text, expected):
+    lines = text.splitlines()
     assert len(lines) == 2 * len(SENTENCES)
-    for i, (text, score, match) in enumerate(expected):
-        assert lines[2 * i] == text
+    for i, (sentence, score, match) in enumerate(expected):
+        assert lines[2 * i] == sentence
         number, _, other = lines[2 * i + 1].strip().partition(" ")
         assert other == match and abs(float(number) - score) < 2e-4
 
@@ -126,6 +131,87 @@ def test_only_a_cpp_compiler(prefix, library, work, expected, tmp_path):
     failed = subprocess.run([program, work / "vocab.txt", work / "vocab.txt"], capture_output=True, text=True,
                             env=BARE, input="", check=False)
     assert failed.returncode == 1 and "this is no .inkle file" in failed.stderr
+
+
+STATUS = """
+#include <inkle.h>
+#include <stdio.h>
+
+int main(int count, char** arguments) {
+  const int64_t ids[2] = {2, 3}, sizes[2] = {1, 2};
+  const inkle_value input = {INKLE_TENSOR, 0, {(void*)ids, INKLE_I64, 2, sizes, NULL}};
+  const inkle_value inputs[2] = {input, input};
+  inkle_program* program = NULL;
+  inkle_results* results = NULL;
+  if (count != 2 || inkle_load(arguments[1], &program) != INKLE_OK) return 1;
+  if (inkle_results_new(&results) != INKLE_OK) return 1;
+  printf("%d\\n", inkle_run(program, inputs, 2, results) == INKLE_UNSUPPORTED);
+  inkle_results_release(results);
+  inkle_program_release(program);
+  return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def bare(prefix, library, work, tmp_path_factory):
+    """A root with a compiler, an installed Inkle, the examples built there, and packages from outside."""
+    folder = tmp_path_factory.mktemp("bare")
+    root = BareRoot(folder)
+    shutil.copytree(prefix, root.folder / "opt" / "inkle", symlinks=True)
+    place = root.folder / "examples"
+    place.mkdir()
+    for file in (EXAMPLES / "embeddings.cpp", EXAMPLES / "embeddings.c", work / "vocab.txt"):
+        shutil.copy(file, place)
+    (place / "status.c").write_text(STATUS)
+    for products in ("template", "library"):
+        run(BUILD / "inkle", "build", DATA / "encoder.pt2", "-o", place / f"{products}.inkle", "--target", "x86-64-v3",
+            env=os.environ | {"INKLE_GEMM": products})
+    libraries_of_inkle = f"/opt/inkle/{library.parent.relative_to(prefix)}"
+    flags = ["-Wall", "-Wextra", "-Werror", "-I/opt/inkle/include", f"-L{libraries_of_inkle}", "-linkle_runtime",
+             f"-Wl,-rpath,{libraries_of_inkle}", "-lm"]
+    for compiler, standard, source, program in (("g++", "-std=c++17", "embeddings.cpp", "embeddings"),
+                                                ("gcc", "-std=c99", "embeddings.c", "embeddings_c"),
+                                                ("gcc", "-std=c99", "status.c", "status")):
+        done = root.run(compiler, standard, f"/examples/{source}", "-o", f"/examples/{program}", *flags)
+        assert done.returncode == 0, done.stderr
+    yield root
+    shutil.rmtree(folder)
+
+
+def run_bare(root, program, products, **more):
+    return root.run(f"/examples/{program}", f"/examples/{products}.inkle", "/examples/vocab.txt", input=INPUT, **more)
+
+
+@pytest.mark.parametrize("program", ["embeddings", "embeddings_c"])
+def test_a_root_with_a_compiler_alone(program, bare, library, expected):
+    """The compiler's own products need no oneDNN; the same package prints the same outside."""
+    done = run_bare(bare, program, "template")
+    assert done.returncode == 0, done.stderr
+    check_lines(done.stdout, expected)
+    place = bare.folder / "examples"
+    assert done.stdout == run(place / program, place / "template.inkle", place / "vocab.txt", input=INPUT,
+                              env=BARE | {"LD_LIBRARY_PATH": str(library.parent)})
+
+
+@pytest.mark.parametrize("program", ["embeddings", "embeddings_c"])
+def test_a_root_without_onednn(program, bare, expected):
+    """The library's products name what is missing, and run where it is."""
+    done = run_bare(bare, program, "library")
+    assert done.returncode == 1 and done.stdout == ""
+    missing = re.search(r"cannot be opened: (libdnnl\.so\.\d+): cannot open shared object file", done.stderr)
+    assert missing is not None, done.stderr
+    assert "install it (Debian: libdnnl2), or add its folder to LD_LIBRARY_PATH" in done.stderr
+    assert bare.run("/examples/status", "/examples/library.inkle").stdout == "1\n"
+
+    folder = bare.folder / "opt" / "onednn"
+    folder.mkdir(exist_ok=True)
+    onednn = run("g++", f"-print-file-name={missing[1]}").strip()
+    for needed in [onednn, *libraries(onednn)]:
+        shutil.copy(needed, folder)
+    done = run_bare(bare, program, "library", environment={"LD_LIBRARY_PATH": "/opt/onednn"})
+    assert done.returncode == 0, done.stderr
+    check_lines(done.stdout, expected)
 
 
 def test_pkg_config(prefix, library, work, expected, tmp_path):
