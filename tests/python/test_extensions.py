@@ -381,37 +381,38 @@ class Pass:
     def uuid(self):
         return self.known
 
-factor, known = float(sys.argv[1]), sys.argv[2] or None
-options = {"strict": True}
-if factor:
-    options["joint_pass"] = Pass(factor, known)
-run = torch.compile(lambda x: x.sin().cos(), backend="inkle", options=options)
-x = torch.ones(3, device=sys.argv[3])
-print(run(x)[0].item())
-print(torch._dynamo.utils.counters["aot_autograd"]["autograd_cache_hit"])
+x = torch.ones(3, device=sys.argv[1])
+for factor, known in eval(sys.argv[2]):
+    torch._dynamo.reset()
+    inkle.reset()
+    torch._dynamo.utils.counters.clear()
+    options = {"strict": True}
+    if factor:
+        options["joint_pass"] = Pass(float(factor), known)
+    run = torch.compile(lambda x: x.sin().cos(), backend="inkle", options=options)
+    print(run(x)[0].item(), torch._dynamo.utils.counters["aot_autograd"]["autograd_cache_hit"])
 """
 
 
 def test_cached_programs_are_those_of_the_same_passes(tmp_path):
-    """Each line: the pass, the expected factor, whether AOTAutograd's cache has the program."""
+    """In two processes: of each pass its factor and its uuid(), and whether AOTAutograd's cache has its program."""
     environment = os.environ | {
         "PYTHONPATH": str(ROOT / "python"), "INKLE_CACHE_DIR": str(tmp_path / "inkle"),
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "torch"), "TORCHINDUCTOR_AUTOGRAD_CACHE": "1",
     }  # fmt: skip
 
-    def run(factor, known):
+    def run(*passes):
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(factor), known, str(torch.get_default_device())], env=environment, text=True,
+            [sys.executable, "-c", PROGRAM, str(torch.get_default_device()), repr(passes)], env=environment, text=True,
             stdout=subprocess.PIPE, check=True, cwd=tmp_path,
         )  # fmt: skip
-        value, hits = done.stdout.split()
-        wanted = (torch.ones(()).sin() * (factor or 1)).cos().item()
-        assert abs(float(value) - wanted) < 1e-6, (factor, known)
-        return int(hits)
+        lines = [line.split() for line in done.stdout.splitlines()]
+        for (factor, known), (value, _) in zip(passes, lines, strict=True):
+            wanted = (torch.ones(()).sin() * (factor or 1)).cos().item()
+            assert abs(float(value) - wanted) < 1e-6, (factor, known)
+        return [int(hits) for _, hits in lines]
 
     keeps = inkle.aot_cache.HAS_SHORT_KEYS
-    assert run(0, "") == 0 and run(0, "") == keeps
-    assert run(2, "two") == 0 and run(2, "two") == keeps
-    assert run(3, "three") == 0
-    assert run(4, "") == 0 and run(5, "") == 0  # without a uuid() nothing is kept
-    assert run(0, "") == keeps
+    # Without a uuid() nothing is kept.
+    assert run((0, None), (2, "two"), (3, "three"), (4, None), (5, None)) == [0] * 5
+    assert run((0, None), (2, "two"), (4, None), (0, None)) == [keeps, keeps, 0, keeps]
