@@ -131,20 +131,25 @@ def test_damaged_files_are_refused(cache, tmp_path):  # noqa: F811
     whole = file.read_bytes()
     attempt = """
 import sys, torch
-try:
-    torch.compiler.load_compiled_function(open(sys.argv[1], "rb"))
-except Exception as error:
-    print(error)
+for file in sys.argv[1:]:
+    try:
+        torch.compiler.load_compiled_function(open(file, "rb"))
+        print("is used")
+    except Exception as error:
+        print(repr(error))
 """
     if HAS_AVX512:
         other = cache.python(attempt, file, INKLE_ISA="avx2").stdout
         assert "cannot be used here" in other and "needs avx512f" in other
     program = whole.index(b"\x89INK\r\n")
-    for at in (program + 9, program + 80, program + 5000):
+    damaged = {at: tmp_path / str(at) for at in (9, 80, 5000)}
+    for at, path in damaged.items():
         data = bytearray(whole)
-        data[at] ^= 16
-        file.write_bytes(data)
-        assert "cannot be used here" in cache.python(attempt, file).stdout, at
+        data[program + at] ^= 16
+        path.write_bytes(data)
+    answers = cache.python(attempt, *damaged.values()).stdout.splitlines()
+    for at, answer in zip(damaged, answers, strict=True):
+        assert "cannot be used here" in answer, at
 
 
 MODULE = MODEL + """
