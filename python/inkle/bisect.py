@@ -76,14 +76,14 @@ class Watch:
             if self.finding is not None:
                 return compiled(args)
             before, given = copied(args), list(args)
-            state = torch.get_rng_state()
+            state = RandomState()
             found = compiled(args)
             self.calls += 1
-            after = torch.get_rng_state()
-            torch.set_rng_state(state)
+            after = RandomState()
+            state.restore()
             plain = copied(before)
             wanted = in_eager(gm, plain, strides)
-            torch.set_rng_state(after)
+            after.restore()
             text = difference([*found, *given], [*wanted, *plain], self.tolerance)
             if text:
                 self.finding = Finding(gm, options, training, parameters, strides, before, text)
@@ -92,6 +92,19 @@ class Watch:
 
         run._boxed_call = True  # type: ignore[attr-defined]
         return run
+
+
+class RandomState:
+    """Of torch's generators: the processor's, and each GPU's where the program uses one."""
+
+    def __init__(self) -> None:
+        self._state = torch.get_rng_state()
+        self._gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+
+    def restore(self) -> None:
+        torch.set_rng_state(self._state)
+        if self._gpus:
+            torch.cuda.set_rng_state_all(self._gpus)
 
 
 def in_eager(gm: torch.fx.GraphModule, arguments: list[Any], strides: Any) -> list[Any]:
@@ -220,9 +233,9 @@ class Bisection:
                                       dump=lambda stage, text: texts.setdefault(stage, text))  # fmt: skip
         strides = f.strides if is_whole else backend.NO_STRIDES
         given, plain = copied(part.arguments), copied(part.arguments)
-        state = torch.get_rng_state()
+        state = RandomState()
         wanted = in_eager(part.module, plain, strides)
-        torch.set_rng_state(state)
+        state.restore()
         before = len(reports())
         at = f"{len(_groups(part.module))} nodes, {'all' if limit is None else limit} passes"
         try:
@@ -231,7 +244,7 @@ class Bisection:
         except Exception as error:  # noqa: BLE001: so few passes are not enough for this graph
             self._say(f"run {self.runs}: {at}: {str(error).splitlines()[0]}")
             return False
-        torch.set_rng_state(state)
+        state.restore()
         part.text = texts.get("graph", "")
         if is_whole and limit is None:
             self.passes = next((r.optional_passes for r in reports()[before:]), [])
@@ -291,36 +304,68 @@ def _values(finding: Finding) -> dict[torch.fx.Node, Any]:
 # --- The case -------------------------------------------------------------------------------------
 
 
+@dataclasses.dataclass
+class Case:
+    """A graph in a folder, and what `inkle run` is told of it."""
+
+    folder: str
+    inputs: list[str]  # names of tensors, each a file
+    results: int  # files of expected ones
+    options: Options
+    tolerance: float
+    training: bool = False
+    limit: int | None = None  # of passes
+    gpu: int | None = None  # None: the processor
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.folder, name)
+
+    def command(self) -> list[str]:
+        words = ["inkle", "run", self.path("graph.ir")]
+        if self.gpu is not None:
+            words += ["--device", f"cuda:{self.gpu}"]
+        for name in self.inputs:
+            words += ["--input", f"{name}={self.path(name)}.npy"]
+        for number in range(self.results):
+            words += ["--expect", self.path(f"expected_{number}.npy")]
+        if self.limit is not None:
+            words += ["--pass-limit", str(self.limit)]
+        words += ["--tolerance", str(self.tolerance)]
+        if self.training:
+            words.append("--training")
+        if self.options.numerics != "eager":
+            words += ["--numerics", self.options.numerics]
+        if self.options.fail_stage:
+            words += ["--fail-stage", self.options.fail_stage]
+        return words
+
+
 def write_case(part: Part, bisection: Bisection, folder: str) -> list[str]:
     """Graph text, inputs and expected results in a folder; the command that shows the difference."""
-    os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, "graph.ir"), "w") as file:
-        file.write(part.text)
-    plain = copied(part.arguments)
-    wanted = in_eager(part.module, plain, backend.NO_STRIDES)
-    command = ["inkle", "run", os.path.join(folder, "graph.ir")]
+    wanted = in_eager(part.module, copied(part.arguments), backend.NO_STRIDES)
     names = [n.name for n in part.module.graph.nodes if n.op == "placeholder"]
-    for name, value in zip(names, part.arguments):
-        if isinstance(value, torch.Tensor):
-            _save(os.path.join(folder, f"{name}.npy"), value)
-            command += ["--input", f"{name}={os.path.join(folder, name)}.npy"]
-    for number, value in enumerate(w for w in wanted if isinstance(w, torch.Tensor)):
-        path = os.path.join(folder, f"expected_{number}.npy")
-        _save(path, value)
-        command += ["--expect", path]
-    options = bisection.finding.options
-    if bisection.limit is not None:
-        command += ["--pass-limit", str(bisection.limit)]
-    command += ["--tolerance", str(bisection.tolerance_of(wanted))]
-    if bisection.finding.training:
-        command.append("--training")
-    if options.numerics in ("fast", "batch_invariant"):
-        command += ["--numerics", options.numerics]
-    if options.fail_stage:
-        command += ["--fail-stage", options.fail_stage]
-    with open(os.path.join(folder, "command"), "w") as file:
-        file.write(shlex.join(command) + "\n")
-    return command
+    inputs = {n: v for n, v in zip(names, part.arguments) if isinstance(v, torch.Tensor)}
+    results = [w for w in wanted if isinstance(w, torch.Tensor)]
+    finding = bisection.finding
+    case = Case(
+        folder, list(inputs), len(results), finding.options, bisection.tolerance_of(wanted),
+        finding.training, bisection.limit, gpu_among([*inputs.values(), *results]),
+    )  # fmt: skip
+    os.makedirs(folder, exist_ok=True)
+    with open(case.path("graph.ir"), "w") as file:
+        file.write(part.text)
+    for name, value in inputs.items():
+        _save(case.path(f"{name}.npy"), value)
+    for number, value in enumerate(results):
+        _save(case.path(f"expected_{number}.npy"), value)
+    with open(case.path("command"), "w") as file:
+        file.write(shlex.join(case.command()) + "\n")
+    return case.command()
+
+
+def gpu_among(values: Sequence[torch.Tensor]) -> int | None:
+    """The number of the GPU that one of these tensors lies on, None if none does."""
+    return next((v.device.index or 0 for v in values if v.device.type == "cuda"), None)
 
 
 def _save(path: str, value: torch.Tensor) -> None:

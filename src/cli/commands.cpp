@@ -3,6 +3,19 @@
 #include <fmt/format.h>
 
 namespace inkle::cli {
+namespace {
+
+void add_numerics_option(CLI::App& command, abi::Numerics& numerics, const std::string& meaning,
+                         const std::vector<std::string>& names) {
+  const auto set = [&numerics](const std::string& name) { numerics = *abi::numerics_named(name); };
+  command.add_option_function<std::string>("--numerics", set, meaning)->check(CLI::IsMember(names));
+}
+
+constexpr const char* kNumerics =
+    "fast: drop roundings to f16 and bf16 between fused ops; batch_invariant: on a CPU, the bits "
+    "of a row do not depend on the batch around it; eager: neither";
+
+}  // namespace
 
 void add_compile_options(CLI::App& command, CompileArguments& a) {
   command.add_option("file", a.file, ".pt2 file of torch.export, package, or graph text")
@@ -11,7 +24,10 @@ void add_compile_options(CLI::App& command, CompileArguments& a) {
                    "treat the weights of a .pt2 file as constants that are computed with");
   command.add_option("--weights", a.load.weights,
                      "safetensors file for the parameters of a text graph");
-  add_numerics_option(command, a.numerics);
+  add_numerics_option(
+      command, a.numerics,
+      std::string(kNumerics) + "; bitwise: of graph text whose ops have eager's bits",
+      {"eager", "fast", "batch_invariant", "bitwise"});
   command.add_option("--skip-pass", a.skip_passes, "leave this pass out (repeat for more)")
       ->allow_extra_args(false);
   command.add_option("--pass-limit", a.pass_limit,
@@ -27,13 +43,7 @@ void add_compile_options(CLI::App& command, CompileArguments& a) {
 }
 
 void add_numerics_option(CLI::App& command, abi::Numerics& numerics) {
-  const auto set = [&numerics](const std::string& name) { numerics = *abi::numerics_named(name); };
-  command
-      .add_option_function<std::string>(
-          "--numerics", set,
-          "fast: drop roundings to f16 and bf16 between fused ops; batch_invariant: on a CPU, the "
-          "bits of a row do not depend on the batch around it; eager: neither")
-      ->check(CLI::IsMember({"eager", "fast", "batch_invariant"}));
+  add_numerics_option(command, numerics, kNumerics, {"eager", "fast", "batch_invariant"});
 }
 
 void add_key_option(CLI::App& command, std::optional<std::string>& key) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <utility>
 
 #include "base/error.h"
@@ -9,6 +10,7 @@
 #include "driver/kept_choices.h"
 #include "driver/stored.h"
 #include "driver/target.h"
+#include "frontend/pt2/mapped_file.h"
 #include "frontend/pt2/tensor_data.h"
 #include "runtime/common/plan_of_file.h"
 #include "runtime/cpu/executor.h"
@@ -66,6 +68,16 @@ driver::Compiled compiled_of(const package::Package& package, const runtime::cud
   return compiled;
 }
 
+// UserError for a .pt2 file, whose front end leaves no op to eager.
+void check_bitwise(const std::string& path) {
+  const auto file = frontend::pt2::MappedFile::open(path);
+  if (file->bytes().size() < 2 || std::memcmp(file->bytes().data(), "PK", 2) != 0) return;
+  user_error(
+      "{}: --numerics bitwise is for graph text, as `python -m inkle bisect` leaves it; of a .pt2 "
+      "file no op is left to eager, so that its bits are not eager's",
+      path);
+}
+
 }  // namespace
 
 std::shared_ptr<runtime::cuda::Device> open_gpu(const std::string& name) {
@@ -111,6 +123,7 @@ std::unique_ptr<runtime::common::Executable> DeviceCompiler::load(
 }
 
 Model load_model_on(const CompileArguments& arguments) {
+  if (arguments.numerics == abi::Numerics::bitwise) check_bitwise(arguments.file);
   LoadOptions options = arguments.load;
   if (const auto gpu = open_gpu(arguments.device)) {
     options.architecture = gpu->description().architecture;

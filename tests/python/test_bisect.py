@@ -13,9 +13,11 @@ import sys
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import inkle
 from inkle import bisect
+from inkle.options import Options
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMAND = ROOT / "build" / "inkle"
@@ -86,6 +88,97 @@ def test_a_planted_fault_is_found(tmp_path, fault, node):
         changed = [str(COMMAND), *words[1:limit], passes, *words[limit + 1 :]]
         ran = subprocess.run(changed, capture_output=True, text=True)
         assert ran.returncode == status, ran.stdout + ran.stderr
+
+
+def test_the_command_has_all_that_the_graph_was_compiled_with():
+    def command(**named):
+        return bisect.Case("to", ["x", "w"], 2, **{"options": Options(), "tolerance": 0.5, **named}).command()
+
+    files = ["--input", "x=to/x.npy", "--input", "w=to/w.npy",
+             "--expect", "to/expected_0.npy", "--expect", "to/expected_1.npy"]  # fmt: skip
+    begin = ["inkle", "run", "to/graph.ir"]
+    assert command() == [*begin, *files, "--tolerance", "0.5"]
+    assert command(gpu=1, limit=3)[3:5] == ["--device", "cuda:1"]
+    assert command(limit=0, training=True)[-5:] == ["--pass-limit", "0", "--tolerance", "0.5", "--training"]
+    for numerics in ("fast", "batch_invariant", "bitwise"):
+        made = command(options=Options(numerics=numerics, fail_stage="run"))
+        assert made[-4:] == ["--numerics", numerics, "--fail-stage", "run"]
+
+
+def test_the_device_of_a_case():
+    with FakeTensorMode():
+        on_gpu = torch.empty(3, device="cuda:1")
+        assert bisect.gpu_among([torch.empty(2), on_gpu]) == 1
+    assert bisect.gpu_among([torch.empty(2)]) is None and bisect.gpu_among([]) is None
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_generators_of_each_device_are_restored(is_used, monkeypatch):
+    gpus = [torch.tensor([1]), torch.tensor([2])]
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: is_used)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: [g.clone() for g in gpus])
+    monkeypatch.setattr(torch.cuda, "set_rng_state_all", lambda states: gpus.__setitem__(slice(None), states))
+    state, drawn = bisect.RandomState(), torch.rand(3)
+    for gpu in gpus:
+        gpu += 10
+    state.restore()
+    assert torch.equal(torch.rand(3), drawn)
+    assert [int(g) for g in gpus] == ([1, 2] if is_used else [11, 12])
+
+
+needs_command = pytest.mark.skipif(not COMMAND.exists(), reason="the command is not built")
+
+
+@needs_command
+def test_a_fault_of_bitwise_numerics(tmp_path):
+    fault = "passes/cse"
+    status, text = bisected(script(tmp_path, fail_stage=f"{fault}/miscompile", numerics="bitwise"))
+    assert status == 1 and f"pass: {fault}\n" in text and "\nreproduced by the command" in text, text
+    words = shlex.split((tmp_path / "case" / "command").read_text())
+    assert words[words.index("--numerics") + 1] == "bitwise"
+    limit = words.index("--pass-limit") + 1
+    words[limit] = str(int(words[limit]) - 1)
+    ran = subprocess.run([str(COMMAND), *words[1:]], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+
+
+@needs_command
+def test_bits_of_an_exported_program_are_not_claimed(tmp_path):
+    path = tmp_path / "m.pt2"
+    torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)), path)
+    ran = subprocess.run([COMMAND, "run", path, "--random", "--numerics", "bitwise"],
+                         capture_output=True, text=True)  # fmt: skip
+    assert ran.returncode == 1 and "--numerics bitwise is for graph text" in ran.stderr, ran.stderr
+
+
+@needs_command
+def test_a_case_of_a_gpu_runs_on_the_null_device(tmp_path):
+    """All but the launch: the command as of a GPU, on one that is none."""
+    bisected(script(tmp_path, fail_stage="passes/cse/miscompile"))
+    case = bisect.Case(str(tmp_path / "case"), [], 0, Options(fail_stage="passes/cse/miscompile"), 1.0, gpu=0)
+    words = case.command()
+    words[words.index("cuda:0")] = "null:sm_90a"
+    ran = subprocess.run([str(COMMAND), *words[1:], "--random"], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_planted_fault_on_a_gpu_is_reproduced(tmp_path):
+    call = "x, w = x.cuda(), w.cuda(); torch.nn.functional.dropout(x); run(x, w)"
+    status, text = bisected(script(tmp_path, call=call, fail_stage="passes/cse/miscompile"))
+    assert status == 1 and "pass: passes/cse\n" in text, text
+    assert "--device cuda:0" in text
+    if COMMAND.exists():
+        assert "\nreproduced by the command" in text, text
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_random_numbers_of_a_gpu_are_those_of_eager(tmp_path):
+    call = "x, w = x.cuda(), w.cuda(); run(x, w)"
+    status, text = bisected(script(tmp_path, op="add(torch.rand_like(c))", call=call))
+    assert status == 0 and "nothing differs: 1 calls" in text, text
 
 
 def test_training_is_watched(tmp_path):
