@@ -265,6 +265,17 @@ INSTANTIATE_TEST_SUITE_P(Math, UnaryBound,
                                          Opcode::lgamma, Opcode::digamma),
                          name_of_case);
 
+// What is measured is held to the table; these of the table may not grow.
+TEST(Math, BoundsOfTheTableAreTight) {
+  const auto bounds = stated_bounds();
+  for (const Opcode op :
+       {Opcode::exp, Opcode::expm1, Opcode::log1p, Opcode::sin, Opcode::cos, Opcode::tanh}) {
+    const std::string name(loop::name_of(op));
+    ASSERT_TRUE(bounds.contains(name)) << "docs/codegen_cpu.md states no bound of " << name;
+    EXPECT_LE(bounds.at(name), 0.75) << name;
+  }
+}
+
 TEST(Math, SpecialValues) {
   const float specials[] = {0.0F,
                             -0.0F,
