@@ -232,7 +232,9 @@ bool Context::Impl::at_most(const Node* a, const Node* b) {
   if (a == b) return true;
   const Range left = interval(a);
   const Range right = interval(b);
-  if (left.high <= right.low) return true;
+  // The ends of 64 bits stand for whatever lies beyond.
+  const bool is_bounded = left.high != Range::kMax && right.low != Range::kMin;
+  if (is_bounded && left.high <= right.low) return true;
   if (left.low > right.high || refutes_at_most(a, b)) return false;
   Attempt attempt(*this);
   const Node* difference = sub(b, a);

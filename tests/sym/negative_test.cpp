@@ -187,5 +187,18 @@ TEST(NegativeRanges, OfAll64Bits) {
   }
 }
 
+// What may lie beyond 64 bits is below nothing.
+TEST(NegativeRanges, NothingIsBelowTheEnds) {
+  Context context;
+  const Expr x = context.symbol("x", {.range = {0, 3}});
+  const Expr quotient = floordiv(x + (kMost - 3), kMost);
+  const auto at = [&](std::int64_t value) {
+    return evaluate(quotient, [&](Expr) { return value; });
+  };
+  EXPECT_EQ(at(2), 0);
+  EXPECT_EQ(at(3), 1);
+  EXPECT_EQ(less(x + (kMost - 3), context.constant(kMost)), std::nullopt);
+}
+
 }  // namespace
 }  // namespace inkle::sym
