@@ -123,6 +123,16 @@ constexpr ArangeArguments arange_arguments() {
   return {0, 1, 2, 3};
 }
 
+// Of the numbers among a node's arguments, as `argument` gives them.
+template <class F>
+bool is_integral(const ArangeArguments& a, const F& argument) {
+  bool integral = true;
+  for (std::size_t i = 0; i < a.keywords; ++i) {
+    integral = integral && std::holds_alternative<Expr>(argument(i));
+  }
+  return integral;
+}
+
 Expr arange_count(Inference& args, const ArangeArguments& a, bool integral) {
   sym::Context& context = args.context();
   if (integral) {
@@ -143,10 +153,7 @@ Expr arange_count(Inference& args, const ArangeArguments& a, bool integral) {
 template <int kForm>
 Types infer_arange(Inference& args) {
   constexpr ArangeArguments kArguments = arange_arguments<kForm>();
-  bool integral = true;
-  for (std::size_t i = 0; i < kArguments.keywords; ++i) {
-    integral = integral && std::holds_alternative<Expr>(args.arg(i));
-  }
+  const bool integral = is_integral(kArguments, [&](std::size_t i) { return args.arg(i); });
   return {made(args, kArguments.keywords, nullptr, integral ? DType::i64 : DType::f32,
                {arange_count(args, kArguments, integral)})};
 }
@@ -156,10 +163,7 @@ template <int kForm>
 void lower_arange(Lowering& l) {
   constexpr ArangeArguments kArguments = arange_arguments<kForm>();
   const graph::Type& r = l.result_type();
-  bool integral = true;
-  for (std::size_t i = 0; i < kArguments.keywords; ++i) {
-    integral = integral && std::holds_alternative<Expr>(l.args().arg(i));
-  }
+  const bool integral = is_integral(kArguments, [&](std::size_t i) { return l.args().arg(i); });
   l.result(l.pointwise(r.sizes, r.dtype, [&](BodyBuilder& b, Indices i) {
     const Expr start = integral && kArguments.start ? l.args().integer(*kArguments.start)
                                                     : l.context().constant(0);
@@ -177,6 +181,14 @@ void lower_arange(Lowering& l) {
 template <int kForm>
 void ref_arange(Evaluation& e) {
   constexpr ArangeArguments kArguments = arange_arguments<kForm>();
+  if (is_integral(kArguments, [&](std::size_t i) { return e.node().args[i]; })) {
+    std::int64_t next = kArguments.start ? e.integer(*kArguments.start) : 0;
+    const std::int64_t step = kArguments.step ? e.integer(*kArguments.step) : 1;
+    for (std::size_t p = 0; p < e.result().count(); ++p, next = wrapping_add(next, step)) {
+      e.result().set(p, next);
+    }
+    return;
+  }
   const double start = kArguments.start ? e.real(*kArguments.start) : 0;
   const double step = kArguments.step ? e.real(*kArguments.step) : 1;
   for (std::size_t p = 0; p < e.result().count(); ++p) {
