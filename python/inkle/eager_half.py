@@ -5,6 +5,7 @@ Every row of the op table names ATen overloads that mean it, with its arguments 
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import Any, Callable, Iterator, Sequence
 
@@ -22,8 +23,11 @@ from inkle.importer import DTYPES
 
 NAMED_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
+# The least and the largest of several; torch's functions take two.
 _FUNCTIONS = {
-    "floordiv": operator.floordiv, "mod": operator.mod, "min": torch.sym_min, "max": torch.sym_max
+    "floordiv": operator.floordiv, "mod": operator.mod,
+    "min": lambda *of: functools.reduce(torch.sym_min, of),
+    "max": lambda *of: functools.reduce(torch.sym_max, of),
 }  # fmt: skip
 # Overloads that only the compiler knows.
 _OWN = {

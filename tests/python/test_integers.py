@@ -14,6 +14,7 @@ import torch.nn.functional as F
 
 import inkle
 from checks import IS_OLDER_TORCH, leaves, randn, same
+from inkle.eager_half import size_of
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 
@@ -420,3 +421,8 @@ def test_random_programs(seed):
     for count in range(1, 7):
         is_right(draw.text, calls[:count], run, program)
     assert all(r.compiled and not r.fault for r in inkle.reports()), draw.text
+
+
+def test_the_least_and_the_largest_of_several():
+    text = "max(n,2,m)-min(n,m,9)+mod(max(n,m),3)"
+    assert size_of(text, {"n": 5, "m": -3}) == 5 + 3 + 2
