@@ -279,6 +279,8 @@ std::optional<Val> BodyBuilder::fold_index(Opcode op, Val a, Val b) {
     case Opcode::sub:
       return index(*x - *y);
     case Opcode::mul:
+      // A power stays arithmetic: squares of squares have as many factors as its exponent.
+      if (*x == *y && !x->is_constant()) return std::nullopt;
       return index(*x * *y);
     case Opcode::min:
       return index(sym::min(*x, *y));

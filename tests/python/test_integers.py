@@ -272,6 +272,13 @@ def test_exponents():
     assert whole(check_calls(power, [(torch.arange(4), n) for n in (3, 5, 7, 40)]))
 
 
+def test_an_int_tensor_to_the_power_of_an_int():
+    def power(i, n):
+        return i + torch.tensor(n % 7) ** n
+
+    check_calls(power, [(torch.arange(4), n) for n in (5, 0, 62, 2**31, 2**63 - 1)])
+
+
 def test_quotients_of_large_ints_are_rounded_as_floats():
     def quotient(i, n):
         return i + int(n / 3), i + math.floor(n / 3), i + int(n / 2)
