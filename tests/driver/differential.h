@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,9 +13,13 @@
 namespace inkle::driver {
 
 // Tensors of their own row-major memory, results included.
-struct RunResult {
+struct CallResult {
   std::vector<ops::InterpretedOutput> outputs;
   std::vector<ops::RefTensor> inputs;  // after the call
+};
+
+struct RunResult : CallResult {
+  std::optional<CallResult> later;  // of the call with other integers, unless a guard fails there
   std::shared_ptr<const abi::Plan> plan;
   Report report;
   std::string kernels;  // text of that stage
@@ -25,13 +30,14 @@ struct RunResult {
 
 // Compiles and runs twice; throws InternalError where the second call gives something else, or
 // where results share memory with arguments or each other otherwise than the graph says. `integers`
-// are the values of integer inputs, in order. Working memory is filled with garbage before it is
-// used.
+// are the values of integer inputs, in order; a call with the `later` ones comes in between, if
+// there are any. Working memory is filled with garbage before it is used.
 [[nodiscard]] RunResult compile_and_run(graph::Graph graph,
                                         const std::vector<ops::RefTensor>& inputs,
                                         const std::vector<std::int64_t>& integers = {},
                                         const CompileOptions& options = {},
-                                        Compiler& compiler = shared_compiler());
+                                        Compiler& compiler = shared_compiler(),
+                                        const std::vector<std::int64_t>& later = {});
 
 // Compares with the interpreter, element by element; mutated inputs too. Errors are gtest failures.
 RunResult expect_as_interpreted(const graph::Graph& graph, std::vector<ops::RefTensor> inputs,

@@ -153,5 +153,14 @@ graph @written(%x: f32[4,4]) -> f32[4,4] {
 )");
 }
 
+TEST(Found, RangeOfTheLargestIntegers) {
+  expect_text_as_interpreted(R"(
+graph @range(%n: int) -> i64[7] where n hint 9223372036854775800 {
+  %0: i64[7] = arange_start(n, n+7)
+  return %0
+}
+)");
+}
+
 }  // namespace
 }  // namespace inkle::driver

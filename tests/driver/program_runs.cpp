@@ -170,6 +170,30 @@ Program cut(const Program& program, std::size_t n) {
 
 }  // namespace
 
+std::optional<Program> at_later_values(const Program& program) {
+  if (program.later.empty()) return std::nullopt;
+  Program other = program;
+  const auto value_of = [&](sym::Expr symbol) {
+    const auto found = std::ranges::find(other.symbols, symbol, [](auto& s) { return s.first; });
+    return found->second;
+  };
+  for (auto& [symbol, value] : other.symbols) {
+    for (const auto& [changed, later] : program.later) {
+      if (symbol == changed) value = later;
+    }
+  }
+  std::size_t next = 0;
+  for (const graph::Input& input : program.graph.inputs) {
+    if (input.value.is_none()) continue;
+    const RefTensor& t = program.inputs[next++];
+    const graph::Sizes& sizes = program.graph.type(input.value).sizes;
+    for (std::size_t d = 0; d < sizes.size(); ++d) {
+      if (sym::evaluate(sizes[d], value_of) != t.sizes[d]) return std::nullopt;
+    }
+  }
+  return other;
+}
+
 std::vector<RefTensor> evaluate(const Program& program, std::optional<std::uint32_t> noise) {
   std::vector<RefTensor> inputs = program.inputs;
   const Values values = run(program, inputs, noise);

@@ -10,7 +10,9 @@
 #include <ranges>
 
 #include "base/error.h"
+#include "driver/random_integers.h"
 #include "graph/builder.h"
+#include "graph/text.h"
 #include "ops/samples.h"
 #include "ops/sharing.h"
 #include "ops/table.h"
@@ -88,7 +90,7 @@ class Grower {
   explicit Grower(std::uint32_t seed)
       : random_(seed),
         integers_(~seed),
-        program_{Graph(std::make_shared<sym::Context>(), ops::op_table()), {}, {}},
+        program_{Graph(std::make_shared<sym::Context>(), ops::op_table()), {}, {}, {}},
         scratch_(program_.graph.shared_context(), ops::op_table()),
         builder_(program_.graph) {
     // Symbolic sizes in two of five programs, sizes of 1 or 0 now and then.
@@ -114,7 +116,7 @@ class Grower {
       samples.set_dtype(sample.dtypes[any ? below(count) : 0]);
       apply(row, sample, samples);
     }
-    if (integers_() % 4 == 0) add_integers();
+    if (integers_.below(4) == 0) add_integers();
     finish();
     return std::move(program_);
   }
@@ -271,7 +273,8 @@ class Grower {
       auto tensors = ops::interpret_node(graph, graph.nodes.back(), values_, program_.symbols);
       for (std::size_t i = 0; i < results.size(); ++i) remember(results[i], std::move(tensors[i]));
       return results;
-    } catch (const InternalError&) {
+    } catch (InternalError& e) {
+      e.add_note(graph::to_string(graph));
       throw;
     } catch (const Error&) {
       graph.nodes.resize(before);
@@ -326,51 +329,20 @@ class Grower {
     }
   }
 
-  // --- Integers of any value --------------------------------------------------------------------
-
-  std::int64_t any_integer() {
-    const auto bits = static_cast<std::uint64_t>(integers_()) << 32 | integers_();
-    // Small ones on both sides of 0, and all of 64 bits.
-    if (integers_() % 2 == 0) return static_cast<std::int64_t>(bits % 19) - 9;
-    return static_cast<std::int64_t>(bits) >> integers_() % 64;
-  }
-
-  Expr arithmetic(Expr n) {
-    sym::Context& context = n.context();
-    const Expr c = context.constant(std::array{-4, -1, 2, 3, 5, 7}[integers_() % 6]);
-    const Expr zero = context.constant(0), one = context.constant(1);
-    switch (integers_() % 8) {
-      case 0:
-        return sym::mod(n, c);
-      case 1:
-        return sym::floordiv(n, c);
-      case 2:
-        return sym::max(n, c);
-      case 3:
-        return sym::min(n, c);
-      case 4:  // |n|
-        return sym::max(n, -n);
-      case 5:  // n < c
-        return sym::min(sym::max(c - n, zero), one);
-      case 6:
-        return sym::mod(n + c, c * c);
-      default:
-        return n;
-    }
-  }
-
-  // An argument of whose range nothing is stated, as a number beside a few values.
+  // Ops that take integers of any value, behind all others.
   void add_integers() {
-    const std::int64_t value = any_integer();
-    const Expr n = program_.graph.context().symbol("n", {.hint = value});
-    bind(n);
-    for (std::uint32_t tries = 0, made = 0; tries < 12 && made < 3; ++tries) {
-      const ValueId v = pool_[integers_() % pool_.size()];
-      const DType dtype = program_.graph.type(v).dtype;
-      if (dtype != DType::i64 && dtype != DType::f32) continue;
-      static constexpr std::array kOps = {"add", "mul", "eq", "lt", "ge"};
-      if (push(kOps[integers_() % kOps.size()], {v, arithmetic(n)})) ++made;
+    const RandomIntegers::Arguments& arguments = integers_.declare(program_.graph.context());
+    for (const Expr symbol : arguments.symbols) bind(symbol);
+    const auto append = [&](std::string_view op, std::vector<Argument> args) {
+      return push(op, std::move(args));
+    };
+    for (std::uint32_t tries = 0, made = 0; tries < 12 && made < 3 && !pool_.empty(); ++tries) {
+      const ValueId v = pool_[integers_.below(static_cast<std::uint32_t>(pool_.size()))];
+      if (!integers_.apply(program_.graph, v, append)) continue;
+      with_integers_.push_back(pool_.back());
+      ++made;
     }
+    program_.later = arguments.later;
   }
 
   void finish() {
@@ -380,7 +352,8 @@ class Grower {
       made.insert(made.end(), node.results.begin(), node.results.end());
     }
     if (made.empty()) made = pool_;
-    std::vector<ValueId> outputs = {made.back()};
+    std::vector<ValueId> outputs = with_integers_;
+    if (outputs.empty()) outputs.push_back(made.back());
     for (std::uint32_t i = below(4); i > 0; --i) {
       const ValueId v = made[below(static_cast<std::uint32_t>(made.size()))];
       if (std::ranges::find(outputs, v) == outputs.end()) outputs.push_back(v);
@@ -441,6 +414,7 @@ class Grower {
       case 2:
         return push("slice", {v, number(static_cast<std::int64_t>(rank) - 1), number(1)});
       default:
+        if (known(v).sizes[0] == 0) return std::nullopt;
         return push("select", {v, number(0), number(0)});
     }
   }
@@ -474,13 +448,14 @@ class Grower {
   }
 
   std::mt19937 random_;
-  std::mt19937 integers_;  // draws of their own, so that all else of a seed stays what it is
+  RandomIntegers integers_;  // draws of its own, so that all else of a seed stays what it is
   Program program_;
   Graph scratch_;  // samples are written here; its inputs say what an op wants
   graph::Builder builder_;
   ops::ShapeClass shapes_ = ops::ShapeClass::fixed;
   Values values_;
   std::vector<ValueId> pool_;
+  std::vector<ValueId> with_integers_;  // results of ops that take integers
   std::uint32_t made_ = 0;
 };
 

@@ -15,6 +15,7 @@ struct Program {
   graph::Graph graph;
   std::vector<ops::RefTensor> inputs;  // tensor inputs, in order
   ops::SymbolValues symbols;
+  ops::SymbolValues later;  // other values of the symbols that are no sizes, for another call
 };
 
 struct ProgramOptions {
@@ -23,6 +24,9 @@ struct ProgramOptions {
 
 // The same program for the same seed.
 [[nodiscard]] Program random_program(std::uint32_t seed, const ProgramOptions& options = {});
+
+// The same program with the values of another call, where it has some that its inputs fit.
+[[nodiscard]] std::optional<Program> at_later_values(const Program& program);
 
 // One evaluation: outputs, then inputs as the call leaves them. With `noise` every float that a
 // node makes, and every float input, is off by up to a few units in the last place of what it is

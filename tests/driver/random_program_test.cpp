@@ -144,35 +144,64 @@ std::optional<Wanted> interpret(const Program& program) {
   return wanted;
 }
 
-// What is wrong with the compiled program, "" if nothing; what the compiler declines is right.
-std::string failure(const Program& program, bool* declined = nullptr,
-                    Sharpness* sharpness = nullptr) {
-  const std::optional<Wanted> wanted = interpret(program);
-  if (!wanted) return "";
-  const std::vector<RefTensor>& want = wanted->values;
+// What is wrong with a call's results, "" if nothing.
+std::string failure(const Wanted& wanted, CallResult call, Sharpness* sharpness) {
+  std::vector<RefTensor> got;
+  for (auto& output : call.outputs) got.push_back(std::move(*output.tensor));
+  for (RefTensor& input : call.inputs) got.push_back(std::move(input));
+  const std::vector<RefTensor>& want = wanted.values;
+  if (got.size() != want.size()) return "another number of results";
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    const std::string text = difference(want[i], got[i], wanted.moved(i), sharpness);
+    if (!text.empty()) return fmt::format("result {}: {}", i, text);
+  }
+  return "";
+}
+
+// The values of integer inputs, in order.
+std::vector<std::int64_t> integers_of(const Program& program) {
   std::vector<std::int64_t> integers;
   for (const auto& input : program.graph.inputs) {
     for (const auto& [symbol, value] : program.symbols) {
       if (symbol == input.symbol) integers.push_back(value);
     }
   }
-  std::vector<RefTensor> got;
+  return integers;
+}
+
+// How many programs were declined; how many were called with other integers, and how many of those
+// had a guard against it.
+struct Counts {
+  std::uint32_t declined = 0, called_again = 0, guarded = 0;
+};
+
+// What is wrong with the compiled program, "" if nothing; what the compiler declines is right.
+std::string failure(const Program& program, Counts* counts = nullptr,
+                    Sharpness* sharpness = nullptr) {
+  const std::optional<Wanted> wanted = interpret(program);
+  if (!wanted) return "";
+  const std::optional<Program> other = at_later_values(program);
+  const std::optional<Wanted> wanted_later = other ? interpret(*other) : std::nullopt;
+  RunResult run;
   try {
-    RunResult run = compile_and_run(program.graph, program.inputs, integers);
-    for (auto& output : run.outputs) got.push_back(std::move(*output.tensor));
-    for (RefTensor& input : run.inputs) got.push_back(std::move(input));
+    run =
+        compile_and_run(program.graph, program.inputs, integers_of(program), {}, shared_compiler(),
+                        wanted_later ? integers_of(*other) : std::vector<std::int64_t>{});
   } catch (const Unsupported&) {
-    if (declined != nullptr) *declined = true;
+    if (counts != nullptr) ++counts->declined;
     return "";
   } catch (const Error& e) {
     return e.what();
   }
-  if (got.size() != want.size()) return "another number of results";
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    const std::string text = difference(want[i], got[i], wanted->moved(i), sharpness);
-    if (!text.empty()) return fmt::format("result {}: {}", i, text);
+  if (counts != nullptr && wanted_later) ++(run.later ? counts->called_again : counts->guarded);
+  std::string text = failure(*wanted, run, sharpness);
+  if (text.empty() && run.later) {
+    text = failure(*wanted_later, *std::move(run.later), sharpness);
+    for (const auto& [symbol, value] : program.later) {
+      if (!text.empty()) text += fmt::format(", {} = {}", sym::to_string(symbol), value);
+    }
   }
-  return "";
+  return text;
 }
 
 std::uint32_t from_environment(const char* name, std::uint32_t otherwise) {
@@ -184,32 +213,34 @@ TEST(RandomPrograms, RunAsTheInterpreterSays) {
   const std::uint32_t first = from_environment("INKLE_FUZZ_SEED", 0);
   const std::uint32_t count = from_environment("INKLE_FUZZ_COUNT", 300);
   const bool is_traced = std::getenv("INKLE_FUZZ_TRACE") != nullptr;
-  std::uint32_t declined = 0;
+  Counts counts;
   Sharpness sharpness;
   for (std::uint32_t seed = first; seed < first + count; ++seed) {
-    bool is_declined = false;
     std::optional<Program> grown;
     try {
       grown = random_program(seed);
+    } catch (const InternalError& e) {
+      ADD_FAILURE() << "seed " << seed << ": " << e.what();
+      continue;
     } catch (const Unsupported&) {
-      ++declined;  // as_strided of what turned out to have gaps
+      ++counts.declined;  // as_strided of what turned out to have gaps
       continue;
     }
     const Program& program = *grown;
     if (is_traced) fmt::print(stderr, "{}\n", graph::to_string(program.graph));
-    const std::string wrong = failure(program, &is_declined, &sharpness);
-    declined += is_declined ? 1 : 0;
+    const std::string wrong = failure(program, &counts, &sharpness);
     if (wrong.empty()) continue;
     if (is_traced) fmt::print(stderr, "seed {}: {}\n", seed, wrong);
     const Program small = reduce(program, [](const Program& p) { return !failure(p).empty(); });
     ADD_FAILURE() << "seed " << seed << ": " << wrong << "\nreduced: " << failure(small) << "\n"
                   << graph::to_string(small.graph);
   }
-  RecordProperty("declined", static_cast<int>(declined));
+  RecordProperty("declined", static_cast<int>(counts.declined));
   fmt::print(
-      "{} programs declined; {} of {} floats that differ at all were compared to 1e-3 of scale\n",
-      declined, sharpness.sharp, sharpness.compared);
-  EXPECT_LE(declined, count / 4) << "too many programs are declined to test much";
+      "{} programs declined; {} called with other integers, {} guarded; "
+      "{} of {} floats that differ at all were compared to 1e-3 of scale\n",
+      counts.declined, counts.called_again, counts.guarded, sharpness.sharp, sharpness.compared);
+  EXPECT_LE(counts.declined, count / 4) << "too many programs are declined to test much";
 }
 
 // The programs with inputs, symbols and what the interpreter says of them, for bench/programs.py,
