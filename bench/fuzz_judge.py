@@ -404,8 +404,9 @@ def _whose(program: Program, found: Outcome, call: int, wrote: str = "") -> str:
     """Whether AOTAutograd alone gives the same, or raises the same. ``wrote``: what differs after writes
     to results."""
     if found.error is not None:
-        theirs = _last_call(program, "aot_eager", call)
-        return "torch" if common.is_same_error(found.error, theirs.error) else "differs"
+        # Dynamo may itself fail after AOTAutograd has refused a graph, which then runs in eager.
+        alone = (_last_call(program, backend, call) for backend in ("aot_eager", _PARTITIONS[0]))
+        return "torch" if any(common.is_same_error(found.error, t.error) for t in alone) else "differs"
     return "torch" if any(_is_as(program, found, call, p, wrote) for p in _PARTITIONS) else "differs"
 
 

@@ -257,6 +257,8 @@ class GraphImporter:
             if isinstance(meta, (torch.SymInt, torch.SymBool, int)):
                 return self._integer(meta)
             raise UnsupportedGraph(f"{value.name} is used as an argument")
+        if isinstance(value, int) and not _has_64_bits(value):
+            return _Held(value)
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
         if isinstance(value, (list, tuple)):
@@ -429,7 +431,7 @@ class GraphImporter:
             if isinstance(value, torch.SymInt):
                 return OPERAND
             if isinstance(value, int) and not isinstance(value, bool):
-                return OPERAND
+                return OPERAND if _has_64_bits(value) else value
             return [template(v) for v in value] if isinstance(value, (list, tuple)) else value
 
         return OpCall(node.target, [template(a) for a in arguments], _tensors_of(node, kinds))
@@ -523,6 +525,10 @@ def _holds(argument: Any) -> bool:
     if isinstance(argument, list):
         return any(_holds(a) for a in argument)
     return isinstance(argument, _Held)
+
+
+def _has_64_bits(number: int) -> bool:
+    return LEAST_INTEGER <= number <= LARGEST_INTEGER
 
 
 def _without_held(argument: Any) -> Any:

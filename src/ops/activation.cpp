@@ -129,8 +129,18 @@ Val leaky_relu_value(Lowering& l, BodyBuilder& b, Val x) {
   return b.select(b.binary(Opcode::greater, x, number(b, x, 0)), x, scaled);
 }
 Val threshold_value(Lowering& l, BodyBuilder& b, Val x) {
-  return b.select(b.binary(Opcode::less_equal, x, number(b, x, l.args().real(1))),
-                  number(b, x, l.args().real(2)), x);
+  return b.select(b.binary(Opcode::less_equal, x, constant_argument(l, b, x, 1)),
+                  constant_argument(l, b, x, 2), x);
+}
+void ref_threshold(Evaluation& e) {
+  if (e.result().is_real()) {
+    return ref_unary_with<[](Evaluation& f, double x) { return x <= f.real(1) ? f.real(2) : x; }>(
+        e);
+  }
+  const RefTensor x = e.operand(0);
+  for (std::size_t p = 0; p < e.result().count(); ++p) {
+    e.result().set(p, x.integer(p) <= e.whole(1) ? e.whole(2) : x.integer(p));
+  }
 }
 // 0 inside [-lambda, lambda]; a NaN stays.
 Val hardshrink_value(Lowering& l, BodyBuilder& b, Val x) {
@@ -363,8 +373,7 @@ constexpr OpDef kActivations[] = {
         lower_unary_with<softshrink_value>, ref_unary_with<softshrink_reference>,
         "(self: tensor, lambd: scalar = 0.5) -> tensor"),
     row("threshold", "aten::threshold", "x above threshold, else value.",
-        lower_unary_with<threshold_value>,
-        ref_unary_with<[](Evaluation& e, double x) { return x <= e.real(1) ? e.real(2) : x; }>,
+        lower_unary_with<threshold_value>, ref_threshold,
         "(self: tensor, threshold: scalar, value: scalar) -> tensor", threshold_samples),
 };
 

@@ -29,9 +29,11 @@ Val scaled_add(Lowering& l, BodyBuilder& b, Val x, Val y, bool subtract) {
     return b.logical_or(x, y);
   }
   if (alpha_is_one(l.args())) return subtract ? b.sub(x, y) : b.add(x, y);
-  const double alpha = l.args().real(2);
-  if (abi::is_float(b.dtype(x))) return b.fma(y, constant_like(b, x, subtract ? -alpha : alpha), x);
-  const Val product = b.mul(y, constant_like(b, x, alpha));
+  if (abi::is_float(b.dtype(x))) {
+    const double alpha = l.args().real(2);
+    return b.fma(y, constant_like(b, x, subtract ? -alpha : alpha), x);
+  }
+  const Val product = b.mul(y, constant_argument(l, b, x, 2));
   return subtract ? b.sub(x, product) : b.add(x, product);
 }
 
@@ -60,8 +62,8 @@ void ref_scaled(Evaluation& e) {
                    round_to(abi::compute_type(in), alpha) *
                        rounded_operand(y, py, in, OperandCast::exact));
     } else {
-      const std::int64_t product = wrapping_mul(static_cast<std::int64_t>(alpha), y.integer(py));
-      r.set(p, wrapping_add(x.integer(px), product));
+      const std::int64_t product = wrapping_mul(e.whole(2), y.integer(py));
+      r.set(p, wrapping_add(x.integer(px), kSubtract ? wrapping_mul(-1, product) : product));
     }
   });
 }

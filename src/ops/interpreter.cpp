@@ -95,6 +95,11 @@ std::vector<std::int64_t> Evaluation::integers(std::size_t arg) const {
   return evaluate_sizes(std::get<std::vector<sym::Expr>>(node_.args[arg]), symbols_);
 }
 
+std::int64_t Evaluation::whole(std::size_t arg) const {
+  if (std::holds_alternative<sym::Expr>(node_.args[arg])) return integer(arg);
+  return static_cast<std::int64_t>(real(arg));
+}
+
 double Evaluation::real(std::size_t arg) const {
   const Argument& a = node_.args[arg];
   if (const auto* d = std::get_if<double>(&a)) return *d;

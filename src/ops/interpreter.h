@@ -96,6 +96,7 @@ class Evaluation {
   [[nodiscard]] std::int64_t integer(std::size_t arg) const;
   [[nodiscard]] std::vector<std::int64_t> integers(std::size_t arg) const;  // none: empty
   [[nodiscard]] double real(std::size_t arg) const;                         // of any number
+  [[nodiscard]] std::int64_t whole(std::size_t arg) const;  // likewise: an integer keeps its bits
   [[nodiscard]] bool boolean(std::size_t arg) const;
   [[nodiscard]] std::string_view string(std::size_t arg) const;
   [[nodiscard]] std::size_t dim(std::int64_t d, std::size_t rank) const;

@@ -1,6 +1,7 @@
 // Views of two dimensions at once or through memory: diagonals, windows, strides.
 #include <algorithm>
 #include <functional>
+#include <limits>
 
 #include "base/error.h"
 #include "ops/elementwise.h"
@@ -47,21 +48,28 @@ Types infer_diagonal(Inference& args) {
   return {r};
 }
 
+// Where a diagonal begins in the dimension that its offset is of. One without elements begins where
+// the tensor does, as in ATen, however large the offset.
+Expr diagonal_start(const Diagonal& d, Expr length) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const Expr one = length.context().constant(1);
+  const Expr is_some = sym::bounds(length).low > 0 ? one : min(length, one);
+  return is_some * (d.offset < 0 ? -std::max(d.offset, -kMost) : d.offset);
+}
+
 void lower_diagonal(Lowering& l) {
   const Diagonal d = diagonal_arguments(l.args());
   const Tensor& x = l.tensor(0);
-  l.result(l.view(x, l.result_type().sizes, [d, rank = x.rank()](Indices i) {
+  const Sizes& sizes = l.result_type().sizes;
+  const Expr start = diagonal_start(d, sizes.back());
+  l.result(l.view(x, sizes, [d, start, rank = x.rank()](Indices i) {
     std::vector<Expr> from;
     std::size_t next = 0;
     for (std::size_t k = 0; k < rank; ++k) {
-      if (k == d.dim1) {
-        from.push_back(i.back() + std::max<std::int64_t>(-d.offset, 0));
-      } else if (k == d.dim2) {
-        from.push_back(i.back() + std::max<std::int64_t>(d.offset, 0));
-      } else {
-        from.push_back(i[next++]);
-      }
+      from.push_back(k == d.dim1 || k == d.dim2 ? i.back() : i[next++]);
     }
+    Expr& moved = from[d.offset < 0 ? d.dim1 : d.dim2];
+    moved = moved + start;
     return from;
   }));
 }

@@ -61,16 +61,32 @@ void lower_clamp(Lowering& l) {
   }));
 }
 
+void ref_clamp_integers(Evaluation& e, std::size_t low, std::size_t high) {
+  const auto [least, most] = limits(e.result().dtype);
+  const auto bound = [&, least = least, most = most](std::size_t arg) {
+    RefTensor t = e.operand(arg);
+    if (!e.is_tensor(arg)) t.set(0, std::clamp(e.whole(arg), least, most));
+    return t;
+  };
+  const RefTensor x = e.operand(0);
+  const bool has_low = low != 0 && !e.is_none(low), has_high = high != 0 && !e.is_none(high);
+  const RefTensor lows = has_low ? bound(low) : x, highs = has_high ? bound(high) : x;
+  for_each_index(e.result().sizes, [&](std::span<const std::int64_t> i, std::size_t p) {
+    std::int64_t value = x.integer(broadcast_position(x, i));
+    if (has_low) value = std::max(value, lows.integer(broadcast_position(lows, i)));
+    if (has_high) value = std::min(value, highs.integer(broadcast_position(highs, i)));
+    e.result().set(p, value);
+  });
+}
+
 template <std::size_t kLow, std::size_t kHigh>
 void ref_clamp(Evaluation& e) {
   const DType dtype = e.result().dtype;
+  if (abi::is_integer(dtype)) return ref_clamp_integers(e, kLow, kHigh);
   for_each_index(e.result().sizes, [&](std::span<const std::int64_t> i, std::size_t p) {
     const auto value = [&](std::size_t arg) {
       const RefTensor t = e.operand(arg);
-      const double bound = t.real(broadcast_position(t, i));
-      if (e.is_tensor(arg) || !abi::is_integer(dtype)) return round_to(dtype, bound);
-      const auto [low, high] = limits(dtype);
-      return std::clamp(bound, static_cast<double>(low), static_cast<double>(high));
+      return round_to(dtype, t.real(broadcast_position(t, i)));
     };
     const auto pick = [&](double x, double bound, bool low) {
       if (std::isnan(x) || std::isnan(bound)) return std::isnan(x) ? x : bound;
@@ -94,6 +110,12 @@ std::optional<double> constant_exponent(const Inference& args) {
     return static_cast<double>(*e->constant());
   }
   return std::nullopt;
+}
+
+// A constant exponent of integers, with all its bits.
+std::int64_t whole_exponent(const Inference& args) {
+  const auto* e = std::get_if<Expr>(&args.arg(1));
+  return e != nullptr ? *e->constant() : static_cast<std::int64_t>(*constant_exponent(args));
 }
 
 Types infer_pow(Inference& args) {
@@ -160,7 +182,7 @@ void lower_pow(Lowering& l) {
     const Val x = operand(l, b, 0, i, in);
     if (exponent && abi::is_float(in)) return real_power(b, x, *exponent);
     if (in == DType::boolean) return b.logical_or(x, b.logical_not(operand(l, b, 1, i, in)));
-    if (exponent) return integer_power(b, x, static_cast<std::int64_t>(*exponent));
+    if (exponent) return integer_power(b, x, whole_exponent(l.args()));
     const Val y = operand(l, b, 1, i, in);
     return abi::is_float(in) ? b.binary(Opcode::pow, x, y) : integer_power(b, x, y);
   }));
@@ -225,7 +247,7 @@ void ref_three(Evaluation& e) {
 }
 
 Val addcmul_value(Lowering& l, BodyBuilder& b, Val x, Val y, Val z) {
-  return b.add(x, b.mul(b.mul(constant_like(b, x, l.args().real(3)), y), z));
+  return b.add(x, b.mul(b.mul(constant_argument(l, b, x, 3), y), z));
 }
 Val addcdiv_value(Lowering& l, BodyBuilder& b, Val x, Val y, Val z) {
   if (!abi::is_float(b.dtype(x))) l.args().fail("is not defined on integers");

@@ -53,7 +53,11 @@ abi::DType dtype(const std::string& name) {
 
 Expr to_expr(Importer& importer, nb::handle h) {
   if (nb::isinstance<Expr>(h)) return nb::cast<Expr>(h);
-  return importer.context().constant(nb::cast<std::int64_t>(h));
+  std::int64_t number = 0;
+  if (!nb::try_cast(h, number)) {
+    unsupported("the integer {} has more than 64 bits", nb::str(h).c_str());
+  }
+  return importer.context().constant(number);
 }
 
 std::vector<Expr> to_exprs(Importer& importer, const nb::sequence& list) {

@@ -148,6 +148,51 @@ def test_int_arguments_of_ops():
     assert whole(check_calls(ops, calls))
 
 
+def test_numbers_keep_all_their_bits():
+    def numbers(x, n):
+        three = torch.tensor(3, device=x.device)
+        clamped = x.clamp(n), x.clamp(max=n), x.clamp(n, n), three.clamp(n)
+        return *clamped, x.add(x, alpha=n), torch.rsub(x, x, alpha=n), x.addcmul(x, x, value=n), F.threshold(x, 5, n)
+
+    x = torch.tensor([3, -2, 5, 0, LARGEST, LEAST, 2**53 + 1])
+    for n in (2**53 + 1, LARGEST - 1, LEAST + 1, -3):
+        torch._dynamo.reset()
+        check_calls(numbers, [(x, n)], dynamic=False)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_constant_exponents_keep_all_their_bits(dynamic):
+    def power(x, n):
+        return x**n, torch.arange(3, device=x.device) ** (n | 5)
+
+    for n in (2**53 + 1, LARGEST, LARGEST - 1):
+        torch._dynamo.reset()
+        check_calls(power, [(torch.tensor([3, -2, 5, 1, 0, 2]), n)], dynamic=dynamic)
+
+
+def test_a_number_of_more_than_64_bits_costs_its_op_alone():
+    def beyond(x, n):
+        return x.float() % (n + n), x * 3
+
+    reports = check_calls(beyond, [(torch.arange(5), LARGEST)], dynamic=False)
+    assert in_eager(reports) == ["aten::remainder.Scalar"]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_diagonal_without_elements_begins_where_its_tensor_does(dynamic):
+    x = torch.randn(3, 5)
+
+    def diagonals(x, n):
+        return x.diagonal(n), (x + 1).diagonal(n), x.diagonal(-1)
+
+    for n in (LARGEST, LARGEST - 1, 7, -7, 2, 2**61):
+        torch._dynamo.reset()
+        check_calls(diagonals, [(x, n)], dynamic=dynamic)
+        if not x.diagonal(n).numel():
+            made = torch.compile(lambda x: x.diagonal(n), backend="inkle", dynamic=dynamic)(x)  # noqa: B023
+            assert made.storage_offset() == x.diagonal(n).storage_offset()
+
+
 def test_results():
     def results(x, n):
         return x + 1, n * 2, n % 3, abs(n)
