@@ -264,7 +264,7 @@ def compile_graph(
             )
             return _watched(made, part, options, training, weights, NO_STRIDES)
 
-        return segments.compile_segments(gm, parameters, compile_part)
+        return segments.compile_segments(gm, parameters, compile_part, callers)
     frozen: dict[int, torch.Tensor] = {}
     if options.freeze and not training:
         frozen = _frozen(gm, parameters, given)

@@ -40,31 +40,36 @@ def compile_segments(
     gm: torch.fx.GraphModule,
     parameters: set[int],
     compile_part: Callable[[torch.fx.GraphModule, set[int], Callers], Callable[..., Any]],
+    callers: Callers,
 ) -> Callable[..., Any]:
     """A boxed callable for the graph. ``parameters``: positions of arguments that are weights;
-    ``compile_part`` compiles a graph without cuts, as ``compile_graph`` does."""
+    ``compile_part`` compiles a graph without cuts, as ``compile_graph`` does. ``callers``: of the graph."""
     computed = host_sizes.add_nodes(gm)
     placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
     weights = {placeholders[i] for i in parameters}
+    results = gm.graph.output_node().args[0]
+    restrided = {results[i] for i in callers.restrided}
     steps: list[_Eager | _Part] = []
     for level in _levels(gm):
         steps += [_Eager(node) for node in level.scalars]
         part = _make_part(gm, level.nodes, computed)
         if part is not None:
             positions = {i for i, n in enumerate(part.inputs) if n in weights}
-            part.run = compile_part(part.module, positions, _callers(part, placeholders))
+            part.run = compile_part(part.module, positions, _callers(part, placeholders, restrided))
             steps.append(part)
         steps += [_Eager(node) for node in level.cuts]
     output = next(n for n in gm.graph.nodes if n.op == "output")
     return _driver(placeholders, steps, output)
 
 
-def _callers(part: _Part, placeholders: list[Node]) -> Callers:
+def _callers(part: _Part, placeholders: list[Node], restrided: set[Node]) -> Callers:
     """Views of what other parts have made share its memory. Those of arguments do not: the last part
-    may write to an argument, and knows of no views beside it."""
+    may write to an argument, and knows of no views beside it. ``restrided``: results of which
+    AOTAutograd reads the sizes, strides and offset, as long as no other part reads their elements."""
     arguments = {storage_of(n) for n in placeholders}
-    copied = (i for i, n in enumerate(part.outputs) if storage_of(n) in arguments)
-    return Callers(frozenset(copied))
+    copied = {i for i, n in enumerate(part.outputs) if storage_of(n) in arguments}
+    given = {i for i, n in enumerate(part.outputs) if n in restrided and part.alone_reads(n)}
+    return Callers(frozenset(copied | given), frozenset(given))
 
 
 def _binds(node: Node) -> bool:
@@ -178,12 +183,18 @@ def _writes(node: Node) -> bool:
 
 @dataclasses.dataclass
 class _Part:
-    """A graph between cuts: reads ``inputs`` (nodes of the whole graph), makes ``outputs``."""
+    """A graph between cuts: reads ``inputs`` (nodes of the whole graph), makes ``outputs``; ``nodes``: its
+    own, of the whole graph."""
 
     module: torch.fx.GraphModule
     inputs: list[Node]
     outputs: list[Node]
+    nodes: set[Node]
     run: Callable[..., Any] | None = None
+
+    def alone_reads(self, node: Node) -> bool:
+        """Of the parts."""
+        return all(user in self.nodes or user.op == "output" for user in node.users)
 
     def step(self, values: dict[Node, Any]) -> None:
         made = self.run([values[n] for n in self.inputs])
@@ -249,7 +260,7 @@ def _make_part(
     outputs = [n for n in nodes if any(user not in own for user in n.users)]
     output = graph.output(tuple(made[n] for n in outputs))
     output.meta = {}
-    return _Part(torch.fx.GraphModule(gm, graph), inputs, outputs)
+    return _Part(torch.fx.GraphModule(gm, graph), inputs, outputs, own)
 
 
 def _symbols_of(nodes: list[Node], whole: bool) -> dict[Any, Node]:

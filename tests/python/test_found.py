@@ -170,6 +170,12 @@ FOUND: dict[str, Program] = {
         statements=["v1 = torch.arange(0, 3 * int(n / -3), int(n / -3))", "v2 = x[abs(m // n):]",
         "v3 = torch.arange(0, 3 * ((m % n) % (m * -1)), (m % n) % (m * -1))"], results=["v1", "v2", "v3"],
     ),
+    # Of a graph that Python's arithmetic cuts AOTAutograd makes results anew as well.
+    "a written view beside a number that Python computes": of(
+        "f32", 1, 3, 3, n=Argument("int", value=2**63 - 1, later=(3, 2**31 - 1)), dynamic=True,
+        statements=["v1 = int(n / 4)", "v2 = x[..., -1:n]", "v2.index_fill_(-2, torch.tensor([0]), 2)",
+        "v3 = v2.clone()"], results=["v3", "v2", "v1"],
+    ),
     "a copy of a result with other strides": of(
         "c64", 4, 1, statements=["v1 = x.angle()", "v2 = while_loop(lambda j, p: j < 3, "
         "lambda j, p: (j + 1, p * 0.5 + 1), (torch.tensor(0), v1.clone()))[1]"], results=["v2", "v1"],
