@@ -294,13 +294,23 @@ Types infer_roll(Inference& args) {
   return infer::same(args);
 }
 
+// The index that comes to i. i - shift may leave 64 bits for a shift near the least integer. Such
+// a shift is taken modulo the size first, in a form that does not simplify to mod(i - shift, size).
+Expr rolled(Expr i, Expr shift, Expr size) {
+  constexpr std::int64_t kSafe = sym::Range::kMin / 2;  // sizes are below 2^62
+  if (sym::bounds(shift).low >= kSafe) return mod(i - shift, size);
+  const Expr less = mod(shift, size);
+  const Expr zero = size.context().constant(0), one = size.context().constant(1);
+  return i - less + min(max(less - i, zero), one) * size;
+}
+
 void lower_roll(Lowering& l) {
   const auto moves = rolls(l.args());
   lower_read(l, [&](Indices i) {
     std::vector<Expr> from(i.begin(), i.end());
     for (const auto& [dim, shift] : moves) {
       const Expr size = l.tensor(0).sizes[dim];
-      if (!size.is_constant(0)) from[dim] = mod(from[dim] - shift, size);
+      if (!size.is_constant(0)) from[dim] = rolled(from[dim], shift, size);
     }
     return from;
   });
@@ -312,7 +322,7 @@ void ref_roll(Evaluation& e) {
     std::copy(i.begin(), i.end(), from.begin());
     for (const auto& [dim, shift] : moves) {
       const std::int64_t size = e.tensor(0).sizes[dim];
-      from[dim] = (((from[dim] - e.evaluate(shift)) % size) + size) % size;
+      from[dim] = ((from[dim] - e.evaluate(shift) % size) % size + size) % size;
     }
   });
 }

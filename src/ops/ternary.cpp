@@ -118,10 +118,22 @@ std::int64_t whole_exponent(const Inference& args) {
   return e != nullptr ? *e->constant() : static_cast<std::int64_t>(*constant_exponent(args));
 }
 
+// Eager raises for the sign of a number's exponent, not of a tensor's. Where the number depends on the
+// call, a guard leaves negative ones to eager; where the first one is negative, the op is eager's.
+bool is_negative_exponent(const Inference& args) {
+  if (const std::optional<double> exponent = constant_exponent(args)) return *exponent < 0;
+  const auto* exponent = std::get_if<Expr>(&args.arg(1));
+  if (exponent == nullptr) return false;
+  const Expr zero = args.context().constant(0);
+  const bool may_be_negative = sym::less(*exponent, zero).value_or(true);
+  if (may_be_negative && sym::hint(*exponent).value_or(0) < 0) {
+    unsupported("pow of integers: the exponent {} was negative", sym::to_string(*exponent));
+  }
+  return args.context().guard_less(*exponent, zero);
+}
+
 Types infer_pow(Inference& args) {
-  const DType dtype = common_dtype(args, {0, 1});
-  const std::optional<double> exponent = constant_exponent(args);
-  if (!abi::is_float(dtype) && exponent && *exponent < 0) {
+  if (!abi::is_float(common_dtype(args, {0, 1})) && is_negative_exponent(args)) {
     args.fail("integers have no negative integer powers");
   }
   return infer::binary(args);

@@ -324,6 +324,27 @@ def test_an_int_tensor_to_the_power_of_an_int():
     check_calls(power, [(torch.arange(4), n) for n in (5, 0, 62, 2**31, 2**63 - 1)])
 
 
+@pytest.mark.parametrize("first", [3, -3])
+def test_an_int_tensor_to_the_power_of_a_negative_int(first):
+    """Eager raises, so the call does, whichever came first."""
+
+    def power(i, n):
+        return i**n, i * 2
+
+    reports = check_calls(power, [(torch.arange(-2, 5), n) for n in (first, -2, 5, 0, LEAST, LARGEST, -1)])
+    assert in_eager(reports) == (["aten::pow.Tensor_Scalar"] if first < 0 else [])
+
+
+def test_rolls_by_any_int():
+    """Eager takes none below -2^62; Inkle does."""
+    shifts = (3, -2, -(2**62), LARGEST, LARGEST - 4, -(2**62) - 1, LEAST + 5, LEAST + 1, LEAST)
+    run = torch.compile(torch.roll, backend="inkle", dynamic=True)
+    x = torch.arange(7.0)
+    for n in shifts:
+        same(run(x, n), torch.roll(x, n % 7))
+    assert whole(inkle.reports())
+
+
 def test_quotients_of_large_ints_are_rounded_as_floats():
     def quotient(i, n):
         return i + int(n / 3), i + math.floor(n / 3), i + int(n / 2)
