@@ -173,4 +173,31 @@ std::vector<PreparedGroup> plan_prepared(const abi::Plan& plan, const PlanFacts&
   return Planner(plan, facts, sizes, alignment).run();
 }
 
+PreparedGroup merged(const std::vector<PreparedGroup>& groups) {
+  PreparedGroup all;
+  for (const PreparedGroup& g : groups) {
+    all.weights.insert(all.weights.end(), g.weights.begin(), g.weights.end());
+    all.steps.insert(all.steps.end(), g.steps.begin(), g.steps.end());
+    all.made.insert(all.made.end(), g.made.begin(), g.made.end());
+    for (const std::int64_t offset : g.offsets) all.offsets.push_back(all.bytes + offset);
+    all.bytes += g.bytes;
+  }
+  return all;
+}
+
+void PreparedGroup::identify(const Call& call, bool is_sampled,
+                             std::vector<WeightIdentity>& result) const {
+  const bool is_versioned = !call.versions.empty();
+  result.resize(weights.size());
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const Weight& w = weights[i];
+    result[i] = {static_cast<const std::byte*>(call.tensors[w.tensor].data), w.bytes,
+                 is_versioned ? call.versions[w.tensor] : 0, is_sampled, is_versioned};
+  }
+}
+
+void PreparedGroup::bind(std::byte* block, std::span<void*> buffers) const {
+  for (std::size_t i = 0; i < made.size(); ++i) buffers[made[i]] = block + offsets[i];
+}
+
 }  // namespace inkle::runtime::common

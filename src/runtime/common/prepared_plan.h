@@ -1,13 +1,17 @@
 // What the prepare steps of a plan make: which steps, from which weights, where in one block of
-// memory. How long that is kept, and how a change of weights is seen, is for each runtime.
+// memory. prepared_sets.h keeps the blocks.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "abi/plan.h"
+#include "runtime/common/executable.h"
 #include "runtime/common/plan_facts.h"
 #include "runtime/common/size_program.h"
+#include "runtime/common/weight_identity.h"
 
 namespace inkle::runtime::common {
 
@@ -23,6 +27,11 @@ struct PreparedGroup {
   std::vector<abi::PlanBuffer> made;  // buffers of kind prepared, and where they lie
   std::vector<std::int64_t> offsets;
   std::int64_t bytes = 0;
+
+  // The weights of a call, in order; `is_sampled`: the host may look at them.
+  void identify(const Call& call, bool is_sampled, std::vector<WeightIdentity>& result) const;
+  // Makes the buffers, by number, those of one block.
+  void bind(std::byte* block, std::span<void*> buffers) const;
 };
 
 // Sorts a plan's prepare steps into groups, without empty ones; each buffer begins at a multiple of
@@ -31,5 +40,8 @@ struct PreparedGroup {
                                                        const PlanFacts& facts,
                                                        const SizeProgram& sizes,
                                                        std::int64_t alignment);
+
+// The same in one group, run for each set of weights.
+[[nodiscard]] PreparedGroup merged(const std::vector<PreparedGroup>& groups);
 
 }  // namespace inkle::runtime::common

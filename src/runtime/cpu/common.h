@@ -10,8 +10,10 @@
 #include "runtime/common/plan_check.h"
 #include "runtime/common/plan_facts.h"
 #include "runtime/common/prepared_plan.h"
+#include "runtime/common/prepared_sets.h"
 #include "runtime/common/results.h"
 #include "runtime/common/size_program.h"
+#include "runtime/common/weight_identity.h"
 
 namespace inkle::runtime::cpu {
 
@@ -30,7 +32,11 @@ using common::OutOfMemory;
 using common::OutOfRange;
 using common::Output;
 using common::PreparedGroup;
+using common::PreparedSet;
+using common::PreparedSets;
 using common::SizeProgram;
+using common::WeightIdentity;
+using common::WeightStamp;
 using common::WrongArgument;
 
 }  // namespace inkle::runtime::cpu

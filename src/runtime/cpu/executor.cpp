@@ -15,6 +15,9 @@ using abi::BufferDecl;
 using abi::PlanBuffer;
 using Kind = BufferDecl::Kind;
 
+// More instances than a model has of one module; a search through all takes well below 1 us.
+constexpr std::size_t kMostPreparedSets = 128;
+
 bool is_weight(const abi::LibraryCall& call) {
   if (const auto* m = std::get_if<abi::MatmulCall>(&call)) return m->b_is_weight;
   const auto* c = std::get_if<abi::ConvolutionCall>(&call);
@@ -110,7 +113,9 @@ void Executable::make_groups() {
   group_of_.assign(plan_->buffers.size(), 0);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const PreparedGroup& group = groups_[g];
-    sets_.push_back(std::make_unique<PreparedSets>(group.bytes, options_.prepared_limit, weights_));
+    sets_.push_back(std::make_unique<PreparedSets>(
+        group.bytes, common::PreparedLimits{kMostPreparedSets, options_.prepared_limit},
+        [this](std::int64_t bytes) { return make_block(bytes); }));
     for (const PlanBuffer b : group.made) group_of_[b] = static_cast<std::uint32_t>(g);
     for (const PreparedGroup::Weight& w : group.weights) watched_.push_back(w.tensor);
   }
@@ -121,6 +126,14 @@ void Executable::make_groups() {
   }
   std::sort(watched_.begin(), watched_.end());
   watched_.erase(std::unique(watched_.begin(), watched_.end()), watched_.end());
+}
+
+// For a set of prepared weights; packed copies of what lies in it go with it.
+std::shared_ptr<std::byte> Executable::make_block(std::int64_t bytes) const {
+  const auto block =
+      std::make_shared<Block>(std::max<std::int64_t>(bytes, 1), "what is derived from weights");
+  return {block->data(),
+          [this, block](std::byte* begin) { weights_.forget(begin, begin + block->bytes()); }};
 }
 
 // Idle frames let go of prepared sets that have been replaced or dropped.

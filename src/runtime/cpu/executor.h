@@ -13,7 +13,6 @@
 #include "runtime/cpu/common.h"
 #include "runtime/cpu/library_step.h"
 #include "runtime/cpu/memory_pool.h"
-#include "runtime/cpu/prepared.h"
 #include "runtime/cpu/weight_cache.h"
 
 namespace inkle::runtime::cpu {
@@ -59,6 +58,7 @@ class Executable final : public common::Executable {
   void make_steps();
   void add_library_step(const abi::LibraryCall& call, const std::string& source, bool prepare);
   void make_groups();
+  [[nodiscard]] std::shared_ptr<std::byte> make_block(std::int64_t bytes) const;
   void release_outdated() const;
   [[nodiscard]] std::unique_ptr<Frame> take_frame();
   void run_with(const Call& call, double* microseconds);

@@ -55,8 +55,6 @@ class Frame final : public common::Frame {
   void bind_memory(const Call& call) override;
   void bind_scratch();
   void prepare(const Call& call) override;
-  void identify(const PreparedGroup& group, const Call& call);
-  void bind_prepared(const PreparedGroup& group, const PreparedSet& set);
   void run_step(std::size_t number) override;
   void run_launch(std::size_t number);
   void run_library(const Executable::BoundStep& step);

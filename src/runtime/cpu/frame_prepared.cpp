@@ -9,34 +9,19 @@ namespace inkle::runtime::cpu {
 void Frame::prepare(const Call& call) {
   for (std::size_t g = 0; g < prepared_.size(); ++g) {
     const PreparedGroup& group = executable_.groups_[g];
-    identify(group, call);
+    group.identify(call, true, identities_);
     if (prepared_[g] && prepared_[g]->is_current(identities_)) continue;
     prepared_[g].reset();  // may be the last to hold it
     const auto [set, is_new] = executable_.sets_[g]->get(identities_, [&](const PreparedSet& made) {
-      bind_prepared(group, made);
+      group.bind(made.data(), buffers_);
       if (const int poison = executable_.options_.poison; poison >= 0) {
-        std::memset(made.data(), poison, static_cast<std::size_t>(made.bytes()));
+        std::memset(made.data(), poison, static_cast<std::size_t>(group.bytes));
       }
       for (const std::uint32_t step : group.steps) run_timed(step);
     });
     prepared_[g] = set;
-    bind_prepared(group, *set);
+    group.bind(set->data(), buffers_);
     if (is_new) executable_.release_outdated();
-  }
-}
-
-void Frame::identify(const PreparedGroup& group, const Call& call) {
-  identities_.resize(group.weights.size());
-  for (std::size_t i = 0; i < identities_.size(); ++i) {
-    const PreparedGroup::Weight& w = group.weights[i];
-    identities_[i] = {static_cast<const std::byte*>(call.tensors[w.tensor].data), w.bytes,
-                      call.versions.empty() ? 0 : call.versions[w.tensor]};
-  }
-}
-
-void Frame::bind_prepared(const PreparedGroup& group, const PreparedSet& set) {
-  for (std::size_t i = 0; i < group.made.size(); ++i) {
-    buffers_[group.made[i]] = set.data() + group.offsets[i];
   }
 }
 

@@ -9,9 +9,9 @@
 #include <mutex>
 #include <string>
 
+#include "runtime/cpu/common.h"
 #include "runtime/cpu/memory_pool.h"
 #include "runtime/cpu/onednn_primitive.h"
-#include "runtime/cpu/weight_identity.h"
 
 namespace inkle::runtime::cpu {
 

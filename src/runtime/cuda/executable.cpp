@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "runtime/common/kernel_status.h"
 #include "runtime/common/plan_check.h"
-#include "runtime/common/prepared_plan.h"
 #include "runtime/cuda/frame.h"
 #include "runtime/cuda/samples.h"
 
@@ -28,6 +27,9 @@ abi::PlanAndCode checked(abi::PlanAndCode made) {
 
 // Generated code may assume so much of constants.
 constexpr std::int64_t kConstantAlignment = 256;
+
+// Instances of a module share one plan; beyond this, prepare steps run in every call.
+constexpr common::PreparedLimits kPreparedLimits{.sets = 16, .bytes = std::int64_t{4} << 30};
 
 }  // namespace
 
@@ -61,7 +63,7 @@ Executable::~Executable() {
     const Scope scope(*device_);
     frames_.clear();
     modules_.clear();
-    for (const Prepared& p : prepared_) device_->free(p.memory);
+    prepared_.reset();
     for (void* zeros : zeros_) device_->free(zeros);
     device_->free(constants_);
     device_->free_shared(status_);
@@ -89,43 +91,32 @@ void Executable::load_constants() {
 
 void Executable::plan_prepared() {
   // One block for all: what reads no weight is made with the rest.
-  for (const auto& group : common::plan_prepared(*plan_, facts_, sizes_, kConstantAlignment)) {
-    for (std::size_t i = 0; i < group.made.size(); ++i) {
-      prepared_at_.emplace_back(group.made[i], prepared_bytes_ + group.offsets[i]);
-    }
-    prepared_bytes_ += group.bytes;
-    for (const auto& weight : group.weights) watched_.push_back(weight.tensor);
-    for (const std::uint32_t step : group.steps) steps_[step].is_prepare = true;
-  }
+  prepared_group_ =
+      common::merged(common::plan_prepared(*plan_, facts_, sizes_, kConstantAlignment));
+  for (const auto& weight : prepared_group_.weights) watched_.push_back(weight.tensor);
+  for (const std::uint32_t step : prepared_group_.steps) steps_[step].is_prepare = true;
   sample_bytes_ = static_cast<std::int64_t>(
       watched_.size() * (sizeof(SampledMemory) + kSamples * sizeof(std::uint32_t)));
+  prepared_ = std::make_unique<common::PreparedSets>(
+      prepared_group_.bytes, kPreparedLimits,
+      [this](std::int64_t bytes) { return make_block(bytes); });
 }
 
-Executable::Prepared* Executable::find_prepared(const common::Call& call) {
-  for (Prepared& p : prepared_) {
-    bool same = true;
-    for (std::size_t i = 0; i < watched_.size() && same; ++i) {
-      same = p.addresses[i] == call.tensors[watched_[i]].data;
-    }
-    if (same) return &p;
-  }
-  return nullptr;
-}
-
-bool Executable::is_current(const Prepared& prepared, const common::Call& call) const {
-  if (!prepared.is_made || prepared.versions.size() != watched_.size()) return false;
-  if (call.versions.empty()) return watched_.empty();
-  for (std::size_t i = 0; i < watched_.size(); ++i) {
-    if (prepared.versions[i] != call.versions[watched_[i]]) return false;
-  }
-  return true;
+// For a set of prepared weights and their samples.
+std::shared_ptr<std::byte> Executable::make_block(std::int64_t bytes) const {
+  // Results may have no elements; the driver gives no memory of no bytes.
+  void* const made = device_->try_allocate(std::max<std::int64_t>(bytes + sample_bytes_, 1));
+  if (made == nullptr) return nullptr;
+  return {static_cast<std::byte*>(made), [this](std::byte* block) {
+            try {
+              device_->free(block);
+            } catch (const Error&) {  // as in the destructor
+              return;
+            }
+          }};
 }
 
 namespace {
-
-// Instances of a module share one plan; beyond this, prepare steps run in every call.
-constexpr std::size_t kMostPreparedSets = 16;
-constexpr std::int64_t kMostPreparedBytes = std::int64_t{4} << 30;
 
 // The whole words from the first to the last element, nothing of a tensor of the CPU.
 SampledMemory sampled_memory(const abi::TensorView& v) {
@@ -143,49 +134,29 @@ SampledMemory sampled_memory(const abi::TensorView& v) {
 
 }  // namespace
 
-Executable::PreparedPlace Executable::place_prepared(const common::Call& call, bool may_make) {
+Executable::PreparedPlace Executable::place_prepared(const Weights& weights, bool may_be_made) {
   const std::lock_guard lock(mutex_);
-  const auto place = [&](std::byte* memory, bool current, bool stale) {
-    std::byte* const behind = memory + prepared_bytes_;
-    const auto count = static_cast<std::uint32_t>(watched_.size());
-    return PreparedPlace{
-        memory, current, stale,
-        SampleJob{behind, count, behind + count * sizeof(SampledMemory), changed_}};
-  };
-  if (may_make) take_changes();
-  if (Prepared* known = find_prepared(call)) {
-    const bool current = is_current(*known, call);
-    if (!current && !may_make) return {};
-    return place(known->memory, current, known->is_made && !current);
-  }
-  const auto sets = static_cast<std::int64_t>(prepared_.size()) + 1;
-  if (!may_make || prepared_.size() == kMostPreparedSets ||
-      sets * prepared_bytes_ > kMostPreparedBytes) {
-    return {};
-  }
-  Prepared made;
-  for (const std::uint32_t t : watched_) made.addresses.push_back(call.tensors[t].data);
-  // Results may have no elements; the driver gives no memory of no bytes.
-  const std::int64_t bytes = std::max<std::int64_t>(prepared_bytes_ + sample_bytes_, 1);
-  made.memory = static_cast<std::byte*>(device_->try_allocate(bytes));
-  if (made.memory == nullptr) return {};
-  prepared_.push_back(std::move(made));
-  return place(prepared_.back().memory, false, false);
+  if (may_be_made) take_changes();
+  const common::PreparedSets::Place results = prepared_->place(weights, may_be_made);
+  if (results.memory == nullptr) return {};
+  std::byte* const behind = results.memory + prepared_group_.bytes;
+  const auto count = static_cast<std::uint32_t>(watched_.size());
+  return {results, SampleJob{behind, count, behind + count * sizeof(SampledMemory), changed_}};
 }
 
 void Executable::take_changes() {
   if (*static_cast<volatile const std::uint32_t*>(changed_) == 0) [[likely]]
     return;
   *changed_ = 0;
-  for (Prepared& p : prepared_) p.versions.clear();
+  prepared_->outdate();
   warn("weights that changed unseen",
        "weights of {} were written in a way that raises no version (.data, for instance): what was "
        "derived from them is made anew, calls before this one may have used what it was",
        plan_->name);
 }
 
-void Executable::note_prepared(const common::Call& call, const PreparedPlace& place,
-                               Stream stream) {
+void Executable::note_prepared(const common::Call& call, const Weights& weights,
+                               const PreparedPlace& place, Stream stream) {
   std::vector<SampledMemory> table;
   for (const std::uint32_t t : watched_) table.push_back(sampled_memory(call.tensors[t]));
   device_->copy(const_cast<void*>(place.samples.table), table.data(),
@@ -193,20 +164,16 @@ void Executable::note_prepared(const common::Call& call, const PreparedPlace& pl
   device_->sample(place.samples, true, stream);
   device_->synchronize(stream);  // calls on other streams do not wait for this one
   const std::lock_guard lock(mutex_);
-  Prepared* const made = find_prepared(call);
-  made->versions.clear();
-  for (const std::uint32_t t : watched_) {
-    made->versions.push_back(call.versions.empty() ? 0 : call.versions[t]);
-  }
-  made->is_made = true;
+  prepared_->note(weights);
 }
 
 bool Executable::is_prepared(const common::Call& call) {
-  if (prepared_at_.empty()) return true;
+  if (!has_prepared()) return true;
+  Weights weights;
+  identify(call, weights);
   const std::lock_guard lock(mutex_);
   take_changes();
-  const Prepared* known = find_prepared(call);
-  return known == nullptr || is_current(*known, call);
+  return !prepared_->is_outdated(weights);
 }
 
 namespace {
@@ -372,8 +339,7 @@ std::vector<double> Executable::run_profiled(const common::Call& call) {
 common::MemoryReport Executable::memory() const {
   common::MemoryReport report =
       frames_.latest(common::MemoryReport(), [](const Frame& frame) { return frame.memory(); });
-  const std::lock_guard lock(mutex_);
-  report.prepared_bytes = static_cast<std::int64_t>(prepared_.size()) * prepared_bytes_;
+  report.prepared_bytes = prepared_->bytes();
   return report;
 }
 

@@ -8,7 +8,6 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "abi/code.h"
@@ -16,6 +15,8 @@
 #include "runtime/common/executable.h"
 #include "runtime/common/frame_pool.h"
 #include "runtime/common/plan_facts.h"
+#include "runtime/common/prepared_plan.h"
+#include "runtime/common/prepared_sets.h"
 #include "runtime/common/size_program.h"
 #include "runtime/cuda/device.h"
 
@@ -57,31 +58,26 @@ class Executable final : public common::Executable {
  private:
   friend class Frame;
   struct BoundStep;
-  // Results of the prepare steps for one set of weights, in memory of the device that stays where
-  // it is for as long as the Executable.
-  struct Prepared {
-    std::vector<const void*> addresses;  // of the watched tensors
-    std::vector<std::int64_t> versions;
-    std::byte* memory = nullptr;
-    bool is_made = false;
-  };
-
   void load_constants();
   void plan_prepared();
-  [[nodiscard]] Prepared* find_prepared(const common::Call& call);
-  [[nodiscard]] bool is_current(const Prepared& prepared, const common::Call& call) const;
+  [[nodiscard]] std::shared_ptr<std::byte> make_block(std::int64_t bytes) const;
+  [[nodiscard]] bool has_prepared() const { return !prepared_group_.made.empty(); }
+  // The weights of a call that prepare steps read.
+  using Weights = std::vector<common::WeightIdentity>;
+  void identify(const common::Call& call, Weights& weights) const {
+    prepared_group_.identify(call, false, weights);
+  }
   // Where prepare steps write for these weights, and whether they have; none while there is no
   // memory to keep it in.
   struct PreparedPlace {
-    std::byte* memory = nullptr;
-    bool is_current = false;
-    bool is_stale = false;  // calls that are under way may be reading it
-    SampleJob samples;      // of the weights
+    common::PreparedSets::Place results;
+    SampleJob samples;  // of the weights
   };
-  [[nodiscard]] PreparedPlace place_prepared(const common::Call& call, bool may_make);
+  [[nodiscard]] PreparedPlace place_prepared(const Weights& weights, bool may_be_made);
   // The prepare steps have been queued: waits for them, and keeps what shows later whether their
   // weights have changed.
-  void note_prepared(const common::Call& call, const PreparedPlace& place, Stream stream);
+  void note_prepared(const common::Call& call, const Weights& weights, const PreparedPlace& place,
+                     Stream stream);
   // Whether samples have been found changed; all sets are to be made anew then.
   void take_changes();
   // Zeroed workspace for one CUDA graph, which may be replayed while others run; null if there is
@@ -112,11 +108,10 @@ class Executable final : public common::Executable {
   std::uint32_t* status_ = nullptr;        // by step; written by kernels
   std::uint32_t* changed_ = nullptr;       // likewise: weights are not what was prepared
 
-  std::vector<std::uint32_t> watched_;                                 // that prepare steps read
-  std::vector<std::pair<abi::PlanBuffer, std::int64_t>> prepared_at_;  // buffer, offset
-  std::int64_t prepared_bytes_ = 0;                                    // of one set
-  std::int64_t sample_bytes_ = 0;                                      // behind each set
-  std::vector<Prepared> prepared_;
+  common::PreparedGroup prepared_group_;
+  std::unique_ptr<common::PreparedSets> prepared_;
+  std::vector<std::uint32_t> watched_;  // that prepare steps read
+  std::int64_t sample_bytes_ = 0;       // behind each set
 
   std::vector<void*> zeros_;  // of recordings; the last is for the next one if `has_next_`
   std::int64_t next_bytes_ = 0;

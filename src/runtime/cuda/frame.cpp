@@ -51,7 +51,7 @@ void Frame::run(const common::Call& call, DeviceHost& host, double* microseconds
   for (Upload& u : uploads_) u.is_done = false;
   has_copies_ = call.has_device_copies;
   // Prepare steps are not among the turns; no backward has any.
-  const bool gives = call.donates_arguments && executable_.prepared_at_.empty();
+  const bool gives = call.donates_arguments && !executable_.has_prepared();
   is_fresh_ = is_fresh_ || donates_arguments_ != gives;
   donates_arguments_ = gives;
   stream_ = host.stream();
@@ -81,20 +81,20 @@ void Frame::finish() {
 // Runs the prepare steps, if they are due; else looks, on the device, whether they should have
 // been. They need nothing that other steps make.
 void Frame::prepare(const common::Call& call) {
-  if (executable_.prepared_at_.empty()) return;
-  if (prepared_.is_current) {
+  if (!executable_.has_prepared()) return;
+  if (prepared_.results.is_current) {
     device_.sample(prepared_.samples, false, stream_);
     return;
   }
-  if (prepared_.is_stale) {
+  if (prepared_.results.is_stale) {
     device_.synchronize_all();
     *executable_.changed_ = 0;  // of what is made anew now
   }
   for (std::size_t s = 0; s < states_.size(); ++s) {
     if (executable_.steps_[s].is_prepare) run_timed(s);
   }
-  if (prepared_.memory == nullptr) return;
-  executable_.note_prepared(call, prepared_, stream_);
+  if (prepared_.results.memory == nullptr) return;
+  executable_.note_prepared(call, weights_, prepared_, stream_);
 }
 
 void Frame::run_timed(std::size_t number) {
@@ -106,7 +106,7 @@ void Frame::run_timed(std::size_t number) {
 
 void Frame::read_times() {
   for (std::size_t s = 0; s < states_.size(); ++s) {
-    if (executable_.steps_[s].is_prepare && prepared_.is_current) continue;
+    if (executable_.steps_[s].is_prepare && prepared_.results.is_current) continue;
     microseconds_[s] = device_.microseconds(events_[2 * s], events_[2 * s + 1]);
   }
 }
@@ -328,9 +328,10 @@ void Frame::bind_memory(const common::Call& call) {
   }
   prepared_ = {};
   const std::int64_t before_prepared = bytes;
-  if (!executable_.prepared_at_.empty()) {
-    prepared_ = executable_.place_prepared(call, !is_capturing);
-    if (prepared_.memory == nullptr) bytes += executable_.prepared_bytes_;
+  if (executable_.has_prepared()) {
+    executable_.identify(call, weights_);
+    prepared_ = executable_.place_prepared(weights_, !is_capturing);
+    if (prepared_.results.memory == nullptr) bytes += executable_.prepared_group_.bytes;
   }
   for (const auto& [buffer, offset] : in_output_) {
     buffers_[buffer] = static_cast<std::byte*>(buffers_[donor_]) + offset;
@@ -341,10 +342,8 @@ void Frame::bind_memory(const common::Call& call) {
   has_arena_ = bytes == 0 || bytes != arena_bytes_;
   if (bytes != 0 && has_arena_) memory_ = static_cast<std::byte*>(host_->allocate(bytes));
   if (before_prepared > before_workspace) workspace_ = memory_ + before_workspace;
-  std::byte* const prepared =
-      prepared_.memory != nullptr ? prepared_.memory : memory_ + before_prepared;
-  for (const auto& [buffer, offset] : executable_.prepared_at_)
-    buffers_[buffer] = prepared + offset;
+  std::byte* const kept = prepared_.results.memory;
+  executable_.prepared_group_.bind(kept != nullptr ? kept : memory_ + before_prepared, buffers_);
   if (has_arena_) bind_arena();
   if (cleared_bytes > 0) {
     zeros = memory_ + arena_bytes_ + upload_bytes_;

@@ -170,7 +170,8 @@ class Frame final : public common::Frame {
   };
   std::vector<Clone> clones_;
   Executable::PreparedPlace prepared_;
-  std::vector<Event> events_;  // two a step: before and after
+  Executable::Weights weights_;  // that prepare steps read
+  std::vector<Event> events_;    // two a step: before and after
 };
 
 }  // namespace inkle::runtime::cuda

@@ -113,21 +113,6 @@ TEST(Prepared, NoticesAnotherTensorVersionOrContent) {
   EXPECT_EQ(runs_of(e, other, {0, 8}), 2);
 }
 
-// Every byte of a small weight counts, also of one shorter than a word.
-TEST(Prepared, SmallWeightsAreComparedWhole) {
-  for (const std::int64_t bytes : {1, 3, 64, 100, 127}) {
-    std::vector<std::byte> memory(static_cast<std::size_t>(bytes));
-    const WeightIdentity weight{memory.data(), bytes, 0};
-    const WeightStamp stamp(weight);
-    for (std::byte& b : memory) {
-      EXPECT_TRUE(stamp.is_current(weight));
-      b = std::byte{1};
-      EXPECT_FALSE(stamp.is_current(weight));
-      b = std::byte{0};
-    }
-  }
-}
-
 TEST(Prepared, SeveralSetsOfWeightsAlternate) {
   Executable e(four_times().done());
   std::vector<Arguments> sets(3);

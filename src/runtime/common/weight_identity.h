@@ -6,14 +6,16 @@
 #include <cstdint>
 #include <span>
 
-namespace inkle::runtime::cpu {
+namespace inkle::runtime::common {
 
 struct WeightIdentity {
   const std::byte* data = nullptr;
   std::int64_t bytes = 0;    // span in memory
   std::int64_t version = 0;  // the host's counter of writes, 0 if it has none
-  // Others may write it unseen by the version, e.g. through `.data`.
+  // Looked at as well: others may write it unseen by the version, e.g. through `.data`. Only where
+  // the host can read it.
   bool is_sampled = true;
+  bool is_versioned = true;  // the version tells something
 };
 
 // Which weight, and what was in it: besides place and version a hash of two of its cache lines.
@@ -27,7 +29,7 @@ class WeightStamp {
   [[nodiscard]] bool is_of(const WeightIdentity& weight) const {
     return weight.data == data_ && weight.bytes == bytes_;
   }
-  // The same place, unchanged as far as can be seen.
+  // The same place, unchanged as far as can be seen; false where nothing can be seen.
   [[nodiscard]] bool is_current(const WeightIdentity& weight) const;
 
  private:
@@ -42,4 +44,4 @@ class WeightStamp {
 [[nodiscard]] bool are_current(std::span<const WeightStamp> stamps,
                                std::span<const WeightIdentity> weights);
 
-}  // namespace inkle::runtime::cpu
+}  // namespace inkle::runtime::common

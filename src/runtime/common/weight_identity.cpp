@@ -1,10 +1,10 @@
-#include "runtime/cpu/weight_identity.h"
+#include "runtime/common/weight_identity.h"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
-namespace inkle::runtime::cpu {
+namespace inkle::runtime::common {
 namespace {
 
 constexpr std::int64_t kLineBytes = 64;
@@ -64,7 +64,9 @@ WeightStamp::WeightStamp(const WeightIdentity& weight)
       sample_(hash_sample(weight)) {}
 
 bool WeightStamp::is_current(const WeightIdentity& weight) const {
-  return is_of(weight) && weight.version == version_ && hash_sample(weight) == sample_;
+  const bool can_be_seen = weight.is_sampled || weight.is_versioned;
+  return can_be_seen && is_of(weight) && weight.version == version_ &&
+         hash_sample(weight) == sample_;
 }
 
 bool are_current(std::span<const WeightStamp> stamps, std::span<const WeightIdentity> weights) {
@@ -80,4 +82,4 @@ bool are_current(std::span<const WeightStamp> stamps, std::span<const WeightIden
   return true;
 }
 
-}  // namespace inkle::runtime::cpu
+}  // namespace inkle::runtime::common
