@@ -27,14 +27,4 @@ static_assert(kNames.size() == static_cast<std::size_t>(Reason::cannot_map) + 1)
 std::span<const std::string_view> reason_names() { return kNames; }
 std::string_view name_of(Reason reason) { return kNames[static_cast<std::size_t>(reason)]; }
 
-BadPackage::BadPackage(Reason reason, std::string_view words)
-    : UserError(fmt::format("{}: {}", name_of(reason), words)), reason_(reason) {}
-BadPackage::BadPackage(std::string_view file, const BadPackage& of)
-    : UserError(fmt::format("{}: {}", file, of.what())), reason_(of.reason_) {}
-
-UnfitPackage::UnfitPackage(Reason reason, std::string_view words)
-    : Unsupported(fmt::format("{}: {}", name_of(reason), words)), reason_(reason) {}
-UnfitPackage::UnfitPackage(std::string_view file, const UnfitPackage& of)
-    : Unsupported(fmt::format("{}: {}", file, of.what())), reason_(of.reason_) {}
-
 }  // namespace inkle::package

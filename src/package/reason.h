@@ -48,12 +48,15 @@ enum class Reason : std::uint8_t {
 [[nodiscard]] std::span<const std::string_view> reason_names();
 [[nodiscard]] std::string_view name_of(Reason reason);
 
-// The file is wrong.
-class BadPackage : public UserError {
+// An error of one of the kinds of base/error.h, with its reason.
+template <class Kind>
+class Refused : public Kind {
  public:
-  BadPackage(Reason reason, std::string_view words);
+  Refused(Reason reason, std::string_view words)
+      : Kind(fmt::format("{}: {}", name_of(reason), words)), reason_(reason) {}
   // The same, of a file whose name goes before it.
-  BadPackage(std::string_view file, const BadPackage& of);
+  Refused(std::string_view file, const Refused& of)
+      : Kind(fmt::format("{}: {}", file, of.what())), reason_(of.reason_) {}
 
   [[nodiscard]] Reason reason() const { return reason_; }
 
@@ -61,17 +64,8 @@ class BadPackage : public UserError {
   Reason reason_;
 };
 
-// The file is right, but not for this machine or this runtime.
-class UnfitPackage : public Unsupported {
- public:
-  UnfitPackage(Reason reason, std::string_view words);
-  UnfitPackage(std::string_view file, const UnfitPackage& of);
-
-  [[nodiscard]] Reason reason() const { return reason_; }
-
- private:
-  Reason reason_;
-};
+using BadPackage = Refused<UserError>;      // the file is wrong
+using UnfitPackage = Refused<Unsupported>;  // it is right, but not for this machine or this runtime
 
 template <class... Args>
 [[noreturn]] void bad_package(Reason reason, fmt::format_string<Args...> format, Args&&... args) {
