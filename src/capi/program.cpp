@@ -39,18 +39,21 @@ std::vector<std::int64_t> values_of(const std::vector<abi::Slot>& from,
   return values;
 }
 
-void check_plan(const abi::Plan& plan, bool on_gpu) {
+void check_plan(const abi::Plan& plan) {
   try {
-    on_gpu ? runtime::common::check_plan_of_file(plan) : runtime::common::check_references(plan);
+    runtime::common::check_plan_of_file(plan);
+    for (const abi::PlanStep& step : plan.steps) runtime::common::refuse_nested(plan, step);
   } catch (const UserError& error) {
     package::bad_package(package::Reason::bad_plan, "{}", error.what());
+  } catch (const Unsupported& error) {
+    package::unfit_package(package::Reason::unsupported_plan, "{}", error.what());
   }
 }
 
 // What this runtime runs: nothing of a framework, and on the processor nothing of a GPU.
 abi::PlanAndCode runnable(abi::PlanAndCode made, const Place& place) {
   const bool on_gpu = place.gpu != nullptr;
-  check_plan(*made.plan, on_gpu);
+  check_plan(*made.plan);
   if (on_gpu) {
     if (const auto steps = runtime::cuda::framework_steps(*made.plan); !steps.empty()) {
       package::unfit_package(package::Reason::needs_framework,
@@ -64,7 +67,6 @@ abi::PlanAndCode runnable(abi::PlanAndCode made, const Place& place) {
       package::unfit_package(package::Reason::needs_framework, "plan {}: {} needs a framework",
                              made.plan->name, eager->name);
     }
-    runtime::common::refuse_nested(*made.plan, step);
   }
   for (const abi::BufferDecl& buffer : made.plan->buffers) {
     if (on_gpu || buffer.device.kind == abi::DeviceKind::cpu) continue;

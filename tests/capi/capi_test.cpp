@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -342,6 +343,41 @@ TEST(Failures, HaveStatuses) {
   bytes[4096 + 40] ^= std::byte{1};
   EXPECT_EQ(inkle_load_bytes("p", bytes.data(), bytes.size(), &none), INKLE_BAD_FILE);
   EXPECT_THAT(inkle_last_error(), HasSubstr("p: hash_mismatch: section plan is damaged"));
+}
+
+// Hashes are right and all numbers are of things that are there: what is refused is where they lie.
+TEST(Failures, PlansThatLeaveTheirMemoryHaveAReason) {
+  constexpr const char* kText = R"(graph @scale(%x: f32[2,3]) -> f32[2,3] {
+  %0: f32[2,3] = exp(%x)
+  return %0
+}
+)";
+  inkle_program* made = nullptr;
+  const auto load_forged = [&](const std::function<void(abi::Plan&)>& forge) {
+    const std::vector<std::byte> bytes = package_of(kText, {}, "x86-64-v3", {}, forge);
+    inkle_program_release(std::exchange(made, nullptr));
+    return inkle_load_bytes("p", bytes.data(), bytes.size(), &made);
+  };
+  const auto slot_of = [](abi::Plan& plan, std::int64_t value) {
+    plan.size_program.push_back({.result = plan.slot_count, .immediate = value});
+    return plan.slot_count++;
+  };
+  EXPECT_EQ(load_forged({}), INKLE_OK) << inkle_last_error();
+  EXPECT_NE(made, nullptr);
+  EXPECT_EQ(load_forged([&](abi::Plan& p) { p.outputs[0].offset = slot_of(p, 4); }),
+            INKLE_BAD_FILE);
+  EXPECT_THAT(inkle_last_error(), HasSubstr("bad_plan: plan scale, output 0: bytes 16 to 40 of"));
+  EXPECT_EQ(made, nullptr);
+  EXPECT_EQ(load_forged([&](abi::Plan& p) { p.buffers[0].bytes = slot_of(p, 28); }),
+            INKLE_BAD_FILE);
+  EXPECT_THAT(inkle_last_error(), HasSubstr("bad_plan: plan scale, buffer x: 28 bytes in 24"));
+  // A right plan of a kind that this runtime does not run.
+  EXPECT_EQ(load_forged([](abi::Plan& p) {
+              p.regions.emplace_back();
+              p.steps.push_back({.action = abi::Branch{}});
+            }),
+            INKLE_UNSUPPORTED);
+  EXPECT_THAT(inkle_last_error(), HasSubstr("unsupported_plan: plan scale: a branch, loop or"));
 }
 
 TEST(Signatures, OnlyWhatTheKeySignedIsLoaded) {

@@ -27,7 +27,8 @@ void move_to_gpu(graph::Graph& graph) {
 std::vector<std::byte> package_of(const std::string& text,
                                   const std::map<std::string, std::vector<float>>& weights,
                                   const std::string& target,
-                                  const std::vector<package::LibraryChoice>& choices) {
+                                  const std::vector<package::LibraryChoice>& choices,
+                                  const std::function<void(abi::Plan&)>& forge) {
   const bool on_gpu = package::is_of_gpu(target);
   driver::Compiler compiler(on_gpu ? driver::make_null_target(target)
                                    : driver::make_cpu_target(target));
@@ -60,7 +61,8 @@ std::vector<std::byte> package_of(const std::string& text,
   }
   const auto ranges = driver::ranges_of(graph);
   const driver::Compiled compiled = compiler.compile(std::move(graph), {.keep_objects = !on_gpu});
-  auto plan = std::make_shared<const abi::Plan>(driver::with_guards(*compiled.plan, ranges));
+  auto plan = std::make_shared<abi::Plan>(driver::with_guards(*compiled.plan, ranges));
+  if (forge) forge(*plan);
   input.targets.push_back({on_gpu ? nullptr : image::instruction_set_named(target),
                            {std::move(plan), compiled.code},
                            compiler.device().architecture,
