@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from rights import lacks
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / "tests" / "pt2" / "data" / "encoder.pt2"
@@ -22,9 +23,9 @@ class Cache:
     def __init__(self, folder):
         self.folder, self.out, self.torch = folder / "cache", folder / "out", folder / "torch"
 
-    def inkle(self, *arguments, code=0, **environment):
+    def inkle(self, *arguments, code=0, before=(), **environment):
         every = os.environ | {"INKLE_CACHE_DIR": str(self.folder), "INKLE_LOG": "cache"} | environment
-        done = subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False,
+        done = subprocess.run([*before, COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False,
                               env={name: value for name, value in every.items() if value is not None})
         assert done.returncode == code, done.stdout + done.stderr
         return done
@@ -151,7 +152,7 @@ def mounted(tmp_path):
         done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, text=True,
                               check=False)
         if done.returncode != 0:
-            pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+            lacks(f"no file system can be mounted here: {done.stderr.strip()}")
         folders.append(folder)
 
     yield mount
@@ -161,7 +162,7 @@ def mounted(tmp_path):
 
 def needs_root():
     if os.geteuid() != 0:
-        pytest.skip("only root can give a file to another user")
+        lacks("only root can give a file to another user")
 
 
 def warnings(said):
