@@ -207,3 +207,17 @@ def test_dynamo_traces_again_what_cannot_be_restored(cache, harm):  # noqa: F811
     again = cache.python(PRECOMPILE, "static", **environment)
     assert harm == "processor" or again.stdout == cold.stdout
     assert told(again)[2] == 1
+
+
+@pytest.mark.skipif(not hasattr(torch.compiler, "precompile"), reason="not of this torch")
+def test_precompile_has_no_place_for_a_backend(tmp_path):
+    """As docs/cache.md says; a torch that has one is to be served."""
+    where = {"artifact_path": tmp_path / "f.py", "cache_path": tmp_path / "f.cache"}
+    with pytest.raises(ValueError, match="backend must be 'inductor' or 'eager', got 'inkle'"):
+        torch.compiler.precompile.capture(torch.sin, **where, backend="inkle")
+    with torch.compiler.precompile.capture(torch.sin, **where, backend="eager") as captured:
+        captured(torch.ones(2))
+    text = where["artifact_path"].read_text()
+    where["artifact_path"].write_text(text.replace("BACKEND = 'eager'", "BACKEND = 'inkle'"))
+    with pytest.raises(torch.compiler.PrecompileError, match="unknown backend 'inkle'"):
+        torch.compiler.precompile.load(*where.values())
