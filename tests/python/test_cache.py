@@ -4,9 +4,9 @@ import pathlib
 import re
 import signal
 import subprocess
-import sys
 import time
 
+import forked
 import pytest
 from rights import lacks
 
@@ -36,9 +36,8 @@ class Cache:
 
     def python(self, text, *arguments, **environment):
         every = {"INKLE_CACHE_DIR": str(self.folder), "TORCHINDUCTOR_CACHE_DIR": str(self.torch),
-                 "INKLE_LOG": "cache", "TORCHINDUCTOR_AUTOGRAD_CACHE": "1", "PYTHONPATH": str(ROOT / "python")}
-        done = subprocess.run([sys.executable, "-c", text, *arguments], capture_output=True, text=True, check=False,
-                              env=os.environ | every | environment)
+                 "INKLE_LOG": "cache", "TORCHINDUCTOR_AUTOGRAD_CACHE": "1"}
+        done = forked.python(text, *arguments, **(every | environment))
         assert done.returncode == 0, done.stderr
         return done
 

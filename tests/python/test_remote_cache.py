@@ -7,10 +7,10 @@ import shutil
 import socket
 import socketserver
 import subprocess
-import sys
 import threading
 import time
 
+import forked
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -407,11 +407,10 @@ def test_whole_graphs_of_torch(machines, redis):
     pytest.importorskip("torch")
 
     def run(machine):
-        done = subprocess.run(
-            [sys.executable, "-c", TORCH], capture_output=True, text=True, check=False,
-            env=os.environ | {"INKLE_CACHE_DIR": str(machines.folder / machine), "INKLE_LOG": "cache",
-                              "INKLE_REMOTE_CACHE": f"redis://127.0.0.1:{redis.port}", "INKLE_REMOTE_CACHE_KEY": SECRET,
-                              "TORCHINDUCTOR_CACHE_DIR": str(machines.folder / machine / "torch"), "PYTHONPATH": str(ROOT / "python")})
+        environment = {"INKLE_CACHE_DIR": str(machines.folder / machine), "INKLE_LOG": "cache",
+                       "INKLE_REMOTE_CACHE": f"redis://127.0.0.1:{redis.port}", "INKLE_REMOTE_CACHE_KEY": SECRET,
+                       "TORCHINDUCTOR_CACHE_DIR": str(machines.folder / machine / "torch")}
+        done = forked.python(TORCH, **environment)
         assert done.returncode == 0, done.stderr
         assert warnings(done.stderr) == []
         return done
