@@ -45,18 +45,6 @@ _GRACE = 10.0
 # --- Worker ---------------------------------------------------------------------------------------
 
 
-def _hurry() -> None:
-    """Leaves out a fifth of a function's time that compares nothing."""
-    import gc
-
-    import torch
-
-    gc.freeze()
-    gc.get_freeze_count = lambda: 1  # the real one counts a million objects, once a compilation
-    # Empties the processor's caches to measure guards.
-    torch._dynamo.guards.profile_guard_manager = lambda *_: 0.0
-
-
 def _worker(arguments: argparse.Namespace) -> None:
     """Reads seeds from standard input, answers each with a line of JSON; "start" with torch's version."""
     import faulthandler
@@ -70,6 +58,7 @@ def _worker(arguments: argparse.Namespace) -> None:
     os.environ["TORCHINDUCTOR_AUTOGRAD_CACHE"] = "0"
     import fuzz_judge
     import torch
+    from hurry import hurry
 
     logging.getLogger("inkle").setLevel(logging.CRITICAL)
     logging.getLogger("torch").setLevel(logging.CRITICAL)
@@ -78,7 +67,7 @@ def _worker(arguments: argparse.Namespace) -> None:
     torch._dynamo.config.recompile_limit = 16
     torch.set_num_threads(1)
     fuzz_judge.numerics = arguments.numerics
-    _hurry()
+    hurry()
     for number, line in enumerate(sys.stdin):
         made = {"torch": torch.__version__} if line == "start\n" else _judged(int(line), number, arguments)
         answers.write(json.dumps(made) + "\n")

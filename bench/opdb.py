@@ -52,6 +52,7 @@ def worker(arguments: argparse.Namespace) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     import torch
+    from hurry import hurry
     from opdb_case import Case, every_entry, message_of, run_case
 
     logging.getLogger("inkle").setLevel(logging.ERROR)
@@ -59,6 +60,7 @@ def worker(arguments: argparse.Namespace) -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     torch.set_num_threads(arguments.threads)
     entries = every_entry()
+    hurry()
     for line in sys.stdin:
         number, dtype, mode = line.split()
         case = Case(entries[int(number)], getattr(torch, DTYPES[dtype]), mode == "grad",

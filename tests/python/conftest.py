@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import atexit
 import os
+import pathlib
 import shutil
+import sys
 import tempfile
 
 import pytest
 import torch
 
 import inkle
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+
+from hurry import hurry  # noqa: E402
 
 if "INKLE_CACHE_DIR" not in os.environ:  # of this session, not the user's
     os.environ["INKLE_CACHE_DIR"] = tempfile.mkdtemp(prefix="inkle-tests-")
@@ -51,6 +57,11 @@ def on_gpu():
     yield
     torch.set_default_device(None)
     torch.backends.cudnn.allow_tf32 = tf32
+
+
+def pytest_collection_finish():
+    """Every module of tests is imported by then."""
+    hurry()
 
 
 def pytest_collection_modifyitems(items):
