@@ -148,7 +148,7 @@ _MAKERS: dict[str, Callable[..., Case]] = {
     "vit_small": _timm("vit_small_patch16_224", "vit_small", "test_vit", 64, img_size=64),
     "resnet50": _timm("resnet50", "resnet50", "test_resnet", 64),
     "mobilenetv3": _timm("mobilenetv3_large_100", "mobilenetv3", "mobilenetv3_small_050", 64,
-                         num_classes=10),
+                         num_classes=10, depth_multiplier=0.34),
     "convnext_tiny": _timm("convnext_tiny", "convnext_tiny", "test_convnext", 64),
 }  # fmt: skip
 
