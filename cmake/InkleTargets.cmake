@@ -68,13 +68,14 @@ function(inkle_precompile target)
   endif()
 endfunction()
 
-# inkle_test(folder [SHARDS n] [LONG n] LINK target...): executable test_<folder> of
+# inkle_test(folder [SHARDS n] [COST n] [LONG n] LINK target...): executable test_<folder> of
 # tests/<folder>/*.cpp and one ctest that runs all its cases (a process a case would cost more than
 # most cases), or SHARDS that run a share each. Data files are found through INKLE_TEST_DATA, the
 # folder of the sources. LONG: another ctest, <folder>/long, which only `ctest -C Long` runs, of the
-# long counts that INKLE_LONG_TESTS=n asks for.
+# long counts that INKLE_LONG_TESTS=n asks for. COST: about the seconds of a share, so that ctest
+# starts the longest first where it has measured none.
 function(inkle_test folder)
-  cmake_parse_arguments(ARG "" "SHARDS;LONG" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "SHARDS;LONG;COST" "LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*_test.cpp)
   if(NOT sources)
     return()
@@ -100,6 +101,9 @@ function(inkle_test folder)
     # Code is generated, not taken from the user's cache.
     set_tests_properties(${test} PROPERTIES TIMEOUT 300 LABELS fast ENVIRONMENT
       "INKLE_CACHE_DIR=;GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${shard}")
+    if(ARG_COST)
+      set_tests_properties(${test} PROPERTIES COST ${ARG_COST})
+    endif()
   endforeach()
   if(ARG_LONG)
     add_test(NAME ${folder}/long CONFIGURATIONS Long COMMAND ${name} --gtest_brief=1)
