@@ -2,6 +2,7 @@
 // is kept where it counts, so that nearly all of each error is that of the last rounding. The
 // bounds are in docs/codegen_cpu.md, which math_test.cpp checks.
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -92,10 +93,10 @@ struct Power {
   Value* high;
   Value* low;
 };
-// n next to x factor; high is null where the machine has no such tables.
+// n next to x factor; high is null but for the vectors of AVX-512.
 Power power_near(Ir& ir, Value* x, double factor) {
   const int lanes = lanes_of(x);
-  if (lanes != 8 && lanes != 16) return {};
+  if (!ir.has_avx512() || (lanes != 8 && lanes != 16)) return {};
   std::vector<double> high, low;
   for (int i = 0; i < lanes; ++i) {
     const double exact = std::exp2(static_cast<double>(i) / lanes);
@@ -118,25 +119,14 @@ Value* scale_by_f64(Ir& ir, const Power& power, Value* rest) {
   return fp_truncate(ir, fmul(ir, sum, power_of_two(ir, n, wide)), type);
 }
 
-// 2^floor(n) (high + low) (1 + e), -152 < n < 129. `subnormal` lanes need care: there the sum must
-// not be rounded before it is scaled. Lanes outside of `nonzero` underflow to 0, for which Intel's
-// processors take a hundred cycles and more, unless they are masked out. Without `subnormal` n <
-// 104 and no lane needs care.
+// 2^floor(n) (high + low) (1 + e), -152 < n < 129, by the instruction of AVX-512. `subnormal` lanes
+// need care: there the sum must not be rounded before it is scaled. Lanes outside of `nonzero`
+// underflow to 0, for which Intel's processors take a hundred cycles and more, unless they are
+// masked out. Without `subnormal` no lane needs care.
 Value* scale(Ir& ir, const Power& power, Value* e, Value* nonzero, Value* subnormal) {
   Value* rest = fma(ir, power.high, e, power.low);
   const auto fast = [&] {
-    Value* sum = fadd(ir, power.high, rest);
-    if (Value* scaled = scale_by_power(ir, sum, power.n, nonzero)) return scaled;
-    Type* type = type_of(e);
-    Value* word = to_word(ir, floor(ir, power.n));
-    if (subnormal == nullptr) {
-      // 2^-127 is 0 in bits, so that lanes of -151 do not underflow.
-      Value* most = power_of_two(ir, add(ir, word, integer(type_of(word), 24)), type);
-      return fmul(ir, fmul(ir, sum, most), like(e, 0x1p-24));
-    }
-    Value* half = ashr(ir, word, 1);
-    Value* other = sub(ir, word, half);
-    return fmul(ir, fmul(ir, sum, power_of_two(ir, half, type)), power_of_two(ir, other, type));
+    return scale_by_power(ir, fadd(ir, power.high, rest), power.n, nonzero);
   };
   if (subnormal == nullptr) return fast();
   return ir.branch(
@@ -165,22 +155,95 @@ Value* exp_by_table(Ir& ir, Value* x, bool careful) {
   return scale(ir, power, e, nonzero, careful ? is_between(ir, x, -104, -87.3365) : nullptr);
 }
 
+// Vectors of AVX2 scale by adding to the exponent: `scaled` (1 + low) = 2^(n + shift), for n next
+// to x factor, a multiple of 1/8, and n + shift within the exponents of normals.
+struct ScaledPower {
+  Value* n;
+  Value* scaled;
+  Value* low;
+};
+bool has_scaled_power(Ir& ir, Value* x) { return !ir.has_avx512() && lanes_of(x) == 8; }
+ScaledPower scaled_power(Ir& ir, Value* x, double factor, int shift) {
+  std::vector<double> high, low;
+  for (int i = 0; i < 8; ++i) {
+    const double exact = std::exp2(i / 8.0);
+    const auto near = static_cast<float>(exact);
+    // 8 n is in the low bits of the sum. From bit 20 on its upper part adds to the exponent, and i
+    // to what the table has less.
+    const int word = std::bit_cast<int>(near) + shift * (1 << 23) - i * (1 << 20);
+    high.push_back(std::bit_cast<float>(word));
+    low.push_back(exact / near - 1);
+  }
+  Value* magic = like(x, std::ldexp(1.5, 20));
+  Value* shifted = fma(ir, x, like(x, factor), magic);
+  Value* i = bits(ir, shifted);
+  Value* word = add(ir, bits(ir, look_up(ir, high, i)), shl(ir, i, 20));
+  return {fsub(ir, shifted, magic), bitcast(ir, word, type_of(x)), look_up(ir, low, i)};
+}
+
+// 2^shift exp(x).
+Value* scaled_exp(Ir& ir, Value* x, int shift) {
+  const ScaledPower power = scaled_power(ir, x, kLog2e, shift);
+  Value* r = fma(ir, power.n, like(x, -kLn2Rest), fma(ir, power.n, like(x, -kLn2), x));
+  Value* e = fma(ir, fmul(ir, r, r), polynomial(ir, r, kExp8), fadd(ir, r, power.low));
+  return fma(ir, power.scaled, e, power.scaled);
+}
+
+// 2^shift 2^x.
+Value* scaled_exp2(Ir& ir, Value* x, int shift) {
+  const ScaledPower power = scaled_power(ir, x, 1, shift);
+  Value* f = fsub(ir, x, power.n);
+  Value* e = fma(ir, polynomial(ir, f, kExp2Of8), f, power.low);
+  return fma(ir, power.scaled, e, power.scaled);
+}
+
+// An exponential whose half is `half`, which holds where x is not below `normal`. Below `zero` it
+// is 0, and between them it is exp(factor x) by f64.
+Value* doubled(Ir& ir, Value* x, Value* half, double zero, double normal, double factor) {
+  Value* result = fadd(ir, half, half);
+  const auto with_zeros = [&] {
+    return Values{select(ir, fcmp(ir, Compare::lt, x, like(x, zero)), like(x, 0), result)};
+  };
+  const auto below = [&] {
+    return ir.branch(
+        any(ir, is_between(ir, x, zero, normal)), false,
+        [&] { return Values{exp_by_f64(ir, fmax_second(ir, like(x, zero - 1), x), factor)}; },
+        with_zeros);
+  };
+  return ir.branch(any(ir, fcmp(ir, Compare::lt, x, like(x, normal))), false, below,
+                   [&] { return Values{result}; })[0];
+}
+
 }  // namespace
 
 // Beyond the limits the result is 0 or infinity already.
 Value* exp_f32(Ir& ir, Value* x) {
+  if (has_scaled_power(ir, x)) {
+    Value* within = fmin_second(ir, like(x, 89), x);
+    return doubled(ir, within, scaled_exp(ir, within, -1), -104, -86.6, 1);
+  }
   Value* within = clamp(ir, x, -104.5, 89);
   if (Value* result = exp_by_table(ir, within, true)) return result;
   return exp_by_f64(ir, within, 1);
 }
 
 Value* exp_of_small(Ir& ir, Value* x) {
+  if (has_scaled_power(ir, x)) {
+    // Of the least x, where n is -151, the bits of 2^(n + 24) are those of 0, so that nothing
+    // underflows.
+    Value* within = fmax_second(ir, like(x, -151 * std::numbers::ln2), x);
+    return fmul(ir, scaled_exp(ir, within, 24), like(x, 0x1p-24));
+  }
   Value* within = fmax_second(ir, like(x, -104.5), x);
   if (Value* result = exp_by_table(ir, within, false)) return result;
   return exp_by_f64(ir, within, 1);
 }
 
 Value* exp2_f32(Ir& ir, Value* x) {
+  if (has_scaled_power(ir, x)) {
+    Value* within = fmin_second(ir, like(x, 128.5), x);
+    return doubled(ir, within, scaled_exp2(ir, within, -1), -150.5, -125, std::numbers::ln2);
+  }
   Value* safe = clamp(ir, x, -151, 128.5);
   if (const Power power = power_near(ir, safe, 1); power.high != nullptr) {
     Value* f = fsub(ir, safe, power.n);
