@@ -47,10 +47,32 @@ Association association_of(const Nest& nest) {
   return Association::rows;
 }
 
-bool is_float_reduction(const Stage& stage) {
+// Whether threads of a GPU may share the terms of one of its sums.
+bool is_float_sum(const Stage& stage) {
   const bool adds = stage.reduce == ReduceOp::sum || stage.reduce == ReduceOp::prod ||
                     stage.reduce == ReduceOp::welford || stage.reduce == ReduceOp::online_softmax;
-  return stage.kind == StageKind::reduction && adds && abi::is_float(stage.accumulator);
+  const bool combines = stage.kind == StageKind::reduction || stage.kind == StageKind::scan;
+  return combines && adds && abi::is_float(stage.accumulator);
+}
+
+// Whether threads of a GPU may add to one element of floats.
+bool adds_to_floats(const Kernel& kernel, const Stage& stage) {
+  return std::any_of(stage.stores.begin(), stage.stores.end(), [&](const StageStore& store) {
+    return store.mode == loop::StoreMode::atomic_add && store.target < kernel.params.size() &&
+           abi::is_float(kernel.params[store.target].dtype);
+  });
+}
+
+std::string why_not_invariant(const Kernel& kernel) {
+  const auto* loops = std::get_if<LoopKernel>(&kernel.body);
+  if (loops == nullptr) return {};
+  const std::vector<Stage>& stages = loops->stages;
+  if (std::any_of(stages.begin(), stages.end(), is_float_sum)) {
+    return "how many threads of a GPU share a sum depends on how many sums there are";
+  }
+  const bool adds = std::any_of(stages.begin(), stages.end(),
+                                [&](const Stage& stage) { return adds_to_floats(kernel, stage); });
+  return adds ? "threads of a GPU add to an element in any order" : "";
 }
 
 std::string why_not_invariant(const Step& step, bool in_blocks) {
@@ -65,12 +87,7 @@ std::string why_not_invariant(const Step& step, bool in_blocks) {
     return "the library's attention may have an order of its own for each size";
   }
   if (std::holds_alternative<EagerStep>(step.action)) return "it runs in eager";
-  const auto& kernel = std::get<KernelStep>(step.action).kernel;
-  const auto* loops = std::get_if<LoopKernel>(&kernel.body);
-  if (!in_blocks || loops == nullptr) return {};
-  return std::any_of(loops->stages.begin(), loops->stages.end(), is_float_reduction)
-             ? "how many threads of a GPU share a sum depends on how many sums there are"
-             : "";
+  return in_blocks ? why_not_invariant(std::get<KernelStep>(step.action).kernel) : "";
 }
 
 }  // namespace

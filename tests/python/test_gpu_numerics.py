@@ -27,14 +27,14 @@ def told(f: Callable[..., Any], count: int, numerics: str) -> dict[str, str]:
 
 
 def told_of(f: Callable[..., Any], operands: list[tuple[tuple[int, ...], torch.dtype]], numerics: str,
-            device: str = "cuda:0") -> dict[str, str]:  # fmt: skip
+            device: str = "cuda:0", **more: Any) -> dict[str, str]:  # fmt: skip
     with FakeTensorMode():
         xs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in operands]
     gm = make_fx(f, tracing_mode="fake")(*xs)
     walker = GraphImporter(gm, "program", set(), {}, numerics=numerics)
     walker.run()
     _, facts = _inkle.Compiler.null("sm_90a").compile(
-        walker.importer, native_options(parse(None, {"numerics": numerics}), False), walker.targets,
+        walker.importer, native_options(parse(None, {"numerics": numerics, **more}), False), walker.targets,
         as_strided,
     )  # fmt: skip
     left = {op: why for op, _, why in walker.importer.eager}
@@ -184,6 +184,8 @@ NOT_HELD: dict[str, tuple[int, Callable[..., Any], str]] = {
     "rows": (1, lambda x: x.sum(-1), "how many threads of a GPU share a sum"),
     "norms": (1, lambda x: F.layer_norm(x, (16,)), "how many threads of a GPU share a sum"),
     "softmax": (1, lambda x: x.softmax(-1), "how many threads of a GPU share a sum"),
+    "scans": (1, lambda x: x.cumsum(-1), "how many threads of a GPU share a sum"),
+    "products of scans": (1, lambda x: x.cumprod(0), "how many threads of a GPU share a sum"),
     "products": (2, lambda x, y: x @ y.t(), "the library's matrix products have an order"),
 }
 
@@ -196,5 +198,26 @@ def test_what_batch_invariant_does_not_hold(name: str) -> None:
 
 
 def test_what_batch_invariant_holds() -> None:
-    assert told(lambda x, y: (x.exp() * y + x.amax(-1, keepdim=True), x.argmax(-1)), 2,
-                "batch_invariant") == {}  # fmt: skip
+    def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        chosen = x.argmax(-1, keepdim=True)
+        counted = (x > 0).sum(-1), (x > 0).long().cumsum(-1)
+        moved = x.gather(1, chosen), x.scatter(1, chosen, 1.0), F.max_pool2d(x[None, None], 2)
+        return x.exp() * y + x.amax(-1, keepdim=True), *x.cummax(-1), *counted, *moved
+
+    assert told(f, 2, "batch_invariant") == {}
+
+
+SCATTERS: dict[str, Callable[..., Any]] = {
+    "index_add": lambda x, i: x.index_add(0, i[:, 0], x),
+    "scatter_add": lambda x, i: x.scatter_add(1, i, x),
+    "index_put": lambda x, i: x.index_put((i[:, 0],), x, accumulate=True),
+    "embedding": lambda x, i: aten.embedding_dense_backward.default(x, i[:, 0], 8, -1, False),
+}
+
+
+@pytest.mark.parametrize("name", SCATTERS)
+def test_batch_invariant_adds_in_order_unless_it_is_told_not_to(name: str) -> None:
+    operands = [((8, 16), torch.float32), ((8, 16), torch.int64)]
+    assert told_of(SCATTERS[name], operands, "batch_invariant") == {}
+    found = told_of(SCATTERS[name], operands, "batch_invariant", deterministic=False)
+    assert list(found.values()) == ["threads of a GPU add to an element in any order"], found
