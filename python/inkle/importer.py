@@ -75,7 +75,8 @@ def nodes_of(error: Exception, gm: torch.fx.GraphModule) -> dict[str, str]:
 
 @dataclasses.dataclass
 class _Held:
-    """What a node stands for that is no tensor: an object that only eager can use."""
+    """What a node or argument stands for that is no tensor: an object that only eager can use, as an int
+    of more than 64 bits."""
 
     value: Any
 
@@ -257,7 +258,7 @@ class GraphImporter:
             if isinstance(meta, (torch.SymInt, torch.SymBool, int)):
                 return self._integer(meta)
             raise UnsupportedGraph(f"{value.name} is used as an argument")
-        if isinstance(value, int) and not _has_64_bits(value):
+        if isinstance(value, int) and not _fits(value):
             return _Held(value)
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
@@ -431,7 +432,7 @@ class GraphImporter:
             if isinstance(value, torch.SymInt):
                 return OPERAND
             if isinstance(value, int) and not isinstance(value, bool):
-                return OPERAND if _has_64_bits(value) else value
+                return OPERAND if _fits(value) else value
             return [template(v) for v in value] if isinstance(value, (list, tuple)) else value
 
         return OpCall(node.target, [template(a) for a in arguments], _tensors_of(node, kinds))
@@ -442,7 +443,7 @@ class GraphImporter:
             self._values[node] = self._integer(meta)
             return
         if isinstance(meta, int):
-            self._values[node] = meta
+            self._values[node] = meta if _fits(meta) else _Held(meta)
             return
         name = str(node.target)
         if isinstance(meta, torch.SymBool) or "_assert" in name or "sym_constrain" in name:
@@ -477,6 +478,11 @@ class GraphImporter:
                 self.importer.output(found)
             elif not self.importer.output_as(found, strides):
                 del self.output_strides[position]
+
+
+def _fits(value: int) -> bool:
+    """In the 64 bits of the compiler's integers."""
+    return LEAST_INTEGER <= value <= LARGEST_INTEGER
 
 
 def _is_condition(argument: Any) -> bool:
@@ -525,10 +531,6 @@ def _holds(argument: Any) -> bool:
     if isinstance(argument, list):
         return any(_holds(a) for a in argument)
     return isinstance(argument, _Held)
-
-
-def _has_64_bits(number: int) -> bool:
-    return LEAST_INTEGER <= number <= LARGEST_INTEGER
 
 
 def _without_held(argument: Any) -> Any:
