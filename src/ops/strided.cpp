@@ -1,7 +1,6 @@
 // Views of two dimensions at once or through memory: diagonals, windows, strides.
 #include <algorithm>
 #include <functional>
-#include <limits>
 
 #include "base/error.h"
 #include "ops/elementwise.h"
@@ -24,7 +23,8 @@ struct Diagonal {
 Diagonal diagonal_arguments(const Inference& args) {
   const std::size_t rank = args.tensor(0).rank();
   const Diagonal d{args.dim(args.constant_integer(2), rank),
-                   args.dim(args.constant_integer(3), rank), args.constant_integer(1)};
+                   args.dim(args.constant_integer(3), rank),
+                   std::max(args.constant_integer(1), -sym::Range::kMax)};
   if (d.dim1 == d.dim2) args.fail("the two dimensions must differ");
   return d;
 }
@@ -51,10 +51,9 @@ Types infer_diagonal(Inference& args) {
 // Where a diagonal begins in the dimension that its offset is of. One without elements begins where
 // the tensor does, as in ATen, however large the offset.
 Expr diagonal_start(const Diagonal& d, Expr length) {
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   const Expr one = length.context().constant(1);
   const Expr is_some = sym::bounds(length).low > 0 ? one : min(length, one);
-  return is_some * (d.offset < 0 ? -std::max(d.offset, -kMost) : d.offset);
+  return is_some * std::abs(d.offset);
 }
 
 void lower_diagonal(Lowering& l) {

@@ -7,10 +7,34 @@ using graph::Argument;
 using graph::Expr;
 using graph::Type;
 
+namespace {
+
+// Whether what reads `from` has the same types where it reads `to`. The two may have the same sizes
+// by a guard, which says nothing of expressions in them.
+bool reads_alike(const graph::Graph& graph, graph::ValueId from, graph::ValueId to) {
+  for (const graph::Node& node : graph.nodes) {
+    bool reads = false;
+    graph::for_each_operand(node, [&](graph::ValueId v) { reads = reads || v == from; });
+    if (!reads || node.op->infer == nullptr) continue;
+    graph::Node other = node;
+    graph::replace_operands(other, [&](graph::ValueId v) { return v == from ? to : v; });
+    const std::vector<Type> types = graph::infer_types(graph, *node.op, other.args);
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      const Type& given = graph.type(node.results[i]);
+      if (!graph::result_difference(*node.op, types[i], given).empty()) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
 bool same_type(Match& match) {
   Type x = match.type("x");
   x.strides.reset();
-  return graph::type_difference(x, match.root_type()).empty();
+  const Type& root = match.root_type();
+  if (!graph::type_difference(x, root).empty()) return false;
+  return x.sizes == root.sizes || reads_alike(match.graph(), match.root(), match.value("x"));
 }
 
 bool holds_exactly(DType to, DType from) {

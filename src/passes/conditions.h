@@ -7,7 +7,7 @@
 
 namespace inkle::passes {
 
-// x has the root's dtype, device and sizes.
+// x has the root's dtype, device and sizes, also to what reads the root.
 [[nodiscard]] bool same_type(Match& match);
 // Every value of `from` is a value of `to`.
 [[nodiscard]] bool holds_exactly(graph::DType to, graph::DType from);

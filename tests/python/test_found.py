@@ -159,6 +159,24 @@ FOUND: dict[str, Program] = {
         "c64", 5, n=Argument("int", value=3, later=(2**31 + 1, 6031666314076813094)), dynamic=True,
         statements=["v1 = n << 2", "x.fill_(1)", "v2 = x.flatten()"], results=["v2", "v1"],
     ),
+    "a quotient by an int beyond 64 bits": of(
+        "f32", 3, n=Argument("int", value=9, later=(2**63 - 1, 6)), statements=["v1 = n + 1", "v2 = x / v1"],
+        results=["v2"],
+    ),
+    # A slice of all, by a guard alone: what reads it has a size that follows from its own.
+    "a slice that ends before the beginning of a whole slice": of(
+        "f32", 5, n=Argument("int", value=-68719476735, later=(-4194305, 2**32 + 1)), dynamic=True,
+        statements=["v1 = x[n // 2 :]", "v2 = v1[: min(n, 3)]"], results=["v2"],
+    ),
+    "a diagonal far beyond the sizes": of(
+        "f64", 1, 5, n=Argument("int", value=2**63 - 2, later=(-(2**63), 2**32)), dynamic=True,
+        statements=["v1 = x.diagonal(n)", "v2 = (x * 2).diagonal(n)", "v3 = n % 5"], results=["v1", "v2", "v3"],
+    ),
+    # Exponents of integers that f64 does not hold.
+    "an odd power": of(
+        "i64", 4, n=Argument("int", value=2**53 + 1, later=(2**63 - 1, 7)), statements=["v1 = x.sign() * 3 - 2", "v2 = v1 ** n"],
+        results=["v2"],
+    ),
     "conditions of ints among the results": of(
         "f32", 2, n=Argument("int", value=-3, later=(5, 7)), m=Argument("int", value=4, later=(4, 7)), dynamic=True,
         statements=["v1 = x * 2", "v2 = n > 3", "v3 = n == m", "v4 = n < n"], results=["v1", "v2", "v3", "v4"],
