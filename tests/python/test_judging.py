@@ -191,6 +191,26 @@ def test_random_programs_are_excused_by_equal_values_or_the_same_error(monkeypat
     assert not places._is_torchs(program, 0, "cpu", found, None)
 
 
+@pytest.mark.parametrize("message, is_wrong", [
+    ("no rows", True), ("\"sort\" not implemented for 'Half'", False),
+])  # fmt: skip
+def test_a_random_program_that_eager_refuses_is_refused(monkeypatch, message, is_wrong):
+    run = places._run
+
+    def refused(function: Any, *given: Any) -> Any:
+        if isinstance(function, places.Program) or is_refused:
+            raise RuntimeError(message)
+        return run(function, *given)
+
+    monkeypatch.setattr(places, "_run", refused)
+    monkeypatch.setattr(places, "_is_torchs", lambda *_: False)
+    is_refused = False
+    text, _ = places.check(0, "cpu")
+    assert (message in text) == is_wrong and bool(text) == is_wrong
+    is_refused = True
+    assert places.check(0, "cpu") == ("", False)
+
+
 @pytest.mark.parametrize("mine, theirs, is_same", [
     (None, None, True),
     (ValueError("size s0 of u12 in __compiled_fn_3_ab"), ValueError("size s1 of u7 in __compiled_fn_5_cd"), True),
