@@ -104,6 +104,7 @@ def _facts(compiled: Any, texts: Any) -> tuple[Any, Any, dict[str, Any]]:
         "title": report.name,
         "stages": [("frontend", report.frontend_seconds), *map(tuple, report.stages)],
         "steps": report.steps,
+        "schedules": report.schedules,
         "kernels": report.kernels,
         "kernels_reused": report.kernels_reused,
         "bytes_moved": report.bytes_moved,

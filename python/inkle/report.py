@@ -49,6 +49,8 @@ class GraphReport:
     stages: list[tuple[str, float]] = dataclasses.field(default_factory=list)
     steps: list[dict[str, str]] = dataclasses.field(default_factory=list)
     optional_passes: list[str] = dataclasses.field(default_factory=list)
+    # By kernel of the plan: the fused kernel and its schedule as text.
+    schedules: list[str] = dataclasses.field(default_factory=list)
     kernels: int = 0
     kernels_reused: int = 0
     launches: int = 0

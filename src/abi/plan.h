@@ -206,8 +206,8 @@ struct DeviceKernel {
 // Its code is Code::functions, or in one of Code::images, by the kernel's number.
 struct KernelDecl {
   std::string name;
-  std::string text;      // canonical text of kernel and schedule
-  std::string code_key;  // hash of the text
+  std::string text;      // of the kernel IR that its code was printed from
+  std::string code_key;  // hash of what it was made of: the fused kernel with its schedule
   std::optional<DeviceKernel> device;
 };
 

@@ -216,7 +216,7 @@ class Maker {
       json one = {{"kind", step.kind}, {"label", step.label}};
       if (!step.kernel.empty()) {
         const std::size_t k = number.at(step.kernel);
-        one["kernel"] = text_.put(plan.kernels[k].text, ".txt");
+        one["kernel"] = text_.put(compiled.report.schedules.at(k), ".txt");
         one["code"] = code(compiled.report.code[k], plan.kernels[k]);
         if (const auto& device = plan.kernels[k].device) {
           one["threads"] = device->block_threads;

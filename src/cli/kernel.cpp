@@ -1,24 +1,34 @@
-// `inkle kernel`: texts of the kernel IR. `run` interprets one with all its threads under many
-// schedules and says what is wrong with it; `mutate` makes it wrong in one place after the other
-// and says what was noticed.
+// `inkle kernel`: texts of the kernel IR, in files of their own or in packages. `run` interprets
+// one with all its threads under many schedules and says what is wrong with it; `mutate` makes it
+// wrong in one place after the other and says what was noticed.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <optional>
+#include <span>
 
+#include "abi/plan.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "kernel/interpret_inputs.h"
 #include "kernel/mutate.h"
 #include "kernel/parse.h"
 #include "kernel/verify.h"
+#include "package/package.h"
+#include "package/signature.h"
 
 namespace inkle::cli {
 namespace {
 
 struct KernelTextArguments {
   std::string file;
+  std::string name;    // of a package's kernels
+  std::string target;  // of a package's targets
+  std::optional<std::string> key;
   std::vector<std::string> sizes;
   std::uint64_t inputs = 0;
   std::int64_t elements = 0;
@@ -27,11 +37,51 @@ struct KernelTextArguments {
   kernel::CheckOptions check;
 };
 
-kernel::ParsedKernel load_kernel(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) user_error("{}: cannot be read", path);
+// The plan of the target that is asked for, else of the first. Nothing is loaded to run.
+abi::Plan plan_of_package(const KernelTextArguments& a) {
+  using package::Package;
+  const auto package = Package::open(a.file, Package::Use::read, {}, package::Trust::of(a.key));
+  std::vector<package::Contents> all = package->check_all();
+  std::vector<std::string_view> targets;
+  for (const package::Section& section : package->sections()) {
+    if (section.kind != package::SectionKind::plan) continue;
+    if (a.target.empty() || section.target == a.target) {
+      return std::move(all.at(targets.size()).plan);
+    }
+    targets.push_back(section.target);
+  }
+  user_error("{}: no target '{}', only {}", a.file, a.target, fmt::join(targets, ", "));
+}
+
+kernel::ParsedKernel kernel_of_package(const KernelTextArguments& a) {
+  const abi::Plan plan = plan_of_package(a);
+  std::vector<std::string_view> names;
+  for (const abi::KernelDecl& kernel : plan.kernels) {
+    names.emplace_back(kernel.name);
+    if (kernel.name != a.name) continue;
+    if (kernel.text.empty()) {
+      user_error("{}: holds no text of {}; build it again with this version", a.file, a.name);
+    }
+    return kernel::parse_kernel(kernel.text, fmt::format("{}:{}", a.file, a.name));
+  }
+  user_error("{}: {}; give --kernel NAME, one of {}", a.file,
+             a.name.empty() ? "is a package" : fmt::format("has no kernel '{}'", a.name),
+             fmt::join(names, ", "));
+}
+
+kernel::ParsedKernel load_kernel(const KernelTextArguments& a) {
+  std::ifstream file(a.file, std::ios::binary);
+  if (!file) user_error("{}: cannot be read", a.file);
+  std::array<char, 8> start{};
+  file.read(start.data(), start.size());
+  if (package::Package::is_package(std::as_bytes(std::span(start)))) return kernel_of_package(a);
+  if (!a.name.empty() || !a.target.empty() || a.key) {
+    user_error("{}: is no package, which --kernel, --target and --key are about", a.file);
+  }
+  file.clear();
+  file.seekg(0);
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  return kernel::parse_kernel(text, path);
+  return kernel::parse_kernel(text, a.file);
 }
 
 kernel::Inputs make_inputs(const kernel::Kernel& kernel, const KernelTextArguments& a,
@@ -48,7 +98,7 @@ kernel::Inputs make_inputs(const kernel::Kernel& kernel, const KernelTextArgumen
 }
 
 void run_kernel(const KernelTextArguments& a) {
-  const kernel::ParsedKernel parsed = load_kernel(a.file);
+  const kernel::ParsedKernel parsed = load_kernel(a);
   kernel::verify(parsed.kernel);
   const kernel::Inputs inputs = make_inputs(parsed.kernel, a, kernel::Digits::few);
   const kernel::CheckResult result = kernel::check(parsed.kernel, inputs.instances, a.check);
@@ -65,7 +115,7 @@ void run_kernel(const KernelTextArguments& a) {
 }
 
 void mutate_kernel(const KernelTextArguments& a) {
-  const kernel::ParsedKernel parsed = load_kernel(a.file);
+  const kernel::ParsedKernel parsed = load_kernel(a);
   kernel::verify(parsed.kernel);
   const kernel::Inputs inputs = make_inputs(parsed.kernel, a, kernel::Digits::many);
   constexpr std::array<std::string_view, 4> kVerdicts = {"verifier", "interpreter", "result",
@@ -88,7 +138,10 @@ void mutate_kernel(const KernelTextArguments& a) {
 }
 
 void add_options(CLI::App& command, KernelTextArguments& a) {
-  command.add_option("file", a.file, "kernel text")->required();
+  command.add_option("file", a.file, "kernel text, or a package")->required();
+  command.add_option("--kernel", a.name, "of a package: the kernel's name");
+  command.add_option("--target", a.target, "of a package: the target; default: the first");
+  add_key_option(command, a.key);
   command.add_option("--size", a.sizes, "SYMBOL=NUMBER, sizes; default: hints, or small values");
   command.add_option("--inputs", a.inputs, "seed of the arguments' values");
   command.add_option("--elements", a.elements, "of each argument whose size is [?]")

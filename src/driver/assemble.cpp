@@ -229,7 +229,7 @@ class Assembler {
     for (const UniqueKernel& kernel : kernels_) {
       abi::KernelDecl decl;
       decl.name = kernel.name;
-      decl.text = kernel.text;
+      decl.text = kernel.compiled.text;
       decl.code_key = fmt::format("{:016x}", hash_bytes(kernel.text));
       if (kernel.compiled.device) {
         decl.device = kernel.compiled.device;

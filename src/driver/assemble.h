@@ -19,7 +19,7 @@ struct KernelChoice {
 
 struct UniqueKernel {
   std::string name;
-  std::string text;
+  std::string text;  // text_of() kernel and schedule
   TargetKernel compiled;
 };
 

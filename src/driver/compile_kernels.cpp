@@ -79,6 +79,7 @@ abi::PlanAndCode Compiler::generate(schedule::ScheduledProgram& scheduled,
           {made.compiled.ir, made.compiled.assembly, made.compiled.object, made.compiled.seconds});
     }
   }
+  for (const UniqueKernel& made : unique) report.schedules.push_back(made.text);
   report.kernels = static_cast<std::uint32_t>(unique.size());
   Assembled made = assemble(scheduled, choices, unique, *target_);
   return {std::make_shared<const abi::Plan>(std::move(made.plan)),

@@ -236,10 +236,10 @@ std::string kernel_card(const Page& page, std::size_t k) {
     right += fmt::format(" · {} · {}", time_text(f.microseconds),
                          percent_text(f.microseconds / page.facts.microseconds));
   }
-  const std::vector<std::string> lines = parts_of(kernel.text, "\n");
+  const auto& schedules = page.in.report.schedules;
   std::string text;
   std::string schedule;
-  for (const std::string& line : lines) {
+  for (const std::string& line : parts_of(k < schedules.size() ? schedules[k] : "", "\n")) {
     if (line.starts_with("schedule ")) {
       schedule = line.substr(9);
     } else {
@@ -247,11 +247,12 @@ std::string kernel_card(const Page& page, std::size_t k) {
     }
   }
   const KernelCodeText* code = k < page.in.report.code.size() ? &page.in.report.code[k] : nullptr;
-  std::string body =
-      fact("launched by", launches) + fact("schedule", "<code>" + escaped(schedule) + "</code>");
+  std::string body = fact("launched by", launches);
+  if (!schedule.empty()) body += fact("schedule", "<code>" + escaped(schedule) + "</code>");
   if (code != nullptr && code->seconds > 0)
     body += fact("compiled in", time_text(code->seconds * 1e6));
   body = "<dl class=\"facts\">" + body + "</dl>" + code_block(text);
+  if (!kernel.text.empty()) body += folded("Kernel IR", plain_block(kernel.text));
   const std::string* const source = page.in.code == nullptr || k >= page.in.code->sources.size()
                                         ? nullptr
                                         : page.in.code->sources[k].get();

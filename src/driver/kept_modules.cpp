@@ -24,15 +24,22 @@ struct Place {
   std::string module;
   abi::DeviceKernel kernel;
   std::int64_t workspace_bytes = 0;
+  std::string text;  // of the kernel IR
 };
 
 std::string to_text(const Place& place) {
   const abi::DeviceKernel& k = place.kernel;
-  return json{{"module", place.module},       {"entry", k.entry},
-              {"threads", k.block_threads},   {"shared", k.shared_bytes},
-              {"cluster", k.cluster_blocks},  {"has_workspace", k.has_workspace},
-              {"can_fail", k.can_fail},       {"waits", k.waits},
-              {"co_resident", k.co_resident}, {"workspace", place.workspace_bytes}}
+  return json{{"module", place.module},
+              {"entry", k.entry},
+              {"threads", k.block_threads},
+              {"shared", k.shared_bytes},
+              {"cluster", k.cluster_blocks},
+              {"has_workspace", k.has_workspace},
+              {"can_fail", k.can_fail},
+              {"waits", k.waits},
+              {"co_resident", k.co_resident},
+              {"workspace", place.workspace_bytes},
+              {"text", place.text}}
       .dump();
 }
 
@@ -50,6 +57,7 @@ std::optional<Place> place_of(std::string_view text) {
     k.waits = from.at("waits").get<bool>();
     k.co_resident = from.at("co_resident").get<bool>();
     place.workspace_bytes = from.at("workspace").get<std::int64_t>();
+    place.text = from.at("text").get<std::string>();
     const bool makes_sense = !k.entry.empty() && k.block_threads > 0 && k.shared_bytes >= 0 &&
                              k.cluster_blocks > 0 && place.workspace_bytes >= 0;
     if (makes_sense) return place;
@@ -109,6 +117,7 @@ std::optional<TargetKernel> KeptModules::find(const TargetUnit& unit) {
   if (found.image == nullptr) return {};
   found.device = std::move(place->kernel);
   found.scratch_bytes = context->constant(place->workspace_bytes);
+  found.text = std::move(place->text);
   return found;
 }
 
@@ -120,7 +129,7 @@ void KeptModules::keep(const TargetUnit& unit, const TargetKernel& made) {
     digest = cache::digest_of(text_of(*made.image->data));
     store_->put(key_of_module(digest), *made.image->data);
   }
-  const std::string text = to_text({digest, *made.device, *bytes});
+  const std::string text = to_text({digest, *made.device, *bytes, made.text});
   store_->put(key_of(unit), std::as_bytes(std::span(text)));
 }
 

@@ -89,7 +89,9 @@ struct Report {
   // What pass_limit counts, "STAGE/PASS" in order, whether it ran or not.
   std::vector<std::string> optional_passes;
   std::vector<StepReport> steps;
-  std::vector<KernelCodeText> code;  // by the plan's kernels, if that is kept
+  // By the plan's kernels: what each was made of, the fused kernel and its schedule as text.
+  std::vector<std::string> schedules;
+  std::vector<KernelCodeText> code;  // likewise, if that is kept
   std::uint32_t kernels = 0;         // distinct generated kernels
   std::uint32_t kernels_reused = 0;  // of those, compiled for an earlier program
   std::uint32_t launches = 0;

@@ -47,6 +47,7 @@ json to_json(const Report& report) {
   }
   return {{"steps", std::move(steps)},
           {"not_held", std::move(not_held)},
+          {"schedules", report.schedules},
           {"kernels", report.kernels},
           {"launches", report.launches},
           {"library_calls", report.library_calls},
@@ -66,6 +67,9 @@ Report from_json(const json& from) {
   for (const json& op : from.at("not_held")) {
     report.not_held.push_back(
         {op.at(0).get<std::string>(), op.at(1).get<std::string>(), op.at(2).get<std::string>()});
+  }
+  if (const auto at = from.find("schedules"); at != from.end()) {  // older packages have none
+    report.schedules = at->get<std::vector<std::string>>();
   }
   report.kernels = report.kernels_reused = from.at("kernels").get<std::uint32_t>();
   report.launches = from.at("launches").get<std::uint32_t>();

@@ -65,7 +65,8 @@ struct TargetKernel {
   std::shared_ptr<void> code;                     // keeps `function` valid
   std::shared_ptr<const std::vector<std::byte>> object;  // of the CPU: what `function` is of
   std::shared_ptr<const std::string> source;             // text of `device`'s function
-  std::string ir;                                        // what the machine code was made of
+  std::string text;  // of the kernel IR that the code was printed from
+  std::string ir;    // LLVM IR or CUDA C++, what the machine code was made of
   std::string assembly;
   double seconds = 0;  // to emit and compile it
 };

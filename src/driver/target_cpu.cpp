@@ -23,6 +23,13 @@ namespace inkle::driver {
 #ifdef INKLE_CPU
 namespace {
 
+// Of an entry of the cache. Equal kernels have one entry, whatever their names.
+struct EntryStart {
+  std::int64_t scratch = 0;
+  std::uint64_t text = 0;
+};
+const std::string kTextStart = "kernel @";
+
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const codegen::cpu::TargetOptions& options)
@@ -102,6 +109,7 @@ class CpuBackend final : public Backend {
       kernel.scratch_bytes = made.scratch_bytes;
       kernel.code = std::move(made.code);
       kernel.object = std::move(made.object);
+      kernel.text = std::move(made.text);
       kernel.ir = std::move(made.ir);
       kernel.assembly = std::move(made.assembly);
       kernel.seconds = made.emit_seconds + made.compile_seconds;
@@ -149,17 +157,21 @@ class CpuBackend final : public Backend {
     return loops.empty() ? nullptr : &loops[0].extent.context();
   }
 
-  // Bytes of scratch, then the object file. Whether there is such an entry.
+  // Bytes of scratch, those of the text, the text without its name, then the object file. Whether
+  // there is such an entry.
   static bool take(std::optional<std::vector<std::byte>> entry, const TargetUnit& unit,
                    TargetKernel& kernel) {
     sym::Context* const context = context_of(*unit.kernel);
-    std::int64_t scratch = 0;
-    if (!entry || context == nullptr || entry->size() < sizeof scratch) return false;
-    std::memcpy(&scratch, entry->data(), sizeof scratch);
-    if (scratch < 0) return false;
-    kernel.scratch_bytes = context->constant(scratch);
-    kernel.object = std::make_shared<const std::vector<std::byte>>(entry->begin() + sizeof scratch,
-                                                                   entry->end());
+    EntryStart start;
+    if (!entry || context == nullptr || entry->size() < sizeof start) return false;
+    std::memcpy(&start, entry->data(), sizeof start);
+    const std::span<const std::byte> rest = std::span(*entry).subspan(sizeof start);
+    if (start.scratch < 0 || start.text > rest.size()) return false;
+    kernel.scratch_bytes = context->constant(start.scratch);
+    kernel.text = kTextStart + unit.name;
+    kernel.text.append(reinterpret_cast<const char*>(rest.data()), start.text);
+    kernel.object =
+        std::make_shared<const std::vector<std::byte>>(rest.begin() + start.text, rest.end());
     return true;
   }
 
@@ -194,10 +206,14 @@ class CpuBackend final : public Backend {
   static void keep(cache::Store& store, const cache::Key& key, const TargetKernel& kernel) {
     const auto scratch = kernel.scratch_bytes.constant();
     if (!scratch || kernel.object == nullptr) return;
-    const std::int64_t bytes = *scratch;
-    std::vector<std::byte> entry(sizeof bytes + kernel.object->size());
-    std::memcpy(entry.data(), &bytes, sizeof bytes);
-    std::copy(kernel.object->begin(), kernel.object->end(), entry.begin() + sizeof bytes);
+    const std::string_view text = std::string_view(kernel.text).substr(kernel.text.find('('));
+    const EntryStart start{*scratch, text.size()};
+    std::vector<std::byte> entry;
+    for (const std::span<const std::byte> part :
+         {std::as_bytes(std::span(&start, 1)), std::as_bytes(std::span(text)),
+          std::span<const std::byte>(*kernel.object)}) {
+      entry.insert(entry.end(), part.begin(), part.end());
+    }
     store.put(key, entry);
   }
 

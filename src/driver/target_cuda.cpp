@@ -196,6 +196,7 @@ class CudaBackend final : public Backend {
       one.scratch_bytes = kernel.workspace_bytes;
       if (kernel.source) one.ir = *kernel.source;
       one.source = std::move(kernel.source);
+      one.text = std::move(kernel.text);
       one.device = std::move(kernel.kernel);
       one.seconds = each;
       result.push_back(std::move(one));

@@ -137,8 +137,8 @@ class Packer {
                                              d.shared_bytes, d.cluster_blocks, d.has_workspace,
                                              d.can_fail, d.waits, d.co_resident);
     }
-    return binary::CreateKernel(out_, string(k.name), string(k.text), string(k.code_key),
-                                on_device);
+    return binary::CreateKernel(out_, string(k.name), string(k.code_key), on_device,
+                                string(k.text));
   }
 
   Offset<binary::Operand> operand(const abi::Operand& o) {

@@ -88,6 +88,7 @@ driver::Report report_of(const nb::dict& facts) {
     report.steps.push_back({get<std::string>(step, "kind"), get<std::string>(step, "label"),
                             get<std::string>(step, "source"), get<std::string>(step, "kernel")});
   }
+  report.schedules = get<std::vector<std::string>>(facts, "schedules");
   report.kernels = get<std::uint32_t>(facts, "kernels");
   report.kernels_reused = get<std::uint32_t>(facts, "kernels_reused");
   report.bytes_moved = get<std::int64_t>(facts, "bytes_moved");

@@ -157,6 +157,7 @@ nb::dict report_dict(const driver::Report& report) {
     steps.append(step);
   }
   result["steps"] = steps;
+  result["schedules"] = nb::cast(report.schedules);
   result["kernels"] = report.kernels;
   result["kernels_reused"] = report.kernels_reused;
   result["launches"] = report.launches;

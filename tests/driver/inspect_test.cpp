@@ -97,6 +97,7 @@ TEST(Inspect, PageHasEverySection) {
   for (const char* id : {"summary", "steps", "memory", "fusion", "kernels", "graph", "s0", "k0"}) {
     EXPECT_EQ(count(page, std::string("id=\"") + id + "\""), 1U) << id;
   }
+  EXPECT_NE(page.find("kernel @"), std::string::npos);     // kernel IR
   EXPECT_NE(page.find("define void"), std::string::npos);  // LLVM IR
   EXPECT_NE(page.find("Assembly"), std::string::npos);
   EXPECT_NE(page.find("<svg"), std::string::npos);
@@ -125,6 +126,7 @@ TEST(Inspect, TextsAreEscaped) {
   for (auto& b : plan->buffers) b.name = hostile;
   for (auto& a : plan->arguments) a.name = hostile;
   for (auto& k : plan->kernels) k.name = k.text = hostile;
+  for (std::string& s : inspection.report.schedules) s = hostile + "\nschedule " + hostile;
   for (auto& s : plan->steps) s.source = hostile;
   inspection.plan = plan;
   for (StepReport& s : inspection.report.steps) s = {hostile, hostile, hostile, hostile};

@@ -2,8 +2,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "codegen/cuda/compiler.h"
 #include "driver/pipeline.h"
 #include "graph/text.h"
+#include "kernel/parse.h"
+#include "kernel/verify.h"
 #include "ops/table.h"
 
 namespace inkle::driver {
@@ -47,6 +50,38 @@ TEST(KeptCode, TextAloneIsNotCompiled) {
   EXPECT_NE(compiled.report.code[0].ir.find("__global__"), std::string::npos);
   ASSERT_FALSE(compiled.code->images.empty());
   for (const auto& image : compiled.code->images) EXPECT_TRUE(image.data->empty());
+}
+
+// Text of the kernel IR that parses back, is right, and has nothing of the program: its name is the
+// kernel's, and no line of the user's stands in it.
+void expect_kernel_ir(const abi::Plan& plan) {
+  ASSERT_EQ(plan.kernels.size(), 1U);
+  for (const abi::KernelDecl& kernel : plan.kernels) {
+    const kernel::ParsedKernel parsed = kernel::parse_kernel(kernel.text, kernel.name);
+    EXPECT_EQ(kernel::to_string(parsed.kernel), kernel.text);
+    EXPECT_EQ(parsed.kernel.name, kernel.name);
+    EXPECT_TRUE(parsed.kernel.sources.empty());
+    kernel::verify(parsed.kernel);
+  }
+}
+
+TEST(KeptCode, PlansHoldTheKernelIrOfTheirCode) {
+  Compiler compiler;
+  const Compiled first = compiler.compile(parsed(""), {});
+  expect_kernel_ir(*first.plan);
+  ASSERT_EQ(first.report.schedules.size(), 1U);
+  EXPECT_NE(first.report.schedules[0].find("\nschedule "), std::string::npos);
+  const Compiled again = compiler.compile(parsed(""), {});
+  EXPECT_EQ(again.report.kernels_reused, 1U);
+  EXPECT_EQ(again.plan->kernels[0].text, first.plan->kernels[0].text);
+}
+
+TEST(KeptCode, PlansOfAGpuDoSoWhereThereIsCode) {
+  if (codegen::cuda::nvrtc_version().empty()) GTEST_SKIP() << "no NVRTC";
+  Compiler compiler(make_null_target("sm_90a"));
+  const Compiled compiled = compiler.compile(parsed("@cuda:0"), {});
+  expect_kernel_ir(*compiled.plan);
+  EXPECT_NE(compiled.plan->kernels[0].text.find("thread t0"), std::string::npos);
 }
 
 }  // namespace

@@ -234,6 +234,42 @@ def test_a_page_about_a_package(tmp_path):
     assert "the program was not run" in page.read_text()
 
 
+def test_kernels_of_a_package_are_interpreted(tmp_path):
+    graph, package, page = (tmp_path / name for name in ("g.ir", "m.inkle", "page.html"))
+    graph.write_text("graph @g(%x: f32[64,100]) -> f32[64,100] {\n  %0: f32[64,100] = softmax(%x, 1)\n"
+                     "  return %0\n}\n")
+    inkle("build", graph, "-o", package, "--target", "x86-64-v4", "--target", "x86-64-v3")
+    error = inkle("kernel", "run", package, code=1).stderr
+    name = re.search(r"m.inkle: is a package; give --kernel NAME, one of (softmax_[0-9a-f]{8})\n", error)[1]
+    for target in ("x86-64-v4", "x86-64-v3"):
+        done = inkle("kernel", "run", package, "--kernel", name, "--target", target, "--elements", 6400, "--seeds", 1)
+        assert re.search(r"^[1-9]\d* runs, [1-9]\d* steps, 0 findings", done.stdout), done.stdout
+    done = inkle("kernel", "run", package, "--kernel", name, "--elements", 6399, "--seeds", 1, code=1)
+    assert "outside at" in done.stdout
+    refused = inkle("kernel", "run", package, "--kernel", name, "--target", "sm_80", code=1).stderr
+    assert "no target 'sm_80', only x86-64-v4, x86-64-v3" in refused
+    refused = inkle("kernel", "run", package, "--kernel", "other", code=1).stderr
+    assert f"has no kernel 'other'; give --kernel NAME, one of {name}" in refused
+    refused = inkle("kernel", "run", graph, "--kernel", name, code=1).stderr
+    assert "g.ir: is no package, which --kernel, --target and --key are about" in refused
+    inkle("inspect", package, "-o", page, "--no-run")
+    assert f"kernel @{name}(" in page.read_text()
+
+
+def test_packages_do_not_depend_on_the_cache(tmp_path):
+    """Equal kernels are one entry of the cache, whatever their names."""
+    names, files = [], []
+    for op, cache in (("relu(%x)", tmp_path / "cache"), ("clamp_min(%x, 0)", tmp_path / "cache"), ("clamp_min(%x, 0)", "")):
+        graph = tmp_path / "g.ir"
+        graph.write_text(f"graph @g(%x: f32[64,100]) -> f32[64,100] {{\n  %0: f32[64,100] = {op}\n  return %0\n}}\n")
+        files.append(tmp_path / f"{len(files)}.inkle")
+        done = inkle("build", graph, "-o", files[-1], INKLE_CACHE_DIR=cache, INKLE_LOG="cache")
+        names.append(re.search(r"one of (\w+)", inkle("kernel", "run", files[-1], code=1).stderr)[1])
+        assert ("1 of 1 kernels were made by earlier processes" in done.stderr) == (len(files) == 2)
+    assert names[0] != names[1] and names[0][-8:] == names[1][-8:]
+    assert files[1].read_bytes() == files[2].read_bytes()
+
+
 def test_ranges_of_sizes_hold_in_packages(tmp_path):
     numpy.save(tmp_path / "x.npy", numpy.ones((65, 4), "f4"))
     numpy.save(tmp_path / "q.npy", numpy.ones(2, "f4"))

@@ -238,10 +238,11 @@ constexpr std::string_view kFunction = "kernel.";
 
 // What has no code is told with the user's lines, by which the caller leaves it to another way.
 EmittedKernel emit(Ir& module, const CompileUnit& unit, const Processor& processor,
-                   const kernel::PassOptions& passes) {
+                   const CompileOptions& options) {
   const schedule::Kernel& kernel = *unit.kernel;
   try {
-    return emit_kernel(module, kernel, unit.schedule, processor, kFunction, passes);
+    return emit_kernel(module, kernel, unit.schedule, processor, kFunction,
+                       options.only_text ? std::string_view() : unit.name, options.passes);
   } catch (const Unsupported& error) {
     if (kernel.sources.empty()) throw;
     unsupported_at(kernel.sources, "{}: {}", fmt::join(kernel.sources, ", "), error.what());
@@ -275,10 +276,11 @@ std::vector<CompiledKernel> CpuCompiler::compile(std::span<const CompileUnit> un
     modules[i] = std::make_unique<Ir>("");
     EmittedKernel emitted;
     const bool is_emitted =
-        found.run([&] { emitted = emit(*modules[i], units[i], impl_->processor, options.passes); });
+        found.run([&] { emitted = emit(*modules[i], units[i], impl_->processor, options); });
     if (!is_emitted) continue;
     out[i].scratch_bytes = emitted.scratch_bytes;
     out[i].can_fail = emitted.can_fail;
+    out[i].text = std::move(emitted.text);
     if (options.keep_ir) out[i].ir = modules[i]->text();
     // A module that LLVM would miscompile or crash on is refused here: the caller falls back.
     const std::string wrong = modules[i]->verify();

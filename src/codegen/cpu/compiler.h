@@ -64,7 +64,8 @@ struct CompiledKernel {
   std::shared_ptr<const std::vector<std::byte>> object;
   // Keeps `function` valid.
   std::shared_ptr<void> code;
-  std::string ir;
+  std::string text;  // of the kernel IR that the code was printed from
+  std::string ir;    // LLVM IR
   std::string assembly;
   double emit_seconds = 0;     // kernel to LLVM IR
   double compile_seconds = 0;  // LLVM IR to an object file

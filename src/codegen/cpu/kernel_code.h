@@ -23,12 +23,14 @@ struct Processor {
 struct EmittedKernel {
   sym::Expr scratch_bytes;
   bool can_fail = false;
+  std::string text;  // of the kernel IR that the code was printed from
 };
 
 // The function `name` of the kernel, into ir's module, by way of the kernel IR: loops are expanded,
-// attention is written by a template.
+// attention is written by a template. `called`: its name in the text; empty: no text.
 EmittedKernel emit_kernel(Ir& ir, const schedule::Kernel& kernel,
                           const schedule::Schedule& schedule, const Processor& processor,
-                          std::string_view name, const kernel::PassOptions& passes = {});
+                          std::string_view name, std::string_view called,
+                          const kernel::PassOptions& passes = {});
 
 }  // namespace inkle::codegen::cpu

@@ -107,9 +107,10 @@ std::vector<std::size_t> distribute(const std::vector<double>& work, std::size_t
 }
 
 // What has no code is told with the nodes that the kernel stands for.
-KernelSource written(const CompileUnit& unit, const kernel::PassOptions& passes) {
+KernelSource written(const CompileUnit& unit, const kernel::PassOptions& passes, bool keeps_text) {
   try {
-    return write_kernel(*unit.kernel, unit.schedule, unit.name, context_of(*unit.kernel), passes);
+    return write_kernel(*unit.kernel, unit.schedule, unit.name, context_of(*unit.kernel), passes,
+                        keeps_text);
   } catch (const Unsupported& error) {
     UnsupportedAt at(error);
     for (const std::string& node : unit.kernel->sources) at.add(node);
@@ -136,7 +137,8 @@ void CudaCompiler::warm_up() const noexcept {
 }
 
 std::string CudaCompiler::source(const CompileUnit& unit) const {
-  return write_kernel(*unit.kernel, unit.schedule, unit.name, context_of(*unit.kernel)).text;
+  return write_kernel(*unit.kernel, unit.schedule, unit.name, context_of(*unit.kernel), {}, false)
+      .text;
 }
 
 Compiled CudaCompiler::compile(std::span<const CompileUnit> units, bool only_text,
@@ -149,7 +151,7 @@ Compiled CudaCompiler::compile(std::span<const CompileUnit> units, bool only_tex
   UnsupportedNodes found;
   for (const CompileUnit& unit : units)
     found.run([&] {
-      sources.push_back(written(unit, passes));
+      sources.push_back(written(unit, passes, !only_text));
       work.push_back(work_of(sources.back().text, *unit.schedule.blocks));
     });
   found.check();
@@ -159,7 +161,7 @@ Compiled CudaCompiler::compile(std::span<const CompileUnit> units, bool only_tex
   for (std::size_t u = 0; u < count; ++u) {
     const CompileUnit& unit = units[u];
     sym::Context& context = context_of(*unit.kernel);
-    const KernelSource& source = sources[u];
+    KernelSource& source = sources[u];
     CompiledKernel made;
     made.kernel.image = static_cast<std::uint32_t>(program_of[u]);
     made.kernel.entry = unit.name;
@@ -169,6 +171,7 @@ Compiled CudaCompiler::compile(std::span<const CompileUnit> units, bool only_tex
     made.kernel.shared_bytes = source.shared_bytes;
     made.kernel.waits = waits_;
     made.source = std::make_shared<const std::string>(source.text);
+    made.text = std::move(source.kernel);
     made.blocks = schedule::parallel_extent(*unit.kernel, unit.schedule, context);
     made.workspace_bytes = source.workspace_bytes;
     made.kernel.has_workspace = !source.workspace_bytes.is_constant(0);

@@ -32,6 +32,7 @@ struct CompiledKernel {
   sym::Expr blocks;                           // of the grid, in terms of the kernel's sizes
   sym::Expr workspace_bytes;                  // constant 0: none
   std::shared_ptr<const std::string> source;  // text of the function
+  std::string text;                           // of the kernel IR that it was printed from
 };
 
 struct Compiled {

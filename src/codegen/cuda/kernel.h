@@ -16,12 +16,15 @@ struct KernelSource {
   std::int64_t shared_bytes = 0;     // dynamic shared memory of a block
   sym::Expr workspace_bytes;         // in terms of the kernel's sizes; constant 0: none
   std::vector<std::string> helpers;  // before it, beside the prelude; each once in a program
+  std::string kernel;                // text of the kernel IR that it was printed from
 };
 
-// The function `name`. Throws Unsupported for what no kernel computes.
+// The function `name`; KernelSource::kernel is filled if it `keeps_kernel`. Throws Unsupported for
+// what no kernel computes.
 [[nodiscard]] KernelSource write_kernel(const schedule::Kernel& kernel,
                                         const schedule::Schedule& schedule, const std::string& name,
                                         sym::Context& context,
-                                        const kernel::PassOptions& passes = {});
+                                        const kernel::PassOptions& passes = {},
+                                        bool keeps_kernel = true);
 
 }  // namespace inkle::codegen::cuda
