@@ -23,7 +23,7 @@ TENSORS = [
     # Offsets.
     "{a}[{j}:]", "{a}[:{j}]", "{a}[{j}:{j}]", "{a}[..., {j}:]", "{a}[..., -1:{j}]", "{a}.roll({j})",
     "{a}.roll({j}, {d})", "{x}.tril({j})", "{x}.triu({j})", "{a}.diagonal({j})", "{a}[{j} % {a}.shape[0]]",
-    "{a}.select({d}, {j} % {a}.shape[{d}])", "{a}.narrow({d}, {j} % {a}.shape[{d}], 1)", "F.pad({x}, ({j} % 3, 0))",
+    "{a}.select({d}, {j} % {a}.shape[{d}])", "{a}.narrow({d}, {j} % {a}.shape[{d}], 1)", "F.pad({x}, ({j} % 3 + 1, 0))",
     "{a}[max({j}, 0):]", "{a}[:min({j}, 3)]", "{a}[{j} // 2:]", "{a}.repeat({j} % 3 + 1, *[1] * ({a}.dim() - 1))",
     # Exponents.
     "{i} ** {p}", "{i} ** ({j} % 4)", "{f} ** {h}", "{i} * {j} ** 2", "{a} * 2 ** ({j} % 8)", "{i} << ({j} % 9)",

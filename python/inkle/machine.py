@@ -116,8 +116,7 @@ def as_strided(
 ) -> Any:
     """A tensor in the memory of ``base``, with its version counter, but no view to autograd: what a
     program returns may be written to outside of it, where autograd forbids writes to such views."""
-    offset = base.storage_offset() + byte_offset // base.element_size()
-    return torch.as_strided(base, sizes, strides, offset).detach()
+    return torch.as_strided(base, sizes, strides, _begin(base, sizes, byte_offset)).detach()
 
 
 def viewed(
@@ -127,6 +126,11 @@ def viewed(
     Gradients are on while it is made, as autograd forbids some writes to views that are made without."""
     if is_detached or base.requires_grad:
         return as_strided(base, sizes, strides, byte_offset)
-    offset = base.storage_offset() + byte_offset // base.element_size()
     with torch.enable_grad():
-        return torch.as_strided(base, sizes, strides, offset)
+        return torch.as_strided(base, sizes, strides, _begin(base, sizes, byte_offset))
+
+
+def _begin(base: Any, sizes: Sequence[int], byte_offset: int) -> int:
+    """Storage offset of a view. Of one without elements FX may state one that has left 64 bits."""
+    offset = base.storage_offset() + byte_offset // base.element_size()
+    return base.storage_offset() if offset < 0 and 0 in sizes else offset

@@ -171,8 +171,8 @@ Val integer_power(BodyBuilder& b, Val x, Val exponent) {
   return b.select(b.less(exponent, zero), negative, result);
 }
 
-// The exponents for which eager has a formula of its own.
-Val real_power(BodyBuilder& b, Val x, double exponent) {
+// The exponents for which eager has a formula of its own; others it rounds to the dtype.
+Val real_power(BodyBuilder& b, Val x, double exponent, DType dtype) {
   const Val one = constant_like(b, x, 1);
   if (exponent == 0) return one;
   if (exponent == 1) return x;
@@ -182,7 +182,7 @@ Val real_power(BodyBuilder& b, Val x, double exponent) {
   if (exponent == -0.5) return b.unary(Opcode::rsqrt, x);
   if (exponent == -1) return b.div(one, x);
   if (exponent == -2) return b.div(one, b.mul(x, x));
-  return b.binary(Opcode::pow, x, constant_like(b, x, exponent));
+  return b.binary(Opcode::pow, x, constant_like(b, x, round_to(dtype, exponent)));
 }
 
 template <bool kDouble>
@@ -192,7 +192,7 @@ void lower_pow(Lowering& l) {
   const std::optional<double> exponent = constant_exponent(l.args());
   l.result(l.pointwise(r.sizes, r.dtype, [&](BodyBuilder& b, Indices i) {
     const Val x = operand(l, b, 0, i, in);
-    if (exponent && abi::is_float(in)) return real_power(b, x, *exponent);
+    if (exponent && abi::is_float(in)) return real_power(b, x, *exponent, in);
     if (in == DType::boolean) return b.logical_or(x, b.logical_not(operand(l, b, 1, i, in)));
     if (exponent) return integer_power(b, x, whole_exponent(l.args()));
     const Val y = operand(l, b, 1, i, in);

@@ -170,6 +170,18 @@ def test_constant_exponents_keep_all_their_bits(dynamic):
         check_calls(power, [(torch.tensor([3, -2, 5, 1, 0, 2]), n)], dynamic=dynamic)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_constant_exponents_are_rounded_to_the_dtype(dtype, device):
+    x = (torch.arange(64) / 16).to(dtype).to(device)
+    for exponent in (0.3, 2.001, -1.7, 257):
+        torch._dynamo.reset()
+        found = torch.compile(lambda x, n: x**n, backend="inkle", dynamic=False)(x, exponent)
+        if device == "cpu":
+            assert torch.equal(found, x**exponent), exponent
+        else:
+            same(found, x**exponent)
+
+
 def test_a_number_of_more_than_64_bits_costs_its_op_alone():
     def beyond(x, n):
         return x.float() % (n + n), x * 3
