@@ -91,7 +91,7 @@ void check_after(const StageArguments& a) {
 
 void print_stage(const StageArguments& a) {
   check_after(a);
-  const Model model = load_model(a.compile.file, a.compile.load);
+  const Model model = load_model_on(a.compile);
   DeviceCompiler on(a.compile);
   on.options.dump = [&](std::string_view stage, const std::string& text) {
     if (stage == a.stage || a.stage == "all") print(text);

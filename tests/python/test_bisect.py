@@ -146,10 +146,11 @@ def test_a_fault_of_bitwise_numerics(tmp_path):
 
 
 @needs_command
-def test_bits_of_an_exported_program_are_not_claimed(tmp_path):
+@pytest.mark.parametrize("command", [["run", "--random"], ["compile"]])
+def test_bits_of_an_exported_program_are_not_claimed(tmp_path, command):
     path = tmp_path / "m.pt2"
     torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)), path)
-    ran = subprocess.run([COMMAND, "run", path, "--random", "--numerics", "bitwise"],
+    ran = subprocess.run([COMMAND, *command, path, "--numerics", "bitwise"],
                          capture_output=True, text=True)  # fmt: skip
     assert ran.returncode == 1 and "--numerics bitwise is for graph text" in ran.stderr, ran.stderr
 
