@@ -239,9 +239,9 @@ def test_kernels_of_a_package_are_interpreted(tmp_path):
     graph.write_text("graph @g(%x: f32[64,100]) -> f32[64,100] {\n  %0: f32[64,100] = softmax(%x, 1)\n"
                      "  return %0\n}\n")
     inkle("build", graph, "-o", package, "--target", "x86-64-v4", "--target", "x86-64-v3")
-    error = inkle("kernel", "run", package, code=1).stderr
-    name = re.search(r"m.inkle: is a package; give --kernel NAME, one of (softmax_[0-9a-f]{8})\n", error)[1]
-    for target in ("x86-64-v4", "x86-64-v3"):
+    for target in ("x86-64-v3", "x86-64-v4"):  # the schedules differ, and so do the names
+        error = inkle("kernel", "run", package, "--target", target, code=1).stderr
+        name = re.search(r"m.inkle: is a package; give --kernel NAME, one of (softmax_[0-9a-f]{8})\n", error)[1]
         done = inkle("kernel", "run", package, "--kernel", name, "--target", target, "--elements", 6400, "--seeds", 1)
         assert re.search(r"^[1-9]\d* runs, [1-9]\d* steps, 0 findings", done.stdout), done.stdout
     done = inkle("kernel", "run", package, "--kernel", name, "--elements", 6399, "--seeds", 1, code=1)
@@ -253,7 +253,7 @@ def test_kernels_of_a_package_are_interpreted(tmp_path):
     refused = inkle("kernel", "run", graph, "--kernel", name, code=1).stderr
     assert "g.ir: is no package, which --kernel, --target and --key are about" in refused
     inkle("inspect", package, "-o", page, "--no-run")
-    assert f"kernel @{name}(" in page.read_text()
+    assert "kernel @softmax_" in page.read_text()
 
 
 def test_packages_do_not_depend_on_the_cache(tmp_path):
