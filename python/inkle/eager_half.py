@@ -20,6 +20,7 @@ from inkle.dropout import (
     seeded_uniform,
 )
 from inkle.importer import DTYPES
+from inkle.machine import as_strided
 
 NAMED_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
@@ -127,15 +128,20 @@ class EagerHalf:
             sizes, strides = ([size_of(s, symbols) for s in part or ()] for part in type_[1:3])
             if isinstance(memory, tuple):
                 where, offset = memory
+                is_first = isinstance(where, int) and where not in storages
                 if not isinstance(where, int):
                     base = values[where.index]
-                elif where not in storages:
+                elif is_first:
                     base = self._own(values[value.index], self._strides[value.index], symbols, taken)
                     storages[where] = base
                 else:
                     base = storages[where]
-                at = base.storage_offset() + size_of(offset, symbols)
-                results.append(base.as_strided(sizes, strides, at))
+                at = size_of(offset, symbols)
+                # As a compiled program: the first result that is all of a storage is its tensor.
+                if is_first and at == 0 and (sizes, strides) == (list(base.shape), list(base.stride())):
+                    results.append(base)
+                else:
+                    results.append(as_strided(base, sizes, strides, at * base.element_size()))
                 continue
             is_own = memory == "own"
             wanted = strides if type_[2] is not None else None

@@ -118,8 +118,9 @@ std::int64_t whole_exponent(const Inference& args) {
   return e != nullptr ? *e->constant() : static_cast<std::int64_t>(*constant_exponent(args));
 }
 
-// Eager raises for the sign of a number's exponent, not of a tensor's. Where the number depends on the
-// call, a guard leaves negative ones to eager; where the first one is negative, the op is eager's.
+// Eager raises for the sign of a number's exponent, not of a tensor's. Where the number depends on
+// the call, a guard leaves negative ones to eager; where the first one is negative, the op is
+// eager's.
 bool is_negative_exponent(const Inference& args) {
   if (const std::optional<double> exponent = constant_exponent(args)) return *exponent < 0;
   const auto* exponent = std::get_if<Expr>(&args.arg(1));

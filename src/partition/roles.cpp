@@ -70,10 +70,6 @@ void Roles::find_late() {
   }
 }
 
-bool Roles::is_used(const Node& node) const {
-  return std::ranges::any_of(node.results, [&](ValueId v) { return uses_[v.index] > 0; });
-}
-
 // Adds what the nodes in `nodes` and the values in `roots` are made of.
 void Roles::close(std::vector<bool>& nodes, const std::vector<bool>& roots) const {
   std::vector<bool> values = roots;
@@ -82,6 +78,18 @@ void Roles::close(std::vector<bool>& nodes, const std::vector<bool>& roots) cons
     for (const ValueId v : node.results) nodes[i] = nodes[i] || values[v.index];
     if (nodes[i]) graph::for_each_operand(node, [&](ValueId v) { values[v.index] = true; });
   }
+}
+
+// A call to eager may draw random numbers, which moves their state: in the forward where it needs
+// no gradient, also if no result or the backward alone needs what it makes.
+void Roles::keep_eager_calls(const std::vector<bool>& early, const std::vector<bool>& late) {
+  for (std::size_t i = 0; i < joint_.nodes.size(); ++i) {
+    if (!joint_.nodes[i].eager_target) continue;
+    if (!late_[i]) forward_[i] = true;
+    if (late_[i]) backward_[i] = true;
+  }
+  close(forward_, early);
+  close(backward_, late);
 }
 
 void Roles::find_halves() {
@@ -102,11 +110,11 @@ void Roles::find_halves() {
     const Node& node = joint_.nodes[i];
     const bool has_effect = has(node.op->traits, Trait::effect);
     if (has_effect && late_[i]) unsupported("the backward writes to memory of its caller");
-    if (!has_effect && (!node.eager_target || is_used(node))) continue;
-    (late_[i] ? backward_ : forward_)[i] = true;
+    if (has_effect) (late_[i] ? backward_ : forward_)[i] = true;
   }
   close(forward_, early);
   close(backward_, late);
+  keep_eager_calls(early, late);
   for (std::size_t i = 0; i < joint_.nodes.size(); ++i) {
     ready_[i] = true;
     graph::for_each_operand(joint_.nodes[i], [&](ValueId v) {

@@ -56,7 +56,7 @@ class Roles {
   void find_halves();
   void find_readers();
   void close(std::vector<bool>& nodes, const std::vector<bool>& roots) const;
-  [[nodiscard]] bool is_used(const graph::Node& node) const;
+  void keep_eager_calls(const std::vector<bool>& early, const std::vector<bool>& late);
 
   const graph::Graph& joint_;
   const Joint& info_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -19,6 +20,16 @@ using runtime::common::WrongArgument;
 
 namespace {
 constexpr const char* kOtherWeights = ": given other weights than it was compiled for";
+// What a fallback returns, with results that are the very same tensor as earlier ones.
+nb::object with_repeats(nb::object results, const std::vector<std::int32_t>& repeats) {
+  nb::list list;
+  if (!nb::try_cast(results, list)) return results;
+  for (std::size_t i = 0; i < std::min(repeats.size(), nb::len(list)); ++i) {
+    if (repeats[i] >= 0) list[i] = list[static_cast<std::size_t>(repeats[i])];
+  }
+  return results;
+}
+
 }  // namespace
 
 TorchCallable::TorchCallable(std::unique_ptr<runtime::common::Executable> executable,
@@ -181,7 +192,8 @@ nb::object TorchCallable::run(const nb::list& arguments, bool is_call, Run&& run
     is_fault = dynamic_cast<const InternalError*>(&error) != nullptr;
   }
   host.reset();
-  return fallback_(arguments, nb::str(failure.data(), failure.size()), is_fault);
+  nb::object result = fallback_(arguments, nb::str(failure.data(), failure.size()), is_fault);
+  return with_repeats(std::move(result), context_.repeats);
 }
 
 nb::object TorchCallable::call(const nb::list& arguments) {

@@ -188,6 +188,15 @@ FOUND: dict[str, Program] = {
         statements=["v1 = torch.arange(0, 3 * int(n / -3), int(n / -3))", "v2 = x[abs(m // n):]",
         "v3 = torch.arange(0, 3 * ((m % n) % (m * -1)), (m % n) % (m * -1))"], results=["v1", "v2", "v3"],
     ),
+    "a dropout that nothing reads": of(
+        "f32", 5, grad=True, statements=["v1 = F.dropout(x, 0.5)", "v1.zero_()"], results=["v1"],
+    ),
+    # The second int leaves 64 bits, so that the call runs in eager.
+    "a result that stands twice, in a call that eager runs": of(
+        "f64", 1, 3, grad=True, n=Argument("int", value=5, later=(2**63 - 2, 0)), dynamic=True,
+        statements=["v1 = x.tril()", "v2 = v1.contiguous()", "v3 = x + ((n * 3) % 7)", "torch._dynamo.graph_break()",
+        "v1.index_fill_(1, torch.tensor([0]), 2)"], results=["v2", "v3"],
+    ),
     # Of a graph that Python's arithmetic cuts AOTAutograd makes results anew as well.
     "a written view beside a number that Python computes": of(
         "f32", 1, 3, 3, n=Argument("int", value=2**63 - 1, later=(3, 2**31 - 1)), dynamic=True,
