@@ -379,7 +379,7 @@ class Drawing:
             if kind in ("j", "p", "q", "o", "e"):
                 return self._int(kind)
             if kind == "h":
-                return fuzz_ints.exponent(r, self._int("j"), self.values[chosen["f"]].dtype == torch.float32)
+                return fuzz_ints.exponent(self._int("j"), self.values[chosen["f"]].dtype == torch.float32)
             if kind == "n" and self._has_ints:
                 return f"({self._int('j')} % 7)"
             if kind in ("k", "s", "n", "d", "z", "t", "int"):

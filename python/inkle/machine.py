@@ -12,7 +12,7 @@ import torch
 
 from inkle import _inkle, dumps
 from inkle.options import Options
-from inkle.sizes import UnsupportedGraph
+from inkle.sizes import LARGEST_INTEGER, UnsupportedGraph
 
 _lock = threading.Lock()
 _compilers: dict[int | None, Any] = {}  # by number of the GPU; None: the processor
@@ -133,4 +133,5 @@ def viewed(
 def _begin(base: Any, sizes: Sequence[int], byte_offset: int) -> int:
     """Storage offset of a view. Of one without elements FX may state one that has left 64 bits."""
     offset = base.storage_offset() + byte_offset // base.element_size()
-    return base.storage_offset() if offset < 0 and 0 in sizes else offset
+    has_left = not 0 <= offset <= LARGEST_INTEGER
+    return base.storage_offset() if has_left and 0 in sizes else offset

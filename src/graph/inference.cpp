@@ -38,7 +38,7 @@ Expr Inference::integer(std::size_t i) const {
 
 std::int64_t Inference::constant_integer(std::size_t i) const {
   const auto value = integer(i).constant();
-  if (!value) fail(fmt::format("argument {} must be a constant integer", i));
+  if (!value) unsupported("{}: argument {} is a symbolic integer", op_.name, i);
   return *value;
 }
 
@@ -53,7 +53,7 @@ std::vector<std::int64_t> Inference::constant_integers(std::size_t i) const {
   std::vector<std::int64_t> out;
   for (const Expr e : integers(i)) {
     const auto value = e.constant();
-    if (!value) fail(fmt::format("argument {} must hold constant integers", i));
+    if (!value) unsupported("{}: argument {} holds symbolic integers", op_.name, i);
     out.push_back(*value);
   }
   return out;

@@ -1,5 +1,7 @@
 #include "passes/conditions.h"
 
+#include "base/error.h"
+
 namespace inkle::passes {
 
 using abi::DType;
@@ -8,6 +10,21 @@ using graph::Expr;
 using graph::Type;
 
 namespace {
+
+// Whether the operands of a node fit, and give the types that its results have.
+bool has_given_types(const graph::Graph& graph, const graph::Node& node) {
+  std::vector<Type> types;
+  try {
+    types = graph::infer_types(graph, *node.op, node.args);
+  } catch (const Error&) {
+    return false;
+  }
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    const Type& given = graph.type(node.results[i]);
+    if (!graph::result_difference(*node.op, types[i], given).empty()) return false;
+  }
+  return true;
+}
 
 // Whether what reads `from` has the same types where it reads `to`. The two may have the same sizes
 // by a guard, which says nothing of expressions in them.
@@ -18,11 +35,7 @@ bool reads_alike(const graph::Graph& graph, graph::ValueId from, graph::ValueId 
     if (!reads || node.op->infer == nullptr) continue;
     graph::Node other = node;
     graph::replace_operands(other, [&](graph::ValueId v) { return v == from ? to : v; });
-    const std::vector<Type> types = graph::infer_types(graph, *node.op, other.args);
-    for (std::size_t i = 0; i < types.size(); ++i) {
-      const Type& given = graph.type(node.results[i]);
-      if (!graph::result_difference(*node.op, types[i], given).empty()) return false;
-    }
+    if (!has_given_types(graph, other)) return false;
   }
   return true;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "graph/builder.h"
 #include "ops/interpreter.h"
 #include "passes/literals.h"
@@ -103,10 +104,19 @@ class Folder {
       known_[v.index] = zeros(graph_.type(v));
       stand_ins.push_back(v);
     });
-    std::vector<RefTensor> results = ops::interpret_node(graph_, node, known_, {});
+    std::vector<RefTensor> results = values_of(node);
     for (const ValueId v : stand_ins) known_[v.index].reset();
     for (std::size_t i = 0; i < results.size(); ++i) {
       known_[node.results[i].index] = std::move(results[i]);
+    }
+  }
+
+  // A call that eager refuses, for an index out of range, is eager's.
+  std::vector<RefTensor> values_of(const Node& node) const {
+    try {
+      return ops::interpret_node(graph_, node, known_, {});
+    } catch (const UserError& error) {
+      unsupported("{} of constants: {}", node.op->name, error.message());
     }
   }
 

@@ -188,6 +188,12 @@ FOUND: dict[str, Program] = {
         statements=["v1 = torch.arange(0, 3 * int(n / -3), int(n / -3))", "v2 = x[abs(m // n):]",
         "v3 = torch.arange(0, 3 * ((m % n) % (m * -1)), (m % n) % (m * -1))"], results=["v1", "v2", "v3"],
     ),
+    "random numbers in place of sizes that a guard makes equal": of(
+        "f32", 1, 1, 2, grad=True, n=Argument("int", value=-34359738369, later=(16384, 2**63 - 2)), dynamic=True,
+        statements=["v1 = x.gather(1, torch.zeros_like(x, dtype=torch.int64))",
+        "v2 = v1.scatter(-1, torch.zeros_like(v1, dtype=torch.int64).narrow(-1, 0, 1), 1)", "v3 = v2[:(n % 7)]",
+        "v3.normal_()"], results=["v3"],
+    ),
     "a dropout that nothing reads": of(
         "f32", 5, grad=True, statements=["v1 = F.dropout(x, 0.5)", "v1.zero_()"], results=["v1"],
     ),

@@ -182,6 +182,18 @@ def test_constant_exponents_are_rounded_to_the_dtype(dtype, device):
             same(found, x**exponent)
 
 
+def test_a_constant_index_that_is_out_of_range():
+    def fill(n):
+        v = torch.tensor([1.5, -2.0])[1:][: min(n, 3)]
+        return v.index_fill_(-1, torch.tensor([0]), 2)
+
+    check_calls(fill, [(5,)], dynamic=False)
+    torch._dynamo.reset()
+    with pytest.raises(IndexError):
+        torch.compile(fill, backend="inkle", dynamic=False)(-5)
+    assert not any(r.fault for r in inkle.reports())
+
+
 def test_a_number_of_more_than_64_bits_costs_its_op_alone():
     def beyond(x, n):
         return x.float() % (n + n), x * 3

@@ -163,7 +163,9 @@ def test_uniform_numbers(dtype, device):
     if dtype != torch.float64:  # those are eager's
         assert torch.equal(whole.double() * 2.0**-bits, calls[0].double()) and whole.max() < 2**bits
     check_even(whole >> max(0, bits - 12), 2 ** min(bits, 12), "high bits")
-    check_even(whole % 256, 256, "low bits")
+    # Those of f64 are eager's, which rounds them on a GPU.
+    if dtype != torch.float64 or device == "cpu":
+        check_even(whole % 256, 256, "low bits")
     standard = (calls.double() + 2.0 ** -(bits + 1) - 0.5) * math.sqrt(12)
     if bits > 11:
         check_distribution(calls[0], lambda x: x, "uniform")
