@@ -48,12 +48,18 @@ double gelu_reference(Evaluation& e, double x) {
   return 0.5 * x * (1 + std::tanh(inner));
 }
 
+// Of integers eager refuses the functions that take an exponential.
+Types of_floats(Inference& args) {
+  if (!abi::is_float(args.tensor(0).dtype)) unsupported("an exponential of integers");
+  return infer::same(args);
+}
+
 Types infer_gelu(Inference& args) {
   const std::string_view approximate = args.string(1);
   if (approximate != "none" && approximate != "tanh") {
     args.fail(fmt::format("approximate \"{}\" is none of none, tanh", approximate));
   }
-  return infer::same(args);
+  return of_floats(args);
 }
 
 // min(x, 0) - log1p(exp(-|x|)).
@@ -289,7 +295,7 @@ constexpr OpDef kActivations[] = {
         ref_unary_with<[](Evaluation& e, double x) {
           return elu_reference(x, e.real(1), 1, 1 / e.real(1));
         }>,
-        "(self: tensor, alpha: scalar = 1.0) -> tensor"),
+        "(self: tensor, alpha: scalar = 1.0) -> tensor", wide, of_floats),
     row("elu", "aten::elu", "x above 0, alpha * (exp(x) - 1) below, scaled.",
         lower_unary_with<[](Lowering& l, BodyBuilder& b, Val x) {
           return elu_value(b, x, l.args().real(1), l.args().real(2), l.args().real(3));
@@ -297,7 +303,8 @@ constexpr OpDef kActivations[] = {
         ref_unary_with<[](Evaluation& e, double x) {
           return elu_reference(x, e.real(1), e.real(2), e.real(3));
         }>,
-        "(self: tensor, alpha: scalar = 1, scale: scalar = 1, input_scale: scalar = 1) -> tensor"),
+        "(self: tensor, alpha: scalar = 1, scale: scalar = 1, input_scale: scalar = 1) -> tensor",
+        wide, of_floats),
     row("gelu", "aten::gelu", "x times the normal distribution function, exact or by tanh.",
         lower_unary_with<gelu_value>, ref_unary_with<gelu_reference>,
         "(self: tensor, approximate: string = \"none\") -> tensor", gelu_samples, infer_gelu),
@@ -344,7 +351,8 @@ constexpr OpDef kActivations[] = {
      .aten = "aten::log_sigmoid_forward",
      .samples = wide},
     row("mish", "aten::mish", "x * tanh(softplus(x)).", lower_unary<mish_value>,
-        ref_unary<[](double x) { return x * std::tanh(std::log1p(std::exp(x))); }>),
+        ref_unary<[](double x) { return x * std::tanh(std::log1p(std::exp(x))); }>,
+        "(self: tensor) -> tensor", wide, of_floats),
     row("prelu", "aten::_prelu_kernel", "x above 0, weight * x below; weight broadcasts.",
         lower_binary<prelu_value>,
         ref_binary<[](double x, double w) { return x <= 0 ? w * x : x; }>,
@@ -365,10 +373,11 @@ constexpr OpDef kActivations[] = {
         lower_unary<sigmoid_value, In::as_float>, ref_unary<sigmoid_reference, In::as_float>,
         "(self: tensor) -> tensor", samples::unary_float, infer::float_unary),
     row("silu", "aten::silu", "x * sigmoid(x).", lower_unary<silu_value>,
-        ref_unary<[](double x) { return x / (1 + std::exp(-x)); }>),
+        ref_unary<[](double x) { return x / (1 + std::exp(-x)); }>, "(self: tensor) -> tensor",
+        wide, of_floats),
     row("softplus", "aten::softplus", "log(1 + exp(beta * x)) / beta, x where that is large.",
         lower_unary_with<softplus_value>, ref_unary_with<softplus_reference>,
-        "(self: tensor, beta: scalar = 1, threshold: scalar = 20) -> tensor"),
+        "(self: tensor, beta: scalar = 1, threshold: scalar = 20) -> tensor", wide, of_floats),
     row("softshrink", "aten::softshrink", "x moved by lambd towards 0.",
         lower_unary_with<softshrink_value>, ref_unary_with<softshrink_reference>,
         "(self: tensor, lambd: scalar = 0.5) -> tensor"),

@@ -294,11 +294,18 @@ Types infer_roll(Inference& args) {
   return infer::same(args);
 }
 
-// The index that comes to i. i - shift may leave 64 bits for a shift near the least integer. Such
-// a shift is taken modulo the size first, in a form that does not simplify to mod(i - shift, size).
+// The index that comes to i. i - shift may leave 64 bits for a shift near the ends, and so may what
+// mod(i - shift, size) simplifies to where the shift is itself a remainder of such an integer. Such
+// a shift is taken modulo the size first, in a form that does not simplify so.
 Expr rolled(Expr i, Expr shift, Expr size) {
-  constexpr std::int64_t kSafe = sym::Range::kMin / 2;  // sizes are below 2^62
-  if (sym::bounds(shift).low >= kSafe) return mod(i - shift, size);
+  constexpr std::int64_t kSafe = sym::Range::kMax / 2;  // sizes are below 2^62
+  const auto is_safe = [](Expr e) {
+    const sym::Range range = sym::bounds(e);
+    return range.low >= -kSafe && range.high <= kSafe;
+  };
+  if (is_safe(shift) && std::ranges::all_of(sym::symbols(shift), is_safe)) {
+    return mod(i - shift, size);
+  }
   const Expr less = mod(shift, size);
   const Expr zero = size.context().constant(0), one = size.context().constant(1);
   return i - less + min(max(less - i, zero), one) * size;

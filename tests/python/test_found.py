@@ -194,6 +194,10 @@ FOUND: dict[str, Program] = {
         "v2 = v1.scatter(-1, torch.zeros_like(v1, dtype=torch.int64).narrow(-1, 0, 1), 1)", "v3 = v2[:(n % 7)]",
         "v3.normal_()"], results=["v3"],
     ),
+    "a piece of a split into a symbolic number of pieces": of(
+        "f64", 2, 5, grad=True, n=Argument("int", value=2**31 + 1, later=(2**31, 3)), dynamic=True,
+        statements=["v1 = x.split(2)[0]", "v2 = v1 >= n", "v3 = n & 12"], results=["v1", "v3"],
+    ),
     "a dropout that nothing reads": of(
         "f32", 5, grad=True, statements=["v1 = F.dropout(x, 0.5)", "v1.zero_()"], results=["v1"],
     ),

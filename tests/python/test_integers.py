@@ -182,10 +182,21 @@ def test_constant_exponents_are_rounded_to_the_dtype(dtype, device):
             same(found, x**exponent)
 
 
-def test_a_constant_index_that_is_out_of_range():
+@pytest.mark.parametrize("op", [F.silu, F.gelu, F.elu, F.celu, F.mish, F.softplus])
+def test_exponentials_of_integers_are_refused(op):
+    def run(x, m):
+        return op((x % m) * 2)
+
+    x = torch.arange(6, dtype=torch.int32)
+    assert isinstance(outcome(run, (x, 4)), Exception)
+    assert isinstance(outcome(torch.compile(run, backend="inkle"), (x, 4)), Exception)
+    assert not any(r.fault for r in inkle.reports())
+
+
+def test_a_constant_index_that_is_out_of_range(device):
     def fill(n):
-        v = torch.tensor([1.5, -2.0])[1:][: min(n, 3)]
-        return v.index_fill_(-1, torch.tensor([0]), 2)
+        v = torch.tensor([1.5, -2.0], device=device)[1:][: min(n, 3)]
+        return v.index_fill_(-1, torch.tensor([0], device=device), 2)
 
     check_calls(fill, [(5,)], dynamic=False)
     torch._dynamo.reset()
@@ -357,6 +368,14 @@ def test_an_int_tensor_to_the_power_of_a_negative_int(first):
 
     reports = check_calls(power, [(torch.arange(-2, 5), n) for n in (first, -2, 5, 0, LEAST, LARGEST, -1)])
     assert in_eager(reports) == (["aten::pow.Tensor_Scalar"] if first < 0 else [])
+
+
+def test_rolls_by_a_remainder_of_any_int():
+    def roll(x, n):
+        return x.roll(n % -3), x.roll(n % 5, 0), n % -3
+
+    x = torch.arange(3.0)
+    check_calls(roll, [(x, n) for n in (-1499305125342011077, LEAST + 1, LEAST + 2, LARGEST, 4, -7)])
 
 
 def test_rolls_by_any_int():
