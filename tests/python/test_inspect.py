@@ -92,6 +92,7 @@ def test_wrong_input(tmp_path: pathlib.Path) -> None:
 def test_from_reports(tmp_path: pathlib.Path) -> None:
     torch = pytest.importorskip("torch")
     backend = pytest.importorskip("inkle")
+    torch._dynamo.reset()
     backend.reset()
     texts: dict[str, str] = {}
     options = {"dump": texts.__setitem__, "strict": True}
