@@ -328,23 +328,11 @@ class GraphImporter:
         if any(_holds(a) for a in args):
             reason = reason or "an argument is for eager only"
             args = [_without_held(a) for a in args]
-        if not reason and _splits_a_symbol(node):
-            return self._slices(node, args, kinds)
         self.targets.append(self._eager_overload(node, arguments, kinds))
         results = self.importer.call(overload, args, source_line(node), kinds, target, reason)
         if schema.is_mutable:
             self.writes_in_eager |= node.name in self.names_in_eager()
         return results if bias is None else self._add_bias(node, results[0], bias, kinds)
-
-    def _slices(self, node: Node, args: list[Any], kinds: list[Any]) -> list[Any]:
-        """The pieces that are read of a split of which the number depends on a symbol, each a view."""
-        x, size, dim = args
-        run = OpCall(torch.ops.aten.slice.Tensor, [OPERAND] * 5)
-        made: list[Any] = [None] * len(kinds)
-        for i in sorted({user.args[1] for user in node.users}):
-            piece = [x, dim, size * i, size * (i + 1), 1]
-            (made[i],) = self.import_call(node, "aten::slice.Tensor", piece, [kinds[i]], run)
-        return made
 
     def _add_bias(self, node: Node, y: Any, bias: Node, kinds: list[Any]) -> list[Any]:
         """y + bias along dimension 1, as ATen's own convolution computes it on a GPU."""
@@ -490,15 +478,6 @@ class GraphImporter:
                 self.importer.output(found)
             elif not self.importer.output_as(found, strides):
                 del self.output_strides[position]
-
-
-def _splits_a_symbol(node: Node) -> bool:
-    """Whether a node splits a dimension with a symbolic size, and only pieces of it are read."""
-    if node.target is not torch.ops.aten.split.Tensor:
-        return False
-    x, size, dim = (*node.args, 0)[:3]
-    is_symbol = isinstance(x.meta["val"].shape[dim], torch.SymInt) and isinstance(size, int)
-    return is_symbol and all(user.target is operator.getitem for user in node.users)
 
 
 def _fits(value: int) -> bool:

@@ -113,7 +113,7 @@ class CpuBackend final : public Backend {
       kernel.ir = std::move(made.ir);
       kernel.assembly = std::move(made.assembly);
       kernel.seconds = made.emit_seconds + made.compile_seconds;
-      if (store != nullptr) keep(*store, keys[wanted_at[w]], kernel);
+      if (store != nullptr) keep(*store, keys[wanted_at[w]], wanted[w].name, kernel);
     }
     if (store != nullptr) store->settle();
     return result;
@@ -203,10 +203,12 @@ class CpuBackend final : public Backend {
   }
 
   // Scratch that depends on sizes is an expression of one program, and is not kept.
-  static void keep(cache::Store& store, const cache::Key& key, const TargetKernel& kernel) {
+  static void keep(cache::Store& store, const cache::Key& key, std::string_view name,
+                   const TargetKernel& kernel) {
     const auto scratch = kernel.scratch_bytes.constant();
     if (!scratch || kernel.object == nullptr) return;
-    const std::string_view text = std::string_view(kernel.text).substr(kernel.text.find('('));
+    const std::size_t named = std::min(kTextStart.size() + name.size(), kernel.text.size());
+    const std::string_view text = std::string_view(kernel.text).substr(named);
     const EntryStart start{*scratch, text.size()};
     std::vector<std::byte> entry;
     for (const std::span<const std::byte> part :

@@ -69,6 +69,11 @@ double Inference::real(std::size_t i) const {
   fail(fmt::format("argument {} must be a number", i));
 }
 
+std::int64_t Inference::whole(std::size_t i) const {
+  if (std::holds_alternative<Expr>(args_[i])) return constant_integer(i);
+  return static_cast<std::int64_t>(real(i));
+}
+
 bool Inference::boolean(std::size_t i) const {
   const auto* b = std::get_if<bool>(&args_[i]);
   if (b == nullptr) fail(fmt::format("argument {} must be true or false", i));

@@ -30,7 +30,8 @@ class Inference {
   [[nodiscard]] std::int64_t constant_integer(std::size_t i) const;  // UserError if symbolic
   [[nodiscard]] std::vector<Expr> integers(std::size_t i) const;     // None: empty
   [[nodiscard]] std::vector<std::int64_t> constant_integers(std::size_t i) const;
-  [[nodiscard]] double real(std::size_t i) const;  // of any number
+  [[nodiscard]] double real(std::size_t i) const;         // of any number
+  [[nodiscard]] std::int64_t whole(std::size_t i) const;  // likewise: an integer keeps its bits
   [[nodiscard]] bool boolean(std::size_t i) const;
   [[nodiscard]] std::optional<DType> dtype(std::size_t i) const;
   [[nodiscard]] std::string_view string(std::size_t i) const;

@@ -202,11 +202,9 @@ inline Val constant_like(BodyBuilder& b, Val like, double value) {
 
 // The number that argument `arg` is, in the compute type of `like`. An integer keeps all its bits.
 inline Val constant_argument(const Lowering& l, BodyBuilder& b, Val like, std::size_t arg) {
-  const auto* e = std::get_if<sym::Expr>(&l.args().arg(arg));
-  if (e != nullptr && e->is_constant() && !abi::is_float(b.dtype(like))) {
-    return b.constant(b.dtype(like), *e->constant());
-  }
-  return constant_like(b, like, l.args().real(arg));
+  const DType dtype = b.dtype(like);
+  return abi::is_float(dtype) ? b.constant(dtype, l.args().real(arg))
+                              : b.constant(dtype, l.args().whole(arg));
 }
 
 constexpr Trait kPointwise = Trait::pointwise;

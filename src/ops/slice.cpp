@@ -249,8 +249,12 @@ Pieces split_pieces(const Inference& args) {
     return pieces;
   }
   if (sym::bounds(length).low <= 0) args.fail("the size of a piece must be positive");
-  const auto count = ceildiv(size, length).constant();
-  if (!count) unsupported("a split into a symbolic number of pieces");
+  const Expr pieces_needed = ceildiv(size, length);
+  // Who gives a graph has as many results as there are pieces, and holds the call to their number.
+  const auto count = sym::hint(pieces_needed);
+  if (!count || !args.context().guard_equal(pieces_needed, args.context().constant(*count))) {
+    unsupported("a split into a symbolic number of pieces");
+  }
   for (std::int64_t k = 0; k + 1 < std::max<std::int64_t>(*count, 1); ++k) add(length);
   add(size - start);
   return pieces;

@@ -112,12 +112,6 @@ std::optional<double> constant_exponent(const Inference& args) {
   return std::nullopt;
 }
 
-// A constant exponent of integers, with all its bits.
-std::int64_t whole_exponent(const Inference& args) {
-  const auto* e = std::get_if<Expr>(&args.arg(1));
-  return e != nullptr ? *e->constant() : static_cast<std::int64_t>(*constant_exponent(args));
-}
-
 // Eager raises for the sign of a number's exponent, not of a tensor's. Where the number depends on
 // the call, a guard leaves negative ones to eager; where the first one is negative, the op is
 // eager's.
@@ -195,7 +189,7 @@ void lower_pow(Lowering& l) {
     const Val x = operand(l, b, 0, i, in);
     if (exponent && abi::is_float(in)) return real_power(b, x, *exponent, in);
     if (in == DType::boolean) return b.logical_or(x, b.logical_not(operand(l, b, 1, i, in)));
-    if (exponent) return integer_power(b, x, whole_exponent(l.args()));
+    if (exponent) return integer_power(b, x, l.args().whole(1));
     const Val y = operand(l, b, 1, i, in);
     return abi::is_float(in) ? b.binary(Opcode::pow, x, y) : integer_power(b, x, y);
   }));

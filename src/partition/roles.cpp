@@ -84,9 +84,7 @@ void Roles::close(std::vector<bool>& nodes, const std::vector<bool>& roots) cons
 // no gradient, also if no result or the backward alone needs what it makes.
 void Roles::keep_eager_calls(const std::vector<bool>& early, const std::vector<bool>& late) {
   for (std::size_t i = 0; i < joint_.nodes.size(); ++i) {
-    if (!joint_.nodes[i].eager_target) continue;
-    if (!late_[i]) forward_[i] = true;
-    if (late_[i]) backward_[i] = true;
+    if (joint_.nodes[i].eager_target) (late_[i] ? backward_ : forward_)[i] = true;
   }
   close(forward_, early);
   close(backward_, late);

@@ -20,6 +20,7 @@ using runtime::common::WrongArgument;
 
 namespace {
 constexpr const char* kOtherWeights = ": given other weights than it was compiled for";
+
 // What a fallback returns, with results that are the very same tensor as earlier ones.
 nb::object with_repeats(nb::object results, const std::vector<std::int32_t>& repeats) {
   nb::list list;
