@@ -47,6 +47,8 @@ class Joint:
     default_bytes: int
     saved_inputs: list[bool]
     saved_outputs: list[bool]  # empty: checkpointing decides
+    # By placeholder: the output of the forward that it is the tangent of, or -1.
+    tangent_outputs: list[int]
 
     @property
     def outputs(self) -> list[Any]:
@@ -89,6 +91,7 @@ def examine(
         keep, saved.bytes,
         [n in saved.storages for n in placeholders],
         [] if has_tags else [isinstance(o, Node) and _storage(o) in saved.storages for o in outputs],
+        _tangent_outputs(gm, placeholders, outputs),
     )  # fmt: skip
 
 
@@ -134,6 +137,12 @@ def _written(gm: torch.fx.GraphModule, placeholders: list[Node]) -> list[bool]:
         raise UnsupportedGraph("nothing tells which inputs are written to")
     written = [getattr(d, "mutated_input", None) for d in arg_tree_leaves(described)]
     return [n.meta["desc"] in written for n in placeholders]
+
+
+def _tangent_outputs(gm: torch.fx.GraphModule, placeholders: list[Node], outputs: list[Any]) -> list[int]:
+    described = arg_tree_leaves(gm.graph.output_node().meta["desc"])[: len(outputs)]
+    places = {d: i for i, d in enumerate(described) if isinstance(outputs[i], Node)}
+    return [places.get(getattr(n.meta["desc"], "output", None), -1) for n in placeholders]
 
 
 # --- What the default partition saves -------------------------------------------------------------

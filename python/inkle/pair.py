@@ -90,6 +90,7 @@ class Partition:
             walker.importer, native, forward_outputs=joint.num_forward_outputs,
             tangents=joint.tangents, written=joint.written, fixed=joint.fixed,
             saved_inputs=joint.saved_inputs, saved_outputs=joint.saved_outputs,
+            tangent_outputs=joint.tangent_outputs,
             most_bytes=joint.default_bytes, by_bytes=self._options.partition == "smallest",
             attention=library,
         )  # fmt: skip

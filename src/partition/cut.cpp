@@ -115,10 +115,11 @@ class Network {
           2 * problem_.seconds_of(v);  // what it is a view of is as good, and smaller or as large
     }
     if (weigh_ == Weigh::bytes) {
-      const double bytes = lives ? 0 : static_cast<double>(bytes_of(joint_, v));
+      const bool is_free = lives && !roles_.is_at_risk(v);
+      const double bytes = is_free ? 0 : static_cast<double>(bytes_of(joint_, v));
       return capacity(bytes * kByte + extra * kTieBreak) + 1;
     }
-    double times = 1;  // read in the backward
+    double times = roles_.is_at_risk(v) ? 1 + Roles::kPriceOfRisk : 1;  // read in the backward
     if (!lives) times += machine_.clears_memory ? 1 : 0;
     if (!roles_.is_stored(i, v)) times += 1;
     return capacity(problem_.seconds_of(v) * times + extra) + 1;

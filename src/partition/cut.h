@@ -40,6 +40,8 @@ struct Joint {
   // them again, for the same reason. Without an entry nothing is known.
   std::vector<bool> is_saved_input = {};
   std::vector<bool> is_saved_output = {};
+  // By input: the output of the forward whose tangent it is, or -1. Empty: not known.
+  std::vector<std::int32_t> output_of_tangent = {};
   // Never more than this, at the hints of sizes.
   std::int64_t most_bytes = std::int64_t{1} << 60;
 };

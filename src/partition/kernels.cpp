@@ -169,7 +169,7 @@ class Ledger {
     if (from < 0) return is_for_forward_[v.index] ? kForbidden : 0;
     const auto node = static_cast<std::size_t>(from);
     if (!problem_.roles.may_keep(v) || problem_.roles.is_last_resort(v)) return kForbidden;
-    double times = 0, extra = 0;
+    double times = problem_.roles.is_at_risk(v) ? Roles::kPriceOfRisk : 0, extra = 0;
     if (!problem_.roles.in_forward(node)) {
       if (!problem_.work[node] || !problem_.roles.has_ready_operands(node)) return kForbidden;
       extra = problem_.work[node]->operations / problem_.machine.operations_per_second;
@@ -256,7 +256,7 @@ bool is_open(const Problem& problem, std::size_t i) {
 }  // namespace
 
 Chosen refined(const Problem& problem, std::vector<bool> again) {
-  const std::int64_t most_bytes = problem.info.most_bytes;
+  const std::int64_t most_bytes = problem.most_bytes;
   Ledger ledger(problem, std::move(again));
   const std::size_t nodes = problem.joint.nodes.size();
   for (int round = 0; round < kMostRounds; ++round) {

@@ -1,6 +1,7 @@
 #include "partition/partition.h"
 
 #include <algorithm>
+#include <iterator>
 #include <unordered_set>
 
 #include "base/error.h"
@@ -102,13 +103,14 @@ class Half {
 
 class Splitter {
  public:
-  Splitter(const Graph& joint, const Joint& info, const Cut& cut)
-      : joint_(joint),
-        info_(info),
+  Splitter(const Problem& problem, const Cut& cut)
+      : problem_(problem),
+        joint_(problem.joint),
+        info_(problem.info),
         cut_(cut),
-        producer_(graph::producers(joint)),
-        forward_(joint),
-        backward_(joint) {}
+        producer_(problem.producer),
+        forward_(problem.joint),
+        backward_(problem.joint) {}
 
   Halves run() {
     build_forward();
@@ -136,7 +138,7 @@ class Splitter {
     for (std::size_t i = 0; i < info_.forward_outputs; ++i) forward_.add_output(joint_.outputs[i]);
     const std::vector<ValueId> owners = graph::memory_owners(joint_);
     for (const ValueId v : cut_.kept) {
-      if (is_written(owners[v.index])) {
+      if (is_written(owners[v.index]) || problem_.roles.is_last_resort(v)) {
         kept_.push_back({.in_forward = forward_.add_copy(v)});
         continue;
       }
@@ -216,7 +218,7 @@ class Splitter {
     }
   }
 
-  // The symbols that the backward mentions, as inputs of it and outputs of the forward.
+  // The symbols that the backward or a guard mentions, as inputs of it and outputs of the forward.
   std::vector<std::size_t> add_symbols(Graph& forward) {
     std::unordered_set<std::uint32_t> seen;
     std::vector<Expr> found;
@@ -243,11 +245,18 @@ class Splitter {
       std::ranges::for_each(*output.view.strides, add);
       add(output.offset);
     }
+    std::vector<Expr> guarded;
+    for (const auto& guard : joint_.context().guards()) {
+      for (const Expr side : {guard.left, guard.right}) {
+        std::ranges::copy(sym::symbols(side), std::back_inserter(guarded));
+      }
+    }
     std::vector<std::size_t> positions;
     for (std::size_t i = 0; i < joint_.inputs.size(); ++i) {
       const Input& input = joint_.inputs[i];
       if (!input.value.is_none() || info_.is_tangent[i]) continue;
-      if (std::erase(found, input.symbol) > 0) positions.push_back(i);
+      const bool is_guarded = std::ranges::find(guarded, input.symbol) != guarded.end();
+      if (std::erase(found, input.symbol) > 0 || is_guarded) positions.push_back(i);
     }
     if (!found.empty()) {
       unsupported("the size {} is no argument of the forward", sym::to_string(found.front()));
@@ -262,10 +271,11 @@ class Splitter {
     return positions;
   }
 
+  const Problem& problem_;
   const Graph& joint_;
   const Joint& info_;
   const Cut& cut_;
-  std::vector<std::int32_t> producer_;
+  const std::vector<std::int32_t>& producer_;
   Half forward_, backward_;
   std::vector<Kept> kept_;
   std::vector<bool> emitted_;
@@ -300,11 +310,11 @@ Halves partition(const Graph& joint, const Joint& info, const Machine& machine, 
   for (const Weigh how : {weigh, Weigh::bytes, Weigh::nothing}) {
     const Cut cut = problem.cut(choose(problem, how));
     log(LogChannel::partition, "{}: {} values kept, {} bytes of {}", joint.name, cut.kept.size(),
-        cut.bytes, info.most_bytes);
-    if (cut.bytes <= info.most_bytes) return Splitter(joint, info, cut).run();
+        cut.bytes, problem.most_bytes);
+    if (cut.bytes <= problem.most_bytes) return Splitter(problem, cut).run();
     least = cut.bytes;
   }
-  unsupported("{} bytes would be kept, the default partition keeps {}", least, info.most_bytes);
+  unsupported("{} bytes would be kept, at most {} may be", least, problem.most_bytes);
 }
 
 }  // namespace inkle::partition

@@ -15,6 +15,7 @@ Problem::Problem(const graph::Graph& joint_graph, const Joint& joint_info,
       info(joint_info),
       machine(on_machine),
       roles(joint_graph, joint_info),
+      most_bytes(joint_info.most_bytes + roles.bytes_at_risk()),
       wanted(joint_graph.nodes.size()),
       producer(graph::producers(joint_graph)) {
   for (std::size_t i = 0; i < wanted.size(); ++i) {

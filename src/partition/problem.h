@@ -21,6 +21,8 @@ class Problem {
   const Joint& info;
   const Machine machine;
   const Roles roles;
+  // What may be kept: what the host's own partition keeps, and as much as lies in outputs at risk.
+  const std::int64_t most_bytes;
   // By node: the backward needs it, and it needs no tangent, so there is a choice.
   std::vector<bool> wanted;
   // By node, of wanted ones: recompute_work().

@@ -2,6 +2,7 @@
 // forward or the backward, dependent on a tangent, read by a library.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "graph/graph.h"
@@ -23,7 +24,7 @@ class Roles {
   [[nodiscard]] bool reads_written(std::size_t node) const { return reads_written_[node]; }
   // A library call, or one of the host.
   [[nodiscard]] static bool is_library(const graph::Node& node);
-  // All that it reads is made by the forward anyway.
+  // All that it reads is made by the forward anyway, or of an output at risk by the backward alone.
   [[nodiscard]] bool has_ready_operands(std::size_t node) const { return ready_[node]; }
 
   // Of inputs.
@@ -50,11 +51,23 @@ class Roles {
   // An output that the backward reads here and not in the host's own partition, since a pass has
   // merged two values: kept only where there is no other way, as a user may write to it.
   [[nodiscard]] bool is_last_resort(graph::ValueId v) const;
+  // An output that the backward reads for tangents of other outputs alone. Eager lets a user write
+  // to it as long as no gradient comes from those, but one backward reads all that is kept: another
+  // value is kept, or it is computed again, unless that is dear.
+  [[nodiscard]] bool is_at_risk(graph::ValueId v) const { return at_risk_[owner(v).index]; }
+  // Of all of them: so many bytes more may be kept, in their place.
+  [[nodiscard]] std::int64_t bytes_at_risk() const;
+  // What keeping such an output costs beside reading it, in times of its bytes.
+  static constexpr double kPriceOfRisk = 8;
 
  private:
   void find_late();
   void find_halves();
   void find_readers();
+  void find_risks();
+  void find_ready_chains();
+  [[nodiscard]] graph::ValueId output_memory(std::int32_t output) const;
+  [[nodiscard]] bool is_read_for_itself(graph::ValueId memory) const;
   void close(std::vector<bool>& nodes, const std::vector<bool>& roots) const;
   void keep_eager_calls(const std::vector<bool>& early, const std::vector<bool>& late);
 
@@ -67,7 +80,7 @@ class Roles {
   std::vector<bool> late_, forward_, backward_, reads_written_, ready_;
   // By value.
   std::vector<bool> literal_, tangent_, late_value_, written_, read_late_, direct_, operand_late_,
-      operand_early_, lives_, output_, saved_output_;
+      operand_early_, lives_, output_, saved_output_, at_risk_;
 };
 
 }  // namespace inkle::partition

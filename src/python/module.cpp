@@ -280,19 +280,21 @@ std::optional<passes::AttentionCalls> attention_calls(Importer& importer, const 
 }
 
 // `tangents`, `written`, `fixed`, `saved_inputs`: of each input of the importer, in order;
-// `saved_outputs`: of each output of the forward.
+// `saved_outputs`: of each output of the forward; `tangent_outputs`: of each input, the output that
+// it is the tangent of, or -1.
 std::shared_ptr<Cut> cut(const driver::Compiler& compiler, Importer& importer,
                          const Options& options, std::size_t forward_outputs,
                          std::vector<bool> tangents, std::vector<bool> written,
                          std::vector<bool> fixed, std::vector<bool> saved_inputs,
-                         std::vector<bool> saved_outputs, std::int64_t most_bytes, bool by_bytes,
-                         const nb::object& attention) {
+                         std::vector<bool> saved_outputs, std::vector<std::int32_t> tangent_outputs,
+                         std::int64_t most_bytes, bool by_bytes, const nb::object& attention) {
   const partition::Joint info{.forward_outputs = forward_outputs,
                               .is_tangent = std::move(tangents),
                               .is_written = std::move(written),
                               .is_static = std::move(fixed),
                               .is_saved_input = std::move(saved_inputs),
                               .is_saved_output = std::move(saved_outputs),
+                              .output_of_tangent = std::move(tangent_outputs),
                               .most_bytes = most_bytes};
   std::vector<driver::StageTime> stages;
   const auto weigh = by_bytes ? partition::Weigh::bytes : partition::Weigh::time;
@@ -443,8 +445,8 @@ void bind_compiler(nb::module_& m) {
       .def("restore", restore)
       .def("cut", cut, nb::arg("importer"), nb::arg("options"), nb::arg("forward_outputs"),
            nb::arg("tangents"), nb::arg("written"), nb::arg("fixed"), nb::arg("saved_inputs"),
-           nb::arg("saved_outputs"), nb::arg("most_bytes"), nb::arg("by_bytes"),
-           nb::arg("attention").none() = nb::none())
+           nb::arg("saved_outputs"), nb::arg("tangent_outputs"), nb::arg("most_bytes"),
+           nb::arg("by_bytes"), nb::arg("attention").none() = nb::none())
       .def("compile_halves", compile_halves);
   nb::class_<TorchCallable>(m, "TorchCallable", nb::dynamic_attr(), nb::is_weak_referenceable(),
                             nb::type_slots(kCallableSlots))

@@ -114,9 +114,10 @@ std::string loops(std::string_view text, std::span<const std::string>) {
 }
 
 // cut [--outputs=n] [--tangents=n] [--by=time|kernels|bytes|nothing] [--most=bytes] [--saved]
-// [--no-output-saved]: both halves of a joint graph. Its first n outputs are the forward's, its
-// last n inputs tangents; weights are fixed; with --saved the host's own partition keeps all
-// inputs, with --no-output-saved no output of the forward.
+// [--no-output-saved|--outputs-saved]: both halves of a joint graph. Its first n outputs are the
+// forward's, its last n inputs tangents; weights are fixed; with --saved the host's own partition
+// keeps all inputs, with --no-output-saved no output of the forward. With --outputs-saved it keeps
+// all of these, and the tangents are known to be those of the outputs, in order.
 std::string cut(std::string_view text, std::span<const std::string> args) {
   graph::Graph joint = graph::parse(text, "in", ops::op_table());
   partition::Joint info{.forward_outputs = 1};
@@ -134,6 +135,8 @@ std::string cut(std::string_view text, std::span<const std::string> args) {
       info.is_saved_input.assign(joint.inputs.size(), true);
     } else if (arg == "--no-output-saved") {
       info.is_saved_output.assign(joint.outputs.size(), false);
+    } else if (arg == "--outputs-saved") {
+      info.is_saved_output.assign(joint.outputs.size(), true);
     } else if (arg == "--by=bytes") {
       weigh = partition::Weigh::bytes;
     } else if (arg == "--by=kernels") {
@@ -149,6 +152,9 @@ std::string cut(std::string_view text, std::span<const std::string> args) {
     info.is_tangent.push_back(i + tangents >= inputs);
     info.is_static.push_back(joint.inputs[i].is_parameter);
     info.is_written.push_back(false);
+    if (info.is_saved_output.empty() || !info.is_saved_output.front()) continue;
+    info.output_of_tangent.push_back(
+        i + tangents >= inputs ? static_cast<std::int32_t>(i + tangents - inputs) : -1);
   }
   partition::Halves halves = partition::partition(joint, info, {}, weigh);
   halves.settle_strides();

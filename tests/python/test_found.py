@@ -124,6 +124,30 @@ FOUND: dict[str, Program] = {
         "torch._dynamo.graph_break()", "v1.swapaxes(0, -1).sub_(-1)", "v2 = v1.transpose(0, -1)"],
         results=["v2"],
     ),
+    # Numbers of a result that is written then: no gradient comes from the number.
+    "a logged product": of(
+        "f32", 4, 4, grad=True, statements=["v1 = x @ x", "k = float(v1.nan_to_num().clamp(-9, 9).sum())",
+        "v1.relu_()"], results=["v1"],
+    ),
+    "a logged padding, by a number of the caller": of(
+        "bf16", 3, 5, grad=True, dynamic=True, n=Argument("int", value=5), statements=["v1 = F.pad(x, (n % 3 + 1, 0))",
+        "k = float(v1.nan_to_num().clamp(-9, 9).sum())", "v1.relu_()"], results=["v1", "x[::n]"],
+    ),
+    "a logged dropout": of(
+        "f64", 2, 3, grad=True, statements=["v1 = F.dropout(x * 2, 0.5)", "k = v1.square().sum().item()", "v1[0].mul_(2)"],
+        results=["v1"],
+    ),
+    "a copy of what a norm keeps": of(
+        "f32", 2, 3, grad=True, statements=["v1 = x.index_select(1, torch.tensor([0, 0]))",
+        "v2 = F.rms_norm(v1, v1.shape[-1:])", "v3 = v1.clone()", "torch._dynamo.graph_break()", "v3[0].mul_(2)"],
+        results=["v2", "v3"],
+    ),
+    # A guard of the forward over a number that the backward does not have.
+    "a view from a number on, beside a sum that trains": of(
+        "f32", 4, 1, grad=True, dynamic=True, n=Argument("int", value=9007199254740993),
+        y=Argument("i32", (4, 3)), statements=["v1 = y[n::2]", "v2 = x + 1", "k = float(v2.square().sum())", "v2.mul_(2)"],
+        results=["v1", "v2"],
+    ),
     # FX states other strides of a view's dimension of size 1.
     "a choice of views with a dimension of one": of(
         "f64", 5, 1, statements=["v1 = x / 2", "v2 = torch.where(v1 > 1.5, v1.t().unflatten(0, (1, -1)), -1)"],
