@@ -237,6 +237,10 @@ FOUND: dict[str, Program] = {
         statements=["v1 = int(n / 4)", "v2 = x[..., -1:n]", "v2.index_fill_(-2, torch.tensor([0]), 2)",
         "v3 = v2.clone()"], results=["v3", "v2", "v1"],
     ),
+    "a view of angles": of("c64", 2, 3, statements=["v1 = x.angle().mT"], results=["v1 + 1", "v1"]),
+    "a view of angles of columns": of(
+        "c64", 2, 3, kind="transposed", statements=["v1 = x.angle().mT"], results=["v1 + 1", "v1"],
+    ),
     "a copy of a result with other strides": of(
         "c64", 4, 1, statements=["v1 = x.angle()", "v2 = while_loop(lambda j, p: j < 3, "
         "lambda j, p: (j + 1, p * 0.5 + 1), (torch.tensor(0), v1.clone()))[1]"], results=["v2", "v1"],

@@ -311,7 +311,11 @@ std::vector<ValueId> Importer::call(std::string_view overload, std::vector<Argum
     graph::for_each_operand(probe, [&](ValueId v) { fix_strides(v); });
     std::vector<Type> types = meta;
     for (Type& type : types) {
-      if (is_misstated(row, args, type)) type.strides.reset();
+      if (!is_misstated(row, args, type)) continue;
+      type.strides.reset();
+      if (!graph::has(row->traits, graph::Trait::view)) {
+        type.strides = graph::contiguous_strides(context(), type.sizes);
+      }
     }
     results = in_eager(overload, target, args, types);
   }
