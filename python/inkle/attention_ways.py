@@ -12,6 +12,7 @@ kernels that the user has switched off stay off.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import threading
 from typing import Any, Callable, Iterator, NamedTuple, Sequence
@@ -91,6 +92,15 @@ def geometry(tensor: torch.Tensor) -> Geometry:
     return tuple(tensor.shape), tuple(tensor.stride())
 
 
+@functools.cache
+def _settle_order() -> None:
+    """Torch replaces the order once, when it first chooses a kernel in a process: by cuDNN's first on the
+    cards where that is fastest. What is set before would be lost then."""
+    if torch.cuda.is_available():
+        x = torch.empty(1, 1, 8, 8, dtype=torch.float16, device="cuda")
+        torch._fused_sdp_choice(x, x, x)
+
+
 @contextlib.contextmanager
 def preferring(way: int | None) -> Iterator[None]:
     """Within, torch tries this kernel first. The order is the process's: a call of another thread
@@ -99,6 +109,7 @@ def preferring(way: int | None) -> Iterator[None]:
         yield
         return
     with _order_lock:
+        _settle_order()
         before = torch._C._get_sdp_priority_order()
         torch._C._set_sdp_priority_order([way, *(b for b in before if b != way)])
         try:

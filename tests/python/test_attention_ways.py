@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -197,3 +199,24 @@ def test_keys_are_not_repeated_beside_a_mask(monkeypatch, masked):
     wanted = F.scaled_dot_product_attention(q, k, k, mask, scale=0.5, enable_gqa=True)
     torch.testing.assert_close(found, wanted)
     assert bool(asked) == (not masked)
+
+
+# Of a process that has chosen no kernel before.
+FIRST = """
+import sys, torch
+from inkle import attention_ways
+q = torch.randn(1, 2, 64, 64, dtype=torch.float16, device="cuda")
+with attention_ways.preferring(int(sys.argv[1])):
+    print(torch._fused_sdp_choice(q, q, q, None, 0.0, True))
+within = torch._C._get_sdp_priority_order()
+torch._fused_sdp_choice(q, q, q)
+print(torch._C._get_sdp_priority_order() == within)
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("way", [FLASH, EFFICIENT])
+def test_the_first_choice_of_a_process(way):
+    ran = subprocess.run([sys.executable, "-c", FIRST, str(way)], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == [str(way), "True"], ran.stderr
