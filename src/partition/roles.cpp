@@ -163,23 +163,48 @@ void Roles::find_readers() {
 }
 
 void Roles::find_risks() {
-  std::vector<bool> has_tangent(joint_.value_count());
+  // By value: it is a tangent of an output with dimensions, or depends on one; it lies in an output
+  // that has a tangent; what depends on such a tangent reads it.
+  std::vector<bool> depends(joint_.value_count()), has_tangent(joint_.value_count()),
+      reads(joint_.value_count());
   for (std::size_t i = 0; i < joint_.inputs.size(); ++i) {
-    if (info_.is_tangent[i] && info_.output_of_tangent[i] >= 0) {
-      const ValueId memory = output_memory(info_.output_of_tangent[i]);
-      if (!memory.is_none()) has_tangent[memory.index] = true;
-    }
+    if (!info_.is_tangent[i]) continue;
+    const ValueId tangent = joint_.inputs[i].value;
+    depends[tangent.index] = joint_.type(tangent).rank() > 0;
+    const ValueId memory = output_memory(info_.output_of_tangent[i]);
+    if (!memory.is_none()) has_tangent[memory.index] = true;
   }
-  std::vector<bool> is_read(joint_.value_count());
-  for (std::uint32_t v = 0; v < is_read.size(); ++v) {
-    if (direct_[v]) is_read[owners_[v].index] = true;
+  const auto is_any = [](const std::vector<bool>& of, const std::vector<ValueId>& values) {
+    return std::ranges::any_of(values, [&](ValueId v) { return of[v.index]; });
+  };
+  for (std::size_t i = 0; i < joint_.nodes.size(); ++i) {
+    if (!late_[i]) continue;
+    bool found = false;
+    graph::for_each_operand(joint_.nodes[i], [&](ValueId v) { found = found || depends[v.index]; });
+    for (const ValueId v : joint_.nodes[i].results) depends[v.index] = found;
   }
-  for (std::uint32_t v = 0; v < is_read.size(); ++v) {
-    if (is_read[v] && has_tangent[v] && saved_output_[v] && producer_[v] >= 0) {
-      at_risk_[v] = !is_read_for_itself({v});
-    }
+  for (std::size_t i = joint_.nodes.size(); i-- > 0;) {
+    const Node& node = joint_.nodes[i];
+    if (!backward_[i] || (!late_[i] && forward_[i] && viewed(node).is_none())) continue;
+    if (!is_any(late_[i] ? depends : reads, node.results)) continue;
+    graph::for_each_operand(node, [&](ValueId v) { reads[v.index] = true; });
+  }
+  for (std::uint32_t v = 0; v < reads.size(); ++v) {
+    if (direct_[v] && has_tangent[owners_[v].index]) at_risk_[owners_[v].index] = true;
+  }
+  for (std::uint32_t v = 0; v < reads.size(); ++v) {
+    if (reads[v] || !saved_output_[v] || producer_[v] < 0) at_risk_[v] = false;
+    if (reads[v]) at_risk_[owners_[v].index] = false;
   }
   find_ready_chains();
+}
+
+// The memory that an output of the forward lies in; none if it is no tensor.
+ValueId Roles::output_memory(std::int32_t output) const {
+  if (output < 0) return {};
+  const auto& value = joint_.outputs[static_cast<std::size_t>(output)].value;
+  const auto* v = std::get_if<ValueId>(&value);
+  return v == nullptr || v->is_none() ? ValueId{} : owners_[v->index];
 }
 
 // What the backward alone makes of an output at risk, by several nodes, may be kept in its place.
@@ -209,43 +234,6 @@ std::int64_t Roles::bytes_at_risk() const {
     if (at_risk_[v]) total += bytes_of(joint_, {v});
   }
   return total;
-}
-
-// The memory that an output of the forward lies in; none if it is no tensor.
-ValueId Roles::output_memory(std::int32_t output) const {
-  const auto& value = joint_.outputs[static_cast<std::size_t>(output)].value;
-  const auto* v = std::get_if<ValueId>(&value);
-  return v == nullptr || v->is_none() ? ValueId{} : owners_[v->index];
-}
-
-// A node that depends on a tangent of an output in `memory` reads that memory, or what the backward
-// alone makes of it.
-bool Roles::is_read_for_itself(ValueId memory) const {
-  std::vector<bool> depends(joint_.value_count()), reads(joint_.value_count());
-  for (std::size_t i = 0; i < joint_.inputs.size(); ++i) {
-    const std::int32_t output = info_.output_of_tangent[i];
-    if (!info_.is_tangent[i] || output < 0) continue;
-    depends[joint_.inputs[i].value.index] = output_memory(output) == memory;
-  }
-  const auto is_any = [](const std::vector<bool>& of, const std::vector<ValueId>& values) {
-    return std::ranges::any_of(values, [&](ValueId v) { return of[v.index]; });
-  };
-  for (std::size_t i = 0; i < joint_.nodes.size(); ++i) {
-    if (!late_[i]) continue;
-    bool found = false;
-    graph::for_each_operand(joint_.nodes[i], [&](ValueId v) { found = found || depends[v.index]; });
-    for (const ValueId v : joint_.nodes[i].results) depends[v.index] = found;
-  }
-  for (std::size_t i = joint_.nodes.size(); i-- > 0;) {
-    const Node& node = joint_.nodes[i];
-    if (!backward_[i] || (!late_[i] && forward_[i] && viewed(node).is_none())) continue;
-    if (!is_any(late_[i] ? depends : reads, node.results)) continue;
-    graph::for_each_operand(node, [&](ValueId v) { reads[v.index] = true; });
-  }
-  for (std::uint32_t v = 0; v < reads.size(); ++v) {
-    if (reads[v] && owners_[v] == memory) return true;
-  }
-  return false;
 }
 
 bool Roles::may_keep_input(std::size_t input) const {

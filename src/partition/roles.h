@@ -51,9 +51,9 @@ class Roles {
   // An output that the backward reads here and not in the host's own partition, since a pass has
   // merged two values: kept only where there is no other way, as a user may write to it.
   [[nodiscard]] bool is_last_resort(graph::ValueId v) const;
-  // An output that the backward reads for tangents of other outputs alone. Eager lets a user write
-  // to it as long as no gradient comes from those, but one backward reads all that is kept: another
-  // value is kept, or it is computed again, unless that is dear.
+  // An output that the backward reads for tangents of numbers alone, which a user may just have
+  // logged. Eager lets him write to it as long as no gradient comes from those, but one backward
+  // reads all that is kept: another value is kept, or it is computed again, unless that is dear.
   [[nodiscard]] bool is_at_risk(graph::ValueId v) const { return at_risk_[owner(v).index]; }
   // Of all of them: so many bytes more may be kept, in their place.
   [[nodiscard]] std::int64_t bytes_at_risk() const;
@@ -67,7 +67,6 @@ class Roles {
   void find_risks();
   void find_ready_chains();
   [[nodiscard]] graph::ValueId output_memory(std::int32_t output) const;
-  [[nodiscard]] bool is_read_for_itself(graph::ValueId memory) const;
   void close(std::vector<bool>& nodes, const std::vector<bool>& roots) const;
   void keep_eager_calls(const std::vector<bool>& early, const std::vector<bool>& late);
 
