@@ -16,11 +16,11 @@ function(inkle_layer folder result)
   set(${result} ${folders} PARENT_SCOPE)
 endfunction()
 
-# inkle_library(folder [WITHOUT] [LINK target...]): library inkle_<folder> of src/<folder>/*.cpp over
-# the folders of its line in src/LAYERS. LINK, third parties, is seen by this folder only. WITHOUT:
-# left out of this build, as if it had no sources.
+# inkle_library(folder [WITHOUT] [LINK target...] [APART file...]): library inkle_<folder> of
+# src/<folder>/*.cpp over the folders of its line in src/LAYERS. LINK, third parties, is seen by this
+# folder only. WITHOUT: left out of this build, as if it had no sources. APART: see inkle_unite.
 function(inkle_library folder)
-  cmake_parse_arguments(ARG "WITHOUT" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "WITHOUT" "" "LINK;APART" ${ARGN})
   string(REPLACE "/" "_" name inkle_${folder})
   set(sources "")
   if(NOT ARG_WITHOUT)
@@ -42,6 +42,7 @@ function(inkle_library folder)
   target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(${name} PUBLIC ${dependencies} PRIVATE ${ARG_LINK} inkle_warnings)
   inkle_precompile(${name})
+  inkle_unite(${name} ${CMAKE_SOURCE_DIR}/src/${folder} ${ARG_APART})
 endfunction()
 
 # inkle_flatbuffer(folder schema header): <header> is made of src/<folder>/<schema> in the build
@@ -68,14 +69,26 @@ function(inkle_precompile target)
   endif()
 endfunction()
 
-# inkle_test(folder [SHARDS n] [COST n] [LONG n] LINK target...): executable test_<folder> of
+# inkle_unite(target folder [file...]): with INKLE_UNITY a dozen of its sources are compiled as one. The
+# named files of the folder stay apart, as what they call internal has other files' names.
+function(inkle_unite target folder)
+  if(NOT INKLE_UNITY)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
+  foreach(file IN LISTS ARGN)
+    set_source_files_properties(${folder}/${file} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endforeach()
+endfunction()
+
+# inkle_test(folder [SHARDS n] [COST n] [LONG n] LINK target... [APART file...]): executable test_<folder> of
 # tests/<folder>/*.cpp and one ctest that runs all its cases (a process a case would cost more than
 # most cases), or SHARDS that run a share each. Data files are found through INKLE_TEST_DATA, the
 # folder of the sources. LONG: another ctest, <folder>/long, which only `ctest -C Long` runs, of the
 # long counts that INKLE_LONG_TESTS=n asks for. COST: about the seconds of a share, so that ctest
 # starts the longest first where it has measured none.
 function(inkle_test folder)
-  cmake_parse_arguments(ARG "" "SHARDS;LONG;COST" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "SHARDS;LONG;COST" "LINK;APART" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*_test.cpp)
   if(NOT sources)
     return()
@@ -88,6 +101,7 @@ function(inkle_test folder)
     INKLE_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/${folder}" INKLE_SOURCE="${CMAKE_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest_main GTest::gmock inkle_warnings)
   inkle_precompile(${name})
+  inkle_unite(${name} ${CMAKE_SOURCE_DIR}/tests/${folder} ${ARG_APART})
   if(NOT ARG_SHARDS)
     set(ARG_SHARDS 1)
   endif()
