@@ -216,8 +216,11 @@ def main() -> int:
             if recorder is not None:
                 recorder.show(25)
     names = ["eager", "TorchInductor", "Inductor, max_autotune", "Inkle", *_columns(arguments)[len(SYSTEMS) :]]
-    text = common.table(["model", "input", *names, "over the best Inductor"], rows)
-    print(f"Milliseconds a step, min / median; optimizer {arguments.optimizer}:\n\n{text}")
+    text = (f"Machine: {common.machine()}; f32, {arguments.threads} threads. torch {torch.__version__.split('+')[0]}.\n\n"
+            f"Command: `{common.command('training.py')}`\n\n"
+            f"Milliseconds a step, min / median; optimizer {arguments.optimizer}:\n\n"
+            + common.table(["model", "input", *names, "over the best Inductor"], rows))  # fmt: skip
+    print(text)
     if arguments.update:
         common.update_docs(os.path.join(ROOT, "docs", "benchmarks.md"), BEGIN, END, text)
     return 0
