@@ -76,6 +76,8 @@ function(inkle_unite target folder)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
+  # Files are included by their whole paths, which no library is to hold.
+  target_compile_options(${target} PRIVATE -fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
   foreach(file IN LISTS ARGN)
     set_source_files_properties(${folder}/${file} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endforeach()
