@@ -138,7 +138,9 @@ class Splitter {
     for (std::size_t i = 0; i < info_.forward_outputs; ++i) forward_.add_output(joint_.outputs[i]);
     const std::vector<ValueId> owners = graph::memory_owners(joint_);
     for (const ValueId v : cut_.kept) {
-      if (is_written(owners[v.index]) || problem_.roles.is_last_resort(v)) {
+      const ValueId owner = owners[v.index];
+      const bool is_merged = producer_[owner.index] >= 0 && problem_.roles.is_last_resort(v);
+      if (is_written(owner) || is_merged) {
         kept_.push_back({.in_forward = forward_.add_copy(v)});
         continue;
       }
