@@ -31,7 +31,7 @@ endif()
 
 add_library(inkle_runtime SHARED ${sources} ${CMAKE_BINARY_DIR}/generated/package/inkle_plan_generated.h)
 add_dependencies(inkle_runtime inkle_package)
-inkle_unite(inkle_runtime "")
+inkle_unite(inkle_runtime "")  # the files that stay apart are told where their folders are
 target_include_directories(inkle_runtime PRIVATE ${CMAKE_SOURCE_DIR}/src)
 target_include_directories(inkle_runtime SYSTEM PRIVATE ${CMAKE_BINARY_DIR}/generated/package
   ${INKLE_SODIUM_INCLUDE} ${INKLE_DNNL_INCLUDE} ${INKLE_FLATBUFFERS_INCLUDE})

@@ -37,7 +37,7 @@ struct Joint {
   std::vector<bool> is_static;
   // By input, and by output of the forward: the backward reads its memory in the host's own
   // partition. Other outputs are kept only where the backward reads them itself and cannot compute
-  // them again, for the same reason. Without an entry nothing is known.
+  // them again, for the same reason, and then as copies. Without an entry nothing is known.
   std::vector<bool> is_saved_input = {};
   std::vector<bool> is_saved_output = {};
   // By input: the output of the forward whose tangent it is, or -1. Empty: not known.

@@ -49,7 +49,8 @@ class Roles {
   // partition: a user may write to others.
   [[nodiscard]] bool may_keep(graph::ValueId v) const;
   // An output that the backward reads here and not in the host's own partition, since a pass has
-  // merged two values: kept only where there is no other way, as a user may write to it.
+  // merged two values: kept only where there is no other way, and as a copy, as a user may write
+  // to it.
   [[nodiscard]] bool is_last_resort(graph::ValueId v) const;
   // An output that the backward reads for tangents of numbers alone, which a user may just have
   // logged. Eager lets him write to it as long as no gradient comes from those, but one backward
