@@ -75,36 +75,26 @@ Split split(Ir& ir, Value* x) {
   return {n, r, fmul(ir, n, like(x, -kLn2Rest))};
 }
 
-// exp(r + c) - 1 - r, the largest part of it last: (r / 2 + c) r + near^3 P(near) + c.
-Value* rest_of_exp(Ir& ir, const Split& s) {
-  Value* near = fadd(ir, s.r, s.c);
-  Value* cubic = fmul(ir, near, polynomial(ir, near, kExpm1));
-  Value* rest = fma(ir, fmul(ir, near, near), cubic, s.c);
-  return fma(ir, fma(ir, s.r, like(near, 0.5), s.c), s.r, rest);
-}
-
-}  // namespace
-
-namespace {
-
-// 2^n = 2^floor(n) (high + low) for n a multiple of 1 / lanes, from tables of 2^(i / lanes).
+// 2^n = 2^floor(n) (high + low) for n a multiple of 1 / parts, from tables of 2^(i / parts).
 struct Power {
   Value* n;
   Value* high;
   Value* low;
 };
-// n next to x factor; high is null but for the vectors of AVX-512.
-Power power_near(Ir& ir, Value* x, double factor) {
+// n next to x factor; high is null but for the vectors of AVX-512. A `relative` low is that of
+// high (1 + low). 0 parts are as many as lanes.
+Power power_near(Ir& ir, Value* x, double factor, int parts = 0, bool relative = false) {
   const int lanes = lanes_of(x);
   if (!ir.has_avx512() || (lanes != 8 && lanes != 16)) return {};
+  if (parts == 0) parts = lanes;
   std::vector<double> high, low;
   for (int i = 0; i < lanes; ++i) {
-    const double exact = std::exp2(static_cast<double>(i) / lanes);
+    const double exact = std::exp2(static_cast<double>(i % parts) / parts);
     high.push_back(static_cast<float>(exact));
-    low.push_back(exact - high.back());
+    low.push_back(relative ? exact / high.back() - 1 : exact - high.back());
   }
-  // n lanes is in the low bits of the sum.
-  const double magic = std::ldexp(1.5, 23) / lanes;
+  // n parts is in the low bits of the sum.
+  const double magic = std::ldexp(1.5, 23) / parts;
   Value* shifted = fma(ir, x, like(x, factor), like(x, magic));
   Value* i = bits(ir, shifted);
   return {fsub(ir, shifted, like(x, magic)), look_up(ir, high, i), look_up(ir, low, i)};
@@ -256,27 +246,50 @@ Value* exp2_f32(Ir& ir, Value* x) {
 
 namespace {
 
-// a + b - sum, where sum is a + b rounded: Knuth's TwoSum.
-Value* lost_by_sum(Ir& ir, Value* a, Value* b, Value* sum) {
-  Value* other = fsub(ir, sum, a);
-  return fadd(ir, fsub(ir, a, fsub(ir, sum, other)), fsub(ir, b, other));
+// exp(x) = power (1 + r + rest) for -25 <= x <= 16, with r exact and rest far below it. From
+// tables: power is null where there are none.
+struct Exponential {
+  Value* power;
+  Value* r;
+  Value* rest;
+};
+Exponential exponential(Ir& ir, Value* x) {
+  Value *n, *power, *low;
+  if (has_scaled_power(ir, x)) {
+    const ScaledPower scaled = scaled_power(ir, x, kLog2e, 0);
+    n = scaled.n, power = scaled.scaled, low = scaled.low;
+  } else {
+    const Power parts = power_near(ir, x, kLog2e, 8, true);
+    if (parts.high == nullptr) return {};
+    n = parts.n, power = scale_by_power(ir, parts.high, n), low = parts.low;
+  }
+  Value* r = fma(ir, n, like(x, -kLn2), x);
+  low = fma(ir, n, like(x, -kLn2Rest), low);
+  return {power, r, fma(ir, fmul(ir, r, r), polynomial(ir, r, kExp8), low)};
 }
 
 }  // namespace
 
+Value* with_sign_of_zero(Ir& ir, Value* result, Value* x) {
+  Value* sign = bit_and(ir, bits(ir, x), word_like(x, std::numeric_limits<std::int32_t>::min()));
+  return bitcast(ir, bit_or(ir, bits(ir, result), sign), type_of(x));
+}
+
 Value* expm1_f32(Ir& ir, Value* x) {
-  // exp(x) = 2^n (1 + r + rest).
-  const Split s = split(ir, clamp(ir, x, -25, 89));
-  Value* rest = rest_of_exp(ir, s);
-  // 2^n (1 + r + rest) - 1 of halves, so that 2^128 does not overflow.
-  Value* half = power(ir, fsub(ir, s.n, like(x, 1)));
-  Value* offset = fsub(ir, half, like(x, 0.5));
-  Value* high = fma(ir, half, s.r, offset);
-  Value* low = fma(ir, half, s.r, fsub(ir, offset, high));
-  low = fadd(ir, low, lost_by_sum(ir, half, like(x, -0.5), offset));
-  Value* sum = fadd(ir, high, fma(ir, half, rest, low));
-  // Halves of subnormal numbers are not exact, and zero has a sign.
-  return select(ir, fcmp(ir, Compare::lt, fabs(ir, x), like(x, 0x1p-30)), x, fadd(ir, sum, sum));
+  const auto [power, r, rest] = exponential(ir, fmax_second(ir, like(x, -25), x));
+  if (power == nullptr) return expm1_by_f64(ir, x);
+  const auto by_table = [&, power = power, r = r, rest = rest] {
+    // Up to 2^24 power - 1 loses bits only where it is below -1/2, and adding 1 to it is exact.
+    Value* offset = fsub(ir, power, like(x, 1));
+    Value* low = fsub(ir, power, fadd(ir, offset, like(x, 1)));
+    Value* high = fma(ir, power, r, offset);
+    low = fadd(ir, low, fma(ir, power, r, fsub(ir, offset, high)));
+    Value* sum = fadd(ir, high, fma(ir, power, rest, low));
+    return Values{with_sign_of_zero(ir, sum, x)};
+  };
+  return ir.branch(
+      any(ir, fcmp(ir, Compare::gt, x, like(x, 16))), false,
+      [&] { return Values{expm1_by_f64(ir, x)}; }, by_table)[0];
 }
 
 namespace {

@@ -24,6 +24,8 @@ Value* cos_f32(Ir& ir, Value* x);
 // Through f64.
 // exp(factor x), of any lanes.
 Value* exp_by_f64(Ir& ir, Value* x, double factor);
+// exp(x) - 1, of any lanes.
+Value* expm1_by_f64(Ir& ir, Value* x);
 Value* log2_f32(Ir& ir, Value* x);
 Value* log10_f32(Ir& ir, Value* x);
 Value* tan_f32(Ir& ir, Value* x);
@@ -40,6 +42,9 @@ Value* erfinv_f32(Ir& ir, Value* x);
 Value* pow_f32(Ir& ir, Value* x, Value* y);
 Value* atan2_f32(Ir& ir, Value* y, Value* x);
 Value* hypot_f32(Ir& ir, Value* x, Value* y);
+
+// `result` with the sign of x, where x is zero and elsewhere a sign that result has already.
+Value* with_sign_of_zero(Ir& ir, Value* result, Value* x);
 
 // `fast`, but where some lane is beyond 2^40 (and finite) the C function `name` of f64 for all
 // lanes.

@@ -30,13 +30,20 @@ Value* to_integer(Ir& ir, Value* w) {
   return sub(ir, shifted, bits(ir, like(w, kMagic)));
 }
 
-// exp for |x| < 700; beyond, what f32 rounds to 0 or infinity.
-Value* exp_wide(Ir& ir, Value* x) {
+// exp(x) = power (1 + p) for |x| < 700; beyond, what f32 rounds to 0 or infinity.
+struct WideExp {
+  Value* power;
+  Value* p;
+};
+WideExp exp_parts(Ir& ir, Value* x) {
   x = fmax_second(ir, like(x, -700), fmin_second(ir, like(x, 700), x));
   Value* n = round_even(ir, fmul(ir, x, like(x, 1 / kLn2)));
   Value* r = fma(ir, n, like(x, -kLn2), x);
   Value* p = fma(ir, fmul(ir, polynomial(ir, r, kWideExp), r), r, r);
-  Value* power = power_of_two(ir, to_integer(ir, n), type_of(x));
+  return {power_of_two(ir, to_integer(ir, n), type_of(x)), p};
+}
+Value* exp_wide(Ir& ir, Value* x) {
+  const auto [power, p] = exp_parts(ir, x);
   return fma(ir, p, power, power);
 }
 
@@ -110,6 +117,13 @@ Reduced reduce_quadrant(Ir& ir, Value* x) {
 Value* exp_by_f64(Ir& ir, Value* x, double factor) {
   Value* w = widen(ir, x);
   return narrow(ir, exp_wide(ir, fmul(ir, w, like(w, factor))));
+}
+
+Value* expm1_by_f64(Ir& ir, Value* x) {
+  Value* w = widen(ir, x);
+  const auto [power, p] = exp_parts(ir, w);
+  Value* result = narrow(ir, fma(ir, p, power, fsub(ir, power, like(w, 1))));
+  return with_sign_of_zero(ir, result, x);
 }
 
 Value* log2_f32(Ir& ir, Value* x) {
