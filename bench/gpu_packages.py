@@ -147,6 +147,7 @@ def _models() -> dict[str, Callable[[], tuple[Any, tuple[Any, ...], Any]]]:
             "with_bias": part(32, lambda: (nn.Conv2d(32, 64, 3, 1, 1), nn.ReLU())),
             "with_norm": part(32, lambda: (nn.Conv2d(32, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU())),
             "strided": part(32, lambda: (nn.Conv2d(32, 64, 1, 2, bias=False),)),
+            "transposed": part(32, lambda: (nn.ConvTranspose2d(32, 16, 3, 2, 1, 1), nn.ReLU())),
             "few_channels": part(3, lambda: (nn.Conv2d(3, 32, 7, 2, 3),)),
             "pool": part(32, lambda: (nn.ReLU(), nn.MaxPool2d(3, 2, 1))),
             "block": part(32, lambda: (Residual(32, 64, 2),))}
