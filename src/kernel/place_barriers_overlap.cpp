@@ -22,8 +22,7 @@ std::vector<Expr> terms_of(Expr e) {
 // that no other term reaches. What is left of the digit is less than its unit, and all other terms
 // are multiples of what comes after it.
 bool is_digit(Expr index, const ThreadAxis& axis, std::int64_t unit) {
-  std::int64_t rest_low = 0;
-  std::int64_t rest_high = 0;
+  std::int64_t rest = 0;
   bool has_axis = false;
   for (const Expr term : terms_of(index)) {
     if (sym::contains(term, axis.variable)) {
@@ -35,9 +34,8 @@ bool is_digit(Expr index, const ThreadAxis& axis, std::int64_t unit) {
     } else if (!sym::divides(unit * axis.extent, term)) {
       const sym::Range range = sym::bounds(term);
       if (range.low < 0 || range.high >= unit) return false;
-      rest_low += range.low;
-      rest_high += range.high;
-      if (rest_high >= unit) return false;
+      rest += range.high;
+      if (rest >= unit) return false;
     }
   }
   return has_axis;

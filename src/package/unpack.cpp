@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "package/contents.h"
@@ -70,16 +71,26 @@ class Unpacker {
     if (bytes > left_) bad_plan("the plan section holds one part more than once");
     left_ -= bytes;
   }
+  // The verifier of FlatBuffers checks where tables and their fields lie, not elements of vectors.
+  template <class Element, class Vector>
+  static void check_alignment(const Vector& all) {
+    const bool is_aligned = reinterpret_cast<std::uintptr_t>(all.Data()) % alignof(Element) == 0;
+    if (all.size() != 0 && !is_aligned) {
+      bad_plan("a vector of the plan section is not aligned to {} bytes", alignof(Element));
+    }
+  }
   template <class Vector, class Visit>
   void each(const Vector* all, Visit&& visit) {
     if (all == nullptr) return;
     spend(all->size() * sizeof(flatbuffers::uoffset_t));
+    check_alignment<std::remove_pointer_t<typename Vector::return_type>>(*all);
     for (const auto& one : *all) visit(one);
   }
   template <class T>
   std::vector<T> numbers(const flatbuffers::Vector<T>* all) {
     if (all == nullptr) return {};
     spend(all->size() * sizeof(T));
+    check_alignment<T>(*all);
     return {all->begin(), all->end()};
   }
   std::string string(const flatbuffers::String* text) {

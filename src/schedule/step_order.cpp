@@ -83,8 +83,8 @@ PeakMemory::PeakMemory(std::span<const Step> steps, const Program& program)
       }
     }
     std::ranges::sort(touched);
-    const auto rest = std::ranges::unique(touched);
-    touched.erase(rest.begin(), rest.end());
+    // clang 14 does not take libstdc++'s std::ranges::unique.
+    touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
     for (const BufferId b : touched) bytes_[b] = bytes_of(program, b);
   }
 }

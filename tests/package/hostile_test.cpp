@@ -7,8 +7,11 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <random>
+#include <span>
 #include <string>
 
 #include "base/error.h"
@@ -281,6 +284,21 @@ TEST(Hostile, DamagedPlansDoNotCrashTheVerifiers) {
   }
   EXPECT_GT(accepted, 0);
   EXPECT_LT(accepted, 10 * case_count());
+}
+
+// FlatBuffers' verifier does not look at where the elements of a vector lie; the fuzzer found this.
+TEST(Hostile, PlacesThatAreNotAlignedAreRefused) {
+  std::ifstream file(INKLE_SOURCE "/tests/fuzz/corpus/package_plan_fuzz/misaligned_places",
+                     std::ios::binary);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  ASSERT_FALSE(text.empty());
+  try {
+    (void)unpack(std::as_bytes(std::span(text)));
+    FAIL() << "accepted";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("aligned to 8 bytes"), std::string::npos)
+        << error.what();
+  }
 }
 
 // Lengths and offsets that claim much: a small file asks for little memory, whatever it says.

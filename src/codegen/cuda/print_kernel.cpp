@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <ranges>
 
 #include "base/error.h"
 #include "codegen/cuda/print_region.h"
@@ -60,9 +59,9 @@ class KernelPrinter {
       acquires = acquires || access->order == kernel::Order::acquire ||
                  access->order == kernel::Order::acquire_release;
     }
-    const auto is_both = [&](MemoryId m) { return loaded[m] && stored[m]; };
-    return acquires &&
-           std::ranges::any_of(std::views::iota(MemoryId{0}, k_.parameter_count), is_both);
+    MemoryId m = 0;
+    while (m < k_.parameter_count && !(loaded[m] && stored[m])) ++m;
+    return acquires && m < k_.parameter_count;
   }
 
   std::string parameter(MemoryId m) const {
