@@ -63,16 +63,14 @@ Value* power(Ir& ir, Value* n) {
   return power_of_two(ir, to_word(ir, n), type_of(n));
 }
 
-// x = n log(2) + r + c: r is exact, the square of c does not count.
+// x = n log(2) + r, but for what log(2) loses as an f32.
 struct Split {
   Value* n;
   Value* r;
-  Value* c;
 };
 Split split(Ir& ir, Value* x) {
   Value* n = round_even(ir, fma(ir, x, like(x, kLog2e), like(x, -kBelow)));
-  Value* r = fma(ir, n, like(x, -kLn2), x);
-  return {n, r, fmul(ir, n, like(x, -kLn2Rest))};
+  return {n, fma(ir, n, like(x, -kLn2), x)};
 }
 
 // 2^n = 2^floor(n) (high + low) for n a multiple of 1 / parts, from tables of 2^(i / parts).
