@@ -2,7 +2,10 @@
 #include "ops/infer.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "ops/promotion.h"
@@ -117,6 +120,24 @@ Sizes preserved_strides(Inference& args, const Type& type) {
     }
   }
   return dense;
+}
+
+void refuse_overlap(Inference& args) {
+  const Type& type = args.tensor(0);
+  if (!type.strides) return;
+  std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // stride, last index
+  for (std::size_t d = 0; d < type.rank(); ++d) {
+    const auto stride = sym::hint((*type.strides)[d]), size = sym::hint(type.sizes[d]);
+    // ATen copies what has a stride of 0.
+    if (!stride || !size || *size == 0 || (*stride == 0 && *size > 1)) return;
+    if (*size > 1) dims.emplace_back(std::abs(*stride), *size - 1);
+  }
+  std::ranges::sort(dims);
+  std::int64_t span = 0;  // of the dimensions so far: the last element's distance
+  for (const auto& [stride, last] : dims) {
+    if (stride <= span) unsupported("{}: elements of self share memory", args.op().name);
+    span += stride * last;
+  }
 }
 
 Types same(Inference& args) {

@@ -117,6 +117,7 @@ Types infer_diagonal_scatter(Inference& in) {
   if (!in.context().guard_equal(src.sizes.back(), diagonal_length(d, x.sizes))) {
     in.fail("src does not fit the diagonal");
   }
+  infer::refuse_overlap(in);
   return {infer::make(x, x.dtype, x.sizes)};
 }
 // The diagonal `src` in a tensor that is `otherwise` elsewhere.

@@ -234,6 +234,7 @@ Types infer_place(Inference& in) {
   Types types = same_as_self(in);
   (void)in.dim(in.constant_integer(2), types[0].rank());
   (void)infer::computable(in, 1);
+  infer::refuse_overlap(in);
   return types;
 }
 Types infer_select_scatter(Inference& in) {

@@ -285,3 +285,22 @@ def test_a_repeated_conjugate_beside_what_it_is_of() -> None:
     outcome, text = fuzz_judge.tried(program)
     assert outcome == "right", text
     assert any("lazy and shares memory" in r.reason for r in inkle.reports())
+
+
+SHARED_WRITES = {
+    "a row": lambda x: torch.select_scatter(x.unfold(1, 4, 2), -torch.ones(3, 4), 1, 1),
+    "rows": lambda x: torch.slice_scatter(x.unfold(1, 4, 2), -torch.ones(3, 1, 4), 1, 1, 2),
+    "a diagonal": lambda x: torch.diagonal_scatter(x.unfold(1, 4, 2), -torch.ones(3, 3), 0, 1, 2),
+}
+
+
+@pytest.mark.parametrize("name", SHARED_WRITES)
+def test_writes_to_elements_that_share_memory(name: str) -> None:
+    """Eager keeps the strides, so that what is written stands at each place that shares the memory."""
+    torch._dynamo.reset()
+    inkle.reset()
+    x = torch.arange(27.0).view(3, 9)
+    expected = SHARED_WRITES[name](x)
+    result = torch.compile(SHARED_WRITES[name], backend="inkle")(x)
+    assert torch.equal(result, expected) and result.stride() == expected.stride()
+    assert any("self share memory" in reason for _, _, reason in inkle.reports()[0].eager)
