@@ -2,9 +2,8 @@
 #include "ops/infer.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <numeric>
-#include <utility>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
@@ -94,22 +93,33 @@ Sizes resolve_minus_one(Inference& args, Sizes sizes, Expr count) {
   return sizes;
 }
 
-Sizes preserved_strides(Inference& args, const Type& type) {
-  Sizes row_major = graph::contiguous_strides(args.context(), type.sizes);
-  if (!type.strides) return row_major;
-  // Dimensions by stride, largest first; equal strides keep their order.
+namespace {
+
+// Dimensions by stride, largest first; equal strides keep their order. None where a stride is not
+// known.
+std::optional<std::vector<std::size_t>> by_stride(const Type& type) {
   std::vector<std::size_t> order(type.rank());
   std::iota(order.begin(), order.end(), std::size_t{0});
   for (Expr stride : *type.strides) {
-    if (!stride.is_constant() && sym::hint(stride) == std::nullopt) return row_major;
+    if (!stride.is_constant() && sym::hint(stride) == std::nullopt) return std::nullopt;
   }
   const auto value = [&](std::size_t d) { return sym::hint((*type.strides)[d]).value_or(0); };
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return value(a) > value(b); });
+  return order;
+}
+
+}  // namespace
+
+Sizes preserved_strides(Inference& args, const Type& type) {
+  Sizes row_major = graph::contiguous_strides(args.context(), type.sizes);
+  if (!type.strides) return row_major;
+  const auto order = by_stride(type);
+  if (!order) return row_major;
   Sizes dense(type.rank(), args.context().constant(1));
   Expr next = args.context().constant(1);
-  for (std::size_t k = order.size(); k-- > 0;) {
-    const std::size_t d = order[k];
+  for (std::size_t k = order->size(); k-- > 0;) {
+    const std::size_t d = (*order)[k];
     dense[d] = next;
     // A size of 1 may have any stride; anything else must be dense.
     if (!type.sizes[d].is_constant(1)) {
@@ -124,19 +134,23 @@ Sizes preserved_strides(Inference& args, const Type& type) {
 
 void refuse_overlap(Inference& args) {
   const Type& type = args.tensor(0);
-  if (!type.strides) return;
-  std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // stride, last index
+  sym::Context& context = args.context();
+  if (!type.strides || graph::is_contiguous(type)) return;
+  const Sizes& strides = *type.strides;
   for (std::size_t d = 0; d < type.rank(); ++d) {
-    const auto stride = sym::hint((*type.strides)[d]), size = sym::hint(type.sizes[d]);
-    // ATen copies what has a stride of 0.
-    if (!stride || !size || *size == 0 || (*stride == 0 && *size > 1)) return;
-    if (*size > 1) dims.emplace_back(std::abs(*stride), *size - 1);
+    // ATen copies what repeats elements.
+    if (strides[d].is_constant(0) && !type.sizes[d].is_constant(1)) return;
   }
-  std::ranges::sort(dims);
-  std::int64_t span = 0;  // of the dimensions so far: the last element's distance
-  for (const auto& [stride, last] : dims) {
-    if (stride <= span) unsupported("{}: elements of self share memory", args.op().name);
-    span += stride * last;
+  const auto order = by_stride(type);
+  if (!order) unsupported("{}: strides of self are not known", args.op().name);
+  Expr span = context.constant(0);  // from the first element to the last, of dimensions so far
+  for (std::size_t k = order->size(); k-- > 0;) {
+    const std::size_t d = (*order)[k];
+    if (type.sizes[d].is_constant(1)) continue;
+    if (!context.guard_less(span, strides[d])) {
+      unsupported("{}: elements of self share memory", args.op().name);
+    }
+    span = span + strides[d] * (type.sizes[d] - 1);
   }
 }
 

@@ -1,6 +1,7 @@
 #include <inkle_plan_generated.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <string_view>
 #include <type_traits>

@@ -304,3 +304,17 @@ def test_writes_to_elements_that_share_memory(name: str) -> None:
     result = torch.compile(SHARED_WRITES[name], backend="inkle")(x)
     assert torch.equal(result, expected) and result.stride() == expected.stride()
     assert any("self share memory" in reason for _, _, reason in inkle.reports()[0].eager)
+
+
+def test_a_step_by_which_elements_come_to_share_memory() -> None:
+    """The strides are symbolic: a guard tells both cases apart."""
+    torch._dynamo.reset()
+    inkle.reset()
+
+    def write(x: torch.Tensor, n: int) -> torch.Tensor:
+        return torch.select_scatter(x.unfold(1, 4, n), -torch.ones(3, 4), 1, 1)
+
+    compiled = torch.compile(write, backend="inkle", dynamic=True)
+    x = torch.arange(51.0).view(3, 17)
+    for n in (4, 5, 2, 3, 6):
+        assert torch.equal(compiled(x, n), write(x, n)), n
