@@ -2,7 +2,7 @@
 
 A statement that eager refuses is drawn again, so that a program is one that eager runs. What results are
 not specified of is not drawn: numbers out of range made integers, the order of equal elements. Later seeds
-draw more ints (``fuzz_ints.py``).
+draw more ints (``fuzz_ints.py``) and views that share elements (``fuzz_shared.py``).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 from typing import Any, Callable
 
 import fuzz_ints
+import fuzz_shared
 import torch
 
 DTYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16,
@@ -327,6 +328,8 @@ class Drawing:
                 return self._filled("{v} = " + r.choice(fuzz_ints.INTS))
             made = "{v}" if depth > 0 or r.random() < 0.5 else f"w{len(self._large)}"
             return self._filled(f"{made} = {r.choice(fuzz_ints.TENSORS)}")
+        if self._seed >= fuzz_shared.FIRST and r.random() < 0.3:
+            return self._filled(r.choice(fuzz_shared.STATEMENTS))
         kind = r.choices(["value", "write", "break", "block", "data", "higher"], [60, 22, 5, 5, 2, 3])[0]
         if kind == "value":
             family = r.choices(list(_EXPRESSIONS), [12, 8, 6, 14, 8, 8, 4, 5, 5])[0]

@@ -330,6 +330,8 @@ class GraphImporter:
             args = [_without_held(a) for a in args]
         self.targets.append(self._eager_overload(node, arguments, kinds))
         results = self.importer.call(overload, args, source_line(node), kinds, target, reason)
+        if layouts.is_strides_by_guard(node) and node.name in self.names_in_eager():
+            self.refuse(f"{node.name}: its strides may lead to memory beyond its operand")
         if schema.is_mutable:
             self.writes_in_eager |= node.name in self.names_in_eager()
         return results if bias is None else self._add_bias(node, results[0], bias, kinds)

@@ -90,7 +90,7 @@ TEST_F(InferTest, AsStridedStaysInsideItsOperand) {
   EXPECT_EQ(type_of("as_strided", {x, Sizes{number(2), number(2)}, Sizes{number(4), number(1)}}),
             "f32[2,2]{4,1}");
   EXPECT_EQ(error_of("as_strided", {x, Sizes{number(2), number(2)}, Sizes{number(14), number(2)}}),
-            "as_strided may reach beyond its operand");
+            "as_strided reaches beyond its operand");
 }
 
 TEST_F(InferTest, DtypesThatAreNotComputedAreUnsupported) {

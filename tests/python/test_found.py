@@ -318,3 +318,20 @@ def test_a_step_by_which_elements_come_to_share_memory() -> None:
     x = torch.arange(51.0).view(3, 17)
     for n in (4, 5, 2, 3, 6):
         assert torch.equal(compiled(x, n), write(x, n)), n
+
+
+@pytest.mark.parametrize("counts", [(5, 6, 2, 0, 1), (1, 5), (0, 6, 2)])
+def test_strides_beyond_the_rows_of_a_view_where_sizes_vary(counts: tuple[int, ...]) -> None:
+    """A guard tells whether they lead to the view's own elements; else eager has the memory."""
+    torch._dynamo.reset()
+    inkle.reset()
+
+    def read(x: torch.Tensor, n: int) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x * 2
+        return y[:n].as_strided((3, 3), (1, 5)) + 1, y.sum()
+
+    compiled = torch.compile(read, backend="inkle", dynamic=True)
+    x = torch.arange(36.0).view(6, 6)
+    for n in counts:
+        assert all(torch.equal(got, want) for got, want in zip(compiled(x, n), read(x, n))), n
+    assert inkle.reports()[0].compiled == (counts[0] > 2)
