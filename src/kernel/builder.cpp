@@ -16,7 +16,7 @@ ValueId new_value(Kernel& kernel, Type type, OperationId definition, RegionId re
   return static_cast<ValueId>(kernel.values.size() - 1);
 }
 
-RegionId new_region(Kernel& kernel, const std::vector<Type>& arguments) {
+RegionId new_region(Kernel& kernel, const TypeList& arguments) {
   kernel.regions.emplace_back();
   const auto id = static_cast<RegionId>(kernel.regions.size() - 1);
   for (const Type& type : arguments) {
@@ -29,7 +29,7 @@ RegionId new_region(Kernel& kernel, const std::vector<Type>& arguments) {
 }  // namespace
 
 Builder::Builder(Kernel& kernel, sym::Context& context) : kernel_(kernel), context_(context) {
-  constexpr std::size_t kUsual = 64;
+  constexpr std::size_t kUsual = 128;
   if (kernel_.body == kNone) {
     kernel_.operations.reserve(kUsual);
     kernel_.values.reserve(kUsual);
@@ -57,8 +57,8 @@ Expr Builder::axis(AxisKind kind, Expr extent) {
   return variable;
 }
 
-Values Builder::operation(Op op, const Values& operands, const std::vector<Type>& results,
-                          Detail detail, const std::vector<RegionSpec>& regions) {
+Values Builder::operation(Op op, const Values& operands, const TypeList& results, Detail detail,
+                          const std::vector<RegionSpec>& regions) {
   Operation made{op, operands, {}, {}, std::move(detail)};
   for (const RegionSpec& spec : regions) {
     const RegionId id = new_region(kernel_, spec.arguments);
@@ -94,7 +94,7 @@ ValueId Builder::compute(loop::Opcode opcode, DType result, const Values& operan
 }
 
 ValueId Builder::function(NamedFunction function, const Values& operands) {
-  std::vector<Type> types;
+  TypeList types;
   for (const ValueId v : operands) types.push_back(type_of(v));
   return operation(Op::function, operands, {function_type(function, types)}, Function{function})[0];
 }
@@ -112,8 +112,8 @@ Expr Builder::indirect(ValueId value, Expr extent) {
 
 namespace {
 
-std::vector<Type> types_of(const Kernel& kernel, const Values& values) {
-  std::vector<Type> types;
+TypeList types_of(const Kernel& kernel, const Values& values) {
+  TypeList types;
   for (const ValueId value : values) types.push_back(kernel.type_of(value));
   return types;
 }
@@ -135,13 +135,13 @@ Values Builder::loop(Loop info, const Values& initial, const LoopBody& body) {
     info.variable = sym::fresh(context_, facts_of(info));
   }
   const Expr variable = info.variable;
-  const std::vector<Type> types = types_of(kernel_, initial);
+  const TypeList types = types_of(kernel_, initial);
   return operation(Op::loop, initial, types, std::move(info),
                    {{types, [&](const Values& carried) { return body(variable, carried); }}});
 }
 
 Values Builder::repeat(const Values& initial, const Body& body) {
-  const std::vector<Type> types = types_of(kernel_, initial);
+  const TypeList types = types_of(kernel_, initial);
   return operation(Op::repeat, initial, types, {}, {{types, body}});
 }
 
@@ -206,8 +206,8 @@ void Builder::store(MemoryId memory, std::vector<Expr> indices, ValueId value, F
 
 Values Builder::reduce(Collective info, const Values& states,
                        const std::function<Values(const Values&, const Values&)>& merge) {
-  const std::vector<Type> types = types_of(kernel_, states);
-  std::vector<Type> both = types;
+  const TypeList types = types_of(kernel_, states);
+  TypeList both = types;
   both.insert(both.end(), types.begin(), types.end());
   const auto body = [&](const Values& arguments) {
     const auto middle = arguments.begin() + static_cast<std::ptrdiff_t>(states.size());

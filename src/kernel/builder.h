@@ -17,7 +17,6 @@
 
 namespace inkle::kernel {
 
-using Values = std::vector<ValueId>;
 using Body = std::function<Values(const Values& arguments)>;
 
 class Builder {
@@ -56,10 +55,10 @@ class Builder {
   // --- Anything else: an operation with regions made by `bodies`, each with arguments of the types
   // given. Results have the types given.
   struct RegionSpec {
-    std::vector<Type> arguments;
+    TypeList arguments;
     Body body;
   };
-  Values operation(Op op, const Values& operands, const std::vector<Type>& results, Detail detail,
+  Values operation(Op op, const Values& operands, const TypeList& results, Detail detail,
                    const std::vector<RegionSpec>& regions = {});
 
   // --- Memory

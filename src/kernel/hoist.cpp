@@ -200,7 +200,7 @@ class Hoister {
     return nullptr;
   }
 
-  void define(const std::vector<ValueId>& values, std::size_t depth) {
+  void define(const Values& values, std::size_t depth) {
     for (const ValueId v : values) depth_[v] = depth;
   }
 

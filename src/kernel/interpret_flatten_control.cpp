@@ -42,7 +42,7 @@ void Flattener::repeat(OperationId id) {
   out_.emit(Code::repeat_head, id);
   out_.bind_all(kernel_.regions[body].arguments, carried);
   region(body);
-  const std::vector<ValueId>& yields = kernel_.regions[body].yields;
+  const Values& yields = kernel_.regions[body].yields;
   const std::span<const ValueId> next = std::span(yields).subspan(1);
   INKLE_CHECK(!out_.ref(yields[0]).varies(), "a repeat's condition varies by lane");
   std::vector<Ref> compared = out_.refs(next);
@@ -116,7 +116,7 @@ void Flattener::vector(OperationId id) {
   region(op.regions[0]);
   lanes_.width = 0;
   lanes_.native = 1;
-  const std::vector<ValueId>& yields = kernel_.regions[op.regions[0]].yields;
+  const Values& yields = kernel_.regions[op.regions[0]].yields;
   for (std::size_t i = 0; i < yields.size(); ++i) {
     const Type& type = kernel_.type_of(yields[i]);
     const Ref to = out_.value_slot(type, false);

@@ -81,7 +81,7 @@ void Fragments::load_or_store(Thread& thread, const Instruction& i) {
 // --- Maps: the region runs once for each element of the thread
 
 void Fragments::map_head(Thread& thread, const Instruction& i) {
-  const std::vector<ValueId>& fragments = code_.kernel()[i.operation].operands;
+  const Values& fragments = code_.kernel()[i.operation].operands;
   const auto count = static_cast<std::uint32_t>(fragments.size());
   const FragmentType& type = type_of(fragments[0]);
   const auto e = static_cast<std::int32_t>(code_.get(thread, code_.operand(i, 0), 0));

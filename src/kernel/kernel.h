@@ -55,16 +55,16 @@ struct Value {
 
 struct Operation {
   Op op = Op::constant;
-  std::vector<ValueId> operands;
-  std::vector<ValueId> results;
-  std::vector<RegionId> regions;
+  Values operands;
+  Values results;
+  Regions regions;
   Detail detail;
 };
 
 struct Region {
-  std::vector<ValueId> arguments;
+  Values arguments;
   std::vector<OperationId> operations;
-  std::vector<ValueId> yields;
+  Values yields;
 };
 
 struct Kernel {

@@ -20,19 +20,19 @@ class LaneAnalysis {
   }
 
  private:
-  bool any(const std::vector<ValueId>& values) const {
+  bool any(const Values& values) const {
     return std::any_of(values.begin(), values.end(), [&](ValueId v) { return varies_[v]; });
   }
   bool varies(Expr e) const {
     if (symbols_.empty()) return false;
     return !sym::all_symbols(e, [&](Expr s) { return !symbols_.contains(s.node()); });
   }
-  void set(const std::vector<ValueId>& values, bool varies) {
+  void set(const Values& values, bool varies) {
     if (!varies) return;
     for (const ValueId v : values) varies_[v] = true;
   }
   // Joins yields into arguments or results; whether that changed anything.
-  bool join(const std::vector<ValueId>& from, const std::vector<ValueId>& to, std::size_t skip) {
+  bool join(const Values& from, const Values& to, std::size_t skip) {
     bool changed = false;
     for (std::size_t i = skip; i < from.size() && i - skip < to.size(); ++i) {
       if (!varies_[from[i]] || varies_[to[i - skip]]) continue;

@@ -93,7 +93,7 @@ void CollectiveLowering::control(OperationId id, Variance condition) {
     control_ = std::max(control_, Variance::warp);
   }
   const bool is_loop = o.op == Op::loop;
-  const std::vector<RegionId> regions = o.regions;
+  const Regions regions = o.regions;
   for (const RegionId r : regions) region(r);
   control_ = around;
   if (is_loop) scratch_.leave();

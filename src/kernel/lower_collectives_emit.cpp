@@ -52,30 +52,38 @@ void CollectiveEmitter::outside(const std::function<void()>& emit) {
 
 // --- Values --------------------------------------------------------------------------------------
 
+namespace {
+
+void set(std::vector<ValueId>& table, ValueId value, ValueId to) {
+  if (table.size() <= value) table.resize(value + 1, kNone);
+  table[value] = to;
+}
+
+}  // namespace
+
 void CollectiveEmitter::replace(const Values& before, const Values& after) {
-  for (std::size_t i = 0; i < after.size(); ++i) same_[before[i]] = after[i];
+  for (std::size_t i = 0; i < after.size(); ++i) set(same_, before[i], after[i]);
 }
 
 ValueId CollectiveEmitter::same(ValueId value) const {
-  const auto found = same_.find(value);
-  return found == same_.end() ? value : found->second;
+  return value < same_.size() && same_[value] != kNone ? same_[value] : value;
 }
 
 Values CollectiveEmitter::merge(RegionId merge, const Values& a, const Values& b) {
-  std::unordered_map<ValueId, ValueId> to;
   const Values& own = kernel_.regions[merge].arguments;
-  for (std::size_t i = 0; i < own.size(); ++i) to[own[i]] = i < a.size() ? a[i] : b[i - a.size()];
-  return inlined(merge, to);
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    set(copies_, own[i], i < a.size() ? a[i] : b[i - a.size()]);
+  }
+  return inlined(merge);
 }
 
 // The kernel's vectors may move while operations are added: nothing of them is kept.
-Values CollectiveEmitter::inlined(RegionId region, std::unordered_map<ValueId, ValueId>& to) {
+Values CollectiveEmitter::inlined(RegionId region) {
   const auto mapped = [&](const Values& values) {
     Values out;
-    out.reserve(values.size());
     for (const ValueId v : values) {
-      const auto found = to.find(v);
-      out.push_back(found == to.end() ? same(v) : found->second);
+      const bool is_copied = v < copies_.size() && copies_[v] != kNone;
+      out.push_back(is_copied ? copies_[v] : same(v));
     }
     return out;
   };
@@ -87,15 +95,15 @@ Values CollectiveEmitter::inlined(RegionId region, std::unordered_map<ValueId, V
       const RegionId then = kernel_[id].regions[0];
       const RegionId otherwise = kernel_[id].regions[1];
       results = builder_.branch(
-          operands[0], [&] { return inlined(then, to); }, [&] { return inlined(otherwise, to); },
+          operands[0], [&] { return inlined(then); }, [&] { return inlined(otherwise); },
           kernel_.detail<Branch>(id));
     } else {
-      std::vector<Type> types;
-      types.reserve(kernel_[id].results.size());
+      TypeList types;
       for (const ValueId v : kernel_[id].results) types.push_back(kernel_.type_of(v));
       results = builder_.operation(kernel_[id].op, operands, types, kernel_[id].detail);
     }
-    for (std::size_t r = 0; r < results.size(); ++r) to[kernel_[id].results[r]] = results[r];
+    for (std::size_t r = 0; r < results.size(); ++r)
+      set(copies_, kernel_[id].results[r], results[r]);
   }
   return mapped(kernel_.regions[region].yields);
 }

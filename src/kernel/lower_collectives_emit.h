@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <span>
-#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -60,14 +59,15 @@ class CollectiveEmitter {
   [[nodiscard]] std::vector<ThreadAxis> others(std::span<const ThreadAxis> axes) const;
 
  private:
-  Values inlined(RegionId region, std::unordered_map<ValueId, ValueId>& to);
+  Values inlined(RegionId region);
 
   Kernel& kernel_;
   sym::Context& context_;
   Builder builder_;
   std::vector<ThreadAxis> threads_;  // all, the last first
-  std::unordered_map<ValueId, ValueId> same_;
-  Expr vector_lane_;  // null: none
+  std::vector<ValueId> same_;        // by value as it was; kNone: itself
+  std::vector<ValueId> copies_;      // likewise, of values of merges: in the last copy
+  Expr vector_lane_;                 // null: none
   std::int32_t vector_width_ = 1;
   std::unordered_set<OperationId> outside_;
 };

@@ -125,8 +125,7 @@ class IndexLowering {
   enum Kept : int { kScalar, kLane64, kLane32 };
 
   // --- Making operations at a depth
-  ValueId make(std::size_t depth, Op op, std::vector<ValueId> operands, DType dtype,
-               Detail detail) {
+  ValueId make(std::size_t depth, Op op, Values operands, DType dtype, Detail detail) {
     const auto id = static_cast<OperationId>(kernel_.operations.size());
     kernel_.values.push_back({scalar_type(dtype), id, kNone});
     const auto value = static_cast<ValueId>(kernel_.values.size() - 1);
@@ -134,7 +133,7 @@ class IndexLowering {
     frames_[depth].out.push_back(id);
     return value;
   }
-  ValueId compute(std::size_t depth, Opcode opcode, DType dtype, std::vector<ValueId> operands) {
+  ValueId compute(std::size_t depth, Opcode opcode, DType dtype, Values operands) {
     return make(depth, Op::compute, std::move(operands), dtype, Compute{opcode, Form::each});
   }
   ValueId constant(std::int64_t value, DType dtype) {
@@ -270,7 +269,7 @@ class IndexLowering {
         return compute(depth, Opcode::add, dtype, {a, b});
       }
     }
-    std::vector<ValueId> operands;
+    Values operands;
     for (const Expr operand : e.operands()) operands.push_back(lanes(operand, dtype));
     if (e.kind() == Kind::floordiv || e.kind() == Kind::mod) {
       return divide(depth, e, operands[0], operands[1], dtype);
@@ -298,12 +297,12 @@ class IndexLowering {
     return offset;
   }
 
-  void lower(Access& access, std::vector<ValueId>& operands) {
+  void lower(Access& access, Values& operands) {
     if (access.is_lowered || access.indices.empty()) return;
     const Expr offset = linear(access);
     access.indices.clear();
     access.is_lowered = true;
-    std::vector<ValueId> places;
+    Values places;
     if (access.form != Form::each || !symbols_.varies(offset)) {
       places = {scalar(offset)};
     } else {
@@ -359,7 +358,7 @@ class IndexLowering {
         kind == Op::atomic) {
       // Moved out and in: making operations moves the kernel's vector.
       Detail detail = std::move(kernel_.operations[id].detail);
-      std::vector<ValueId> operands = std::move(kernel_.operations[id].operands);
+      Values operands = std::move(kernel_.operations[id].operands);
       lower(is_tile              ? std::get<FragmentAccess>(detail).access
             : kind == Op::atomic ? std::get<Atomic>(detail).access
                                  : std::get<Access>(detail),
@@ -373,7 +372,7 @@ class IndexLowering {
                     kernel_.operations[id].results[0]);
     }
     if (kind == Op::loop) lower_bounds(id);
-    const std::vector<RegionId> regions = kernel_.operations[id].regions;
+    const Regions regions = kernel_.operations[id].regions;
     for (const RegionId r : regions) region(r, id);
     frames_.back().out.push_back(id);
   }

@@ -151,8 +151,8 @@ void operation_mutations(const Kernel& kernel, OperationId id, std::vector<Mutat
 
 // --- Changes
 
-ValueId insert_before(Kernel& kernel, const Site& site, Op op, Type type,
-                      std::vector<ValueId> operands, Detail detail) {
+ValueId insert_before(Kernel& kernel, const Site& site, Op op, Type type, Values operands,
+                      Detail detail) {
   const auto id = static_cast<OperationId>(kernel.operations.size());
   const auto value = static_cast<ValueId>(kernel.values.size());
   kernel.values.push_back({type, id, kNone});

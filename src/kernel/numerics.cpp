@@ -83,7 +83,7 @@ class Numerics {
   }
   DType dtype(ValueId v) const { return k_.type_of(v).dtype; }
 
-  void become(OperationId o, NamedFunction function, std::vector<ValueId> operands) {
+  void become(OperationId o, NamedFunction function, Values operands) {
     Operation& op = k_.operations[o];
     for (const ValueId v : op.operands) std::erase(users_[v], o);
     for (const ValueId v : operands) users_[v].push_back(o);
@@ -209,7 +209,12 @@ class Dropper {
 
 }  // namespace
 
-void numerics(Kernel& kernel, sym::Context&) { Numerics(kernel).run(); }
+void numerics(Kernel& kernel, sym::Context&) {
+  // All that is rewritten is rounded to f16 or bf16.
+  const auto is_reduced = [](const Value& v) { return abi::is_reduced_float(v.type.dtype); };
+  if (std::ranges::any_of(kernel.values, is_reduced)) return Numerics(kernel).run();
+  drop_unused(kernel);
+}
 
 void drop_unused(Kernel& kernel) { Dropper(kernel).run(); }
 

@@ -6,8 +6,6 @@
 
 namespace inkle::kernel {
 
-using Values = RegionParser::Values;
-
 Values ControlParser::operation(Op op) {
   switch (op) {
     case Op::loop:
@@ -66,7 +64,7 @@ Values ControlParser::loop_operation() {
   Values initial;
   RegionParser::Arguments carried;
   if (s_.accept("carry")) carried = regions_.arguments(&initial);
-  const std::vector<Type> types = regions_.types_of(initial);
+  const TypeList types = regions_.types_of(initial);
   const auto [id, yields] = regions_.region(carried);
   regions_.expect_types(yields, types, "the loop yields values");
   operands.insert(operands.end(), initial.begin(), initial.end());
@@ -77,8 +75,8 @@ Values ControlParser::repeat() {
   Values initial;
   RegionParser::Arguments carried;
   if (s_.accept("carry")) carried = regions_.arguments(&initial);
-  const std::vector<Type> types = regions_.types_of(initial);
-  std::vector<Type> wanted = types;
+  const TypeList types = regions_.types_of(initial);
+  TypeList wanted = types;
   wanted.insert(wanted.begin(), scalar_type(DType::boolean));
   const auto [id, yields] = regions_.region(carried);
   regions_.expect_types(yields, wanted, "repeat yields values");
@@ -140,11 +138,11 @@ Values ControlParser::fold() {
   s_.expect("from");
   s_.expect("(");
   Values initial = regions_.values(")");
-  const std::vector<Type> totals = regions_.types_of(initial);
-  const auto part = [&](std::string_view name, const std::vector<Type>& wanted) {
+  const TypeList totals = regions_.types_of(initial);
+  const auto part = [&](std::string_view name, const TypeList& wanted) {
     s_.expect(name);
     const auto list = regions_.arguments(nullptr);
-    std::vector<Type> types;
+    TypeList types;
     for (const auto& [unused, type] : list) types.push_back(type);
     regions_.expect_types(types, wanted, fmt::format("{} takes values", name));
     return regions_.region(list);
@@ -157,13 +155,13 @@ Values ControlParser::fold() {
   // The states' types are known from what `step` takes.
   s_.expect("step");
   const auto list = regions_.arguments(nullptr);
-  std::vector<Type> states;
+  TypeList states;
   for (const auto& [unused, type] : list) states.push_back(type);
   const auto [step, stepped] = regions_.region(list);
   regions_.expect_types(stepped, states, "step yields values");
   const auto [begin, begun] = part("begin", totals);
   regions_.expect_types(begun, states, "begin yields values");
-  std::vector<Type> both = totals;
+  TypeList both = totals;
   both.insert(both.end(), states.begin(), states.end());
   const auto [merge, merged] = part("merge", both);
   regions_.expect_types(merged, totals, "merge yields values");
@@ -173,7 +171,7 @@ Values ControlParser::fold() {
 
 Values ControlParser::roles() {
   Roles info;
-  std::vector<RegionId> regions;
+  Regions regions;
   s_.expect("{");
   while (!s_.accept("}")) {
     Roles::Role role;

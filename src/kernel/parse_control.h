@@ -9,10 +9,9 @@ class ControlParser {
  public:
   ControlParser(KernelText& text, SymbolParser& symbols, RegionParser& regions)
       : text_(text), s_(text.scanner), symbols_(symbols), regions_(regions) {}
-  RegionParser::Values operation(Op op);  // from Op::loop to Op::roles
+  Values operation(Op op);  // from Op::loop to Op::roles
 
  private:
-  using Values = RegionParser::Values;
   Loop loop();
   Values loop_operation();
   Values repeat();

@@ -4,8 +4,6 @@
 
 namespace inkle::kernel {
 
-using Values = RegionParser::Values;
-
 FragmentAccess OperationParser::fragment_access(Values& operands) {
   FragmentAccess f;
   f.access = access(operands, nullptr);
@@ -63,7 +61,7 @@ Values OperationParser::fragment_map() {
   s_.expect("of");
   s_.expect("(");
   Values operands = regions_.values(")");
-  std::vector<Type> elements;
+  TypeList elements;
   for (const ValueId v : operands) {
     if (!is_fragment(v)) text_.refuse("fragment_map of what is no fragment");
     elements.push_back(scalar_type(regions_.type_of(v).dtype));
@@ -75,11 +73,11 @@ Values OperationParser::fragment_map() {
   info.column = symbols_.declare_index(column, symbols_.names().constant(shape.columns));
   s_.expect("do");
   const auto list = regions_.arguments(nullptr);
-  std::vector<Type> taken;
+  TypeList taken;
   for (const auto& [unused, type] : list) taken.push_back(type);
   regions_.expect_types(taken, elements, "fragment_map takes elements");
   const auto [id, yields] = regions_.region(list);
-  std::vector<Type> results;
+  TypeList results;
   for (const Type& type : yields) {
     if (type.kind != TypeKind::scalar) text_.refuse("fragment_map yields what is no scalar");
     FragmentType made = shape;

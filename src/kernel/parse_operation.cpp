@@ -8,7 +8,6 @@
 namespace inkle::kernel {
 
 using loop::Opcode;
-using Values = RegionParser::Values;
 
 // `word` is a name of the set, with a suffix behind a dot, or an opcode or a
 // named function.
@@ -22,7 +21,7 @@ Values OperationParser::operation(std::string_view word, const RegionParser::Wan
   if (const auto function = function_from_name(word)) {
     s_.expect("(");
     Values operands = regions_.values(")");
-    const std::vector<Type> types = regions_.types_of(operands);
+    const TypeList types = regions_.types_of(operands);
     const std::string wrong = check_function(*function, types);
     if (!wrong.empty()) text_.refuse(wrong);
     return regions_.append(Op::function, std::move(operands), {function_type(*function, types)},
@@ -77,7 +76,7 @@ Values OperationParser::dispatch(Op op, std::string_view suffix,
     case Op::transpose: {
       s_.expect("(");
       Values operands = regions_.values(")");
-      const std::vector<Type> types = regions_.types_of(operands);
+      const TypeList types = regions_.types_of(operands);
       return regions_.append(op, std::move(operands), types, {});
     }
     case Op::shuffle:
@@ -156,7 +155,7 @@ Values OperationParser::compute(Opcode opcode, std::string_view suffix) {
   }
   s_.expect("(");
   Values operands = regions_.values(")");
-  const std::vector<Type> types = regions_.types_of(operands);
+  const TypeList types = regions_.types_of(operands);
   if (types.size() != loop::operand_count(opcode)) {
     text_.refuse(fmt::format("{} of {} operands, not {}", loop::name_of(opcode), types.size(),
                              loop::operand_count(opcode)));
@@ -280,7 +279,7 @@ Values OperationParser::collective(Op op) {
   s_.expect("of");
   s_.expect("(");
   Values states = regions_.values(")");
-  std::vector<Type> types = regions_.types_of(states);
+  TypeList types = regions_.types_of(states);
   if (types.empty()) text_.refuse("a collective without states");
   if (s_.accept("using")) {
     do {
@@ -294,16 +293,16 @@ Values OperationParser::collective(Op op) {
   if (info.exclusive) {
     if (types.size() % 2 != 0)
       text_.refuse("an exclusive scan takes states and as many first ones");
-    const std::vector<Type> firsts(types.begin() + static_cast<std::ptrdiff_t>(types.size() / 2),
-                                   types.end());
+    const TypeList firsts(types.begin() + static_cast<std::ptrdiff_t>(types.size() / 2),
+                          types.end());
     types.resize(types.size() / 2);
     regions_.expect_types(firsts, types, "first states");
   }
   s_.expect("merge");
   const auto list = regions_.arguments(nullptr);
-  std::vector<Type> taken;
+  TypeList taken;
   for (const auto& [unused, type] : list) taken.push_back(type);
-  std::vector<Type> both = types;
+  TypeList both = types;
   both.insert(both.end(), types.begin(), types.end());
   regions_.expect_types(taken, both, "merge takes values");
   const auto [id, yields] = regions_.region(list);

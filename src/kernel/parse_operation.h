@@ -10,7 +10,6 @@ namespace inkle::kernel {
 
 class OperationParser {
  public:
-  using Values = RegionParser::Values;
   OperationParser(KernelText& text, SymbolParser& symbols, DeclarationParser& declarations,
                   RegionParser& regions, Kernel& kernel)
       : text_(text),

@@ -20,8 +20,6 @@ bool fits(DType dtype, std::int64_t value) {
 
 }  // namespace
 
-using Values = RegionParser::Values;
-
 void RegionParser::body() {
   k_.body = open_region();
   region_ = k_.body;
@@ -29,8 +27,8 @@ void RegionParser::body() {
   s_.expect("}");
 }
 
-Values RegionParser::append(Op op, Values operands, const std::vector<Type>& results, Detail detail,
-                            std::vector<RegionId> regions) {
+Values RegionParser::append(Op op, Values operands, const TypeList& results, Detail detail,
+                            Regions regions) {
   const auto id = static_cast<OperationId>(k_.operations.size());
   Operation made{op, std::move(operands), {}, std::move(regions), std::move(detail)};
   for (const Type& type : results) {
@@ -78,16 +76,16 @@ Type RegionParser::type() {
   return k_.fragment_type(f);
 }
 
-std::vector<Type> RegionParser::types_of(const Values& values) const {
-  std::vector<Type> types;
+TypeList RegionParser::types_of(const Values& values) const {
+  TypeList types;
   for (const ValueId v : values) types.push_back(type_of(v));
   return types;
 }
 
-void RegionParser::expect_types(const std::vector<Type>& got, const std::vector<Type>& wanted,
+void RegionParser::expect_types(const TypeList& got, const TypeList& wanted,
                                 std::string_view what) {
   if (got == wanted) return;
-  const auto list = [&](const std::vector<Type>& types) {
+  const auto list = [&](const TypeList& types) {
     std::string out;
     for (const Type& t : types) out += (out.empty() ? "" : ", ") + to_string(k_, t);
     return "(" + out + ")";
@@ -253,7 +251,7 @@ RegionParser::Arguments RegionParser::arguments(Values* initial) {
   return list;
 }
 
-std::pair<RegionId, std::vector<Type>> RegionParser::region(const Arguments& arguments) {
+std::pair<RegionId, TypeList> RegionParser::region(const Arguments& arguments) {
   text_.enter("regions");
   s_.expect("{");
   const RegionId id = open_region();
@@ -274,7 +272,7 @@ std::pair<RegionId, std::vector<Type>> RegionParser::region(const Arguments& arg
       yields.push_back(value());
     } while (s_.accept(","));
   }
-  std::vector<Type> types = types_of(yields);
+  TypeList types = types_of(yields);
   k_.regions[id].yields = std::move(yields);
   s_.expect("}");
   for (; scope_.size() > names; scope_.pop_back()) values_.erase(scope_.back());

@@ -14,7 +14,6 @@ namespace inkle::kernel {
 
 class RegionParser {
  public:
-  using Values = std::vector<ValueId>;
   // What stands before "=", or where a value is asked for.
   struct Wanted {
     std::vector<std::string> names;
@@ -31,21 +30,20 @@ class RegionParser {
 
   // The body, up to its end.
   void body();
-  Values append(Op op, Values operands, const std::vector<Type>& results, Detail detail,
-                std::vector<RegionId> regions = {});
+  Values append(Op op, Values operands, const TypeList& results, Detail detail,
+                Regions regions = {});
   ValueId value();
   Values values(std::string_view end);
   ValueId index_value();  // i32 or i64
   Type type();
   [[nodiscard]] Type type_of(ValueId value) const { return k_.values[value].type; }
-  [[nodiscard]] std::vector<Type> types_of(const Values& values) const;
-  void expect_types(const std::vector<Type>& got, const std::vector<Type>& wanted,
-                    std::string_view what);
+  [[nodiscard]] TypeList types_of(const Values& values) const;
+  void expect_types(const TypeList& got, const TypeList& wanted, std::string_view what);
   // "(%a: f32, %b: f32)", with `initial` "(%a: f32 = v, ...)".
   using Arguments = std::vector<std::pair<std::string, Type>>;
   Arguments arguments(Values* initial);
   // "{ ... }"; types of what it yields.
-  std::pair<RegionId, std::vector<Type>> region(const Arguments& arguments);
+  std::pair<RegionId, TypeList> region(const Arguments& arguments);
   RegionId open_region();
 
  private:

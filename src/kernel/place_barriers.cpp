@@ -381,7 +381,7 @@ class BarrierPlacing {
 
   Summary branch(OperationId id) {
     const ValueId condition = kernel_[id].operands[0];
-    const std::vector<RegionId> regions = kernel_[id].regions;
+    const Regions regions = kernel_[id].regions;
     const Inside inside(*this);
     diverge(condition);
     Summary out;
@@ -409,7 +409,7 @@ class BarrierPlacing {
 
   // Regions that no barrier may stand in.
   Summary folded(OperationId id) {
-    const std::vector<RegionId> regions = kernel_[id].regions;
+    const Regions regions = kernel_[id].regions;
     const Inside inside(*this);
     in_vector_ = true;
     splittable_ = kNone;

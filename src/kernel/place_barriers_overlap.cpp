@@ -133,7 +133,7 @@ void add_guards(const Kernel& kernel, ValueId condition, std::vector<Guard>& gua
   const OperationId id = kernel.values[condition].definition;
   if (id == kNone || kernel[id].op != Op::compute) return;
   const Opcode opcode = kernel.detail<Compute>(id).opcode;
-  const std::vector<ValueId>& operands = kernel[id].operands;
+  const Values& operands = kernel[id].operands;
   if (opcode == Opcode::bit_and) {
     for (const ValueId v : operands) add_guards(kernel, v, guards);
     return;

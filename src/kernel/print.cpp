@@ -43,8 +43,8 @@ bool may_stand_inside(Op op) {
 }
 
 // The operands in the order of the text: a rank stands at its access, before a stored value.
-std::vector<ValueId> in_text_order(const Operation& o) {
-  std::vector<ValueId> operands = o.operands;
+Values in_text_order(const Operation& o) {
+  Values operands = o.operands;
   const Access* access = access_of(o);
   if (access == nullptr || !access->remote || operands.empty()) return operands;
   const std::size_t values =

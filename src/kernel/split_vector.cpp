@@ -119,7 +119,7 @@ class Splitter {
     const bool is_first = &parts_[part] == &*std::ranges::find(parts_, false, &Part::is_outside);
     Vector info = info_;
     if (!is_first) info.lane = builder_.context().index(builder_.context().constant(info.width));
-    std::vector<Type> types;
+    TypeList types;
     for (const ValueId v : parts_[part].yields) types.push_back(kernel_.type_of(v));
     const Values made = builder_.operation(
         Op::vector, {}, types, info, {{{}, [&](const Values&) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "abi/dtype.h"
+#include "base/inline_vector.h"
 #include "sym/expr.h"
 
 namespace inkle::kernel {
@@ -21,6 +22,9 @@ using RegionId = std::uint32_t;
 using MemoryId = std::uint32_t;
 using AxisId = std::uint32_t;
 inline constexpr std::uint32_t kNone = 0xffffffffu;
+// Most operations have no more operands, results or regions.
+using Values = InlineVector<ValueId, 4>;
+using Regions = InlineVector<RegionId, 4>;
 
 // --- Fragments -----------------------------------------------------------------------------------
 
@@ -67,6 +71,8 @@ struct Type {
   std::uint32_t fragment = 0;
   friend bool operator==(const Type&, const Type&) = default;
 };
+
+using TypeList = InlineVector<Type, 4>;
 
 [[nodiscard]] inline Type scalar_type(DType dtype) { return {TypeKind::scalar, dtype, 0}; }
 

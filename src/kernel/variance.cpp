@@ -54,19 +54,19 @@ void VarianceAnalysis::raise(ValueId value, Variance variance) {
   values_[value] = std::max(values_[value], variance);
 }
 
-Variance VarianceAnalysis::most(const std::vector<ValueId>& values) const {
+Variance VarianceAnalysis::most(const Values& values) const {
   Variance out = Variance::kernel;
   for (const ValueId v : values) out = std::max(out, values_[v]);
   return out;
 }
 
-Variance VarianceAnalysis::access(const Access& access, const std::vector<ValueId>& operands) {
+Variance VarianceAnalysis::access(const Access& access, const Values& operands) {
   Variance out = access.is_lowered && access.form == Form::wide ? Variance::lane : most(operands);
   for (const Expr e : access.indices) out = std::max(out, of(e));
   return out;
 }
 
-Variance VarianceAnalysis::loaded(const Access& a, const std::vector<ValueId>& operands) {
+Variance VarianceAnalysis::loaded(const Access& a, const Values& operands) {
   const Variance index = access(a, operands);
   // Two threads that read one element at different times may see different values.
   if (a.order != Order::weak) return std::max(index, Variance::thread);
@@ -183,7 +183,7 @@ void VarianceAnalysis::fold(const Operation& o) {
 void VarianceAnalysis::yielded(const Operation& o) {
   for (const RegionId r : o.regions) {
     region(r);
-    const std::vector<ValueId>& yields = k_.regions[r].yields;
+    const Values& yields = k_.regions[r].yields;
     for (std::size_t i = 0; i < o.results.size(); ++i) raise(o.results[i], values_[yields[i]]);
   }
 }

@@ -29,9 +29,9 @@ class VarianceAnalysis {
   void collect_writes(RegionId region);
   void spread_writes();
   void raise(ValueId value, Variance variance);
-  Variance most(const std::vector<ValueId>& values) const;
-  Variance access(const Access& access, const std::vector<ValueId>& operands);
-  Variance loaded(const Access& access, const std::vector<ValueId>& operands);
+  Variance most(const Values& values) const;
+  Variance access(const Access& access, const Values& operands);
+  Variance loaded(const Access& access, const Values& operands);
   Variance collected(const Operation& o) const;
   void region(RegionId id);
   void operation(const Operation& o);

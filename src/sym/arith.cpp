@@ -117,7 +117,7 @@ const Node* Context::Impl::sum(Terms& sorted) {
   }
   if (sorted.empty()) return constant(0);
   if (sorted.size() == 1) return scaled(sorted[0].coefficient, sorted[0].monomial);
-  Inline<Expr, 12> operands;
+  InlineVector<Expr, 12> operands;
   for (const Term& term : sorted) operands.push_back(Expr(scaled(term.coefficient, term.monomial)));
   return intern(Kind::add, {operands.begin(), operands.size()});
 }
@@ -134,7 +134,7 @@ const Node* Context::Impl::sum_unsorted(Terms& terms) {
     }
     if (merged.coefficient != 0) terms[out++] = merged;
   }
-  terms.resize_down(out);
+  terms.resize(out);
   return sum(terms);
 }
 

@@ -140,7 +140,7 @@ Common find_common(Context::Impl& impl, const Node* e, const Node* n) {
   if (whole.coefficient == 1 && whole.monomial == nullptr) return {};
   Terms terms;
   append_terms(e, terms);
-  Inline<Term, kMostCandidates> candidates;
+  InlineVector<Term, kMostCandidates> candidates;
   const auto propose = [&](Term g) {
     if (g.coefficient == 1 && g.monomial == nullptr) return;
     if (candidates.size() >= kMostCandidates) return;

@@ -37,11 +37,12 @@ const Node* Context::Impl::extreme(Kind kind, const Node* a, const Node* b) {
             [](Expr x, Expr y) { return compare_atoms(x.node(), y.node()) < 0; });
   for (std::size_t i = 0; i < operands.size(); ++i) {
     for (std::size_t k = operands.size(); k-- > i + 1;) {
-      if (makes_needless(*this, kind, operands[i].node(), operands[k].node())) operands.erase(k);
+      if (makes_needless(*this, kind, operands[i].node(), operands[k].node()))
+        operands.erase(operands.begin() + k);
     }
     for (std::size_t k = i + 1; k < operands.size(); ++k) {
       if (!makes_needless(*this, kind, operands[k].node(), operands[i].node())) continue;
-      operands.erase(i--);
+      operands.erase(operands.begin() + i--);
       break;
     }
   }

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/inline_vector.h"
 #include "sym/expr.h"
 
 namespace inkle::sym {
@@ -52,54 +53,12 @@ struct Node {
   [[nodiscard]] bool is_constant(std::int64_t v) const { return is_constant() && value == v; }
 };
 
-// A vector of trivial values whose first N need no allocation.
-template <class T, std::size_t N>
-class Inline {
- public:
-  Inline() = default;
-  Inline(const Inline&) = delete;
-  Inline& operator=(const Inline&) = delete;
-  void push_back(T value) {
-    if (size_ == capacity_) grow();
-    data_[size_++] = value;
-  }
-  void pop_back() { --size_; }
-  void resize_down(std::size_t size) { size_ = size; }
-  void erase(std::size_t i) {
-    for (std::size_t k = i + 1; k < size_; ++k) data_[k - 1] = data_[k];
-    --size_;
-  }
-  [[nodiscard]] std::size_t size() const { return size_; }
-  [[nodiscard]] bool empty() const { return size_ == 0; }
-  [[nodiscard]] T& operator[](std::size_t i) { return data_[i]; }
-  [[nodiscard]] const T& operator[](std::size_t i) const { return data_[i]; }
-  [[nodiscard]] T& back() { return data_[size_ - 1]; }
-  [[nodiscard]] T* begin() { return data_; }
-  [[nodiscard]] T* end() { return data_ + size_; }
-  [[nodiscard]] const T* begin() const { return data_; }
-  [[nodiscard]] const T* end() const { return data_ + size_; }
-
- private:
-  void grow() {
-    auto bigger = std::make_unique<T[]>(capacity_ * 2);
-    for (std::size_t i = 0; i < size_; ++i) bigger[i] = data_[i];
-    heap_ = std::move(bigger);
-    data_ = heap_.get();
-    capacity_ *= 2;
-  }
-  T inline_[N];
-  std::unique_ptr<T[]> heap_;
-  T* data_ = inline_;
-  std::size_t size_ = 0;
-  std::size_t capacity_ = N;
-};
-
 struct Term {
   std::int64_t coefficient = 0;
   const Node* monomial = nullptr;  // null: the constant term
 };
-using Terms = Inline<Term, 12>;
-using Factors = Inline<Expr, 8>;
+using Terms = InlineVector<Term, 12>;
+using Factors = InlineVector<Expr, 8>;
 
 // Floor division and its remainder for b != 0 (and not kMin / -1).
 constexpr std::int64_t floor_div(std::int64_t a, std::int64_t b) {

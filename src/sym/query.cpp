@@ -246,7 +246,7 @@ class Known {
     const Node* of = nullptr;
     Expr to;
   };
-  Inline<Pair, kFew> few_;
+  InlineVector<Pair, kFew> few_;
   std::unordered_map<const Node*, Expr> more_;
 };
 
@@ -302,7 +302,7 @@ class Substituter {
 
   // Sums of polynomials have one normal form, whatever the order: they are made at once.
   Expr sum(Expr e) {
-    Inline<Expr, 12> parts;
+    InlineVector<Expr, 12> parts;
     bool has_division = false;
     for (const Expr operand : e.operands()) {
       parts.push_back(apply(operand));

@@ -172,7 +172,7 @@ void AttentionWriter::pack_transposed_pairs(const Operand& operand, std::int64_t
         const Expr row = first + sym::min(c + i, count - 1);
         square.push_back(load_pairs(operand, kv_head_, row, d, features));
       }
-      const std::vector<kernel::Type> types(square.size(), kernel::scalar_type(DType::i32));
+      const kernel::TypeList types(square.size(), kernel::scalar_type(DType::i32));
       const Values transposed = b_.operation(kernel::Op::transpose, square, types, {});
       for (int i = 0; i < lanes_; ++i) {
         w_.store_vector(to, {w_.number(d / 2 + i), c}, transposed[static_cast<std::size_t>(i)]);
@@ -215,7 +215,7 @@ void AttentionWriter::pack_squares(const Operand& operand, const std::vector<Exp
     square.push_back(w_.where(
         w_.first_lanes(count), [&] { return load(row); }, w_.f32(0)));
   }
-  const std::vector<kernel::Type> types(square.size(), kernel::scalar_type(DType::f32));
+  const kernel::TypeList types(square.size(), kernel::scalar_type(DType::f32));
   const Values transposed = b_.operation(kernel::Op::transpose, square, types, {});
   for (int i = 0; i < count; ++i) {
     w_.store_vector(to, {feature + i, column}, transposed[static_cast<std::size_t>(i)]);

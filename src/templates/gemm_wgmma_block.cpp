@@ -68,8 +68,7 @@ Values Operations::zeros(std::int32_t fragments, std::int32_t columns) {
   return made;
 }
 
-Values Operations::map(ValueId fragment, const std::vector<kernel::Type>& results,
-                       const MapBody& body) {
+Values Operations::map(ValueId fragment, const kernel::TypeList& results, const MapBody& body) {
   const kernel::FragmentType type = b_.kernel().fragments[b_.type_of(fragment).fragment];
   kernel::FragmentMap detail;
   detail.row = b_.context().index(number(type.rows));

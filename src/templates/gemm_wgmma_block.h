@@ -52,7 +52,7 @@ class Operations {
   Values zeros(std::int32_t fragments, std::int32_t columns);
   // `body` for each element of a fragment, at its row and column; what it yields becomes another.
   using MapBody = std::function<Values(ValueId element, Expr row, Expr column)>;
-  Values map(ValueId fragment, const std::vector<kernel::Type>& results, const MapBody& body);
+  Values map(ValueId fragment, const kernel::TypeList& results, const MapBody& body);
 
  protected:
   kernel::Builder& b_;

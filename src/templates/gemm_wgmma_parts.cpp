@@ -42,7 +42,7 @@ ValueId PartialSums::is_last(const Tile& tile) {
   const WgmmaConfig& config = block_.config;
   const Expr of_group = config.ping_pong ? number(0) : (block_.group - 1) * kWarps;
   const Expr ticket = tile.number * (kConsumers * kWarps) + of_group + block_.warp;
-  const std::vector<kernel::Type> drawn_type = {kernel::scalar_type(DType::i32)};
+  const kernel::TypeList drawn_type = {kernel::scalar_type(DType::i32)};
   barrier_of_warp();
   const auto draw = [&] {
     kernel::Atomic add;

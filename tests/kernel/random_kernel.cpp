@@ -169,8 +169,8 @@ class Generator {
       keep(b_.reduce(info, {any()}, merge)[0]);
       return;
     }
-    const std::vector<Type> types = {scalar_type(DType::i64)};
-    const std::vector<Type> both = {types[0], types[0]};
+    const TypeList types = {scalar_type(DType::i64)};
+    const TypeList both = {types[0], types[0]};
     info.exclusive = below(2) == 0;
     Values operands = {any()};
     if (info.exclusive) operands.push_back(integer(0));

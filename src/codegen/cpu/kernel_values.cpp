@@ -33,7 +33,7 @@ Value* KernelValues::get(ValueId v, bool in_lanes) {
   return at->second;
 }
 
-Values KernelValues::get_all(const std::vector<ValueId>& list, const std::vector<ValueId>& as) {
+Values KernelValues::get_all(const kernel::Values& list, const kernel::Values& as) {
   Values result;
   for (std::size_t i = 0; i < list.size(); ++i) result.push_back(get(list[i], varies_[as[i]]));
   return result;

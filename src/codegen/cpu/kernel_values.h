@@ -24,8 +24,7 @@ class KernelValues {
   // As it is, or in each lane where the one who uses it has lanes.
   [[nodiscard]] Value* get(kernel::ValueId v, bool in_lanes);
   // Each as `as` varies.
-  [[nodiscard]] Values get_all(const std::vector<kernel::ValueId>& list,
-                               const std::vector<kernel::ValueId>& as);
+  [[nodiscard]] Values get_all(const kernel::Values& list, const kernel::Values& as);
   // What a side of a branch makes in each lane is not there behind the branch.
   [[nodiscard]] Values inside_branch(const std::function<Values()>& run);
 

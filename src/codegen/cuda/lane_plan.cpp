@@ -322,7 +322,7 @@ void LanePlan::plan(RegionId region) {
 }
 
 void LanePlan::take_lanes(OperationId o, std::uint32_t segment) {
-  const auto take = [&](const std::vector<ValueId>& values) {
+  const auto take = [&](const kernel::Values& values) {
     for (const ValueId v : values) {
       is_lane_[v] = true;
       segment_of_[v] = segment;

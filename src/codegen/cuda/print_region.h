@@ -24,7 +24,7 @@ class RegionPrinter {
   [[nodiscard]] bool can_fail() const { return operations_.can_fail(); }
 
  private:
-  using Ids = std::vector<kernel::ValueId>;
+  using Ids = kernel::Values;
 
   // The region's operations; then `targets` become what it yields, from yield `first` on.
   void region(kernel::RegionId id, const Ids& targets, std::size_t first = 0);
