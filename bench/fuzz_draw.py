@@ -437,6 +437,8 @@ class Drawing:
 
     def _is_specified(self, text: str) -> bool:
         """Attention whose keys and values are not as many reads beyond its operands in eager."""
+        if self._seed >= fuzz_shared.FIRST and not fuzz_shared.is_specified(text, self.values):
+            return False
         named = re.search(r"attention\(\w+\[None, None\], (\w+)\[None, None\], (\w+)\[", text)
         given = [self.values.get(n) for n in named.groups()] if named else []
         return len({t.shape[-2:-1] for t in given if isinstance(t, torch.Tensor)}) <= 1

@@ -1,13 +1,21 @@
 """Views whose elements share memory, and writes beside them, of a random function (``fuzz_draw.py``).
 
-An element of ``unfold``, ``expand`` or ``as_strided`` may lie where another one does. Most writes to such a view
-eager refuses, and the statement is drawn again; the others, and the ops that copy it first, have one result.
+An element of ``unfold``, ``expand`` or ``as_strided`` may lie where another one does. What a write through such a
+view leaves there depends on its order, and what lies beyond the elements of a result on the op that made it: neither
+is drawn.
 """
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
+import torch
+
 # Seeds from here on draw these as well; those before stand for the functions that they always were.
 FIRST = 11_000_000
+
+_REACH = 5  # elements from the first that ``as_strided`` below reaches
 
 # {a}, {b}: tensors; {f}: of floats; {x}: real; {d}: a dimension of a; {s}: a scalar; {v}: what is made.
 STATEMENTS = [
@@ -31,9 +39,34 @@ STATEMENTS = [
     "{v} = torch.cat([{a}.expand(2, *{a}.shape), {a}[None]])", "{v} = {a}.unfold({d}, 2, 1) + {s}", "{v} = F.pad({x}.unfold({d}, 2, 1), (1, 0))",
     # Writes to it, beside it and below it.
     "{a}.unfold({d}, 2, 2).mul_(2)", "{a}.unfold({d}, 2, 1).select(-1, 0).add_(1)", "{a}.unfold({d}, 2, 1)[..., 1].zero_()",
-    "{a}.as_strided((2,), (2,)).fill_({s})", "{a}.as_strided((2, 2), (2, 1)).add_(1)", "{a}.unfold({d}, 2, 1).copy_({a}.unfold({d}, 2, 1).clone())",
-    "{a}.expand(2, *{a}.shape)[0].mul_({s})", "{a}.put_(torch.tensor([0]), {a}.reshape(-1)[-1:].clone())", "{a}.diagonal(1).add_(1)",
+    "{a}.as_strided((2,), (2,)).fill_({s})", "{a}.as_strided((2, 2), (2, 1)).add_(1)", "{a}.expand(2, *{a}.shape)[0].mul_({s})", "{a}.put_(torch.tensor([0]), {a}.reshape(-1)[-1:].clone())", "{a}.diagonal(1).add_(1)",
     "{a}.index_put_((torch.tensor([0, 0]),), {a}[:1].clone(), accumulate=True)", "{a}.scatter_add_({d}, torch.zeros_like({a}, dtype=torch.int64), {a}.clone())",
     "{a}.index_copy_({d}, torch.tensor([0]), {a}.narrow({d}, -1, 1).clone())", "{a}.masked_scatter_({m}, {a}.clone())",
     "{a}.narrow({d}, 0, 1).copy_({a}.narrow({d}, -1, 1))", "{a}.copy_({a}.flip(0))", "{a}[..., 1:].copy_({a}[..., :-1].clone())",
 ]  # fmt: skip
+
+
+def is_specified(text: str, values: dict[str, Any]) -> bool:
+    """Whether ``as_strided`` stays in its operand, and no tensor is written whose elements share memory."""
+    for name in re.findall(r"(\w+)\.as_strided", text):
+        base = values.get(name)
+        if isinstance(base, torch.Tensor) and not (base.is_contiguous() and base.numel() >= _REACH):
+            return False
+        if isinstance(base, torch.Tensor) and base.storage_offset() and "(0, 1), 1)" in text:
+            return False
+    if re.match(r"[vwk]\d* = ", text):
+        return True
+    named = [values.get(n) for n in re.findall(r"\b[vx]\d+\b", text)]
+    return not any(isinstance(v, torch.Tensor) and _shares(v) for v in named)
+
+
+def _shares(value: torch.Tensor) -> bool:
+    """Whether two of its elements lie in one place."""
+    if value.numel() < 2 or value.layout != torch.strided:
+        return False
+    span = 0
+    for stride, size in sorted((t, s) for s, t in zip(value.shape, value.stride()) if s > 1):
+        if stride <= span:
+            return True
+        span += stride * (size - 1)
+    return False

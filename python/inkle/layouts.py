@@ -127,12 +127,13 @@ def _is_within(value: torch.Tensor, arguments: Sequence[Any], last: int) -> bool
     """Whether strides through the memory of ``value`` lead to its own elements only. ``last``: where
     the offset is in ``arguments``, behind sizes and strides."""
     sizes, strides, offset = arguments[last - 2 : last + 1]
-    offset = value.storage_offset() if offset is None else offset
-    if not _is_static(value) or not all(isinstance(n, int) for n in (*sizes, *strides, offset)):
+    first = 0 if offset is None else offset
+    if isinstance(offset, int):
+        first = offset - value.storage_offset()
+    if not _is_static(value) or not all(isinstance(n, int) for n in (*sizes, *strides, first)):
         return is_dense(value)
     if math.prod(sizes) == 0:
         return True
-    first = offset - value.storage_offset()
     span = first + sum((n - 1) * s for n, s in zip(sizes, strides))
     if is_dense(value):
         return first >= 0 and span < value.numel()

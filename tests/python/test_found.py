@@ -335,3 +335,19 @@ def test_strides_beyond_the_rows_of_a_view_where_sizes_vary(counts: tuple[int, .
     for n in counts:
         assert all(torch.equal(got, want) for got, want in zip(compiled(x, n), read(x, n))), n
     assert inkle.reports()[0].compiled == (counts[0] > 2)
+
+
+@pytest.mark.parametrize("offset", [None, 1])
+def test_strides_beyond_an_element_whose_place_varies(offset: int | None) -> None:
+    """Where it lies is symbolic, its sizes are not."""
+    torch._dynamo.reset()
+    inkle.reset()
+
+    def read(x: torch.Tensor, n: int) -> torch.Tensor:
+        return x.select(0, n % x.shape[0]).as_strided((2, 2), (1, 1), offset) * 1
+
+    compiled = torch.compile(read, backend="inkle", dynamic=True)
+    x = torch.arange(40.0)[:30]
+    for n in (4, 7, 1):
+        assert torch.equal(compiled(x, n), read(x, n)), n
+    assert not any(r.fault for r in inkle.reports())
