@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "base/concat.h"
 #include "base/error.h"
@@ -28,14 +29,14 @@ class Printer {
       const char* role = param.role == ParamRole::in    ? "in"
                          : param.role == ParamRole::out ? "out"
                                                         : "inout";
-      out_ +=
-          fmt::format("{}{} p{}: {} align {}{}", p == 0 ? "" : ", ", role, p,
-                      abi::name_of(param.dtype), param.alignment, param.may_alias ? " alias" : "");
+      append(out_, {p == 0 ? "" : ", ", role, " ", numbered('p', static_cast<std::int64_t>(p)),
+                    ": ", abi::name_of(param.dtype), " align ", digits(param.alignment),
+                    param.may_alias ? " alias" : ""});
     }
     out_ += ")";
     for (std::size_t s = 0; s < kernel_.sizes.size(); ++s) {
-      names_[kernel_.sizes[s].id()] = fmt::format("s{}", s);
-      out_ += fmt::format("{}s{}{}", s == 0 ? " sizes " : ", ", s, facts_of(kernel_.sizes[s]));
+      const std::string& own = name(kernel_.sizes[s], numbered('s', static_cast<std::int64_t>(s)));
+      append(out_, {s == 0 ? " sizes " : ", ", own, facts_of(kernel_.sizes[s])});
     }
     if (kernel_.instances > 1) out_ += fmt::format(" table of {}", kernel_.instances);
     out_ += " {\n";
@@ -82,8 +83,9 @@ class Printer {
       case Kind::constant:
         return digits(*e.constant());
       case Kind::symbol: {
-        const auto at = names_.find(e.id());
-        return at != names_.end() ? at->second : e.name();
+        const auto is_it = [&](const auto& entry) { return entry.first == e.id(); };
+        const auto at = std::find_if(names_.rbegin(), names_.rend(), is_it);
+        return at != names_.rend() ? at->second : e.name();
       }
       case Kind::add:
         return sorted(e, "+");
@@ -114,6 +116,10 @@ class Printer {
     return out;
   }
 
+  const std::string& name(Expr symbol, std::string given) {
+    return names_.emplace_back(symbol.id(), std::move(given)).second;
+  }
+
   std::string target(std::uint32_t number) const {
     const std::size_t params = kernel_.params.size();
     return number < params ? numbered('p', number)
@@ -124,8 +130,8 @@ class Printer {
              std::string_view word = "for") {
     for (const Dim& dim : dims) {
       const std::string extent = text(dim.extent);
-      const std::string& name = names_[dim.variable.id()] = numbered(letter, next++);
-      append(out_, {indent, word, " ", name, " in ", extent, " {\n"});
+      const std::string& own = name(dim.variable, numbered(letter, next++));
+      append(out_, {indent, word, " ", own, " in ", extent, " {\n"});
       indent += "  ";
     }
   }
@@ -183,11 +189,12 @@ class Printer {
     } else if (stage.kind == StageKind::reduction) {
       std::string rows;
       for (std::size_t r = 0; r < loop::result_count(stage.reduce); ++r) {
-        rows += fmt::format("{}r{}: {}", r == 0 ? "" : ", ", stage.first_row + r,
-                            abi::name_of(kernel.rows[stage.first_row + r]));
+        const std::size_t row = stage.first_row + r;
+        append(rows, {r == 0 ? "" : ", ", numbered('r', static_cast<std::int64_t>(row)), ": ",
+                      abi::name_of(kernel.rows[row])});
       }
-      out_ += fmt::format("{}{} = reduce.{} in {}{}\n", indent, rows, loop::name_of(stage.reduce),
-                          abi::name_of(stage.accumulator), order_of(stage.association));
+      append(out_, {indent, rows, " = reduce.", loop::name_of(stage.reduce), " in ",
+                    abi::name_of(stage.accumulator), order_of(stage.association), "\n"});
     }
     loops(stage.inner, 'j', next_inner, indent);
     print(stage.body, indent);
@@ -198,7 +205,7 @@ class Printer {
                     digits(stage.body.yields[store.yield]), "\n"});
     }
     if (stage.kind == StageKind::reduction) {
-      out_ += fmt::format("{}yield %{}\n", indent, stage.body.yields.front());
+      append(out_, {indent, "yield %", digits(stage.body.yields.front()), "\n"});
     }
     close(stage.inner.size(), indent);
   }
@@ -225,9 +232,8 @@ class Printer {
         case Opcode::indirect: {
           const Expr position = i.indices.front();
           const Expr extent = position.context().info(position).extent;
-          const std::string name = names_[position.id()] = numbered('x', indirects_++);
-          append(out_,
-                 {name, extent.is_null() ? facts_of(position) : concat({" below ", text(extent)})});
+          append(out_, {name(position, numbered('x', indirects_++))});
+          append(out_, {extent.is_null() ? facts_of(position) : concat({" below ", text(extent)})});
           break;
         }
         default:
@@ -242,7 +248,7 @@ class Printer {
 
   void print(const AttentionKernel& a) {
     const char* const letters[] = {"b", "h", "i", "j"};
-    for (std::size_t v = 0; v < a.variables.size(); ++v) names_[a.variables[v].id()] = letters[v];
+    for (std::size_t v = 0; v < a.variables.size(); ++v) name(a.variables[v], letters[v]);
     out_ += fmt::format(
         "  attention {} batch {} heads {} kv_heads {} q {} kv {} head_dim {} value_dim {} scale "
         "{}{}{}{}{}",
@@ -265,7 +271,7 @@ class Printer {
 
   void print(const GemmKernel& g) {
     const char* const letters[] = {"b", "i", "j", "k"};
-    for (std::size_t v = 0; v < g.variables.size(); ++v) names_[g.variables[v].id()] = letters[v];
+    for (std::size_t v = 0; v < g.variables.size(); ++v) name(g.variables[v], letters[v]);
     out_ +=
         fmt::format("  gemm batch {} rows {} columns {} terms {} panel {} group {}{}\n",
                     text(g.batch), text(g.rows), text(g.columns), text(g.terms), g.panel, g.group,
@@ -299,7 +305,7 @@ class Printer {
 
   const Kernel& kernel_;
   std::string out_;
-  std::map<std::uint32_t, std::string> names_;
+  std::vector<std::pair<std::uint32_t, std::string>> names_;  // by symbol; the last one holds
   int indirects_ = 0;
 };
 
