@@ -78,7 +78,7 @@ std::int64_t unit_of_both(Expr a, Expr b) {
 
 // How many times a sum stands in an expression, by the first symbol of it; 0 if that is not known.
 std::int64_t times_in(Expr e, Expr sum) {
-  const std::vector<Expr> symbols = sym::symbols(sum);
+  const sym::Symbols symbols = sym::symbols(sum);
   if (symbols.empty()) return 0;
   const auto of_e = sym::stride(e, symbols[0]), of_sum = sym::stride(sum, symbols[0]);
   if (!of_e || !of_sum || !of_e->constant() || of_sum->constant().value_or(0) <= 0) return 0;

@@ -19,7 +19,7 @@ Expr linear_offset(const loop::Buffer& buffer, std::span<const Expr> indices,
 }
 
 bool has_variables(Expr e) {
-  const std::vector<Expr> symbols = sym::symbols(e);
+  const sym::Symbols symbols = sym::symbols(e);
   return std::any_of(symbols.begin(), symbols.end(),
                      [&](Expr s) { return !e.context().info(s).extent.is_null(); });
 }

@@ -1,8 +1,7 @@
 #include "schedule/stages.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
+#include <iterator>
 #include <utility>
 
 namespace inkle::schedule {
@@ -44,13 +43,12 @@ std::vector<std::uint32_t> add_parameters(KernelStep& to, const KernelStep& from
 }
 
 void collect_sizes(Kernel& kernel, sym::Context& context) {
-  std::set<std::uint32_t> bound;
-  std::map<std::uint32_t, Expr> used;
+  std::vector<Expr> bound, used;
   const auto use = [&](Expr e) {
     if (e.is_null()) return;
-    for (const Expr s : sym::symbols(e)) used.emplace(s.id(), s);
+    for (const Expr s : sym::symbols(e)) used.push_back(s);
   };
-  const auto bind = [&](Expr variable) { bound.insert(variable.id()); };
+  const auto bind = [&](Expr variable) { bound.push_back(variable); };
   const auto use_loops = [&](const LoopKernel& loops) {
     for (const Dim& dim : loops.outer) {
       bind(dim.variable);
@@ -92,10 +90,15 @@ void collect_sizes(Kernel& kernel, sym::Context& context) {
       for (const Expr e : boxes.strides) use(e);
     }
   }
+  const auto sort = [](std::vector<Expr>& symbols) {
+    std::ranges::sort(symbols, {}, &Expr::id);
+    symbols.erase(std::ranges::unique(symbols).begin(), symbols.end());
+  };
+  sort(bound);
+  sort(used);
   kernel.sizes.clear();
-  for (const auto& [id, symbol] : used) {
-    if (!bound.contains(id)) kernel.sizes.push_back(symbol);
-  }
+  std::ranges::set_difference(used, bound, std::back_inserter(kernel.sizes), {}, &Expr::id,
+                              &Expr::id);
 }
 
 }  // namespace inkle::schedule

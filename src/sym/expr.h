@@ -18,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/inline_vector.h"
+
 namespace inkle::sym {
 
 enum class Kind : std::uint8_t { constant, symbol, add, mul, floordiv, mod, min, max };
@@ -137,7 +139,8 @@ class Context {
 [[nodiscard]] std::optional<Expr> stride(Expr e, Expr variable);
 [[nodiscard]] bool contains(Expr e, Expr symbol);
 // All symbols of e, each once, by id.
-[[nodiscard]] std::vector<Expr> symbols(Expr e);
+using Symbols = InlineVector<Expr, 6>;
+[[nodiscard]] Symbols symbols(Expr e);
 using Substitution = std::span<const std::pair<Expr, Expr>>;  // symbol -> expression
 [[nodiscard]] Expr substitute(Expr e, Substitution map);
 // The value under the hints of all symbols; nullopt if one has none.

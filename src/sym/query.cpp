@@ -216,7 +216,7 @@ class Seen {
   std::unordered_set<const Node*> more_;
 };
 
-void collect_symbols(Expr e, Seen& seen, std::vector<Expr>& out) {
+void collect_symbols(Expr e, Seen& seen, Symbols& out) {
   if (e.node()->symbol_filter == 0 || !seen.insert(e.node())) return;
   if (e.kind() == Kind::symbol) out.push_back(e);
   for (const Expr operand : e.operands()) collect_symbols(operand, seen, out);
@@ -348,11 +348,11 @@ struct Evaluator {
 
 }  // namespace
 
-std::vector<Expr> symbols(Expr e) {
+Symbols symbols(Expr e) {
   if (e.node()->symbol_filter == 0) return {};
   if (e.kind() == Kind::symbol) return {e};
   Seen seen;
-  std::vector<Expr> out;
+  Symbols out;
   collect_symbols(e, seen, out);
   std::sort(out.begin(), out.end(), [](Expr a, Expr b) { return a.id() < b.id(); });
   return out;
