@@ -38,29 +38,52 @@ void MemoryText::find_packs(RegionId region, int lanes, Expr lane) {
   }
 }
 
-std::string MemoryText::name(MemoryId m) const {
+ShortText MemoryText::name(MemoryId m) const {
   return numbered(m < k_.parameter_count ? 'p' : 'm', m);
 }
 
-std::string MemoryText::pack_of(const Access& access) const {
+void MemoryText::pack_of(std::string& to, const Access& access) const {
   Expr row;
   for (std::size_t d = 0; d + 1 < access.indices.size(); ++d) {
     const Expr at = access.indices[d];
     row = row.is_null() ? at : row * k_.memories[access.memory].shape[d] + at;
   }
-  return concat({name(access.memory), "[", row.is_null() ? "0" : values_.index(row), "]"});
+  append(to, {name(access.memory), "["});
+  if (row.is_null())
+    to += '0';
+  else
+    values_.index(to, row);
+  to += ']';
+}
+
+void MemoryText::element(std::string& to, const Access& access) const {
+  if (is_packs(access.memory)) {
+    pack_of(to, access);
+    to += ".at[";
+    values_.index(to, access.indices.back());
+  } else {
+    append(to, {name(access.memory), "["});
+    values_.index(to, kernel::linear_index(k_, access));
+  }
+  to += ']';
+}
+
+void MemoryText::address(std::string& to, const Access& access) const {
+  append(to, {name(access.memory), " + ("});
+  values_.index(to, kernel::linear_index(k_, access));
+  to += ')';
 }
 
 std::string MemoryText::element(const Access& access) const {
-  if (is_packs(access.memory)) {
-    return concat({pack_of(access), ".at[", values_.index(access.indices.back()), "]"});
-  }
-  return concat({name(access.memory), "[", values_.index(kernel::linear_index(k_, access)), "]"});
+  std::string text;
+  element(text, access);
+  return text;
 }
 
 std::string MemoryText::address(const Access& access) const {
-  return concat(
-      {name(access.memory), " + (", values_.index(kernel::linear_index(k_, access)), ")"});
+  std::string text;
+  address(text, access);
+  return text;
 }
 
 }  // namespace inkle::codegen::cuda

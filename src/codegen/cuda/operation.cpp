@@ -11,33 +11,37 @@ namespace {
 bool is_real(DType dtype) { return abi::is_float(dtype); }
 
 // C's integer operators work on int: what is narrower wraps by a cast.
-std::string wrapped(DType dtype, const std::string& text) {
-  if (is_real(dtype) || dtype == DType::boolean) return text;
-  return concat({"(", type_of(dtype), ")(", text, ")"});
+void wrapped(std::string& to, DType dtype, TextParts text) {
+  const bool casts = !is_real(dtype) && dtype != DType::boolean;
+  if (casts) append(to, {"(", type_of(dtype), ")("});
+  append(to, text);
+  if (casts) to += ')';
 }
 
 // Signed overflow has no meaning in C++, so integers are added and multiplied unsigned.
-std::string arithmetic(DType dtype, const char* op, const std::string& a, const std::string& b) {
-  if (is_real(dtype)) return concat({a, " ", op, " ", b});
+void arithmetic(std::string& to, DType dtype, std::string_view op, std::string_view a,
+                std::string_view b) {
+  if (is_real(dtype)) return append(to, {a, " ", op, " ", b});
   const std::string_view as = dtype == DType::i64 ? "(u64)" : "(u32)";
-  return wrapped(dtype, concat({as, a, " ", op, " ", as, b}));
+  wrapped(to, dtype, {as, a, " ", op, " ", as, b});
 }
 
-std::string on_booleans(Opcode opcode, const std::string& a, const std::string& b) {
+// Also of bits.
+std::string_view operator_on_booleans(Opcode opcode) {
   switch (opcode) {
     case Opcode::add:
     case Opcode::max:
     case Opcode::bit_or:
-      return a + " | " + b;
+      return " | ";
     case Opcode::sub:
     case Opcode::bit_xor:
-      return a + " ^ " + b;
+      return " ^ ";
     default:
-      return a + " & " + b;
+      return " & ";
   }
 }
 
-const char* comparison(Opcode opcode) {
+std::string_view comparison(Opcode opcode) {
   switch (opcode) {
     case Opcode::equal:
       return "==";
@@ -55,13 +59,13 @@ const char* comparison(Opcode opcode) {
 }
 
 // Functions that NVRTC has under libm's names.
-std::string function(Opcode opcode, DType dtype, std::span<const std::string> operands) {
-  std::string name(loop::name_of(opcode));
+void function(std::string& to, Opcode opcode, DType dtype, std::span<const ShortText> operands) {
+  std::string_view name = loop::name_of(opcode);
   switch (opcode) {
     case Opcode::digamma:
-      return fmt::format("({})digamma((double){})", type_of(dtype), operands[0]);
+      return append(to, {"(", type_of(dtype), ")digamma((double)", operands[0], ")"});
     case Opcode::erf:
-      return fmt::format("erf_of({})", operands[0]);
+      return append(to, {"erf_of(", operands[0], ")"});
     case Opcode::abs:
       name = "fabs";
       break;
@@ -73,66 +77,64 @@ std::string function(Opcode opcode, DType dtype, std::span<const std::string> op
     default:
       break;
   }
-  std::string arguments;
-  for (const std::string& operand : operands) {
-    arguments += (arguments.empty() ? "" : ", ") + operand;
-  }
-  return concat({name, dtype == DType::f32 ? "f(" : "(", arguments, ")"});
+  append(to, {name, dtype == DType::f32 ? "f(" : "("});
+  for (std::size_t i = 0; i < operands.size(); ++i) append(to, {i > 0 ? ", " : "", operands[i]});
+  to += ')';
 }
 
-std::string division(Opcode opcode, DType dtype, const std::string& a, const std::string& b,
-                     const std::string& active, bool& can_fail) {
+void division(std::string& to, Opcode opcode, DType dtype, std::string_view a, std::string_view b,
+              bool& can_fail) {
   if (is_real(dtype)) {
-    if (opcode == Opcode::div) return a + " / " + b;
-    const char* name = opcode == Opcode::fmod        ? "c_fmod"
-                       : opcode == Opcode::remainder ? "real_modulo"
-                                                     : "real_floor_divide";
-    return fmt::format("{}({}, {})", name, a, b);
+    if (opcode == Opcode::div) return append(to, {a, " / ", b});
+    const std::string_view name = opcode == Opcode::fmod        ? "c_fmod"
+                                  : opcode == Opcode::remainder ? "real_modulo"
+                                                                : "real_floor_divide";
+    return append(to, {name, "(", a, ", ", b, ")"});
   }
   can_fail = true;
-  const char* name = opcode == Opcode::div        ? "divide"
-                     : opcode == Opcode::floordiv ? "divide_floor"
-                     : opcode == Opcode::fmod     ? "modulo"
-                                                  : "modulo_floor";
-  return fmt::format("{}<{}>({}, {}, {}, status)", name, type_of(dtype), a, b,
-                     active.empty() ? "true" : active);
+  const std::string_view name = opcode == Opcode::div        ? "divide"
+                                : opcode == Opcode::floordiv ? "divide_floor"
+                                : opcode == Opcode::fmod     ? "modulo"
+                                                             : "modulo_floor";
+  append(to, {name, "<", type_of(dtype), ">(", a, ", ", b, ", true, status)"});
 }
 
 }  // namespace
 
-std::string cast_text(const std::string& value, DType from, DType to) {
-  if (from == to) return value;
-  if (abi::is_reduced_float(from)) {
-    return cast_text(concat({"to_f32(", value, ")"}), DType::f32, to);
+void print_cast(std::string& to, std::string_view value, DType from, DType as) {
+  if (from == as) {
+    to += value;
+  } else if (abi::is_reduced_float(from)) {
+    print_cast(to, ShortText{"to_f32(", value, ")"}, DType::f32, as);
+  } else if (as == DType::boolean) {
+    append(to, {value, " != 0"});
+  } else if (as == DType::bf16 || as == DType::f16) {
+    append(to, {as == DType::bf16 ? "to_bf16(" : "to_f16(", from == DType::f32 ? "" : "(float)",
+                value, ")"});
+  } else {
+    const bool by_int = is_real(from) && !is_real(as) && as != DType::i64 && as != DType::i32;
+    append(to, {"(", type_of(as), by_int ? ")(int)" : ")", value});
   }
-  if (to == DType::boolean) return value + " != 0";
-  if (to == DType::bf16 || to == DType::f16) {
-    const std::string single = from == DType::f32 ? value : "(float)" + value;
-    return concat({to == DType::bf16 ? "to_bf16(" : "to_f16(", single, ")"});
-  }
-  if (is_real(from) && !is_real(to) && to != DType::i64 && to != DType::i32) {
-    return concat({"(", type_of(to), ")(int)", value});
-  }
-  return concat({"(", type_of(to), ")", value});
 }
 
-std::string operation_text(const loop::Instruction& i, DType operand,
-                           std::span<const std::string> v, const std::string& active,
-                           bool& can_fail) {
+void print_operation(std::string& to, const loop::Instruction& i, DType operand,
+                     std::span<const ShortText> v, bool& can_fail) {
   const bool real = is_real(operand);
   switch (i.opcode) {
     case Opcode::cast:
-      return cast_text(v[0], operand, i.dtype);
-    case Opcode::bitcast: {
-      return operand == i.dtype ? v[0] : concat({"bit_cast<", type_of(i.dtype), ">(", v[0], ")"});
-    }
+      return print_cast(to, v[0], operand, i.dtype);
+    case Opcode::bitcast:
+      if (operand == i.dtype) return append(to, {v[0]});
+      return append(to, {"bit_cast<", type_of(i.dtype), ">(", v[0], ")"});
     case Opcode::select:
-      return concat({v[0], " ? ", v[1], " : ", v[2]});
+      return append(to, {v[0], " ? ", v[1], " : ", v[2]});
     case Opcode::add:
     case Opcode::sub:
     case Opcode::mul:
-      if (operand == DType::boolean) return on_booleans(i.opcode, v[0], v[1]);
-      return arithmetic(operand,
+      if (operand == DType::boolean) {
+        return append(to, {v[0], operator_on_booleans(i.opcode), v[1]});
+      }
+      return arithmetic(to, operand,
                         i.opcode == Opcode::add   ? "+"
                         : i.opcode == Opcode::sub ? "-"
                                                   : "*",
@@ -140,54 +142,58 @@ std::string operation_text(const loop::Instruction& i, DType operand,
     case Opcode::bit_and:
     case Opcode::bit_or:
     case Opcode::bit_xor:
-      return wrapped(operand, on_booleans(i.opcode, v[0], v[1]));
+      return wrapped(to, operand, {v[0], operator_on_booleans(i.opcode), v[1]});
     case Opcode::min:
     case Opcode::max:
-      if (operand == DType::boolean) return on_booleans(i.opcode, v[0], v[1]);
-      return concat({i.opcode == Opcode::min ? "min_of(" : "max_of(", v[0], ", ", v[1], ")"});
+      if (operand == DType::boolean) {
+        return append(to, {v[0], operator_on_booleans(i.opcode), v[1]});
+      }
+      return append(to, {i.opcode == Opcode::min ? "min_of(" : "max_of(", v[0], ", ", v[1], ")"});
     case Opcode::div:
     case Opcode::floordiv:
     case Opcode::remainder:
     case Opcode::fmod:
-      return division(i.opcode, operand, v[0], v[1], active, can_fail);
+      return division(to, i.opcode, operand, v[0], v[1], can_fail);
     case Opcode::neg:
-      return real ? "-(" + v[0] + ")" : arithmetic(operand, "-", "0", v[0]);
+      if (real) return append(to, {"-(", v[0], ")"});
+      return arithmetic(to, operand, "-", "0", v[0]);
     case Opcode::abs:
-      if (real) return function(i.opcode, operand, v);
-      if (operand == DType::u8 || operand == DType::boolean) return v[0];
-      return fmt::format("{0} < 0 ? {1} : {0}", v[0], arithmetic(operand, "-", "0", v[0]));
+      if (real) return function(to, i.opcode, operand, v);
+      if (operand == DType::u8 || operand == DType::boolean) return append(to, {v[0]});
+      append(to, {v[0], " < 0 ? "});
+      arithmetic(to, operand, "-", "0", v[0]);
+      return append(to, {" : ", v[0]});
     case Opcode::fma:
-      return concat(
-          {operand == DType::f32 ? "__fmaf_rn(" : "__fma_rn(", v[0], ", ", v[1], ", ", v[2], ")"});
+      return append(
+          to, {operand == DType::f32 ? "__fmaf_rn(" : "__fma_rn(", v[0], ", ", v[1], ", ", v[2], ")"});
     case Opcode::bit_not:
-      return operand == DType::boolean ? "!" + v[0] : wrapped(operand, "~" + v[0]);
+      return wrapped(to, operand, {operand == DType::boolean ? "!" : "~", v[0]});
     case Opcode::shift_left:
     case Opcode::shift_right:
-      return fmt::format("{}<{}>({}, {})",
-                         i.opcode == Opcode::shift_left ? "shift_left" : "shift_right",
-                         type_of(operand), v[0], v[1]);
+      return append(to, {i.opcode == Opcode::shift_left ? "shift_left<" : "shift_right<",
+                         type_of(operand), ">(", v[0], ", ", v[1], ")"});
     case Opcode::equal:
     case Opcode::not_equal:
     case Opcode::less:
     case Opcode::less_equal:
     case Opcode::greater:
     case Opcode::greater_equal:
-      return concat({v[0], " ", comparison(i.opcode), " ", v[1]});
+      return append(to, {v[0], " ", comparison(i.opcode), " ", v[1]});
     case Opcode::floor:
     case Opcode::ceil:
     case Opcode::trunc:
     case Opcode::round_even:
-      return real ? function(i.opcode, operand, v) : v[0];
+      return real ? function(to, i.opcode, operand, v) : append(to, {v[0]});
     case Opcode::is_nan:
-      return fmt::format("{0} != {0}", v[0]);
+      return append(to, {v[0], " != ", v[0]});
     case Opcode::is_inf:
-      return fmt::format("{} == {}", function(Opcode::abs, operand, v),
-                         literal(operand, std::numeric_limits<double>::infinity(), 0));
+      function(to, Opcode::abs, operand, v);
+      return append(to, {" == ", literal(operand, std::numeric_limits<double>::infinity(), 0)});
     case Opcode::sign_bit:
-      return operand == DType::f32 ? fmt::format("__float_as_int({}) < 0", v[0])
-                                   : fmt::format("__double_as_longlong({}) < 0", v[0]);
+      return append(to, {operand == DType::f32 ? "__float_as_int(" : "__double_as_longlong(", v[0],
+                         ") < 0"});
     case Opcode::random:
-      return fmt::format("philox({}, {})", v[0], v[1]);
+      return append(to, {"philox(", v[0], ", ", v[1], ")"});
     case Opcode::sqrt:
     case Opcode::rsqrt:
     case Opcode::exp:
@@ -219,7 +225,7 @@ std::string operation_text(const loop::Instruction& i, DType operand,
     case Opcode::hypot:
     case Opcode::copysign:
     case Opcode::nextafter:
-      return function(i.opcode, operand, v);
+      return function(to, i.opcode, operand, v);
     case Opcode::constant:
     case Opcode::index:
     case Opcode::load:

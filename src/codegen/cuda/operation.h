@@ -9,11 +9,10 @@
 
 namespace inkle::codegen::cuda {
 
-// The operands have the dtype `operand`. `active`: condition under which a fault counts; the kernel
-// has a `status`. `can_fail` becomes true if the text may set it.
-[[nodiscard]] std::string operation_text(const loop::Instruction& instruction, DType operand,
-                                         std::span<const std::string> operands,
-                                         const std::string& active, bool& can_fail);
-[[nodiscard]] std::string cast_text(const std::string& value, DType from, DType to);
+// Appends the expression. The operands have the dtype `operand`; the kernel has a `status`.
+// `can_fail` becomes true if the text may set it.
+void print_operation(std::string& to, const loop::Instruction& instruction, DType operand,
+                     std::span<const ShortText> operands, bool& can_fail);
+void print_cast(std::string& to, std::string_view value, DType from, DType as);
 
 }  // namespace inkle::codegen::cuda

@@ -98,7 +98,7 @@ void AsynchronousPrinter::bulk(const Operation& op) {
   const kernel::Memory& map = kernel_.memories[detail.map];
   std::string coordinates;  // the innermost first
   for (std::size_t d = map.shape.size(); d-- > 0;) {
-    coordinates += ", (int)" + text_.of(op.operands[d]);
+    append(coordinates, {", (int)", text_.of(op.operands[d])});
   }
   const std::string place = memory_.address(detail.shared);
   if (op.op == Op::tma_load) {
@@ -173,7 +173,7 @@ void AsynchronousPrinter::multiply(const Operation& op) {
   INKLE_CHECK(detail.unit == kernel::MatrixUnit::wgmma && !detail.shared.empty(),
               "kernel {}: no text of CUDA for products of this unit", kernel_.name);
   text_.alias(op.results[0], op.operands[0]);
-  const std::string sums = text_.variable(op.results[0]);
+  const ShortText sums = text_.variable(op.results[0]);
   const std::int32_t columns = fragment_type(op.results[0]).columns;
   const FragmentAccess& b = detail.shared.back();
   const int transposes_b = is_across(b, true) ? 1 : 0;
@@ -191,7 +191,7 @@ void AsynchronousPrinter::multiply(const Operation& op) {
 void AsynchronousPrinter::wait_for_multiplications(std::int64_t count) {
   out_.line("wait_for_multiplications<{}>();", count);
   if (count > 0) return;
-  for (const std::string& sums : under_way_) out_.line("hold({});", sums);
+  for (const ShortText& sums : under_way_) out_.line("hold({});", sums);
   under_way_.clear();
 }
 
@@ -213,15 +213,16 @@ void AsynchronousPrinter::open_map(const Operation& op) {
   }
   const int n = maps_++;
   out_.raw("#pragma unroll");
-  out_.open(fmt::format("for (int e{0} = 0; e{0} < {1}; ++e{0})", n, kernel::elements_of(type)));
+  const ShortText e = numbered('e', n);
+  out_.open({"for (int ", e, " = 0; ", e, " < ", digits(kernel::elements_of(type)), "; ++", e, ")"});
   // As fragment_element (kernel/fragment.h) says it.
   out_.line(
       "const int r{0} = (int)(threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4) + e{0} / 2 % 2 * "
       "8;",
       n);
   out_.line("const int q{0} = (int)(threadIdx.x % 4 * 2) + (e{0} % 2 + e{0} / 4 * 8);", n);
-  text_.define(detail.row, fmt::format("r{}", n), false);
-  text_.define(detail.column, fmt::format("q{}", n), false);
+  text_.define(detail.row, numbered('r', n), false);
+  text_.define(detail.column, numbered('q', n), false);
   const kernel::Region& region = kernel_.regions[op.regions[0]];
   for (std::size_t i = 0; i < region.arguments.size(); ++i) {
     const ValueId v = region.arguments[i];

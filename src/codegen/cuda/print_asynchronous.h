@@ -40,7 +40,7 @@ class AsynchronousPrinter {
   const MemoryText& memory_;
   Writer& out_;
   std::vector<int> uses_;               // by value, of fragments
-  std::vector<std::string> under_way_;  // arrays that wgmma may still write
+  std::vector<ShortText> under_way_;  // arrays that wgmma may still write
   int maps_ = 0;
   std::vector<int> open_maps_;
 };

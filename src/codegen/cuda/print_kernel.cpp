@@ -33,7 +33,7 @@ class KernelPrinter {
 
   KernelSource run(const std::string& name, const std::string& note) {
     if (!k_.sources.empty()) out_.line("// {}", fmt::join(k_.sources, ", "));
-    out_.line("// {}", note);
+    out_.put({"// ", note});
     begin(name);
     sizes();
     blocks();
@@ -42,7 +42,7 @@ class KernelPrinter {
     RegionPrinter region(k_, plan_, text_, memory_, out_);
     region.body();
     out_.close();
-    return {out_.text(), region.can_fail(), dynamic_shared_,
+    return {out_.take(), region.can_fail(), dynamic_shared_,
             workspace_ * std::int64_t{k_.launch.instances}, asynchronous_helpers(k_)};
   }
 
@@ -64,10 +64,12 @@ class KernelPrinter {
     return acquires && m < k_.parameter_count;
   }
 
-  std::string parameter(MemoryId m) const {
+  ShortText pointer_type(MemoryId m) const {
     const Memory& memory = k_.memories[m];
-    return fmt::format("{}{}* {}p{}", memory.role == kernel::Role::in ? "const " : "",
-                       type_of(memory.dtype), aliasing_ ? "" : "__restrict__ ", m);
+    return {memory.role == kernel::Role::in ? "const " : "", type_of(memory.dtype), "*"};
+  }
+  ShortText parameter(MemoryId m) const {
+    return {pointer_type(m), aliasing_ ? " " : " __restrict__ ", memory_.name(m)};
   }
 
   bool is_map(MemoryId m) const { return k_.memories[m].space == Space::map; }
@@ -78,34 +80,37 @@ class KernelPrinter {
   bool is_table() const { return k_.launch.instances > 1; }
 
   void begin(const std::string& name) {
-    std::string parameters;
-    if (is_table()) {
-      declare_table(name);
-      parameters = fmt::format("const __grid_constant__ Table_{} table, ", name);
-    } else {
-      for (MemoryId m = 0; m < k_.parameter_count; ++m) {
-        if (!is_map(m)) parameters += parameter(m) + ", ";
-      }
-      for (std::size_t s = 0; s < k_.sizes.size(); ++s) parameters += fmt::format("i64 n{}, ", s);
-      for (MemoryId m = 0; m < k_.parameter_count; ++m) {
-        if (is_map(m)) parameters += fmt::format("const __grid_constant__ TensorMap p{}, ", m);
-      }
-    }
+    if (is_table()) declare_table(name);
     const std::int64_t cluster = k_.cluster();
-    const std::string dimensions =
-        cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", cluster) : "";
-    const std::string resident =
-        k_.launch.resident_blocks > 0 ? fmt::format(", {}", k_.launch.resident_blocks) : "";
-    out_.open(fmt::format(
-        "extern \"C\" __global__ void {}__launch_bounds__({}{}) {}({}{}u32* status)", dimensions,
-        k_.threads(), resident, name, parameters, has_workspace() ? "char* workspace, " : ""));
+    std::string& line = out_.begin({"extern \"C\" __global__ void "});
+    if (cluster > 1) append(line, {"__cluster_dims__(", digits(cluster), ", 1, 1) "});
+    append(line, {"__launch_bounds__(", digits(k_.threads())});
+    if (k_.launch.resident_blocks > 0) append(line, {", ", digits(k_.launch.resident_blocks)});
+    append(line, {") ", name, "("});
+    if (is_table()) {
+      append(line, {"const __grid_constant__ Table_", name, " table, "});
+    } else {
+      parameters(line);
+    }
+    if (has_workspace()) line += "char* workspace, ";
+    out_.end_open("u32* status) {");
     if (is_table()) find_instance();
+  }
+
+  void parameters(std::string& to) const {
+    for (MemoryId m = 0; m < k_.parameter_count; ++m) {
+      if (!is_map(m)) append(to, {parameter(m), ", "});
+    }
+    for (std::size_t s = 0; s < k_.sizes.size(); ++s) append(to, {"i64 ", numbered('n', s), ", "});
+    for (MemoryId m = 0; m < k_.parameter_count; ++m) {
+      if (is_map(m)) append(to, {"const __grid_constant__ TensorMap ", memory_.name(m), ", "});
+    }
   }
 
   // The structure of a table, as abi/plan.h says it.
   void declare_table(const std::string& name) {
     const auto instances = k_.launch.instances;
-    out_.open(fmt::format("struct Table_{}", name));
+    out_.open({"struct Table_", name});
     out_.line("void* p[{}];", std::int64_t{instances} * k_.parameter_count);
     if (!k_.sizes.empty()) {
       out_.line("i64 n[{}];", instances * static_cast<std::int64_t>(k_.sizes.size()));
@@ -125,9 +130,7 @@ class KernelPrinter {
     out_.raw("}");
     out_.raw("const u32 block = blockIdx.x - table.first[at];");
     for (MemoryId m = 0; m < k_.parameter_count; ++m) {
-      const Memory& memory = k_.memories[m];
-      out_.line("{} = ({}{}*)table.p[at * {} + {}];", parameter(m),
-                memory.role == kernel::Role::in ? "const " : "", type_of(memory.dtype),
+      out_.line("{} = ({})table.p[at * {} + {}];", parameter(m), pointer_type(m),
                 k_.parameter_count, m);
     }
     for (std::size_t s = 0; s < k_.sizes.size(); ++s) {
@@ -138,8 +141,10 @@ class KernelPrinter {
   void sizes() {
     for (std::size_t s = 0; s < k_.sizes.size(); ++s) {
       const bool wide = !text_.fits32(k_.sizes[s]);
-      if (!wide) out_.line("const int s{0} = (int)n{0};", s);
-      text_.define(k_.sizes[s], fmt::format("{}{}", wide ? "n" : "s", s), wide);
+      const ShortText passed = numbered('n', s);
+      const ShortText name = wide ? passed : numbered('s', s);
+      if (!wide) out_.put({"const int ", name, " = (int)", passed, ";"});
+      text_.define(k_.sizes[s], name, wide);
     }
   }
 
@@ -150,23 +155,23 @@ class KernelPrinter {
       if (axis.kind == AxisKind::grid) grid.push_back(&axis);
       if (axis.kind == AxisKind::cluster) {
         out_.raw("const int rank = cluster_rank();");
-        text_.define(axis.variable, "rank", false);
+        text_.define(axis.variable, {"rank"}, false);
       }
     }
-    std::string rest = is_table() ? "block" : "blockIdx.x";
-    if (k_.cluster() > 1) rest = fmt::format("({} / {})", rest, k_.cluster());
+    ShortText rest{is_table() ? "block" : "blockIdx.x"};
+    if (k_.cluster() > 1) rest = {"(", rest, " / ", digits(k_.cluster()), ")"};
     for (std::size_t d = grid.size(); d-- > 0;) {
       const Expr variable = grid[d]->variable;
       const bool wide = !text_.fits32(variable);
-      const std::string name = fmt::format("g{}", d);
-      const char* type = wide ? "i64" : "int";
+      const ShortText name = numbered('g', d);
+      const std::string_view type = wide ? "i64" : "int";
       if (d == 0) {
-        out_.line("const {0} {1} = ({0}){2};", type, name, rest);
+        out_.put({"const ", type, " ", name, " = (", type, ")", rest, ";"});
       } else {
         const std::string extent = text_.index(grid[d]->extent, false);
-        const std::string above = fmt::format("b{}", d);
-        out_.line("const u32 {} = {} / (u32)({});", above, rest, extent);
-        out_.line("const {0} {1} = ({0})({2} % (u32)({3}));", type, name, rest, extent);
+        const ShortText above = numbered('b', d);
+        out_.put({"const u32 ", above, " = ", rest, " / (u32)(", extent, ");"});
+        out_.put({"const ", type, " ", name, " = (", type, ")(", rest, " % (u32)(", extent, "));"});
         rest = above;
       }
       text_.define(variable, name, wide);
@@ -187,19 +192,19 @@ class KernelPrinter {
       inner /= extent;
       const bool of_warps = by_roles && inner % 32 == 0;
       const std::int64_t each = of_warps ? inner / 32 : inner;
-      std::string text = of_warps ? "warp" : "threadIdx.x";
-      if (each > 1) text += fmt::format(" / {}", each);
-      if (!first) text += fmt::format(" % {}", extent);
+      const ShortText name = numbered('t', a);
+      std::string& line = out_.begin({"const int ", name, of_warps ? " = warp" : " = threadIdx.x"});
+      if (each > 1) append(line, {" / ", digits(each)});
+      if (!first) append(line, {" % ", digits(extent)});
+      out_.end(";");
       first = false;
-      const std::string name = fmt::format("t{}", a);
-      out_.line("const int {} = {};", name, text);
       text_.define(axis.variable, name, false);
       if (of_warps) continue;
       if (outer != nullptr) {
         const Expr both = context_.index(context_.constant(k_.threads() / inner));
         text_.define(both,
-                     inner > 1 ? fmt::format("(int)(threadIdx.x / {})", inner)
-                               : std::string("(int)threadIdx.x"),
+                     inner > 1 ? ShortText{"(int)(threadIdx.x / ", digits(inner), ")"}
+                               : ShortText{"(int)threadIdx.x"},
                      false);
         text_.join(joint, axis.variable, extent, both);
         joint = both;
@@ -221,7 +226,7 @@ class KernelPrinter {
     }
     for (MemoryId m = k_.parameter_count; m < k_.memories.size(); ++m) {
       const Memory& memory = k_.memories[m];
-      const std::string name = memory_.name(m);
+      const ShortText name = memory_.name(m);
       const std::string_view type = type_of(memory.dtype);
       if (memory.space == Space::workspace) {
         out_.line("{0}* const {1} = ({0}*)({2});", type, name, take_workspace(memory));
@@ -233,9 +238,10 @@ class KernelPrinter {
         case Space::registers:
         case Space::stack:
           if (const int lanes = memory_.pack_lanes(m); lanes != 0) {
-            out_.line("Pack<{}, {}> {}[{}];", type, lanes, name, *elements / lanes);
+            out_.put({"Pack<", type, ", ", digits(lanes), "> ", name, "[",
+                      digits(*elements / lanes), "];"});
           } else {
-            out_.line("{} {}[{}];", type, name, *elements);
+            out_.put({type, " ", name, "[", digits(*elements), "];"});
           }
           break;
         case Space::shared:
@@ -252,8 +258,8 @@ class KernelPrinter {
             dynamic_shared_ += shared_bytes(memory);
             break;
           }
-          out_.line("__shared__ alignas({}) {} {}[{}];", std::max(16, memory.alignment), type, name,
-                    *elements);
+          out_.put({"__shared__ alignas(", digits(std::max(16, memory.alignment)), ") ", type, " ",
+                    name, "[", digits(*elements), "];"});
           break;
         default:
           INKLE_CHECK(false, "kernel {}: no text of CUDA for memory in {}", k_.name,

@@ -69,24 +69,37 @@ void OperationPrinter::print(OperationId o) {
   INKLE_CHECK(false, "kernel {}: no text of CUDA for {}", k_.name, name_of(op.op));
 }
 
-void OperationPrinter::define(ValueId v, const std::string& text) {
-  out_.put({"const ", text_.type(v), " ", text_.variable(v), " = ", text, ";"});
-  if (plan_.varies(v) && text_.in_lanes() && plan_.is_stored(v)) {
-    out_.put({text_.pack(v), ".at[l] = ", text_.variable(v), ";"});
-  }
+std::string& OperationPrinter::begin(ValueId v) {
+  return out_.begin({"const ", text_.type(v), " ", text_.variable(v), " = "});
 }
 
-void OperationPrinter::define_pack(ValueId v, const std::string& text) {
-  out_.put({"const Pack<", text_.type(v), ", ", digits(text_.lanes()), "> ", text_.pack(v), " = ",
-            text, ";"});
+void OperationPrinter::end(ValueId v) {
+  out_.end(";");
+  if (plan_.varies(v) && text_.in_lanes()) store_lane(v);
 }
 
-std::string OperationPrinter::pack_of(ValueId v) {
+void OperationPrinter::define(ValueId v, TextParts text) {
+  append(begin(v), text);
+  end(v);
+}
+
+// What other segments need of a variable of the lanes' loop.
+void OperationPrinter::store_lane(ValueId v) {
+  if (plan_.is_stored(v)) out_.put({text_.pack(v), ".at[l] = ", text_.variable(v), ";"});
+}
+
+std::string& OperationPrinter::begin_pack(ValueId v) {
+  return out_.begin(
+      {"const Pack<", text_.type(v), ", ", digits(text_.lanes()), "> ", text_.pack(v), " = "});
+}
+
+ShortText OperationPrinter::pack_of(ValueId v) {
   if (text_.is_array(v)) return text_.pack(v);
-  const std::string name = fmt::format("f{}", fills_++);
-  out_.line("Pack<{}, {}> {};", text_.type(v), text_.lanes(), name);
-  out_.line("#pragma unroll");
-  out_.line("for (int l = 0; l < {}; ++l) {}.at[l] = {};", text_.lanes(), name, text_.of(v));
+  const ShortText name = numbered('f', fills_++);
+  const ShortText lanes = digits(text_.lanes());
+  out_.put({"Pack<", text_.type(v), ", ", lanes, "> ", name, ";"});
+  out_.raw("#pragma unroll");
+  out_.put({"for (int l = 0; l < ", lanes, "; ++l) ", name, ".at[l] = ", text_.of(v), ";"});
   return name;
 }
 
@@ -97,10 +110,16 @@ void OperationPrinter::index(const Operation& op) {
   const ValueId v = op.results[0];
   const sym::Expr e = std::get<kernel::IndexOf>(op.detail).expression;
   const bool is_stored = plan_.varies(v) && plan_.is_stored(v);
-  if (text_.dtype(v) != DType::i64 || is_stored || text_.is_array(v) || !text_.fits32(e)) {
-    return define(v, concat({"(", text_.type(v), ")(", text_.index(e), ")"}));
+  const bool wide = !text_.fits32(e);
+  if (text_.dtype(v) != DType::i64 || is_stored || text_.is_array(v) || wide) {
+    std::string& line = begin(v);
+    append(line, {"(", text_.type(v), ")("});
+    text_.index(line, e, wide);
+    line += ')';
+    return end(v);
   }
-  out_.put({"const int ", text_.variable(v), " = ", text_.index(e), ";"});
+  text_.index(out_.begin({"const int ", text_.variable(v), " = "}), e, wide);
+  out_.end(";");
   text_.declare_narrow(v);
 }
 
@@ -110,12 +129,13 @@ void OperationPrinter::compute(const Operation& op) {
   const ValueId kind = op.operands[opcode == loop::Opcode::select ? 1 : 0];
   const DType from = text_.dtype(kind);
   if (opcode == loop::Opcode::cast && abi::is_reduced_float(from) && from != text_.dtype(result)) {
-    return define(result, cast_text(text_.widened(kind), DType::f32, text_.dtype(result)));
+    print_cast(begin(result), text_.widened(kind), DType::f32, text_.dtype(result));
+    return end(result);
   }
   loop::Instruction instruction;
   instruction.opcode = opcode;
   instruction.dtype = text_.dtype(result);
-  std::array<std::string, 3> operands;
+  std::array<ShortText, 3> operands;
   INKLE_CHECK(op.operands.size() <= operands.size(), "kernel {}: an operation of {} values",
               k_.name, op.operands.size());
   const bool in_32_bits =
@@ -124,39 +144,42 @@ void OperationPrinter::compute(const Operation& op) {
   for (std::size_t i = 0; i < op.operands.size(); ++i) {
     operands[i] = in_32_bits ? text_.variable(op.operands[i]) : text_.of(op.operands[i]);
   }
-  define(result, operation_text(instruction, from, std::span(operands).first(op.operands.size()),
-                                {}, can_fail_));
+  print_operation(begin(result), instruction, from,
+                  std::span(operands).first(op.operands.size()), can_fail_);
+  end(result);
 }
 
 // Random words of lanes that count on from a multiple of 4.
 void OperationPrinter::random(const Operation& op, const Operation& counter) {
-  const sym::Expr e = std::get<kernel::IndexOf>(counter.detail).expression;
-  define_pack(op.results[0], fmt::format("philox_pack<{}>({}, {})", text_.lanes(),
-                                         text_.of(op.operands[0]), text_.index(e)));
+  std::string& line = begin_pack(op.results[0]);
+  append(line, {"philox_pack<", digits(text_.lanes()), ">(", text_.of(op.operands[0]), ", "});
+  text_.index(line, std::get<kernel::IndexOf>(counter.detail).expression);
+  out_.end(");");
 }
 
 void OperationPrinter::narrow(const Operation& op) {
   const ValueId result = op.results[0];
-  define_pack(result,
-              fmt::format("narrow(({}*)0, {}.at)", text_.type(result), pack_of(op.operands[0])));
+  const ShortText wide = pack_of(op.operands[0]);
+  append(begin_pack(result), {"narrow((", text_.type(result), "*)0, ", wide, ".at)"});
+  out_.end(";");
 }
 
 void OperationPrinter::function(const Operation& op) {
   const ValueId v = op.results[0];
-  const std::string x = text_.of(op.operands[0]);
+  const ShortText x = text_.of(op.operands[0]);
   switch (std::get<kernel::Function>(op.detail).function) {
     case kernel::NamedFunction::exp_term:
-      return define(v, fmt::format("term({})", x));
+      return define(v, {"term(", x, ")"});
     case kernel::NamedFunction::erf_plus_one:
-      return define(v, fmt::format("one_plus_erf({})", x));
+      return define(v, {"one_plus_erf(", x, ")"});
     case kernel::NamedFunction::quotient:
-      return define(v, fmt::format("over({}, divisor({}))", x, text_.of(op.operands[1])));
+      return define(v, {"over(", x, ", divisor(", text_.of(op.operands[1]), "))"});
     case kernel::NamedFunction::exp_negative:
-      return define(v, fmt::format("exponential({})", x));
+      return define(v, {"exponential(", x, ")"});
     case kernel::NamedFunction::round_bf16:
-      return define(v, fmt::format("round_bf16({})", x));
+      return define(v, {"round_bf16(", x, ")"});
     case kernel::NamedFunction::round_f16:
-      return define(v, fmt::format("round_f16({})", x));
+      return define(v, {"round_f16(", x, ")"});
     case kernel::NamedFunction::pack_bf16:
     case kernel::NamedFunction::dot_bf16:
       break;
@@ -167,17 +190,15 @@ void OperationPrinter::function(const Operation& op) {
 void OperationPrinter::indirect(const Operation& op) {
   const auto& detail = std::get<kernel::Symbolic>(op.detail);
   const ValueId v = op.results[0];
-  const std::string value = text_.of(op.operands[0]);
-  const bool wide = !text_.fits32(detail.symbol);
-  const std::string inside = "in" + text_.variable(v);
-  out_.line("const bool {} = (u64)(i64){} < (u64)({});", inside, value,
-            text_.index(detail.extent, true));
-  out_.line("if (!{}) fault(status, 1);", inside);
-  out_.line("const {0} {1} = {2} ? ({0}){3} : 0;", wide ? "i64" : "int", text_.variable(v), inside,
-            value);
-  if (text_.in_lanes() && plan_.is_stored(v)) {
-    out_.put({text_.pack(v), ".at[l] = ", text_.variable(v), ";"});
-  }
+  const ShortText value = text_.of(op.operands[0]);
+  const ShortText name = text_.variable(v);
+  const std::string_view type = text_.fits32(detail.symbol) ? "int" : "i64";
+  text_.index(out_.begin({"const bool in", name, " = (u64)(i64)", value, " < (u64)("}),
+              detail.extent, true);
+  out_.end(");");
+  out_.put({"if (!in", name, ") fault(status, 1);"});
+  out_.put({"const ", type, " ", name, " = in", name, " ? (", type, ")", value, " : 0;"});
+  if (text_.in_lanes()) store_lane(v);
   can_fail_ = true;
   text_.define(detail.symbol, v);
 }
@@ -186,16 +207,13 @@ void OperationPrinter::bind(const Operation& op) {
   const sym::Expr symbol = std::get<kernel::Symbolic>(op.detail).symbol;
   const ValueId v = op.results[0];
   const ValueId from = op.operands[0];
-  const bool is_short = text_.fits32(symbol);
-  if (is_short && text_.is_narrow(from)) {
+  const std::string_view type = text_.fits32(symbol) ? "int" : "i64";
+  if (type == "int" && text_.is_narrow(from)) {
     out_.put({"const int ", text_.variable(v), " = ", text_.variable(from), ";"});
   } else {
-    out_.line("const {0} {1} = ({0}){2};", is_short ? "int" : "i64", text_.variable(v),
-              text_.of(from));
+    out_.put({"const ", type, " ", text_.variable(v), " = (", type, ")", text_.of(from), ";"});
   }
-  if (text_.in_lanes() && plan_.is_stored(v)) {
-    out_.put({text_.pack(v), ".at[l] = ", text_.variable(v), ";"});
-  }
+  if (text_.in_lanes()) store_lane(v);
   text_.define(symbol, v);
 }
 
@@ -210,37 +228,49 @@ void OperationPrinter::load(OperationId o) {
   const auto& access = std::get<Access>(op.detail);
   const ValueId v = op.results[0];
   if (access.remote) {
-    return define(v, fmt::format("load_peer(&{}, (u32){})", memory_.element(access),
-                                 text_.of(op.operands.back())));
+    return define(v, {"load_peer(&", memory_.element(access), ", (u32)",
+                      text_.of(op.operands.back()), ")"});
   }
   if (access.order != Order::weak) {
     INKLE_CHECK(access.scope == Scope::gpu, "kernel {}: a load ordered at {}", k_.name,
                 name_of(access.scope));
-    return define(
-        v, fmt::format("load_{}(&{})", access.order == Order::acquire ? "acquire" : "relaxed",
-                       memory_.element(access)));
+    return define(v, {access.order == Order::acquire ? "load_acquire(&" : "load_relaxed(&",
+                      memory_.element(access), ")"});
   }
+  const bool is_packs = memory_.is_packs(access.memory);
   if (!is_whole(o)) {
-    if (memory_.is_packs(access.memory) && abi::is_reduced_float(text_.dtype(v))) {
-      out_.raw(
-          text_.define_widened(v, memory_.pack_of(access), text_.index(access.indices.back())));
+    if (is_packs && abi::is_reduced_float(text_.dtype(v))) {
+      std::string& line = out_.begin({"const float ", text_.define_widened(v), " = to_f32("});
+      memory_.pack_of(line, access);
+      line += ", ";
+      text_.index(line, access.indices.back());
+      out_.end(");");
     }
-    return define(v, memory_.element(access));
+    memory_.element(begin(v), access);
+    return end(v);
   }
-  if (memory_.is_packs(access.memory)) return define_pack(v, memory_.pack_of(access));
-  const char* how = !access.constant               ? "load"
-                    : access.hint == Hint::lasting ? "load_lasting"
-                    : access.hint == Hint::once    ? "load_once"
-                    : access.hint == Hint::early   ? "load_now"
-                                                   : "load_constant";
-  define_pack(v, concat({how, "<", digits(text_.lanes()), ", ", digits(plan_.width(o)), ">(",
-                         memory_.address(access), ")"}));
+  std::string& line = begin_pack(v);
+  if (is_packs) {
+    memory_.pack_of(line, access);
+    return out_.end(";");
+  }
+  const std::string_view how = !access.constant               ? "load<"
+                               : access.hint == Hint::lasting ? "load_lasting<"
+                               : access.hint == Hint::once    ? "load_once<"
+                               : access.hint == Hint::early   ? "load_now<"
+                                                              : "load_constant<";
+  append(line, {how, digits(text_.lanes()), ", ", digits(plan_.width(o)), ">("});
+  memory_.address(line, access);
+  out_.end(");");
 }
 
 void OperationPrinter::load_if(ValueId result, ValueId condition, const Access& access,
                                ValueId otherwise) {
-  define(result,
-         concat({text_.of(condition), " ? ", memory_.element(access), " : ", text_.of(otherwise)}));
+  std::string& line = begin(result);
+  append(line, {text_.of(condition), " ? "});
+  memory_.element(line, access);
+  append(line, {" : ", text_.of(otherwise)});
+  end(result);
 }
 
 void OperationPrinter::store(OperationId o) {
@@ -255,29 +285,36 @@ void OperationPrinter::store(OperationId o) {
     return;
   }
   if (!is_whole(o)) {
-    out_.put({memory_.element(access), " = ", text_.of(v), ";"});
-    return;
+    std::string& line = out_.begin({});
+    memory_.element(line, access);
+    append(line, {" = ", text_.of(v)});
+    return out_.end(";");
   }
-  const std::string value = pack_of(v);
+  const ShortText value = pack_of(v);
   if (memory_.is_packs(access.memory)) {
-    out_.put({memory_.pack_of(access), " = ", value, ";"});
-    return;
+    std::string& line = out_.begin({});
+    memory_.pack_of(line, access);
+    append(line, {" = ", value});
+    return out_.end(";");
   }
-  out_.put({access.hint == Hint::first ? "store_away<" : "store<", digits(plan_.width(o)), ">(",
-            memory_.address(access), ", ", value, ");"});
+  const std::string_view how = access.hint == Hint::first ? "store_away<" : "store<";
+  std::string& line = out_.begin({how, digits(plan_.width(o)), ">("});
+  memory_.address(line, access);
+  append(line, {", ", value});
+  out_.end(");");
 }
 
 void OperationPrinter::atomic(const Operation& op) {
   const auto& detail = std::get<kernel::Atomic>(op.detail);
   const std::string at = memory_.element(detail.access);
-  const std::string value = text_.of(op.operands.back());
+  const ShortText value = text_.of(op.operands.back());
   if (detail.access.order != Order::relaxed) {
     INKLE_CHECK(detail.access.order == Order::acquire_release &&
                     detail.op == kernel::AtomicOp::add && detail.access.scope == Scope::gpu &&
                     detail.needs_old,
                 "kernel {}: no text of CUDA for an atomic operation ordered by {}", k_.name,
                 name_of(detail.access.order));
-    return define(op.results[0], fmt::format("add_in_order(&{}, {})", at, value));
+    return define(op.results[0], {"add_in_order(&", at, ", ", value, ")"});
   }
   if (!detail.needs_old && detail.op == kernel::AtomicOp::add) {
     out_.line("add_to(&{}, {});", at, value);
@@ -289,15 +326,15 @@ void OperationPrinter::atomic(const Operation& op) {
                      : detail.op == kernel::AtomicOp::max      ? "atomicMax"
                      : detail.op == kernel::AtomicOp::bit_or   ? "atomicOr"
                                                                : "atomicCAS";
-  std::string values = value;
+  ShortText expected;
   if (detail.op == kernel::AtomicOp::compare_exchange) {
-    values = text_.of(op.operands[op.operands.size() - 2]) + ", " + value;
+    expected = {text_.of(op.operands[op.operands.size() - 2]), ", "};
   }
-  const std::string call = fmt::format("{}(&{}, {})", name, at, values);
+  const std::string call = concat({name, "(&", at, ", ", expected, value, ")"});
   if (detail.needs_old)
-    define(op.results[0], call);
+    define(op.results[0], {call});
   else
-    out_.line("{};", call);
+    out_.put({call, ";"});
 }
 
 void OperationPrinter::copy(const kernel::Copy& copy) {
@@ -308,26 +345,26 @@ void OperationPrinter::copy(const kernel::Copy& copy) {
 
 // --- Threads ---------------------------------------------------------------------------------
 
+// The threads of a part of a warp.
+static ShortText team(std::int32_t width) { return {"team<", digits(width), ">()"}; }
+
 void OperationPrinter::shuffle(const Operation& op) {
   const auto& detail = std::get<kernel::Shuffle>(op.detail);
-  const std::string members =
-      detail.whole_warp ? "0xffffffffu" : fmt::format("team<{}>()", detail.width);
-  const std::string by =
-      op.operands.size() > 1 ? text_.of(op.operands[1]) : fmt::format("{}", detail.by);
-  const char* name = detail.kind == kernel::ShuffleKind::exclusive_or ? "exchange"
-                     : detail.kind == kernel::ShuffleKind::up         ? "shuffle_up"
-                     : detail.kind == kernel::ShuffleKind::down       ? "shuffle_down"
-                                                                      : "shuffle_from";
-  const bool whole = detail.kind == kernel::ShuffleKind::exclusive_or;
-  define(op.results[0], concat({name, whole ? "" : concat({"<", digits(detail.width), ">"}), "(",
-                                text_.of(op.operands[0]), ", ", by, ", ", members, ")"}));
+  const ShortText members = detail.whole_warp ? ShortText{"0xffffffffu"} : team(detail.width);
+  const ShortText by = op.operands.size() > 1 ? text_.of(op.operands[1]) : digits(detail.by);
+  const ShortText value = text_.of(op.operands[0]);
+  if (detail.kind == kernel::ShuffleKind::exclusive_or) {
+    return define(op.results[0], {"exchange(", value, ", ", by, ", ", members, ")"});
+  }
+  const std::string_view name = detail.kind == kernel::ShuffleKind::up     ? "shuffle_up<"
+                                : detail.kind == kernel::ShuffleKind::down ? "shuffle_down<"
+                                                                           : "shuffle_from<";
+  define(op.results[0], {name, digits(detail.width), ">(", value, ", ", by, ", ", members, ")"});
 }
 
 void OperationPrinter::barrier(const kernel::Barrier& barrier) {
   if (barrier.scope == Scope::warp) {
-    const std::string members =
-        barrier.threads == 0 ? "" : fmt::format("team<{}>()", barrier.threads);
-    out_.line("__syncwarp({});", members);
+    out_.put({"__syncwarp(", barrier.threads == 0 ? ShortText() : team(barrier.threads), ");"});
     return;
   }
   if (barrier.scope == Scope::cluster) {

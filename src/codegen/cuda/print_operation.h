@@ -16,12 +16,16 @@ class OperationPrinter {
   // One element that is read where the condition holds, and what it is elsewhere.
   void load_if(kernel::ValueId result, kernel::ValueId condition, const kernel::Access& access,
                kernel::ValueId otherwise);
-  // A pack of the value for all lanes: its array, or one that is filled here.
-  [[nodiscard]] std::string pack_of(kernel::ValueId v);
 
  private:
-  void define(kernel::ValueId v, const std::string& text);
-  void define_pack(kernel::ValueId v, const std::string& text);
+  // The definition of a value in pieces: what it is goes to what `begin` returns.
+  std::string& begin(kernel::ValueId v);
+  void end(kernel::ValueId v);
+  void define(kernel::ValueId v, TextParts text);
+  void store_lane(kernel::ValueId v);
+  std::string& begin_pack(kernel::ValueId v);
+  // A pack of the value for all lanes: its array, or one that is filled here.
+  [[nodiscard]] ShortText pack_of(kernel::ValueId v);
   [[nodiscard]] bool is_whole(kernel::OperationId o) const;
   void index(const kernel::Operation& op);
   void compute(const kernel::Operation& op);

@@ -1,6 +1,7 @@
 #include "codegen/cuda/print_region.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 
@@ -46,14 +47,14 @@ void RegionPrinter::operation(OperationId o) {
     case Op::fragment_map:
       return map(op);
     case Op::dependency_wait: {
-      std::string read;
+      std::string& line = out_.begin({"begin("});
+      std::string_view between;
       for (kernel::MemoryId m = 0; m < k_.parameter_count; ++m) {
         const kernel::Memory& memory = k_.memories[m];
         if (memory.role != kernel::Role::in || memory.space == kernel::Space::map) continue;
-        read += (read.empty() ? "" : ", ") + memory_.name(m);
+        append(line, {std::exchange(between, ", "), memory_.name(m)});
       }
-      out_.line("begin({});", read);
-      return;
+      return out_.end(");");
     }
     default:
       if (!asynchronous_.print(o)) operations_.print(o);
@@ -82,7 +83,7 @@ void RegionPrinter::segment(const Segment& segment, const Ids& targets, const Id
       std::any_of(targets.begin(), targets.end(), [&](ValueId v) { return plan_.varies(v); });
   if (!segment.lanes.empty() || assigns) {
     out_.raw("#pragma unroll");
-    out_.open(concat({"for (int l = 0; l < ", digits(text_.lanes()), "; ++l)"}));
+    out_.open({"for (int l = 0; l < ", digits(text_.lanes()), "; ++l)"});
     text_.enter_lanes(segment.number);
     for (const OperationId o : segment.lanes) operation(o);
     assign(targets, yields, true);
@@ -97,12 +98,12 @@ void RegionPrinter::segment(const Segment& segment, const Ids& targets, const Id
 // what does not is not; elsewhere there is but one way.
 void RegionPrinter::assign(const Ids& targets, const Ids& yields, bool in_lanes) {
   const bool by_lanes = text_.lanes() > 1 && (in_lanes || !text_.in_lanes());
-  std::vector<std::pair<std::string, std::string>> all;
+  std::vector<std::pair<ShortText, ShortText>> all;
   bool crosses = false;
   for (std::size_t i = 0; i < targets.size(); ++i) {
     if (by_lanes && plan_.varies(targets[i]) != in_lanes) continue;
-    const std::string to = text_.of(targets[i]);
-    const std::string from = text_.of(yields[i]);
+    const ShortText to = text_.of(targets[i]);
+    const ShortText from = text_.of(yields[i]);
     if (to == from) continue;
     INKLE_CHECK(!asynchronous_.is_fragment(targets[i]), "kernel {}: a fragment that moves",
                 k_.name);
@@ -123,12 +124,12 @@ void RegionPrinter::vector(const Operation& op) {
   const auto& detail = std::get<kernel::Vector>(op.detail);
   INKLE_CHECK(text_.lanes() == 1, "kernel {}: a vector region inside of another", k_.name);
   for (const ValueId v : op.results) out_.raw(text_.declaration(v));
-  out_.open("");
+  out_.open({});
   text_.enter_vector(detail.lane, detail.width);
   if (detail.width > 1) {
     region(op.regions[0], op.results);
   } else {
-    text_.define(detail.lane, "0", false);
+    text_.define(detail.lane, {"0"}, false);
     region(op.regions[0], op.results);
   }
   text_.leave_vector();
@@ -152,8 +153,8 @@ void RegionPrinter::begin_carried(const Ids& arguments, const Ids& initial, std:
     }
     out_.raw(text_.declaration(v));
     out_.raw("#pragma unroll");
-    out_.line("for (int l = 0; l < {}; ++l) {}.at[l] = {};", text_.lanes(), text_.pack(v),
-              text_.of(start));
+    out_.put({"for (int l = 0; l < ", digits(text_.lanes()), "; ++l) ", text_.pack(v),
+              ".at[l] = ", text_.of(start), ";"});
   }
 }
 
@@ -169,11 +170,18 @@ void RegionPrinter::open_loop(const kernel::Loop& loop) {
   const bool wide = !text_.fits32(variable) || !text_.fits32(loop.begin) || !text_.fits32(loop.end);
   const std::size_t known = loops_.size();
   const std::size_t number = loops_.try_emplace(variable.node(), known).first->second;
-  const std::string name = numbered('j', static_cast<std::int64_t>(number));
-  const std::string step =
-      loop.step.is_constant(1) ? "++" + name : concat({name, " += ", text_.index(loop.step, wide)});
-  out_.open(concat({"for (", wide ? "i64 " : "int ", name, " = ", text_.index(loop.begin, wide),
-                    "; ", name, " < ", text_.index(loop.end, wide), "; ", step, ")"}));
+  const ShortText name = numbered('j', number);
+  std::string& line = out_.begin({"for (", wide ? "i64 " : "int ", name, " = "});
+  text_.index(line, loop.begin, wide);
+  append(line, {"; ", name, " < "});
+  text_.index(line, loop.end, wide);
+  if (loop.step.is_constant(1)) {
+    append(line, {"; ++", name});
+  } else {
+    append(line, {"; ", name, " += "});
+    text_.index(line, loop.step, wide);
+  }
+  out_.end_open(") {");
   text_.define(variable, name, wide);
 }
 
@@ -195,7 +203,7 @@ void RegionPrinter::repeat(const Operation& op) {
   begin_carried(inside.arguments, op.operands, 0);
   const std::string again = fmt::format("again{}", op.regions[0]);
   out_.line("bool {};", again);
-  out_.open("do");
+  out_.open({"do"});
   for (const OperationId o : inside.operations) operation(o);
   out_.line("{} = {};", again, text_.of(inside.yields[0]));
   assign(inside.arguments, Ids(inside.yields.begin() + 1, inside.yields.end()), false);
@@ -246,11 +254,11 @@ void RegionPrinter::branch(const Operation& op) {
   }
   const auto side = [&](RegionId id) { region(id, op.results); };
   const kernel::Region& otherwise = k_.regions[op.regions[1]];
-  out_.open(concat({"if (", text_.of(op.operands[0]), ")"}));
+  out_.open({"if (", text_.of(op.operands[0]), ")"});
   side(op.regions[0]);
   if (!otherwise.operations.empty() || !otherwise.yields.empty()) {
     out_.close();
-    out_.open("else");
+    out_.open({"else"});
     side(op.regions[1]);
   }
   out_.close();
@@ -269,7 +277,7 @@ void RegionPrinter::roles(const Operation& op) {
   for (std::size_t r = 0; r < all.size(); ++r) {
     const kernel::Roles::Role& role = all[r];
     if (r > 0) out_.close();
-    out_.open(fmt::format("{}if (warp < {})", r > 0 ? "else " : "", role.first_warp + role.warps));
+    out_.open({r > 0 ? "else " : "", "if (warp < ", digits(role.first_warp + role.warps), ")"});
     if (role.registers > 0) {
       out_.line("{}_registers<{}>();", role.registers > k_.launch.registers ? "take" : "give",
                 role.registers);

@@ -43,37 +43,44 @@ std::string_view type_of(DType dtype) {
   unsupported("no kernel computes {}", abi::name_of(dtype));
 }
 
-std::string literal(DType dtype, double real, std::int64_t integer) {
+namespace {
+
+// Of a finite number; `suffix` is that of its type.
+template <class Real>
+ShortText decimal(Real value, std::string_view suffix) {
+  char text[32];
+  const std::string_view shortest(
+      text, static_cast<std::size_t>(fmt::format_to(text, "{}", value) - text));
+  const bool is_whole = shortest.find_first_of(".e") == std::string_view::npos;
+  return {shortest, is_whole ? ".0" : "", suffix};
+}
+
+}  // namespace
+
+ShortText literal(DType dtype, double real, std::int64_t integer) {
   switch (dtype) {
     case DType::boolean:
-      return integer != 0 ? "true" : "false";
+      return {integer != 0 ? "true" : "false"};
     case DType::f16:
-      return fmt::format("make_f16({:#x})", abi::float_to_f16(static_cast<float>(real)));
+      return {fmt::format("make_f16({:#x})", abi::float_to_f16(static_cast<float>(real)))};
     case DType::bf16:
-      return fmt::format("make_bf16({:#x})", abi::float_to_bf16(static_cast<float>(real)));
+      return {fmt::format("make_bf16({:#x})", abi::float_to_bf16(static_cast<float>(real)))};
     case DType::f32: {
       const auto value = static_cast<float>(real);
-      if (!std::isfinite(value)) {
-        return fmt::format("__uint_as_float({:#x}u)", std::bit_cast<std::uint32_t>(value));
-      }
-      std::string text = fmt::format("{}", value);
-      return text += text.find_first_of(".e") == std::string::npos ? ".0f" : "f";
+      if (std::isfinite(value)) return decimal(value, "f");
+      return {fmt::format("__uint_as_float({:#x}u)", std::bit_cast<std::uint32_t>(value))};
     }
-    case DType::f64: {
-      if (!std::isfinite(real)) {
-        return fmt::format("__longlong_as_double({:#x}ll)", std::bit_cast<std::uint64_t>(real));
-      }
-      const std::string text = fmt::format("{}", real);
-      return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
-    }
+    case DType::f64:
+      if (std::isfinite(real)) return decimal(real, "");
+      return {fmt::format("__longlong_as_double({:#x}ll)", std::bit_cast<std::uint64_t>(real))};
     case DType::i64:
       if (integer == std::numeric_limits<std::int64_t>::min()) {
-        return "(-9223372036854775807ll - 1)";
+        return {"(-9223372036854775807ll - 1)"};
       }
-      return digits(integer) + "ll";
+      return {digits(integer), "ll"};
     default:
-      if (integer == std::numeric_limits<std::int32_t>::min()) return "(-2147483647 - 1)";
-      return concat({"(", type_of(dtype), ")", digits(integer)});
+      if (integer == std::numeric_limits<std::int32_t>::min()) return {"(-2147483647 - 1)"};
+      return {"(", type_of(dtype), ")", digits(integer)};
   }
 }
 
@@ -105,7 +112,8 @@ namespace {
 
 class IndexPrinter {
  public:
-  IndexPrinter(const SymbolTexts& symbols, bool wide) : symbols_(symbols), wide_(wide) {}
+  IndexPrinter(std::string& out, SymbolTexts symbols, bool wide)
+      : out_(out), symbols_(symbols), wide_(wide) {}
 
   void print(Expr e) {
     switch (e.kind()) {
@@ -114,8 +122,7 @@ class IndexPrinter {
         return;
       case Kind::symbol: {
         const SymbolText found = symbols_(e);
-        if (wide_ && !found.wide) out_ += "(i64)";
-        out_ += found.text;
+        put({wide_ && !found.wide ? "(i64)" : "", found.text});
         return;
       }
       case Kind::add:
@@ -140,15 +147,14 @@ class IndexPrinter {
       }
     }
   }
-  [[nodiscard]] std::string take() { return std::move(out_); }
 
  private:
   void put(TextParts parts) { append(out_, parts); }
   [[nodiscard]] std::string_view type() const { return wide_ ? "i64" : "int"; }
 
-  [[nodiscard]] std::string constant(std::int64_t value) const {
-    if (value == std::numeric_limits<std::int64_t>::min()) return literal(DType::i64, 0, value);
-    return wide_ ? digits(value) + "ll" : digits(value);
+  [[nodiscard]] ShortText constant(std::int64_t value) const {
+    const bool is_least = value == std::numeric_limits<std::int64_t>::min();
+    return wide_ || is_least ? literal(DType::i64, 0, value) : digits(value);
   }
 
   void sum(Expr e) {
@@ -216,17 +222,15 @@ class IndexPrinter {
     out_ += ")";
   }
 
-  const SymbolTexts& symbols_;
+  std::string& out_;
+  SymbolTexts symbols_;
   bool wide_;
-  std::string out_;
 };
 
 }  // namespace
 
-std::string index_text(Expr e, const SymbolTexts& symbols, bool wide) {
-  IndexPrinter printer(symbols, wide);
-  printer.print(e);
-  return printer.take();
+void print_index(std::string& to, Expr e, SymbolTexts symbols, bool wide) {
+  IndexPrinter(to, symbols, wide).print(e);
 }
 
 }  // namespace inkle::codegen::cuda

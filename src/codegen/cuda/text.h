@@ -4,14 +4,15 @@
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <functional>
 #include <iterator>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include "abi/dtype.h"
 #include "base/concat.h"
+#include "base/function_ref.h"
 #include "sym/expr.h"
 
 namespace inkle::codegen::cuda {
@@ -28,24 +29,36 @@ class Writer {
   }
   // A line of parts: text of a kernel is a few thousand of these.
   void put(TextParts parts) {
+    begin(parts);
+    end();
+  }
+  // A line of which the middle is appended to what this returns.
+  std::string& begin(TextParts parts) {
     text_.append(indent_, ' ');
     append(text_, parts);
+    return text_;
+  }
+  void end(std::string_view last = "") {
+    text_ += last;
     text_ += '\n';
   }
   void raw(std::string_view text) { put({text}); }
-  // "text {" ... "}"
-  void open(std::string_view text) {
-    if (text.empty())
-      raw("{");
-    else
-      put({text, " {"});
+  // "parts {" ... "}"
+  void open(TextParts parts) {
+    begin(parts);
+    end_open(parts.size() == 0 ? "{" : " {");
+  }
+  // Ends a line that opens a block.
+  void end_open(std::string_view last) {
+    end(last);
     indent_ += 2;
   }
   void close(std::string_view end = "") {
     indent_ -= 2;
     put({"}", end});
   }
-  [[nodiscard]] const std::string& text() const { return text_; }
+  void reserve(std::size_t bytes) { text_.reserve(bytes); }
+  [[nodiscard]] std::string take() { return std::move(text_); }
 
  private:
   std::string text_;
@@ -56,14 +69,14 @@ class Writer {
 // computable.
 [[nodiscard]] std::string_view type_of(DType dtype);
 // `real` for floats, else `integer`.
-[[nodiscard]] std::string literal(DType dtype, double real, std::int64_t integer);
+[[nodiscard]] ShortText literal(DType dtype, double real, std::int64_t integer);
 
 // What stands for a symbol of index expressions.
 struct SymbolText {
-  std::string text;
+  ShortText text;
   bool wide = false;  // i64, else int
 };
-using SymbolTexts = std::function<SymbolText(sym::Expr)>;
+using SymbolTexts = function_ref<SymbolText(sym::Expr)>;
 
 // Whether expressions are within 32 bits, with all their parts. Facts about symbols must not
 // change.
@@ -80,7 +93,15 @@ class Widths {
   std::unordered_map<const sym::Node*, Width> known_;
 };
 
-// The value of an index expression: an int if it fits 32 bits and is not `wide`, else i64.
-[[nodiscard]] std::string index_text(sym::Expr e, const SymbolTexts& symbols, bool wide);
+// Appends the value of an index expression: an int if it fits 32 bits and is not `wide`, else i64.
+void print_index(std::string& to, sym::Expr e, SymbolTexts symbols, bool wide);
 
 }  // namespace inkle::codegen::cuda
+
+template <>
+struct fmt::formatter<inkle::ShortText> : fmt::formatter<std::string_view> {
+  template <class Context>
+  auto format(const inkle::ShortText& text, Context& context) const {
+    return fmt::formatter<std::string_view>::format(text, context);
+  }
+};

@@ -23,7 +23,7 @@ ValueText::ValueText(const kernel::Kernel& kernel, const LanePlan& plan)
 void ValueText::enter_vector(Expr lane, int lanes) {
   lane_ = lane;
   lanes_ = lanes;
-  symbols_[lane.node()] = {"l", false};
+  define(lane, {"l"}, false);
 }
 
 void ValueText::leave_vector() {
@@ -36,49 +36,51 @@ bool ValueText::is_array(ValueId v) const {
   return !(in_lanes_ && plan_.is_lane_of(v, segment_)) && plan_.is_array(v);
 }
 
-std::string ValueText::variable(ValueId v) const { return numbered('v', alias_[v]); }
-std::string ValueText::pack(ValueId v) const { return numbered('w', alias_[v]); }
+ShortText ValueText::variable(ValueId v) const { return numbered('v', alias_[v]); }
+ShortText ValueText::pack(ValueId v) const { return numbered('w', alias_[v]); }
 
-std::string ValueText::of(ValueId v) const {
+ShortText ValueText::of(ValueId v) const {
   const OperationId made = k_.values[v].definition;
   if (made != kernel::kNone && k_.operations[made].op == Op::constant) {
     const auto& value = std::get<kernel::Immediate>(k_.operations[made].detail);
     return literal(dtype(v), value.real, value.integer);
   }
-  if (is_array(v)) return pack(v) + ".at[l]";
-  return is_narrow(v) ? "(i64)" + variable(v) : variable(v);
+  if (is_array(v)) return {pack(v), ".at[l]"};
+  if (is_narrow(v)) return {"(i64)", variable(v)};
+  return variable(v);
 }
 
-std::string ValueText::widened(ValueId v) const {
-  if (is_array(v)) return concat({"to_f32(", pack(v), ", l)"});
+ShortText ValueText::widened(ValueId v) const {
+  if (is_array(v)) return {"to_f32(", pack(v), ", l)"};
   if (has_widened_[v]) return numbered('x', v);
-  return concat({"to_f32(", of(v), ")"});
+  return {"to_f32(", of(v), ")"};
 }
 
-std::string ValueText::define_widened(ValueId v, std::string_view pack, std::string_view lane) {
+ShortText ValueText::define_widened(ValueId v) {
   has_widened_[v] = true;
-  return concat({"const float ", numbered('x', v), " = to_f32(", pack, ", ", lane, ");"});
+  return numbered('x', v);
 }
 
-std::string ValueText::declaration(ValueId v) const {
-  if (!is_array(v)) return concat({type(v), " ", variable(v), ";"});
-  return concat({"Pack<", type(v), ", ", digits(lanes_), "> ", pack(v), ";"});
+ShortText ValueText::declaration(ValueId v) const {
+  if (!is_array(v)) return {type(v), " ", variable(v), ";"};
+  return {"Pack<", type(v), ", ", digits(lanes_), "> ", pack(v), ";"};
 }
 
 // --- Symbols ---------------------------------------------------------------------------------
 
-void ValueText::define(Expr symbol, std::string text, bool wide) {
-  symbols_[symbol.node()] = {std::move(text), wide};
+void ValueText::define(Expr symbol, const ShortText& text, bool wide) {
+  symbols_[symbol.node()] = {{text, wide}, kernel::kNone};
 }
 
-void ValueText::define(Expr symbol, ValueId v) { of_values_[symbol.node()] = v; }
+void ValueText::define(Expr symbol, ValueId v) {
+  symbols_[symbol.node()] = {{{}, !fits32(symbol)}, v};
+}
 
-SymbolText ValueText::symbol(Expr s) {
-  const auto value = of_values_.find(s.node());
-  if (value != of_values_.end()) return {of(value->second), !fits32(s)};
+SymbolText ValueText::symbol(Expr s) const {
   const auto found = symbols_.find(s.node());
   INKLE_CHECK(found != symbols_.end(), "kernel {}: '{}' has no value here", k_.name, s.name());
-  return found->second;
+  const auto& [text, value] = found->second;
+  return value == kernel::kNone ? text : SymbolText{of(value), text.wide};
 }
 
 void ValueText::join(Expr outer, Expr inner, std::int64_t extent, Expr joint) {
@@ -96,16 +98,20 @@ Expr ValueText::joined(Expr e) const {
   return e;
 }
 
-std::string ValueText::index(Expr e, bool wide) {
+void ValueText::index(std::string& to, Expr e, bool wide) {
   e = joined(e);
   if (!in_lanes_ && !lane_.is_null()) {
     const std::pair<Expr, Expr> map[] = {{lane_, lane_.context().constant(0)}};
     e = sym::substitute(e, map);
   }
-  return index_text(
-      e, [this](Expr s) { return symbol(s); }, wide);
+  print_index(
+      to, e, [this](Expr s) { return symbol(s); }, wide);
 }
 
-std::string ValueText::index(Expr e) { return index(e, !fits32(e)); }
+std::string ValueText::index(Expr e, bool wide) {
+  std::string text;
+  index(text, e, wide);
+  return text;
+}
 
 }  // namespace inkle::codegen::cuda

@@ -23,20 +23,20 @@ class ValueText {
 
   // --- Values
   // The value; of one that varies by lane, that of lane `l`.
-  [[nodiscard]] std::string of(kernel::ValueId v) const;
+  [[nodiscard]] ShortText of(kernel::ValueId v) const;
   // What varies and is held in an array: its name, a Pack.
-  [[nodiscard]] std::string pack(kernel::ValueId v) const;
-  [[nodiscard]] std::string variable(kernel::ValueId v) const;
+  [[nodiscard]] ShortText pack(kernel::ValueId v) const;
+  [[nodiscard]] ShortText variable(kernel::ValueId v) const;
   [[nodiscard]] bool is_array(kernel::ValueId v) const;
   // The value as f32, of a reduced float.
-  [[nodiscard]] std::string widened(kernel::ValueId v) const;
+  [[nodiscard]] ShortText widened(kernel::ValueId v) const;
   [[nodiscard]] abi::DType dtype(kernel::ValueId v) const { return k_.type_of(v).dtype; }
   [[nodiscard]] std::string_view type(kernel::ValueId v) const { return type_of(dtype(v)); }
   // The declaration of what a loop or a branch assigns.
-  [[nodiscard]] std::string declaration(kernel::ValueId v) const;
-  // The lane of a pack as f32 is cheaper than that of an element taken out of it: `v` has both.
-  [[nodiscard]] std::string define_widened(kernel::ValueId v, std::string_view pack,
-                                           std::string_view lane);
+  [[nodiscard]] ShortText declaration(kernel::ValueId v) const;
+  // The variable of `v` as f32, which the text has from here on: the lane of a pack as f32 is
+  // cheaper than that of an element taken out of it.
+  [[nodiscard]] ShortText define_widened(kernel::ValueId v);
   // An i64 that fits into 32 bits, and is declared so; `of` widens it.
   void declare_narrow(kernel::ValueId v) { is_narrow_[alias_[v]] = true; }
   [[nodiscard]] bool is_narrow(kernel::ValueId v) const { return is_narrow_[alias_[v]]; }
@@ -44,20 +44,26 @@ class ValueText {
   void alias(kernel::ValueId v, kernel::ValueId name) { alias_[v] = alias_[name]; }
 
   // --- Symbols and expressions
-  void define(sym::Expr symbol, std::string text, bool wide);
+  void define(sym::Expr symbol, const ShortText& text, bool wide);
   // Symbols whose values are values of the kernel.
   void define(sym::Expr symbol, kernel::ValueId v);
   // `inner` counts the threads between two values of `outer`: where an expression has both as
   // parts of one number of theirs, it is `joint`.
   void join(sym::Expr outer, sym::Expr inner, std::int64_t extent, sym::Expr joint);
-  [[nodiscard]] std::string index(sym::Expr e);
+  // Appends the value of an expression.
+  void index(std::string& to, sym::Expr e) { index(to, e, !fits32(e)); }
+  void index(std::string& to, sym::Expr e, bool wide);
   [[nodiscard]] std::string index(sym::Expr e, bool wide);
   [[nodiscard]] bool fits32(sym::Expr e) { return widths_.fits32(e); }
 
  private:
-  [[nodiscard]] SymbolText symbol(sym::Expr s);
+  [[nodiscard]] SymbolText symbol(sym::Expr s) const;
   [[nodiscard]] sym::Expr joined(sym::Expr e) const;
 
+  struct Symbol {
+    SymbolText text;
+    kernel::ValueId value = kernel::kNone;  // the text is the value's
+  };
   struct Joint {
     sym::Expr outer, inner;
     std::int64_t extent;
@@ -68,9 +74,8 @@ class ValueText {
   const LanePlan& plan_;
   std::vector<kernel::ValueId> alias_;
   std::vector<bool> has_widened_, is_narrow_;
-  std::unordered_map<const sym::Node*, SymbolText> symbols_;
+  std::unordered_map<const sym::Node*, Symbol> symbols_;
   Widths widths_;
-  std::unordered_map<const sym::Node*, kernel::ValueId> of_values_;
   std::vector<Joint> joints_;
   sym::Expr lane_;
   int lanes_ = 1;
