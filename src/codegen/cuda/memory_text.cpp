@@ -42,48 +42,48 @@ ShortText MemoryText::name(MemoryId m) const {
   return numbered(m < k_.parameter_count ? 'p' : 'm', m);
 }
 
-void MemoryText::pack_of(std::string& to, const Access& access) const {
+void MemoryText::pack_of(Writer& to, const Access& access) const {
   Expr row;
   for (std::size_t d = 0; d + 1 < access.indices.size(); ++d) {
     const Expr at = access.indices[d];
     row = row.is_null() ? at : row * k_.memories[access.memory].shape[d] + at;
   }
-  append(to, {name(access.memory), "["});
+  to.add({name(access.memory), "["});
   if (row.is_null())
-    to += '0';
+    to.add({"0"});
   else
     values_.index(to, row);
-  to += ']';
+  to.add({"]"});
 }
 
-void MemoryText::element(std::string& to, const Access& access) const {
+void MemoryText::element(Writer& to, const Access& access) const {
   if (is_packs(access.memory)) {
     pack_of(to, access);
-    to += ".at[";
+    to.add({".at["});
     values_.index(to, access.indices.back());
   } else {
-    append(to, {name(access.memory), "["});
+    to.add({name(access.memory), "["});
     values_.index(to, kernel::linear_index(k_, access));
   }
-  to += ']';
+  to.add({"]"});
 }
 
-void MemoryText::address(std::string& to, const Access& access) const {
-  append(to, {name(access.memory), " + ("});
+void MemoryText::address(Writer& to, const Access& access) const {
+  to.add({name(access.memory), " + ("});
   values_.index(to, kernel::linear_index(k_, access));
-  to += ')';
+  to.add({")"});
 }
 
 std::string MemoryText::element(const Access& access) const {
-  std::string text;
+  Writer text;
   element(text, access);
-  return text;
+  return text.take();
 }
 
 std::string MemoryText::address(const Access& access) const {
-  std::string text;
+  Writer text;
   address(text, access);
-  return text;
+  return text.take();
 }
 
 }  // namespace inkle::codegen::cuda

@@ -10,17 +10,17 @@ class MemoryText {
   MemoryText(const kernel::Kernel& kernel, ValueText& values);
 
   [[nodiscard]] ShortText name(kernel::MemoryId m) const;
-  // Appends one element; of the lane, where the text stands inside of the lanes.
-  void element(std::string& to, const kernel::Access& access) const;
+  // Writes one element; of the lane, where the text stands inside of the lanes.
+  void element(Writer& to, const kernel::Access& access) const;
   // The address of lane 0's.
-  void address(std::string& to, const kernel::Access& access) const;
+  void address(Writer& to, const kernel::Access& access) const;
   [[nodiscard]] std::string element(const kernel::Access& access) const;
   [[nodiscard]] std::string address(const kernel::Access& access) const;
   // Lanes of the packs of which the memory is an array, one for all lanes; 0: single elements.
   [[nodiscard]] int pack_lanes(kernel::MemoryId m) const { return packs_[m]; }
   [[nodiscard]] bool is_packs(kernel::MemoryId m) const { return packs_[m] != 0; }
   // The pack of a whole access to such memory.
-  void pack_of(std::string& to, const kernel::Access& access) const;
+  void pack_of(Writer& to, const kernel::Access& access) const;
 
  private:
   void find_packs(kernel::RegionId region, int lanes, sym::Expr lane);

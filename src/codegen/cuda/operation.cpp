@@ -11,17 +11,17 @@ namespace {
 bool is_real(DType dtype) { return abi::is_float(dtype); }
 
 // C's integer operators work on int: what is narrower wraps by a cast.
-void wrapped(std::string& to, DType dtype, TextParts text) {
+void wrapped(Writer& to, DType dtype, TextParts text) {
   const bool casts = !is_real(dtype) && dtype != DType::boolean;
-  if (casts) append(to, {"(", type_of(dtype), ")("});
-  append(to, text);
-  if (casts) to += ')';
+  if (casts) to.add({"(", type_of(dtype), ")("});
+  to.add(text);
+  if (casts) to.add({")"});
 }
 
 // Signed overflow has no meaning in C++, so integers are added and multiplied unsigned.
-void arithmetic(std::string& to, DType dtype, std::string_view op, std::string_view a,
+void arithmetic(Writer& to, DType dtype, std::string_view op, std::string_view a,
                 std::string_view b) {
-  if (is_real(dtype)) return append(to, {a, " ", op, " ", b});
+  if (is_real(dtype)) return to.add({a, " ", op, " ", b});
   const std::string_view as = dtype == DType::i64 ? "(u64)" : "(u32)";
   wrapped(to, dtype, {as, a, " ", op, " ", as, b});
 }
@@ -59,13 +59,13 @@ std::string_view comparison(Opcode opcode) {
 }
 
 // Functions that NVRTC has under libm's names.
-void function(std::string& to, Opcode opcode, DType dtype, std::span<const ShortText> operands) {
+void function(Writer& to, Opcode opcode, DType dtype, std::span<const ShortText> operands) {
   std::string_view name = loop::name_of(opcode);
   switch (opcode) {
     case Opcode::digamma:
-      return append(to, {"(", type_of(dtype), ")digamma((double)", operands[0], ")"});
+      return to.add({"(", type_of(dtype), ")digamma((double)", operands[0], ")"});
     case Opcode::erf:
-      return append(to, {"erf_of(", operands[0], ")"});
+      return to.add({"erf_of(", operands[0], ")"});
     case Opcode::abs:
       name = "fabs";
       break;
@@ -77,62 +77,62 @@ void function(std::string& to, Opcode opcode, DType dtype, std::span<const Short
     default:
       break;
   }
-  append(to, {name, dtype == DType::f32 ? "f(" : "("});
-  for (std::size_t i = 0; i < operands.size(); ++i) append(to, {i > 0 ? ", " : "", operands[i]});
-  to += ')';
+  to.add({name, dtype == DType::f32 ? "f(" : "("});
+  for (std::size_t i = 0; i < operands.size(); ++i) to.add({i > 0 ? ", " : "", operands[i]});
+  to.add({")"});
 }
 
-void division(std::string& to, Opcode opcode, DType dtype, std::string_view a, std::string_view b,
+void division(Writer& to, Opcode opcode, DType dtype, std::string_view a, std::string_view b,
               bool& can_fail) {
   if (is_real(dtype)) {
-    if (opcode == Opcode::div) return append(to, {a, " / ", b});
+    if (opcode == Opcode::div) return to.add({a, " / ", b});
     const std::string_view name = opcode == Opcode::fmod        ? "c_fmod"
                                   : opcode == Opcode::remainder ? "real_modulo"
                                                                 : "real_floor_divide";
-    return append(to, {name, "(", a, ", ", b, ")"});
+    return to.add({name, "(", a, ", ", b, ")"});
   }
   can_fail = true;
   const std::string_view name = opcode == Opcode::div        ? "divide"
                                 : opcode == Opcode::floordiv ? "divide_floor"
                                 : opcode == Opcode::fmod     ? "modulo"
                                                              : "modulo_floor";
-  append(to, {name, "<", type_of(dtype), ">(", a, ", ", b, ", true, status)"});
+  to.add({name, "<", type_of(dtype), ">(", a, ", ", b, ", true, status)"});
 }
 
 }  // namespace
 
-void print_cast(std::string& to, std::string_view value, DType from, DType as) {
+void print_cast(Writer& to, std::string_view value, DType from, DType as) {
   if (from == as) {
-    to += value;
+    to.add({value});
   } else if (abi::is_reduced_float(from)) {
     print_cast(to, ShortText{"to_f32(", value, ")"}, DType::f32, as);
   } else if (as == DType::boolean) {
-    append(to, {value, " != 0"});
+    to.add({value, " != 0"});
   } else if (as == DType::bf16 || as == DType::f16) {
-    append(to, {as == DType::bf16 ? "to_bf16(" : "to_f16(", from == DType::f32 ? "" : "(float)",
-                value, ")"});
+    to.add({as == DType::bf16 ? "to_bf16(" : "to_f16(", from == DType::f32 ? "" : "(float)", value,
+            ")"});
   } else {
     const bool by_int = is_real(from) && !is_real(as) && as != DType::i64 && as != DType::i32;
-    append(to, {"(", type_of(as), by_int ? ")(int)" : ")", value});
+    to.add({"(", type_of(as), by_int ? ")(int)" : ")", value});
   }
 }
 
-void print_operation(std::string& to, const loop::Instruction& i, DType operand,
+void print_operation(Writer& to, const loop::Instruction& i, DType operand,
                      std::span<const ShortText> v, bool& can_fail) {
   const bool real = is_real(operand);
   switch (i.opcode) {
     case Opcode::cast:
       return print_cast(to, v[0], operand, i.dtype);
     case Opcode::bitcast:
-      if (operand == i.dtype) return append(to, {v[0]});
-      return append(to, {"bit_cast<", type_of(i.dtype), ">(", v[0], ")"});
+      if (operand == i.dtype) return to.add({v[0]});
+      return to.add({"bit_cast<", type_of(i.dtype), ">(", v[0], ")"});
     case Opcode::select:
-      return append(to, {v[0], " ? ", v[1], " : ", v[2]});
+      return to.add({v[0], " ? ", v[1], " : ", v[2]});
     case Opcode::add:
     case Opcode::sub:
     case Opcode::mul:
       if (operand == DType::boolean) {
-        return append(to, {v[0], operator_on_booleans(i.opcode), v[1]});
+        return to.add({v[0], operator_on_booleans(i.opcode), v[1]});
       }
       return arithmetic(to, operand,
                         i.opcode == Opcode::add   ? "+"
@@ -146,54 +146,54 @@ void print_operation(std::string& to, const loop::Instruction& i, DType operand,
     case Opcode::min:
     case Opcode::max:
       if (operand == DType::boolean) {
-        return append(to, {v[0], operator_on_booleans(i.opcode), v[1]});
+        return to.add({v[0], operator_on_booleans(i.opcode), v[1]});
       }
-      return append(to, {i.opcode == Opcode::min ? "min_of(" : "max_of(", v[0], ", ", v[1], ")"});
+      return to.add({i.opcode == Opcode::min ? "min_of(" : "max_of(", v[0], ", ", v[1], ")"});
     case Opcode::div:
     case Opcode::floordiv:
     case Opcode::remainder:
     case Opcode::fmod:
       return division(to, i.opcode, operand, v[0], v[1], can_fail);
     case Opcode::neg:
-      if (real) return append(to, {"-(", v[0], ")"});
+      if (real) return to.add({"-(", v[0], ")"});
       return arithmetic(to, operand, "-", "0", v[0]);
     case Opcode::abs:
       if (real) return function(to, i.opcode, operand, v);
-      if (operand == DType::u8 || operand == DType::boolean) return append(to, {v[0]});
-      append(to, {v[0], " < 0 ? "});
+      if (operand == DType::u8 || operand == DType::boolean) return to.add({v[0]});
+      to.add({v[0], " < 0 ? "});
       arithmetic(to, operand, "-", "0", v[0]);
-      return append(to, {" : ", v[0]});
+      return to.add({" : ", v[0]});
     case Opcode::fma:
-      return append(
-          to, {operand == DType::f32 ? "__fmaf_rn(" : "__fma_rn(", v[0], ", ", v[1], ", ", v[2], ")"});
+      return to.add(
+          {operand == DType::f32 ? "__fmaf_rn(" : "__fma_rn(", v[0], ", ", v[1], ", ", v[2], ")"});
     case Opcode::bit_not:
       return wrapped(to, operand, {operand == DType::boolean ? "!" : "~", v[0]});
     case Opcode::shift_left:
     case Opcode::shift_right:
-      return append(to, {i.opcode == Opcode::shift_left ? "shift_left<" : "shift_right<",
-                         type_of(operand), ">(", v[0], ", ", v[1], ")"});
+      return to.add({i.opcode == Opcode::shift_left ? "shift_left<" : "shift_right<",
+                     type_of(operand), ">(", v[0], ", ", v[1], ")"});
     case Opcode::equal:
     case Opcode::not_equal:
     case Opcode::less:
     case Opcode::less_equal:
     case Opcode::greater:
     case Opcode::greater_equal:
-      return append(to, {v[0], " ", comparison(i.opcode), " ", v[1]});
+      return to.add({v[0], " ", comparison(i.opcode), " ", v[1]});
     case Opcode::floor:
     case Opcode::ceil:
     case Opcode::trunc:
     case Opcode::round_even:
-      return real ? function(to, i.opcode, operand, v) : append(to, {v[0]});
+      return real ? function(to, i.opcode, operand, v) : to.add({v[0]});
     case Opcode::is_nan:
-      return append(to, {v[0], " != ", v[0]});
+      return to.add({v[0], " != ", v[0]});
     case Opcode::is_inf:
       function(to, Opcode::abs, operand, v);
-      return append(to, {" == ", literal(operand, std::numeric_limits<double>::infinity(), 0)});
+      return to.add({" == ", literal(operand, std::numeric_limits<double>::infinity(), 0)});
     case Opcode::sign_bit:
-      return append(to, {operand == DType::f32 ? "__float_as_int(" : "__double_as_longlong(", v[0],
-                         ") < 0"});
+      return to.add(
+          {operand == DType::f32 ? "__float_as_int(" : "__double_as_longlong(", v[0], ") < 0"});
     case Opcode::random:
-      return append(to, {"philox(", v[0], ", ", v[1], ")"});
+      return to.add({"philox(", v[0], ", ", v[1], ")"});
     case Opcode::sqrt:
     case Opcode::rsqrt:
     case Opcode::exp:

@@ -9,10 +9,10 @@
 
 namespace inkle::codegen::cuda {
 
-// Appends the expression. The operands have the dtype `operand`; the kernel has a `status`.
+// Writes the expression. The operands have the dtype `operand`; the kernel has a `status`.
 // `can_fail` becomes true if the text may set it.
-void print_operation(std::string& to, const loop::Instruction& instruction, DType operand,
+void print_operation(Writer& to, const loop::Instruction& instruction, DType operand,
                      std::span<const ShortText> operands, bool& can_fail);
-void print_cast(std::string& to, std::string_view value, DType from, DType as);
+void print_cast(Writer& to, std::string_view value, DType from, DType as);
 
 }  // namespace inkle::codegen::cuda

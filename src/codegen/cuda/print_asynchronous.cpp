@@ -214,7 +214,8 @@ void AsynchronousPrinter::open_map(const Operation& op) {
   const int n = maps_++;
   out_.raw("#pragma unroll");
   const ShortText e = numbered('e', n);
-  out_.open({"for (int ", e, " = 0; ", e, " < ", digits(kernel::elements_of(type)), "; ++", e, ")"});
+  out_.open(
+      {"for (int ", e, " = 0; ", e, " < ", digits(kernel::elements_of(type)), "; ++", e, ")"});
   // As fragment_element (kernel/fragment.h) says it.
   out_.line(
       "const int r{0} = (int)(threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4) + e{0} / 2 % 2 * "

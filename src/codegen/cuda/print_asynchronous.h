@@ -39,7 +39,7 @@ class AsynchronousPrinter {
   ValueText& text_;
   const MemoryText& memory_;
   Writer& out_;
-  std::vector<int> uses_;               // by value, of fragments
+  std::vector<int> uses_;             // by value, of fragments
   std::vector<ShortText> under_way_;  // arrays that wgmma may still write
   int maps_ = 0;
   std::vector<int> open_maps_;

@@ -82,28 +82,28 @@ class KernelPrinter {
   void begin(const std::string& name) {
     if (is_table()) declare_table(name);
     const std::int64_t cluster = k_.cluster();
-    std::string& line = out_.begin({"extern \"C\" __global__ void "});
-    if (cluster > 1) append(line, {"__cluster_dims__(", digits(cluster), ", 1, 1) "});
-    append(line, {"__launch_bounds__(", digits(k_.threads())});
-    if (k_.launch.resident_blocks > 0) append(line, {", ", digits(k_.launch.resident_blocks)});
-    append(line, {") ", name, "("});
+    out_.begin({"extern \"C\" __global__ void "});
+    if (cluster > 1) out_.add({"__cluster_dims__(", digits(cluster), ", 1, 1) "});
+    out_.add({"__launch_bounds__(", digits(k_.threads())});
+    if (k_.launch.resident_blocks > 0) out_.add({", ", digits(k_.launch.resident_blocks)});
+    out_.add({") ", name, "("});
     if (is_table()) {
-      append(line, {"const __grid_constant__ Table_", name, " table, "});
+      out_.add({"const __grid_constant__ Table_", name, " table, "});
     } else {
-      parameters(line);
+      parameters(out_);
     }
-    if (has_workspace()) line += "char* workspace, ";
+    if (has_workspace()) out_.add({"char* workspace, "});
     out_.end_open("u32* status) {");
     if (is_table()) find_instance();
   }
 
-  void parameters(std::string& to) const {
+  void parameters(Writer& to) const {
     for (MemoryId m = 0; m < k_.parameter_count; ++m) {
-      if (!is_map(m)) append(to, {parameter(m), ", "});
+      if (!is_map(m)) to.add({parameter(m), ", "});
     }
-    for (std::size_t s = 0; s < k_.sizes.size(); ++s) append(to, {"i64 ", numbered('n', s), ", "});
+    for (std::size_t s = 0; s < k_.sizes.size(); ++s) to.add({"i64 ", numbered('n', s), ", "});
     for (MemoryId m = 0; m < k_.parameter_count; ++m) {
-      if (is_map(m)) append(to, {"const __grid_constant__ TensorMap ", memory_.name(m), ", "});
+      if (is_map(m)) to.add({"const __grid_constant__ TensorMap ", memory_.name(m), ", "});
     }
   }
 
@@ -193,9 +193,9 @@ class KernelPrinter {
       const bool of_warps = by_roles && inner % 32 == 0;
       const std::int64_t each = of_warps ? inner / 32 : inner;
       const ShortText name = numbered('t', a);
-      std::string& line = out_.begin({"const int ", name, of_warps ? " = warp" : " = threadIdx.x"});
-      if (each > 1) append(line, {" / ", digits(each)});
-      if (!first) append(line, {" % ", digits(extent)});
+      out_.begin({"const int ", name, of_warps ? " = warp" : " = threadIdx.x"});
+      if (each > 1) out_.add({" / ", digits(each)});
+      if (!first) out_.add({" % ", digits(extent)});
       out_.end(";");
       first = false;
       text_.define(axis.variable, name, false);

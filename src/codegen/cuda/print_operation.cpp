@@ -69,8 +69,8 @@ void OperationPrinter::print(OperationId o) {
   INKLE_CHECK(false, "kernel {}: no text of CUDA for {}", k_.name, name_of(op.op));
 }
 
-std::string& OperationPrinter::begin(ValueId v) {
-  return out_.begin({"const ", text_.type(v), " ", text_.variable(v), " = "});
+void OperationPrinter::begin(ValueId v) {
+  out_.begin({"const ", text_.type(v), " ", text_.variable(v), " = "});
 }
 
 void OperationPrinter::end(ValueId v) {
@@ -79,7 +79,8 @@ void OperationPrinter::end(ValueId v) {
 }
 
 void OperationPrinter::define(ValueId v, TextParts text) {
-  append(begin(v), text);
+  begin(v);
+  out_.add(text);
   end(v);
 }
 
@@ -88,8 +89,8 @@ void OperationPrinter::store_lane(ValueId v) {
   if (plan_.is_stored(v)) out_.put({text_.pack(v), ".at[l] = ", text_.variable(v), ";"});
 }
 
-std::string& OperationPrinter::begin_pack(ValueId v) {
-  return out_.begin(
+void OperationPrinter::begin_pack(ValueId v) {
+  out_.begin(
       {"const Pack<", text_.type(v), ", ", digits(text_.lanes()), "> ", text_.pack(v), " = "});
 }
 
@@ -112,13 +113,14 @@ void OperationPrinter::index(const Operation& op) {
   const bool is_stored = plan_.varies(v) && plan_.is_stored(v);
   const bool wide = !text_.fits32(e);
   if (text_.dtype(v) != DType::i64 || is_stored || text_.is_array(v) || wide) {
-    std::string& line = begin(v);
-    append(line, {"(", text_.type(v), ")("});
-    text_.index(line, e, wide);
-    line += ')';
+    begin(v);
+    out_.add({"(", text_.type(v), ")("});
+    text_.index(out_, e, wide);
+    out_.add({")"});
     return end(v);
   }
-  text_.index(out_.begin({"const int ", text_.variable(v), " = "}), e, wide);
+  out_.begin({"const int ", text_.variable(v), " = "});
+  text_.index(out_, e, wide);
   out_.end(";");
   text_.declare_narrow(v);
 }
@@ -129,7 +131,8 @@ void OperationPrinter::compute(const Operation& op) {
   const ValueId kind = op.operands[opcode == loop::Opcode::select ? 1 : 0];
   const DType from = text_.dtype(kind);
   if (opcode == loop::Opcode::cast && abi::is_reduced_float(from) && from != text_.dtype(result)) {
-    print_cast(begin(result), text_.widened(kind), DType::f32, text_.dtype(result));
+    begin(result);
+    print_cast(out_, text_.widened(kind), DType::f32, text_.dtype(result));
     return end(result);
   }
   loop::Instruction instruction;
@@ -144,23 +147,25 @@ void OperationPrinter::compute(const Operation& op) {
   for (std::size_t i = 0; i < op.operands.size(); ++i) {
     operands[i] = in_32_bits ? text_.variable(op.operands[i]) : text_.of(op.operands[i]);
   }
-  print_operation(begin(result), instruction, from,
-                  std::span(operands).first(op.operands.size()), can_fail_);
+  begin(result);
+  print_operation(out_, instruction, from, std::span(operands).first(op.operands.size()),
+                  can_fail_);
   end(result);
 }
 
 // Random words of lanes that count on from a multiple of 4.
 void OperationPrinter::random(const Operation& op, const Operation& counter) {
-  std::string& line = begin_pack(op.results[0]);
-  append(line, {"philox_pack<", digits(text_.lanes()), ">(", text_.of(op.operands[0]), ", "});
-  text_.index(line, std::get<kernel::IndexOf>(counter.detail).expression);
+  begin_pack(op.results[0]);
+  out_.add({"philox_pack<", digits(text_.lanes()), ">(", text_.of(op.operands[0]), ", "});
+  text_.index(out_, std::get<kernel::IndexOf>(counter.detail).expression);
   out_.end(");");
 }
 
 void OperationPrinter::narrow(const Operation& op) {
   const ValueId result = op.results[0];
   const ShortText wide = pack_of(op.operands[0]);
-  append(begin_pack(result), {"narrow((", text_.type(result), "*)0, ", wide, ".at)"});
+  begin_pack(result);
+  out_.add({"narrow((", text_.type(result), "*)0, ", wide, ".at)"});
   out_.end(";");
 }
 
@@ -193,8 +198,8 @@ void OperationPrinter::indirect(const Operation& op) {
   const ShortText value = text_.of(op.operands[0]);
   const ShortText name = text_.variable(v);
   const std::string_view type = text_.fits32(detail.symbol) ? "int" : "i64";
-  text_.index(out_.begin({"const bool in", name, " = (u64)(i64)", value, " < (u64)("}),
-              detail.extent, true);
+  out_.begin({"const bool in", name, " = (u64)(i64)", value, " < (u64)("});
+  text_.index(out_, detail.extent, true);
   out_.end(");");
   out_.put({"if (!in", name, ") fault(status, 1);"});
   out_.put({"const ", type, " ", name, " = in", name, " ? (", type, ")", value, " : 0;"});
@@ -228,8 +233,8 @@ void OperationPrinter::load(OperationId o) {
   const auto& access = std::get<Access>(op.detail);
   const ValueId v = op.results[0];
   if (access.remote) {
-    return define(v, {"load_peer(&", memory_.element(access), ", (u32)",
-                      text_.of(op.operands.back()), ")"});
+    return define(
+        v, {"load_peer(&", memory_.element(access), ", (u32)", text_.of(op.operands.back()), ")"});
   }
   if (access.order != Order::weak) {
     INKLE_CHECK(access.scope == Scope::gpu, "kernel {}: a load ordered at {}", k_.name,
@@ -240,18 +245,19 @@ void OperationPrinter::load(OperationId o) {
   const bool is_packs = memory_.is_packs(access.memory);
   if (!is_whole(o)) {
     if (is_packs && abi::is_reduced_float(text_.dtype(v))) {
-      std::string& line = out_.begin({"const float ", text_.define_widened(v), " = to_f32("});
-      memory_.pack_of(line, access);
-      line += ", ";
-      text_.index(line, access.indices.back());
+      out_.begin({"const float ", text_.define_widened(v), " = to_f32("});
+      memory_.pack_of(out_, access);
+      out_.add({", "});
+      text_.index(out_, access.indices.back());
       out_.end(");");
     }
-    memory_.element(begin(v), access);
+    begin(v);
+    memory_.element(out_, access);
     return end(v);
   }
-  std::string& line = begin_pack(v);
+  begin_pack(v);
   if (is_packs) {
-    memory_.pack_of(line, access);
+    memory_.pack_of(out_, access);
     return out_.end(";");
   }
   const std::string_view how = !access.constant               ? "load<"
@@ -259,17 +265,17 @@ void OperationPrinter::load(OperationId o) {
                                : access.hint == Hint::once    ? "load_once<"
                                : access.hint == Hint::early   ? "load_now<"
                                                               : "load_constant<";
-  append(line, {how, digits(text_.lanes()), ", ", digits(plan_.width(o)), ">("});
-  memory_.address(line, access);
+  out_.add({how, digits(text_.lanes()), ", ", digits(plan_.width(o)), ">("});
+  memory_.address(out_, access);
   out_.end(");");
 }
 
 void OperationPrinter::load_if(ValueId result, ValueId condition, const Access& access,
                                ValueId otherwise) {
-  std::string& line = begin(result);
-  append(line, {text_.of(condition), " ? "});
-  memory_.element(line, access);
-  append(line, {" : ", text_.of(otherwise)});
+  begin(result);
+  out_.add({text_.of(condition), " ? "});
+  memory_.element(out_, access);
+  out_.add({" : ", text_.of(otherwise)});
   end(result);
 }
 
@@ -285,22 +291,22 @@ void OperationPrinter::store(OperationId o) {
     return;
   }
   if (!is_whole(o)) {
-    std::string& line = out_.begin({});
-    memory_.element(line, access);
-    append(line, {" = ", text_.of(v)});
+    out_.begin({});
+    memory_.element(out_, access);
+    out_.add({" = ", text_.of(v)});
     return out_.end(";");
   }
   const ShortText value = pack_of(v);
   if (memory_.is_packs(access.memory)) {
-    std::string& line = out_.begin({});
-    memory_.pack_of(line, access);
-    append(line, {" = ", value});
+    out_.begin({});
+    memory_.pack_of(out_, access);
+    out_.add({" = ", value});
     return out_.end(";");
   }
   const std::string_view how = access.hint == Hint::first ? "store_away<" : "store<";
-  std::string& line = out_.begin({how, digits(plan_.width(o)), ">("});
-  memory_.address(line, access);
-  append(line, {", ", value});
+  out_.begin({how, digits(plan_.width(o)), ">("});
+  memory_.address(out_, access);
+  out_.add({", ", value});
   out_.end(");");
 }
 

@@ -18,12 +18,12 @@ class OperationPrinter {
                kernel::ValueId otherwise);
 
  private:
-  // The definition of a value in pieces: what it is goes to what `begin` returns.
-  std::string& begin(kernel::ValueId v);
+  // The definition of a value in pieces: what it is stands between `begin` and `end`.
+  void begin(kernel::ValueId v);
   void end(kernel::ValueId v);
   void define(kernel::ValueId v, TextParts text);
   void store_lane(kernel::ValueId v);
-  std::string& begin_pack(kernel::ValueId v);
+  void begin_pack(kernel::ValueId v);
   // A pack of the value for all lanes: its array, or one that is filled here.
   [[nodiscard]] ShortText pack_of(kernel::ValueId v);
   [[nodiscard]] bool is_whole(kernel::OperationId o) const;

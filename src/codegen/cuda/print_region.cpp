@@ -47,12 +47,12 @@ void RegionPrinter::operation(OperationId o) {
     case Op::fragment_map:
       return map(op);
     case Op::dependency_wait: {
-      std::string& line = out_.begin({"begin("});
-      std::string_view between;
+      out_.begin({"begin("});
+      std::string_view between = "";
       for (kernel::MemoryId m = 0; m < k_.parameter_count; ++m) {
         const kernel::Memory& memory = k_.memories[m];
         if (memory.role != kernel::Role::in || memory.space == kernel::Space::map) continue;
-        append(line, {std::exchange(between, ", "), memory_.name(m)});
+        out_.add({std::exchange(between, ", "), memory_.name(m)});
       }
       return out_.end(");");
     }
@@ -171,15 +171,15 @@ void RegionPrinter::open_loop(const kernel::Loop& loop) {
   const std::size_t known = loops_.size();
   const std::size_t number = loops_.try_emplace(variable.node(), known).first->second;
   const ShortText name = numbered('j', number);
-  std::string& line = out_.begin({"for (", wide ? "i64 " : "int ", name, " = "});
-  text_.index(line, loop.begin, wide);
-  append(line, {"; ", name, " < "});
-  text_.index(line, loop.end, wide);
+  out_.begin({"for (", wide ? "i64 " : "int ", name, " = "});
+  text_.index(out_, loop.begin, wide);
+  out_.add({"; ", name, " < "});
+  text_.index(out_, loop.end, wide);
   if (loop.step.is_constant(1)) {
-    append(line, {"; ++", name});
+    out_.add({"; ++", name});
   } else {
-    append(line, {"; ", name, " += "});
-    text_.index(line, loop.step, wide);
+    out_.add({"; ", name, " += "});
+    text_.index(out_, loop.step, wide);
   }
   out_.end_open(") {");
   text_.define(variable, name, wide);

@@ -84,6 +84,55 @@ ShortText literal(DType dtype, double real, std::int64_t integer) {
   }
 }
 
+// --- Widths ------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr double kMost32 = std::numeric_limits<std::int32_t>::max();
+
+}  // namespace
+
+bool Widths::fits32(Expr e) {
+  if (const auto known = fits_.find(e.node()); known != fits_.end()) return known->second;
+  // Most are so small that the reach of their symbols shows it.
+  const bool fits = reach(e) <= kMost32 || of(e).fits;
+  fits_.emplace(e.node(), fits);
+  return fits;
+}
+
+// What the reach of its symbols tells: no value of e and of its parts is farther from 0. Infinity:
+// nothing.
+double Widths::reach(Expr e) {
+  switch (e.kind()) {
+    case Kind::constant:
+      return std::abs(static_cast<double>(*e.constant()));
+    case Kind::symbol: {
+      const Width width = of(e);
+      return width.fits ? width.most : std::numeric_limits<double>::infinity();
+    }
+    case Kind::add: {
+      double all = 0;
+      for (const Expr operand : e.operands()) all += reach(operand);
+      return all;
+    }
+    case Kind::mul: {
+      double all = 1;
+      for (const Expr operand : e.operands()) all *= std::max(reach(operand), 1.0);
+      return all;
+    }
+    case Kind::floordiv:
+    case Kind::mod: {
+      const auto by = e.operands()[1].constant();
+      if (!by || *by <= 0) break;
+      return std::max(reach(e.operands()[0]), static_cast<double>(*by));
+    }
+    case Kind::min:
+    case Kind::max:
+      break;
+  }
+  return std::numeric_limits<double>::infinity();
+}
+
 Widths::Width Widths::of(Expr e) {
   const bool is_leaf = e.kind() == Kind::constant || e.kind() == Kind::symbol;
   if (const auto known = known_.find(e.node()); known != known_.end()) return known->second;
@@ -102,29 +151,27 @@ Widths::Width Widths::of(Expr e) {
       if (e.kind() == Kind::add) magnitude += part.most;
       if (e.kind() == Kind::mul) magnitude *= std::max(part.most, 1.0);
     }
-    out.fits = out.fits && magnitude <= 2147483647.0;
+    out.fits = out.fits && magnitude <= kMost32;
   }
   known_.emplace(e.node(), out);
   return out;
 }
 
+// --- Expressions -------------------------------------------------------------------------------
+
 namespace {
 
 class IndexPrinter {
  public:
-  IndexPrinter(std::string& out, SymbolTexts symbols, bool wide)
-      : out_(out), symbols_(symbols), wide_(wide) {}
+  IndexPrinter(Writer& out, function_ref<void(Expr)> print_symbol, bool wide)
+      : out_(out), print_symbol_(print_symbol), wide_(wide) {}
 
   void print(Expr e) {
     switch (e.kind()) {
       case Kind::constant:
-        out_ += constant(*e.constant());
-        return;
-      case Kind::symbol: {
-        const SymbolText found = symbols_(e);
-        put({wide_ && !found.wide ? "(i64)" : "", found.text});
-        return;
-      }
+        return put({constant(*e.constant())});
+      case Kind::symbol:
+        return print_symbol_(e);
       case Kind::add:
         return sum(e);
       case Kind::mul:
@@ -139,9 +186,9 @@ class IndexPrinter {
         for (std::size_t i = 1; i < operands.size(); ++i) put({name, type(), ">("});
         print(operands[0]);
         for (const Expr operand : operands.subspan(1)) {
-          out_ += ", ";
+          put({", "});
           print(operand);
-          out_ += ")";
+          put({")"});
         }
         return;
       }
@@ -149,7 +196,7 @@ class IndexPrinter {
   }
 
  private:
-  void put(TextParts parts) { append(out_, parts); }
+  void put(TextParts parts) { out_.add(parts); }
   [[nodiscard]] std::string_view type() const { return wide_ ? "i64" : "int"; }
 
   [[nodiscard]] ShortText constant(std::int64_t value) const {
@@ -161,9 +208,9 @@ class IndexPrinter {
     bool is_first = true;
     for (const Expr operand : e.operands()) {
       const std::size_t at = out_.size();
-      if (!is_first) out_ += " + ";
+      if (!is_first) put({" + "});
       print(operand);
-      if (!is_first && out_[at + 3] == '-') out_.replace(at, 4, " - ");
+      if (!is_first && out_.since(at)[3] == '-') out_.replace(at, 4, " - ");
       is_first = false;
     }
   }
@@ -174,7 +221,7 @@ class IndexPrinter {
       const bool nested = operand.kind() == Kind::add;
       put({is_first ? "" : " * ", nested ? "(" : ""});
       print(operand);
-      if (nested) out_ += ")";
+      if (nested) put({")"});
       is_first = false;
     }
   }
@@ -193,14 +240,14 @@ class IndexPrinter {
       print(of);
       put({quotient ? ") / (" : ") % (", as});
       print(by);
-      out_ += "))";
+      put({"))"});
       return;
     }
     // Of two's complement, by a power of two.
     if (const auto by_constant = by.constant();
         by_constant && *by_constant > 0 &&
         std::has_single_bit(static_cast<std::uint64_t>(*by_constant))) {
-      out_ += "((";
+      put({"(("});
       print(of);
       if (quotient) {
         put({") >> ", digits(std::countr_zero(static_cast<std::uint64_t>(*by_constant))), ")"});
@@ -211,26 +258,25 @@ class IndexPrinter {
     }
     put({quotient ? "floor_divide<" : "floor_modulo<", type(), ">("});
     print(of);
-    out_ += ", ";
+    put({", "});
     const std::size_t at = out_.size();
     print(by);
     if (divisors.low <= 0 && divisors.high >= 0) {
-      const std::string divisor = out_.substr(at);
-      out_.resize(at);
-      put({"((", divisor, ") == 0 ? 1 : (", divisor, "))"});
+      const std::string_view divisor = out_.since(at);
+      out_.replace(at, divisor.size(), concat({"((", divisor, ") == 0 ? 1 : (", divisor, "))"}));
     }
-    out_ += ")";
+    put({")"});
   }
 
-  std::string& out_;
-  SymbolTexts symbols_;
+  Writer& out_;
+  function_ref<void(Expr)> print_symbol_;
   bool wide_;
 };
 
 }  // namespace
 
-void print_index(std::string& to, Expr e, SymbolTexts symbols, bool wide) {
-  IndexPrinter(to, symbols, wide).print(e);
+void print_index(Writer& to, Expr e, function_ref<void(Expr)> print_symbol, bool wide) {
+  IndexPrinter(to, print_symbol, wide).print(e);
 }
 
 }  // namespace inkle::codegen::cuda

@@ -69,22 +69,23 @@ ShortText ValueText::declaration(ValueId v) const {
 // --- Symbols ---------------------------------------------------------------------------------
 
 void ValueText::define(Expr symbol, const ShortText& text, bool wide) {
-  symbols_[symbol.node()] = {{text, wide}, kernel::kNone};
+  symbols_[symbol.node()] = {text, wide, kernel::kNone};
 }
 
 void ValueText::define(Expr symbol, ValueId v) {
-  symbols_[symbol.node()] = {{{}, !fits32(symbol)}, v};
+  symbols_[symbol.node()] = {{}, !fits32(symbol), v};
 }
 
-SymbolText ValueText::symbol(Expr s) const {
+void ValueText::symbol(Writer& to, Expr s, bool wide) const {
   const auto found = symbols_.find(s.node());
   INKLE_CHECK(found != symbols_.end(), "kernel {}: '{}' has no value here", k_.name, s.name());
-  const auto& [text, value] = found->second;
-  return value == kernel::kNone ? text : SymbolText{of(value), text.wide};
+  const Symbol& known = found->second;
+  if (wide && !known.wide) to.add({"(i64)"});
+  to.add({known.value == kernel::kNone ? known.text : of(known.value)});
 }
 
 void ValueText::join(Expr outer, Expr inner, std::int64_t extent, Expr joint) {
-  joints_.push_back({outer, inner, extent, {inner, joint - outer * extent}});
+  joints_.push_back({outer, inner, extent, joint - outer * extent - inner});
 }
 
 Expr ValueText::joined(Expr e) const {
@@ -93,25 +94,25 @@ Expr ValueText::joined(Expr e) const {
     const auto outer = sym::stride(e, joint.outer);
     const auto inner = sym::stride(e, joint.inner);
     if (!outer || !inner || !(*outer == *inner * joint.extent)) continue;
-    e = sym::substitute(e, {&joint.in_number, 1});
+    e = e + joint.change * *inner;
   }
   return e;
 }
 
-void ValueText::index(std::string& to, Expr e, bool wide) {
+void ValueText::index(Writer& to, Expr e, bool wide) {
   e = joined(e);
-  if (!in_lanes_ && !lane_.is_null()) {
+  if (!in_lanes_ && !lane_.is_null() && sym::contains(e, lane_)) {
     const std::pair<Expr, Expr> map[] = {{lane_, lane_.context().constant(0)}};
     e = sym::substitute(e, map);
   }
-  print_index(
-      to, e, [this](Expr s) { return symbol(s); }, wide);
+  const auto print_symbol = [&](Expr s) { symbol(to, s, wide); };
+  print_index(to, e, print_symbol, wide);
 }
 
 std::string ValueText::index(Expr e, bool wide) {
-  std::string text;
+  Writer text;
   index(text, e, wide);
-  return text;
+  return text.take();
 }
 
 }  // namespace inkle::codegen::cuda

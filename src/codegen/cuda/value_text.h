@@ -50,24 +50,25 @@ class ValueText {
   // `inner` counts the threads between two values of `outer`: where an expression has both as
   // parts of one number of theirs, it is `joint`.
   void join(sym::Expr outer, sym::Expr inner, std::int64_t extent, sym::Expr joint);
-  // Appends the value of an expression.
-  void index(std::string& to, sym::Expr e) { index(to, e, !fits32(e)); }
-  void index(std::string& to, sym::Expr e, bool wide);
+  // Writes the value of an expression.
+  void index(Writer& to, sym::Expr e) { index(to, e, !fits32(e)); }
+  void index(Writer& to, sym::Expr e, bool wide);
   [[nodiscard]] std::string index(sym::Expr e, bool wide);
   [[nodiscard]] bool fits32(sym::Expr e) { return widths_.fits32(e); }
 
  private:
-  [[nodiscard]] SymbolText symbol(sym::Expr s) const;
+  void symbol(Writer& to, sym::Expr s, bool wide) const;
   [[nodiscard]] sym::Expr joined(sym::Expr e) const;
 
   struct Symbol {
-    SymbolText text;
-    kernel::ValueId value = kernel::kNone;  // the text is the value's
+    ShortText text;
+    bool wide = false;                      // i64, else int
+    kernel::ValueId value = kernel::kNone;  // of which the text is
   };
   struct Joint {
     sym::Expr outer, inner;
     std::int64_t extent;
-    std::pair<sym::Expr, sym::Expr> in_number;  // `inner`, by the number of both
+    sym::Expr change;  // of `inner`, where it is the number of both less `outer`
   };
 
   const kernel::Kernel& k_;
