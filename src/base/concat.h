@@ -37,12 +37,17 @@ class ShortText {
   }
   operator std::string_view() const { return {text_, size_}; }  // NOLINT(*-explicit-constructor)
   operator std::string() const { return {text_, size_}; }       // NOLINT(*-explicit-constructor)
+  // Behind which there is room for all that a short text may have.
+  char* copy_to(char* at) const {
+    std::memcpy(at, text_, sizeof text_);
+    return at + size_;
+  }
   friend bool operator==(const ShortText& a, const ShortText& b) {
     return std::string_view(a) == std::string_view(b);
   }
 
  private:
-  char text_[63];
+  char text_[47];
   std::uint8_t size_ = 0;
 };
 

@@ -48,30 +48,30 @@ void MemoryText::pack_of(Writer& to, const Access& access) const {
     const Expr at = access.indices[d];
     row = row.is_null() ? at : row * k_.memories[access.memory].shape[d] + at;
   }
-  to.add({name(access.memory), "["});
+  to.add(name(access.memory), "[");
   if (row.is_null())
-    to.add({"0"});
+    to.add("0");
   else
     values_.index(to, row);
-  to.add({"]"});
+  to.add("]");
 }
 
 void MemoryText::element(Writer& to, const Access& access) const {
   if (is_packs(access.memory)) {
     pack_of(to, access);
-    to.add({".at["});
+    to.add(".at[");
     values_.index(to, access.indices.back());
   } else {
-    to.add({name(access.memory), "["});
+    to.add(name(access.memory), "[");
     values_.index(to, kernel::linear_index(k_, access));
   }
-  to.add({"]"});
+  to.add("]");
 }
 
 void MemoryText::address(Writer& to, const Access& access) const {
-  to.add({name(access.memory), " + ("});
+  to.add(name(access.memory), " + (");
   values_.index(to, kernel::linear_index(k_, access));
-  to.add({")"});
+  to.add(")");
 }
 
 std::string MemoryText::element(const Access& access) const {

@@ -11,19 +11,20 @@ namespace {
 bool is_real(DType dtype) { return abi::is_float(dtype); }
 
 // C's integer operators work on int: what is narrower wraps by a cast.
-void wrapped(Writer& to, DType dtype, TextParts text) {
+template <class... Parts>
+void wrapped(Writer& to, DType dtype, const Parts&... parts) {
   const bool casts = !is_real(dtype) && dtype != DType::boolean;
-  if (casts) to.add({"(", type_of(dtype), ")("});
-  to.add(text);
-  if (casts) to.add({")"});
+  if (casts) to.add("(", type_of(dtype), ")(");
+  to.add(parts...);
+  if (casts) to.add(")");
 }
 
 // Signed overflow has no meaning in C++, so integers are added and multiplied unsigned.
 void arithmetic(Writer& to, DType dtype, std::string_view op, std::string_view a,
                 std::string_view b) {
-  if (is_real(dtype)) return to.add({a, " ", op, " ", b});
+  if (is_real(dtype)) return to.add(a, " ", op, " ", b);
   const std::string_view as = dtype == DType::i64 ? "(u64)" : "(u32)";
-  wrapped(to, dtype, {as, a, " ", op, " ", as, b});
+  wrapped(to, dtype, as, a, " ", op, " ", as, b);
 }
 
 // Also of bits.
@@ -63,9 +64,9 @@ void function(Writer& to, Opcode opcode, DType dtype, std::span<const ShortText>
   std::string_view name = loop::name_of(opcode);
   switch (opcode) {
     case Opcode::digamma:
-      return to.add({"(", type_of(dtype), ")digamma((double)", operands[0], ")"});
+      return to.add("(", type_of(dtype), ")digamma((double)", operands[0], ")");
     case Opcode::erf:
-      return to.add({"erf_of(", operands[0], ")"});
+      return to.add("erf_of(", operands[0], ")");
     case Opcode::abs:
       name = "fabs";
       break;
@@ -77,43 +78,43 @@ void function(Writer& to, Opcode opcode, DType dtype, std::span<const ShortText>
     default:
       break;
   }
-  to.add({name, dtype == DType::f32 ? "f(" : "("});
-  for (std::size_t i = 0; i < operands.size(); ++i) to.add({i > 0 ? ", " : "", operands[i]});
-  to.add({")"});
+  to.add(name, dtype == DType::f32 ? "f(" : "(");
+  for (std::size_t i = 0; i < operands.size(); ++i) to.add(i > 0 ? ", " : "", operands[i]);
+  to.add(")");
 }
 
 void division(Writer& to, Opcode opcode, DType dtype, std::string_view a, std::string_view b,
               bool& can_fail) {
   if (is_real(dtype)) {
-    if (opcode == Opcode::div) return to.add({a, " / ", b});
+    if (opcode == Opcode::div) return to.add(a, " / ", b);
     const std::string_view name = opcode == Opcode::fmod        ? "c_fmod"
                                   : opcode == Opcode::remainder ? "real_modulo"
                                                                 : "real_floor_divide";
-    return to.add({name, "(", a, ", ", b, ")"});
+    return to.add(name, "(", a, ", ", b, ")");
   }
   can_fail = true;
   const std::string_view name = opcode == Opcode::div        ? "divide"
                                 : opcode == Opcode::floordiv ? "divide_floor"
                                 : opcode == Opcode::fmod     ? "modulo"
                                                              : "modulo_floor";
-  to.add({name, "<", type_of(dtype), ">(", a, ", ", b, ", true, status)"});
+  to.add(name, "<", type_of(dtype), ">(", a, ", ", b, ", true, status)");
 }
 
 }  // namespace
 
 void print_cast(Writer& to, std::string_view value, DType from, DType as) {
   if (from == as) {
-    to.add({value});
+    to.add(value);
   } else if (abi::is_reduced_float(from)) {
     print_cast(to, ShortText{"to_f32(", value, ")"}, DType::f32, as);
   } else if (as == DType::boolean) {
-    to.add({value, " != 0"});
+    to.add(value, " != 0");
   } else if (as == DType::bf16 || as == DType::f16) {
-    to.add({as == DType::bf16 ? "to_bf16(" : "to_f16(", from == DType::f32 ? "" : "(float)", value,
-            ")"});
+    to.add(as == DType::bf16 ? "to_bf16(" : "to_f16(", from == DType::f32 ? "" : "(float)", value,
+           ")");
   } else {
     const bool by_int = is_real(from) && !is_real(as) && as != DType::i64 && as != DType::i32;
-    to.add({"(", type_of(as), by_int ? ")(int)" : ")", value});
+    to.add("(", type_of(as), by_int ? ")(int)" : ")", value);
   }
 }
 
@@ -124,15 +125,15 @@ void print_operation(Writer& to, const loop::Instruction& i, DType operand,
     case Opcode::cast:
       return print_cast(to, v[0], operand, i.dtype);
     case Opcode::bitcast:
-      if (operand == i.dtype) return to.add({v[0]});
-      return to.add({"bit_cast<", type_of(i.dtype), ">(", v[0], ")"});
+      if (operand == i.dtype) return to.add(v[0]);
+      return to.add("bit_cast<", type_of(i.dtype), ">(", v[0], ")");
     case Opcode::select:
-      return to.add({v[0], " ? ", v[1], " : ", v[2]});
+      return to.add(v[0], " ? ", v[1], " : ", v[2]);
     case Opcode::add:
     case Opcode::sub:
     case Opcode::mul:
       if (operand == DType::boolean) {
-        return to.add({v[0], operator_on_booleans(i.opcode), v[1]});
+        return to.add(v[0], operator_on_booleans(i.opcode), v[1]);
       }
       return arithmetic(to, operand,
                         i.opcode == Opcode::add   ? "+"
@@ -142,58 +143,58 @@ void print_operation(Writer& to, const loop::Instruction& i, DType operand,
     case Opcode::bit_and:
     case Opcode::bit_or:
     case Opcode::bit_xor:
-      return wrapped(to, operand, {v[0], operator_on_booleans(i.opcode), v[1]});
+      return wrapped(to, operand, v[0], operator_on_booleans(i.opcode), v[1]);
     case Opcode::min:
     case Opcode::max:
       if (operand == DType::boolean) {
-        return to.add({v[0], operator_on_booleans(i.opcode), v[1]});
+        return to.add(v[0], operator_on_booleans(i.opcode), v[1]);
       }
-      return to.add({i.opcode == Opcode::min ? "min_of(" : "max_of(", v[0], ", ", v[1], ")"});
+      return to.add(i.opcode == Opcode::min ? "min_of(" : "max_of(", v[0], ", ", v[1], ")");
     case Opcode::div:
     case Opcode::floordiv:
     case Opcode::remainder:
     case Opcode::fmod:
       return division(to, i.opcode, operand, v[0], v[1], can_fail);
     case Opcode::neg:
-      if (real) return to.add({"-(", v[0], ")"});
+      if (real) return to.add("-(", v[0], ")");
       return arithmetic(to, operand, "-", "0", v[0]);
     case Opcode::abs:
       if (real) return function(to, i.opcode, operand, v);
-      if (operand == DType::u8 || operand == DType::boolean) return to.add({v[0]});
-      to.add({v[0], " < 0 ? "});
+      if (operand == DType::u8 || operand == DType::boolean) return to.add(v[0]);
+      to.add(v[0], " < 0 ? ");
       arithmetic(to, operand, "-", "0", v[0]);
-      return to.add({" : ", v[0]});
+      return to.add(" : ", v[0]);
     case Opcode::fma:
-      return to.add(
-          {operand == DType::f32 ? "__fmaf_rn(" : "__fma_rn(", v[0], ", ", v[1], ", ", v[2], ")"});
+      return to.add(operand == DType::f32 ? "__fmaf_rn(" : "__fma_rn(", v[0], ", ", v[1], ", ",
+                    v[2], ")");
     case Opcode::bit_not:
-      return wrapped(to, operand, {operand == DType::boolean ? "!" : "~", v[0]});
+      return wrapped(to, operand, operand == DType::boolean ? "!" : "~", v[0]);
     case Opcode::shift_left:
     case Opcode::shift_right:
-      return to.add({i.opcode == Opcode::shift_left ? "shift_left<" : "shift_right<",
-                     type_of(operand), ">(", v[0], ", ", v[1], ")"});
+      return to.add(i.opcode == Opcode::shift_left ? "shift_left<" : "shift_right<",
+                    type_of(operand), ">(", v[0], ", ", v[1], ")");
     case Opcode::equal:
     case Opcode::not_equal:
     case Opcode::less:
     case Opcode::less_equal:
     case Opcode::greater:
     case Opcode::greater_equal:
-      return to.add({v[0], " ", comparison(i.opcode), " ", v[1]});
+      return to.add(v[0], " ", comparison(i.opcode), " ", v[1]);
     case Opcode::floor:
     case Opcode::ceil:
     case Opcode::trunc:
     case Opcode::round_even:
-      return real ? function(to, i.opcode, operand, v) : to.add({v[0]});
+      return real ? function(to, i.opcode, operand, v) : to.add(v[0]);
     case Opcode::is_nan:
-      return to.add({v[0], " != ", v[0]});
+      return to.add(v[0], " != ", v[0]);
     case Opcode::is_inf:
       function(to, Opcode::abs, operand, v);
-      return to.add({" == ", literal(operand, std::numeric_limits<double>::infinity(), 0)});
+      return to.add(" == ", literal(operand, std::numeric_limits<double>::infinity(), 0));
     case Opcode::sign_bit:
-      return to.add(
-          {operand == DType::f32 ? "__float_as_int(" : "__double_as_longlong(", v[0], ") < 0"});
+      return to.add(operand == DType::f32 ? "__float_as_int(" : "__double_as_longlong(", v[0],
+                    ") < 0");
     case Opcode::random:
-      return to.add({"philox(", v[0], ", ", v[1], ")"});
+      return to.add("philox(", v[0], ", ", v[1], ")");
     case Opcode::sqrt:
     case Opcode::rsqrt:
     case Opcode::exp:

@@ -58,7 +58,7 @@ bool AsynchronousPrinter::print(OperationId o) {
       bulk(op);
       return true;
     case Op::bulk_commit:
-      out_.raw("commit_boxes();");
+      out_.put("commit_boxes();");
       return true;
     case Op::bulk_wait:
       out_.line("wait_for_boxes<{}>();", count());
@@ -73,16 +73,16 @@ bool AsynchronousPrinter::print(OperationId o) {
       multiply(op);
       return true;
     case Op::mma_fence:
-      out_.raw("begin_multiplications();");
+      out_.put("begin_multiplications();");
       return true;
     case Op::mma_commit:
-      out_.raw("commit_multiplications();");
+      out_.put("commit_multiplications();");
       return true;
     case Op::mma_wait:
       wait_for_multiplications(count());
       return true;
     case Op::launch_dependents:
-      out_.raw("asm volatile(\"griddepcontrol.launch_dependents;\" ::: \"memory\");");
+      out_.put("asm volatile(\"griddepcontrol.launch_dependents;\" ::: \"memory\");");
       return true;
     default:
       return false;
@@ -119,7 +119,7 @@ void AsynchronousPrinter::declare(ValueId fragment) {
 void AsynchronousPrinter::fill(const Operation& op) {
   const ValueId v = op.results[0];
   declare(v);
-  out_.raw("#pragma unroll");
+  out_.put("#pragma unroll");
   out_.line("for (int e = 0; e < {0}; ++e) {1}[e] = {2};", kernel::elements_of(fragment_type(v)),
             text_.variable(v), text_.of(op.operands[0]));
   out_.line("hold({});", text_.variable(v));
@@ -212,10 +212,9 @@ void AsynchronousPrinter::open_map(const Operation& op) {
       declare(v);
   }
   const int n = maps_++;
-  out_.raw("#pragma unroll");
+  out_.put("#pragma unroll");
   const ShortText e = numbered('e', n);
-  out_.open(
-      {"for (int ", e, " = 0; ", e, " < ", digits(kernel::elements_of(type)), "; ++", e, ")"});
+  out_.open("for (int ", e, " = 0; ", e, " < ", digits(kernel::elements_of(type)), "; ++", e, ")");
   // As fragment_element (kernel/fragment.h) says it.
   out_.line(
       "const int r{0} = (int)(threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4) + e{0} / 2 % 2 * "

@@ -21,6 +21,10 @@ constexpr std::int64_t kStaticShared = 48 << 10;
 // Of each memory in the workspace.
 constexpr std::int64_t kWorkspaceAlignment = 16;
 
+// Of most texts, so that they need not grow.
+constexpr std::size_t kBytes = 1024;
+constexpr std::size_t kBytesOfOperation = 64;
+
 class KernelPrinter {
  public:
   KernelPrinter(const kernel::Kernel& kernel, sym::Context& context)
@@ -33,7 +37,7 @@ class KernelPrinter {
 
   KernelSource run(const std::string& name, const std::string& note) {
     if (!k_.sources.empty()) out_.line("// {}", fmt::join(k_.sources, ", "));
-    out_.put({"// ", note});
+    out_.put("// ", note);
     begin(name);
     sizes();
     blocks();
@@ -82,35 +86,35 @@ class KernelPrinter {
   void begin(const std::string& name) {
     if (is_table()) declare_table(name);
     const std::int64_t cluster = k_.cluster();
-    out_.begin({"extern \"C\" __global__ void "});
-    if (cluster > 1) out_.add({"__cluster_dims__(", digits(cluster), ", 1, 1) "});
-    out_.add({"__launch_bounds__(", digits(k_.threads())});
-    if (k_.launch.resident_blocks > 0) out_.add({", ", digits(k_.launch.resident_blocks)});
-    out_.add({") ", name, "("});
+    out_.begin("extern \"C\" __global__ void ");
+    if (cluster > 1) out_.add("__cluster_dims__(", digits(cluster), ", 1, 1) ");
+    out_.add("__launch_bounds__(", digits(k_.threads()));
+    if (k_.launch.resident_blocks > 0) out_.add(", ", digits(k_.launch.resident_blocks));
+    out_.add(") ", name, "(");
     if (is_table()) {
-      out_.add({"const __grid_constant__ Table_", name, " table, "});
+      out_.add("const __grid_constant__ Table_", name, " table, ");
     } else {
       parameters(out_);
     }
-    if (has_workspace()) out_.add({"char* workspace, "});
+    if (has_workspace()) out_.add("char* workspace, ");
     out_.end_open("u32* status) {");
     if (is_table()) find_instance();
   }
 
   void parameters(Writer& to) const {
     for (MemoryId m = 0; m < k_.parameter_count; ++m) {
-      if (!is_map(m)) to.add({parameter(m), ", "});
+      if (!is_map(m)) to.add(parameter(m), ", ");
     }
-    for (std::size_t s = 0; s < k_.sizes.size(); ++s) to.add({"i64 ", numbered('n', s), ", "});
+    for (std::size_t s = 0; s < k_.sizes.size(); ++s) to.add("i64 ", numbered('n', s), ", ");
     for (MemoryId m = 0; m < k_.parameter_count; ++m) {
-      if (is_map(m)) to.add({"const __grid_constant__ TensorMap ", memory_.name(m), ", "});
+      if (is_map(m)) to.add("const __grid_constant__ TensorMap ", memory_.name(m), ", ");
     }
   }
 
   // The structure of a table, as abi/plan.h says it.
   void declare_table(const std::string& name) {
     const auto instances = k_.launch.instances;
-    out_.open({"struct Table_", name});
+    out_.open("struct Table_", name);
     out_.line("void* p[{}];", std::int64_t{instances} * k_.parameter_count);
     if (!k_.sizes.empty()) {
       out_.line("i64 n[{}];", instances * static_cast<std::int64_t>(k_.sizes.size()));
@@ -127,8 +131,8 @@ class KernelPrinter {
               std::bit_floor(static_cast<std::uint32_t>(instances)));
     out_.line("  if (at + step < {} && table.first[at + step] <= blockIdx.x) at += step;",
               instances);
-    out_.raw("}");
-    out_.raw("const u32 block = blockIdx.x - table.first[at];");
+    out_.put("}");
+    out_.put("const u32 block = blockIdx.x - table.first[at];");
     for (MemoryId m = 0; m < k_.parameter_count; ++m) {
       out_.line("{} = ({})table.p[at * {} + {}];", parameter(m), pointer_type(m),
                 k_.parameter_count, m);
@@ -143,7 +147,7 @@ class KernelPrinter {
       const bool wide = !text_.fits32(k_.sizes[s]);
       const ShortText passed = numbered('n', s);
       const ShortText name = wide ? passed : numbered('s', s);
-      if (!wide) out_.put({"const int ", name, " = (int)", passed, ";"});
+      if (!wide) out_.put("const int ", name, " = (int)", passed, ";");
       text_.define(k_.sizes[s], name, wide);
     }
   }
@@ -154,7 +158,7 @@ class KernelPrinter {
     for (const kernel::Axis& axis : k_.launch.axes) {
       if (axis.kind == AxisKind::grid) grid.push_back(&axis);
       if (axis.kind == AxisKind::cluster) {
-        out_.raw("const int rank = cluster_rank();");
+        out_.put("const int rank = cluster_rank();");
         text_.define(axis.variable, {"rank"}, false);
       }
     }
@@ -166,12 +170,12 @@ class KernelPrinter {
       const ShortText name = numbered('g', d);
       const std::string_view type = wide ? "i64" : "int";
       if (d == 0) {
-        out_.put({"const ", type, " ", name, " = (", type, ")", rest, ";"});
+        out_.put("const ", type, " ", name, " = (", type, ")", rest, ";");
       } else {
         const std::string extent = text_.index(grid[d]->extent, false);
         const ShortText above = numbered('b', d);
-        out_.put({"const u32 ", above, " = ", rest, " / (u32)(", extent, ");"});
-        out_.put({"const ", type, " ", name, " = (", type, ")(", rest, " % (u32)(", extent, "));"});
+        out_.put("const u32 ", above, " = ", rest, " / (u32)(", extent, ");");
+        out_.put("const ", type, " ", name, " = (", type, ")(", rest, " % (u32)(", extent, "));");
         rest = above;
       }
       text_.define(variable, name, wide);
@@ -182,7 +186,7 @@ class KernelPrinter {
     std::int64_t inner = k_.threads();
     bool first = true;
     const bool by_roles = has_roles();
-    if (by_roles) out_.raw("const int warp = uniform_warp();");
+    if (by_roles) out_.put("const int warp = uniform_warp();");
     const kernel::Axis* outer = nullptr;
     Expr joint;  // the number of the thread along the axes so far
     for (std::size_t a = 0; a < k_.launch.axes.size(); ++a) {
@@ -193,9 +197,9 @@ class KernelPrinter {
       const bool of_warps = by_roles && inner % 32 == 0;
       const std::int64_t each = of_warps ? inner / 32 : inner;
       const ShortText name = numbered('t', a);
-      out_.begin({"const int ", name, of_warps ? " = warp" : " = threadIdx.x"});
-      if (each > 1) out_.add({" / ", digits(each)});
-      if (!first) out_.add({" % ", digits(extent)});
+      out_.begin("const int ", name, of_warps ? " = warp" : " = threadIdx.x");
+      if (each > 1) out_.add(" / ", digits(each));
+      if (!first) out_.add(" % ", digits(extent));
       out_.end(";");
       first = false;
       text_.define(axis.variable, name, false);
@@ -238,10 +242,10 @@ class KernelPrinter {
         case Space::registers:
         case Space::stack:
           if (const int lanes = memory_.pack_lanes(m); lanes != 0) {
-            out_.put({"Pack<", type, ", ", digits(lanes), "> ", name, "[",
-                      digits(*elements / lanes), "];"});
+            out_.put("Pack<", type, ", ", digits(lanes), "> ", name, "[", digits(*elements / lanes),
+                     "];");
           } else {
-            out_.put({type, " ", name, "[", digits(*elements), "];"});
+            out_.put(type, " ", name, "[", digits(*elements), "];");
           }
           break;
         case Space::shared:
@@ -258,8 +262,8 @@ class KernelPrinter {
             dynamic_shared_ += shared_bytes(memory);
             break;
           }
-          out_.put({"__shared__ alignas(", digits(std::max(16, memory.alignment)), ") ", type, " ",
-                    name, "[", digits(*elements), "];"});
+          out_.put("__shared__ alignas(", digits(std::max(16, memory.alignment)), ") ", type, " ",
+                   name, "[", digits(*elements), "];");
           break;
         default:
           INKLE_CHECK(false, "kernel {}: no text of CUDA for memory in {}", k_.name,
@@ -335,7 +339,7 @@ class KernelPrinter {
   LanePlan plan_;
   ValueText text_;
   MemoryText memory_;
-  Writer out_;
+  Writer out_{kBytes + kBytesOfOperation * k_.operations.size()};
   bool aliasing_ = false;
 };
 

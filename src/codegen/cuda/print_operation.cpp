@@ -54,7 +54,7 @@ void OperationPrinter::print(OperationId o) {
     case Op::copy_async:
       return copy(std::get<kernel::Copy>(op.detail));
     case Op::copy_commit:
-      out_.raw("commit_copies();");
+      out_.put("commit_copies();");
       return;
     case Op::copy_wait:
       out_.line("wait_for_copies<{}>();", std::get<kernel::Count>(op.detail).count);
@@ -70,7 +70,7 @@ void OperationPrinter::print(OperationId o) {
 }
 
 void OperationPrinter::begin(ValueId v) {
-  out_.begin({"const ", text_.type(v), " ", text_.variable(v), " = "});
+  out_.begin("const ", text_.type(v), " ", text_.variable(v), " = ");
 }
 
 void OperationPrinter::end(ValueId v) {
@@ -78,29 +78,22 @@ void OperationPrinter::end(ValueId v) {
   if (plan_.varies(v) && text_.in_lanes()) store_lane(v);
 }
 
-void OperationPrinter::define(ValueId v, TextParts text) {
-  begin(v);
-  out_.add(text);
-  end(v);
-}
-
 // What other segments need of a variable of the lanes' loop.
 void OperationPrinter::store_lane(ValueId v) {
-  if (plan_.is_stored(v)) out_.put({text_.pack(v), ".at[l] = ", text_.variable(v), ";"});
+  if (plan_.is_stored(v)) out_.put(text_.pack(v), ".at[l] = ", text_.variable(v), ";");
 }
 
 void OperationPrinter::begin_pack(ValueId v) {
-  out_.begin(
-      {"const Pack<", text_.type(v), ", ", digits(text_.lanes()), "> ", text_.pack(v), " = "});
+  out_.begin("const Pack<", text_.type(v), ", ", digits(text_.lanes()), "> ", text_.pack(v), " = ");
 }
 
 ShortText OperationPrinter::pack_of(ValueId v) {
   if (text_.is_array(v)) return text_.pack(v);
   const ShortText name = numbered('f', fills_++);
   const ShortText lanes = digits(text_.lanes());
-  out_.put({"Pack<", text_.type(v), ", ", lanes, "> ", name, ";"});
-  out_.raw("#pragma unroll");
-  out_.put({"for (int l = 0; l < ", lanes, "; ++l) ", name, ".at[l] = ", text_.of(v), ";"});
+  out_.put("Pack<", text_.type(v), ", ", lanes, "> ", name, ";");
+  out_.put("#pragma unroll");
+  out_.put("for (int l = 0; l < ", lanes, "; ++l) ", name, ".at[l] = ", text_.of(v), ";");
   return name;
 }
 
@@ -114,12 +107,12 @@ void OperationPrinter::index(const Operation& op) {
   const bool wide = !text_.fits32(e);
   if (text_.dtype(v) != DType::i64 || is_stored || text_.is_array(v) || wide) {
     begin(v);
-    out_.add({"(", text_.type(v), ")("});
+    out_.add("(", text_.type(v), ")(");
     text_.index(out_, e, wide);
-    out_.add({")"});
+    out_.add(")");
     return end(v);
   }
-  out_.begin({"const int ", text_.variable(v), " = "});
+  out_.begin("const int ", text_.variable(v), " = ");
   text_.index(out_, e, wide);
   out_.end(";");
   text_.declare_narrow(v);
@@ -156,7 +149,7 @@ void OperationPrinter::compute(const Operation& op) {
 // Random words of lanes that count on from a multiple of 4.
 void OperationPrinter::random(const Operation& op, const Operation& counter) {
   begin_pack(op.results[0]);
-  out_.add({"philox_pack<", digits(text_.lanes()), ">(", text_.of(op.operands[0]), ", "});
+  out_.add("philox_pack<", digits(text_.lanes()), ">(", text_.of(op.operands[0]), ", ");
   text_.index(out_, std::get<kernel::IndexOf>(counter.detail).expression);
   out_.end(");");
 }
@@ -165,7 +158,7 @@ void OperationPrinter::narrow(const Operation& op) {
   const ValueId result = op.results[0];
   const ShortText wide = pack_of(op.operands[0]);
   begin_pack(result);
-  out_.add({"narrow((", text_.type(result), "*)0, ", wide, ".at)"});
+  out_.add("narrow((", text_.type(result), "*)0, ", wide, ".at)");
   out_.end(";");
 }
 
@@ -174,17 +167,17 @@ void OperationPrinter::function(const Operation& op) {
   const ShortText x = text_.of(op.operands[0]);
   switch (std::get<kernel::Function>(op.detail).function) {
     case kernel::NamedFunction::exp_term:
-      return define(v, {"term(", x, ")"});
+      return define(v, "term(", x, ")");
     case kernel::NamedFunction::erf_plus_one:
-      return define(v, {"one_plus_erf(", x, ")"});
+      return define(v, "one_plus_erf(", x, ")");
     case kernel::NamedFunction::quotient:
-      return define(v, {"over(", x, ", divisor(", text_.of(op.operands[1]), "))"});
+      return define(v, "over(", x, ", divisor(", text_.of(op.operands[1]), "))");
     case kernel::NamedFunction::exp_negative:
-      return define(v, {"exponential(", x, ")"});
+      return define(v, "exponential(", x, ")");
     case kernel::NamedFunction::round_bf16:
-      return define(v, {"round_bf16(", x, ")"});
+      return define(v, "round_bf16(", x, ")");
     case kernel::NamedFunction::round_f16:
-      return define(v, {"round_f16(", x, ")"});
+      return define(v, "round_f16(", x, ")");
     case kernel::NamedFunction::pack_bf16:
     case kernel::NamedFunction::dot_bf16:
       break;
@@ -198,11 +191,11 @@ void OperationPrinter::indirect(const Operation& op) {
   const ShortText value = text_.of(op.operands[0]);
   const ShortText name = text_.variable(v);
   const std::string_view type = text_.fits32(detail.symbol) ? "int" : "i64";
-  out_.begin({"const bool in", name, " = (u64)(i64)", value, " < (u64)("});
+  out_.begin("const bool in", name, " = (u64)(i64)", value, " < (u64)(");
   text_.index(out_, detail.extent, true);
   out_.end(");");
-  out_.put({"if (!in", name, ") fault(status, 1);"});
-  out_.put({"const ", type, " ", name, " = in", name, " ? (", type, ")", value, " : 0;"});
+  out_.put("if (!in", name, ") fault(status, 1);");
+  out_.put("const ", type, " ", name, " = in", name, " ? (", type, ")", value, " : 0;");
   if (text_.in_lanes()) store_lane(v);
   can_fail_ = true;
   text_.define(detail.symbol, v);
@@ -214,9 +207,9 @@ void OperationPrinter::bind(const Operation& op) {
   const ValueId from = op.operands[0];
   const std::string_view type = text_.fits32(symbol) ? "int" : "i64";
   if (type == "int" && text_.is_narrow(from)) {
-    out_.put({"const int ", text_.variable(v), " = ", text_.variable(from), ";"});
+    out_.put("const int ", text_.variable(v), " = ", text_.variable(from), ";");
   } else {
-    out_.put({"const ", type, " ", text_.variable(v), " = (", type, ")", text_.of(from), ";"});
+    out_.put("const ", type, " ", text_.variable(v), " = (", type, ")", text_.of(from), ";");
   }
   if (text_.in_lanes()) store_lane(v);
   text_.define(symbol, v);
@@ -233,21 +226,21 @@ void OperationPrinter::load(OperationId o) {
   const auto& access = std::get<Access>(op.detail);
   const ValueId v = op.results[0];
   if (access.remote) {
-    return define(
-        v, {"load_peer(&", memory_.element(access), ", (u32)", text_.of(op.operands.back()), ")"});
+    return define(v, "load_peer(&", memory_.element(access), ", (u32)",
+                  text_.of(op.operands.back()), ")");
   }
   if (access.order != Order::weak) {
     INKLE_CHECK(access.scope == Scope::gpu, "kernel {}: a load ordered at {}", k_.name,
                 name_of(access.scope));
-    return define(v, {access.order == Order::acquire ? "load_acquire(&" : "load_relaxed(&",
-                      memory_.element(access), ")"});
+    return define(v, access.order == Order::acquire ? "load_acquire(&" : "load_relaxed(&",
+                  memory_.element(access), ")");
   }
   const bool is_packs = memory_.is_packs(access.memory);
   if (!is_whole(o)) {
     if (is_packs && abi::is_reduced_float(text_.dtype(v))) {
-      out_.begin({"const float ", text_.define_widened(v), " = to_f32("});
+      out_.begin("const float ", text_.define_widened(v), " = to_f32(");
       memory_.pack_of(out_, access);
-      out_.add({", "});
+      out_.add(", ");
       text_.index(out_, access.indices.back());
       out_.end(");");
     }
@@ -265,7 +258,7 @@ void OperationPrinter::load(OperationId o) {
                                : access.hint == Hint::once    ? "load_once<"
                                : access.hint == Hint::early   ? "load_now<"
                                                               : "load_constant<";
-  out_.add({how, digits(text_.lanes()), ", ", digits(plan_.width(o)), ">("});
+  out_.add(how, digits(text_.lanes()), ", ", digits(plan_.width(o)), ">(");
   memory_.address(out_, access);
   out_.end(");");
 }
@@ -273,9 +266,9 @@ void OperationPrinter::load(OperationId o) {
 void OperationPrinter::load_if(ValueId result, ValueId condition, const Access& access,
                                ValueId otherwise) {
   begin(result);
-  out_.add({text_.of(condition), " ? "});
+  out_.add(text_.of(condition), " ? ");
   memory_.element(out_, access);
-  out_.add({" : ", text_.of(otherwise)});
+  out_.add(" : ", text_.of(otherwise));
   end(result);
 }
 
@@ -291,22 +284,22 @@ void OperationPrinter::store(OperationId o) {
     return;
   }
   if (!is_whole(o)) {
-    out_.begin({});
+    out_.begin();
     memory_.element(out_, access);
-    out_.add({" = ", text_.of(v)});
+    out_.add(" = ", text_.of(v));
     return out_.end(";");
   }
   const ShortText value = pack_of(v);
   if (memory_.is_packs(access.memory)) {
-    out_.begin({});
+    out_.begin();
     memory_.pack_of(out_, access);
-    out_.add({" = ", value});
+    out_.add(" = ", value);
     return out_.end(";");
   }
   const std::string_view how = access.hint == Hint::first ? "store_away<" : "store<";
-  out_.begin({how, digits(plan_.width(o)), ">("});
+  out_.begin(how, digits(plan_.width(o)), ">(");
   memory_.address(out_, access);
-  out_.add({", ", value});
+  out_.add(", ", value);
   out_.end(");");
 }
 
@@ -320,7 +313,7 @@ void OperationPrinter::atomic(const Operation& op) {
                     detail.needs_old,
                 "kernel {}: no text of CUDA for an atomic operation ordered by {}", k_.name,
                 name_of(detail.access.order));
-    return define(op.results[0], {"add_in_order(&", at, ", ", value, ")"});
+    return define(op.results[0], "add_in_order(&", at, ", ", value, ")");
   }
   if (!detail.needs_old && detail.op == kernel::AtomicOp::add) {
     out_.line("add_to(&{}, {});", at, value);
@@ -338,9 +331,9 @@ void OperationPrinter::atomic(const Operation& op) {
   }
   const std::string call = concat({name, "(&", at, ", ", expected, value, ")"});
   if (detail.needs_old)
-    define(op.results[0], {call});
+    define(op.results[0], call);
   else
-    out_.put({call, ";"});
+    out_.put(call, ";");
 }
 
 void OperationPrinter::copy(const kernel::Copy& copy) {
@@ -360,26 +353,26 @@ void OperationPrinter::shuffle(const Operation& op) {
   const ShortText by = op.operands.size() > 1 ? text_.of(op.operands[1]) : digits(detail.by);
   const ShortText value = text_.of(op.operands[0]);
   if (detail.kind == kernel::ShuffleKind::exclusive_or) {
-    return define(op.results[0], {"exchange(", value, ", ", by, ", ", members, ")"});
+    return define(op.results[0], "exchange(", value, ", ", by, ", ", members, ")");
   }
   const std::string_view name = detail.kind == kernel::ShuffleKind::up     ? "shuffle_up<"
                                 : detail.kind == kernel::ShuffleKind::down ? "shuffle_down<"
                                                                            : "shuffle_from<";
-  define(op.results[0], {name, digits(detail.width), ">(", value, ", ", by, ", ", members, ")"});
+  define(op.results[0], name, digits(detail.width), ">(", value, ", ", by, ", ", members, ")");
 }
 
 void OperationPrinter::barrier(const kernel::Barrier& barrier) {
   if (barrier.scope == Scope::warp) {
-    out_.put({"__syncwarp(", barrier.threads == 0 ? ShortText() : team(barrier.threads), ");"});
+    out_.put("__syncwarp(", barrier.threads == 0 ? ShortText() : team(barrier.threads), ");");
     return;
   }
   if (barrier.scope == Scope::cluster) {
-    out_.raw("cluster_sync();");
+    out_.put("cluster_sync();");
     return;
   }
   const bool all = barrier.threads == 0 && barrier.number == 0;
   if (all && barrier.part == kernel::Barrier::Part::both) {
-    out_.raw("__syncthreads();");
+    out_.put("__syncthreads();");
     return;
   }
   const std::int64_t threads = barrier.threads == 0 ? k_.threads() : barrier.threads;
@@ -389,11 +382,11 @@ void OperationPrinter::barrier(const kernel::Barrier& barrier) {
 }
 
 void OperationPrinter::fence(const kernel::Fence& fence) {
-  if (fence.proxy) out_.raw("asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
+  if (fence.proxy) out_.put("asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
   if (fence.scope == Scope::block)
-    out_.raw("__threadfence_block();");
+    out_.put("__threadfence_block();");
   else if (!fence.proxy)
-    out_.raw("__threadfence();");
+    out_.put("__threadfence();");
 }
 
 }  // namespace inkle::codegen::cuda

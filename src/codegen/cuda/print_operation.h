@@ -21,7 +21,12 @@ class OperationPrinter {
   // The definition of a value in pieces: what it is stands between `begin` and `end`.
   void begin(kernel::ValueId v);
   void end(kernel::ValueId v);
-  void define(kernel::ValueId v, TextParts text);
+  template <class... Parts>
+  void define(kernel::ValueId v, const Parts&... parts) {
+    begin(v);
+    out_.add(parts...);
+    end(v);
+  }
   void store_lane(kernel::ValueId v);
   void begin_pack(kernel::ValueId v);
   // A pack of the value for all lanes: its array, or one that is filled here.

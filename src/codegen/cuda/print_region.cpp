@@ -47,12 +47,12 @@ void RegionPrinter::operation(OperationId o) {
     case Op::fragment_map:
       return map(op);
     case Op::dependency_wait: {
-      out_.begin({"begin("});
+      out_.begin("begin(");
       std::string_view between = "";
       for (kernel::MemoryId m = 0; m < k_.parameter_count; ++m) {
         const kernel::Memory& memory = k_.memories[m];
         if (memory.role != kernel::Role::in || memory.space == kernel::Space::map) continue;
-        out_.add({std::exchange(between, ", "), memory_.name(m)});
+        out_.add(std::exchange(between, ", "), memory_.name(m));
       }
       return out_.end(");");
     }
@@ -67,7 +67,7 @@ void RegionPrinter::declare_lanes(const Segment& segment) {
   const auto declare = [&](const auto& self, OperationId o) -> void {
     const Operation& op = k_.operations[o];
     for (const ValueId v : op.results) {
-      if (plan_.is_stored(v)) out_.raw(text_.declaration(v));
+      if (plan_.is_stored(v)) out_.put(text_.declaration(v));
     }
     for (const RegionId r : op.regions) {
       for (const OperationId inside : k_.regions[r].operations) self(self, inside);
@@ -82,8 +82,8 @@ void RegionPrinter::segment(const Segment& segment, const Ids& targets, const Id
   const bool assigns =
       std::any_of(targets.begin(), targets.end(), [&](ValueId v) { return plan_.varies(v); });
   if (!segment.lanes.empty() || assigns) {
-    out_.raw("#pragma unroll");
-    out_.open({"for (int l = 0; l < ", digits(text_.lanes()), "; ++l)"});
+    out_.put("#pragma unroll");
+    out_.open("for (int l = 0; l < ", digits(text_.lanes()), "; ++l)");
     text_.enter_lanes(segment.number);
     for (const OperationId o : segment.lanes) operation(o);
     assign(targets, yields, true);
@@ -111,7 +111,7 @@ void RegionPrinter::assign(const Ids& targets, const Ids& yields, bool in_lanes)
     all.emplace_back(to, from);
   }
   if (!crosses) {
-    for (const auto& [to, from] : all) out_.put({to, " = ", from, ";"});
+    for (const auto& [to, from] : all) out_.put(to, " = ", from, ";");
     return;
   }
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -123,8 +123,8 @@ void RegionPrinter::assign(const Ids& targets, const Ids& yields, bool in_lanes)
 void RegionPrinter::vector(const Operation& op) {
   const auto& detail = std::get<kernel::Vector>(op.detail);
   INKLE_CHECK(text_.lanes() == 1, "kernel {}: a vector region inside of another", k_.name);
-  for (const ValueId v : op.results) out_.raw(text_.declaration(v));
-  out_.open({});
+  for (const ValueId v : op.results) out_.put(text_.declaration(v));
+  out_.open();
   text_.enter_vector(detail.lane, detail.width);
   if (detail.width > 1) {
     region(op.regions[0], op.results);
@@ -148,21 +148,21 @@ void RegionPrinter::begin_carried(const Ids& arguments, const Ids& initial, std:
       continue;
     }
     if (!text_.is_array(v)) {
-      out_.put({text_.type(v), " ", text_.variable(v), " = ", text_.of(start), ";"});
+      out_.put(text_.type(v), " ", text_.variable(v), " = ", text_.of(start), ";");
       continue;
     }
-    out_.raw(text_.declaration(v));
-    out_.raw("#pragma unroll");
-    out_.put({"for (int l = 0; l < ", digits(text_.lanes()), "; ++l) ", text_.pack(v),
-              ".at[l] = ", text_.of(start), ";"});
+    out_.put(text_.declaration(v));
+    out_.put("#pragma unroll");
+    out_.put("for (int l = 0; l < ", digits(text_.lanes()), "; ++l) ", text_.pack(v),
+             ".at[l] = ", text_.of(start), ";");
   }
 }
 
 void RegionPrinter::open_loop(const kernel::Loop& loop) {
   if (loop.kind == kernel::LoopKind::unroll)
-    out_.raw("#pragma unroll");
+    out_.put("#pragma unroll");
   else if (loop.kind == kernel::LoopKind::rolled)
-    out_.raw("#pragma unroll 1");
+    out_.put("#pragma unroll 1");
   else if (loop.unroll > 1)
     out_.line("#pragma unroll {}", loop.unroll);
   const sym::Expr variable = loop.variable;
@@ -171,14 +171,14 @@ void RegionPrinter::open_loop(const kernel::Loop& loop) {
   const std::size_t known = loops_.size();
   const std::size_t number = loops_.try_emplace(variable.node(), known).first->second;
   const ShortText name = numbered('j', number);
-  out_.begin({"for (", wide ? "i64 " : "int ", name, " = "});
+  out_.begin("for (", wide ? "i64 " : "int ", name, " = ");
   text_.index(out_, loop.begin, wide);
-  out_.add({"; ", name, " < "});
+  out_.add("; ", name, " < ");
   text_.index(out_, loop.end, wide);
   if (loop.step.is_constant(1)) {
-    out_.add({"; ++", name});
+    out_.add("; ++", name);
   } else {
-    out_.add({"; ", name, " += "});
+    out_.add("; ", name, " += ");
     text_.index(out_, loop.step, wide);
   }
   out_.end_open(") {");
@@ -203,7 +203,7 @@ void RegionPrinter::repeat(const Operation& op) {
   begin_carried(inside.arguments, op.operands, 0);
   const std::string again = fmt::format("again{}", op.regions[0]);
   out_.line("bool {};", again);
-  out_.open({"do"});
+  out_.open("do");
   for (const OperationId o : inside.operations) operation(o);
   out_.line("{} = {};", again, text_.of(inside.yields[0]));
   assign(inside.arguments, Ids(inside.yields.begin() + 1, inside.yields.end()), false);
@@ -248,24 +248,24 @@ void RegionPrinter::branch(const Operation& op) {
   for (const ValueId v : op.results) {
     // In the lanes' loop a variable; what others need of it is stored behind the branch.
     if (text_.in_lanes())
-      out_.put({text_.type(v), " ", text_.variable(v), ";"});
+      out_.put(text_.type(v), " ", text_.variable(v), ";");
     else
-      out_.raw(text_.declaration(v));
+      out_.put(text_.declaration(v));
   }
   const auto side = [&](RegionId id) { region(id, op.results); };
   const kernel::Region& otherwise = k_.regions[op.regions[1]];
-  out_.open({"if (", text_.of(op.operands[0]), ")"});
+  out_.open("if (", text_.of(op.operands[0]), ")");
   side(op.regions[0]);
   if (!otherwise.operations.empty() || !otherwise.yields.empty()) {
     out_.close();
-    out_.open({"else"});
+    out_.open("else");
     side(op.regions[1]);
   }
   out_.close();
   if (!text_.in_lanes()) return;
   for (const ValueId v : op.results) {
     if (plan_.varies(v) && plan_.is_stored(v)) {
-      out_.put({text_.pack(v), ".at[l] = ", text_.variable(v), ";"});
+      out_.put(text_.pack(v), ".at[l] = ", text_.variable(v), ";");
     }
   }
 }
@@ -277,7 +277,7 @@ void RegionPrinter::roles(const Operation& op) {
   for (std::size_t r = 0; r < all.size(); ++r) {
     const kernel::Roles::Role& role = all[r];
     if (r > 0) out_.close();
-    out_.open({r > 0 ? "else " : "", "if (warp < ", digits(role.first_warp + role.warps), ")"});
+    out_.open(r > 0 ? "else " : "", "if (warp < ", digits(role.first_warp + role.warps), ")");
     if (role.registers > 0) {
       out_.line("{}_registers<{}>();", role.registers > k_.launch.registers ? "take" : "give",
                 role.registers);

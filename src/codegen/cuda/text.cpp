@@ -169,7 +169,7 @@ class IndexPrinter {
   void print(Expr e) {
     switch (e.kind()) {
       case Kind::constant:
-        return put({constant(*e.constant())});
+        return out_.add(constant(*e.constant()));
       case Kind::symbol:
         return print_symbol_(e);
       case Kind::add:
@@ -183,12 +183,12 @@ class IndexPrinter {
       case Kind::max: {
         const std::string_view name = e.kind() == Kind::min ? "min_of<" : "max_of<";
         const std::span<const Expr> operands = e.operands();
-        for (std::size_t i = 1; i < operands.size(); ++i) put({name, type(), ">("});
+        for (std::size_t i = 1; i < operands.size(); ++i) out_.add(name, type(), ">(");
         print(operands[0]);
         for (const Expr operand : operands.subspan(1)) {
-          put({", "});
+          out_.add(", ");
           print(operand);
-          put({")"});
+          out_.add(")");
         }
         return;
       }
@@ -196,7 +196,6 @@ class IndexPrinter {
   }
 
  private:
-  void put(TextParts parts) { out_.add(parts); }
   [[nodiscard]] std::string_view type() const { return wide_ ? "i64" : "int"; }
 
   [[nodiscard]] ShortText constant(std::int64_t value) const {
@@ -208,7 +207,7 @@ class IndexPrinter {
     bool is_first = true;
     for (const Expr operand : e.operands()) {
       const std::size_t at = out_.size();
-      if (!is_first) put({" + "});
+      if (!is_first) out_.add(" + ");
       print(operand);
       if (!is_first && out_.since(at)[3] == '-') out_.replace(at, 4, " - ");
       is_first = false;
@@ -219,9 +218,9 @@ class IndexPrinter {
     bool is_first = true;
     for (const Expr operand : e.operands()) {
       const bool nested = operand.kind() == Kind::add;
-      put({is_first ? "" : " * ", nested ? "(" : ""});
+      out_.add(is_first ? "" : " * ", nested ? "(" : "");
       print(operand);
-      if (nested) put({")"});
+      if (nested) out_.add(")");
       is_first = false;
     }
   }
@@ -236,36 +235,36 @@ class IndexPrinter {
     const sym::Range divisors = sym::bounds(by);
     if (range.low >= 0 && divisors.low > 0) {
       const std::string_view as = wide_ ? "u64)(" : "u32)(";
-      put({"(", type(), ")((", as});
+      out_.add("(", type(), ")((", as);
       print(of);
-      put({quotient ? ") / (" : ") % (", as});
+      out_.add(quotient ? ") / (" : ") % (", as);
       print(by);
-      put({"))"});
+      out_.add("))");
       return;
     }
     // Of two's complement, by a power of two.
     if (const auto by_constant = by.constant();
         by_constant && *by_constant > 0 &&
         std::has_single_bit(static_cast<std::uint64_t>(*by_constant))) {
-      put({"(("});
+      out_.add("((");
       print(of);
       if (quotient) {
-        put({") >> ", digits(std::countr_zero(static_cast<std::uint64_t>(*by_constant))), ")"});
+        out_.add(") >> ", digits(std::countr_zero(static_cast<std::uint64_t>(*by_constant))), ")");
       } else {
-        put({") & ", constant(*by_constant - 1), ")"});
+        out_.add(") & ", constant(*by_constant - 1), ")");
       }
       return;
     }
-    put({quotient ? "floor_divide<" : "floor_modulo<", type(), ">("});
+    out_.add(quotient ? "floor_divide<" : "floor_modulo<", type(), ">(");
     print(of);
-    put({", "});
+    out_.add(", ");
     const std::size_t at = out_.size();
     print(by);
     if (divisors.low <= 0 && divisors.high >= 0) {
       const std::string_view divisor = out_.since(at);
       out_.replace(at, divisor.size(), concat({"((", divisor, ") == 0 ? 1 : (", divisor, "))"}));
     }
-    put({")"});
+    out_.add(")");
   }
 
   Writer& out_;

@@ -21,46 +21,53 @@ using abi::DType;
 
 class Writer {
  public:
-  // A line of parts: text of a kernel is a few thousand of these.
-  void put(TextParts parts) {
-    begin(parts);
+  explicit Writer(std::size_t expected = 256) : text_(expected, ' ') {}
+
+  // A line of parts, which are texts.
+  template <class... Parts>
+  void put(const Parts&... parts) {
+    begin(parts...);
     end();
   }
-  void raw(std::string_view text) { put({text}); }
   template <class... Args>
   void line(fmt::format_string<Args...> format, Args&&... args) {
-    raw(fmt::format(format, std::forward<Args>(args)...));
+    put(fmt::format(format, std::forward<Args>(args)...));
   }
   // A line in pieces.
-  void begin(TextParts parts) {
+  template <class... Parts>
+  void begin(const Parts&... parts) {
     std::memset(room(indent_), ' ', indent_);
     size_ += indent_;
-    add(parts);
+    add(parts...);
   }
-  void add(TextParts parts) {
-    std::size_t bytes = 0;
-    for (const std::string_view part : parts) bytes += part.size();
-    char* at = room(bytes);
-    size_ += bytes;
-    for (const std::string_view part : parts) {
-      std::memcpy(at, part.data(), part.size());
-      at += part.size();
-    }
+  // The text of a kernel is some ten thousand parts. Those of a known size are copied without a
+  // call.
+  template <class... Parts>
+  void add(const Parts&... parts) {
+    char* at = room((room_of(parts) + ... + 0));
+    ((at = copy(at, parts)), ...);
+    size_ = static_cast<std::size_t>(at - text_.data());
   }
-  void end(std::string_view last = "") { add({last, "\n"}); }
+  template <class... Parts>
+  void end(const Parts&... parts) {
+    add(parts..., "\n");
+  }
   // Ends a line that opens a block.
-  void end_open(std::string_view last) {
-    end(last);
+  template <class... Parts>
+  void end_open(const Parts&... parts) {
+    end(parts...);
     indent_ += 2;
   }
   // "parts {" ... "}"
-  void open(TextParts parts) {
-    begin(parts);
-    end_open(parts.size() == 0 ? "{" : " {");
+  template <class... Parts>
+  void open(const Parts&... parts) {
+    begin(parts...);
+    end_open(sizeof...(parts) == 0 ? "{" : " {");
   }
-  void close(std::string_view end = "") {
+  template <class... Parts>
+  void close(const Parts&... parts) {
     indent_ -= 2;
-    put({"}", end});
+    put("}", parts...);
   }
 
   [[nodiscard]] std::size_t size() const { return size_; }
@@ -80,6 +87,23 @@ class Writer {
   char* room(std::size_t bytes) {
     if (size_ + bytes > text_.size()) text_.resize(2 * (size_ + bytes));
     return text_.data() + size_;
+  }
+
+  template <std::size_t n>
+  static std::size_t room_of(const char (&)[n]) {
+    return n;
+  }
+  static std::size_t room_of(const ShortText&) { return sizeof(ShortText); }
+  static std::size_t room_of(std::string_view part) { return part.size(); }
+  template <std::size_t n>
+  static char* copy(char* to, const char (&part)[n]) {
+    std::memcpy(to, part, n);
+    return to + n - 1;
+  }
+  static char* copy(char* to, const ShortText& part) { return part.copy_to(to); }
+  static char* copy(char* to, std::string_view part) {
+    std::memcpy(to, part.data(), part.size());
+    return to + part.size();
   }
 
   std::string text_;  // and behind `size_` room for more

@@ -80,8 +80,8 @@ void ValueText::symbol(Writer& to, Expr s, bool wide) const {
   const auto found = symbols_.find(s.node());
   INKLE_CHECK(found != symbols_.end(), "kernel {}: '{}' has no value here", k_.name, s.name());
   const Symbol& known = found->second;
-  if (wide && !known.wide) to.add({"(i64)"});
-  to.add({known.value == kernel::kNone ? known.text : of(known.value)});
+  if (wide && !known.wide) to.add("(i64)");
+  to.add(known.value == kernel::kNone ? known.text : of(known.value));
 }
 
 void ValueText::join(Expr outer, Expr inner, std::int64_t extent, Expr joint) {
