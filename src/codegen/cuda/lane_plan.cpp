@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "kernel/lanes.h"
+#include "sym/symbols.h"
 
 namespace inkle::codegen::cuda {
 
@@ -70,25 +71,24 @@ bool is_control(Op op) {
   }
 }
 
-}  // namespace
-
-std::vector<Expr> expressions(const Operation& op) {
+// Whether the predicate holds for all expressions of the operation: of its index, its accesses or
+// its bounds.
+template <class Predicate>
+bool all_expressions(const Operation& op, const Predicate& holds) {
   if (const auto* access = kernel::access_of(op)) {
-    std::vector<Expr> all = access->indices;
-    if (const auto* copy = std::get_if<kernel::Copy>(&op.detail)) {
-      all.insert(all.end(), copy->from.indices.begin(), copy->from.indices.end());
-    }
-    return all;
+    const auto* copy = std::get_if<kernel::Copy>(&op.detail);
+    return std::ranges::all_of(access->indices, holds) &&
+           (copy == nullptr || std::ranges::all_of(copy->from.indices, holds));
   }
-  if (const auto* index = std::get_if<kernel::IndexOf>(&op.detail)) return {index->expression};
+  if (const auto* index = std::get_if<kernel::IndexOf>(&op.detail)) return holds(index->expression);
   if (const auto* loop = std::get_if<kernel::Loop>(&op.detail)) {
-    return {loop->begin, loop->end, loop->step};
+    return holds(loop->begin) && holds(loop->end) && holds(loop->step);
   }
-  if (const auto* symbolic = std::get_if<kernel::Symbolic>(&op.detail)) {
-    if (!symbolic->extent.is_null()) return {symbolic->extent};
-  }
-  return {};
+  const auto* symbolic = std::get_if<kernel::Symbolic>(&op.detail);
+  return symbolic == nullptr || symbolic->extent.is_null() || holds(symbolic->extent);
 }
+
+}  // namespace
 
 const Operation* first_counter(const kernel::Kernel& kernel, const Operation& op) {
   if (op.op != Op::compute) return nullptr;
@@ -124,7 +124,8 @@ LanePlan::LanePlan(const kernel::Kernel& kernel)
       is_stored_(kernel.values.size(), false),
       segment_of_(kernel.values.size(), kNowhere),
       widths_(kernel.operations.size(), 1),
-      pairs_(kernel.operations.size(), false) {
+      pairs_(kernel.operations.size(), false),
+      plans_(kernel.regions.size()) {
   for (const Operation& op : k_.operations) {
     if (op.op == Op::indirect || op.op == Op::bind) {
       symbols_[std::get<kernel::Symbolic>(op.detail).symbol.node()] = op.results[0];
@@ -137,11 +138,6 @@ LanePlan::LanePlan(const kernel::Kernel& kernel)
     plan(k_.operations[o].regions[0]);
     note_uses(k_.operations[o].regions[0]);
   }
-}
-
-const std::vector<Segment>* LanePlan::segments(RegionId region) const {
-  const auto found = plans_.find(region);
-  return found == plans_.end() ? nullptr : &found->second;
 }
 
 // --- Vector regions --------------------------------------------------------------------------
@@ -177,9 +173,15 @@ void LanePlan::find_widths(RegionId region, const kernel::Vector& vector) {
 
 // Casts of which only whole accesses store the results.
 void LanePlan::find_pairs() {
+  std::vector<OperationId> casts;
+  for (OperationId o = 0; o < k_.operations.size(); ++o) {
+    const Operation& op = k_.operations[o];
+    if (is_narrowing(k_, op) && varies_[op.results[0]]) casts.push_back(o);
+  }
+  if (casts.empty()) return;
   std::vector<bool> other(k_.values.size(), false);
-  for (const Operation& op : k_.operations) {
-    const auto o = static_cast<OperationId>(&op - k_.operations.data());
+  for (OperationId o = 0; o < k_.operations.size(); ++o) {
+    const Operation& op = k_.operations[o];
     const bool stores = op.op == Op::store && widths_[o] > 1;
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       if (!stores || i + 1 != op.operands.size()) other[op.operands[i]] = true;
@@ -188,12 +190,7 @@ void LanePlan::find_pairs() {
   for (const kernel::Region& region : k_.regions) {
     for (const ValueId v : region.yields) other[v] = true;
   }
-  for (OperationId o = 0; o < k_.operations.size(); ++o) {
-    const Operation& op = k_.operations[o];
-    if (!op.results.empty() && varies_[op.results[0]] && is_narrowing(k_, op)) {
-      pairs_[o] = !other[op.results[0]];
-    }
-  }
+  for (const OperationId o : casts) pairs_[o] = !other[k_.operations[o].results[0]];
 }
 
 LanePlan::Effects LanePlan::effects(const Operation& op) const {
@@ -205,10 +202,10 @@ LanePlan::Effects LanePlan::effects(const Operation& op) const {
 }
 
 bool LanePlan::varies(Expr e) const {
-  const auto symbols = sym::symbols(e);
-  return std::any_of(symbols.begin(), symbols.end(), [&](Expr s) {
+  return !sym::all_symbols(e, [&](Expr s) {
+    if (s == lane_) return false;
     const auto found = symbols_.find(s.node());
-    return s == lane_ || (found != symbols_.end() && varies_[found->second]);
+    return found == symbols_.end() || !varies_[found->second];
   });
 }
 
@@ -232,9 +229,8 @@ bool LanePlan::is_lane_operation(OperationId o) const {
     case Op::atomic: {
       const Access& access = *kernel::access_of(op);
       if (access.form == Form::splat) return false;
-      const auto all = expressions(op);
       return varies_[op.operands.back()] ||
-             std::any_of(all.begin(), all.end(), [&](Expr e) { return varies(e); });
+             !all_expressions(op, [&](Expr e) { return !varies(e); });
     }
     case Op::compute:
       return varies_[op.results[0]] && std::get<kernel::Compute>(op.detail).form != Form::wide;
@@ -243,24 +239,28 @@ bool LanePlan::is_lane_operation(OperationId o) const {
   }
 }
 
+// Calls f with the values that symbols of the operation's expressions are.
+template <class F>
+void LanePlan::for_each_symbol(const Operation& op, const F& f) const {
+  if (symbols_.empty()) return;
+  const auto visit = [&](Expr s) {
+    const auto found = symbols_.find(s.node());
+    if (found != symbols_.end()) f(found->second);
+    return true;
+  };
+  (void)all_expressions(op, [&](Expr e) { return sym::all_symbols(e, visit); });
+}
+
 // Calls f with the values that the operation needs; `inside`: also those of its regions.
 template <class F>
 void LanePlan::for_each_use(const Operation& op, bool inside, const F& f) const {
-  const auto of_symbols = [&](const Operation& one) {
-    for (const Expr e : expressions(one)) {
-      for (const Expr s : sym::symbols(e)) {
-        const auto found = symbols_.find(s.node());
-        if (found != symbols_.end()) f(found->second);
-      }
-    }
-  };
   if (const kernel::Operation* counter = first_counter(k_, op)) {
     f(op.operands[0]);
-    of_symbols(*counter);
+    for_each_symbol(*counter, f);
     return;
   }
   for (const ValueId v : op.operands) f(v);
-  of_symbols(op);
+  for_each_symbol(op, f);
   if (!inside) return;
   for (const RegionId r : op.regions) {
     for (const OperationId o : k_.regions[r].operations) for_each_use(k_.operations[o], true, f);
@@ -300,7 +300,8 @@ void LanePlan::place(OperationId o, Open& open, std::vector<Segment>& done) {
     return;
   }
   const bool alone = does.control || does.writes;
-  if (alone || needs_lanes(o, open.segment.number) || (open.writes && does.reads)) {
+  const bool has_lanes = !open.segment.lanes.empty();
+  if (alone || (open.writes && does.reads) || (has_lanes && needs_lanes(o, open.segment.number))) {
     flush(open, done);
   }
   open.segment.before.push_back(o);
@@ -341,7 +342,7 @@ void LanePlan::note_use(ValueId v, std::uint32_t segment) {
 }
 
 void LanePlan::note_uses(RegionId region) {
-  const std::vector<Segment>& all = plans_.at(region);
+  const std::vector<Segment>& all = plans_[region];
   for (const Segment& segment : all) {
     for (const auto* list : {&segment.before, &segment.after}) {
       for (const OperationId o : *list) {

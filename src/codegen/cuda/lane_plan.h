@@ -27,7 +27,9 @@ class LanePlan {
 
   // Of a region that is a vector region, or inside of one and not inside of its lanes; null:
   // others.
-  [[nodiscard]] const std::vector<Segment>* segments(kernel::RegionId region) const;
+  [[nodiscard]] const std::vector<Segment>* segments(kernel::RegionId region) const {
+    return plans_[region].empty() ? nullptr : &plans_[region];
+  }
   [[nodiscard]] bool varies(kernel::ValueId v) const { return varies_[v]; }
   // Of a value that varies: whether it is an array.
   [[nodiscard]] bool is_array(kernel::ValueId v) const { return !is_lane_[v] || is_stored_[v]; }
@@ -60,6 +62,8 @@ class LanePlan {
   void note_uses(kernel::RegionId region);
   void note_use(kernel::ValueId v, std::uint32_t segment);
   template <class F>
+  void for_each_symbol(const kernel::Operation& op, const F& f) const;
+  template <class F>
   void for_each_use(const kernel::Operation& op, bool inside, const F& f) const;
 
   const kernel::Kernel& k_;
@@ -70,13 +74,10 @@ class LanePlan {
   std::vector<bool> pairs_;                // by operation
   std::vector<kernel::OperationId> vectors_;
   std::unordered_map<const sym::Node*, kernel::ValueId> symbols_;  // of indirect and bind
-  std::unordered_map<kernel::RegionId, std::vector<Segment>> plans_;
+  std::vector<std::vector<Segment>> plans_;                        // by region; empty: none
   std::uint32_t segments_ = 0;
   sym::Expr lane_;  // of the region that is being planned
 };
-
-// The expressions of an operation: of its index, its accesses or its bounds.
-[[nodiscard]] std::vector<sym::Expr> expressions(const kernel::Operation& op);
 
 // Of random words of consecutive counters: the operation that is their counter; null: others.
 [[nodiscard]] const kernel::Operation* first_counter(const kernel::Kernel& kernel,

@@ -19,6 +19,7 @@ using kernel::ValueId;
 AsynchronousPrinter::AsynchronousPrinter(const kernel::Kernel& kernel, ValueText& text,
                                          const MemoryText& memory, Writer& out)
     : kernel_(kernel), text_(text), memory_(memory), out_(out) {
+  if (kernel.fragments.empty()) return;
   // An array that two values are made of in place, or that is read again, would be both of them.
   std::vector<int> taken(kernel.values.size(), 0);
   uses_.resize(kernel.values.size(), 0);
