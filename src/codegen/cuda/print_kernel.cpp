@@ -54,18 +54,21 @@ class KernelPrinter {
   // Whether blocks read what others have written before a counter: memory that then changes while
   // the kernel runs, which a pointer of its own would deny.
   bool reads_of_others() const {
-    std::vector<bool> loaded(k_.memories.size()), stored(k_.memories.size());
-    bool acquires = false;
-    for (const kernel::Operation& o : k_.operations) {
+    const auto acquires = [](const kernel::Operation& o) {
       const kernel::Access* access = kernel::access_of(o);
-      if (access == nullptr) continue;
-      (o.op == kernel::Op::load ? loaded : stored)[access->memory] = true;
-      acquires = acquires || access->order == kernel::Order::acquire ||
-                 access->order == kernel::Order::acquire_release;
+      return access != nullptr && (access->order == kernel::Order::acquire ||
+                                   access->order == kernel::Order::acquire_release);
+    };
+    if (std::ranges::none_of(k_.operations, acquires)) return false;
+    std::vector<bool> loaded(k_.memories.size()), stored(k_.memories.size());
+    for (const kernel::Operation& o : k_.operations) {
+      if (const kernel::Access* access = kernel::access_of(o)) {
+        (o.op == kernel::Op::load ? loaded : stored)[access->memory] = true;
+      }
     }
     MemoryId m = 0;
     while (m < k_.parameter_count && !(loaded[m] && stored[m])) ++m;
-    return acquires && m < k_.parameter_count;
+    return m < k_.parameter_count;
   }
 
   ShortText pointer_type(MemoryId m) const {

@@ -15,6 +15,12 @@ namespace inkle::codegen::cuda {
 using sym::Expr;
 using sym::Kind;
 
+void Writer::grow(std::size_t bytes) {
+  // Not all at once: what is grown is filled.
+  constexpr std::size_t kStep = 1024;
+  text_.resize(size_ + bytes + kStep);
+}
+
 std::string_view type_of(DType dtype) {
   switch (dtype) {
     case DType::boolean:
@@ -48,6 +54,8 @@ namespace {
 // Of a finite number; `suffix` is that of its type.
 template <class Real>
 ShortText decimal(Real value, std::string_view suffix) {
+  if (value == 0 && !std::signbit(value)) return {"0.0", suffix};
+  if (value == 1) return {"1.0", suffix};
   char text[32];
   const std::string_view shortest(
       text, static_cast<std::size_t>(fmt::format_to(text, "{}", value) - text));
@@ -93,11 +101,8 @@ constexpr double kMost32 = std::numeric_limits<std::int32_t>::max();
 }  // namespace
 
 bool Widths::fits32(Expr e) {
-  if (const auto known = fits_.find(e.node()); known != fits_.end()) return known->second;
   // Most are so small that the reach of their symbols shows it.
-  const bool fits = reach(e) <= kMost32 || of(e).fits;
-  fits_.emplace(e.node(), fits);
-  return fits;
+  return fits_.of(e, [this](Expr one) { return reach(one) <= kMost32 || of(one).fits; });
 }
 
 // What the reach of its symbols tells: no value of e and of its parts is farther from 0. Infinity:
@@ -134,8 +139,11 @@ double Widths::reach(Expr e) {
 }
 
 Widths::Width Widths::of(Expr e) {
+  return known_.of(e, [this](Expr one) { return find_out(one); });
+}
+
+Widths::Width Widths::find_out(Expr e) {
   const bool is_leaf = e.kind() == Kind::constant || e.kind() == Kind::symbol;
-  if (const auto known = known_.find(e.node()); known != known_.end()) return known->second;
   const sym::Range range = sym::bounds(e);
   Width out;
   out.fits = range.low >= std::numeric_limits<std::int32_t>::min() &&
@@ -153,7 +161,6 @@ Widths::Width Widths::of(Expr e) {
     }
     out.fits = out.fits && magnitude <= kMost32;
   }
-  known_.emplace(e.node(), out);
   return out;
 }
 

@@ -3,11 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "abi/dtype.h"
@@ -21,7 +21,7 @@ using abi::DType;
 
 class Writer {
  public:
-  explicit Writer(std::size_t expected = 256) : text_(expected, ' ') {}
+  explicit Writer(std::size_t expected = 0) { text_.reserve(expected); }
 
   // A line of parts, which are texts.
   template <class... Parts>
@@ -85,9 +85,11 @@ class Writer {
 
  private:
   char* room(std::size_t bytes) {
-    if (size_ + bytes > text_.size()) text_.resize(2 * (size_ + bytes));
+    if (bytes > text_.size() - size_) [[unlikely]]
+      grow(bytes);
     return text_.data() + size_;
   }
+  void grow(std::size_t bytes);
 
   template <std::size_t n>
   static std::size_t room_of(const char (&)[n]) {
@@ -117,6 +119,28 @@ class Writer {
 // `real` for floats, else `integer`.
 [[nodiscard]] ShortText literal(DType dtype, double real, std::int64_t integer);
 
+// What has been found out about expressions lately.
+template <class Value>
+class RecentExpressions {
+ public:
+  // `find_out` is called where the value is not known.
+  template <class F>
+  [[nodiscard]] Value of(sym::Expr e, const F& find_out) {
+    Entry& entry = entries_[e.id() % entries_.size()];
+    if (entry.expression == e) return entry.value;
+    const Value value = find_out(e);
+    entry = {e, value};
+    return value;
+  }
+
+ private:
+  struct Entry {
+    sym::Expr expression;
+    Value value{};
+  };
+  std::array<Entry, 64> entries_;
+};
+
 // Whether expressions are within 32 bits, with all their parts. Facts about symbols must not
 // change.
 class Widths {
@@ -128,10 +152,11 @@ class Widths {
     bool fits = false;
     double most = 0;  // no value is farther from 0
   };
-  Width of(sym::Expr e);
+  [[nodiscard]] Width of(sym::Expr e);
+  [[nodiscard]] Width find_out(sym::Expr e);
   [[nodiscard]] double reach(sym::Expr e);
-  std::unordered_map<const sym::Node*, bool> fits_;
-  std::unordered_map<const sym::Node*, Width> known_;
+  RecentExpressions<bool> fits_;
+  RecentExpressions<Width> known_;
 };
 
 // Writes the value of an index expression: an int if it fits 32 bits and is not `wide`, else i64.

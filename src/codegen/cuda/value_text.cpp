@@ -100,7 +100,7 @@ Expr ValueText::joined(Expr e) const {
 }
 
 void ValueText::index(Writer& to, Expr e, bool wide) {
-  e = joined(e);
+  if (!joints_.empty()) e = joined_.of(e, [this](Expr one) { return joined(one); });
   if (!in_lanes_ && !lane_.is_null() && sym::contains(e, lane_)) {
     const std::pair<Expr, Expr> map[] = {{lane_, lane_.context().constant(0)}};
     e = sym::substitute(e, map);

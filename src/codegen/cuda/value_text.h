@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <unordered_map>
+#include <vector>
 
 #include "codegen/cuda/lane_plan.h"
 #include "codegen/cuda/text.h"
@@ -77,6 +79,7 @@ class ValueText {
   std::vector<bool> has_widened_, is_narrow_;
   std::unordered_map<const sym::Node*, Symbol> symbols_;
   Widths widths_;
+  RecentExpressions<sym::Expr> joined_;
   std::vector<Joint> joints_;
   sym::Expr lane_;
   int lanes_ = 1;
