@@ -97,20 +97,20 @@ class KernelPrinter {
     if (is_table()) {
       out_.add("const __grid_constant__ Table_", name, " table, ");
     } else {
-      parameters(out_);
+      parameters();
     }
     if (has_workspace()) out_.add("char* workspace, ");
     out_.end_open("u32* status) {");
     if (is_table()) find_instance();
   }
 
-  void parameters(Writer& to) const {
+  void parameters() {
     for (MemoryId m = 0; m < k_.parameter_count; ++m) {
-      if (!is_map(m)) to.add(parameter(m), ", ");
+      if (!is_map(m)) out_.add(parameter(m), ", ");
     }
-    for (std::size_t s = 0; s < k_.sizes.size(); ++s) to.add("i64 ", numbered('n', s), ", ");
+    for (std::size_t s = 0; s < k_.sizes.size(); ++s) out_.add("i64 ", numbered('n', s), ", ");
     for (MemoryId m = 0; m < k_.parameter_count; ++m) {
-      if (is_map(m)) to.add("const __grid_constant__ TensorMap ", memory_.name(m), ", ");
+      if (is_map(m)) out_.add("const __grid_constant__ TensorMap ", memory_.name(m), ", ");
     }
   }
 

@@ -13,9 +13,9 @@ using kernel::OperationId;
 using kernel::RegionId;
 using kernel::ValueId;
 
-void RegionPrinter::region(RegionId id, const Ids& targets, std::size_t first) {
+void RegionPrinter::region(RegionId id, Ids targets, std::size_t first) {
   const kernel::Region& r = k_.regions[id];
-  const Ids yields(r.yields.begin() + static_cast<std::ptrdiff_t>(first), r.yields.end());
+  const Ids yields = Ids(r.yields).subspan(first);
   const std::vector<Segment>* segments =
       text_.lanes() > 1 && !text_.in_lanes() ? plan_.segments(id) : nullptr;
   if (segments == nullptr) {
@@ -56,6 +56,12 @@ void RegionPrinter::operation(OperationId o) {
       }
       return out_.end(");");
     }
+    case Op::constant:
+    case Op::index:
+    case Op::compute:
+    case Op::load:
+    case Op::store:
+      return operations_.print(o);
     default:
       if (!asynchronous_.print(o)) operations_.print(o);
   }
@@ -76,7 +82,7 @@ void RegionPrinter::declare_lanes(const Segment& segment) {
   for (const OperationId o : segment.lanes) declare(declare, o);
 }
 
-void RegionPrinter::segment(const Segment& segment, const Ids& targets, const Ids& yields) {
+void RegionPrinter::segment(const Segment& segment, Ids targets, Ids yields) {
   for (const OperationId o : segment.before) operation(o);
   declare_lanes(segment);
   const bool assigns =
@@ -96,9 +102,10 @@ void RegionPrinter::segment(const Segment& segment, const Ids& targets, const Id
 
 // Outside of the loop over lanes what varies by lane has been assigned already, and inside of it
 // what does not is not; elsewhere there is but one way.
-void RegionPrinter::assign(const Ids& targets, const Ids& yields, bool in_lanes) {
+void RegionPrinter::assign(Ids targets, Ids yields, bool in_lanes) {
   const bool by_lanes = text_.lanes() > 1 && (in_lanes || !text_.in_lanes());
   std::vector<std::pair<ShortText, ShortText>> all;
+  all.reserve(targets.size());
   bool crosses = false;
   for (std::size_t i = 0; i < targets.size(); ++i) {
     if (by_lanes && plan_.varies(targets[i]) != in_lanes) continue;
@@ -139,7 +146,7 @@ void RegionPrinter::vector(const Operation& op) {
 // --- Control ---------------------------------------------------------------------------------
 
 // Carried values are variables that the loop assigns.
-void RegionPrinter::begin_carried(const Ids& arguments, const Ids& initial, std::size_t first) {
+void RegionPrinter::begin_carried(Ids arguments, Ids initial, std::size_t first) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const ValueId v = arguments[i];
     const ValueId start = initial[first + i];
@@ -164,7 +171,7 @@ void RegionPrinter::open_loop(const kernel::Loop& loop) {
   else if (loop.kind == kernel::LoopKind::rolled)
     out_.put("#pragma unroll 1");
   else if (loop.unroll > 1)
-    out_.line("#pragma unroll {}", loop.unroll);
+    out_.put("#pragma unroll ", digits(loop.unroll));
   const sym::Expr variable = loop.variable;
   // The variable is compared with the end once more than it has values.
   const bool wide = !text_.fits32(variable) || !text_.fits32(loop.begin) || !text_.fits32(loop.end);
@@ -206,7 +213,7 @@ void RegionPrinter::repeat(const Operation& op) {
   out_.open("do");
   for (const OperationId o : inside.operations) operation(o);
   out_.line("{} = {};", again, text_.of(inside.yields[0]));
-  assign(inside.arguments, Ids(inside.yields.begin() + 1, inside.yields.end()), false);
+  assign(inside.arguments, Ids(inside.yields).subspan(1), false);
   out_.close(fmt::format(" while ({});", again));
   for (std::size_t i = 0; i < op.results.size(); ++i) {
     text_.alias(op.results[i], inside.arguments[i]);

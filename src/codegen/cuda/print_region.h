@@ -1,6 +1,7 @@
 // Regions of a kernel: loops, branches and the lanes of vector regions.
 #pragma once
 
+#include <span>
 #include <unordered_map>
 
 #include "codegen/cuda/print_asynchronous.h"
@@ -24,15 +25,15 @@ class RegionPrinter {
   [[nodiscard]] bool can_fail() const { return operations_.can_fail(); }
 
  private:
-  using Ids = kernel::Values;
+  using Ids = std::span<const kernel::ValueId>;
 
   // The region's operations; then `targets` become what it yields, from yield `first` on.
-  void region(kernel::RegionId id, const Ids& targets, std::size_t first = 0);
+  void region(kernel::RegionId id, Ids targets, std::size_t first = 0);
   void operation(kernel::OperationId o);
-  void segment(const Segment& segment, const Ids& targets, const Ids& yields);
+  void segment(const Segment& segment, Ids targets, Ids yields);
   void declare_lanes(const Segment& segment);
-  void assign(const Ids& targets, const Ids& yields, bool in_lanes);
-  void begin_carried(const Ids& arguments, const Ids& initial, std::size_t first);
+  void assign(Ids targets, Ids yields, bool in_lanes);
+  void begin_carried(Ids arguments, Ids initial, std::size_t first);
   void loop(const kernel::Operation& op);
   void repeat(const kernel::Operation& op);
   void fold(const kernel::Operation& op);

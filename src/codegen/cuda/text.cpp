@@ -16,9 +16,20 @@ using sym::Expr;
 using sym::Kind;
 
 void Writer::grow(std::size_t bytes) {
-  // Not all at once: what is grown is filled.
+  // In steps: what is grown is filled.
   constexpr std::size_t kStep = 1024;
-  text_.resize(size_ + bytes + kStep);
+  const std::size_t written = size();
+  text_.resize(written + bytes + kStep);
+  end_ = text_.data() + written;
+  limit_ = text_.data() + text_.size();
+}
+
+std::string Writer::take() {
+  text_.resize(size());
+  std::string text = std::move(text_);
+  text_.clear();
+  end_ = limit_ = text_.data();
+  return text;
 }
 
 std::string_view type_of(DType dtype) {
@@ -54,6 +65,7 @@ namespace {
 // Of a finite number; `suffix` is that of its type.
 template <class Real>
 ShortText decimal(Real value, std::string_view suffix) {
+  // What most are.
   if (value == 0 && !std::signbit(value)) return {"0.0", suffix};
   if (value == 1) return {"1.0", suffix};
   char text[32];
@@ -216,7 +228,10 @@ class IndexPrinter {
       const std::size_t at = out_.size();
       if (!is_first) out_.add(" + ");
       print(operand);
-      if (!is_first && out_.since(at)[3] == '-') out_.replace(at, 4, " - ");
+      if (!is_first && out_.since(at)[3] == '-') {
+        const std::string negated(out_.since(at + 4));
+        out_.replace(at, concat({" - ", negated}));
+      }
       is_first = false;
     }
   }
@@ -225,7 +240,8 @@ class IndexPrinter {
     bool is_first = true;
     for (const Expr operand : e.operands()) {
       const bool nested = operand.kind() == Kind::add;
-      out_.add(is_first ? "" : " * ", nested ? "(" : "");
+      if (!is_first) out_.add(" * ");
+      if (nested) out_.add("(");
       print(operand);
       if (nested) out_.add(")");
       is_first = false;
@@ -269,7 +285,7 @@ class IndexPrinter {
     print(by);
     if (divisors.low <= 0 && divisors.high >= 0) {
       const std::string_view divisor = out_.since(at);
-      out_.replace(at, divisor.size(), concat({"((", divisor, ") == 0 ? 1 : (", divisor, "))"}));
+      out_.replace(at, concat({"((", divisor, ") == 0 ? 1 : (", divisor, "))"}));
     }
     out_.add(")");
   }

@@ -19,9 +19,15 @@ namespace inkle::codegen::cuda {
 
 using abi::DType;
 
+// Text that grows at its end.
 class Writer {
  public:
-  explicit Writer(std::size_t expected = 0) { text_.reserve(expected); }
+  explicit Writer(std::size_t expected = 0) {
+    text_.reserve(expected);
+    end_ = limit_ = text_.data();
+  }
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
 
   // A line of parts, which are texts.
   template <class... Parts>
@@ -37,7 +43,7 @@ class Writer {
   template <class... Parts>
   void begin(const Parts&... parts) {
     std::memset(room(indent_), ' ', indent_);
-    size_ += indent_;
+    end_ += indent_;
     add(parts...);
   }
   // The text of a kernel is some ten thousand parts. Those of a known size are copied without a
@@ -46,7 +52,7 @@ class Writer {
   void add(const Parts&... parts) {
     char* at = room((room_of(parts) + ... + 0));
     ((at = copy(at, parts)), ...);
-    size_ = static_cast<std::size_t>(at - text_.data());
+    end_ = at;
   }
   template <class... Parts>
   void end(const Parts&... parts) {
@@ -70,24 +76,21 @@ class Writer {
     put("}", parts...);
   }
 
-  [[nodiscard]] std::size_t size() const { return size_; }
-  [[nodiscard]] std::string_view since(std::size_t at) const {
-    return std::string_view(text_).substr(at, size_ - at);
+  [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(end_ - text_.data()); }
+  [[nodiscard]] std::string_view since(std::size_t at) const { return {text_.data() + at, end_}; }
+  // What has been written since then becomes this.
+  void replace(std::size_t at, std::string_view by) {
+    end_ = text_.data() + at;
+    add(by);
   }
-  void replace(std::size_t at, std::size_t bytes, std::string_view by) {
-    text_.replace(at, bytes, by);
-    size_ += by.size() - bytes;
-  }
-  [[nodiscard]] std::string take() {
-    text_.resize(std::exchange(size_, 0));
-    return std::move(text_);
-  }
+  [[nodiscard]] std::string take();
 
  private:
+  // The end, behind which there is room for so much.
   char* room(std::size_t bytes) {
-    if (bytes > text_.size() - size_) [[unlikely]]
+    if (bytes > static_cast<std::size_t>(limit_ - end_)) [[unlikely]]
       grow(bytes);
-    return text_.data() + size_;
+    return end_;
   }
   void grow(std::size_t bytes);
 
@@ -108,8 +111,9 @@ class Writer {
     return to + part.size();
   }
 
-  std::string text_;  // and behind `size_` room for more
-  std::size_t size_ = 0;
+  std::string text_;  // and behind its end room for more
+  char* end_ = nullptr;
+  char* limit_ = nullptr;
   std::size_t indent_ = 0;
 };
 
