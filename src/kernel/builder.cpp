@@ -29,7 +29,7 @@ RegionId new_region(Kernel& kernel, const TypeList& arguments) {
 }  // namespace
 
 Builder::Builder(Kernel& kernel, sym::Context& context) : kernel_(kernel), context_(context) {
-  constexpr std::size_t kUsual = 128;
+  constexpr std::size_t kUsual = 192;
   if (kernel_.body == kNone) {
     kernel_.operations.reserve(kUsual);
     kernel_.values.reserve(kUsual);
@@ -59,7 +59,7 @@ Expr Builder::axis(AxisKind kind, Expr extent) {
 
 Values Builder::operation(Op op, const Values& operands, const TypeList& results, Detail detail,
                           const std::vector<RegionSpec>& regions) {
-  Operation made{op, operands, {}, {}, std::move(detail)};
+  Regions inside;
   for (const RegionSpec& spec : regions) {
     const RegionId id = new_region(kernel_, spec.arguments);
     const RegionId outside = std::exchange(region_, id);
@@ -67,12 +67,12 @@ Values Builder::operation(Op op, const Values& operands, const TypeList& results
     Values yields = spec.body ? spec.body(arguments) : Values();
     kernel_.regions[id].yields = std::move(yields);
     region_ = outside;
-    made.regions.push_back(id);
+    inside.push_back(id);
   }
   const auto id = static_cast<OperationId>(kernel_.operations.size());
-  for (const Type& type : results) made.results.push_back(new_value(kernel_, type, id, kNone));
-  Values values = made.results;
-  kernel_.operations.push_back(std::move(made));
+  Values values;
+  for (const Type& type : results) values.push_back(new_value(kernel_, type, id, kNone));
+  kernel_.operations.push_back({op, operands, values, inside, std::move(detail)});
   kernel_.regions[region_].operations.push_back(id);
   return values;
 }

@@ -40,11 +40,13 @@ class Splitter {
       : builder_(builder), kernel_(builder.kernel()), info_(kernel_.detail<Vector>(vector)) {
     const RegionId region = kernel_[vector].regions[0];
     yields_ = kernel_.regions[region].yields;
+    defined_.assign(kernel_.values.size(), kNowhere);
     for (const OperationId id : kernel_.regions[region].operations) {
       const bool out = is_outside(id);
       if (parts_.empty() || parts_.back().is_outside != out) parts_.push_back({out, {}, {}, {}});
       parts_.back().operations.push_back(id);
-      for (const ValueId v : kernel_[id].results) defined_[v] = parts_.size() - 1;
+      for (const ValueId v : kernel_[id].results)
+        defined_[v] = static_cast<std::uint32_t>(parts_.size() - 1);
     }
   }
 
@@ -53,8 +55,7 @@ class Splitter {
       for (const OperationId id : parts_[p].operations) find_uses(id, p);
     }
     for (const ValueId v : yields_) {
-      const auto found = defined_.find(v);  // else a value from outside
-      if (found != defined_.end()) parts_[found->second].yields.push_back(v);
+      if (defined_[v] != kNowhere) parts_[defined_[v]].yields.push_back(v);
     }
     std::unordered_map<ValueId, ValueId> results;
     for (std::size_t p = 0; p < parts_.size(); ++p) {
@@ -74,6 +75,7 @@ class Splitter {
   }
 
  private:
+  static constexpr std::uint32_t kNowhere = 0xffffffff;  // outside of the region
   struct Part {
     bool is_outside = false;
     std::vector<OperationId> operations;
@@ -91,8 +93,7 @@ class Splitter {
   }
 
   void use(ValueId value, std::size_t part) {
-    const auto found = defined_.find(value);
-    if (found == defined_.end() || found->second == part) return;
+    if (defined_[value] == kNowhere || defined_[value] == part) return;
     INKLE_CHECK(!parts_[part].is_outside, "kernel {}: what stands outside uses a lane's value",
                 kernel_.name);
     Values& taken = parts_[part].taken;
@@ -132,7 +133,7 @@ class Splitter {
                                            list.push_back(id);
                                          }
                                          for (const auto& [value, memory] : kept_) {
-                                           if (defined_.at(value) == part) {
+                                           if (defined_[value] == part) {
                                              builder_.store(memory, {info.lane}, value, Form::wide);
                                            }
                                          }
@@ -169,7 +170,7 @@ class Splitter {
   const Vector info_;
   Values yields_;
   std::vector<Part> parts_;
-  std::unordered_map<ValueId, std::size_t> defined_;  // the part
+  std::vector<std::uint32_t> defined_;  // by value: the part
   std::map<ValueId, MemoryId> kept_;
   std::size_t names_ = 0;
 };
