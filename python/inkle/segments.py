@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import torch
 from torch.fx.node import Node
@@ -178,6 +178,16 @@ def _writes(node: Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
+def _written(node: Node) -> Iterator[Node]:
+    """The operands that a call of an op with a schema writes to."""
+    parameters = node.target._schema.arguments
+    given = {p.name: a for p, a in zip(parameters, node.args)} | node.kwargs
+    for p in parameters:
+        value = given.get(p.name)
+        if p.alias_info is not None and p.alias_info.is_write:
+            yield from (v for v in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(v, Node))
+
+
 # --- Parts ----------------------------------------------------------------------------------------
 
 
@@ -240,8 +250,10 @@ def _make_part(
     """``computed``: nodes of expressions that Python computes."""
     if not nodes:
         return None
-    own = set(nodes)
-    inputs = list(dict.fromkeys(i for n in nodes for i in n.all_input_nodes if i not in own))
+    views = _views_of_written(gm, nodes)
+    own = {*nodes, *views}
+    inputs = [i for n in [*views, *nodes] for i in n.all_input_nodes if i not in own]
+    inputs = list(dict.fromkeys(inputs))
     # Arguments for all symbols of the sizes, which the compiler reads from integer arguments.
     known = _symbols_of(inputs, True)
     for symbol in _symbols_of(inputs + nodes, False).keys() - known.keys():
@@ -255,12 +267,28 @@ def _make_part(
     for node in inputs:
         made[node] = graph.placeholder(node.name)
         made[node].meta = dict(node.meta)
-    for node in nodes:
+    for node in [*views, *nodes]:
         made[node] = graph.node_copy(node, lambda n: made[n])
-    outputs = [n for n in nodes if any(user not in own for user in n.users)]
+    outputs = [n for n in nodes if any(user not in nodes for user in n.users)]
     output = graph.output(tuple(made[n] for n in outputs))
     output.meta = {}
-    return _Part(torch.fx.GraphModule(gm, graph), inputs, outputs, own)
+    return _Part(torch.fx.GraphModule(gm, graph), inputs, outputs, set(nodes))
+
+
+def _views_of_written(gm: torch.fx.GraphModule, nodes: list[Node]) -> list[Node]:
+    """Views that other parts make of what these nodes write, and these nodes read: made in this part, too,
+    so that the compiler sees what they share memory with."""
+    written = {storage_of(a) for n in nodes if _writes(n) for a in _written(n)} - {None}
+    if not written:
+        return []
+    views, left = set(nodes), list(nodes)
+    while left:
+        for node in left.pop().all_input_nodes:
+            shares = any(t.untyped_storage()._cdata in written for t in tensors_of(node.meta.get("val")))
+            if node.op == "call_function" and node not in views and shares:
+                views.add(node)
+                left.append(node)
+    return [n for n in gm.graph.nodes if n in views and n not in nodes]
 
 
 def _symbols_of(nodes: list[Node], whole: bool) -> dict[Any, Node]:

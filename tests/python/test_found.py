@@ -351,3 +351,22 @@ def test_strides_beyond_an_element_whose_place_varies(offset: int | None) -> Non
     for n in (4, 7, 1):
         assert torch.equal(compiled(x, n), read(x, n)), n
     assert not any(r.fault for r in inkle.reports())
+
+
+def test_a_view_beside_a_number_of_python_s_and_a_write_to_what_it_is_of() -> None:
+    """The number cuts the graph between the view and what reads it, and the write comes last."""
+    torch._dynamo.reset()
+
+    def write(x: torch.Tensor, n: int) -> tuple[torch.Tensor, torch.Tensor]:
+        repeated = x[..., ::2].repeat_interleave(2, -1)
+        x.bernoulli_(0.5)
+        return repeated, x + (n ^ n)
+
+    compiled = torch.compile(write, backend="inkle", dynamic=True, options={"random": "eager"})
+    for n in (-(2**63) + 1, 3):
+        x, y = torch.arange(3.0) + 3, torch.arange(3.0) + 3
+        torch.manual_seed(0)
+        expected = write(x, n)
+        torch.manual_seed(0)
+        results = compiled(y, n)
+        assert all(torch.equal(r, e) for r, e in zip((*results, y), (*expected, x)))
