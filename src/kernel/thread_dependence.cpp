@@ -8,39 +8,46 @@
 namespace inkle::kernel {
 namespace {
 
-constexpr AxisSet kAll = ~AxisSet{0};
+constexpr AxisId kLast = 30;
+constexpr AxisSet kKnown = AxisSet{1} << 31;  // of values_ alone
+constexpr AxisSet kAll = ~kKnown;
 
 }  // namespace
 
-AxisSet bit_of_axis(AxisId axis) { return AxisSet{1} << std::min<AxisId>(axis, 63); }
+AxisSet bit_of_axis(AxisId axis) { return AxisSet{1} << std::min(axis, kLast); }
 
 ThreadDependence::ThreadDependence(const Kernel& kernel, VarianceAnalysis& variance)
     : k_(kernel), variance_(variance) {
   for (AxisId a = 0; a < k_.launch.axes.size(); ++a) {
     const Axis& axis = k_.launch.axes[a];
-    if (axis.kind == AxisKind::thread) symbols_[axis.variable.id()] = bit_of_axis(a);
+    if (axis.kind != AxisKind::thread) continue;
+    *symbols_.add(axis.variable).first = bit_of_axis(a);
+    has_threads_ = true;
   }
-  has_threads_ = !symbols_.empty();
-  if (has_threads_) region(k_.body);
+  if (!has_threads_) return;
+  values_.resize(k_.values.size());
+  region(k_.body);
 }
 
 // Symbols, those of outer loops first.
 void ThreadDependence::region(RegionId id) {
   for (const OperationId o : k_.regions[id].operations) {
     const Operation& op = k_[o];
-    if (const auto* l = std::get_if<Loop>(&op.detail)) loop(*l);
-    if (const auto* fold = std::get_if<Fold>(&op.detail)) {
-      for (const Loop& l : fold->loops) loop(l);
-    }
-    if (const auto* symbolic = std::get_if<Symbolic>(&op.detail)) {
-      symbols_[symbolic->symbol.id()] = of(op.results[0]);
+    if (op.op == Op::loop) {
+      loop(std::get<Loop>(op.detail));
+    } else if (op.op == Op::fold) {
+      for (const Loop& l : std::get<Fold>(op.detail).loops) loop(l);
+    } else if (op.op == Op::indirect || op.op == Op::bind) {
+      const AxisSet axes = of(op.results[0]);
+      *symbols_.add(std::get<Symbolic>(op.detail).symbol).first = axes;
     }
     for (const RegionId r : op.regions) region(r);
   }
 }
 
 void ThreadDependence::loop(const Loop& loop) {
-  symbols_[loop.variable.id()] = of(loop.begin) | of(loop.step);
+  const AxisSet axes = of(loop.begin) | of(loop.step);
+  *symbols_.add(loop.variable).first = axes;
 }
 
 AxisSet ThreadDependence::of(Expr expression) {
@@ -48,9 +55,8 @@ AxisSet ThreadDependence::of(Expr expression) {
   if (!has_threads_ || expression.is_null() || variance_.of(expression) <= Variance::warp)
     return out;
   (void)sym::all_symbols(expression, [&](Expr s) {
-    const auto known = symbols_.find(s.id());
-    if (known != symbols_.end()) {
-      out |= known->second;
+    if (const AxisSet* known = symbols_.find(s)) {
+      out |= *known;
     } else if (variance_.of(s) > Variance::warp) {
       out = kAll;
     }
@@ -61,18 +67,19 @@ AxisSet ThreadDependence::of(Expr expression) {
 
 AxisSet ThreadDependence::of(ValueId value) {
   if (!has_threads_ || variance_.of(value) <= Variance::warp) return 0;
-  const auto [at, is_new] = values_.try_emplace(value, kAll);
-  if (!is_new) return at->second;
+  if (values_[value] == 0) values_[value] = kKnown | found(value);
+  return values_[value] & ~kKnown;
+}
+
+AxisSet ThreadDependence::found(ValueId value) {
   const OperationId id = k_.values[value].definition;
   if (id == kNone) return kAll;
   const Operation& o = k_[id];
-  if (o.op == Op::index) {
-    return values_[value] = of(std::get<IndexOf>(o.detail).expression);
-  }
+  if (o.op == Op::index) return of(std::get<IndexOf>(o.detail).expression);
   if (o.op != Op::compute && o.op != Op::function && o.op != Op::bind) return kAll;
   AxisSet out = 0;
   for (const ValueId operand : o.operands) out |= of(operand);
-  return values_[value] = out;
+  return out;
 }
 
 AxisSet ThreadDependence::trip(const Loop& loop) {

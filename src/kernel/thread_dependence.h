@@ -3,14 +3,15 @@
 #pragma once
 
 #include <cstdint>
-#include <unordered_map>
+#include <vector>
 
+#include "kernel/expr_map.h"
 #include "kernel/variance.h"
 
 namespace inkle::kernel {
 
 // A bit for each axis of the launch; the last one stands for all that are too many.
-using AxisSet = std::uint64_t;
+using AxisSet = std::uint32_t;
 [[nodiscard]] AxisSet bit_of_axis(AxisId axis);
 
 class ThreadDependence {
@@ -29,12 +30,13 @@ class ThreadDependence {
  private:
   void region(RegionId id);
   void loop(const Loop& loop);
+  AxisSet found(ValueId value);
 
   const Kernel& k_;
   VarianceAnalysis& variance_;
   bool has_threads_ = false;
-  std::unordered_map<std::uint32_t, AxisSet> symbols_;  // by id
-  std::unordered_map<ValueId, AxisSet> values_;         // those asked for
+  ExprMap<AxisSet> symbols_;
+  std::vector<AxisSet> values_;  // with kKnown: those asked for
 };
 
 }  // namespace inkle::kernel

@@ -39,10 +39,10 @@ void VarianceAnalysis::collect_writes(RegionId region) {
 // What overlaps a written parameter is written.
 void VarianceAnalysis::spread_writes() {
   const std::vector<bool> direct = written_;
-  for (MemoryId m = 0; m < k_.parameter_count; ++m) {
-    for (MemoryId other = 0; other < k_.parameter_count; ++other) {
-      const bool may_overlap = k_.memories[m].may_alias || k_.memories[other].may_alias;
-      if (direct[other] && may_overlap) written_[m] = true;
+  for (MemoryId other = 0; other < k_.parameter_count; ++other) {
+    if (!direct[other]) continue;
+    for (MemoryId m = 0; m < k_.parameter_count; ++m) {
+      if (k_.memories[m].may_alias || k_.memories[other].may_alias) written_[m] = true;
     }
   }
 }

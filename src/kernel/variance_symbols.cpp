@@ -10,18 +10,23 @@ namespace {
 
 constexpr std::int64_t kWarp = 32;
 
+// The first symbols stand for what all thread axes have in parts: numbers of warps, and within one.
+constexpr std::uint32_t kWarpPart = 0, kThreadPart = 1;
+
 }  // namespace
 
 // Where expressions are simplified with thread axes in parts.
 struct SymbolVariance::Scratch {
   sym::Context context;
   loop::Translation translation{context};
-  std::unordered_map<const sym::Node*, const Variance*> variances;
+  ExprMap<Number> numbers;  // of the context's symbols
 };
 
 SymbolVariance::~SymbolVariance() = default;
 
 SymbolVariance::SymbolVariance(const Kernel& kernel) {
+  symbols_.push_back({.variance = Variance::warp});
+  symbols_.push_back({.variance = Variance::thread});
   for (const Expr size : kernel.sizes) {
     Symbol made;
     made.info = size.context().info(size);
@@ -36,15 +41,21 @@ SymbolVariance::SymbolVariance(const Kernel& kernel) {
 
 void SymbolVariance::declare(Expr symbol, const Symbol& made) {
   if (symbol.is_null()) return;
-  const auto [at, is_new] = symbols_.try_emplace(symbol.node(), made);
-  if (!is_new) at->second.variance = std::max(at->second.variance, made.variance);
+  const auto [number, is_new] = numbers_.add(symbol);
+  if (!is_new) {
+    Variance& known = symbols_[*number].variance;
+    known = std::max(known, made.variance);
+    return;
+  }
+  *number = static_cast<Number>(symbols_.size());
+  symbols_.push_back(made);
 }
 
 // One that is not in scope varies by lane.
-SymbolVariance::Symbol& SymbolVariance::symbol(Expr e) {
-  const auto [at, is_new] = symbols_.try_emplace(e.node());
-  if (is_new) at->second.variance = Variance::lane;
-  return at->second;
+SymbolVariance::Number SymbolVariance::number_of(Expr symbol) {
+  if (const Number* known = numbers_.find(symbol)) return *known;
+  declare(symbol, {.variance = Variance::lane});
+  return static_cast<Number>(symbols_.size() - 1);
 }
 
 // Positions along a thread axis are (numbers of warps) * within + (numbers within a warp), so that
@@ -94,36 +105,35 @@ SymbolVariance::Scratch& SymbolVariance::scratch() {
   return *scratch_;
 }
 
-Expr SymbolVariance::fresh(const sym::SymbolInfo& facts, const Variance* variance) {
+Expr SymbolVariance::fresh(const sym::SymbolInfo& facts, Number number) {
   const Expr made = sym::fresh(scratch().context, facts);
-  scratch().variances[made.node()] = variance;
+  *scratch().numbers.add(made).first = number;
   return made;
 }
 
 // Symbols that bounds and extents consist of are known before the symbol itself, so this ends.
 Expr SymbolVariance::local_symbol(Expr e) {
-  static constexpr Variance kWarpPart = Variance::warp;
-  static constexpr Variance kThreadPart = Variance::thread;
-  Symbol& s = symbol(e);
+  const Number number = number_of(e);
+  Symbol& s = symbols_[number];
   if (!s.local.is_null()) return s.local;
   sym::Context& context = scratch().context;
-  const auto part = [&](std::int64_t count, const Variance* variance) {
-    return fresh({.range = {.low = 0}, .extent = context.constant(count)}, variance);
+  const auto part = [&](std::int64_t count, Number of) {
+    return fresh({.range = {.low = 0}, .extent = context.constant(count)}, of);
   };
   if (s.within == 0) {
     s.local = context.constant(0);
   } else if (s.parts > 0) {
-    s.local = part(s.parts, &kWarpPart) * s.within + part(s.within, &kThreadPart);
+    s.local = part(s.parts, kWarpPart) * s.within + part(s.within, kThreadPart);
   } else if (!s.begin.is_null()) {
     Loop here;
     here.begin = local(s.begin);
     here.end = local(s.info.extent);
     here.step = local(s.step);
-    s.local = fresh(facts_of(here), &s.variance);
+    s.local = fresh(facts_of(here), number);
   } else {
     sym::SymbolInfo facts = s.info;
     if (!facts.extent.is_null()) facts.extent = local(facts.extent);
-    s.local = fresh(facts, &s.variance);
+    s.local = fresh(facts, number);
   }
   scratch().translation.map(e, s.local);
   return s.local;
@@ -153,35 +163,40 @@ bool is_polynomial(Expr e) {
 }  // namespace
 
 // Only where a thread axis stands in a division need an expression be simplified anew with it in
-// parts: elsewhere both parts stay.
+// parts: elsewhere both parts stay. What divisions of a sum have in common is simplified in the sum
+// already, so each is looked at by itself.
 SymbolVariance::Parts SymbolVariance::parts(Expr e) {
-  const auto [known, is_new] = parts_.try_emplace(e.node());
-  if (!is_new) return known->second;
+  if (const Parts* known = parts_.find(e)) return *known;
   const auto begin = static_cast<std::uint32_t>(pool_.size());
   bool has_parts = false;
   (void)sym::all_symbols(e, [&](Expr s) {
-    const Symbol& found = symbol(s);
-    has_parts = has_parts || found.within != 1;
-    if (std::find(pool_.begin() + begin, pool_.end(), &found.variance) == pool_.end()) {
-      pool_.push_back(&found.variance);
+    const Number number = number_of(s);
+    has_parts = has_parts || symbols_[number].within != 1;
+    if (std::find(pool_.begin() + begin, pool_.end(), number) == pool_.end()) {
+      pool_.push_back(number);
     }
     return true;
   });
   if (has_parts && !is_polynomial(e)) {
     pool_.resize(begin);
-    for (const Expr s : sym::symbols(local(e))) {
-      pool_.push_back(scratch().variances.at(s.node()));
-    }
+    if (e.kind() == sym::Kind::add) return *parts_.add(e).first = kByTerms;
+    for (const Expr s : sym::symbols(local(e))) pool_.push_back(*scratch().numbers.find(s));
   }
-  return known->second = {begin, static_cast<std::uint32_t>(pool_.size())};
+  return *parts_.add(e).first = {begin, static_cast<std::uint32_t>(pool_.size())};
 }
 
 Variance SymbolVariance::of(Expr expression) {
   Variance out = Variance::kernel;
   if (expression.is_null() || expression.is_constant()) return out;
-  if (expression.kind() == sym::Kind::symbol) return symbol(expression).variance;
+  if (expression.kind() == sym::Kind::symbol) return symbols_[number_of(expression)].variance;
   const Parts all = parts(expression);
-  for (std::uint32_t i = all.begin; i < all.end; ++i) out = std::max(out, *pool_[i]);
+  if (all == kByTerms) {
+    for (const Expr term : expression.operands()) out = std::max(out, of(term));
+    return out;
+  }
+  for (std::uint32_t i = all.begin; i < all.end; ++i) {
+    out = std::max(out, symbols_[pool_[i]].variance);
+  }
   return out;
 }
 

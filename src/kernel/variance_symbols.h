@@ -2,10 +2,11 @@
 // variance.h only.
 #pragma once
 
+#include <deque>
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
+#include "kernel/expr_map.h"
 #include "kernel/kernel.h"
 
 namespace inkle::kernel {
@@ -35,23 +36,27 @@ class SymbolVariance {
 
  private:
   struct Scratch;
-  // The variances of an expression's symbols: a part of pool_.
+  using Number = std::uint32_t;  // a position in symbols_
+  // The symbols of an expression: a part of pool_, or those of the terms of a sum.
   struct Parts {
     std::uint32_t begin = 0, end = 0;
+    friend bool operator==(Parts, Parts) = default;
   };
+  static constexpr Parts kByTerms{kNone, kNone};
 
   void declare_axes(const Launch& launch);
   void declare_thread_axis(const Axis& axis, std::int64_t inner);
-  Symbol& symbol(Expr e);
+  Number number_of(Expr symbol);
   Scratch& scratch();
-  Expr fresh(const sym::SymbolInfo& facts, const Variance* variance);
+  Expr fresh(const sym::SymbolInfo& facts, Number number);
   Expr local_symbol(Expr e);
   Expr local(Expr e);
   Parts parts(Expr e);
 
-  std::unordered_map<const sym::Node*, Symbol> symbols_;
-  std::unordered_map<const sym::Node*, Parts> parts_;  // of expressions
-  std::vector<const Variance*> pool_;
+  std::deque<Symbol> symbols_;
+  ExprMap<Number> numbers_;
+  ExprMap<Parts> parts_;  // of expressions
+  std::vector<Number> pool_;
   std::unique_ptr<Scratch> scratch_;  // made when an expression needs it
 };
 
