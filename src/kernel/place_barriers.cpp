@@ -15,25 +15,80 @@
 namespace inkle::kernel {
 namespace {
 
-// Whether threads may meet in memory: some is shared, or loaded and stored.
-bool passes_values(const Kernel& kernel) {
-  std::vector<bool> loaded(kernel.memories.size()), stored(kernel.memories.size());
-  for (const Operation& o : kernel.operations) {
-    const Access* access = access_of(o);
-    if (access == nullptr || o.op == Op::prefetch) continue;
-    const bool loads = o.op == Op::load || o.op == Op::fragment_load;
-    (loads ? loaded : stored)[access->memory] = true;
+// What is done with memories, by memory.
+struct MemoryUses {
+  explicit MemoryUses(const Kernel& kernel)
+      : loaded(kernel.memories.size()), stored(loaded), left(loaded) {
+    look_at(kernel, kernel.body);
   }
-  for (MemoryId m = 0; m < kernel.memories.size(); ++m) {
-    const Space space = kernel.memories[m].space;
-    if (space == Space::shared) return true;
-    if (space != Space::registers && loaded[m] && stored[m]) return true;
-  }
-  return false;
-}
 
-void append(std::vector<Seen>& to, const std::vector<Seen>& from) {
+  // Whether threads may meet in some: it is shared, or loaded and stored.
+  [[nodiscard]] bool pass_values(const Kernel& kernel) const {
+    for (MemoryId m = 0; m < kernel.memories.size(); ++m) {
+      const Space space = kernel.memories[m].space;
+      if (space == Space::shared) return true;
+      if (space != Space::registers && loaded[m] && stored[m]) return true;
+    }
+    return false;
+  }
+
+  // Global memory that is loaded and may be written.
+  [[nodiscard]] std::vector<bool> passed_on(const Kernel& kernel,
+                                            const VarianceAnalysis& variance) const {
+    std::vector<bool> out = loaded;
+    for (MemoryId m = 0; m < kernel.memories.size(); ++m) {
+      const Space space = kernel.memories[m].space;
+      const bool is_global = space == Space::global || space == Space::workspace;
+      out[m] = out[m] && is_global && variance.is_written(m);
+    }
+    return out;
+  }
+
+  std::vector<bool> loaded, stored;
+  std::vector<bool> left;  // mbarriers order it
+
+ private:
+  void look_at(const Kernel& kernel, RegionId id) {
+    for (const OperationId o : kernel.regions[id].operations) {
+      const Operation& op = kernel[o];
+      switch (op.op) {
+        case Op::load:
+        case Op::fragment_load:
+          loaded[access_of(op)->memory] = true;
+          break;
+        case Op::store:
+        case Op::fragment_store:
+        case Op::atomic:
+          stored[access_of(op)->memory] = true;
+          break;
+        case Op::copy_async:
+          loaded[std::get<Copy>(op.detail).from.memory] = true;
+          stored[std::get<Copy>(op.detail).to.memory] = true;
+          break;
+        case Op::tma_load:
+        case Op::tma_store:
+          left[std::get<Bulk>(op.detail).shared.memory] = true;
+          break;
+        case Op::mma:
+          for (const FragmentAccess& f : std::get<MatrixMultiply>(op.detail).shared) {
+            left[f.access.memory] = true;
+          }
+          break;
+        default:
+          for (const RegionId r : op.regions) look_at(kernel, r);
+      }
+    }
+  }
+};
+
+// What is appended is no longer needed.
+void append(std::vector<Seen>& to, std::vector<Seen>& from) {
+  if (to.empty()) return to.swap(from);
   to.insert(to.end(), from.begin(), from.end());
+}
+void append(Summary& to, Summary&& from) {
+  append(to.first, from.first);
+  append(to.last, from.last);
 }
 void pass(std::vector<Seen>& touches, Reach barrier) {
   if (barrier == 0) return;
@@ -42,51 +97,32 @@ void pass(std::vector<Seen>& touches, Reach barrier) {
 
 class BarrierPlacing {
  public:
-  BarrierPlacing(Kernel& kernel, sym::Context& context)
+  BarrierPlacing(Kernel& kernel, sym::Context& context, const MemoryUses& uses)
       : kernel_(kernel),
         context_(context),
         builder_(kernel, context),
         variance_(kernel),
         overlap_(kernel, context),
         dependence_(kernel, variance_),
-        order_(kernel, overlap_, shared_),
-        is_left_(kernel.memories.size(), false),
-        is_loaded_(kernel.memories.size(), false) {
+        is_left_(uses.left),
+        is_passed_on_(uses.passed_on(kernel, variance_)),
+        order_(kernel, overlap_, shared_, is_passed_on_) {
     for (const Expr size : kernel.sizes) shared_.add(size);
     for (const Axis& axis : kernel.launch.axes) {
       if (axis.kind != AxisKind::thread) shared_.add(axis.variable);
     }
-    look_at(kernel.body);
   }
 
   void run() {
-    Summary body = region(kernel_.body);
+    const Summary body = region(kernel_.body);
     // No block ends while others read its memory.
     const bool is_read = std::ranges::any_of(
-        body.last, [&](const Seen& t) { return order_.is_remote(t) && t.passed < kClusterReach; });
+        body.last, [&](const Seen& t) { return t.touch->is_remote && t.passed < kClusterReach; });
     builder_.set_region(kernel_.body);
     if (is_read) emit(kClusterReach);
   }
 
  private:
-  // Memory that mbarriers order, and memory that is loaded.
-  void look_at(RegionId id) {
-    for (const OperationId o : kernel_.regions[id].operations) {
-      const Operation& op = kernel_[o];
-      if (op.op == Op::tma_load || op.op == Op::tma_store) {
-        is_left_[std::get<Bulk>(op.detail).shared.memory] = true;
-      } else if (op.op == Op::mma) {
-        for (const FragmentAccess& f : std::get<MatrixMultiply>(op.detail).shared) {
-          is_left_[f.access.memory] = true;
-        }
-      } else if (op.op == Op::load || op.op == Op::fragment_load || op.op == Op::copy_async) {
-        const auto* copy = std::get_if<Copy>(&op.detail);
-        is_loaded_[copy != nullptr ? copy->from.memory : access_of(op)->memory] = true;
-      }
-      for (const RegionId r : op.regions) look_at(r);
-    }
-  }
-
   // Where not all parts of a warp come, those that do wait by themselves.
   void emit(Reach reach) {
     Barrier info;
@@ -116,17 +152,18 @@ class BarrierPlacing {
   void synchronise(Order order, Scope scope, Summary& into) {
     if (scope < Scope::gpu) return;
     Touch t;
-    t.guards = guards_;
+    t.guards = guards();
     if (!overlap_.is_one_thread(t)) return;
     t.kind = Touch::Kind::release;
     if (order == Order::release || order == Order::acquire_release)
-      into.first.push_back(order_.number(t));
+      into.first.push_back(order_.keep(t));
     t.kind = Touch::Kind::acquire;
     if (order == Order::acquire || order == Order::acquire_release)
-      into.last.push_back(order_.number(t));
+      into.last.push_back(order_.keep(t));
   }
 
-  void touch(OperationId id, const Access& access, bool writes, Summary& into) {
+  // `indices`: of the access; none: anywhere.
+  void touch(OperationId id, const Access& access, Exprs indices, bool writes, Summary& into) {
     const Memory& memory = kernel_.memories[access.memory];
     const bool is_shared = memory.space == Space::shared;
     const bool is_global = memory.space == Space::global || memory.space == Space::workspace;
@@ -134,7 +171,7 @@ class BarrierPlacing {
     if (is_global) {
       // Strong accesses of global memory are for other blocks.
       if (access.order != Order::weak) return synchronise(access.order, access.scope, into);
-      if (!variance_.is_written(access.memory) || !is_loaded_[access.memory]) return;
+      if (!is_passed_on_[access.memory]) return;
     }
     Touch t;
     t.operation = id;
@@ -142,16 +179,31 @@ class BarrierPlacing {
     t.writes = writes;
     t.is_strong = access.order != Order::weak;
     t.is_remote = access.remote;
-    t.guards = guards_;
-    t.indices = access.indices;
-    for (const Expr e : access.indices) t.expanded.push_back(sym::substitute(e, expanded_));
-    for (Guard& g : t.guards) g.expanded = sym::substitute(g.expression, expanded_);
-    into.first.push_back(order_.number(std::move(t)));
+    t.guards = guards();
+    t.indices = t.expanded = overlap_.lists().copy(indices);
+    if (!expanded_.empty()) {
+      const std::span<Expr> expanded = overlap_.lists().copy(indices);
+      for (Expr& e : expanded) e = sym::substitute(e, expanded_);
+      t.expanded = expanded;
+    }
+    into.first.push_back(order_.keep(t));
     into.last.push_back(into.first.back());
   }
+  void touch(OperationId id, const Access& access, bool writes, Summary& into) {
+    touch(id, access, access.indices, writes, into);
+  }
 
-  Summary accesses(OperationId id) {
-    Summary out;
+  // What holds where the walk is, for touches.
+  Guards guards() {
+    if (kept_guards_) return *kept_guards_;
+    for (Guard& g : guards_) {
+      if (g.expanded.is_null()) g.expanded = sym::substitute(g.expression, expanded_);
+    }
+    kept_guards_ = overlap_.lists().copy(Guards(guards_));
+    return *kept_guards_;
+  }
+
+  void accesses(OperationId id, Summary& out) {
     const Operation& o = kernel_[id];
     switch (o.op) {
       case Op::load:
@@ -164,13 +216,10 @@ class BarrierPlacing {
         touch(id, std::get<Atomic>(o.detail).access, true, out);
         break;
       case Op::fragment_load:
-      case Op::fragment_store: {
+      case Op::fragment_store:
         // By all threads of the holder, which elements is the layout's.
-        Access access = std::get<FragmentAccess>(o.detail).access;
-        access.indices.clear();
-        touch(id, access, o.op == Op::fragment_store, out);
+        touch(id, std::get<FragmentAccess>(o.detail).access, {}, o.op == Op::fragment_store, out);
         break;
-      }
       case Op::copy_async:
         touch(id, std::get<Copy>(o.detail).from, false, out);
         touch(id, std::get<Copy>(o.detail).to, true, out);
@@ -189,7 +238,6 @@ class BarrierPlacing {
       default:
         break;
     }
-    return out;
   }
 
   // What a barrier orders for all of its scope; parts and those of some threads are the author's.
@@ -220,16 +268,18 @@ class BarrierPlacing {
     const RegionId around = builder_.region();
     const std::vector<OperationId> operations = std::move(kernel_.regions[id].operations);
     kernel_.regions[id].operations.clear();
-    Summary all;
+    kernel_.regions[id].operations.reserve(operations.size());
+    Summary all, one;
     for (const OperationId o : operations) {
-      Summary one = operation(o);
+      one.clear();
+      operation(o, one);
       builder_.set_region(id);
-      place(order_.needed(all.last, one.first), id, all);
+      if (!one.first.empty()) place(order_.needed(all.last, one.first), id, all);
       add(o, id);
+      if (one.is_empty()) continue;
       pass(one.first, all.passed);
       pass(all.last, one.passed);
-      append(all.first, one.first);
-      append(all.last, one.last);
+      append(all, std::move(one));
       all.passed = std::max(all.passed, one.passed);
       order_.forget(all);
     }
@@ -248,27 +298,33 @@ class BarrierPlacing {
     split_vector(builder_, id, is_barrier);
   }
 
-  Summary operation(OperationId id) {
+  // `out` is empty before.
+  void operation(OperationId id, Summary& out) {
     switch (kernel_[id].op) {
       case Op::loop:
-        return loop(id);
+        out = loop(id);
+        break;
       case Op::branch:
-        return branch(id);
+        out = branch(id);
+        break;
       case Op::repeat:
-        return repeat(id);
+        out = repeat(id);
+        break;
       case Op::vector:
-        return vector(id);
+        out = vector(id);
+        break;
       case Op::fold:
       case Op::fragment_map:
-        return folded(id);
+        out = folded(id);
+        break;
       case Op::indirect:
       case Op::bind:
         define(id);
-        return {};
+        break;
       case Op::roles:
-        return {};
+        break;
       default:
-        return accesses(id);
+        accesses(id, out);
     }
   }
 
@@ -284,6 +340,7 @@ class BarrierPlacing {
           splittable_(placing.splittable_),
           axes_(placing.control_axes_),
           guards_(placing.guards_.size()),
+          kept_guards_(placing.kept_guards_),
           expanded_(placing.expanded_.size()),
           shared_(placing.shared_.size()) {}
     ~Inside() {
@@ -292,6 +349,7 @@ class BarrierPlacing {
       p_.splittable_ = splittable_;
       p_.control_axes_ = axes_;
       p_.guards_.resize(guards_);
+      p_.kept_guards_ = kept_guards_;
       p_.expanded_.resize(expanded_);
       p_.shared_.forget(shared_);
     }
@@ -304,7 +362,9 @@ class BarrierPlacing {
     bool in_vector_;
     RegionId splittable_;
     AxisSet axes_;
-    std::size_t guards_, expanded_, shared_;
+    std::size_t guards_;
+    std::optional<Guards> kept_guards_;
+    std::size_t expanded_, shared_;
   };
 
   void share(Expr symbol) { shared_.add(symbol); }
@@ -328,7 +388,10 @@ class BarrierPlacing {
   // The loop's variable, and what holds of it.
   void enter(const Loop& loop) {
     diverge(variance_.trip(loop), dependence_.trip(loop));
-    if (sym::bounds(loop.begin).low >= 0) guards_.push_back({loop.variable, false, loop.end});
+    if (sym::bounds(loop.begin).low >= 0) {
+      guards_.push_back({loop.variable, false, loop.end});
+      kept_guards_.reset();
+    }
     if (variance_.of(loop.variable) <= Variance::block) return share(loop.variable);
     const Expr step = sym::fresh(context_, {.range = {.low = 0}});
     expanded_.emplace_back(loop.variable,
@@ -388,12 +451,12 @@ class BarrierPlacing {
     {
       const Inside taken(*this);
       add_guards(kernel_, condition, guards_);
+      kept_guards_.reset();
       out = region(regions[0]);
     }
     const Inside taken(*this);
-    const Summary other = region(regions[1]);
-    append(out.first, other.first);
-    append(out.last, other.last);
+    Summary other = region(regions[1]);
+    append(out, std::move(other));
     out.passed = std::min(out.passed, other.passed);
     return out;
   }
@@ -417,11 +480,7 @@ class BarrierPlacing {
       for (const Loop& l : fold->loops) enter(l);
     }
     Summary out;
-    for (const RegionId r : regions) {
-      const Summary one = region(r);
-      append(out.first, one.first);
-      append(out.last, one.last);
-    }
+    for (const RegionId r : regions) append(out, region(r));
     return out;
   }
 
@@ -432,22 +491,25 @@ class BarrierPlacing {
   Overlap overlap_;
   SharedSymbols shared_;
   ThreadDependence dependence_;
+  std::vector<bool> is_left_, is_passed_on_;  // by memory
   TouchOrder order_;
-  std::vector<bool> is_left_, is_loaded_;  // by memory
-  std::vector<Seen> copies_;               // by copy_async, so far
+  std::vector<Seen> copies_;  // by copy_async, so far
   // Where the walk is.
   Variance control_ = Variance::kernel;
   AxisSet control_axes_ = 0;
   bool in_vector_ = false;
   RegionId splittable_ = kNone;  // body of a vector region that a barrier may take apart
   std::vector<Guard> guards_;
+  std::optional<Guards> kept_guards_;  // none: they have changed since
   std::vector<std::pair<Expr, Expr>> expanded_;
 };
 
 }  // namespace
 
 void place_barriers(Kernel& kernel, sym::Context& context) {
-  if (kernel.threads() > 1 && passes_values(kernel)) BarrierPlacing(kernel, context).run();
+  if (kernel.threads() == 1) return;
+  const MemoryUses uses(kernel);
+  if (uses.pass_values(kernel)) BarrierPlacing(kernel, context, uses).run();
 }
 
 }  // namespace inkle::kernel

@@ -7,12 +7,16 @@
 namespace inkle::kernel {
 namespace {
 
-Touch with(Touch t, sym::Substitution next) {
-  for (Expr& e : t.indices) e = sym::substitute(e, next);
-  for (Guard& g : t.guards) {
+Touch with(Touch t, sym::Substitution next, Lists& lists) {
+  const std::span<Expr> indices = lists.copy(t.indices);
+  for (Expr& e : indices) e = sym::substitute(e, next);
+  const std::span<Guard> guards = lists.copy(t.guards);
+  for (Guard& g : guards) {
     g.expression = sym::substitute(g.expression, next);
     g.bound = sym::substitute(g.bound, next);
   }
+  t.indices = indices;
+  t.guards = guards;
   return t;
 }
 
@@ -20,7 +24,11 @@ Touch with(Touch t, sym::Substitution next) {
 // comes to a store at the same indices.
 class OwnLoads {
  public:
-  explicit OwnLoads(const Kernel& kernel) : kernel_(kernel) { look_at(kernel.body, kernel.body); }
+  // Of these memories, by memory.
+  OwnLoads(const Kernel& kernel, const std::vector<bool>& memories)
+      : kernel_(kernel), memories_(memories) {
+    if (std::ranges::find(memories, true) != memories.end()) look_at(kernel.body, kernel.body);
+  }
 
   [[nodiscard]] std::vector<bool> by_operation() const {
     std::vector<bool> out(kernel_.operations.size(), false);
@@ -52,7 +60,7 @@ class OwnLoads {
   void look_at(RegionId id, RegionId iteration) {
     for (const OperationId o : kernel_.regions[id].operations) {
       const Operation& op = kernel_[o];
-      if (op.op == Op::load || op.op == Op::store) {
+      if ((op.op == Op::load || op.op == Op::store) && memories_[access_of(op)->memory]) {
         auto& places = op.op == Op::load ? loads_ : stores_;
         places.push_back({o, access_of(op), iteration, conditions_});
       }
@@ -71,39 +79,40 @@ class OwnLoads {
   }
 
   const Kernel& kernel_;
+  const std::vector<bool>& memories_;
   std::vector<Place> loads_, stores_;
   std::vector<Condition> conditions_;  // where the walk is
 };
 
 }  // namespace
 
-TouchOrder::TouchOrder(const Kernel& kernel, Overlap& overlap, const SharedSymbols& shared)
+TouchOrder::TouchOrder(const Kernel& kernel, Overlap& overlap, const SharedSymbols& shared,
+                       const std::vector<bool>& passed_on)
     : kernel_(kernel),
       overlap_(overlap),
       shared_(shared),
       widest_(kernel.cluster() > 1 ? kClusterReach : kBlockReach),
-      is_own_(OwnLoads(kernel).by_operation()) {}
+      is_own_(OwnLoads(kernel, passed_on).by_operation()) {}
 
-Seen TouchOrder::number(Touch touch) {
-  touches_.push_back(std::move(touch));
-  return {static_cast<std::uint32_t>(touches_.size() - 1), 0};
-}
+Seen TouchOrder::keep(const Touch& touch) { return {&touches_.emplace_back(touch), 0}; }
 
 Need TouchOrder::needed(const std::vector<Seen>& before, const std::vector<Seen>& after,
                         sym::Substitution next) {
   Need out;
   for (const Seen& a : after) {
-    const Touch& then = touches_[a.touch];
+    const Touch& then = *a.touch;
     std::optional<Touch> moved;
     // The last ones first: they are the most likely to ask for a barrier.
     for (std::size_t i = before.size(); i-- > 0 && out.reach < widest_;) {
       const Seen& b = before[i];
-      const Touch& first = touches_[b.touch];
+      const Touch& first = *b.touch;
+      const bool are_accesses = first.is_access() && then.is_access();
+      if (are_accesses && (first.memory != then.memory || !(first.writes || then.writes))) continue;
       if (!may_meet(first, then)) continue;
-      if (!next.empty() && !moved) moved = with(then, next);
+      if (!next.empty() && !moved) moved = with(then, next, overlap_.lists());
       const Reach reach = needed(first, moved ? *moved : then, std::max(b.passed, a.passed));
       if (reach > out.reach) {
-        out = {reach, first.kind == Touch::Kind::access ? first.memory : then.memory};
+        out = {reach, first.is_access() ? first.memory : then.memory};
       }
     }
   }
@@ -111,20 +120,20 @@ Need TouchOrder::needed(const std::vector<Seen>& before, const std::vector<Seen>
 }
 
 void TouchOrder::forget(Summary& summary) const {
+  if (summary.passed < widest_) return;
   const auto is_over = [&](const Seen& t) { return t.passed >= widest_; };
   std::erase_if(summary.first, is_over);
   std::erase_if(summary.last, is_over);
 }
 
 bool TouchOrder::may_meet(const Touch& before, const Touch& after) const {
-  if (before.kind != Touch::Kind::access || after.kind != Touch::Kind::access) {
-    const bool is_released = after.kind == Touch::Kind::release &&
-                             before.kind == Touch::Kind::access && is_for_others(before, true);
-    const bool is_acquired = before.kind == Touch::Kind::acquire &&
-                             after.kind == Touch::Kind::access && is_for_others(after, false);
+  if (!before.is_access() || !after.is_access()) {
+    const bool is_released =
+        after.kind == Touch::Kind::release && before.is_access() && is_for_others(before, true);
+    const bool is_acquired =
+        before.kind == Touch::Kind::acquire && after.is_access() && is_for_others(after, false);
     return is_released || is_acquired;
   }
-  if (before.memory != after.memory || (!before.writes && !after.writes)) return false;
   if (before.is_strong && after.is_strong) return false;
   // What a kernel gives is written once, or by one thread, and so is what one store writes before
   // others read it: indices need not show it. So a thread that reads an element of what the kernel

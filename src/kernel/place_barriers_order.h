@@ -9,9 +9,9 @@
 
 namespace inkle::kernel {
 
-// A touch, by its number, as it is seen from elsewhere.
+// A touch as it is seen from elsewhere.
 struct Seen {
-  std::uint32_t touch = 0;
+  const Touch* touch = nullptr;
   Reach passed = 0;  // the barrier that surely stands between it and where it is seen
 };
 
@@ -20,6 +20,13 @@ struct Summary {
   std::vector<Seen> first;  // `passed`: barriers since the part's begin
   std::vector<Seen> last;   // `passed`: barriers up to the part's end
   Reach passed = 0;         // the barrier that every way through the part passes
+
+  [[nodiscard]] bool is_empty() const { return first.empty() && last.empty() && passed == 0; }
+  void clear() {
+    first.clear();
+    last.clear();
+    passed = 0;
+  }
 };
 
 // The barrier that must stand between accesses, and the memory that most asks for it.
@@ -31,10 +38,11 @@ struct Need {
 // All touches, and which barriers must stand between them.
 class TouchOrder {
  public:
-  TouchOrder(const Kernel& kernel, Overlap& overlap, const SharedSymbols& shared);
+  // `passed_on`, by memory: global memory that the kernel both loads and stores.
+  TouchOrder(const Kernel& kernel, Overlap& overlap, const SharedSymbols& shared,
+             const std::vector<bool>& passed_on);
 
-  Seen number(Touch touch);
-  [[nodiscard]] bool is_remote(const Seen& seen) const { return touches_[seen.touch].is_remote; }
+  Seen keep(const Touch& touch);
   // The barrier between some accesses and those that come then, with some symbol being another.
   [[nodiscard]] Need needed(const std::vector<Seen>& before, const std::vector<Seen>& after,
                             sym::Substitution next = {});
@@ -42,7 +50,8 @@ class TouchOrder {
   void forget(Summary& summary) const;
 
  private:
-  // Whether one of the two may have to wait for the other, whatever their indices are.
+  // Whether one of the two may have to wait for the other, whatever their indices are; two accesses
+  // are of one memory, which one of them writes.
   [[nodiscard]] bool may_meet(const Touch& before, const Touch& after) const;
   [[nodiscard]] Reach needed(const Touch& before, const Touch& after, Reach passed);
   // An access of global memory that other blocks may read, or have written.
@@ -52,8 +61,8 @@ class TouchOrder {
   Overlap& overlap_;
   const SharedSymbols& shared_;
   Reach widest_;
-  std::vector<bool> is_own_;   // by operation: a load of what its thread stores
-  std::deque<Touch> touches_;  // by number
+  std::vector<bool> is_own_;  // by operation: a load of what its thread stores
+  std::deque<Touch> touches_;
 };
 
 }  // namespace inkle::kernel

@@ -13,40 +13,44 @@ using loop::Opcode;
 
 constexpr std::int64_t kWarp = 32;
 
-std::vector<Expr> terms_of(Expr e) {
-  if (e.kind() != sym::Kind::add) return {e};
-  return {e.operands().begin(), e.operands().end()};
+std::span<const Expr> terms_of(const Expr& e) {
+  return e.kind() == sym::Kind::add ? e.operands() : std::span(&e, 1);
 }
 
-// Whether the element says which position of the axis it is of: the axis is a digit of the index
-// that no other term reaches. What is left of the digit is less than its unit, and all other terms
-// are multiples of what comes after it.
-bool is_digit(Expr index, const ThreadAxis& axis, std::int64_t unit) {
-  std::int64_t rest = 0;
-  bool has_axis = false;
+// A term of a sum as a constant times an expression: a null one where it is a constant.
+struct Multiple {
+  std::int64_t times = 1;
+  Expr of;
+};
+Multiple multiple_of(Expr term) {
+  if (const auto constant = term.constant()) return {*constant, {}};
+  if (term.kind() != sym::Kind::mul) return {1, term};
+  const std::span<const Expr> factors = term.operands();
+  const auto constant = factors[0].constant();
+  return constant && factors.size() == 2 ? Multiple{*constant, factors[1]} : Multiple{1, term};
+}
+
+// The factor of an axis in an index, if the element says which position of the axis it is of: the
+// axis is a digit of the index that no other term reaches. What is left of the digit is less than
+// its unit, and all other terms are multiples of what comes after it. Else 0.
+std::int64_t unit_of(Expr index, const ThreadAxis& axis) {
+  std::int64_t unit = 0;
   for (const Expr term : terms_of(index)) {
-    if (sym::contains(term, axis.variable)) {
-      const auto step = sym::stride(term, axis.variable);
-      if (has_axis || !step || !step->is_constant(unit) || term != axis.variable * unit) {
-        return false;
-      }
-      has_axis = true;
-    } else if (!sym::divides(unit * axis.extent, term)) {
-      const sym::Range range = sym::bounds(term);
-      if (range.low < 0 || range.high >= unit) return false;
-      rest += range.high;
-      if (rest >= unit) return false;
-    }
+    if (!sym::contains(term, axis.variable)) continue;
+    const Multiple multiple = multiple_of(term);
+    if (unit != 0 || multiple.of != axis.variable || multiple.times <= 0) return 0;
+    unit = multiple.times;
   }
-  return has_axis;
-}
-
-// The factor of an axis in an index; none where it is not a term of its own.
-std::optional<std::int64_t> unit_of(Expr index, const ThreadAxis& axis) {
-  if (!sym::contains(index, axis.variable)) return std::nullopt;
-  const auto step = sym::stride(index, axis.variable);
-  if (!step || !step->constant() || *step->constant() <= 0) return std::nullopt;
-  return *step->constant();
+  if (unit == 0) return 0;
+  std::int64_t rest = 0;
+  for (const Expr term : terms_of(index)) {
+    if (sym::contains(term, axis.variable) || sym::divides(unit * axis.extent, term)) continue;
+    const sym::Range range = sym::bounds(term);
+    if (range.low < 0 || range.high >= unit) return 0;
+    rest += range.high;
+    if (rest >= unit) return 0;
+  }
+  return unit;
 }
 
 // Expressions that are the same at both accesses if they touch one element.
@@ -154,7 +158,7 @@ void add_guards(const Kernel& kernel, ValueId condition, std::vector<Guard>& gua
 
 Reach Overlap::reach(const Touch& a, const Touch& b, const SharedSymbols& shared) {
   std::int64_t span = 1;
-  for (std::size_t i = 0; i < threads_.size(); ++i) {
+  for (std::size_t i = threads_.size(); i-- > 0 && span == 1;) {
     if (!is_determined(i, a, b)) span = threads_[i].stride * threads_[i].extent;
   }
   if (span == 1 || is_disjoint(a, b, shared) || is_apart(a, b, shared)) return 0;
@@ -169,54 +173,86 @@ bool Overlap::is_one_thread(const Touch& touch) {
   return true;
 }
 
-const Overlap::Units& Overlap::units(Expr index) {
-  const auto [at, is_new] = units_.try_emplace(index.node());
-  if (!is_new) return at->second;
-  for (const ThreadAxis& axis : threads_) {
-    const auto unit = unit_of(index, axis);
-    at->second.push_back(unit && is_digit(index, axis, *unit) ? *unit : 0);
+std::int64_t Overlap::unit(Expr index, std::size_t axis) {
+  const auto [at, is_new] = units_at_.add(index);
+  if (is_new) {
+    *at = static_cast<std::uint32_t>(units_.size());
+    for (const ThreadAxis& a : threads_) units_.push_back(unit_of(index, a));
   }
-  return at->second;
+  return units_[*at + axis];
 }
 
 // Whether threads that touch one element by both have one position on the axis.
 bool Overlap::is_determined(std::size_t axis, const Touch& a, const Touch& b) {
   for (std::size_t d = 0; d < a.expanded.size() && d < b.expanded.size(); ++d) {
-    const std::int64_t unit = units(a.expanded[d])[axis];
-    if (unit != 0 && unit == units(b.expanded[d])[axis]) return true;
+    const std::int64_t of_a = unit(a.expanded[d], axis);
+    if (of_a != 0 && of_a == unit(b.expanded[d], axis)) return true;
   }
   // Only the threads of one position come to both.
   for (const Guard& ga : a.guards) {
     if (!ga.is_equality) continue;
     for (const Guard& gb : b.guards) {
       if (!gb.is_equality || ga.expression != gb.expression || ga.bound != gb.bound) continue;
-      if (units(ga.expression)[axis] != 0) return true;
+      if (unit(ga.expression, axis) != 0) return true;
     }
   }
   return false;
 }
 
-sym::SymbolInfo Overlap::facts(Expr symbol, const Touch& touch, const SharedSymbols& shared) const {
+sym::Range Overlap::range_of_symbol(Expr symbol, const Touch& touch) const {
   const sym::SymbolInfo& known = context_.info(symbol);
-  sym::SymbolInfo facts{known.range, known.divisor, {}, {}};
+  sym::Range range = known.range;
   const auto below = [&](Expr bound) {
     const std::int64_t high = sym::bounds(bound).high;
-    if (high != sym::Range::kMax) facts.range.high = std::min(facts.range.high, high - 1);
-    const bool is_shared = sym::all_symbols(bound, [&](Expr s) { return shared.contains(s); });
-    if (is_shared && facts.range.low >= 0) facts.extent = bound;
+    if (high != sym::Range::kMax) range.high = std::min(range.high, high - 1);
   };
   if (!known.extent.is_null()) {
-    facts.range.low = std::max<std::int64_t>(facts.range.low, 0);
+    range.low = std::max<std::int64_t>(range.low, 0);
     below(known.extent);
   }
   for (const Guard& guard : touch.guards) {
     if (guard.expression != symbol) continue;
     const auto constant = guard.bound.constant();
-    if (guard.is_equality && constant) facts.range = {*constant, *constant};
+    if (guard.is_equality && constant) range = {*constant, *constant};
     if (!guard.is_equality) below(guard.bound);
   }
-  if (facts.range.low > facts.range.high) facts.range = known.range;  // nobody comes here
+  return range.low > range.high ? known.range : range;  // the first: nobody comes here
+}
+
+sym::SymbolInfo Overlap::facts(Expr symbol, const Touch& touch, const SharedSymbols& shared) const {
+  const sym::SymbolInfo& known = context_.info(symbol);
+  sym::SymbolInfo facts{range_of_symbol(symbol, touch), known.divisor, {}, {}};
+  const auto below = [&](Expr bound) {
+    const bool is_shared = sym::all_symbols(bound, [&](Expr s) { return shared.contains(s); });
+    if (is_shared && facts.range.low >= 0) facts.extent = bound;
+  };
+  if (!known.extent.is_null()) below(known.extent);
+  for (const Guard& guard : touch.guards) {
+    if (guard.expression == symbol && !guard.is_equality) below(guard.bound);
+  }
   return facts;
+}
+
+sym::Range Overlap::range(Expr index, const Touch& touch, const SharedSymbols& shared) const {
+  sym::Range out{0, 0};
+  for (const Expr term : terms_of(index)) {
+    const Multiple multiple = multiple_of(term);
+    sym::Range one{1, 1};
+    if (!multiple.of.is_null()) {
+      const bool is_own = multiple.of.kind() == sym::Kind::symbol && !shared.contains(multiple.of);
+      one = is_own ? range_of_symbol(multiple.of, touch) : sym::bounds(multiple.of);
+      if (one.low == sym::Range::kMin || one.high == sym::Range::kMax) return {};
+    }
+    if (multiple.times < 0) std::swap(one.low, one.high);
+    std::int64_t low = 0, high = 0;
+    if (__builtin_mul_overflow(one.low, multiple.times, &low) ||
+        __builtin_mul_overflow(one.high, multiple.times, &high) ||
+        __builtin_add_overflow(out.low, low, &out.low) ||
+        __builtin_add_overflow(out.high, high, &out.high)) {
+      return {};
+    }
+  }
+  return out;
 }
 
 // The index with symbols of its own for what may be another value at the other access, within what
@@ -251,6 +287,11 @@ void Overlap::add(const Touch& touch, Question& question) {
 
 // States of one collective lie in memories of their own, at the same indices.
 bool Overlap::is_disjoint(const Touch& a, const Touch& b, const SharedSymbols& shared) {
+  for (std::size_t d = 0; d < a.indices.size() && d < b.indices.size(); ++d) {
+    const sym::Range of_a = range(a.indices[d], a, shared);
+    const sym::Range of_b = range(b.indices[d], b, shared);
+    if (of_a.high < of_b.low || of_b.high < of_a.low) return true;
+  }
   Question question;
   question.parts.push_back(shared.version());
   add(a, question);
@@ -266,15 +307,16 @@ bool Overlap::find_disjoint(const Touch& a, const Touch& b, const SharedSymbols&
   for (std::size_t d = 0; d < a.indices.size() && d < b.indices.size(); ++d) {
     const Expr ea = renamed(a.indices[d], a, shared, names_a);
     const Expr eb = renamed(b.indices[d], b, shared, names_b);
-    if (sym::less(ea, eb) == true || sym::less(eb, ea) == true || has_other_remainder(ea, eb)) {
-      return true;
-    }
+    if (has_other_remainder(ea, eb)) return true;
+    // The way round that is likely first: a proof that fails takes long.
+    const bool is_a_first = sym::bounds(ea).low < sym::bounds(eb).low;
+    const auto [low, high] = is_a_first ? std::pair(ea, eb) : std::pair(eb, ea);
+    if (sym::less(low, high) == true || sym::less(high, low) == true) return true;
   }
   return false;
 }
 
-// With the values of symbols that guards on sums of them leave one value.
-Touch Overlap::pinned(Touch touch) const {
+Touch Overlap::pinned(Touch touch) {
   Names names;
   for (const Guard& guard : touch.guards) {
     const auto bound = guard.bound.constant();
@@ -289,8 +331,13 @@ Touch Overlap::pinned(Touch touch) const {
       }
     }
   }
-  for (Expr& e : touch.expanded) e = sym::substitute(e, names);
-  for (Guard& g : touch.guards) g.expanded = sym::substitute(g.expanded, names);
+  if (names.empty()) return touch;
+  const std::span<Expr> expanded = lists_.copy(touch.expanded);
+  for (Expr& e : expanded) e = sym::substitute(e, names);
+  const std::span<Guard> guards = lists_.copy(touch.guards);
+  for (Guard& g : guards) g.expanded = sym::substitute(g.expanded, names);
+  touch.expanded = expanded;
+  touch.guards = guards;
   return touch;
 }
 
@@ -339,17 +386,20 @@ bool Overlap::is_apart(const Touch& a, const Touch& b, const SharedSymbols& shar
   const Same parts = determined_by(pinned(a), pinned(b));
   const auto is_same = [&](std::size_t axis) {
     return std::ranges::any_of(parts, [&](const auto& part) {
-      const std::int64_t unit = units(part.first)[axis];
-      return unit != 0 && unit == units(part.second)[axis];
+      const std::int64_t of_a = unit(part.first, axis);
+      return of_a != 0 && of_a == unit(part.second, axis);
     });
   };
   bool is_one = true;
   for (std::size_t i = 0; i < threads_.size(); ++i) is_one = is_one && is_same(i);
   if (is_one) return true;
-  Touch narrow_a = a, narrow_b = b;
-  for (Expr& e : narrow_a.indices) e = narrowed(e, a);
-  for (Expr& e : narrow_b.indices) e = narrowed(e, b);
-  return find_disjoint(narrow_a, narrow_b, shared);
+  const auto narrow = [&](Touch touch) {
+    const std::span<Expr> indices = lists_.copy(touch.indices);
+    for (Expr& e : indices) e = narrowed(e, touch);
+    touch.indices = indices;
+    return touch;
+  };
+  return find_disjoint(narrow(a), narrow(b), shared);
 }
 
 }  // namespace inkle::kernel

@@ -3,11 +3,16 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <memory_resource>
+#include <span>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "kernel/collective.h"
+#include "kernel/expr_map.h"
 #include "kernel/kernel.h"
 
 namespace inkle::kernel {
@@ -25,6 +30,23 @@ struct Guard {
   Expr bound;
   Expr expanded;  // the expression as Touch's `expanded`
 };
+using Guards = std::span<const Guard>;
+using Exprs = std::span<const Expr>;
+
+// Lists of touches: they live as long as this.
+class Lists {
+ public:
+  template <class T>
+  [[nodiscard]] std::span<T> copy(std::span<const T> list) {
+    static_assert(std::is_trivially_destructible_v<T>);
+    T* const to = static_cast<T*>(memory_.allocate(list.size_bytes(), alignof(T)));
+    std::ranges::uninitialized_copy(list, std::span(to, list.size()));
+    return {to, list.size()};
+  }
+
+ private:
+  std::pmr::monotonic_buffer_resource memory_{512};
+};
 
 // What a branch's condition says of indices.
 void add_guards(const Kernel& kernel, ValueId condition, std::vector<Guard>& guards);
@@ -39,11 +61,13 @@ struct Touch {
   bool writes = false;
   bool is_strong = false;  // those do not race with each other
   bool is_remote = false;
-  std::vector<Expr> indices;  // none: anywhere
+  Exprs indices;  // none: anywhere
   // With what bound symbols of a thread stand for, and loops that begin at a thread's own number as
   // begin + step * k.
-  std::vector<Expr> expanded;
-  std::vector<Guard> guards;
+  Exprs expanded;
+  Guards guards;
+
+  [[nodiscard]] bool is_access() const { return kind == Kind::access; }
 };
 
 // Symbols with one value for all threads of the block, at both accesses: few, those of outer loops
@@ -80,6 +104,7 @@ class Overlap {
 
   // The least reach that has all threads of a block that may touch one element by `a` and by `b`.
   [[nodiscard]] Reach reach(const Touch& a, const Touch& b, const SharedSymbols& shared);
+  [[nodiscard]] Lists& lists() { return lists_; }
   // Whether guards leave one thread of the block.
   [[nodiscard]] bool is_one_thread(const Touch& touch);
   // Whether no element is touched by both.
@@ -87,17 +112,17 @@ class Overlap {
 
  private:
   using Names = std::vector<std::pair<Expr, Expr>>;
-  // By axis: the unit of the digit that the axis is of the index; 0: it is none.
-  using Units = std::vector<std::int64_t>;
 
-  const Units& units(Expr index);
+  // The unit of the digit that the axis is of the index; 0: it is none.
+  std::int64_t unit(Expr index, std::size_t axis);
   [[nodiscard]] bool is_determined(std::size_t axis, const Touch& a, const Touch& b);
   // Whether no two threads of a block touch one element by both, by what guards say of sums.
   [[nodiscard]] bool is_apart(const Touch& a, const Touch& b, const SharedSymbols& shared);
   // Expressions that are the same at both accesses if they touch one element.
   [[nodiscard]] std::vector<std::pair<Expr, Expr>> determined_by(const Touch& a,
                                                                  const Touch& b) const;
-  [[nodiscard]] Touch pinned(Touch touch) const;
+  // With the values of symbols that guards on sums of them leave one value.
+  [[nodiscard]] Touch pinned(Touch touch);
   Expr narrowed(Expr index, const Touch& touch) const;
   // What an answer depends on: indices and guards of both accesses, and what is shared.
   struct Question {
@@ -113,12 +138,17 @@ class Overlap {
                                    const SharedSymbols& shared) const;
   Expr renamed(Expr e, const Touch& touch, const SharedSymbols& shared, Names& names) const;
   sym::SymbolInfo facts(Expr symbol, const Touch& touch, const SharedSymbols& shared) const;
+  // What an index may be where the access is made, by what is known of each term alone.
+  sym::Range range(Expr index, const Touch& touch, const SharedSymbols& shared) const;
+  sym::Range range_of_symbol(Expr symbol, const Touch& touch) const;
 
   sym::Context& context_;
   std::vector<ThreadAxis> threads_;
   std::vector<Expr> sizes_;
-  std::unordered_map<const sym::Node*, Units> units_;  // by index
+  ExprMap<std::uint32_t> units_at_;  // of an index: where its units begin, one for each axis
+  std::vector<std::int64_t> units_;
   std::unordered_map<Question, bool, Hash> disjoint_;  // answers
+  Lists lists_;
 };
 
 }  // namespace inkle::kernel
