@@ -15,9 +15,9 @@ template <class T>
 class ExprMap {
  public:
   // Null where there is none. Pointers are valid until something new is added.
-  [[nodiscard]] T* find(sym::Expr key) {
+  [[nodiscard]] const T* find(sym::Expr key) const {
     if (slots_.empty()) return nullptr;
-    Slot& slot = slots_[place(key)];
+    const Slot& slot = slots_[place(key)];
     return slot.key == nullptr ? nullptr : &slot.value;
   }
   // The value, a default-made one where it is new, and whether it is.

@@ -378,6 +378,7 @@ class BarrierPlacing {
   // The symbol is one for all threads, or stands for an index of the thread's numbers.
   void define(OperationId id) {
     const Expr symbol = std::get<Symbolic>(kernel_[id].detail).symbol;
+    dependence_.declare(kernel_[id]);
     if (variance_.of(kernel_[id].results[0]) <= Variance::block) return share(symbol);
     const OperationId of = kernel_.values[kernel_[id].operands[0]].definition;
     if (kernel_[id].op != Op::bind || of == kNone || kernel_[of].op != Op::index) return;
@@ -388,6 +389,7 @@ class BarrierPlacing {
   // The loop's variable, and what holds of it.
   void enter(const Loop& loop) {
     diverge(variance_.trip(loop), dependence_.trip(loop));
+    dependence_.declare(loop);
     if (sym::bounds(loop.begin).low >= 0) {
       guards_.push_back({loop.variable, false, loop.end});
       kept_guards_.reset();
@@ -434,6 +436,7 @@ class BarrierPlacing {
   Summary repeat(OperationId id) {
     const RegionId body = kernel_[id].regions[0];
     const Inside inside(*this);
+    dependence_.declare_all(body);
     diverge(kernel_.regions[body].yields[0]);
     const std::size_t at_begin = shared_.size();
     Summary out = region(body);

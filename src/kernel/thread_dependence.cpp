@@ -24,28 +24,31 @@ ThreadDependence::ThreadDependence(const Kernel& kernel, VarianceAnalysis& varia
     *symbols_.add(axis.variable).first = bit_of_axis(a);
     has_threads_ = true;
   }
-  if (!has_threads_) return;
-  values_.resize(k_.values.size());
-  region(k_.body);
+  if (has_threads_) values_.resize(k_.values.size());
 }
 
-// Symbols, those of outer loops first.
-void ThreadDependence::region(RegionId id) {
-  for (const OperationId o : k_.regions[id].operations) {
+void ThreadDependence::declare_all(RegionId region) {
+  for (const OperationId o : k_.regions[region].operations) {
     const Operation& op = k_[o];
     if (op.op == Op::loop) {
-      loop(std::get<Loop>(op.detail));
+      declare(std::get<Loop>(op.detail));
     } else if (op.op == Op::fold) {
-      for (const Loop& l : std::get<Fold>(op.detail).loops) loop(l);
+      for (const Loop& l : std::get<Fold>(op.detail).loops) declare(l);
     } else if (op.op == Op::indirect || op.op == Op::bind) {
-      const AxisSet axes = of(op.results[0]);
-      *symbols_.add(std::get<Symbolic>(op.detail).symbol).first = axes;
+      declare(op);
     }
-    for (const RegionId r : op.regions) region(r);
+    for (const RegionId r : op.regions) declare_all(r);
   }
 }
 
-void ThreadDependence::loop(const Loop& loop) {
+void ThreadDependence::declare(const Operation& symbolic) {
+  if (!has_threads_) return;
+  const AxisSet axes = of(symbolic.results[0]);
+  *symbols_.add(std::get<Symbolic>(symbolic.detail).symbol).first = axes;
+}
+
+void ThreadDependence::declare(const Loop& loop) {
+  if (!has_threads_) return;
   const AxisSet axes = of(loop.begin) | of(loop.step);
   *symbols_.add(loop.variable).first = axes;
 }

@@ -19,6 +19,12 @@ class ThreadDependence {
   // Both must outlive this. The kernel must be well formed.
   ThreadDependence(const Kernel& kernel, VarianceAnalysis& variance);
 
+  // Whoever walks the kernel tells of the symbols that it comes to: of a loop, and of `indirect` or
+  // `bind`; or of all that a region has.
+  void declare(const Loop& loop);
+  void declare(const Operation& symbolic);
+  void declare_all(RegionId region);
+
   // What is one for all threads of a warp depends on no axis here.
   [[nodiscard]] AxisSet of(Expr expression);
   [[nodiscard]] AxisSet of(ValueId value);
@@ -28,8 +34,6 @@ class ThreadDependence {
   [[nodiscard]] bool is_one_for(AxisSet control, std::int64_t lanes) const;
 
  private:
-  void region(RegionId id);
-  void loop(const Loop& loop);
   AxisSet found(ValueId value);
 
   const Kernel& k_;

@@ -125,8 +125,9 @@ void KernelWalk::visit(OperationId id, WalkPlace& place) {
     }
     case Op::indirect:
       scope_.contains_all(std::get<Symbolic>(o.detail).extent);
-      return scope_.declare(std::get<Symbolic>(o.detail).symbol, {}, {}, false);
+      [[fallthrough]];
     case Op::bind:
+      dependence_.declare(o);
       return scope_.declare(std::get<Symbolic>(o.detail).symbol, {}, {}, false);
     case Op::dependency_wait:
       d_.require(place.vector == nullptr, "dependency_wait in a vector region");
@@ -160,6 +161,7 @@ bool KernelWalk::loop(const Loop& l, const WalkPlace& place) {
     last = begin + (*l.end.constant() - 1 - begin) / step * step;
   }
   scope_.declare(l.variable, l.begin, l.begin.context().constant(last), is_constant && runs);
+  dependence_.declare(l);
   if (l.kind == LoopKind::unroll && is_constant) scope_.mark_unrolled(l.variable);
   return runs;
 }
@@ -236,6 +238,7 @@ void KernelWalk::control(const Operation& o, WalkPlace& place) {
       break;
     }
     case Op::repeat: {
+      dependence_.declare_all(o.regions[0]);
       const Variance again = variance_.of(k_.regions[o.regions[0]].yields[0]);
       d_.require(place.vector == nullptr || again < Variance::lane,
                  "the condition of repeat varies by lane");

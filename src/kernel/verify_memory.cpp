@@ -294,9 +294,12 @@ void AccessChecker::form(const Operation& o, const Access& a, const WalkPlace& p
   const auto step = sym::stride(a.indices.back(), lane);
   d_.require(step && step->is_constant(1), "a wide access of {} that does not grow by 1 per lane",
              m.name);
+  const auto is_one = [&](Expr s) { return s == lane || variance_.of(s) < Variance::lane; };
+  const bool is_start_one = sym::all_symbols(a.indices.back(), is_one);
+  if (is_start_one && m.swizzle == 0) return;
   const std::pair<Expr, Expr> first{lane, lane.context().constant(0)};
   const Expr start = sym::substitute(a.indices.back(), {&first, 1});
-  d_.require(variance_.of(start) < Variance::lane,
+  d_.require(is_start_one || variance_.of(start) < Variance::lane,
              "a wide access of {} at an index that varies by lane otherwise", m.name);
   if (m.swizzle == 0) return;
   const std::int64_t chunk = 16 / element_bytes(m);
@@ -312,7 +315,11 @@ void AccessChecker::bounds(const Access& a, const WalkPlace& place, std::int64_t
     return;
   }
   for (std::size_t d = 0; d < a.indices.size(); ++d) {
-    const Expr last = d + 1 == a.indices.size() ? m.shape[d] - (elements - 1) : m.shape[d];
+    const std::int64_t more = d + 1 == a.indices.size() ? elements - 1 : 0;
+    const sym::Range range = sym::bounds(a.indices[d]);
+    const auto extent = m.shape[d].constant();
+    if (scope_.is_known() && extent && range.low >= 0 && range.high < *extent - more) continue;
+    const Expr last = m.shape[d] - more;
     for (const Expr index : {scope_.at_first(a.indices[d]), scope_.at_last(a.indices[d])}) {
       const bool is_below = sym::bounds(index).high < 0;
       const bool is_beyond = sym::less_equal(last, index).value_or(false);

@@ -6,21 +6,26 @@ namespace inkle::kernel {
 
 void SymbolScope::declare_size(Expr size) {
   d_.require(!size.is_null() && size.kind() == sym::Kind::symbol, "a size is no symbol");
-  d_.require(sizes_.insert(size.node()).second, "size {} is declared twice", size.name());
-  scope_.insert(size.node());
+  if (of(size).is_size) d_.fail(fmt::format("size {} is declared twice", size.name()));
+  *symbols_.add(size).first = {.is_in_scope = true, .is_size = true};
+}
+
+SymbolScope::Symbol SymbolScope::of(Expr symbol) const {
+  const Symbol* known = symbols_.find(symbol);
+  return known == nullptr ? Symbol() : *known;
 }
 
 void SymbolScope::contains_all(Expr e) const {
   d_.require(!e.is_null(), "a missing expression");
   (void)sym::all_symbols(e, [&](Expr s) {
-    if (!scope_.contains(s.node())) d_.fail(fmt::format("symbol {} is not in scope", s.name()));
+    if (!of(s).is_in_scope) d_.fail(fmt::format("symbol {} is not in scope", s.name()));
     return true;
   });
 }
 
 void SymbolScope::sizes_alone(Expr e, std::string_view what) const {
   (void)sym::all_symbols(e, [&](Expr s) {
-    if (!sizes_.contains(s.node())) {
+    if (!of(s).is_size) {
       d_.fail(fmt::format("{} depends on {}, which is no size", what, s.name()));
     }
     return true;
@@ -29,9 +34,13 @@ void SymbolScope::sizes_alone(Expr e, std::string_view what) const {
 
 void SymbolScope::declare(Expr symbol, Expr low, Expr high, bool reaches_all) {
   d_.require(!symbol.is_null() && symbol.kind() == sym::Kind::symbol, "a missing symbol");
-  d_.require(scope_.insert(symbol.node()).second, "symbol {} is declared twice", symbol.name());
+  Symbol& declared = *symbols_.add(symbol).first;
+  if (declared.is_in_scope) d_.fail(fmt::format("symbol {} is declared twice", symbol.name()));
+  declared.is_in_scope = true;
   order_.push_back(symbol);
   if (!reaches_all) return;
+  const sym::Range known = sym::bounds(symbol);
+  if (known.low > sym::bounds(low).low || known.high < sym::bounds(high).high) is_known_ = false;
   lows_.emplace_back(symbol, low);
   highs_.emplace_back(symbol, high);
 }
@@ -39,8 +48,7 @@ void SymbolScope::declare(Expr symbol, Expr low, Expr high, bool reaches_all) {
 void SymbolScope::forget(std::size_t symbols) {
   for (; order_.size() > symbols; order_.pop_back()) {
     const Expr symbol = order_.back();
-    scope_.erase(symbol.node());
-    unrolled_.erase(symbol.node());
+    *symbols_.add(symbol).first = {};
     // Symbols are declared and forgotten as a stack is.
     if (lows_.empty() || lows_.back().first != symbol) continue;
     lows_.pop_back();
@@ -51,7 +59,7 @@ void SymbolScope::forget(std::size_t symbols) {
 // Registers have no address.
 void SymbolScope::unrolled_alone(Expr e, std::string_view memory) const {
   (void)sym::all_symbols(e, [&](Expr s) {
-    if (!unrolled_.contains(s.node())) {
+    if (!of(s).is_unrolled) {
       d_.fail(fmt::format("registers {} at an index that depends on {}", memory, s.name()));
     }
     return true;

@@ -1,12 +1,11 @@
 // The symbols that an expression may use where the verifier's walk is. For verify*.cpp only.
 #pragma once
 
-#include <span>
 #include <string_view>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "kernel/expr_map.h"
 #include "kernel/verify_diagnostics.h"
 
 namespace inkle::kernel {
@@ -18,7 +17,7 @@ class SymbolScope {
   void declare_size(Expr size);
   // `reaches_all`: it takes all of its values, of which these are the first and the last.
   void declare(Expr symbol, Expr low, Expr high, bool reaches_all);
-  void mark_unrolled(Expr symbol) { unrolled_.insert(symbol.node()); }
+  void mark_unrolled(Expr symbol) { symbols_.add(symbol).first->is_unrolled = true; }
   [[nodiscard]] std::size_t size() const { return order_.size(); }
   void forget(std::size_t symbols);  // all but so many, which were declared first
 
@@ -26,17 +25,25 @@ class SymbolScope {
   void contains_all(Expr e) const;
   void sizes_alone(Expr e, std::string_view what) const;
   void unrolled_alone(Expr e, std::string_view memory) const;
+  // Whether what is known of symbols in general holds of all values that they take here.
+  [[nodiscard]] bool is_known() const { return is_known_; }
   // The expression with the first or last values of those symbols that reach them.
   [[nodiscard]] Expr at_first(Expr e) const;
   [[nodiscard]] Expr at_last(Expr e) const;
 
  private:
+  struct Symbol {
+    bool is_in_scope = false;
+    bool is_size = false;
+    bool is_unrolled = false;  // a constant once loops are unrolled
+  };
+  [[nodiscard]] Symbol of(Expr symbol) const;
+
   const Diagnostics& d_;
-  std::unordered_set<const sym::Node*> scope_;
+  ExprMap<Symbol> symbols_;
   std::vector<Expr> order_;
-  std::unordered_set<const sym::Node*> sizes_;
-  std::unordered_set<const sym::Node*> unrolled_;  // constants once loops are unrolled
   std::vector<std::pair<Expr, Expr>> lows_, highs_;
+  bool is_known_ = true;
 };
 
 }  // namespace inkle::kernel

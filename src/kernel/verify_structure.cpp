@@ -37,7 +37,7 @@ void StructureChecker::region(RegionId id) {
   d_.require(!seen_regions_[id], "region {} is in two places", id);
   seen_regions_[id] = true;
   const Region& region = k_.regions[id];
-  std::vector<ValueId> here;
+  const std::size_t outside_count = in_scope_.size();
   const auto define = [&](ValueId v) {
     d_.require(v < k_.values.size(), "a result that is no value");
     d_.require(!defined_[v], "value {} is defined twice", v);
@@ -48,7 +48,7 @@ void StructureChecker::region(RegionId id) {
       d_.fail(fmt::format("a value of {}", abi::name_of(type.dtype)));
     }
     defined_[v] = true;
-    here.push_back(v);
+    in_scope_.push_back(v);
   };
   for (const ValueId v : region.arguments) {
     define(v);
@@ -70,7 +70,7 @@ void StructureChecker::region(RegionId id) {
     d_.move_to(outside);
   }
   for (const ValueId v : region.yields) use(v);
-  for (const ValueId v : here) defined_[v] = false;
+  for (; in_scope_.size() > outside_count; in_scope_.pop_back()) defined_[in_scope_.back()] = false;
   // Values of the body stay undefined behind it: nobody may use them there.
 }
 

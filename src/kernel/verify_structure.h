@@ -12,7 +12,7 @@ class StructureChecker {
  public:
   StructureChecker(Diagnostics& diagnostics, const TypeChecker& types);
   void run();
-  [[nodiscard]] bool is_used(ValueId value) const { return used_[value]; }
+  [[nodiscard]] bool is_used(ValueId value) const { return used_[value] != 0; }
   [[nodiscard]] bool has_operation(Op op) const;  // in a region of the kernel
 
  private:
@@ -26,8 +26,8 @@ class StructureChecker {
   Diagnostics& d_;
   const Kernel& k_;
   const TypeChecker& types_;
-  std::vector<bool> defined_;
-  std::vector<bool> used_;
+  std::vector<std::uint8_t> defined_, used_;  // flags, by value
+  std::vector<ValueId> in_scope_;
   std::vector<bool> seen_regions_;
   std::vector<bool> seen_operations_;
 };

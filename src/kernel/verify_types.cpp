@@ -20,6 +20,12 @@ void TypeChecker::same(std::span<const Type> got, std::span<const Type> wanted,
   d_.fail(fmt::format("{} of {}, not {}", what, list(got), list(wanted)));
 }
 
+void TypeChecker::are(std::span<const ValueId> values, std::span<const Type> wanted,
+                      std::string_view what) const {
+  const auto type = [&](ValueId v) -> const Type& { return k_.type_of(v); };
+  if (!std::ranges::equal(values, wanted, {}, type)) same(of(values), wanted, what);
+}
+
 void TypeChecker::check_detail(const Operation& o) const {
   d_.require(has_own_detail(o), "the detail of another operation");
   const auto complete = [&](const Loop& l) {
@@ -82,10 +88,10 @@ void TypeChecker::access_types(const Operation& o) const {
   operands_are(o, 0, indices, "an index");
   if (a.remote) operands_are(o, wanted - 1, 1, "a rank");
   const Type both[] = {value, value};
-  same(of(std::span(o.operands).subspan(indices, values)), std::span(both).first(values),
+  are(std::span(o.operands).subspan(indices, values), std::span(both).first(values),
        "operands");
-  if (o.op == Op::load || o.op == Op::atomic) return same(of(o.results), {element}, "results");
-  same(of(o.results), {}, "results");
+  if (o.op == Op::load || o.op == Op::atomic) return are(o.results, {element}, "results");
+  are(o.results, {}, "results");
 }
 
 void TypeChecker::copy_types(const Operation& o) const {
@@ -100,14 +106,14 @@ void TypeChecker::copy_types(const Operation& o) const {
   }
   d_.require(o.operands.size() == indices, "{} operands, not {}", o.operands.size(), indices);
   operands_are(o, 0, indices, "an index");
-  same(of(o.results), {}, "results");
+  are(o.results, {}, "results");
 }
 
 void TypeChecker::symbolic_types(const Operation& o) const {
   const std::size_t count = o.op == Op::indirect && o.operands.size() == 2 ? 2 : 1;
   const Type wanted[] = {scalar_type(DType::i64), scalar_type(DType::i64)};
-  same(of(o.operands), std::span(wanted).first(count), "operands");
-  same(of(o.results), {scalar_type(DType::i64)}, "results");
+  are(o.operands, std::span(wanted).first(count), "operands");
+  are(o.results, {scalar_type(DType::i64)}, "results");
   const auto& s = std::get<Symbolic>(o.detail);
   d_.require(!s.symbol.is_null() && s.symbol.kind() == sym::Kind::symbol, "a missing symbol");
   d_.require(o.op == Op::bind || !s.extent.is_null(), "a missing extent");
@@ -182,7 +188,7 @@ void TypeChecker::fragment_types(const Operation& o) const {
   switch (o.op) {
     case Op::fragment_fill:
       counts(1, 1);
-      same(of(o.operands), {scalar_type(fragment(o.results[0]).dtype)}, "operands");
+      are(o.operands, {scalar_type(fragment(o.results[0]).dtype)}, "operands");
       d_.require(fragment(o.results[0]).holder != Holder::tile || is_zero(o.operands[0]),
                  "a tile that is not filled with 0");
       break;
@@ -244,7 +250,7 @@ void TypeChecker::mma_types(const Operation& o) const {
              "{} operands and {} results, not {} and 1", o.operands.size(), o.results.size(),
              fragments + indices);
   operands_are(o, fragments, indices, "an index");
-  same(of(o.results), {k_.type_of(o.operands[0])}, "results");
+  are(o.results, {k_.type_of(o.operands[0])}, "results");
   for (std::size_t i = 0; i < m.shared.size(); ++i) {
     const FragmentAccess& f = m.shared[i];
     d_.require(f.panel == 0 || (i + 1 == m.shared.size() && f.panel > 0 &&
@@ -306,7 +312,6 @@ void TypeChecker::mma_types(const Operation& o) const {
 // --------------------------------------------------------------------------------
 
 void TypeChecker::check(const Operation& o) const {
-  const Types operands = of(o.operands);
   const auto one_result = [&] {
     d_.require(o.results.size() == 1, "{} results, not 1", o.results.size());
     return k_.type_of(o.results[0]);
@@ -319,34 +324,36 @@ void TypeChecker::check(const Operation& o) const {
   };
   switch (o.op) {
     case Op::constant:
-      same(operands, {}, "operands");
+      are(o.operands, {}, "operands");
       d_.require(one_result().kind == TypeKind::scalar, "a constant that is no scalar");
       return;
     case Op::index:
       is_index("an index");
-      return same(operands, {}, "operands");
+      return are(o.operands, {}, "operands");
     case Op::divide_index:
       is_index("a quotient");
-      return same(operands, {one_result(), one_result()}, "operands");
+      return are(o.operands, {one_result(), one_result()}, "operands");
     case Op::compute: {
+      const Types operands = of(o.operands);
       const std::string wrong =
           check_compute(std::get<Compute>(o.detail).opcode, operands, one_result());
       return d_.require(wrong.empty(), "{}", wrong);
     }
     case Op::function: {
+      const Types operands = of(o.operands);
       const std::string wrong = check_function(std::get<Function>(o.detail).function, operands);
       d_.require(wrong.empty(), "{}", wrong);
-      return same(of(o.results), {function_type(std::get<Function>(o.detail).function, operands)},
+      return are(o.results, {function_type(std::get<Function>(o.detail).function, operands)},
                   "results");
     }
     case Op::indirect:
     case Op::bind:
       return symbolic_types(o);
     case Op::branch:
-      return same(operands, {scalar_type(DType::boolean)}, "operands");
+      return are(o.operands, {scalar_type(DType::boolean)}, "operands");
     case Op::vector:
     case Op::roles:
-      same(operands, {}, "operands");
+      are(o.operands, {}, "operands");
       return d_.require(o.op != Op::roles || o.results.empty(), "roles give no values");
     case Op::load:
     case Op::store:
@@ -357,19 +364,23 @@ void TypeChecker::check(const Operation& o) const {
     case Op::barrier_wait:
       return access_types(o);
     case Op::broadcast:
-      d_.require(operands.size() == 1, "a broadcast of {} values", operands.size());
-      return same(of(o.results), operands, "results");
-    case Op::transpose:
+      d_.require(o.operands.size() == 1, "a broadcast of {} values", o.operands.size());
+      return are(o.results, of(o.operands), "results");
+    case Op::transpose: {
+      const Types operands = of(o.operands);
       d_.require(!operands.empty() && operands[0].kind == TypeKind::scalar,
                  "a transposition of what are no scalars");
       same(operands, std::vector<Type>(operands.size(), operands[0]), "operands");
-      return same(of(o.results), operands, "results");
-    case Op::shuffle:
+      return are(o.results, operands, "results");
+    }
+    case Op::shuffle: {
+      const Types operands = of(o.operands);
       d_.require(
           operands.size() == 1 || (operands.size() == 2 && operands[1] == scalar_type(DType::i32)),
           "shuffle takes a value and an i32");
       d_.require(operands[0].kind == TypeKind::scalar, "a shuffle of what is no scalar");
-      return same(of(o.results), {operands[0]}, "results");
+      return are(o.results, {operands[0]}, "results");
+    }
     case Op::copy_async:
     case Op::tma_load:
     case Op::tma_store:
@@ -399,8 +410,8 @@ void TypeChecker::check(const Operation& o) const {
     case Op::dependency_wait:
     case Op::launch_dependents:
     case Op::report:
-      same(operands, {}, "operands");
-      return same(of(o.results), {}, "results");
+      are(o.operands, {}, "operands");
+      return are(o.results, {}, "results");
   }
 }
 

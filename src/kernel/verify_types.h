@@ -42,6 +42,13 @@ class TypeChecker {
             std::string_view what) const {
     same(got, std::span<const Type>(wanted.begin(), wanted.size()), what);
   }
+  // The same of the types of values.
+  void are(std::span<const ValueId> values, std::span<const Type> wanted,
+           std::string_view what) const;
+  void are(std::span<const ValueId> values, std::initializer_list<Type> wanted,
+           std::string_view what) const {
+    are(values, std::span<const Type>(wanted.begin(), wanted.size()), what);
+  }
   void check_detail(const Operation& o) const;
   void check(const Operation& o) const;
   [[nodiscard]] std::size_t index_operands(const Access& access) const;
