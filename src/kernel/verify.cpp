@@ -117,8 +117,8 @@ void KernelWalk::visit(OperationId id, WalkPlace& place) {
       return scope_.contains_all(std::get<IndexOf>(o.detail).expression);
     case Op::compute: {
       const auto& c = std::get<Compute>(o.detail);
-      d_.require(c.form == Form::each || c.opcode == loop::Opcode::random, "a form of {}",
-                 loop::name_of(c.opcode));
+      if (c.form == Form::each) return;
+      d_.require(c.opcode == loop::Opcode::random, "a form of {}", loop::name_of(c.opcode));
       d_.require(c.form != Form::wide || place.vector != nullptr,
                  "wide random numbers outside of a vector region");
       return;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <unordered_set>
+#include <span>
 
 #include "kernel/derive.h"
 #include "kernel/names.h"
@@ -49,12 +49,14 @@ class MemoryDeclarations {
 void MemoryDeclarations::run() const {
   d_.require(k_.body < k_.regions.size(), "no body");
   d_.require(k_.parameter_count <= k_.memories.size(), "more parameters than memories");
-  std::unordered_set<std::string_view> names;
   std::int64_t shared = 0;
   for (std::size_t i = 0; i < k_.memories.size(); ++i) {
     const Memory& m = k_.memories[i];
     d_.require(is_identifier(m.name), "a memory of the name '{}'", m.name);
-    d_.require(names.insert(m.name).second, "two memories {}", m.name);
+    // They are few.
+    const auto before = std::span(k_.memories).first(i);
+    d_.require(std::ranges::find(before, m.name, &Memory::name) == before.end(), "two memories {}",
+               m.name);
     memory(m, i < k_.parameter_count);
     if (m.space != Space::shared && m.space != Space::barrier) continue;
     if (m.of != kNone) {
@@ -70,9 +72,10 @@ void MemoryDeclarations::run() const {
 
 void MemoryDeclarations::memory(const Memory& m, bool is_parameter) const {
   const bool may_be_parameter = is_device_memory(m.space) || m.space == Space::map;
-  d_.require(is_parameter ? may_be_parameter : m.space != Space::global && m.space != Space::map,
-             "memory {}: {} {}", m.name, name_of(m.space),
-             is_parameter ? "as a parameter" : "that is no parameter");
+  if (is_parameter ? !may_be_parameter : m.space == Space::global || m.space == Space::map) {
+    d_.fail(fmt::format("memory {}: {} {}", m.name, name_of(m.space),
+                        is_parameter ? "as a parameter" : "that is no parameter"));
+  }
   d_.require(!m.shape.empty() || m.space == Space::global, "memory {} has no shape", m.name);
   // A task's stack is made for the sizes of a call.
   const bool may_be_symbolic = may_be_parameter || m.space == Space::stack;

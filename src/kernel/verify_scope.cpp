@@ -1,5 +1,7 @@
 #include "kernel/verify_scope.h"
 
+#include <utility>
+
 #include "sym/symbols.h"
 
 namespace inkle::kernel {
@@ -41,8 +43,7 @@ void SymbolScope::declare(Expr symbol, Expr low, Expr high, bool reaches_all) {
   if (!reaches_all) return;
   const sym::Range known = sym::bounds(symbol);
   if (known.low > sym::bounds(low).low || known.high < sym::bounds(high).high) is_known_ = false;
-  lows_.emplace_back(symbol, low);
-  highs_.emplace_back(symbol, high);
+  reached_.push_back({symbol, low, high});
 }
 
 void SymbolScope::forget(std::size_t symbols) {
@@ -50,9 +51,7 @@ void SymbolScope::forget(std::size_t symbols) {
     const Expr symbol = order_.back();
     *symbols_.add(symbol).first = {};
     // Symbols are declared and forgotten as a stack is.
-    if (lows_.empty() || lows_.back().first != symbol) continue;
-    lows_.pop_back();
-    highs_.pop_back();
+    if (!reached_.empty() && reached_.back().symbol == symbol) reached_.pop_back();
   }
 }
 
@@ -66,7 +65,12 @@ void SymbolScope::unrolled_alone(Expr e, std::string_view memory) const {
   });
 }
 
-Expr SymbolScope::at_first(Expr e) const { return sym::substitute(e, lows_); }
-Expr SymbolScope::at_last(Expr e) const { return sym::substitute(e, highs_); }
+Expr SymbolScope::with(Expr e, Expr Reached::*value) const {
+  std::vector<std::pair<Expr, Expr>> values;
+  for (const Reached& r : reached_) values.emplace_back(r.symbol, r.*value);
+  return sym::substitute(e, values);
+}
+Expr SymbolScope::at_first(Expr e) const { return with(e, &Reached::low); }
+Expr SymbolScope::at_last(Expr e) const { return with(e, &Reached::high); }
 
 }  // namespace inkle::kernel

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "kernel/expr_map.h"
@@ -37,12 +36,16 @@ class SymbolScope {
     bool is_size = false;
     bool is_unrolled = false;  // a constant once loops are unrolled
   };
+  struct Reached {
+    Expr symbol, low, high;
+  };
   [[nodiscard]] Symbol of(Expr symbol) const;
+  [[nodiscard]] Expr with(Expr e, Expr Reached::*value) const;
 
   const Diagnostics& d_;
   ExprMap<Symbol> symbols_;
   std::vector<Expr> order_;
-  std::vector<std::pair<Expr, Expr>> lows_, highs_;
+  std::vector<Reached> reached_;
   bool is_known_ = true;
 };
 

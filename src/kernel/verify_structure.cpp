@@ -55,18 +55,19 @@ void StructureChecker::region(RegionId id) {
     d_.require(k_.values[v].definition == kNone && k_.values[v].region == id,
                "argument {} does not name its region", v);
   }
-  for (const OperationId o : region.operations) {
-    d_.require(o < k_.operations.size(), "an operation that does not exist");
-    d_.require(!seen_operations_[o], "operation {} is in two places", o);
-    seen_operations_[o] = true;
-    const OperationId outside = d_.move_to(o);
-    for (const ValueId v : k_[o].operands) use(v);
-    operation(o);
-    for (const ValueId v : k_[o].results) {
+  for (const OperationId at : region.operations) {
+    d_.require(at < k_.operations.size(), "an operation that does not exist");
+    d_.require(!seen_operations_[at], "operation {} is in two places", at);
+    seen_operations_[at] = true;
+    const OperationId outside = d_.move_to(at);
+    const Operation& o = k_[at];
+    for (const ValueId v : o.operands) use(v);
+    operation(at, o);
+    for (const ValueId v : o.results) {
       define(v);
-      d_.require(k_.values[v].definition == o, "result {} does not name its operation", v);
+      d_.require(k_.values[v].definition == at, "result {} does not name its operation", v);
     }
-    types_.check(k_[o]);
+    types_.check(o);
     d_.move_to(outside);
   }
   for (const ValueId v : region.yields) use(v);
@@ -74,9 +75,11 @@ void StructureChecker::region(RegionId id) {
   // Values of the body stay undefined behind it: nobody may use them there.
 }
 
-void StructureChecker::operation(OperationId id) {
-  const Operation& o = k_[id];
+void StructureChecker::operation(OperationId id, const Operation& o) {
   types_.check_detail(o);
+  const bool may_have_regions = (o.op >= Op::loop && o.op <= Op::roles) || o.op == Op::reduce ||
+                                o.op == Op::scan || o.op == Op::fragment_map;
+  if (o.regions.empty() && !may_have_regions) return;
   for (const RegionId r : o.regions) {
     region(r);
     d_.move_to(id);
@@ -96,10 +99,6 @@ void StructureChecker::regions(const Operation& o) const {
   };
   // The types that results have; they are checked to be those of values first.
   for (const ValueId v : o.results) d_.require(v < k_.values.size(), "a result that is no value");
-  if (o.regions.empty() && (o.op < Op::loop || o.op > Op::roles) && o.op != Op::reduce &&
-      o.op != Op::scan && o.op != Op::fragment_map) {
-    return;
-  }
   const Types operands = types_.of(o.operands);
   const Types results = types_.of(o.results);
   const auto list = [](std::span<const Type> types) {

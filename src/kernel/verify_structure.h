@@ -17,7 +17,7 @@ class StructureChecker {
 
  private:
   void region(RegionId id);
-  void operation(OperationId id);
+  void operation(OperationId id, const Operation& o);
   void use(ValueId value);
   void regions(const Operation& o) const;
   void region_takes(RegionId id, std::span<const Type> arguments,

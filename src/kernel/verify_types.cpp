@@ -8,6 +8,11 @@
 #include "kernel/names.h"
 
 namespace inkle::kernel {
+namespace {
+
+constexpr std::uint64_t kNoScalar = 0xff;
+
+}  // namespace
 
 void TypeChecker::same(std::span<const Type> got, std::span<const Type> wanted,
                        std::string_view what) const {
@@ -88,8 +93,7 @@ void TypeChecker::access_types(const Operation& o) const {
   operands_are(o, 0, indices, "an index");
   if (a.remote) operands_are(o, wanted - 1, 1, "a rank");
   const Type both[] = {value, value};
-  are(std::span(o.operands).subspan(indices, values), std::span(both).first(values),
-       "operands");
+  are(std::span(o.operands).subspan(indices, values), std::span(both).first(values), "operands");
   if (o.op == Op::load || o.op == Op::atomic) return are(o.results, {element}, "results");
   are(o.results, {}, "results");
 }
@@ -107,6 +111,28 @@ void TypeChecker::copy_types(const Operation& o) const {
   d_.require(o.operands.size() == indices, "{} operands, not {}", o.operands.size(), indices);
   operands_are(o, 0, indices, "an index");
   are(o.results, {}, "results");
+}
+
+void TypeChecker::compute_types(const Operation& o, const Type& result) const {
+  const loop::Opcode opcode = std::get<Compute>(o.detail).opcode;
+  const auto of_type = [](const Type& type) {
+    return type.kind == TypeKind::scalar ? std::uint64_t{1} + static_cast<std::uint8_t>(type.dtype)
+                                         : kNoScalar;
+  };
+  // How many operands, opcode and types, a byte each.
+  std::uint64_t signature = o.operands.size() << 8 | static_cast<std::uint8_t>(opcode);
+  signature = signature << 8 | of_type(result);
+  bool is_short = o.operands.size() <= 4 && of_type(result) != kNoScalar;
+  for (const ValueId v : o.operands) {
+    const std::uint64_t type = of_type(k_.type_of(v));
+    is_short = is_short && type != kNoScalar;
+    signature = signature << 8 | type;
+  }
+  std::uint64_t& right = right_[signature * 0x9e3779b97f4a7c15ULL >> 59];
+  if (is_short && right == signature) return;
+  const std::string wrong = check_compute(opcode, of(o.operands), result);
+  d_.require(wrong.empty(), "{}", wrong);
+  if (is_short) right = signature;
 }
 
 void TypeChecker::symbolic_types(const Operation& o) const {
@@ -333,18 +359,14 @@ void TypeChecker::check(const Operation& o) const {
     case Op::divide_index:
       is_index("a quotient");
       return are(o.operands, {one_result(), one_result()}, "operands");
-    case Op::compute: {
-      const Types operands = of(o.operands);
-      const std::string wrong =
-          check_compute(std::get<Compute>(o.detail).opcode, operands, one_result());
-      return d_.require(wrong.empty(), "{}", wrong);
-    }
+    case Op::compute:
+      return compute_types(o, one_result());
     case Op::function: {
       const Types operands = of(o.operands);
       const std::string wrong = check_function(std::get<Function>(o.detail).function, operands);
       d_.require(wrong.empty(), "{}", wrong);
       return are(o.results, {function_type(std::get<Function>(o.detail).function, operands)},
-                  "results");
+                 "results");
     }
     case Op::indirect:
     case Op::bind:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <initializer_list>
 #include <span>
 #include <string_view>
@@ -54,6 +55,7 @@ class TypeChecker {
   [[nodiscard]] std::size_t index_operands(const Access& access) const;
 
  private:
+  void compute_types(const Operation& o, const Type& result) const;
   void symbolic_types(const Operation& o) const;
   void access_types(const Operation& o) const;
   void copy_types(const Operation& o) const;
@@ -66,6 +68,8 @@ class TypeChecker {
 
   const Diagnostics& d_;
   const Kernel& k_;
+  // Opcode and types of some operations that are known to be right: most of a kernel's are alike.
+  mutable std::array<std::uint64_t, 32> right_{};
 };
 
 }  // namespace inkle::kernel
