@@ -69,6 +69,12 @@ TEST_F(Broken, UseOfAnInnerValue) {
   k_.operations[k_.regions[k_.body].operations.back()].operands[0] = inner;
   expect("is used where it is not defined");
 }
+// The loop goes on beyond what is known of its variable.
+TEST_F(Broken, LoopThatLeavesAMemory) {
+  auto& loop = std::get<Loop>(get(Op::loop).detail);
+  loop.end = loop.end + 1;
+  expect("index 4 of r in dimension 0 of 4");
+}
 TEST_F(Broken, OperandThatDoesNotExist) {
   get(Op::store).operands[0] = 1000;
   expect("an operand that is no value");
