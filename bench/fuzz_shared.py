@@ -57,7 +57,9 @@ def is_specified(text: str, values: dict[str, Any]) -> bool:
     if re.match(r"[vwk]\d* = ", text):
         return True
     named = [values.get(n) for n in re.findall(r"\b[vx]\d+\b", text)]
-    return not any(isinstance(v, torch.Tensor) and _shares(v) for v in named)
+    written = [v for v in named if isinstance(v, torch.Tensor)]
+    written += [v._base for v in written if v._base is not None]
+    return not any(map(_shares, written))
 
 
 def _shares(value: torch.Tensor) -> bool:

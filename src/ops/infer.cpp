@@ -97,13 +97,13 @@ namespace {
 
 // Dimensions by stride, largest first; equal strides keep their order. None where a stride is not
 // known.
-std::optional<std::vector<std::size_t>> by_stride(const Type& type) {
-  std::vector<std::size_t> order(type.rank());
+std::optional<std::vector<std::size_t>> by_stride(const Sizes& strides) {
+  std::vector<std::size_t> order(strides.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  for (Expr stride : *type.strides) {
+  for (Expr stride : strides) {
     if (!stride.is_constant() && sym::hint(stride) == std::nullopt) return std::nullopt;
   }
-  const auto value = [&](std::size_t d) { return sym::hint((*type.strides)[d]).value_or(0); };
+  const auto value = [&](std::size_t d) { return sym::hint(strides[d]).value_or(0); };
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return value(a) > value(b); });
   return order;
@@ -114,7 +114,7 @@ std::optional<std::vector<std::size_t>> by_stride(const Type& type) {
 Sizes preserved_strides(Inference& args, const Type& type) {
   Sizes row_major = graph::contiguous_strides(args.context(), type.sizes);
   if (!type.strides) return row_major;
-  const auto order = by_stride(type);
+  const auto order = by_stride(*type.strides);
   if (!order) return row_major;
   Sizes dense(type.rank(), args.context().constant(1));
   Expr next = args.context().constant(1);
@@ -132,6 +132,19 @@ Sizes preserved_strides(Inference& args, const Type& type) {
   return dense;
 }
 
+bool are_apart(const Sizes& sizes, const Sizes& strides) {
+  const auto order = by_stride(strides);
+  if (!order || sizes.empty()) return order.has_value();
+  Expr span = sizes[0].context().constant(0);
+  for (std::size_t k = order->size(); k-- > 0;) {
+    const std::size_t d = (*order)[k];
+    if (sizes[d].is_constant(1)) continue;
+    if (sym::less(span, strides[d]) != true) return false;
+    span = span + strides[d] * (sizes[d] - 1);
+  }
+  return true;
+}
+
 void refuse_overlap(Inference& args) {
   const Type& type = args.tensor(0);
   sym::Context& context = args.context();
@@ -141,7 +154,7 @@ void refuse_overlap(Inference& args) {
     // ATen copies what repeats elements.
     if (strides[d].is_constant(0) && !type.sizes[d].is_constant(1)) return;
   }
-  const auto order = by_stride(type);
+  const auto order = by_stride(*type.strides);
   if (!order) unsupported("{}: strides of self are not known", args.op().name);
   Expr span = context.constant(0);  // from the first element to the last, of dimensions so far
   for (std::size_t k = order->size(); k-- > 0;) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ops/infer.h"
 
 namespace inkle::ops {
 namespace {
@@ -311,9 +312,12 @@ bool Lowering::is_overwritten_next(BufferId input) const {
 
 bool Lowering::can_update(const Tensor& base) const {
   if (!is_whole(base, program())) return false;
-  switch (program().buffers[base.buffer].role) {
+  const loop::Buffer& buffer = program().buffers[base.buffer];
+  switch (buffer.role) {
     case BufferRole::temporary:
-      return is_last_use(base.buffer);
+      // Results of calls to eager may have elements that share memory.
+      return is_last_use(base.buffer) &&
+             (!buffer.strides || infer::are_apart(buffer.sizes, *buffer.strides));
     case BufferRole::input:
       return node_.in_place && is_overwritten_next(base.buffer);
     case BufferRole::output:

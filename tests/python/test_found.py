@@ -306,6 +306,19 @@ def test_writes_to_elements_that_share_memory(name: str) -> None:
     assert any("self share memory" in reason for _, _, reason in inkle.reports()[0].eager)
 
 
+def test_a_write_to_a_copy_whose_elements_share_memory() -> None:
+    """It is no write in place, though nobody reads the copy any more."""
+    torch._dynamo.reset()
+
+    def write(x: torch.Tensor) -> torch.Tensor:
+        shared = x.as_strided((2, 2), (1, 1))
+        copied = torch.slice_scatter(shared, shared[::2] + 1, 0, 0, None, 2)
+        return copied.index_put((torch.tensor([0, 0]),), copied[:1], accumulate=True)
+
+    x = torch.arange(6.0, dtype=torch.float64) + 3
+    assert torch.equal(torch.compile(write, backend="inkle")(x), write(x))
+
+
 def test_a_step_by_which_elements_come_to_share_memory() -> None:
     """The strides are symbolic: a guard tells both cases apart."""
     torch._dynamo.reset()

@@ -241,7 +241,7 @@ TEST_F(ExprTest, StrideAndContains) {
   EXPECT_FALSE(stride(i + floordiv(i + j, 2), i).has_value());
   EXPECT_TRUE(contains(floordiv(i + j, 2), j));
   EXPECT_FALSE(contains(e, context.index(a)));
-  const std::vector<Expr> all = symbols(e);
+  const Symbols all = symbols(e);
   ASSERT_EQ(all.size(), 3U);
   EXPECT_TRUE(all[0] == a && all[1] == i && all[2] == j);
 }
