@@ -37,7 +37,7 @@ class InlineVector {
     size_ = static_cast<std::uint32_t>(count);
   }
   explicit InlineVector(std::size_t count, T value = {}) { resize(count, value); }
-  InlineVector(const InlineVector& other) : InlineVector(other.begin(), other.end()) {}
+  InlineVector(const InlineVector& other) : InlineVector(other.data_, other.data_ + other.size_) {}
   InlineVector(InlineVector&& other) noexcept { take(other); }
   InlineVector& operator=(const InlineVector& other) {
     if (this != &other) assign(other.begin(), other.end());

@@ -72,7 +72,12 @@ Values Builder::operation(Op op, const Values& operands, const TypeList& results
   const auto id = static_cast<OperationId>(kernel_.operations.size());
   Values values;
   for (const Type& type : results) values.push_back(new_value(kernel_, type, id, kNone));
-  kernel_.operations.push_back({op, operands, values, inside, std::move(detail)});
+  Operation& made = kernel_.operations.emplace_back();
+  made.op = op;
+  made.operands = operands;
+  made.results = values;
+  made.regions = std::move(inside);
+  made.detail = std::move(detail);
   kernel_.regions[region_].operations.push_back(id);
   return values;
 }

@@ -291,6 +291,7 @@ SHARED_WRITES = {
     "a row": lambda x: torch.select_scatter(x.unfold(1, 4, 2), -torch.ones(3, 4), 1, 1),
     "rows": lambda x: torch.slice_scatter(x.unfold(1, 4, 2), -torch.ones(3, 1, 4), 1, 1, 2),
     "a diagonal": lambda x: torch.diagonal_scatter(x.unfold(1, 4, 2), -torch.ones(3, 3), 0, 1, 2),
+    "a row of what is computed": lambda x: torch.select_scatter((x * 2).unfold(1, 4, 2), -torch.ones(3, 4), 1, 1),
 }
 
 

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "ops/exact.h"
+#include "ops/infer.h"
 #include "ops/table.h"
 
 namespace inkle::frontend::torch {
@@ -283,13 +284,7 @@ std::vector<ValueId> Importer::call(std::string_view overload, std::vector<Argum
   }
   if (row != nullptr && why_not.empty()) why_not = why_not_bitwise(*row, args, meta);
   if (why_not.empty() && !is_each) {
-    // Rows that look at memory need their operand's strides.
-    const bool reads_strides = overload.find("as_strided") != std::string_view::npos;
-    if (reads_strides) {
-      for (const Argument& a : args) {
-        if (const auto* v = std::get_if<ValueId>(&a)) fix_strides(*v);
-      }
-    }
+    fix_read_strides(overload, args);
     results = native(*row, args, meta, why_not);
     if (!results && row->name == "slice" && meta.size() == 1) {
       if (auto narrow = as_narrow(graph_, args, meta[0])) {
@@ -358,6 +353,20 @@ std::string Importer::why_not_bitwise(const graph::OpDef& row, const std::vector
   });
   const std::string_view reason = ops::why_not_exact(query);
   return reason.empty() ? std::string() : fmt::format("numerics=bitwise: {}", reason);
+}
+
+// Rows that look at memory need their operand's strides; those that keep them, where elements may
+// share memory.
+void Importer::fix_read_strides(std::string_view overload, const std::vector<Argument>& args) {
+  const bool looks = overload.find("as_strided") != std::string_view::npos;
+  const bool keeps = overload.find("_scatter") != std::string_view::npos;
+  if (!looks && !keeps) return;
+  for (const Argument& a : args) {
+    const auto* v = std::get_if<ValueId>(&a);
+    if (v == nullptr || v->index >= strides_.size() || !strides_[v->index]) continue;
+    if (looks || !ops::infer::are_apart(graph_.type(*v).sizes, *strides_[v->index]))
+      fix_strides(*v);
+  }
 }
 
 void Importer::fix_strides(ValueId value) {

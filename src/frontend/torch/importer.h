@@ -88,6 +88,7 @@ class Importer {
                                             const std::vector<Argument>& args,
                                             const std::vector<Type>& meta) const;
   void fix_strides(ValueId value);
+  void fix_read_strides(std::string_view overload, const std::vector<graph::Argument>& args);
   // FX states other strides than the result of `row` has in eager.
   [[nodiscard]] bool is_misstated(const graph::OpDef* row, const std::vector<Argument>& args,
                                   const Type& meta) const;
