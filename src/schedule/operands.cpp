@@ -155,6 +155,12 @@ class OperandSettler {
     return original;
   }
 
+  // Libraries take no strides below 0, as reversed rows have.
+  static bool is_reversed(const View& view) {
+    return std::ranges::any_of(view.strides,
+                               [](Expr stride) { return sym::hint(stride).value_or(0) < 0; });
+  }
+
   // Whether steps of one loop meet elements that steps of another do, as in the windows of a row:
   // libraries take no such matrices. Of symbolic sizes their hints decide: where they mislead, the
   // library refuses the call.
@@ -176,7 +182,8 @@ class OperandSettler {
   bool is_readable(const Access& access, const std::vector<loop::Dim>& dims,
                    std::optional<std::size_t> matrix) const {
     const auto view = strided_view(program_, access, dims);
-    if (!view || !matrix) return view.has_value();
+    if (!view || is_reversed(*view)) return false;
+    if (!matrix) return true;
     if (overlaps(*view)) return false;
     if (libraries_.gemm.needs_matrices) return is_matrix(*view);
     bool moves = false;

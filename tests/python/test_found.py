@@ -384,3 +384,22 @@ def test_a_view_beside_a_number_of_python_s_and_a_write_to_what_it_is_of() -> No
         torch.manual_seed(0)
         results = compiled(y, n)
         assert all(torch.equal(r, e) for r, e in zip((*results, y), (*expected, x)))
+
+
+REVERSED = {
+    "rows": lambda x, w: x[0].flip(0) @ w,
+    "batches": lambda x, w: x.flip(0) @ x.mT,
+    "weights": lambda x, w: torch.nn.functional.linear(x, w.flip(0)),
+    "columns": lambda x, w: x.flip(-1) @ w,
+}
+
+
+@pytest.mark.parametrize("name", REVERSED)
+def test_reversed_operands_of_products(name: str) -> None:
+    """Libraries take no negative strides: they are copied."""
+    torch._dynamo.reset()
+    inkle.reset()
+    x, w = torch.randn(3, 2, 4), torch.randn(4, 4)
+    result = torch.compile(REVERSED[name], backend="inkle")(x, w)
+    torch.testing.assert_close(result, REVERSED[name](x, w))
+    assert inkle.reports()[0].compiled and not inkle.reports()[0].fault
