@@ -14,10 +14,25 @@ from inkle import attention_ways, cudnn_attention
 from inkle.dropout import draw_seed, ranks
 
 _aten = torch.ops.aten
+
+
+def within_64_bits(bound: int) -> int:
+    """Where a slice begins or ends: beyond 64 bits it is beyond any size."""
+    return max(-(2**63), min(bound, 2**63 - 1))
+
+
+def _slice_backward(
+    gradient: torch.Tensor, sizes: list[int], dim: int, start: int, end: int, step: int
+) -> torch.Tensor:
+    start, end = within_64_bits(start), within_64_bits(end)
+    return _aten.slice_backward.default(gradient, sizes, dim, start, end, step)
+
+
 # Overloads that are called through a function of ours.
 _INSTEAD = {
     _aten._scaled_dot_product_cudnn_attention_backward.default: cudnn_attention.backward,
     _aten._scaled_dot_product_efficient_attention.default: attention_ways.efficient_in_eager,
+    _aten.slice_backward.default: _slice_backward,
 }
 
 

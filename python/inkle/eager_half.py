@@ -19,6 +19,7 @@ from inkle.dropout import (
     seeded_permutation,
     seeded_uniform,
 )
+from inkle.eager_calls import within_64_bits
 from inkle.importer import DTYPES
 from inkle.machine import as_strided
 
@@ -220,6 +221,9 @@ def _overload(name: str) -> Callable[[list[Any]], Any]:
                 raise TypeError(f"{name}: {described.name} is no tensor")
             if isinstance(value, (bool, int, float)) and str(described.type) == "Tensor":
                 value = _scalar(value, given)
+            is_bound = described.name in ("start", "end") and "int" in str(described.type).lower()
+            if is_bound and isinstance(value, int):
+                value = within_64_bits(value)
             if isinstance(value, str) and described.name in ("layout", "memory_format"):
                 value = getattr(torch, value)
             if described.kwarg_only:

@@ -231,6 +231,14 @@ FOUND: dict[str, Program] = {
         statements=["v1 = x.tril()", "v2 = v1.contiguous()", "v3 = x + ((n * 3) % 7)", "torch._dynamo.graph_break()",
         "v1.index_fill_(1, torch.tensor([0]), 2)"], results=["v2", "v3"],
     ),
+    "a slice that begins beyond 64 bits, written in training": of(
+        "f32", 2, 3, grad=True, n=Argument("int", value=1024, later=(510783882842719713, 7)), dynamic=True,
+        statements=["v1 = x.atan2(x)", "v2 = v1[n ** 2 // 2:]", "v2.sub_(x[n ** 2 // 2:])"], results=["v2", "v1"],
+    ),
+    "a gradient of a slice that ends beyond 64 bits": of(
+        "f32", 3, 2, grad=True, n=Argument("int", value=5, later=(-4294967298, 4294967298)), dynamic=True,
+        statements=["v1 = x.relu()", "v2 = v1[:n ** 2]", "v3 = v2.clamp(max=2)"], results=["v3"],
+    ),
     # Of a graph that Python's arithmetic cuts AOTAutograd makes results anew as well.
     "a written view beside a number that Python computes": of(
         "f32", 1, 3, 3, n=Argument("int", value=2**63 - 1, later=(3, 2**31 - 1)), dynamic=True,
