@@ -142,13 +142,16 @@ template <NormPositions p>
 void lower_norm(Lowering& l) {
   const Tensor& x = l.tensor(0);
   const DType dtype = l.result_type().dtype, compute = abi::compute_type(dtype);
-  const double order = norm_order(l.args(), p);
   const Axes axes = norm_axes(l.args(), p, x.rank());
+  const Sizes reduced = axes.reduced(l.context(), x.sizes);
+  // The norm of one element is its absolute value in ATen, however large its power.
+  const bool is_one = std::ranges::all_of(reduced, [](Expr size) { return size.is_constant(1); });
+  const double stated = norm_order(l.args(), p), order = is_one && stated != 0 ? 1 : stated;
   const ReduceOp op = !std::isinf(order) ? ReduceOp::sum
                       : order > 0        ? ReduceOp::max
                                          : ReduceOp::min;
   const Tensor total =
-      l.reduce(op, axes.kept(x.sizes), axes.reduced(l.context(), x.sizes), compute, {compute},
+      l.reduce(op, axes.kept(x.sizes), reduced, compute, {compute},
                [&](BodyBuilder& b, Indices outer, Indices inner) {
                  const Val v = b.cast(element_as(l, b, x, axes.join(outer, inner), dtype), compute);
                  return norm_term(b, v, order);

@@ -47,6 +47,16 @@ bool is_expensive(Opcode opcode) {
   }
 }
 
+// Whether a value of 0, which stands where a condition leaves a load out, may be one that the body
+// reports: an index beyond a size, or the divisor of integers.
+bool may_report(const loop::Body& body) {
+  return std::ranges::any_of(body.instructions, [&](const Instruction& i) {
+    if (i.opcode == Opcode::indirect) return true;
+    const bool divides = i.opcode >= Opcode::div && i.opcode <= Opcode::fmod;
+    return divides && !abi::is_float(i.dtype) && body[i.operands[1]].opcode != Opcode::constant;
+  });
+}
+
 bool has_body(NestKind kind) {
   return kind == NestKind::pointwise || kind == NestKind::reduction || kind == NestKind::scan ||
          kind == NestKind::scatter;
@@ -208,10 +218,7 @@ class Inliner {
     for (const Instruction& i : into.body.instructions) {
       if (i.opcode != Opcode::load || i.buffer != buffer) continue;
       ++loads_of_it;
-      const bool indirect_inside =
-          std::any_of(from.body.instructions.begin(), from.body.instructions.end(),
-                      [](const Instruction& f) { return f.opcode == Opcode::indirect; });
-      if (i.operand_count != 0 && indirect_inside) return false;
+      if (i.operand_count != 0 && may_report(from.body)) return false;
     }
     const BodyCost target = cost_of(into.body);
     if (target.loads + loads_of_it * (cost.loads - 1) > kMaxLoads) return false;

@@ -411,3 +411,26 @@ def test_reversed_operands_of_products(name: str) -> None:
     result = torch.compile(REVERSED[name], backend="inkle")(x, w)
     torch.testing.assert_close(result, REVERSED[name](x, w))
     assert inkle.reports()[0].compiled and not inkle.reports()[0].fault
+
+
+@pytest.mark.parametrize("order", [2.0, 3.0, 0.0, float("inf")])
+def test_the_norm_of_one_element_is_its_absolute_value(order: float) -> None:
+    """Also where its power leaves the dtype."""
+    torch._dynamo.reset()
+
+    def norms(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.norm(order, -1), torch.linalg.vector_norm(x, order, -1, keepdim=True), x.norm(order, 0)
+
+    x = torch.tensor([[-3e19], [2e-30], [0.0], [float("-inf")]])
+    for result, expected in zip(torch.compile(norms, backend="inkle")(x), norms(x)):
+        torch.testing.assert_close(result, expected)
+
+
+def test_a_quotient_that_a_pad_cuts_away_is_not_taken() -> None:
+    """A pad reads 0 where it reads nothing, and a division by that would fail the call."""
+    torch._dynamo.reset()
+    x = torch.tensor([3, 4])
+    compiled = torch.compile(lambda x: torch.nn.functional.pad(5 // x, (-1, 1), value=1), backend="inkle")
+    assert compiled(x).tolist() == [1, 1]
+    with pytest.raises(Exception, match="division by zero|ZeroDivisionError"):
+        compiled(torch.tensor([3, 0]))
