@@ -86,7 +86,8 @@ class EagerHalf:
         for names, target, args, results, types in self._nodes:
             given = [self._argument(a, values, symbols) for a in args]
             if target is not None:
-                made = self._targets[target](*_flat(given[1:]))
+                stated = [self._as_stated(a, g, symbols) for a, g in zip(args[1:], given[1:])]
+                made = self._targets[target](*_flat(stated))
             else:
                 made = _call(names.split(), given)
             made = list(made) if isinstance(made, (list, tuple)) else [made]
@@ -115,6 +116,13 @@ class EagerHalf:
             is_dtype = value[0] == "dtype"
             return NAMED_DTYPES[value[1]] if is_dtype else torch.device(*value[1:])
         return value
+
+    def _as_stated(self, argument: Any, given: Any, symbols: dict[str, Any]) -> Any:
+        """An operand of a call to eager, with eager's strides: by them lie its random numbers."""
+        strides = self._strides.get(argument.index) if isinstance(argument, _inkle.Value) else None
+        if strides is None or not isinstance(given, torch.Tensor):
+            return given
+        return self._laid_out(given, [size_of(s, symbols) for s in strides], set())
 
     def _results(
         self, values: dict[int, Any], symbols: dict[str, Any], arguments: list[Any]

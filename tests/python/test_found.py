@@ -235,6 +235,12 @@ FOUND: dict[str, Program] = {
         "f32", 2, 3, grad=True, n=Argument("int", value=1024, later=(510783882842719713, 7)), dynamic=True,
         statements=["v1 = x.atan2(x)", "v2 = v1[n ** 2 // 2:]", "v2.sub_(x[n ** 2 // 2:])"], results=["v2", "v1"],
     ),
+    "random numbers like a zeroed tensor, in a call that eager runs": of(
+        "f32", 3, 2, kind="transposed", grad=True, dynamic=True,
+        n=Argument("int", value=-144115188075855873, later=(-1, -8426072389071557890)),
+        statements=["v1 = F.leaky_relu(x, 0.1)", "v2 = v1 ** max(1 - 2 ** 24, min(n, 2 ** 24))", "v3 = n + n",
+        "v1.zero_()", "v4 = torch.randint_like(v1, 4)"], results=["v4", "v1", "v3"],
+    ),
     "a gradient of a slice that ends beyond 64 bits": of(
         "f32", 3, 2, grad=True, n=Argument("int", value=5, later=(-4294967298, 4294967298)), dynamic=True,
         statements=["v1 = x.relu()", "v2 = v1[:n ** 2]", "v3 = v2.clamp(max=2)"], results=["v3"],
