@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterator, Sequence
 
 import torch
 
-from inkle import _inkle
+from inkle import _inkle, layouts
 from inkle.dropout import (
     seeded_integers,
     seeded_native_dropout,
@@ -118,11 +118,14 @@ class EagerHalf:
         return value
 
     def _as_stated(self, argument: Any, given: Any, symbols: dict[str, Any]) -> Any:
-        """An operand of a call to eager, with eager's strides: by them lie its random numbers."""
-        strides = self._strides.get(argument.index) if isinstance(argument, _inkle.Value) else None
-        if strides is None or not isinstance(given, torch.Tensor):
+        """An operand of a call to eager, with eager's strides: by them lie random numbers like it. One
+        with gaps or repetitions stays as it is."""
+        stated = self._strides.get(argument.index) if isinstance(argument, _inkle.Value) else None
+        if stated is None or not isinstance(given, torch.Tensor):
             return given
-        return self._laid_out(given, [size_of(s, symbols) for s in strides], set())
+        strides = [size_of(s, symbols) for s in stated]
+        is_dense = layouts.is_dense(torch.empty_strided(given.shape, strides, device="meta"))
+        return self._laid_out(given, strides, set()) if is_dense else given
 
     def _results(
         self, values: dict[int, Any], symbols: dict[str, Any], arguments: list[Any]

@@ -440,3 +440,15 @@ def test_a_quotient_that_a_pad_cuts_away_is_not_taken() -> None:
     assert compiled(x).tolist() == [1, 1]
     with pytest.raises(Exception, match="division by zero|ZeroDivisionError"):
         compiled(torch.tensor([3, 0]))
+
+
+def test_an_expanded_constant_as_operand_of_a_call_to_eager() -> None:
+    """In a half that eager runs it is no view, and has other strides than stated."""
+    torch._dynamo.reset()
+
+    def weighted(x: torch.Tensor) -> torch.Tensor:
+        return torch.special.bessel_j0(torch.ones(1, 4).expand(3, 4)) * x
+
+    x = torch.randn(3, 4, requires_grad=True)
+    result = torch.compile(weighted, backend="inkle", options={"fail_stage": "run", "strict": False})(x)
+    torch.testing.assert_close(result, weighted(x))
