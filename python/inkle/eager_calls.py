@@ -12,13 +12,14 @@ import torch
 
 from inkle import attention_ways, cudnn_attention
 from inkle.dropout import draw_seed, ranks
+from inkle.sizes import LARGEST_INTEGER, LEAST_INTEGER
 
 _aten = torch.ops.aten
 
 
 def within_64_bits(bound: int) -> int:
     """Where a slice begins or ends: beyond 64 bits it is beyond any size."""
-    return max(-(2**63), min(bound, 2**63 - 1))
+    return max(LEAST_INTEGER, min(bound, LARGEST_INTEGER))
 
 
 def _slice_backward(

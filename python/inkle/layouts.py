@@ -115,12 +115,10 @@ def why_elsewhere(node: Node, arguments: Sequence[Any]) -> tuple[str, bool]:
 def is_strides_by_guard(node: Node) -> bool:
     """Whether only a guard over symbolic sizes tells that strides lead to elements of the operand.
     The compiler has that guard; eager is given no more than the operand's elements."""
-    if node.target not in _STRIDED or node.args[0].op == "placeholder":
+    is_view = node.target in _STRIDED and node.target is not torch.ops.aten.as_strided_scatter.default
+    if not is_view or node.args[0].op == "placeholder":
         return False
-    arguments = [a for a in node.args[1:] if a is not None]
-    flat = [n for a in arguments for n in (a if isinstance(a, (list, tuple)) else [a])]
-    is_static = _is_static(node.args[0].meta["val"]) and not any(isinstance(n, Node) for n in flat)
-    return node.target is not torch.ops.aten.as_strided_scatter.default and not is_static
+    return len(node.all_input_nodes) > 1 or not _is_static(node.args[0].meta["val"])
 
 
 def _is_within(value: torch.Tensor, arguments: Sequence[Any], last: int) -> bool:

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/error.h"
@@ -132,17 +133,29 @@ Sizes preserved_strides(Inference& args, const Type& type) {
   return dense;
 }
 
-bool are_apart(const Sizes& sizes, const Sizes& strides) {
-  const auto order = by_stride(strides);
-  if (!order || sizes.empty()) return order.has_value();
-  Expr span = sizes[0].context().constant(0);
-  for (std::size_t k = order->size(); k-- > 0;) {
-    const std::size_t d = (*order)[k];
+namespace {
+
+// Whether each dimension steps over all that those with smaller strides reach, by `less`.
+template <class Less>
+bool are_apart(const Sizes& sizes, const Sizes& strides, std::span<const std::size_t> by_stride,
+               const Less& less) {
+  if (sizes.empty()) return true;
+  Expr span = sizes[0].context().constant(0);  // from the first element to the last, so far
+  for (std::size_t k = by_stride.size(); k-- > 0;) {
+    const std::size_t d = by_stride[k];
     if (sizes[d].is_constant(1)) continue;
-    if (sym::less(span, strides[d]) != true) return false;
+    if (!less(span, strides[d])) return false;
     span = span + strides[d] * (sizes[d] - 1);
   }
   return true;
+}
+
+}  // namespace
+
+bool are_apart(const Sizes& sizes, const Sizes& strides) {
+  const auto order = by_stride(strides);
+  const auto less = [](Expr a, Expr b) { return sym::less(a, b) == true; };
+  return order && are_apart(sizes, strides, *order, less);
 }
 
 void refuse_overlap(Inference& args) {
@@ -154,16 +167,11 @@ void refuse_overlap(Inference& args) {
     // ATen copies what repeats elements.
     if (strides[d].is_constant(0) && !type.sizes[d].is_constant(1)) return;
   }
-  const auto order = by_stride(*type.strides);
+  const auto order = by_stride(strides);
   if (!order) unsupported("{}: strides of self are not known", args.op().name);
-  Expr span = context.constant(0);  // from the first element to the last, of dimensions so far
-  for (std::size_t k = order->size(); k-- > 0;) {
-    const std::size_t d = (*order)[k];
-    if (type.sizes[d].is_constant(1)) continue;
-    if (!context.guard_less(span, strides[d])) {
-      unsupported("{}: elements of self share memory", args.op().name);
-    }
-    span = span + strides[d] * (type.sizes[d] - 1);
+  const auto less = [&](Expr a, Expr b) { return context.guard_less(a, b); };
+  if (!are_apart(type.sizes, strides, *order, less)) {
+    unsupported("{}: elements of self share memory", args.op().name);
   }
 }
 
