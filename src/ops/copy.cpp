@@ -1,4 +1,6 @@
 // Copies, casts and mutation.
+#include <algorithm>
+
 #include "base/error.h"
 #include "ops/elementwise.h"
 #include "ops/table.h"
@@ -69,7 +71,11 @@ Types infer_copy(Inference& args) {
   const infer::Type& x = infer::computable(args, 0);
   if (!args.is_tensor(1)) return {infer::make(x, x.dtype, x.sizes)};
   const infer::Type& source = infer::computable(args, 1);
-  if (infer::broadcast(args, x.sizes, source.sizes) != x.sizes) {
+  const infer::Sizes both = infer::broadcast(args, x.sizes, source.sizes);
+  const auto same = [&](const sym::Expr& a, const sym::Expr& b) {
+    return args.context().guard_equal(a, b);
+  };
+  if (!std::ranges::equal(both, x.sizes, same)) {
     args.fail("the source does not broadcast to the destination");
   }
   return {infer::make(x, x.dtype, x.sizes)};

@@ -222,6 +222,11 @@ FOUND: dict[str, Program] = {
         "f64", 2, 5, grad=True, n=Argument("int", value=2**31 + 1, later=(2**31, 3)), dynamic=True,
         statements=["v1 = x.split(2)[0]", "v2 = v1 >= n", "v3 = n & 12"], results=["v1", "v3"],
     ),
+    "a copy between sizes that a guard makes equal": of(
+        "f64", 1, n=Argument("int", value=-1125899906842625, later=(-8661441294217673004, -3)), dynamic=True,
+        statements=["v1 = x[max(n, 0):]", "v2 = v1 // n", "v1.transpose(0, -1).copy_(v2.transpose(0, -1))",
+        "v3 = v1 * 2 ** (n % 8)"], results=["v1", "v2", "v3"],
+    ),
     "a dropout that nothing reads": of(
         "f32", 5, grad=True, statements=["v1 = F.dropout(x, 0.5)", "v1.zero_()"], results=["v1"],
     ),
@@ -265,9 +270,11 @@ FOUND: dict[str, Program] = {
 @pytest.mark.parametrize("name", FOUND)
 def test_found(name: str) -> None:
     torch._dynamo.reset()
+    inkle.reset()
     outcome, text = fuzz_judge.tried(FOUND[name])
     assert outcome == "right", f"{text}\n{FOUND[name]}"
     assert any(r.compiled for r in inkle.reports())
+    assert not any(r.fault for r in inkle.reports())
 
 
 BEYOND = {
