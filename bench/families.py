@@ -26,6 +26,8 @@ import traceback
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Families with equal graphs are each compiled, so that their ops are counted.
+os.environ.setdefault("INKLE_CACHE_DIR", "")
 
 # --- Worker: one family -----------------------------------------------------------------------------
 
