@@ -90,9 +90,10 @@ _AOT = "AOTAutograd"
 
 
 def _replace(gm: torch.fx.GraphModule, options: Options) -> None:
-    """Ops of a Dynamo graph of which there are better ones, in place; their bits are not eager's."""
+    """Ops of a Dynamo graph of which there are better ones, in place."""
+    dropout.leave_out(gm)
     if options.numerics == "bitwise":
-        return
+        return  # those below have other bits than eager
     attention.replace(gm, options.random)
     loss.replace(gm)
     if options.random == "fast":

@@ -12,6 +12,7 @@ from typing import Sequence
 
 import torch
 import torch.nn.functional as F
+from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from inkle import attend
 from inkle.philox import dropped_below, kept_scale, philox
@@ -153,6 +154,18 @@ def _is_input_on(node: torch.fx.Node, device: torch.device) -> bool:
         and type(example) in (torch._subclasses.FakeTensor, torch.nn.Parameter)
         and example.device == device
     )
+
+
+def leave_out(gm: torch.fx.GraphModule) -> None:
+    """Removes calls on tensors without elements from a Dynamo graph, in place: eager returns the operand
+    itself, AOTAutograd a new tensor. Where sizes vary, whether there are elements is a guard."""
+    for node in gm.graph.find_nodes(op="call_function", target=F.dropout):
+        x = node.args[0] if node.args else node.kwargs["input"]
+        example = x.meta.get("example_value") if isinstance(x, torch.fx.Node) else None
+        if isinstance(example, torch.Tensor) and guard_or_false(example.numel() == 0):
+            node.replace_all_uses_with(x)
+            gm.graph.erase_node(node)
+            gm.recompile()
 
 
 def replace(gm: torch.fx.GraphModule) -> None:

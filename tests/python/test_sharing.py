@@ -281,6 +281,28 @@ def test_what_eager_returns_twice_is_one_tensor(same: Callable[[torch.Tensor], t
         assert a is b and a is not c
 
 
+@pytest.mark.parametrize("random", ["eager", "fast"])
+def test_a_dropout_without_elements_is_its_operand(random: str) -> None:
+    def program(x: torch.Tensor) -> Tensors:
+        return F.dropout(x, 0.5), F.dropout(x * 2, p=0.5).mul_(3)
+
+    x = torch.ones(0, 2)
+    for call in (program, torch.compile(program, backend="inkle", options={"random": random, "strict": True})):
+        a, b = call(x)
+        assert a is x and b.shape == x.shape
+
+
+def test_a_dropout_of_a_part_that_may_have_no_elements() -> None:
+    def program(x: torch.Tensor, n: int) -> Tensors:
+        part = x[:n] * 2
+        return F.dropout(part, 0.5), part
+
+    compiled = torch.compile(program, backend="inkle", dynamic=True, options={"strict": True})
+    for n in (3, 0, 2):
+        a, b = compiled(torch.ones(4), n)
+        assert (a is b) == (n == 0) and a.shape == b.shape
+
+
 @pytest.mark.parametrize("write", [
     lambda y, x: y.sin_(), lambda y, x: y.mul_(x), lambda y, x: y.t().mul_(x.t()),
 ])  # fmt: skip
