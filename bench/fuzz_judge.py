@@ -211,7 +211,7 @@ def _sharing(outcome: Outcome) -> list[tuple[int, int, int]]:
 
 
 def difference(found: Outcome, wanted: Outcome, program: Program, call: int) -> str:
-    """What differs, or ""."""
+    """What differs, or "": values first, as wrong ones are worse than another layout."""
     for name in ("error", "backward_error"):
         mine, theirs = getattr(found, name), getattr(wanted, name)
         if mine is not None and type(mine) is not type(theirs):
@@ -222,25 +222,26 @@ def difference(found: Outcome, wanted: Outcome, program: Program, call: int) -> 
         a, b = a[: len(b)], b
     if len(a) != len(b):
         return f"{len(a)} values, {len(b)} in eager"
-    texts, loose = [], []
+    texts, loose, layouts = [], [], []
     for number, (x, y) in enumerate(zip(a, b)):
         name = _name(number, wanted)
         if text := _layout(x, y):
             # Of gradients the compiler takes what FX states, which is not always what eager's ops make.
             if not (name.startswith("gradient") and text.startswith("strides")):
-                return f"{name}: {text}"
+                layouts.append(f"{name}: {text}")
+                continue
         off = _unlike(x, y) if isinstance(y, torch.Tensor) else None
         if off is not None and numerics == "bitwise":
             texts.append(f"{name}: other bits in {int(off.sum())} elements")
         elif off is not None and float(off.max()) > _CLOSE.get(y.dtype, 0) * max(_scale(y), 1e-3):
             loose.append((number, off))
     if _sharing(found) != _sharing(wanted):
-        return f"shares memory otherwise: {_sharing(found)}, {_sharing(wanted)} in eager"
+        layouts.append(f"shares memory otherwise: {_sharing(found)}, {_sharing(wanted)} in eager")
     if found.random is not None and not torch.equal(found.random, wanted.random):
         texts.append("another state of the random numbers")
     if loose:
-        texts += _beyond_noise(loose, wanted, program, call)
-    return "; ".join(texts[:3])
+        texts = _beyond_noise(loose, wanted, program, call) + texts
+    return "; ".join([*texts[:3], *layouts[:3]])
 
 
 def _name(number: int, outcome: Outcome) -> str:

@@ -196,9 +196,10 @@ def _flat(values: list[Any]) -> Iterator[Any]:
 
 
 def _call(names: list[str], given: list[Any]) -> Any:
-    """Calls the first overload that takes the arguments."""
+    """Calls the first overload that takes the arguments, of those that take numbers as such if there are any:
+    beside another without dimensions a tensor promotes as a number does not."""
     problem: Exception | None = None
-    for name in names:
+    for name in sorted(names, key=lambda n: n not in _OWN and _needs_tensors(n, given)):
         if name in _OWN:
             return _OWN[name](*given)
         try:
@@ -218,10 +219,26 @@ def _scalar(value: bool | int | float, beside: list[Any]) -> torch.Tensor:
     return torch.tensor(value, dtype=dtype, device=device)
 
 
-def _overload(name: str) -> Callable[[list[Any]], Any]:
+def _op(name: str) -> torch._ops.OpOverload:
     namespace, _, rest = name.partition("::")
     base, _, overload = rest.partition(".")
-    op = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
+    return getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
+
+
+def _is_number_for_tensor(described: Any, value: Any) -> bool:
+    return isinstance(value, (bool, int, float)) and str(described.type) == "Tensor"
+
+
+def _needs_tensors(name: str, given: list[Any]) -> bool:
+    """Whether a number would have to become a tensor. An overload that this torch lacks comes last."""
+    try:
+        return any(map(_is_number_for_tensor, _op(name)._schema.arguments, given))
+    except AttributeError:
+        return True
+
+
+def _overload(name: str) -> Callable[[list[Any]], Any]:
+    op = _op(name)
     arguments = op._schema.arguments
 
     def call(given: list[Any]) -> Any:
@@ -230,7 +247,7 @@ def _overload(name: str) -> Callable[[list[Any]], Any]:
             is_tensor = "Tensor" in str(described.type)
             if isinstance(value, torch.Tensor) and not is_tensor:
                 raise TypeError(f"{name}: {described.name} is no tensor")
-            if isinstance(value, (bool, int, float)) and str(described.type) == "Tensor":
+            if _is_number_for_tensor(described, value):
                 value = _scalar(value, given)
             is_bound = described.name in ("start", "end") and "int" in str(described.type).lower()
             if is_bound and isinstance(value, int):

@@ -31,6 +31,7 @@ class Places {
     for (std::size_t g = 0; g < gathered.size(); ++g) {
       ScratchPlace place;
       place.number = static_cast<std::uint32_t>(g);
+      place.steps = {context_.constant(1)};
       place.strides = {context_.constant(1)};
       place.origin = {context_.constant(0)};
       place.store_indices = {context_.constant(0)};
@@ -98,10 +99,12 @@ class Places {
     return at->second;
   }
 
-  // Strides of a scratch array for each logical dimension of the buffer that it stands for, and the
-  // index of its first element: 7 of what is stored at 7-j.
+  // Of each logical dimension of the buffer that a scratch array stands for: the step between
+  // indices that a thread stores at, the array's stride for a step, and the index of its first
+  // element. What is stored at 7-j has a step of -1 and begins at 7; at 4*j+i a step of 4.
   struct ScratchPlace {
     std::uint32_t number = 0;
+    std::vector<Expr> steps;
     std::vector<Expr> strides;
     std::vector<Expr> origin;
     std::vector<Expr> store_indices;
@@ -119,8 +122,7 @@ class Places {
       running = running * inner[d].extent;
     }
     for (const Expr index : store.indices) {
-      Expr stride = context_.constant(0);
-      Expr origin = index;
+      Expr stride = context_.constant(0), step = context_.constant(1), origin = index;
       for (const std::vector<Dim>* dims : {&inner, &group_.outer}) {
         for (const Dim& dim : *dims) {
           const std::pair<Expr, Expr> first[] = {{dim.variable, context_.constant(0)}};
@@ -133,9 +135,17 @@ class Places {
         const auto coefficient = sym::stride(index, inner[d].variable);
         INKLE_CHECK(coefficient.has_value(), "a store index is not linear in its loops");
         // The slowest loop in an index has the largest coefficient; the fastest decides.
-        stride = sym::floordiv(loop_strides[d], *coefficient);
+        stride = loop_strides[d];
+        step = *coefficient;
       }
       place.strides.push_back(stride);
+      place.steps.push_back(step);
+    }
+    const Expr offset = scratch_offset(place, store.indices);
+    for (std::size_t d = 0; d < inner.size(); ++d) {
+      INKLE_CHECK(inner[d].extent.is_constant(1) ||
+                      sym::stride(offset, inner[d].variable) == loop_strides[d],
+                  "an element of scratch does not lie where its loops are");
     }
     kernel_.scratch.push_back({program_.buffers[store.buffer].dtype, running});
     return place;
@@ -152,7 +162,8 @@ class Places {
           inner_part = inner_part - *coefficient * dim.variable;
         }
       }
-      offset = offset + (inner_part - place.origin[d]) * place.strides[d];
+      offset =
+          offset + sym::floordiv(inner_part - place.origin[d], place.steps[d]) * place.strides[d];
     }
     return offset;
   }

@@ -16,6 +16,23 @@ graph @lse(%q: f32[2,3,7,16], %k: f32[2,3,7,16], %v: f32[2,3,7,16]) -> f32[2,3,7
 )");
 }
 
+TEST(Found, SumsAcrossTheHalvesOfWhatIsReadTwice) {
+  expect_text_as_interpreted(R"(
+graph @halves(%x: f32[8], %y: f32[8]) -> f32[4], f32[2,4] {
+  %0: f32[8] = sigmoid_backward(%x, %y)
+  %1: f32[8] = mul(%0, 2)
+  %2: f32[8] = add(%0, %1)
+  %3: f32[2,4] = view(%2, [2, 4])
+  %4: f32[4] = sum_dim(%3, [0])
+  %5: f32[8] = sub(%y, %x)
+  %6: f32[8] = mul(%5, %5)
+  %7: f32[2,4] = view(%6, [2, 4])
+  %8: f32[2,4] = _softmax(%7, 0, false)
+  return %4, %8
+}
+)");
+}
+
 TEST(Found, ProductOfBatchesWithGaps) {
   expect_text_as_interpreted(R"(
 graph @gaps(%x: f32[3,5,7]{41,8,1}, %a: f32[3,5,19]{101,20,1}, %b: f32[3,19,7]{1,21,3})

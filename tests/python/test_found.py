@@ -227,6 +227,21 @@ FOUND: dict[str, Program] = {
         statements=["v1 = x[max(n, 0):]", "v2 = v1 // n", "v1.transpose(0, -1).copy_(v2.transpose(0, -1))",
         "v3 = v1 * 2 ** (n % 8)"], results=["v1", "v2", "v3"],
     ),
+    # A tiled tensor's gradient is summed over the tiles: a thread keeps every fourth element of a row.
+    "a tiled tensor that is read twice": of(
+        "f32", 4, grad=True, statements=["v1 = x.square().tile(2)", "v2 = v1 * 2 + v1", "v3 = v2.sigmoid()"],
+        results=["v3"],
+    ),
+    "a tiled tensor that is read twice, of symbolic size": of(
+        "f32", 3, 4, grad=True, dynamic=True, statements=["v1 = x.square().repeat(2, 3)", "v2 = v1 * 2 + v1",
+        "v3 = v2.tanh().reshape(-1)", "v4 = v3.view(2, -1).softmax(0)"], results=["v3", "v4"],
+    ),
+    # The second int leaves 64 bits in a product, so that the call runs in eager.
+    "an int that i8 does not hold, in a call that eager runs": of(
+        "i8", 4, y=Argument("f32", (2, 2)), grad=True, dynamic=True,
+        n=Argument("int", value=2**32 + 1, later=(7863265506892583849, 7)),
+        statements=["v1 = x.max() <= n", "v2 = y * 2", "v3 = y.shape[0] * n"], results=["v1", "v2", "v3"],
+    ),
     "a dropout that nothing reads": of(
         "f32", 5, grad=True, statements=["v1 = F.dropout(x, 0.5)", "v1.zero_()"], results=["v1"],
     ),
