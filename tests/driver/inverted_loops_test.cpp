@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <functional>
+#include <numeric>
 #include <random>
 
 #include "driver/differential.h"
@@ -34,7 +36,7 @@ class Grower {
     for (std::uint32_t tries = 0; made_ < count && tries < 10 * count; ++tries) grow_one();
     std::string results, types;
     for (const Value& value : values_) {
-      const bool is_wanted = value.is_made && (below(2) == 0 || value.uses == 0);
+      const bool is_wanted = value.is_made && (below(4) == 0 || value.uses == 0);
       if (!is_wanted) continue;
       results += (results.empty() ? "" : ", ") + ("%" + value.name);
       types += (types.empty() ? "" : ", ") + type(value.sizes);
@@ -72,13 +74,15 @@ class Grower {
   }
 
   void grow_one() {
-    const auto at = static_cast<std::size_t>(below(static_cast<std::int64_t>(values_.size())));
+    // Half of the time the newest value, so that chains come about.
+    const auto count = static_cast<std::int64_t>(values_.size());
+    const auto at = static_cast<std::size_t>(below(2) == 0 ? count - 1 : below(count));
     const std::string name = "%" + values_[at].name;
     const Sizes sizes = values_[at].sizes;
     ++values_[at].uses;
     const auto rank = static_cast<std::int64_t>(sizes.size());
     const auto dim = static_cast<std::size_t>(rank == 0 ? 0 : below(rank));
-    switch (below(9)) {
+    switch (below(10)) {
       case 0:
       case 1:
         if (rank > 0) line(sizes, fmt::format("flip({}, [{}])", name, dim), false);
@@ -102,6 +106,9 @@ class Grower {
       case 5:
         binary(name, at, sizes);
         break;
+      case 6:
+        across(name, sizes);
+        break;
       default: {
         // None of them makes a difference larger.
         constexpr std::array kNames = {"tanh", "sigmoid", "atan", "abs", "neg", "relu"};
@@ -110,21 +117,44 @@ class Grower {
     }
   }
 
-  // Two dimensions become one, or one becomes two.
+  // Two dimensions become one, all do, or one becomes two.
   void reshape(const std::string& name, const Sizes& sizes) {
     if (sizes.empty()) return;
     Sizes to = sizes;
     const auto at = static_cast<std::size_t>(below(static_cast<std::int64_t>(sizes.size())));
-    if (below(2) == 0 && at + 1 < sizes.size()) {
+    const std::int64_t kind = below(5);
+    if (kind < 2 && at + 1 < sizes.size()) {
       to[at] *= to[at + 1];
       to.erase(to.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+    } else if (kind == 2) {
+      to = {std::accumulate(to.begin(), to.end(), std::int64_t{1}, std::multiplies<>())};
     } else {
       const std::int64_t by = pick({2, 3, 4});
       if (to[at] % by != 0) return;
       to[at] /= by;
-      to.insert(to.begin() + static_cast<std::ptrdiff_t>(at) + 1, by);
+      // The new dimension is the inner one, or the outer.
+      to.insert(to.begin() + static_cast<std::ptrdiff_t>(at) + (kind == 3 ? 1 : 0), by);
     }
     line(to, fmt::format("reshape({}, [{}])", name, fmt::join(to, ", ")), false);
+  }
+
+  std::string newest() const { return "%" + values_.back().name; }
+
+  // What is computed in one dimension and read twice, reduced along one of two.
+  void across(const std::string& name, const Sizes& sizes) {
+    const std::int64_t all =
+        std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
+    const std::int64_t by = pick({2, 3, 4});
+    if (all % by != 0) return;
+    line({all}, fmt::format("reshape({}, [{}])", name, all), false);
+    line({all}, fmt::format("tanh({})", newest()), true);
+    const std::string once = newest();
+    line({all}, fmt::format("neg({})", once), true);
+    line({all}, fmt::format("maximum({}, {})", once, newest()), true);
+    const Sizes to = below(2) == 0 ? Sizes{by, all / by} : Sizes{all / by, by};
+    for (auto value = values_.end() - 3; value != values_.end(); ++value) ++value->uses;
+    line(to, fmt::format("reshape({}, [{}])", newest(), fmt::join(to, ", ")), false);
+    reduce(newest(), to, static_cast<std::size_t>(below(2)));
   }
 
   void reduce(const std::string& name, const Sizes& sizes, std::size_t dim) {
@@ -137,7 +167,7 @@ class Grower {
     if (kind == 2) line(sizes, fmt::format("softmax({}, {})", name, dim), true);
   }
 
-  // With another value of the same sizes, or with itself, reversed.
+  // With another value of the same sizes.
   void binary(const std::string& name, std::size_t at, const Sizes& sizes) {
     std::vector<std::size_t> alike;
     for (std::size_t v = 0; v < values_.size(); ++v) {
