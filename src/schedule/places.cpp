@@ -31,8 +31,8 @@ class Places {
     for (std::size_t g = 0; g < gathered.size(); ++g) {
       ScratchPlace place;
       place.number = static_cast<std::uint32_t>(g);
-      place.steps = {context_.constant(1)};
-      place.strides = {context_.constant(1)};
+      const Expr one = context_.constant(1);
+      place.digits = {{{one, gathered[g].elements, one}}};
       place.origin = {context_.constant(0)};
       place.store_indices = {context_.constant(0)};
       scratch.emplace(static_cast<BufferId>(program_.buffers.size() + g), std::move(place));
@@ -99,17 +99,23 @@ class Places {
     return at->second;
   }
 
-  // Of each logical dimension of the buffer that a scratch array stands for: the step between
-  // indices that a thread stores at, the array's stride for a step, and the index of its first
-  // element. What is stored at 7-j has a step of -1 and begins at 7; at 4*j+i a step of 4.
+  // Loops that follow each other in an index, without gaps: `count` steps of `step` in it, each
+  // `stride` elements of scratch.
+  struct Digit {
+    Expr step, count, stride;
+  };
+
+  // Of each logical dimension of the buffer that a scratch array stands for: how an index there
+  // consists of the loops of the store, the largest step first, and what it is where all loops
+  // begin. What is stored at 7-j has one step of -1 and begins at 7.
   struct ScratchPlace {
     std::uint32_t number = 0;
-    std::vector<Expr> steps;
-    std::vector<Expr> strides;
+    std::vector<std::vector<Digit>> digits;
     std::vector<Expr> origin;
     std::vector<Expr> store_indices;
   };
 
+  // A scratch array has an element for each point of the store's inner loops, row-major.
   ScratchPlace make_scratch(const Draft& draft, const Pending& store) {
     ScratchPlace place;
     place.number = static_cast<std::uint32_t>(kernel_.scratch.size());
@@ -122,7 +128,7 @@ class Places {
       running = running * inner[d].extent;
     }
     for (const Expr index : store.indices) {
-      Expr stride = context_.constant(0), step = context_.constant(1), origin = index;
+      Expr origin = index;
       for (const std::vector<Dim>* dims : {&inner, &group_.outer}) {
         for (const Dim& dim : *dims) {
           const std::pair<Expr, Expr> first[] = {{dim.variable, context_.constant(0)}};
@@ -130,16 +136,7 @@ class Places {
         }
       }
       place.origin.push_back(origin);
-      for (std::size_t d = 0; d < inner.size(); ++d) {
-        if (!sym::contains(index, inner[d].variable)) continue;
-        const auto coefficient = sym::stride(index, inner[d].variable);
-        INKLE_CHECK(coefficient.has_value(), "a store index is not linear in its loops");
-        // The slowest loop in an index has the largest coefficient; the fastest decides.
-        stride = loop_strides[d];
-        step = *coefficient;
-      }
-      place.strides.push_back(stride);
-      place.steps.push_back(step);
+      place.digits.push_back(digits_of(index, inner, loop_strides));
     }
     const Expr offset = scratch_offset(place, store.indices);
     for (std::size_t d = 0; d < inner.size(); ++d) {
@@ -151,10 +148,36 @@ class Places {
     return place;
   }
 
+  static std::vector<Digit> digits_of(Expr index, const std::vector<Dim>& inner,
+                                      const std::vector<Expr>& loop_strides) {
+    std::vector<Digit> digits;
+    for (std::size_t d = 0; d < inner.size(); ++d) {
+      if (!sym::contains(index, inner[d].variable)) continue;
+      const auto step = sym::stride(index, inner[d].variable);
+      INKLE_CHECK(step.has_value(), "a store index is not linear in its loops");
+      digits.push_back({*step, inner[d].extent, loop_strides[d]});
+    }
+    // The slowest loop in an index has the largest step, unless constants say otherwise.
+    std::ranges::stable_sort(digits, [](const Digit& a, const Digit& b) {
+      const auto x = a.step.constant(), y = b.step.constant();
+      return x && y && std::abs(*x) > std::abs(*y);
+    });
+    std::vector<Digit> joined;
+    for (const Digit& digit : digits) {
+      if (!joined.empty() && joined.back().step == digit.step * digit.count &&
+          joined.back().stride == digit.stride * digit.count) {
+        joined.back() = {digit.step, joined.back().count * digit.count, digit.stride};
+      } else {
+        joined.push_back(digit);
+      }
+    }
+    return joined;
+  }
+
   Expr scratch_offset(const ScratchPlace& place, const std::vector<Expr>& indices) const {
     Expr offset = context_.constant(0);
     for (std::size_t d = 0; d < indices.size(); ++d) {
-      if (place.strides[d].is_constant(0)) continue;
+      if (place.digits[d].empty()) continue;
       Expr inner_part = indices[d];
       for (const Dim& dim : group_.outer) {
         const auto coefficient = sym::stride(inner_part, dim.variable);
@@ -162,10 +185,29 @@ class Places {
           inner_part = inner_part - *coefficient * dim.variable;
         }
       }
-      offset =
-          offset + sym::floordiv(inner_part - place.origin[d], place.steps[d]) * place.strides[d];
+      offset = offset + position(inner_part - place.origin[d], place.digits[d]);
     }
     return offset;
+  }
+
+  // Where in scratch an index lies that is `distance` from the first one, in one dimension.
+  Expr position(Expr distance, const std::vector<Digit>& digits) const {
+    if (digits.size() == 1) return sym::floordiv(distance, digits[0].step) * digits[0].stride;
+    const auto is_back = [](const Digit& digit) {
+      return digit.step.constant() && *digit.step.constant() < 0;
+    };
+    // From the least index on, so that no digit is negative.
+    for (const Digit& digit : digits) {
+      if (is_back(digit)) distance = distance - digit.step * (digit.count - 1);
+    }
+    Expr out = context_.constant(0);
+    for (const Digit& digit : digits) {
+      const Expr step = is_back(digit) ? digit.step * -1 : digit.step;
+      const Expr number = sym::floordiv(distance, step);
+      distance = distance - number * step;
+      out = out + (is_back(digit) ? digit.count - 1 - number : number) * digit.stride;
+    }
+    return out;
   }
 
   const Group& group_;

@@ -140,7 +140,7 @@ class Grower {
 
   std::string newest() const { return "%" + values_.back().name; }
 
-  // What is computed in one dimension and read twice, reduced along one of two.
+  // What is computed in one dimension and read twice, reduced along some of two or three.
   void across(const std::string& name, const Sizes& sizes) {
     const std::int64_t all =
         std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
@@ -151,10 +151,19 @@ class Grower {
     const std::string once = newest();
     line({all}, fmt::format("neg({})", once), true);
     line({all}, fmt::format("maximum({}, {})", once, newest()), true);
-    const Sizes to = below(2) == 0 ? Sizes{by, all / by} : Sizes{all / by, by};
+    Sizes to = {by, all / by};
+    if (all / by % 6 == 0 && below(2) == 0) to = {by, all / by / 6, 6};
+    std::ranges::shuffle(to, random_);
     for (auto value = values_.end() - 3; value != values_.end(); ++value) ++value->uses;
     line(to, fmt::format("reshape({}, [{}])", newest(), fmt::join(to, ", ")), false);
-    reduce(newest(), to, static_cast<std::size_t>(below(2)));
+    if (to.size() == 2 || below(2) == 0) {
+      return reduce(newest(), to, static_cast<std::size_t>(below(std::ssize(to))));
+    }
+    const auto kept = static_cast<std::size_t>(below(3));
+    Sizes dims = {0, 1, 2};
+    dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(kept));
+    line({to[kept]}, fmt::format("sum_dim({}, [{}], false)", newest(), fmt::join(dims, ", ")),
+         true);
   }
 
   void reduce(const std::string& name, const Sizes& sizes, std::size_t dim) {
