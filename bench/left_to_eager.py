@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+# Programs that were kept do not tell what was left to eager.
+os.environ["INKLE_CACHE_DIR"] = ""
 
 
 @contextlib.contextmanager
