@@ -1,6 +1,8 @@
 #include "schedule/places.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -158,10 +160,11 @@ class Places {
       digits.push_back({*step, inner[d].extent, loop_strides[d]});
     }
     // The slowest loop in an index has the largest step, unless constants say otherwise.
-    std::ranges::stable_sort(digits, [](const Digit& a, const Digit& b) {
-      const auto x = a.step.constant(), y = b.step.constant();
-      return x && y && std::abs(*x) > std::abs(*y);
-    });
+    const auto is_known = [](const Digit& digit) { return digit.step.constant().has_value(); };
+    const auto size = [](const Digit& digit) { return std::abs(*digit.step.constant()); };
+    if (std::ranges::all_of(digits, is_known)) {
+      std::ranges::stable_sort(digits, std::ranges::greater(), size);
+    }
     std::vector<Digit> joined;
     for (const Digit& digit : digits) {
       if (!joined.empty() && joined.back().step == digit.step * digit.count &&
