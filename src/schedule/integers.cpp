@@ -59,7 +59,10 @@ class IntegerPasser {
 
  private:
   void pass(LoopKernel& loops) {
+    for (Scratch& scratch : loops.scratch) scratch.elements = passed(scratch.elements);
     for (Stage& stage : loops.stages) {
+      // Bounds of vectors are quotients of these.
+      for (Dim& dim : stage.inner) dim.extent = passed(dim.extent);
       for (Instruction& i : stage.body.instructions) {
         if (i.opcode != Opcode::load && i.opcode != Opcode::index) continue;
         for (Expr& e : i.indices) e = passed(e);
