@@ -306,8 +306,9 @@ Expr rolled(Expr i, Expr shift, Expr size) {
   if (is_safe(shift) && std::ranges::all_of(sym::symbols(shift), is_safe)) {
     return mod(i - shift, size);
   }
-  const Expr less = mod(shift, size);
   const Expr zero = size.context().constant(0), one = size.context().constant(1);
+  // The call computes it, also where a size of 0 leaves nothing to read.
+  const Expr less = mod(shift, max(size, one));
   return i - less + min(max(less - i, zero), one) * size;
 }
 
