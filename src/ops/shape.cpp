@@ -260,7 +260,9 @@ void lower_repeat_interleave(Lowering& l) {
       l.args().is_none(2) ? 0 : l.args().dim(l.args().constant_integer(2), l.tensor(0).rank());
   lower_read(l, [&](Indices i) {
     std::vector<Expr> from(i.begin(), i.end());
-    from[dim] = floordiv(from[dim], l.args().integer(1));
+    // By 0 nothing is read.
+    const Expr repeats = l.args().integer(1);
+    if (!repeats.is_constant(0)) from[dim] = floordiv(from[dim], repeats);
     return from;
   });
 }
@@ -438,8 +440,12 @@ std::vector<graph::Sample> repeat_samples() {
            false}};
 }
 std::vector<graph::Sample> repeat_interleave_samples() {
-  return {{"last", [](SampleBuilder& s) {
+  return {{"last",
+           [](SampleBuilder& s) {
              return Args{s.free_tensor({3, 4}), s.constant(2), s.constant(1)};
+           }},
+          {"never", [](SampleBuilder& s) {
+             return Args{s.free_tensor({3, 4}), s.constant(0), s.constant(1)};
            }}};
 }
 std::vector<graph::Sample> roll_samples() {

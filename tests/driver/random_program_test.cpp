@@ -175,6 +175,15 @@ struct Counts {
   std::uint32_t declined = 0, called_again = 0, guarded = 0;
 };
 
+// Whether a call is declined, as ints near the ends of 64 bits make one of its values larger.
+bool leaves_64_bits(const UserError& e, const Program& program) {
+  constexpr std::int64_t kNear = std::int64_t{1} << 48;
+  const auto is_near = [](std::int64_t n) { return n > kNear || n < -kNear; };
+  const std::vector<std::int64_t> integers = integers_of(program);
+  return std::string_view(e.what()).find("too large for 64 bits") != std::string_view::npos &&
+         std::ranges::any_of(integers, is_near);
+}
+
 // What is wrong with the compiled program, "" if nothing; what the compiler declines is right.
 std::string failure(const Program& program, Counts* counts = nullptr,
                     Sharpness* sharpness = nullptr) {
@@ -188,6 +197,10 @@ std::string failure(const Program& program, Counts* counts = nullptr,
         compile_and_run(program.graph, program.inputs, integers_of(program), {}, shared_compiler(),
                         wanted_later ? integers_of(*other) : std::vector<std::int64_t>{});
   } catch (const Unsupported&) {
+    if (counts != nullptr) ++counts->declined;
+    return "";
+  } catch (const UserError& e) {
+    if (!leaves_64_bits(e, program)) return e.what();
     if (counts != nullptr) ++counts->declined;
     return "";
   } catch (const Error& e) {
