@@ -157,6 +157,16 @@ graph @repeated(%x: f32[5,1], %y: f32[5,3]) -> f32[3,5]{0,1} {
 )");
 }
 
+TEST(Found, NoRepeats) {
+  expect_text_as_interpreted(R"(
+graph @never(%x: f32[5,3]) -> f32[5,0] {
+  %0: f32[5,3] = sigmoid(%x)
+  %1: f32[5,0] = repeat_interleave(%0, 0, 1)
+  return %1
+}
+)");
+}
+
 TEST(Found, ProductOfAnArgumentThatIsWrittenBeforeItsEpilogue) {
   expect_text_as_interpreted(R"(
 graph @written(%x: f32[4,4]) -> f32[4,4] {
