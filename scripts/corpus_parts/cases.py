@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "corpus"
 SUFFIX = ".cases.gz"
 # In the order in which they are made.
-GROUPS = ("golden", "classes", "small", "samples", "training", "models")
+GROUPS = ("golden", "classes", "small", "samples", "training", "models", "families")
 
 # One in so many cases of a group belongs to the sample that takes less than a minute.
 SAMPLED = {"golden": 8, "classes": 5, "small": 8, "samples": 16}

@@ -25,6 +25,7 @@ import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
 F32, BF16 = torch.float32, torch.bfloat16
+FAMILIES = 40
 _DTYPES = {"f32": F32, "bf16": BF16}
 
 
@@ -96,7 +97,7 @@ class Recorder:
         self._prefix, self._options = "", ()
         self._texts: dict[int, tuple[Any, str, tuple[str, ...]]] = {}
         self._compile_graph = inkle.backend.compile_graph
-        self._first = 0
+        self.first = 0
 
     def __enter__(self) -> Recorder:
         def watched(gpu: int | None) -> _Watched:
@@ -123,7 +124,7 @@ class Recorder:
         inkle.reset()
         self._texts.clear()
         self._prefix, self._options = prefix, options
-        self._first = len(self.cases)
+        self.first = len(self.cases)
 
     def _compile(self, *given: Any, **named: Any) -> Any:
         compiled = self._compile_graph(*given, **named)
@@ -157,7 +158,7 @@ class Recorder:
             self._append(text, options, [(0.0, 0.0)] * len(input_types(text)))
 
     def _append(self, text: str, options: tuple[str, ...], ranges: list[tuple[float, float]]) -> None:
-        number = len(self.cases) - self._first
+        number = len(self.cases) - self.first
         name = self._prefix if number == 0 else f"{self._prefix}.{number}"
         self.cases.append(Case(name, text, (*options, *self._options), ranges))
 
@@ -176,6 +177,20 @@ def record_eight(recorder: Recorder, small: bool) -> None:
             with torch.no_grad():
                 torch.compile(made.model, backend="inkle")(*made.inputs)
             print(recorder.cases[-1].name, file=sys.stderr)
+
+
+def record_families(recorder: Recorder) -> None:
+    """Inference in f32 of families that `bench/families.py --count 40` picks."""
+    import zoo
+
+    for name in zoo.pick(0, FAMILIES):
+        if not recorder.wants(prefix := f"families/{name.replace('/', '-')}"):
+            continue
+        built = zoo.build(name)
+        recorder.begin(prefix)
+        with torch.no_grad():
+            built.call(torch.compile(built.model, backend="inkle", dynamic=False), built.inputs(0))
+        print(f"{prefix}: {len(recorder.cases) - recorder.first} graphs", file=sys.stderr)
 
 
 def _decompose_attention(model: torch.nn.Module) -> None:

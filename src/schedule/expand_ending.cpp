@@ -210,13 +210,9 @@ class EndingExpander {
     first_.hand_over = [this](const StageStore& store, ValueId value) {
       const auto cell = std::find(ending_.cells.begin(), ending_.cells.end(), store.target);
       if (cell == ending_.cells.end()) return false;
-      const auto bits = [&](Opcode opcode, ValueId a, std::int64_t b) {
-        return b_.compute(opcode, DType::i64, {a, b_.integer(DType::i64, b)});
-      };
-      const ValueId word = b_.cast(as(value, DType::i32), DType::i64);
       b_.store(
           ordered(cells_, {cell_of(cell - ending_.cells.begin(), store.offset)}, Order::relaxed),
-          bits(Opcode::bit_or, bits(Opcode::shift_left, word, kMarkBits), 1));
+          marked(b_, value));
       return true;
     };
   }
@@ -251,15 +247,8 @@ class EndingExpander {
       return Values{equal(now, none), now};
     })[0];
     b_.store(cell(), none);
-    const ValueId bits =
-        b_.compute(Opcode::shift_right, DType::i64, {word, b_.integer(DType::i64, kMarkBits)});
     const MemoryId to = first_.memories[ending_.cells[c]];
-    b_.store(to, {block}, as(b_.cast(bits, DType::i32), b_.kernel().memories[to].dtype));
-  }
-
-  ValueId as(ValueId value, DType dtype) {
-    if (b_.type_of(value).dtype == dtype) return value;
-    return b_.compute(Opcode::bitcast, dtype, {value});
+    b_.store(to, {block}, unmarked(b_, word, b_.kernel().memories[to].dtype));
   }
 
   // --- Parts ----------------------------------------------------------------------------------
@@ -292,9 +281,6 @@ class EndingExpander {
       expand_block(x);
     });
   }
-
-  // Bits below a number in its cell, of which the lowest is the mark that it is there.
-  static constexpr std::int64_t kMarkBits = 32;
 
   Expansion& first_;
   kernel::Builder& b_;

@@ -24,7 +24,8 @@ constexpr std::int64_t kGroup = 64;
 
 // --- What blocks leave for each other ------------------------------------------------------------
 
-// A cell for each chunk and each group, with a total and a flag that says that it is there.
+// A cell for each chunk and each group: a total and whether it is there. Of 32 bits both are one
+// word, so that neither side orders other accesses; else a flag is released behind the total.
 class ChunkCells {
  public:
   ChunkCells(BlockExpansion& x, DType dtype)
@@ -35,6 +36,10 @@ class ChunkCells {
         cells_of_row_(of_row_ + sym::ceildiv(of_row_, kGroup)),
         dtype_(dtype) {
     tickets_ = workspace("tickets", DType::i32, constant(2));
+    if (abi::size_of(dtype) == 4) {
+      words_ = workspace("words", DType::i64, rows_ * cells_of_row_);
+      return;
+    }
     flags_ = workspace("flags", DType::i32, rows_ * cells_of_row_);
     totals_ = workspace("totals", dtype, rows_ * cells_of_row_);
   }
@@ -50,11 +55,13 @@ class ChunkCells {
   }
 
   void leave(Expr cell, ValueId value) {
+    if (are_words()) return b_.store(ordered(words_, cell, Order::relaxed), marked(b_, value));
     b_.store(totals_, {cell}, value);
     b_.store(ordered(flags_, cell, Order::release), b_.integer(DType::i32, 1));
   }
 
   [[nodiscard]] ValueId wait_for(Expr cell) {
+    if (are_words()) return unmarked(b_, wait_for_word(cell), dtype_);
     const ValueId none = b_.integer(DType::i32, 0);
     b_.repeat({}, [&](const Values&) {
       const ValueId flag = b_.load(ordered(flags_, cell, Order::acquire));
@@ -69,15 +76,18 @@ class ChunkCells {
     const ValueId before = count("ended", 1, Order::acquire_release, team);
     const ValueId last = b_.index(rows_ * of_row_ - 1);
     where(b_, logic(b_, Opcode::equal, {before, last}), [&] {
-      const ValueId none = zero(b_, dtype_);
       kernel::Loop info;
       info.begin = team.at().thread;
       info.end = rows_ * cells_of_row_;
       info.step = constant(x_.blocks.threads);
       info.kind = LoopKind::rolled;
       b_.loop(std::move(info), {}, [&](Expr at, const Values&) {
-        clear(flags_, at);
-        b_.store(totals_, {at}, none);
+        if (are_words()) {
+          clear(words_, at);
+        } else {
+          clear(flags_, at);
+          b_.store(totals_, {at}, zero(b_, dtype_));
+        }
         return Values();
       });
       where(b_, team.is_first_thread(), [&] {
@@ -88,6 +98,16 @@ class ChunkCells {
   }
 
  private:
+  [[nodiscard]] bool are_words() const { return words_ != kernel::kNone; }
+
+  [[nodiscard]] ValueId wait_for_word(Expr cell) {
+    const ValueId none = b_.integer(DType::i64, 0);
+    return b_.repeat({none}, [&](const Values&) {
+      const ValueId word = b_.load(ordered(words_, cell, Order::relaxed));
+      return Values{logic(b_, Opcode::equal, {word, none}), word};
+    })[0];
+  }
+
   [[nodiscard]] Expr constant(std::int64_t value) const { return x_.context().constant(value); }
 
   MemoryId workspace(const char* name, DType dtype, Expr elements) {
@@ -110,7 +130,8 @@ class ChunkCells {
   }
 
   void clear(MemoryId memory, Expr at) {
-    b_.store(ordered(memory, at, Order::relaxed), b_.integer(DType::i32, 0));
+    const DType dtype = b_.kernel().memories[memory].dtype;
+    b_.store(ordered(memory, at, Order::relaxed), b_.integer(dtype, 0));
   }
 
   // Adds one to a ticket; what it was, for all threads.
@@ -132,7 +153,8 @@ class ChunkCells {
   kernel::Builder& b_;
   Expr rows_, of_row_, cells_of_row_;
   DType dtype_;
-  MemoryId tickets_ = kernel::kNone, flags_ = kernel::kNone, totals_ = kernel::kNone;
+  MemoryId tickets_ = kernel::kNone, words_ = kernel::kNone;
+  MemoryId flags_ = kernel::kNone, totals_ = kernel::kNone;
 };
 
 // --- A chunk -------------------------------------------------------------------------------------
@@ -235,6 +257,16 @@ class ChunkScan {
   Expr row_, number_;
 };
 
+// Blocks that a multiprocessor is to hold, 0: any number. Where a thread keeps many elements, the
+// compiler takes more registers than these and 16 others, and a block fewer is resident: on an H200
+// the bound makes running sums of 16-bit elements (32 a thread) 8 to 11 per cent faster. Of half as
+// many the bound costs up to 17 per cent.
+std::int32_t blocks_at_once(const BlockSchedule& blocks) {
+  constexpr std::int32_t kRegisters = 65536, kManyElements = 32, kOthers = 16;
+  const std::int32_t elements = blocks.lanes * blocks.chunk;
+  return elements < kManyElements ? 0 : kRegisters / (blocks.threads * (elements + kOthers));
+}
+
 }  // namespace
 
 // Chunks of rows in the order in which blocks begin, so that what comes before one is under way.
@@ -249,6 +281,7 @@ void expand_row_chunks(BlockExpansion& x) {
   const Stage& stage = x.prepared.stages.front().stage;
   ChunkCells cells(x, stage.accumulator);
   const Expr all = cells.rows() * cells.of_row();
+  x.e.b.kernel().launch.resident_blocks = blocks_at_once(blocks);
   (void)x.e.b.axis(AxisKind::grid, all);
   RowTeam::Threads at;
   at.warp = x.e.b.axis(AxisKind::thread, x.context().constant(blocks.threads / kWarp));

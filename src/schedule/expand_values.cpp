@@ -116,6 +116,31 @@ kernel::MemoryId named(kernel::Builder& b, const char* prefix, kernel::Space spa
 
 }  // namespace
 
+namespace {
+
+constexpr std::int64_t kMarkBits = 32;
+
+ValueId as(kernel::Builder& b, ValueId value, DType dtype) {
+  if (b.type_of(value).dtype == dtype) return value;
+  return b.compute(Opcode::bitcast, dtype, {value});
+}
+
+}  // namespace
+
+ValueId marked(kernel::Builder& b, ValueId value) {
+  const auto bits = [&](Opcode opcode, ValueId x, std::int64_t y) {
+    return b.compute(opcode, DType::i64, {x, b.integer(DType::i64, y)});
+  };
+  const ValueId word = b.cast(as(b, value, DType::i32), DType::i64);
+  return bits(Opcode::bit_or, bits(Opcode::shift_left, word, kMarkBits), 1);
+}
+
+ValueId unmarked(kernel::Builder& b, ValueId word, DType dtype) {
+  const ValueId bits =
+      b.compute(Opcode::shift_right, DType::i64, {word, b.integer(DType::i64, kMarkBits)});
+  return as(b, b.cast(bits, DType::i32), dtype);
+}
+
 kernel::MemoryId registers(kernel::Builder& b, const char* prefix, DType dtype,
                            const std::vector<std::int64_t>& shape) {
   return named(b, prefix, kernel::Space::registers, dtype, shape);

@@ -47,6 +47,11 @@ void in_lanes(kernel::Builder& b, std::int64_t lanes, const std::function<void(E
 // A symbol for the value, of this range and a multiple of `divisor`.
 [[nodiscard]] Expr bound(kernel::Builder& b, ValueId value, sym::Range range, std::int64_t divisor);
 
+// A value of 32 bits and a mark that it is there, in one word of 64 bits that is not 0; and the
+// value of such a word. One relaxed store hands both over.
+[[nodiscard]] ValueId marked(kernel::Builder& b, ValueId value);
+[[nodiscard]] ValueId unmarked(kernel::Builder& b, ValueId word, DType dtype);
+
 // Memories with names that no other has.
 [[nodiscard]] kernel::MemoryId registers(kernel::Builder& b, const char* prefix, DType dtype,
                                          const std::vector<std::int64_t>& shape);
