@@ -32,6 +32,9 @@ import time
 import warnings
 from typing import Any
 
+# A program that is kept no longer says which ops it left to eager.
+os.environ.setdefault("INKLE_CACHE_DIR", "")
+
 DTYPES = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float16",
           "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8", "u8": "uint8",
           "bool": "bool", "c64": "complex64"}  # fmt: skip
