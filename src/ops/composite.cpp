@@ -168,7 +168,12 @@ std::vector<ValueId> decompose_einsum(Builder& b, const Node& node) {
 
 // --- Small ones
 
-Types infer_expand_as(Inference& in) { return {expanded(in, in.tensor(1).sizes)}; }
+// A value of its own, which may have other strides than a view of the operand.
+Types infer_expand_as(Inference& in) {
+  infer::Type r = expanded(in, in.tensor(1).sizes);
+  r.strides.reset();
+  return {std::move(r)};
+}
 std::vector<ValueId> decompose_expand_as(Builder& b, const Node& node) {
   return {b.node("expand", {operand_of(node, 0), b.type(operand_of(node, 1)).sizes})};
 }

@@ -157,6 +157,15 @@ graph @repeated(%x: f32[5,1], %y: f32[5,3]) -> f32[3,5]{0,1} {
 )");
 }
 
+TEST(Found, ExpandAsOfStatedStrides) {
+  expect_text_as_interpreted(R"(
+graph @dense(%x: f32[1,5], %y: f32[3,5]) -> f32[3,5] {
+  %0: f32[3,5] = expand_as(%x, %y)
+  return %0
+}
+)");
+}
+
 TEST(Found, NoRepeats) {
   expect_text_as_interpreted(R"(
 graph @never(%x: f32[5,3]) -> f32[5,0] {
