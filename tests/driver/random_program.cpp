@@ -8,7 +8,6 @@
 #include <limits>
 #include <random>
 #include <ranges>
-#include <set>
 
 #include "base/error.h"
 #include "driver/random_integers.h"
@@ -378,31 +377,12 @@ class Grower {
         input.is_parameter = !input.value.is_none() && below(2) == 0;
       }
     }
-    state_strides();
-    ops::share_views(graph);
-  }
-
-  // Results have the strides that those of their operands give them, or some that are drawn.
-  void state_strides() {
-    Graph& graph = program_.graph;
-    std::set<std::uint32_t> returned;
     for (const graph::Output& output : graph.outputs) {
-      returned.insert(std::get<ValueId>(output.value).index);
+      Type& type = graph.type(std::get<ValueId>(output.value));
+      if (!type.strides) type.strides = output_strides(type.sizes);
     }
-    for (const graph::Node& node : graph.nodes) {
-      const bool is_view = has(node.op->traits, Trait::view);
-      const bool is_returned =
-          std::ranges::any_of(node.results, [&](ValueId v) { return returned.contains(v.index); });
-      if (node.op->infer == nullptr || !(is_view || is_returned)) continue;
-      const std::vector<Type> known = graph::infer_types(graph, *node.op, node.args);
-      for (std::size_t i = 0; i < known.size(); ++i) {
-        Type& type = graph.type(node.results[i]);
-        if (!type.strides) type.strides = known[i].strides;
-        if (!type.strides && returned.contains(node.results[i].index)) {
-          type.strides = output_strides(type.sizes);
-        }
-      }
-    }
+    graph::settle_views(graph);
+    ops::share_views(graph);
   }
 
   // A view of an output or of an input, or an output computed once more: what passes must leave in
