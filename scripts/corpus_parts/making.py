@@ -141,7 +141,11 @@ def make(
         taken = [c for c in cases if target.takes(c)]
         start = time.monotonic()
         make_target(tool, target, taken, out / name, threads, run)
-        print(f"{name}: {len(taken)} cases, {time.monotonic() - start:.0f} s", file=sys.stderr)
+        # Two builds that both fail are equal.
+        made = map(json.loads, _lines(out / name))
+        failed = [line["case"] for line in made if not line["status"].startswith(("ok", "not supported"))]
+        print(f"{name}: {len(taken)} cases, {len(failed)} failed, {time.monotonic() - start:.0f} s",
+              *failed[:10], sep="\n    ", file=sys.stderr)  # fmt: skip
 
 
 def interpret(tool: pathlib.Path, cases: Sequence[Case], name: str) -> int:
