@@ -21,10 +21,20 @@ namespace {
 constexpr std::chrono::milliseconds kWait{500}, kPause{5};
 constexpr int kMostMisses = 64;
 
+// The sizes of all entries are added up as entries come, change and go: a sum over the table would
+// take the longer the more there are.
 constexpr const char* kTables =
     "CREATE TABLE IF NOT EXISTS entries(name TEXT PRIMARY KEY, bytes INTEGER, used INTEGER, "
     "key TEXT) WITHOUT ROWID;"
     "CREATE INDEX IF NOT EXISTS entries_used ON entries(used);"
+    "CREATE TABLE IF NOT EXISTS total(one INTEGER PRIMARY KEY CHECK(one = 1), bytes INTEGER);"
+    "CREATE TRIGGER IF NOT EXISTS entered AFTER INSERT ON entries BEGIN "
+    "INSERT INTO total VALUES(1, new.bytes) "
+    "ON CONFLICT(one) DO UPDATE SET bytes = bytes + excluded.bytes; END;"
+    "CREATE TRIGGER IF NOT EXISTS changed AFTER UPDATE OF bytes ON entries BEGIN "
+    "UPDATE total SET bytes = bytes - old.bytes + new.bytes; END;"
+    "CREATE TRIGGER IF NOT EXISTS dropped AFTER DELETE ON entries BEGIN "
+    "UPDATE total SET bytes = bytes - old.bytes; END;"
     "CREATE TABLE IF NOT EXISTS misses(number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT, "
     "name TEXT);";
 // Numbers of use, not times: a clock may be set back.
@@ -146,8 +156,10 @@ Index::~Index() { sqlite3_close_v2(impl_->database); }
 void Index::update(const std::vector<Row>& used, const std::vector<Miss>& missed) {
   if (used.empty() && missed.empty()) return;
   impl_->together([&] {
-    Statement put(impl_->database, std::string("INSERT OR REPLACE INTO entries VALUES(?1, ?2, ") +
-                                       kNextUse + ", ?3)");
+    Statement put(impl_->database,
+                  std::string("INSERT INTO entries VALUES(?1, ?2, ") + kNextUse +
+                      ", ?3) ON CONFLICT(name) DO UPDATE SET bytes = excluded.bytes, "
+                      "used = excluded.used, key = excluded.key");
     Statement miss(impl_->database, "INSERT INTO misses(key, name) VALUES(?1, ?2)");
     Statement trim(impl_->database,
                    "DELETE FROM misses WHERE number <= (SELECT max(number) FROM misses) - ?1");
@@ -181,7 +193,7 @@ void Index::clear() {
 
 std::uint64_t Index::bytes() const {
   const std::lock_guard lock(impl_->mutex);
-  Statement sum(impl_->database, "SELECT coalesce(sum(bytes), 0) FROM entries");
+  Statement sum(impl_->database, "SELECT bytes FROM total");
   return sum.step() ? sum.number(0) : 0;
 }
 

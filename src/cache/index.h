@@ -13,7 +13,7 @@ namespace inkle::cache {
 
 // Tables of another layout are in a file with another number, so that versions of Inkle that share
 // a folder leave each other's alone. Each knows the entries that it has used or verified.
-inline constexpr const char* kIndexName = "index-2.db";
+inline constexpr const char* kIndexName = "index-3.db";
 
 // What an entry depends on, the more general first: ("processor", "znver4,+avx512f"). The last
 // field says what the entry is of.

@@ -3,7 +3,7 @@
 //
 //   kernels/4f/4f0c...e1.entry    one entry: a file as packages are, named by the hash of its key
 //   kernels/4f/.lock-4f0c...e1     who makes that entry (claim.h)
-//   kernels/index-2.db            sizes, order of use, fields of keys (index.h)
+//   kernels/index-3.db            sizes, order of use, fields of keys (index.h)
 #pragma once
 
 #include <cstddef>

@@ -241,20 +241,20 @@ TEST_F(StoreTest, AnIndexThatIsNotOursAloneIsNotUsed) {
     EXPECT_THAT(lines_[0], HasSubstr(why));
   };
   ASSERT_EQ(::chmod(index.c_str(), 0666), 0);
-  expect_left("index-2.db may be written by other users");
+  expect_left("index-3.db may be written by other users");
   ASSERT_EQ(::chmod(index.c_str(), 0600), 0);
   write(index.string() + "-wal", {'x'});
   ASSERT_EQ(::chmod((index.string() + "-wal").c_str(), 0620), 0);
-  expect_left("index-2.db-wal may be written by other users");
+  expect_left("index-3.db-wal may be written by other users");
   fs::remove(index.string() + "-wal");
   if (::geteuid() == 0) {  // nobody else can give a file away
     ASSERT_EQ(::chown(index.c_str(), 65534, 65534), 0);
-    expect_left("index-2.db belongs to another user");
+    expect_left("index-3.db belongs to another user");
     ASSERT_EQ(::chown(index.c_str(), 0, 0), 0);
   }
   fs::rename(index, root_ / "elsewhere");
   fs::create_symlink(root_ / "elsewhere", index);
-  expect_left("index-2.db is no file");
+  expect_left("index-3.db is no file");
 }
 
 TEST_F(StoreTest, ALinkInThePathOfAnEntryIsNotFollowed) {
@@ -353,12 +353,30 @@ TEST_F(StoreTest, EntriesOfAnotherFormatStay) {
   }
 }
 
+// Each of two processes sees what the other has changed.
+TEST_F(StoreTest, TheIndexAddsUpWhatIsThere) {
+  fs::create_directories(root_);
+  Index one(root_ / "index"), other(root_ / "index");
+  EXPECT_EQ(one.bytes(), 0U);
+  one.update({{"a", 100, key_}, {"b", 20, key_}}, {});
+  other.update({{"c", 3, key_}, {"a", 100, key_}}, {});
+  EXPECT_EQ(one.bytes(), 123U);
+  other.update({{"b", 50, key_}, {"b", 40, key_}}, {});
+  EXPECT_EQ(one.bytes(), 143U);
+  one.remove({"a", "unknown"});
+  EXPECT_EQ(other.bytes(), 43U);
+  other.clear();
+  EXPECT_EQ(one.bytes(), 0U);
+  one.update({{"a", 7, key_}}, {});
+  EXPECT_EQ(other.bytes(), 7U);
+}
+
 // It is not even opened.
 TEST_F(StoreTest, IndexesOfOtherLayoutsStay) {
   const std::vector<char> bytes{'t', 'a', 'b', 'l', 'e', 's'};
   fs::create_directories(root_ / "kernels");
-  const std::vector<fs::path> others{root_ / "kernels" / "index.db",
-                                     root_ / "kernels" / "index-3.db"};
+  const std::vector<fs::path> others{root_ / "kernels" / "index-2.db",
+                                     root_ / "kernels" / "index-4.db"};
   for (const fs::path& path : others) write(path, bytes);
   const auto store = open();
   store->put(key_, content(10));
