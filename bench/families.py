@@ -19,6 +19,7 @@ import argparse
 import collections
 import copy
 import json
+import math
 import os
 import sys
 import time
@@ -62,6 +63,24 @@ def _time(built: Any, compiled: Any) -> dict[str, float]:
     return {f"{k}_ms": v for k, v in best.items()}
 
 
+def _peaks(built: Any, compiled: Any) -> dict[str, int]:
+    """Bytes of the GPU that a warm call in inference takes beyond what is held before, its results included."""
+    import torch
+
+    inputs = built.inputs(0)
+    found = {}
+    with torch.no_grad():
+        for system, model in (("eager", built.model), ("inkle", compiled)):
+            for _ in range(2):
+                before = torch.cuda.memory_allocated()
+                torch.cuda.reset_peak_memory_stats()
+                result = built.call(model, inputs)
+                torch.cuda.synchronize()
+                found[system] = torch.cuda.max_memory_allocated() - before
+                del result
+    return found
+
+
 def _family(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     import counted
     import inkle
@@ -93,6 +112,8 @@ def _family(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
             result |= judging.run_inference(built, compiled, double, calls)
             if arguments.dynamic and result["ok"]:
                 result |= judging.run_other_batch(built, compiled, double)
+            if arguments.peak:
+                result["peak"] = _peaks(built, compiled)
         result["seconds"] = time.perf_counter() - start
         if arguments.time and not arguments.train:
             result |= _time(built, None)
@@ -216,6 +237,12 @@ def totals(results: list[dict[str, Any]]) -> str:
         for ratio in ratios:
             product *= ratio ** (1.0 / len(ratios))
         lines.append(f"over Inductor's best mode: geomean {product:.2f}x, least {min(ratios):.2f}x")
+    peaks = {r["name"]: r["peak"] for r in results if "peak" in r}
+    if peaks:
+        above = {n: p for n, p in peaks.items() if p["inkle"] > p["eager"]}
+        logs = [math.log(max(p["inkle"], 1) / max(p["eager"], 1)) for p in peaks.values()]
+        lines.append(f"peak memory over eager's, of {len(peaks)}: geomean {math.exp(sum(logs) / len(logs)):.3f}, "
+                     f"{len(above)} above" + "".join(f"\n    {n}: {p['eager']} -> {p['inkle']}" for n, p in above.items()))  # fmt: skip
     return "\n".join(lines)
 
 
@@ -250,6 +277,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--strict", action="store_true", help="no fallback to eager")
     parser.add_argument("--eager", default="", help="parts of ops' names, with commas, that eager runs")
     parser.add_argument("--time", action="store_true", help="also against TorchInductor's modes")
+    parser.add_argument("--peak", action="store_true", help="also peak memory of a call on a GPU, beside eager's")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=180.0, help="seconds a family")
     parser.add_argument("--json", default="", help="file for all results")
@@ -257,7 +285,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--faults", default="", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.peak and (arguments.device != "cuda" or arguments.train):
+        parser.error("--peak is of inference on a GPU: it needs --device cuda, and not --train")
+    return arguments
 
 
 def main() -> int:
