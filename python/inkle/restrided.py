@@ -28,6 +28,17 @@ _COPYING = tuple(
         ("select_scatter", "default"), ("slice_scatter", "default"), ("zero", "default"),
     )
 )  # fmt: skip
+# Of operands of several layouts, as pointwise ops, whose tag these do not have.
+_UNTAGGED = tuple(
+    getattr(_aten, name).default
+    for name in (
+        "_log_softmax_backward_data", "binary_cross_entropy", "binary_cross_entropy_backward",
+        "elu_backward", "hardshrink_backward", "hardsigmoid_backward", "hardswish_backward",
+        "hardtanh_backward", "huber_loss_backward", "leaky_relu_backward", "log_sigmoid_backward",
+        "mish_backward", "mse_loss_backward", "native_dropout_backward", "smooth_l1_loss_backward",
+        "softplus_backward", "softshrink_backward",
+    )
+)  # fmt: skip
 _BATCH_NORMS = (
     _aten.native_batch_norm.default,
     _aten._native_batch_norm_legit.no_stats,
@@ -230,7 +241,8 @@ def _may_differ(node: Node, stated: torch.Tensor, operands: list[torch.Tensor]) 
         return not (_is_row_major(operands[0]) or _has_channels_last(operands[0]))
     if target is _aten.angle.default:
         return operands[0].is_complex() and not _is_row_major(operands[0])
-    return torch.Tag.pointwise in target.tags and _is_mixed(operands)
+    is_pointwise = torch.Tag.pointwise in target.tags or target in _UNTAGGED
+    return is_pointwise and _is_mixed(operands)
 
 
 def _is_mixed(operands: list[torch.Tensor]) -> bool:

@@ -563,3 +563,34 @@ def test_parts_of_an_unsafe_split_lie_in_the_argument_in_training(size: int) -> 
     assert not any(t._is_view() for t in found)
     sum(t.sum() for t in found).backward()
     assert torch.equal(x.grad, torch.ones(5))
+
+
+_ATEN = torch.ops.aten
+
+
+@pytest.mark.parametrize("op", [
+    lambda x, y, z: _ATEN.elu_backward(x, 1.5, 1.0, 1.0, False, y),
+    lambda x, y, z: _ATEN.hardswish_backward(x, y),
+    lambda x, y, z: _ATEN.hardsigmoid_backward(x, y),
+    lambda x, y, z: _ATEN.hardtanh_backward(x, y, -1, 1),
+    lambda x, y, z: _ATEN.softplus_backward(x, y, 1, 20),
+    lambda x, y, z: _ATEN.mse_loss_backward(x, y, z, 0),
+    lambda x, y, z: _ATEN.smooth_l1_loss_backward(x, y, z, 0, 1.0),
+    lambda x, y, z: _ATEN.huber_loss_backward(x, y, z, 0, 1.0),
+    lambda x, y, z: _ATEN.binary_cross_entropy(x.sigmoid(), y.sigmoid(), None, 0),
+    lambda x, y, z: _ATEN.binary_cross_entropy_backward(x, y.sigmoid(), z.sigmoid(), None, 0),
+    lambda x, y, z: _ATEN.native_dropout_backward(x, y > 0, 2.0),
+    lambda x, y, z: _ATEN._log_softmax_backward_data(x, y, 0, x.dtype),
+])  # fmt: skip
+@pytest.mark.parametrize("turned", [0, 1])
+def test_strides_of_gradients_of_several_layouts(op: Callable[..., Any], turned: int) -> None:
+    """And a view by its place in memory has eager's values."""
+    def program(*operands: torch.Tensor) -> Tensors:
+        y = op(*operands)
+        return y, y.as_strided((15,), (1,))
+
+    operands = [torch.randn(3, 5) for _ in range(3)]
+    operands[turned] = torch.randn(5, 3).t()
+    found, wanted = torch.compile(program, backend="inkle")(*operands), program(*operands)
+    assert found[0].stride() == wanted[0].stride()
+    torch.testing.assert_close(found, wanted)
