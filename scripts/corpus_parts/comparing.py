@@ -77,6 +77,14 @@ class Parts:
         return case.get("outputs" if which == "results" else which)
 
 
+def of_other_code(a: Made, b: Made) -> set[str]:
+    """Names of the cases of both whose steps, or the machine code of one, differ."""
+    def steps(case: dict[str, Any]) -> list[Any]:
+        return [(s["kind"], s.get("code")) for s in case.get("steps", [])]
+
+    return {name for name, case in a.cases.items() if name in b.cases and steps(case) != steps(b.cases[name])}
+
+
 # --- How results differ ---------------------------------------------------------------------------
 
 _FORMATS = {"f32": ("f", 4), "f64": ("d", 8), "f16": ("e", 2), "bf16": ("H", 2), "i64": ("q", 8),

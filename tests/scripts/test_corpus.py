@@ -240,6 +240,17 @@ def test_the_gate_measures_kernels_that_differ(two, monkeypatch):
     assert gate.judge(old, new, "", "", lambda _: None) == 1
 
 
+def test_cases_of_other_machine_code(two):
+    def differ():
+        return comparing.of_other_code(*(comparing.load(c.write() / "avx2") for c in two))
+
+    assert differ() == set()
+    two[1].cpu["steps"][0]["code"] = "another"
+    assert differ() == {"a/b"}
+    two[1].cpu["case"] = "only here"
+    assert differ() == set()
+
+
 # --- Cases
 
 
