@@ -172,6 +172,13 @@ struct BlockRules {
   std::int64_t tile_bytes = 0;
   std::int64_t large_tiles = 0;  // tiles of block_threads, for each multiprocessor
   std::int64_t large_tile_loads = 0;
+  // Bounds on the registers of a thread, as blocks that a multiprocessor is to hold (expand).
+  std::int32_t bounded_threads = 0;    // of a multiprocessor, that are to have their registers
+  std::int32_t large_tile_blocks = 0;  // of tiles of block_threads in shared memory
+  std::int32_t bounded_columns = 0;    // multiprocessors that columns fill, in few blocks
+  std::int64_t bounded_walk = 0;       // elements of a thread that has sequential rows, at most
+  std::int32_t bounded_chunk = 0;      // elements of a thread in a chunk of a scan, at least,
+  std::int32_t chunk_registers = 0;    // and registers that it has beside them
 };
 
 // How reductions are split in parts, so that all of the device has work (split_long_reductions,

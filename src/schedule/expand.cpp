@@ -30,10 +30,10 @@ namespace {
 class KernelExpander {
  public:
   KernelExpander(kernel::Kernel& made, const Kernel& scheduled, const Schedule& schedule,
-                 sym::Context& context)
+                 sym::Context& context, const abi::Target& target)
       : builder_(made, context),
         loops_(std::get<LoopKernel>(scheduled.body)),
-        expansion_{builder_, scheduled, loops_, schedule, {}, false, {}, {}} {
+        expansion_{builder_, scheduled, loops_, schedule, target, {}, false, {}, {}} {
     expansion_.columns = !schedule.blocks && schedule.vector_outer && !loops_.outer.empty();
     INKLE_CHECK(loops_.walked == 0 || (!expansion_.columns && loops_.walked < loops_.outer.size()),
                 "kernel {}: sequential loops over what runs along lanes", scheduled.name);
@@ -177,19 +177,17 @@ class KernelExpander {
   // Blocks that a multiprocessor is to hold, 0: any number, which leaves the registers of a thread
   // to the compiler. It takes fewer than a thread could have, and loads one access after the other
   // then.
-  // - Two tiles of 1024 threads in shared memory are at work side by side: one waits for its loads
-  //   while the other stores.
-  // - Threads that turn tiles in registers have up to 128 each: 1.28 times as fast on an H200.
-  // - So have those of columns in few blocks, all of which are resident anyway: 1.04 times.
   std::int32_t blocks_at_once(const BlockSchedule& how) {
-    constexpr std::int32_t kWide = 1024, kThreads = 512, kMultiprocessors = 100;
-    const std::int32_t blocks = std::max(1, kThreads / how.threads);
+    const abi::BlockRules& rules = expansion_.target.blocks;
+    const std::int32_t blocks = std::max(1, rules.bounded_threads / how.threads);
     switch (how.axis) {
       case BlockSchedule::Axis::tile:
-        if (how.side != 0) return how.threads == kWide ? 2 : 0;
-        return how.threads < kThreads ? blocks : 0;
+        if (how.side != 0) {
+          return how.threads == expansion_.target.block_threads ? rules.large_tile_blocks : 0;
+        }
+        return how.threads < rules.bounded_threads ? blocks : 0;
       case BlockSchedule::Axis::outer:
-        return is_few(std::int64_t{kMultiprocessors} * blocks) ? blocks : 0;
+        return is_few(std::int64_t{rules.bounded_columns} * blocks) ? blocks : 0;
       default:
         return 0;
     }
@@ -268,7 +266,8 @@ class KernelExpander {
 
 }  // namespace
 
-kernel::Kernel expand(const Kernel& scheduled, const Schedule& schedule, sym::Context& context) {
+kernel::Kernel expand(const Kernel& scheduled, const Schedule& schedule, sym::Context& context,
+                      const abi::Target& target) {
   INKLE_CHECK(std::holds_alternative<LoopKernel>(scheduled.body), "kernel {} is no loop kernel",
               scheduled.name);
   kernel::Kernel made;
@@ -278,7 +277,7 @@ kernel::Kernel expand(const Kernel& scheduled, const Schedule& schedule, sym::Co
   if (scheduled.instances > 1 && made.sources.size() > kMostSourcesOfTable) {
     made.sources.resize(kMostSourcesOfTable);
   }
-  KernelExpander(made, scheduled, schedule, context).run();
+  KernelExpander(made, scheduled, schedule, context, target).run();
   return made;
 }
 

@@ -13,6 +13,7 @@
 
 #include <optional>
 
+#include "abi/target.h"
 #include "kernel/kernel.h"
 #include "schedule/kernel.h"
 
@@ -21,9 +22,9 @@ namespace inkle::schedule {
 // A measure of the body's work, in simple instructions.
 [[nodiscard]] int weight_of(const loop::Body& body);
 
-// `context` owns the kernel's symbols; new ones are added. The kernel must be a LoopKernel, the
-// schedule one of a CPU.
+// `context` owns the kernel's symbols; new ones are added. The kernel must be a LoopKernel. Of
+// `target` the bounds on registers are read (BlockRules); without one nothing is bounded.
 [[nodiscard]] kernel::Kernel expand(const Kernel& scheduled, const Schedule& schedule,
-                                    sym::Context& context);
+                                    sym::Context& context, const abi::Target& target = {});
 
 }  // namespace inkle::schedule

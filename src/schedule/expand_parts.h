@@ -55,6 +55,7 @@ struct Expansion {
   const Kernel& scheduled;
   const LoopKernel& loops;
   const Schedule& schedule;
+  const abi::Target& target;
   std::vector<kernel::MemoryId> memories;  // parameters, then scratch
   bool columns = false;                    // lanes run along the last outer loop
   std::vector<Row> rows;

@@ -258,13 +258,13 @@ class ChunkScan {
 };
 
 // Blocks that a multiprocessor is to hold, 0: any number. Where a thread keeps many elements, the
-// compiler takes more registers than these and 16 others, and a block fewer is resident: on an H200
-// the bound makes running sums of 16-bit elements (32 a thread) 8 to 11 per cent faster. Of half as
-// many the bound costs up to 17 per cent.
-std::int32_t blocks_at_once(const BlockSchedule& blocks) {
-  constexpr std::int32_t kRegisters = 65536, kManyElements = 32, kOthers = 16;
+// compiler takes more registers than these and a few others, and a block fewer is resident.
+std::int32_t blocks_at_once(const BlockExpansion& x) {
+  const abi::Target& target = x.e.target;
+  const BlockSchedule& blocks = x.blocks;
   const std::int32_t elements = blocks.lanes * blocks.chunk;
-  return elements < kManyElements ? 0 : kRegisters / (blocks.threads * (elements + kOthers));
+  if (elements < target.blocks.bounded_chunk || target.blocks.bounded_chunk == 0) return 0;
+  return target.registers / (blocks.threads * (elements + target.blocks.chunk_registers));
 }
 
 }  // namespace
@@ -281,7 +281,7 @@ void expand_row_chunks(BlockExpansion& x) {
   const Stage& stage = x.prepared.stages.front().stage;
   ChunkCells cells(x, stage.accumulator);
   const Expr all = cells.rows() * cells.of_row();
-  x.e.b.kernel().launch.resident_blocks = blocks_at_once(blocks);
+  x.e.b.kernel().launch.resident_blocks = blocks_at_once(x);
   (void)x.e.b.axis(AxisKind::grid, all);
   RowTeam::Threads at;
   at.warp = x.e.b.axis(AxisKind::thread, x.context().constant(blocks.threads / kWarp));

@@ -132,17 +132,15 @@ class ColumnSums {
 // --- The launch ----------------------------------------------------------------------------------
 
 // Threads that take rows one after the other, each with few elements of a row, need few enough
-// registers for half as many of them as there could be: 120 to 128 for 24 elements of two sums
-// each, with 56 bytes at most in memory; with 32 elements it would be 200 to 400 bytes.
+// registers for half as many of them as there could be.
 std::int32_t blocks_at_once(const BlockExpansion& x) {
-  constexpr std::int64_t kFewElements = 24;
-  constexpr std::int32_t kThreads = 512;
+  const abi::BlockRules& rules = x.e.target.blocks;
   std::int64_t elements = 0;
   for (const Scratch& scratch : x.loops().scratch) {
     if (scratch.walks) elements = std::max(elements, sums_of(x, scratch) * x.blocks.lanes);
   }
-  const std::int32_t blocks = kThreads / x.blocks.threads;
-  return elements == 0 || elements > kFewElements || blocks < 2 ? 0 : blocks;
+  const std::int32_t blocks = rules.bounded_threads / x.blocks.threads;
+  return elements == 0 || elements > rules.bounded_walk || blocks < 2 ? 0 : blocks;
 }
 
 // Rows of a part, one after the other.

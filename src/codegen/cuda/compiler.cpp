@@ -107,10 +107,11 @@ std::vector<std::size_t> distribute(const std::vector<double>& work, std::size_t
 }
 
 // What has no code is told with the nodes that the kernel stands for.
-KernelSource written(const CompileUnit& unit, const kernel::PassOptions& passes, bool keeps_text) {
+KernelSource written(const CompileUnit& unit, const abi::Target& target,
+                     const kernel::PassOptions& passes, bool keeps_text) {
   try {
-    return write_kernel(*unit.kernel, unit.schedule, unit.name, context_of(*unit.kernel), passes,
-                        keeps_text);
+    return write_kernel(*unit.kernel, unit.schedule, unit.name, context_of(*unit.kernel), target,
+                        passes, keeps_text);
   } catch (const Unsupported& error) {
     UnsupportedAt at(error);
     for (const std::string& node : unit.kernel->sources) at.add(node);
@@ -121,7 +122,7 @@ KernelSource written(const CompileUnit& unit, const kernel::PassOptions& passes,
 }  // namespace
 
 CudaCompiler::CudaCompiler(abi::DeviceDescription device)
-    : device_(std::move(device)), waits_(abi::gpu_target_of(device_).can_wait) {
+    : device_(std::move(device)), target_(abi::gpu_target_of(device_)) {
   INKLE_CHECK(!device_.architecture.empty(), "a device without an architecture");
 }
 
@@ -137,7 +138,8 @@ void CudaCompiler::warm_up() const noexcept {
 }
 
 std::string CudaCompiler::source(const CompileUnit& unit) const {
-  return write_kernel(*unit.kernel, unit.schedule, unit.name, context_of(*unit.kernel), {}, false)
+  return write_kernel(*unit.kernel, unit.schedule, unit.name, context_of(*unit.kernel), target_, {},
+                      false)
       .text;
 }
 
@@ -151,7 +153,7 @@ Compiled CudaCompiler::compile(std::span<const CompileUnit> units, bool only_tex
   UnsupportedNodes found;
   for (const CompileUnit& unit : units)
     found.run([&] {
-      sources.push_back(written(unit, passes, !only_text));
+      sources.push_back(written(unit, target_, passes, !only_text));
       work.push_back(work_of(sources.back().text, *unit.schedule.blocks));
     });
   found.check();
@@ -169,7 +171,7 @@ Compiled CudaCompiler::compile(std::span<const CompileUnit> units, bool only_tex
     made.kernel.cluster_blocks = unit.schedule.blocks->cluster;
     made.kernel.can_fail = source.can_fail;
     made.kernel.shared_bytes = source.shared_bytes;
-    made.kernel.waits = waits_;
+    made.kernel.waits = target_.can_wait;
     made.source = std::make_shared<const std::string>(source.text);
     made.text = std::move(source.kernel);
     made.blocks = schedule::parallel_extent(*unit.kernel, unit.schedule, context);

@@ -67,7 +67,7 @@ class CudaCompiler {
 
  private:
   abi::DeviceDescription device_;
-  bool waits_;
+  abi::Target target_;  // the device's row, with its figures
 };
 
 // Path of the NVRTC that is used, or nothing and the reason.

@@ -24,7 +24,8 @@ KernelSource print(kernel::Kernel made, const std::string& name, const schedule:
 
 KernelSource write_kernel(const schedule::Kernel& kernel, const schedule::Schedule& schedule,
                           const std::string& name, sym::Context& context,
-                          const kernel::PassOptions& passes, bool keeps_kernel) {
+                          const abi::Target& target, const kernel::PassOptions& passes,
+                          bool keeps_kernel) {
   if (const auto* gemm = std::get_if<schedule::GemmKernel>(&kernel.body)) {
     kernel::Kernel made = write_gemm(kernel, *gemm, schedule, context);
     kernel::PassOptions own = passes;
@@ -35,7 +36,7 @@ KernelSource write_kernel(const schedule::Kernel& kernel, const schedule::Schedu
     unsupported("{}: attention as a kernel of our own", fmt::join(kernel.sources, ", "));
   }
   INKLE_CHECK(schedule.blocks.has_value(), "kernel {} has no block schedule", kernel.name);
-  return print(schedule::expand(kernel, schedule, context), name, schedule, context, passes,
+  return print(schedule::expand(kernel, schedule, context, target), name, schedule, context, passes,
                keeps_kernel);
 }
 

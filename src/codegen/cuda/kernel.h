@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "abi/target.h"
 #include "kernel/passes.h"
 #include "schedule/kernel.h"
 
@@ -23,7 +24,7 @@ struct KernelSource {
 // what no kernel computes.
 [[nodiscard]] KernelSource write_kernel(const schedule::Kernel& kernel,
                                         const schedule::Schedule& schedule, const std::string& name,
-                                        sym::Context& context,
+                                        sym::Context& context, const abi::Target& target,
                                         const kernel::PassOptions& passes = {},
                                         bool keeps_kernel = true);
 
