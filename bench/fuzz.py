@@ -6,6 +6,7 @@
     python bench/fuzz.py --seed 1234 --count 1 --show       one, and what it is
     python bench/fuzz.py --seeds 1234,7,99                  these
     python bench/fuzz.py --numerics bitwise                 eager's bits
+    python bench/fuzz.py --device cuda --jobs 15            on a GPU
 
 A function (fuzz_draw.py) has views, results that share memory, writes in place, graph breaks with writes
 behind them, branches and loops on data, torch.cond, random numbers, integers, complex numbers and
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import itertools
 import json
 import os
@@ -66,6 +68,8 @@ def _worker(arguments: argparse.Namespace) -> None:
     torch._functorch.config.enable_autograd_cache = False
     torch._dynamo.config.recompile_limit = 16
     torch.set_num_threads(1)
+    if arguments.device != "cpu":
+        torch.set_default_device(arguments.device)
     fuzz_judge.numerics = arguments.numerics
     hurry()
     for number, line in enumerate(sys.stdin):
@@ -80,7 +84,9 @@ def _judged(seed: int, number: int, arguments: argparse.Namespace) -> dict[str, 
     import inkle
     import torch
 
-    program = fuzz_draw.draw(seed)
+    # On a CPU always: a statement that a GPU cannot run would end the process.
+    with torch.device("cpu") if arguments.device != "cpu" else contextlib.nullcontext():
+        program = fuzz_draw.draw(seed)
     if arguments.show:
         print(program, flush=True)
 
@@ -256,6 +262,7 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--merge", nargs="+", help="such files: prints what they have, runs nothing")
     parser.add_argument("--show", action="store_true", help="prints each function, and what processes print")
     parser.add_argument("--numerics", default="eager", help="option of Inkle; bitwise compares bits")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda: of all tensors")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--faults", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -40,22 +40,23 @@ class Argument:
         if self.dtype == "int":
             return (self.value, *self.later)[call] if self.later else self.value + (1 if grows else 0)
         shape = tuple((grows or {}).get(n, n) for n in self.shape)
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator("cpu").manual_seed(seed)
         dtype = DTYPES[self.dtype]
         at = (0, shape) if self.kind != "transposed" else (0, shape[::-1])
         if self.kind == "gaps":
             at = (0, (*shape, 2))
         count = torch.Size(at[1]).numel() + 3
-        eighths = torch.randint(-24, 25, (count,), generator=generator)
+        eighths = torch.randint(-24, 25, (count,), generator=generator, device="cpu")
         if dtype == torch.bool:
             flat = eighths > 0
         elif dtype.is_complex:
-            other = torch.randint(-24, 25, (count,), generator=generator)
+            other = torch.randint(-24, 25, (count,), generator=generator, device="cpu")
             flat = torch.complex(eighths / 8, other / 8).to(dtype)
         elif dtype.is_floating_point:
             flat = (eighths / 8).to(dtype)
         else:
             flat = (eighths.abs() if dtype == torch.uint8 else eighths).to(dtype)
+        flat = flat.to(torch.get_default_device())
         first = 3 if self.kind == "offset" else 0
         made = flat[first : first + torch.Size(at[1]).numel()].view(at[1])
         if self.kind == "transposed":

@@ -83,10 +83,16 @@ def _call(run: Callable[..., Any], program: Program, call: int) -> Outcome:
     except Exception as error:  # noqa: BLE001: compared
         outcome.error = error
         return outcome
-    outcome.random = torch.get_rng_state()
+    outcome.random = _random_state()
     if program.grad:
         _differentiate(outcome)
     return outcome
+
+
+def _random_state() -> torch.Tensor:
+    if torch.get_default_device().type == "cpu":
+        return torch.get_rng_state()
+    return torch.cat([torch.get_rng_state(), torch.cuda.get_rng_state()])
 
 
 def _differentiate(outcome: Outcome) -> None:
@@ -101,7 +107,7 @@ def _differentiate(outcome: Outcome) -> None:
 
 def _weighted(result: torch.Tensor) -> torch.Tensor:
     one = result.abs() if result.is_complex() else result
-    weights = torch.arange(one.numel()).reshape(one.shape).remainder(5).to(one.dtype) - 1
+    weights = torch.arange(one.numel(), device=one.device).reshape(one.shape).remainder(5).to(one.dtype) - 1
     return (one * weights).sum().double()
 
 
@@ -120,7 +126,7 @@ class Noise(TorchDispatchMode):
     def __init__(self, seed: int):
         super().__init__()
         self._formula = _FORMULA if seed % 2 else {}
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = torch.Generator("cpu").manual_seed(seed)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = self._formula.get(func, func)(*args, **(kwargs or {}))
@@ -136,7 +142,7 @@ class Noise(TorchDispatchMode):
     def _disturb(self, leaf: torch.Tensor) -> None:
         if any(s == 0 and n > 1 for s, n in zip(leaf.stride(), leaf.shape)) or leaf.numel() == 0:
             return
-        off = torch.rand(leaf.shape, generator=self._generator, dtype=torch.float64)
+        off = torch.rand(leaf.shape, generator=self._generator, dtype=torch.float64, device="cpu").to(leaf.device)
         factor = 1 + (2 * off - 1) * torch.finfo(leaf.dtype).eps
         with torch.no_grad():
             wide = torch.complex128 if leaf.is_complex() else torch.float64
